@@ -1,0 +1,17 @@
+"""The asyncio twin: the same names, awaited. Needs a node: gossipq node"""
+
+import asyncio
+
+from gossipq_client.aio import connect
+
+
+async def main() -> None:
+    async with connect() as mq:
+        receipt = await mq.publish("hello", "one")
+        print("on disk at offset", (await receipt).offset)
+        async for msg in mq.consume("hello", group="greeters", stop_at_end=True):
+            async with msg:
+                print(msg.offset, msg.value.decode())
+
+
+asyncio.run(main())

@@ -1,0 +1,10 @@
+"""A durable queue in a directory: no server to start."""
+
+from gossipq_client import embedded
+
+with embedded.open("queue") as mq:
+    mq.publish("jobs", b"resize cat.png", headers={"width": "640"}).result(timeout=5)
+    batch = mq.fetch("jobs", group="workers", n=10)
+    for msg in batch:
+        print(msg.offset, msg.value.decode(), msg.headers["width"])
+    mq.ack(batch)

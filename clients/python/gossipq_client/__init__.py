@@ -1,0 +1,68 @@
+"""The Python client of gossipq.
+
+    from gossipq_client import connect
+
+    with connect() as mq:
+        mq.publish("orders", b"one")
+        for msg in mq.consume("orders", group="billing"):
+            with msg:
+                print(msg.value)
+
+The asyncio twin is `gossipq_client.aio.connect`, with the same names, awaited. `gossipq_client.embedded.open(directory)` needs
+no server.
+"""
+
+from gossipq.errors import (
+    Backpressure,
+    BadName,
+    BadRequest,
+    Busy,
+    ClientClosed,
+    ForkedClient,
+    GossipqError,
+    LeaseLost,
+    NotConfirmed,
+    NotLeader,
+    OffsetOutOfRange,
+    ProtocolError,
+    Refused,
+    StoreFull,
+    TooLarge,
+    TopicExists,
+    TopicFull,
+    UnknownTopic,
+    Unreachable,
+)
+from gossipq_client.client import Client, connect
+from gossipq_client.consumer import Message
+from gossipq_client.receipts import PendingReceipt, PendingReceipts, Receipt
+from gossipq_client.views import FetchedBatch
+
+__all__ = [
+    "Backpressure",
+    "BadName",
+    "BadRequest",
+    "Busy",
+    "Client",
+    "ClientClosed",
+    "FetchedBatch",
+    "ForkedClient",
+    "GossipqError",
+    "LeaseLost",
+    "Message",
+    "NotConfirmed",
+    "NotLeader",
+    "OffsetOutOfRange",
+    "PendingReceipt",
+    "PendingReceipts",
+    "ProtocolError",
+    "Receipt",
+    "Refused",
+    "StoreFull",
+    "TooLarge",
+    "TopicExists",
+    "TopicFull",
+    "UnknownTopic",
+    "Unreachable",
+    "connect",
+]

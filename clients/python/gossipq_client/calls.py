@@ -1,0 +1,96 @@
+"""Requests with one answer each: sent when there is a way, again on every new greeting, retried while the leader is busy."""
+
+from collections.abc import Callable
+
+from gossipq.errors import Busy, GossipqError, NotLeader
+from gossipq.messages import Message
+from gossipq_client.links import Links
+
+RETRY_MS = 50  #: pause before a request is asked again when the leader named none
+
+
+class Call:
+    """One request. `then` is told the answer or the error, once."""
+
+    __slots__ = ("done", "error", "greeting", "message", "reply", "request_id", "retry_at_ms", "shard", "then")
+
+    def __init__(self, message: Message, shard: int, then: Callable[["Call"], None] | None) -> None:
+        self.message, self.shard, self.then = message, shard, then
+        self.request_id = self.greeting = self.retry_at_ms = 0
+        self.done = False
+        self.reply: Message | None = None
+        self.error: GossipqError | None = None
+
+    def settle(self, reply: Message | None, error: GossipqError | None) -> None:
+        self.done, self.reply, self.error = True, reply, error
+        if self.then is not None:
+            self.then(self)
+
+
+class Calls:
+    def __init__(self, links: Links) -> None:
+        self._links = links
+        self._open: dict[Call, None] = {}  #: in the order they were asked
+        self._sent: dict[int, Call] = {}
+
+    def __len__(self) -> int:
+        return len(self._open)
+
+    def ask(self, message: Message, shard: int, then: Callable[[Call], None] | None = None) -> Call:
+        call = Call(message, shard, then)
+        self._open[call] = None
+        self._pump(call)
+        return call
+
+    def cancel(self, call: Call) -> None:
+        """Nobody waits any more; a late answer is dropped."""
+        self._open.pop(call, None)
+        self._sent.pop(call.request_id, None)
+
+    def unanswered(self) -> list[Message]:
+        """In the order they were asked."""
+        return [call.message for call in self._open]
+
+    def pump_all(self) -> None:
+        for call in list(self._open):
+            self._pump(call)
+
+    def _pump(self, call: Call) -> None:
+        lane = self._links.lane(call.shard)
+        if lane is None or lane.greeting == call.greeting or self._links.now_ms < call.retry_at_ms:
+            return
+        self._sent.pop(call.request_id, None)
+        call.request_id, call.greeting = self._links.next_id(), lane.greeting
+        self._sent[call.request_id] = call
+        self._links.send(lane, call.message, call.shard, call.request_id)
+
+    def deadline_ms(self) -> int | None:
+        now_ms = self._links.now_ms
+        return min((call.retry_at_ms for call in self._open if call.retry_at_ms > now_ms), default=None)
+
+    def answered(self, request_id: int, reply: Message) -> bool:
+        """False when nobody asked."""
+        call = self._sent.pop(request_id, None)
+        if call is None:
+            return False
+        del self._open[call]
+        call.settle(reply, None)
+        return True
+
+    def refused(self, request_id: int, error: GossipqError) -> bool:
+        call = self._sent.pop(request_id, None)
+        if call is None:
+            return False
+        if isinstance(error, NotLeader) or type(error) is Busy:
+            call.greeting, call.retry_at_ms = 0, self._links.now_ms + (error.retry_after_ms or RETRY_MS)
+        else:
+            del self._open[call]
+            call.settle(None, error)
+        return True
+
+    def forgotten(self, request_id: int) -> bool:
+        """The leader had forgotten the session: the request goes again on the next greeting."""
+        call = self._sent.pop(request_id, None)
+        if call is not None:
+            call.greeting = 0
+        return call is not None

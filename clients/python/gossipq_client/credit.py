@@ -1,0 +1,148 @@
+"""A subscription and its parts, one for each shard: the loan at the leader, and what was delivered for it.
+
+For each part: lent (unused at the leader) + untaken (here, not yet in the user's hands) stay at or below its share; the shares
+of a subscription add up to the credit the user lends. A leader without loan says READY; then a part that stands idle is
+recalled and its share moves over.
+"""
+
+from collections import deque
+
+from gossipq.errors import GossipqError
+from gossipq.messages import GroupOptions, Start, TopicInfo
+from gossipq.types import Offset, PartitionKey, ShardId
+from gossipq_client.held import Held, subtract
+
+REPAY_FRACTION = 4  #: credit goes back when this part of a share is due
+
+
+class Subscription:
+    """What one consumer asked for; a part for each shard that holds some of it."""
+
+    def __init__(
+        self,
+        group: str,
+        start: tuple[str, int],
+        credit: tuple[int, int],
+        options: GroupOptions,
+        notify_end: bool = False,
+        patterns: bool = False,
+    ) -> None:
+        self.group, self.start, self.options, self.notify_end, self.patterns = group, start, options, notify_end, patterns
+        self.credit_records, self.credit_bytes = credit
+        self.parts: list[Part] = []
+        self.topics: dict[int, TopicInfo] = {}
+        self.ready: deque[Held] = deque()
+        self.error: GossipqError | None = None
+        self.lookups = 0  #: topic look-ups under way
+        self.closing = self.paused = self.streak = False
+        self.touched_ms = 0  #: when the user last took something
+        self.progress = (0, 0)  #: the slice the user is at, and how far
+
+    def free(self) -> tuple[int, int]:
+        """Records and bytes of the credit that are neither lent nor here."""
+        return (
+            self.credit_records - sum(part.lent_records + part.untaken_records for part in self.parts),
+            self.credit_bytes - sum(part.lent_bytes + part.untaken_bytes for part in self.parts),
+        )
+
+    @property
+    def finished(self) -> bool:
+        """With notify_end: everything readable has been handed out, and nothing of it waits here."""
+        return self.notify_end and not self.lookups and not self.ready and all(part.at_end for part in self.parts)
+
+
+class Part:
+    """The partitions of one subscription that lie in one shard."""
+
+    __slots__ = (
+        "at_end",
+        "ends",
+        "fed",
+        "fresh",
+        "greeting",
+        "high",
+        "lease_ms",
+        "lent_bytes",
+        "lent_records",
+        "number",
+        "outstanding",
+        "positions",
+        "recalling",
+        "request_id",
+        "retry_at_ms",
+        "shard",
+        "share_records",
+        "starts",
+        "subscribed",
+        "subscription",
+        "untaken_bytes",
+        "untaken_records",
+    )
+
+    def __init__(self, subscription: Subscription, number: int, shard: ShardId, starts: list[Start]) -> None:
+        self.subscription, self.number, self.shard = subscription, number, shard
+        self.starts = {start.partition: start for start in starts}
+        self.greeting = self.request_id = self.retry_at_ms = self.lease_ms = 0
+        self.subscribed = self.at_end = self.recalling = False
+        self.fed = False  #: a recall for it is under way
+        self.share_records = 0
+        self.lent_records = self.lent_bytes = 0
+        self.untaken_records = self.untaken_bytes = 0
+        self.ends: dict[PartitionKey, Offset] = {}  #: one past the last offset that AT_END spoke of
+        self.positions: dict[PartitionKey, Offset] = {}  #: of a reader: next offset
+        self.high: dict[PartitionKey, Offset] = {}  #: of a group: one past the highest offset seen
+        self.outstanding: dict[Held, None] = {}
+        self.fresh: list[list[int]] = []  #: acked, not yet told to the leader: [partition, first, end]
+
+    @property
+    def share_bytes(self) -> int:
+        """The same part of the bytes as of the records."""
+        subscription = self.subscription
+        return subscription.credit_bytes * self.share_records // max(1, subscription.credit_records)
+
+    @property
+    def want_records(self) -> int:
+        return self.share_records - self.lent_records - self.untaken_records
+
+    @property
+    def want_bytes(self) -> int:
+        return self.share_bytes - self.lent_bytes - self.untaken_bytes
+
+    @property
+    def due(self) -> bool:
+        """Whether enough was taken to lend it again."""
+        records, size = self.want_records, self.want_bytes
+        return (records > 0 and records * REPAY_FRACTION >= self.share_records) or (
+            size > 0 and size * REPAY_FRACTION >= self.share_bytes > 0
+        )
+
+    @property
+    def idle(self) -> bool:
+        """Has a loan and nothing to show for it."""
+        return self.lent_records > 0 and self.untaken_records == 0 and not self.recalling
+
+    def lend(self) -> tuple[int, int]:
+        """What goes to the leader now so that the share is full again, within the credit of the subscription."""
+        free_records, free_bytes = self.subscription.free()
+        records, size = max(0, min(self.want_records, free_records)), max(0, min(self.want_bytes, free_bytes))
+        self.lent_records += records
+        self.lent_bytes += size
+        return records, size
+
+    def start_list(self) -> list[Start]:
+        """A reader goes on where it is; a group's start counts only the first time."""
+        at = self.positions
+        return [Start(key, "offset", at[key]) if key in at else start for key, start in self.starts.items()]
+
+    def unseen(self, partition: PartitionKey, first: Offset, end: Offset) -> list[tuple[Offset, Offset]]:
+        """What of a delivered slice is not here already: leaders repeat themselves after a crash."""
+        if not self.subscription.group:
+            first = max(first, self.positions.get(partition, 0))
+            self.positions[partition] = max(end, self.positions.get(partition, 0))
+            return [(first, end)] if first < end else []
+        high = self.high.get(partition, 0)
+        self.high[partition] = max(end, high)
+        if first >= high:
+            return [(first, end)]
+        here = [piece for held in self.outstanding if held.partition == partition for piece in held.open_ranges(first, end)]
+        return subtract([(first, end)], here)

@@ -1,0 +1,153 @@
+"""A private node in a directory, and a client of it: the same API with no server to start.
+
+    from gossipq_client import embedded
+
+    with embedded.open("./queue") as mq:
+        mq.publish("orders", b"one")
+
+The first process that opens a directory starts the node and ends it with its client; others that open the same directory
+meanwhile become clients of the same node.
+"""
+
+import contextlib
+import os
+import select
+import socket
+import subprocess
+import sys
+import tempfile
+import threading
+from zlib import crc32
+
+from gossipq.errors import StoreError, Unreachable
+from gossipq_client import inputs
+from gossipq_client.client import Client
+from gossipq_client.engine import REQUEST_SECONDS, log
+
+SOCKET_PATH_MAX = 100  #: an ipc address must fit into 107 bytes, with the ending of a worker
+STOP_SECONDS = 15.0
+WORKERS = 1
+IN_USE = "in use"
+
+
+class EmbeddedClient(Client):
+    """A client that ends its private node with itself."""
+
+    def __init__(self, address: str, timeout: float, node: "subprocess.Popen[bytes] | None") -> None:
+        self._node = node
+        super().__init__([address], f"embedded-{os.getpid()}", timeout)
+
+    def _shut(self) -> None:
+        super()._shut()
+        if self._node is not None:
+            _stop(self._node)
+            self._node = None
+
+
+def open(directory: str | os.PathLike[str], *, timeout: inputs.Duration = REQUEST_SECONDS) -> EmbeddedClient:
+    """A client of the node in `directory`, which is made when absent. Raises StoreError, Unreachable."""
+    seconds = inputs.duration_ms(timeout) / 1000
+    path = os.path.realpath(directory)
+    os.makedirs(path, exist_ok=True)
+    at = _socket_path(path)
+    address = f"ipc://{at}"
+    if _answers(at):
+        with contextlib.suppress(Unreachable):
+            return EmbeddedClient(address, seconds, None)
+    node = _start(path, address)
+    try:
+        complaint = _await_ready(node)
+        if complaint is None:
+            return EmbeddedClient(address, seconds, node)
+    except BaseException:
+        _stop(node)
+        raise
+    if IN_USE in complaint:
+        return EmbeddedClient(address, seconds, None)
+    raise StoreError(f"the node in {path} did not start: {complaint}", hint=f"gossipq store verify --data {path}")
+
+
+def _socket_path(path: str) -> str:
+    inside = os.path.join(path, "node.sock")
+    if len(os.fsencode(inside)) <= SOCKET_PATH_MAX:
+        return inside
+    return os.path.join(tempfile.gettempdir(), f"gossipq-{os.getuid()}-{crc32(os.fsencode(path)):08x}.sock")
+
+
+def _answers(path: str) -> bool:
+    """Whether a process listens on that socket, or only left it behind."""
+    with socket.socket(socket.AF_UNIX) as probe:
+        try:
+            probe.connect(path)
+        except OSError:
+            return False
+    return True
+
+
+def _start(path: str, address: str) -> "subprocess.Popen[bytes]":
+    """The node under a guard that ends it when this process is gone, however it went."""
+    command = ["gossipq_node", "--data", path, "--bind", address, "--mode", "standalone", "--workers", str(_workers(path))]
+    return subprocess.Popen(
+        [sys.executable, "-m", __name__, sys.executable, "-m", *command],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        start_new_session=True,
+        cwd=path,
+        env={**os.environ, "PYTHONPATH": os.pathsep.join(os.path.abspath(part) for part in sys.path)},
+    )
+
+
+def _workers(path: str) -> int:
+    """A new directory gets one worker; one that is there keeps what it has."""
+    return WORKERS if not os.listdir(path) else 0
+
+
+def _await_ready(node: "subprocess.Popen[bytes]") -> str | None:
+    """None when the node says that it is ready, else what it said instead."""
+    assert node.stdout is not None, "started with a pipe"
+    said: list[str] = []
+    for line in node.stdout:
+        text = line.decode(errors="replace").strip()
+        if text.startswith("ready"):
+            threading.Thread(target=_pass_on, args=(node,), name="gossipq-embedded-log", daemon=True).start()
+            return None
+        said.append(text)
+    node.wait()
+    return "; ".join(said) or f"exit code {node.returncode}"
+
+
+def _pass_on(node: "subprocess.Popen[bytes]") -> None:
+    """What the node logs goes to this process's log, so that its pipe never fills."""
+    assert node.stdout is not None, "started with a pipe"
+    with node.stdout:
+        for line in node.stdout:
+            log.info("%s", line.decode(errors="replace").rstrip())
+
+
+def _stop(node: "subprocess.Popen[bytes]") -> None:
+    assert node.stdin is not None, "started with a pipe"
+    node.stdin.close()
+    try:
+        node.wait(STOP_SECONDS)
+    except subprocess.TimeoutExpired:
+        node.kill()
+        node.wait()
+
+
+def guard(command: list[str]) -> int:
+    """Runs a node until it ends, or until standard input ends because the client is gone. Returns the exit code."""
+    node = subprocess.Popen(command, stdin=subprocess.DEVNULL)
+    ended = os.pidfd_open(node.pid)
+    poll = select.poll()
+    poll.register(0, select.POLLIN)
+    poll.register(ended, select.POLLIN)
+    while node.poll() is None:
+        if any(fd == 0 for fd, _ in poll.poll()) and not os.read(0, 1):
+            node.terminate()
+            break
+    return node.wait()
+
+
+if __name__ == "__main__":
+    sys.exit(guard(sys.argv[1:]))

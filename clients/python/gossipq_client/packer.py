@@ -1,0 +1,185 @@
+"""Records on their way into one batch, that batch until its outcome is known, and the partition it goes to."""
+
+from collections import deque
+from zlib import crc32
+
+from gossipq import limits
+from gossipq.errors import BadRequest, GossipqError
+from gossipq.messages import TopicInfo
+from gossipq.types import partition_key
+from gossipq.wire import batch as wire
+
+WINDOW_BATCHES = 100  #: unconfirmed batches of one partition: the leader remembers the last PRODUCER_REPEATS
+assert WINDOW_BATCHES < limits.PRODUCER_REPEATS
+UNKNOWN_OFFSET = -1
+
+
+class Flight:
+    """One batch of one partition: open while `values` is a list, then sealed in `batch`, at last `done`.
+
+    All records of a flight share keyed or not, route and level; receipts point to a flight and an index in it.
+    """
+
+    __slots__ = (
+        "batch",
+        "copies",
+        "count",
+        "done",
+        "duplicate",
+        "error",
+        "headers",
+        "keys",
+        "level",
+        "offset",
+        "producer",
+        "request_id",
+        "route",
+        "sequence",
+        "size",
+        "told",
+        "uncertain",
+        "values",
+        "writer",
+    )
+
+    def __init__(self, writer: "Writer", keyed: bool, route: bytes, level: str) -> None:
+        self.writer, self.route, self.level = writer, route, level
+        self.values: list[bytes] | None = []
+        self.keys: list[bytes] | None = [] if keyed else None
+        self.headers: list[bytes] | None = None
+        self.size = self.count = 0
+        self.batch = bytearray()
+        self.producer, self.sequence, self.request_id = writer.producer, 0, 0
+        self.told = False  #: the user has seen the error
+        self.uncertain = False  #: sent on a connection that was lost: may be stored
+        self.done = level == "none"
+        self.offset, self.copies, self.duplicate = UNKNOWN_OFFSET, 0, False
+        self.error: GossipqError | None = None
+
+    def takes(self, size: int, keyed: bool, route: bytes, level: str) -> bool:
+        """Whether a record of `size` bytes can join; a record above the batch size travels alone."""
+        values = self.values
+        return (
+            values is not None
+            and self.size + size <= limits.BATCH_BYTES_MAX
+            and len(values) < limits.BATCH_RECORDS_MAX
+            and (self.keys is not None) == keyed
+            and self.route == route
+            and self.level == level
+        )
+
+    def add(self, value: bytes, key: bytes | None, headers: bytes) -> int:
+        """Index of the record in this flight."""
+        values = self.values
+        assert values is not None, "records join an open flight"
+        index = len(values)
+        values.append(value)
+        self.size += len(value)
+        if key is not None:
+            assert self.keys is not None, "a keyed record joins a keyed flight"
+            self.keys.append(key)
+            self.size += len(key)
+        if headers and self.headers is None:
+            self.headers = [b""] * index
+        if self.headers is not None:
+            self.headers.append(headers)
+            self.size += len(headers)
+        return index
+
+    def seal(self, sequence: int, wall_ms: int) -> None:
+        values = self.values
+        assert values, "a flight with records is sealed once"
+        self.sequence, self.count, self.producer = sequence, len(values), self.writer.producer
+        self.batch = wire.seal(
+            values,
+            producer=self.producer,
+            sequence=sequence,
+            publish_ms=wall_ms,
+            route=self.route,
+            keys=self.keys,
+            headers=self.headers,
+        )
+        self.values = self.keys = self.headers = None
+
+    def restamp(self, producer: bytes, sequence: int) -> None:
+        """Another producer or sequence, for a batch that is certainly not stored."""
+        self.producer, self.sequence = producer, sequence
+        wire.restamp(self.batch, producer, sequence)
+
+    def settle(self, offset: int, copies: int, duplicate: bool) -> None:
+        self.offset, self.copies, self.duplicate, self.done = offset, copies, duplicate, True
+        self.batch = bytearray()
+
+    def fail(self, error: GossipqError) -> None:
+        self.error, self.done = error, True
+        self.values = None
+        self.batch = bytearray()
+
+
+class Writer:
+    """The way into one partition: sequences, the open flight, and those that are not confirmed, in order."""
+
+    __slots__ = (
+        "flights",
+        "greeting",
+        "number",
+        "open",
+        "partition",
+        "paused_until_ms",
+        "producer",
+        "sent",
+        "sequence",
+        "shard",
+        "topic",
+    )
+
+    def __init__(self, topic: "Topic", number: int, producer: bytes) -> None:
+        self.topic, self.number, self.producer = topic, number, producer
+        self.partition = partition_key(topic.info.id, number)
+        self.shard = topic.info.shards[number]
+        self.sequence = 1  #: of the next batch
+        self.open: Flight | None = None
+        self.flights: deque[Flight] = deque()
+        self.sent = 0  #: how many of `flights` are under way on the greeting `greeting`
+        self.greeting = 0
+        self.paused_until_ms = 0
+
+    @property
+    def full(self) -> bool:
+        return len(self.flights) >= WINDOW_BATCHES
+
+
+class Topic:
+    """A topic as a producer sees it. Records without a key stay with one partition for a batch, then move to the next."""
+
+    __slots__ = ("info", "level", "name", "turn", "writers")
+
+    def __init__(self, info: TopicInfo, producer: bytes) -> None:
+        self.info, self.name = info, info.name
+        self.level = "none" if info.config.level == "none" else ""
+        self.turn = 0
+        self.writers = [Writer(self, number, producer) for number in range(len(info.shards))]
+
+    def writer(self, key: bytes | None, number: int | None) -> Writer:
+        """Raises BadRequest for a partition that the topic does not have."""
+        writers = self.writers
+        if number is not None:
+            if not 0 <= number < len(writers):
+                raise BadRequest(f"topic {self.name!r} has partitions 0 to {len(writers) - 1}, not {number}")
+            return writers[number]
+        if len(writers) == 1:
+            return writers[0]
+        return writers[(self.turn if key is None else crc32(key)) % len(writers)]
+
+
+def runs(sizes: list[int]) -> list[tuple[int, int]]:
+    """Half-open index ranges of records of these sizes that each make one batch, in order."""
+    found: list[tuple[int, int]] = []
+    first = total = 0
+    for at, size in enumerate(sizes):
+        if at > first and (total + size > limits.BATCH_BYTES_MAX or at - first == limits.BATCH_RECORDS_MAX):
+            found.append((first, at))
+            first, total = at, 0
+        total += size
+    found.append((first, len(sizes)))
+    return found

@@ -1,0 +1,360 @@
+"""Batches on their way to the leaders: sealing, sending in order, confirms, refusals, and what a lost connection means.
+
+A batch keeps its sequence until it is confirmed, so whatever was sent on a lost connection is sent again unchanged and the
+leader answers a repeat with its old offset. A refusal for good lowers the sequences behind it, since the leader still waits for
+that one.
+"""
+
+from collections import Counter
+from collections.abc import Callable
+from itertools import islice
+
+from gossipq import limits
+from gossipq.errors import Busy, GossipqError, NotConfirmed, NotLeader, OutOfSequence, UnknownTopic
+from gossipq.messages import Confirm, Publish, TopicInfo
+from gossipq.wire import frames
+from gossipq_client.links import Lane, Links
+from gossipq_client.packer import WINDOW_BATCHES, Flight, Topic, Writer, runs
+
+RETRY_MS = 20  #: pause before a batch is sent again when the leader named none
+LINGER_MS = 2  #: how long records that ask for no confirm wait for company
+
+
+class Publishing:
+    def __init__(self, links: Links, new_producer: Callable[[], bytes]) -> None:
+        self.topics: dict[str, Topic] = {}
+        self.plain: dict[str, Flight] = {}  #: open flights that take a record of bytes and nothing else, by topic
+        self.unconfirmed_bytes = 0
+        self.stale: list[Topic] = []  #: to be resolved again: their leader does not know them
+        self.linger_ms = 0  #: when an open flight without confirm must go; 0 = none waits
+        self._links, self._new_producer = links, new_producer
+        self._producer = new_producer()
+        self._flying: dict[int, Flight] = {}
+        self._loose: list[Flight] = []  #: sealed, without confirm, no open way yet
+        self._failed: list[Flight] = []
+        self._waiting: set[Writer] = set()  #: have flights that are not under way
+        self._asked_again: set[int] = set()  #: topic ids that were resolved a second time
+
+    @property
+    def idle(self) -> bool:
+        return not self._flying and not self._waiting and not self._loose and not any(map(_is_open, self._writers()))
+
+    def _writers(self) -> list[Writer]:
+        return [writer for topic in self.topics.values() for writer in topic.writers]
+
+    def unconfirmed_records(self) -> int:
+        return sum(flight.count for writer in self._writers() for flight in writer.flights)
+
+    def failures(self) -> list[GossipqError]:
+        """Errors of batches whose receipts nobody has looked at; each is told once."""
+        untold = [flight.error for flight in self._failed if flight.error is not None and not flight.told]
+        self._failed.clear()
+        return untold
+
+    def full(self, writer: Writer) -> bool:
+        """Whether one more batch must wait for a confirm."""
+        return writer.full or (self.unconfirmed_bytes > 0 and self.unconfirmed_bytes >= self._window_bytes(writer))
+
+    def has_room(self, flights: list[Flight]) -> bool:
+        """Whether all of them can go now. What nothing is waiting before always can."""
+        size = self.unconfirmed_bytes + sum(flight.size for flight in flights)
+        counts = Counter(flight.writer for flight in flights)
+        return all(
+            len(writer.flights) + count <= WINDOW_BATCHES and (not self.unconfirmed_bytes or size <= self._window_bytes(writer))
+            for writer, count in counts.items()
+        )
+
+    def _window_bytes(self, writer: Writer) -> int:
+        lane = self._links.lane(writer.shard)
+        return lane.window_bytes if lane else limits.PUBLISH_WINDOW_BYTES
+
+    # --- records in
+
+    def append(
+        self, writer: Writer, value: bytes, key: bytes | None, headers: bytes, route: bytes, level: str
+    ) -> tuple[Flight, int]:
+        """The flight that took the record, and its index there. With nothing unconfirmed before it, it goes at once."""
+        flight = writer.open
+        size = len(value) + len(key or b"") + len(headers)
+        keyed, level = key is not None, level or writer.topic.level
+        if flight is not None and not flight.takes(size, keyed, route, level):
+            self.seal(writer)
+            flight = None
+        if flight is None:
+            flight = writer.open = Flight(writer, keyed, route, level)
+        index = flight.add(value, key, headers)
+        if flight.size >= limits.BATCH_BYTES_MAX or index + 1 >= limits.BATCH_RECORDS_MAX:
+            self.seal(writer)
+        elif level == "none":
+            self.linger_ms = self.linger_ms or self._links.now_ms + LINGER_MS
+            self._note_plain(flight)
+        elif not writer.flights:
+            self.seal(writer)
+        else:
+            self._note_plain(flight)
+        return flight, index
+
+    def _note_plain(self, flight: Flight) -> None:
+        topic = flight.writer.topic
+        if flight.keys is None and flight.headers is None and not flight.route and flight.level == topic.level:
+            self.plain[topic.name] = flight
+        elif self.plain.get(topic.name) is flight:
+            del self.plain[topic.name]
+
+    def batches(
+        self,
+        writer: Writer,
+        values: list[bytes],
+        keys: list[bytes] | None,
+        headers: bytes,
+        route: bytes,
+        level: str,
+    ) -> list[Flight]:
+        """Flights made of a list, not sealed yet: `take` sends each as the window allows."""
+        count, level, made = len(values), level or writer.topic.level, []
+        total = sum(map(len, values)) + sum(map(len, keys or ())) + count * len(headers)
+        ranges = [(0, count)]
+        if total > limits.BATCH_BYTES_MAX or count > limits.BATCH_RECORDS_MAX:
+            ranges = runs(
+                [len(value) + len(key) + len(headers) for value, key in zip(values, keys or [b""] * count, strict=True)]
+            )
+        for first, end in ranges:
+            flight = Flight(writer, keys is not None, route, level)
+            whole = end - first == count
+            flight.size = total * (end - first) // count
+            flight.values = values if whole else values[first:end]
+            if keys is not None:
+                flight.keys = keys if whole else keys[first:end]
+            if headers:
+                flight.headers = [headers] * (end - first)
+            made.append(flight)
+        return made
+
+    def take(self, flight: Flight) -> None:
+        """Seals and sends a flight of `batches`, behind whatever its partition has open."""
+        writer = flight.writer
+        self.seal(writer)
+        writer.open = flight
+        self.seal(writer)
+
+    def seal(self, writer: Writer) -> None:
+        """Closes the open flight of a partition and sends it."""
+        flight, writer.open = writer.open, None
+        if flight is None:
+            return
+        topic = writer.topic
+        if self.plain.get(topic.name) is flight:
+            del self.plain[topic.name]
+        topic.turn += 1
+        if flight.level == "none":
+            flight.seal(0, self._links.wall_ms)
+            self._send_loose(flight)
+            return
+        flight.seal(writer.sequence, self._links.wall_ms)
+        writer.sequence += 1
+        writer.flights.append(flight)
+        flight.size = len(flight.batch)
+        self.unconfirmed_bytes += flight.size
+        self.pump(writer)
+
+    def hurry(self, flight: Flight) -> None:
+        """Somebody waits for this flight: it goes now."""
+        if flight.writer.open is flight:
+            self.seal(flight.writer)
+
+    def seal_all(self) -> None:
+        for topic in self.topics.values():
+            self._seal_topic(topic)
+
+    def _seal_topic(self, topic: Topic) -> None:
+        for writer in topic.writers:
+            self.seal(writer)
+
+    # --- sending
+
+    def pump(self, writer: Writer) -> None:
+        """Sends what is not under way, in order, as far as there is an open way."""
+        lane = self._links.lane(writer.shard)
+        if lane is None or self._links.now_ms < writer.paused_until_ms:
+            self._waiting.add(writer)
+            return
+        if lane.greeting != writer.greeting:
+            for flight in islice(writer.flights, writer.sent):
+                flight.uncertain = True
+            writer.greeting, writer.sent = lane.greeting, 0
+        flights = writer.flights
+        for at in range(writer.sent, len(flights)):
+            flight = flights[at]
+            self._flying.pop(flight.request_id, None)
+            flight.request_id = self._links.next_id()
+            self._flying[flight.request_id] = flight
+            self._send(lane, flight)
+        writer.sent = len(flights)
+        self._waiting.discard(writer)
+
+    def _send(self, lane: Lane, flight: Flight) -> None:
+        writer = flight.writer
+        control = frames.encode(Publish(writer.partition, flight.level), writer.shard, flight.request_id)
+        self._links.out.append((lane.endpoint, [control, flight.batch]))
+
+    def _send_loose(self, flight: Flight) -> None:
+        lane = self._links.lane(flight.writer.shard)
+        if lane is None:
+            self._loose.append(flight)
+        else:
+            self._send(lane, flight)
+
+    def pump_all(self) -> None:
+        """After any change of the ways: what was sent on an old greeting goes again."""
+        for writer in self._writers():
+            if writer.flights:
+                self.pump(writer)
+        loose, self._loose = self._loose, []
+        for flight in loose:
+            self._send_loose(flight)
+
+    def tick(self) -> None:
+        now_ms = self._links.now_ms
+        if self.linger_ms and now_ms >= self.linger_ms:
+            self.linger_ms = 0
+            for writer in self._writers():
+                if writer.open is not None and writer.open.level == "none":
+                    self.seal(writer)
+        for writer in list(self._waiting):
+            if now_ms >= writer.paused_until_ms:
+                self.pump(writer)
+
+    def deadline_ms(self) -> int | None:
+        """When `tick` has something to do."""
+        pauses = [writer.paused_until_ms for writer in self._waiting if writer.paused_until_ms > self._links.now_ms]
+        if self.linger_ms:
+            pauses.append(self.linger_ms)
+        return min(pauses, default=None)
+
+    # --- answers
+
+    def confirmed(self, confirm: Confirm) -> None:
+        for request_id, offset, copies, duplicate in confirm.rows:
+            flight = self._flying.pop(request_id, None)
+            if flight is None:
+                continue
+            self.unconfirmed_bytes -= flight.size
+            flight.settle(offset, copies, duplicate)
+            writer = flight.writer
+            flights = writer.flights
+            flights.remove(flight)  # the first, since a leader confirms in order
+            writer.sent -= writer.sent > 0
+            if not flights and writer.open is not None:
+                self.seal(writer)
+
+    def refused(self, request_id: int, error: GossipqError) -> bool:
+        """False when the request is not a publish of ours, or an old one."""
+        flight = self._flying.get(request_id)
+        if flight is None:
+            return False
+        writer = flight.writer
+        if isinstance(error, NotLeader) or type(error) is Busy:
+            self._rewind(writer, 0, error.retry_after_ms)
+        elif isinstance(error, OutOfSequence):
+            self._resequence(writer, error.expected)
+        elif isinstance(error, UnknownTopic) and writer.topic.info.id not in self._asked_again:
+            self._asked_again.add(writer.topic.info.id)
+            self.stale.append(writer.topic)
+            self._rewind(writer, 0, limits.MINUTE_MS)
+        else:
+            self._fail(flight, error)
+        return True
+
+    def _rewind(self, writer: Writer, to: int, retry_after_ms: int) -> None:
+        """Everything from flight `to` on is sent again, after a pause; answers to the old requests no longer count."""
+        for flight in islice(writer.flights, to, None):
+            self._flying.pop(flight.request_id, None)
+        writer.sent = min(writer.sent, to)
+        writer.paused_until_ms = self._links.now_ms + (retry_after_ms or RETRY_MS)
+        self._waiting.add(writer)
+
+    def _resequence(self, writer: Writer, expected: int) -> None:
+        lowest = writer.flights[0].sequence
+        if expected < lowest:
+            self._start_over(writer)
+        self._rewind(writer, 0, 0)
+
+    def _start_over(self, writer: Writer) -> None:
+        """The leader has forgotten this producer: under a new one goes what certainly is not stored, the rest is unknown."""
+        writer.producer, writer.sequence = self._new_producer(), 1
+        for flight in list(writer.flights):
+            if flight.uncertain:
+                self._drop(flight, NotConfirmed("the leader no longer knows whether this batch is stored", hint="read it back"))
+            else:
+                flight.restamp(writer.producer, writer.sequence)
+                writer.sequence += 1
+
+    def _fail(self, flight: Flight, error: GossipqError) -> None:
+        """Refused for good. The batches behind it move up one sequence, and go again."""
+        writer, at = flight.writer, flight.writer.flights.index(flight)
+        self._rewind(writer, at, 0)
+        writer.paused_until_ms = 0
+        self._drop(flight, error)
+        for later in islice(writer.flights, at, None):
+            later.restamp(later.producer, later.sequence - 1)
+        writer.sequence -= 1
+        self.pump(writer)
+
+    def _drop(self, flight: Flight, error: GossipqError) -> None:
+        self._flying.pop(flight.request_id, None)
+        flight.writer.flights.remove(flight)
+        self.unconfirmed_bytes -= flight.size
+        flight.fail(error)
+        self._failed.append(flight)
+
+    # --- topics
+
+    def learn(self, info: TopicInfo) -> Topic:
+        """The topic under its name; when its id has changed, what was meant for the old one moves along."""
+        known = self.topics.get(info.name)
+        if known is not None and known.info.id == info.id:
+            known.info = info
+            for writer in known.writers:
+                writer.paused_until_ms = 0
+            return known
+        topic = self.topics[info.name] = Topic(info, self._producer)
+        if known is not None:
+            self._move(known, topic)
+        return topic
+
+    def _move(self, old: Topic, new: Topic) -> None:
+        self._seal_topic(old)
+        for writer in old.writers:
+            target = new.writers[writer.number % len(new.writers)]
+            for flight in writer.flights:
+                self._flying.pop(flight.request_id, None)
+                flight.writer = target
+                flight.restamp(target.producer, target.sequence)
+                target.sequence += 1
+                target.flights.append(flight)
+            self._waiting.discard(writer)
+            self.pump(target)
+
+    def drop(self, name: str) -> None:
+        """The topic was deleted from here: the next publish looks its name up, unless some are still under way."""
+        topic = self.topics.get(name)
+        if topic is not None and not any(writer.flights or writer.open for writer in topic.writers):
+            del self.topics[name]
+
+    def forget(self, topic: Topic, error: GossipqError) -> None:
+        """The topic is gone: its batches fail."""
+        if self.topics.get(topic.name) is topic:
+            del self.topics[topic.name]
+        self.plain.pop(topic.name, None)
+        for writer in topic.writers:
+            self._waiting.discard(writer)
+            for flight in list(writer.flights):
+                self._drop(flight, error)
+            if writer.open is not None:
+                writer.open.fail(error)
+                self._failed.append(writer.open)
+                writer.open = None
+
+
+def _is_open(writer: Writer) -> bool:
+    return writer.open is not None

@@ -1,0 +1,196 @@
+"""Subscriptions at their leaders: one part for each shard, credit lent to each, and moved to where records wait."""
+
+from collections.abc import Iterable
+
+from gossipq.errors import Busy, GossipqError, NotLeader, UnknownTopic
+from gossipq.messages import Ack, Credit, Range, Recall, Recalled, Start, Subscribe, Subscribed, TopicInfo
+from gossipq.types import partition_key
+from gossipq_client.calls import RETRY_MS, Call, Calls
+from gossipq_client.credit import Part, Subscription
+from gossipq_client.held import merge
+from gossipq_client.links import Links
+
+
+class Subscribing:
+    def __init__(self, links: Links, calls: Calls) -> None:
+        self.warnings: list[str] = []
+        self.ack_due_ms = 0  #: when fresh acks must go; 0 = there are none
+        self._links, self._calls = links, calls
+        self._parts: dict[int, Part] = {}
+        self._subscribing: dict[int, Part] = {}
+        self._fresh: dict[Part, None] = {}
+        self._due: dict[Part, None] = {}
+        self._hungry: dict[Part, None] = {}  #: leaders said READY and nothing could be lent
+        self._numbers = 0
+
+    def cover(self, subscription: Subscription, topics: Iterable[TopicInfo]) -> None:
+        """Adds the parts of topics that the subscription does not have yet."""
+        starts: dict[int, list[Start]] = {}
+        for topic in topics:
+            if topic.id not in subscription.topics:
+                subscription.topics[topic.id] = topic
+                for number, shard in enumerate(topic.shards):
+                    starts.setdefault(shard, []).append(Start(partition_key(topic.id, number), *subscription.start))
+        for shard, found in starts.items():
+            self._numbers += 1
+            part = self._parts[self._numbers] = Part(subscription, self._numbers, shard, found)
+            subscription.parts.append(part)
+        if starts:
+            self._share(subscription)
+            for part in subscription.parts:
+                self._pump(part)
+
+    def _share(self, subscription: Subscription) -> None:
+        """Equal shares; with more parts than records of credit, the rest starts with READY."""
+        if not subscription.parts:
+            return
+        records, rest = divmod(subscription.credit_records, len(subscription.parts))
+        for at, part in enumerate(subscription.parts):
+            part.share_records = records + (at < rest)
+
+    def lend(self, subscription: Subscription, records: int, size: int) -> None:
+        """Changes the credit of a subscription, or takes it up again after a pause."""
+        if not subscription.paused and (records, size) == (subscription.credit_records, subscription.credit_bytes):
+            return
+        subscription.credit_records, subscription.credit_bytes, subscription.paused = records, size, False
+        self._share(subscription)
+        for part in subscription.parts:
+            self._due[part] = None
+
+    def _pump(self, part: Part) -> None:
+        """Subscribes on a greeting that does not know this part yet; the loan starts anew there."""
+        lane = self._links.lane(part.shard)
+        if lane is None or lane.greeting == part.greeting or self._links.now_ms < part.retry_at_ms:
+            return
+        self._subscribe(part, self._holding(part))
+
+    def _holding(self, part: Part) -> list[Range]:
+        """What is here, and what was acked without an answer yet."""
+        here = [
+            (held.partition, low, high) for held in part.outstanding for low, high in held.open_ranges(held.first, held.end)
+        ]
+        acked = [
+            each
+            for message in self._calls.unanswered()
+            if isinstance(message, Ack) and message.subscription == part.number
+            for each in message.ranges
+        ]
+        fresh = [(partition, first, end) for partition, first, end in part.fresh]
+        return merge([*here, *acked, *fresh])
+
+    def _subscribe(self, part: Part, holding: list[Range] | None = None) -> None:
+        lane = self._links.lane(part.shard)
+        if lane is None:
+            part.greeting = 0
+            return
+        self._subscribing.pop(part.request_id, None)
+        part.greeting, part.request_id = lane.greeting, self._links.next_id()
+        part.lent_records = part.lent_bytes = 0
+        part.subscribed = part.at_end = part.recalling = part.fed = False
+        self._subscribing[part.request_id] = part
+        subscription = part.subscription
+        self._links.send(
+            lane,
+            Subscribe(
+                part.number,
+                subscription.group,
+                part.start_list(),
+                *part.lend(),
+                subscription.options,
+                subscription.notify_end,
+                holding if subscription.group else None,
+            ),
+            part.shard,
+            part.request_id,
+        )
+
+    def subscribed(self, request_id: int, answer: Subscribed) -> bool:
+        part = self._subscribing.pop(request_id, None)
+        if part is None:
+            return False
+        part.subscribed, part.lease_ms = True, answer.lease_ms
+        return True
+
+    def refused(self, request_id: int, error: GossipqError) -> bool:
+        part = self._subscribing.pop(request_id, None)
+        if part is None:
+            return False
+        if isinstance(error, NotLeader) or type(error) is Busy:
+            part.greeting, part.retry_at_ms = 0, self._links.now_ms + (error.retry_after_ms or RETRY_MS)
+        elif isinstance(error, UnknownTopic) and part.subscription.patterns:
+            self._remove(part)
+        else:
+            part.subscription.error = error
+        return True
+
+    def forgotten(self, request_id: int, shard: int) -> None:
+        """The leader of `shard` has forgotten the session: its parts subscribe again on the next greeting."""
+        self._subscribing.pop(request_id, None)
+        for part in self._parts.values():
+            if part.shard == shard:
+                part.greeting = 0
+
+    def _remove(self, part: Part) -> None:
+        self._parts.pop(part.number, None)
+        self._subscribing.pop(part.request_id, None)
+        self._fresh.pop(part, None)
+        self._due.pop(part, None)
+        self._hungry.pop(part, None)
+        if part in part.subscription.parts:
+            part.subscription.parts.remove(part)
+
+    def pump_all(self) -> None:
+        for part in self._parts.values():
+            self._pump(part)
+
+    # --- credit on the move
+
+    def _lend(self, part: Part) -> None:
+        lane = self._links.lane(part.shard)
+        if lane is None or lane.greeting != part.greeting or part.subscription.closing or part.subscription.paused:
+            return
+        if part.recalling:
+            return  # what comes back is counted against what was lent before; its share is looked at then
+        records, size = part.lend()
+        if records:
+            self._hungry.pop(part, None)
+        if records or size:
+            self._links.send(lane, Credit(part.number, records, size), part.shard)
+
+    def ready(self, number: int) -> None:
+        """A leader has records and no loan."""
+        part = self._parts.get(number)
+        if part is not None:
+            self._hungry[part] = None
+            self._feed(part)
+
+    def _feed(self, part: Part) -> None:
+        """What is free goes to a part without loan, or the share of one that stands idle; until then it stays hungry."""
+        subscription = part.subscription
+        if subscription.closing or subscription.paused:
+            self._hungry.pop(part, None)
+            return
+        if part.lent_records > 0 or part.fed:
+            return
+        if part.want_records > 0 and subscription.free()[0] > 0:
+            self._due[part] = None
+            return
+        idle = max((other for other in subscription.parts if other is not part and other.idle), key=_lent_records, default=None)
+        if idle is not None:
+            idle.recalling = part.fed = True
+            self._calls.ask(Recall(idle.number), idle.shard, lambda call: self._recalled(idle, part, call))
+
+    def _recalled(self, idle: Part, needy: Part, call: Call) -> None:
+        idle.recalling = needy.fed = False
+        if isinstance(call.reply, Recalled):
+            records, size = call.reply.records, call.reply.bytes
+            idle.lent_records -= records
+            idle.lent_bytes -= size
+            idle.share_records -= records
+            needy.share_records += records
+        self._due[idle] = self._due[needy] = None
+        self._hungry[needy] = None
+
+
+def _lent_records(part: Part) -> int:
+    return part.lent_records

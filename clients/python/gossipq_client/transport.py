@@ -1,0 +1,155 @@
+"""Sockets: one DEALER for each endpoint, with a monitor that tells when it is up. The only importer of zmq.
+
+Used by one thread at a time. `wait` alone may run without the caller's lock: it only looks at file descriptors.
+"""
+
+import os
+import select
+from collections import deque
+from collections.abc import Sequence
+
+import zmq
+
+from gossipq.errors import Unreachable
+
+SEND_MESSAGES_MAX = 128  #: in the socket's own queue; what is above waits in `backlog`
+RECONNECT_MS = 50
+RECONNECT_MS_MAX = 500
+CONNECT_MS = 2_000
+
+_IN = int(zmq.POLLIN)  # plain numbers: an enum costs a microsecond each time it is used
+_UP = zmq.EVENT_HANDSHAKE_SUCCEEDED
+_DOWN = zmq.EVENT_DISCONNECTED
+_NOW, _MORE = int(zmq.NOBLOCK), int(zmq.NOBLOCK | zmq.SNDMORE)  #: plain numbers: enums cost more than the call
+Frames = Sequence[bytes | bytearray]
+
+
+class Peer:
+    """One endpoint's socket, its monitor, and what could not be sent yet."""
+
+    __slots__ = ("backlog", "endpoint", "fd", "monitor", "monitor_fd", "socket", "up")
+
+    def __init__(self, context: "zmq.Context[zmq.Socket[bytes]]", endpoint: str) -> None:
+        self.endpoint, self.up = endpoint, False
+        self.backlog: deque[Frames] = deque()
+        self.socket = context.socket(zmq.DEALER)
+        self.socket.set(zmq.IMMEDIATE, 1)
+        self.socket.set(zmq.SNDHWM, SEND_MESSAGES_MAX)
+        self.socket.set(zmq.RCVHWM, 0)
+        self.socket.set(zmq.RECONNECT_IVL, RECONNECT_MS)
+        self.socket.set(zmq.RECONNECT_IVL_MAX, RECONNECT_MS_MAX)
+        self.socket.set(zmq.CONNECT_TIMEOUT, CONNECT_MS)
+        self.monitor = self.socket.get_monitor_socket(_UP | _DOWN)
+        self.monitor.get(zmq.EVENTS)  # its descriptor tells of the first event only to who has looked before
+        try:
+            self.socket.connect(endpoint)
+        except zmq.ZMQError as error:
+            self.close(0)
+            raise Unreachable(f"{endpoint!r} is not an address: {error}", hint="write tcp://HOST:PORT") from None
+        self.fd, self.monitor_fd = int(self.socket.get(zmq.FD)), int(self.monitor.get(zmq.FD))
+
+    def close(self, linger_ms: int) -> None:
+        self.socket.disable_monitor()
+        self.monitor.close(0)
+        self.socket.close(linger_ms)
+
+
+class Transport:
+    def __init__(self) -> None:
+        self.backlog_bytes = 0
+        self._context: zmq.Context[zmq.Socket[bytes]] = zmq.Context()
+        self._peers: dict[str, Peer] = {}
+        self._pid = os.getpid()
+
+    def fds(self) -> list[int]:
+        """Readable when `receive` or `events` may have something. Edge-triggered: take all before waiting."""
+        return [fd for peer in self._peers.values() for fd in (peer.fd, peer.monitor_fd)]
+
+    def monitor_fds(self) -> set[int]:
+        """Those of `fds` that mean: look at `events`."""
+        return {peer.monitor_fd for peer in self._peers.values()}
+
+    def open(self, endpoint: str) -> None:
+        """Connects in the background. Raises Unreachable for what is no address."""
+        if endpoint not in self._peers:
+            self._peers[endpoint] = Peer(self._context, endpoint)
+
+    def close_peer(self, endpoint: str) -> None:
+        peer = self._peers.pop(endpoint, None)
+        if peer is not None:
+            self.backlog_bytes -= sum(map(_size, peer.backlog))
+            peer.close(0)
+
+    def send(self, endpoint: str, message: Frames) -> None:
+        """To a connected endpoint, else nowhere. What the socket does not take at once waits here."""
+        peer = self._peers.get(endpoint)
+        if peer is None or not peer.up:
+            return
+        if peer.backlog or not _send(peer.socket, message):
+            peer.backlog.append(message)
+            self.backlog_bytes += _size(message)
+
+    def receive(self) -> list[tuple[str, list[bytes]]]:
+        """Everything that has arrived; also sends what waits."""
+        arrived: list[tuple[str, list[bytes]]] = []
+        for peer in self._peers.values():
+            socket = peer.socket
+            while peer.backlog and _send(socket, peer.backlog[0]):
+                self.backlog_bytes -= _size(peer.backlog.popleft())
+            while int(socket.get(zmq.EVENTS)) & _IN:
+                arrived.append((peer.endpoint, _receive(socket)))
+        return arrived
+
+    def events(self) -> list[tuple[str, bool]]:
+        """Endpoints that came up (True) or went down (False) since the last call, in order."""
+        changes: list[tuple[str, bool]] = []
+        for peer in self._peers.values():
+            while int(peer.monitor.get(zmq.EVENTS)) & _IN:
+                event = int.from_bytes(peer.monitor.recv_multipart(zmq.NOBLOCK)[0][:2], "little")
+                peer.up = event == _UP
+                if not peer.up:
+                    self.backlog_bytes -= sum(map(_size, peer.backlog))
+                    peer.backlog.clear()
+                changes.append((peer.endpoint, peer.up))
+        return changes
+
+    def close(self, linger_ms: int) -> None:
+        """Sends what is queued for at most `linger_ms`. In a forked child it leaves the parent's sockets alone."""
+        if os.getpid() != self._pid:
+            return
+        for peer in self._peers.values():
+            peer.close(linger_ms)
+        self._peers.clear()
+        self._context.term()
+
+
+def _send(socket: "zmq.Socket[bytes]", message: Frames) -> bool:
+    try:
+        for frame in message[:-1]:
+            socket.send(frame, _MORE)
+        socket.send(message[-1], _NOW)
+    except zmq.Again:  # only the first frame can meet it
+        return False
+    return True
+
+
+def _receive(socket: "zmq.Socket[bytes]") -> list[bytes]:
+    """A message that is there."""
+    frame = socket.recv(_NOW, False)
+    frames = [frame.bytes]
+    while frame.more:
+        frame = socket.recv(_NOW, False)
+        frames.append(frame.bytes)
+    return frames
+
+
+def _size(message: Frames) -> int:
+    return sum(map(len, message))
+
+
+def wait(fds: Sequence[int], timeout_ms: float | None) -> list[int]:
+    """Until one of the descriptors is readable, or the time is over; those that are."""
+    poll = select.poll()
+    for fd in fds:
+        poll.register(fd, select.POLLIN)
+    return [fd for fd, _ in poll.poll(timeout_ms)]

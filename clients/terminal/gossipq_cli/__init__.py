@@ -1,0 +1,1 @@
+"""The `gossipq` command: asks a node over the public client and says what it answered."""

@@ -1,0 +1,135 @@
+"""Errors to people and to scripts: one line, a hint, an exit code. The only place that knows how they map."""
+
+import sys
+import traceback
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import click
+
+from gossipq import errors
+
+DONE, FAILED, USAGE, PARTLY, NOT_FOUND, CONFLICT, REFUSED = range(7)
+UNREACHABLE, TIMED_OUT, BAD_CONFIG, INTERRUPTED = 69, 75, 78, 130
+
+EXIT_CODES = {
+    DONE: "done",
+    FAILED: "failed, or the answer is no",
+    USAGE: "the command line is wrong",
+    PARTLY: "partly done",
+    NOT_FOUND: "not found",
+    CONFLICT: "already exists, or in conflict",
+    REFUSED: "refused by a policy or a limit",
+    UNREACHABLE: "no node could be reached",
+    TIMED_OUT: "timed out or busy; try again",
+    BAD_CONFIG: "bad configuration",
+    INTERRUPTED: "interrupted (Ctrl-C)",
+}
+
+#: the first class an error is an instance of decides
+_EXITS: tuple[tuple[type[errors.GossipqError], int], ...] = (
+    (errors.UnknownTopic, NOT_FOUND),
+    (errors.OffsetOutOfRange, NOT_FOUND),
+    (errors.TopicExists, CONFLICT),
+    (errors.BadName, USAGE),
+    (errors.BadRequest, USAGE),
+    (errors.TooLarge, REFUSED),
+    (errors.TopicFull, REFUSED),
+    (errors.Busy, TIMED_OUT),
+    (errors.OutOfSequence, TIMED_OUT),
+    (errors.Refused, REFUSED),
+    (errors.NotConfirmed, TIMED_OUT),
+    (errors.Backpressure, TIMED_OUT),
+    (errors.Unreachable, UNREACHABLE),
+    (errors.ConfigError, BAD_CONFIG),
+    (errors.GossipqError, FAILED),
+)
+_HINTS = {
+    errors.UnknownTopic.code: "`gossipq topic ls` lists topics, `gossipq topic create NAME` makes one",
+    errors.TopicExists.code: "`gossipq topic create --if-not-exists ...` leaves it as it is",
+    errors.Unreachable.code: "start one with `gossipq node`, or point elsewhere: `gossipq -s tcp://HOST:7700 status`",
+    errors.NotConfirmed.code: "it may be stored: `gossipq sub TOPIC --from -1m --exit-at-end` shows the last minute",
+    errors.StoreFull.code: "free disk space or shorten retention; `gossipq status` shows the store",
+}
+
+
+class Failure(Exception):
+    """An error of the command line itself, with its exit code."""
+
+    def __init__(self, code: str, message: str, hint: str = "", exit_code: int = FAILED) -> None:
+        super().__init__(message)
+        self.code, self.message, self.hint, self.exit_code = code, message, hint, exit_code
+
+
+class Told(NamedTuple):
+    exit_code: int
+    code: str
+    message: str
+    hint: str
+
+
+def explain(error: BaseException) -> Told:
+    """What to tell."""
+    if isinstance(error, Failure):
+        return Told(error.exit_code, error.code, error.message, error.hint)
+    if isinstance(error, errors.GossipqError):
+        exit_code = next(number for kind, number in _EXITS if isinstance(error, kind))
+        return Told(
+            exit_code, error.code, error.message or error.code.replace("_", " "), error.hint or _HINTS.get(error.code, "")
+        )
+    if isinstance(error, click.UsageError):
+        where = error.ctx.command_path if error.ctx else "gossipq"
+        return Told(USAGE, "usage", error.format_message().rstrip("."), f"`{where} --help` shows what it takes")
+    if isinstance(error, click.ClickException):
+        return Told(FAILED, "failed", error.format_message(), "")
+    if isinstance(error, FileNotFoundError):
+        return Told(NOT_FOUND, "not_found", f"{error.filename}: no such file", "")
+    if isinstance(error, TimeoutError):
+        return Told(TIMED_OUT, "timed_out", str(error) or "timed out", "give it longer: `--timeout 30s`")
+    if isinstance(error, OSError):
+        return Told(FAILED, "system", f"{error.filename or ''}{': ' if error.filename else ''}{error.strerror or error}", "")
+    return Told(FAILED, "internal", f"{type(error).__name__}: {error}", "this is a bug; --debug shows where")
+
+
+def report(error: BaseException, argv: Sequence[str], output: str = "table", debug: bool = False) -> int:
+    """Tells on stderr and returns the exit code. `argv` decides the form when parsing never got to `-o`."""
+    if isinstance(error, click.exceptions.Exit):
+        return error.exit_code
+    if isinstance(error, SystemExit):
+        return error.code if isinstance(error.code, int) else FAILED
+    if isinstance(error, click.exceptions.NoArgsIsHelpError):
+        print(error.format_message(), file=sys.stderr)
+        return USAGE
+    if debug or "--debug" in argv:
+        traceback.print_exception(error)
+    if isinstance(error, KeyboardInterrupt | click.Abort):
+        return INTERRUPTED
+    if isinstance(error, BrokenPipeError):
+        return quiet_pipe()
+    told = explain(error)
+    if output in ("json", "jsonl") or _asks_json(argv):
+        import msgspec
+
+        body = {"error": {"code": told.code, "message": told.message, "hint": told.hint}}
+        print(msgspec.json.encode(body).decode(), file=sys.stderr)
+    else:
+        print(f"error: {told.message}", file=sys.stderr)
+        if told.hint:
+            print(f" hint: {told.hint}", file=sys.stderr)
+    return told.exit_code
+
+
+def quiet_pipe() -> int:
+    """The reader of our stdout is gone: nothing more can be written, also not by the interpreter on its way out."""
+    import os
+
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    return FAILED
+
+
+def _asks_json(argv: Sequence[str]) -> bool:
+    pairs = zip(argv, [*argv[1:], ""], strict=False)
+    return any(
+        (a in ("-o", "--output") and b.startswith("json")) or a.startswith(("-ojson", "-o=json", "--output=json"))
+        for a, b in pairs
+    )

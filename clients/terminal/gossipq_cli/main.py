@@ -1,0 +1,80 @@
+"""Entry of the `gossipq` command: the tree of commands, each module imported when it is called."""
+
+import sys
+from collections.abc import Sequence
+from importlib import import_module
+from typing import NoReturn
+
+import click
+
+from gossipq_cli import failures
+from gossipq_cli.options import Choices, Noun
+
+#: command -> first line of its help; the module is `gossipq_cli.commands.<command>`, its click object `command`
+COMMANDS = {
+    "node": "Run a node.",
+    "pub": "Publish records: an argument, stdin, or a line each.",
+    "sub": "Print records as they come, or from any point of a topic.",
+    "topic": "List, make, show and remove topics.",
+    "group": "List consumer groups and how far behind they are.",
+    "status": "Say how the node is, or wait until it is healthy.",
+    "bench": "Measure publish, consume, end to end and round trip.",
+    "demo": "Run the whole thing once: a node, a producer, three consumers, one killed.",
+    "config": "Show or check the configuration a node would run with.",
+    "store": "Look into a data directory, offline.",
+    "version": "Print the version.",
+}
+EPILOG = """\b
+Exit codes:
+""" + "\n".join(f"  {number:<4} {text}" for number, text in failures.EXIT_CODES.items())
+
+
+class Root(Noun):
+    """Knows its commands by name and imports none before it is called."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        return list(COMMANDS)
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        if cmd_name not in COMMANDS:
+            return None
+        command: click.Command = import_module(f"gossipq_cli.commands.{cmd_name}").command
+        return command
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        with formatter.section("Commands"):
+            formatter.write_dl(list(COMMANDS.items()))
+
+
+@click.group(
+    cls=Root,
+    epilog=EPILOG,
+    invoke_without_command=False,
+    context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 110},
+)
+def root() -> None:
+    """gossipq: a message broker that keeps what it confirmed.
+
+    \b
+    gossipq node &                          start a node on this machine
+    gossipq pub hello "first message"       publish
+    gossipq sub hello --from first -n 1     read it back
+
+    Data goes to stdout, everything else to stderr. Options below go before or after the command.
+    """
+
+
+def main(argv: Sequence[str]) -> int:
+    """Runs one command line and returns its exit code; every error is told here."""
+    choices = Choices()
+    try:
+        answer = root.main(args=list(argv), prog_name="gossipq", standalone_mode=False, obj=choices)
+        sys.stdout.flush()
+    except BaseException as error:
+        return failures.report(error, argv, choices.output, choices.debug)
+    return answer if isinstance(answer, int) else failures.DONE
+
+
+def run() -> NoReturn:
+    """The console script."""
+    sys.exit(main(sys.argv[1:]))

@@ -1,0 +1,160 @@
+"""What every command accepts, before and after its name, and the click classes that make it so."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import click
+from click.core import ParameterSource
+
+TIMEOUT_S = 5.0
+FORMS = ("table", "json", "jsonl", "names")
+
+
+_BYTES = {"": 1, "b": 1} | {f"{letter}b": 1_000**power for power, letter in enumerate("kmgt", 1)}
+_BYTES |= {f"{letter}{tail}": 1_024**power for power, letter in enumerate("kmgt", 1) for tail in ("", "ib")}
+
+
+@dataclass
+class Choices:
+    """The global options of one call; the object every command is handed."""
+
+    servers: list[str] = field(default_factory=list)  #: empty: $GOSSIPQ_SERVER, else the client's default
+    output: str = "table"
+    quiet: bool = False
+    verbose: bool = False
+    timeout_s: float = TIMEOUT_S
+    color: bool = True
+    debug: bool = False
+    yes: bool = False
+
+
+class Duration(click.ParamType):  # type: ignore[type-arg]
+    """Seconds as a number, or with units: 500ms, 30s, 1h30m, 7d."""
+
+    name = "DURATION"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> float:
+        from gossipq.errors import BadRequest
+        from gossipq_client.inputs import duration_ms
+
+        try:
+            return float(value)
+        except ValueError:
+            pass
+        try:
+            return duration_ms(str(value)) / 1_000
+        except BadRequest as error:
+            self.fail(f"{error.message}; {error.hint}", param, ctx)
+
+
+class Size(click.ParamType):  # type: ignore[type-arg]
+    """Bytes as a number, or with units: 64KiB, 10MB, 1GiB."""
+
+    name = "SIZE"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> int:
+        if isinstance(value, int):
+            return value
+        text = str(value).strip().lower()
+        number = text.rstrip("abcdefghijklmnopqrstuvwxyz ")
+        unit = text[len(number) :].strip()
+        try:
+            return int(float(number) * _BYTES[unit])
+        except (ValueError, KeyError):
+            self.fail(f"{value!r} is no size; write 1048576, 64KiB or 10MB", param, ctx)
+
+
+def _keep(name: str) -> Callable[[click.Context, click.Parameter, Any], None]:
+    """A callback that stores an option that was really given, so that one after the verb wins and none erases."""
+
+    def store(ctx: click.Context, param: click.Parameter, value: Any) -> None:
+        if ctx.get_parameter_source(param.name or "") is not ParameterSource.DEFAULT:
+            setattr(ctx.ensure_object(Choices), name, value)
+
+    return store
+
+
+def _servers(ctx: click.Context, param: click.Parameter, value: Sequence[str]) -> None:
+    if value:
+        ctx.ensure_object(Choices).servers = [server for text in value for server in text.split(",") if server]
+
+
+def _no_color(ctx: click.Context, param: click.Parameter, value: bool) -> None:
+    if value:
+        ctx.ensure_object(Choices).color = False
+
+
+def global_options() -> list[click.Option]:
+    """Fresh option objects, for one command."""
+
+    def option(*names: str, **more: Any) -> click.Option:
+        more.setdefault("callback", _keep(names[-1].lstrip("-").replace("-", "_")))
+        return click.Option(names, expose_value=False, **more)
+
+    return [
+        option(
+            "-s",
+            "--server",
+            multiple=True,
+            metavar="URL",
+            callback=_servers,
+            help="node to ask, or several; default $GOSSIPQ_SERVER",
+        ),
+        option("-o", "--output", type=click.Choice(FORMS), help="form of the answer"),
+        option("-q", "--quiet", is_flag=True, help="data and errors only"),
+        option("-v", "--verbose", is_flag=True, help="say more on stderr"),
+        option("--timeout", type=Duration(), callback=_keep("timeout_s"), help="how long a request may take (5s)"),
+        option("--no-color", is_flag=True, callback=_no_color, help="no colours; NO_COLOR does the same"),
+        option("--debug", is_flag=True, help="show the traceback of an error"),
+        option("--yes", is_flag=True, help="answer yes to what would be asked"),
+    ]
+
+
+class Verb(click.Command):
+    """A command that also takes the global options."""
+
+    def __init__(self, *args: Any, **more: Any) -> None:
+        super().__init__(*args, **more)
+        taken = {name for param in self.params for name in param.opts}
+        self.own = list(self.params)
+        self.params += [option for option in global_options() if not taken & set(option.opts)]
+
+    def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        rows = [
+            row
+            for param in self.get_params(ctx)
+            if (param in self.own or "--help" in param.opts) and (row := param.get_help_record(ctx))
+        ]
+        with formatter.section("Options"):
+            formatter.write_dl(rows)
+        formatter.write_paragraph()
+        formatter.write_text("Also -s -o -q -v --timeout --no-color --debug --yes: see `gossipq --help`.")
+
+
+class Noun(click.Group):
+    """A group of verbs."""
+
+    command_class = Verb
+
+    def __init__(self, *args: Any, **more: Any) -> None:
+        super().__init__(*args, **more)
+        self.params += global_options()
+        self.group_class = Noun
+
+    def resolve_command(self, ctx: click.Context, args: list[str]) -> tuple[str | None, click.Command | None, list[str]]:
+        """Names the nearest verb when there is none of that name; never runs a guess."""
+        if args and self.get_command(ctx, args[0]) is None and not args[0].startswith("-"):
+            raise click.UsageError(f"no such command: {args[0]}" + nearest(args[0], self.list_commands(ctx)), ctx)
+        return super().resolve_command(ctx, args)
+
+
+def nearest(word: str, known: Sequence[str]) -> str:
+    """ "; did you mean `...`?" or nothing."""
+    import difflib
+
+    close = difflib.get_close_matches(word, known, n=1)
+    return f"; did you mean `{close[0]}`?" if close else ""
+
+
+pass_choices = click.make_pass_decorator(Choices, ensure=True)

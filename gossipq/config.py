@@ -1,0 +1,244 @@
+"""Options of a node: cluster.toml, environment, flags -> frozen, validated values, each with its origin.
+
+Precedence: flag, then environment (GOSSIPQ_NODE__BIND for node.bind), then file, then default. Pure but for reading one file.
+"""
+
+import os
+import tomllib
+from collections.abc import Iterator, Mapping
+from difflib import get_close_matches
+from typing import Annotated, Any, Literal, NamedTuple, get_args, get_origin, get_type_hints
+
+import msgspec
+from msgspec import Meta
+
+from gossipq import limits
+from gossipq.errors import ConfigError
+from gossipq.messages import GroupConfig, TopicConfig
+
+ENVIRONMENT_PREFIX = "GOSSIPQ_"
+CONFIG_VARIABLE = "GOSSIPQ_CONFIG"
+FLAGS = {"cluster.name": "cluster"}  #: flags that are not called like the last part of their key
+SEARCH = ("cluster.toml", "/etc/gossipq/cluster.toml")
+
+Count = Annotated[int, Meta(ge=0)]
+Positive = Annotated[int, Meta(ge=1)]
+Name = Annotated[str, Meta(max_length=limits.NAME_BYTES_MAX)]
+
+
+class Topic(msgspec.Struct, frozen=True, kw_only=True):
+    """Defaults of topics that do not say otherwise."""
+
+    partitions: Annotated[int, Meta(ge=1, le=limits.PARTITIONS_MAX)] = TopicConfig().partitions
+    retention_ms: Count = TopicConfig().retention_ms
+    retain: Literal["acked", "forever"] = "acked"
+    bytes_max: Count = TopicConfig().bytes_max
+    overflow: Literal["refuse", "drop_oldest"] = "refuse"
+    level: Literal["stored", "none"] = "stored"
+
+    def message(self) -> TopicConfig:
+        return TopicConfig(self.partitions, self.retention_ms, self.retain, self.bytes_max, self.overflow, self.level)
+
+
+class Group(msgspec.Struct, frozen=True, kw_only=True):
+    """Defaults of groups that do not say otherwise."""
+
+    lease_ms: Annotated[int, Meta(ge=1, le=limits.LEASE_TOTAL_MS_MAX)] = GroupConfig().lease_ms
+    in_flight_max: Positive = GroupConfig().in_flight_max
+
+    def message(self) -> GroupConfig:
+        return GroupConfig(lease_ms=self.lease_ms, in_flight_max=self.in_flight_max)
+
+
+class Cluster(msgspec.Struct, frozen=True, kw_only=True):
+    """What every node of a cluster has in common."""
+
+    name: Annotated[str, Meta(min_length=1, max_length=limits.NAME_BYTES_MAX)] = "gossipq"
+    shards: Annotated[int, Meta(ge=1, le=1_024)] = limits.SHARDS
+    auto_create: bool = True
+    window_bytes: Annotated[int, Meta(ge=limits.BATCH_BYTES_HARD_MAX)] = limits.PUBLISH_WINDOW_BYTES
+    topic: Topic = Topic()
+    group: Group = Group()
+
+
+class Node(msgspec.Struct, frozen=True, kw_only=True):
+    """What is this machine's own."""
+
+    name: Name = ""
+    data: Annotated[str, Meta(min_length=1)] = "gossipq-data"
+    workers: Annotated[int, Meta(ge=0, le=limits.WORKERS_MAX)] = 0
+    bind: str = f"tcp://127.0.0.1:{limits.PORT}"
+    advertise: str = ""
+    mode: Literal["auto", "standalone"] = "auto"
+    insecure: bool = False
+    drain_ms: Count = 5_000
+    map_bytes: Annotated[int, Meta(ge=limits.MIB)] = limits.MAP_BYTES
+    disk_reserve_bytes: Count = limits.DISK_RESERVE_BYTES
+    disk_reserve_percent: Annotated[int, Meta(ge=0, le=100)] = limits.DISK_RESERVE_PERCENT
+    memory_bytes_max: Count = limits.PROCESS_MEMORY_BYTES_MAX
+
+
+class Config(msgspec.Struct, frozen=True, kw_only=True):
+    cluster: Cluster = Cluster()
+    node: Node = Node()
+
+
+class Loaded(NamedTuple):
+    config: Config
+    origins: dict[str, str]  #: "node.bind" -> "flag --bind", "environment GOSSIPQ_NODE__BIND", "file cluster.toml" or "default"
+    path: str  #: the file that was read, "" without one
+
+
+def options(kind: type[msgspec.Struct] = Config, prefix: str = "") -> Iterator[tuple[str, Any]]:
+    """(dotted key, type) of every option, in order."""
+    for name, hint in get_type_hints(kind, include_extras=True).items():
+        if isinstance(hint, type) and issubclass(hint, msgspec.Struct):
+            yield from options(hint, f"{prefix}{name}.")
+        else:
+            yield prefix + name, hint
+
+
+def value_of(config: Config, key: str) -> object:
+    """The value of a dotted key."""
+    value: object = config
+    for name in key.split("."):
+        value = getattr(value, name)
+    return value
+
+
+def find(flag: str | None, environment: Mapping[str, str]) -> str:
+    """The file to read: --config, $GOSSIPQ_CONFIG, ./cluster.toml, /etc/gossipq/cluster.toml; "" when there is none."""
+    asked = flag or environment.get(CONFIG_VARIABLE, "")
+    return asked or next((path for path in SEARCH if os.path.isfile(path)), "")
+
+
+def load(path: str, environment: Mapping[str, str], flags: Mapping[str, object]) -> Loaded:
+    """Options from the file `path` ("" = none), the environment and `flags` (dotted key -> value, None = not given).
+
+    Raises ConfigError naming the origin, the key and, for an unknown one, the nearest right key."""
+    known = dict(options())
+    found: dict[str, tuple[object, str]] = {key: (value, f"file {path}") for key, value in _flat(_read(path))}
+    for variable, text in sorted(environment.items()):
+        if variable.startswith(ENVIRONMENT_PREFIX) and "__" in variable:
+            key = variable.removeprefix(ENVIRONMENT_PREFIX).lower().replace("__", ".")
+            found[key] = text, f"environment {variable}"
+    for key, value in flags.items():
+        if value is not None:
+            found[key] = value, f"flag --{FLAGS.get(key) or key.rpartition('.')[2].replace('_', '-')}"
+    nested: dict[str, Any] = {}
+    for key, (value, origin) in found.items():
+        if key not in known:
+            raise _unknown(key, origin, list(known))
+        checked = _checked(key, known[key], value, origin)
+        *tables, name = key.split(".")
+        place = nested
+        for table in tables:
+            place = place.setdefault(table, {})
+        place[name] = checked
+    origins = {key: found[key][1] if key in found else "default" for key in known}
+    config = msgspec.convert(nested, Config)
+    _check_relations(config, origins)
+    return Loaded(config, origins, path)
+
+
+def _checked(key: str, kind: Any, value: object, origin: str) -> object:
+    """`value` as the type of its option; text from the environment may stand for a number or a truth."""
+    try:
+        return msgspec.convert(value, kind, strict=not origin.startswith("environment"))
+    except msgspec.ValidationError as error:
+        allowed = ", ".join(map(repr, get_args(kind))) if get_origin(kind) is Literal else ""
+        hint = f"allowed: {allowed}" if allowed else "the sample cluster.toml explains every option"
+        raise ConfigError(f"{origin}: {key} = {value!r}: {error}", hint) from None
+
+
+def _read(path: str) -> dict[str, Any]:
+    if not path:
+        return {}
+    try:
+        with open(path, "rb") as file:
+            return tomllib.load(file)
+    except OSError as error:
+        raise ConfigError(f"config {path} cannot be read: {error.strerror}", "check --config and $GOSSIPQ_CONFIG") from None
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        raise ConfigError(f"config {path} is not TOML: {error}") from None
+
+
+def _flat(tree: dict[str, Any], prefix: str = "") -> Iterator[tuple[str, object]]:
+    tables = {key.rpartition(".")[0] for key, _ in options()} | {"cluster", "node"}
+    for name, value in tree.items():
+        if isinstance(value, dict) and prefix + name in tables:
+            yield from _flat(value, f"{prefix}{name}.")
+        else:
+            yield prefix + name, value
+
+
+def _unknown(key: str, origin: str, known: list[str]) -> ConfigError:
+    table = key.rpartition(".")[0]
+    near = get_close_matches(key, known, 1, 0.6) or [
+        other for other in known if other.rpartition(".")[2] == key.rpartition(".")[2]
+    ]
+    allowed = ", ".join(other.rpartition(".")[2] for other in known if other.rpartition(".")[0] == table)
+    hint = f"did you mean `{near[0]}`?" if near else ""
+    if allowed:
+        hint = f"{hint} allowed in [{table}]: {allowed}".strip()
+    if any(other.startswith(f"{key}.") for other in known):
+        return ConfigError(f"{origin}: `{key}` is a table", f"write [{key}] on a line of its own")
+    return ConfigError(f"{origin}: unknown key `{key}`", hint or "the tables are [cluster] and [node]")
+
+
+class Endpoint(NamedTuple):
+    """Where a node listens: tcp with host and port, or ipc with a path."""
+
+    transport: str
+    host: str  #: the path, for ipc
+    port: int  #: 0 for ipc
+
+    @property
+    def is_loopback(self) -> bool:
+        return self.transport == "ipc" or self.host in ("localhost", "[::1]") or self.host.startswith("127.")
+
+    @property
+    def is_wildcard(self) -> bool:
+        return self.host in ("*", "0.0.0.0", "[::]")
+
+    def step(self, step: int, host: str = "") -> str:
+        """The endpoint `step` ports further, at `host` when given."""
+        if self.transport == "ipc":
+            return f"ipc://{self.host}.{step}" if step else f"ipc://{self.host}"
+        return f"tcp://{host or self.host}:{self.port + step}"
+
+
+def endpoint(text: str) -> Endpoint:
+    """Raises ConfigError when `text` is neither tcp://HOST:PORT nor ipc://PATH."""
+    transport, _, rest = text.partition("://")
+    if transport == "ipc" and rest:
+        return Endpoint("ipc", rest, 0)
+    host, _, port = rest.rpartition(":")
+    if transport != "tcp" or not host or not port.isdecimal():
+        raise ConfigError(f"node.bind = {text!r} is not an address", f"write tcp://HOST:PORT, as tcp://127.0.0.1:{limits.PORT}")
+    last = limits.PEER_PORT_STEP + limits.WORKERS_MAX
+    if not 0 < int(port) <= 65_535 - last:
+        raise ConfigError(
+            f"node.bind = {text!r}: the port must lie between 1 and {65_535 - last}", f"the {last} ports above it are used too"
+        )
+    return Endpoint("tcp", host, int(port))
+
+
+def _check_relations(config: Config, origins: dict[str, str]) -> None:
+    node, cluster = config.node, config.cluster
+    place = endpoint(node.bind)
+    if not place.is_loopback and not node.insecure:
+        raise ConfigError(
+            f"{origins['node.bind']}: node.bind = {node.bind!r} is open to other machines, and nobody checks who comes",
+            "add --insecure if that network is yours alone, or bind tcp://127.0.0.1:PORT",
+        )
+    if place.is_wildcard and not node.advertise:
+        raise ConfigError(
+            f"{origins['node.bind']}: node.bind = {node.bind!r} says nothing that clients can connect to",
+            "add --advertise HOST, the name or address other machines reach this one by",
+        )
+    if node.workers > cluster.shards:
+        raise ConfigError(
+            f"{origins['node.workers']}: node.workers = {node.workers} is more than cluster.shards = {cluster.shards}",
+            "a worker without shards has nothing to do",
+        )

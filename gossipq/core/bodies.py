@@ -1,0 +1,22 @@
+"""The newest batches of all shards of a worker, so that delivery rarely reads the disk."""
+
+from gossipq.types import Index, ShardId
+
+
+class Bodies:
+    """A bounded cache; what is in it was checked on arrival."""
+
+    __slots__ = ("_bodies", "_bytes", "_bytes_max")
+
+    def __init__(self, bytes_max: int) -> None:
+        self._bodies: dict[tuple[ShardId, Index], bytes] = {}
+        self._bytes, self._bytes_max = 0, bytes_max
+
+    def get(self, shard: ShardId, index: Index) -> bytes | None:
+        return self._bodies.get((shard, index))
+
+    def put(self, shard: ShardId, index: Index, body: bytes) -> None:
+        self._bodies[shard, index] = body
+        self._bytes += len(body)
+        while self._bytes > self._bytes_max:
+            self._bytes -= len(self._bodies.pop(next(iter(self._bodies))))

@@ -1,0 +1,132 @@
+"""Sorted, disjoint, half-open ranges of offsets: plain (`Intervals`) and with a value each (`RangeMap`)."""
+
+from bisect import bisect_left, bisect_right
+from collections.abc import Iterator
+from typing import Generic, TypeVar
+
+from gossipq.types import Offset
+
+V = TypeVar("V")
+
+
+class Intervals:
+    """A set of offsets as ranges; neighbours melt into one."""
+
+    __slots__ = ("ends", "starts")
+
+    def __init__(self, ranges: list[tuple[Offset, Offset]] | None = None) -> None:
+        self.starts: list[Offset] = [first for first, _ in ranges or ()]
+        self.ends: list[Offset] = [end for _, end in ranges or ()]
+
+    def __iter__(self) -> Iterator[tuple[Offset, Offset]]:
+        return zip(self.starts, self.ends, strict=True)
+
+    def __len__(self) -> int:
+        return len(self.starts)
+
+    def __contains__(self, offset: Offset) -> bool:
+        at = bisect_right(self.starts, offset) - 1
+        return at >= 0 and offset < self.ends[at]
+
+    def total(self) -> int:
+        return sum(self.ends) - sum(self.starts)
+
+    def add(self, first: Offset, end: Offset) -> int:
+        """Covers [first, end); returns how many offsets are new."""
+        if first >= end:
+            return 0
+        low = bisect_left(self.ends, first)  # the first range that touches or lies behind `first`
+        high = bisect_right(self.starts, end, lo=low)
+        if low == high:
+            self.starts.insert(low, first)
+            self.ends.insert(low, end)
+            return end - first
+        covered = sum(self.ends[low:high]) - sum(self.starts[low:high])
+        first, end = min(first, self.starts[low]), max(end, self.ends[high - 1])
+        self.starts[low:high] = [first]
+        self.ends[low:high] = [end]
+        return end - first - covered
+
+    def missing(self, first: Offset, end: Offset) -> list[tuple[Offset, Offset]]:
+        """The parts of [first, end) that are not covered."""
+        gaps = []
+        at = bisect_right(self.ends, first)
+        while first < end and at < len(self.starts) and self.starts[at] < end:
+            if self.starts[at] > first:
+                gaps.append((first, self.starts[at]))
+            first = max(first, self.ends[at])
+            at += 1
+        if first < end:
+            gaps.append((first, end))
+        return gaps
+
+    def drop_below(self, offset: Offset) -> None:
+        """Forgets everything below `offset`."""
+        at = bisect_right(self.ends, offset)
+        del self.starts[:at], self.ends[:at]
+        if self.starts and self.starts[0] < offset:
+            self.starts[0] = offset
+
+
+class RangeMap(Generic[V]):
+    """Ranges of offsets, each with a value. Neighbours stay apart, also with equal values."""
+
+    __slots__ = ("ends", "starts", "values")
+
+    def __init__(self) -> None:
+        self.starts: list[Offset] = []
+        self.ends: list[Offset] = []
+        self.values: list[V] = []
+
+    def __len__(self) -> int:
+        return len(self.starts)
+
+    def __iter__(self) -> Iterator[tuple[Offset, Offset, V]]:
+        return zip(self.starts, self.ends, self.values, strict=True)
+
+    def total(self) -> int:
+        return sum(self.ends) - sum(self.starts)
+
+    def set(self, first: Offset, end: Offset, value: V) -> None:
+        """[first, end) has this value from now on, whatever it had before."""
+        if not self.starts or first >= self.ends[-1]:
+            self.starts.append(first)
+            self.ends.append(end)
+            self.values.append(value)
+            return
+        self.clear(first, end)
+        at = bisect_left(self.starts, first)
+        self.starts.insert(at, first)
+        self.ends.insert(at, end)
+        self.values.insert(at, value)
+
+    def overlap(self, first: Offset, end: Offset) -> list[tuple[Offset, Offset, V]]:
+        """The parts of [first, end) that have a value."""
+        found = []
+        at = bisect_right(self.ends, first)
+        while at < len(self.starts) and self.starts[at] < end:
+            found.append((max(first, self.starts[at]), min(end, self.ends[at]), self.values[at]))
+            at += 1
+        return found
+
+    def clear(self, first: Offset, end: Offset) -> None:
+        """No value in [first, end)."""
+        low = bisect_right(self.ends, first)
+        high = bisect_left(self.starts, end, lo=low)
+        if low >= high:
+            return
+        kept = []
+        if self.starts[low] < first:
+            kept.append((self.starts[low], first, self.values[low]))
+        if self.ends[high - 1] > end:
+            kept.append((end, self.ends[high - 1], self.values[high - 1]))
+        self.starts[low:high] = [first for first, _, _ in kept]
+        self.ends[low:high] = [end for _, end, _ in kept]
+        self.values[low:high] = [value for _, _, value in kept]
+
+    def pop(self, first: Offset, end: Offset) -> list[tuple[Offset, Offset, V]]:
+        """`overlap`, and they are gone."""
+        found = self.overlap(first, end)
+        if found:
+            self.clear(first, end)
+        return found

@@ -1,0 +1,92 @@
+"""What a shard keeps on disk, as the core sees it: three tables of sorted bytes, inside one open transaction."""
+
+from bisect import bisect_left, insort
+from collections.abc import Iterator
+from typing import Protocol
+
+
+class Table(Protocol):
+    """Sorted byte keys to byte values. A scan may be stopped at any point; the table must not change under it."""
+
+    def get(self, key: bytes) -> bytes | None: ...
+    def put(self, key: bytes, value: bytes) -> None: ...
+    def append(self, key: bytes, value: bytes) -> None:
+        """Put, for a key above all others (a caller's error otherwise)."""
+
+    def delete(self, key: bytes) -> bool: ...
+    def scan(self, first: bytes, end: bytes) -> Iterator[tuple[bytes, bytes]]:
+        """Rows with first <= key < end, in order."""
+
+    def floor(self, key: bytes) -> tuple[bytes, bytes] | None:
+        """The row with the greatest key <= `key`."""
+
+    def delete_range(self, first: bytes, end: bytes, rows_max: int) -> int:
+        """Deletes at most `rows_max` rows of [first, end), lowest first; returns how many."""
+
+
+class Tables(Protocol):
+    """Tables of one shard. Keys of `log` and `body` are the log index as 8 bytes, big endian."""
+
+    @property
+    def log(self) -> Table: ...
+    @property
+    def body(self) -> Table: ...
+    @property
+    def state(self) -> Table: ...
+
+
+class MemoryTable:
+    """The fake: a dict and its sorted keys."""
+
+    def __init__(self) -> None:
+        self.rows: dict[bytes, bytes] = {}
+        self.keys: list[bytes] = []
+
+    def get(self, key: bytes) -> bytes | None:
+        return self.rows.get(key)
+
+    def put(self, key: bytes, value: bytes) -> None:
+        if key not in self.rows:
+            insort(self.keys, key)
+        self.rows[key] = bytes(value)
+
+    def append(self, key: bytes, value: bytes) -> None:
+        assert not self.keys or key > self.keys[-1], "append goes above all other keys"
+        self.keys.append(key)
+        self.rows[key] = bytes(value)
+
+    def delete(self, key: bytes) -> bool:
+        if key not in self.rows:
+            return False
+        del self.rows[key]
+        del self.keys[bisect_left(self.keys, key)]
+        return True
+
+    def scan(self, first: bytes, end: bytes) -> Iterator[tuple[bytes, bytes]]:
+        for key in self.keys[bisect_left(self.keys, first) : bisect_left(self.keys, end)]:
+            yield key, self.rows[key]
+
+    def floor(self, key: bytes) -> tuple[bytes, bytes] | None:
+        at = bisect_left(self.keys, key + b"\0")
+        return (self.keys[at - 1], self.rows[self.keys[at - 1]]) if at else None
+
+    def delete_range(self, first: bytes, end: bytes, rows_max: int) -> int:
+        low = bisect_left(self.keys, first)
+        gone = self.keys[low : min(bisect_left(self.keys, end), low + rows_max)]
+        for key in gone:
+            del self.rows[key]
+        del self.keys[low : low + len(gone)]
+        return len(gone)
+
+
+class MemoryTables:
+    """Tables for tests and simulation; `copy` is what a disk would hold at this moment."""
+
+    def __init__(self) -> None:
+        self.log, self.body, self.state = MemoryTable(), MemoryTable(), MemoryTable()
+
+    def copy(self) -> "MemoryTables":
+        twin = MemoryTables()
+        for mine, other in ((self.log, twin.log), (self.body, twin.body), (self.state, twin.state)):
+            other.rows, other.keys = dict(mine.rows), list(mine.keys)
+        return twin

@@ -1,0 +1,224 @@
+"""The register of topics: what the leader of the meta shard does besides leading a shard.
+
+A topic is made in three steps: META_TOPIC is committed here; each shard that holds a partition logs its own TOPIC entry
+(INSTALL_TOPIC, repeated until it answers); then the client hears of it. What is known twice is answered twice.
+"""
+
+from fnmatch import fnmatchcase
+from typing import Protocol
+
+from gossipq import limits
+from gossipq.core import log, payloads
+from gossipq.core.ledger import Ledger
+from gossipq.core.placement import topic_shards
+from gossipq.errors import BadName, BadRequest, GossipqError, TopicExists, UnknownTopic
+from gossipq.messages import (
+    AskTopic,
+    CreateTopic,
+    DropTopic,
+    InstallTopic,
+    Message,
+    Resolve,
+    TopicConfig,
+    TopicInfo,
+    TopicInstalled,
+    Topics,
+)
+from gossipq.types import Index, Origin
+
+INSTALL_AGAIN_MS = 500
+REGISTER_VERBS = (Resolve, CreateTopic, DropTopic, TopicInstalled, AskTopic)  #: what the register serves
+_NAME_CHARS = frozenset("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789._-")
+
+
+class Proposes(Protocol):
+    """What the register asks of its shard."""
+
+    def propose(self, kind: int, payload: bytes) -> Index: ...
+    def reply(self, origin: Origin, request_id: int, message: Message) -> None: ...
+    def tell(self, shard: int, message: Message) -> None: ...
+
+
+def check_name(name: str) -> None:
+    """Raises BadName. Names go into keys, file names and patterns, so they are plain."""
+    if not name or len(name.encode("utf-8", "replace")) > limits.NAME_BYTES_MAX:
+        raise BadName(f"topic name of {len(name.encode('utf-8', 'replace'))} bytes; 1 to {limits.NAME_BYTES_MAX} are allowed")
+    if not _NAME_CHARS.issuperset(name) or name in {".", ".."}:
+        raise BadName(f"topic name {name!r}", hint="letters, digits, dot, dash and underscore are allowed")
+
+
+def check_config(config: TopicConfig) -> None:
+    """Raises BadRequest naming the field."""
+    if not 1 <= config.partitions <= limits.PARTITIONS_MAX:
+        raise BadRequest(f"partitions = {config.partitions}", hint=f"1 to {limits.PARTITIONS_MAX} are allowed")
+    if config.retention_ms < 0 or config.bytes_max < 0:
+        raise BadRequest("retention_ms and bytes_max are 0 or more")
+    for field, allowed in (
+        ("retain", ("acked", "forever")),
+        ("overflow", ("refuse", "drop_oldest")),
+        ("level", ("stored", "none")),
+    ):
+        if getattr(config, field) not in allowed:
+            raise BadRequest(f"{field} = {getattr(config, field)!r}", hint=f"one of {', '.join(allowed)}")
+
+
+class Creation:
+    """A request that waits: topics still being logged, and the answer gathered so far."""
+
+    __slots__ = ("found", "missing", "origin", "request_id")
+
+    def __init__(self, origin: Origin, request_id: int, found: list[TopicInfo], missing: set[str]) -> None:
+        self.origin, self.request_id, self.found, self.missing = origin, request_id, found, missing
+
+
+class TopicRegister:
+    def __init__(self, shard: Proposes, ledger: Ledger, shards: int, auto_create: bool, defaults: TopicConfig) -> None:
+        self._shard, self._ledger, self._shards = shard, ledger, shards
+        self._auto_create, self._defaults = auto_create, defaults
+        self._creations: list[Creation] = []
+        self._proposed: set[str] = set()
+        self._installing: dict[tuple[str, int], set[int]] = {}  # (name, version) -> shards that have not answered
+        self._infos: dict[tuple[str, int], tuple[TopicInfo, bool]] = {}
+        self._drops: dict[str, list[tuple[Origin, int]]] = {}
+        self._again_ms: int | None = None
+
+    # --- requests --------------------------------------------------------------------------------------------------
+
+    def resolve(self, origin: Origin, request_id: int, message: Resolve) -> None:
+        found: dict[str, TopicInfo] = {}
+        missing: list[str] = []
+        for name in message.names:
+            if "*" in name:
+                found |= {known: info for known, info in self._ledger.names.items() if fnmatchcase(known, name)}
+            elif info := self._ledger.names.get(name):
+                found[name] = info
+            elif message.create:
+                check_name(name)
+                missing.append(name)
+        if missing and not self._auto_create:
+            raise UnknownTopic(f"topic {missing[0]} does not exist", hint=f"gossipq topic create {missing[0]}")
+        self._make(origin, request_id, list(found.values()), dict.fromkeys(missing, self._defaults))
+
+    def create(self, origin: Origin, request_id: int, message: CreateTopic) -> None:
+        check_name(message.name)
+        config = message.config.over(self._defaults)
+        check_config(config)
+        known = self._ledger.names.get(message.name)
+        if known is not None:
+            if not message.if_not_exists:
+                raise TopicExists(f"topic {message.name} exists", hint=f"gossipq topic show {message.name}")
+            self._shard.reply(origin, request_id, Topics([known]))
+            return
+        self._make(origin, request_id, [], {message.name: config})
+
+    def _make(self, origin: Origin, request_id: int, found: list[TopicInfo], configs: dict[str, TopicConfig]) -> None:
+        busy = {name for info in found for name, _ in self._installing if name == info.name}
+        if not configs and not busy:
+            self._shard.reply(origin, request_id, Topics(found))
+            return
+        if len(self._ledger.names) + len(configs) > limits.TOPICS_MAX:
+            raise BadRequest(f"{limits.TOPICS_MAX} topics exist", hint="remove one: gossipq topic rm NAME")
+        for name, config in configs.items():
+            shards = self._place(name, config)
+            if name not in self._proposed:
+                self._proposed.add(name)
+                info = TopicInfo(0, name, 1, config, shards)
+                self._shard.propose(log.META_TOPIC, payloads.encode(payloads.Topic(info)))
+        ready = [info for info in found if info.name not in busy]
+        self._creations.append(Creation(origin, request_id, ready, busy | set(configs)))
+
+    def _place(self, name: str, config: TopicConfig) -> list[int]:
+        if not config.beside:
+            return topic_shards(name, config.partitions, self._shards)
+        other = self._ledger.names.get(config.beside)
+        if other is None:
+            raise UnknownTopic(f"topic {config.beside}, beside which {name} was to lie, does not exist")
+        return [other.shards[i % len(other.shards)] for i in range(config.partitions)]
+
+    def drop(self, origin: Origin, request_id: int, message: DropTopic) -> None:
+        known = self._ledger.names.get(message.name)
+        if known is None:
+            raise UnknownTopic(f"topic {message.name} does not exist", hint="gossipq topic ls")
+        first = message.name not in self._drops
+        self._drops.setdefault(message.name, []).append((origin, request_id))
+        if first:
+            self._shard.propose(log.META_TOPIC, payloads.encode(payloads.Topic(known, deleted=True)))
+
+    # --- what follows ----------------------------------------------------------------------------------------------
+
+    def applied(self, payload: payloads.Topic) -> None:
+        """A META_TOPIC is committed: its shards are told."""
+        info = payload.info
+        self._proposed.discard(info.name)
+        name = info.name, -info.id if payload.deleted else info.version
+        self._installing[name] = set(info.shards)
+        self._infos[name] = info, payload.deleted
+        self._tell(name)
+
+    def _tell(self, name: tuple[str, int]) -> None:
+        info, deleted = self._infos[name]
+        for shard in self._installing[name]:
+            self._shard.tell(shard, InstallTopic(info, deleted))
+
+    def installed(self, message: TopicInstalled) -> None:
+        """A shard has logged a version; the last one frees who waits."""
+        for name, (info, deleted) in list(self._infos.items()):
+            if info.id != message.topic_id or (-info.id if deleted else info.version) != message.version:
+                continue
+            self._installing[name].discard(message.shard)
+            if self._installing[name]:
+                continue
+            del self._installing[name], self._infos[name]
+            if deleted:
+                for origin, request_id in self._drops.pop(info.name, ()):
+                    self._shard.reply(origin, request_id, Topics([]))
+            else:
+                self._arrived(info)
+
+    def _arrived(self, info: TopicInfo) -> None:
+        for creation in list(self._creations):
+            if info.name in creation.missing:
+                creation.missing.discard(info.name)
+                creation.found.append(info)
+            if not creation.missing:
+                self._creations.remove(creation)
+                self._shard.reply(creation.origin, creation.request_id, Topics(creation.found))
+
+    def ask(self, message: AskTopic) -> None:
+        """A shard met a topic id that it does not know: it gets the topic, or hears that it holds none of it."""
+        for info in self._ledger.names.values():
+            if info.id == message.topic_id and message.shard in info.shards:
+                self._shard.tell(message.shard, InstallTopic(info))
+                return
+        self._shard.tell(message.shard, InstallTopic(TopicInfo(message.topic_id, "", 0, TopicConfig(), []), deleted=True))
+
+    def tick(self, boot_ms: int) -> None:
+        """Repeats what was not answered."""
+        if not self._installing:
+            self._again_ms = None
+        elif self._again_ms is None:
+            self._again_ms = boot_ms + INSTALL_AGAIN_MS
+        elif boot_ms >= self._again_ms:
+            self._again_ms = boot_ms + INSTALL_AGAIN_MS
+            for name in self._installing:
+                self._tell(name)
+
+    def next_deadline(self) -> int | None:
+        return self._again_ms
+
+    def serve(self, origin: Origin, request_id: int, message: Message) -> GossipqError | None:
+        """Any request of this room; a refusal is returned for the shard to send."""
+        try:
+            if isinstance(message, Resolve):
+                self.resolve(origin, request_id, message)
+            elif isinstance(message, CreateTopic):
+                self.create(origin, request_id, message)
+            elif isinstance(message, DropTopic):
+                self.drop(origin, request_id, message)
+            elif isinstance(message, TopicInstalled):
+                self.installed(message)
+            elif isinstance(message, AskTopic):
+                self.ask(message)
+        except GossipqError as error:
+            return error
+        return None

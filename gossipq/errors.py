@@ -1,0 +1,169 @@
+"""The error tree. Each class has a wire code; `from_code` turns a REFUSED message back into its class.
+
+    GossipqError
+    +-- ProtocolError            a frame or batch that breaks PROTOCOL.md (the peer's fault)
+    |   +-- WrongVersion, UnknownVerb, BadBatch
+    +-- Refused                  certainly not stored; the text says what to change
+    |   +-- UnknownTopic, TopicExists, BadName, TooLarge, TopicFull, OffsetOutOfRange, BadRequest
+    |   +-- Busy                 try again after `retry_after_ms`
+    |   |   +-- StoreFull, NotLeader
+    |   +-- OutOfSequence        a gap before this batch; `expected` is what the leader waits for
+    +-- NotConfirmed             may be stored: no answer came
+    +-- LeaseLost                the record is in other hands or done
+    +-- Backpressure             the publish window is full and block=False
+    +-- Unreachable              no node answered
+    +-- ConfigError              cluster.toml, a flag or the environment is wrong
+    +-- StoreError               a data directory that cannot be used
+    +-- CorruptLog               a shard's log is not what was written: it neither votes nor leads
+    +-- UnknownKind              a log entry of a later version: the shard stops until the node is upgraded
+    +-- ClientClosed, ForkedClient
+
+Refused.retryable tells whether the same request can succeed later unchanged.
+"""
+
+from typing import ClassVar
+
+
+class GossipqError(Exception):
+    """Root of all. `hint` is the next step, ready to paste where that is possible."""
+
+    code: ClassVar[str] = "error"
+    retryable: ClassVar[bool] = False
+
+    def __init__(self, message: str = "", hint: str = "", retry_after_ms: int = 0, detail: int = 0) -> None:
+        super().__init__(message)
+        self.message, self.hint, self.retry_after_ms, self.detail = message, hint, retry_after_ms, detail
+
+
+class ProtocolError(GossipqError):
+    code = "protocol"
+
+
+class WrongVersion(ProtocolError):
+    code = "wrong_version"
+
+
+class UnknownVerb(ProtocolError):
+    code = "unknown_verb"
+
+
+class BadBatch(ProtocolError):
+    code = "bad_batch"
+
+
+class Refused(GossipqError):
+    """Certainly not stored."""
+
+    code = "refused"
+
+
+class UnknownTopic(Refused):
+    code = "unknown_topic"
+
+
+class TopicExists(Refused):
+    code = "topic_exists"
+
+
+class BadName(Refused):
+    code = "bad_name"
+
+
+class TooLarge(Refused):
+    code = "too_large"
+
+
+class TopicFull(Refused):
+    code = "topic_full"
+    retryable = True
+
+
+class OffsetOutOfRange(Refused):
+    code = "offset_out_of_range"
+
+
+class BadRequest(Refused):
+    code = "bad_request"
+
+
+class Busy(Refused):
+    code = "busy"
+    retryable = True
+
+
+class StoreFull(Busy):
+    code = "store_full"
+
+
+class NotLeader(Busy):
+    code = "not_leader"
+
+
+class OutOfSequence(Refused):
+    """`expected` is the lowest sequence the leader has not seen."""
+
+    code = "out_of_sequence"
+    retryable = True
+
+    @property
+    def expected(self) -> int:
+        return self.detail
+
+
+class NotConfirmed(GossipqError):
+    """May be stored: the answer did not come."""
+
+    code = "not_confirmed"
+
+
+class LeaseLost(GossipqError):
+    code = "lease_lost"
+
+
+class Backpressure(GossipqError):
+    code = "backpressure"
+    retryable = True
+
+
+class Unreachable(GossipqError):
+    code = "unreachable"
+    retryable = True
+
+
+class ConfigError(GossipqError):
+    code = "config"
+
+
+class StoreError(GossipqError):
+    code = "store"
+
+
+class CorruptLog(GossipqError):
+    code = "corrupt_log"
+
+
+class UnknownKind(GossipqError):
+    code = "unknown_kind"
+
+
+class ClientClosed(GossipqError):
+    code = "closed"
+
+
+class ForkedClient(GossipqError):
+    code = "forked"
+
+
+def _tree(root: type[GossipqError]) -> dict[str, type[GossipqError]]:
+    found = {root.code: root}
+    for child in root.__subclasses__():
+        found |= _tree(child)
+    return found
+
+
+_BY_CODE = _tree(GossipqError)
+
+
+def from_code(code: str, message: str, hint: str = "", retry_after_ms: int = 0, detail: int = 0) -> GossipqError:
+    """The error a peer named; a code of a later version becomes Refused, which is what every refusal is."""
+    return _BY_CODE.get(code, Refused)(message, hint, retry_after_ms, detail)

@@ -1,0 +1,80 @@
+"""Every bound and every default, once. Relations between them are asserted at import."""
+
+KIB, MIB, GIB = 1 << 10, 1 << 20, 1 << 30
+SECOND_MS, MINUTE_MS, HOUR_MS = 1_000, 60_000, 3_600_000
+DAY_MS = 24 * HOUR_MS
+
+# names and records
+NAME_BYTES_MAX = 200
+VALUE_BYTES_MAX = 16 * MIB
+KEY_BYTES_MAX = 4 * KIB
+HEADERS_BYTES_MAX = 64 * KIB
+ROUTE_BYTES_MAX = 255
+
+# batches and frames
+BATCH_RECORDS_MAX = 4_096  #: what a packer seals; a node takes any count up to BATCH_RECORDS_HARD_MAX
+BATCH_RECORDS_HARD_MAX = 65_536
+BATCH_BYTES_MAX = 256 * KIB  #: a larger record travels alone
+BATCH_BYTES_HARD_MAX = VALUE_BYTES_MAX + KEY_BYTES_MAX + HEADERS_BYTES_MAX + 4 * KIB
+CONTROL_BYTES_MAX = 1 * MIB
+FRAME_BYTES_MAX = BATCH_BYTES_HARD_MAX + CONTROL_BYTES_MAX
+MESSAGE_FRAMES_MAX = 4  #: client id, delimiter, control, batch
+DELIVER_BYTES_MAX = 1 * MIB  #: batches joined into one DELIVER
+
+# topics
+SHARDS = 32  #: per cluster, chosen at founding
+PARTITIONS_MAX = 1_024
+TOPICS_MAX = 10_000
+RETENTION_MS = 7 * DAY_MS
+
+# delivery
+LEASE_MS = 30 * SECOND_MS
+LEASE_TOTAL_MS_MAX = 12 * HOUR_MS
+RETURN_DELAY_MS = 1 * SECOND_MS  #: pause before a failed record is handed out again
+CREDIT_RECORDS = 1_000
+CREDIT_BYTES = 8 * MIB
+CREDIT_MAX = 2**40  #: records in one loan
+CREDIT_BYTES_MAX = 64 * MIB  #: lent by one subscription: what a node may have to keep for a consumer that does not read
+IN_FLIGHT_MAX = 20_000  #: records above a group's cursor, per partition
+IN_FLIGHT_HARD_MAX = 1_000_000
+DELAY_MS_MAX = 3_650 * DAY_MS
+LEASE_LOG_MS = 50  #: lazily logged state is on disk at the latest after this
+
+# producers
+PRODUCER_REPEATS = 128  #: confirmed sequences that can still be answered with their old offset
+PRODUCER_IDLE_MS = 24 * HOUR_MS
+PUBLISH_WINDOW_BYTES = 32 * MIB  #: unconfirmed bytes a client may have at one leader
+
+# sessions
+SESSION_SILENCE_MS = 5 * SECOND_MS
+PING_MS = 1 * SECOND_MS
+
+# one turn of the loop
+TURN_MESSAGES_MAX = 256
+TURN_BYTES_MAX = 4 * MIB
+SWEEP_MS = 5
+RECENT_BYTES_MAX = 16 * MIB  #: newest batches kept in memory, per worker
+REPLICATE_BYTES_MAX = 1 * MIB
+
+# store
+MAP_BYTES = 256 * GIB
+MAP_FULL_PERCENT = 85
+DISK_RESERVE_PERCENT = 5
+DISK_RESERVE_BYTES = 256 * MIB
+
+PROCESS_MEMORY_BYTES_MAX = 4 * GIB  #: of a worker or frontdoor; nobody bounds a message whose frames never end
+
+# ports, counted from the frontdoor's
+PORT = 7700
+CLIENT_PORT_STEP = 1  #: worker i binds PORT + 1 + i for clients
+FRONTDOOR_PEER_PORT_STEP = 40  #: the frontdoor binds PORT for clients and PORT + 40 for its own workers
+PEER_PORT_STEP = 41  #: worker i binds PORT + 41 + i for peers
+WORKERS_MAX = 39
+
+assert BATCH_BYTES_MAX < BATCH_BYTES_HARD_MAX < FRAME_BYTES_MAX < 2**31, "column offsets are int32"
+assert BATCH_RECORDS_MAX <= BATCH_RECORDS_HARD_MAX
+assert PING_MS * 3 < SESSION_SILENCE_MS < LEASE_MS < LEASE_TOTAL_MS_MAX
+assert LEASE_LOG_MS < PING_MS
+assert DELIVER_BYTES_MAX < CREDIT_BYTES <= CREDIT_BYTES_MAX
+assert CREDIT_RECORDS <= IN_FLIGHT_MAX <= IN_FLIGHT_HARD_MAX
+assert CLIENT_PORT_STEP + WORKERS_MAX <= FRONTDOOR_PEER_PORT_STEP < PEER_PORT_STEP

@@ -1,0 +1,65 @@
+"""Identities and small values. Every number says its unit; every range is half-open [first, end)."""
+
+from typing import NamedTuple
+
+import msgspec
+
+ShardId = int  #: 0 .. shards - 1; shard 0 is the meta shard
+Index = int  #: position in a shard's log, from 1
+Term = int  #: number of a leadership, from 1; fences old leaders
+Offset = int  #: position of a record in its partition, from 0
+PartitionKey = int  #: topic id << 16 | partition number; names a partition for ever, also after its topic is gone
+SessionId = bytes  #: 16 random bytes, made by a client process
+Origin = tuple[bytes, ...]  #: routing frames of a peer, opaque to everyone but the mailbox
+
+META_SHARD: ShardId = 0
+NODE_SHARD: ShardId = 0xFFFF  #: in a header: for the frontdoor itself, not for the leader of a shard
+PARTITION_BITS = 16
+
+
+def partition_key(topic_id: int, partition: int) -> PartitionKey:
+    """The key of one partition: unique over the life of a cluster, since topic ids are never used twice."""
+    return topic_id << PARTITION_BITS | partition
+
+
+def topic_id_of(key: PartitionKey) -> int:
+    return key >> PARTITION_BITS
+
+
+def partition_of(key: PartitionKey) -> int:
+    return key & (1 << PARTITION_BITS) - 1
+
+
+class Now(NamedTuple):
+    """One reading of the clocks: boot time drives timers and leases, wall time only what users see."""
+
+    boot_ms: int
+    wall_ms: int
+
+
+class BatchInfo(msgspec.Struct, frozen=True, gc=False):
+    """What a node reads of a batch: its header, never its records."""
+
+    count: int  #: records
+    size: int  #: bytes of the whole batch
+    crc: int  #: CRC-32 of everything after it
+    producer: bytes  #: 16 bytes
+    sequence: int  #: per (producer, partition) from 1; 0 = not deduplicated
+    publish_ms: int  #: client wall time
+    columns: int  #: bit set of the optional columns
+
+
+class Slice(msgspec.Struct, frozen=True, gc=False):
+    """`count` records of the batch stored at log index `index`, from its record `first` on; `offset` is that of the first."""
+
+    offset: Offset
+    index: Index
+    first: int
+    count: int
+    size: int  #: bytes of the whole stored batch
+    batch_count: int  #: records in the whole stored batch
+    time_ms: int  #: leader time of the entry
+
+    @property
+    def end(self) -> Offset:
+        return self.offset + self.count

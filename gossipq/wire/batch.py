@@ -1,0 +1,257 @@
+"""The sealed batch: Arrow-shaped columns behind a fixed header. PROTOCOL.md section "Batch".
+
+    offset  bytes  field (little endian)
+    0       4      magic "GQB" and the format version, 1
+    4       4      CRC-32 (zlib) of everything from byte 8 to the end
+    8       4      size of the whole batch in bytes
+    12      4      count of records
+    16      16     producer
+    32      8      sequence, from 1; 0 = not deduplicated
+    40      8      publish time, unix milliseconds
+    48      4      columns, a bit set
+    52      2      bytes of the route
+    54      2      reserved, 0
+    56      ..     route, then the columns in bit order, then the values; each part padded with zeros to 8 bytes
+
+A fixed-width column is an array of `count` numbers. A variable column is count + 1 int32 offsets, then its data; the first
+offset need not be 0, so that cutting moves no number. The values are a variable column and always present, as the last.
+A node reads the header; only clients (and export) open the columns.
+"""
+
+from array import array
+from collections.abc import Sequence
+from itertools import accumulate, pairwise
+from operator import sub
+from struct import Struct, pack_into
+from typing import NamedTuple
+from zlib import crc32
+
+from gossipq import limits
+from gossipq.errors import BadBatch, TooLarge
+from gossipq.types import BatchInfo
+
+MAGIC = b"GQB\x01"
+HEADER = Struct("<4sIII16sQqIHH")
+NO_PRODUCER = bytes(16)
+
+KEY_HASH, DUE, EXPIRY, LEASE, ATTEMPTS, ID_HASH = (1 << bit for bit in range(6))
+KEYS, HEADERS = 1 << 16, 1 << 17
+FIXED = {KEY_HASH: ("I", 4), DUE: ("q", 8), EXPIRY: ("q", 8), LEASE: ("I", 4), ATTEMPTS: ("I", 4), ID_HASH: ("Q", 8)}
+VARIABLE, VALUES = (KEYS, HEADERS), (0,)
+VARIABLE_AND_VALUES = VARIABLE + VALUES
+KNOWN = sum(FIXED) + sum(VARIABLE)
+
+_INT32, _ROUTE_SIZE = Struct("<i").unpack_from, Struct("<H").unpack_from
+_BOUNDS = {
+    KEYS: ("key", limits.KEY_BYTES_MAX),
+    HEADERS: ("headers", limits.HEADERS_BYTES_MAX),
+    0: ("value", limits.VALUE_BYTES_MAX),
+}
+_PAD = (b"", b"\0" * 7, b"\0" * 6, b"\0" * 5, b"\0" * 4, b"\0" * 3, b"\0" * 2, b"\0")
+
+
+def _padded(size: int) -> int:
+    return size + 7 & ~7
+
+
+def seal(
+    values: Sequence[bytes],
+    *,
+    producer: bytes = NO_PRODUCER,
+    sequence: int = 0,
+    publish_ms: int = 0,
+    route: bytes = b"",
+    keys: Sequence[bytes] | None = None,
+    headers: Sequence[bytes] | None = None,
+    fixed: dict[int, "array[int]"] | None = None,
+) -> bytearray:
+    """One batch of `values`. `headers` are msgpack maps (b"" = none); `fixed` are columns by their bit."""
+    columns, parts = 0, [route]
+    for bit in sorted(fixed or ()):
+        columns |= bit
+        parts.append(fixed[bit].tobytes())  # type: ignore[index]
+    for bit, items in ((KEYS, keys), (HEADERS, headers)):
+        if items is not None:
+            columns |= bit
+            parts += _variable(items)
+    parts += _variable(values)
+    padded: list[bytes] = [b""]
+    for part in parts:
+        padded.append(part)
+        padded.append(_PAD[len(part) & 7])
+    size = HEADER.size + sum(map(len, padded))
+    padded[0] = HEADER.pack(MAGIC, 0, size, len(values), producer, sequence, publish_ms, columns, len(route), 0)
+    batch = bytearray().join(padded)
+    pack_into("<I", batch, 4, crc32(memoryview(batch)[8:]))
+    return batch
+
+
+def _variable(items: Sequence[bytes]) -> tuple[bytes, bytes]:
+    return array("i", accumulate(map(len, items), initial=0)).tobytes(), b"".join(items)
+
+
+def restamp(batch: bytearray, producer: bytes, sequence: int) -> None:
+    """Gives a batch that was refused another producer and sequence, in place."""
+    pack_into("<16sQ", batch, 16, producer, sequence)
+    pack_into("<I", batch, 4, crc32(memoryview(batch)[8:]))
+
+
+def check(batch: bytes | memoryview) -> BatchInfo:
+    """Header of a batch whose CRC, size and bounds are right. Raises BadBatch. No work per record."""
+    if len(batch) < HEADER.size:
+        raise BadBatch(f"batch of {len(batch)} bytes; at least {HEADER.size} are needed")
+    magic, crc, size, count, producer, sequence, publish_ms, columns, route_size, _ = HEADER.unpack_from(batch)
+    if magic != MAGIC:
+        raise BadBatch("batch does not start with GQB and version 1")
+    if size != len(batch):
+        raise BadBatch(f"batch says {size} bytes and has {len(batch)}")
+    if not 0 < count <= limits.BATCH_RECORDS_HARD_MAX:
+        raise BadBatch(f"batch of {count} records; 1 to {limits.BATCH_RECORDS_HARD_MAX} are allowed")
+    if route_size > limits.ROUTE_BYTES_MAX:
+        raise BadBatch(f"route of {route_size} bytes; at most {limits.ROUTE_BYTES_MAX}")
+    if crc32(memoryview(batch)[8:]) != crc:
+        raise BadBatch("batch CRC does not match its bytes")
+    return BatchInfo(count, size, crc, producer, sequence, publish_ms, columns)
+
+
+def peek(batch: bytes | memoryview) -> BatchInfo:
+    """Header of a batch that was checked before."""
+    _, crc, size, count, producer, sequence, publish_ms, columns, _, _ = HEADER.unpack_from(batch)
+    return BatchInfo(count, size, crc, producer, sequence, publish_ms, columns)
+
+
+class Variable(NamedTuple):
+    """A variable column in place: record i is data[offsets[i] - offsets[0] : offsets[i + 1] - offsets[0]]."""
+
+    offsets: "array[int]"
+    data: memoryview
+
+    def items(self) -> list[bytes]:
+        base, data = self.offsets[0], bytes(self.data)
+        if base:
+            return [data[a - base : b - base] for a, b in pairwise(self.offsets)]
+        return [data[a:b] for a, b in pairwise(self.offsets)]
+
+
+class Batch:
+    """A checked batch, opened column by column when asked."""
+
+    __slots__ = ("_at", "_raw", "info", "route")
+
+    def __init__(self, raw: bytes | memoryview, info: BatchInfo | None = None) -> None:
+        """`info` is what `check` returned for these bytes; without it they are checked here. Raises BadBatch."""
+        self._raw = memoryview(raw)
+        self.info = info or check(raw)
+        if self.info.columns & ~KNOWN:
+            raise BadBatch(f"batch has columns this side does not know: {self.info.columns & ~KNOWN:#x}")
+        (route_size,) = _ROUTE_SIZE(raw, 52)
+        self.route = bytes(self._raw[HEADER.size : HEADER.size + route_size])
+        self._at = self._layout(HEADER.size + _padded(route_size))
+
+    def _layout(self, at: int) -> dict[int, tuple[int, int]]:
+        """(start, bytes) of each fixed column, (start of offsets, start of data) of each variable one; 0 = the values."""
+        raw, count, columns, found = self._raw, self.info.count, self.info.columns, {}
+        if columns:  # the plain batch has none and is the common one
+            for bit, (_, width) in FIXED.items():
+                if columns & bit:
+                    found[bit] = at, count * width
+                    at += _padded(count * width)
+        for bit in VARIABLE_AND_VALUES if columns else VALUES:
+            if bit == 0 or columns & bit:
+                data = at + _padded(4 * count + 4)
+                if data > len(raw):
+                    raise BadBatch("batch ends inside its columns")
+                found[bit] = at, data
+                (first,), (last,) = _INT32(raw, at), _INT32(raw, at + 4 * count)
+                if not 0 <= first <= last:
+                    raise BadBatch("batch column offsets do not rise")
+                at = data + _padded(last - first)
+        if at != len(raw):
+            raise BadBatch(f"batch columns end at byte {at} of {len(raw)}")
+        return found
+
+    def __len__(self) -> int:
+        return self.info.count
+
+    def fixed(self, bit: int) -> "array[int] | None":
+        """A fixed-width column as an array, or None."""
+        if bit not in self._at:
+            return None
+        at, size = self._at[bit]
+        column: array[int] = array(FIXED[bit][0])
+        column.frombytes(self._raw[at : at + size])
+        return column
+
+    def variable(self, bit: int) -> Variable | None:
+        """KEYS, HEADERS, or 0 for the values; None when absent. Raises BadBatch when its offsets are not in order."""
+        if bit not in self._at:
+            return None
+        at, data = self._at[bit]
+        offsets = array("i")
+        offsets.frombytes(self._raw[at : at + 4 * self.info.count + 4])
+        ordered = offsets.tolist()
+        if ordered != sorted(ordered):  # linear when they are in order
+            raise BadBatch("batch column offsets do not rise")
+        return Variable(offsets, self._raw[data : data + offsets[-1] - offsets[0]])
+
+    def values(self) -> list[bytes]:
+        column = self.variable(0)
+        assert column is not None
+        return column.items()
+
+    def column(self, bit: int) -> list[bytes] | None:
+        """KEYS or HEADERS as a list, or None."""
+        column = self.variable(bit)
+        return None if column is None else column.items()
+
+    def cut(self, first: int, count: int) -> bytearray:
+        """Records first .. first + count - 1 as a batch of their own, with a fresh CRC; no number of a column changes.
+
+        Raises BadBatch when the offsets at the two cuts are not in order; those between are checked by who opens the column.
+        """
+        assert 0 <= first < first + count <= self.info.count, "a cut lies in its batch"
+        parts: list[bytes | memoryview] = [b"", self.route, _PAD[len(self.route) & 7]]
+        for bit, (at, end) in self._at.items():
+            if bit in FIXED:
+                width = FIXED[bit][1]
+                part = self._raw[at + first * width : at + (first + count) * width]
+                parts += (part, _PAD[len(part) & 7])
+            else:
+                base, low, high, last = (_INT32(self._raw, at + 4 * i)[0] for i in (0, first, first + count, self.info.count))
+                if not base <= low <= high <= last:
+                    raise BadBatch("batch column offsets do not rise")
+                offsets = self._raw[at + 4 * first : at + 4 * (first + count) + 4]
+                data = self._raw[end + low - base : end + high - base]
+                parts += (offsets, _PAD[len(offsets) & 7], data, _PAD[len(data) & 7])
+        info, size = self.info, HEADER.size + sum(map(len, parts))
+        parts[0] = HEADER.pack(
+            MAGIC, 0, size, count, info.producer, info.sequence, info.publish_ms, info.columns, len(self.route), 0
+        )
+        batch = bytearray().join(parts)
+        pack_into("<I", batch, 4, crc32(memoryview(batch)[8:]))
+        return batch
+
+
+def verify(batch: bytes | memoryview) -> BatchInfo:
+    """`check`, and all that opening and cutting rely on: what passes here can be opened and cut by everyone after.
+
+    Raises BadBatch, and TooLarge for a record beyond the limits. For a node, before it stores what a stranger sealed. The
+    offsets are compared at C speed.
+    """
+    opened = Batch(batch)
+    for bit in VARIABLE_AND_VALUES if opened.info.columns else VALUES:
+        column = opened.variable(bit)
+        what, bytes_max = _BOUNDS[bit]
+        if column is not None and len(column.data) > bytes_max:
+            largest = max(map(sub, column.offsets[1:], column.offsets))
+            if largest > bytes_max:
+                raise TooLarge(f"{what} of {largest} bytes; at most {bytes_max} are allowed")
+    return opened.info
+
+
+def split(joined: bytes | memoryview, sizes: Sequence[int]) -> list[memoryview]:
+    """The batches that lie one after the other in one frame. Raises BadBatch when the sizes do not add up."""
+    if sum(sizes) != len(joined) or min(sizes, default=0) < 0:
+        raise BadBatch(f"frame of {len(joined)} bytes for batches of {sum(sizes)}")
+    view, ends = memoryview(joined), [0, *accumulate(sizes)]
+    return [view[a:b] for a, b in pairwise(ends)]

@@ -1,0 +1,69 @@
+"""The control frame: a fixed header of 24 bytes and one message as msgpack. PROTOCOL.md section "Frames".
+
+offset  bytes  field (little endian)
+0       2      magic "GQ"
+2       1      protocol version, 1
+3       1      verb
+4       2      shard
+6       2      flags, 0
+8       8      request id: chosen by who asks, echoed by who answers
+16      8      term
+24      ..     control part: msgpack array
+"""
+
+from struct import Struct
+from typing import NamedTuple
+
+import msgspec
+
+from gossipq import limits
+from gossipq.errors import ProtocolError, UnknownVerb, WrongVersion
+from gossipq.messages import MESSAGES, Message
+
+MAGIC = b"GQ"
+VERSION = 1
+HEADER = Struct("<2sBBHHQQ")
+
+_encode = msgspec.msgpack.Encoder().encode
+_decoders = {verb: msgspec.msgpack.Decoder(kind) for verb, kind in MESSAGES.items()}
+
+
+class Header(NamedTuple):
+    magic: bytes
+    version: int
+    verb: int
+    shard: int
+    flags: int
+    request_id: int
+    term: int
+
+
+def encode(message: Message, shard: int = 0, request_id: int = 0, term: int = 0) -> bytes:
+    """The control frame of `message`."""
+    return HEADER.pack(MAGIC, VERSION, message.verb, shard, 0, request_id, term) + _encode(message)
+
+
+def peek(frame: bytes) -> Header:
+    """The fixed header alone: enough to forward. Raises ProtocolError, WrongVersion."""
+    if len(frame) < HEADER.size:
+        raise ProtocolError(f"control frame of {len(frame)} bytes; at least {HEADER.size} are needed")
+    header = Header(*HEADER.unpack_from(frame))
+    if header.magic != MAGIC:
+        raise ProtocolError("control frame does not start with GQ")
+    if header.version != VERSION:
+        raise WrongVersion(f"protocol version {header.version}; this side speaks {VERSION}")
+    return header
+
+
+def decode(frame: bytes) -> tuple[Header, Message]:
+    """Header and message. Raises ProtocolError, WrongVersion, UnknownVerb."""
+    header = peek(frame)
+    decoder = _decoders.get(header.verb)
+    if decoder is None:
+        raise UnknownVerb(f"verb {header.verb} is not known here")
+    if len(frame) > limits.CONTROL_BYTES_MAX:
+        raise ProtocolError(f"control frame of {len(frame)} bytes; at most {limits.CONTROL_BYTES_MAX}")
+    try:
+        return header, decoder.decode(memoryview(frame)[HEADER.size :])
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+        raise ProtocolError(f"control part of verb {header.verb}: {error}") from None

@@ -1,0 +1,1 @@
+"""The node: processes, sockets and disks around the decisions of `gossipq`."""

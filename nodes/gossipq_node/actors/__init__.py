@@ -1,0 +1,1 @@
+"""Actors: one loop each, over core and ports."""

@@ -1,0 +1,66 @@
+"""From effects to frames: confirms gathered per client, deliveries with their batches read, checked and cut."""
+
+from gossipq.core.dispatch import Delivery
+from gossipq.core.effects import Effects
+from gossipq.core.groups import Part
+from gossipq.core.shard import Shard
+from gossipq.errors import BadBatch, CorruptLog
+from gossipq.messages import Confirm, Deliver, Delivered, Message
+from gossipq.types import Origin
+from gossipq.wire import batch as batches
+from gossipq.wire.frames import encode
+from gossipq_node.ports import DIRECT_ORIGIN_PARTS, Mailbox
+from gossipq_node.settings import WorkerSettings
+
+
+class Sender:
+    """Sends what a turn made true."""
+
+    def __init__(self, settings: WorkerSettings, mailbox: Mailbox, local: list[tuple[int, Message]]) -> None:
+        """Messages to shards of this worker are put into `local`."""
+        self._settings, self._mailbox, self._local = settings, mailbox, local
+        self._owned = frozenset(settings.owned)
+
+    def send(self, shard: Shard, effects: Effects) -> None:
+        reply, term = self._mailbox.reply, shard.term
+        for origin, rows in effects.confirms.items():
+            confirm = Confirm(rows, self._settings.window_bytes, self._direct(origin))
+            reply(origin, encode(confirm, shard.id, 0, term))
+        for origin, request_id, message in effects.replies:
+            reply(origin, encode(message, shard.id, request_id, term))
+        for target, message in effects.told:
+            if target in self._owned:
+                self._local.append((target, message))
+            else:
+                self._mailbox.send(self._settings.peers[target], encode(message, target, 0, term))
+        for delivery in effects.deliveries:
+            self._deliver(shard, delivery, term)
+        for origin, notice in effects.notices:
+            reply(origin, encode(notice, shard.id, 0, term))
+
+    def _direct(self, origin: Origin) -> str:
+        """The better address, for who came through the frontdoor."""
+        return self._settings.endpoint if len(origin) > DIRECT_ORIGIN_PARTS else ""
+
+    def _deliver(self, shard: Shard, delivery: Delivery, term: int) -> None:
+        slices, bodies = [], []
+        for part in delivery.parts:
+            body = self._body(shard, part)
+            slices.append(Delivered(part.partition, part.offset, part.count, part.attempt, len(body), part.charge))
+            bodies.append(body)
+        deliver = Deliver(delivery.subscription, slices, delivery.lease_ms)
+        self._mailbox.reply(delivery.origin, encode(deliver, shard.id, 0, term), bodies)
+
+    def _body(self, shard: Shard, part: Part) -> bytes:
+        """The bytes of a part. Raises CorruptLog when the disk does not give back what was stored."""
+        body, from_disk = shard.body(part.index)
+        if body is None:
+            raise CorruptLog(f"shard {shard.id}: the batch of entry {part.index} is missing")
+        if from_disk:
+            try:
+                batches.check(body)
+            except BadBatch as error:
+                raise CorruptLog(f"shard {shard.id}: the batch of entry {part.index} is damaged: {error}") from None
+        if part.whole:
+            return body
+        return bytes(batches.Batch(body, batches.peek(body)).cut(part.first, part.count))

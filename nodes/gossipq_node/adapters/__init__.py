@@ -1,0 +1,1 @@
+"""One foreign library each, and its only importer."""

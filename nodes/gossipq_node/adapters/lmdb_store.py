@@ -1,0 +1,290 @@
+"""The Store over LMDB: one environment, a write transaction that is always open, three named tables per shard.
+
+Full sync and no write map: a commit that returned is on disk, and a full disk is an error instead of a signal. Every LMDB
+error, also one of a put, becomes StoreError; by then the environment has been opened anew and shows the last good commit.
+"""
+
+import fcntl
+import os
+from collections.abc import Iterator
+from pathlib import Path
+from types import TracebackType
+from typing import Any, NamedTuple, NoReturn
+
+import lmdb
+
+from gossipq import limits
+from gossipq.errors import StoreError
+from gossipq_node.ports import StoreUsage
+
+ENGINE = 0  #: major version of the LMDB engine; its file formats are mutually unreadable
+ENGINE_NAME = "lmdb-0.9"
+TABLES = ("log", "body", "state")
+LOCK_FILE = "lock"
+DATA_FILE = "data.mdb"
+
+
+class DirectoryLock:
+    """An exclusive lock on a directory, until `release` or the end of the process. LMDB itself would let a second owner in."""
+
+    def __init__(self, directory: Path) -> None:
+        """Raises StoreError naming the holder when another process has it, or the reason when it cannot be taken."""
+        path = directory / LOCK_FILE
+        try:
+            self._fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+        except OSError as error:
+            raise StoreError(
+                f"{directory} cannot be used: {error.strerror}", "give a directory this user can write with --data"
+            ) from None
+        try:
+            fcntl.flock(self._fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            self.inode = os.fstat(self._fd).st_ino
+            os.ftruncate(self._fd, 0)
+            os.pwrite(self._fd, b"%d\n" % os.getpid(), 0)
+        except BlockingIOError:
+            holder = os.pread(self._fd, 32, 0).decode("ascii", "replace").strip() or "unknown"
+            os.close(self._fd)
+            raise StoreError(
+                f"{directory} is in use by process {holder}", "stop that node first, or give another directory with --data"
+            ) from None
+        except OSError as error:
+            os.close(self._fd)
+            raise StoreError(
+                f"{directory} cannot be used: {error.strerror}", "free some space or give another --data"
+            ) from None
+
+    def release(self) -> None:
+        """Safe to call twice."""
+        if self._fd >= 0:
+            os.close(self._fd)
+            self._fd = -1
+
+    def __enter__(self) -> "DirectoryLock":
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        self.release()
+
+
+class _NoTransaction:
+    """Stands where the transaction was when an environment could not be opened again: each use fails, and tries again."""
+
+    def __getattr__(self, name: str) -> NoReturn:
+        raise lmdb.Error("the environment is closed")
+
+
+class LmdbTable:
+    """One named table inside the store's open transaction. Good over commits; see gossipq.core.tables.Table."""
+
+    __slots__ = ("_db", "_store", "name")
+
+    def __init__(self, store: "LmdbStore", name: bytes) -> None:
+        self._store, self.name = store, name
+        self._db: Any = None
+
+    def get(self, key: bytes) -> bytes | None:
+        try:
+            return self._store.txn.get(key, None, self._db)  # type: ignore[no-any-return]
+        except lmdb.Error as error:
+            self._store.fail(error)
+
+    def put(self, key: bytes, value: bytes) -> None:
+        try:
+            self._store.txn.put(key, value, True, True, False, self._db)
+        except lmdb.Error as error:
+            self._store.fail(error)
+
+    def append(self, key: bytes, value: bytes) -> None:
+        try:
+            stored = self._store.txn.put(key, value, True, True, True, self._db)
+        except lmdb.Error as error:
+            self._store.fail(error)
+        assert stored, "append goes above all other keys"
+
+    def delete(self, key: bytes) -> bool:
+        try:
+            return self._store.txn.delete(key, b"", self._db)  # type: ignore[no-any-return]
+        except lmdb.Error as error:
+            self._store.fail(error)
+
+    def scan(self, first: bytes, end: bytes) -> Iterator[tuple[bytes, bytes]]:
+        try:
+            with self._store.txn.cursor(self._db) as cursor:
+                if cursor.set_range(first):
+                    for row in cursor:
+                        if row[0] >= end:
+                            return
+                        yield row
+        except lmdb.Error as error:
+            self._store.fail(error)
+
+    def floor(self, key: bytes) -> tuple[bytes, bytes] | None:
+        try:
+            with self._store.txn.cursor(self._db) as cursor:
+                found = cursor.last() if not cursor.set_range(key) else cursor.key() == key or cursor.prev()
+                return cursor.item() if found else None
+        except lmdb.Error as error:
+            self._store.fail(error)
+
+    def delete_range(self, first: bytes, end: bytes, rows_max: int) -> int:
+        gone = 0
+        try:
+            with self._store.txn.cursor(self._db) as cursor:
+                found = cursor.set_range(first)
+                while found and gone < rows_max and cursor.key() < end:
+                    cursor.delete()  # moves to the next row; the key is empty after the last
+                    gone += 1
+                    found = cursor.key() != b""
+        except lmdb.Error as error:
+            self._store.fail(error)
+        return gone
+
+    def rows(self) -> int:
+        """How many there are."""
+        return int(self._store.txn.stat(self._db)["entries"])
+
+    def bind(self, db: Any) -> None:
+        """The store opened its environment: use this handle from now on."""
+        self._db = db
+
+    @property
+    def db(self) -> Any:
+        return self._db
+
+
+class LmdbTables(NamedTuple):
+    log: LmdbTable
+    body: LmdbTable
+    state: LmdbTable
+
+
+class LmdbStore:
+    """One worker's environment in `directory`, locked while open. `shards` bounds how many shards it can hold."""
+
+    def __init__(
+        self, directory: str | os.PathLike[str], map_bytes: int = limits.MAP_BYTES, shards: int = limits.SHARDS
+    ) -> None:
+        """Raises StoreError: in use, not writable, no space, or made by another engine."""
+        self._directory, self._map_bytes = Path(directory), map_bytes
+        self._tables_max = len(TABLES) * shards
+        self._tables: dict[int, LmdbTables] = {}
+        self._env: Any = None
+        self.txn: Any = _NoTransaction()
+        try:
+            self._directory.mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            raise StoreError(f"{directory} cannot be made: {error.strerror}", "give another directory with --data") from None
+        self._lock = DirectoryLock(self._directory)
+        try:
+            self._open()
+        except lmdb.Error as error:
+            self._close()
+            self._lock.release()
+            raise self._error(f"cannot be opened: {error}") from None
+
+    def _open(self) -> None:
+        self._env = lmdb.open(
+            str(self._directory),
+            map_size=self._map_bytes,
+            max_dbs=self._tables_max,
+            sync=True,
+            metasync=True,
+            writemap=False,
+            lib_version=ENGINE,
+        )
+        self._env.reader_check()
+        self._page_bytes = self._env.stat()["psize"]
+        txn = self._env.begin(write=True)
+        for tables in self._tables.values():
+            for table in tables:
+                table.bind(self._env.open_db(table.name, txn=txn, create=True))
+        self.txn = txn
+
+    def _close(self) -> None:
+        env, txn, self._env, self.txn = self._env, self.txn, None, _NoTransaction()
+        if env is not None:
+            if not isinstance(txn, _NoTransaction):
+                txn.abort()
+            env.close()
+
+    def fail(self, error: lmdb.Error) -> NoReturn:
+        """Opens the environment anew, so that handles show the last good commit, and raises StoreError.
+
+        After a failed commit LMDB may hold the environment for broken; only a new one tells what is on disk."""
+        try:
+            self._close()
+            self._open()
+        except lmdb.Error as again:
+            self._close()
+            raise self._error(f"{error}, and then cannot be opened: {again}") from error
+        raise self._error(str(error)) from error
+
+    def _error(self, what: str) -> StoreError:
+        """LMDB calls a full disk an input/output error: the free space tells which it is."""
+        disk = os.statvfs(self._directory)
+        free = disk.f_bavail * disk.f_frsize
+        what = what.replace(f"{self._directory}: ", "")
+        return StoreError(f"{self._directory}: {what} ({free} bytes free on its disk)", "free some space, or check the disk")
+
+    def tables(self, shard: int) -> LmdbTables:
+        """Raises StoreError when there is no room to make them."""
+        found = self._tables.get(shard)
+        if found is None:
+            found = LmdbTables(*(LmdbTable(self, f"{name}-{shard:02}".encode()) for name in TABLES))
+            try:
+                if self._env is None:
+                    self._open()
+                for table in found:
+                    table.bind(self._env.open_db(table.name, txn=self.txn, create=True))
+            except lmdb.Error as error:
+                self.fail(error)
+            self._tables[shard] = found
+        return found
+
+    def shards(self) -> list[int]:
+        """Shards that have tables here, in order."""
+        return sorted({int(name.rpartition(b"-")[2]) for name in self._env.dbs(self.txn)})
+
+    def commit(self) -> None:
+        """LMDB itself writes and syncs nothing when nothing changed."""
+        try:
+            self.txn.commit()
+            self.txn = self._env.begin(write=True)
+        except lmdb.Error as error:
+            self.fail(error)
+
+    def abort(self) -> None:
+        """Forgets everything since the last commit; tables made since then are made again, empty."""
+        try:
+            self._close()
+            self._open()
+        except lmdb.Error as error:
+            self._close()
+            raise self._error(f"cannot be opened: {error}") from None
+
+    def usage(self) -> StoreUsage:
+        disk = os.statvfs(self._directory)
+        used = 0
+        try:
+            for tables in self._tables.values():
+                for table in tables:
+                    stat = self.txn.stat(table.db)
+                    used += stat["branch_pages"] + stat["leaf_pages"] + stat["overflow_pages"]
+        except lmdb.Error as error:
+            self.fail(error)
+        return StoreUsage(
+            map_bytes=self._map_bytes,
+            used_bytes=used * self._page_bytes,
+            file_bytes=os.stat(self._directory / DATA_FILE).st_blocks * 512,
+            disk_free_bytes=disk.f_bavail * disk.f_frsize,
+            disk_bytes=disk.f_blocks * disk.f_frsize,
+        )
+
+    def maintain(self) -> None:
+        if self._env is not None:
+            self._env.reader_check()
+
+    def close(self) -> None:
+        """Without a commit."""
+        self._close()
+        self._lock.release()

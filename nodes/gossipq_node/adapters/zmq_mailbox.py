@@ -1,0 +1,209 @@
+"""The Mailbox over ZeroMQ: a ROUTER for clients, a ROUTER for peers, and a DEALER to each peer that was written to.
+
+A message is [control] or [control, batch] behind the routing frame; a forwarded one is [client id, b"", control, (batch)].
+High-water marks only bound memory when a peer does not keep to its credit: then sends fail and are counted, never block.
+"""
+
+import errno
+from collections.abc import Sequence
+from contextlib import suppress
+
+import zmq
+
+from gossipq import limits
+from gossipq.errors import ConfigError, ProtocolError
+from gossipq.messages import Refused
+from gossipq.types import Origin
+from gossipq.wire.frames import encode
+from gossipq_node.ports import Incoming
+
+CLIENTS, PEERS, DEALER = b"c", b"p", b"d"  #: first part of an origin: through which socket it came
+RECEIVE_QUEUE = 1_000  #: messages of one peer that wait here before TCP holds it back
+SEND_QUEUE = 10_000  #: messages one peer has not read; credit keeps it far below
+PEER_QUEUE = 1_000  #: messages to a peer that cannot be reached now
+HANDSHAKE_MS = 5_000
+LINGER_MS = 500
+BACKLOG = 1_024
+KEEPALIVE_S = 60
+
+Buffer = bytes | bytearray | memoryview
+
+_NOW, _MORE = int(zmq.NOBLOCK), int(zmq.NOBLOCK | zmq.SNDMORE)  #: plain numbers: enums cost more than the call
+_BAD_FRAMES = encode(Refused(ProtocolError.code, "a message is a control frame and at most one batch frame", "see PROTOCOL.md"))
+
+
+class ZmqMailbox:
+    """Sockets of one actor; all calls come from one thread. `wake` are file descriptors that end a wait early while readable:
+    the owner reads or closes them. `relayed` counts answers passed on to clients on behalf of `forward`."""
+
+    def __init__(self, clients: str = "", peers: str = "", wake: Sequence[int] = ()) -> None:
+        """Binds `clients` and `peers` ("" = not wanted). Raises ConfigError when an endpoint cannot be bound."""
+        self.bad_frames = self.dropped = self.relayed = 0
+        self._context = zmq.Context()
+        self._poller = zmq.Poller()
+        self._routers: dict[bytes, zmq.Socket[bytes]] = {}
+        self._dealers: dict[str, zmq.Socket[bytes]] = {}
+        self._inputs: list[tuple[zmq.Socket[bytes], bytes]] = []  #: with the routing tag, in the order they are drained
+        for fd in wake:
+            self._poller.register(fd, zmq.POLLIN)
+        try:
+            for tag, endpoint in ((PEERS, peers), (CLIENTS, clients)):
+                if endpoint:
+                    self._routers[tag] = self._bind(endpoint)
+                    self._inputs.append((self._routers[tag], tag))
+        except ConfigError:
+            self._context.destroy(linger=0)
+            raise
+
+    def _socket(self, kind: int, send_queue: int) -> "zmq.Socket[bytes]":
+        socket: zmq.Socket[bytes] = self._context.socket(kind)
+        socket.set(zmq.RCVHWM, RECEIVE_QUEUE)
+        socket.set(zmq.SNDHWM, send_queue)
+        socket.set(zmq.MAXMSGSIZE, limits.FRAME_BYTES_MAX)
+        socket.set(zmq.HANDSHAKE_IVL, HANDSHAKE_MS)
+        socket.set(zmq.TCP_KEEPALIVE, 1)
+        socket.set(zmq.TCP_KEEPALIVE_IDLE, KEEPALIVE_S)
+        return socket
+
+    def _bind(self, endpoint: str) -> "zmq.Socket[bytes]":
+        router = self._socket(zmq.ROUTER, SEND_QUEUE)
+        router.set(zmq.ROUTER_MANDATORY, 1)
+        router.set(zmq.BACKLOG, BACKLOG)
+        router.set(zmq.LINGER, LINGER_MS)
+        try:
+            router.bind(endpoint)
+        except zmq.ZMQError as error:
+            router.close(0)
+            reasons = {
+                errno.EADDRINUSE: (
+                    "is taken by another program",
+                    "stop it, or choose another port with --bind tcp://HOST:PORT",
+                ),
+                errno.EADDRNOTAVAIL: (
+                    "is not an address of this machine",
+                    "give one of this machine's with --bind tcp://HOST:PORT",
+                ),
+                errno.ENODEV: ("is not an address of this machine", "give one of this machine's with --bind tcp://HOST:PORT"),
+                errno.EACCES: ("may not be bound by this user", "choose a port above 1023 with --bind tcp://HOST:PORT"),
+            }
+            what, hint = reasons.get(error.errno or 0, (f"cannot be bound: {error.strerror}", "check --bind"))
+            raise ConfigError(f"{endpoint} {what}", hint) from None
+        self._poller.register(router, zmq.POLLIN)
+        return router
+
+    def receive(self, timeout_ms: int | None) -> list[Incoming]:
+        """See ports.Mailbox. Returns [] at once while a descriptor of `wake` is readable and no mail is there."""
+        ready = {socket for socket, _ in self._poller.poll(timeout_ms)}
+        arrived: list[Incoming] = []
+        room = limits.TURN_BYTES_MAX
+        for socket, tag in self._inputs:
+            if socket in ready:
+                room = self._drain(socket, tag, arrived, room)
+        return arrived
+
+    def _drain(self, socket: "zmq.Socket[bytes]", tag: bytes, arrived: list[Incoming], room: int) -> int:
+        """Takes what is there into `arrived`; returns the bytes still allowed in this turn."""
+        receive, endpoint = socket.recv, b"" if tag in self._routers else tag
+        for _ in range(limits.TURN_MESSAGES_MAX - len(arrived)):
+            if room <= 0:
+                break
+            try:
+                frame = receive(_NOW, False)
+            except zmq.Again:
+                break
+            frames = [endpoint, frame.bytes] if endpoint else [frame.bytes]
+            while frame.more:
+                frame = receive(_NOW, False)
+                frames.append(frame.bytes)
+            size = len(frames)
+            room -= sum(map(len, frames))
+            if endpoint:
+                if size in (4, 5) and frames[2] == b"":
+                    self._relay(frames)
+                elif size in (2, 3):
+                    arrived.append(Incoming((DEALER, endpoint), frames[1], frames[2] if size == 3 else b""))
+                else:
+                    self.bad_frames += 1
+            elif size in (2, 3):
+                arrived.append(Incoming((tag, frames[0]), frames[1], frames[2] if size == 3 else b""))
+            elif size in (4, 5) and frames[2] == b"":
+                arrived.append(Incoming((tag, frames[0], frames[1], b""), frames[3], frames[4] if size == 5 else b""))
+            else:
+                self.bad_frames += 1
+                self._send(socket, frames[:1], _BAD_FRAMES, b"")
+        return room
+
+    def _relay(self, frames: list[bytes]) -> None:
+        """A peer's answer to a client that `forward` spoke for."""
+        clients = self._routers.get(CLIENTS)
+        if clients is not None and self._send(clients, frames[1:2], frames[3], frames[4] if len(frames) == 5 else b""):
+            self.relayed += 1
+
+    def _send(self, socket: "zmq.Socket[bytes]", routing: Sequence[bytes], control: bytes, batch: Buffer) -> bool:
+        send = socket.send
+        try:
+            for frame in routing:
+                send(frame, _MORE)
+            if batch:
+                send(control, _MORE)
+                send(batch, _NOW)
+            else:
+                send(control, _NOW)
+        except zmq.ZMQError:  # EHOSTUNREACH: gone; EAGAIN: does not read. Only the first frame can fail
+            self.dropped += 1
+            return False
+        return True
+
+    def reply(self, origin: Origin, control: bytes, batch: bytes | Sequence[bytes] = b"") -> bool:
+        if not isinstance(batch, (bytes, bytearray, memoryview)):
+            batch = batch[0] if len(batch) == 1 else b"".join(batch)
+        if origin[0] == DEALER:
+            return self.send(origin[1].decode(), control, batch)
+        return self._send(self._routers[origin[0]], origin[1:], control, batch)
+
+    def send(self, endpoint: str, control: bytes, batch: Buffer = b"") -> bool:
+        return self._send_to_peer(endpoint, (), control, batch)
+
+    def forward(self, endpoint: str, message: Incoming) -> bool:
+        """Sends a client's message to a peer in the client's name. Answers go straight back to the client."""
+        if len(message.origin) != 2:  # came with an envelope of its own: one hop is all there is
+            self.bad_frames += 1
+            return False
+        return self._send_to_peer(endpoint, (message.origin[1], b""), message.control, message.batch)
+
+    def from_peer(self, origin: Origin) -> bool:
+        """Whether a message came in by the ROUTER for peers."""
+        return origin[0] == PEERS
+
+    def _send_to_peer(self, endpoint: str, routing: Sequence[bytes], control: bytes, batch: Buffer) -> bool:
+        dealer = self._dealers.get(endpoint)
+        if dealer is None:
+            dealer = self._connect(endpoint)
+        if self._send(dealer, routing, control, batch):
+            return True
+        self._disconnect(endpoint)  # its queue is full of old news
+        return False
+
+    def _connect(self, endpoint: str) -> "zmq.Socket[bytes]":
+        dealer = self._socket(zmq.DEALER, PEER_QUEUE)
+        dealer.set(zmq.LINGER, 0)
+        with suppress(zmq.ZMQError):  # an address that is none: sends then fill the queue and fail
+            dealer.connect(endpoint)
+        self._poller.register(dealer, zmq.POLLIN)
+        self._dealers[endpoint] = dealer
+        self._inputs.insert(0, (dealer, endpoint.encode()))
+        return dealer
+
+    def _disconnect(self, endpoint: str) -> None:
+        dealer = self._dealers.pop(endpoint)
+        self._poller.unregister(dealer)
+        self._inputs = [(socket, tag) for socket, tag in self._inputs if socket is not dealer]
+        dealer.close(0)
+
+    def close(self) -> None:
+        """Gives what was sent half a second to leave."""
+        for endpoint in list(self._dealers):
+            self._disconnect(endpoint)
+        for router in self._routers.values():
+            router.close()
+        self._context.term()

@@ -1,0 +1,67 @@
+"""What an actor needs from the world: a mailbox, a store, a clock. Each port has one contract suite in tests/contracts."""
+
+from collections.abc import Sequence
+from typing import NamedTuple, Protocol
+
+from gossipq.core.tables import Tables
+from gossipq.types import Origin
+
+DIRECT_ORIGIN_PARTS = 2  #: socket and connection; a forwarded message has the frontdoor's client behind them
+
+
+class Incoming(NamedTuple):
+    """One message as it came: who to answer, the control frame, the batch frame or b""."""
+
+    origin: Origin
+    control: bytes
+    batch: bytes
+
+
+class Mailbox(Protocol):
+    """The only input of an actor, and its way out. Never raises for what a peer does; counts it in `bad_frames`, `dropped`."""
+
+    bad_frames: int  #: messages with a wrong number or size of frames
+    dropped: int  #: sends to a peer that is gone or does not read
+
+    def receive(self, timeout_ms: int | None) -> list[Incoming]:
+        """Waits for mail (None: for ever), then takes what is there: peers first, at most
+        limits.TURN_MESSAGES_MAX messages or limits.TURN_BYTES_MAX bytes."""
+
+    def reply(self, origin: Origin, control: bytes, batch: bytes | Sequence[bytes] = b"") -> bool:
+        """To where a message came from. A sequence of batches is sent as one frame. False: gone or not reading."""
+
+    def send(self, endpoint: str, control: bytes, batch: bytes = b"") -> bool:
+        """To a peer's ROUTER, connected on first use. Its answers arrive in `receive` with a stable origin."""
+
+    def from_peer(self, origin: Origin) -> bool:
+        """Whether a message came by the door for peers."""
+
+    def close(self) -> None: ...
+
+
+class StoreUsage(NamedTuple):
+    map_bytes: int
+    used_bytes: int  #: pages in use of the map
+    file_bytes: int
+    disk_free_bytes: int
+    disk_bytes: int
+
+
+class Store(Protocol):
+    """One worker's disk: a write transaction that is always open, until `commit` makes it last."""
+
+    def tables(self, shard: int) -> Tables:
+        """Tables of one shard, made when absent. The handle stays good over commits."""
+
+    def commit(self) -> None:
+        """Everything since the last commit is on disk when this returns. Raises StoreError: then nothing of it is,
+        every handle still works and shows the state of the last good commit."""
+
+    def abort(self) -> None:
+        """Forgets everything since the last commit."""
+
+    def usage(self) -> StoreUsage: ...
+    def maintain(self) -> None:
+        """Housekeeping, every 30 s: frees slots of dead readers."""
+
+    def close(self) -> None: ...

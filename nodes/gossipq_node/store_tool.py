@@ -1,0 +1,192 @@
+"""What `gossipq store` does to the data directory of a node that is not running: look, check, lay out anew, take over."""
+
+import os
+import shutil
+import uuid
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import msgspec
+
+from gossipq import limits
+from gossipq.errors import BadBatch, StoreError
+from gossipq.wire.batch import check
+from gossipq_node import machine
+from gossipq_node.adapters.lmdb_store import DATA_FILE, TABLES, LmdbStore, LmdbTable
+from gossipq_node.directory import STORES, DataDirectory, Manifest, sync_directory
+
+COPY_BYTES = 16 * limits.MIB  #: between two commits of a copy
+KEY_END = b"\xff" * 512  #: above every key
+
+
+class WorkerInfo(msgspec.Struct, frozen=True):
+    worker: int
+    path: str
+    file_bytes: int
+    used_bytes: int
+    rows: dict[str, int]  #: by table, over all shards
+
+
+class Info(msgspec.Struct, frozen=True):
+    manifest: Manifest
+    workers: list[WorkerInfo]
+    disk_free_bytes: int
+
+
+class Damage(msgspec.Struct, frozen=True):
+    """A stored batch that is not what was written."""
+
+    shard: int
+    index: int
+    reason: str
+
+
+class Verified(msgspec.Struct, frozen=True):
+    batches: int
+    records: int
+    bytes: int
+    damaged: list[Damage]
+
+
+@contextmanager
+def _opened(path: str | os.PathLike[str], adopting: bool = False) -> Iterator[tuple[DataDirectory, Manifest]]:
+    """The locked directory of a founded node. Raises StoreError."""
+    if not Path(path).is_dir():
+        raise StoreError(f"{path} is not a directory", "give the node's data directory with --data")
+    directory = DataDirectory(path)
+    try:
+        manifest = directory.read()
+        if manifest is None:
+            raise StoreError(f"{path} is empty: no node has run there", "give the node's data directory with --data")
+        if not adopting:
+            directory.check(manifest)
+        yield directory, manifest
+    finally:
+        directory.close()
+
+
+@contextmanager
+def _store(path: Path, shards: int) -> Iterator[LmdbStore]:
+    store = LmdbStore(path, shards=shards)
+    try:
+        yield store
+    finally:
+        store.close()
+
+
+def info(path: str | os.PathLike[str]) -> Info:
+    """What the directory holds. Raises StoreError, also while a node uses it."""
+    with _opened(path) as (directory, manifest):
+        workers = []
+        for worker in range(manifest.workers):
+            place = directory.store(manifest, worker)
+            with _store(place, manifest.shards) as store:
+                rows = dict.fromkeys(TABLES, 0)
+                for shard in store.shards():
+                    for name, table in zip(TABLES, store.tables(shard), strict=True):
+                        rows[name] += table.rows()
+                usage = store.usage()
+            workers.append(WorkerInfo(worker, str(place), usage.file_bytes, usage.used_bytes, rows))
+        return Info(manifest, workers, _disk_free_bytes(directory.path))
+
+
+def verify(path: str | os.PathLike[str], progress: Callable[[int], None] = lambda batches: None) -> Verified:
+    """Reads every stored batch and checks its CRC, size and bounds. `progress` is told the batches so far, now and then."""
+    batches = records = size = 0
+    damaged: list[Damage] = []
+    with _opened(path) as (directory, manifest):
+        for worker in range(manifest.workers):
+            with _store(directory.store(manifest, worker), manifest.shards) as store:
+                for shard in store.shards():
+                    for key, batch in store.tables(shard).body.scan(b"", KEY_END):
+                        batches += 1
+                        size += len(batch)
+                        try:
+                            records += check(batch).count
+                        except BadBatch as error:
+                            damaged.append(Damage(shard, int.from_bytes(key, "big"), error.message))
+                        if batches % 1_000 == 0:
+                            progress(batches)
+    return Verified(batches, records, size, damaged)
+
+
+def reshard(path: str | os.PathLike[str], workers: int, progress: Callable[[int], None] = lambda shard: None) -> Manifest:
+    """Lays the shards out for another number of workers: copies into a new generation, then switches the manifest.
+
+    A crash leaves the old generation in force; the next run clears what was left half done. Raises StoreError."""
+    with _opened(path) as (directory, manifest):
+        if not 1 <= workers <= min(manifest.shards, limits.WORKERS_MAX):
+            raise StoreError(
+                f"{workers} workers cannot share {manifest.shards} shards",
+                f"choose 1 to {min(manifest.shards, limits.WORKERS_MAX)}",
+            )
+        _clear_other_generations(directory, manifest)
+        needed, free = _used_bytes(directory, manifest), _disk_free_bytes(directory.path)
+        if needed > free:
+            raise StoreError(f"the copy needs {needed} bytes and the disk has {free}", "free some space first")
+        target = msgspec.structs.replace(manifest, workers=workers, generation=manifest.generation + 1)
+        for worker in range(workers):
+            with _store(directory.store(target, worker), manifest.shards) as copy:
+                for shard in range(worker, manifest.shards, workers):
+                    with _store(directory.store(manifest, shard % manifest.workers), manifest.shards) as source:
+                        if shard in source.shards():
+                            _copy_shard(source, copy, shard)
+                    progress(shard)
+            sync_directory(directory.store(target, worker))
+        sync_directory(directory.path / STORES / str(target.generation))
+        sync_directory(directory.path / STORES)
+        directory.write(target)
+        _clear_other_generations(directory, target)
+        return target
+
+
+def adopt(path: str | os.PathLike[str]) -> Manifest:
+    """Makes a copied directory a node's own: for a restored backup whose original is gone for good. Raises StoreError.
+
+    The node keeps its id, the copy of the data gets a new one, so that nobody takes it for the old disk."""
+    with _opened(path, adopting=True) as (directory, manifest):
+        mine = msgspec.structs.replace(
+            manifest,
+            dir_uuid=uuid.uuid4().hex,
+            predecessors=[*manifest.predecessors, manifest.voter],
+            machine=machine.machine_id(),
+            inode=directory.lock.inode,
+        )
+        directory.write(mine)
+        directory.check(mine)
+        return mine
+
+
+def _copy_shard(source: LmdbStore, copy: LmdbStore, shard: int) -> None:
+    for old, new in zip(source.tables(shard), copy.tables(shard), strict=True):
+        _copy_table(old, new, copy)
+    copy.commit()
+
+
+def _copy_table(old: LmdbTable, new: LmdbTable, store: LmdbStore) -> None:
+    pending = 0
+    for key, value in old.scan(b"", KEY_END):
+        new.append(key, value)
+        pending += len(value)
+        if pending >= COPY_BYTES:
+            store.commit()
+            pending = 0
+
+
+def _clear_other_generations(directory: DataDirectory, manifest: Manifest) -> None:
+    for stale in set(os.listdir(directory.path / STORES)) - {str(manifest.generation)}:
+        shutil.rmtree(directory.path / STORES / stale)
+
+
+def _used_bytes(directory: DataDirectory, manifest: Manifest) -> int:
+    return sum(
+        os.stat(directory.store(manifest, worker) / DATA_FILE).st_blocks * 512
+        for worker in range(manifest.workers)
+        if (directory.store(manifest, worker) / DATA_FILE).exists()
+    )
+
+
+def _disk_free_bytes(path: Path) -> int:
+    disk = os.statvfs(path)
+    return disk.f_bavail * disk.f_frsize

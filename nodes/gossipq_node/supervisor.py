@@ -1,0 +1,243 @@
+"""Keeps the processes of a node alive: starts them, starts them again with a growing pause, drains them at the end.
+
+It does nothing else, so that it has no reason to die.
+"""
+
+import logging
+import multiprocessing
+import os
+import signal
+import sys
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, suppress
+from multiprocessing.connection import Connection, wait
+from multiprocessing.context import SpawnProcess
+from types import FrameType, ModuleType
+from typing import Any
+
+from gossipq.errors import GossipqError, StoreError, from_code
+from gossipq_node.processes import FAILED, READY, STOP
+from gossipq_node.settings import WorkerState
+
+RESTART_MS_FIRST, RESTART_MS_MAX = 100, 10_000
+SETTLED_MS = 60_000  #: a process that lived this long starts again at once, as if it were its first time
+START_PATIENCE_MS = 1_500  #: processes of a node that was just killed may still hold its ports and stores for a moment
+
+Entry = Callable[[Any, Connection], None]
+
+
+def restart_pause_ms(previous_ms: int, lived_ms: int) -> int:
+    """How long to wait before a process that lived `lived_ms` is started again; `previous_ms` is the last such pause."""
+    return RESTART_MS_FIRST if not previous_ms or lived_ms >= SETTLED_MS else min(2 * previous_ms, RESTART_MS_MAX)
+
+
+class Child:
+    """One process of the node, over all its lives. `settings` is made anew for each, from the number of restarts."""
+
+    def __init__(self, name: str, entry: Entry, settings: Callable[[int], Any]) -> None:
+        self.name, self._entry, self._settings = name, entry, settings
+        self.process: SpawnProcess | None = None
+        self.pipe: Connection | None = None
+        self.ready = False
+        self.restarts = -1
+        self.started_ms = self.restart_ms = self.pause_ms = 0
+        self.failure: GossipqError | None = None
+
+    def start(self, now_ms: int) -> None:
+        context = multiprocessing.get_context("spawn")
+        ours, theirs = context.Pipe()
+        self.restarts += 1
+        self.pipe, self.ready, self.started_ms, self.failure = ours, False, now_ms, None
+        self.process = context.Process(target=self._entry, args=(self._settings(self.restarts), theirs), name=self.name)
+        with _no_main_module():
+            self.process.start()
+        theirs.close()
+
+    @property
+    def running(self) -> bool:
+        return self.process is not None
+
+    @property
+    def pid(self) -> int:
+        return self.process.pid or 0 if self.process else 0
+
+    def listen(self) -> None:
+        """Takes what the process said."""
+        with suppress(EOFError, OSError):
+            while self.pipe is not None and self.pipe.poll(0):
+                said, *rest = self.pipe.recv()
+                if said == READY:
+                    self.ready = True
+                elif said == FAILED:
+                    self.failure = from_code(*rest)
+
+    def bury(self, now_ms: int) -> int:
+        """After the process ended: frees its handles, sets the time of the next start, returns the exit code."""
+        assert self.process is not None
+        assert self.pipe is not None
+        self.listen()
+        self.process.join()
+        code = self.process.exitcode or 0
+        self.process.close()
+        self.pipe.close()
+        self.process = self.pipe = None
+        self.ready = False
+        self.pause_ms = restart_pause_ms(self.pause_ms, now_ms - self.started_ms)
+        self.restart_ms = now_ms + self.pause_ms
+        return code
+
+    def tell(self, words: Any) -> None:
+        if self.pipe is not None:
+            with suppress(OSError):
+                self.pipe.send(words)
+
+
+@contextmanager
+def _no_main_module() -> Iterator[None]:
+    """Spawned children load the parent's main module; ours need none of it, and stay small without the command line."""
+    main = sys.modules["__main__"]
+    sys.modules["__main__"] = ModuleType("__main__")
+    try:
+        yield
+    finally:
+        sys.modules["__main__"] = main
+
+
+class Supervisor:
+    """Runs `workers` and `frontdoor` until a signal. `announce` is called once, when all of them are ready first."""
+
+    def __init__(
+        self, workers: Sequence[Child], frontdoor: Child, drain_ms: int, announce: Callable[[], None], log: logging.Logger
+    ) -> None:
+        self._workers, self._frontdoor, self._children = workers, frontdoor, [*workers, frontdoor]
+        self._drain_ms, self._announce, self._log = drain_ms, announce, log
+        self._signals: list[int] = []
+        self._announced = False
+
+    def run(self) -> int:
+        """The exit code: 0 after a drain, 1 when some process had to be killed, 128 + signal after a second signal.
+
+        Raises ConfigError or StoreError when the node cannot start."""
+        with self._signals_to_pipe() as wakeup:
+            try:
+                return self._supervise(wakeup)
+            finally:
+                self._kill()
+
+    def _supervise(self, wakeup: int) -> int:
+        begin_ms = _now_ms()
+        while not self._signals:
+            changed = self._start_due() | self._look()
+            if changed:
+                self._frontdoor.tell(self._states())
+            if not self._announced:
+                self._starting(begin_ms)
+            self._wait(wakeup, self._until_restart_ms())
+        return self._drain(wakeup)
+
+    def _start_due(self) -> bool:
+        """Starts what is not running and has waited long enough; whether there was any."""
+        now_ms = _now_ms()
+        due = [child for child in self._children if not child.running and now_ms >= child.restart_ms]
+        for child in due:
+            child.start(now_ms)
+        return bool(due)
+
+    def _starting(self, begin_ms: int) -> None:
+        """Announces, or gives up when a process still cannot start after some patience."""
+        if all(child.ready for child in self._children):
+            self._announced = True
+            self._announce()
+            return
+        for child in self._children:
+            if not child.running and _now_ms() - begin_ms >= START_PATIENCE_MS:
+                raise child.failure or StoreError(f"{child.name} does not start", "the log above says why")
+
+    def _wait(self, wakeup: int, timeout_ms: int | None) -> None:
+        handles: list[Any] = [wakeup]
+        for child in self._children:
+            if child.process is not None and child.pipe is not None:
+                handles.append(child.process.sentinel)
+                if not child.pipe.closed:
+                    handles.append(child.pipe)
+        if wakeup in wait(handles, None if timeout_ms is None else timeout_ms / 1000):
+            os.read(wakeup, 64)
+
+    def _until_restart_ms(self) -> int | None:
+        pending = [child.restart_ms for child in self._children if not child.running]
+        return max(0, min(pending) - _now_ms()) if pending else None
+
+    def _look(self) -> bool:
+        """Takes news of the children and buries the dead; whether anything changed."""
+        changed = False
+        for child in self._children:
+            was = child.ready
+            child.listen()
+            if child.process is not None and child.process.exitcode is not None:
+                pid = child.pid
+                code = child.bury(_now_ms())
+                why = child.failure.message if child.failure else f"exit code {code}"
+                if self._announced and not self._signals:
+                    self._log.warning("%s (pid %d) ended: %s; starts again in %d ms", child.name, pid, why, child.pause_ms)
+                changed = True
+            elif child.ready != was:
+                if self._announced:
+                    self._log.info("%s (pid %d) is ready, restarts: %d", child.name, child.pid, child.restarts)
+                changed = True
+        return changed
+
+    def _states(self) -> list[WorkerState]:
+        return [
+            WorkerState(
+                number, child.pid, child.running, max(0, child.restarts), child.failure.message if child.failure else ""
+            )
+            for number, child in enumerate(self._workers)
+        ]
+
+    def _drain(self, wakeup: int) -> int:
+        self._log.info("draining: %s, at most %d ms", signal.Signals(self._signals[0]).name, self._drain_ms)
+        for child in self._children:
+            child.tell(STOP)
+        deadline_ms = _now_ms() + self._drain_ms
+        while any(child.running for child in self._children) and len(self._signals) == 1:
+            left_ms = deadline_ms - _now_ms()
+            if left_ms <= 0:
+                self._log.warning("not drained in time: %s", ", ".join(c.name for c in self._children if c.running))
+                return 1
+            self._wait(wakeup, left_ms)
+            self._look()
+        if len(self._signals) > 1:
+            return 128 + self._signals[1]
+        self._log.info("drained")
+        return 0
+
+    def _kill(self) -> None:
+        """Ends what still runs. Nothing confirmed is lost by that."""
+        for child in self._children:
+            if child.process is not None:
+                child.process.kill()
+                child.bury(_now_ms())
+
+    @contextmanager
+    def _signals_to_pipe(self) -> Iterator[int]:
+        """SIGTERM and SIGINT are noted and end a wait."""
+        reader, writer = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
+
+        def note(number: int, frame: FrameType | None) -> None:
+            self._signals.append(number)
+
+        before = {number: signal.signal(number, note) for number in (signal.SIGTERM, signal.SIGINT)}
+        wakeup_before = signal.set_wakeup_fd(writer)
+        try:
+            yield reader
+        finally:
+            signal.set_wakeup_fd(wakeup_before)
+            for number, handler in before.items():
+                signal.signal(number, handler)
+            os.close(reader)
+            os.close(writer)
+
+
+def _now_ms() -> int:
+    return time.monotonic_ns() // 1_000_000

@@ -1,0 +1,209 @@
+#!/usr/bin/env python3
+"""Measures gossipq against the raw loop of limit.py, in turns, and writes the rows of RESULTS.md.
+
+    python perf/bench.py [--pairs 5] [--only NAME ...] [--out perf/RESULTS.md]
+
+Each figure is the median of its pairs: product and raw loop run one after the other, a pair at a time, so that both meet the
+same machine. One node with two workers serves all pairs, on the same cores as its clients; the soak gets a fresh one. Close
+other programs first.
+"""
+
+import argparse
+import json
+import os
+import statistics
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from report import Row, write
+
+HERE = Path(__file__).resolve().parent
+GOSSIPQ = [sys.executable, "-m", "gossipq_cli"]
+WORKERS = 2
+READY_S = 30.0
+SAMPLE_S = 1.0
+SOAK_RECORDS, SOAK_MARK, SOAK_AHEAD = 10_000_000, 1_000_000, 200_000
+
+
+class Pair(NamedTuple):
+    """One figure: our command and what it is compared with."""
+
+    name: str
+    ours: list[str]
+    field: str
+    raw: list[str]
+    raw_field: str
+    floor: str  #: what issue 2 asks for
+
+
+PAIRS = [
+    Pair("e2e-500", ["e2e", "--batch", "500"], "end_to_end_per_s", ["--batch", "500"], "end_to_end_per_s", "0.5 of raw"),
+    Pair("e2e-64", ["e2e", "--batch", "64"], "end_to_end_per_s", ["--batch", "64"], "end_to_end_per_s", "0.5 of raw"),
+    Pair("e2e-64-64", ["e2e", "--batch", "64", "--fetch", "64"], "end_to_end_per_s", ["--batch", "64"], "end_to_end_per_s", ""),
+    Pair("publish-one", ["pub", "--batch", "1"], "published_per_s", ["--batch", "500"], "published_per_s", "300,000/s"),
+    Pair("consume-one", ["sub", "--batch", "1"], "consumed_per_s", ["--batch", "500"], "end_to_end_per_s", "200,000/s"),
+    Pair(
+        "rtt",
+        ["rtt"],
+        "confirmed_one_at_a_time_per_s",
+        ["--records", "50000", "--sync-rtt"],
+        "confirmed_one_at_a_time_per_s",
+        "0.6 of raw",
+    ),
+]
+
+
+def answer(line: list[str], **more: Any) -> dict[str, Any]:
+    """The JSON object on the last line of a command's stdout."""
+    done = subprocess.run(line, stdout=subprocess.PIPE, text=True, check=True, **more)
+    found: dict[str, Any] = json.loads(done.stdout.strip().splitlines()[-1])
+    return found
+
+
+def children(pid: int) -> Iterator[int]:
+    """A process and all below it."""
+    yield pid
+    for task in Path(f"/proc/{pid}/task").iterdir():
+        for child in (task / "children").read_text().split():
+            yield from children(int(child))
+
+
+def memory_mb(pid: int) -> float:
+    """Proportional set size of a process and all below it."""
+    total_kb = 0
+    for each in children(pid):
+        rollup = Path(f"/proc/{each}/smaps_rollup").read_text()
+        total_kb += next(int(line.split()[1]) for line in rollup.splitlines() if line.startswith("Pss:"))
+    return total_kb / 1024
+
+
+def disk_mb(directory: Path) -> float:
+    """Blocks in use, so that holes of sparse files do not count."""
+    return sum(path.stat().st_blocks for path in directory.rglob("*") if path.is_file()) * 512 / 1e6
+
+
+class Node(NamedTuple):
+    pid: int
+    server: str
+    directory: Path
+    ready_s: float
+
+
+@contextmanager
+def node() -> Iterator[Node]:
+    """A fresh node; `ready_s` runs from exec to its ready line."""
+    from gossipq_cli.demo.stage import free_port
+
+    with tempfile.TemporaryDirectory(prefix="gossipq-perf-") as name:
+        directory, server = Path(name), f"tcp://127.0.0.1:{free_port(WORKERS)}"
+        line = [*GOSSIPQ, "node", "--data", f"{name}/data", "--bind", server, "--workers", str(WORKERS)]
+        start = time.perf_counter()
+        process = subprocess.Popen(line, cwd=name, stdout=subprocess.PIPE, text=True)
+        try:
+            assert process.stdout is not None
+            first = process.stdout.readline()
+            ready_s = time.perf_counter() - start
+            if not first.startswith("ready"):
+                raise SystemExit(f"the node did not start: {first!r}")
+            subprocess.run(
+                [*GOSSIPQ, "-s", server, "-q", "status", "--wait-healthy", str(READY_S)], check=True, stdout=subprocess.DEVNULL
+            )
+            yield Node(process.pid, server, directory, ready_s)
+        finally:
+            process.terminate()
+            process.wait()
+
+
+def measure_pair(pair: Pair, at: Node, times: int) -> Row:
+    ours, raw = [], []
+    for number in range(times):
+        raw.append(answer([sys.executable, str(HERE / "limit.py"), *pair.raw])[pair.raw_field])
+        ours.append(answer([*GOSSIPQ, "-s", at.server, "bench", *pair.ours, "-o", "json"])[pair.field])
+        print(f"{pair.name} {number + 1}/{times}: {ours[-1]:,} of {raw[-1]:,}", file=sys.stderr)
+    product, limit = statistics.median(ours), statistics.median(raw)
+    ratio = statistics.median(mine / its for mine, its in zip(ours, raw, strict=True))
+    return Row(
+        pair.name, f"{product:,.0f}/s", f"{limit:,.0f}/s", f"{ratio:.2f}", pair.floor, "gossipq bench " + " ".join(pair.ours)
+    )
+
+
+def measure_start(times: int) -> list[Row]:
+    ready, idle = [], []
+    for _ in range(times):
+        with node() as fresh:
+            ready.append(fresh.ready_s)
+            idle.append(memory_mb(fresh.pid))
+    spans = []
+    for _ in range(times):
+        start = time.perf_counter()
+        subprocess.run([*GOSSIPQ, "version"], check=True, stdout=subprocess.DEVNULL)
+        spans.append(time.perf_counter() - start)
+    return [
+        Row("start", f"{statistics.median(ready):.2f} s", "", "", "< 1 s", "gossipq node, to its ready line"),
+        Row("memory", f"{statistics.median(idle):.0f} MB", "", "", "< 150 MB", "PSS of an idle node, 2 workers, all processes"),
+        Row("version", f"{statistics.median(spans):.2f} s", "", "", "< 0.2 s", "gossipq version"),
+    ]
+
+
+def measure_soak(at: Node) -> list[Row]:
+    """10 M records with retention right behind them: speed, memory and files from end to end."""
+    samples: list[tuple[float, float]] = []
+    over = threading.Event()
+
+    def sample() -> None:
+        while not over.wait(SAMPLE_S):
+            samples.append((memory_mb(at.pid), disk_mb(at.directory)))
+
+    sampler = threading.Thread(target=sample)
+    sampler.start()
+    try:
+        line = ["e2e", "--records", str(SOAK_RECORDS), "--retention", "0"]
+        line += ["--marks", str(SOAK_MARK), "--ahead", str(SOAK_AHEAD)]
+        marks = answer([*GOSSIPQ, "-s", at.server, "bench", *line, "-o", "json"])["marks_s"]
+    finally:
+        over.set()
+        sampler.join()
+    second, last = marks[1] - marks[0], marks[-1] - marks[-2]
+    tenth = max(1, len(samples) // 5)
+    early, late = samples[tenth : 2 * tenth] or samples[:1], samples[-tenth:]
+    command = "gossipq bench " + " ".join(line)
+    rows = [
+        Row("soak speed", f"{SOAK_MARK / last:,.0f}/s", f"{SOAK_MARK / second:,.0f}/s", f"{second / last:.2f}", "0.9", command)
+    ]
+    for name, column in (("soak memory", 0), ("soak files", 1)):
+        low, high = (statistics.median(sample[column] for sample in part) for part in (early, late))
+        rows.append(
+            Row(name, f"{high:.0f} MB", f"{low:.0f} MB", f"{high / max(low, 1):.2f}", "flat", "last fifth against second fifth")
+        )
+    return rows
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description="gossipq against the raw loop.")
+    parser.add_argument("--pairs", type=int, default=5)
+    parser.add_argument("--only", action="append", default=[], metavar="NAME", help="a figure, or start, or soak")
+    parser.add_argument("--out", type=Path, default=HERE / "RESULTS.md")
+    given = parser.parse_args()
+    wanted = set(given.only) or {pair.name for pair in PAIRS} | {"start", "soak"}
+    roots = [HERE.parent / root for root in ("", "nodes", "clients/python", "clients/terminal")]
+    os.environ["PYTHONPATH"] = os.pathsep.join(map(str, roots))
+    sys.path[:0] = map(str, roots)
+    rows = measure_start(given.pairs) if "start" in wanted else []
+    with node() as at:
+        rows += [measure_pair(pair, at, given.pairs) for pair in PAIRS if pair.name in wanted]
+    if "soak" in wanted:
+        with node() as fresh:  # a store file never shrinks: what ran before would hide growth
+            rows += measure_soak(fresh)
+    write(given.out, rows, given.pairs)
+    print(json.dumps([row._asdict() for row in rows]))
+
+
+if __name__ == "__main__":
+    main()

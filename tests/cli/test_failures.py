@@ -1,0 +1,82 @@
+"""Every error the client can raise, as exit code, text and JSON."""
+
+import json
+import re
+
+import click
+import pytest
+
+from gossipq import errors
+from gossipq_cli import failures
+
+CODES = {
+    errors.UnknownTopic: 4,
+    errors.OffsetOutOfRange: 4,
+    errors.TopicExists: 5,
+    errors.BadName: 2,
+    errors.BadRequest: 2,
+    errors.TooLarge: 6,
+    errors.TopicFull: 6,
+    errors.Refused: 6,
+    errors.Busy: 75,
+    errors.StoreFull: 75,
+    errors.NotLeader: 75,
+    errors.OutOfSequence: 75,
+    errors.NotConfirmed: 75,
+    errors.Backpressure: 75,
+    errors.Unreachable: 69,
+    errors.ConfigError: 78,
+}
+FAILED = 1  #: every other one
+
+
+def every(kind: type[errors.GossipqError]) -> set[type[errors.GossipqError]]:
+    return {kind}.union(*map(every, kind.__subclasses__()))
+
+
+@pytest.mark.parametrize("kind", sorted(every(errors.GossipqError), key=lambda kind: kind.__name__))
+def test_exit_code(kind: type[errors.GossipqError], capsys: pytest.CaptureFixture[str]) -> None:
+    assert failures.report(kind("what happened", "what to do"), []) == CODES.get(kind, FAILED)
+    assert capsys.readouterr() == ("", "error: what happened\n hint: what to do\n")
+
+
+def test_an_error_without_hint_gets_the_usual_one(capsys: pytest.CaptureFixture[str]) -> None:
+    failures.report(errors.Unreachable("no node answered"), [])
+    assert "`gossipq node`" in capsys.readouterr().err
+
+
+def test_json(capsys: pytest.CaptureFixture[str]) -> None:
+    failures.report(errors.UnknownTopic("no topic x", "make it"), [], output="json")
+    expected = {"error": {"code": "unknown_topic", "message": "no topic x", "hint": "make it"}}
+    assert json.loads(capsys.readouterr().err) == expected
+
+
+@pytest.mark.parametrize("error", [KeyboardInterrupt(), click.Abort()])
+def test_interrupted_is_silent(error: BaseException, capsys: pytest.CaptureFixture[str]) -> None:
+    assert failures.report(error, []) == 130
+    assert capsys.readouterr() == ("", "")
+
+
+@pytest.mark.parametrize(
+    ("error", "code", "text"),
+    [
+        (FileNotFoundError(2, "No such file or directory", "f"), 4, "error: f: no such file"),
+        (PermissionError(13, "Permission denied", "f"), 1, "error: f: Permission denied"),
+        (TimeoutError(), 75, "error: timed out"),
+        (ValueError("odd"), 1, "error: ValueError: odd"),
+    ],
+)
+def test_system_errors(error: Exception, code: int, text: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert failures.report(error, []) == code
+    err = capsys.readouterr().err
+    assert err.startswith(text)
+    assert "Traceback" not in err
+
+
+def test_debug_shows_the_traceback(capsys: pytest.CaptureFixture[str]) -> None:
+    failures.report(ValueError("odd"), ["--debug"])
+    assert re.match(r"ValueError: odd\nerror: ", capsys.readouterr().err)
+
+
+def test_exit_codes_are_all_explained() -> None:
+    assert {FAILED, *CODES.values()} <= set(failures.EXIT_CODES)

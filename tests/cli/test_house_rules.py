@@ -1,0 +1,97 @@
+"""What holds for every command: lazy imports, help, global options before and after, one line for a wrong one."""
+
+import json
+import os
+import subprocess
+import sys
+from importlib import import_module
+
+import pytest
+
+from gossipq_cli.main import COMMANDS
+
+LEAN = {"version": ("msgspec", "zmq", "rich", "lmdb", "asyncio"), "--help": ("msgspec", "zmq", "rich", "lmdb", "gossipq_node")}
+
+
+@pytest.mark.parametrize("line", LEAN)
+def test_a_short_command_imports_little(line: str) -> None:
+    code = f"import sys; from gossipq_cli.main import main; main([{line!r}]); print(*sys.modules, file=sys.stderr)"
+    environment = os.environ | {"PYTHONPATH": os.pathsep.join(sys.path)}
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, env=environment, check=True)
+    assert not set(LEAN[line]) & set(done.stderr.split())
+
+
+@pytest.mark.parametrize("name", COMMANDS)
+def test_help_of_each_command(gossipq, name: str) -> None:
+    """The list in `gossipq --help` says what the command's own help says, and its examples begin with its name."""
+    command = import_module(f"gossipq_cli.commands.{name}").command
+    assert command.help.splitlines()[0] == COMMANDS[name]
+    ran = gossipq(name, "--help")
+    assert (ran.code, ran.err) == (0, "")
+    verbs = [command, *getattr(command, "commands", {}).values()]
+    assert any(f"gossipq {name}" in verb.help for verb in verbs)
+
+
+def test_help_lists_commands_and_exit_codes(gossipq) -> None:
+    ran = gossipq("--help")
+    assert ran.code == 0
+    assert all(f"\n  {name} " in ran.out for name in COMMANDS)
+    assert all(f"  {code} " in ran.out for code in (0, 1, 2, 3, 4, 5, 6, 69, 75, 78, 130))
+
+
+def test_nothing_given_shows_help_on_stderr(gossipq) -> None:
+    ran = gossipq()
+    assert (ran.code, ran.out) == (2, "")
+    assert "Commands:" in ran.err
+
+
+@pytest.mark.parametrize(
+    "line", [("-o", "json", "version"), ("version", "-o", "json"), ("version", "-ojson"), ("--output=json", "version")]
+)
+def test_global_options_go_before_and_after(gossipq, line: tuple[str, ...]) -> None:
+    ran = gossipq(*line)
+    assert ran.code == 0
+    assert set(json.loads(ran.out)) >= {"version", "python", "pyzmq"}
+
+
+def test_the_later_one_wins(gossipq) -> None:
+    assert gossipq("-o", "json", "version", "-o", "table").out.startswith("gossipq ")
+
+
+@pytest.mark.parametrize(
+    ("line", "says", "hint"),
+    [
+        (("verson",), "no such command: verson; did you mean `version`?", "`gossipq --help` shows what it takes"),
+        (("topic", "lst"), "no such command: lst; did you mean `ls`?", "`gossipq topic --help` shows what it takes"),
+        (("topic", "create"), "Missing argument 'NAME'", "`gossipq topic create --help` shows what it takes"),
+        (("--timeout", "soon", "version"), "Invalid value for '--timeout': 'soon' is not a duration", ""),
+        (
+            ("pub", "a", "b", "--lines"),
+            "BODY with --count, --lines and --jsonl exclude each other",
+            "`gossipq pub --help` shows what it takes",
+        ),
+        (("pub", "a", "-H", "plain"), "Invalid value for -H: 'plain'; write NAME:VALUE", ""),
+        (("sub", "a", "-f", "%q"), "Invalid value for -f: %q is not known", ""),
+        (("sub", "a", "-f", "%v", "--json"), "-f and --json exclude each other", ""),
+        (("topic", "rm", "a"), "removing topic a needs --yes when nobody can be asked", ""),
+        (("topic", "create", "a", "--bytes-max", "lots"), "Invalid value for '--bytes-max': 'lots' is no size", ""),
+    ],
+)
+def test_wrong_lines(gossipq, line: tuple[str, ...], says: str, hint: str) -> None:
+    ran = gossipq(*line)
+    assert (ran.code, ran.out) == (2, "")
+    error, told = ran.err.splitlines()
+    assert error.startswith(f"error: {says}")
+    assert told.startswith(f" hint: {hint}")
+
+
+def test_a_wrong_line_in_json(gossipq) -> None:
+    ran = gossipq("version", "--bogus", "-o", "json")
+    assert ran.code == 2
+    assert json.loads(ran.err)["error"].keys() == {"code", "message", "hint"}
+
+
+def test_version_matches(gossipq) -> None:
+    import gossipq as package
+
+    assert gossipq("version").out == f"gossipq {package.__version__}\n"

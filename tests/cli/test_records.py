@@ -1,0 +1,96 @@
+"""Templates, formats and JSON lines."""
+
+import json
+from types import SimpleNamespace
+
+import click
+import pytest
+
+from gossipq_cli import records
+
+
+def message(**more: object) -> SimpleNamespace:
+    fields = {
+        "topic": "orders",
+        "partition": 3,
+        "offset": 17,
+        "key": b"ada",
+        "value": b"17 apples",
+        "attempt": 1,
+        "headers": {},
+    }
+    return SimpleNamespace(**fields | {"publish_time": 1767323045.678} | more)
+
+
+def test_fill() -> None:
+    assert records.fill("m {n} of {x}", 7) == "m 7 of {x}"
+    assert records.fill("{time}", 0).isdigit()
+    one, two = (records.fill("{uuid}", number) for number in range(2))
+    assert one != two
+    assert len(one) == 36
+
+
+@pytest.mark.parametrize(
+    ("pattern", "text"),
+    [
+        (r"%t %p %o %k %v\n", b"orders 3 17 ada 17 apples\n"),
+        (r"%S\t%T\t%a%%", b"9\t1767323045678\t1%"),
+        (r"\\n", b"\\n"),
+        ("", b""),
+        ("plain", b"plain"),
+    ],
+)
+def test_format(pattern: str, text: bytes) -> None:
+    assert records.formatter(pattern)(message()) == text
+
+
+def test_format_without_key_and_with_headers() -> None:
+    shown = records.formatter("%k|%h")(message(key=None, headers={"a": b"1", "b": "2"}))
+    assert shown == b"|a:1,b:2"
+
+
+@pytest.mark.parametrize("pattern", ["%q", "%"])
+def test_unknown_format(pattern: str) -> None:
+    with pytest.raises(click.BadParameter, match="is not known"):
+        records.formatter(pattern)
+
+
+def test_json_line() -> None:
+    row = json.loads(records.to_json(message(headers={"a": b"1"})))
+    assert row == {
+        "topic": "orders",
+        "partition": 3,
+        "offset": 17,
+        "attempt": 1,
+        "time": "2026-01-02T03:04:05.678+00:00",
+        "key": "ada",
+        "value": "17 apples",
+        "headers": {"a": "1"},
+    }
+
+
+@pytest.mark.parametrize("value", [b"", b"text", "grün".encode(), b"\xff\x00"])
+@pytest.mark.parametrize("key", [None, b"", b"k", b"\xfe"])
+def test_what_sub_writes_pub_reads(value: bytes, key: bytes | None) -> None:
+    line = records.to_json(message(value=value, key=key, headers={"h": "1"}))
+    assert records.from_json(line, 1) == records.Record(value, key, {"h": "1"})
+
+
+@pytest.mark.parametrize(
+    ("line", "value"),
+    [(b'{"value":{"a":1}}', b'{"a":1}'), (b'{"value":[1,2]}', b"[1,2]"), (b'{"value":5}', b"5"), (b'{"value":null}', b"")],
+)
+def test_values_that_are_no_text_become_json(line: bytes, value: bytes) -> None:
+    assert records.from_json(line, 1).value == value
+
+
+@pytest.mark.parametrize("line", [b"[]", b"{}", b"x", b'{"value_base64":"?"}', b'{"value":1,"headers":3}'])
+def test_a_bad_line_is_named(line: bytes) -> None:
+    with pytest.raises(click.UsageError, match="line 9 of the JSON lines"):
+        records.from_json(line, 9)
+
+
+def test_header() -> None:
+    assert records.header("a:b:c") == ("a", "b:c")
+    with pytest.raises(click.BadParameter):
+        records.header(":b")

@@ -1,0 +1,427 @@
+"""Every command that asks a node, against a real one."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from itertools import count
+from pathlib import Path
+
+import pytest
+
+pytestmark = pytest.mark.e2e
+names = (f"topic-{number}" for number in count())
+
+
+@pytest.fixture
+def topic() -> str:
+    return next(names)
+
+
+@pytest.fixture
+def ask(shared_node, gossipq):
+    """gossipq with the server of the shared node."""
+
+    def run(*argv: str, stdin: bytes = b""):
+        return gossipq("-s", shared_node.endpoint, *argv, stdin=stdin)
+
+    return run
+
+
+def background(endpoint: str, *argv: str) -> subprocess.Popen[str]:
+    """A `gossipq` process of its own, for signals and pipes."""
+    environment = os.environ | {"PYTHONPATH": os.pathsep.join(sys.path)}
+    line = [sys.executable, "-m", "gossipq_cli", "-s", endpoint, *argv]
+    return subprocess.Popen(line, env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+
+
+# --- pub
+
+
+def test_pub_says_where(ask, topic: str) -> None:
+    first, second = ask("pub", topic, "one"), ask("pub", topic, "two")
+    assert (first.code, first.err) == (0, f"topic {topic} is made on first use\n")
+    assert first.out.startswith(f"stored {topic}/0 @0  ")
+    assert (second.code, second.err) == (0, "")
+
+
+def test_pub_json(ask, topic: str) -> None:
+    row = json.loads(ask("pub", topic, "one", "-o", "json").out)
+    assert row == {"topic": topic, "partition": 0, "offset": 0, "copies": 1, "duplicate": False}
+
+
+def test_pub_stdin_is_one_record_as_it_is(ask, topic: str) -> None:
+    assert ask("pub", topic, stdin=b"{n}\nb\xff\n").code == 0
+    assert ask("sub", topic, "--from", "first", "--exit-at-end", "-f", "%S").out == "7"
+
+
+def test_pub_count_fills_templates(ask, topic: str) -> None:
+    ran = ask("pub", topic, "--count", "3", "-k", "key {n}", "m {n}")
+    assert ran.out.startswith(f"stored 3 of 3 in {topic}  ")
+    assert (
+        ask("sub", topic, "--from", "first", "--exit-at-end", "-f", r"%o %k %v\n").out
+        == "0 key 0 m 0\n1 key 1 m 1\n2 key 2 m 2\n"
+    )
+
+
+def test_pub_lines(ask, topic: str) -> None:
+    row = json.loads(ask("pub", topic, "--lines", "-o", "json", stdin=b"a\r\n\nc").out)
+    assert (row["published"], row["confirmed"]) == (3, 3)
+    assert ask("sub", topic, "--from", "first", "--exit-at-end").out == "a\n\nc\n"
+
+
+def test_pub_rate(ask, topic: str) -> None:
+    row = json.loads(ask("pub", topic, "--count", "5", "--rate", "100", "m", "-o", "json").out)
+    assert row["seconds"] >= 4 / 100
+
+
+def test_pub_level_none_promises_nothing(ask, topic: str) -> None:
+    assert ask("pub", topic, "one", "--level", "none", "-q").out == f"sent {topic}\n"
+
+
+def test_pub_too_large_is_refused(ask, topic: str) -> None:
+    ran = ask("pub", topic, "-q", stdin=bytes(17 << 20))
+    assert (ran.code, ran.out) == (6, "")
+    assert ran.err.startswith("error: value of 17825792 bytes; at most 16777216 are allowed\n hint: ")
+
+
+def test_pub_partly(ask, topic: str) -> None:
+    """What is stored before a bad record is stored; the answer says how much that was."""
+    ran = ask("pub", topic, "-k", "{n}", "--jsonl", "-q", stdin=b'{"value":"a"}\n{"value":"b","key":"' + b"k" * 5000 + b'"}\n')
+    assert ran.code == 3
+    assert "stored 1 of 1" in ran.out
+    assert "key of 5000 bytes; at most 4096 are allowed" in ran.err
+
+
+def test_pub_bad_json_line(ask, topic: str) -> None:
+    ran = ask("pub", topic, "--jsonl", "-q", stdin=b"nonsense\n")
+    assert ran.code == 2
+    assert ran.err.startswith("error: line 1 of the JSON lines")
+
+
+def test_pub_bad_name(ask) -> None:
+    assert ask("pub", "a/b", "x", "-q").code == 2
+
+
+# --- sub
+
+
+def test_what_sub_writes_pub_reads(ask, topic: str) -> None:
+    ask("pub", topic, "-k", "ada", "-H", "from:shop", "17 apples")
+    lines = ask("sub", topic, "--from", "first", "--exit-at-end", "--json").out
+    row = json.loads(lines)
+    assert {name: row[name] for name in ("topic", "partition", "offset", "key", "value", "headers")} == {
+        "topic": topic,
+        "partition": 0,
+        "offset": 0,
+        "key": "ada",
+        "value": "17 apples",
+        "headers": {"from": "shop"},
+    }
+    copy = next(names)
+    assert ask("pub", copy, "--jsonl", stdin=lines.encode()).code == 0
+    assert ask("sub", copy, "--from", "0", "-n", "1", "-f", "%k|%v|%h").out == "ada|17 apples|from:shop"
+
+
+def test_sub_from_offset_and_time(ask, topic: str) -> None:
+    ask("pub", topic, "--count", "5", "{n}")
+    assert ask("sub", topic, "--from", "3", "--exit-at-end").out == "3\n4\n"
+    assert ask("sub", topic, "--from", "-10m", "-n", "1").out == "0\n"
+    assert ask("sub", topic, "--from", "new", "--exit-at-end").out == ""
+
+
+def test_sub_ends_early_is_a_no(ask, topic: str) -> None:
+    ask("pub", topic, "one")
+    ran = ask("sub", topic, "--from", "first", "-n", "2", "--exit-at-end")
+    assert (ran.code, ran.out) == (1, "one\n")
+
+
+def test_sub_wrong_start(ask, topic: str) -> None:
+    ran = ask("sub", topic, "--from", "yesterday")
+    assert ran.code == 2
+    assert ran.err.startswith("error: start='yesterday'")
+
+
+def test_sub_with_a_group_acks_what_it_printed(ask, topic: str) -> None:
+    ask("pub", topic, "--count", "10", "{n}")
+    assert ask("sub", topic, "-g", "team", "-n", "4").out == "0\n1\n2\n3\n"
+    row = json.loads(ask("group", "lag", topic, "-o", "json").out)[0]
+    assert (row["group"], row["lag"], row["acked"]) == ("team", 6, 4)
+    assert ask("sub", topic, "-g", "team", "--exit-at-end").out == "4\n5\n6\n7\n8\n9\n"
+    assert json.loads(ask("group", "lag", topic, "-o", "json").out)[0]["lag"] == 0
+
+
+def test_sub_follows_and_ctrl_c_is_130(shared_node, ask, topic: str) -> None:
+    ask("pub", topic, "old")
+    process = background(shared_node.endpoint, "sub", topic, "--from", "first")
+    try:
+        assert process.stdout is not None
+        assert process.stdout.readline() == "old\n"
+        ask("pub", topic, "fresh")
+        assert process.stdout.readline() == "fresh\n"
+        process.send_signal(signal.SIGINT)
+        rest, err = process.communicate(timeout=20)
+    finally:
+        process.kill()
+        process.wait()
+    assert (process.returncode, rest, err.strip()) == (130, "", "")
+
+
+def test_sub_into_a_closed_pipe_is_silent(shared_node, ask, topic: str) -> None:
+    ask("pub", topic, "--count", "20000", "{n}")
+    process = background(shared_node.endpoint, "sub", topic, "-g", "team", "--exit-at-end")
+    assert process.stdout is not None
+    assert process.stderr is not None
+    assert process.stdout.readline() == "0\n"
+    process.stdout.close()
+    assert process.wait(timeout=20) == 1
+    assert process.stderr.read() == ""
+    process.stderr.close()
+
+
+# --- topic and group
+
+
+def test_topic_create_ls_show_rm(ask, topic: str) -> None:
+    assert (
+        ask("topic", "create", topic, "-p", "3", "--retention", "2h", "--bytes-max", "1MiB").out
+        == f"topic {topic} has 3 partitions\n"
+    )
+    shown = json.loads(ask("topic", "show", topic, "-o", "json").out)
+    assert shown["config"]["retention_ms"] == 7_200_000
+    assert shown["config"]["bytes_max"] == 1 << 20
+    assert [part["partition"] for part in shown["partitions"]] == [0, 1, 2]
+    assert ask("topic", "ls", topic, "-o", "names").out == f"{topic}\n"
+    head, row = ask("topic", "ls", topic).out.splitlines()
+    assert head.split() == ["topic", "partitions", "records", "bytes", "published", "retention_ms"]
+    assert row.split() == [topic, "3", "0", "0", "B", "0", "2h"]
+    gone = ask("topic", "rm", topic, "--yes")
+    assert (gone.code, gone.out, gone.err) == (0, "", f"topic {topic} removed\n")
+    assert ask("topic", "ls", topic).out == ""
+
+
+def test_topic_conflict_and_not_found(ask, topic: str) -> None:
+    ask("topic", "create", topic)
+    again = ask("topic", "create", topic)
+    assert again.code == 5
+    assert again.err.startswith(f"error: topic {topic} exists\n hint: ")
+    assert ask("topic", "create", topic, "--if-not-exists").code == 0
+    for line in (("show", "nowhere"), ("rm", "nowhere", "--yes")):
+        ran = ask("topic", *line)
+        assert ran.code == 4
+        assert "nowhere" in ran.err.splitlines()[0]
+
+
+def test_topic_rm_partly(ask, topic: str) -> None:
+    ask("topic", "create", topic)
+    ran = ask("topic", "rm", topic, "nowhere", "--yes")
+    assert ran.code == 3
+    assert "1 of 2 removed" in ran.err
+
+
+def test_group_ls_and_lag(ask, topic: str) -> None:
+    ask("pub", topic, "--count", "5", "m")
+    ask("sub", topic, "-g", "team", "-n", "2")
+    head, row = ask("group", "ls", topic).out.splitlines()
+    assert head.split() == ["group", "topic", "partitions", "consumers", "lag"]
+    assert row.split() == ["team", topic, "1", "0", "3"]
+    assert len(ask("group", "lag", topic, "--partitions").out.splitlines()) == 2
+    assert ask("group", "lag", topic, "-g", "nobody").code == 4
+    assert ask("group", "lag", "nowhere").code == 4
+
+
+# --- status
+
+
+def test_status(ask) -> None:
+    ran = ask("status")
+    assert ran.code == 0
+    assert "shards with a leader: 32 of 32" in ran.out
+    status = json.loads(ask("status", "-o", "json").out)
+    assert status["healthy"] is True
+    assert [worker["state"] for worker in status["workers"]] == ["ready", "ready"]
+    assert len(status["routes"]) == 32
+
+
+def test_nobody_there(gossipq) -> None:
+    ran = gossipq("-s", "tcp://127.0.0.1:1", "--timeout", "300ms", "status")
+    assert (ran.code, ran.out) == (69, "")
+    assert ran.err.startswith("error: no node answers at tcp://127.0.0.1:1\n hint: ")
+    assert "gossipq node" in ran.err
+
+
+def test_wait_healthy_times_out(gossipq) -> None:
+    ran = gossipq("-s", "tcp://127.0.0.1:1", "status", "--wait-healthy", "300ms", "-o", "json")
+    assert ran.code == 75
+    assert json.loads(ran.err)["error"]["code"] == "timed_out"
+
+
+def test_wait_healthy_waits_for_a_node_that_is_not_up_yet(make_node: Callable, gossipq) -> None:
+    node = make_node()
+    process = background(node.endpoint, "status", "--wait-healthy", "30", "-o", "json")
+    node.start()
+    out, err = process.communicate(timeout=60)
+    assert (process.returncode, err) == (0, "")
+    assert json.loads(out)["healthy"] is True
+
+
+# --- bench
+
+
+@pytest.mark.parametrize(
+    ("line", "fields"),
+    [
+        (("pub", "--records", "3000"), {"published_per_s"}),
+        (("pub", "--records", "3000", "--batch", "1"), {"published_per_s"}),
+        (("sub", "--records", "3000"), {"consumed_per_s"}),
+        (("sub", "--records", "3000", "--batch", "1"), {"consumed_per_s"}),
+        (
+            ("e2e", "--records", "3000", "--marks", "1000", "--retention", "0", "--ahead", "1000"),
+            {"published_per_s", "end_to_end_per_s", "marks_s"},
+        ),
+        (("rtt", "--records", "20"), {"confirmed_one_at_a_time_per_s", "p50_ms", "p99_ms"}),
+    ],
+    ids=" ".join,
+)
+def test_bench(ask, line: tuple[str, ...], fields: set[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PYTHONPATH", os.pathsep.join(sys.path))
+    ran = ask("bench", *line, "-o", "json")
+    assert (ran.code, ran.err) == (0, "")
+    row = json.loads(ran.out.splitlines()[-1])
+    assert set(row) == {"records", "batch", "size"} | fields
+    assert all(row[name] > 0 for name in fields - {"marks_s"})
+    assert not [name for name in ask("topic", "ls", "-o", "names").out.split() if name.startswith("bench-")]
+
+
+def test_bench_keeps_a_topic_that_was_named(ask, topic: str) -> None:
+    assert "published" in ask("bench", "pub", "--records", "1000", "--topic", topic).out
+    assert ask("topic", "ls", topic, "-o", "names").out == f"{topic}\n"
+
+
+# --- node, store
+
+
+def test_node_and_store(make_node: Callable, gossipq) -> None:
+    node = make_node().start()
+    gossipq("-s", node.endpoint, "pub", "orders", "--count", "100", "m")
+    data = ("--data", str(node.data))
+    busy = gossipq("store", "info", *data)
+    assert busy.code == 1
+    assert busy.err.startswith("error: ")
+    node.stop()
+    info = json.loads(gossipq("store", "info", *data, "-o", "json").out)
+    assert info["manifest"]["workers"] == 2
+    assert gossipq("store", "info", *data).out.splitlines()[-1].split()[0] == "1"
+    verified = gossipq("store", "verify", *data)
+    assert verified.code == 0
+    assert verified.out.endswith("100 records, " + verified.out.split("100 records, ")[1])
+    assert "none damaged" in verified.out
+    assert gossipq("store", "reshard", "--workers", "1", *data).code == 0
+    assert json.loads(gossipq("store", "verify", *data, "-o", "json").out)["records"] == 100
+
+
+def test_store_of_nothing(gossipq, tmp_path: Path) -> None:
+    assert gossipq("store", "info", "--data", str(tmp_path / "none")).code == 1
+
+
+def test_gossipq_node_runs_and_drains(tmp_path: Path, gossipq) -> None:
+    from gossipq_cli.demo.stage import free_port
+
+    endpoint = f"tcp://127.0.0.1:{free_port(1)}"
+    process = background(endpoint, "node", "--data", str(tmp_path / "data"), "--bind", endpoint, "--workers", "1")
+    try:
+        assert process.stdout is not None
+        assert process.stdout.readline().startswith("ready in ")
+        assert gossipq("-s", endpoint, "status", "--wait-healthy", "10").code == 0
+        process.terminate()
+        process.communicate(timeout=20)
+    finally:
+        process.kill()
+        process.wait()
+    assert process.returncode == 0
+
+
+@pytest.mark.parametrize("flags", [("--bind", "tcp://0.0.0.0:7700"), ("--bind", "nonsense"), ("--config", "nowhere.toml")])
+def test_gossipq_node_with_bad_options(gossipq, tmp_path: Path, flags: tuple[str, str]) -> None:
+    ran = gossipq("node", "--data", str(tmp_path / "data"), *flags)
+    assert ran.code == 78
+    assert ran.err.startswith("error: ")
+    assert " hint: " in ran.err
+
+
+# --- demo
+
+
+@pytest.fixture
+def sources(tmp_path: Path) -> Path:
+    """Enough lines that the consumers are in the middle of them when one is killed."""
+    directory = tmp_path / "sources"
+    directory.mkdir()
+    for number in range(60):
+        (directory / f"module_{number}.py").write_text("".join(f"line {line} of {number}\n" for line in range(500)))
+    return directory
+
+
+def leftovers(scratch: Path) -> list[str]:
+    """Processes that speak of a demo's directory."""
+    return [path.name for path in Path("/proc").iterdir() if path.name.isdigit() and bytes(scratch) in cmdline(path)]
+
+
+def cmdline(path: Path) -> bytes:
+    try:
+        return (path / "cmdline").read_bytes()
+    except OSError:
+        return b""
+
+
+def demo(tmp_path: Path, sources: Path, *argv: str) -> subprocess.Popen[str]:
+    scratch = tmp_path / "scratch"
+    scratch.mkdir()
+    environment = os.environ | {"PYTHONPATH": os.pathsep.join(sys.path), "TMPDIR": str(scratch)}
+    line = [sys.executable, "-m", "gossipq_cli", "demo", "--source", str(sources), *argv]
+    return subprocess.Popen(line, env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, cwd=tmp_path)
+
+
+def test_demo(tmp_path: Path, sources: Path) -> None:
+    process = demo(tmp_path, sources, "-o", "json")
+    out, err = process.communicate(timeout=100)
+    assert process.returncode == 0, err
+    row = json.loads(out.splitlines()[-1])
+    assert set(row) == {
+        *("published", "confirmed", "delivered", "acked", "lost", "duplicated", "takeovers", "takeover_ms_max", "seconds")
+    }
+    assert row["published"] == row["confirmed"] == row["acked"] == row["delivered"] - row["duplicated"] == 30_000
+    assert row["lost"] == row["takeovers"] == 0
+    assert "half way: kill -9 " in err
+    assert list((tmp_path / "scratch").iterdir()) == []
+    assert leftovers(tmp_path / "scratch") == []
+
+
+def test_demo_killed_leaves_no_process(tmp_path: Path, sources: Path) -> None:
+    """kill -9 of the demo itself: node and consumers notice and end; only the directory stays."""
+    process = demo(tmp_path, sources)
+    assert process.stderr is not None
+    while "half way" not in process.stderr.readline():
+        assert process.poll() is None, "the demo ended before it could be killed"
+    process.kill()
+    process.communicate(timeout=60)  # its stderr ends when the last of its children has
+    deadline = time.monotonic() + 30
+    while leftovers(tmp_path / "scratch"):
+        assert time.monotonic() < deadline
+        time.sleep(0.05)
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_demo_interrupted_leaves_nothing(tmp_path: Path, sources: Path, number: signal.Signals) -> None:
+    process = demo(tmp_path, sources)
+    assert process.stderr is not None
+    while "half way" not in (line := process.stderr.readline()):
+        assert line, "the demo ended before anything could be interrupted"
+    process.send_signal(number)
+    process.communicate(timeout=60)
+    assert process.returncode == (130 if number is signal.SIGINT else 128 + number)
+    assert list((tmp_path / "scratch").iterdir()) == []
+    assert leftovers(tmp_path / "scratch") == []

@@ -1,0 +1,109 @@
+"""The asyncio twin against a real node: the same verbs, awaited."""
+
+import asyncio
+import uuid
+from collections.abc import Callable
+
+import pytest
+
+from conftest import RunningNode
+from gossipq.errors import Backpressure, ClientClosed, NotConfirmed, TopicExists, Unreachable
+from gossipq_client.aio import Client, connect
+
+pytestmark = pytest.mark.e2e
+PATIENCE_S = 10
+
+
+@pytest.fixture
+def topic() -> str:
+    return f"t-{uuid.uuid4().hex[:12]}"
+
+
+def test_publish_consume_fetch(shared_node: RunningNode, topic: str) -> None:
+    async def main() -> None:
+        async with connect(shared_node.endpoint) as mq:
+            receipt = await (await mq.publish(topic, "one", key="k", headers={"h": "v"}, route="r"))
+            assert (receipt.topic, receipt.offset) == (topic, 0)
+            pending = [await mq.publish(topic, b"%d" % number) for number in range(2_000)]
+            receipts = await asyncio.gather(*pending)
+            assert [each.offset for each in receipts] == list(range(1, 2_001))
+            assert pending[-1].done()
+            assert (await (await mq.publish_many(topic, [b"a", b"b"])).result(PATIENCE_S)).count == 2
+            seen = []
+            async for msg in mq.consume(topic, "g", stop_at_end=True):
+                async with msg:
+                    seen.append(msg.value)
+            assert len(seen) == 2_003
+            batch = await mq.fetch(topic, "h", n=10)
+            assert batch.values() == [msg.value for msg in batch] == [b"one", *(b"%d" % number for number in range(9))]
+            await mq.ack(batch)
+            assert len(await mq.fetch(topic, "h", n=5_000)) == 1_993
+            await mq.flush(PATIENCE_S)
+            assert {row.group: row.acked for row in await mq.groups(topic)} == {"g": 2_003, "h": 10}
+
+    asyncio.run(main())
+
+
+def test_failures_come_again_and_leases_are_held(shared_node: RunningNode, topic: str) -> None:
+    async def work(mq: Client, fail: bool) -> int:
+        async for msg in mq.consume(topic, "g", lease="1s"):
+            async with msg:
+                await asyncio.sleep(1.5)
+                if fail:
+                    raise ZeroDivisionError
+                return msg.attempt
+        raise AssertionError("the stream does not end")
+
+    async def main() -> None:
+        async with connect(shared_node.endpoint) as mq:
+            await (await mq.publish(topic, b"x"))
+            with pytest.raises(ZeroDivisionError):
+                await work(mq, fail=True)
+            assert await work(mq, fail=False) == 2
+            await mq.flush(PATIENCE_S)
+            assert (await mq.groups(topic))[0].acked == 1
+
+    asyncio.run(main())
+
+
+def test_topics_status_and_errors(shared_node: RunningNode, topic: str) -> None:
+    async def main() -> None:
+        mq = await connect(shared_node.endpoint)
+        await mq.create_topic(topic, partitions=2)
+        with pytest.raises(TopicExists):
+            await mq.create_topic(topic)
+        assert [each.name for each in await mq.topics(topic)] == [topic]
+        much = [bytes(1 << 20)] * 24
+        with pytest.raises(Backpressure):
+            await asyncio.gather(*(mq.publish_many(topic, much, block=False, partition=0) for _ in range(3)))
+        await mq.flush(PATIENCE_S)
+        await mq.delete_topic(topic)
+        assert (await mq.status()).led == 32
+        waiting = asyncio.ensure_future(mq.fetch(topic, "g", wait=PATIENCE_S))
+        await asyncio.sleep(0.05)
+        await mq.close(flush=False)
+        with pytest.raises(ClientClosed):
+            await waiting
+        with pytest.raises(ClientClosed):
+            await mq.publish(topic, b"")
+        with pytest.raises(Unreachable):
+            await connect("tcp://127.0.0.1:9", timeout=0.2)
+
+    asyncio.run(main())
+
+
+def test_publishes_survive_a_killed_node(make_node: Callable[..., RunningNode], topic: str) -> None:
+    node = make_node().start()
+
+    async def main() -> None:
+        async with connect(node.endpoint) as mq:
+            pending = [await mq.publish(topic, b"%d" % number) for number in range(1_000)]
+            await pending[0]
+            await asyncio.to_thread(node.kill)
+            late = await mq.publish(topic, b"late")
+            with pytest.raises(NotConfirmed):
+                await late.result(0.1)
+            await asyncio.to_thread(node.start)
+            assert [(await each).offset for each in [*pending, late]] == list(range(1_001))
+
+    asyncio.run(main())

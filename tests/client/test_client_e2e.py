@@ -1,0 +1,405 @@
+"""The sync client against a real node: publish, consume, fetch, errors, and what happens when things break."""
+
+import os
+import threading
+import time
+import uuid
+from collections.abc import Callable, Iterator
+from datetime import UTC, datetime
+
+import pytest
+
+from conftest import RunningNode
+from gossipq import limits
+from gossipq_client import (
+    Backpressure,
+    BadName,
+    BadRequest,
+    Client,
+    ClientClosed,
+    ForkedClient,
+    NotConfirmed,
+    TooLarge,
+    TopicExists,
+    UnknownTopic,
+    Unreachable,
+    connect,
+    embedded,
+)
+
+pytestmark = pytest.mark.e2e
+PATIENCE_S = 10
+
+
+@pytest.fixture
+def mq(shared_node: RunningNode) -> Iterator[Client]:
+    with connect(shared_node.endpoint) as client:
+        yield client
+
+
+@pytest.fixture
+def topic() -> str:
+    return f"t-{uuid.uuid4().hex[:12]}"
+
+
+def eventually(what: Callable[[], bool]) -> bool:
+    """Polls for something that another process does in its own time."""
+    end = time.monotonic() + PATIENCE_S
+    while time.monotonic() < end:
+        if what():
+            return True
+        time.sleep(0.02)
+    return False
+
+
+class TestPublish:
+    def test_a_record_keeps_everything_it_was_given(self, mq: Client, topic: str) -> None:
+        receipt = mq.publish(topic, "café", key="ada", headers={"a": "b", "raw": b"\xff"}, route="eu.fr").result(PATIENCE_S)
+        assert (receipt.topic, receipt.partition, receipt.offset, receipt.copies) == (topic, 0, 0, 1)
+        assert not receipt.duplicate
+        (msg,) = mq.fetch(topic, "g")
+        assert (msg.value, msg.key, msg.headers, msg.route) == ("café".encode(), b"ada", {"a": "b", "raw": b"\xff"}, "eu.fr")
+        assert (msg.topic, msg.partition, msg.offset, msg.attempt) == (topic, 0, 0, 1)
+        assert abs(msg.publish_time - time.time()) < 60
+
+    def test_many_single_publishes_arrive_in_order(self, mq: Client, topic: str) -> None:
+        receipts = [mq.publish(topic, b"%d" % number) for number in range(20_000)]
+        mq.flush(PATIENCE_S)
+        assert [receipt.result().offset for receipt in receipts] == list(range(20_000))
+        assert receipts[-1].done()
+        assert mq.fetch(topic, "g", n=20_000).values()[:3] == [b"0", b"1", b"2"]
+
+    def test_a_list_has_one_receipt(self, mq: Client, topic: str) -> None:
+        receipt = mq.publish_many(topic, [b"x" * 100] * 10_000).result(PATIENCE_S)
+        assert (receipt.offset, receipt.count) == (0, 10_000)
+        assert sum(each.count for each in receipt.receipts) == 10_000
+        assert mq.publish_many(topic, []).result().count == 0
+
+    def test_keys_choose_the_partition_and_none_is_not_empty(self, mq: Client, topic: str) -> None:
+        mq.create_topic(topic, partitions=4)
+        keys = [b"a", None, b"", b"b", b"a", None]
+        mq.publish_many(topic, [b"0", b"1", b"2", b"3", b"4", b"5"], keys=keys).result(PATIENCE_S)
+        found = {msg.value: msg for msg in mq.consume(topic, "g", stop_at_end=True)}
+        assert [found[b"%d" % at].key for at in range(6)] == keys
+        assert found[b"0"].partition == found[b"4"].partition
+        assert found[b"0"].offset < found[b"4"].offset
+
+    @pytest.mark.parametrize("size", [0, 1, limits.BATCH_BYTES_MAX + 1, limits.VALUE_BYTES_MAX])
+    def test_sizes(self, mq: Client, topic: str, size: int) -> None:
+        mq.publish(topic, bytes(size)).result(PATIENCE_S)
+        assert [len(value) for value in mq.fetch(topic, "g", wait=PATIENCE_S).values()] == [size]
+
+    def test_one_more_byte_is_too_large(self, mq: Client, topic: str) -> None:
+        with pytest.raises(TooLarge, match=str(limits.VALUE_BYTES_MAX)):
+            mq.publish(topic, bytes(limits.VALUE_BYTES_MAX + 1))
+        with pytest.raises(TooLarge, match="key"):
+            mq.publish(topic, b"", key=bytes(limits.KEY_BYTES_MAX + 1))
+        with pytest.raises(TooLarge, match="headers"):
+            mq.publish(topic, b"", headers={"h": bytes(limits.HEADERS_BYTES_MAX)})
+        with pytest.raises(TypeError):
+            mq.publish(topic, 17)  # type: ignore[arg-type]
+
+    def test_level_none_promises_nothing_and_arrives(self, mq: Client, topic: str) -> None:
+        receipt = mq.publish(topic, b"fast", level="none").result(0)
+        assert (receipt.offset, receipt.copies) == (-1, 0)
+        mq.flush(PATIENCE_S)
+        assert mq.fetch(topic, "g", wait=PATIENCE_S).values() == [b"fast"]
+
+    def test_block_false_says_when_the_window_is_full(self, mq: Client, topic: str) -> None:
+        values = [bytes(limits.MIB)] * 24
+        with pytest.raises(Backpressure):
+            any(mq.publish_many(topic, values, block=False) is None for _ in range(5))
+        mq.flush(PATIENCE_S)
+
+    def test_bad_options(self, mq: Client, topic: str) -> None:
+        with pytest.raises(BadName):
+            mq.publish("a/b", b"")
+        with pytest.raises(BadName):
+            mq.publish("x" * 300, b"")
+        with pytest.raises(BadRequest):
+            mq.publish(topic, b"", partition=7)
+        with pytest.raises(BadRequest):
+            mq.publish_many(topic, [b"a"], keys=[])
+        with pytest.raises(BadRequest):
+            mq.publish(topic, b"", level="maybe")
+
+
+class TestConsume:
+    def test_leaving_well_acks_and_an_exception_gives_back(self, mq: Client, topic: str) -> None:
+        mq.publish_many(topic, [b"good", b"bad"]).result(PATIENCE_S)
+        attempts = []
+
+        def work(bad: bytes) -> None:
+            for msg in mq.consume(topic, "g"):
+                with msg:
+                    attempts.append((msg.value, msg.attempt))
+                    if msg.value == bad:
+                        raise ZeroDivisionError
+                    if msg.value == b"bad":
+                        return
+
+        with pytest.raises(ZeroDivisionError):
+            work(b"bad")
+        work(b"")
+        mq.flush(PATIENCE_S)
+        assert attempts == [(b"good", 1), (b"bad", 1), (b"bad", 2)]
+        (row,) = mq.groups(topic)
+        assert (row.cursor, row.acked, row.in_flight) == (2, 2, 0)
+
+    def test_stop_at_end_of_an_empty_topic(self, mq: Client, topic: str) -> None:
+        assert list(mq.consume(topic, "g", stop_at_end=True)) == []
+
+    def test_messages_can_be_acked_after_the_loop(self, mq: Client, topic: str) -> None:
+        mq.publish_many(topic, [b"1", b"2", b"3"]).result(PATIENCE_S)
+        loop = mq.consume(topic, "g")
+        first, second = next(loop), next(loop)
+        loop.close()  # type: ignore[attr-defined]
+        second.ack()
+        first.ack()
+        mq.flush(PATIENCE_S)
+        (row,) = mq.groups(topic)
+        assert (row.cursor, row.ready, row.consumers) == (2, 1, 0)
+
+    def test_patterns_and_lists_and_many_shards_with_little_credit(self, mq: Client, topic: str) -> None:
+        mq.create_topic(f"{topic}.a", partitions=16)
+        mq.create_topic(f"{topic}.b")
+        for number in range(200):
+            mq.publish(f"{topic}.a", b"a%d" % number, key=b"%d" % number)
+            mq.publish(f"{topic}.b", b"b%d" % number)
+        mq.flush(PATIENCE_S)
+        for topics in (f"{topic}.*", [f"{topic}.a", f"{topic}.b"]):
+            seen = set()
+            for msg in mq.consume(topics, f"g{len(topics)}", credit=3):
+                with msg:
+                    seen.add(msg.value)
+                if len(seen) == 400:
+                    break
+            assert len(seen) == 400
+
+    def test_a_pattern_meets_topics_made_later(self, shared_node: RunningNode, topic: str) -> None:
+        with connect(shared_node.endpoint) as watching, connect(shared_node.endpoint) as mq:
+            loop = watching.consume(f"{topic}.*", "g", start="first")
+            mq.publish(f"{topic}.late", b"here").result(PATIENCE_S)
+            with next(loop) as msg:
+                assert msg.value == b"here"
+
+    def test_readers_replay_from_anywhere(self, mq: Client, topic: str) -> None:
+        mq.publish_many(topic, [b"%d" % number for number in range(10)]).result(PATIENCE_S)
+        long_ago = datetime.fromtimestamp(time.time() - 3600, UTC)
+        for start, first in (("first", b"0"), (7, b"7"), (long_ago, b"0"), ("-1h", b"0")):
+            got = [msg.value for msg in mq.consume(topic, start=start, stop_at_end=True)]
+            assert (got[0], got[-1]) == (first, b"9")
+        assert list(mq.consume(topic, stop_at_end=True)) == []
+        assert mq.groups(topic) == []
+
+    def test_two_consumers_share_a_group(self, shared_node: RunningNode, topic: str) -> None:
+        with connect(shared_node.endpoint) as mq:
+            seen: list[bytes] = []
+
+            def work() -> None:
+                with connect(shared_node.endpoint) as own:
+                    for msg in own.consume(topic, "g", credit=50, stop_at_end=True):
+                        with msg:
+                            seen.append(msg.value)
+
+            mq.publish_many(topic, [b"%d" % number for number in range(5_000)]).result(PATIENCE_S)
+            threads = [threading.Thread(target=work) for _ in range(2)]
+            for thread in threads:
+                thread.start()
+            for thread in threads:
+                thread.join()
+            assert sorted(map(int, seen)) == list(range(5_000))
+
+    def test_a_slow_handler_keeps_its_lease(self, mq: Client, shared_node: RunningNode, topic: str) -> None:
+        mq.publish(topic, b"slow").result(PATIENCE_S)
+        with connect(shared_node.endpoint) as other:
+            for msg in mq.consume(topic, "g", lease="1s"):
+                with msg:
+                    assert list(other.fetch(topic, "g", wait=2.5)) == []
+                break
+        mq.flush(PATIENCE_S)
+        assert mq.groups(topic)[0].acked == 1
+
+    def test_extend(self, mq: Client, topic: str) -> None:
+        mq.publish(topic, b"x").result(PATIENCE_S)
+        (msg,) = mq.fetch(topic, "g")
+        msg.extend("1h")
+        msg.ack()
+
+
+class TestFetch:
+    def test_nothing_there_is_an_empty_batch(self, mq: Client, topic: str) -> None:
+        began = time.monotonic()
+        batch = mq.fetch(topic, "g", wait=0.2)
+        assert (len(batch), batch.values(), list(batch)) == (0, [], [])
+        assert time.monotonic() - began < 1
+        mq.ack(batch)
+
+    def test_n_is_a_maximum_and_views_agree(self, mq: Client, topic: str) -> None:
+        mq.publish_many(topic, [b"%d" % number for number in range(100)]).result(PATIENCE_S)
+        batch = mq.fetch(topic, "g", n=30)
+        assert len(batch) == 30
+        assert [msg.value for msg in batch] == batch.values() == [batch[at].value for at in range(30)]
+        assert batch[-1].value == b"29"
+        assert [msg.offset for msg in batch[5:8]] == [5, 6, 7]
+        mq.ack(batch)
+        rest = 0
+        while len(batch := mq.fetch(topic, "g", n=30, wait=0.3)):
+            rest += len(batch)
+            mq.ack(batch)
+        assert rest == 70
+        mq.flush(PATIENCE_S)
+        assert mq.groups(topic)[0].cursor == 100
+
+    def test_what_was_fetched_ahead_goes_back_at_close(self, shared_node: RunningNode, topic: str) -> None:
+        with connect(shared_node.endpoint) as mq:
+            mq.publish_many(topic, [b"x"] * 1_000).result(PATIENCE_S)
+            for _ in range(2):
+                mq.ack(mq.fetch(topic, "g", n=10))
+        with connect(shared_node.endpoint) as mq:
+            assert mq.fetch(topic, "g", n=1_000, wait=PATIENCE_S)[0].offset == 20
+            (row,) = mq.groups(topic)
+            assert row.acked == 20
+
+
+class TestTopics:
+    def test_create_list_delete(self, mq: Client, topic: str) -> None:
+        info = mq.create_topic(topic, partitions=3, retention="1h")
+        assert (info.name, len(info.shards), info.config.retention_ms) == (topic, 3, limits.HOUR_MS)
+        with pytest.raises(TopicExists):
+            mq.create_topic(topic)
+        assert mq.create_topic(topic, partitions=3, if_not_exists=True).id == info.id
+        assert [each.name for each in mq.topics(f"{topic[:-1]}*")] == [topic]
+        mq.publish(topic, b"x").result(PATIENCE_S)
+        mq.delete_topic(topic)
+        assert mq.topics(topic) == []
+        with pytest.raises(UnknownTopic):
+            mq.delete_topic(topic)
+
+    def test_a_topic_made_anew_takes_what_is_published(self, shared_node: RunningNode, topic: str) -> None:
+        with connect(shared_node.endpoint) as mq, connect(shared_node.endpoint) as admin:
+            mq.publish(topic, b"old").result(PATIENCE_S)
+            admin.delete_topic(topic)
+            admin.create_topic(topic)
+            assert mq.publish(topic, b"new").result(PATIENCE_S).offset == 0
+            assert mq.fetch(topic, "g").values() == [b"new"]
+
+    def test_a_topic_that_is_gone_is_said(self, shared_node: RunningNode, topic: str) -> None:
+        with connect(shared_node.endpoint) as mq, connect(shared_node.endpoint) as admin:
+            mq.publish(topic, b"old").result(PATIENCE_S)
+            admin.delete_topic(topic)
+            with pytest.raises(UnknownTopic):
+                mq.publish(topic, b"new").result(PATIENCE_S)
+
+    def test_status(self, mq: Client) -> None:
+        status = mq.status()
+        assert (status.shards, status.led, len(status.workers)) == (limits.SHARDS, limits.SHARDS, 2)
+
+
+class TestEnds:
+    def test_no_node(self) -> None:
+        with pytest.raises(Unreachable, match=r"127\.0\.0\.1:9"):
+            connect("tcp://127.0.0.1:9", timeout=0.2)
+        with pytest.raises(Unreachable, match="not an address"):
+            connect("nonsense://x", timeout=0.2)
+
+    def test_closed(self, shared_node: RunningNode) -> None:
+        mq = connect(shared_node.endpoint)
+        mq.close()
+        mq.close()
+        with pytest.raises(ClientClosed):
+            mq.publish("t", b"")
+
+    def test_a_forked_child_is_told(self, mq: Client, topic: str) -> None:
+        mq.publish(topic, b"parent").result(PATIENCE_S)
+        child = os.fork()
+        if child == 0:
+            try:
+                mq.publish(topic, b"child")
+                os._exit(1)
+            except ForkedClient:
+                os._exit(0)
+        assert os.waitpid(child, 0)[1] == 0
+        mq.publish(topic, b"parent").result(PATIENCE_S)
+
+    def test_other_threads_publish_while_one_waits(self, mq: Client, topic: str) -> None:
+        got: list[bytes] = []
+        thread = threading.Thread(target=lambda: got.extend(mq.fetch(topic, "g", wait=PATIENCE_S).values()))
+        thread.start()
+        mq.publish(topic, b"from another thread").result(PATIENCE_S)
+        thread.join()
+        assert got == [b"from another thread"]
+
+
+class TestFaults:
+    def test_publishes_survive_a_killed_node_once_each_in_order(
+        self, make_node: Callable[..., RunningNode], topic: str
+    ) -> None:
+        node = make_node().start()
+        with connect(node.endpoint) as mq:
+            receipts = [mq.publish(topic, b"%d" % number) for number in range(5_000)]
+            receipts[0].result(PATIENCE_S)
+            node.kill()
+            receipts += [mq.publish(topic, b"%d" % number) for number in range(5_000, 10_000)]
+            node.start()
+            mq.flush(3 * PATIENCE_S)
+            assert all(receipt.result().offset == at for at, receipt in enumerate(receipts))
+            got: list[bytes] = []
+            while len(got) < 10_000 and (batch := mq.fetch(topic, "g", n=10_000, wait=PATIENCE_S)):
+                got += batch.values()
+                mq.ack(batch)
+            assert got == [b"%d" % number for number in range(10_000)]
+
+    def test_a_consumer_goes_on_after_a_restart(self, make_node: Callable[..., RunningNode], topic: str) -> None:
+        node = make_node().start()
+        with connect(node.endpoint) as mq:
+            mq.publish_many(topic, [b"%d" % number for number in range(1_000)]).result(PATIENCE_S)
+            seen: list[int] = []
+            for msg in mq.consume(topic, "g", credit=100):
+                with msg:
+                    seen.append(int(msg.value))
+                if len(seen) == 500:
+                    mq.flush(PATIENCE_S)
+                    node.kill()
+                    node.start()
+                if len(set(seen)) == 1_000:
+                    break
+            assert seen[:500] == list(range(500))
+            mq.flush(PATIENCE_S)
+            assert mq.groups(topic)[0].cursor == 1_000
+
+    def test_a_reader_goes_on_where_it_was(self, make_node: Callable[..., RunningNode], topic: str) -> None:
+        node = make_node().start()
+        with connect(node.endpoint) as mq:
+            mq.publish_many(topic, [b"%d" % number for number in range(100)]).result(PATIENCE_S)
+            loop = mq.consume(topic, start="first")
+            assert [int(next(loop).value) for _ in range(100)] == list(range(100))
+            node.kill()
+            node.start()
+            mq.publish_many(topic, [b"100", b"101"]).result(3 * PATIENCE_S)
+            assert [int(next(loop).value) for _ in range(2)] == [100, 101]
+
+    def test_a_node_that_stays_away(self, make_node: Callable[..., RunningNode], topic: str) -> None:
+        node = make_node().start()
+        mq = connect(node.endpoint)
+        mq.publish(topic, b"kept").result(PATIENCE_S)
+        node.stop()
+        receipt = mq.publish(topic, b"lost?")
+        with pytest.raises(NotConfirmed):
+            receipt.result(0.2)
+        with pytest.raises(NotConfirmed):
+            mq.flush(0.2)
+        mq.close(flush=False)
+
+
+class TestEmbedded:
+    def test_two_clients_of_one_directory(self, tmp_path_factory: pytest.TempPathFactory) -> None:
+        directory = tmp_path_factory.mktemp("embedded")
+        with embedded.open(directory) as mq:
+            mq.publish("orders", b"one").result(PATIENCE_S)
+            with embedded.open(directory) as second:
+                batch = second.fetch("orders", "g")
+                assert batch.values() == [b"one"]
+                second.ack(batch)
+        with embedded.open(directory) as mq:
+            assert len(mq.fetch("orders", "g", wait=0.2)) == 0

@@ -1,0 +1,381 @@
+"""What a consumer holds: credit, acks, leases, what goes back, and what a lost connection means."""
+
+from typing import TypeVar
+
+import pytest
+
+from client.hand import LEADER, SHARD, Hand
+from gossipq.messages import (
+    Ack,
+    Acked,
+    AtEnd,
+    Credit,
+    Deliver,
+    Delivered,
+    Extend,
+    Nack,
+    Ready,
+    Recall,
+    Recalled,
+    Resolve,
+    Subscribe,
+    TopicConfig,
+    TopicInfo,
+    Topics,
+    Unsubscribe,
+)
+from gossipq_client.credit import Part, Subscription
+from gossipq_client.held import Held, merge, subtract
+from gossipq_client.packer import WINDOW_BATCHES
+
+Kind = TypeVar("Kind")
+LEASE_MS = 30_000
+
+
+@pytest.fixture
+def hand() -> Hand:
+    return Hand()
+
+
+def take(hand: Hand, subscription: Subscription, count: int = 1_000) -> list[bytes]:
+    return [value for piece in hand.session.consuming.take(subscription, count) for value in piece.values()]
+
+
+def bodies(hand: Hand, kind: type[Kind]) -> list[Kind]:
+    return [each.body for each in hand.flush() if isinstance(each.body, kind)]
+
+
+def held(part: Part) -> Held:
+    return next(iter(part.outstanding))
+
+
+class TestCredit:
+    def test_it_is_split_over_the_shards_and_lent_again_as_records_are_taken(self, hand: Hand) -> None:
+        subscription = hand.subscribe(shards=(1, 2, 3, 4))
+        assert [(part.lent_records, part.lent_bytes) for part in subscription.parts] == [(25, 25_000)] * 4
+        part = subscription.parts[0]
+        hand.deliver(part, 0, 20)
+        assert bodies(hand, Credit) == []
+        assert len(take(hand, subscription, 5)) == 5
+        assert bodies(hand, Credit) == []
+        take(hand, subscription, 15)
+        assert bodies(hand, Credit) == [Credit(part.number, 20, 200)]
+        assert subscription.free()[0] == 0
+
+    def test_loans_and_records_here_never_exceed_it(self, hand: Hand) -> None:
+        subscription = hand.subscribe(shards=(1, 2, 3), credit=(10, 1_000))
+        first, second, _ = subscription.parts
+        hand.deliver(first, 0, 4)
+        hand.deliver(second, 0, 3)
+        for _ in range(20):
+            take(hand, subscription, 2)
+            hand.flush()
+            lent = sum(part.lent_records for part in subscription.parts)
+            assert lent + sum(part.untaken_records for part in subscription.parts) <= 10
+
+    def test_less_credit_than_shards_moves_to_where_records_wait(self, hand: Hand) -> None:
+        subscription = hand.subscribe(shards=(1, 2, 3), credit=(1, 1_000))
+        first, _, third = subscription.parts
+        assert [part.lent_records for part in subscription.parts] == [1, 0, 0]
+        hand.tell(Ready(third.number), 3)
+        (asked,) = hand.sent(Recall)
+        assert asked.body == Recall(first.number)
+        hand.answer(asked, Recalled(first.number, 1, 1_000))
+        assert bodies(hand, Credit) == [Credit(third.number, 1, 1_000)]
+        assert (first.lent_records, third.lent_records) == (0, 1)
+
+    def test_a_hungry_part_is_not_forgotten_while_a_recall_is_under_way(self, hand: Hand) -> None:
+        subscription = hand.subscribe(shards=(1, 2, 3), credit=(1, 1_000))
+        first, second, third = subscription.parts
+        hand.tell(Ready(second.number), 2)
+        hand.tell(Ready(third.number), 3)
+        (asked,) = hand.sent(Recall)
+        hand.answer(asked, Recalled(first.number, 1, 1_000))
+        hand.flush()
+        hand.deliver(second, 0, 1)
+        assert bodies(hand, Recall) == []
+        take(hand, subscription)
+        hand.flush()
+        (again,) = [each for each in hand.flush() if isinstance(each.body, Recall)]
+        assert again.body == Recall(second.number)
+        hand.answer(again, Recalled(second.number, 1, 1_000))
+        assert bodies(hand, Credit) == [Credit(third.number, 1, 1_000)]
+
+    def test_nothing_is_lent_to_a_part_while_it_is_recalled(self, hand: Hand) -> None:
+        subscription = hand.subscribe(shards=(1, 2), credit=(1, 1_000))
+        first, second = subscription.parts
+        hand.tell(Ready(second.number), 2)
+        (asked,) = hand.sent(Recall)
+        hand.deliver(first, 0, 1)
+        take(hand, subscription)
+        assert bodies(hand, Credit) == []
+        hand.answer(asked, Recalled(first.number, 0, 990))
+        assert (first.lent_records, first.lent_bytes) == (0, 0)
+        assert bodies(hand, Credit) == [Credit(first.number, 1, 1_000)]
+
+    def test_recalled_after_a_delivery_that_crossed_it(self, hand: Hand) -> None:
+        subscription = hand.subscribe(shards=(1, 2), credit=(2, 2_000))
+        first, second = subscription.parts
+        hand.deliver(second, 0, 1)
+        hand.tell(Ready(second.number), 2)
+        (asked,) = hand.sent(Recall)
+        hand.deliver(first, 0, 1)
+        hand.answer(asked, Recalled(first.number, 0, 990))
+        assert subscription.free()[0] >= 0
+        assert len(take(hand, subscription)) == 2
+
+    def test_a_fetch_lends_what_it_asks_and_ahead_in_a_streak(self, hand: Hand) -> None:
+        subscription, consuming = hand.subscribe(credit=(10, 1_000)), hand.session.consuming
+        part = subscription.parts[0]
+        hand.deliver(part, 0, 10)
+        assert len(consuming.fetch(subscription, 10)[0]) == 10
+        consuming.fetched(subscription, True)
+        assert bodies(hand, Credit) == []
+        assert consuming.fetch(subscription, 10) == []
+        (credit,) = bodies(hand, Credit)
+        assert credit.records == 1_000
+
+
+class TestAcks:
+    def test_neighbours_travel_as_one_range(self, hand: Hand) -> None:
+        subscription = hand.subscribe()
+        part = subscription.parts[0]
+        hand.deliver(part, 0, 10)
+        hand.deliver(part, 10, 10)
+        take(hand, subscription)
+        first, second = part.outstanding
+        for offset in (0, 1, 2, 4):
+            hand.session.consuming.ack(first, offset, offset + 1)
+        hand.session.consuming.ack(second, 10, 20)
+        hand.session.consuming.ack(first, 5, 10)
+        hand.session.consuming.ack(first, 0, 3)
+        (ack,) = bodies(hand, Ack)
+        assert [(low, high) for _, low, high in ack.ranges] == [(0, 3), (4, 20)]
+        assert list(part.outstanding) == [first]
+        hand.session.consuming.ack(first, 3, 4)
+        assert not part.outstanding
+
+    def test_they_linger_a_few_milliseconds(self, hand: Hand) -> None:
+        subscription = hand.subscribe()
+        part = subscription.parts[0]
+        hand.deliver(part, 0, 1)
+        take(hand, subscription)
+        hand.session.consuming.ack(held(part), 0, 1)
+        assert hand.session.deadline_ms() == hand.now_ms + 5
+        hand.pass_ms(4)
+        assert hand.sent(Ack) == []
+        hand.pass_ms(1)
+        assert len(hand.sent(Ack)) == 1
+
+    def test_unanswered_ones_go_again_behind_the_subscription(self, hand: Hand) -> None:
+        subscription = hand.subscribe()
+        part = subscription.parts[0]
+        hand.deliver(part, 0, 5)
+        take(hand, subscription)
+        hand.session.consuming.ack(held(part), 0, 3)
+        hand.flush()
+        hand.session.disconnected(LEADER)
+        hand.up(LEADER)
+        again = hand.held_back
+        assert [type(each.body) for each in again] == [Subscribe, Ack]
+        hand.accept(again[:1])
+        hand.answer(again[1], Acked())
+        assert hand.session.settled
+
+    def test_a_leader_that_forgot_the_session_hears_all_of_it_again(self, hand: Hand) -> None:
+        subscription = hand.subscribe()
+        part = subscription.parts[0]
+        hand.deliver(part, 0, 5)
+        take(hand, subscription)
+        hand.session.consuming.ack(held(part), 0, 5)
+        (ack,) = [each for each in hand.flush() if isinstance(each.body, Ack)]
+        hand.refuse(ack, "bad_request", hint="say HELLO first")
+        assert [type(each.body) for each in hand.welcome()] == [Subscribe, Ack]
+
+    def test_late_acks_are_warned_of(self, hand: Hand) -> None:
+        subscription = hand.subscribe()
+        part = subscription.parts[0]
+        hand.deliver(part, 0, 5)
+        take(hand, subscription)
+        hand.session.consuming.ack(held(part), 0, 5)
+        (ack,) = [each for each in hand.flush() if isinstance(each.body, Ack)]
+        hand.answer(ack, Acked([(9 << 16, 2, 3)]))
+        assert "2..3" in hand.session.consuming.warnings[0]
+
+
+class TestLeases:
+    def test_what_is_in_hand_is_extended_at_half_its_lease(self, hand: Hand) -> None:
+        subscription = hand.subscribe()
+        part = subscription.parts[0]
+        hand.deliver(part, 0, 10)
+        take(hand, subscription)
+        hand.session.consuming.ack(held(part), 3, 5)
+        hand.pass_ms(LEASE_MS // 2 - 1)
+        assert hand.sent(Extend) == []
+        hand.pass_ms(1)
+        (asked,) = hand.sent(Extend)
+        assert asked.body == Extend(part.number, [(9 << 16, 0, 3), (9 << 16, 5, 10)], LEASE_MS)
+        hand.answer(asked, Acked([(9 << 16, 5, 6)]))
+        assert (held(part).is_lost(5), held(part).is_lost(6)) == (True, False)
+        assert hand.session.consuming.deadline_ms() == hand.now_ms + LEASE_MS // 2
+
+    def test_what_nobody_touches_goes_back_uncounted_and_the_loan_with_it(self, hand: Hand) -> None:
+        subscription = hand.subscribe()
+        part = subscription.parts[0]
+        hand.deliver(part, 0, 10)
+        take(hand, subscription, 4)
+        hand.flush()
+        hand.pass_ms(1)
+        hand.pass_ms(LEASE_MS // 2)
+        sent = hand.sent()
+        (nack,) = [each.body for each in sent if isinstance(each.body, Nack)]
+        assert nack == Nack(part.number, [(9 << 16, 4, 10)], 0, False)
+        (again,) = [each.body for each in sent if isinstance(each.body, Subscribe)]
+        assert (again.subscription, again.credit_records) == (part.number, 0)
+        (extend,) = [each.body for each in sent if isinstance(each.body, Extend)]
+        assert extend.ranges == [(9 << 16, 0, 4)]
+        hand.session.consuming.resume(subscription)
+        assert [credit.records for credit in bodies(hand, Credit)] == [100]
+
+    def test_a_slow_user_who_moves_on_keeps_the_rest(self, hand: Hand) -> None:
+        subscription = hand.subscribe()
+        hand.deliver(subscription.parts[0], 0, 10)
+        for _ in range(9):
+            hand.pass_ms(LEASE_MS // 3)
+            front = hand.session.consuming.front(subscription)
+            assert front is not None
+            front.taken += 1
+            hand.session.consuming.took(subscription, front, 1)
+        assert hand.sent(Nack) == []
+
+    def test_readers_have_none(self, hand: Hand) -> None:
+        subscription = hand.subscribe(group="")
+        part = subscription.parts[0]
+        hand.deliver(part, 0, 10, lease_ms=0)
+        hand.pass_ms(10 * LEASE_MS)
+        assert hand.sent(Extend) == hand.sent(Nack) == []
+        assert len(take(hand, subscription)) == 10
+
+
+class TestRepeats:
+    def test_a_leader_that_repeats_itself_is_heard_once(self, hand: Hand) -> None:
+        subscription = hand.subscribe()
+        part = subscription.parts[0]
+        hand.deliver(part, 0, 10)
+        assert len(take(hand, subscription, 5)) == 5
+        hand.session.consuming.ack(held(part), 0, 2)
+        hand.deliver(part, 0, 12, attempt=2)
+        assert take(hand, subscription) == [b"5", b"6", b"7", b"8", b"9", b"0", b"1", b"10", b"11"]
+
+    def test_what_was_given_back_comes_again(self, hand: Hand) -> None:
+        subscription = hand.subscribe()
+        part = subscription.parts[0]
+        hand.deliver(part, 0, 3)
+        take(hand, subscription)
+        hand.session.consuming.nack(held(part), 1, 2, delay_ms=50, reason="why")
+        assert hand.sent(Nack)[0].body == Nack(part.number, [(9 << 16, 1, 2)], 50, True, "why")
+        hand.deliver(part, 1, 1, attempt=2)
+        assert take(hand, subscription) == [b"1"]
+
+    def test_a_reader_goes_on_where_it_was(self, hand: Hand) -> None:
+        subscription = hand.subscribe(group="")
+        part = subscription.parts[0]
+        hand.deliver(part, 0, 10, lease_ms=0)
+        hand.session.disconnected(LEADER)
+        hand.up(LEADER)
+        (again,) = hand.held_back
+        assert isinstance(again.body, Subscribe)
+        assert (again.body.starts[0].kind, again.body.starts[0].value) == ("offset", 10)
+        assert again.body.credit_records == 90
+        hand.accept([again])
+        hand.deliver(part, 8, 4, lease_ms=0)
+        assert take(hand, subscription) == [b"%d" % at for at in range(12)]
+
+    def test_a_broken_batch_goes_back_as_failed(self, hand: Hand) -> None:
+        subscription = hand.subscribe()
+        part = subscription.parts[0]
+        hand.tell(Deliver(part.number, [Delivered(9 << 16, 0, 1, 1, 8, 10)], LEASE_MS), batch=b"12345678")
+        (nack,) = hand.sent(Nack)
+        assert isinstance(nack.body, Nack)
+        assert nack.body.failed
+        assert hand.session.consuming.warnings
+        assert subscription.free()[0] + part.lent_records == 100
+
+    def test_sizes_that_do_not_fit_are_a_bad_frame(self, hand: Hand) -> None:
+        part = hand.subscribe().parts[0]
+        hand.tell(Deliver(part.number, [Delivered(9 << 16, 0, 1, 1, 9, 10)], LEASE_MS), batch=b"12345678")
+        hand.tell(Deliver(part.number, [], LEASE_MS))
+        assert hand.session.bad_frames == 2
+
+
+class TestEnds:
+    def test_at_end_when_all_parts_are_and_nothing_waits_here(self, hand: Hand) -> None:
+        subscription = hand.subscribe(shards=(1, 2))
+        first, second = subscription.parts
+        hand.tell(AtEnd(first.number, [(9 << 16, 5, 5)]), 1)
+        assert not subscription.finished
+        hand.deliver(first, 0, 5)
+        hand.tell(AtEnd(second.number, []), 2)
+        assert not subscription.finished
+        take(hand, subscription)
+        assert subscription.finished
+        hand.deliver(first, 5, 1)
+        take(hand, subscription)
+        assert not subscription.finished
+
+    def test_close_gives_back_and_waits_for_what_is_in_hand(self, hand: Hand) -> None:
+        subscription = hand.subscribe()
+        part, consuming = subscription.parts[0], hand.session.consuming
+        hand.deliver(part, 0, 10)
+        take(hand, subscription, 4)
+        consuming.close(subscription)
+        assert [type(each.body) for each in hand.flush()] == [Nack, Subscribe]
+        hand.deliver(part, 10, 5)
+        assert [each.body for each in hand.sent(Nack)] == [Nack(part.number, [(9 << 16, 10, 15)], 0, False)]
+        consuming.ack(held(part), 0, 4)
+        assert [type(each.body) for each in hand.flush()] == [Ack, Unsubscribe]
+        assert hand.session.deadline_ms() > hand.now_ms
+        assert consuming.deadline_ms() is None
+
+    def test_close_with_nothing_in_hand(self, hand: Hand) -> None:
+        subscription = hand.subscribe()
+        hand.session.consuming.close(subscription)
+        assert [type(each.body) for each in hand.flush()] == [Unsubscribe]
+
+
+class TestTopics:
+    def test_patterns_are_looked_up_again(self, hand: Hand) -> None:
+        subscription = Subscription("g", ("first", 0), (10, 1_000), hand.subscribe().options, patterns=True)
+        hand.session.subscribe(["a.*"], subscription)
+        (asked,) = hand.welcome()
+        assert asked.body == Resolve(["a.*"], False)
+        hand.answer(asked, Topics([]))
+        hand.pass_ms(3_000)
+        (asked,) = hand.sent(Resolve)
+        hand.answer(asked, Topics([TopicInfo(11, "a.b", 1, TopicConfig(2), [SHARD, SHARD])]))
+        (joined,) = hand.sent(Subscribe)
+        assert isinstance(joined.body, Subscribe)
+        assert [start.partition for start in joined.body.starts] == [11 << 16, (11 << 16) + 1]
+        hand.pass_ms(3_000)
+        (asked,) = hand.sent(Resolve)
+        hand.answer(asked, Topics([TopicInfo(11, "a.b", 1, TopicConfig(2), [SHARD, SHARD])]))
+        assert hand.sent(Subscribe) == []
+
+    def test_a_refused_subscription_says_so(self, hand: Hand) -> None:
+        subscription = hand.subscribe()
+        hand.session.disconnected(LEADER)
+        hand.up(LEADER)
+        (asked,) = hand.held_back
+        hand.refuse(asked, "busy", retry_after_ms=20)
+        hand.pass_ms(20)
+        (asked,) = hand.sent(Subscribe)
+        hand.refuse(asked, "offset_out_of_range")
+        assert subscription.error is not None
+        assert subscription.error.code == "offset_out_of_range"
+
+
+def test_range_arithmetic() -> None:
+    assert subtract([(0, 10)], [[2, 3], [5, 7]]) == [(0, 2), (3, 5), (7, 10)]
+    assert subtract([(0, 10)], [[0, 10]]) == []
+    assert merge([(1, 5, 9), (1, 0, 5), (2, 9, 10), (1, 3, 4)]) == [(1, 0, 9), (2, 9, 10)]
+    assert WINDOW_BATCHES < 128

@@ -1,0 +1,90 @@
+"""What users may pass, and what they are told otherwise."""
+
+from datetime import UTC, datetime, timedelta
+
+import pytest
+
+import gossipq_client
+from gossipq import limits
+from gossipq.errors import BadRequest, TooLarge
+from gossipq_client import inputs
+
+
+@pytest.mark.parametrize(
+    ("given", "expected"),
+    [
+        (1, 1_000),
+        (0.25, 250),
+        (timedelta(minutes=2), 120_000),
+        ("500ms", 500),
+        ("1h30m", 5_400_000),
+        ("1.5s", 1_500),
+        ("7d", 604_800_000),
+    ],
+)
+def test_durations(given: inputs.Duration, expected: int) -> None:
+    assert inputs.duration_ms(given) == expected
+
+
+@pytest.mark.parametrize("given", ["", "5", "5 s", "s", "1h-", "1w"])
+def test_what_is_no_duration(given: str) -> None:
+    with pytest.raises(BadRequest, match="duration"):
+        inputs.duration_ms(given)
+
+
+def test_starts() -> None:
+    assert inputs.start_of("first", 0) == ("first", 0)
+    assert inputs.start_of("new", 0) == ("new", 0)
+    assert inputs.start_of(17, 0) == ("offset", 17)
+    assert inputs.start_of("-10m", 1_000_000) == ("time", 400_000)
+    assert inputs.start_of(datetime.fromtimestamp(12.5, UTC), 0) == ("time", 12_500)
+    for wrong in ("last", -1, datetime.fromtimestamp(0)):
+        with pytest.raises(BadRequest):
+            inputs.start_of(wrong, 0)
+
+
+def test_values_and_keys() -> None:
+    assert [inputs.value_bytes(value) for value in ("é", bytearray(b"a"), memoryview(b"b"), b"")] == [
+        "é".encode(),
+        b"a",
+        b"b",
+        b"",
+    ]
+    assert inputs.values_of(["a", b"b"]) == [b"a", b"b"]
+    assert inputs.values_of(value for value in (b"a",)) == [b"a"]
+    with pytest.raises(TooLarge):
+        inputs.values_of([b"", bytes(limits.VALUE_BYTES_MAX + 1)])
+    assert inputs.keys_of(b"k", None, 2) == [b"k", b"k"]
+    assert inputs.keys_of(None, ["k", None], 2) == [b"k", None]
+    assert inputs.keys_of(None, None, 2) is None
+    with pytest.raises(BadRequest):
+        inputs.keys_of(b"k", ["k"], 1)
+
+
+def test_headers() -> None:
+    assert inputs.header_bytes(None) == inputs.header_bytes({}) == b""
+    with pytest.raises(TypeError, match="int"):
+        inputs.header_bytes({"a": 1})  # type: ignore[dict-item]
+    with pytest.raises(TooLarge, match="route"):
+        inputs.route_bytes("x" * 256)
+
+
+def test_addresses(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("GOSSIPQ_SERVER", raising=False)
+    assert inputs.addresses_of(()) == ["tcp://127.0.0.1:7700"]
+    monkeypatch.setenv("GOSSIPQ_SERVER", "tcp://a:1, b:2")
+    assert inputs.addresses_of(()) == ["tcp://a:1", "tcp://b:2"]
+    assert inputs.addresses_of(("c:3", ["d:4"])) == ["tcp://c:3", "tcp://d:4"]
+
+
+def test_topics() -> None:
+    assert inputs.names_of("a") == ["a"]
+    assert inputs.names_of(["a", "b.*", "a"]) == ["a", "b.*"]
+    for wrong in ("", [], [""]):
+        with pytest.raises(BadRequest):
+            inputs.names_of(wrong)
+
+
+def test_exported_names_are_sorted_and_there() -> None:
+    assert gossipq_client.__all__ == sorted(gossipq_client.__all__)
+    assert all(hasattr(gossipq_client, name) for name in gossipq_client.__all__)

@@ -1,0 +1,283 @@
+"""The way of a batch: packing, order, windows, refusals, lost connections."""
+
+from zlib import crc32
+
+import pytest
+
+from client.hand import HOME, LEADER, OTHER, SHARD, Hand
+from gossipq import limits
+from gossipq.errors import BadRequest, NotConfirmed, StoreFull, TooLarge, UnknownTopic
+from gossipq.messages import Confirm, Publish, Refused, Resolve, Route, TopicConfig, TopicInfo, Topics
+from gossipq_client.packer import WINDOW_BATCHES, runs
+
+
+@pytest.fixture
+def hand() -> Hand:
+    return Hand()
+
+
+def test_the_first_record_goes_at_once_and_the_next_wait_for_its_confirm(hand: Hand) -> None:
+    topic = hand.topic()
+    first = hand.publish(topic)
+    (sent,) = hand.published()
+    assert (sent.endpoint, sent.header.shard, sent.sequence) == (LEADER, SHARD, 1)
+    followers = [hand.publish(topic) for _ in range(10)]
+    assert hand.published() == []
+    assert len({id(flight) for flight in followers}) == 1
+    hand.confirm(sent, offset=40)
+    (more,) = hand.published()
+    assert more.batch is not None
+    assert (more.batch.count, more.sequence) == (10, 2)
+    assert (first.done, first.offset, followers[0].done) == (True, 40, False)
+    hand.confirm(more, offset=41)
+    assert followers[0].offset == 41
+    assert hand.session.settled
+
+
+def test_a_full_batch_does_not_wait(hand: Hand) -> None:
+    topic = hand.topic()
+    hand.publish(topic)
+    for _ in range(limits.BATCH_RECORDS_MAX):
+        hand.publish(topic)
+    for _ in range(5):
+        hand.publish(topic, bytes(limits.BATCH_BYTES_MAX // 4))
+    assert [sent.batch.count for sent in hand.published() if sent.batch] == [1, limits.BATCH_RECORDS_MAX, 4]
+
+
+def test_a_record_above_the_batch_size_travels_alone(hand: Hand) -> None:
+    topic = hand.topic()
+    for value in (b"1", b"2", bytes(limits.BATCH_BYTES_MAX + 1), b"3"):
+        hand.publish(topic, value)
+    hand.session.publishing.seal_all()
+    assert [sent.batch.count for sent in hand.published() if sent.batch] == [1, 1, 1, 1]
+
+
+def test_what_cannot_share_a_batch_keeps_its_order(hand: Hand) -> None:
+    topic = hand.topic()
+    append, writer = hand.session.publishing.append, topic.writers[0]
+    append(writer, b"0", None, b"", b"", "")
+    for key, headers, route in ((None, b"", b""), (b"", b"", b""), (b"k", b"h", b""), (b"k", b"", b"r"), (None, b"", b"")):
+        append(writer, b"v", key, headers, route, "")
+    hand.session.publishing.seal_all()
+    sent = hand.published()
+    assert [each.batch.count for each in sent if each.batch] == [1, 1, 2, 1, 1]
+    assert [each.sequence for each in sent] == [1, 2, 3, 4, 5]
+
+
+def test_records_without_key_go_round_by_batches_and_keys_stay(hand: Hand) -> None:
+    topic = hand.topic(partitions=3)
+    for _ in range(3):
+        hand.batch(topic)
+    assert [sent.body.partition & 0xFFFF for sent in hand.published() if isinstance(sent.body, Publish)] == [0, 1, 2]
+    assert topic.writer(b"ada", None).number == crc32(b"ada") % 3
+    assert topic.writer(b"", None).number == 0
+    assert topic.writer(None, 2).number == 2
+    with pytest.raises(BadRequest):
+        topic.writer(None, 3)
+
+
+def test_after_a_lost_connection_everything_unconfirmed_goes_again_in_order(hand: Hand) -> None:
+    topic = hand.topic()
+    flights = [hand.batch(topic) for _ in range(5)]
+    before = hand.published()
+    hand.confirm(before[0])
+    hand.session.disconnected(LEADER)
+    late = hand.batch(topic)
+    assert hand.published() == []
+    hand.up(LEADER)
+    again = hand.held_back
+    assert [each.sequence for each in again] == [2, 3, 4, 5, 6]
+    assert {each.header.request_id for each in again}.isdisjoint(each.header.request_id for each in before)
+    assert [each.batch.crc for each in again if each.batch][:4] == [each.batch.crc for each in before if each.batch][1:]
+    hand.confirm(*again, offset=1, duplicate=True)
+    assert [flight.offset for flight in [*flights, late]] == [0, 1, 2, 3, 4, 5]
+    assert hand.session.publishing.unconfirmed_bytes == 0
+
+
+def test_answers_to_requests_of_before_do_not_count_twice(hand: Hand) -> None:
+    topic = hand.topic()
+    flight = hand.batch(topic)
+    (old,) = hand.published()
+    hand.session.disconnected(LEADER)
+    hand.up(LEADER)
+    hand.confirm(old, offset=99)
+    assert not flight.done
+    hand.confirm(*hand.held_back, offset=1)
+    assert flight.offset == 1
+
+
+def test_busy_pauses_and_the_gap_answers_behind_it_are_no_news(hand: Hand) -> None:
+    topic = hand.topic()
+    for _ in range(3):
+        hand.batch(topic)
+    first, second, third = hand.published()
+    hand.refuse(first, "busy", retry_after_ms=100)
+    hand.refuse(second, "out_of_sequence", detail=1)
+    hand.refuse(third, "out_of_sequence", detail=1)
+    hand.pass_ms(99)
+    assert hand.published() == []
+    hand.pass_ms(1)
+    assert [each.sequence for each in hand.published()] == [1, 2, 3]
+
+
+def test_refused_in_the_middle_moves_the_rest_up(hand: Hand) -> None:
+    topic = hand.topic()
+    flights = [hand.batch(topic, b"%d" % number) for number in range(4)]
+    first, second, third, fourth = hand.published()
+    hand.refuse(second, "too_large")
+    assert isinstance(flights[1].error, TooLarge)
+    again = hand.published()
+    assert [each.sequence for each in again] == [2, 3]
+    hand.refuse(third, "out_of_sequence", detail=2)
+    hand.refuse(fourth, "out_of_sequence", detail=2)
+    assert hand.published() == []
+    hand.confirm(first, *again)
+    assert [flight.done for flight in flights] == [True] * 4
+    assert [flight.error is None for flight in flights] == [True, False, True, True]
+    hand.batch(topic)
+    assert [each.sequence for each in hand.published()] == [4]
+    assert [type(error) for error in hand.session.publishing.failures()] == [TooLarge]
+    assert hand.session.publishing.failures() == []
+
+
+def test_a_full_store_is_told_not_retried(hand: Hand) -> None:
+    flight = hand.batch(hand.topic())
+    hand.refuse(hand.published()[0], "store_full", retry_after_ms=1_000)
+    assert isinstance(flight.error, StoreFull)
+    hand.pass_ms(5_000)
+    assert hand.published() == []
+
+
+def test_out_of_sequence_resends_from_the_lowest_unconfirmed(hand: Hand) -> None:
+    topic = hand.topic()
+    for _ in range(3):
+        hand.batch(topic)
+    first, second, _ = hand.published()
+    hand.confirm(first)
+    hand.refuse(second, "out_of_sequence", detail=2)
+    hand.pass_ms(limits.SECOND_MS)
+    assert [each.sequence for each in hand.published()] == [2, 3]
+
+
+def test_a_forgotten_producer_starts_over_with_what_was_never_sent_before(hand: Hand) -> None:
+    topic = hand.topic()
+    hand.confirm(*[hand.published()[0] for _ in range(5) if hand.batch(topic)])
+    uncertain = hand.batch(topic, b"uncertain")
+    hand.published()
+    hand.session.disconnected(LEADER)
+    fresh = hand.batch(topic, b"fresh")
+    hand.up(LEADER)
+    hand.refuse(hand.held_back[0], "out_of_sequence", detail=1)
+    assert isinstance(uncertain.error, NotConfirmed)
+    hand.pass_ms(limits.SECOND_MS)
+    (again,) = hand.published()
+    assert again.batch is not None
+    assert (again.sequence, again.batch.producer) == (1, hand.producers.to_bytes(16))
+    assert hand.producers == 2
+    hand.confirm(again)
+    assert (fresh.done, fresh.error) == (True, None)
+
+
+def test_not_leader_brings_the_better_address(hand: Hand) -> None:
+    topic = hand.topic()
+    hand.batch(topic)
+    (sent,) = hand.published()
+    hand.answer(sent, Refused("not_leader", "not here", endpoint=OTHER, retry_after_ms=10), term=2)
+    hand.pass_ms(10)
+    assert ("open", OTHER) in hand.session.links.actions
+    hand.up(OTHER)
+    assert [(each.endpoint, each.sequence) for each in hand.held_back] == [(OTHER, 1)]
+
+
+def test_an_old_leader_confirms_nothing(hand: Hand) -> None:
+    topic = hand.topic()
+    flight = hand.batch(topic)
+    (sent,) = hand.published()
+    hand.session.links.learn(Route(SHARD, 5, LEADER))
+    hand.tell(Confirm([(sent.header.request_id, 0, 1, False)]), term=4)
+    assert not flight.done
+    hand.tell(Confirm([(sent.header.request_id, 0, 1, False)]), term=5)
+    assert flight.done
+
+
+def test_windows(hand: Hand) -> None:
+    topic = hand.topic()
+    writer, publishing = topic.writers[0], hand.session.publishing
+    for _ in range(WINDOW_BATCHES):
+        assert not publishing.full(writer)
+        hand.batch(topic)
+    assert publishing.full(writer)
+    sent = hand.published()
+    hand.confirm(*sent)
+    assert not publishing.full(writer)
+    hand.batch(topic, bytes(hand.window_bytes))
+    assert publishing.full(writer)
+    hand.confirm(*hand.published())
+    big = publishing.batches(writer, [bytes(limits.BATCH_BYTES_MAX)] * 9, None, b"", b"", "")
+    assert publishing.has_room(big)
+    hand.batch(topic)
+    assert not publishing.has_room(big)
+
+
+def test_without_confirm_records_wait_a_moment_for_company(hand: Hand) -> None:
+    topic = hand.topic(level="none")
+    flight = hand.publish(topic)
+    hand.publish(topic)
+    assert flight.done
+    assert hand.published() == []
+    hand.pass_ms(2)
+    (sent,) = hand.published()
+    assert sent.batch is not None
+    assert (sent.batch.count, sent.sequence) == (2, 0)
+    assert hand.session.settled
+
+
+def test_a_topic_made_anew_gets_what_was_meant_for_the_old(hand: Hand) -> None:
+    topic = hand.topic()
+    flight = hand.batch(topic)
+    hand.refuse(hand.published()[0], "unknown_topic")
+    (asked,) = hand.welcome() or hand.held_back
+    assert asked.body == Resolve(["t"])
+    hand.answer(asked, Topics([TopicInfo(8, "t", 1, TopicConfig(), [SHARD])]))
+    (again,) = hand.published()
+    assert isinstance(again.body, Publish)
+    assert again.body.partition == 8 << 16
+    hand.confirm(again)
+    assert (flight.error, flight.offset) == (None, 0)
+
+
+@pytest.mark.parametrize("found", [[], [TopicInfo(7, "t", 1, TopicConfig(), [SHARD])]])
+def test_a_topic_that_is_gone_fails_its_batches(hand: Hand, found: list[TopicInfo]) -> None:
+    topic = hand.topic()
+    flight = hand.batch(topic)
+    hand.refuse(hand.published()[0], "unknown_topic")
+    (asked,) = hand.sent(Resolve)
+    hand.answer(asked, Topics(found))
+    for again in hand.published():
+        hand.refuse(again, "unknown_topic")
+    assert isinstance(flight.error, UnknownTopic)
+    assert hand.session.settled
+
+
+def test_through_the_frontdoor_when_the_leader_cannot_be_reached(hand: Hand) -> None:
+    topic = hand.session.publishing.learn(TopicInfo(7, "t", 1, TopicConfig(), [SHARD]))
+    hand.batch(topic)
+    hand.pass_ms(limits.SECOND_MS)
+    hand.pass_ms(limits.SECOND_MS)
+    sent = hand.welcome()
+    assert [(each.endpoint, each.header.shard) for each in sent if isinstance(each.body, Publish)] == [(HOME, SHARD)]
+    hand.up(LEADER)
+    assert [each.endpoint for each in hand.held_back if isinstance(each.body, Publish)] == [LEADER]
+
+
+@pytest.mark.parametrize(
+    ("sizes", "expected"),
+    [
+        ([1], [(0, 1)]),
+        ([limits.BATCH_BYTES_MAX, 1], [(0, 1), (1, 2)]),
+        ([1, limits.BATCH_BYTES_MAX * 2, 1], [(0, 1), (1, 2), (2, 3)]),
+        ([0] * 5_000, [(0, limits.BATCH_RECORDS_MAX), (limits.BATCH_RECORDS_MAX, 5_000)]),
+    ],
+)
+def test_runs(sizes: list[int], expected: list[tuple[int, int]]) -> None:
+    assert runs(sizes) == expected

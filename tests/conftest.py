@@ -1,0 +1,115 @@
+"""A whole node for tests that need one: started on free ports in a directory of its own, ended by its process id."""
+
+import os
+import signal
+import socket
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+HOME = Path(__file__).resolve().parent.parent
+ROOTS = ("", "nodes", "clients/python", "clients/terminal")
+STOP_SECONDS = 20
+PORT_TRIES = 50
+PORTS = (0, 1, 2, 40, 41, 42)  #: that a node of two workers binds, counted from its own
+
+
+def free_port() -> int:
+    """A port whose neighbours that a small node needs are free as well."""
+    for _ in range(PORT_TRIES):
+        with socket.socket() as probe:
+            probe.bind(("127.0.0.1", 0))
+            port: int = probe.getsockname()[1]
+        try:
+            for step in PORTS:
+                with socket.socket() as probe:
+                    probe.bind(("127.0.0.1", port + step))
+        except (OSError, OverflowError):
+            continue
+        return port
+    raise RuntimeError("no free ports found")
+
+
+class RunningNode:
+    """`python -m gossipq_node` over one directory and port; it can be stopped, killed and started again."""
+
+    def __init__(self, data: Path, *flags: str) -> None:
+        self.data, self.flags = data, flags
+        self.port = free_port()
+        self.endpoint = f"tcp://127.0.0.1:{self.port}"
+        self.process: subprocess.Popen[str] | None = None
+
+    def start(self) -> "RunningNode":
+        """Returns when the node says that it is ready."""
+        paths = os.pathsep.join(str(HOME / root) for root in ROOTS)
+        plain = {name: value for name, value in os.environ.items() if not name.startswith("GOSSIPQ")}
+        self.process = subprocess.Popen(
+            [sys.executable, "-m", "gossipq_node", "--data", str(self.data), "--bind", self.endpoint, *self.flags],
+            env={**plain, "PYTHONPATH": paths},
+            cwd=self.data.parent,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.DEVNULL,
+            text=True,
+            start_new_session=True,
+        )
+        assert self.process.stdout is not None
+        line = self.process.stdout.readline()
+        assert line.startswith("ready"), f"the node said {line!r}, exit code {self.process.poll()}"
+        return self
+
+    def stop(self) -> int:
+        """SIGTERM and wait; the exit code."""
+        assert self.process is not None
+        self.process.terminate()
+        return self._wait()
+
+    def kill(self) -> None:
+        """SIGKILL to the node and its processes, all at once, as when a machine dies."""
+        assert self.process is not None
+        os.killpg(self.process.pid, signal.SIGKILL)
+        self._wait()
+
+    def _wait(self) -> int:
+        process, self.process = self.process, None
+        assert process is not None
+        assert process.stdout is not None
+        try:
+            return process.wait(STOP_SECONDS)
+        finally:
+            if process.poll() is None:
+                os.killpg(process.pid, signal.SIGKILL)
+                process.wait()
+            process.stdout.close()
+
+
+@pytest.fixture
+def make_node(tmp_path: Path) -> Iterator[Callable[..., RunningNode]]:
+    """make_node(*flags) is a node that is not started yet; all are ended with the test."""
+    made: list[RunningNode] = []
+
+    def make(*flags: str) -> RunningNode:
+        made.append(RunningNode(tmp_path / f"node-{len(made)}", "--workers", "2", *flags))
+        return made[-1]
+
+    yield make
+    for node in made:
+        if node.process is not None:
+            node.stop()
+
+
+@pytest.fixture
+def node(make_node: Callable[..., RunningNode]) -> RunningNode:
+    """A running node of two workers."""
+    return make_node().start()
+
+
+@pytest.fixture(scope="module")
+def shared_node(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningNode]:
+    """One running node for all tests of a module, which use topics of their own."""
+    running = RunningNode(tmp_path_factory.mktemp("shared") / "node", "--workers", "2").start()
+    yield running
+    if running.process is not None:
+        running.stop()

@@ -1,0 +1,337 @@
+"""The contract of Mailbox, over the fake and over ZeroMQ, and what only ZeroMQ can do wrong."""
+
+import os
+import socket
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from random import Random
+
+import pytest
+import zmq
+
+from contracts.memory import MemoryMailbox, MemoryNetwork
+from gossipq import limits
+from gossipq.errors import ConfigError
+from gossipq.messages import Refused
+from gossipq.wire.frames import decode
+from gossipq_node.adapters import zmq_mailbox
+from gossipq_node.adapters.zmq_mailbox import ZmqMailbox
+from gossipq_node.ports import Incoming, Mailbox
+
+WAIT_MS = 5_000
+
+
+class ZmqClient:
+    def __init__(self, context: zmq.Context, endpoint: str) -> None:
+        self.socket = context.socket(zmq.DEALER)
+        self.socket.set(zmq.LINGER, 0)
+        self.socket.set(zmq.RCVTIMEO, WAIT_MS)
+        self.socket.connect(endpoint)
+
+    def send(self, *frames: bytes) -> None:
+        self.socket.send_multipart(frames)
+
+    def receive(self) -> list[bytes]:
+        return self.socket.recv_multipart()
+
+    def close(self) -> None:
+        self.socket.close()
+
+
+class World:
+    """Makes mailboxes and clients of one kind, on endpoints of its own."""
+
+    def __init__(self, kind: str, path: Path) -> None:
+        self.kind, self._path = kind, path
+        self._network, self._context = MemoryNetwork(), zmq.Context()
+        self._open: list = []
+
+    def endpoint(self, name: str) -> str:
+        return f"ipc://{self._path}/{name}"
+
+    def mailbox(self, clients: str = "", peers: str = "") -> Mailbox:
+        names = [self.endpoint(name) if name else "" for name in (clients, peers)]
+        mailbox = MemoryMailbox(self._network, *names) if self.kind == "memory" else ZmqMailbox(*names)
+        self._open.append(mailbox)
+        return mailbox
+
+    def client(self, name: str):
+        endpoint = self.endpoint(name)
+        client = self._network.client(endpoint) if self.kind == "memory" else ZmqClient(self._context, endpoint)
+        if self.kind == "zmq":
+            self._open.append(client)
+        return client
+
+    def close(self) -> None:
+        for thing in self._open:
+            thing.close()
+        self._context.term()
+
+
+@pytest.fixture(params=["memory", "zmq"])
+def world(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[World]:
+    world = World(request.param, tmp_path)
+    yield world
+    world.close()
+
+
+@pytest.fixture
+def real(tmp_path: Path) -> Iterator[World]:
+    world = World("zmq", tmp_path)
+    yield world
+    world.close()
+
+
+def take(mailbox: Mailbox, count: int) -> list[Incoming]:
+    """`count` messages, over as many turns as they need."""
+    taken: list[Incoming] = []
+    while len(taken) < count:
+        arrived = mailbox.receive(WAIT_MS)
+        assert arrived, f"{len(taken)} of {count} messages came"
+        taken += arrived
+    return taken
+
+
+def until(mailbox: Mailbox, done) -> list[Incoming]:
+    """Turns until `done()`."""
+    taken: list[Incoming] = []
+    end = time.monotonic() + WAIT_MS / 1000
+    while not done():
+        assert time.monotonic() < end
+        taken += mailbox.receive(10)
+    return taken
+
+
+def test_a_message_comes_with_an_origin_that_can_be_answered(world: World) -> None:
+    mailbox, client = world.mailbox("clients"), world.client("clients")
+    client.send(b"control")
+    client.send(b"control", b"batch")
+    client.send(b"control", b"")
+    arrived = take(mailbox, 3)
+    assert [message[1:] for message in arrived] == [(b"control", b""), (b"control", b"batch"), (b"control", b"")]
+    assert len({message.origin for message in arrived}) == 1
+    origin = arrived[0].origin
+    assert mailbox.reply(origin, b"one")
+    assert mailbox.reply(origin, b"two", b"batch")
+    assert mailbox.reply(origin, b"three", [b"ba", bytearray(b"t"), memoryview(b"ch")])
+    assert mailbox.reply(origin, b"four", [b"batch"])
+    assert mailbox.reply(origin, b"five", [])
+    replies = [client.receive() for _ in range(5)]
+    assert replies == [[b"one"], [b"two", b"batch"], [b"three", b"batch"], [b"four", b"batch"], [b"five"]]
+
+
+def test_the_envelope_of_a_forwarded_message_comes_back(world: World) -> None:
+    mailbox, frontdoor = world.mailbox("clients"), world.client("clients")
+    frontdoor.send(b"client id", b"", b"control")
+    frontdoor.send(b"client id", b"", b"control", b"batch")
+    arrived = take(mailbox, 2)
+    assert [message[1:] for message in arrived] == [(b"control", b""), (b"control", b"batch")]
+    mailbox.reply(arrived[0].origin, b"answer", b"batch")
+    assert frontdoor.receive() == [b"client id", b"", b"answer", b"batch"]
+
+
+def test_two_clients_are_two_origins(world: World) -> None:
+    mailbox = world.mailbox("clients")
+    clients = [world.client("clients") for _ in range(2)]
+    for number, client in enumerate(clients):
+        client.send(b"%d" % number)
+    for message in take(mailbox, 2):
+        mailbox.reply(message.origin, message.control)
+    assert [client.receive() for client in clients] == [[b"0"], [b"1"]]
+
+
+def test_peers_come_first(world: World) -> None:
+    mailbox = world.mailbox("clients", "peers")
+    client, peer = world.client("clients"), world.client("peers")
+    for sender, control in ((client, b"warm"), (peer, b"warm")):
+        sender.send(control)
+    take(mailbox, 2)
+    client.send(b"client")
+    peer.send(b"peer")
+    if world.kind == "zmq":
+        time.sleep(0.2)  # both have arrived then; the order of two sockets is what is asked
+    assert [message.control for message in take(mailbox, 2)] == [b"peer", b"client"]
+
+
+def test_a_turn_is_bounded_in_messages_and_in_bytes(world: World) -> None:
+    mailbox, client = world.mailbox("clients"), world.client("clients")
+    for _ in range(limits.TURN_MESSAGES_MAX + 10):
+        client.send(b"c")
+    for _ in range(8):
+        client.send(b"c", bytes(limits.MIB))
+    count = limits.TURN_MESSAGES_MAX + 18
+    turns: list[list[Incoming]] = []
+    while count:
+        turns.append(mailbox.receive(WAIT_MS))
+        count -= len(turns[-1])
+    assert max(map(len, turns)) <= limits.TURN_MESSAGES_MAX
+    assert max(sum(len(m.batch) for m in turn) for turn in turns) <= limits.TURN_BYTES_MAX + limits.MIB
+
+
+def test_a_peer_is_written_to_and_answers(world: World) -> None:
+    here, there = world.mailbox(peers="here"), world.mailbox(peers="there")
+    assert here.send(world.endpoint("there"), b"question", b"batch")
+    assert here.send(world.endpoint("there"), b"again")
+    asked = take(there, 2)
+    assert [message[1:] for message in asked] == [(b"question", b"batch"), (b"again", b"")]
+    for message in asked:
+        there.reply(message.origin, b"answer", b"batch")
+    answers = take(here, 2)
+    assert {message[1:] for message in answers} == {(b"answer", b"batch")}
+    assert len({message.origin for message in answers}) == 1
+    assert here.reply(answers[0].origin, b"thanks")
+    assert take(there, 1)[0].control == b"thanks"
+
+
+def test_an_answer_to_a_client_that_is_gone_is_counted(world: World) -> None:
+    mailbox, client = world.mailbox("clients"), world.client("clients")
+    client.send(b"hello")
+    origin = take(mailbox, 1)[0].origin
+    client.close()
+    until(mailbox, lambda: not mailbox.reply(origin, b"answer"))
+    assert mailbox.dropped == 1
+
+
+def test_messages_of_too_many_frames_are_counted_and_the_rest_goes_on(world: World) -> None:
+    mailbox, client = world.mailbox("clients"), world.client("clients")
+    for frames in ([b"1", b"2", b"3"], [b"1", b"2", b"3", b"4"], [b"x"] * 50, [b"1", b"", b"3", b"4", b"5"]):
+        client.send(*frames)
+    client.send(b"good")
+    assert [message.control for message in until(mailbox, lambda: mailbox.bad_frames == 4) or take(mailbox, 1)] == [b"good"]
+
+
+# --- ZeroMQ alone ------------------------------------------------------------------------------------------------------
+
+
+def test_a_bad_message_is_answered(real: World) -> None:
+    mailbox, client = real.mailbox("clients"), real.client("clients")
+    client.send(b"1", b"2", b"3")
+    until(mailbox, lambda: mailbox.bad_frames)
+    _, answer = decode(client.receive()[0])
+    assert isinstance(answer, Refused)
+    assert answer.code == "protocol"
+
+
+def test_a_wait_ends_with_the_timeout_or_a_readable_descriptor(tmp_path: Path) -> None:
+    reader, writer = os.pipe()
+    mailbox = ZmqMailbox(f"ipc://{tmp_path}/clients", wake=(reader,))
+    assert mailbox.receive(0) == []
+    os.write(writer, b"x")
+    assert mailbox.receive(None) == []
+    os.read(reader, 1)
+    os.close(writer)
+    assert mailbox.receive(None) == []  # its end counts as readable
+    mailbox.close()
+    os.close(reader)
+
+
+def test_forwarded_answers_go_straight_to_the_client(real: World) -> None:
+    door, worker, client = real.mailbox("door", "inside"), real.mailbox("worker"), real.client("door")
+    client.send(b"question", b"batch")
+    (message,) = take(door, 1)
+    assert door.forward(real.endpoint("worker"), message)
+    (forwarded,) = take(worker, 1)
+    assert forwarded[1:] == (b"question", b"batch")
+    worker.reply(forwarded.origin, b"answer")
+    worker.reply(forwarded.origin, b"answer", b"batch")
+    assert until(door, lambda: door.relayed == 2) == []
+    assert [client.receive(), client.receive()] == [[b"answer"], [b"answer", b"batch"]]
+
+
+def test_an_envelope_is_not_forwarded_twice(real: World) -> None:
+    door, client = real.mailbox("door"), real.client("door")
+    client.send(b"somebody else", b"", b"question")
+    (message,) = take(door, 1)
+    assert not door.forward(real.endpoint("worker"), message)
+    assert door.bad_frames == 1
+
+
+def test_who_came_by_which_door(world: World) -> None:
+    mailbox = world.mailbox("clients", "peers")
+    world.client("clients").send(b"client")
+    world.client("peers").send(b"peer")
+    assert {message.control: mailbox.from_peer(message.origin) for message in take(mailbox, 2)} == {
+        b"client": False,
+        b"peer": True,
+    }
+
+
+def test_a_peer_that_does_not_read_costs_a_bounded_queue(real: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(zmq_mailbox, "PEER_QUEUE", 10)
+    here = real.mailbox(peers="here")
+    sent = 0
+    while here.send(real.endpoint("nowhere"), b"x"):
+        sent += 1
+    assert (sent, here.dropped) == (10, 1)
+    assert here.send(real.endpoint("nowhere"), b"x"), "the queue of old news is gone"
+
+
+def test_a_client_that_does_not_read_costs_a_bounded_queue(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(zmq_mailbox, "SEND_QUEUE", 10)
+    world = World("zmq", tmp_path)
+    mailbox, client = world.mailbox("clients"), world.client("clients")
+    client.socket.set(zmq.RCVHWM, 1)
+    client.send(b"hello")
+    origin = take(mailbox, 1)[0].origin
+    sent = 0
+    while mailbox.reply(origin, b"x", bytes(limits.MIB)):
+        sent += 1
+        assert sent < 2_000
+    assert mailbox.dropped == 1
+    client.close()
+    world.close()
+
+
+@pytest.mark.parametrize(
+    "garbage", [Random(seed).randbytes(2_000) for seed in range(5)] + [b"GET / HTTP/1.1\r\n\r\n", b"\xff", b""]
+)
+def test_raw_bytes_do_no_harm(real: World, garbage: bytes) -> None:
+    mailbox, client = real.mailbox("clients"), real.client("clients")
+    with socket.socket(socket.AF_UNIX) as raw:
+        raw.connect(real.endpoint("clients").removeprefix("ipc://"))
+        raw.sendall(garbage)
+        client.send(b"good")
+        taken: list[bytes] = []
+        while b"good" not in taken:  # some garbage is a frame of the oldest ZeroMQ protocol, and the actor refuses it
+            taken += [message.control for message in take(mailbox, 1)]
+        raw.sendall(garbage[:1])
+
+
+def test_a_message_that_never_ends_arrives_never(real: World) -> None:
+    mailbox, client = real.mailbox("clients"), real.client("clients")
+    greeting = b"\xff" + bytes(8) + b"\x7f\x03\x00" + b"NULL".ljust(20, b"\0") + bytes(32)
+    metadata = b"\x05READY\x0bSocket-Type\x00\x00\x00\x06DEALER"
+    with socket.socket(socket.AF_UNIX) as raw:
+        raw.connect(real.endpoint("clients").removeprefix("ipc://"))
+        raw.sendall(greeting + b"\x04" + bytes([len(metadata)]) + metadata)
+        raw.sendall(b"\x01\x04part" * 1_000)
+        client.send(b"good")
+        assert [message.control for message in take(mailbox, 1)] == [b"good"]
+        assert mailbox.receive(50) == []
+    assert mailbox.receive(50) == []
+
+
+def test_a_frame_that_is_too_long_ends_the_connection_only(real: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(limits, "FRAME_BYTES_MAX", 1_000)
+    mailbox = real.mailbox("clients")
+    real.client("clients").send(bytes(1_001))
+    good = real.client("clients")
+    good.send(bytes(1_000))
+    assert [len(message.control) for message in take(mailbox, 1)] == [1_000]
+
+
+def test_a_port_that_is_taken_is_a_clear_error() -> None:
+    with socket.socket() as holder:
+        holder.bind(("127.0.0.1", 0))
+        holder.listen()
+        endpoint = f"tcp://127.0.0.1:{holder.getsockname()[1]}"
+        with pytest.raises(ConfigError, match="is taken by another program") as refused:
+            ZmqMailbox(endpoint)
+    assert "--bind" in refused.value.hint
+
+
+@pytest.mark.parametrize("endpoint", ["tcp://192.0.2.1:7700", "tcp://no-such-host.invalid:7700", "nonsense://x"])
+def test_an_address_that_is_not_ours_is_a_clear_error(endpoint: str) -> None:
+    with pytest.raises(ConfigError):
+        ZmqMailbox(endpoint)

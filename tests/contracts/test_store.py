@@ -1,0 +1,205 @@
+"""The contract of Store, over the fake and over LMDB: what a commit keeps, what a failure forgets."""
+
+import os
+import resource
+import signal
+from collections.abc import Callable, Iterator
+from contextlib import closing, contextmanager
+from pathlib import Path
+
+import lmdb
+import pytest
+
+from contracts.memory import MemoryStore
+from gossipq.errors import StoreError
+from gossipq_node.adapters.lmdb_store import LmdbStore
+from gossipq_node.ports import Store
+
+MAP_BYTES = 64 << 20
+
+
+class Place:
+    """Opens a store, and opens it again after a crash."""
+
+    def __init__(self, kind: str, path: Path) -> None:
+        self.kind, self._path = kind, path
+        self._disk: dict = {}
+        self._open: list[Store] = []
+
+    def open(self) -> Store:
+        for store in self._open:
+            store.close()
+        self._open = [MemoryStore(self._disk) if self.kind == "memory" else LmdbStore(self._path, MAP_BYTES)]
+        return self._open[0]
+
+    @contextmanager
+    def full_disk(self, store: Store) -> Iterator[None]:
+        """The next commit meets a disk without room."""
+        if isinstance(store, MemoryStore):
+            store.fail_in = 2
+            yield
+            return
+        before = resource.getrlimit(resource.RLIMIT_FSIZE)
+        handler = signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+        resource.setrlimit(resource.RLIMIT_FSIZE, ((self._path / "data.mdb").stat().st_size, before[1]))
+        try:
+            yield
+        finally:
+            resource.setrlimit(resource.RLIMIT_FSIZE, before)
+            signal.signal(signal.SIGXFSZ, handler)
+
+
+@pytest.fixture(params=["memory", "lmdb"])
+def place(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Place]:
+    place = Place(request.param, tmp_path)
+    yield place
+    for store in place._open:
+        store.close()
+
+
+def test_committed_rows_are_there_after_a_crash_and_others_are_not(place: Place) -> None:
+    store = place.open()
+    store.tables(3).log.append(b"1", b"kept")
+    store.commit()
+    store.tables(3).log.append(b"2", b"lost")
+    again = place.open().tables(3)
+    assert [again.log.get(b"1"), again.log.get(b"2")] == [b"kept", None]
+
+
+def test_handles_stay_good_over_commit_and_abort(place: Place) -> None:
+    store = place.open()
+    tables = store.tables(0)
+    for turn in range(3):
+        tables.body.append(bytes([turn]), b"v")
+        store.commit()
+    tables.body.put(b"x", b"forgotten")
+    store.abort()
+    assert [key for key, _ in tables.body.scan(b"", b"\xff")] == [b"\0", b"\1", b"\2"]
+    tables.body.put(b"y", b"after")
+    store.commit()
+    assert place.open().tables(0).body.get(b"y") == b"after"
+
+
+def test_tables_of_shards_do_not_mix(place: Place) -> None:
+    store = place.open()
+    for shard in (0, 31):
+        for table in (store.tables(shard).log, store.tables(shard).body, store.tables(shard).state):
+            table.put(b"k", b"%d" % shard)
+    assert store.tables(0).state.get(b"k") == b"0"
+    assert store.tables(31).state.get(b"k") == b"31"
+
+
+def test_a_commit_without_changes_is_allowed(place: Place) -> None:
+    store = place.open()
+    for _ in range(3):
+        store.commit()
+
+
+def test_a_failed_commit_keeps_the_last_good_one_and_the_store_goes_on(place: Place) -> None:
+    store = place.open()
+    state = store.tables(0).state
+    state.put(b"k", b"good")
+    store.commit()
+    with place.full_disk(store):
+        state.put(b"k", b"too much" * 1_000_000)
+        with pytest.raises(StoreError):
+            store.commit()
+        assert state.get(b"k") == b"good"
+    state.put(b"k", b"better")
+    store.commit()
+    assert place.open().tables(0).state.get(b"k") == b"better"
+
+
+def test_usage_counts_what_is_stored(place: Place) -> None:
+    store = place.open()
+    store.tables(0).body.append(b"k", b"x" * 100_000)
+    store.commit()
+    usage = store.usage()
+    assert 100_000 <= usage.used_bytes <= usage.map_bytes
+    assert 0 <= usage.disk_free_bytes <= usage.disk_bytes
+    store.tables(0).body.delete(b"k")
+    store.commit()
+    assert store.usage().used_bytes < 50_000
+    store.maintain()
+
+
+# --- LMDB alone --------------------------------------------------------------------------------------------------------
+
+
+def test_a_full_map_is_a_store_error_of_the_put_and_the_store_goes_on(tmp_path: Path) -> None:
+    with closing(LmdbStore(tmp_path, 1 << 20)) as store:
+        state = store.tables(0).state
+        state.put(b"k", b"good")
+        store.commit()
+        with pytest.raises(StoreError, match="MAP_FULL"):
+            state.put(b"big", b"x" * (2 << 20))
+        assert state.get(b"k") == b"good"
+        state.put(b"k", b"better")
+        store.commit()
+        assert state.get(b"k") == b"better"
+
+
+@pytest.mark.parametrize(
+    "use",
+    [
+        lambda store, table: table.get(b""),
+        lambda store, table: table.put(b"k" * 600, b""),
+        lambda store, table: table.append(b"k" * 600, b""),
+        lambda store, table: table.delete(b""),
+        lambda store, table: store.tables(4),
+    ],
+)
+def test_every_lmdb_error_is_a_store_error(tmp_path: Path, use: Callable[[LmdbStore, object], object]) -> None:
+    with closing(LmdbStore(tmp_path, 1 << 20, shards=1)) as store:
+        table = store.tables(0).state
+        store.commit()
+        with pytest.raises(StoreError):
+            use(store, table)
+        table.put(b"k", b"v")
+        store.commit()
+
+
+def test_a_store_that_could_not_be_opened_again_tries_at_each_use(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    with closing(LmdbStore(tmp_path, 1 << 20)) as store:
+        table = store.tables(0).state
+        table.put(b"k", b"v")
+        store.commit()
+        with monkeypatch.context() as broken:
+            broken.setattr(lmdb, "open", _raise)
+            for use in (lambda: table.put(b"", b""), lambda: table.get(b"k"), store.commit, store.abort, store.usage):
+                with pytest.raises(StoreError):
+                    use()
+            with pytest.raises(StoreError):
+                store.tables(1)
+        with pytest.raises(StoreError):  # this one opens it again
+            table.get(b"k")
+        assert table.get(b"k") == b"v"
+
+
+def _raise(*arguments: object, **options: object) -> None:
+    raise lmdb.Error("Input/output error")
+
+
+def test_a_store_in_use_is_refused_and_the_holder_named(tmp_path: Path) -> None:
+
+    with closing(LmdbStore(tmp_path, 1 << 20)), pytest.raises(StoreError, match=f"in use by process {os.getpid()}"):
+        LmdbStore(tmp_path, 1 << 20)
+    LmdbStore(tmp_path, 1 << 20).close()
+
+
+def test_a_store_of_the_other_engine_is_refused(tmp_path: Path) -> None:
+    lmdb.open(str(tmp_path), lib_version=1).close()
+    with pytest.raises(StoreError, match="cannot be opened"):
+        LmdbStore(tmp_path, 1 << 20)
+
+
+def test_space_of_removed_rows_is_used_again(tmp_path: Path) -> None:
+    with closing(LmdbStore(tmp_path, MAP_BYTES)) as store:
+        body = store.tables(0).body
+        sizes = []
+        for number in range(400):
+            body.append(number.to_bytes(8, "big"), b"x" * 20_000)
+            body.delete_range(b"", max(0, number - 20).to_bytes(8, "big"), 10)
+            store.commit()
+            sizes.append(store.usage().file_bytes)
+        assert sizes[-1] == sizes[len(sizes) // 2]

@@ -1,0 +1,62 @@
+"""Records pass through and leave behind nothing: the file and the memory of a node stay as they are while retention works.
+The long version, with ten million records, belongs to `make perf`."""
+
+import time
+from collections.abc import Callable
+
+import pytest
+
+from e2e.harness import Node, until
+from gossipq import limits
+from gossipq.types import partition_of
+from gossipq_client import Client, connect
+
+pytestmark = pytest.mark.e2e
+ROUNDS, ROUND_RECORDS, PARTITIONS = 50, 6_000, 2
+VALUE_BYTES = 400  #: so that the newest batches, which a worker keeps in memory, fill their share in the first third
+PAUSE_S = 0.11  #: after a round: retention looks once a second, and is to have looked often
+PATIENCE_S = 20
+FILE_GROWTH_MAX, MEMORY_GROWTH_BYTES_MAX = 1.25, 12 * limits.MIB
+
+
+def pass_through(mq: Client, topic: str, count: int) -> None:
+    """Publishes `count` records and consumes them to the last."""
+    value, half = b"x" * VALUE_BYTES, count // PARTITIONS
+    waiting = [mq.publish_many(topic, [value] * half, partition=partition) for partition in range(PARTITIONS)]
+    for pending in waiting:
+        pending.result(PATIENCE_S)
+    got = 0
+    while got < half * PARTITIONS:
+        batch = mq.fetch(topic, "g", n=5_000, wait=PATIENCE_S)
+        assert len(batch)
+        got += len(batch)
+        mq.ack(batch)
+    mq.flush(PATIENCE_S)
+
+
+def file_bytes(node: Node) -> int:
+    return sum(node.store_file(worker).stat().st_blocks * 512 for worker in range(2))
+
+
+def test_files_and_memory_stay_flat(make: Callable[..., Node]) -> None:
+    node = make().start()
+    files, memory = [], []
+    with connect(node.endpoint) as mq:
+        mq.create_topic("t", partitions=PARTITIONS, retention=0)
+        for _ in range(ROUNDS):
+            pass_through(mq, "t", ROUND_RECORDS)
+            time.sleep(PAUSE_S)
+            files.append(file_bytes(node))
+            memory.append(node.memory_bytes())
+        total = ROUNDS * ROUND_RECORDS
+        until(lambda: sum(row.removed for row in mq.stats(["t"]).partitions) == total, what="acked records stay")
+        assert all(row.first == row.next for row in mq.stats(["t"]).partitions)
+        acked = {partition_of(row.partition): row.acked for row in mq.groups("t")}
+        assert acked == dict.fromkeys(range(PARTITIONS), total // PARTITIONS)
+    third = ROUNDS // 3 - 1
+    print(
+        f"{total:,} records: files {files[third] >> 10} KiB after a third, {files[-1] >> 10} KiB in the end; "
+        f"memory {memory[third] >> 20} and {memory[-1] >> 20} MiB"
+    )
+    assert files[-1] <= FILE_GROWTH_MAX * files[third]
+    assert memory[-1] <= memory[third] + MEMORY_GROWTH_BYTES_MAX

@@ -1,0 +1,167 @@
+"""cluster.toml, environment and flags: precedence, origins, and errors that say what to type."""
+
+from pathlib import Path
+
+import pytest
+
+from gossipq import config
+from gossipq.config import Config, endpoint, find, load, options, value_of
+from gossipq.errors import ConfigError
+from gossipq.messages import GroupConfig, TopicConfig
+
+SAMPLE = Path(__file__).parents[2] / "cluster.toml"
+
+
+@pytest.fixture
+def write(tmp_path: Path):
+    def write(text: str) -> str:
+        (tmp_path / "cluster.toml").write_text(text)
+        return str(tmp_path / "cluster.toml")
+
+    return write
+
+
+def test_the_sample_shows_every_option_at_its_default() -> None:
+    loaded = load(str(SAMPLE), {}, {})
+    assert loaded.config == Config()
+    assert [key for key, origin in loaded.origins.items() if origin == "default"] == []
+
+
+def test_without_anything_the_defaults_hold() -> None:
+    loaded = load("", {}, {})
+    assert loaded.config == Config()
+    assert set(loaded.origins.values()) == {"default"}
+    assert loaded.config.cluster.topic.message() == TopicConfig()
+    assert loaded.config.cluster.group.message() == GroupConfig()
+
+
+def test_flag_before_environment_before_file_before_default(write) -> None:
+    path = write("[node]\nworkers = 1\nname = 'file'\ndata = 'file'\n")
+    environment = {"GOSSIPQ_NODE__NAME": "environment", "GOSSIPQ_NODE__DATA": "environment", "GOSSIPQ_SERVER": "of the client"}
+    loaded = load(path, environment, {"node.data": "flag", "node.bind": None, "cluster.name": "shop"})
+    node = loaded.config.node
+    assert (node.workers, node.name, node.data, loaded.config.cluster.name) == (1, "environment", "flag", "shop")
+    assert loaded.origins["node.workers"] == f"file {path}"
+    assert loaded.origins["node.name"] == "environment GOSSIPQ_NODE__NAME"
+    assert loaded.origins["node.data"] == "flag --data"
+    assert loaded.origins["cluster.name"] == "flag --cluster"
+    assert loaded.origins["node.bind"] == "default"
+
+
+def test_the_environment_reaches_every_option() -> None:
+    environment = {"GOSSIPQ_CLUSTER__TOPIC__PARTITIONS": "7", "GOSSIPQ_NODE__INSECURE": "true"}
+    loaded = load("", environment, {}).config
+    assert (loaded.cluster.topic.partitions, loaded.node.insecure) == (7, True)
+
+
+@pytest.mark.parametrize(
+    ("text", "key", "nearest"),
+    [
+        ("[cluster.topic]\npartiton = 3", "cluster.topic.partiton", "`cluster.topic.partitions`"),
+        ("[cluster]\npartitions = 3", "cluster.partitions", "`cluster.topic.partitions`"),
+        ("[node]\nbindd = 3", "node.bindd", "`node.bind`"),
+        ("[nodes]\nbind = 3", "nodes", "[cluster] and [node]"),
+        ("node = 3", "node", "[node]"),
+    ],
+)
+def test_an_unknown_key_is_named_with_the_nearest_right_one(write, text: str, key: str, nearest: str) -> None:
+    path = write(text)
+    with pytest.raises(ConfigError, match=f"`{key}`") as refused:
+        load(path, {}, {})
+    assert path in refused.value.message
+    assert nearest in refused.value.hint
+
+
+def test_an_unknown_variable_is_named() -> None:
+    with pytest.raises(ConfigError, match=r"environment GOSSIPQ_NODE__BNID: unknown key `node\.bnid`"):
+        load("", {"GOSSIPQ_NODE__BNID": "x"}, {})
+
+
+@pytest.mark.parametrize(
+    ("text", "says"),
+    [
+        ("[node]\nworkers = 'two'", "node.workers = 'two': Expected `int`, got `str`"),
+        ("[node]\nworkers = -1", "node.workers = -1: Expected `int` >= 0"),
+        ("[node]\nname = 3", "node.name = 3: Expected `str`, got `int`"),
+        ("[cluster.topic]\nretain = 'for ever'", "cluster.topic.retain = 'for ever'"),
+        ("[cluster]\nname = ''", "cluster.name = ''"),
+        ("[cluster]\nshards = 0", "cluster.shards = 0"),
+        ("[node]\nmode = 'serfs'", "node.mode = 'serfs'"),
+        ("[node", "is not TOML"),
+        ("[cluster]\nshards = 2\n[node]\nworkers = 3", "node.workers = 3 is more than cluster.shards = 2"),
+    ],
+)
+def test_a_wrong_value_is_named(write, text: str, says: str) -> None:
+    with pytest.raises(ConfigError) as refused:
+        load(write(text), {}, {})
+    assert says in refused.value.message
+
+
+def test_the_allowed_words_are_listed(write) -> None:
+    with pytest.raises(ConfigError) as refused:
+        load(write("[cluster.topic]\nlevel = 'memory'"), {}, {})
+    assert refused.value.hint == "allowed: 'stored', 'none'"
+
+
+def test_a_file_that_is_not_there_is_named() -> None:
+    with pytest.raises(ConfigError, match=r"config /none/cluster\.toml cannot be read: No such file"):
+        load("/none/cluster.toml", {}, {})
+
+
+@pytest.mark.parametrize("bind", ["tcp://0.0.0.0:7700", "tcp://192.0.2.7:7700", "tcp://broker.example:7700", "tcp://*:7700"])
+def test_an_address_others_reach_needs_insecure(bind: str) -> None:
+    with pytest.raises(ConfigError, match="is open to other machines") as refused:
+        load("", {}, {"node.bind": bind})
+    assert "--insecure" in refused.value.hint
+    load("", {}, {"node.bind": bind, "node.insecure": True, "node.advertise": "broker.example"})
+
+
+def test_a_wildcard_needs_something_to_tell_clients() -> None:
+    with pytest.raises(ConfigError) as refused:
+        load("", {}, {"node.bind": "tcp://0.0.0.0:7700", "node.insecure": True})
+    assert "--advertise" in refused.value.hint
+
+
+@pytest.mark.parametrize(
+    "bind", ["127.0.0.1:7700", "tcp://127.0.0.1", "tcp://:7700", "tcp://h:port", "tcp://h:0", "tcp://h:65500", "udp://h:1", ""]
+)
+def test_an_address_that_is_none_is_refused(bind: str) -> None:
+    with pytest.raises(ConfigError, match=r"node\.bind"):
+        endpoint(bind)
+
+
+def test_endpoints_count_from_the_first() -> None:
+    place = endpoint("tcp://127.0.0.1:7700")
+    assert (place.step(0), place.step(41), place.step(1, "host")) == (
+        "tcp://127.0.0.1:7700",
+        "tcp://127.0.0.1:7741",
+        "tcp://host:7701",
+    )
+    assert [endpoint(f"tcp://{host}:1").is_loopback for host in ("127.0.0.9", "localhost", "[::1]", "10.0.0.1", "*")] == [
+        True,
+        True,
+        True,
+        False,
+        False,
+    ]
+    local = endpoint("ipc:///run/gossipq/node")
+    assert (local.is_loopback, local.step(0), local.step(2)) == (True, "ipc:///run/gossipq/node", "ipc:///run/gossipq/node.2")
+
+
+def test_the_file_is_looked_for_in_order(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    here, etc = tmp_path / "here.toml", tmp_path / "etc.toml"
+    monkeypatch.setattr(config, "SEARCH", (str(here), str(etc)))
+    assert find(None, {}) == ""
+    etc.touch()
+    assert find(None, {}) == str(etc)
+    here.touch()
+    assert find(None, {}) == str(here)
+    assert find(None, {"GOSSIPQ_CONFIG": "asked.toml"}) == "asked.toml"
+    assert find("flag.toml", {"GOSSIPQ_CONFIG": "asked.toml"}) == "flag.toml"
+
+
+def test_every_option_has_a_value() -> None:
+    keys = [key for key, _ in options()]
+    assert keys[0] == "cluster.name"
+    assert value_of(Config(), "cluster.topic.partitions") == 1
+    assert all(value_of(Config(), key) is not None for key in keys)

@@ -1,0 +1,66 @@
+"""What a node asks of its machine."""
+
+import json
+import logging
+import os
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from gossipq_node import machine
+
+
+@pytest.mark.parametrize(
+    ("membership", "files", "cores"),
+    [
+        ("", {}, 4),
+        ("0::/", {"cpu.max": "max 100000"}, 4),
+        ("0::/", {"cpu.max": "250000 100000"}, 2),
+        ("0::/", {"cpu.max": "50000 100000"}, 1),
+        ("0::/", {"cpu.max": "900000 100000"}, 4),
+        ("0::/a/b", {"a/b/cpu.max": "max 100000", "a/cpu.max": "300000 100000"}, 3),
+        ("0::/not/seen/here", {"cpu.max": "200000 100000"}, 2),
+        ("4:cpu,cpuacct:/\n1:memory:/", {"cpu/cpu.cfs_quota_us": "-1", "cpu/cpu.cfs_period_us": "100000"}, 4),
+        ("4:cpu,cpuacct:/x", {"cpu/x/cpu.cfs_quota_us": "300000", "cpu/x/cpu.cfs_period_us": "100000"}, 3),
+    ],
+)
+def test_workers_follow_affinity_and_quota(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, membership: str, files: dict[str, str], cores: int
+) -> None:
+    monkeypatch.setattr(os, "sched_getaffinity", lambda pid: {0, 1, 2, 3})
+    (tmp_path / "membership").write_text(membership)
+    for name, text in files.items():
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / name).write_text(text + "\n")
+    assert machine.worker_count(tmp_path, tmp_path / "membership") == cores
+
+
+def test_this_machine_has_at_least_one() -> None:
+    assert 1 <= machine.worker_count() <= len(os.sched_getaffinity(0))
+
+
+@pytest.fixture
+def root_logger() -> Iterator[logging.Logger]:
+    root = logging.getLogger()
+    handlers, level = root.handlers, root.level
+    yield root
+    root.handlers, root.level = handlers, level
+
+
+def test_log_lines_are_json_for_machines(root_logger: logging.Logger, capsys: pytest.CaptureFixture[str]) -> None:
+    machine.open_log("worker-0", True)
+    log = logging.getLogger("gossipq_node.actors.worker")
+    log.warning("shard %d stops", 3)
+    try:
+        raise ValueError("no")
+    except ValueError:
+        log.exception("ends")
+    first, second = (json.loads(line) for line in capsys.readouterr().err.splitlines())
+    assert (first["level"], first["process"], first["event"]) == ("warning", "worker-0", "shard 3 stops")
+    assert "ValueError: no" in second["trace"]
+
+
+def test_log_lines_are_text_for_people(root_logger: logging.Logger, capsys: pytest.CaptureFixture[str]) -> None:
+    machine.open_log("node", False).info("draining")
+    assert capsys.readouterr().err.endswith("INFO    node: draining\n")

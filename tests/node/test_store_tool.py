@@ -1,0 +1,143 @@
+"""`gossipq store`: look at, check, lay out anew and adopt the directory of a node that does not run."""
+
+import json
+import os
+import shutil
+from contextlib import closing
+from pathlib import Path
+
+import pytest
+
+from gossipq.errors import StoreError
+from gossipq.wire.batch import seal
+from gossipq_node import store_tool
+from gossipq_node.adapters.lmdb_store import LmdbStore
+from gossipq_node.directory import MANIFEST, STORES, DataDirectory
+
+SHARDS = 8
+
+
+def key(index: int) -> bytes:
+    return index.to_bytes(8, "big")
+
+
+def rows(path: Path) -> dict[tuple[int, str, bytes], bytes]:
+    """Everything that is stored, wherever it lies."""
+    found = {}
+    with closing(DataDirectory(path)) as directory:
+        manifest = directory.read()
+        assert manifest is not None
+        for worker in range(manifest.workers):
+            with closing(LmdbStore(directory.store(manifest, worker), shards=SHARDS)) as store:
+                for shard in store.shards():
+                    assert shard % manifest.workers == worker
+                    for name, table in store.tables(shard)._asdict().items():
+                        found |= {(shard, name, row): value for row, value in table.scan(b"", b"\xff" * 9)}
+    return found
+
+
+@pytest.fixture
+def data(tmp_path: Path) -> Path:
+    path = tmp_path / "data"
+    with closing(DataDirectory(path)) as directory:
+        manifest = directory.found("shop", 2, SHARDS)
+        for worker in range(2):
+            with closing(LmdbStore(directory.store(manifest, worker), shards=SHARDS)) as store:
+                for shard in range(worker, SHARDS - 2, 2):  # two shards were never used
+                    tables = store.tables(shard)
+                    for index in range(1, 6):
+                        tables.log.append(key(index), b"entry %d" % index)
+                        tables.body.append(key(index), seal([b"%d" % shard] * index))
+                    tables.state.put(b"meta", b"shard %d" % shard)
+                store.commit()
+    return path
+
+
+def test_info_counts_rows(data: Path) -> None:
+    info = store_tool.info(data)
+    assert info.manifest.workers == 2
+    assert [worker.rows for worker in info.workers] == [{"log": 15, "body": 15, "state": 3}] * 2
+    assert all(0 < worker.used_bytes <= worker.file_bytes for worker in info.workers)
+    assert info.disk_free_bytes > 0
+
+
+def test_verify_finds_nothing_wrong(data: Path) -> None:
+    verified = store_tool.verify(data)
+    assert (verified.batches, verified.records, verified.damaged) == (30, 6 * 15, [])
+
+
+def test_verify_names_what_is_damaged(data: Path) -> None:
+    with closing(DataDirectory(data)) as directory:
+        manifest = directory.read()
+        assert manifest is not None
+        with closing(LmdbStore(directory.store(manifest, 1), shards=SHARDS)) as store:
+            body = store.tables(3).body
+            batch = bytearray(body.get(key(2)) or b"")
+            batch[-1] ^= 1
+            body.put(key(2), batch)
+            body.put(key(4), b"short")
+            store.commit()
+    verified = store_tool.verify(data)
+    assert [(damage.shard, damage.index) for damage in verified.damaged] == [(3, 2), (3, 4)]
+    assert "CRC" in verified.damaged[0].reason
+    assert verified.batches == 30
+
+
+@pytest.mark.parametrize("workers", [1, 3, 8])
+def test_reshard_moves_every_row(data: Path, workers: int) -> None:
+    before = rows(data)
+    assert len(before) == 66
+    target = store_tool.reshard(data, workers)
+    assert (target.workers, target.generation) == (workers, 1)
+    assert rows(data) == before
+    assert os.listdir(data / STORES) == ["1"]
+    store_tool.reshard(data, 2)
+    assert rows(data) == before
+
+
+def test_a_reshard_that_is_cut_short_changes_nothing(data: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    before = rows(data)
+
+    def crash(shard: int) -> None:
+        if shard == 4:
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        store_tool.reshard(data, 3, crash)
+    assert store_tool.info(data).manifest.generation == 0
+    assert rows(data) == before
+    store_tool.reshard(data, 3)
+    assert rows(data) == before
+    assert os.listdir(data / STORES) == ["1"]
+
+
+@pytest.mark.parametrize("workers", [0, SHARDS + 1])
+def test_a_number_that_cannot_be_is_refused(data: Path, workers: int) -> None:
+    with pytest.raises(StoreError, match="cannot share 8 shards"):
+        store_tool.reshard(data, workers)
+
+
+def test_a_copy_is_refused_until_it_is_adopted(data: Path) -> None:
+    copy = data.parent / "copy"
+    shutil.copytree(data, copy)
+    with pytest.raises(StoreError, match="is a copy"):
+        store_tool.info(copy)
+    before = json.loads((copy / MANIFEST).read_text())
+    after = store_tool.adopt(copy)
+    assert after.dir_uuid != before["dir_uuid"]
+    assert (after.node_id, after.cluster_uuid) == (before["node_id"], before["cluster_uuid"])
+    assert store_tool.verify(copy).batches == 30
+
+
+def test_a_node_that_runs_is_left_alone(data: Path) -> None:
+    with closing(DataDirectory(data)):
+        for use in (store_tool.info, store_tool.verify, store_tool.adopt, lambda path: store_tool.reshard(path, 3)):
+            with pytest.raises(StoreError, match="in use by process"):
+                use(data)
+
+
+def test_what_is_no_data_directory_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(StoreError, match="is not a directory"):
+        store_tool.info(tmp_path / "nothing")
+    with pytest.raises(StoreError, match="no node has run there"):
+        store_tool.info(tmp_path)

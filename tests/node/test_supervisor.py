@@ -1,0 +1,129 @@
+"""The supervisor over real processes with nothing in them: start, restart, drain, second signal, failure to start."""
+
+import logging
+import os
+import signal
+import threading
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from gossipq.errors import ConfigError, StoreError
+from gossipq_node import supervisor as rooms
+from gossipq_node.supervisor import Child, Entry, Supervisor, restart_pause_ms
+from node import fakes
+
+PATIENCE_S = 20
+
+
+def test_the_pause_doubles_and_is_forgotten_after_a_minute() -> None:
+    pauses = [0]
+    for _ in range(9):
+        pauses.append(restart_pause_ms(pauses[-1], 5_000))
+    assert pauses[1:] == [100, 200, 400, 800, 1_600, 3_200, 6_400, 10_000, 10_000]
+    assert restart_pause_ms(10_000, 60_000) == 100
+
+
+class House:
+    """A supervisor over fakes; `then` runs in a thread once all are ready."""
+
+    def __init__(self, worker: Entry, frontdoor: Entry = fakes.steady, drain_ms: int = 10_000) -> None:
+        self.worker = Child("worker-0", worker, lambda restarts: restarts)
+        self.frontdoor = Child("frontdoor", frontdoor, lambda restarts: restarts)
+        self.announced = 0
+        self._drain_ms = drain_ms
+
+    def run(self, then: Callable[[], None]) -> int:
+        thread = threading.Thread(target=then)
+
+        def announce() -> None:
+            self.announced += 1
+            thread.start()
+
+        try:
+            return Supervisor([self.worker], self.frontdoor, self._drain_ms, announce, logging.getLogger("node")).run()
+        finally:
+            if self.announced:
+                thread.join()
+            assert not self.worker.running
+            assert not self.frontdoor.running
+
+
+def until(done: Callable[[], bool]) -> None:
+    end = time.monotonic() + PATIENCE_S
+    while not done() and time.monotonic() < end:
+        time.sleep(0.005)
+
+
+def term() -> None:
+    os.kill(os.getpid(), signal.SIGTERM)
+
+
+def test_a_signal_drains() -> None:
+    house = House(fakes.steady)
+    before = signal.getsignal(signal.SIGTERM)
+    assert house.run(term) == 0
+    assert house.announced == 1
+    assert signal.getsignal(signal.SIGTERM) is before
+
+
+def test_ctrl_c_drains_too() -> None:
+    house = House(fakes.steady)
+    assert house.run(lambda: os.kill(os.getpid(), signal.SIGINT)) == 0
+
+
+def test_a_killed_worker_starts_again_and_the_frontdoor_hears_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setenv("LISTENING_TO", str(tmp_path / "told"))
+    house = House(fakes.steady, fakes.listening)
+
+    def then() -> None:
+        os.kill(house.worker.pid, signal.SIGKILL)
+        until(lambda: house.worker.restarts == 1 and house.worker.ready)
+        term()
+
+    with caplog.at_level(logging.INFO):
+        assert house.run(then) == 0
+    told = (tmp_path / "told").read_text().splitlines()
+    assert "(True, 0)" in told
+    assert told.index("(False, 0)") < told.index("(True, 1)")
+    assert "ended: exit code -9; starts again in 100 ms" in caplog.text
+    assert "is ready, restarts: 1" in caplog.text
+    assert house.announced == 1
+
+
+def test_a_worker_that_dies_at_its_start_gets_a_second_chance() -> None:
+    house = House(fakes.twice)
+    assert house.run(term) == 0
+    assert house.worker.restarts == 1
+
+
+def test_a_process_that_does_not_drain_is_killed_at_the_deadline() -> None:
+    assert House(fakes.deaf, drain_ms=50).run(term) == 1
+
+
+def test_a_second_signal_ends_at_once() -> None:
+    def then() -> None:
+        term()
+        time.sleep(0.05)  # two of the same signal at once are one
+        os.kill(os.getpid(), signal.SIGINT)
+
+    begin = time.monotonic()
+    assert House(fakes.deaf, drain_ms=60_000).run(then) == 128 + signal.SIGINT
+    assert time.monotonic() - begin < PATIENCE_S
+
+
+@pytest.mark.parametrize(("entry", "error"), [(fakes.broken, ConfigError), (fakes.crashing, StoreError)])
+def test_a_process_that_cannot_start_ends_the_node_with_its_reason(
+    monkeypatch: pytest.MonkeyPatch, entry: Entry, error: type[Exception]
+) -> None:
+    monkeypatch.setattr(rooms, "START_PATIENCE_MS", 0)
+    house = House(entry)
+    with pytest.raises(error) as failed:
+        house.run(term)
+    assert house.announced == 0
+    if error is ConfigError:
+        assert (failed.value.message, failed.value.hint) == ("port 1 is taken", "take another")

@@ -1,0 +1,318 @@
+"""The worker over fakes of its ports: the order of storing and sending, the failed commit, sessions, damage, space.
+
+Nothing waits: the test moves the clock and gives the worker its turns.
+"""
+
+import pytest
+
+from contracts.memory import MemoryClient, MemoryMailbox, MemoryNetwork, MemoryStore
+from gossipq import limits
+from gossipq.messages import (
+    Ack,
+    Acked,
+    Bye,
+    Confirm,
+    Deliver,
+    GroupConfig,
+    Hello,
+    InstallTopic,
+    Message,
+    Ping,
+    Pong,
+    Publish,
+    Refused,
+    Report,
+    Resolve,
+    Route,
+    Start,
+    Stats,
+    StatsReply,
+    Subscribe,
+    TopicConfig,
+    Topics,
+    Welcome,
+)
+from gossipq.types import Now, partition_key
+from gossipq.wire import batch as batches
+from gossipq.wire.frames import decode, encode
+from gossipq_node.actors.worker import FULL_HOLD_MS, RECOVER_MS, Worker
+from gossipq_node.ports import StoreUsage
+from gossipq_node.settings import WorkerSettings
+
+ENDPOINT, PEERS, FRONTDOOR = "tcp://127.0.0.1:7701", "tcp://127.0.0.1:7741", "tcp://127.0.0.1:7740"
+PRODUCER = b"p" * 16
+SETTINGS = WorkerSettings(
+    worker=0,
+    node="ada",
+    voter="ada.1",
+    predecessors=(),
+    cluster=bytes(16),
+    shards=2,
+    owned=(0, 1),
+    routes=(Route(0, 0, ENDPOINT), Route(1, 0, ENDPOINT)),
+    peers=(PEERS, PEERS),
+    clients_bind=ENDPOINT,
+    peers_bind=PEERS,
+    frontdoor=FRONTDOOR,
+    directory="",
+    map_bytes=limits.MAP_BYTES,
+    disk_reserve_bytes=1_000,
+    disk_reserve_percent=5,
+    window_bytes=limits.PUBLISH_WINDOW_BYTES,
+    auto_create=True,
+    topic=TopicConfig(),
+    group=GroupConfig(),
+)
+
+
+class Hands:
+    """A worker whose clock, disk and network lie in the test's hands."""
+
+    def __init__(self) -> None:
+        self.network, self.store = MemoryNetwork(), MemoryStore()
+        self.frontdoor = MemoryMailbox(self.network, peers=FRONTDOOR)
+        self.mailbox = MemoryMailbox(self.network, ENDPOINT, PEERS)
+        self.now = Now(1_000_000, 1_700_000_000_000)
+        self.worker = Worker(SETTINGS, self.mailbox, self.store, self)
+        self.turn()
+
+    def ticks_us(self) -> int:
+        return 0
+
+    def turn(self, ms: int = 0) -> None:
+        self.now = Now(self.now.boot_ms + ms, self.now.wall_ms + ms)
+        self.worker.turn(self.mailbox.receive(0), self.now)
+        while self.worker.next_deadline_ms() == 0:
+            self.worker.turn(self.mailbox.receive(0), self.now)
+
+    def reports(self) -> list[Report]:
+        return [
+            message
+            for message in (decode(mail.control)[1] for mail in self.frontdoor.receive(0))
+            if isinstance(message, Report)
+        ]
+
+    def client(self, session: bytes = b"s" * 16, greet: bool = True) -> "Client":
+        client = Client(self, self.network.client(ENDPOINT))
+        if greet:
+            assert isinstance(client.ask(Hello(session, "test", "0")), Welcome)
+        return client
+
+
+class Client:
+    def __init__(self, hands: Hands, dealer: MemoryClient) -> None:
+        self.hands, self.dealer = hands, dealer
+
+    def send(self, message: Message, shard: int = 0, batch: bytes = b"") -> None:
+        frames = [encode(message, shard, 9), batch] if batch else [encode(message, shard, 9)]
+        self.dealer.send(*frames)
+
+    def inbox(self) -> list[Message]:
+        return [decode(self.dealer.receive()[0])[1] for _ in range(len(self.dealer.inbox))]
+
+    def ask(self, message: Message, shard: int = 0, batch: bytes = b"") -> Message | None:
+        self.send(message, shard, batch)
+        self.hands.turn()
+        answers = self.inbox()
+        return answers[0] if answers else None
+
+    def topic(self, name: str = "orders") -> tuple[int, int]:
+        """(partition, shard) of a topic with one partition."""
+        answer = self.ask(Resolve([name], create=True))
+        assert isinstance(answer, Topics)
+        return partition_key(answer.topics[0].id, 0), answer.topics[0].shards[0]
+
+    def publish(self, partition: int, shard: int, sequence: int, value: bytes = b"x") -> Message | None:
+        batch = bytes(batches.seal([value], producer=PRODUCER, sequence=sequence))
+        return self.ask(Publish(partition), shard, batch)
+
+
+@pytest.fixture
+def hands() -> Hands:
+    return Hands()
+
+
+def test_one_turn_is_one_commit_and_an_idle_turn_none(hands: Hands) -> None:
+    client = hands.client()
+    partition, shard = client.topic()
+    hands.turn(limits.LEASE_LOG_MS)
+    before = hands.store.commits
+    for sequence in range(1, 6):
+        client.send(Publish(partition), shard, bytes(batches.seal([b"x"], producer=PRODUCER, sequence=sequence)))
+    hands.turn()
+    assert hands.store.commits == before + 1
+    (confirm,) = client.inbox()
+    assert isinstance(confirm, Confirm)
+    assert [row[1] for row in confirm.rows] == [0, 1, 2, 3, 4]
+    client.ask(Ping())
+    assert hands.store.commits == before + 1
+
+
+@pytest.mark.parametrize("fail_in", range(1, 8))
+def test_nothing_of_a_failed_turn_is_sent_and_the_same_worker_goes_on(hands: Hands, fail_in: int) -> None:
+    client = hands.client()
+    partition, shard = client.topic()
+    assert client.publish(partition, shard, 1) == Confirm([(9, 0, 1, False)], SETTINGS.window_bytes)
+    hands.store.fail_in = fail_in
+    answer = client.publish(partition, shard, 2)
+    if hands.store.fail_in:  # the turn had fewer writes than that
+        assert isinstance(answer, Confirm)
+        return
+    assert answer is None
+    refused = client.publish(partition, shard, 2)
+    assert isinstance(refused, Refused)
+    assert refused.hint == "say HELLO first"
+    hands.turn(RECOVER_MS)
+    again = hands.client()
+    full = again.publish(partition, shard, 2)
+    assert isinstance(full, Refused)
+    assert full.code == "store_full"
+    assert again.publish(partition, shard, 1) == Confirm([(9, 0, 1, True)], SETTINGS.window_bytes), "what is known is answered"
+    hands.turn(FULL_HOLD_MS + limits.PING_MS)
+    assert again.publish(partition, shard, 2) == Confirm([(9, 1, 1, False)], SETTINGS.window_bytes)
+
+
+def test_a_disk_that_stays_full_is_tried_again_and_said(hands: Hands) -> None:
+    client = hands.client()
+    partition, shard = client.topic()
+    hands.store.fail_in = 1
+    client.publish(partition, shard, 1)
+    for _ in range(3):
+        hands.store.fail_in = 1
+        hands.turn(RECOVER_MS)
+    hands.turn(RECOVER_MS // 2)
+    assert hands.reports()[-1].stats.state == "recovering"
+    refused = hands.client().publish(partition, shard, 1)
+    assert isinstance(refused, Refused)
+    assert refused.code == "store_full"
+    hands.turn(RECOVER_MS)
+    hands.turn(FULL_HOLD_MS + limits.PING_MS)
+    assert hands.reports()[-1].stats.state == "ready"
+
+
+def test_space_is_looked_at_each_second(hands: Hands, monkeypatch: pytest.MonkeyPatch) -> None:
+    client = hands.client()
+    partition, shard = client.topic()
+    monkeypatch.setattr(hands.store, "usage", lambda: StoreUsage(1 << 40, 1_000, 1_000, 900, 10_000))
+    hands.turn(1_000)
+    refused = client.publish(partition, shard, 1)
+    assert isinstance(refused, Refused)
+    assert (refused.code, refused.message) == ("store_full", "the disk has 900 bytes free, 1000 are kept in reserve")
+    monkeypatch.setattr(hands.store, "usage", lambda: StoreUsage(1_000, 860, 860, 1 << 30, 1 << 30))
+    hands.turn(1_000)
+    refused = client.publish(partition, shard, 1)
+    assert isinstance(refused, Refused)
+    assert "of its map" in refused.message
+    monkeypatch.undo()
+    hands.turn(1_000)
+    assert isinstance(client.publish(partition, shard, 1), Confirm)
+
+
+def test_a_session_ends_by_silence_and_by_its_word(hands: Hands) -> None:
+    ada, bob = hands.client(b"a" * 16), hands.client(b"b" * 16)
+    partition, shard = ada.topic()
+    for sequence in (1, 2):
+        ada.publish(partition, shard, sequence)
+    ada.send(Subscribe(1, "g", [Start(partition)], 1, limits.MIB), shard)
+    bob.send(Subscribe(1, "g", [Start(partition)], 10, limits.MIB), shard)
+    hands.turn()
+    assert [m.slices[0].offset for m in ada.inbox() if isinstance(m, Deliver)] == [0]
+    assert [m.slices[0].offset for m in bob.inbox() if isinstance(m, Deliver)] == [1]
+    ada.send(Bye())
+    hands.turn()
+    assert [m.slices[0].attempt for m in bob.inbox() if isinstance(m, Deliver)] == [2]
+    for _ in range(4):
+        hands.turn(limits.PING_MS)
+        assert bob.ask(Ping()) == Pong()
+    eve = hands.client(b"e" * 16)
+    eve.send(Subscribe(1, "g", [Start(partition)], 10, limits.MIB), shard)
+    for _ in range(6):
+        hands.turn(limits.PING_MS)
+        eve.ask(Ping()) if not eve.dealer.inbox else None
+    assert sum(part.count for m in eve.inbox() if isinstance(m, Deliver) for part in m.slices) == 2
+    assert isinstance(bob.ask(Ping()), Refused)
+
+
+def test_a_pause_of_the_worker_is_not_held_against_its_clients(hands: Hands) -> None:
+    client = hands.client()
+    for _ in range(3):
+        hands.turn(limits.PING_MS)
+        client.ask(Ping())
+    hands.turn(60_000)
+    assert client.ask(Ping()) == Pong()
+
+
+def test_acks_are_answered_when_stored_and_counted(hands: Hands) -> None:
+    client = hands.client()
+    partition, shard = client.topic()
+    client.publish(partition, shard, 1)
+    client.ask(Subscribe(1, "g", [Start(partition)], 10, limits.MIB), shard)
+    hands.store.fail_in = 1
+    assert client.ask(Ack(1, [(partition, 0, 1)]), shard) is None
+    hands.turn(RECOVER_MS)
+    again = hands.client()
+    again.send(Subscribe(1, "g", [Start(partition)], 0, 0), shard)
+    again.send(Ack(1, [(partition, 0, 1)]), shard)
+    hands.turn()
+    assert Acked() in again.inbox()
+    stats = again.ask(Stats())
+    assert isinstance(stats, StatsReply)
+    assert (stats.groups[0].acked, stats.groups[0].ready, stats.groups[0].in_flight) == (1, 0, 0)
+
+
+def test_a_damaged_shard_stops_and_the_others_go_on(hands: Hands) -> None:
+    client = hands.client()
+    partition, shard = client.topic()
+    client.publish(partition, shard, 1, b"precious")
+    body = hands.store.working[shard].body
+    key = body.keys[-1]
+    worker = Worker(SETTINGS, hands.mailbox, hands.store, hands)  # a fresh process: nothing cached
+    hands.worker = worker
+    hands.turn()
+    body.rows[key] = body.rows[key].replace(b"precious", b"precioux")
+    again = hands.client()
+    again.send(Subscribe(1, "", [Start(partition)], 10, limits.MIB), shard)
+    hands.turn()
+    assert not any(isinstance(message, Deliver) for message in again.inbox())
+    assert isinstance(again.publish(partition, shard, 2), Refused), "it has to greet again, and then hears why"
+    again = hands.client()
+    refused = again.publish(partition, shard, 2)
+    assert isinstance(refused, Refused)
+    assert refused.code == "refused"
+    assert "damaged" in refused.message
+    assert isinstance(again.ask(Resolve(["orders"])), Topics)
+    hands.turn(1_000)
+    assert "damaged" in hands.reports()[-1].stats.detail
+
+
+def test_peers_are_heard_at_their_own_door_only(hands: Hands) -> None:
+    client = hands.client()
+    answer = client.ask(Resolve(["orders"], create=True))
+    assert isinstance(answer, Topics)
+    message = InstallTopic(answer.topics[0], deleted=True)
+    refused = client.ask(message, 1)
+    assert isinstance(refused, Refused)
+    assert refused.code == "unknown_verb"
+    peer = hands.network.client(PEERS)
+    peer.send(encode(message, answer.topics[0].shards[0]))
+    hands.turn()
+    assert isinstance(client.publish(partition_key(answer.topics[0].id, 0), answer.topics[0].shards[0], 1), Refused)
+
+
+@pytest.mark.parametrize("control", [b"", b"GQ", b"\0" * 64, encode(Ping())[:-1] + b"\xc1", b"HTTP/1.1 GET /index.html"])
+def test_garbage_is_answered_and_counted(hands: Hands, control: bytes) -> None:
+    client = hands.client()
+    client.dealer.send(control)
+    hands.turn(1_000)
+    (refused,) = client.inbox()
+    assert isinstance(refused, Refused)
+    assert refused.code == "protocol"
+    assert hands.reports()[-1].stats.bad_frames == 1
+    assert client.ask(Ping()) == Pong()
+
+
+def test_nobody_is_served_before_hello(hands: Hands) -> None:
+    refused = hands.client(greet=False).ask(Resolve(["orders"], create=True))
+    assert isinstance(refused, Refused)
+    assert refused.hint == "say HELLO first"
+    assert isinstance(hands.client(greet=False).ask(Hello(b"short", "", "")), Refused)

@@ -1,0 +1,285 @@
+"""The house rules that a reader relies on, checked in the source text: floors, purity, one importer per library, sizes."""
+
+import ast
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+HOME = Path(__file__).resolve().parent.parent
+PACKAGES = {
+    "gossipq": HOME / "gossipq",
+    "gossipq_node": HOME / "nodes" / "gossipq_node",
+    "gossipq_client": HOME / "clients" / "python" / "gossipq_client",
+    "gossipq_cli": HOME / "clients" / "terminal" / "gossipq_cli",
+    "pyspark_gossipq": HOME / "spark" / "pyspark_gossipq",
+}
+
+#: room -> (floor, modules or packages in it). A module belongs to the room with the longest matching name.
+ROOMS: dict[str, tuple[int, tuple[str, ...]]] = {
+    "vocabulary": (0, ("gossipq", "gossipq.types", "gossipq.messages", "gossipq.errors", "gossipq.limits")),
+    "core": (1, ("gossipq.core",)),
+    "wire": (1, ("gossipq.wire",)),
+    "config": (2, ("gossipq.config",)),
+    "clock": (2, ("gossipq.clock",)),
+    "ports": (3, ("gossipq_node.ports", "gossipq_node.settings")),
+    "adapters": (3, ("gossipq_node.adapters",)),
+    "client": (3, ("gossipq_client",)),
+    "spark": (3, ("pyspark_gossipq",)),
+    "actors": (4, ("gossipq_node.actors",)),
+    "process": (5, ("gossipq_node",)),
+    "cli": (5, ("gossipq_cli",)),
+    "cli_offline": (5, tuple(f"gossipq_cli.commands.{name}" for name in ("node", "store", "config"))),
+}
+#: imports that run sideways and are meant to
+BESIDE = {("adapters", "ports"), ("cli", "cli_offline"), ("cli_offline", "cli"), ("cli_offline", "process")}
+#: imports that run down and are forbidden all the same
+FORBIDDEN = {
+    ("client", "core"): "a client knows the wire, never the rules of a shard",
+    ("spark", "core"): "Spark reads exports",
+    ("actors", "adapters"): "an actor is handed its adapters",
+    **{
+        ("cli", room): "the command line only asks, over the public client"
+        for room in ("core", "wire", "ports", "adapters", "actors", "config")
+    },
+    **{
+        ("cli_offline", room): "offline commands call the node's main and store_tool"
+        for room in ("core", "wire", "adapters", "actors")
+    },
+}
+#: the pure rooms: these modules and nothing else, so that a rule is a function of what it is handed
+PURE_STDLIB = frozenset(
+    (
+        *(
+            "__future__",
+            "abc",
+            "array",
+            "bisect",
+            "collections",
+            "collections.abc",
+            "contextlib",
+            "copy",
+            "dataclasses",
+            "datetime",
+        ),
+        *(
+            "enum",
+            "fnmatch",
+            "functools",
+            "hashlib",
+            "heapq",
+            "itertools",
+            "math",
+            "operator",
+            "re",
+            "string",
+            "struct",
+            "types",
+        ),
+        *("typing", "zlib"),
+    )
+)
+PURE_ROOMS = {"vocabulary", "core", "wire"}
+#: the only modules of the client that touch sockets, threads, clocks or processes
+CLIENT_IMPURE = {
+    "gossipq_client." + name
+    for name in ("transport", "client", "driver", "keeper", "engine", "aio", "aio_driver", "embedded", "testing")
+}
+#: what a pure module may import all the same, and why
+PURE_EXCEPTIONS = {("gossipq_client.inputs", "os"): "looks up $GOSSIPQ_SERVER when no address is given"}
+#: foreign library -> the only importers
+IMPORTERS = {
+    "zmq": ("gossipq_node.adapters.zmq_mailbox", "gossipq_client.transport"),
+    "lmdb": ("gossipq_node.adapters.lmdb_store",),
+    "serfclient": ("gossipq_node.adapters.serf_membership",),
+    "prometheus_client": ("gossipq_node.adapters.metrics",),
+    "rich": ("gossipq_cli",),
+    "click": ("gossipq_cli",),
+    "pyspark": ("pyspark_gossipq",),
+    "pyarrow": ("pyspark_gossipq",),
+    "msgspec": ("gossipq", "gossipq_node", "gossipq_client", "gossipq_cli", "pyspark_gossipq"),
+}
+#: who may read a clock or throw dice
+CLOCKS = {"time", "random", "secrets", "uuid"}
+CLOCK_ROOMS = {"clock", "adapters", "client", "process", "cli", "cli_offline", "spark"}
+MODULE_LINES_MAX = 500
+FUNCTION_LINES_MAX = 70
+
+
+def inside(module: str, package: str) -> bool:
+    return module == package or module.startswith(package + ".")
+
+
+def room_of(module: str) -> str | None:
+    """The room with the longest matching name; `gossipq` stands for itself, not for all below it."""
+    best, found = "", None
+    for room, (_, names) in ROOMS.items():
+        for name in names:
+            exact_only = name == "gossipq"
+            if (module == name if exact_only else inside(module, name)) and len(name) > len(best):
+                best, found = name, room
+    return found
+
+
+def modules() -> dict[str, Path]:
+    """Every module of the house by its dotted name."""
+    found = {}
+    for package, folder in PACKAGES.items():
+        for path in sorted(folder.rglob("*.py")) if folder.is_dir() else ():
+            parts = (package, *path.relative_to(folder).with_suffix("").parts)
+            found[".".join(parts[:-1] if parts[-1] == "__init__" else parts)] = path
+    return found
+
+
+def imports(tree: ast.AST, known: set[str]) -> Iterator[tuple[int, str]]:
+    """(line, module) of each import, also inside functions and TYPE_CHECKING. Relative ones come with their dots."""
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Import):
+            for alias in node.names:
+                yield node.lineno, alias.name
+        elif isinstance(node, ast.ImportFrom):
+            base = "." * node.level + (node.module or "")
+            for alias in node.names:
+                name = f"{base}.{alias.name}"
+                yield node.lineno, name if name in known else base
+
+
+def is_pure(module: str) -> bool:
+    return room_of(module) in PURE_ROOMS or (inside(module, "gossipq_client") and module not in CLIENT_IMPURE)
+
+
+def import_trouble(module: str, target: str) -> str | None:
+    """What is wrong with `module` importing `target`, if anything."""
+    top = target.split(".")[0]
+    if target.startswith("."):
+        return "relative import"
+    if top in PACKAGES:
+        mine, other = room_of(module), room_of(target)
+        if mine is None or other is None:
+            return f"{module if mine is None else target} stands in no room; give it one in ROOMS"
+        if mine == other or (mine, other) in BESIDE:
+            return None
+        if (mine, other) in FORBIDDEN:
+            return FORBIDDEN[mine, other]
+        if ROOMS[other][0] >= ROOMS[mine][0]:
+            return f"{mine} (floor {ROOMS[mine][0]}) imports {other} (floor {ROOMS[other][0]}): imports point down"
+        return None
+    if top in sys.stdlib_module_names:
+        if is_pure(module) and target not in PURE_STDLIB and (module, target) not in PURE_EXCEPTIONS:
+            return f"{module} is pure"
+        if top in CLOCKS and room_of(module) not in CLOCK_ROOMS:
+            return f"{top} belongs to gossipq.clock and to the edges of the house"
+        return None
+    if not any(inside(module, importer) for importer in IMPORTERS.get(top, ())):
+        return f"only {', '.join(IMPORTERS.get(top, ())) or 'nobody'} may"
+    return None
+
+
+def shape_trouble(tree: ast.Module, lines: int) -> Iterator[tuple[int, str]]:
+    if lines > MODULE_LINES_MAX:
+        yield lines, f"module of {lines} lines; {MODULE_LINES_MAX} at most"
+    if ast.get_docstring(tree) is None:
+        yield 1, "module without a docstring"
+    for node in ast.walk(tree):
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
+            size = (node.end_lineno or node.lineno) - node.lineno + 1
+            if size > FUNCTION_LINES_MAX:
+                yield node.lineno, f"{node.name} has {size} lines; {FUNCTION_LINES_MAX} at most"
+        elif isinstance(node, ast.Assign) and any(isinstance(t, ast.Name) and t.id == "__all__" for t in node.targets):
+            names = ast.literal_eval(node.value)
+            if list(names) != sorted(names, key=lambda name: (name.islower(), name)) and list(names) != sorted(names):
+                yield node.lineno, "__all__ is not sorted"
+
+
+def violations(module: str, source: str, known: set[str]) -> list[str]:
+    """Every broken rule in one module's source, as `module:line: what`."""
+    tree = ast.parse(source)
+    found = [
+        f"{module}:{line}: imports {target}: {trouble}"
+        for line, target in imports(tree, known)
+        if (trouble := import_trouble(module, target))
+    ]
+    if is_pure(module):
+        found += [
+            f"{module}:{node.lineno}: calls {node.func.id}: {module} is pure"
+            for node in ast.walk(tree)
+            if isinstance(node, ast.Call)
+            and isinstance(node.func, ast.Name)
+            and node.func.id in ("open", "print", "input", "__import__")
+        ]
+    return found + [f"{module}:{line}: {trouble}" for line, trouble in shape_trouble(tree, source.count("\n"))]
+
+
+HOUSE = modules()
+
+
+@pytest.mark.parametrize("module", HOUSE)
+def test_module_keeps_the_house_rules(module: str) -> None:
+    assert violations(module, HOUSE[module].read_text("utf-8"), set(HOUSE)) == []
+
+
+def test_every_room_of_the_house_is_seen() -> None:
+    assert {"gossipq.core.tables", "gossipq.wire.batch", "gossipq_node.ports", "gossipq_cli.main"} <= set(HOUSE)
+
+
+LONG_FUNCTION = '"""Doc."""\ndef long():\n' + "    x = 1\n" * FUNCTION_LINES_MAX
+INJECTED = [
+    ("gossipq.core.shard", "import time", "is pure"),
+    ("gossipq.core.shard", "from random import random", "is pure"),
+    ("gossipq.core.shard", "def f():\n    import os", "is pure"),
+    ("gossipq.core.shard", "import logging", "is pure"),
+    ("gossipq.core.shard", "import threading, asyncio", "is pure"),
+    ("gossipq.core.shard", "print(1)", "is pure"),
+    ("gossipq.core.shard", "open('f')", "is pure"),
+    ("gossipq.core.shard", "import zmq", "may"),
+    ("gossipq.core.shard", "from gossipq.wire import batch", "imports point down"),
+    ("gossipq.core.shard", "from gossipq.clock import SystemClock", "imports point down"),
+    ("gossipq.wire.batch", "import gossipq.core.tables", "imports point down"),
+    ("gossipq.messages", "from gossipq.wire import frames", "imports point down"),
+    ("gossipq_client.session", "import time", "is pure"),
+    ("gossipq_client.session", "import zmq", "may"),
+    ("gossipq_client.client", "from gossipq.core import tables", "never the rules"),
+    ("gossipq_client.client", "import gossipq_node.ports", "imports point down"),
+    ("gossipq_node.adapters.zmq_mailbox", "import lmdb", "may"),
+    ("gossipq_node.actors.worker", "from gossipq_node.adapters.lmdb_store import LmdbStore", "handed its adapters"),
+    ("gossipq_node.actors.worker", "import time", "gossipq.clock"),
+    ("gossipq_node.ports", "from gossipq_node import supervisor", "imports point down"),
+    ("gossipq_node.main", "import rich", "may"),
+    ("gossipq_node.main", "import requests", "nobody"),
+    ("gossipq.novelty", "import gossipq.types", "no room"),
+    ("gossipq_cli.commands.pub", "from gossipq.wire.frames import encode", "only asks"),
+    ("gossipq_cli.commands.pub", "import gossipq_node.main", "imports point down"),
+    ("gossipq_cli.main", "from . import output", "relative import"),
+    ("gossipq_cli.main", "__all__ = ['b', 'a']", "__all__ is not sorted"),
+    ("gossipq_cli.main", LONG_FUNCTION, "at most"),
+    ("gossipq_cli.main", "x = 1\n" * (MODULE_LINES_MAX + 1), "at most"),
+]
+
+
+@pytest.mark.parametrize(("module", "source", "says"), INJECTED)
+def test_an_injected_violation_is_caught(module: str, source: str, says: str) -> None:
+    known = {*HOUSE, "gossipq_node.supervisor"}
+    text = source if source.startswith('"""') else f'"""Doc."""\n{source}\n'
+    found = violations(module, text, known)
+    assert found, "the checker saw nothing"
+    assert says in found[0]
+
+
+def test_a_module_without_docstring_is_caught() -> None:
+    assert violations("gossipq_cli.main", "x = 1\n", set(HOUSE)) == ["gossipq_cli.main:1: module without a docstring"]
+
+
+@pytest.mark.parametrize(
+    ("module", "source"),
+    [
+        ("gossipq.core.shard", "from itertools import pairwise\nimport msgspec\nfrom gossipq import limits"),
+        ("gossipq_node.adapters.lmdb_store", "import lmdb\nfrom gossipq_node.ports import Store"),
+        ("gossipq_cli.commands.store", "from gossipq_node import store_tool"),
+        ("gossipq_cli.commands.pub", "import click\nfrom gossipq_client import connect"),
+        ("gossipq_client.transport", "import time\nimport zmq"),
+    ],
+)
+def test_good_source_passes(module: str, source: str) -> None:
+    known = {*HOUSE, "gossipq_node.store_tool", "gossipq_node.main"}
+    assert violations(module, f'"""Doc."""\n{source}\n', known) == []

@@ -1,0 +1,71 @@
+"""Documents, sample configuration and make targets say what is so."""
+
+import re
+from importlib import import_module
+from pathlib import Path
+
+import pytest
+
+from gossipq import __version__
+from gossipq.config import load
+from gossipq_cli.main import COMMANDS
+
+HOME = Path(__file__).resolve().parent.parent
+DOCUMENTS = [
+    *sorted(HOME.glob("*.md")),
+    *sorted((HOME / "perf").glob("*.md")),
+    HOME / "Makefile",
+    HOME / "cluster.toml",
+    HOME / "pyproject.toml",
+]
+MACHINE_PATH = re.compile(r"(?<![\w.])/(?:home|root|work|Users|mnt|tmp/\w)[/\w.-]*|\.pyenv")
+SHELL = re.compile(r"^(?:\s*\$ )?(make|gossipq)((?: [^#\n]*)?)", re.MULTILINE)
+
+
+def shell_lines(text: str) -> list[tuple[str, list[str]]]:
+    """(program, words) of make and gossipq lines in the code blocks of a document."""
+    blocks = re.findall(r"```(?:\w*)\n(.*?)```|((?:^    .*\n)+)", text, re.DOTALL | re.MULTILINE)
+    # two spaces and more set a remark apart
+    lines = (re.split(r"  +|\s#", line.strip())[0] for block in blocks for line in "".join(block).splitlines())
+    return [(found[1], found[2].split()) for line in lines if (found := SHELL.match(line))]
+
+
+@pytest.mark.parametrize("path", [path for path in DOCUMENTS if path.exists()], ids=lambda path: path.name)
+def test_no_machine_paths(path: Path) -> None:
+    assert MACHINE_PATH.findall(path.read_text("utf-8")) == []
+
+
+def targets() -> set[str]:
+    return set(re.findall(r"^([a-z0-9]+):", (HOME / "Makefile").read_text("utf-8"), re.MULTILINE))
+
+
+def test_make_targets_are_there() -> None:
+    assert {"demo", "test", "install", "check", "sim", "perf", "e2e", "help"} <= targets()
+
+
+@pytest.mark.parametrize("path", [path for path in DOCUMENTS if path.suffix == ".md"], ids=lambda path: path.name)
+def test_commands_in_documents_exist(path: Path) -> None:
+    for program, words in shell_lines(path.read_text("utf-8")):
+        if program == "make":
+            goals = [word for word in words if "=" not in word]
+            assert set(goals) <= targets(), f"make {' '.join(words)}"
+        elif words and re.fullmatch(r"[a-z]+", words[0]):
+            assert words[0] in COMMANDS, f"gossipq {' '.join(words)}"
+            verbs = getattr(import_module(f"gossipq_cli.commands.{words[0]}").command, "commands", None)
+            if verbs and len(words) > 1 and re.fullmatch(r"[a-z0-9]+", words[1]):
+                assert words[1] in verbs, f"gossipq {' '.join(words)}"
+
+
+def test_a_document_that_lies_is_caught() -> None:
+    assert shell_lines("```\n$ make nonsense\ngossipq fly me\n```\n") == [("make", ["nonsense"]), ("gossipq", ["fly", "me"])]
+    assert MACHINE_PATH.findall("see /home/ada/x and /root") == ["/home/ada/x", "/root"]
+
+
+def test_the_sample_configuration_is_loaded_as_it_is() -> None:
+    assert load(str(HOME / "cluster.toml"), {}, {}).path.endswith("cluster.toml")
+
+
+def test_changelog_knows_this_version() -> None:
+    assert f"[{__version__}]" in (HOME / "CHANGELOG.md").read_text("utf-8") or "Unreleased" in (
+        HOME / "CHANGELOG.md"
+    ).read_text("utf-8")

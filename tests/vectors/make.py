@@ -1,0 +1,354 @@
+"""Writes the files that a client in another language checks itself against: `python tests/vectors/make.py`.
+
+The same input gives the same bytes for ever. A field appended to a message changes the frame of that message here; any other
+change of an existing vector is a change of the protocol, and needs a new version.
+"""
+
+import json
+import sys
+from array import array
+from collections.abc import Callable
+from pathlib import Path
+from struct import pack_into
+from typing import Any
+from zlib import crc32
+
+import msgspec
+
+ROOT = Path(__file__).resolve().parents[2]
+sys.path[:0] = [str(ROOT)] * (str(ROOT) not in sys.path)
+
+from gossipq import limits, messages  # noqa: E402
+from gossipq.types import partition_key  # noqa: E402
+from gossipq.wire import batch, frames  # noqa: E402
+
+FOLDER = Path(__file__).resolve().parent
+JSON_INTEGER_MAX = 2**53 - 1
+PRODUCER = bytes(range(16))
+SESSION = bytes(range(16, 32))
+PUBLISH_MS = 1_767_225_600_000  #: 2026-01-01T00:00:00Z
+PARTITION = partition_key(7, 1)
+COLUMN_NAMES = {
+    batch.KEY_HASH: "key_hash",
+    batch.DUE: "due",
+    batch.EXPIRY: "expiry",
+    batch.LEASE: "lease",
+    batch.ATTEMPTS: "attempts",
+    batch.ID_HASH: "id_hash",
+}
+
+BATCHES_ABOUT = (
+    "Sealed batches. 'batch' is the whole batch in hex; the other fields are what it holds: byte strings in hex, integers "
+    "above 2^53 - 1 as decimal text, null for a column that is absent. Each must open to these fields. Sealing the fields must "
+    "give these bytes, but for batches with 'cut_of': they are made by cutting. 'refused' must not open, for the reason given."
+)
+FRAMES_ABOUT = (
+    "Control frames. 'frame' is the whole frame in hex; 'fields' are in wire order: {'hex': ..} is a byte string, integers "
+    "above 2^53 - 1 are decimal text, arrays are values inside the message. An encoder that takes the shortest form of each "
+    "number must make these bytes; every frame must read back to these fields. 'accepted' frames are read, but never written, "
+    "by this version. 'refused' must not be read, for the reason given."
+)
+HASHES_ABOUT = (
+    "'crc32': CRC-32 of bytes (zlib, IEEE 802.3, reflected 0xEDB88320). 'partition_of_key': the partition a key goes to, "
+    "CRC-32 of the key modulo partitions. 'partition_key': the number that names a partition, topic id * 65536 + partition."
+)
+
+
+def plain(value: Any) -> Any:
+    """A value as JSON can hold it without loss."""
+    if isinstance(value, bytes):
+        return {"hex": value.hex()}
+    if isinstance(value, bool) or not isinstance(value, int):
+        return [plain(item) for item in value] if isinstance(value, list | tuple) else value
+    return value if abs(value) <= JSON_INTEGER_MAX else str(value)
+
+
+# --- batches ------------------------------------------------------------------------------------------------------------
+
+
+def headers(pairs: dict[str, bytes]) -> bytes:
+    return msgspec.msgpack.encode(pairs) if pairs else b""
+
+
+def described(raw: bytes | bytearray) -> dict[str, Any]:
+    """What a batch holds, read back from its bytes."""
+    opened = batch.Batch(bytes(raw))
+    info = opened.info
+    columns: dict[str, Any] = {
+        name: None if (column := opened.fixed(bit)) is None else plain(column.tolist()) for bit, name in COLUMN_NAMES.items()
+    }
+    for bit, name in ((batch.KEYS, "keys"), (batch.HEADERS, "headers")):
+        items = opened.column(bit)
+        columns[name] = None if items is None else [item.hex() for item in items]
+    values = opened.variable(0)
+    assert values is not None
+    return {
+        "size": info.size,
+        "crc32": info.crc,
+        "count": info.count,
+        "producer": info.producer.hex(),
+        "sequence": plain(info.sequence),
+        "publish_ms": plain(info.publish_ms),
+        "columns": info.columns,
+        "route": opened.route.hex(),
+        **columns,
+        "values": [value.hex() for value in opened.values()],
+        "first_value_offset": values.offsets[0],
+        "batch": bytes(raw).hex(),
+    }
+
+
+def sealed() -> dict[str, bytes]:
+    """The batches that come from `seal`, by name."""
+    words = [b"one", b"two", b"", b"three"]
+    stamp: dict[str, Any] = {"producer": PRODUCER, "publish_ms": PUBLISH_MS}
+    made = {
+        "one record, nothing else": batch.seal([b"hello"]),
+        "one record of no bytes": batch.seal([b""]),
+        "plain, four records": batch.seal(words, sequence=1, **stamp),
+        "keys and headers": batch.seal(
+            words,
+            keys=[b"ada", b"", b"bob", b"ada"],
+            headers=[headers({"k": b"v"}), b"", headers({"a": b"1", "b": b"\xff\x00"}), b""],
+            sequence=2,
+            **stamp,
+        ),
+        "route": batch.seal(words, route=b"eu.fr", sequence=3, **stamp),
+        "route of eight bytes, which needs no padding": batch.seal([b"12345678"], route=b"eu.fr.75", sequence=4, **stamp),
+        "every column": batch.seal(
+            words,
+            route=b"eu.fr",
+            keys=[b"ada", b"", b"bob", b"ada"],
+            headers=[headers({"k": b"v"}), b"", b"", b""],
+            fixed={
+                batch.KEY_HASH: array("I", map(crc32, (b"ada", b"", b"bob", b"ada"))),
+                batch.DUE: array("q", [0, PUBLISH_MS + 5_000, 0, 2**63 - 1]),
+                batch.EXPIRY: array("q", [0, 0, PUBLISH_MS + 60_000, -1]),
+                batch.LEASE: array("I", [0, 1, 30_000, 2**32 - 1]),
+                batch.ATTEMPTS: array("I", [0, 1, 10, 2**32 - 1]),
+                batch.ID_HASH: array("Q", [0, 1, 2**53, 2**64 - 1]),
+            },
+            sequence=2**64 - 1,
+            **stamp,
+        ),
+        "one fixed column of odd width": batch.seal(
+            [b"a", b"b", b"c"], fixed={batch.LEASE: array("I", [1, 2, 3])}, sequence=5, **stamp
+        ),
+    }
+    return {name: bytes(raw) for name, raw in made.items()}
+
+
+CUTS = (
+    ("cut from the middle: first offset is not 0", "plain, four records", 1, 2),
+    ("cut of the last record", "keys and headers", 3, 1),
+    ("cut with every column", "every column", 1, 2),
+)
+
+
+def damaged(raw: bytes, at: int, layout: str, value: int, reseal: bool = True) -> bytes:
+    """One number of the batch changed; with `reseal` the CRC fits again."""
+    copy = bytearray(raw)
+    pack_into("<" + layout, copy, at, value)
+    if reseal:
+        pack_into("<I", copy, 4, crc32(memoryview(copy)[8:]))
+    return bytes(copy)
+
+
+def batches() -> dict[str, Any]:
+    made = sealed()
+    good = [{"name": name, **described(raw)} for name, raw in made.items()]
+    for name, source, first, count in CUTS:
+        cut = batch.Batch(made[source]).cut(first, count)
+        good.append({"name": name, "cut_of": source, "cut_first": first, "cut_count": count, **described(cut)})
+    words = made["plain, four records"]
+    refused = {
+        "one bit of a value flipped": damaged(words, len(words) - 8, "B", words[-8] ^ 1, reseal=False),
+        "CRC of zero": damaged(words, 4, "I", 0, reseal=False),
+        "format version 2": damaged(words, 3, "B", 2),
+        "size says 8 bytes more": damaged(words, 8, "I", len(words) + 8),
+        "cut off after the header": words[: batch.HEADER.size],
+        "count of 0": damaged(words, 12, "I", 0),
+        "count of 65537": damaged(words, 12, "I", limits.BATCH_RECORDS_HARD_MAX + 1),
+        "count one too high": damaged(words, 12, "I", 5),
+        "column bit 31, which this version does not know": damaged(words, 48, "I", 1 << 31),
+        "keys column that is not there": damaged(words, 48, "I", batch.KEYS),
+        "route of 256 bytes": bytes(batch.seal([b""], route=bytes(limits.ROUTE_BYTES_MAX + 1))),
+        "route beyond the end": damaged(words, 52, "H", 255),
+        "first offset negative": damaged(words, 56, "i", -1),
+        "offset that falls": damaged(words, 60, "i", 7),
+        "offset beyond the data": damaged(words, 64, "i", 1_000),
+        "last offset beyond the batch": damaged(words, 72, "i", 2**31 - 1),
+    }
+    return {
+        "about": BATCHES_ABOUT,
+        "batches": good,
+        "refused": [{"name": name, "batch": raw.hex()} for name, raw in refused.items()],
+    }
+
+
+# --- frames -------------------------------------------------------------------------------------------------------------
+
+
+def samples() -> list[messages.Message]:
+    """One of each verb, every field set."""
+    m = messages
+    config = m.TopicConfig(4, 86_400_000, "forever", 1 << 30, "drop_oldest", "none", "invoices")
+    topic = m.TopicInfo(7, "orders", 3, config, [5, 6, 7, 8])
+    route = m.Route(5, 2, "tcp://127.0.0.1:7701")
+    ranges = [(PARTITION, 10, 20), (PARTITION, 30, 31)]
+    worker = m.WorkerStats(
+        0, 4711, "tcp://127.0.0.1:7701", "ready", 1, 16, 3, 1_000, 900, 800, 7, 2, 5_000, 400, 950, 1 << 20, "recovered"
+    )
+    return [
+        m.Hello(SESSION, "example 1.0", "0.1.0", b"token", "ada"),
+        m.Welcome("n1", PRODUCER, "0.1.0", 33_554_432, 5_000, 1_000, [route], 32),
+        m.Ping(),
+        m.Pong(),
+        m.Bye(),
+        m.Refused("not_leader", "shard 5 is led elsewhere", "connect to the endpoint", 50, 0, "tcp://127.0.0.1:7702"),
+        m.Publish(PARTITION, "stored"),
+        m.Confirm([(1, 0, 1, False), (2, 500, 3, True)], 33_554_432, "tcp://127.0.0.1:7701"),
+        m.Subscribe(
+            1,
+            "billing",
+            [m.Start(PARTITION, "offset", 17), m.Start(PARTITION + 1, "time", PUBLISH_MS)],
+            1_000,
+            8_388_608,
+            m.GroupOptions("shared", 30_000, 20_000),
+            True,
+            ranges,
+        ),
+        m.Subscribed(1, 30_000, [(PARTITION, 17, 510)], "tcp://127.0.0.1:7701"),
+        m.Unsubscribe(1),
+        m.Credit(1, 500, 65_536),
+        m.Deliver(1, [m.Delivered(PARTITION, 17, 4, 1, 96, 96), m.Delivered(PARTITION, 21, 1, 2, 72, 72)], 29_999),
+        m.Ack(1, ranges),
+        m.Acked([(PARTITION, 30, 31)]),
+        m.Nack(1, ranges, 5_000, True, "timeout at the bank"),
+        m.Extend(1, ranges, 30_000),
+        m.Ready(1),
+        m.Recall(1),
+        m.Recalled(1, 500, 65_536),
+        m.AtEnd(1, [(PARTITION, 510, 510)]),
+        m.Resolve(["orders", "in*"], True),
+        m.Topics([topic]),
+        m.CreateTopic("orders", config, True),
+        m.DropTopic("orders"),
+        m.Stats(["orders"]),
+        m.StatsReply(
+            [m.PartitionStats(PARTITION, "orders", 6, 0, 0, 510, 510, 0, 55_000)],
+            [m.GroupStats(PARTITION, "orders", "billing", 17, 400, 90, 20, 0, 3, 2)],
+        ),
+        m.Status(),
+        m.StatusReply("n1", "default", PRODUCER, "0.1.0", "standalone", 60_000, 32, 32, [worker], [route], ["one node"], 3),
+        m.Append("n1", 41, 2, 40, [120, 640], 1_000),
+        m.Appended("n2", True, 43, 1_000),
+        m.InstallTopic(topic, True),
+        m.TopicInstalled(7, 3, 6),
+        m.AskTopic(7, 6),
+        m.Report(worker, [route]),
+    ]
+
+
+def wire_array(message: messages.Message) -> list[Any]:
+    """The control part with values inside it as arrays, byte strings kept."""
+
+    def flat(value: Any) -> Any:
+        if isinstance(value, msgspec.Struct):
+            return [flat(item) for item in msgspec.structs.astuple(value)]
+        return [flat(item) for item in value] if isinstance(value, list | tuple) else value
+
+    return [flat(item) for item in msgspec.structs.astuple(message)]
+
+
+def described_frame(message: messages.Message, shard: int, request_id: int, term: int) -> dict[str, Any]:
+    names = [field.name for field in msgspec.structs.fields(type(message))]
+    return {
+        "name": type(message).__name__,
+        "verb": message.verb,
+        "shard": shard,
+        "request_id": plain(request_id),
+        "term": plain(term),
+        "fields": dict(zip(names, map(plain, wire_array(message)), strict=True)),
+        "frame": frames.encode(message, shard, request_id, term).hex(),
+    }
+
+
+def raw_frame(verb: int, control: bytes, magic: bytes = frames.MAGIC, version: int = frames.VERSION, flags: int = 0) -> bytes:
+    return frames.HEADER.pack(magic, version, verb, 0, flags, 0, 0) + control
+
+
+def control_frames() -> dict[str, Any]:
+    good = [described_frame(message, 6, 1_000 + message.verb, 2) for message in samples()]
+    good.append(described_frame(messages.Ping(), 0xFFFF, 0, 0))
+    good.append(described_frame(messages.Ping(), 31, 2**64 - 1, 2**64 - 1))
+    encode: Callable[[Any], bytes] = msgspec.msgpack.encode
+    publish = messages.Publish.verb
+    accepted = {
+        "optional field left out": ("Publish", [PARTITION, ""], raw_frame(publish, encode([PARTITION]))),
+        "field of a later version at the end": ("Ping", [], raw_frame(messages.Ping.verb, encode([{"later": [1, None]}]))),
+        "flags of a later version": ("Ping", [], raw_frame(messages.Ping.verb, encode([]), flags=0x8000)),
+        "number in a longer form than needed": (
+            "Unsubscribe",
+            [1],
+            raw_frame(messages.Unsubscribe.verb, b"\x91\xcf" + (1).to_bytes(8, "big")),
+        ),
+    }
+    refused = {
+        "no bytes": ("protocol", b""),
+        "23 bytes": ("protocol", raw_frame(messages.Ping.verb, b"")[:-1]),
+        "wrong magic": ("protocol", raw_frame(messages.Ping.verb, b"\x90", magic=b"QG")),
+        "version 2": ("wrong_version", raw_frame(messages.Ping.verb, b"\x90", version=2)),
+        "verb 255": ("unknown_verb", raw_frame(255, b"\x90")),
+        "no control part": ("protocol", raw_frame(messages.Ping.verb, b"")),
+        "bytes after the array": ("protocol", raw_frame(messages.Ping.verb, b"\x90\x90")),
+        "map instead of array": ("protocol", raw_frame(messages.Ping.verb, b"\x80")),
+        "required field left out": ("protocol", raw_frame(publish, b"\x90")),
+        "text where an integer belongs": ("protocol", raw_frame(publish, b"\x91\xa11")),
+        "array that says four billion fields": ("protocol", raw_frame(publish, b"\xdd\xff\xff\xff\xff")),
+    }
+    return {
+        "about": FRAMES_ABOUT,
+        "frames": good,
+        "accepted": [
+            {"name": name, "message": kind, "fields": plain(fields), "frame": raw.hex()}
+            for name, (kind, fields, raw) in accepted.items()
+        ],
+        "refused": [{"name": name, "code": code, "frame": raw.hex()} for name, (code, raw) in refused.items()],
+    }
+
+
+# --- hashes -------------------------------------------------------------------------------------------------------------
+
+
+def hashes() -> dict[str, Any]:
+    keys = [b"", b"a", b"ada", b"bob", b"order-17", "\u00e9t\u00e9".encode(), bytes(range(256)), b"x" * 64]
+    return {
+        "about": HASHES_ABOUT,
+        "crc32": [{"bytes": key.hex(), "crc32": crc32(key)} for key in (b"123456789", *keys)],
+        "partition_of_key": [
+            {"key": key.hex(), "partitions": partitions, "partition": crc32(key) % partitions}
+            for key in keys
+            for partitions in (1, 4, 7, limits.PARTITIONS_MAX)
+        ],
+        "partition_key": [
+            {"topic_id": topic_id, "partition": partition, "partition_key": partition_key(topic_id, partition)}
+            for topic_id, partition in ((1, 0), (7, 1), (10_000, limits.PARTITIONS_MAX - 1))
+        ],
+    }
+
+
+FILES: dict[str, Callable[[], dict[str, Any]]] = {
+    "batches.json": batches,
+    "frames.json": control_frames,
+    "hashes.json": hashes,
+}
+
+
+def text_of(name: str) -> str:
+    return json.dumps(FILES[name](), indent=1) + "\n"
+
+
+if __name__ == "__main__":
+    for name in FILES:
+        (FOLDER / name).write_text(text_of(name), encoding="ascii")

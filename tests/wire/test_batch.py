@@ -1,0 +1,380 @@
+"""The sealed batch: seal, check, open, cut; every flipped bit is seen, and no lie gets further than BadBatch."""
+
+import random
+from array import array
+from struct import pack_into
+from typing import Any, NamedTuple
+from zlib import crc32
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from gossipq import limits
+from gossipq.errors import BadBatch
+from gossipq.wire import batch as wire
+from gossipq.wire.batch import FIXED, HEADER, HEADERS, KEYS, Batch, check, peek, restamp, seal, split, verify
+
+RANGE = {"I": (0, 2**32 - 1), "q": (-(2**63), 2**63 - 1), "Q": (0, 2**64 - 1)}
+RECORD = st.one_of(st.just(b""), st.binary(max_size=24))
+
+
+class Sample(NamedTuple):
+    """Arguments of `seal`, and the batch it makes of them."""
+
+    values: list[bytes]
+    options: dict[str, Any]
+    raw: bytes
+
+
+@st.composite
+def samples(draw: st.DrawFn, count_max: int = 12) -> Sample:
+    count = draw(st.integers(1, count_max))
+    lists = st.lists(RECORD, min_size=count, max_size=count)
+    values = draw(lists)
+    options: dict[str, Any] = {
+        "producer": draw(st.binary(min_size=16, max_size=16)),
+        "sequence": draw(st.integers(0, 2**64 - 1)),
+        "publish_ms": draw(st.integers(-(2**63), 2**63 - 1)),
+        "route": draw(st.binary(max_size=20)),
+        "keys": draw(st.none() | lists),
+        "headers": draw(st.none() | lists),
+        "fixed": {
+            bit: array(FIXED[bit][0], draw(st.lists(st.integers(*RANGE[FIXED[bit][0]]), min_size=count, max_size=count)))
+            for bit in draw(st.sets(st.sampled_from(sorted(FIXED))))
+        },
+    }
+    return Sample(values, options, bytes(seal(values, **options)))
+
+
+def plain(values: list[bytes], **options: Any) -> bytes:
+    return bytes(seal(values, **options))
+
+
+def resealed(raw: bytes | bytearray) -> bytes:
+    """The same bytes with a CRC that fits: what a broken or hostile producer could send."""
+    copy = bytearray(raw)
+    pack_into("<I", copy, 4, crc32(memoryview(copy)[8:]))
+    return bytes(copy)
+
+
+def changed(raw: bytes, at: int, layout: str, value: int) -> bytes:
+    copy = bytearray(raw)
+    pack_into("<" + layout, copy, at, value)
+    return resealed(copy)
+
+
+def open_all(raw: bytes) -> Batch:
+    """Opens every column, as a consumer that uses all of them does."""
+    batch = Batch(raw)
+    batch.values(), batch.column(KEYS), batch.column(HEADERS)
+    for bit in FIXED:
+        batch.fixed(bit)
+    return batch
+
+
+def same(batch: Batch, sample: Sample, first: int = 0, count: int | None = None) -> None:
+    """`batch` is records first .. first + count - 1 of the sample."""
+    end = len(sample.values) if count is None else first + count
+    options = sample.options
+    assert len(batch) == batch.info.count == end - first
+    assert (batch.info.producer, batch.info.sequence, batch.info.publish_ms) == (
+        options["producer"],
+        options["sequence"],
+        options["publish_ms"],
+    )
+    assert batch.route == options["route"]
+    assert batch.values() == sample.values[first:end]
+    for bit, name in ((KEYS, "keys"), (HEADERS, "headers")):
+        assert batch.column(bit) == (None if options[name] is None else options[name][first:end])
+    for bit in FIXED:
+        column = options["fixed"].get(bit)
+        assert batch.fixed(bit) == (None if column is None else column[first:end])
+
+
+# --- what is sealed comes back ------------------------------------------------------------------------------------------
+
+
+@settings(deadline=None, max_examples=150)
+@given(samples())
+def test_sealed_batch_opens_to_what_went_in(sample: Sample) -> None:
+    info = check(sample.raw)
+    assert info == verify(sample.raw) == peek(sample.raw)
+    assert (info.count, info.size) == (len(sample.values), len(sample.raw))
+    assert info.size % 8 == 0
+    same(Batch(sample.raw), sample)
+    same(Batch(memoryview(sample.raw), info), sample)
+
+
+@settings(deadline=None, max_examples=150)
+@given(samples(), st.data())
+def test_cut_and_cut_of_cut(sample: Sample, data: st.DataObject) -> None:
+    batch, first, count = Batch(sample.raw), 0, len(sample.values)
+    for _ in range(3):
+        skip = data.draw(st.integers(0, count - 1))
+        first, count = first + skip, data.draw(st.integers(1, count - skip))
+        batch = Batch(bytes(batch.cut(skip, count)))
+        same(batch, sample, first, count)
+        assert len(batch._raw) % 8 == 0
+
+
+@settings(deadline=None)
+@given(samples())
+def test_cut_of_all_is_the_batch_itself(sample: Sample) -> None:
+    assert bytes(Batch(sample.raw).cut(0, len(sample.values))) == sample.raw
+
+
+def test_cut_keeps_the_numbers_of_a_column() -> None:
+    half = Batch(bytes(Batch(plain([b"aa", b"bbb", b"", b"c"])).cut(1, 2)))
+    column = half.variable(0)
+    assert column is not None
+    assert list(column.offsets) == [2, 5, 5]
+    assert bytes(column.data) == b"bbb"
+
+
+@pytest.mark.parametrize(("first", "count"), [(-1, 1), (0, 0), (0, 4), (3, 1), (2, 2), (1, -1)])
+def test_cut_outside_the_batch_is_a_callers_error(first: int, count: int) -> None:
+    with pytest.raises(AssertionError):
+        Batch(plain([b"a", b"b", b"c"])).cut(first, count)
+
+
+@pytest.mark.parametrize("count", [1, 2, limits.BATCH_RECORDS_MAX, limits.BATCH_RECORDS_HARD_MAX])
+def test_counts_at_the_bounds(count: int) -> None:
+    values = [b"%d" % number for number in range(count)]
+    batch = Batch(plain(values, keys=values))
+    assert batch.values() == batch.column(KEYS) == values
+    assert Batch(bytes(batch.cut(count - 1, 1))).values() == values[-1:]
+
+
+def test_one_record_too_many_or_none() -> None:
+    with pytest.raises(BadBatch, match="65537 records"):
+        check(plain([b""] * (limits.BATCH_RECORDS_HARD_MAX + 1)))
+    with pytest.raises(BadBatch, match="0 records"):
+        check(plain([]))
+
+
+@pytest.mark.parametrize("count", [1, 3, 8])
+def test_records_of_no_bytes(count: int) -> None:
+    batch = open_all(plain([b""] * count, keys=[b""] * count, headers=[b""] * count))
+    assert batch.values() == batch.column(KEYS) == batch.column(HEADERS) == [b""] * count
+
+
+def test_record_of_the_largest_size_fits_the_frame() -> None:
+    raw = plain(
+        [bytes(limits.VALUE_BYTES_MAX)],
+        keys=[bytes(limits.KEY_BYTES_MAX)],
+        headers=[bytes(limits.HEADERS_BYTES_MAX)],
+        route=bytes(limits.ROUTE_BYTES_MAX),
+        fixed={bit: array(code, [0]) for bit, (code, _) in FIXED.items()},
+    )
+    assert len(raw) <= limits.BATCH_BYTES_HARD_MAX
+    assert len(open_all(raw).values()[0]) == limits.VALUE_BYTES_MAX
+
+
+@settings(deadline=None)
+@given(samples(), st.binary(min_size=16, max_size=16), st.integers(0, 2**64 - 1))
+def test_restamp_changes_producer_and_sequence_only(sample: Sample, producer: bytes, sequence: int) -> None:
+    batch = bytearray(sample.raw)
+    restamp(batch, producer, sequence)
+    assert batch == seal(sample.values, **sample.options | {"producer": producer, "sequence": sequence})
+
+
+@settings(deadline=None)
+@given(st.lists(samples(count_max=3), max_size=5))
+def test_split_takes_joined_batches_apart(parts: list[Sample]) -> None:
+    joined, sizes = b"".join(part.raw for part in parts), [len(part.raw) for part in parts]
+    pieces = split(joined, sizes)
+    assert [bytes(piece) for piece in pieces] == [part.raw for part in parts]
+    for piece, part in zip(pieces, parts, strict=True):
+        same(Batch(piece), part)
+
+
+@pytest.mark.parametrize("sizes", [[], [7], [9], [8, 1], [10, -2], [-8, 16], [2**63, 8 - 2**63]])
+def test_split_refuses_sizes_that_do_not_add_up(sizes: list[int]) -> None:
+    with pytest.raises(BadBatch):
+        split(b"8 bytes.", sizes)
+
+
+# --- what is damaged is refused -----------------------------------------------------------------------------------------
+
+
+def test_every_single_flipped_bit_is_seen() -> None:
+    raw = plain([b"a", b"", b"ccc"], keys=[b"k", b"", b"kk"], route=b"eu", sequence=1, fixed={wire.DUE: array("q", [1, 2, 3])})
+    for bit in range(8 * len(raw)):
+        damaged = bytearray(raw)
+        damaged[bit // 8] ^= 1 << bit % 8
+        with pytest.raises(BadBatch):
+            check(bytes(damaged))
+
+
+@settings(deadline=None, max_examples=100)
+@given(samples(), st.data())
+def test_any_flipped_bit_is_seen(sample: Sample, data: st.DataObject) -> None:
+    damaged = bytearray(sample.raw)
+    damaged[data.draw(st.integers(0, len(damaged) - 1))] ^= 1 << data.draw(st.integers(0, 7))
+    with pytest.raises(BadBatch):
+        check(damaged)
+
+
+@settings(deadline=None, max_examples=50)
+@given(samples(), st.binary(min_size=1, max_size=16))
+def test_cut_off_or_grown_batches_are_refused(sample: Sample, more: bytes) -> None:
+    with pytest.raises(BadBatch):
+        check(sample.raw + more)
+    for size in range(len(sample.raw)):
+        with pytest.raises(BadBatch):
+            check(sample.raw[:size])
+
+
+@settings(deadline=None, max_examples=200)
+@given(st.binary(max_size=300))
+def test_random_bytes_are_refused(raw: bytes) -> None:
+    with pytest.raises(BadBatch):
+        Batch(raw)
+
+
+# --- lies under a CRC that fits -----------------------------------------------------------------------------------------
+
+SMALL = plain([b"one", b"two", b"three"])  # offsets at 56: 0 3 6 11, data at 72
+
+
+@pytest.mark.parametrize("version", [0, 2, 255])
+def test_other_format_version(version: int) -> None:
+    with pytest.raises(BadBatch, match="version 1"):
+        check(changed(SMALL, 3, "B", version))
+
+
+@pytest.mark.parametrize("size", [0, 55, len(SMALL) - 8, len(SMALL) + 8, 2**32 - 1])
+def test_lie_about_the_size(size: int) -> None:
+    with pytest.raises(BadBatch, match=f"says {size} bytes"):
+        check(changed(SMALL, 8, "I", size))
+
+
+@pytest.mark.parametrize("count", [0, 1, 2, 4, 5, 6, 7, 100, 65_536, 65_537, 2**31, 2**32 - 1])
+def test_lie_about_the_count(count: int) -> None:
+    with pytest.raises(BadBatch):
+        open_all(changed(SMALL, 12, "I", count))
+
+
+@pytest.mark.parametrize("bit", [1 << 6, 1 << 15, 1 << 18, 1 << 31])
+def test_column_of_a_later_version_is_named(bit: int) -> None:
+    assert check(changed(SMALL, 48, "I", bit)).columns == bit
+    with pytest.raises(BadBatch, match=f"{bit:#x}"):
+        Batch(changed(SMALL, 48, "I", bit | KEYS))
+
+
+@pytest.mark.parametrize("columns", [*FIXED, KEYS, HEADERS, KEYS | HEADERS, wire.KNOWN])
+def test_columns_that_are_not_there(columns: int) -> None:
+    with pytest.raises(BadBatch):
+        open_all(changed(SMALL, 48, "I", columns))
+
+
+@pytest.mark.parametrize("size", [8, 9, 40, 56, 255])
+def test_route_that_is_not_there(size: int) -> None:
+    with pytest.raises(BadBatch):
+        open_all(changed(SMALL, 52, "H", size))
+
+
+def test_route_has_a_bound() -> None:
+    assert Batch(plain([b""], route=b"r" * limits.ROUTE_BYTES_MAX)).route == b"r" * limits.ROUTE_BYTES_MAX
+    with pytest.raises(BadBatch, match="route of 256 bytes"):
+        check(plain([b""], route=b"r" * (limits.ROUTE_BYTES_MAX + 1)))
+    with pytest.raises(BadBatch, match="route of 65535 bytes"):
+        check(changed(SMALL, 52, "H", 65_535))
+
+
+@pytest.mark.parametrize(
+    "offsets",
+    [
+        pytest.param((0, 6, 3, 11), id="fall inside"),
+        pytest.param((0, 3, 12, 11), id="leave the data inside"),
+        pytest.param((0, 3, 2**31 - 1, 11), id="leave the data by far"),
+        pytest.param((0, -1, 6, 11), id="negative inside"),
+        pytest.param((0, -(2**31), 6, 11), id="lowest number inside"),
+        pytest.param((-1, 3, 6, 10), id="negative first"),
+        pytest.param((-11, -6, -3, 0), id="all negative, rising"),
+        pytest.param((11, 6, 3, 0), id="all falling"),
+        pytest.param((0, 3, 6, 2**31 - 1), id="last is huge"),
+        pytest.param((0, 3, 6, 19), id="last is one word too far"),
+        pytest.param((0, 3, 6, 0), id="last is first"),
+        pytest.param((0, 3, 6, -5), id="last is negative"),
+        pytest.param((5, 3, 6, 16), id="falls after a first that is not 0"),
+        pytest.param((2**31 - 12, 0, 1, 2**31 - 1), id="falls after a huge first"),
+    ],
+)
+@pytest.mark.parametrize("bit", [0, KEYS, HEADERS])
+def test_offsets_that_do_not_rise(offsets: tuple[int, ...], bit: int) -> None:
+    words = [b"one", b"two", b"three"]
+    raw = bytearray(plain(words, keys=words if bit == KEYS else None, headers=words if bit == HEADERS else None))
+    pack_into("<4i", raw, HEADER.size, *offsets)
+    with pytest.raises(BadBatch):
+        open_all(resealed(raw))
+    with pytest.raises(BadBatch):
+        verify(resealed(raw))
+
+
+def test_first_offset_may_be_anything_that_leaves_room() -> None:
+    raw = bytearray(SMALL)
+    first = 2**31 - 12
+    pack_into("<4i", raw, HEADER.size, first, first + 3, first + 6, first + 11)
+    batch = Batch(resealed(raw))
+    assert batch.values() == [b"one", b"two", b"three"]
+    assert Batch(bytes(batch.cut(1, 2))).values() == [b"two", b"three"]
+
+
+def test_cut_at_offsets_that_are_not_in_order() -> None:
+    raw = bytearray(SMALL)
+    for wrong in (-1, 12, 2**31 - 1):
+        pack_into("<i", raw, HEADER.size + 4, wrong)
+        with pytest.raises(BadBatch):
+            Batch(resealed(raw)).cut(1, 1)
+        with pytest.raises(BadBatch):
+            Batch(resealed(raw)).cut(0, 1)
+
+
+@settings(deadline=None, max_examples=400)
+@given(samples(count_max=5), st.data())
+def test_no_lie_gets_further_than_bad_batch(sample: Sample, data: st.DataObject) -> None:
+    """Random numbers at random words, sealed again: each batch opens to `count` records of each column, or BadBatch."""
+    raw = bytearray(sample.raw)
+    for _ in range(data.draw(st.integers(1, 3))):
+        at = 4 * data.draw(st.integers(2, len(raw) // 4 - 1))
+        number = data.draw(st.integers(-3, 40) | st.integers(-(2**31), 2**31 - 1))
+        pack_into("<i", raw, at, number)
+    lie = resealed(raw)
+    try:
+        batch = open_all(lie)
+    except BadBatch:
+        batch = None
+        with pytest.raises(BadBatch):
+            verify(lie)
+    if batch is not None:
+        assert verify(lie) == batch.info
+        assert len(batch.values()) == batch.info.count
+        for bit in (KEYS, HEADERS):
+            assert len(batch.column(bit) or batch.values()) == batch.info.count
+        for bit in FIXED:
+            assert len(batch.fixed(bit) or batch) == batch.info.count
+    try:
+        unopened = Batch(lie)
+        first = data.draw(st.integers(0, len(unopened) - 1))
+        part = open_all(bytes(unopened.cut(first, data.draw(st.integers(1, len(unopened) - first)))))
+    except BadBatch:
+        assert batch is None, "what opens can be cut"
+    else:
+        if batch is not None:
+            assert part.values() == batch.values()[first : first + len(part)]
+
+
+def test_one_byte_changed_anywhere() -> None:
+    """Sealed again with a CRC that fits: it opens or is BadBatch."""
+    draw, refused, rounds = random.Random(7), 0, 5_000
+    sample = plain([b"a", b"", b"ccc"], keys=[b"k", b"", b"kk"], route=b"eu", fixed={wire.LEASE: array("I", [1, 2, 3])})
+    for _ in range(rounds):
+        raw = bytearray(sample)
+        raw[draw.randrange(8, len(raw))] = draw.randrange(256)
+        try:
+            open_all(resealed(raw))
+        except BadBatch:
+            refused += 1
+    assert 0 < refused < rounds

@@ -1,0 +1,134 @@
+"""PROTOCOL.md and the code say the same: verbs, fields, defaults, error codes, limits, kinds of log entries."""
+
+import re
+from pathlib import Path
+from types import UnionType
+from typing import Any, get_args, get_origin
+
+import msgspec
+import pytest
+
+from gossipq import errors, limits, messages
+from gossipq.core import log
+from gossipq.errors import GossipqError
+from gossipq.messages import MESSAGES
+from gossipq.wire import batch, frames
+
+TEXT = (Path(__file__).resolve().parents[2] / "PROTOCOL.md").read_text(encoding="utf-8")
+ROW = re.compile(r"^\| (.*)\|$", re.MULTILINE)  #: a ruler of dashes is none
+VALUES = [
+    kind
+    for kind in vars(messages).values()
+    if isinstance(kind, type) and issubclass(kind, msgspec.Struct) and not issubclass(kind, messages.Message)
+]
+
+
+def section(heading: str) -> str:
+    """What follows a heading, up to the next one."""
+    found = re.search(rf"^(#+) {re.escape(heading)}$", TEXT, re.MULTILINE)
+    assert found, f"PROTOCOL.md has no heading {heading!r}"
+    rest = TEXT[found.end() :]
+    end = re.search(rf"^#{{1,{len(found[1])}}} ", rest, re.MULTILINE)
+    return rest[: end.start()] if end else rest
+
+
+def rows(text: str) -> list[list[str]]:
+    """Cells of a table, without its head."""
+    return [[cell.strip() for cell in row.split("|")] for row in ROW.findall(text)][1:]
+
+
+def title(kind: type) -> str:
+    return re.sub(r"(?<!^)([A-Z])", r"_\1", kind.__name__).upper()
+
+
+def type_name(kind: Any) -> str:
+    if kind == messages.Range:
+        return "range"
+    if get_origin(kind) is list:
+        return f"list of {type_name(get_args(kind)[0])}"
+    if get_origin(kind) is UnionType:
+        return f"{type_name(get_args(kind)[0])} or nil"
+    if get_origin(kind) is tuple:
+        return f"[{', '.join(map(type_name, get_args(kind)))}]"
+    return {int: "int", str: "text", bytes: "bytes", bool: "bool"}.get(kind) or kind.__name__
+
+
+def default_name(field: Any) -> str:
+    if field.required:
+        return "-"
+    default = field.default if field.default is not msgspec.NODEFAULT else field.default_factory()
+    if isinstance(default, msgspec.Struct):
+        return "its defaults"
+    if default is None:
+        return "nil"
+    if isinstance(default, bool):
+        return str(default).lower()
+    return "empty" if default == b"" else f'"{default}"' if isinstance(default, str) else str(default)
+
+
+def fields_of(kind: type[msgspec.Struct]) -> list[list[str]]:
+    return [[field.name, type_name(field.type), default_name(field)] for field in msgspec.structs.fields(kind)]
+
+
+@pytest.mark.parametrize("kind", MESSAGES.values(), ids=title)
+def test_every_message(kind: type[messages.Message]) -> None:
+    assert [row[:3] for row in rows(section(f"{kind.verb} {title(kind)}"))] == fields_of(kind)
+
+
+@pytest.mark.parametrize("kind", VALUES, ids=lambda kind: kind.__name__)
+def test_every_value(kind: type[msgspec.Struct]) -> None:
+    assert [row[:3] for row in rows(section(kind.__name__))] == fields_of(kind)
+
+
+def test_no_message_too_many() -> None:
+    documented = {int(verb) for verb in re.findall(r"^### (\d+) [A-Z_]+$", TEXT, re.MULTILINE)}
+    assert documented == set(MESSAGES)
+
+
+def codes_of(kind: type[GossipqError]) -> set[str]:
+    return {kind.code}.union(*map(codes_of, kind.__subclasses__()))
+
+
+def test_error_codes() -> None:
+    documented = set(re.findall(r"^    ([a-z_]+)  +\w", section("2. Errors"), re.MULTILINE))
+    assert documented == codes_of(errors.ProtocolError) | codes_of(errors.Refused)
+
+
+def test_limits() -> None:
+    table = rows(section("14. Limits"))
+    assert len(table) > 20
+    for name, value, *_ in table:
+        assert getattr(limits, name) == int(value), name
+
+
+def test_kinds_of_log_entries() -> None:
+    table = [row for row in rows(section("16. Log entries")) if row[0].isdigit()]
+    assert [int(row[0]) for row in table] == list(range(1, log.FORGET + 1))
+    for number, name, *_ in table:
+        assert getattr(log, name) == int(number)
+
+
+def test_column_bits() -> None:
+    names = {
+        "key hash": batch.KEY_HASH,
+        "due": batch.DUE,
+        "expiry": batch.EXPIRY,
+        "lease": batch.LEASE,
+        "attempts": batch.ATTEMPTS,
+        "id hash": batch.ID_HASH,
+        "keys": batch.KEYS,
+        "headers": batch.HEADERS,
+    }
+    found = re.findall(r"^    (\d+)\s+(0x[0-9a-f]{5})\s+(\w+(?: hash)?)\s", section("6. Batch"), re.MULTILINE)
+    assert {name: int(value, 16) for _, value, name in found} == names
+    assert all(1 << int(bit) == int(value, 16) for bit, value, _ in found)
+
+
+def test_example_batch() -> None:
+    lines = re.findall(r"^    ((?:[0-9a-f]{4,8} )+) {2,}\w", section("6. Batch"), re.MULTILINE)
+    assert batch.Batch(bytes.fromhex("".join(lines))).values() == [b"hello"]
+
+
+def test_versions() -> None:
+    assert TEXT.startswith(f"# The gossipq protocol, version {frames.VERSION}\n")
+    assert batch.MAGIC[3] == 1
