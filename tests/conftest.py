@@ -2,7 +2,6 @@
 
 import os
 import signal
-import socket
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
@@ -10,27 +9,11 @@ from pathlib import Path
 
 import pytest
 
+from ports import settled_port
+
 HOME = Path(__file__).resolve().parent.parent
 ROOTS = ("", "nodes", "clients/python", "clients/terminal")
 STOP_SECONDS = 20
-PORT_TRIES = 50
-PORTS = (0, 1, 2, 40, 41, 42)  #: that a node of two workers binds, counted from its own
-
-
-def free_port() -> int:
-    """A port whose neighbours that a small node needs are free as well."""
-    for _ in range(PORT_TRIES):
-        with socket.socket() as probe:
-            probe.bind(("127.0.0.1", 0))
-            port: int = probe.getsockname()[1]
-        try:
-            for step in PORTS:
-                with socket.socket() as probe:
-                    probe.bind(("127.0.0.1", port + step))
-        except (OSError, OverflowError):
-            continue
-        return port
-    raise RuntimeError("no free ports found")
 
 
 class RunningNode:
@@ -38,7 +21,7 @@ class RunningNode:
 
     def __init__(self, data: Path, *flags: str) -> None:
         self.data, self.flags = data, flags
-        self.port = free_port()
+        self.port = settled_port()
         self.endpoint = f"tcp://127.0.0.1:{self.port}"
         self.process: subprocess.Popen[str] | None = None
 

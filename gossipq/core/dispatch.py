@@ -447,6 +447,14 @@ class Dispatch:
         lease = Lease(view, member.session, member.number, member.consumer, attempt, boot_ms)
         self._lease(view, first, end, lease, deadline_ms)
 
+    def undelivered(self, delivery: Delivery) -> None:
+        """The connection did not take it. A reader goes on from there; a group's records come back with the lease."""
+        for subscription in self.subscriptions.values():
+            if (subscription.origin, subscription.number) == (delivery.origin, delivery.subscription):
+                subscription.positions |= {
+                    p.partition: p.offset for p in reversed(delivery.parts) if p.partition in subscription.positions
+                }
+
     def _read(self, subscription: Subscription) -> Part | None:
         for partition, position in subscription.positions.items():
             state = self._ledger.partitions[partition]

@@ -190,7 +190,9 @@ class TopicRegister:
             if info.id == message.topic_id and message.shard in info.shards:
                 self._shard.tell(message.shard, InstallTopic(info))
                 return
-        self._shard.tell(message.shard, InstallTopic(TopicInfo(message.topic_id, "", 0, TopicConfig(), []), deleted=True))
+        if 0 <= message.shard < self._shards:
+            nothing = TopicInfo(message.topic_id, "", 0, TopicConfig(), [])
+            self._shard.tell(message.shard, InstallTopic(nothing, deleted=True))
 
     def tick(self, boot_ms: int) -> None:
         """Repeats what was not answered."""

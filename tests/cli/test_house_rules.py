@@ -5,6 +5,7 @@ import os
 import subprocess
 import sys
 from importlib import import_module
+from pathlib import Path
 
 import pytest
 
@@ -30,6 +31,20 @@ def test_help_of_each_command(gossipq, name: str) -> None:
     assert (ran.code, ran.err) == (0, "")
     verbs = [command, *getattr(command, "commands", {}).values()]
     assert any(f"gossipq {name}" in verb.help for verb in verbs)
+
+
+def test_help_of_sub_has_a_line_for_each_example(gossipq) -> None:
+    lines = [line.strip() for line in gossipq("sub", "--help").out.splitlines()]
+    assert r"gossipq sub orders --from -10m -f '%p/%o %k %v\n'" in lines
+    assert not any("\b" in line or r"\b" in line for line in lines)
+
+
+@pytest.mark.parametrize("line", [("cluster.toml",), ("--config", "cluster.toml")])
+def test_config_check_takes_the_file_either_way(gossipq, tmp_path: Path, line: tuple[str, ...]) -> None:
+    file = tmp_path / "cluster.toml"
+    file.write_text("[node]\nworkers = 2\n")
+    ran = gossipq("config", "check", *line[:-1], str(file))
+    assert (ran.code, ran.out, ran.err) == (0, f"{file}: good\n", "")
 
 
 def test_help_lists_commands_and_exit_codes(gossipq) -> None:
@@ -73,7 +88,8 @@ def test_the_later_one_wins(gossipq) -> None:
         (("pub", "a", "-H", "plain"), "Invalid value for -H: 'plain'; write NAME:VALUE", ""),
         (("sub", "a", "-f", "%q"), "Invalid value for -f: %q is not known", ""),
         (("sub", "a", "-f", "%v", "--json"), "-f and --json exclude each other", ""),
-        (("topic", "rm", "a"), "removing topic a needs --yes when nobody can be asked", ""),
+        (("sub", "a", "--from", "banana"), "--from 'banana'", "new, first, an offset, or a time back like -10m"),
+        (("config", "check", "a", "--config", "b"), "FILE and --config exclude each other", ""),
         (("topic", "create", "a", "--bytes-max", "lots"), "Invalid value for '--bytes-max': 'lots' is no size", ""),
     ],
 )

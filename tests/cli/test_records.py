@@ -6,7 +6,7 @@ from types import SimpleNamespace
 import click
 import pytest
 
-from gossipq_cli import records
+from gossipq_cli import failures, records
 
 
 def message(**more: object) -> SimpleNamespace:
@@ -34,10 +34,12 @@ def test_fill() -> None:
     ("pattern", "text"),
     [
         (r"%t %p %o %k %v\n", b"orders 3 17 ada 17 apples\n"),
-        (r"%S\t%T\t%a%%", b"9\t1767323045678\t1%"),
-        (r"\\n", b"\\n"),
-        ("", b""),
-        ("plain", b"plain"),
+        (r"%S\t%T\t%a%%", b"9\t1767323045678\t1%\n"),
+        (r"%v\0", b"17 apples\0"),
+        (r"%k\n%v", b"ada\n17 apples"),
+        (r"\\n", b"\\n\n"),
+        ("", b"\n"),
+        ("plain", b"plain\n"),
     ],
 )
 def test_format(pattern: str, text: bytes) -> None:
@@ -46,7 +48,7 @@ def test_format(pattern: str, text: bytes) -> None:
 
 def test_format_without_key_and_with_headers() -> None:
     shown = records.formatter("%k|%h")(message(key=None, headers={"a": b"1", "b": "2"}))
-    assert shown == b"|a:1,b:2"
+    assert shown == b"|a:1,b:2\n"
 
 
 @pytest.mark.parametrize("pattern", ["%q", "%"])
@@ -86,7 +88,7 @@ def test_values_that_are_no_text_become_json(line: bytes, value: bytes) -> None:
 
 @pytest.mark.parametrize("line", [b"[]", b"{}", b"x", b'{"value_base64":"?"}', b'{"value":1,"headers":3}'])
 def test_a_bad_line_is_named(line: bytes) -> None:
-    with pytest.raises(click.UsageError, match="line 9 of the JSON lines"):
+    with pytest.raises(failures.Failure, match="line 9 of the JSON lines"):
         records.from_json(line, 9)
 
 

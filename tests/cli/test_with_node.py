@@ -2,6 +2,7 @@
 
 import json
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -9,6 +10,7 @@ import time
 from collections.abc import Callable
 from itertools import count
 from pathlib import Path
+from typing import TextIO
 
 import pytest
 
@@ -38,6 +40,16 @@ def background(endpoint: str, *argv: str) -> subprocess.Popen[str]:
     return subprocess.Popen(line, env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
 
 
+def background_on_terminal(endpoint: str, *argv: str) -> tuple[subprocess.Popen[str], TextIO]:
+    """The same with a terminal as stderr, and that terminal for reading."""
+    ours, its = os.openpty()
+    environment = os.environ | {"PYTHONPATH": os.pathsep.join(sys.path), "TERM": "xterm"}
+    line = [sys.executable, "-m", "gossipq_cli", "-s", endpoint, *argv]
+    process = subprocess.Popen(line, env=environment, stdout=subprocess.DEVNULL, stderr=its, text=True)
+    os.close(its)
+    return process, open(ours)
+
+
 # --- pub
 
 
@@ -55,7 +67,7 @@ def test_pub_json(ask, topic: str) -> None:
 
 def test_pub_stdin_is_one_record_as_it_is(ask, topic: str) -> None:
     assert ask("pub", topic, stdin=b"{n}\nb\xff\n").code == 0
-    assert ask("sub", topic, "--from", "first", "--exit-at-end", "-f", "%S").out == "7"
+    assert ask("sub", topic, "--from", "first", "--exit-at-end", "-f", "%S").out == "7\n"
 
 
 def test_pub_count_fills_templates(ask, topic: str) -> None:
@@ -99,11 +111,15 @@ def test_pub_partly(ask, topic: str) -> None:
 def test_pub_bad_json_line(ask, topic: str) -> None:
     ran = ask("pub", topic, "--jsonl", "-q", stdin=b"nonsense\n")
     assert ran.code == 2
-    assert ran.err.startswith("error: line 1 of the JSON lines")
+    error, hint = ran.err.splitlines()
+    assert error.startswith("error: line 1 of the JSON lines")
+    assert hint == ' hint: one object a line: {"value": "...", "key": "..."}'
 
 
 def test_pub_bad_name(ask) -> None:
-    assert ask("pub", "a/b", "x", "-q").code == 2
+    ran = ask("pub", "a/b", "x")
+    assert (ran.code, ran.out) == (2, "")
+    assert ran.err.startswith("error: topic name 'a/b'")
 
 
 # --- sub
@@ -123,7 +139,7 @@ def test_what_sub_writes_pub_reads(ask, topic: str) -> None:
     }
     copy = next(names)
     assert ask("pub", copy, "--jsonl", stdin=lines.encode()).code == 0
-    assert ask("sub", copy, "--from", "0", "-n", "1", "-f", "%k|%v|%h").out == "ada|17 apples|from:shop"
+    assert ask("sub", copy, "--from", "0", "-n", "1", "-f", "%k|%v|%h").out == "ada|17 apples|from:shop\n"
 
 
 def test_sub_from_offset_and_time(ask, topic: str) -> None:
@@ -140,9 +156,53 @@ def test_sub_ends_early_is_a_no(ask, topic: str) -> None:
 
 
 def test_sub_wrong_start(ask, topic: str) -> None:
-    ran = ask("sub", topic, "--from", "yesterday")
-    assert ran.code == 2
-    assert ran.err.startswith("error: start='yesterday'")
+    for wrong in ("banana", "-10parsecs"):
+        ran = ask("sub", topic, "--from", wrong)
+        assert ran.code == 2
+        error, hint = ran.err.splitlines()
+        assert error.startswith(f"error: --from '{wrong}'")
+        assert hint == " hint: new, first, an offset, or a time back like -10m"
+
+
+def test_sub_to_the_end_of_an_unknown_topic(ask, topic: str) -> None:
+    ask("pub", topic, "one")
+    ran = ask("sub", topic, f"{topic}-typo", "--exit-at-end")
+    assert (ran.code, ran.out) == (4, "")
+    assert ran.err.startswith(f"error: no topic {topic}-typo\n hint: ")
+    assert ask("topic", "ls", f"{topic}-*").out == ""
+    assert ask("sub", f"{topic}-*", "--exit-at-end").code == 0
+
+
+def test_sub_of_an_unknown_topic_says_that_it_is_made(shared_node, ask, topic: str) -> None:
+    process = background(shared_node.endpoint, "sub", topic, "-n", "1")
+    try:
+        assert process.stderr is not None
+        assert process.stderr.readline() == f"topic {topic} is made on first use\n"
+        assert ask("pub", topic, "one").err == ""
+        out, err = process.communicate(timeout=20)
+    finally:
+        process.kill()
+        process.wait()
+    assert (process.returncode, out, err) == (0, "one\n", "")
+
+
+def test_sub_of_a_bad_name_says_only_that(ask) -> None:
+    ran = ask("sub", "a/b")
+    assert (ran.code, ran.out) == (2, "")
+    assert ran.err.startswith("error: topic name 'a/b'")
+
+
+def test_sub_says_on_a_terminal_that_it_waits(shared_node, ask, topic: str) -> None:
+    ask("pub", topic, "old")
+    process, screen = background_on_terminal(shared_node.endpoint, "sub", topic)
+    try:
+        assert screen.readline() == f"waiting for records of {topic}; Ctrl-C ends\n"
+        process.send_signal(signal.SIGINT)
+        assert process.wait(timeout=20) == 130
+    finally:
+        process.kill()
+        process.wait()
+        screen.close()
 
 
 def test_sub_with_a_group_acks_what_it_printed(ask, topic: str) -> None:
@@ -196,7 +256,7 @@ def test_topic_create_ls_show_rm(ask, topic: str) -> None:
     assert [part["partition"] for part in shown["partitions"]] == [0, 1, 2]
     assert ask("topic", "ls", topic, "-o", "names").out == f"{topic}\n"
     head, row = ask("topic", "ls", topic).out.splitlines()
-    assert head.split() == ["topic", "partitions", "records", "bytes", "published", "retention_ms"]
+    assert head.split() == ["topic", "partitions", "records", "bytes", "published", "retention"]
     assert row.split() == [topic, "3", "0", "0", "B", "0", "2h"]
     gone = ask("topic", "rm", topic, "--yes")
     assert (gone.code, gone.out, gone.err) == (0, "", f"topic {topic} removed\n")
@@ -215,6 +275,23 @@ def test_topic_conflict_and_not_found(ask, topic: str) -> None:
         assert "nowhere" in ran.err.splitlines()[0]
 
 
+def test_topic_show_for_people(ask, topic: str) -> None:
+    ask("topic", "create", topic, "--retention", "7d")
+    shown = ask("topic", "show", topic).out.partition("\n\n")[0]
+    fields = dict(line.partition(" ")[::2] for line in shown.splitlines())
+    assert (fields["retention"].strip(), fields["bytes_max"].strip()) == ("7d", "none")
+    assert "retention_ms" not in fields
+
+
+def test_topic_rm_looks_before_it_asks(ask, topic: str) -> None:
+    ask("topic", "create", topic)
+    ran = ask("topic", "rm", topic)
+    assert ran.code == 2
+    assert ran.err.startswith(f"error: removing topic {topic} needs --yes when nobody can be asked\n hint: ")
+    assert ask("topic", "rm", "nowhere").err.startswith("error: no topic nowhere\n")
+    assert ask("topic", "ls", topic, "-o", "names").out == f"{topic}\n"
+
+
 def test_topic_rm_partly(ask, topic: str) -> None:
     ask("topic", "create", topic)
     ran = ask("topic", "rm", topic, "nowhere", "--yes")
@@ -231,6 +308,15 @@ def test_group_ls_and_lag(ask, topic: str) -> None:
     assert len(ask("group", "lag", topic, "--partitions").out.splitlines()) == 2
     assert ask("group", "lag", topic, "-g", "nobody").code == 4
     assert ask("group", "lag", "nowhere").code == 4
+
+
+def test_no_groups(ask, topic: str) -> None:
+    ask("topic", "create", topic)
+    for line in (("ls", topic), ("lag", topic), ("lag", topic, "--partitions")):
+        ran = ask("group", *line)
+        assert (ran.code, ran.out) == (0, "")
+        assert ran.err == f"no groups on {topic}; one is made by gossipq sub {topic} -g NAME\n"
+    assert ask("group", "ls", "nowhere").code == 4
 
 
 # --- status
@@ -296,6 +382,17 @@ def test_bench(ask, line: tuple[str, ...], fields: set[str], monkeypatch: pytest
     assert not [name for name in ask("topic", "ls", "-o", "names").out.split() if name.startswith("bench-")]
 
 
+def test_bench_says_on_a_terminal_what_it_does(shared_node) -> None:
+    process, screen = background_on_terminal(shared_node.endpoint, "bench", "pub", "--records", "1000")
+    try:
+        assert screen.readline() == "measuring with 1,000 records of 100 B\n"
+        assert process.wait(timeout=20) == 0
+    finally:
+        process.kill()
+        process.wait()
+        screen.close()
+
+
 def test_bench_keeps_a_topic_that_was_named(ask, topic: str) -> None:
     assert "published" in ask("bench", "pub", "--records", "1000", "--topic", topic).out
     assert ask("topic", "ls", topic, "-o", "names").out == f"{topic}\n"
@@ -321,6 +418,21 @@ def test_node_and_store(make_node: Callable, gossipq) -> None:
     assert "none damaged" in verified.out
     assert gossipq("store", "reshard", "--workers", "1", *data).code == 0
     assert json.loads(gossipq("store", "verify", *data, "-o", "json").out)["records"] == 100
+
+
+def test_a_copied_directory_runs_when_adopted(make_node: Callable, gossipq) -> None:
+    node, copy = make_node().start(), make_node()
+    gossipq("-s", node.endpoint, "pub", "orders", "--count", "10", "{n}")
+    node.stop()
+    shutil.copytree(node.data, copy.data)
+    refused = gossipq("node", "--data", str(copy.data), "--bind", copy.endpoint)
+    assert refused.code == 1
+    hint = refused.err.splitlines()[-1]
+    assert hint.endswith(f"gossipq store adopt --data {copy.data}")
+    ran = gossipq(*hint.partition("gossipq ")[2].split())
+    assert (ran.code, ran.err) == (0, "")
+    copy.start()
+    assert gossipq("-s", copy.endpoint, "sub", "orders", "--from", "first", "--exit-at-end").out.split() == [*"0123456789"]
 
 
 def test_store_of_nothing(gossipq, tmp_path: Path) -> None:

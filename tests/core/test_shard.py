@@ -434,6 +434,16 @@ def test_the_end_is_said_each_time_it_is_reached(worker, orders):
     assert notices == [AtEnd(1, [(orders, 1, 1)]), AtEnd(1, [(orders, 2, 2)])]
 
 
+def test_what_a_readers_connection_did_not_take_is_read_again(worker, orders):
+    worker.publish(orders, [b"x"] * 4)
+    worker.subscribe(ADA, orders, group="", start=Start(orders, "first"))
+    (delivery,) = worker.seen[-1].deliveries
+    worker.shards[1].dispatch.undelivered(delivery)
+    worker.taken()
+    worker.ask(1, ADA, Credit(1, 1, limits.MIB), origin=(b"c", ADA.session))
+    assert worker.taken() == [(ADA.session, 0, 4, 1)]
+
+
 def test_readers_cannot_ack_and_strangers_cannot_do_anything(worker, orders):
     worker.subscribe(ADA, orders, group="")
     assert worker.ask(1, ADA, Ack(1, [(orders, 0, 1)])).code == "bad_request"

@@ -1,7 +1,6 @@
 """What the tests with faults share: a node whose log is kept, a raw ZeroMQ and a raw TCP client, and a look at processes."""
 
 import os
-import random
 import re
 import signal
 import socket
@@ -16,7 +15,7 @@ from typing import Any, NamedTuple
 
 import zmq
 
-from conftest import HOME, PORTS, ROOTS, STOP_SECONDS, RunningNode
+from conftest import HOME, ROOTS, STOP_SECONDS, RunningNode
 from gossipq.messages import Hello, Message, Ping, Pong, Status, StatusReply, Welcome
 from gossipq.types import NODE_SHARD
 from gossipq.wire.frames import Header, decode, encode
@@ -34,29 +33,11 @@ def until(done: Callable[[], Any], patience_s: float = PATIENCE_S, what: str = "
     return found
 
 
-def settled_port() -> int:
-    """A free port, and its neighbours, out of the range from which the system takes ports for outgoing connections: while a
-    node is down its clients knock, and one of their own connections would sooner or later sit on its port."""
-    lowest = int(Path("/proc/sys/net/ipv4/ip_local_port_range").read_text().split()[0])
-    while True:
-        port = random.randrange(10_000, min(lowest, 60_000) - 100)
-        try:
-            for step in PORTS:
-                with socket.socket() as probe:
-                    probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-                    probe.bind(("127.0.0.1", port + step))
-        except OSError:
-            continue
-        return port
-
-
 class Node(RunningNode):
     """A running node whose stderr is kept in `log_path`, over all its lives."""
 
     def __init__(self, data: Path, *flags: str) -> None:
         super().__init__(data, *flags)
-        self.port = settled_port()
-        self.endpoint = f"tcp://127.0.0.1:{self.port}"
         self.log_path = data.with_name(f"{data.name}.log")
         self.environment: dict[str, str] = {}
 

@@ -3,7 +3,6 @@
 import os
 import re
 import signal
-import socket
 import subprocess
 import sys
 import time
@@ -18,6 +17,7 @@ from gossipq.messages import Hello, Message, Ping, Pong, Refused, Status, Status
 from gossipq.types import NODE_SHARD
 from gossipq.wire.frames import decode, encode
 from gossipq_node.machine import raise_file_limit
+from ports import settled_port
 
 pytestmark = pytest.mark.e2e
 HOME = Path(__file__).parents[2]
@@ -29,7 +29,7 @@ class Node:
     """One `python -m gossipq_node` on ports of its own."""
 
     def __init__(self, data: Path, *flags: str, port: int = 0) -> None:
-        self.port = port or free_ports()
+        self.port = port or settled_port()
         self.endpoint = f"tcp://127.0.0.1:{self.port}"
         paths = os.pathsep.join(map(str, (HOME, HOME / "nodes")))
         self.process = subprocess.Popen(
@@ -121,23 +121,6 @@ class Asker:
                 return status
             assert time.monotonic() < end, status
             time.sleep(0.01)
-
-
-def free_ports() -> int:
-    """A port that is free, as are the others a small node uses."""
-    while True:
-        with socket.socket() as probe:
-            probe.bind(("127.0.0.1", 0))
-            port: int = probe.getsockname()[1]
-        if port > 65_000:
-            continue
-        try:
-            for step in (1, 2, 40, 41, 42):
-                with socket.socket() as probe:
-                    probe.bind(("127.0.0.1", port + step))
-        except OSError:
-            continue
-        return port
 
 
 def command_line(pid: int) -> bytes:

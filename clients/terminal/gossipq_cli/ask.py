@@ -1,6 +1,7 @@
 """The one way from a command to a node: the public client."""
 
 import time
+from collections.abc import Iterable
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
@@ -20,6 +21,11 @@ def connect(choices: Choices) -> "Client":
     import gossipq_client
 
     return gossipq_client.connect(*choices.servers, timeout=choices.timeout_s)
+
+
+def missing(mq: "Client", names: Iterable[str]) -> list[str]:
+    """The names that no topic has; a pattern is none."""
+    return [name for name in names if "*" not in name and all(topic.name != name for topic in mq.topics(name))]
 
 
 def healthy(status: StatusReply) -> bool:

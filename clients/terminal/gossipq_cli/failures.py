@@ -18,7 +18,7 @@ EXIT_CODES = {
     USAGE: "the command line is wrong",
     PARTLY: "partly done",
     NOT_FOUND: "not found",
-    CONFLICT: "already exists, or in conflict",
+    CONFLICT: "already exists",
     REFUSED: "refused by a policy or a limit",
     UNREACHABLE: "no node could be reached",
     TIMED_OUT: "timed out or busy; try again",

@@ -16,6 +16,11 @@ class Column(NamedTuple):
     name: str
     show: Callable[[Any], str] = str
     right: bool = False
+    title: str = ""  #: head of the column in a table; without one the name
+
+    @property
+    def head(self) -> str:
+        return self.title or self.name
 
 
 def number(value: int | float) -> str:
@@ -105,7 +110,7 @@ class Output:
 
     @staticmethod
     def _plain(columns: Sequence[Column], cells: Sequence[Sequence[str]]) -> None:
-        head = [column.name for column in columns]
+        head = [column.head for column in columns]
         widths = [max(map(len, column)) for column in zip(head, *cells, strict=True)]
         for line in (head, *cells):
             padded = (
@@ -122,7 +127,7 @@ class Output:
 
         table = Table(box=ROUNDED, header_style="bold")
         for column in columns:
-            table.add_column(column.name, justify="right" if column.right else "left", overflow="fold")
+            table.add_column(column.head, justify="right" if column.right else "left", overflow="fold")
         for line in cells:
             table.add_row(*map(escape, line))
         Console(no_color=True if not self.choices.color else None).print(table)

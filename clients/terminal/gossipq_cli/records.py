@@ -10,6 +10,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import click
 import msgspec
 
+from gossipq_cli import failures
+
 if TYPE_CHECKING:
     from gossipq_client import Message
 
@@ -51,7 +53,8 @@ def from_json(line: bytes, number: int) -> Record:
         value = _binary(found, "value")
         return Record(b"" if value is None else value, _binary(found, "key"), headers)
     except ValueError as error:
-        raise click.UsageError(f"line {number} of the JSON lines: {error}") from None
+        message, hint = f"line {number} of the JSON lines: {error}", 'one object a line: {"value": "...", "key": "..."}'
+        raise failures.Failure("usage", message, hint, failures.USAGE) from None
 
 
 def _binary(found: Mapping[str, Any], name: str) -> bytes | None:
@@ -114,7 +117,7 @@ _FIELDS: dict[str, Callable[["Message"], bytes]] = {
 
 
 def formatter(pattern: str) -> Callable[["Message"], bytes]:
-    """A function that writes one record as `pattern` says."""
+    """A function that writes one record as `pattern` says; a pattern that has neither newline nor NUL ends in a newline."""
     parts: list[bytes | Callable[[Message], bytes]] = []
     text, at = "", 0
     while at < len(pattern):
@@ -129,4 +132,6 @@ def formatter(pattern: str) -> Callable[["Message"], bytes]:
         else:
             text, at = text + pattern[at], at + 1
     parts.append(text.encode())
+    if not any(end in part for part in parts if isinstance(part, bytes) for end in (b"\n", b"\0")):
+        parts.append(b"\n")
     return lambda message: b"".join(part if isinstance(part, bytes) else part(message) for part in parts if part)

@@ -49,7 +49,8 @@ class Sender:
             slices.append(Delivered(part.partition, part.offset, part.count, part.attempt, len(body), part.charge))
             bodies.append(body)
         deliver = Deliver(delivery.subscription, slices, delivery.lease_ms)
-        self._mailbox.reply(delivery.origin, encode(deliver, shard.id, 0, term), bodies)
+        if not self._mailbox.reply(delivery.origin, encode(deliver, shard.id, 0, term), bodies):
+            shard.dispatch.undelivered(delivery)
 
     def _body(self, shard: Shard, part: Part) -> bytes:
         """The bytes of a part. Raises CorruptLog when the disk does not give back what was stored."""

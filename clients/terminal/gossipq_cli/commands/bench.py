@@ -1,5 +1,6 @@
 """`gossipq bench`."""
 
+import sys
 from collections.abc import Callable
 from typing import Any
 
@@ -8,7 +9,7 @@ import click
 from gossipq import limits
 from gossipq_cli import benches
 from gossipq_cli.options import Choices, Duration, Noun, Size, pass_choices
-from gossipq_cli.output import Output
+from gossipq_cli.output import Output, is_terminal
 
 
 @click.group(cls=Noun)
@@ -49,11 +50,13 @@ def _options(records: int, batch: int | None, fetch: bool = False) -> Callable[[
 
 
 def _run(choices: Choices, measure: Callable[[Choices, benches.Load], dict[str, Any]], given: dict[str, Any]) -> None:
-    batch = given.get("batch", 1)
+    batch, out = given.get("batch", 1), Output(choices)
     with benches.topic(choices, given["topic"], given["retention"]) as topic:
         records = max(batch, given["records"] - given["records"] % batch)
         more = {name: given[name] for name in ("marks", "fetch", "ahead") if name in given}
         load = benches.Load(topic, records, batch, given["size"], **more)
+        if is_terminal(sys.stderr):
+            out.say(f"measuring with {load.records:,} records of {load.size} B")
         answer = measure(choices, load)
     row = {"records": load.records, "batch": load.batch, "size": load.size, **answer}
     shown = (
@@ -62,9 +65,7 @@ def _run(choices: Choices, measure: Callable[[Choices, benches.Load], dict[str, 
         if name.endswith("_per_s")
     )
     laps = (f"{name.removesuffix('_ms')} {value} ms" for name, value in answer.items() if name.endswith("_ms"))
-    Output(choices).one(
-        row, f"{load.records:,} records of {load.size} B in batches of {load.batch}: " + "  ".join([*shown, *laps])
-    )
+    out.one(row, f"{load.records:,} records of {load.size} B in batches of {load.batch}: " + "  ".join([*shown, *laps]))
 
 
 @command.command("pub")

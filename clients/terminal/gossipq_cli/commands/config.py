@@ -44,16 +44,20 @@ def _toml(value: object) -> str:
 
 @command.command("check")
 @click.argument("file", required=False)
+@file_option
 @pass_choices
-def check(choices: Choices, file: str | None) -> None:
+def check(choices: Choices, file: str | None, config: str | None) -> None:
     """Check a configuration without starting anything; exits 78 when it is bad.
 
     \b
     gossipq config check
     gossipq config check /etc/gossipq/cluster.toml
+    gossipq config check --config /etc/gossipq/cluster.toml
     """
     from gossipq.config import find, load
 
-    loaded = load(find(file, os.environ), os.environ, {})
+    if file and config:
+        raise click.UsageError("FILE and --config exclude each other")
+    loaded = load(find(file or config, os.environ), os.environ, {})
     where = loaded.path or "defaults (no file found)"
     Output(choices).one({"ok": True, "path": loaded.path}, f"{where}: good")

@@ -148,7 +148,10 @@ class Play:
         victim.process.kill()
         who = f"kill -9 {victim.process.pid} ({victim.process.name})"
         silence_s = limits.SESSION_SILENCE_MS / 1_000
-        self.shown.say(f"half way: {who}; what it holds comes back when its session ends, after {silence_s:g} s of silence")
+        self.shown.say(
+            f"half way: {who}; what it holds comes back when its session ends, after {silence_s:g} s of silence; "
+            f"until then the group may go no further than {limits.IN_FLIGHT_MAX:,} records beyond it"
+        )
 
     def acked(self) -> int:
         """As the node counts it."""

@@ -48,9 +48,16 @@ def list_groups(choices: Choices, topic: str | None) -> None:
     """
     with ask.connect(choices) as mq:
         groups = mq.stats([topic] if topic else []).groups
-    Output(choices).rows(
-        [Column("group"), Column("topic"), counter("partitions"), counter("consumers"), counter("lag")], totals(groups)
-    )
+        if topic and not groups and ask.missing(mq, [topic]):
+            raise errors.UnknownTopic(f"no topic {topic}")
+    out = Output(choices)
+    out.rows([Column("group"), Column("topic"), counter("partitions"), counter("consumers"), counter("lag")], totals(groups))
+    if not groups:
+        _say_none(out, topic)
+
+
+def _say_none(out: Output, topic: str | None) -> None:
+    out.say(f"no groups{f' on {topic}' if topic else ''}; one is made by gossipq sub {topic or 'TOPIC'} -g NAME")
 
 
 @command.command("lag")
@@ -76,6 +83,8 @@ def lag(choices: Choices, topic: str, group: str | None, by_partition: bool) -> 
             "unknown_group", f"no group {group} on {topic}", f"`gossipq group ls {topic}`", failures.NOT_FOUND
         )
     out, columns = Output(choices), [Column("group"), Column("topic")]
+    if not groups:
+        _say_none(out, topic)
     if not by_partition:
         out.rows([*columns, *map(counter, COUNTERS)], totals(groups))
         return

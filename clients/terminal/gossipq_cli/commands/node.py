@@ -37,7 +37,8 @@ def command(
     gossipq node --data /var/lib/gossipq --bind tcp://127.0.0.1:7700
     gossipq node --config cluster.toml
 
-    SIGTERM or Ctrl-C drains and stops; a second one stops at once.
+    SIGTERM or Ctrl-C drains and stops; a second one stops at once. Exits 0 then, 1 when the node cannot
+    start (its directory is in use, say), 78 on a bad option.
     """
     from gossipq.config import find, load
     from gossipq_node.main import run

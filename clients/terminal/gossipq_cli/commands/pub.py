@@ -129,14 +129,15 @@ def command(
     what, out = What(body, lines, jsonl, count or 1, key, dict(map(records.header, headers))), Output(choices)
     tally, started = Tally(), time.monotonic()
     with ask.connect(choices) as mq:
-        if not choices.quiet and not mq.topics(topic):
-            out.say(f"topic {topic} is made on first use")
+        new = not choices.quiet and bool(ask.missing(mq, [topic]))
         started = time.monotonic()
         try:
             _send(mq, topic, what, tally, level, rate)
         except GossipqError as error:
             tally.error = tally.error or error
         tally.settle_all(choices.timeout_s)
+    if new and tally.confirmed:
+        out.say(f"topic {topic} is made on first use")
     return _tell(out, topic, tally, time.monotonic() - started, single=what.times == 1 and not (lines or jsonl))
 
 

@@ -35,8 +35,8 @@ def command(choices: Choices, wait_s: float | None) -> int:
     gossipq status --wait-healthy 30 && echo go
     gossipq status -o json
 
-    Exits 0 when every shard has a leader (the design card's master; its followers are the slaves), else 1, and 75 when
-    the wait was too short.
+    Exits 0 when every shard has a leader (elsewhere called master; followers are slaves), else 1, and 75 when the wait was
+    too short.
     """
     status = ask.status(choices) if wait_s is None else ask.wait_healthy(choices, wait_s)
     out = Output(choices)

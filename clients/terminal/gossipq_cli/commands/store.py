@@ -69,6 +69,24 @@ def verify(choices: Choices, data: str) -> int:
     return failures.FAILED if found.damaged else failures.DONE
 
 
+@command.command("adopt")
+@data_option
+@pass_choices
+def adopt(choices: Choices, data: str) -> None:
+    """Let a node run on a copied data directory.
+
+    \b
+    gossipq store adopt --data restored
+
+    For a backup whose original is gone for good: two nodes that run on copies of one directory are taken for one node.
+    """
+    from gossipq_node import store_tool
+
+    manifest = store_tool.adopt(data)
+    row = {"node_id": manifest.node_id, "dir_uuid": manifest.dir_uuid, "predecessors": manifest.predecessors}
+    Output(choices).one(row, f"{data} is adopted: the next node that starts there is {manifest.node_id}", manifest.node_id)
+
+
 @command.command("reshard")
 @data_option
 @click.option("--workers", type=click.IntRange(min=1), required=True, help="worker processes the node will have")

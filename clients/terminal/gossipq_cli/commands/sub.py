@@ -1,16 +1,67 @@
 """`gossipq sub`."""
 
 import sys
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING
 
 import click
 
+from gossipq import errors
 from gossipq_cli import ask, failures, records
 from gossipq_cli.options import Choices, Verb, pass_choices
+from gossipq_cli.output import Output, is_terminal
+
+if TYPE_CHECKING:
+    from gossipq_client import Client
+
+QUIET_S = 0.5  #: nothing has come for so long: time for a remark
 
 
 def start_of(text: str | None) -> str | int | None:
-    """What --from means to the client: a word, an offset, or a time back from now as it is."""
-    return int(text) if text is not None and text.isdigit() else text
+    """What --from means to the client: a word, an offset, or a time back from now as it is. Raises Failure."""
+    from gossipq_client.inputs import start_of as checked
+
+    if text is None:
+        return None
+    start = int(text) if text.isdecimal() else text
+    try:
+        checked(start, wall_ms=0)
+    except errors.BadRequest:
+        hint = "new, first, an offset, or a time back like -10m"
+        raise failures.Failure("usage", f"--from {text!r} says no place to start at", hint, failures.USAGE) from None
+    return start
+
+
+def _lines(mq: "Client", topics: tuple[str, ...], exit_at_end: bool) -> list[str]:
+    """What to say when nothing comes at first. Raises UnknownTopic where there is no end of a topic to reach."""
+    missing = ask.missing(mq, topics)
+    if exit_at_end:
+        if missing:
+            raise errors.UnknownTopic(f"no topic {missing[0]}")
+        return []
+    lines = [f"topic {name} is made on first use" for name in missing]
+    if is_terminal(sys.stderr):
+        lines.append(f"waiting for records of {', '.join(topics)}; Ctrl-C ends")
+    return lines
+
+
+@contextmanager
+def remarks(out: Output, lines: list[str]) -> Iterator[threading.Timer]:
+    """Says the lines on stderr when the block has lasted QUIET_S, unless the timer it gives is cancelled before."""
+
+    def say() -> None:
+        for line in lines:
+            out.say(line)
+
+    timer = threading.Timer(QUIET_S, say)
+    timer.daemon = True
+    timer.start()
+    try:
+        yield timer
+    finally:
+        timer.cancel()
 
 
 @click.command(cls=Verb)
@@ -25,7 +76,8 @@ def start_of(text: str | None) -> str | int | None:
     "-f",
     "--format",
     "pattern",
-    help=r"how to print: %t topic %p partition %o offset %k key %v value %S bytes %T time (ms) %h headers %a attempt",
+    help=r"how to print: %t topic %p partition %o offset %k key %v value %S bytes %T time (ms) %h headers %a attempt; "
+    r"ends in a newline unless it has \n or \0",
 )
 @click.option("--json", "as_json", is_flag=True, help="one JSON object a line")
 @pass_choices
@@ -39,12 +91,12 @@ def command(
     pattern: str | None,
     as_json: bool,
 ) -> int:
-    r"""Print records as they come, or from any point of a topic.
+    """Print records as they come, or from any point of a topic.
 
     \b
     gossipq sub orders                                   what comes from now on
     gossipq sub orders --from first --exit-at-end        all there is
-    gossipq sub orders --from -10m -f '%p/%o %k %v\n'
+    gossipq sub orders --from -10m -f '%p/%o %k %v\\n'
     gossipq sub 'orders.*' -g billing -n 100 --json
 
     A record counts as acked when it has been written to stdout. Exits 1 when it ends before -n records came.
@@ -53,9 +105,10 @@ def command(
         raise click.UsageError("-f and --json exclude each other")
     as_json = as_json or choices.output.startswith("json")
     render = records.to_json if as_json else records.formatter(pattern if pattern is not None else r"%v\n")
-    out, printed = sys.stdout.buffer, 0
-    with ask.connect(choices) as mq:
-        for message in mq.consume(list(topics), group, start=start_of(start), stop_at_end=exit_at_end):
+    where, out, printed = start_of(start), sys.stdout.buffer, 0
+    with ask.connect(choices) as mq, remarks(Output(choices), _lines(mq, topics, exit_at_end)) as remark:
+        for message in mq.consume(list(topics), group, start=where, stop_at_end=exit_at_end):
+            remark.cancel()
             with message:
                 try:
                     out.write(render(message))

@@ -18,6 +18,12 @@ def command() -> None:
     """List, make, show and remove topics."""
 
 
+def _for_people(config: dict[str, Any]) -> dict[str, Any]:
+    """The policy with its spans and sizes in units."""
+    shown = {name.removesuffix("_ms"): span(value) if name.endswith("_ms") else value for name, value in config.items()}
+    return shown | {"bytes_max": size(config["bytes_max"]) if config["bytes_max"] else "none"}
+
+
 def _row(topic: TopicInfo, partitions: list[PartitionStats]) -> dict[str, Any]:
     mine = [part for part in partitions if part.topic == topic.name]
     return {
@@ -44,7 +50,7 @@ def list_topics(choices: Choices, pattern: str) -> None:
     with ask.connect(choices) as mq:
         topics, stats = mq.topics(pattern), mq.stats()
     columns = [Column("topic"), counter("partitions"), counter("records"), Column("bytes", size, right=True)]
-    columns += [counter("published"), Column("retention_ms", span, right=True)]
+    columns += [counter("published"), Column("retention_ms", span, right=True, title="retention")]
     rows = [_row(topic, stats.partitions) for topic in sorted(topics, key=lambda topic: topic.name)]
     Output(choices).rows(columns, rows)
 
@@ -111,11 +117,23 @@ def show(choices: Choices, name: str) -> None:
             {"topic": name, "id": topic.id, "version": topic.version, "config": config, "partitions": parts, "groups": groups}
         )
         return
-    out.one({"topic": name, "id": topic.id} | config | {"groups": ", ".join(groups) or "none"}, name=name)
+    out.one({"topic": name, "id": topic.id} | _for_people(config) | {"groups": ", ".join(groups) or "none"}, name=name)
     if out.form == "table":
         out.write("")
         fields = ("partition", "shard", "worker", "first", "next", "records")
         out.rows([*map(counter, fields), Column("bytes", size, right=True), counter("published"), counter("removed")], parts)
+
+
+def _ask_first(choices: Choices, names: tuple[str, ...]) -> None:
+    """Goes on when somebody says yes; raises UnknownTopic where there is nothing to ask about."""
+    with ask.connect(choices) as mq:
+        missing = ask.missing(mq, names)
+    if len(missing) == len(names):
+        raise errors.UnknownTopic(f"no topic {names[0]}")
+    what = f"topic {names[0]}" if len(names) == 1 else f"{len(names)} topics"
+    if not sys.stdin.isatty():
+        raise click.UsageError(f"removing {what} needs --yes when nobody can be asked")
+    click.confirm(f"remove {what} with all records?", abort=True, err=True)
 
 
 @command.command("rm")
@@ -128,11 +146,8 @@ def remove(choices: Choices, names: tuple[str, ...]) -> int:
     gossipq topic rm orders          asks first
     gossipq topic rm orders --yes    for scripts
     """
-    what = f"topic {names[0]}" if len(names) == 1 else f"{len(names)} topics"
     if not choices.yes:
-        if not sys.stdin.isatty():
-            raise click.UsageError(f"removing {what} needs --yes when nobody can be asked")
-        click.confirm(f"remove {what} with all records?", abort=True, err=True)
+        _ask_first(choices, names)
     out, gone = Output(choices), 0
     error: errors.GossipqError | None = None
     with ask.connect(choices) as mq:
