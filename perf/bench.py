@@ -40,7 +40,7 @@ class Pair(NamedTuple):
     field: str
     raw: list[str]
     raw_field: str
-    floor: str  #: what issue 2 asks for
+    floor: str  #: what is asked of it
 
 
 PAIRS = [

@@ -28,6 +28,7 @@ from gossipq.messages import (
     Stats,
     StatsReply,
     Subscribe,
+    Subscribed,
     TopicConfig,
     Topics,
     Welcome,
@@ -283,6 +284,22 @@ def test_a_damaged_shard_stops_and_the_others_go_on(hands: Hands) -> None:
     assert isinstance(again.ask(Resolve(["orders"])), Topics)
     hands.turn(1_000)
     assert "damaged" in hands.reports()[-1].stats.detail
+
+
+def test_who_comes_through_a_frontdoor_hears_the_better_address(hands: Hands) -> None:
+    client = hands.client()
+    partition, shard = client.topic()
+    through = hands.network.client(ENDPOINT)
+    for message in (Hello(b"f" * 16, "", ""), Subscribe(1, "g", [Start(partition)], 0, 0)):
+        through.send(b"somebody", b"", encode(message, shard, 9))
+        hands.turn()
+    batch = bytes(batches.seal([b"x"]))
+    through.send(b"somebody", b"", encode(Publish(partition), shard, 9), batch)
+    hands.turn()
+    answers = [decode(frames[2])[1] for frames in through.inbox]
+    told = [answer.direct for answer in answers if isinstance(answer, Subscribed | Confirm)]
+    assert told == [ENDPOINT, ENDPOINT]
+    assert client.publish(partition, shard, 1) == Confirm([(9, 1, 1, False)], SETTINGS.window_bytes)
 
 
 def test_peers_are_heard_at_their_own_door_only(hands: Hands) -> None:

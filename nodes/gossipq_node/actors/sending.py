@@ -1,11 +1,13 @@
 """From effects to frames: confirms gathered per client, deliveries with their batches read, checked and cut."""
 
+from msgspec import structs
+
 from gossipq.core.dispatch import Delivery
 from gossipq.core.effects import Effects
 from gossipq.core.groups import Part
 from gossipq.core.shard import Shard
 from gossipq.errors import BadBatch, CorruptLog
-from gossipq.messages import Confirm, Deliver, Delivered, Message
+from gossipq.messages import Confirm, Deliver, Delivered, Message, Subscribed
 from gossipq.types import Origin
 from gossipq.wire import batch as batches
 from gossipq.wire.frames import encode
@@ -27,6 +29,8 @@ class Sender:
             confirm = Confirm(rows, self._settings.window_bytes, self._direct(origin))
             reply(origin, encode(confirm, shard.id, 0, term))
         for origin, request_id, message in effects.replies:
+            if isinstance(message, Subscribed):
+                message = structs.replace(message, direct=self._direct(origin))
             reply(origin, encode(message, shard.id, request_id, term))
         for target, message in effects.told:
             if target in self._owned:
