@@ -1,0 +1,155 @@
+"""Three copies of a shard, driven by hand-delivered messages: the same code as one node's, with three voters.
+
+The voters are set by the test, since elections and voter changes are not built yet."""
+
+import pytest
+
+from core.harness import client
+from gossipq import limits
+from gossipq.core import log, payloads
+from gossipq.core.bodies import Bodies
+from gossipq.core.effects import Effects
+from gossipq.core.shard import Shard, ShardSettings
+from gossipq.core.tables import MemoryTables
+from gossipq.messages import Ack, Publish, Start, Subscribe, TopicConfig, TopicInfo
+from gossipq.types import Now, partition_key
+from gossipq.wire import batch as batches
+
+NAMES = ["a", "b", "c"]
+PARTITION = partition_key(9, 0)
+TOPIC = TopicInfo(9, "orders", 1, TopicConfig(), [1])
+ADA = client("ada")
+
+
+class Copies:
+    def __init__(self) -> None:
+        self.now = Now(1_000_000, 1_700_000_000_000)
+        self.tables = {name: MemoryTables() for name in NAMES}
+        self.shards = {name: self.open(name) for name in NAMES}
+        self.away: set[str] = set()
+        self.lead("a")
+        self.leader.propose(log.TOPIC, payloads.encode(payloads.Topic(TOPIC)))
+        self.turns()
+
+    def open(self, name: str) -> Shard:
+        shard = Shard(1, ShardSettings(name), self.tables[name], Bodies(limits.MIB))
+        shard.replica.voters = NAMES
+        return shard
+
+    def lead(self, name: str) -> None:
+        self.leader = self.shards[name]
+        self.leader.replica.hard = max(shard.replica.hard for shard in self.shards.values())
+        self.leader.lead(self.now)
+
+    def turn(self, name: str) -> Effects:
+        """One turn of one copy: what it sends to followers arrives before its own sync, as it may."""
+        shard = self.shards[name]
+        shard.begin(self.now)
+        shard.tick()
+        shard.gather()
+        for sent in shard.replication():
+            if sent.to not in self.away and name not in self.away:
+                other = self.shards[sent.to]
+                other.begin(self.now)
+                other.step((), 0, None, sent.append, shard.term, list(sent.entries))
+        shard.write(self.now)
+        shard.stored()
+        return shard.take()
+
+    def turns(self, rounds: int = 3) -> list[Effects]:
+        """Everybody turns, and answers travel; the effects of the leader."""
+        seen = []
+        for _ in range(rounds):
+            for name in NAMES:
+                effects = self.turn(name)
+                if self.shards[name] is self.leader:
+                    seen.append(effects)
+                for to, answer in effects.answers:
+                    if to not in self.away and name not in self.away:
+                        self.shards[to].step((), 0, None, answer, self.shards[name].term)
+        return seen
+
+    def publish(self, *values: bytes) -> None:
+        batch = bytes(batches.seal(values))
+        self.leader.begin(self.now)
+        self.leader.publish((b"c", b"p"), 7, Publish(PARTITION), batches.check(batch), batch)
+
+    def confirms(self, rounds: int = 3) -> list[tuple[int, int, int, bool]]:
+        return [row for effects in self.turns(rounds) for rows in effects.confirms.values() for row in rows]
+
+    def state(self, name: str) -> dict[bytes, bytes]:
+        """What entries made, without what is each copy's own."""
+        self.turns(2)
+        return {key: row for key, row in self.tables[name].state.rows.items() if key not in (b"M", b"H")}
+
+
+@pytest.fixture
+def copies() -> Copies:
+    return Copies()
+
+
+def test_a_publish_is_confirmed_by_two_of_three_and_not_by_one(copies: Copies) -> None:
+    copies.publish(b"x")
+    assert [row[:2] for row in copies.confirms()] == [(7, 0)]
+    copies.away = {"b"}
+    copies.publish(b"y")
+    assert [row[1:3] for row in copies.confirms()] == [(1, 2)], "two copies"
+    copies.away = {"b", "c"}
+    copies.publish(b"z")
+    assert copies.confirms() == []
+    assert copies.leader.ledger.partitions[PARTITION].next == 2, "only what is committed is applied"
+
+
+def test_every_copy_applies_the_same_and_stores_the_bodies(copies: Copies) -> None:
+    for number in range(5):
+        copies.publish(b"%d" % number)
+    copies.turns()
+    copies.leader.begin(copies.now)
+    copies.leader.step((b"c", b"1"), 1, ADA, Subscribe(1, "g", [Start(PARTITION)], 10, limits.MIB))
+    copies.turns()
+    copies.leader.begin(copies.now)
+    copies.leader.step((b"c", b"1"), 2, ADA, Ack(1, [(PARTITION, 0, 3)]))
+    copies.turns()
+    states = [copies.state(name) for name in NAMES]
+    assert states[0] == states[1] == states[2]
+    assert copies.tables["a"].body.rows == copies.tables["b"].body.rows == copies.tables["c"].body.rows
+    assert copies.shards["c"].replica.log.chain == copies.leader.replica.log.chain
+
+
+def test_a_follower_leads_on_with_everything_that_was_confirmed(copies: Copies) -> None:
+    copies.publish(b"x", b"y")
+    copies.confirms()
+    copies.away = {"a"}
+    copies.lead("b")
+    copies.publish(b"z")
+    assert [row[1] for row in copies.confirms(6)] == [2]
+    copies.leader.step((b"c", b"1"), 1, ADA, Subscribe(1, "g", [Start(PARTITION)], 10, limits.MIB))
+    parts = [part for effects in copies.turns() for delivery in effects.deliveries for part in delivery.parts]
+    assert [(part.offset, part.end) for part in parts] == [(0, 2), (2, 3)]
+
+
+def test_what_an_old_leader_stored_alone_is_replaced(copies: Copies) -> None:
+    copies.publish(b"kept")
+    copies.confirms()
+    copies.away = {"a"}
+    copies.publish(b"alone")
+    assert copies.confirms() == []
+    copies.lead("b")
+    copies.publish(b"new")
+    copies.confirms(6)
+    copies.away = set()
+    copies.publish(b"later")
+    copies.confirms(8)
+    assert copies.state("a") == copies.state("b")
+    assert copies.tables["a"].body.rows == copies.tables["b"].body.rows
+    assert not copies.shards["a"].leading
+
+
+def test_a_copy_that_was_restarted_goes_on_from_its_disk(copies: Copies) -> None:
+    copies.publish(b"x")
+    copies.confirms()
+    copies.state("c")
+    copies.shards["c"] = copies.open("c")
+    copies.publish(b"y")
+    copies.confirms(6)
+    assert copies.state("c") == copies.state("a")
