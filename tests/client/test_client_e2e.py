@@ -401,5 +401,6 @@ class TestEmbedded:
                 batch = second.fetch("orders", "g")
                 assert batch.values() == [b"one"]
                 second.ack(batch)
+        assert not list(directory.glob("node.sock*")), "sockets leave with their node"
         with embedded.open(directory) as mq:
             assert len(mq.fetch("orders", "g", wait=0.2)) == 0

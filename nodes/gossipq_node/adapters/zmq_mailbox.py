@@ -5,6 +5,7 @@ High-water marks only bound memory when a peer does not keep to its credit: then
 """
 
 import errno
+import os
 from collections.abc import Sequence
 from contextlib import suppress
 
@@ -25,6 +26,7 @@ HANDSHAKE_MS = 5_000
 LINGER_MS = 500
 BACKLOG = 1_024
 KEEPALIVE_S = 60
+IPC = "ipc://"
 
 Buffer = bytes | bytearray | memoryview
 
@@ -40,6 +42,7 @@ class ZmqMailbox:
         """Binds `clients` and `peers` ("" = not wanted). Raises ConfigError when an endpoint cannot be bound."""
         self.bad_frames = self.dropped = self.relayed = 0
         self._context = zmq.Context()
+        self._bound = [endpoint for endpoint in (clients, peers) if endpoint]
         self._poller = zmq.Poller()
         self._routers: dict[bytes, zmq.Socket[bytes]] = {}
         self._dealers: dict[str, zmq.Socket[bytes]] = {}
@@ -207,3 +210,7 @@ class ZmqMailbox:
         for router in self._routers.values():
             router.close()
         self._context.term()
+        for endpoint in self._bound:
+            if endpoint.startswith(IPC):  # libzmq leaves the socket's file behind
+                with suppress(OSError):
+                    os.unlink(endpoint.removeprefix(IPC))
