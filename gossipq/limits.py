@@ -18,7 +18,6 @@ BATCH_BYTES_MAX = 256 * KIB  #: a larger record travels alone
 BATCH_BYTES_HARD_MAX = VALUE_BYTES_MAX + KEY_BYTES_MAX + HEADERS_BYTES_MAX + 4 * KIB
 CONTROL_BYTES_MAX = 1 * MIB
 FRAME_BYTES_MAX = BATCH_BYTES_HARD_MAX + CONTROL_BYTES_MAX
-MESSAGE_FRAMES_MAX = 4  #: client id, delimiter, control, batch
 DELIVER_BYTES_MAX = 1 * MIB  #: batches joined into one DELIVER
 
 # topics
@@ -52,7 +51,6 @@ PING_MS = 1 * SECOND_MS
 # one turn of the loop
 TURN_MESSAGES_MAX = 256
 TURN_BYTES_MAX = 4 * MIB
-SWEEP_MS = 5
 RECENT_BYTES_MAX = 16 * MIB  #: newest batches kept in memory, per worker
 REPLICATE_BYTES_MAX = 1 * MIB
 

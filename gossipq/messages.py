@@ -164,6 +164,7 @@ class WorkerStats(msgspec.Struct, array_like=True, frozen=True):
     commit_us: int  #: moving average of one commit
     store_bytes: int
     detail: str = ""
+    dropped: int = 0  #: messages to who was gone or did not read
 
 
 # --- sessions ----------------------------------------------------------------------------------------------------------

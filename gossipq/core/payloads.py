@@ -2,7 +2,6 @@
 
 import msgspec
 
-from gossipq.core import log
 from gossipq.messages import GroupConfig, Range, Start, TopicInfo
 from gossipq.types import Offset, PartitionKey, SessionId
 
@@ -65,14 +64,4 @@ class Forget(msgspec.Struct, array_like=True, frozen=True):
     producers: list[tuple[PartitionKey, bytes]]
 
 
-Payload = Config | Topic | Group | Lease | Ack | Trim | Forget
-
-KINDS: dict[type[Payload], int] = {
-    Config: log.CONFIG,
-    Group: log.GROUP,
-    Lease: log.LEASE,
-    Ack: log.ACK,
-    Trim: log.TRIM,
-    Forget: log.FORGET,
-}
 encode = msgspec.msgpack.Encoder().encode

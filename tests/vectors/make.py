@@ -197,7 +197,7 @@ def samples() -> list[messages.Message]:
     route = m.Route(5, 2, "tcp://127.0.0.1:7701")
     ranges = [(PARTITION, 10, 20), (PARTITION, 30, 31)]
     worker = m.WorkerStats(
-        0, 4711, "tcp://127.0.0.1:7701", "ready", 1, 16, 3, 1_000, 900, 800, 7, 2, 5_000, 400, 950, 1 << 20, "recovered"
+        0, 4711, "tcp://127.0.0.1:7701", "ready", 1, 16, 3, 1_000, 900, 800, 7, 2, 5_000, 400, 950, 1 << 20, "recovered", 3
     )
     return [
         m.Hello(SESSION, "example 1.0", "0.1.0", b"token", "ada"),

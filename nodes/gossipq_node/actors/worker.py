@@ -370,6 +370,7 @@ class Worker:
             leading=len(leading),
             sessions=len(self._sessions),
             bad_frames=self._bad + self._mailbox.bad_frames,
+            dropped=self._mailbox.dropped,
             turns=self._turns,
             commits=self._commits,
             commit_us=self._commit_us,
