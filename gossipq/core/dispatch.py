@@ -450,10 +450,10 @@ class Dispatch:
     def undelivered(self, delivery: Delivery) -> None:
         """The connection did not take it. A reader goes on from there; a group's records come back with the lease."""
         for subscription in self.subscriptions.values():
-            if (subscription.origin, subscription.number) == (delivery.origin, delivery.subscription):
-                subscription.positions |= {
-                    p.partition: p.offset for p in reversed(delivery.parts) if p.partition in subscription.positions
-                }
+            name = subscription.origin, subscription.number
+            if subscription.group is None and name == (delivery.origin, delivery.subscription):
+                subscription.untake(delivery.parts)
+                self._dirty_readers[subscription] = None
 
     def _read(self, subscription: Subscription) -> Part | None:
         for partition, position in subscription.positions.items():

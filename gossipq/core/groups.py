@@ -101,6 +101,14 @@ class Subscription:
         assert self.group is not None
         return self.group.state.config.in_flight_max
 
+    def untake(self, parts: list[Part]) -> None:
+        """Parts that did not reach a reader: it is where it was, with the credit that it had."""
+        for part in reversed(parts):
+            self.credit_records += part.count
+            self.credit_bytes += part.charge
+            if part.partition in self.positions:
+                self.positions[part.partition] = part.offset
+
     def waiting(self, ledger: Ledger) -> bool:
         """Whether something could be handed out now, credit aside."""
         for partition, position in self.positions.items():

@@ -444,6 +444,16 @@ def test_what_a_readers_connection_did_not_take_is_read_again(worker, orders):
     assert worker.taken() == [(ADA.session, 0, 4, 1)]
 
 
+def test_a_delivery_that_was_not_taken_costs_no_credit(worker, orders):
+    worker.publish(orders, [b"x"] * 4)
+    worker.subscribe(ADA, orders, group="", records=4, start=Start(orders, "first"))
+    (delivery,) = worker.seen[-1].deliveries
+    worker.shards[1].dispatch.undelivered(delivery)
+    worker.taken()
+    worker.tick(1)
+    assert worker.taken() == [(ADA.session, 0, 4, 1)], "all its credit was in what was lost"
+
+
 def test_readers_cannot_ack_and_strangers_cannot_do_anything(worker, orders):
     worker.subscribe(ADA, orders, group="")
     assert worker.ask(1, ADA, Ack(1, [(orders, 0, 1)])).code == "bad_request"
