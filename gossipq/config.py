@@ -14,7 +14,7 @@ from msgspec import Meta
 
 from gossipq import limits
 from gossipq.errors import ConfigError
-from gossipq.messages import GroupConfig, TopicConfig
+from gossipq.values import GroupConfig, TopicConfig
 
 ENVIRONMENT_PREFIX = "GOSSIPQ_"
 CONFIG_VARIABLE = "GOSSIPQ_CONFIG"
@@ -24,6 +24,8 @@ SEARCH = ("cluster.toml", "/etc/gossipq/cluster.toml")
 Count = Annotated[int, Meta(ge=0)]
 Positive = Annotated[int, Meta(ge=1)]
 Name = Annotated[str, Meta(max_length=limits.NAME_BYTES_MAX)]
+TopicName = Annotated[str, Meta(pattern="^[A-Za-z0-9._-]+$", max_length=limits.NAME_BYTES_MAX)]
+Pause = Annotated[int, Meta(ge=0, le=limits.DELAY_MS_MAX)]
 
 
 class Topic(msgspec.Struct, frozen=True, kw_only=True):
@@ -35,19 +37,32 @@ class Topic(msgspec.Struct, frozen=True, kw_only=True):
     bytes_max: Count = TopicConfig().bytes_max
     overflow: Literal["refuse", "drop_oldest"] = "refuse"
     level: Literal["stored", "none"] = "stored"
+    ttl_ms: Annotated[int, Meta(ge=0, le=limits.DELAY_MS_MAX)] = TopicConfig().ttl_ms
+    expire: Literal["dead", "drop", "try_once"] = "dead"
+    dedup_ms: Count = TopicConfig().dedup_ms
+    dedup_count: Count = TopicConfig().dedup_count
+    trace: Literal["failures", "all", "off"] = "failures"
+    lease_ms: Annotated[int, Meta(ge=0, le=limits.LEASE_TOTAL_MS_MAX)] = 0  #: these three: 0 or [] = as [cluster.group] says
+    attempts_max: Annotated[int, Meta(ge=0, le=limits.ATTEMPTS_HARD_MAX)] = 0
+    backoff_ms: Annotated[tuple[Pause, ...], Meta(max_length=limits.BACKOFF_STEPS_MAX)] = ()
 
     def message(self) -> TopicConfig:
-        return TopicConfig(self.partitions, self.retention_ms, self.retain, self.bytes_max, self.overflow, self.level)
+        said = msgspec.structs.asdict(self)
+        said |= {"lease_ms": self.lease_ms or None, "attempts_max": self.attempts_max or None}
+        return TopicConfig(**said | {"backoff_ms": list(self.backoff_ms) or None})
 
 
 class Group(msgspec.Struct, frozen=True, kw_only=True):
-    """Defaults of groups that do not say otherwise."""
+    """Defaults of groups that do not say otherwise: the last in the precedence record, group, topic, cluster."""
 
-    lease_ms: Annotated[int, Meta(ge=1, le=limits.LEASE_TOTAL_MS_MAX)] = GroupConfig().lease_ms
-    in_flight_max: Positive = GroupConfig().in_flight_max
+    lease_ms: Annotated[int, Meta(ge=1, le=limits.LEASE_TOTAL_MS_MAX)] = limits.LEASE_MS
+    attempts_max: Annotated[int, Meta(ge=1, le=limits.ATTEMPTS_HARD_MAX)] = limits.ATTEMPTS_MAX
+    backoff_ms: Annotated[tuple[Pause, ...], Meta(min_length=1, max_length=limits.BACKOFF_STEPS_MAX)] = limits.BACKOFF_MS
+    in_flight_max: Annotated[int, Meta(ge=1, le=limits.IN_FLIGHT_HARD_MAX)] = GroupConfig().in_flight_max
+    parked_max: Positive = GroupConfig().parked_max
 
     def message(self) -> GroupConfig:
-        return GroupConfig(lease_ms=self.lease_ms, in_flight_max=self.in_flight_max)
+        return GroupConfig(**msgspec.structs.asdict(self) | {"backoff_ms": list(self.backoff_ms)})
 
 
 class Cluster(msgspec.Struct, frozen=True, kw_only=True):
@@ -59,6 +74,7 @@ class Cluster(msgspec.Struct, frozen=True, kw_only=True):
     window_bytes: Annotated[int, Meta(ge=limits.BATCH_BYTES_HARD_MAX)] = limits.PUBLISH_WINDOW_BYTES
     topic: Topic = Topic()
     group: Group = Group()
+    virtual: dict[TopicName, Annotated[list[TopicName], Meta(min_length=1)]] = {}
 
 
 class Node(msgspec.Struct, frozen=True, kw_only=True):
@@ -142,13 +158,26 @@ def load(path: str, environment: Mapping[str, str], flags: Mapping[str, object])
 
 
 def _checked(key: str, kind: Any, value: object, origin: str) -> object:
-    """`value` as the type of its option; text from the environment may stand for a number or a truth."""
+    """`value` as the type of its option. Text from the environment may stand for a number or a truth, or for a list or a table
+    as the file has it."""
+    from_text = origin.startswith("environment")
     try:
-        return msgspec.convert(value, kind, strict=not origin.startswith("environment"))
+        return msgspec.convert(_plural(kind, value) if from_text else value, kind, strict=not from_text)
     except msgspec.ValidationError as error:
         allowed = ", ".join(map(repr, get_args(kind))) if get_origin(kind) is Literal else ""
         hint = f"allowed: {allowed}" if allowed else "the sample cluster.toml explains every option"
         raise ConfigError(f"{origin}: {key} = {value!r}: {error}", hint) from None
+
+
+def _plural(kind: Any, text: object) -> object:
+    """The list or table that `text` is, if `kind` is one."""
+    bare = get_args(kind)[0] if get_origin(kind) is Annotated else kind
+    if get_origin(bare) not in (tuple, dict):
+        return text
+    try:
+        return tomllib.loads(f"value = {text}")["value"]
+    except tomllib.TOMLDecodeError:
+        return text
 
 
 def _read(path: str) -> dict[str, Any]:
@@ -242,3 +271,9 @@ def _check_relations(config: Config, origins: dict[str, str]) -> None:
             f"{origins['node.workers']}: node.workers = {node.workers} is more than cluster.shards = {cluster.shards}",
             "a worker without shards has nothing to do",
         )
+    for name, targets in cluster.virtual.items():
+        where = f"{origins['cluster.virtual']}: cluster.virtual: {name}"
+        if virtual := next((target for target in targets if target in cluster.virtual), None):
+            raise ConfigError(f"{where} contains {virtual}, which is virtual itself", "name the real topics")
+        if len(set(targets)) < len(targets):
+            raise ConfigError(f"{where} names a topic twice", "each target gets one copy")

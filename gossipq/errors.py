@@ -11,6 +11,7 @@
     +-- NotConfirmed             may be stored: no answer came
     +-- LeaseLost                the record is in other hands or done
     +-- Backpressure             the publish window is full and block=False
+    +-- NoReply                  nobody has answered a request in time
     +-- Unreachable              no node answered
     +-- ConfigError              cluster.toml, a flag or the environment is wrong
     +-- StoreError               a data directory that cannot be used
@@ -86,6 +87,16 @@ class BadRequest(Refused):
     code = "bad_request"
 
 
+class UnknownRecord(Refused):
+    code = "unknown_record"
+
+
+class WrongState(Refused):
+    """The record is not where the request wants it: acked, in flight, due already."""
+
+    code = "wrong_state"
+
+
 class Busy(Refused):
     code = "busy"
     retryable = True
@@ -116,13 +127,19 @@ class NotConfirmed(GossipqError):
     code = "not_confirmed"
 
 
-class LeaseLost(GossipqError):
+class LeaseLost(Refused):
     code = "lease_lost"
 
 
 class Backpressure(GossipqError):
     code = "backpressure"
     retryable = True
+
+
+class NoReply(GossipqError):
+    """The request may be worked on still."""
+
+    code = "no_reply"
 
 
 class Unreachable(GossipqError):

@@ -10,6 +10,7 @@ VALUE_BYTES_MAX = 16 * MIB
 KEY_BYTES_MAX = 4 * KIB
 HEADERS_BYTES_MAX = 64 * KIB
 ROUTE_BYTES_MAX = 255
+ID_BYTES_MAX = 1 * KIB
 
 # batches and frames
 BATCH_RECORDS_MAX = 4_096  #: what a packer seals; a node takes any count up to BATCH_RECORDS_HARD_MAX
@@ -29,7 +30,20 @@ RETENTION_MS = 7 * DAY_MS
 # delivery
 LEASE_MS = 30 * SECOND_MS
 LEASE_TOTAL_MS_MAX = 12 * HOUR_MS
-RETURN_DELAY_MS = 1 * SECOND_MS  #: pause before a failed record is handed out again
+ATTEMPTS_MAX = 10  #: failures after which a record becomes a dead letter
+ATTEMPTS_HARD_MAX = 1_000_000
+BACKOFF_MS = (1 * SECOND_MS, 5 * SECOND_MS, 30 * SECOND_MS, 2 * MINUTE_MS, 10 * MINUTE_MS)
+BACKOFF_STEPS_MAX = 32
+PARKED_HARD_MAX = 100_000_000
+PARKED_MAX = 100_000  #: records of a group and partition that wait behind others of their key
+ERROR_BYTES_MAX = 2 * KIB  #: kept of what a consumer said of a failure
+DEAD_LIST_HARD_MAX = 1_000
+DEAD_LIST_MAX = 100  #: dead letters in one answer
+VIRTUAL_TARGETS_MAX = 64
+DEDUP_HARD_MS = 7 * DAY_MS
+DEDUP_HARD_COUNT = 100_000_000
+DEDUP_MS = 10 * MINUTE_MS
+DEDUP_COUNT = 1_000_000
 CREDIT_RECORDS = 1_000
 CREDIT_BYTES = 8 * MIB
 CREDIT_MAX = 2**40  #: records in one loan

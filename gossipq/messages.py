@@ -4,168 +4,28 @@ A message travels as a msgpack array in field order; fields are only ever append
 understand each other. Durations are milliseconds that remain, never points in time. Ranges are half-open.
 """
 
-from typing import ClassVar, TypeVar, dataclass_transform
-
-import msgspec
-
-from gossipq import limits
+from gossipq import limits, peer_messages
 from gossipq.types import Offset, PartitionKey
-
-Config = TypeVar("Config", bound=msgspec.Struct)
-Range = tuple[PartitionKey, Offset, Offset]  #: (partition, first, end)
-
-
-@dataclass_transform(frozen_default=True)
-class Message(msgspec.Struct, array_like=True, frozen=True, gc=False):
-    """Base of all; `verb` is its number in the fixed header."""
-
-    verb: ClassVar[int] = 0
-
-
-def _over(options: msgspec.Struct, config: Config) -> Config:
-    said = {name: value for name, value in msgspec.structs.asdict(options).items() if value is not None}
-    return msgspec.structs.replace(config, **said)
-
-
-# --- values inside messages --------------------------------------------------------------------------------------------
-
-
-class TopicConfig(msgspec.Struct, array_like=True, frozen=True):
-    """Policy of a topic. Versioned by the field order, like every message."""
-
-    partitions: int = 1
-    retention_ms: int = limits.RETENTION_MS  #: 0 = as soon as every group has acked; 7 days while there is no group
-    retain: str = "acked"  #: "acked": age removes what every group has acked; "forever": age removes nothing
-    bytes_max: int = 0  #: stored bytes per partition; 0 = no bound
-    overflow: str = "refuse"  #: "refuse" or "drop_oldest" when bytes_max is reached
-    level: str = "stored"  #: default confirm level of a publish: "stored" or "none"
-    beside: str = ""  #: topic whose shards this one shares
-
-
-class TopicOptions(msgspec.Struct, array_like=True, frozen=True):
-    """What a request says of a topic's policy; None = as the cluster says."""
-
-    partitions: int | None = None
-    retention_ms: int | None = None
-    retain: str | None = None
-    bytes_max: int | None = None
-    overflow: str | None = None
-    level: str | None = None
-    beside: str | None = None
-
-    def over(self, config: TopicConfig) -> TopicConfig:
-        """`config` with what is said here in its place."""
-        return _over(self, config)
-
-
-class TopicInfo(msgspec.Struct, array_like=True, frozen=True):
-    """A topic as clients and leaders know it; `shards[i]` holds partition i."""
-
-    id: int
-    name: str
-    version: int
-    config: TopicConfig
-    shards: list[int]
-
-
-class GroupConfig(msgspec.Struct, array_like=True, frozen=True):
-    """Policy of a group, stored with its first subscription."""
-
-    mode: str = "shared"
-    lease_ms: int = limits.LEASE_MS
-    in_flight_max: int = limits.IN_FLIGHT_MAX
-
-
-class GroupOptions(msgspec.Struct, array_like=True, frozen=True):
-    """What a subscription says of its group's policy; None = as the group has it, or the cluster says."""
-
-    mode: str | None = None
-    lease_ms: int | None = None
-    in_flight_max: int | None = None
-
-    def over(self, config: GroupConfig) -> GroupConfig:
-        """`config` with what is said here in its place."""
-        return _over(self, config)
-
-
-class Route(msgspec.Struct, array_like=True, frozen=True):
-    """Where the leader of a shard answers clients."""
-
-    shard: int
-    term: int
-    endpoint: str
-
-
-class Start(msgspec.Struct, array_like=True, frozen=True):
-    """Where a new group or a reader starts in one partition: "first", "new", "offset" (value) or "time" (unix ms)."""
-
-    partition: PartitionKey
-    kind: str = "first"
-    value: int = 0
-
-
-class Delivered(msgspec.Struct, array_like=True, frozen=True, gc=False):
-    """One slice in a DELIVER: `size` bytes of its second frame. `charge` is what it took of the byte credit."""
-
-    partition: PartitionKey
-    offset: Offset
-    count: int
-    attempt: int
-    size: int
-    charge: int
-
-
-class PartitionStats(msgspec.Struct, array_like=True, frozen=True):
-    """Stored counters of one partition; `first` and `next` bound the offsets that can still be read."""
-
-    partition: PartitionKey
-    topic: str
-    shard: int
-    worker: int
-    first: Offset
-    next: Offset
-    published: int
-    removed: int
-    bytes: int
-
-
-class GroupStats(msgspec.Struct, array_like=True, frozen=True):
-    """Stored counters of one group in one partition: published since its start = ready + in_flight + acked + removed."""
-
-    partition: PartitionKey
-    topic: str
-    group: str
-    cursor: Offset
-    ready: int
-    in_flight: int
-    acked: int
-    removed: int
-    consumers: int
-    redelivered: int
-
-
-class WorkerStats(msgspec.Struct, array_like=True, frozen=True):
-    """One worker process as its node sees it. Times are milliseconds, sizes bytes."""
-
-    worker: int
-    pid: int
-    endpoint: str
-    state: str  #: "starting", "ready", "recovering" (a commit failed), "full" (publishes refused), "down"
-    restarts: int
-    leading: int  #: shards
-    sessions: int
-    published: int
-    delivered: int
-    acked: int
-    refused: int
-    bad_frames: int
-    turns: int
-    commits: int
-    commit_us: int  #: moving average of one commit
-    store_bytes: int
-    detail: str = ""
-    dropped: int = 0  #: messages to who was gone or did not read
-
+from gossipq.values import (
+    DeadLetter,
+    Delivered,
+    GroupOptions,
+    GroupStats,
+    PartitionStats,
+    Range,
+    Ref,
+    Route,
+    Run,
+    Standing,
+    Start,
+    Step,
+    TopicInfo,
+    TopicOptions,
+    WorkerStats,
+)
+from gossipq.values import (
+    Message as Message,
+)
 
 # --- sessions ----------------------------------------------------------------------------------------------------------
 
@@ -223,11 +83,17 @@ class Refused(Message):
 
 
 class Publish(Message):
-    """Second frame: one batch. The confirm level "none" gets no answer and promises nothing."""
+    """Second frame: one batch. The confirm level "none" gets no answer and promises nothing.
+
+    With `acks` it is one atomic step: the records that the subscription holds are acked and the batch is stored, or neither
+    (LeaseLost when somebody else holds one of them). All of it lies in the header's shard."""
 
     verb = 16
     partition: PartitionKey
     level: str = ""  #: "" = as the topic says
+    age_ms: int = 0  #: since the batch was sealed: its delays count from there
+    subscription: int = 0
+    acks: list[Range] = []
 
 
 class Confirm(Message):
@@ -237,13 +103,15 @@ class Confirm(Message):
     rows: list[tuple[int, Offset, int, bool]]
     window_bytes: int = limits.PUBLISH_WINDOW_BYTES
     direct: str = ""  #: the leader's own address, when the request came through a frontdoor
+    runs: list[tuple[int, list[Run]]] = []  #: (request id, runs) of batches with due times or ids, in the order of the rows
 
 
 # --- consume -----------------------------------------------------------------------------------------------------------
 
 
 class Subscribe(Message):
-    """Joins a group, or reads without one (group ""). All partitions lie in the header's shard."""
+    """Joins a group, or reads without one (group ""). All partitions lie in the header's shard; those of a group are of one
+    topic: a client that consumes several in one group sends one of these for each."""
 
     verb = 32
     subscription: int  #: chosen by the client, unique in its session
@@ -254,6 +122,9 @@ class Subscribe(Message):
     config: GroupOptions = GroupOptions()
     notify_end: bool = False  #: send AT_END each time everything readable has been handed out
     holding: list[Range] | None = None  #: what the client still has from before it lost its connection; the rest goes back
+    routes: list[str] = []  #: takes only records whose route matches one of these: equal, or with `*` and `#`; empty = all
+    ack: bool = True  #: False: at most once; what is handed out counts as acked before it leaves
+    shards: list[int] = []  #: all shards that this group reads here; mode "exclusive" is refused over more than one
 
 
 class Subscribed(Message):
@@ -264,6 +135,7 @@ class Subscribed(Message):
     lease_ms: int
     ends: list[Range]
     direct: str = ""
+    mode: str = ""  #: of the group; "" for a reader
 
 
 class Unsubscribe(Message):
@@ -305,14 +177,15 @@ class Acked(Message):
 
 
 class Nack(Message):
-    """Gives back. `failed` counts as a failed attempt; the records come again after `delay_ms`."""
+    """Gives back. `failed` counts as a failed attempt; the records come again after `delay_ms`, -1 = as the policy says."""
 
     verb = 39
     subscription: int
     ranges: list[Range]
-    delay_ms: int = 0
+    delay_ms: int = -1
     failed: bool = True
     reason: str = ""
+    dead: str = ""  #: "rejected" or "undecodable": no further attempt, it becomes a dead letter for that reason
 
 
 class Extend(Message):
@@ -349,6 +222,140 @@ class AtEnd(Message):
     verb = 44
     subscription: int
     ends: list[Range]
+
+
+class Started(Message):
+    """A handler begins with records that were handed out before: if it never ends, that counts as a failure. Not answered."""
+
+    verb = 45
+    subscription: int
+    ranges: list[Range]
+
+
+# --- explain and mend --------------------------------------------------------------------------------------------------
+
+
+class Why(Message):
+    """Where a record stands. Answered by EXPLAINED."""
+
+    verb = 48
+    ref: Ref
+    group: str = ""  #: "" = for every group
+
+
+class Explained(Message):
+    verb = 49
+    ref: Ref  #: with the offset, when it has one
+    standings: list[Standing]
+    lines: list[str] = []  #: policies with their origin, route, times
+
+
+class WhyGroup(Message):
+    """Why a group stands still (or does not), in the partitions of this shard."""
+
+    verb = 50
+    group: str
+    partitions: list[PartitionKey]
+
+
+class GroupExplained(Message):
+    """Per partition: (partition, state, because, next command, unix ms since when)."""
+
+    verb = 51
+    rows: list[tuple[PartitionKey, str, str, str, int]]
+
+
+class Trace(Message):
+    verb = 52
+    ref: Ref
+    group: str = ""
+
+
+class Traced(Message):
+    verb = 53
+    steps: list[Step]
+
+
+class Show(Message):
+    """The record itself. Answered by SHOWN with a batch of one record; also while it is scheduled or a dead letter."""
+
+    verb = 54
+    ref: Ref
+
+
+class Shown(Message):
+    verb = 55
+    ref: Ref
+    time_ms: int  #: unix, when it was stored
+
+
+class Cancel(Message):
+    """Voids a record that no consumer holds and not every group has acked. Answered by DONE."""
+
+    verb = 56
+    ref: Ref
+    reason: str = ""
+
+
+class Reschedule(Message):
+    """Another due time for a scheduled record. Answered by DONE."""
+
+    verb = 57
+    ref: Ref
+    delay_ms: int
+
+
+class Edit(Message):
+    """Second frame: a batch of one record. One atomic entry voids the old record and appends the new one, which keeps the due
+    time of a scheduled one. Answered by CONFIRM."""
+
+    verb = 58
+    ref: Ref
+
+
+class Requeue(Message):
+    """Hands a record to a group once more: acked, retrying, parked or dead, it is ready now. Answered by DONE."""
+
+    verb = 59
+    ref: Ref
+    group: str
+
+
+class Done(Message):
+    """Answer to requests that change records: how many."""
+
+    verb = 60
+    count: int
+    ref: Ref | None = None
+
+
+class ListDead(Message):
+    """Dead letters of a group ("" = of all) in one partition, from offset `after` on. Answered by DEAD_LETTERS."""
+
+    verb = 61
+    partition: PartitionKey
+    group: str = ""
+    after: Offset = 0
+    limit: int = limits.DEAD_LIST_MAX
+    bodies: bool = False
+
+
+class DeadLetters(Message):
+    """Second frame: the batches of the letters, one after the other, when they were asked for."""
+
+    verb = 62
+    letters: list[DeadLetter]
+    more: Offset = -1  #: where to go on; -1: that was all
+
+
+class ReplayDead(Message):
+    """Dead letters of a group are ready for it again, with fresh counters. Answered by DONE."""
+
+    verb = 63
+    partition: PartitionKey
+    group: str
+    ranges: list[tuple[Offset, Offset]] = []  #: empty = all
+    dry_run: bool = False
 
 
 # --- topics and status -------------------------------------------------------------------------------------------------
@@ -416,61 +423,33 @@ class StatusReply(Message):
     bad_frames: int = 0  #: messages the frontdoor could not read
 
 
-# --- between workers, and inside a node --------------------------------------------------------------------------------
+class PurgeDead(Message):
+    """Dead letters go for good. Answered by DONE."""
+
+    verb = 72
+    partition: PartitionKey
+    group: str
+    ranges: list[tuple[Offset, Offset]] = []
+    dry_run: bool = False
 
 
-class Append(Message):
-    """Raft AppendEntries. Second frame: the entries, as PROTOCOL.md section "Peers" lays them out."""
+class SetGroup(Message):
+    """Changes the policy of a topic's group in this shard: also `paused`. Answered by DONE; refused when there is none."""
 
-    verb = 96
-    leader: str
-    prev_index: int
-    prev_term: int
-    commit: int
-    sizes: list[int]  #: bytes of each entry in the second frame
-    sent_ms: int = 0
-
-
-class Appended(Message):
-    """`match` is on disk and equal to the leader's log; without ok it is a hint where to look next."""
-
-    verb = 97
-    follower: str
-    ok: bool
-    match: int
-    sent_ms: int = 0
-
-
-class InstallTopic(Message):
-    """Meta leader to a shard's leader: log this version of the topic. `deleted` ends it."""
-
-    verb = 98
-    topic: TopicInfo
-    deleted: bool = False
-
-
-class TopicInstalled(Message):
-    verb = 99
+    verb = 73
     topic_id: int
-    version: int
-    shard: int
+    group: str
+    config: GroupOptions
 
 
-class AskTopic(Message):
-    """Shard leader to the meta leader: a publish named a topic id that is not in my log."""
+class BindTopic(Message):
+    """Makes a virtual topic, or binds it to other topics. To the meta shard. Answered by TOPICS."""
 
-    verb = 100
-    topic_id: int
-    shard: int
-
-
-class Report(Message):
-    """Worker to its frontdoor, once a second and at each change of state."""
-
-    verb = 101
-    stats: WorkerStats
-    routes: list[Route]
+    verb = 74
+    name: str
+    targets: list[str]
 
 
 MESSAGES: dict[int, type[Message]] = {kind.verb: kind for kind in Message.__subclasses__()}
+assert peer_messages.Append.verb in MESSAGES, "all kinds are loaded"
 assert len(MESSAGES) == len(Message.__subclasses__()), "verb numbers are unique"

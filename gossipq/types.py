@@ -16,6 +16,10 @@ META_SHARD: ShardId = 0
 NODE_SHARD: ShardId = 0xFFFF  #: in a header: for the frontdoor itself, not for the leader of a shard
 PARTITION_BITS = 16
 
+# columns of a batch, by their bit: what a record may ask for
+KEY_HASH, DELAY, TTL, LEASE, ATTEMPTS, ID_HASH, BACKOFF = (1 << bit for bit in range(7))
+KEYS, HEADERS, IDS = 1 << 16, 1 << 17, 1 << 18
+
 
 def partition_key(topic_id: int, partition: int) -> PartitionKey:
     """The key of one partition: unique over the life of a cluster, since topic ids are never used twice."""
@@ -47,6 +51,7 @@ class BatchInfo(msgspec.Struct, frozen=True, gc=False):
     sequence: int  #: per (producer, partition) from 1; 0 = not deduplicated
     publish_ms: int  #: client wall time
     columns: int  #: bit set of the optional columns
+    route: bytes = b""
 
 
 class Slice(msgspec.Struct, frozen=True, gc=False):
@@ -58,8 +63,20 @@ class Slice(msgspec.Struct, frozen=True, gc=False):
     count: int
     size: int  #: bytes of the whole stored batch
     batch_count: int  #: records in the whole stored batch
-    time_ms: int  #: leader time of the entry
+    time_ms: int  #: leader time of the entry that gave the offsets
+    columns: int = 0  #: of the batch
+    route: bytes = b""
 
     @property
     def end(self) -> Offset:
         return self.offset + self.count
+
+    @property
+    def share_bytes(self) -> int:
+        """Its share of the stored batch; the shares of all records add up to `size`."""
+        return share(self.size, self.batch_count, self.first, self.first + self.count)
+
+
+def share(size: int, batch_count: int, first: int, end: int) -> int:
+    """Bytes that records `first` to `end` have of a batch of `size` bytes; neighbours add up without rounding errors."""
+    return size * end // batch_count - size * first // batch_count

@@ -1,33 +1,27 @@
 #!/usr/bin/env python3
 """Measures gossipq against the raw loop of limit.py, in turns, and writes the rows of RESULTS.md.
 
-    python perf/bench.py [--pairs 5] [--only NAME ...] [--out perf/RESULTS.md]
+    python perf/bench.py [--pairs 5] [--only NAME ...] [--scale 1.0] [--out perf/RESULTS.md]
 
 Each figure is the median of its pairs: product and raw loop run one after the other, a pair at a time, so that both meet the
-same machine. One node with two workers serves all pairs, on the same cores as its clients; the soak gets a fresh one. Close
-other programs first.
+same machine. One node with two workers serves all pairs, on the same cores as its clients; the soak, and each figure of
+asking.py, gets a fresh one. Close other programs first.
 """
 
 import argparse
 import json
-import os
 import statistics
 import subprocess
 import sys
-import tempfile
 import threading
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
+import asking
 from report import Row, write
+from stage import GOSSIPQ, HERE, Node, answer, disk_mb, memory_mb, node
 
-HERE = Path(__file__).resolve().parent
-GOSSIPQ = [sys.executable, "-m", "gossipq_cli"]
-WORKERS = 2
-READY_S = 30.0
 SAMPLE_S = 1.0
 SOAK_RECORDS, SOAK_MARK, SOAK_AHEAD = 10_000_000, 1_000_000, 200_000
 
@@ -58,67 +52,6 @@ PAIRS = [
         "0.6 of raw",
     ),
 ]
-
-
-def answer(line: list[str], **more: Any) -> dict[str, Any]:
-    """The JSON object on the last line of a command's stdout."""
-    done = subprocess.run(line, stdout=subprocess.PIPE, text=True, check=True, **more)
-    found: dict[str, Any] = json.loads(done.stdout.strip().splitlines()[-1])
-    return found
-
-
-def children(pid: int) -> Iterator[int]:
-    """A process and all below it."""
-    yield pid
-    for task in Path(f"/proc/{pid}/task").iterdir():
-        for child in (task / "children").read_text().split():
-            yield from children(int(child))
-
-
-def memory_mb(pid: int) -> float:
-    """Proportional set size of a process and all below it."""
-    total_kb = 0
-    for each in children(pid):
-        rollup = Path(f"/proc/{each}/smaps_rollup").read_text()
-        total_kb += next(int(line.split()[1]) for line in rollup.splitlines() if line.startswith("Pss:"))
-    return total_kb / 1024
-
-
-def disk_mb(directory: Path) -> float:
-    """Blocks in use, so that holes of sparse files do not count."""
-    return sum(path.stat().st_blocks for path in directory.rglob("*") if path.is_file()) * 512 / 1e6
-
-
-class Node(NamedTuple):
-    pid: int
-    server: str
-    directory: Path
-    ready_s: float
-
-
-@contextmanager
-def node() -> Iterator[Node]:
-    """A fresh node; `ready_s` runs from exec to its ready line."""
-    from gossipq_cli.demo.stage import free_port
-
-    with tempfile.TemporaryDirectory(prefix="gossipq-perf-") as name:
-        directory, server = Path(name), f"tcp://127.0.0.1:{free_port(WORKERS)}"
-        line = [*GOSSIPQ, "node", "--data", f"{name}/data", "--bind", server, "--workers", str(WORKERS)]
-        start = time.perf_counter()
-        process = subprocess.Popen(line, cwd=name, stdout=subprocess.PIPE, text=True)
-        try:
-            assert process.stdout is not None
-            first = process.stdout.readline()
-            ready_s = time.perf_counter() - start
-            if not first.startswith("ready"):
-                raise SystemExit(f"the node did not start: {first!r}")
-            subprocess.run(
-                [*GOSSIPQ, "-s", server, "-q", "status", "--wait-healthy", str(READY_S)], check=True, stdout=subprocess.DEVNULL
-            )
-            yield Node(process.pid, server, directory, ready_s)
-        finally:
-            process.terminate()
-            process.wait()
 
 
 def measure_pair(pair: Pair, at: Node, times: int) -> Row:
@@ -186,21 +119,24 @@ def measure_soak(at: Node) -> list[Row]:
 
 
 def main() -> None:
+    names = [*(pair.name for pair in PAIRS), "start", "soak", *asking.FIGURES]
     parser = argparse.ArgumentParser(description="gossipq against the raw loop.")
     parser.add_argument("--pairs", type=int, default=5)
-    parser.add_argument("--only", action="append", default=[], metavar="NAME", help="a figure, or start, or soak")
+    parser.add_argument("--only", action="append", default=[], metavar="NAME", choices=names, help=", ".join(names))
+    parser.add_argument("--scale", type=float, default=1.0, help="share of the records of " + ", ".join(asking.FIGURES))
     parser.add_argument("--out", type=Path, default=HERE / "RESULTS.md")
     given = parser.parse_args()
-    wanted = set(given.only) or {pair.name for pair in PAIRS} | {"start", "soak"}
-    roots = [HERE.parent / root for root in ("", "nodes", "clients/python", "clients/terminal")]
-    os.environ["PYTHONPATH"] = os.pathsep.join(map(str, roots))
-    sys.path[:0] = map(str, roots)
+    wanted = set(given.only or names)
     rows = measure_start(given.pairs) if "start" in wanted else []
-    with node() as at:
-        rows += [measure_pair(pair, at, given.pairs) for pair in PAIRS if pair.name in wanted]
+    if pairs := [pair for pair in PAIRS if pair.name in wanted]:
+        with node() as at:
+            rows += [measure_pair(pair, at, given.pairs) for pair in pairs]
     if "soak" in wanted:
         with node() as fresh:  # a store file never shrinks: what ran before would hide growth
             rows += measure_soak(fresh)
+    for name in asking.FIGURES:
+        if name in wanted:
+            rows += asking.measure(name, given.pairs, given.scale)
     write(given.out, rows, given.pairs)
     print(json.dumps([row._asdict() for row in rows]))
 

@@ -7,8 +7,12 @@ import msgspec
 
 from gossipq.core import log, payloads
 from gossipq.core.dispatch import Dispatch
-from gossipq.core.groups import Subscription
+from gossipq.core.groups import EXCLUSIVE, MODES, Subscription
+from gossipq.core.holding import Waiter
 from gossipq.core.ledger import Ledger
+from gossipq.core.policy import NOTHING, check_policy, ruling, within
+from gossipq.core.records import GroupState
+from gossipq.core.routes import check_patterns
 from gossipq.errors import BadName, BadRequest, GossipqError, OffsetOutOfRange
 from gossipq.limits import (
     CREDIT_BYTES_MAX,
@@ -17,26 +21,13 @@ from gossipq.limits import (
     IN_FLIGHT_HARD_MAX,
     LEASE_TOTAL_MS_MAX,
     NAME_BYTES_MAX,
+    PARKED_HARD_MAX,
 )
-from gossipq.messages import (
-    Ack,
-    Acked,
-    Credit,
-    Extend,
-    GroupConfig,
-    GroupStats,
-    Message,
-    Nack,
-    PartitionStats,
-    Recall,
-    Recalled,
-    Start,
-    Subscribe,
-    Subscribed,
-    Unsubscribe,
-)
-from gossipq.types import Index, Offset, Origin, PartitionKey, SessionId, partition_of
+from gossipq.messages import Ack, Acked, Credit, Extend, Nack, Recall, Recalled, Started, Subscribe, Subscribed, Unsubscribe
+from gossipq.types import Index, Offset, Origin, PartitionKey, SessionId, partition_of, topic_id_of
+from gossipq.values import GroupConfig, Message, Start
 
+DEAD_REASONS = ("", "rejected", "undecodable")
 STARTS = ("first", "new", "offset", "time")
 
 
@@ -67,6 +58,7 @@ class Host(Protocol):
 class Consuming:
     def __init__(self, host: Host, ledger: Ledger, dispatch: Dispatch, defaults: GroupConfig) -> None:
         self._host, self._ledger, self._dispatch, self._defaults = host, ledger, dispatch, defaults
+        self._unsaid = GroupConfig(in_flight_max=defaults.in_flight_max, parked_max=defaults.parked_max)
         self._waiting: dict[Index, Waiting] = {}
         self._serve: dict[type[Message], Callable[[Origin, int, Client, Any, int], None]] = {
             Subscribe: self._subscribe,
@@ -76,6 +68,7 @@ class Consuming:
             Ack: self._ack,
             Nack: self._nack,
             Extend: self._extend,
+            Started: self._started,
         }
 
     def serves(self, message: Message) -> bool:
@@ -86,8 +79,8 @@ class Consuming:
         self._serve[type(message)](origin, request_id, client, message, boot_ms)
 
     def _subscribe(self, origin: Origin, request_id: int, client: Client, message: Subscribe, boot_ms: int) -> None:
-        group = self._ledger.group(message.group) if message.group else None
-        config = message.config.over(group.config if group else self._defaults)
+        group = self._group(message)
+        config = message.config.over(group.config if group else self._unsaid)
         self._check(message, config)
         partitions = [start.partition for start in message.starts]
         known = group is not None and all(group.id in self._ledger.cursors.get(p, ()) for p in partitions)
@@ -98,26 +91,26 @@ class Consuming:
             Start(start.partition, "offset", self._position(start)) if start.kind == "time" else start
             for start in message.starts
         ]
-        payload = payloads.encode(payloads.Group(message.group, config, starts))
+        payload = payloads.encode(payloads.Group(_topic_id(message), message.group, config, starts))
         self._waiting[self._host.propose(log.GROUP, payload)] = Waiting(origin, request_id, client, message)
 
-    @staticmethod
-    def _within(what: str, number: int, low: int, high: int) -> None:
-        if not low <= number <= high:
-            raise BadRequest(f"{what} = {number}", hint=f"{low} to {high} are allowed")
+    def _group(self, message: Subscribe) -> GroupState | None:
+        return self._ledger.group(_topic_id(message), message.group) if message.group and message.starts else None
 
     def _check(self, message: Subscribe, config: GroupConfig) -> None:
-        self._within("credit_records", message.credit_records, 0, CREDIT_MAX)
-        self._within("credit_bytes", message.credit_bytes, 0, CREDIT_BYTES_MAX)
-        self._within("lease_ms", config.lease_ms, 1, LEASE_TOTAL_MS_MAX)
-        self._within("in_flight_max", config.in_flight_max, 1, IN_FLIGHT_HARD_MAX)
+        within("credit_records", message.credit_records, 0, CREDIT_MAX)
+        within("credit_bytes", message.credit_bytes, 0, CREDIT_BYTES_MAX)
+        check_patterns(message.routes)
         if len(message.group.encode("utf-8", "replace")) > NAME_BYTES_MAX:
             raise BadName(f"group name of more than {NAME_BYTES_MAX} bytes")
-        if message.group and config.mode != "shared":
-            raise BadRequest(f"mode {config.mode!r}", hint="this version knows shared")
+        if message.group:
+            if len({topic_id_of(start.partition) for start in message.starts}) != 1:
+                raise BadRequest("a subscription of a group covers one topic", hint="send one for each topic")
+            check_group(config)
+            self._check_mode(message, config)
         if len({start.partition for start in message.starts}) < len(message.starts):
             raise BadRequest("a partition is named twice")
-        group = self._ledger.group(message.group) if message.group else None
+        group = self._group(message)
         for start in message.starts:
             state = self._ledger.partitions.get(start.partition)
             if state is None:
@@ -129,6 +122,28 @@ class Consuming:
                 text = f"offset {start.value} of partition {partition_of(start.partition)} cannot be read"
                 raise OffsetOutOfRange(text, hint=f"{state.first} to {state.next} can", detail=state.first)
 
+    def _check_mode(self, message: Subscribe, config: GroupConfig) -> None:
+        """A group cannot change how it hands out while somebody consumes; an exclusive one lives in one shard."""
+        group = self._group(message)
+        if group is not None and group.config.mode != config.mode and self._others(group.id, message):
+            raise BadRequest(
+                f"group {message.group} is {group.config.mode}, not {config.mode}",
+                hint="stop its consumers first, then subscribe with the other mode",
+            )
+        if config.mode != EXCLUSIVE:
+            return
+        topic = self._ledger.topics.get(_topic_id(message))
+        shards = {self._ledger.shard, *message.shards, *(topic.shards if topic else ())}
+        if len(shards) > 1:
+            raise BadRequest(
+                f"an exclusive group reads one shard, and this one would read {len(shards)}",
+                hint="use a topic of one partition, or make the topics beside each other: topic create NAME --beside OTHER",
+            )
+
+    def _others(self, group_id: int, message: Subscribe) -> bool:
+        group = self._dispatch.groups.get(group_id)
+        return group is not None and bool(group.members)
+
     def applied(self, index: Index, boot_ms: int) -> None:
         """A GROUP is committed: who waited for it joins."""
         waiting = self._waiting.pop(index, None)
@@ -137,16 +152,23 @@ class Consuming:
 
     def _attach(self, waiting: Waiting, boot_ms: int) -> None:
         message, client = waiting.message, waiting.client
-        group = self._ledger.group(message.group) if message.group else None
-        lease_ms = group.config.lease_ms if group else 0
-        subscription = Subscription(client.session, client.consumer, waiting.origin, message, lease_ms)
+        group = self._group(message)
+        lease_ms = self._lease_ms(group.config, message) if group else 0
+        subscription = Subscription(client.session, client.consumer, waiting.origin, message)
         starts = [start for start in message.starts if start.partition in self._ledger.partitions]
         positions = [(start.partition, 0 if group else self._position(start)) for start in starts]
         self._dispatch.subscribe(subscription, group.id if group else None, positions)
         if message.holding is not None:
-            self._dispatch.keep(subscription, message.holding, boot_ms)
-        answer = Subscribed(message.subscription, lease_ms, subscription.ends(self._ledger))
+            self._dispatch.keep(subscription, message.holding, boot_ms, lease_ms)
+        mode = group.config.mode if group else ""
+        answer = Subscribed(message.subscription, lease_ms, subscription.ends(self._ledger), mode=mode)
         self._host.reply(waiting.origin, waiting.request_id, answer)
+
+    def _lease_ms(self, config: GroupConfig, message: Subscribe) -> int:
+        """The shortest lease of its topics, as far as records name none."""
+        partitions = [start.partition for start in message.starts if start.partition in self._ledger.partitions]
+        policies = [ruling(NOTHING, config, self._ledger.config(partition), self._defaults) for partition in partitions]
+        return min((policy.lease_ms for policy in policies), default=0)
 
     def _position(self, start: Start) -> Offset:
         state = self._ledger.partitions[start.partition]
@@ -154,7 +176,8 @@ class Consuming:
             return self._ledger.offset_at(start.partition, start.value)
         return {"first": state.first, "new": state.next}.get(start.kind, start.value)
 
-    def _subscription(self, client: Client, number: int, grouped: bool = True) -> Subscription:
+    def subscription(self, client: Client, number: int, grouped: bool = True) -> Subscription:
+        """Raises BadRequest when the session has none of that number."""
         found = self._dispatch.subscriptions.get((client.session, number))
         if found is None:
             raise BadRequest(f"no subscription {number} in this session", hint="subscribe again")
@@ -167,62 +190,50 @@ class Consuming:
         self._host.reply(origin, request_id, Acked())
 
     def _credit(self, origin: Origin, request_id: int, client: Client, message: Credit, boot_ms: int) -> None:
-        self._within("records", message.records, 0, CREDIT_MAX)
-        self._within("bytes", message.bytes, 0, CREDIT_BYTES_MAX)
-        subscription = self._subscription(client, message.subscription, grouped=False)
+        within("records", message.records, 0, CREDIT_MAX)
+        within("bytes", message.bytes, 0, CREDIT_BYTES_MAX)
+        subscription = self.subscription(client, message.subscription, grouped=False)
         self._dispatch.lend(subscription, message.records, message.bytes)
 
     def _recall(self, origin: Origin, request_id: int, client: Client, message: Recall, boot_ms: int) -> None:
-        subscription = self._subscription(client, message.subscription, grouped=False)
+        subscription = self.subscription(client, message.subscription, grouped=False)
         records_left, bytes_left = max(0, subscription.credit_records), max(0, subscription.credit_bytes)
         subscription.credit_records -= records_left
         subscription.credit_bytes -= bytes_left
         self._host.reply(origin, request_id, Recalled(message.subscription, records_left, bytes_left))
 
     def _ack(self, origin: Origin, request_id: int, client: Client, message: Ack, boot_ms: int) -> None:
-        self._dispatch.ack(self._subscription(client, message.subscription), message.ranges, origin, request_id)
+        self._dispatch.holding.ack(self.subscription(client, message.subscription), message.ranges, origin, request_id)
 
     def _nack(self, origin: Origin, request_id: int, client: Client, message: Nack, boot_ms: int) -> None:
-        self._within("delay_ms", message.delay_ms, 0, DELAY_MS_MAX)
-        subscription = self._subscription(client, message.subscription)
-        lost = self._dispatch.nack(subscription, message.ranges, message.delay_ms, boot_ms)
-        self._host.reply(origin, request_id, Acked(lost))
+        within("delay_ms", message.delay_ms, -1, DELAY_MS_MAX)
+        if message.dead not in DEAD_REASONS:
+            raise BadRequest(f"dead = {message.dead!r}", hint=f"one of {', '.join(DEAD_REASONS[1:])}")
+        subscription, waiter = self.subscription(client, message.subscription), Waiter(origin, request_id)
+        name = message.delay_ms, message.failed, message.reason, message.dead
+        self._dispatch.holding.nack(subscription, message.ranges, waiter, *name)
+        if not waiter.entries:
+            self._host.reply(origin, request_id, Acked(waiter.lost))
+
+    def _started(self, origin: Origin, request_id: int, client: Client, message: Started, boot_ms: int) -> None:
+        self._dispatch.holding.start(self.subscription(client, message.subscription), message.ranges)
 
     def _extend(self, origin: Origin, request_id: int, client: Client, message: Extend, boot_ms: int) -> None:
-        self._within("lease_ms", message.lease_ms, 1, LEASE_TOTAL_MS_MAX)
-        subscription = self._subscription(client, message.subscription)
-        lost = self._dispatch.extend(subscription, message.ranges, message.lease_ms, boot_ms)
+        within("lease_ms", message.lease_ms, 1, LEASE_TOTAL_MS_MAX)
+        subscription = self.subscription(client, message.subscription)
+        lost = self._dispatch.holding.extend(subscription, message.ranges, message.lease_ms, boot_ms)
         self._host.reply(origin, request_id, Acked(lost))
 
 
-def stats(ledger: Ledger, dispatch: Dispatch, worker: int, topics: list[str]) -> tuple[list[PartitionStats], list[GroupStats]]:
-    """Stored counters of a shard; the work goes with partitions and groups, never with records."""
-    partitions, groups = [], []
-    for partition, state in ledger.partitions.items():
-        topic = ledger.topics[state.topic_id].name
-        if topics and topic not in topics:
-            continue
-        row = PartitionStats(
-            partition, topic, ledger.shard, worker, state.first, state.next, state.published, state.removed, state.bytes
-        )
-        partitions.append(row)
-        for group_id, cursor in ledger.cursors.get(partition, {}).items():
-            group = dispatch.groups.get(group_id)
-            view = group.views.get(partition) if group else None
-            in_flight = view.in_flight() if view else 0
-            done = cursor.state
-            groups.append(
-                GroupStats(
-                    partition=partition,
-                    topic=topic,
-                    group=ledger.groups[group_id].name,
-                    cursor=done.cursor,
-                    ready=state.next - done.cursor - cursor.acked.total() - in_flight,
-                    in_flight=in_flight,
-                    acked=done.acked_count,
-                    removed=done.removed_count,
-                    consumers=sum(view in member.views for member in group.members) if group else 0,
-                    redelivered=done.redelivered,
-                )
-            )
-    return partitions, groups
+def _topic_id(message: Subscribe) -> int:
+    """Of a group: all partitions are of one topic."""
+    return topic_id_of(message.starts[0].partition)
+
+
+def check_group(config: GroupConfig) -> None:
+    """Raises BadRequest naming the field."""
+    if config.mode not in MODES:
+        raise BadRequest(f"mode {config.mode!r}", hint=f"one of {', '.join(MODES)}")
+    within("in_flight_max", config.in_flight_max, 1, IN_FLIGHT_HARD_MAX)
+    within("parked_max", config.parked_max, 0, PARKED_HARD_MAX)
+    check_policy(config)

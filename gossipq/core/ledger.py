@@ -4,132 +4,94 @@
 entry are kept decoded and written by `flush`, once a turn.
 """
 
-from array import array
-from bisect import bisect_right
-from collections import deque
-from typing import NamedTuple
-
 import msgspec
 
-from gossipq import limits
 from gossipq.core import log, payloads, records
-from gossipq.core.intervals import Intervals, RangeMap
+from gossipq.core.columns import Columns, Opened
+from gossipq.core.cursors import Cursor
+from gossipq.core.dedup import Dedup
+from gossipq.core.intervals import Intervals
 from gossipq.core.log import Entry
-from gossipq.core.records import CursorState, GroupState, Hold, Meta, PartitionState, ProducerState
+from gossipq.core.producers import Producers
+from gossipq.core.records import (
+    COUNT,
+    PLACE,
+    CursorState,
+    GroupState,
+    Meta,
+    PartitionState,
+    VoidRow,
+)
+from gossipq.core.schedule import Schedule
+from gossipq.core.settling import Settling
+from gossipq.core.slices import Slices
+from gossipq.core.storing import Storing
 from gossipq.core.tables import Tables
-from gossipq.errors import UnknownKind
-from gossipq.messages import TopicInfo
-from gossipq.types import META_SHARD, BatchInfo, Offset, PartitionKey, Slice, partition_key
-
-TAIL_SLICES = 4_096
-
-
-class Published(NamedTuple):
-    """Outcome of a PUBLISH: where it lies, or the code of a refusal."""
-
-    partition: PartitionKey
-    offset: Offset
-    part: Slice | None  #: None when nothing was added
-    duplicate: bool = False
-    error: str = ""
-    detail: int = 0
-
-
-class Cursor:
-    """A CursorState, opened."""
-
-    __slots__ = ("acked", "holds", "state")
-
-    def __init__(self, state: CursorState) -> None:
-        self.state = state
-        self.acked = Intervals(state.acked)
-        self.holds: RangeMap[Hold] = RangeMap()
-        for first, end, hold in state.holds:
-            self.holds.set(first, end, hold)
-
-    def row(self) -> bytes:
-        self.state.acked, self.state.holds = list(self.acked), list(self.holds)
-        return records.encode(self.state)
-
-    def settle(self, offset: Offset) -> None:
-        """Everything below `offset` is done; moves the cursor over what is acked behind it."""
-        self.state.cursor = max(self.state.cursor, offset)
-        if self.acked.starts and self.acked.starts[0] <= self.state.cursor:
-            self.acked.drop_below(self.state.cursor)
-            if self.acked.starts and self.acked.starts[0] == self.state.cursor:
-                self.state.cursor = self.acked.ends[0]
-                self.acked.drop_below(self.state.cursor)
-
-
-class Producer:
-    """A ProducerState, opened. `recent` are the offsets of the last sequences, newest last."""
-
-    __slots__ = ("last", "recent", "time_ms")
-
-    def __init__(self, state: ProducerState | None) -> None:
-        self.last = state.last if state else 0
-        self.time_ms = state.time_ms if state else 0
-        self.recent = deque(state.offsets() if state else (), maxlen=limits.PRODUCER_REPEATS)
-
-
-class Tail:
-    """The newest slices of a partition: where readers mostly are."""
-
-    __slots__ = ("offsets", "parts")
-
-    def __init__(self) -> None:
-        self.offsets: list[Offset] = []
-        self.parts: list[Slice] = []
-
-    def add(self, part: Slice) -> None:
-        if len(self.offsets) >= TAIL_SLICES:
-            del self.offsets[: TAIL_SLICES // 2], self.parts[: TAIL_SLICES // 2]
-        self.offsets.append(part.offset)
-        self.parts.append(part)
-
-    def find(self, offset: Offset) -> Slice | None:
-        at = bisect_right(self.offsets, offset) - 1
-        return self.parts[at] if at >= 0 else None
-
+from gossipq.errors import CorruptLog, UnknownKind
+from gossipq.types import (
+    META_SHARD,
+    BatchInfo,
+    Index,
+    Offset,
+    PartitionKey,
+    partition_key,
+)
+from gossipq.values import Run, TopicConfig, TopicInfo
 
 _decode_meta = msgspec.msgpack.Decoder(Meta).decode
 _decode_partition = msgspec.msgpack.Decoder(PartitionState).decode
-decode_producer = msgspec.msgpack.Decoder(ProducerState).decode
 _decode_group = msgspec.msgpack.Decoder(GroupState).decode
 _decode_cursor = msgspec.msgpack.Decoder(CursorState).decode
 _decode_topic = msgspec.msgpack.Decoder(TopicInfo).decode
+decode_void = msgspec.msgpack.Decoder(VoidRow).decode
 
 
 class Ledger:
-    def __init__(self, shard: int, tables: Tables) -> None:
+    def __init__(self, shard: int, tables: Tables, columns: Columns) -> None:
         """Opens what `tables` hold: work and memory go with partitions and groups, never with records."""
-        self.shard, self._state = shard, tables.state
-        row = self._state.get(records.META)
+        self.shard, self._tables, self.state = shard, tables, tables.state
+        row = self.state.get(records.META)
         self.meta = _decode_meta(row) if row else Meta()
         self.partitions: dict[PartitionKey, PartitionState] = {}
         self.topics: dict[int, TopicInfo] = {}
         self.groups: dict[int, GroupState] = {}
-        self.group_ids: dict[str, int] = {}
+        self.group_ids: dict[tuple[int, str], int] = {}  #: by topic id and name
         self.cursors: dict[PartitionKey, dict[int, Cursor]] = {}
+        self.voids: dict[PartitionKey, Intervals] = {}  #: offsets that nobody gets any more
         self.names: dict[str, TopicInfo] = {}  #: the meta shard's topics
-        self._producers: dict[tuple[PartitionKey, bytes], Producer] = {}
-        self._tails: dict[PartitionKey, Tail] = {}
+        self.slices = Slices(self.state)
+        self.schedule = Schedule(self.state, self.partitions.__contains__)
+        self.dedup = Dedup(self.state)
+        self.opened = Opened(columns, self._body)
+        self.producers = Producers(self.state)
+        self._settling = Settling(self)
+        self._storing = Storing(self, columns, self._settling)
         self._dirty_partitions: set[PartitionKey] = set()
-        self._dirty_producers: set[tuple[PartitionKey, bytes]] = set()
         self._dirty_cursors: set[tuple[PartitionKey, int]] = set()
         self._applied = self.meta.applied
         self.meta_changed = False
         self._apply = {
             log.NOOP: self._noop,
             log.CONFIG: self._config,
-            log.PUBLISH: self._publish,
+            log.PUBLISH: self._storing.publish,
             log.TOPIC: self._topic,
             log.GROUP: self._group,
-            log.LEASE: self._lease,
-            log.ACK: self._ack,
+            log.LEASE: self._settling.lease,
+            log.ACK: self._settling.ack,
             log.TRIM: self._trim,
             log.META_TOPIC: self._meta_topic,
             log.FORGET: self._forget,
+            log.RELEASE: self._storing.release,
+            log.FAIL: self._settling.fail,
+            log.PARK: self._settling.park,
+            log.DEAD: self._settling.dead,
+            log.REPLAY: self._settling.replay,
+            log.PURGE: self._settling.purge,
+            log.VOID: self._storing.void,
+            log.RESCHEDULE: self._storing.reschedule,
+            log.EDIT: self._storing.void,
+            log.REQUEUE: self._settling.requeue,
+            log.STEP: self._storing.step,
         }
         self._load()
 
@@ -141,29 +103,32 @@ class Ledger:
             self.topics[info.id] = info
         for _, row in self._scan(b"G"):
             group = _decode_group(row)
-            self.groups[group.id], self.group_ids[group.name] = group, group.id
+            self.groups[group.id], self.group_ids[group.topic_id, group.name] = group, group.id
         for _, row in self._scan(b"C"):
             state = _decode_cursor(row)
-            self.cursors.setdefault(state.partition, {})[state.group_id] = Cursor(state)
+            self.cursors.setdefault(state.partition, {})[state.group_id] = Cursor(self.state, state)
+        for row_key, row in self._scan(b"Z"):
+            partition, first = records.U64X2.unpack_from(row_key, 1)
+            if partition in self.partitions:
+                self.voids.setdefault(partition, Intervals()).add(first, decode_void(row).end)
         for _, row in self._scan(b"N"):
             info = _decode_topic(row)
             self.names[info.name] = info
 
     def _scan(self, prefix: bytes) -> list[tuple[bytes, bytes]]:
-        return list(self._state.scan(prefix, records.after(prefix)))
+        return list(self.state.scan(prefix, records.after(prefix)))
 
     # --- reading ---------------------------------------------------------------------------------------------------
 
-    def slice_at(self, partition: PartitionKey, offset: Offset) -> Slice | None:
-        """The slice that holds `offset`; None beyond the end."""
-        tail = self._tails.get(partition)
-        part = tail.find(offset) if tail else None
-        if part is None:
-            row = self._state.floor(records.slice_key(partition, offset))
-            if row is None or row[0][:9] != records.slice_key(partition, 0)[:9]:
-                return None
-            part = records.decode_slice(*row)
-        return part if offset < part.end else None
+    def _body(self, index: Index) -> bytes:
+        body = self._tables.body.get(log.INDEX_KEY.pack(index))
+        if body is None:
+            raise CorruptLog(f"shard {self.shard}: the batch of entry {index} is missing")
+        return body
+
+    def config(self, partition: PartitionKey) -> TopicConfig:
+        """Policy of the topic of a partition."""
+        return self.topics[self.partitions[partition].topic_id].config
 
     def offset_at(self, partition: PartitionKey, time_ms: int) -> Offset:
         """The first offset whose leader time is `time_ms` or later; the end when there is none."""
@@ -171,7 +136,7 @@ class Ledger:
         low, high = state.first, state.next
         while low < high:
             middle = (low + high) // 2
-            part = self.slice_at(partition, middle)
+            part = self.slices.at(partition, middle)
             if part is None or part.time_ms >= time_ms:
                 high = max(low, part.offset) if part else middle
             else:
@@ -180,10 +145,35 @@ class Ledger:
 
     def knows(self, partition: PartitionKey, info: BatchInfo) -> bool:
         """Whether a batch with this sequence, or a later one, is stored already."""
-        return bool(info.sequence) and info.sequence <= self._producer(partition, info.producer).last
+        return bool(info.sequence) and info.sequence <= self.producers.get(partition, info.producer).last
 
-    def group(self, name: str) -> GroupState | None:
-        found = self.group_ids.get(name)
+    def located(self, run: Run, partition: PartitionKey) -> Run:
+        """`run` with the offset of its first record, when that has one by now."""
+        if run.index == 0:
+            return run
+        offset = self.offset_of(partition, run.index, run.record)
+        return run if offset is None else msgspec.structs.replace(run, offset=offset)
+
+    def offset_of(self, partition: PartitionKey, index: Index, record: int) -> Offset | None:
+        """Offset of a record that was scheduled or has an id; None when it has none yet, or is not known any more."""
+        prefix = records.key(b"R", partition, index)
+        found = self.state.floor(prefix + records.U64.pack(record))
+        if found is None or not found[0].startswith(prefix):
+            return None
+        offset, count = PLACE.unpack(found[1])
+        behind = record - int(records.U64.unpack_from(found[0], 17)[0])
+        return int(offset) + behind if behind < count else None
+
+    def void_of(self, partition: PartitionKey, index: Index, record: int) -> VoidRow | None:
+        """How a record left before it had an offset."""
+        row = self.state.get(records.key(b"v", partition, index, record))
+        return decode_void(row) if row else None
+
+    def is_void(self, partition: PartitionKey, offset: Offset) -> bool:
+        return partition in self.voids and offset in self.voids[partition]
+
+    def group(self, topic_id: int, name: str) -> GroupState | None:
+        found = self.group_ids.get((topic_id, name))
         return None if found is None else self.groups[found]
 
     def done_below(self, partition: PartitionKey) -> Offset:
@@ -191,7 +181,7 @@ class Ledger:
         cursors = self.cursors.get(partition)
         if not cursors:
             return self.partitions[partition].next
-        return min(cursor.state.cursor for cursor in cursors.values())
+        return min(cursor.needs_from() for cursor in cursors.values())
 
     # --- applying --------------------------------------------------------------------------------------------------
 
@@ -218,20 +208,14 @@ class Ledger:
 
     def flush(self) -> None:
         """Writes the rows that changed, and how far the log is applied, into the open transaction."""
-        put = self._state.put
+        put = self.state.put
         for partition in self._dirty_partitions:
             put(records.key(b"P", partition), records.encode(self.partitions[partition]))
-        for name in self._dirty_producers:
-            producer = self._producers[name]
-            recent = array("q", producer.recent).tobytes()
-            put(records.key(b"S", name[0]) + name[1], records.encode(ProducerState(producer.last, producer.time_ms, recent)))
         for partition, group_id in self._dirty_cursors:
             put(records.key(b"C", partition, group_id), self.cursors[partition][group_id].row())
+        self.producers.flush()
         self._dirty_partitions.clear()
-        self._dirty_producers.clear()
         self._dirty_cursors.clear()
-        if len(self._producers) > limits.TURN_MESSAGES_MAX * 4:
-            self._producers.clear()  # all clean now; read back when they speak again
         if self.dirty:
             self.meta.applied, self.meta_changed = self._applied, False
             put(records.META, records.encode(self.meta))
@@ -242,43 +226,26 @@ class Ledger:
     def _config(self, entry: Entry) -> None:
         self.meta.voters = msgspec.msgpack.decode(entry.payload, type=payloads.Config).voters
 
-    def _producer(self, partition: PartitionKey, producer: bytes) -> Producer:
-        name = partition, producer
-        found = self._producers.get(name)
-        if found is None:
-            row = self._state.get(records.key(b"S", partition) + producer)
-            found = self._producers[name] = Producer(decode_producer(row) if row else None)
-        return found
-
-    def _publish(self, entry: Entry) -> Published:
-        partition, info = log.parse_publish(entry.payload)
-        state = self.partitions.get(partition)
-        if state is None:
-            return Published(partition, -1, None, error="unknown_topic")
-        offset = state.next
-        if info.sequence:
-            producer = self._producer(partition, info.producer)
-            behind = producer.last - info.sequence
-            if behind >= 0:
-                if behind < len(producer.recent):
-                    return Published(partition, producer.recent[-1 - behind], None, duplicate=True)
-                return Published(partition, -1, None, error="out_of_sequence", detail=producer.last + 1)
-            if behind < -1:
-                return Published(partition, -1, None, error="out_of_sequence", detail=producer.last + 1)
-            producer.last, producer.time_ms = info.sequence, entry.time_ms
-            producer.recent.append(offset)
-            self._dirty_producers.add((partition, info.producer))
-        part = Slice(offset, entry.index, 0, info.count, info.size, info.count, entry.time_ms)
-        self._state.put(records.slice_key(partition, offset), records.encode_slice(part))
-        tail = self._tails.get(partition)
-        if tail is None:
-            tail = self._tails[partition] = Tail()
-        tail.add(part)
-        state.next += info.count
-        state.published += info.count
-        state.bytes += info.size
+    def changed(self, partition: PartitionKey) -> None:
         self._dirty_partitions.add(partition)
-        return Published(partition, offset, part)
+
+    def needed(self, index: Index, count: int) -> None:
+        """So many records need the body of an entry; none: it goes."""
+        if count:
+            self.state.put(records.key(b"B", index), COUNT.pack(count))
+        else:
+            self._tables.body.delete(log.INDEX_KEY.pack(index))
+
+    def not_needed(self, index: Index, count: int) -> None:
+        """So many records less need the body of an entry; the last one takes it along."""
+        row_key = records.key(b"B", index)
+        row = self.state.get(row_key)
+        left = COUNT.unpack(row)[0] - count if row else 0
+        if left > 0:
+            self.state.put(row_key, COUNT.pack(left))
+        else:
+            self.state.delete(row_key)
+            self._tables.body.delete(log.INDEX_KEY.pack(index))
 
     def _topic(self, entry: Entry) -> payloads.Topic:
         payload = msgspec.msgpack.decode(entry.payload, type=payloads.Topic)
@@ -286,12 +253,15 @@ class Ledger:
         mine = [partition_key(info.id, i) for i, shard in enumerate(info.shards) if shard == self.shard]
         if payload.deleted:
             self.topics.pop(info.id, None)
-            self._state.delete(records.key(b"T", info.id))
+            self.state.delete(records.key(b"T", info.id))
             for partition in mine:
                 self._drop_partition(partition)
+            for group in [group for group in self.groups.values() if group.topic_id == info.id]:
+                del self.groups[group.id], self.group_ids[group.topic_id, group.name]
+                self.state.delete(records.key(b"G", group.id))
             return payload
         self.topics[info.id] = info
-        self._state.put(records.key(b"T", info.id), records.encode(info))
+        self.state.put(records.key(b"T", info.id), records.encode(info))
         for partition in mine:
             if partition not in self.partitions:
                 self.partitions[partition] = PartitionState(info.id)
@@ -302,26 +272,25 @@ class Ledger:
         if self.partitions.pop(partition, None) is None:
             return
         self._dirty_partitions.discard(partition)
-        self._state.delete(records.key(b"P", partition))
+        self.state.delete(records.key(b"P", partition))
         for group_id in self.cursors.pop(partition, {}):
             self._dirty_cursors.discard((partition, group_id))
-            self._state.delete(records.key(b"C", partition, group_id))
-        for name in [name for name in self._producers if name[0] == partition]:
-            del self._producers[name]
-            self._dirty_producers.discard(name)
-        self._tails.pop(partition, None)
-        self._state.put(records.key(b"D", partition), b"")
+            self.state.delete(records.key(b"C", partition, group_id))
+        self.producers.drop(partition)
+        self.slices.drop(partition)
+        self.voids.pop(partition, None)
+        self.state.put(records.key(b"D", partition), b"")
 
     def _group(self, entry: Entry) -> payloads.Group:
         payload = msgspec.msgpack.decode(entry.payload, type=payloads.Group)
-        group = self.group(payload.name)
+        group = self.group(payload.topic_id, payload.name)
         if group is None:
-            group = GroupState(entry.index, payload.name, payload.config)
-            self.groups[group.id], self.group_ids[group.name] = group, group.id
-            self._state.put(records.key(b"G", group.id), records.encode(group))
+            group = GroupState(entry.index, payload.topic_id, payload.name, payload.config)
+            self.groups[group.id], self.group_ids[group.topic_id, group.name] = group, group.id
+            self.state.put(records.key(b"G", group.id), records.encode(group))
         elif group.config != payload.config:
             group.config, group.version = payload.config, group.version + 1
-            self._state.put(records.key(b"G", group.id), records.encode(group))
+            self.state.put(records.key(b"G", group.id), records.encode(group))
         for start in payload.starts:
             state = self.partitions.get(start.partition)
             cursors = self.cursors.setdefault(start.partition, {})
@@ -329,59 +298,39 @@ class Ledger:
                 continue
             at = {"first": state.first, "new": state.next}.get(start.kind, start.value)
             at = min(max(at, state.first), state.next)
-            cursors[group.id] = Cursor(CursorState(group.id, start.partition, at, at))
+            cursor = cursors[group.id] = Cursor(self.state, CursorState(group.id, start.partition, at, at))
+            for first, end in self.voids.get(start.partition, ()):
+                if end > at:
+                    cursor.state.voided += end - max(first, at)
+                    cursor.passes(max(first, at), end)
+            cursor.settle()
             self._dirty_cursors.add((start.partition, group.id))
         return payload
 
-    def _cursor(self, partition: PartitionKey, group_id: int) -> Cursor | None:
-        return self.cursors.get(partition, {}).get(group_id)
-
-    def _lease(self, entry: Entry) -> None:
-        payload = msgspec.msgpack.decode(entry.payload, type=payloads.Lease)
-        for row in payload.rows:
-            cursor = self._cursor(row.partition, payload.group_id)
-            if cursor is None:
-                continue
-            hold = Hold(row.session, row.deadline_ms, row.attempt, row.consumer)
-            for first, end in cursor.acked.missing(max(row.first, cursor.state.cursor), row.end):
-                cursor.holds.set(first, end, hold)
-                if row.session and row.attempt > 1:
-                    cursor.state.redelivered += end - first
-                self._dirty_cursors.add((row.partition, payload.group_id))
-
-    def _ack(self, entry: Entry) -> None:
-        payload = msgspec.msgpack.decode(entry.payload, type=payloads.Ack)
-        for partition, low, high in payload.ranges:
-            cursor = self._cursor(partition, payload.group_id)
-            if cursor is None:
-                continue
-            state = cursor.state
-            for first, end in cursor.acked.missing(max(low, state.cursor), min(high, self.partitions[partition].next)):
-                cursor.holds.clear(first, end)
-                cursor.acked.add(first, end)
-                state.acked_count += end - first
-                row = records.AckRow(end, entry.time_ms, payload.consumer)
-                self._state.put(records.ack_key(partition, payload.group_id, first), records.encode(row))
-                self._dirty_cursors.add((partition, payload.group_id))
-            cursor.settle(state.cursor)
+    def cursor(self, partition: PartitionKey, group_id: int) -> Cursor | None:
+        """The cursor, to be changed: it is written with the next flush."""
+        found = self.cursors.get(partition, {}).get(group_id)
+        if found is not None:
+            self._dirty_cursors.add((partition, group_id))
+        return found
 
     def _trim(self, entry: Entry) -> None:
         payload = msgspec.msgpack.decode(entry.payload, type=payloads.Trim)
         state = self.partitions.get(payload.partition)
         if state is None or payload.first <= state.first:
             return
-        state.removed += payload.first - state.first
+        void = self.voids.get(payload.partition)
+        state.removed += sum(end - first for first, end in (void or Intervals()).missing(state.first, payload.first))
+        if void is not None:
+            void.drop_below(payload.first)
         state.bytes -= payload.bytes
         state.first = payload.first
         self._dirty_partitions.add(payload.partition)
         for group_id, cursor in self.cursors.get(payload.partition, {}).items():
-            if cursor.state.cursor >= state.first:
-                continue
-            for first, end in cursor.acked.missing(cursor.state.cursor, state.first):
-                cursor.state.removed_count += end - first
-            cursor.holds.clear(0, state.first)
-            cursor.settle(state.first)
-            self._dirty_cursors.add((payload.partition, group_id))
+            if cursor.state.cursor < state.first or cursor.exceptional:
+                cursor.state.removed += self._settling.leave(cursor, 0, state.first, whole=False)
+                cursor.settle(state.first)
+                self._dirty_cursors.add((payload.partition, group_id))
 
     def _meta_topic(self, entry: Entry) -> payloads.Topic:
         assert self.shard == META_SHARD, "the topic register lies in the meta shard"
@@ -391,17 +340,18 @@ class Ledger:
         if payload.deleted:
             if known is not None:
                 del self.names[name]
-                self._state.delete(b"N" + name.encode())
-                self._state.put(records.key(b"X", known.id), records.encode(known))
+                self.state.delete(b"N" + name.encode())
+                self.state.put(records.key(b"X", known.id), records.encode(known))
             return payload
-        if known is None:
+        if known is not None and known.config.virtual and payload.info.config.virtual:
+            known = msgspec.structs.replace(payload.info, id=known.id, version=known.version + 1)
+        elif known is not None:
+            return payloads.Topic(known)
+        else:
             known = msgspec.structs.replace(payload.info, id=entry.index)
-            self.names[name] = known
-            self._state.put(b"N" + name.encode(), records.encode(known))
+        self.names[name] = known
+        self.state.put(b"N" + name.encode(), records.encode(known))
         return payloads.Topic(known)
 
     def _forget(self, entry: Entry) -> None:
-        for partition, producer in msgspec.msgpack.decode(entry.payload, type=payloads.Forget).producers:
-            self._producers.pop((partition, producer), None)
-            self._dirty_producers.discard((partition, producer))
-            self._state.delete(records.key(b"S", partition) + producer)
+        self.producers.forget(msgspec.msgpack.decode(entry.payload, type=payloads.Forget).producers)

@@ -17,22 +17,24 @@ The body (a sealed batch) lies in the `body` table under the same key. Equal cha
 
 from hashlib import blake2b
 from struct import Struct
+from typing import NamedTuple
 
 import msgspec
 
 from gossipq.core.tables import Table
 from gossipq.errors import CorruptLog
-from gossipq.types import BatchInfo, Index, PartitionKey, Term
+from gossipq.types import DELAY, BatchInfo, Index, PartitionKey, Term
 
 HEAD = Struct("<QqBBHI")
 CHAIN_BYTES = 8
 ROW_HEAD_BYTES = HEAD.size + CHAIN_BYTES
 NO_CHAIN = bytes(CHAIN_BYTES)
 INDEX_KEY = Struct(">Q")
-PUBLISH_PAYLOAD = Struct("<QIII16sQqI")
+PUBLISH_PAYLOAD, DUE_PAYLOAD = Struct("<QIII16sQqI"), Struct("<qq")
 
 # kinds of entries; numbers are for ever
 NOOP, CONFIG, PUBLISH, TOPIC, GROUP, LEASE, ACK, TRIM, META_TOPIC, FORGET = range(1, 11)
+RELEASE, FAIL, PARK, DEAD, REPLAY, PURGE, VOID, RESCHEDULE, EDIT, REQUEUE, STEP = range(11, 22)
 VERSION = 1  #: highest payload version this code writes and reads, for every kind
 
 
@@ -73,16 +75,28 @@ def decode_row(index: Index, row: bytes, body: bytes = b"") -> Entry:
     return Entry(index, term, time_ms, kind, row[ROW_HEAD_BYTES:], body, crc, row[HEAD.size : ROW_HEAD_BYTES], version)
 
 
-def publish_payload(partition: PartitionKey, info: BatchInfo) -> bytes:
-    """What PUBLISH says of its batch, so that applying never opens the body."""
-    return PUBLISH_PAYLOAD.pack(
+class Due(NamedTuple):
+    """When a scheduled batch was sealed, and when its first record is due; leader time."""
+
+    base_ms: int
+    due_ms: int
+
+
+def publish_payload(partition: PartitionKey, info: BatchInfo, due: Due | None = None) -> bytes:
+    """What PUBLISH says of its batch, so that applying a plain one never opens the body. `due`: it has a DELAY column."""
+    fixed = PUBLISH_PAYLOAD.pack(
         partition, info.count, info.size, info.crc, info.producer, info.sequence, info.publish_ms, info.columns
     )
+    return fixed + (DUE_PAYLOAD.pack(*due) if due else b"") + info.route
 
 
-def parse_publish(payload: bytes) -> tuple[PartitionKey, BatchInfo]:
-    partition, *info = PUBLISH_PAYLOAD.unpack_from(payload)
-    return partition, BatchInfo(*info)
+def parse_publish(payload: bytes) -> tuple[PartitionKey, BatchInfo, Due | None]:
+    partition, count, size, crc, producer, sequence, publish_ms, columns = PUBLISH_PAYLOAD.unpack_from(payload)
+    end, due = PUBLISH_PAYLOAD.size, None
+    if columns & DELAY:
+        due = Due(*DUE_PAYLOAD.unpack_from(payload, end))
+        end += DUE_PAYLOAD.size
+    return partition, BatchInfo(count, size, crc, producer, sequence, publish_ms, columns, payload[end:]), due
 
 
 class LogState:

@@ -2,8 +2,8 @@
 
 import msgspec
 
-from gossipq.messages import GroupConfig, Range, Start, TopicInfo
-from gossipq.types import Offset, PartitionKey, SessionId
+from gossipq.types import Index, Offset, PartitionKey, SessionId
+from gossipq.values import GroupConfig, Range, Start, TopicInfo
 
 
 class Config(msgspec.Struct, array_like=True, frozen=True):
@@ -20,8 +20,9 @@ class Topic(msgspec.Struct, array_like=True, frozen=True):
 
 
 class Group(msgspec.Struct, array_like=True, frozen=True):
-    """A group and where it starts in partitions that it does not know yet."""
+    """A group of a topic, and where it starts in partitions that it does not know yet."""
 
+    topic_id: int
     name: str
     config: GroupConfig
     starts: list[Start]
@@ -37,6 +38,7 @@ class LeaseRow(msgspec.Struct, array_like=True, frozen=True):
     deadline_ms: int  #: leader time
     attempt: int
     consumer: str = ""
+    started: bool = False
 
 
 class Lease(msgspec.Struct, array_like=True, frozen=True):
@@ -62,6 +64,105 @@ class Forget(msgspec.Struct, array_like=True, frozen=True):
     """Producers that were idle for too long."""
 
     producers: list[tuple[PartitionKey, bytes]]
+
+
+class ReleaseRow(msgspec.Struct, array_like=True, frozen=True):
+    """Scheduled records [first, end) of entry `index` get their offsets; `due_ms` is when the one behind them is due."""
+
+    partition: PartitionKey
+    index: Index
+    first: int
+    end: int
+    due_ms: int
+
+
+class Release(msgspec.Struct, array_like=True, frozen=True):
+    """In the order in which the offsets are given."""
+
+    rows: list[ReleaseRow]
+
+
+class FailRow(msgspec.Struct, array_like=True, frozen=True):
+    """An attempt is over without success; the records come again at `due_ms`, leader time."""
+
+    partition: PartitionKey
+    first: Offset
+    end: Offset
+    attempts: int
+    counted: bool
+    due_ms: int
+    reason: str
+    consumer: str
+
+
+class Fail(msgspec.Struct, array_like=True, frozen=True):
+    group_id: int
+    rows: list[FailRow]
+
+
+class ParkRow(msgspec.Struct, array_like=True, frozen=True):
+    partition: PartitionKey
+    first: Offset
+    end: Offset
+    attempts: int
+    lane: bytes
+
+
+class Park(msgspec.Struct, array_like=True, frozen=True):
+    """Records that nobody can take now make way for the cursor."""
+
+    group_id: int
+    rows: list[ParkRow]
+
+
+class Dead(msgspec.Struct, array_like=True, frozen=True):
+    """Records leave a group as dead letters; the entry's body is their batch. Without a body they are dropped and counted."""
+
+    group_id: int
+    partition: PartitionKey
+    first: Offset
+    end: Offset
+    reason: str
+    error: str
+    consumer: str
+    attempts: int
+    counted: bool
+
+
+class Letters(msgspec.Struct, array_like=True, frozen=True):
+    """REPLAY, PURGE and REQUEUE: records of a group in one partition. `ready`: of REQUEUE, those that were acked, by slices."""
+
+    group_id: int
+    partition: PartitionKey
+    ranges: list[tuple[Offset, Offset]]
+    ready: list[tuple[Offset, Offset]] = []
+
+
+class Void(msgspec.Struct, array_like=True, frozen=True):
+    """A record leaves: at `offset`, or, when that is -1, scheduled as `record` of entry `index`. EDIT: `publish` is the PUBLISH
+    payload of the record that takes its place, the entry's body its batch."""
+
+    partition: PartitionKey
+    offset: Offset
+    index: Index
+    record: int
+    reason: str
+    by: str
+    publish: bytes = b""
+
+
+class Reschedule(msgspec.Struct, array_like=True, frozen=True):
+    partition: PartitionKey
+    index: Index
+    record: int
+    due_ms: int
+
+
+class Step(msgspec.Struct, array_like=True, frozen=True):
+    """Ack and publish, both or neither."""
+
+    ack: Ack
+    publish: bytes
 
 
 encode = msgspec.msgpack.Encoder().encode

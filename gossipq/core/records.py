@@ -10,6 +10,21 @@
     "G" group id                          GroupState
     "C" partition group id                CursorState
     "A" partition group id first          ack row: (end, leader time, consumer)
+    "V" partition group id first          ExceptionRow: neither new nor done, so that the cursor can pass
+    "Y" partition group id due first      when an exception row is to be looked at again
+    "U" partition group id lane first     exception rows that wait for their lane; the lane with its length before it
+    "L" partition group id first          DeadRow
+    "Q" partition group id first index    TraceRow
+    "W" partition index first             ScheduledRow
+    "E" due index first                   the due index; value: the partition
+    "R" partition index first             where released records, and those of batches with ids, got their offsets
+    "B" index                             records that still need the batch of this entry; no row: all or none do
+    "I" partition id hash                 an id that is remembered
+    "J" partition index                   the ids that an entry brought, oldest entry first
+    "Z" partition first                   VoidRow
+    "v" partition index record            VoidRow of a record that had no offset
+    "F" partition index                   what the record of an EDIT entry replaces: (offset, index, record)
+    "K"                                   ClockRow: this copy's own, not replicated
     "D" partition                         a partition that is gone and still being swept
     "N" name                              TopicInfo, in the meta shard only
     "X" topic id                          TopicInfo of a topic that was removed, in the meta shard only
@@ -24,12 +39,14 @@ from struct import Struct
 import msgspec
 
 from gossipq.core.log import NO_CHAIN
-from gossipq.messages import GroupConfig
 from gossipq.types import Index, Offset, PartitionKey, SessionId, Slice, Term
+from gossipq.values import GroupConfig
 
 META, HARD = b"M", b"H"
 U64, U64X2, U64X3 = Struct(">Q"), Struct(">QQ"), Struct(">QQQ")
-SLICE = Struct("<QIIIIq")
+SLICE = Struct("<QIIIIqI")
+ID, PLACE, COUNT = Struct("<qQI"), Struct("<QQ"), Struct("<Q")
+CLOCK = b"K"
 
 encode = msgspec.msgpack.Encoder().encode
 
@@ -49,11 +66,23 @@ def slice_key(partition: PartitionKey, offset: Offset) -> bytes:
 
 
 def encode_slice(part: Slice) -> bytes:
-    return SLICE.pack(part.index, part.first, part.count, part.size, part.batch_count, part.time_ms)
+    return SLICE.pack(*msgspec.structs.astuple(part)[1:-1]) + part.route
 
 
 def decode_slice(row_key: bytes, row: bytes) -> Slice:
-    return Slice(U64.unpack_from(row_key, 9)[0], *SLICE.unpack(row))
+    (offset,) = U64.unpack_from(row_key, 9)
+    index, first, count, size, batch_count, time_ms, columns = SLICE.unpack_from(row)
+    return Slice(offset, index, first, count, size, batch_count, time_ms, columns, row[SLICE.size :])
+
+
+def row_key(prefix: bytes, partition: PartitionKey, group_id: int, *numbers: int) -> bytes:
+    """Key of a row of one group in one partition."""
+    return prefix + U64X2.pack(partition, group_id) + b"".join(map(U64.pack, numbers))
+
+
+def lane_key(partition: PartitionKey, group_id: int, lane: bytes, first: Offset) -> bytes:
+    """Routes have up to 255 bytes, keys 4, one byte names which: the length fits two."""
+    return row_key(b"U", partition, group_id) + len(lane).to_bytes(2, "big") + lane + U64.pack(first)
 
 
 def ack_key(partition: PartitionKey, group_id: int, first: Offset) -> bytes:
@@ -72,7 +101,7 @@ class Meta(msgspec.Struct, array_like=True):
 
 
 class PartitionState(msgspec.Struct, array_like=True):
-    """published = next - removed offsets + ...: `published` and `removed` count records, `bytes` those of stored batches."""
+    """Counters of records, and the bytes of stored batches. published = next + scheduled + those voided without an offset."""
 
     topic_id: int
     first: Offset = 0
@@ -80,23 +109,29 @@ class PartitionState(msgspec.Struct, array_like=True):
     published: int = 0
     removed: int = 0
     bytes: int = 0
+    scheduled: int = 0
+    voided: int = 0
+    ids: int = 0  #: remembered
 
 
 class ProducerState(msgspec.Struct, array_like=True):
-    """Offsets of the last sequences, newest last; the answer to a repeat."""
+    """Where the last sequences were stored, newest last: the answer to a repeat."""
 
     last: int
     time_ms: int
-    recent: bytes  #: int64 little endian
+    recent: bytes  #: int64 little endian: the offset; -2 - index for a batch with due times or ids
 
-    def offsets(self) -> "array[int]":
+    def places(self) -> "array[int]":
         found: array[int] = array("q")
         found.frombytes(self.recent)
         return found
 
 
 class GroupState(msgspec.Struct, array_like=True):
+    """A group belongs to one topic: two topics may have groups of the same name that know nothing of each other."""
+
     id: int
+    topic_id: int
     name: str
     config: GroupConfig
     version: int = 1
@@ -109,23 +144,113 @@ class Hold(msgspec.Struct, array_like=True, frozen=True):
     deadline_ms: int  #: leader time
     attempt: int
     consumer: str = ""
+    started: bool = False  #: if it just ends, that is a failure
 
 
 class CursorState(msgspec.Struct, array_like=True):
-    """One group in one partition: below `cursor` everything is acked or removed; `acked` and `holds` lie above it."""
+    """One group in one partition. Below `cursor`, and in `passed` above it, every record is acked, removed, voided, dropped,
+    or has a row of its own (retrying, parked, dead); `holds` may lie anywhere.
+
+    cursor - start + what passed = acked + removed + voided + dropped + retrying + parked + dead, at any moment."""
 
     group_id: int
     partition: PartitionKey
     start: Offset
     cursor: Offset
-    acked: list[tuple[Offset, Offset]] = []
+    passed: list[tuple[Offset, Offset]] = []
     holds: list[tuple[Offset, Offset, Hold]] = []
-    acked_count: int = 0
-    removed_count: int = 0  #: left unacked, by retention
+    acked: int = 0
+    removed: int = 0  #: left unacked, by retention
     redelivered: int = 0
+    retrying: int = 0
+    parked: int = 0
+    unmatched: int = 0  #: of the parked: for want of a consumer of their route
+    dead: int = 0
+    voided: int = 0
+    dropped: int = 0
 
 
 class AckRow(msgspec.Struct, array_like=True, frozen=True):
     end: Offset
     time_ms: int
     consumer: str
+
+
+class Failure(msgspec.Struct, array_like=True, frozen=True):
+    """One failed attempt."""
+
+    time_ms: int
+    consumer: str
+    reason: str
+    attempt: int
+
+
+class ExceptionRow(msgspec.Struct, array_like=True, frozen=True):
+    """Records [first, end) of a group that wait: for their time (`lane` empty), or for their lane to be free."""
+
+    end: Offset
+    due_ms: int
+    attempts: int
+    failures: int
+    index: Index  #: entry whose body holds them,
+    record: int  #: from this record on
+    size: int = 0  #: of that body, in bytes
+    batch_count: int = 0  #: and in records
+    lane: bytes = b""
+    own_body: bool = False  #: the body belongs to these records alone (they were dead letters)
+    history: list[Failure] = []
+
+
+class DeadRow(msgspec.Struct, array_like=True, frozen=True):
+    end: Offset
+    reason: str
+    error: str
+    attempts: int
+    failures: int
+    time_ms: int
+    index: Index
+    record: int
+    size: int
+    batch_count: int
+    history: list[Failure] = []
+
+
+class TraceRow(msgspec.Struct, array_like=True, frozen=True):
+    end: Offset
+    time_ms: int
+    what: str
+    consumer: str
+    reason: str
+    attempt: int
+    history: list[Failure] = []
+
+
+class ScheduledRow(msgspec.Struct, array_like=True, frozen=True):
+    """Records [first, end) of the batch of an entry, without offsets. `base_ms` + its delay is when one is due; with `fixed`,
+    all are due at `due_ms`, which is that of the first otherwise."""
+
+    end: int
+    due_ms: int
+    base_ms: int
+    size: int  #: bytes of the whole batch
+    batch_count: int
+    columns: int
+    route: bytes
+    time_ms: int  #: when it was published
+    fixed: bool = False
+
+
+class VoidRow(msgspec.Struct, array_like=True, frozen=True):
+    end: Offset
+    time_ms: int
+    reason: str
+    by: str
+    replaced_by: Index = 0  #: entry that brought the new record
+
+
+class ClockRow(msgspec.Struct, array_like=True, frozen=True):
+    """Leader time at some moment of this machine's boot, so that a restart goes on from there, whatever the wall clock says."""
+
+    boot: str
+    boot_ms: int
+    leader_ms: int

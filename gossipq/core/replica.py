@@ -11,7 +11,7 @@ from gossipq import limits
 from gossipq.core import log
 from gossipq.core.log import Entry, LogState
 from gossipq.errors import CorruptLog
-from gossipq.messages import Append, Appended
+from gossipq.peer_messages import Append, Appended
 from gossipq.types import Index, Term
 
 LEADER, FOLLOWER = "leader", "follower"

@@ -4,12 +4,15 @@ from itertools import islice
 
 from gossipq import limits
 from gossipq.core import records
-from gossipq.core.ledger import Ledger, decode_producer
+from gossipq.core.exceptions import decode_dead, decode_exception
+from gossipq.core.ledger import Ledger
 from gossipq.core.log import INDEX_KEY, LogState, decode_row
 from gossipq.core.payloads import Trim
+from gossipq.core.producers import decode_producer
+from gossipq.core.schedule import decode_scheduled
 from gossipq.core.tables import Tables
-from gossipq.messages import TopicConfig
-from gossipq.types import Offset, PartitionKey
+from gossipq.types import DELAY, ID_HASH, Offset, PartitionKey
+from gossipq.values import TopicConfig
 
 SLICES_MAX = 1_024  #: looked at in one go
 LOG_KEEP = 1_024  #: applied entries that stay for followers a little behind
@@ -28,10 +31,10 @@ def plan(ledger: Ledger, partition: PartitionKey, leader_ms: int) -> Trim | None
     done = ledger.done_below(partition)
     first, freed, grouped = state.first, 0, bool(ledger.cursors.get(partition))
     for _ in range(SLICES_MAX):
-        part = ledger.slice_at(partition, first) if first < state.next else None
+        part = ledger.slices.at(partition, first) if first < state.next else None
         if part is None or not _may_leave(config, part.time_ms, part.end <= done, state.bytes - freed, leader_ms, grouped):
             break
-        first, freed = part.end, freed + part.size
+        first, freed = part.end, freed + part.share_bytes
     return Trim(partition, first, freed) if first > state.first else None
 
 
@@ -96,8 +99,11 @@ class Sweeper:
     def _partition(self, partition: PartitionKey, first: Offset, rows_max: int) -> int:
         count = self._slices(partition, first, rows_max)
         for group_id in self._ledger.cursors.get(partition, ()):
-            low, high = records.ack_key(partition, group_id, 0), records.ack_key(partition, group_id, first)
-            count += self._tables.state.delete_range(low, high, rows_max)
+            for prefix in (b"A", b"Q"):
+                low, high = (records.row_key(prefix, partition, group_id, offset) for offset in (0, first))
+                count += self._tables.state.delete_range(low, high, rows_max)
+        low, high = records.key(b"Z", partition, 0), records.key(b"Z", partition, first)
+        count += self._tables.state.delete_range(low, high, rows_max)
         if count < rows_max:
             self._swept[partition] = first
         return count
@@ -107,7 +113,13 @@ class Sweeper:
         scan = self._tables.state.scan(records.slice_key(partition, 0), records.slice_key(partition, end))
         rows = list(islice(scan, rows_max))
         for row_key, row in rows:
-            self._tables.body.delete(INDEX_KEY.pack(records.decode_slice(row_key, row).index))
+            part = records.decode_slice(row_key, row)
+            if part.columns & (DELAY | ID_HASH):
+                self._ledger.not_needed(part.index, part.count)
+                self._tables.state.delete(records.key(b"R", partition, part.index, part.first))
+                self._tables.state.delete(records.key(b"F", partition, part.index))
+            else:
+                self._tables.body.delete(INDEX_KEY.pack(part.index))
         if rows:
             self._tables.state.delete_range(rows[0][0], records.slice_key(partition, end), len(rows))
         return 2 * len(rows)
@@ -115,10 +127,33 @@ class Sweeper:
     def _gone(self, row_key: bytes, rows_max: int) -> int:
         """A partition whose topic was removed."""
         partition = records.U64.unpack_from(row_key, 1)[0]
-        count = self._slices(partition, 2**63, rows_max)
-        for prefix in (b"A", b"S"):
+        count = self._slices(partition, 2**63, rows_max) + self._bodies(partition, rows_max)
+        for prefix in (b"A", b"S", b"Q", b"Y", b"U", b"I", b"J", b"Z", b"F", b"R", b"v"):
             low = records.key(prefix, partition)
             count += self._tables.state.delete_range(low, records.after(low), rows_max)
         if count < rows_max:
             self._tables.state.delete(row_key)
         return count + 1
+
+    def _bodies(self, partition: PartitionKey, rows_max: int) -> int:
+        """Dead letters, exception rows and scheduled records of such a partition, each with its share of a body."""
+        state, not_needed = self._tables.state, self._ledger.not_needed
+        rows: list[tuple[bytes, bytes]] = []
+        for prefix in (b"L", b"V", b"W"):
+            low = records.key(prefix, partition)
+            rows += islice(state.scan(low, records.after(low)), rows_max - len(rows))
+        for row_key, row in rows:
+            first = records.U64.unpack_from(row_key, 17)[0]
+            if row_key[:1] == b"L":
+                dead = decode_dead(row)
+                not_needed(dead.index, dead.end - first)
+            elif row_key[:1] == b"V":
+                exception = decode_exception(row)
+                if exception.own_body:
+                    not_needed(exception.index, exception.end - first)
+            else:
+                scheduled, (index,) = decode_scheduled(row), records.U64.unpack_from(row_key, 9)
+                not_needed(index, scheduled.end - first)
+                state.delete(records.key(b"E", scheduled.due_ms, index, first))
+            state.delete(row_key)
+        return 2 * len(rows)

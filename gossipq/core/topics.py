@@ -7,27 +7,21 @@ A topic is made in three steps: META_TOPIC is committed here; each shard that ho
 from fnmatch import fnmatchcase
 from typing import Protocol
 
+import msgspec
+
 from gossipq import limits
 from gossipq.core import log, payloads
 from gossipq.core.ledger import Ledger
 from gossipq.core.placement import topic_shards
+from gossipq.core.policy import check_policy, within
 from gossipq.errors import BadName, BadRequest, GossipqError, TopicExists, UnknownTopic
-from gossipq.messages import (
-    AskTopic,
-    CreateTopic,
-    DropTopic,
-    InstallTopic,
-    Message,
-    Resolve,
-    TopicConfig,
-    TopicInfo,
-    TopicInstalled,
-    Topics,
-)
+from gossipq.messages import BindTopic, CreateTopic, DropTopic, Resolve, Topics
+from gossipq.peer_messages import AskTopic, InstallTopic, TopicInstalled
 from gossipq.types import Index, Origin
+from gossipq.values import Message, TopicConfig, TopicInfo
 
 INSTALL_AGAIN_MS = 500
-REGISTER_VERBS = (Resolve, CreateTopic, DropTopic, TopicInstalled, AskTopic)  #: what the register serves
+REGISTER_VERBS = (Resolve, CreateTopic, BindTopic, DropTopic, TopicInstalled, AskTopic)  #: what the register serves
 _NAME_CHARS = frozenset("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789._-")
 
 
@@ -37,6 +31,8 @@ class Proposes(Protocol):
     def propose(self, kind: int, payload: bytes) -> Index: ...
     def reply(self, origin: Origin, request_id: int, message: Message) -> None: ...
     def tell(self, shard: int, message: Message) -> None: ...
+    def warn(self, text: str) -> None:
+        """For whoever looks after this node."""
 
 
 def check_name(name: str) -> None:
@@ -53,10 +49,16 @@ def check_config(config: TopicConfig) -> None:
         raise BadRequest(f"partitions = {config.partitions}", hint=f"1 to {limits.PARTITIONS_MAX} are allowed")
     if config.retention_ms < 0 or config.bytes_max < 0:
         raise BadRequest("retention_ms and bytes_max are 0 or more")
+    within("ttl_ms", config.ttl_ms, 0, limits.DELAY_MS_MAX)
+    within("dedup_ms", config.dedup_ms, 0, limits.DEDUP_HARD_MS)
+    within("dedup_count", config.dedup_count, 0, limits.DEDUP_HARD_COUNT)
+    check_policy(config)
     for field, allowed in (
         ("retain", ("acked", "forever")),
         ("overflow", ("refuse", "drop_oldest")),
         ("level", ("stored", "none")),
+        ("expire", ("dead", "drop", "try_once")),
+        ("trace", ("failures", "all", "off")),
     ):
         if getattr(config, field) not in allowed:
             raise BadRequest(f"{field} = {getattr(config, field)!r}", hint=f"one of {', '.join(allowed)}")
@@ -72,9 +74,18 @@ class Creation:
 
 
 class TopicRegister:
-    def __init__(self, shard: Proposes, ledger: Ledger, shards: int, auto_create: bool, defaults: TopicConfig) -> None:
+    def __init__(
+        self,
+        shard: Proposes,
+        ledger: Ledger,
+        shards: int,
+        auto_create: bool,
+        defaults: TopicConfig,
+        virtual: dict[str, list[str]],
+    ) -> None:
+        """`virtual` topics of the cluster's file are made as soon as this shard leads."""
         self._shard, self._ledger, self._shards = shard, ledger, shards
-        self._auto_create, self._defaults = auto_create, defaults
+        self._auto_create, self._defaults, self._virtual = auto_create, defaults, virtual
         self._creations: list[Creation] = []
         self._proposed: set[str] = set()
         self._installing: dict[tuple[str, int], set[int]] = {}  # (name, version) -> shards that have not answered
@@ -103,6 +114,8 @@ class TopicRegister:
         check_name(message.name)
         config = message.config.over(self._defaults)
         check_config(config)
+        if config.virtual:
+            raise BadRequest("a virtual topic is made by binding it", hint=f"gossipq topic virtual {message.name} TOPIC...")
         known = self._ledger.names.get(message.name)
         if known is not None:
             if not message.if_not_exists:
@@ -110,6 +123,49 @@ class TopicRegister:
             self._shard.reply(origin, request_id, Topics([known]))
             return
         self._make(origin, request_id, [], {message.name: config})
+
+    def bind(self, origin: Origin, request_id: int, message: BindTopic) -> None:
+        """A virtual topic, new or bound anew. Its real topics are made if they are missing."""
+        check_name(message.name)
+        targets = list(dict.fromkeys(message.targets))
+        self._check_targets(message.name, targets)
+        known = self._ledger.names.get(message.name)
+        if known is not None and not known.config.virtual:
+            raise TopicExists(f"{message.name} is a topic with records of its own", hint="choose another name")
+        missing = [name for name in targets if name not in self._ledger.names]
+        if missing and not self._auto_create:
+            raise UnknownTopic(f"topic {missing[0]} does not exist", hint=f"gossipq topic create {missing[0]}")
+        if known is not None and known.config.virtual == targets:
+            self._shard.reply(origin, request_id, Topics([known]))
+            return
+        config = msgspec.structs.replace(self._defaults, partitions=0, virtual=targets)
+        self._make(origin, request_id, [], {**dict.fromkeys(missing, self._defaults), message.name: config})
+
+    def _check_targets(self, name: str, targets: list[str]) -> None:
+        if not 0 < len(targets) <= limits.VIRTUAL_TARGETS_MAX:
+            hint = f"1 to {limits.VIRTUAL_TARGETS_MAX} are allowed"
+            raise BadRequest(f"virtual topic {name} would have {len(targets)} topics", hint=hint)
+        for target in targets:
+            check_name(target)
+            known = self._ledger.names.get(target)
+            if target == name:
+                raise BadRequest(f"virtual topic {name} would contain itself", hint="name topics with records of their own")
+            if known is not None and known.config.virtual:
+                names = ", ".join(known.config.virtual)
+                raise BadRequest(f"{target} is virtual itself", hint=f"name its topics instead: {names}")
+        holders = [info.name for info in self._ledger.names.values() if name in info.config.virtual]
+        if holders:
+            raise BadRequest(f"{name} belongs to the virtual topic {holders[0]}", hint="virtual topics hold real ones only")
+
+    def lead(self) -> None:
+        """This shard leads: virtual topics of the cluster's file that are missing are made."""
+        for name, targets in self._virtual.items():
+            known = self._ledger.names.get(name)
+            if known is None or known.config.virtual != targets:
+                try:
+                    self.bind((), 0, BindTopic(name, targets))
+                except GossipqError as error:
+                    self._shard.warn(f"virtual topic {name} of the configuration: {error}")
 
     def _make(self, origin: Origin, request_id: int, found: list[TopicInfo], configs: dict[str, TopicConfig]) -> None:
         busy = {name for info in found for name, _ in self._installing if name == info.name}
@@ -128,6 +184,8 @@ class TopicRegister:
         self._creations.append(Creation(origin, request_id, ready, busy | set(configs)))
 
     def _place(self, name: str, config: TopicConfig) -> list[int]:
+        if config.virtual:
+            return []
         if not config.beside:
             return topic_shards(name, config.partitions, self._shards)
         other = self._ledger.names.get(config.beside)
@@ -139,6 +197,12 @@ class TopicRegister:
         known = self._ledger.names.get(message.name)
         if known is None:
             raise UnknownTopic(f"topic {message.name} does not exist", hint="gossipq topic ls")
+        holders = [info.name for info in self._ledger.names.values() if message.name in info.config.virtual]
+        if holders:
+            raise BadRequest(
+                f"topic {message.name} belongs to the virtual topic {holders[0]}",
+                hint=f"gossipq topic virtual {holders[0]} with the others, or remove that first",
+            )
         first = message.name not in self._drops
         self._drops.setdefault(message.name, []).append((origin, request_id))
         if first:
@@ -154,6 +218,8 @@ class TopicRegister:
         self._installing[name] = set(info.shards)
         self._infos[name] = info, payload.deleted
         self._tell(name)
+        if not info.shards:  # a virtual topic lives in the register alone
+            self._complete(name, info, payload.deleted)
 
     def _tell(self, name: tuple[str, int]) -> None:
         info, deleted = self._infos[name]
@@ -166,14 +232,17 @@ class TopicRegister:
             if info.id != message.topic_id or (-info.id if deleted else info.version) != message.version:
                 continue
             self._installing[name].discard(message.shard)
-            if self._installing[name]:
-                continue
-            del self._installing[name], self._infos[name]
-            if deleted:
-                for origin, request_id in self._drops.pop(info.name, ()):
-                    self._shard.reply(origin, request_id, Topics([]))
-            else:
-                self._arrived(info)
+            if not self._installing[name]:
+                self._complete(name, info, deleted)
+
+    def _complete(self, name: tuple[str, int], info: TopicInfo, deleted: bool) -> None:
+        """Every shard of a topic knows this version of it."""
+        del self._installing[name], self._infos[name]
+        if deleted:
+            for origin, request_id in self._drops.pop(info.name, ()):
+                self._shard.reply(origin, request_id, Topics([]))
+        else:
+            self._arrived(info)
 
     def _arrived(self, info: TopicInfo) -> None:
         for creation in list(self._creations):
@@ -215,6 +284,8 @@ class TopicRegister:
                 self.resolve(origin, request_id, message)
             elif isinstance(message, CreateTopic):
                 self.create(origin, request_id, message)
+            elif isinstance(message, BindTopic):
+                self.bind(origin, request_id, message)
             elif isinstance(message, DropTopic):
                 self.drop(origin, request_id, message)
             elif isinstance(message, TopicInstalled):

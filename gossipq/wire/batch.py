@@ -28,16 +28,32 @@ from zlib import crc32
 
 from gossipq import limits
 from gossipq.errors import BadBatch, TooLarge
+from gossipq.types import ATTEMPTS as ATTEMPTS
+from gossipq.types import BACKOFF as BACKOFF
+from gossipq.types import DELAY as DELAY
+from gossipq.types import HEADERS as HEADERS
+from gossipq.types import ID_HASH as ID_HASH
+from gossipq.types import IDS as IDS
+from gossipq.types import KEY_HASH as KEY_HASH
+from gossipq.types import KEYS as KEYS
+from gossipq.types import LEASE as LEASE
+from gossipq.types import TTL as TTL
 from gossipq.types import BatchInfo
 
 MAGIC = b"GQB\x01"
 HEADER = Struct("<4sIII16sQqIHH")
 NO_PRODUCER = bytes(16)
 
-KEY_HASH, DUE, EXPIRY, LEASE, ATTEMPTS, ID_HASH = (1 << bit for bit in range(6))
-KEYS, HEADERS = 1 << 16, 1 << 17
-FIXED = {KEY_HASH: ("I", 4), DUE: ("q", 8), EXPIRY: ("q", 8), LEASE: ("I", 4), ATTEMPTS: ("I", 4), ID_HASH: ("Q", 8)}
-VARIABLE, VALUES = (KEYS, HEADERS), (0,)
+FIXED = {
+    KEY_HASH: ("I", 4),  #: CRC-32 of the key, 0 without one
+    DELAY: ("q", 8),  #: milliseconds from sealing until due; never falls within a batch
+    TTL: ("q", 8),  #: milliseconds from due until the record expires, 0 = as the topic says
+    LEASE: ("I", 4),  #: milliseconds, 0 = not said; these two and BACKOFF
+    ATTEMPTS: ("I", 4),  #: failures before it is a dead letter
+    ID_HASH: ("Q", 8),  #: BLAKE2b-64 of the id, little endian; 0 without one
+    BACKOFF: ("I", 4),  #: milliseconds after each failure
+}
+VARIABLE, VALUES = (KEYS, HEADERS, IDS), (0,)
 VARIABLE_AND_VALUES = VARIABLE + VALUES
 KNOWN = sum(FIXED) + sum(VARIABLE)
 
@@ -45,6 +61,7 @@ _INT32, _ROUTE_SIZE = Struct("<i").unpack_from, Struct("<H").unpack_from
 _BOUNDS = {
     KEYS: ("key", limits.KEY_BYTES_MAX),
     HEADERS: ("headers", limits.HEADERS_BYTES_MAX),
+    IDS: ("id", limits.ID_BYTES_MAX),
     0: ("value", limits.VALUE_BYTES_MAX),
 }
 _PAD = (b"", b"\0" * 7, b"\0" * 6, b"\0" * 5, b"\0" * 4, b"\0" * 3, b"\0" * 2, b"\0")
@@ -63,6 +80,7 @@ def seal(
     route: bytes = b"",
     keys: Sequence[bytes] | None = None,
     headers: Sequence[bytes] | None = None,
+    ids: Sequence[bytes] | None = None,
     fixed: dict[int, "array[int]"] | None = None,
 ) -> bytearray:
     """One batch of `values`. `headers` are msgpack maps (b"" = none); `fixed` are columns by their bit."""
@@ -70,7 +88,7 @@ def seal(
     for bit in sorted(fixed or ()):
         columns |= bit
         parts.append(fixed[bit].tobytes())  # type: ignore[index]
-    for bit, items in ((KEYS, keys), (HEADERS, headers)):
+    for bit, items in ((KEYS, keys), (HEADERS, headers), (IDS, ids)):
         if items is not None:
             columns |= bit
             parts += _variable(items)
@@ -111,13 +129,17 @@ def check(batch: bytes | memoryview) -> BatchInfo:
         raise BadBatch(f"route of {route_size} bytes; at most {limits.ROUTE_BYTES_MAX}")
     if crc32(memoryview(batch)[8:]) != crc:
         raise BadBatch("batch CRC does not match its bytes")
-    return BatchInfo(count, size, crc, producer, sequence, publish_ms, columns)
+    return BatchInfo(count, size, crc, producer, sequence, publish_ms, columns, _route(batch, route_size))
+
+
+def _route(batch: bytes | memoryview, size: int) -> bytes:
+    return bytes(batch[HEADER.size : HEADER.size + size]) if size else b""
 
 
 def peek(batch: bytes | memoryview) -> BatchInfo:
     """Header of a batch that was checked before."""
-    _, crc, size, count, producer, sequence, publish_ms, columns, _, _ = HEADER.unpack_from(batch)
-    return BatchInfo(count, size, crc, producer, sequence, publish_ms, columns)
+    _, crc, size, count, producer, sequence, publish_ms, columns, route_size, _ = HEADER.unpack_from(batch)
+    return BatchInfo(count, size, crc, producer, sequence, publish_ms, columns, _route(batch, route_size))
 
 
 class Variable(NamedTuple):
@@ -183,7 +205,7 @@ class Batch:
         return column
 
     def variable(self, bit: int) -> Variable | None:
-        """KEYS, HEADERS, or 0 for the values; None when absent. Raises BadBatch when its offsets are not in order."""
+        """KEYS, HEADERS, IDS, or 0 for the values; None when absent. Raises BadBatch when its offsets are not in order."""
         if bit not in self._at:
             return None
         at, data = self._at[bit]
@@ -200,7 +222,7 @@ class Batch:
         return column.items()
 
     def column(self, bit: int) -> list[bytes] | None:
-        """KEYS or HEADERS as a list, or None."""
+        """KEYS, HEADERS or IDS as a list, or None."""
         column = self.variable(bit)
         return None if column is None else column.items()
 
@@ -239,7 +261,10 @@ def verify(batch: bytes | memoryview) -> BatchInfo:
     offsets are compared at C speed.
     """
     opened = Batch(batch)
-    for bit in VARIABLE_AND_VALUES if opened.info.columns else VALUES:
+    columns = opened.info.columns
+    if columns & (DELAY | TTL):
+        _verify_times(opened)
+    for bit in VARIABLE_AND_VALUES if columns else VALUES:
         column = opened.variable(bit)
         what, bytes_max = _BOUNDS[bit]
         if column is not None and len(column.data) > bytes_max:
@@ -247,6 +272,19 @@ def verify(batch: bytes | memoryview) -> BatchInfo:
             if largest > bytes_max:
                 raise TooLarge(f"{what} of {largest} bytes; at most {bytes_max} are allowed")
     return opened.info
+
+
+def _verify_times(opened: Batch) -> None:
+    """Delays rise, so that what is due at some time is one run of records; and every time can be added to another."""
+    for bit, what in ((DELAY, "delay"), (TTL, "time to live")):
+        column = opened.fixed(bit)
+        if column is None:
+            continue
+        least, most = min(column), max(column)
+        if least < 0 or most > limits.DELAY_MS_MAX:
+            raise BadBatch(f"{what} of {least if least < 0 else most} ms; 0 to {limits.DELAY_MS_MAX} are allowed")
+        if bit == DELAY and (given := column.tolist()) != sorted(given):  # linear when they are in order
+            raise BadBatch("batch delays fall; its records must be sorted by their due time")
 
 
 def split(joined: bytes | memoryview, sizes: Sequence[int]) -> list[memoryview]:

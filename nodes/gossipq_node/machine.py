@@ -9,6 +9,7 @@ from collections.abc import Iterator
 from pathlib import Path, PurePosixPath
 
 MACHINE_ID = Path("/etc/machine-id")
+BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
 CGROUPS = Path("/sys/fs/cgroup")
 MEMBERSHIP = Path("/proc/self/cgroup")
 
@@ -51,6 +52,14 @@ def machine_id() -> str:
     """The system's own name for this machine, "" where it has none."""
     try:
         return MACHINE_ID.read_text().strip()
+    except OSError:
+        return ""
+
+
+def boot_id() -> str:
+    """The kernel's name for this run of the machine, "" where it has none. Boot times of one run can be compared."""
+    try:
+        return BOOT_ID.read_text().strip()
     except OSError:
         return ""
 

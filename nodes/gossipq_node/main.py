@@ -10,7 +10,7 @@ from typing import TextIO
 from gossipq import limits
 from gossipq.config import Config, Endpoint, Loaded, endpoint
 from gossipq.errors import ConfigError, GossipqError
-from gossipq.messages import Route
+from gossipq.values import Route
 from gossipq_node import machine
 from gossipq_node.directory import DataDirectory, Manifest
 from gossipq_node.processes import run_frontdoor, run_worker
@@ -148,6 +148,8 @@ def worker_settings(
         auto_create=config.cluster.auto_create,
         topic=config.cluster.topic.message(),
         group=config.cluster.group.message(),
+        virtual=config.cluster.virtual,
+        boot=machine.boot_id(),
         restarts=restarts,
         log_json=log_json,
     )

@@ -3,7 +3,8 @@
 import msgspec
 
 from gossipq import __version__, limits
-from gossipq.messages import GroupConfig, Route, TopicConfig, Welcome
+from gossipq.messages import Welcome
+from gossipq.values import GroupConfig, Route, TopicConfig
 
 
 class WorkerSettings(msgspec.Struct, frozen=True, kw_only=True):
@@ -30,6 +31,8 @@ class WorkerSettings(msgspec.Struct, frozen=True, kw_only=True):
     auto_create: bool
     topic: TopicConfig
     group: GroupConfig
+    virtual: dict[str, list[str]] = {}  #: virtual topics that are there from the start -> the topics they copy to
+    boot: str = ""  #: names this run of the machine
     restarts: int = 0
     log_json: bool = True
 

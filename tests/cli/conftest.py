@@ -1,13 +1,18 @@
-"""Runs `gossipq` lines in this process: exit code, stdout, stderr."""
+"""Runs `gossipq` lines in this process: exit code, stdout, stderr. Against a node, or against a client that only notes."""
 
+import inspect
 import io
 import sys
 from collections.abc import Callable
-from typing import NamedTuple
+from itertools import count
+from typing import Any, NamedTuple
 
 import pytest
 
 from gossipq_cli.main import main
+from gossipq_client import Client
+
+names = (f"topic-{number}" for number in count())
 
 
 class Ran(NamedTuple):
@@ -27,3 +32,57 @@ def gossipq(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch)
         return Ran(code, *capsys.readouterr())
 
     return run
+
+
+@pytest.fixture
+def topic() -> str:
+    """A name that no other test uses."""
+    return next(names)
+
+
+@pytest.fixture
+def ask(shared_node, gossipq):
+    """gossipq with the server of the shared node."""
+
+    def run(*argv: str, stdin: bytes = b"") -> Ran:
+        return gossipq("-s", shared_node.endpoint, *argv, stdin=stdin)
+
+    return run
+
+
+class NotingClient:
+    """Takes the calls that the real client takes, notes them, and gives (or raises) the answers a test has laid out."""
+
+    def __init__(self) -> None:
+        self.answers: dict[str, Any] = {}
+        self.calls: list[tuple[str, tuple[Any, ...], dict[str, Any]]] = []
+
+    def __enter__(self) -> "NotingClient":
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        pass
+
+    def __getattr__(self, name: str) -> Callable[..., Any]:
+        real = inspect.signature(getattr(Client, name))
+
+        def call(*args: Any, **options: Any) -> Any:
+            real.bind(self, *args, **options)
+            self.calls.append((name, args, options))
+            answer = self.answers[name]
+            if isinstance(answer, Exception):
+                raise answer
+            return answer(*args, **options) if callable(answer) else answer
+
+        return call
+
+    def called(self, name: str) -> list[tuple[tuple[Any, ...], dict[str, Any]]]:
+        return [(args, options) for called, args, options in self.calls if called == name]
+
+
+@pytest.fixture
+def client(monkeypatch: pytest.MonkeyPatch) -> NotingClient:
+    """What every command asks instead of a node."""
+    noting = NotingClient()
+    monkeypatch.setattr("gossipq_cli.ask.connect", lambda choices: noting)
+    return noting

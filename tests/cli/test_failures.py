@@ -12,11 +12,14 @@ from gossipq_cli import failures
 CODES = {
     errors.UnknownTopic: 4,
     errors.OffsetOutOfRange: 4,
+    errors.UnknownRecord: 4,
     errors.TopicExists: 5,
+    errors.WrongState: 5,
     errors.BadName: 2,
     errors.BadRequest: 2,
     errors.TooLarge: 6,
     errors.TopicFull: 6,
+    errors.LeaseLost: 6,
     errors.Refused: 6,
     errors.Busy: 75,
     errors.StoreFull: 75,
@@ -49,6 +52,11 @@ def test_json(capsys: pytest.CaptureFixture[str]) -> None:
     failures.report(errors.UnknownTopic("no topic x", "make it"), [], output="json")
     expected = {"error": {"code": "unknown_topic", "message": "no topic x", "hint": "make it"}}
     assert json.loads(capsys.readouterr().err) == expected
+
+
+def test_nobody_writes_escapes_through_an_error(capsys: pytest.CaptureFixture[str]) -> None:
+    failures.report(errors.UnknownTopic("no topic \x1b[2J", "\u202eit"), [])
+    assert capsys.readouterr().err == "error: no topic \\x1b[2J\n hint: \\u202eit\n"
 
 
 @pytest.mark.parametrize("error", [KeyboardInterrupt(), click.Abort()])

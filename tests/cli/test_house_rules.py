@@ -1,9 +1,12 @@
 """What holds for every command: lazy imports, help, global options before and after, one line for a wrong one."""
 
+import ast
 import json
 import os
+import re
 import subprocess
 import sys
+from collections.abc import Iterator
 from importlib import import_module
 from pathlib import Path
 
@@ -11,6 +14,7 @@ import pytest
 
 from gossipq_cli.main import COMMANDS
 
+PROSE = {"directory", "uses", "reads", "that"}  #: what may follow the program's name in a sentence
 LEAN = {"version": ("msgspec", "zmq", "rich", "lmdb", "asyncio"), "--help": ("msgspec", "zmq", "rich", "lmdb", "gossipq_node")}
 
 
@@ -52,6 +56,55 @@ def test_help_lists_commands_and_exit_codes(gossipq) -> None:
     assert ran.code == 0
     assert all(f"\n  {name} " in ran.out for name in COMMANDS)
     assert all(f"  {code} " in ran.out for code in (0, 1, 2, 3, 4, 5, 6, 69, 75, 78, 130))
+
+
+def texts(tree: ast.AST) -> Iterator[str]:
+    """Every piece of text in a program, with {} where a value goes in; no docstrings."""
+    docs = {id(node.value) for node in ast.walk(tree) if isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant)}
+    inside = {id(part) for node in ast.walk(tree) if isinstance(node, ast.JoinedStr) for part in node.values}
+    for node in ast.walk(tree):
+        if isinstance(node, ast.JoinedStr):
+            yield "".join(str(part.value) if isinstance(part, ast.Constant) else "{}" for part in node.values)
+        elif isinstance(node, ast.Constant) and isinstance(node.value, str) and not {id(node)} & (docs | inside):
+            yield node.value
+
+
+def hinted(text: str) -> Iterator[list[str]]:
+    """Words of the `gossipq ...` lines that a text tells to type."""
+    for found in re.finditer(r"(?<![\w/.-])gossipq ((?:-[\w-]+|[a-z]+|[\w./{}@-]+)(?: [\w./{}@-]+)*)", text):
+        yield found[1].split()
+
+
+def unheard_of(text: str) -> Iterator[str]:
+    """Lines whose command, verb or option does not exist."""
+    for words in hinted(text):
+        if words[0] not in COMMANDS:
+            if re.fullmatch("[a-z]{3,}", words[0]) and words[0] not in PROSE:
+                yield " ".join(words)
+            continue
+        found = import_module(f"gossipq_cli.commands.{words[0]}").command
+        verbs = getattr(found, "commands", {})
+        if verbs and len(words) > 1:
+            found = verbs.get(words[1])
+        known = {name for param in found.params for name in param.opts} if found else set()
+        if found is None or not {word for word in words if word.startswith("--")} <= known:
+            yield " ".join(words)
+
+
+@pytest.mark.parametrize(
+    "room", ["gossipq", "nodes/gossipq_node", "clients/python/gossipq_client", "clients/terminal/gossipq_cli"]
+)
+def test_what_errors_tell_to_type_exists(room: str) -> None:
+    home = Path(__file__).resolve().parents[2] / room
+    told = [text for path in home.rglob("*.py") for text in texts(ast.parse(path.read_text("utf-8")))]
+    assert [line for text in told for line in unheard_of(text)] == []
+    assert [line for text in told for line in hinted(text)], "nothing was seen"
+
+
+def test_a_wrong_hint_is_caught() -> None:
+    tree = ast.parse('f"`gossipq topic fly {name}` or gossipq why {ref} --loud, then gossipq shout; gossipq dlq ls --limit 0"')
+    (text,) = (text for text in texts(ast.Module([ast.Assign([], tree.body[0].value)], [])))
+    assert list(unheard_of(text)) == ["topic fly {}", "why {} --loud", "shout"]
 
 
 def test_nothing_given_shows_help_on_stderr(gossipq) -> None:

@@ -1,9 +1,11 @@
 """Forms of an answer."""
 
+import json
+
 import pytest
 
 from gossipq_cli.options import Choices
-from gossipq_cli.output import Column, Output, counter, size, span
+from gossipq_cli.output import Column, Output, brief, counter, many, moment, printable, readable, size, span
 
 ROWS = [{"topic": "orders", "records": 1234567}, {"topic": "b", "records": 0}]
 COLUMNS = [Column("topic"), counter("records")]
@@ -48,6 +50,60 @@ def test_a_terminal_gets_borders(capsys: pytest.CaptureFixture[str], monkeypatch
     out = capsys.readouterr().out
     assert out.startswith("╭")
     assert "[red]x" in out
+
+
+def test_names_in_wide_letters_keep_the_columns_straight(capsys: pytest.CaptureFixture[str]) -> None:
+    Output(Choices()).rows(COLUMNS, [{"topic": "注文", "records": 1}, {"topic": "éa", "records": 20}])
+    assert capsys.readouterr().out == "topic  records\n注文         1\néa          20\n"
+
+
+EVIL = "a\x1b[2J\u202eb\n\x9b\U000e0041é注"
+
+
+@pytest.mark.parametrize("form", ["table", "names", "json", "jsonl"])
+def test_nothing_that_a_terminal_obeys_is_shown(form: str, capsys: pytest.CaptureFixture[str]) -> None:
+    out = Output(Choices(output=form))
+    out.rows([Column("topic")], [{"topic": EVIL}])
+    out.one({"topic": EVIL}, name=EVIL)
+    out.say(EVIL)
+    shown, said = capsys.readouterr()
+    assert all(line.isprintable() for line in (shown + said).split("\n"))
+    assert "é注" in shown
+    if form == "json":
+        assert json.loads(shown.splitlines()[0]) == [{"topic": EVIL}]
+
+
+def test_a_terminal_is_shown_escapes_in_borders(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("gossipq_cli.output.is_terminal", lambda stream: True)
+    Output(Choices(color=False)).rows([Column("topic")], [{"topic": EVIL}])
+    assert all(line.isprintable() for line in capsys.readouterr().out.split("\n"))
+
+
+def test_printable() -> None:
+    assert printable("plain é 注文") == "plain é 注文"
+    assert printable("a\tb\nc\r") == "a\\tb\\nc\\r"
+    assert printable("a\tb\nc\r", keep="\n\t") == "a\tb\nc\\r"
+    assert readable(b"17 \xff\x00 \xc3\xa9") == "17 \\xff\\x00 é"
+    assert brief(b"x" * 60) == "x" * 60
+    assert brief(b"x" * 61) == "x" * 60 + "..."
+    assert brief(bytes(100_000)) == "\\x00" * 15 + "..."
+
+
+def test_colours_only_on_a_terminal_that_wants_them(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("NO_COLOR", raising=False)
+    assert Output(Choices()).paint("dead", "red") == "dead"
+    monkeypatch.setattr("gossipq_cli.output.is_terminal", lambda stream: True)
+    assert Output(Choices()).paint("dead", "red") == "\x1b[31m\x1b[1mdead\x1b[0m"
+    assert Output(Choices(color=False)).paint("dead", "red") == "dead"
+    monkeypatch.setenv("NO_COLOR", "1")
+    assert Output(Choices()).paint("dead", "red") == "dead"
+
+
+def test_moment_and_many() -> None:
+    assert moment(1_767_323_045_678) == "2026-01-02 03:04:05.678Z"
+    assert moment(0) == "1970-01-01 00:00:00.000Z"
+    assert moment(2**62) == f"{2**62} ms"
+    assert [many(count, "record") for count in (0, 1, 1_200)] == ["0 records", "1 record", "1,200 records"]
 
 
 def test_remarks_go_to_stderr_and_quiet_keeps_them(capsys: pytest.CaptureFixture[str]) -> None:

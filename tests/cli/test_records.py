@@ -18,6 +18,8 @@ def message(**more: object) -> SimpleNamespace:
         "value": b"17 apples",
         "attempt": 1,
         "headers": {},
+        "route": "",
+        "id": None,
     }
     return SimpleNamespace(**fields | {"publish_time": 1767323045.678} | more)
 
@@ -35,6 +37,7 @@ def test_fill() -> None:
     [
         (r"%t %p %o %k %v\n", b"orders 3 17 ada 17 apples\n"),
         (r"%S\t%T\t%a%%", b"9\t1767323045678\t1%\n"),
+        ("%r|%i", b"|\n"),
         (r"%v\0", b"17 apples\0"),
         (r"%k\n%v", b"ada\n17 apples"),
         (r"\\n", b"\\n\n"),
@@ -49,6 +52,10 @@ def test_format(pattern: str, text: bytes) -> None:
 def test_format_without_key_and_with_headers() -> None:
     shown = records.formatter("%k|%h")(message(key=None, headers={"a": b"1", "b": "2"}))
     assert shown == b"|a:1,b:2\n"
+
+
+def test_format_of_route_and_id() -> None:
+    assert records.formatter("%r %i")(message(route="eu.fr", id="order-17")) == b"eu.fr order-17\n"
 
 
 @pytest.mark.parametrize("pattern", ["%q", "%"])
@@ -76,6 +83,15 @@ def test_json_line() -> None:
 def test_what_sub_writes_pub_reads(value: bytes, key: bytes | None) -> None:
     line = records.to_json(message(value=value, key=key, headers={"h": "1"}))
     assert records.from_json(line, 1) == records.Record(value, key, {"h": "1"})
+
+
+def test_a_time_out_of_every_calendar() -> None:
+    assert json.loads(records.to_json(message(publish_time=2**62 / 1_000)))["time"] is None
+
+
+def test_route_and_id_go_with_the_record() -> None:
+    line = records.to_json(message(route="eu.fr", id="order-17"))
+    assert records.from_json(line, 1).options == {"route": "eu.fr", "id": "order-17"}
 
 
 @pytest.mark.parametrize(

@@ -8,29 +8,12 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable
-from itertools import count
 from pathlib import Path
 from typing import TextIO
 
 import pytest
 
 pytestmark = pytest.mark.e2e
-names = (f"topic-{number}" for number in count())
-
-
-@pytest.fixture
-def topic() -> str:
-    return next(names)
-
-
-@pytest.fixture
-def ask(shared_node, gossipq):
-    """gossipq with the server of the shared node."""
-
-    def run(*argv: str, stdin: bytes = b""):
-        return gossipq("-s", shared_node.endpoint, *argv, stdin=stdin)
-
-    return run
 
 
 def background(endpoint: str, *argv: str) -> subprocess.Popen[str]:
@@ -56,13 +39,13 @@ def background_on_terminal(endpoint: str, *argv: str) -> tuple[subprocess.Popen[
 def test_pub_says_where(ask, topic: str) -> None:
     first, second = ask("pub", topic, "one"), ask("pub", topic, "two")
     assert (first.code, first.err) == (0, f"topic {topic} is made on first use\n")
-    assert first.out.startswith(f"stored {topic}/0 @0  ")
+    assert first.out.startswith(f"stored {topic}/0/0  ")
     assert (second.code, second.err) == (0, "")
 
 
 def test_pub_json(ask, topic: str) -> None:
     row = json.loads(ask("pub", topic, "one", "-o", "json").out)
-    assert row == {"topic": topic, "partition": 0, "offset": 0, "copies": 1, "duplicate": False}
+    assert row == {"topic": topic, "partition": 0, "offset": 0, "ref": f"{topic}/0/0", "copies": 1, "duplicate": False}
 
 
 def test_pub_stdin_is_one_record_as_it_is(ask, topic: str) -> None:
@@ -137,7 +120,7 @@ def test_what_sub_writes_pub_reads(ask, topic: str) -> None:
         "value": "17 apples",
         "headers": {"from": "shop"},
     }
-    copy = next(names)
+    copy = f"{topic}-copy"
     assert ask("pub", copy, "--jsonl", stdin=lines.encode()).code == 0
     assert ask("sub", copy, "--from", "0", "-n", "1", "-f", "%k|%v|%h").out == "ada|17 apples|from:shop\n"
 
@@ -303,8 +286,8 @@ def test_group_ls_and_lag(ask, topic: str) -> None:
     ask("pub", topic, "--count", "5", "m")
     ask("sub", topic, "-g", "team", "-n", "2")
     head, row = ask("group", "ls", topic).out.splitlines()
-    assert head.split() == ["group", "topic", "partitions", "consumers", "lag"]
-    assert row.split() == ["team", topic, "1", "0", "3"]
+    assert head.split() == ["group", "topic", "partitions", "consumers", "lag", "dead"]
+    assert row.split() == ["team", topic, "1", "0", "3", "0"]
     assert len(ask("group", "lag", topic, "--partitions").out.splitlines()) == 2
     assert ask("group", "lag", topic, "-g", "nobody").code == 4
     assert ask("group", "lag", "nowhere").code == 4

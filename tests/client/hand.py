@@ -2,28 +2,15 @@
 
 from collections.abc import Sequence
 
-from gossipq.messages import (
-    Confirm,
-    Deliver,
-    Delivered,
-    GroupOptions,
-    Hello,
-    Message,
-    Publish,
-    Refused,
-    Route,
-    Subscribe,
-    Subscribed,
-    TopicConfig,
-    TopicInfo,
-    Welcome,
-)
+from gossipq.messages import Confirm, Deliver, Hello, Publish, Refused, Subscribe, Subscribed, Welcome
 from gossipq.types import NODE_SHARD, Now
+from gossipq.values import Delivered, GroupOptions, Message, Route, TopicConfig, TopicInfo
 from gossipq.wire import batch as wire
 from gossipq.wire import frames
 from gossipq_client.credit import Part, Subscription
 from gossipq_client.packer import Flight, Topic
 from gossipq_client.session import Session
+from gossipq_client.terms import key_column
 
 HOME, LEADER, OTHER = "tcp://home:1", "tcp://leader:1", "tcp://other:1"
 SHARD = 3
@@ -36,7 +23,8 @@ class Sent:
     def __init__(self, endpoint: str, message: Sequence[bytes | bytearray]) -> None:
         self.endpoint = endpoint
         self.header, self.body = frames.decode(bytes(message[0]))
-        self.batch = wire.check(bytes(message[1])) if len(message) > 1 else None
+        self.raw = bytes(message[1]) if len(message) > 1 else b""
+        self.batch = wire.check(self.raw) if self.raw else None
 
     @property
     def sequence(self) -> int:
@@ -134,9 +122,16 @@ class Hand:
 
     # --- consuming
 
-    def subscribe(self, shards: Sequence[int] = (SHARD,), group: str = "g", credit: tuple[int, int] = CREDIT) -> Subscription:
+    def subscribe(
+        self,
+        shards: Sequence[int] = (SHARD,),
+        group: str = "g",
+        credit: tuple[int, int] = CREDIT,
+        mode: str | None = None,
+        acks: bool = True,
+    ) -> Subscription:
         """A subscription to a topic with one partition in each of the shards; its leaders have answered."""
-        subscription = Subscription(group, ("first", 0), credit, GroupOptions(), True)
+        subscription = Subscription(group, ("first", 0), credit, GroupOptions(mode), True, ["t"], acks=acks)
         for shard in shards:
             self.session.links.lane(shard)
         self.up(LEADER)
@@ -149,10 +144,13 @@ class Hand:
             assert isinstance(each.body, Subscribe)
             self.answer(each, Subscribed(each.body.subscription, 0 if not each.body.group else 30_000, []))
 
-    def deliver(self, part: Part, offset: int, count: int, attempt: int = 1, lease_ms: int = 30_000) -> None:
+    def deliver(
+        self, part: Part, offset: int, count: int, attempt: int = 1, lease_ms: int = 30_000, keys: Sequence[bytes] = ()
+    ) -> None:
         """Records with their offset as value, each charged with 10 bytes of credit."""
         partition = next(iter(part.starts))
-        raw = bytes(wire.seal([b"%d" % at for at in range(offset, offset + count)]))
+        columns = key_column(list(keys)) if keys else None
+        raw = bytes(wire.seal([b"%d" % at for at in range(offset, offset + count)], keys=keys or None, fixed=columns))
         piece = Delivered(partition, offset, count, attempt, len(raw), 10 * count)
         self.tell(Deliver(part.number, [piece], lease_ms), part.shard, batch=raw)
 

@@ -5,25 +5,29 @@ from typing import TypeVar
 import pytest
 
 from client.hand import LEADER, SHARD, Hand
+from gossipq.errors import LeaseLost, TopicFull
 from gossipq.messages import (
     Ack,
     Acked,
     AtEnd,
+    Bye,
     Credit,
     Deliver,
-    Delivered,
     Extend,
     Nack,
+    Ping,
     Ready,
     Recall,
     Recalled,
     Resolve,
+    Started,
     Subscribe,
-    TopicConfig,
-    TopicInfo,
+    Subscribed,
     Topics,
     Unsubscribe,
 )
+from gossipq.values import Delivered, GroupOptions, TopicConfig, TopicInfo
+from gossipq_client import outcomes
 from gossipq_client.credit import Part, Subscription
 from gossipq_client.held import Held, merge, subtract
 from gossipq_client.packer import WINDOW_BATCHES
@@ -219,6 +223,20 @@ class TestLeases:
         assert (held(part).is_lost(5), held(part).is_lost(6)) == (True, False)
         assert hand.session.consuming.deadline_ms() == hand.now_ms + LEASE_MS // 2
 
+    def test_more_time_for_one_takes_none_from_the_others(self, hand: Hand) -> None:
+        subscription = hand.subscribe()
+        part = subscription.parts[0]
+        hand.deliver(part, 0, 3)
+        take(hand, subscription)
+        assert hand.session.consuming.extend(held(part), 1, 100_000) is not None
+        assert hand.sent(Extend)[0].body == Extend(part.number, [(9 << 16, 1, 2)], 100_000)
+        asked = []
+        for _ in range(9):
+            hand.pass_ms(LEASE_MS // 2)
+            asked += [each.body.ranges for each in hand.sent(Extend) if isinstance(each.body, Extend)]
+        partition = 9 << 16
+        assert asked == [[(partition, 0, 1), (partition, 2, 3)]] * 5 + [[(partition, 0, 3)]] * 4
+
     def test_what_nobody_touches_goes_back_uncounted_and_the_loan_with_it(self, hand: Hand) -> None:
         subscription = hand.subscribe()
         part = subscription.parts[0]
@@ -272,7 +290,7 @@ class TestRepeats:
         part = subscription.parts[0]
         hand.deliver(part, 0, 3)
         take(hand, subscription)
-        hand.session.consuming.nack(held(part), 1, 2, delay_ms=50, reason="why")
+        hand.session.consuming.nack(held(part), 1, 2, outcomes.failed(0.05, "why"))
         assert hand.sent(Nack)[0].body == Nack(part.number, [(9 << 16, 1, 2)], 50, True, "why")
         hand.deliver(part, 1, 1, attempt=2)
         assert take(hand, subscription) == [b"1"]
@@ -291,6 +309,33 @@ class TestRepeats:
         hand.deliver(part, 8, 4, lease_ms=0)
         assert take(hand, subscription) == [b"%d" % at for at in range(12)]
 
+    def test_a_reader_that_got_nothing_yet_goes_on_where_it_began(self, hand: Hand) -> None:
+        hand.session.links.lane(SHARD)
+        hand.up(LEADER)
+        subscription = Subscription("", ("new", 0), (10, 1_000), GroupOptions())
+        hand.session.consuming.cover(subscription, [TopicInfo(9, "t", 1, TopicConfig(), [SHARD])])
+        (asked,) = hand.sent(Subscribe)
+        hand.answer(asked, Subscribed(1, 0, [(9 << 16, 17, 17)]))
+        hand.session.disconnected(LEADER)
+        hand.up(LEADER)
+        (again,) = hand.held_back
+        assert isinstance(again.body, Subscribe)
+        assert (again.body.starts[0].kind, again.body.starts[0].value) == ("offset", 17)
+
+    def test_a_failure_that_was_not_answered_is_still_held_for_its_leader(self, hand: Hand) -> None:
+        subscription = hand.subscribe()
+        part = subscription.parts[0]
+        hand.deliver(part, 0, 3)
+        take(hand, subscription)
+        hand.session.consuming.nack(held(part), 1, 2, outcomes.failed(None, "why"))
+        hand.sent()
+        hand.session.disconnected(LEADER)
+        hand.up(LEADER)
+        again, nack = hand.held_back
+        assert isinstance(again.body, Subscribe)
+        assert again.body.holding == [(9 << 16, 0, 3)]
+        assert isinstance(nack.body, Nack)
+
     def test_a_broken_batch_goes_back_as_failed(self, hand: Hand) -> None:
         subscription = hand.subscribe()
         part = subscription.parts[0]
@@ -306,6 +351,109 @@ class TestRepeats:
         hand.tell(Deliver(part.number, [Delivered(9 << 16, 0, 1, 1, 9, 10)], LEASE_MS), batch=b"12345678")
         hand.tell(Deliver(part.number, [], LEASE_MS))
         assert hand.session.bad_frames == 2
+
+
+class TestModes:
+    def test_what_a_subscription_says_of_itself(self, hand: Hand) -> None:
+        for shard in (1, 2):
+            hand.session.links.lane(shard)
+        hand.up(LEADER)
+        subscription = Subscription("g", ("first", 0), (1, 9), GroupOptions("exclusive"), routes=["eu.*"], acks=False)
+        hand.session.consuming.cover(subscription, [TopicInfo(9, "t", 1, TopicConfig(2), [2, 1])])
+        for each in hand.sent(Subscribe):
+            assert isinstance(each.body, Subscribe)
+            assert (each.body.routes, each.body.ack, each.body.shards) == (["eu.*"], False, [1, 2])
+
+    def test_an_exclusive_consumer_is_lent_the_next_when_the_one_in_hand_is_done(self, hand: Hand) -> None:
+        subscription = hand.subscribe(credit=(1, 1_000), mode="exclusive")
+        part, consuming = subscription.parts[0], hand.session.consuming
+        for offset in range(3):
+            hand.deliver(part, offset, 1)
+            assert take(hand, subscription) == [b"%d" % offset]
+            assert hand.flush() == []
+            if offset == 1:
+                consuming.nack(held(part), offset, offset + 1, outcomes.failed("1h", ""))
+            else:
+                consuming.ack(held(part), offset, offset + 1)
+            assert [type(each.body) for each in hand.flush()] == [Nack if offset == 1 else Ack, Credit]
+
+    def test_the_mode_of_a_group_is_learnt_from_its_leader(self, hand: Hand) -> None:
+        hand.session.links.lane(SHARD)
+        hand.up(LEADER)
+        subscription = Subscription("g", ("first", 0), (10, 1_000), GroupOptions())
+        hand.session.consuming.cover(subscription, [TopicInfo(9, "t", 1, TopicConfig(), [SHARD])])
+        (asked,) = hand.sent(Subscribe)
+        assert not subscription.key_ordered
+        hand.answer(asked, Subscribed(1, LEASE_MS, [], "", "key_ordered"))
+        assert subscription.key_ordered
+
+    def test_at_most_once_is_never_acked_nor_given_back(self, hand: Hand) -> None:
+        subscription = hand.subscribe(acks=False)
+        part, consuming = subscription.parts[0], hand.session.consuming
+        hand.deliver(part, 0, 10, attempt=2, lease_ms=0)
+        front = consuming.front(subscription)
+        assert front is not None
+        assert len(take(hand, subscription, 4)) == 4
+        consuming.ack(front, 0, 1)
+        consuming.nack(front, 1, 2, outcomes.failed(None, "no"))
+        assert consuming.extend(front, 2, 9) is None
+        hand.tell(Deliver(part.number, [Delivered(9 << 16, 20, 1, 1, 8, 10)], 0), batch=b"12345678")
+        hand.pass_ms(10 * LEASE_MS)
+        consuming.close(subscription)
+        assert {type(each.body) for each in hand.flush()} <= {Subscribe, Unsubscribe, Ping, Credit}
+
+
+class TestAttempts:
+    def test_the_first_costs_nothing_and_later_ones_are_told_of_as_they_begin(self, hand: Hand) -> None:
+        subscription = hand.subscribe()
+        part = subscription.parts[0]
+        hand.deliver(part, 0, 10)
+        take(hand, subscription)
+        assert hand.sent(Started) == []
+        hand.deliver(part, 20, 10, attempt=2)
+        assert hand.sent(Started) == []
+        take(hand, subscription, 4)
+        assert [each.body for each in hand.sent(Started)] == [Started(part.number, [(9 << 16, 20, 24)])]
+
+    def test_a_lost_way_is_no_reason_to_wait(self, hand: Hand) -> None:
+        subscription = hand.subscribe()
+        hand.deliver(subscription.parts[0], 0, 10, attempt=2)
+        hand.session.disconnected(LEADER)
+        assert len(take(hand, subscription)) == 10
+        assert hand.sent(Started) == []
+
+    def test_a_lease_of_its_own_is_extended_by_its_own_length(self, hand: Hand) -> None:
+        subscription = hand.subscribe()
+        part = subscription.parts[0]
+        hand.deliver(part, 0, 2)
+        hand.deliver(part, 5, 1, lease_ms=1_000)
+        take(hand, subscription)
+        hand.pass_ms(500)
+        (asked,) = hand.sent(Extend)
+        assert asked.body == Extend(part.number, [(9 << 16, 5, 6)], 1_000)
+
+
+class TestSteps:
+    def test_a_step_that_is_done_was_the_ack(self, hand: Hand) -> None:
+        subscription = hand.subscribe()
+        part, consuming = subscription.parts[0], hand.session.consuming
+        hand.deliver(part, 0, 1)
+        take(hand, subscription)
+        consuming.stepped(held(part), 0, None)
+        assert not part.outstanding
+        assert bodies(hand, Ack) == []
+
+    def test_one_that_was_refused_is_a_failure_and_a_lost_lease_is_lost(self, hand: Hand) -> None:
+        subscription = hand.subscribe()
+        part, consuming = subscription.parts[0], hand.session.consuming
+        hand.deliver(part, 0, 2)
+        take(hand, subscription)
+        mine = held(part)
+        consuming.stepped(mine, 0, TopicFull("no room"))
+        (nack,) = hand.sent(Nack)
+        assert nack.body == Nack(part.number, [(9 << 16, 0, 1)], -1, True, "TopicFull: no room")
+        consuming.stepped(mine, 1, LeaseLost("late"))
+        assert (hand.sent(Nack), mine.is_lost(1), part.outstanding) == ([], True, {})
 
 
 class TestEnds:
@@ -337,6 +485,17 @@ class TestEnds:
         assert hand.session.deadline_ms() > hand.now_ms
         assert consuming.deadline_ms() is None
 
+    def test_a_farewell_gives_back_what_is_in_hand(self, hand: Hand) -> None:
+        subscription = hand.subscribe()
+        hand.deliver(subscription.parts[0], 0, 10, attempt=2)
+        take(hand, subscription, 4)
+        hand.session.consuming.ack(held(subscription.parts[0]), 0, 2)
+        hand.sent()
+        hand.session.farewell()
+        sent = [each.body for each in hand.sent()]
+        assert sent[0] == Nack(subscription.parts[0].number, [(9 << 16, 2, 10)], 0, False)
+        assert [type(each) for each in sent[1:]] == [Ack, Bye, Bye]
+
     def test_close_with_nothing_in_hand(self, hand: Hand) -> None:
         subscription = hand.subscribe()
         hand.session.consuming.close(subscription)
@@ -345,8 +504,8 @@ class TestEnds:
 
 class TestTopics:
     def test_patterns_are_looked_up_again(self, hand: Hand) -> None:
-        subscription = Subscription("g", ("first", 0), (10, 1_000), hand.subscribe().options, patterns=True)
-        hand.session.subscribe(["a.*"], subscription)
+        subscription = Subscription("g", ("first", 0), (10, 1_000), hand.subscribe().options, names=["a.*"])
+        hand.session.subscribe(subscription)
         (asked,) = hand.welcome()
         assert asked.body == Resolve(["a.*"], False)
         hand.answer(asked, Topics([]))
@@ -359,6 +518,17 @@ class TestTopics:
         hand.pass_ms(3_000)
         (asked,) = hand.sent(Resolve)
         hand.answer(asked, Topics([TopicInfo(11, "a.b", 1, TopicConfig(2), [SHARD, SHARD])]))
+        assert hand.sent(Subscribe) == []
+
+    def test_a_virtual_topic_holds_nothing(self, hand: Hand) -> None:
+        hand.subscribe()
+        virtual = TopicInfo(11, "a.all", 1, TopicConfig(virtual=["a.b", "a.c"]), [])
+        for name, error in (("a.all", "bad_request"), ("a.*", None)):
+            subscription = Subscription("g", ("first", 0), (10, 1_000), GroupOptions(), names=[name])
+            hand.session.subscribe(subscription)
+            (asked,) = hand.welcome() or hand.sent(Resolve)
+            hand.answer(asked, Topics([virtual]))
+            assert (subscription.error.code if subscription.error else None) == error
         assert hand.sent(Subscribe) == []
 
     def test_a_refused_subscription_says_so(self, hand: Hand) -> None:

@@ -1,9 +1,17 @@
-"""The example programs run as they are, and the README shows them as they are."""
+"""The example programs run as they are and say what they promise; the README shows them, or marked parts of them."""
 
 import os
 import re
+import shutil
+import signal
+import sqlite3
 import subprocess
 import sys
+import textwrap
+import time
+from collections.abc import Callable
+from contextlib import closing
+from importlib.metadata import entry_points
 from pathlib import Path
 
 import pytest
@@ -11,8 +19,41 @@ import pytest
 from conftest import HOME, ROOTS, RunningNode
 from gossipq_client import connect
 
-EXAMPLES = sorted((HOME / "clients" / "python" / "examples").glob("*.py"))
+FOLDER = HOME / "clients" / "python" / "examples"
+EXAMPLES = sorted(path for path in FOLDER.glob("*.py") if not path.name.startswith("test_"))
 PATIENCE_S = 30
+EXCERPT = re.compile(r"^ *# -- in the README\n(.*?)^ *# --\n", re.DOTALL | re.MULTILINE)
+EXCERPT_LINES_MAX = 5
+
+#: what each prints, as a pattern for all of it
+SAYS = {
+    "at_most_once": r"17.3\n17.4\nacked 2\n",
+    "atomic_step": r"apple 5\nfig 3\n",
+    "consume": r"(\d+ None [\w ]+ \{\}\n){4}",
+    "dead_letters": r"1 rejected no such customer b'3 for nobody'\nagain: 3 for nobody\n",
+    "delay": r"scheduled as reminders/0/@\d+\.0\ntea is ready\ncall ada\n",
+    "exclusive": r"first: lift\nsecond: \[\]\nsecond: \[b'turn'\]\n",
+    "fetch": r"4 records, \d+ bytes\n",
+    "handlers": r"17 apples packed\nundecodable .*count.*\n",
+    "hello_asyncio": r"on disk at offset 0\n0 one\n",
+    "ids": r"(incoming/0/\d+) new\n\1 known already\n",
+    "inbox": r"\{'ada': 400, 'bob': -20\}\n",
+    "key_order": r"\['bob \+2', 'bob -2', 'ada \+5', 'ada -1'\]\n",
+    "mend": r"0 Dear Ada\n2 Dear Bob\nagain: \[b'Dear Bob'\]\n",
+    "no_server": r"0 resize cat.png 640\n",
+    "pause": r"resize cat.png\npaused - the group is paused - gossipq group resume jobs workers\nresize dog.png\n",
+    "publish": r"on disk at offset \d+\n3 more from offset \d+\n",
+    "replay": r"from first: \d+ records, the first at 0\nfrom 2: \d+ records.*2\nfrom -10m: \d+ records.*0\n",
+    "request_reply": r"b'\{\"item\":\"apple\",\"cents\":120\}'\n",
+    "retry": r"(?s)(?=.*nonsense attempt 1\n)(?=.*10 EUR attempt 3\n).*20 EUR attempt 3\n.*",
+    "routes": r"eu.fr 17 apples\nnobody takes 1\n",
+    "several_topics": r"sensors.rain 3 mm\nsensors.wind 7 m/s\n",
+    "virtual_topic": r"billing-in 17 apples\naudit-in 17 apples\n",
+    "why": r"scheduled - .+ - gossipq msg .+\nvoided lost\n",
+}
+
+#: what their handlers log
+LOGS = {"handlers": r"pack: .* is a dead letter: .*\n"}
 
 
 @pytest.fixture(scope="module")
@@ -23,25 +64,120 @@ def orders(shared_node: RunningNode) -> RunningNode:
     return shared_node
 
 
+def environment(server: str) -> dict[str, str]:
+    return {**os.environ, "PYTHONPATH": os.pathsep.join(str(HOME / root) for root in ROOTS), "GOSSIPQ_SERVER": server}
+
+
 @pytest.mark.e2e
 @pytest.mark.parametrize("example", EXAMPLES, ids=lambda path: path.stem)
 def test_example(example: Path, orders: RunningNode, tmp_path: Path) -> None:
-    paths = os.pathsep.join(str(HOME / root) for root in ROOTS)
     ran = subprocess.run(
         [sys.executable, str(example)],
-        env={**os.environ, "PYTHONPATH": paths, "GOSSIPQ_SERVER": orders.endpoint},
+        env=environment(orders.endpoint),
         cwd=tmp_path,
         capture_output=True,
         timeout=PATIENCE_S,
         text=True,
         check=False,
     )
-    assert (ran.returncode, ran.stderr) == (0, "")
-    assert ran.stdout
+    assert ran.returncode == 0, ran.stderr
+    assert re.fullmatch(LOGS.get(example.stem, ""), ran.stderr), ran.stderr
+    assert re.fullmatch(SAYS[example.stem], ran.stdout), ran.stdout
+
+
+def test_example_with_the_fixture(tmp_path: Path) -> None:
+    for name in ("handlers.py", "test_shop.py"):
+        shutil.copy(FOLDER / name, tmp_path)
+    installed = any(point.name == "gossipq" for point in entry_points(group="pytest11"))
+    plugin = [] if installed else ["-p", "gossipq_client.pytest_plugin"]
+    ran = subprocess.run(
+        [sys.executable, "-m", "pytest", "-q", *plugin, "test_shop.py"],
+        env=environment(""),
+        cwd=tmp_path,
+        capture_output=True,
+        timeout=PATIENCE_S,
+        text=True,
+        check=False,
+    )
+    assert ran.returncode == 0, ran.stdout + ran.stderr
+    assert "2 passed" in ran.stdout
+
+
+# --- inbox.py under kill -9 ---------------------------------------------------------------------------------------------
+
+TRANSFERS, KILLS, APPLIED_BEFORE_KILL = 1_500, 2, 100
+
+
+def applied(database: Path) -> int:
+    """Transfers that have had their effect."""
+    if not database.exists():
+        return 0
+    with closing(sqlite3.connect(database, timeout=PATIENCE_S)) as db:
+        try:
+            return int(db.execute("select count(*) from inbox").fetchone()[0])
+        except sqlite3.OperationalError:
+            return 0  # not made yet
+
+
+def until(holds: Callable[[], bool], what: str) -> None:
+    end = time.monotonic() + PATIENCE_S
+    while not holds():
+        assert time.monotonic() < end, f"not within {PATIENCE_S} s: {what}"
+        time.sleep(0.01)
+
+
+@pytest.mark.e2e
+def test_one_effect_for_each_record_over_kill_9(node: RunningNode, tmp_path: Path) -> None:
+    database, line = tmp_path / "accounts.db", [sys.executable, str(FOLDER / "inbox.py")]
+    with connect(node.endpoint) as mq:
+        mq.publish_many("transfers", [b"1"] * TRANSFERS, key="eve").result(PATIENCE_S)
+        for number in range(1, KILLS + 1):
+            running = subprocess.Popen(line, env=environment(node.endpoint), cwd=tmp_path, stdout=subprocess.DEVNULL)
+            try:
+                goal = APPLIED_BEFORE_KILL * number
+                until(lambda goal=goal: applied(database) >= goal, f"{goal} transfers")
+                assert running.poll() is None, f"it ended by itself after {applied(database)} transfers"
+            finally:
+                running.send_signal(signal.SIGKILL)
+                running.wait()
+
+        def acked() -> bool:
+            subprocess.run(line, env=environment(node.endpoint), cwd=tmp_path, stdout=subprocess.DEVNULL, check=True)
+            return sum(row.acked for row in mq.groups("transfers")) == TRANSFERS + 3
+
+        until(acked, "what the killed ones held has come again")
+        assert sum(row.redelivered for row in mq.groups("transfers")) > 0, "the kills left records handed out and not acked"
+    with closing(sqlite3.connect(database)) as db:
+        assert dict(db.execute("select name, balance from account")) == {"eve": TRANSFERS, "ada": 400, "bob": -20}
+    assert applied(database) == TRANSFERS + 3
+
+
+# --- the README ---------------------------------------------------------------------------------------------------------
+
+
+def excerpts(source: str) -> list[str]:
+    return [textwrap.dedent(lines).rstrip() + "\n" for lines in EXCERPT.findall(source)]
+
+
+def test_marks_are_read() -> None:
+    source = "a\nif b:\n    # -- in the README\n    c\n      d\n    # --\n# -- in the README\ne\n# --\n"
+    assert excerpts(source) == ["c\n  d\n", "e\n"]
+
+
+@pytest.mark.parametrize("example", EXAMPLES, ids=lambda path: path.stem)
+def test_marks_come_in_pairs_and_what_they_mark_is_short(example: Path) -> None:
+    source = example.read_text("utf-8")
+    assert source.count("# --") == 2 * len(excerpts(source))
+    for excerpt in excerpts(source):
+        assert len(excerpt.splitlines()) <= EXCERPT_LINES_MAX
 
 
 def test_the_readme_shows_examples_that_are_run() -> None:
-    shown = re.findall(r"^```python\n(.*?)^```$", (HOME / "README.md").read_text("utf-8"), re.DOTALL | re.MULTILINE)
-    known = {example.read_text("utf-8"): example.name for example in EXAMPLES}
-    assert [block for block in shown if block not in known] == []
-    assert {known[block] for block in shown} >= {"publish.py", "consume.py", "fetch.py", "no_server.py"}
+    readme = (HOME / "README.md").read_text("utf-8")
+    shown = re.findall(r"^```python\n(.*?)^```$", readme, re.DOTALL | re.MULTILINE)
+    known = {example.read_text("utf-8"): example.name for example in sorted(FOLDER.glob("*.py"))}
+    parts = {part: name for source, name in known.items() for part in excerpts(source)}
+    assert [block for block in shown if block not in known | parts] == []
+    assert {known[block] for block in shown if block in known} >= {"publish.py", "consume.py", "fetch.py", "no_server.py"}
+    assert [name for part, name in parts.items() if part not in shown] == [], "marked and not shown"
+    assert [name for name in known.values() if f"`{name}`" not in readme] == [], "the README names every example"

@@ -26,10 +26,43 @@ def test_durations(given: inputs.Duration, expected: int) -> None:
     assert inputs.duration_ms(given) == expected
 
 
-@pytest.mark.parametrize("given", ["", "5", "5 s", "s", "1h-", "1w"])
-def test_what_is_no_duration(given: str) -> None:
-    with pytest.raises(BadRequest, match="duration"):
+@pytest.mark.parametrize("given", ["", "5", "5 s", "s", "1h-", "1w", float("nan"), True, None, b"5s", [5], "-5s"])
+def test_what_is_no_duration(given: inputs.Duration) -> None:
+    with pytest.raises(BadRequest, match="is not a duration"):
         inputs.duration_ms(given)
+
+
+@pytest.mark.parametrize(
+    ("given", "says", "hint"),
+    [
+        (-1, "wait=-1 is negative", "10ms to 1h are allowed"),
+        (-0.001, "negative", "10ms"),
+        (timedelta(days=-1), "negative", "10ms"),
+        (0, "wait=0 is too short", "10ms"),
+        ("9ms", "too short", "10ms"),
+        (3_600.001, "too long", "1h"),
+        (float("inf"), "too long", "1h"),
+        (10**400, "too long", "1h"),
+    ],
+)
+def test_durations_out_of_bounds(given: inputs.Duration, says: str, hint: str) -> None:
+    with pytest.raises(BadRequest, match=says) as refused:
+        inputs.duration_ms(given, "wait", 10, limits.HOUR_MS)
+    assert hint in refused.value.hint
+    assert inputs.duration_ms("1h", "wait", 10, limits.HOUR_MS) == limits.HOUR_MS
+
+
+def test_spans() -> None:
+    spans = {0: "0ms", 1: "1ms", 1_500: "1500ms", 2_000: "2s", 90_000: "90s", 3_600_000: "1h", limits.DELAY_MS_MAX: "3650d"}
+    assert {ms: inputs.span(ms) for ms in spans} == spans
+    assert all(inputs.duration_ms(text) == ms for ms, text in spans.items())
+
+
+def test_whole_numbers() -> None:
+    assert [inputs.whole(number, "n", 1, 3) for number in (1, 3)] == [1, 3]
+    for wrong in (0, 4, 1.0, "2", None, True):
+        with pytest.raises(BadRequest, match="n="):
+            inputs.whole(wrong, "n", 1, 3)  # type: ignore[arg-type]
 
 
 def test_starts() -> None:
@@ -38,7 +71,7 @@ def test_starts() -> None:
     assert inputs.start_of(17, 0) == ("offset", 17)
     assert inputs.start_of("-10m", 1_000_000) == ("time", 400_000)
     assert inputs.start_of(datetime.fromtimestamp(12.5, UTC), 0) == ("time", 12_500)
-    for wrong in ("last", -1, datetime.fromtimestamp(0)):
+    for wrong in ("last", -1, 2**63, True, datetime.fromtimestamp(0), "-", "--5s"):
         with pytest.raises(BadRequest):
             inputs.start_of(wrong, 0)
 
@@ -62,6 +95,8 @@ def test_values_and_keys() -> None:
 
 
 def test_headers() -> None:
+    assert inputs.headers_of(inputs.header_bytes({"a": "b", "raw": b"\xff"})) == {"a": "b", "raw": b"\xff"}
+    assert inputs.headers_of(b"") == {}
     assert inputs.header_bytes(None) == inputs.header_bytes({}) == b""
     with pytest.raises(TypeError, match="int"):
         inputs.header_bytes({"a": 1})  # type: ignore[dict-item]

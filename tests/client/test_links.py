@@ -4,8 +4,9 @@ import pytest
 
 from client.hand import HOME, LEADER, OTHER, SHARD, Hand
 from gossipq.errors import Refused as RefusedError
-from gossipq.messages import Hello, Ping, Pong, Resolve, Route, Status, Topics
+from gossipq.messages import Hello, Ping, Pong, Resolve, Status, Topics
 from gossipq.types import META_SHARD, NODE_SHARD
+from gossipq.values import Route
 
 SECOND = "tcp://second:1"
 

@@ -7,7 +7,8 @@ import pytest
 from client.hand import HOME, LEADER, OTHER, SHARD, Hand
 from gossipq import limits
 from gossipq.errors import BadRequest, NotConfirmed, StoreFull, TooLarge, UnknownTopic
-from gossipq.messages import Confirm, Publish, Refused, Resolve, Route, TopicConfig, TopicInfo, Topics
+from gossipq.messages import Confirm, Publish, Refused, Resolve, Topics
+from gossipq.values import Route, TopicConfig, TopicInfo
 from gossipq_client.packer import WINDOW_BATCHES, runs
 
 

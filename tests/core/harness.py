@@ -6,23 +6,14 @@ from gossipq import limits
 from gossipq.core.bodies import Bodies
 from gossipq.core.consuming import Client
 from gossipq.core.effects import Effects
-from gossipq.core.shard import Shard, ShardSettings
+from gossipq.core.settings import ShardSettings
+from gossipq.core.shard import Shard
 from gossipq.core.tables import MemoryTables
-from gossipq.messages import (
-    CreateTopic,
-    GroupOptions,
-    Message,
-    Publish,
-    Range,
-    Refused,
-    Start,
-    Subscribe,
-    TopicInfo,
-    TopicOptions,
-    Topics,
-)
+from gossipq.messages import CreateTopic, Publish, Refused, Subscribe, Topics
 from gossipq.types import Now, Origin, PartitionKey, partition_key
+from gossipq.values import GroupOptions, Message, Range, Start, TopicInfo, TopicOptions
 from gossipq.wire import batch as batches
+from gossipq.wire.opener import Opener
 
 TOPIC, GROUP = TopicOptions(), GroupOptions()
 WALL_MS = 1_700_000_000_000
@@ -47,7 +38,7 @@ class FakeWorker:
         """Memory is gone, the disk is what the last commit left."""
         self.tables = {shard: tables.copy() for shard, tables in self.disk.items()}
         bodies = Bodies(limits.RECENT_BYTES_MAX)
-        self.shards = {shard: Shard(shard, self.settings, tables, bodies) for shard, tables in self.tables.items()}
+        self.shards = {shard: Shard(shard, self.settings, tables, bodies, Opener()) for shard, tables in self.tables.items()}
         self.held = {session for shard in self.shards.values() for session in shard.lead(self.now)}
         self.lazy_ms: int | None = None
         self.turn()
@@ -77,6 +68,7 @@ class FakeWorker:
         effects = {shard.id: shard.take() for shard in self.shards.values()}
         if self.lazy_ms is None and any(shard.pending for shard in self.shards.values()):
             self.lazy_ms = self.now.boot_ms + limits.LEASE_LOG_MS
+        self._again(effects)
         told = [(target, message) for each in effects.values() for target, message in each.told]
         if told:
             more = self.turn(*[lambda t=t, m=m: self.shards[t].step((), 0, None, m) for t, m in told])
@@ -84,6 +76,13 @@ class FakeWorker:
                 effects[shard].replies += each.replies
                 effects[shard].deliveries += each.deliveries
         return effects
+
+    def _again(self, effects: dict[int, Effects]) -> None:
+        """What was handed out or found in a turn may ask for another one at once."""
+        if any(shard.promised for shard in self.shards.values()):
+            for shard, each in self.turn().items():
+                for name in ("replies", "deliveries", "notices", "enclosed"):
+                    getattr(effects[shard], name).extend(getattr(each, name))
 
     def settle(self) -> None:
         """Lets the lazy log reach the disk."""
@@ -119,7 +118,7 @@ class FakeWorker:
         """The confirm row, the refusal, or None when there was no answer."""
         batch = bytes(batches.seal(values, producer=producer, sequence=sequence))
         origin, info = (b"c", b"p"), batches.check(batch)
-        step: Step = lambda: self.shards[shard].publish(origin, 7, Publish(partition, level), info, batch)  # noqa: E731
+        step: Step = lambda: self.shards[shard].publish(origin, 7, None, Publish(partition, level), info, batch)  # noqa: E731
         effects = self.turn(step, commit=commit)
         if not effects:
             return None

@@ -9,11 +9,14 @@ from gossipq import limits
 from gossipq.core import log, payloads
 from gossipq.core.bodies import Bodies
 from gossipq.core.effects import Effects
-from gossipq.core.shard import Shard, ShardSettings
+from gossipq.core.settings import ShardSettings
+from gossipq.core.shard import Shard
 from gossipq.core.tables import MemoryTables
-from gossipq.messages import Ack, Publish, Start, Subscribe, TopicConfig, TopicInfo
+from gossipq.messages import Ack, Publish, Subscribe
 from gossipq.types import Now, partition_key
+from gossipq.values import Start, TopicConfig, TopicInfo
 from gossipq.wire import batch as batches
+from gossipq.wire.opener import Opener
 
 NAMES = ["a", "b", "c"]
 PARTITION = partition_key(9, 0)
@@ -32,7 +35,7 @@ class Copies:
         self.turns()
 
     def open(self, name: str) -> Shard:
-        shard = Shard(1, ShardSettings(name), self.tables[name], Bodies(limits.MIB))
+        shard = Shard(1, ShardSettings(name), self.tables[name], Bodies(limits.MIB), Opener())
         shard.replica.voters = NAMES
         return shard
 
@@ -72,7 +75,7 @@ class Copies:
     def publish(self, *values: bytes) -> None:
         batch = bytes(batches.seal(values))
         self.leader.begin(self.now)
-        self.leader.publish((b"c", b"p"), 7, Publish(PARTITION), batches.check(batch), batch)
+        self.leader.publish((b"c", b"p"), 7, None, Publish(PARTITION), batches.check(batch), batch)
 
     def confirms(self, rounds: int = 3) -> list[tuple[int, int, int, bool]]:
         return [row for effects in self.turns(rounds) for rows in effects.confirms.values() for row in rows]
@@ -80,7 +83,7 @@ class Copies:
     def state(self, name: str) -> dict[bytes, bytes]:
         """What entries made, without what is each copy's own."""
         self.turns(2)
-        return {key: row for key, row in self.tables[name].state.rows.items() if key not in (b"M", b"H")}
+        return {key: row for key, row in self.tables[name].state.rows.items() if key not in (b"M", b"H", b"K")}
 
 
 @pytest.fixture

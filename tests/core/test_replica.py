@@ -7,7 +7,7 @@ from gossipq.core import log
 from gossipq.core.log import LogState
 from gossipq.core.replica import HardState, Replica
 from gossipq.errors import CorruptLog
-from gossipq.messages import Append, Appended
+from gossipq.peer_messages import Append, Appended
 
 NAMES = ["a", "b", "c"]
 

@@ -13,20 +13,18 @@ from gossipq.messages import (
     Credit,
     DropTopic,
     Extend,
-    GroupOptions,
     Nack,
     Ready,
     Recall,
     Recalled,
     Refused,
     Resolve,
-    Start,
     Subscribed,
-    TopicOptions,
     Topics,
     Unsubscribe,
 )
-from gossipq.types import partition_key
+from gossipq.types import partition_key, topic_id_of
+from gossipq.values import GroupOptions, Start, TopicOptions
 
 ADA, BOB = client("ada"), client("bob")
 PRODUCER = b"p" * 16
@@ -43,7 +41,7 @@ def orders(worker):
 
 
 def stats(worker, partition):
-    from gossipq.core.consuming import stats as shard_stats
+    from gossipq.core.counts import stats as shard_stats
 
     shard = worker.shards[1]
     partitions, groups = shard_stats(shard.ledger, shard.dispatch, 0, [])
@@ -123,7 +121,7 @@ def test_leader_time_follows_boot_time_not_the_wall_clock(worker, orders):
     worker.advance(1_000, wall_ms=-3_600_000)
     worker.publish(orders, [b"y"])
     ledger = worker.shards[1].ledger
-    assert ledger.slice_at(orders, 1).time_ms - ledger.slice_at(orders, 0).time_ms == 1_000
+    assert ledger.slices.at(orders, 1).time_ms - ledger.slices.at(orders, 0).time_ms == 1_000
 
 
 # --- topics -------------------------------------------------------------------------------------------------------------
@@ -207,7 +205,7 @@ def test_acks_survive_a_restart_and_say_when_and_by_whom(worker, orders):
     worker.subscribe(ADA, orders)
     worker.ask(1, ADA, Ack(1, [(orders, 2, 5)]))
     worker.restart()
-    group_id = worker.shards[1].ledger.group_ids["billing"]
+    group_id = worker.shards[1].ledger.group_ids[topic_id_of(orders), "billing"]
     row = worker.tables[1].state.get(records.ack_key(orders, group_id, 2))
     assert b"ada" in row
     worker.turn(*[lambda s=shard: s.end_session(ADA.session) for shard in worker.shards.values()])

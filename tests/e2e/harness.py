@@ -16,8 +16,9 @@ from typing import Any, NamedTuple
 import zmq
 
 from conftest import HOME, ROOTS, STOP_SECONDS, RunningNode
-from gossipq.messages import Hello, Message, Ping, Pong, Status, StatusReply, Welcome
+from gossipq.messages import Hello, Ping, Pong, Status, StatusReply, Welcome
 from gossipq.types import NODE_SHARD
+from gossipq.values import Message
 from gossipq.wire.frames import Header, decode, encode
 
 PATIENCE_S = 5.0

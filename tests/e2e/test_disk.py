@@ -13,7 +13,7 @@ import pytest
 from e2e.harness import Node, until
 from gossipq import limits
 from gossipq.errors import GossipqError, Refused, StoreFull
-from gossipq.messages import WorkerStats
+from gossipq.values import WorkerStats
 from gossipq_client import Client, connect
 from gossipq_node import store_tool
 

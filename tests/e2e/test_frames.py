@@ -15,9 +15,6 @@ from e2e.harness import Node, Raw, Tcp, anonymous_bytes, until
 from gossipq import limits
 from gossipq.messages import (
     Ack,
-    Append,
-    Appended,
-    AskTopic,
     Bye,
     Confirm,
     CreateTopic,
@@ -25,31 +22,25 @@ from gossipq.messages import (
     Deliver,
     DropTopic,
     Extend,
-    GroupOptions,
     Hello,
-    InstallTopic,
-    Message,
     Nack,
     Ping,
     Publish,
     Recall,
     Refused,
     Resolve,
-    Start,
     Stats,
     Status,
     StatusReply,
     Subscribe,
     Subscribed,
-    TopicConfig,
-    TopicInfo,
-    TopicInstalled,
-    TopicOptions,
     Topics,
     Unsubscribe,
     Welcome,
 )
+from gossipq.peer_messages import Append, Appended, AskTopic, InstallTopic, TopicInstalled
 from gossipq.types import META_SHARD, NODE_SHARD, partition_key
+from gossipq.values import GroupOptions, Message, Start, TopicConfig, TopicInfo, TopicOptions
 from gossipq.wire import batch as batches
 from gossipq.wire.frames import HEADER, MAGIC, VERSION, decode, encode
 from gossipq_client import connect

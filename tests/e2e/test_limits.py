@@ -18,8 +18,9 @@ import zmq
 from conftest import HOME, ROOTS
 from e2e.harness import Node, Raw, Tcp, stopped, until
 from gossipq import limits
-from gossipq.messages import Credit, Hello, Refused, Start, Subscribe, Subscribed, Welcome, WorkerStats
+from gossipq.messages import Credit, Hello, Refused, Subscribe, Subscribed, Welcome
 from gossipq.types import NODE_SHARD, partition_key
+from gossipq.values import Start, WorkerStats
 from gossipq_client import Client, connect
 from gossipq_client.receipts import PendingReceipts
 

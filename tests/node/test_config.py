@@ -4,10 +4,10 @@ from pathlib import Path
 
 import pytest
 
-from gossipq import config
+from gossipq import config, limits
 from gossipq.config import Config, endpoint, find, load, options, value_of
 from gossipq.errors import ConfigError
-from gossipq.messages import GroupConfig, TopicConfig
+from gossipq.values import GroupConfig, TopicConfig
 
 SAMPLE = Path(__file__).parents[2] / "cluster.toml"
 
@@ -32,7 +32,8 @@ def test_without_anything_the_defaults_hold() -> None:
     assert loaded.config == Config()
     assert set(loaded.origins.values()) == {"default"}
     assert loaded.config.cluster.topic.message() == TopicConfig()
-    assert loaded.config.cluster.group.message() == GroupConfig()
+    ruled = {"lease_ms": limits.LEASE_MS, "attempts_max": limits.ATTEMPTS_MAX, "backoff_ms": list(limits.BACKOFF_MS)}
+    assert loaded.config.cluster.group.message() == GroupConfig(**ruled)
 
 
 def test_flag_before_environment_before_file_before_default(write) -> None:
@@ -52,6 +53,48 @@ def test_the_environment_reaches_every_option() -> None:
     environment = {"GOSSIPQ_CLUSTER__TOPIC__PARTITIONS": "7", "GOSSIPQ_NODE__INSECURE": "true"}
     loaded = load("", environment, {}).config
     assert (loaded.cluster.topic.partitions, loaded.node.insecure) == (7, True)
+
+
+def test_policies_of_topics_and_groups(write) -> None:
+    text = """
+        [cluster.topic]
+        ttl_ms = 60_000
+        expire = "drop"
+        dedup_ms = 1_000
+        dedup_count = 10
+        trace = "all"
+        lease_ms = 5_000
+        attempts_max = 3
+        backoff_ms = [100, 0, 500]
+        [cluster.group]
+        lease_ms = 7_000
+        attempts_max = 4
+        backoff_ms = [50]
+        parked_max = 7
+    """
+    cluster = load(write(text), {}, {}).config.cluster
+    said = {"ttl_ms": 60_000, "expire": "drop", "dedup_ms": 1_000, "dedup_count": 10, "trace": "all"}
+    assert cluster.topic.message() == TopicConfig(**said, lease_ms=5_000, attempts_max=3, backoff_ms=[100, 0, 500])
+    assert cluster.group.message() == GroupConfig(lease_ms=7_000, attempts_max=4, backoff_ms=[50], parked_max=7)
+
+
+def test_virtual_topics(write) -> None:
+    cluster = load(write('[cluster.virtual]\naudit = ["orders", "billing"]\n"eu.all" = ["eu.fr"]'), {}, {}).config.cluster
+    assert cluster.virtual == {"audit": ["orders", "billing"], "eu.all": ["eu.fr"]}
+
+
+def test_lists_and_tables_in_the_environment_are_written_as_in_the_file() -> None:
+    environment = {
+        "GOSSIPQ_CLUSTER__GROUP__BACKOFF_MS": "[1_000, 5_000]",
+        "GOSSIPQ_CLUSTER__VIRTUAL": '{audit = ["orders"]}',
+        "GOSSIPQ_NODE__NAME": "[ada]",
+    }
+    loaded = load("", environment, {}).config
+    assert loaded.cluster.group.backoff_ms == (1_000, 5_000)
+    assert loaded.cluster.virtual == {"audit": ["orders"]}
+    assert loaded.node.name == "[ada]"
+    with pytest.raises(ConfigError, match=r"environment GOSSIPQ_CLUSTER__GROUP__BACKOFF_MS: .*'soon'"):
+        load("", {"GOSSIPQ_CLUSTER__GROUP__BACKOFF_MS": "soon"}, {})
 
 
 @pytest.mark.parametrize(
@@ -87,6 +130,19 @@ def test_an_unknown_variable_is_named() -> None:
         ("[cluster]\nname = ''", "cluster.name = ''"),
         ("[cluster]\nshards = 0", "cluster.shards = 0"),
         ("[node]\nmode = 'serfs'", "node.mode = 'serfs'"),
+        ("[cluster.topic]\nexpire = 'later'", "cluster.topic.expire = 'later'"),
+        ("[cluster.topic]\nbackoff_ms = [-1]", "cluster.topic.backoff_ms = [-1]"),
+        ("[cluster.topic]\nttl_ms = -1", "cluster.topic.ttl_ms = -1: Expected `int` >= 0"),
+        ("[cluster.group]\nattempts_max = 0", "cluster.group.attempts_max = 0: Expected `int` >= 1"),
+        ("[cluster.group]\nbackoff_ms = []", "cluster.group.backoff_ms = []"),
+        (f"[cluster.group]\nlease_ms = {limits.LEASE_TOTAL_MS_MAX + 1}", "cluster.group.lease_ms = 43200001"),
+        ("[cluster.virtual]\naudit = 'orders'", "Expected `array`, got `str`"),
+        ("[cluster.virtual]\naudit = []", "length >= 1"),
+        ("[cluster.virtual]\neu.all = ['a']", "Expected `array`, got `object`"),
+        ("[cluster.virtual]\naudit = ['a b']", "cluster.virtual = {'audit': ['a b']}"),
+        ("[cluster.virtual]\naudit = ['audit']", "cluster.virtual: audit contains audit, which is virtual itself"),
+        ("[cluster.virtual]\na = ['b']\nb = ['c']", "cluster.virtual: a contains b, which is virtual itself"),
+        ("[cluster.virtual]\na = ['b', 'b']", "cluster.virtual: a names a topic twice"),
         ("[node", "is not TOML"),
         ("[cluster]\nshards = 2\n[node]\nworkers = 3", "node.workers = 3 is more than cluster.shards = 2"),
     ],

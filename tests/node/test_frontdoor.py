@@ -4,24 +4,10 @@ import pytest
 
 from contracts.memory import MemoryMailbox, MemoryNetwork
 from gossipq import limits
-from gossipq.messages import (
-    Append,
-    Bye,
-    Hello,
-    Message,
-    Ping,
-    Pong,
-    Publish,
-    Refused,
-    Report,
-    Route,
-    Stats,
-    Status,
-    StatusReply,
-    Welcome,
-    WorkerStats,
-)
+from gossipq.messages import Bye, Hello, Ping, Pong, Publish, Refused, Stats, Status, StatusReply, Welcome
+from gossipq.peer_messages import Append, Report
 from gossipq.types import NODE_SHARD, Now
+from gossipq.values import Message, Route, WorkerStats
 from gossipq.wire.frames import decode, encode
 from gossipq_node.actors.frontdoor import Frontdoor
 from gossipq_node.ports import Incoming

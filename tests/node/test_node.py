@@ -13,8 +13,9 @@ from pathlib import Path
 import pytest
 import zmq
 
-from gossipq.messages import Hello, Message, Ping, Pong, Refused, Status, StatusReply, Welcome
+from gossipq.messages import Hello, Ping, Pong, Refused, Status, StatusReply, Welcome
 from gossipq.types import NODE_SHARD
+from gossipq.values import Message
 from gossipq.wire.frames import decode, encode
 from gossipq_node.machine import raise_file_limit
 from ports import settled_port

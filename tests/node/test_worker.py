@@ -13,27 +13,22 @@ from gossipq.messages import (
     Bye,
     Confirm,
     Deliver,
-    GroupConfig,
     Hello,
-    InstallTopic,
-    Message,
     Ping,
     Pong,
     Publish,
     Refused,
-    Report,
     Resolve,
-    Route,
-    Start,
     Stats,
     StatsReply,
     Subscribe,
     Subscribed,
-    TopicConfig,
     Topics,
     Welcome,
 )
+from gossipq.peer_messages import InstallTopic, Report
 from gossipq.types import Now, partition_key
+from gossipq.values import GroupConfig, Message, Route, Start, TopicConfig
 from gossipq.wire import batch as batches
 from gossipq.wire.frames import decode, encode
 from gossipq_node.actors.worker import FULL_HOLD_MS, RECOVER_MS, Worker

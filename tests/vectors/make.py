@@ -8,6 +8,7 @@ import json
 import sys
 from array import array
 from collections.abc import Callable
+from hashlib import blake2b
 from pathlib import Path
 from struct import pack_into
 from typing import Any
@@ -18,7 +19,7 @@ import msgspec
 ROOT = Path(__file__).resolve().parents[2]
 sys.path[:0] = [str(ROOT)] * (str(ROOT) not in sys.path)
 
-from gossipq import limits, messages  # noqa: E402
+from gossipq import limits, messages, peer_messages, values  # noqa: E402
 from gossipq.types import partition_key  # noqa: E402
 from gossipq.wire import batch, frames  # noqa: E402
 
@@ -30,12 +31,14 @@ PUBLISH_MS = 1_767_225_600_000  #: 2026-01-01T00:00:00Z
 PARTITION = partition_key(7, 1)
 COLUMN_NAMES = {
     batch.KEY_HASH: "key_hash",
-    batch.DUE: "due",
-    batch.EXPIRY: "expiry",
+    batch.DELAY: "delay",
+    batch.TTL: "ttl",
     batch.LEASE: "lease",
     batch.ATTEMPTS: "attempts",
     batch.ID_HASH: "id_hash",
+    batch.BACKOFF: "backoff",
 }
+VARIABLE_NAMES = {batch.KEYS: "keys", batch.HEADERS: "headers", batch.IDS: "ids"}
 
 BATCHES_ABOUT = (
     "Sealed batches. 'batch' is the whole batch in hex; the other fields are what it holds: byte strings in hex, integers "
@@ -50,7 +53,9 @@ FRAMES_ABOUT = (
 )
 HASHES_ABOUT = (
     "'crc32': CRC-32 of bytes (zlib, IEEE 802.3, reflected 0xEDB88320). 'partition_of_key': the partition a key goes to, "
-    "CRC-32 of the key modulo partitions. 'partition_key': the number that names a partition, topic id * 65536 + partition."
+    "CRC-32 of the key modulo partitions; an id without a key goes the same way. 'partition_key': the number that names a "
+    "partition, topic id * 65536 + partition. 'id_hash': BLAKE2b of the id, digest of 8 bytes, no key, read as a little endian "
+    "number, 0 for no id; integers above 2^53 - 1 are decimal text."
 )
 
 
@@ -66,6 +71,11 @@ def plain(value: Any) -> Any:
 # --- batches ------------------------------------------------------------------------------------------------------------
 
 
+def id_hash(raw: bytes) -> int:
+    """What the column "id hash" has for an id; 0 without one."""
+    return int.from_bytes(blake2b(raw, digest_size=8).digest(), "little") if raw else 0
+
+
 def headers(pairs: dict[str, bytes]) -> bytes:
     return msgspec.msgpack.encode(pairs) if pairs else b""
 
@@ -77,7 +87,7 @@ def described(raw: bytes | bytearray) -> dict[str, Any]:
     columns: dict[str, Any] = {
         name: None if (column := opened.fixed(bit)) is None else plain(column.tolist()) for bit, name in COLUMN_NAMES.items()
     }
-    for bit, name in ((batch.KEYS, "keys"), (batch.HEADERS, "headers")):
+    for bit, name in VARIABLE_NAMES.items():
         items = opened.column(bit)
         columns[name] = None if items is None else [item.hex() for item in items]
     values = opened.variable(0)
@@ -120,19 +130,31 @@ def sealed() -> dict[str, bytes]:
             route=b"eu.fr",
             keys=[b"ada", b"", b"bob", b"ada"],
             headers=[headers({"k": b"v"}), b"", b"", b""],
+            ids=[b"", b"order-17", b"order-18", b""],
             fixed={
                 batch.KEY_HASH: array("I", map(crc32, (b"ada", b"", b"bob", b"ada"))),
-                batch.DUE: array("q", [0, PUBLISH_MS + 5_000, 0, 2**63 - 1]),
-                batch.EXPIRY: array("q", [0, 0, PUBLISH_MS + 60_000, -1]),
+                batch.DELAY: array("q", [0, 5_000, 5_000, limits.DELAY_MS_MAX]),
+                batch.TTL: array("q", [0, limits.DELAY_MS_MAX, 60_000, 1]),
                 batch.LEASE: array("I", [0, 1, 30_000, 2**32 - 1]),
                 batch.ATTEMPTS: array("I", [0, 1, 10, 2**32 - 1]),
-                batch.ID_HASH: array("Q", [0, 1, 2**53, 2**64 - 1]),
+                batch.ID_HASH: array("Q", map(id_hash, (b"", b"order-17", b"order-18", b""))),
+                batch.BACKOFF: array("I", [0, 1, 5_000, 2**32 - 1]),
             },
             sequence=2**64 - 1,
             **stamp,
         ),
         "one fixed column of odd width": batch.seal(
             [b"a", b"b", b"c"], fixed={batch.LEASE: array("I", [1, 2, 3])}, sequence=5, **stamp
+        ),
+        "scheduled: delays that never fall": batch.seal(
+            words, fixed={batch.DELAY: array("q", [1_000, 1_000, 5_000, 86_400_000])}, sequence=6, **stamp
+        ),
+        "ids, for one record none": batch.seal(
+            [b"a", b"b", b"c"],
+            ids=[b"order-17", b"", b"order-18"],
+            fixed={batch.ID_HASH: array("Q", map(id_hash, (b"order-17", b"", b"order-18")))},
+            sequence=7,
+            **stamp,
         ),
     }
     return {name: bytes(raw) for name, raw in made.items()}
@@ -142,6 +164,7 @@ CUTS = (
     ("cut from the middle: first offset is not 0", "plain, four records", 1, 2),
     ("cut of the last record", "keys and headers", 3, 1),
     ("cut with every column", "every column", 1, 2),
+    ("cut of what is due", "scheduled: delays that never fall", 0, 2),
 )
 
 
@@ -160,7 +183,7 @@ def batches() -> dict[str, Any]:
     for name, source, first, count in CUTS:
         cut = batch.Batch(made[source]).cut(first, count)
         good.append({"name": name, "cut_of": source, "cut_first": first, "cut_count": count, **described(cut)})
-    words = made["plain, four records"]
+    words, later = made["plain, four records"], made["scheduled: delays that never fall"]
     refused = {
         "one bit of a value flipped": damaged(words, len(words) - 8, "B", words[-8] ^ 1, reseal=False),
         "CRC of zero": damaged(words, 4, "I", 0, reseal=False),
@@ -178,6 +201,9 @@ def batches() -> dict[str, Any]:
         "offset that falls": damaged(words, 60, "i", 7),
         "offset beyond the data": damaged(words, 64, "i", 1_000),
         "last offset beyond the batch": damaged(words, 72, "i", 2**31 - 1),
+        "delay that falls": damaged(later, 64, "q", 999),
+        "negative delay": damaged(later, 56, "q", -1),
+        "delay of more than ten years": damaged(later, 80, "q", limits.DELAY_MS_MAX + 1),
     }
     return {
         "about": BATCHES_ABOUT,
@@ -191,13 +217,28 @@ def batches() -> dict[str, Any]:
 
 def samples() -> list[messages.Message]:
     """One of each verb, every field set."""
-    m = messages
-    config = m.TopicConfig(4, 86_400_000, "forever", 1 << 30, "drop_oldest", "none", "invoices")
-    topic = m.TopicInfo(7, "orders", 3, config, [5, 6, 7, 8])
-    route = m.Route(5, 2, "tcp://127.0.0.1:7701")
+    m, v, p = messages, values, peer_messages
+    policy = (60_000, "drop", 300_000, 1_000, "all", 60_000, 5, [1_000, 30_000])
+    config = v.TopicConfig(4, 86_400_000, "forever", 1 << 30, "drop_oldest", "none", "invoices", *policy)
+    topic = v.TopicInfo(7, "orders", 3, config, [5, 6, 7, 8])
+    virtual = v.TopicInfo(9, "all-orders", 2, v.TopicConfig(virtual=["orders", "audit"]), [])
+    group = v.GroupOptions("key_ordered", 30_000, 20_000, 5, [1_000, 30_000], 50_000, True)
+    options = v.TopicOptions(4, 86_400_000, "forever", 1 << 30, "drop_oldest", "none", "invoices", *policy, ["audit"])
+    route = v.Route(5, 2, "tcp://127.0.0.1:7701")
     ranges = [(PARTITION, 10, 20), (PARTITION, 30, 31)]
-    worker = m.WorkerStats(
-        0, 4711, "tcp://127.0.0.1:7701", "ready", 1, 16, 3, 1_000, 900, 800, 7, 2, 5_000, 400, 950, 1 << 20, "recovered", 3
+    stored, scheduled = v.Ref(PARTITION, 17), v.Ref(PARTITION, -1, 4_711, 2)
+    named = v.Ref(PARTITION, id_hash=id_hash(b"order-17"))
+    standing = v.Standing(
+        "billing", "in_flight", "c1 has it until 09:00:30", "gossipq msg requeue", "c1", PUBLISH_MS + 30_000, 3, 2
+    )
+    steps = [
+        v.Step(PUBLISH_MS, "published"),
+        v.Step(PUBLISH_MS + 9, "failed", "billing", "c1", "timeout at the bank", 1),
+    ]
+    letter = v.DeadLetter(PARTITION, "billing", 17, 1, "failures", "timeout at the bank", 12, 10, PUBLISH_MS, 72, steps[1:])
+    worker = v.WorkerStats(
+        *(0, 4711, "tcp://127.0.0.1:7701", "ready", 1, 16, 3, 1_000, 900, 800, 7, 2, 5_000, 400, 950, 1 << 20, "recovered"),
+        *(3, 40, 2),
     )
     return [
         m.Hello(SESSION, "example 1.0", "0.1.0", b"token", "ada"),
@@ -206,47 +247,75 @@ def samples() -> list[messages.Message]:
         m.Pong(),
         m.Bye(),
         m.Refused("not_leader", "shard 5 is led elsewhere", "connect to the endpoint", 50, 0, "tcp://127.0.0.1:7702"),
-        m.Publish(PARTITION, "stored"),
-        m.Confirm([(1, 0, 1, False), (2, 500, 3, True)], 33_554_432, "tcp://127.0.0.1:7701"),
+        m.Publish(PARTITION, "stored", 25, 1, ranges),
+        m.Confirm(
+            [(1, 0, 1, False), (2, 500, 3, True), (3, -1, 1, False)],
+            33_554_432,
+            "tcp://127.0.0.1:7701",
+            [(3, [v.Run(4, -1, 4_711, 0), v.Run(1, 17, duplicate=True)])],
+        ),
         m.Subscribe(
             1,
             "billing",
-            [m.Start(PARTITION, "offset", 17), m.Start(PARTITION + 1, "time", PUBLISH_MS)],
+            [v.Start(PARTITION, "offset", 17), v.Start(PARTITION + 1, "time", PUBLISH_MS)],
             1_000,
             8_388_608,
-            m.GroupOptions("shared", 30_000, 20_000),
+            group,
             True,
             ranges,
+            ["eu.*", "us.#"],
+            False,
+            [5, 6],
         ),
         m.Subscribed(1, 30_000, [(PARTITION, 17, 510)], "tcp://127.0.0.1:7701"),
         m.Unsubscribe(1),
         m.Credit(1, 500, 65_536),
-        m.Deliver(1, [m.Delivered(PARTITION, 17, 4, 1, 96, 96), m.Delivered(PARTITION, 21, 1, 2, 72, 72)], 29_999),
+        m.Deliver(1, [v.Delivered(PARTITION, 17, 4, 1, 96, 96), v.Delivered(PARTITION, 21, 1, 2, 72, 72)], 29_999),
         m.Ack(1, ranges),
         m.Acked([(PARTITION, 30, 31)]),
-        m.Nack(1, ranges, 5_000, True, "timeout at the bank"),
+        m.Nack(1, ranges, 5_000, True, "timeout at the bank", "rejected"),
         m.Extend(1, ranges, 30_000),
         m.Ready(1),
         m.Recall(1),
         m.Recalled(1, 500, 65_536),
         m.AtEnd(1, [(PARTITION, 510, 510)]),
+        m.Started(1, ranges),
+        m.Why(named, "billing"),
+        m.Explained(stored, [standing], ["attempts_max 5, from the topic"]),
+        m.WhyGroup("billing", [PARTITION, PARTITION + 1]),
+        m.GroupExplained([(PARTITION, "paused", "an operator paused it", "gossipq group resume orders billing", PUBLISH_MS)]),
+        m.Trace(stored, "billing"),
+        m.Traced(steps),
+        m.Show(scheduled),
+        m.Shown(scheduled, PUBLISH_MS),
+        m.Cancel(scheduled, "sold out"),
+        m.Reschedule(scheduled, 60_000),
+        m.Edit(stored),
+        m.Requeue(stored, "billing"),
+        m.Done(1, stored),
+        m.ListDead(PARTITION, "billing", 10, 50, True),
+        m.DeadLetters([letter], 18),
+        m.ReplayDead(PARTITION, "billing", [(10, 20)], True),
         m.Resolve(["orders", "in*"], True),
-        m.Topics([topic]),
-        m.CreateTopic("orders", config, True),
+        m.Topics([topic, virtual]),
+        m.CreateTopic("orders", options, True),
         m.DropTopic("orders"),
         m.Stats(["orders"]),
         m.StatsReply(
-            [m.PartitionStats(PARTITION, "orders", 6, 0, 0, 510, 510, 0, 55_000)],
-            [m.GroupStats(PARTITION, "orders", "billing", 17, 400, 90, 20, 0, 3, 2)],
+            [v.PartitionStats(PARTITION, "orders", 6, 0, 0, 510, 530, 0, 55_000, 17, 3)],
+            [v.GroupStats(PARTITION, "orders", "billing", 17, 380, 90, 20, 0, 3, 2, 7, 8, 2, 1, 2, 5, 3, True)],
         ),
         m.Status(),
         m.StatusReply("n1", "default", PRODUCER, "0.1.0", "standalone", 60_000, 32, 32, [worker], [route], ["one node"], 3),
-        m.Append("n1", 41, 2, 40, [120, 640], 1_000),
-        m.Appended("n2", True, 43, 1_000),
-        m.InstallTopic(topic, True),
-        m.TopicInstalled(7, 3, 6),
-        m.AskTopic(7, 6),
-        m.Report(worker, [route]),
+        m.PurgeDead(PARTITION, "billing", [(10, 20)], True),
+        m.SetGroup(7, "billing", group),
+        m.BindTopic("all-orders", ["orders", "audit"]),
+        p.Append("n1", 41, 2, 40, [120, 640], 1_000),
+        p.Appended("n2", True, 43, 1_000),
+        p.InstallTopic(topic, True),
+        p.TopicInstalled(7, 3, 6),
+        p.AskTopic(7, 6),
+        p.Report(worker, [route]),
     ]
 
 
@@ -285,7 +354,7 @@ def control_frames() -> dict[str, Any]:
     encode: Callable[[Any], bytes] = msgspec.msgpack.encode
     publish = messages.Publish.verb
     accepted = {
-        "optional field left out": ("Publish", [PARTITION, ""], raw_frame(publish, encode([PARTITION]))),
+        "optional fields left out": ("Publish", [PARTITION, "", 0, 0, []], raw_frame(publish, encode([PARTITION]))),
         "field of a later version at the end": ("Ping", [], raw_frame(messages.Ping.verb, encode([{"later": [1, None]}]))),
         "flags of a later version": ("Ping", [], raw_frame(messages.Ping.verb, encode([]), flags=0x8000)),
         "number in a longer form than needed": (
@@ -335,6 +404,7 @@ def hashes() -> dict[str, Any]:
             {"topic_id": topic_id, "partition": partition, "partition_key": partition_key(topic_id, partition)}
             for topic_id, partition in ((1, 0), (7, 1), (10_000, limits.PARTITIONS_MAX - 1))
         ],
+        "id_hash": [{"id": key.hex(), "id_hash": plain(id_hash(key))} for key in keys],
     }
 
 

@@ -11,11 +11,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from gossipq import limits
-from gossipq.errors import BadBatch
+from gossipq.errors import BadBatch, TooLarge
 from gossipq.wire import batch as wire
-from gossipq.wire.batch import FIXED, HEADER, HEADERS, KEYS, Batch, check, peek, restamp, seal, split, verify
+from gossipq.wire.batch import DELAY, FIXED, HEADER, HEADERS, IDS, KEYS, TTL, Batch, check, peek, restamp, seal, split, verify
 
-RANGE = {"I": (0, 2**32 - 1), "q": (-(2**63), 2**63 - 1), "Q": (0, 2**64 - 1)}
+RANGE = {"I": (0, 2**32 - 1), "q": (0, limits.DELAY_MS_MAX), "Q": (0, 2**64 - 1)}
 RECORD = st.one_of(st.just(b""), st.binary(max_size=24))
 
 
@@ -25,6 +25,13 @@ class Sample(NamedTuple):
     values: list[bytes]
     options: dict[str, Any]
     raw: bytes
+
+
+def numbers(bit: int, count: int) -> st.SearchStrategy["array[int]"]:
+    """What a fixed column may hold."""
+    code, _ = FIXED[bit]
+    drawn = st.lists(st.integers(*RANGE[code]), min_size=count, max_size=count)
+    return (drawn.map(sorted) if bit == DELAY else drawn).map(lambda items: array(code, items))
 
 
 @st.composite
@@ -39,10 +46,8 @@ def samples(draw: st.DrawFn, count_max: int = 12) -> Sample:
         "route": draw(st.binary(max_size=20)),
         "keys": draw(st.none() | lists),
         "headers": draw(st.none() | lists),
-        "fixed": {
-            bit: array(FIXED[bit][0], draw(st.lists(st.integers(*RANGE[FIXED[bit][0]]), min_size=count, max_size=count)))
-            for bit in draw(st.sets(st.sampled_from(sorted(FIXED))))
-        },
+        "ids": draw(st.none() | lists),
+        "fixed": {bit: draw(numbers(bit, count)) for bit in draw(st.sets(st.sampled_from(sorted(FIXED))))},
     }
     return Sample(values, options, bytes(seal(values, **options)))
 
@@ -67,7 +72,7 @@ def changed(raw: bytes, at: int, layout: str, value: int) -> bytes:
 def open_all(raw: bytes) -> Batch:
     """Opens every column, as a consumer that uses all of them does."""
     batch = Batch(raw)
-    batch.values(), batch.column(KEYS), batch.column(HEADERS)
+    batch.values(), batch.column(KEYS), batch.column(HEADERS), batch.column(IDS)
     for bit in FIXED:
         batch.fixed(bit)
     return batch
@@ -85,7 +90,7 @@ def same(batch: Batch, sample: Sample, first: int = 0, count: int | None = None)
     )
     assert batch.route == options["route"]
     assert batch.values() == sample.values[first:end]
-    for bit, name in ((KEYS, "keys"), (HEADERS, "headers")):
+    for bit, name in ((KEYS, "keys"), (HEADERS, "headers"), (IDS, "ids")):
         assert batch.column(bit) == (None if options[name] is None else options[name][first:end])
     for bit in FIXED:
         column = options["fixed"].get(bit)
@@ -155,8 +160,8 @@ def test_one_record_too_many_or_none() -> None:
 
 @pytest.mark.parametrize("count", [1, 3, 8])
 def test_records_of_no_bytes(count: int) -> None:
-    batch = open_all(plain([b""] * count, keys=[b""] * count, headers=[b""] * count))
-    assert batch.values() == batch.column(KEYS) == batch.column(HEADERS) == [b""] * count
+    batch = open_all(plain([b""] * count, keys=[b""] * count, headers=[b""] * count, ids=[b""] * count))
+    assert batch.values() == batch.column(KEYS) == batch.column(HEADERS) == batch.column(IDS) == [b""] * count
 
 
 def test_record_of_the_largest_size_fits_the_frame() -> None:
@@ -164,6 +169,7 @@ def test_record_of_the_largest_size_fits_the_frame() -> None:
         [bytes(limits.VALUE_BYTES_MAX)],
         keys=[bytes(limits.KEY_BYTES_MAX)],
         headers=[bytes(limits.HEADERS_BYTES_MAX)],
+        ids=[bytes(limits.ID_BYTES_MAX)],
         route=bytes(limits.ROUTE_BYTES_MAX),
         fixed={bit: array(code, [0]) for bit, (code, _) in FIXED.items()},
     )
@@ -199,7 +205,7 @@ def test_split_refuses_sizes_that_do_not_add_up(sizes: list[int]) -> None:
 
 
 def test_every_single_flipped_bit_is_seen() -> None:
-    raw = plain([b"a", b"", b"ccc"], keys=[b"k", b"", b"kk"], route=b"eu", sequence=1, fixed={wire.DUE: array("q", [1, 2, 3])})
+    raw = plain([b"a", b"", b"ccc"], keys=[b"k", b"", b"kk"], route=b"eu", sequence=1, fixed={DELAY: array("q", [1, 2, 3])})
     for bit in range(8 * len(raw)):
         damaged = bytearray(raw)
         damaged[bit // 8] ^= 1 << bit % 8
@@ -256,14 +262,14 @@ def test_lie_about_the_count(count: int) -> None:
         open_all(changed(SMALL, 12, "I", count))
 
 
-@pytest.mark.parametrize("bit", [1 << 6, 1 << 15, 1 << 18, 1 << 31])
+@pytest.mark.parametrize("bit", [1 << 7, 1 << 15, 1 << 19, 1 << 31])
 def test_column_of_a_later_version_is_named(bit: int) -> None:
     assert check(changed(SMALL, 48, "I", bit)).columns == bit
     with pytest.raises(BadBatch, match=f"{bit:#x}"):
         Batch(changed(SMALL, 48, "I", bit | KEYS))
 
 
-@pytest.mark.parametrize("columns", [*FIXED, KEYS, HEADERS, KEYS | HEADERS, wire.KNOWN])
+@pytest.mark.parametrize("columns", [*FIXED, KEYS, HEADERS, IDS, KEYS | HEADERS, wire.KNOWN])
 def test_columns_that_are_not_there(columns: int) -> None:
     with pytest.raises(BadBatch):
         open_all(changed(SMALL, 48, "I", columns))
@@ -302,10 +308,11 @@ def test_route_has_a_bound() -> None:
         pytest.param((2**31 - 12, 0, 1, 2**31 - 1), id="falls after a huge first"),
     ],
 )
-@pytest.mark.parametrize("bit", [0, KEYS, HEADERS])
+@pytest.mark.parametrize("bit", [0, KEYS, HEADERS, IDS])
 def test_offsets_that_do_not_rise(offsets: tuple[int, ...], bit: int) -> None:
     words = [b"one", b"two", b"three"]
-    raw = bytearray(plain(words, keys=words if bit == KEYS else None, headers=words if bit == HEADERS else None))
+    names = {KEYS: "keys", HEADERS: "headers", IDS: "ids"}
+    raw = bytearray(plain(words, **({names[bit]: words} if bit else {})))
     pack_into("<4i", raw, HEADER.size, *offsets)
     with pytest.raises(BadBatch):
         open_all(resealed(raw))
@@ -332,6 +339,16 @@ def test_cut_at_offsets_that_are_not_in_order() -> None:
             Batch(resealed(raw)).cut(0, 1)
 
 
+def assert_verified_unless_times_lie(batch: Batch, raw: bytes) -> None:
+    """What opens passes `verify`, but for delays that fall and times out of their bounds."""
+    delays, lives = (list(batch.fixed(bit) or ()) for bit in (DELAY, TTL))
+    if delays == sorted(delays) and all(0 <= each <= limits.DELAY_MS_MAX for each in delays + lives):
+        assert verify(raw) == batch.info
+    else:
+        with pytest.raises(BadBatch):
+            verify(raw)
+
+
 @settings(deadline=None, max_examples=400)
 @given(samples(count_max=5), st.data())
 def test_no_lie_gets_further_than_bad_batch(sample: Sample, data: st.DataObject) -> None:
@@ -349,9 +366,9 @@ def test_no_lie_gets_further_than_bad_batch(sample: Sample, data: st.DataObject)
         with pytest.raises(BadBatch):
             verify(lie)
     if batch is not None:
-        assert verify(lie) == batch.info
+        assert_verified_unless_times_lie(batch, lie)
         assert len(batch.values()) == batch.info.count
-        for bit in (KEYS, HEADERS):
+        for bit in (KEYS, HEADERS, IDS):
             assert len(batch.column(bit) or batch.values()) == batch.info.count
         for bit in FIXED:
             assert len(batch.fixed(bit) or batch) == batch.info.count
@@ -364,6 +381,40 @@ def test_no_lie_gets_further_than_bad_batch(sample: Sample, data: st.DataObject)
     else:
         if batch is not None:
             assert part.values() == batch.values()[first : first + len(part)]
+
+
+@pytest.mark.parametrize("delays", [[0, 0, 0], [0, 1, 1], [5, 5, 5], [0, 0, limits.DELAY_MS_MAX]])
+def test_delays_that_never_fall(delays: list[int]) -> None:
+    batch = Batch(plain([b"a", b"b", b"c"], fixed={DELAY: array("q", delays)}))
+    assert verify(bytes(batch.cut(1, 2))).count == 2
+
+
+@pytest.mark.parametrize("delays", [[1, 0, 2], [0, 2, 1], [2, 1, 0], [limits.DELAY_MS_MAX, 0, 0]])
+def test_delays_that_fall(delays: list[int]) -> None:
+    raw = plain([b"a", b"b", b"c"], fixed={DELAY: array("q", delays)})
+    assert check(raw).count == 3
+    with pytest.raises(BadBatch, match="sorted by their due time"):
+        verify(raw)
+
+
+@pytest.mark.parametrize(("bit", "says"), [(DELAY, "delay of"), (TTL, "time to live of")])
+@pytest.mark.parametrize("wrong", [-1, -(2**63), limits.DELAY_MS_MAX + 1, 2**63 - 1])
+@pytest.mark.parametrize("at", [0, 1, 2])
+def test_times_out_of_their_bounds(bit: int, says: str, wrong: int, at: int) -> None:
+    times = [7, 7, 7]
+    times[at] = wrong
+    with pytest.raises(BadBatch, match=f"{says} {wrong} ms"):
+        verify(plain([b"a", b"b", b"c"], fixed={bit: array("q", times)}))
+
+
+def test_lives_may_fall() -> None:
+    assert verify(plain([b"a", b"b"], fixed={TTL: array("q", [limits.DELAY_MS_MAX, 0])})).count == 2
+
+
+def test_id_has_a_bound() -> None:
+    assert verify(plain([b""], ids=[bytes(limits.ID_BYTES_MAX)])).count == 1
+    with pytest.raises(TooLarge, match=f"id of {limits.ID_BYTES_MAX + 1} bytes"):
+        verify(plain([b""], ids=[bytes(limits.ID_BYTES_MAX + 1)]))
 
 
 def test_one_byte_changed_anywhere() -> None:

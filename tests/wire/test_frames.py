@@ -10,7 +10,8 @@ from hypothesis import strategies as st
 
 from gossipq import limits
 from gossipq.errors import ProtocolError, UnknownVerb, WrongVersion
-from gossipq.messages import MESSAGES, Bye, Hello, Message, Ping, Publish, Refused, Topics, Welcome
+from gossipq.messages import MESSAGES, Bye, Hello, Ping, Publish, Refused, Topics, Welcome
+from gossipq.values import Message
 from gossipq.wire import frames
 
 U16, U64 = st.integers(0, 2**16 - 1), st.integers(0, 2**64 - 1)

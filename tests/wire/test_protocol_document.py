@@ -2,25 +2,26 @@
 
 import re
 from pathlib import Path
-from types import UnionType
+from types import ModuleType, UnionType
 from typing import Any, get_args, get_origin
 
 import msgspec
 import pytest
 
-from gossipq import errors, limits, messages
-from gossipq.core import log
+from gossipq import errors, limits, messages, values
+from gossipq.core import log, payloads, records
 from gossipq.errors import GossipqError
 from gossipq.messages import MESSAGES
 from gossipq.wire import batch, frames
 
 TEXT = (Path(__file__).resolve().parents[2] / "PROTOCOL.md").read_text(encoding="utf-8")
 ROW = re.compile(r"^\| (.*)\|$", re.MULTILINE)  #: a ruler of dashes is none
-VALUES = [
-    kind
-    for kind in vars(messages).values()
-    if isinstance(kind, type) and issubclass(kind, msgspec.Struct) and not issubclass(kind, messages.Message)
-]
+
+
+def structs_of(module: ModuleType) -> list[type[msgspec.Struct]]:
+    """Those that are made there, in their order."""
+    made = [kind for kind in vars(module).values() if isinstance(kind, type) and kind.__module__ == module.__name__]
+    return [kind for kind in made if kind is not values.Message]
 
 
 def section(heading: str) -> str:
@@ -42,7 +43,7 @@ def title(kind: type) -> str:
 
 
 def type_name(kind: Any) -> str:
-    if kind == messages.Range:
+    if kind == values.Range:
         return "range"
     if get_origin(kind) is list:
         return f"list of {type_name(get_args(kind)[0])}"
@@ -75,7 +76,7 @@ def test_every_message(kind: type[messages.Message]) -> None:
     assert [row[:3] for row in rows(section(f"{kind.verb} {title(kind)}"))] == fields_of(kind)
 
 
-@pytest.mark.parametrize("kind", VALUES, ids=lambda kind: kind.__name__)
+@pytest.mark.parametrize("kind", structs_of(values), ids=lambda kind: kind.__name__)
 def test_every_value(kind: type[msgspec.Struct]) -> None:
     assert [row[:3] for row in rows(section(kind.__name__))] == fields_of(kind)
 
@@ -101,23 +102,47 @@ def test_limits() -> None:
         assert getattr(limits, name) == int(value), name
 
 
+NO_KINDS = {"VERSION", "CHAIN_BYTES", "ROW_HEAD_BYTES"}
+KINDS = {value: name for name, value in vars(log).items() if isinstance(value, int) and name.isupper() and name not in NO_KINDS}
+ENTRIES = section("16. Log entries").partition("### State")[0]
+
+
+def listed(kind: type[msgspec.Struct]) -> list[str]:
+    """The row of a payload or a value of the state."""
+    return [kind.__name__, ", ".join(f"{field.name}: {type_name(field.type)}" for field in msgspec.structs.fields(kind))]
+
+
 def test_kinds_of_log_entries() -> None:
-    table = [row for row in rows(section("16. Log entries")) if row[0].isdigit()]
-    assert [int(row[0]) for row in table] == list(range(1, log.FORGET + 1))
-    for number, name, *_ in table:
-        assert getattr(log, name) == int(number)
+    table = [row for row in rows(ENTRIES) if row[0].isdigit()]
+    assert {int(number): name for number, name, *_ in table} == KINDS
+    made = {"none", "fixed layout, below", *(kind.__name__ for kind in structs_of(payloads))}
+    assert {payload for _, _, payload, _ in table} <= made
+
+
+def test_payloads_of_log_entries() -> None:
+    table = [row for row in rows(ENTRIES) if len(row) == 2 and row[0] != "payload"]
+    assert table == [listed(kind) for kind in structs_of(payloads)]
+
+
+def test_rows_of_the_state() -> None:
+    table = rows(section("State"))
+    letters = re.findall(r'^    "(\w)"', records.__doc__ or "", re.MULTILINE)
+    assert [row[0] for row in table if len(row) == 3] == letters
+    assert [row for row in table if len(row) == 2 and row[0] != "value"] == [listed(kind) for kind in structs_of(records)]
 
 
 def test_column_bits() -> None:
     names = {
         "key hash": batch.KEY_HASH,
-        "due": batch.DUE,
-        "expiry": batch.EXPIRY,
+        "delay": batch.DELAY,
+        "ttl": batch.TTL,
         "lease": batch.LEASE,
         "attempts": batch.ATTEMPTS,
         "id hash": batch.ID_HASH,
+        "backoff": batch.BACKOFF,
         "keys": batch.KEYS,
         "headers": batch.HEADERS,
+        "ids": batch.IDS,
     }
     found = re.findall(r"^    (\d+)\s+(0x[0-9a-f]{5})\s+(\w+(?: hash)?)\s", section("6. Batch"), re.MULTILINE)
     assert {name: int(value, 16) for _, value, name in found} == names

@@ -21,6 +21,7 @@ from gossipq.errors import (
     ForkedClient,
     GossipqError,
     LeaseLost,
+    NoReply,
     NotConfirmed,
     NotLeader,
     OffsetOutOfRange,
@@ -30,12 +31,16 @@ from gossipq.errors import (
     TooLarge,
     TopicExists,
     TopicFull,
+    UnknownRecord,
     UnknownTopic,
     Unreachable,
+    WrongState,
 )
 from gossipq_client.client import Client, connect
 from gossipq_client.consumer import Message
+from gossipq_client.outcomes import Reject, Retry
 from gossipq_client.receipts import PendingReceipt, PendingReceipts, Receipt
+from gossipq_client.stored import DeadLetter, StoredRecord
 from gossipq_client.views import FetchedBatch
 
 __all__ = [
@@ -45,11 +50,13 @@ __all__ = [
     "Busy",
     "Client",
     "ClientClosed",
+    "DeadLetter",
     "FetchedBatch",
     "ForkedClient",
     "GossipqError",
     "LeaseLost",
     "Message",
+    "NoReply",
     "NotConfirmed",
     "NotLeader",
     "OffsetOutOfRange",
@@ -58,11 +65,16 @@ __all__ = [
     "ProtocolError",
     "Receipt",
     "Refused",
+    "Reject",
+    "Retry",
     "StoreFull",
+    "StoredRecord",
     "TooLarge",
     "TopicExists",
     "TopicFull",
+    "UnknownRecord",
     "UnknownTopic",
     "Unreachable",
+    "WrongState",
     "connect",
 ]

@@ -5,21 +5,22 @@ from collections.abc import Callable, Generator
 from typing import Any
 
 from gossipq.errors import ClientClosed, NotConfirmed
-from gossipq.messages import Message as Request
 from gossipq.types import ShardId
-from gossipq_client.calls import Call
-from gossipq_client.engine import CLOSE_SECONDS, Answer, Engine
+from gossipq.values import Message as Request
+from gossipq_client.asking import Result, Talk
+from gossipq_client.calls import Answer, Call
+from gossipq_client.engine import CLOSE_SECONDS, Engine
 from gossipq_client.packer import Flight
-from gossipq_client.receipts import Receipt, receipt_of, receipt_of_many
+from gossipq_client.receipts import Awaited, Receipt
 
 
 class PendingReceipt:
     """A receipt before and after it is certain: `await` it, or `await receipt.result(timeout)`."""
 
-    __slots__ = ("_client", "_flights", "_index")
+    __slots__ = ("_awaited", "_client", "_flights")
 
-    def __init__(self, client: "Driver", flights: list[Flight], index: int | None) -> None:
-        self._client, self._flights, self._index = client, flights, index
+    def __init__(self, client: "Driver", awaited: Awaited) -> None:
+        self._client, self._awaited, self._flights = client, awaited, awaited.flights
 
     def done(self) -> bool:
         return all(flight.done for flight in self._flights)
@@ -27,9 +28,7 @@ class PendingReceipt:
     async def result(self, timeout: float | None = None) -> Receipt:
         """Raises NotConfirmed (may be stored) or Refused (certainly not stored)."""
         await self._client.await_flights(self._flights, timeout)
-        if self._index is None:
-            return receipt_of_many(self._flights)
-        return receipt_of(self._flights[0], self._index)
+        return self._awaited.receipt()
 
     def __await__(self) -> Generator[Any, None, Receipt]:
         return self.result().__await__()
@@ -118,7 +117,20 @@ class Driver:
         self.engine.check()
         call = self.engine.session.calls.ask(request, shard)
         await self.answered(call)
-        return self.engine.answer_of(call, kind)
+        return call.answer(kind)
+
+    async def talk(self, talk: Talk[Result]) -> Result:
+        """Waits for whatever a talk waits for, until its end."""
+        while True:
+            self.engine.check()
+            try:
+                step = next(talk)
+            except StopIteration as end:
+                return end.value  # type: ignore[no-any-return]
+            if isinstance(step, Call):
+                await self.answered(step)
+            else:
+                await self.await_flights([step], self.timeout)
 
     async def await_flights(self, flights: list[Flight], timeout: float | None) -> None:
         """Returns when all are done. Raises NotConfirmed when the time is over."""

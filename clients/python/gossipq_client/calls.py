@@ -1,21 +1,37 @@
 """Requests with one answer each: sent when there is a way, again on every new greeting, retried while the leader is busy."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from typing import TypeVar
 
-from gossipq.errors import Busy, GossipqError, NotLeader
-from gossipq.messages import Message
+from gossipq.errors import Busy, GossipqError, NotLeader, ProtocolError
+from gossipq.values import Message
 from gossipq_client.links import Links
+
+Answer = TypeVar("Answer", bound=Message)
 
 RETRY_MS = 50  #: pause before a request is asked again when the leader named none
 
 
 class Call:
-    """One request. `then` is told the answer or the error, once."""
+    """One request, with a second frame for some. `then` is told the answer or the error, once."""
 
-    __slots__ = ("done", "error", "greeting", "message", "reply", "request_id", "retry_at_ms", "shard", "then")
+    __slots__ = (
+        "body",
+        "done",
+        "error",
+        "frames",
+        "greeting",
+        "message",
+        "reply",
+        "request_id",
+        "retry_at_ms",
+        "shard",
+        "then",
+    )
 
-    def __init__(self, message: Message, shard: int, then: Callable[["Call"], None] | None) -> None:
-        self.message, self.shard, self.then = message, shard, then
+    def __init__(self, message: Message, shard: int, then: Callable[["Call"], None] | None, body: bytes | bytearray) -> None:
+        self.message, self.shard, self.then, self.body = message, shard, then, body
+        self.frames: Sequence[bytes] = ()  #: of the answer, behind its control frame
         self.request_id = self.greeting = self.retry_at_ms = 0
         self.done = False
         self.reply: Message | None = None
@@ -25,6 +41,14 @@ class Call:
         self.done, self.reply, self.error = True, reply, error
         if self.then is not None:
             self.then(self)
+
+    def answer(self, kind: type[Answer]) -> Answer:
+        """The answer of a call that is done. Raises its error, or ProtocolError for an answer of another kind."""
+        if self.error is not None:
+            raise self.error
+        if not isinstance(self.reply, kind):
+            raise ProtocolError(f"{type(self.message).__name__} answered by {type(self.reply).__name__}")
+        return self.reply
 
 
 class Calls:
@@ -36,8 +60,10 @@ class Calls:
     def __len__(self) -> int:
         return len(self._open)
 
-    def ask(self, message: Message, shard: int, then: Callable[[Call], None] | None = None) -> Call:
-        call = Call(message, shard, then)
+    def ask(
+        self, message: Message, shard: int, then: Callable[[Call], None] | None = None, body: bytes | bytearray = b""
+    ) -> Call:
+        call = Call(message, shard, then, body)
         self._open[call] = None
         self._pump(call)
         return call
@@ -62,18 +88,19 @@ class Calls:
         self._sent.pop(call.request_id, None)
         call.request_id, call.greeting = self._links.next_id(), lane.greeting
         self._sent[call.request_id] = call
-        self._links.send(lane, call.message, call.shard, call.request_id)
+        self._links.send(lane, call.message, call.shard, call.request_id, call.body)
 
     def deadline_ms(self) -> int | None:
         now_ms = self._links.now_ms
         return min((call.retry_at_ms for call in self._open if call.retry_at_ms > now_ms), default=None)
 
-    def answered(self, request_id: int, reply: Message) -> bool:
+    def answered(self, request_id: int, reply: Message, frames: Sequence[bytes] = ()) -> bool:
         """False when nobody asked."""
         call = self._sent.pop(request_id, None)
         if call is None:
             return False
         del self._open[call]
+        call.frames = frames
         call.settle(reply, None)
         return True
 

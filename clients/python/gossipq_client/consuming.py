@@ -1,32 +1,23 @@
-"""Subscriptions: credit lent to the leaders, slices that came, acks on their way, leases to extend."""
+"""What comes of subscriptions: slices, taken by the user or given back, and what time brings: acks, leases, pauses, ends."""
 
 from gossipq import limits
 from gossipq.errors import BadBatch
-from gossipq.messages import (
-    Ack,
-    Acked,
-    AtEnd,
-    Deliver,
-    Delivered,
-    Extend,
-    Nack,
-    Range,
-    Unsubscribe,
-)
+from gossipq.messages import Ack, Acked, AtEnd, Deliver, Started, Unsubscribe
 from gossipq.types import Offset
+from gossipq.values import Delivered
 from gossipq.wire.batch import Batch, split
 from gossipq_client.calls import Call
 from gossipq_client.credit import Part, Subscription
-from gossipq_client.held import Held, Piece, merge
-from gossipq_client.subscribing import Subscribing
+from gossipq_client.held import Held, Piece, merge, subtract
+from gossipq_client.outcomes import failed
+from gossipq_client.settling import Settling
 
-ACK_LINGER_MS = 5  #: acks wait so long for neighbours
 FETCHES_AHEAD = 32  #: credit in a streak of fetches, between CREDIT_RECORDS and the next
 AHEAD_RECORDS_MAX = 8 * limits.CREDIT_RECORDS
 
 
-class Consuming(Subscribing):
-    """Subscribing, and what comes of it."""
+class Consuming(Settling):
+    """Subscribing, and all that comes of it."""
 
     # --- deliveries
 
@@ -41,32 +32,36 @@ class Consuming(Subscribing):
             part.lent_bytes -= piece.charge
             if piece.offset + piece.count > part.ends.get(piece.partition, 0):
                 part.at_end = False
-            self._receive(part, piece, raw, self._links.now_ms + deliver.lease_ms)
+            self._receive(part, piece, raw, deliver.lease_ms)
         if part.due:
             self._due[part] = None
 
-    def _receive(self, part: Part, piece: Delivered, raw: memoryview, deadline_ms: int) -> None:
+    def _receive(self, part: Part, piece: Delivered, raw: memoryview, lease_ms: int) -> None:
         subscription, end = part.subscription, piece.offset + piece.count
-        whole = [(piece.partition, piece.offset, end)]
         try:
             batch = Batch(raw)
             if len(batch) != piece.count:
                 raise BadBatch(f"slice of {piece.count} records with a batch of {len(batch)}")
         except BadBatch as error:
             self.warnings.append(f"slice {piece.offset}..{end} of partition {piece.partition:#x}: {error}")
-            self._nack(part, whole, failed=True, reason=str(error))
+            if subscription.leased:
+                self._nack(part, [(piece.partition, piece.offset, end)], failed(None, str(error)), {})
             return
         if subscription.closing or subscription.paused:
-            self._nack(part, whole)
+            self.nack(Held(part, piece.partition, piece.offset, piece.offset, end, batch, piece.attempt), piece.offset, end)
             return
         charge = piece.charge
         for first, last in part.unseen(piece.partition, piece.offset, end):
             held = Held(part, piece.partition, piece.offset, first, last, batch, piece.attempt)
-            held.deadline_ms, held.charge, charge = deadline_ms, charge, 0
+            held.deadline_ms, held.lease_ms = self._links.now_ms + lease_ms, lease_ms
+            held.charge, charge = charge, 0
             part.untaken_records += last - first
             part.untaken_bytes += held.charge
-            if subscription.group:
+            if subscription.leased:
                 part.outstanding[held] = None
+                if part.barred:
+                    bars = {key: min(offsets) for (where, key), offsets in part.barred.items() if where == held.partition}
+                    self._give_back_later(part, held.partition, bars, [held])
             if not subscription.ready:
                 subscription.touched_ms = self._links.now_ms
             subscription.ready.append(held)
@@ -80,15 +75,27 @@ class Consuming(Subscribing):
             part, first = held.part, held.taken
             end = min(held.end, first + count)
             held.taken = end
-            count -= end - first
             part.untaken_records -= end - first
             if end == held.end:
                 ready.popleft()
                 part.untaken_bytes -= held.charge
             if part.due:
                 self._due[part] = None
-            pieces.append(Piece(held, first, end))
+            for low, high in subtract([(first, end)], held.lost):
+                count -= high - low
+                self.begin(held, low, high)
+                pieces.append(Piece(held, low, high))
         return pieces
+
+    def begin(self, held: Held, first: Offset, end: Offset) -> None:
+        """The user gets these records now. When they had been handed out before, the leader is told: if this attempt never
+        ends, it counts."""
+        if held.attempt == 1 or not held.part.subscription.leased:
+            return
+        part = held.part
+        lane = self._links.lane(part.shard)
+        if lane is not None and lane.greeting == part.greeting:
+            self._links.send(lane, Started(part.number, [(held.partition, first, end)]), part.shard)
 
     def resume(self, subscription: Subscription) -> None:
         """After a pause: the user is back."""
@@ -98,7 +105,7 @@ class Consuming(Subscribing):
     def fetch(self, subscription: Subscription, count: int) -> list[Piece]:
         """`take` for one fetch after the other: in a streak more is lent, so that the next batch is under way meanwhile."""
         ahead = count
-        if subscription.streak:
+        if subscription.streak and not subscription.exclusive:
             ahead = max(count, limits.CREDIT_RECORDS, min(FETCHES_AHEAD * count, AHEAD_RECORDS_MAX))
         self.lend(subscription, ahead, limits.CREDIT_BYTES)
         return self.take(subscription, count)
@@ -137,61 +144,6 @@ class Consuming(Subscribing):
             part.at_end = True
             part.ends = {partition: position for partition, position, _ in message.ends}
 
-    # --- done with records
-
-    def ack(self, held: Held, first: Offset, end: Offset) -> None:
-        """Idempotent. Goes out with the next flush, joined with its neighbours."""
-        part = held.part
-        if not part.subscription.group:
-            return
-        fresh = part.fresh
-        if not fresh:
-            self._fresh[part] = None
-            self.ack_due_ms = self.ack_due_ms or self._links.now_ms + ACK_LINGER_MS
-        partition = held.partition
-        for low, high in held.finish(first, end):
-            if fresh and fresh[-1][2] == low and fresh[-1][0] == partition:
-                fresh[-1][2] = high
-            else:
-                fresh.append([partition, low, high])
-        if not held.left:
-            part.outstanding.pop(held, None)
-
-    def nack(self, held: Held, first: Offset, end: Offset, delay_ms: int = 0, failed: bool = True, reason: str = "") -> None:
-        """Gives records back, unless they are done already."""
-        part = held.part
-        if not part.subscription.group:
-            return
-        ranges = [(held.partition, low, high) for low, high in held.finish(first, end)]
-        if not held.left:
-            part.outstanding.pop(held, None)
-        if ranges:
-            self._nack(part, ranges, delay_ms, failed, reason)
-
-    def _nack(self, part: Part, ranges: list[Range], delay_ms: int = 0, failed: bool = False, reason: str = "") -> None:
-        if part.subscription.group:
-            self._calls.ask(Nack(part.number, ranges, delay_ms, failed, reason), part.shard)
-
-    def extend(self, held: Held, first: Offset, end: Offset, lease_ms: int) -> Call | None:
-        """Renews the lease of records that are not done; None when there is nothing to renew."""
-        ranges = [(held.partition, low, high) for low, high in held.open_ranges(first, end)]
-        if not ranges or not held.part.subscription.group:
-            return None
-        return self._extend(held.part, [held], ranges, lease_ms)
-
-    def _extend(self, part: Part, helds: list[Held], ranges: list[Range], lease_ms: int) -> Call:
-        for held in helds:
-            held.deadline_ms = self._links.now_ms + lease_ms
-        return self._calls.ask(Extend(part.number, ranges, lease_ms), part.shard, lambda call: self._extended(helds, call))
-
-    def _extended(self, helds: list[Held], call: Call) -> None:
-        lost = call.reply.lost if isinstance(call.reply, Acked) else []
-        for partition, first, end in lost:
-            self.warnings.append(f"lease lost: {first}..{end} of partition {partition:#x}")
-            for held in helds:
-                if held.partition == partition and first < held.end and held.first < end:
-                    held.lost.append((first, end))
-
     # --- what time brings
 
     def flush(self) -> None:
@@ -202,6 +154,8 @@ class Consuming(Subscribing):
             ranges = merge((partition, first, end) for partition, first, end in part.fresh)
             part.fresh = []
             self._calls.ask(Ack(part.number, ranges), part.shard, self._acked)
+            if part.subscription.exclusive:
+                self._due[part] = None
         for part in list(self._hungry):
             self._feed(part)
         due, self._due = self._due, {}
@@ -225,7 +179,7 @@ class Consuming(Subscribing):
         if self.ack_due_ms and now_ms >= self.ack_due_ms:
             self.flush()
         for part in list(self._parts.values()):
-            if part.outstanding and part.lease_ms:
+            if part.outstanding:
                 self._mind_leases(part)
             self._pump(part)
 
@@ -244,26 +198,18 @@ class Consuming(Subscribing):
         """Gives back what the user does not have, and takes the loans in; `lend` goes on."""
         subscription.paused = True
         for held in subscription.ready:
-            self.nack(held, held.taken, held.end, failed=False)
+            self.nack(held, held.taken, held.end)
         subscription.ready.clear()
         for part in subscription.parts:
             part.untaken_records = part.untaken_bytes = part.share_records = 0
             if part.outstanding or not subscription.closing:
                 self._subscribe(part)
 
-    def _mind_leases(self, part: Part) -> None:
-        soon_ms = self._links.now_ms + part.lease_ms // 2
-        helds = [held for held in part.outstanding if held.deadline_ms <= soon_ms]
-        ranges = [(held.partition, low, high) for held in helds for low, high in held.open_ranges(held.first, held.end)]
-        if ranges:
-            self._extend(part, helds, merge(ranges), part.lease_ms)
-
     def deadline_ms(self) -> int | None:
         """When `tick` has something to do."""
         times = [self.ack_due_ms] if self.ack_due_ms else []
         for part in self._parts.values():
-            if part.outstanding and part.lease_ms:
-                times.append(min(held.deadline_ms for held in part.outstanding) - part.lease_ms // 2)
+            times += [held.deadline_ms - held.lease_ms // 2 for held in part.outstanding if held.lease_ms]
             if not part.greeting and part.retry_at_ms > self._links.now_ms:
                 times.append(part.retry_at_ms)
         return min(times, default=None)
@@ -278,6 +224,13 @@ class Consuming(Subscribing):
         self.pause(subscription)
         for part in list(subscription.parts):
             self._leave(part)
+
+    def farewell(self) -> None:
+        """The session ends: what the user still has goes back uncounted, also what was begun."""
+        for part in self._parts.values():
+            for held in list(part.outstanding):
+                self.nack(held, held.first, held.end)
+        self.flush()
 
     def _leave(self, part: Part) -> None:
         if not part.outstanding and not part.fresh and part.number in self._parts:

@@ -1,15 +1,17 @@
 """A subscription and its parts, one for each shard: the loan at the leader, and what was delivered for it.
 
 For each part: lent (unused at the leader) + untaken (here, not yet in the user's hands) stay at or below its share; the shares
-of a subscription add up to the credit the user lends. A leader without loan says READY; then a part that stands idle is
-recalled and its share moves over.
+of a subscription add up to the credit the user lends. For an exclusive consumer what is in the user's hands counts too, so that
+a credit of 1 is strictly one after the other. A leader without loan says READY; then a part that stands idle is recalled and
+its share moves over.
 """
 
 from collections import deque
+from collections.abc import Sequence
 
 from gossipq.errors import GossipqError
-from gossipq.messages import GroupOptions, Start, TopicInfo
 from gossipq.types import Offset, PartitionKey, ShardId
+from gossipq.values import GroupOptions, Start, TopicInfo
 from gossipq_client.held import Held, subtract
 
 REPAY_FRACTION = 4  #: credit goes back when this part of a share is due
@@ -25,9 +27,13 @@ class Subscription:
         credit: tuple[int, int],
         options: GroupOptions,
         notify_end: bool = False,
-        patterns: bool = False,
+        names: Sequence[str] = (),
+        routes: Sequence[str] = (),
+        acks: bool = True,
     ) -> None:
-        self.group, self.start, self.options, self.notify_end, self.patterns = group, start, options, notify_end, patterns
+        self.group, self.start, self.options, self.notify_end = group, start, options, notify_end
+        self.names, self.routes, self.acks = names, list(routes), acks
+        self.mode = options.mode or ""  #: of the group, as soon as it is known
         self.credit_records, self.credit_bytes = credit
         self.parts: list[Part] = []
         self.topics: dict[int, TopicInfo] = {}
@@ -38,10 +44,27 @@ class Subscription:
         self.touched_ms = 0  #: when the user last took something
         self.progress = (0, 0)  #: the slice the user is at, and how far
 
+    @property
+    def leased(self) -> bool:
+        """What comes is held for the user until it is acked or given back."""
+        return bool(self.group) and self.acks
+
+    @property
+    def patterns(self) -> bool:
+        return any("*" in name for name in self.names)
+
+    @property
+    def exclusive(self) -> bool:
+        return self.mode == "exclusive" and self.leased
+
+    @property
+    def key_ordered(self) -> bool:
+        return self.mode == "key_ordered" and self.leased
+
     def free(self) -> tuple[int, int]:
         """Records and bytes of the credit that are neither lent nor here."""
         return (
-            self.credit_records - sum(part.lent_records + part.untaken_records for part in self.parts),
+            self.credit_records - sum(part.lent_records + part.here_records for part in self.parts),
             self.credit_bytes - sum(part.lent_bytes + part.untaken_bytes for part in self.parts),
         )
 
@@ -56,6 +79,7 @@ class Part:
 
     __slots__ = (
         "at_end",
+        "barred",
         "ends",
         "fed",
         "fresh",
@@ -93,6 +117,7 @@ class Part:
         self.high: dict[PartitionKey, Offset] = {}  #: of a group: one past the highest offset seen
         self.outstanding: dict[Held, None] = {}
         self.fresh: list[list[int]] = []  #: acked, not yet told to the leader: [partition, first, end]
+        self.barred: dict[tuple[PartitionKey, int], list[Offset]] = {}  #: (partition, key hash) -> failed, not yet answered
 
     @property
     def share_bytes(self) -> int:
@@ -101,8 +126,13 @@ class Part:
         return subscription.credit_bytes * self.share_records // max(1, subscription.credit_records)
 
     @property
+    def here_records(self) -> int:
+        """What counts against the share beside the loan."""
+        return sum(held.left for held in self.outstanding) if self.subscription.exclusive else self.untaken_records
+
+    @property
     def want_records(self) -> int:
-        return self.share_records - self.lent_records - self.untaken_records
+        return self.share_records - self.lent_records - self.here_records
 
     @property
     def want_bytes(self) -> int:

@@ -7,10 +7,11 @@ from types import TracebackType
 from typing import Self
 
 from gossipq.errors import GossipqError, NotConfirmed
-from gossipq.messages import Message as Request
 from gossipq.types import ShardId
-from gossipq_client.calls import Call
-from gossipq_client.engine import CLOSE_SECONDS, ERROR_CLOSE_SECONDS, Answer, Engine, log
+from gossipq.values import Message as Request
+from gossipq_client.asking import Result, Talk
+from gossipq_client.calls import Answer, Call
+from gossipq_client.engine import CLOSE_SECONDS, ERROR_CLOSE_SECONDS, Engine, log
 from gossipq_client.keeper import Keeper
 from gossipq_client.packer import Flight
 from gossipq_client.transport import wait as wait_for
@@ -45,7 +46,7 @@ class Driver:
         with self.lock:
             self.engine.check()
             session.publishing.seal_all()
-        if not self._until(lambda: session.settled, timeout):
+        if not self.until(lambda: session.settled, timeout):
             raise self.engine.lost()
         failures = session.publishing.failures()
         if failures:
@@ -56,7 +57,21 @@ class Driver:
             self.engine.check()
             call = self.engine.session.calls.ask(request, shard)
         self._answered(call, self.timeout)
-        return self.engine.answer_of(call, kind)
+        return call.answer(kind)
+
+    def _talk(self, talk: Talk[Result]) -> Result:
+        """Waits for whatever a talk waits for, until its end."""
+        while True:
+            with self.lock:
+                self.engine.check()
+                try:
+                    step = next(talk)
+                except StopIteration as end:
+                    return end.value  # type: ignore[no-any-return]
+            if isinstance(step, Call):
+                self._answered(step, self.timeout)
+            else:
+                self.await_flights([step], self.timeout)
 
     def _answered(self, call: Call, timeout: float) -> None:
         try:
@@ -67,19 +82,24 @@ class Driver:
             raise
 
     def _require(self, ready: Callable[[], bool], timeout: float) -> None:
-        if not self._until(ready, timeout):
+        if not self.until(ready, timeout):
             raise self.engine.unreachable()
 
     # --- I/O
 
     def turn(self, thorough: bool = False) -> None:
         """One exchange with the sockets; call with the lock."""
-        if self.engine.exchange(thorough) and self._waiters and not self._rung:
-            self._ring()
+        if self.engine.exchange(thorough):
+            self.wake()
 
     def _turn(self) -> None:
         self.exchanges += 1
         self.turn()
+
+    def wake(self) -> None:
+        """Who waits looks again whether it is ready; call with the lock."""
+        if self._waiters and not self._rung:
+            self._ring()
 
     def _ring(self) -> None:
         self._rung = True
@@ -90,7 +110,7 @@ class Driver:
             self.engine.check()
             self._turn()
 
-    def _until(self, ready: Callable[[], bool], timeout: float | None) -> bool:
+    def until(self, ready: Callable[[], bool], timeout: float | None = None) -> bool:
         """Does the I/O until `ready`, or until `timeout` seconds are over (False). The lock is free while it waits."""
         engine = self.engine
         deadline_ms = None if timeout is None else engine.now_ms() + timeout * 1000
@@ -127,7 +147,7 @@ class Driver:
         with self.lock:
             for flight in flights:
                 self.engine.session.publishing.hurry(flight)
-        if not self._until(lambda: all(flight.done for flight in flights), timeout):
+        if not self.until(lambda: all(flight.done for flight in flights), timeout):
             raise NotConfirmed(f"no confirm within {timeout} s", hint="it may be stored; gossipq status")
 
     # --- farewell

@@ -3,23 +3,24 @@
 import logging
 import os
 import weakref
-from collections.abc import Callable, Iterable, Sequence
-from itertools import groupby
-from typing import ClassVar, TypeVar
+from collections.abc import Callable, Iterable
+from typing import ClassVar
 
 from gossipq import __version__, limits
 from gossipq.clock import SystemClock
-from gossipq.errors import Backpressure, ClientClosed, ForkedClient, NotConfirmed, ProtocolError, Unreachable
-from gossipq.messages import GroupOptions, Message, Resolve, Stats, StatsReply, TopicOptions, Topics
-from gossipq.types import META_SHARD
-from gossipq_client import inputs
+from gossipq.errors import Backpressure, BadRequest, ClientClosed, ForkedClient, NotConfirmed, UnknownTopic, Unreachable
+from gossipq.messages import Resolve, Stats, StatsReply, Topics
+from gossipq.types import META_SHARD, partition_of, topic_id_of
+from gossipq_client import refs
+from gossipq_client.asking import Asking
 from gossipq_client.calls import Call
 from gossipq_client.credit import Subscription
+from gossipq_client.held import Held
+from gossipq_client.joining import Joining
 from gossipq_client.packer import Flight, Topic, Writer
 from gossipq_client.session import Session
+from gossipq_client.terms import Options
 from gossipq_client.transport import Transport
-
-Answer = TypeVar("Answer", bound=Message)
 
 log = logging.getLogger("gossipq_client")
 
@@ -27,20 +28,8 @@ TICK_MS_MAX = 20  #: a busy client looks at its timers this often
 REQUEST_SECONDS = 10.0  #: how long connecting and requests wait for a node
 CLOSE_SECONDS = 30.0  #: how long `close` waits for confirms
 ERROR_CLOSE_SECONDS = 5.0  #: the same, when a `with` ends in an exception
+VIRTUAL_MS = 3_000  #: what a virtual topic is bound to is believed for so long
 LINGER_MS = 500  #: how long closing sockets try to send a farewell
-
-
-def topic_options(
-    partitions: int | None,
-    retention: inputs.Duration | None,
-    retain: str | None,
-    bytes_max: int | None,
-    overflow: str | None,
-    level: str | None,
-    beside: str | None,
-) -> TopicOptions:
-    retention_ms = None if retention is None else inputs.duration_ms(retention)
-    return TopicOptions(partitions, retention_ms, retain, bytes_max, overflow, level, beside)
 
 
 class Engine:
@@ -52,6 +41,7 @@ class Engine:
         self.clock = SystemClock()
         self.transport = Transport()
         self.session = Session(addresses, os.urandom(16), name, __version__, _new_producer, self.clock.now())
+        self.asking = Asking(self.session)
         self.forked = self.closed = False
         self.on_fork = on_fork
         self._due_ms = 0
@@ -124,52 +114,38 @@ class Engine:
 
     # --- publishing
 
-    def find_topic(self, name: str) -> Topic | Call:
-        """The topic, or the request that looks it up and makes it when missing."""
-        return self.session.publishing.topics.get(name) or self.session.calls.ask(Resolve([name], create=True), META_SHARD)
+    def find_topic(self, name: str, create: bool = True) -> Topic | Call:
+        """The topic, or the request that looks it up (and makes it when missing). What a virtual one is bound to may change."""
+        known = self.session.publishing.topics.get(name)
+        if known is not None and (known.writers or self.now_ms() - known.learned_ms < VIRTUAL_MS):
+            return known
+        return self.session.calls.ask(Resolve([name], create), META_SHARD)
 
     def learn_topic(self, name: str, call: Call) -> Topic:
         """Raises what the look-up ended with."""
-        topics = self.answer_of(call, Topics).topics
-        for info in topics:
+        for info in call.answer(Topics).topics:
             if info.name == name:
                 return self.session.publishing.learn(info)
-        raise Unreachable(f"the node did not name topic {name!r}")
+        raise UnknownTopic(f"topic {name!r} does not exist", hint=f"gossipq topic create {name}")
+
+    @staticmethod
+    def made_ids(count: int) -> list[bytes]:
+        """For records that are copied: each copy is known by it."""
+        return [os.urandom(16).hex().encode() for _ in range(count)]
 
     def full(self, writer: Writer) -> bool:
         return self.session.publishing.full(writer) or self.transport.backlog_bytes >= limits.PUBLISH_WINDOW_BYTES
-
-    def plan(
-        self,
-        topic: Topic,
-        values: list[bytes],
-        keys: Sequence[bytes | None] | None,
-        headers: bytes,
-        route: bytes,
-        level: str,
-        partition: int | None,
-    ) -> list[Flight]:
-        """Flights for a list, in the order of its records; those with the same key stay in order in one partition."""
-        make = self.session.publishing.batches
-        if not values:
-            return []
-        if keys is None:
-            return make(topic.writer(None, partition), values, None, headers, route, level)
-        groups: dict[Writer, list[tuple[bytes, bytes | None]]] = {}
-        for value, key in zip(values, keys, strict=True):
-            groups.setdefault(topic.writer(key, partition), []).append((value, key))
-        flights: list[Flight] = []
-        for writer, rows in groups.items():
-            for keyed, run in groupby(rows, _is_keyed):
-                pairs = list(run)
-                of_run = [key for _, key in pairs if key is not None] if keyed else None
-                flights += make(writer, [value for value, _ in pairs], of_run, headers, route, level)
-        return flights
 
     def require_room(self, flights: list[Flight]) -> None:
         """Raises Backpressure unless all can go now."""
         if flights and not self.session.publishing.has_room(flights):
             raise self.backpressure(flights[0].writer)
+
+    def require_open(self, writers: list[Writer]) -> None:
+        """Raises Backpressure when one of them is full."""
+        for writer in writers:
+            if self.full(writer):
+                raise self.backpressure(writer)
 
     def backpressure(self, writer: Writer) -> Backpressure:
         waiting = self.session.publishing.unconfirmed_records()
@@ -177,55 +153,38 @@ class Engine:
             f"{waiting} records wait for their confirm", hint=f"flush() first, or slow down: {writer.topic.name}"
         )
 
-    def encoded(
-        self, key: inputs.Value | None, headers: inputs.Headers | None, route: str, level: str | None
-    ) -> tuple[bytes | None, bytes, bytes, str]:
-        """The options of a publish as the wire carries them. Raises TypeError, TooLarge, BadRequest."""
-        return (
-            None if key is None else inputs.key_bytes(key),
-            inputs.header_bytes(headers),
-            inputs.route_bytes(route),
-            inputs.level_of(level),
-        )
+    def step(
+        self, topic: Topic, raw: bytes, options: Options, held: Held, offset: int, then: Callable[[Flight], None]
+    ) -> Flight:
+        """Raises BadRequest unless the topic has the partition in the shard of the record in hand."""
+        if topic.virtual:
+            raise refs.is_virtual(topic.info)
+        part, number = held.part, partition_of(held.partition)
+        if options.chooser is None and options.partition is None:
+            writer = topic.writer_in(part.shard, number)
+        else:
+            writer = topic.writer(options.chooser, options.partition)
+        if writer is None or writer.shard != part.shard:
+            source = part.subscription.topics[topic_id_of(held.partition)].name
+            raise BadRequest(
+                f"topic {topic.name!r} does not lie in one shard with partition {number} of {source!r}",
+                hint=f"create_topic({topic.name!r}, beside={source!r}), and the same key or partition",
+            )
+        acks = [(held.partition, offset, offset + 1)]
+        return self.session.publishing.step(writer, options, raw, part.number, acks, then)
 
     # --- consuming
 
-    def subscription(
-        self,
-        names: list[str],
-        group: str | None,
-        start: inputs.Start | None,
-        credit: tuple[int, int],
-        lease: inputs.Duration | None,
-        stop_at_end: bool,
-    ) -> Subscription:
-        where = start if start is not None else "first" if group else "new"
-        options = GroupOptions(lease_ms=None if lease is None else inputs.duration_ms(lease))
-        subscription = Subscription(
-            group or "",
-            inputs.start_of(where, self.clock.now().wall_ms),
-            credit,
-            options,
-            stop_at_end,
-            any("*" in name for name in names),
-        )
-        self.session.subscribe(names, subscription)
+    def subscribe(self, asked: Joining, stop_at_end: bool) -> Subscription:
+        subscription = asked.subscription(self.clock.now().wall_ms, stop_at_end)
+        self.session.subscribe(subscription)
         return subscription
 
     # --- requests
 
     @staticmethod
-    def answer_of(call: Call, kind: type[Answer]) -> Answer:
-        """The answer of a call that is done. Raises its error, or ProtocolError for an answer of another kind."""
-        if call.error is not None:
-            raise call.error
-        if not isinstance(call.reply, kind):
-            raise ProtocolError(f"{type(call.message).__name__} answered by {type(call.reply).__name__}")
-        return call.reply
-
-    @staticmethod
     def merged_stats(calls: Iterable[Call]) -> StatsReply:
-        replies = [Engine.answer_of(call, StatsReply) for call in calls]
+        replies = [call.answer(StatsReply) for call in calls]
         return StatsReply(
             [row for reply in replies for row in reply.partitions], [row for reply in replies for row in reply.groups]
         )
@@ -256,10 +215,6 @@ class Engine:
 
 def _new_producer() -> bytes:
     return os.urandom(16)
-
-
-def _is_keyed(row: tuple[bytes, bytes | None]) -> bool:
-    return row[1] is not None
 
 
 def _in_child() -> None:

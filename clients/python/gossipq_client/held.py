@@ -1,12 +1,14 @@
 """What a consumer holds: delivered slices, and which of their records are done."""
 
+from array import array
 from collections.abc import Iterable
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from gossipq.types import Offset, PartitionKey
-from gossipq.wire.batch import HEADERS, KEYS, Batch
+from gossipq.types import HEADERS, IDS, KEY_HASH, KEYS, Offset, PartitionKey
+from gossipq.wire.batch import Batch
 
 if TYPE_CHECKING:
     from gossipq_client.credit import Part
@@ -20,7 +22,9 @@ class Held:
     """Records `first` .. `end` of one delivered batch whose record 0 has offset `base`."""
 
     __slots__ = (
+        "_hashes",
         "_headers",
+        "_ids",
         "_keys",
         "_values",
         "attempt",
@@ -31,7 +35,9 @@ class Held:
         "done",
         "end",
         "first",
+        "lease_ms",
         "left",
+        "longer",
         "lost",
         "part",
         "partition",
@@ -46,12 +52,15 @@ class Held:
         self.end = end
         self.left = end - first  #: records that are neither acked nor given back
         self.charge = 0  #: bytes of credit it holds until it is wholly taken
-        self.deadline_ms = 0
+        self.deadline_ms = self.lease_ms = 0
         self.done: list[list[Offset]] = []
-        self.lost: Ranges = []
+        self.longer: dict[Offset, int] = {}  #: deadlines that the user asked for
+        self.lost: Ranges = []  #: in other hands, or given back before the user came to them
+        self._hashes: array[int] | None = None
         self._values: list[bytes] | None = None
         self._keys: list[bytes] | None = None
         self._headers: list[bytes] | None = None
+        self._ids: list[bytes] | None = None
 
     def values(self) -> list[bytes]:
         """Values of the whole batch, opened once."""
@@ -72,6 +81,33 @@ class Held:
             self._headers = self.batch.column(HEADERS) or []
         raw = self._headers[offset - self.base] if self._headers else b""
         return _decode_headers(raw) if raw else {}
+
+    def id(self, offset: Offset) -> bytes:
+        """b"" without one."""
+        if self._ids is None:
+            self._ids = self.batch.column(IDS) or []
+        return self._ids[offset - self.base] if self._ids else b""
+
+    def key_hash(self, offset: Offset) -> int:
+        """0 without a key."""
+        hashes = self._key_hashes()
+        return hashes[offset - self.base] if hashes else 0
+
+    def of_key(self, key_hash: int, first: Offset) -> Ranges:
+        """Where the records of a key are that are not done, from `first` on."""
+        hashes, base = self._key_hashes(), self.base
+        found: Ranges = []
+        at, stop = max(first, self.first) - base, self.end - base
+        with suppress(ValueError):  # no more of them
+            while True:
+                at = hashes.index(key_hash, at, stop) + 1
+                found += self.open_ranges(base + at - 1, base + at)
+        return found
+
+    def _key_hashes(self) -> "array[int]":
+        if self._hashes is None:
+            self._hashes = self.batch.fixed(KEY_HASH) or array("I")
+        return self._hashes
 
     def finish(self, first: Offset, end: Offset) -> Ranges:
         """Marks records as done; returns those that were not before."""
@@ -95,8 +131,23 @@ class Held:
         """What of [first, end) is not done."""
         return subtract([(max(first, self.first), min(end, self.end))], self.done)
 
+    def to_extend(self, now_ms: int) -> Ranges:
+        """What is neither done nor lost, less what the user has asked more time for, until that is half a lease away."""
+        later = [(at, at + 1) for at, deadline_ms in self.longer.items() if deadline_ms - self.lease_ms // 2 > now_ms]
+        return subtract(self.open_ranges(self.first, self.end), [*later, *self.lost])
+
     def is_lost(self, offset: Offset) -> bool:
         return any(first <= offset < end for first, end in self.lost)
+
+    def lose(self, ranges: Ranges) -> None:
+        """They are in other hands."""
+        self.lost = join([*self.lost, *ranges])
+
+    def give_up(self, ranges: Ranges) -> None:
+        """They go back before the user comes to them."""
+        self.lose(ranges)
+        for first, end in ranges:
+            self.finish(first, end)
 
 
 class Piece:
@@ -125,6 +176,11 @@ def subtract(ranges: Iterable[tuple[Offset, Offset]], taken: Iterable[Iterable[O
             piece for first, end in left for piece in ((first, min(end, low)), (max(first, high), end)) if piece[0] < piece[1]
         ]
     return left
+
+
+def join(ranges: Iterable[tuple[Offset, Offset]]) -> Ranges:
+    """Rising, adjacent ones joined."""
+    return [(first, end) for _, first, end in merge((0, first, end) for first, end in ranges)]
 
 
 def merge(ranges: Iterable[tuple[PartitionKey, Offset, Offset]]) -> list[tuple[PartitionKey, Offset, Offset]]:

@@ -1,9 +1,11 @@
 """What users may pass, turned into what the wire carries: durations, starts, values, headers, addresses, topic names."""
 
+import math
 import os
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime, timedelta
+from typing import Any
 
 import msgspec
 
@@ -11,43 +13,82 @@ from gossipq import limits
 from gossipq.errors import BadRequest, TooLarge
 
 Duration = float | timedelta | str
+Time = float | datetime
 Start = str | int | datetime
 Value = bytes | bytearray | memoryview | str
 Headers = Mapping[str, str | bytes]
 
 DEFAULT_ADDRESS = f"tcp://127.0.0.1:{limits.PORT}"
+DURATION_MS_MAX = 100 * limits.DELAY_MS_MAX
+OFFSET_END = 2**63  #: of what the wire carries
+TIME_SECONDS_END = 100_000_000_000  #: beyond it somebody passed milliseconds
 _UNITS_MS = {"ms": 1, "s": limits.SECOND_MS, "m": limits.MINUTE_MS, "h": limits.HOUR_MS, "d": limits.DAY_MS}
 _PART = re.compile(r"(\d+(?:\.\d+)?)(ms|s|m|h|d)")
 _encode = msgspec.msgpack.Encoder().encode
+_decode_headers = msgspec.msgpack.Decoder(dict[str, Any]).decode
 
 
-def duration_ms(value: Duration) -> int:
-    """Seconds as a number, a timedelta, or text such as "500ms", "5s", "1h30m". Raises BadRequest."""
+def duration_ms(value: Duration, what: str = "", low_ms: int = 0, high_ms: int = DURATION_MS_MAX) -> int:
+    """Seconds as a number, a timedelta, or text such as "500ms", "5s", "1h30m"; `what` names the option. Raises BadRequest."""
+    milliseconds = _milliseconds(value)
+    if not low_ms <= milliseconds < high_ms + 0.5:  # false for what is not a number
+        shown = f"{what}={value!r}" if what else repr(value)
+        if math.isnan(milliseconds):
+            raise BadRequest(f"{shown} is not a duration", hint='write seconds as a number, or "500ms", "5s", "1h30m", "7d"')
+        cause = "is too long" if milliseconds > high_ms else "is negative" if milliseconds < 0 else "is too short"
+        raise BadRequest(f"{shown} {cause}", hint=f"{span(low_ms)} to {span(high_ms)} are allowed")
+    return round(milliseconds)
+
+
+def _milliseconds(value: Duration) -> float:
+    """NaN for what is no duration."""
     if isinstance(value, timedelta):
-        return round(value.total_seconds() * 1000)
+        return value / timedelta(milliseconds=1)
     if isinstance(value, str):
         parts = _PART.findall(value)
-        if not parts or "".join(number + unit for number, unit in parts) != value:
-            raise BadRequest(f"{value!r} is not a duration", hint='write seconds as a number, or "500ms", "5s", "1h30m", "7d"')
-        return round(sum(float(number) * _UNITS_MS[unit] for number, unit in parts))
-    return round(value * 1000)
+        if parts and "".join(number + unit for number, unit in parts) == value:
+            return sum(float(number) * _UNITS_MS[unit] for number, unit in parts)
+        return math.nan
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        return math.nan
+    try:
+        return value * 1000.0
+    except OverflowError:  # an int beyond all floats
+        return math.inf if value > 0 else -math.inf
 
 
-def start_of(value: Start, wall_ms: int) -> tuple[str, int]:
-    """Kind and value of a `messages.Start`: "first", "new", an offset, an aware datetime, or "-10m" before now."""
+def span(milliseconds: int) -> str:
+    """A duration as it may be passed: in the largest unit that fits."""
+    for unit in ("d", "h", "m", "s"):
+        if milliseconds and milliseconds % _UNITS_MS[unit] == 0:
+            return f"{milliseconds // _UNITS_MS[unit]}{unit}"
+    return f"{milliseconds}ms"
+
+
+def time_ms(value: Time, what: str) -> int:
+    """Unix milliseconds of an aware datetime, or of seconds since 1970; rounded up. Raises BadRequest."""
     if isinstance(value, datetime):
         if value.tzinfo is None:
-            raise BadRequest("start= needs a datetime with a time zone", hint="datetime.now(timezone.utc) has one")
-        return "time", round(value.timestamp() * 1000)
-    if isinstance(value, int):
-        if value < 0:
-            raise BadRequest(f"start={value}: offsets begin at 0", hint='a time before now is text: start="-10m"')
+            raise BadRequest(f"{what}= needs a datetime with a time zone", hint="datetime.now(timezone.utc) has one")
+        return math.ceil(value.timestamp() * 1000)
+    if isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value < TIME_SECONDS_END:
+        raise BadRequest(f"{what}={value!r} is not a time", hint="pass an aware datetime, or seconds since 1970 as time.time()")
+    return math.ceil(value * 1000)
+
+
+def start_of(value: Start, wall_ms: int, what: str = "start") -> tuple[str, int]:
+    """Kind and value of a `messages.Start`: "first", "new", an offset, an aware datetime, or "-10m" before now."""
+    if isinstance(value, datetime):
+        return "time", time_ms(value, what)
+    if isinstance(value, int) and not isinstance(value, bool):
+        if not 0 <= value < OFFSET_END:
+            raise BadRequest(f"{what}={value}: offsets begin at 0", hint=f'a time before now is text: {what}="-10m"')
         return "offset", value
     if value in ("first", "new"):
         return value, 0
-    if value.startswith("-"):
-        return "time", wall_ms - duration_ms(value[1:])
-    raise BadRequest(f"start={value!r}", hint='use "first", "new", an offset, an aware datetime, or "-10m"')
+    if isinstance(value, str) and value.startswith("-"):
+        return "time", wall_ms - duration_ms(value[1:], what)
+    raise BadRequest(f"{what}={value!r}", hint='use "first", "new", an offset, an aware datetime, or "-10m"')
 
 
 def value_bytes(value: Value) -> bytes:
@@ -84,6 +125,23 @@ def key_bytes(key: Value) -> bytes:
     return raw
 
 
+def id_bytes(value: Value) -> bytes:
+    """Raises TypeError, TooLarge, BadRequest."""
+    raw = as_bytes(value, "id")
+    if not raw:
+        raise BadRequest("id= is empty", hint='name the record, as in id="order-17", or leave id= away')
+    if len(raw) > limits.ID_BYTES_MAX:
+        raise too_large("id", len(raw), limits.ID_BYTES_MAX)
+    return raw
+
+
+def whole(value: int, what: str, low: int, high: int) -> int:
+    """Raises BadRequest unless it is a whole number within its bounds."""
+    if isinstance(value, bool) or not isinstance(value, int) or not low <= value <= high:
+        raise BadRequest(f"{what}={value!r}", hint=f"a whole number from {low} to {high} is allowed")
+    return value
+
+
 def keys_of(key: bytes | None, keys: Sequence[Value | None] | None, count: int) -> list[bytes | None] | None:
     """One key for each of `count` values, or None when there are none. Raises BadRequest."""
     if keys is None:
@@ -104,6 +162,18 @@ def header_bytes(headers: Headers | None) -> bytes:
     if len(raw) > limits.HEADERS_BYTES_MAX:
         raise too_large("headers", len(raw), limits.HEADERS_BYTES_MAX)
     return raw
+
+
+def headers_of(raw: bytes) -> dict[str, str | bytes]:
+    """What `header_bytes` made of them."""
+    return _decode_headers(raw) if raw else {}
+
+
+def edited(value: Value | None, headers: Headers | None) -> tuple[bytes | None, bytes | None]:
+    """What takes the place of a record's value and headers; None = as it was. Raises TypeError, TooLarge, BadRequest."""
+    if value is None and headers is None:
+        raise BadRequest("nothing to edit", hint="pass value= or headers=")
+    return None if value is None else value_bytes(value), None if headers is None else header_bytes(headers)
 
 
 def route_bytes(route: str) -> bytes:

@@ -6,8 +6,9 @@ number of its own; who keeps something open at a leader compares that number and
 """
 
 from gossipq import limits
-from gossipq.messages import Bye, Hello, Message, Ping, Route, Welcome
+from gossipq.messages import Bye, Hello, Ping, Welcome
 from gossipq.types import NODE_SHARD, Now
+from gossipq.values import Message, Route
 from gossipq.wire import frames
 
 FALLBACK_MS = limits.SECOND_MS  #: a leader that is not reached for so long is spoken to through the frontdoor
@@ -84,8 +85,9 @@ class Links:
             forwarded = self._forwarded[shard] = self._make(self.home.endpoint, shard)
         return forwarded if forwarded.greeting else None
 
-    def send(self, lane: Lane, message: Message, shard: int, request_id: int = 0) -> None:
-        self.out.append((lane.endpoint, [frames.encode(message, shard, request_id)]))
+    def send(self, lane: Lane, message: Message, shard: int, request_id: int = 0, body: bytes | bytearray = b"") -> None:
+        control = frames.encode(message, shard, request_id)
+        self.out.append((lane.endpoint, [control, body] if body else [control]))
 
     def learn(self, route: Route) -> None:
         """A leader's address; an older term never replaces a newer one."""

@@ -1,23 +1,46 @@
 """Records on their way into one batch, that batch until its outcome is known, and the partition it goes to."""
 
+from array import array
 from collections import deque
+from collections.abc import Callable
 from zlib import crc32
 
 from gossipq import limits
 from gossipq.errors import BadRequest, GossipqError
-from gossipq.messages import TopicInfo
-from gossipq.types import partition_key
+from gossipq.messages import Publish
+from gossipq.types import PartitionKey, partition_key
+from gossipq.values import Range, Run, TopicInfo
 from gossipq.wire import batch as wire
+from gossipq_client.terms import NOTHING, Terms, columns, key_column
 
 WINDOW_BATCHES = 100  #: unconfirmed batches of one partition: the leader remembers the last PRODUCER_REPEATS
 assert WINDOW_BATCHES < limits.PRODUCER_REPEATS
 UNKNOWN_OFFSET = -1
 
 
+class Special:
+    """What a flight has beside a plain one: the terms of its records, and what came of them; or the acks of an atomic step."""
+
+    __slots__ = ("acks", "ends", "places", "runs", "sealed_ms", "subscription", "terms", "then")
+
+    def __init__(self) -> None:
+        self.terms: list[Terms] = []
+        self.sealed_ms = 0  #: boot time
+        self.places: list[int] | None = None  #: where in the batch each record is, when they were sorted by due time
+        self.runs: list[Run] = []  #: as confirmed
+        self.ends: list[int] = []  #: where each run ends, once somebody asks
+        self.subscription = 0
+        self.acks: list[Range] = []
+        self.then: Callable[[Flight], None] | None = None  #: told once, when the flight is done
+
+    def request(self, partition: PartitionKey, level: str, now_ms: int) -> Publish:
+        return Publish(partition, level, now_ms - self.sealed_ms, self.subscription, self.acks)
+
+
 class Flight:
     """One batch of one partition: open while `values` is a list, then sealed in `batch`, at last `done`.
 
-    All records of a flight share keyed or not, route and level; receipts point to a flight and an index in it.
+    All records of a flight share keyed or not, scheduled or not, route and level. A receipt points to a flight and an index.
     """
 
     __slots__ = (
@@ -34,16 +57,19 @@ class Flight:
         "producer",
         "request_id",
         "route",
+        "scheduled",
         "sequence",
         "size",
+        "special",
         "told",
         "uncertain",
         "values",
         "writer",
     )
 
-    def __init__(self, writer: "Writer", keyed: bool, route: bytes, level: str) -> None:
-        self.writer, self.route, self.level = writer, route, level
+    def __init__(self, writer: "Writer", keyed: bool, route: bytes, level: str, scheduled: bool = False) -> None:
+        self.writer, self.route, self.level, self.scheduled = writer, route, level, scheduled
+        self.special: Special | None = None
         self.values: list[bytes] | None = []
         self.keys: list[bytes] | None = [] if keyed else None
         self.headers: list[bytes] | None = None
@@ -56,7 +82,7 @@ class Flight:
         self.offset, self.copies, self.duplicate = UNKNOWN_OFFSET, 0, False
         self.error: GossipqError | None = None
 
-    def takes(self, size: int, keyed: bool, route: bytes, level: str) -> bool:
+    def takes(self, size: int, keyed: bool, route: bytes, level: str, scheduled: bool) -> bool:
         """Whether a record of `size` bytes can join; a record above the batch size travels alone."""
         values = self.values
         return (
@@ -66,9 +92,10 @@ class Flight:
             and (self.keys is not None) == keyed
             and self.route == route
             and self.level == level
+            and self.scheduled == scheduled
         )
 
-    def add(self, value: bytes, key: bytes | None, headers: bytes) -> int:
+    def add(self, value: bytes, key: bytes | None, headers: bytes, terms: Terms | None = None) -> int:
         """Index of the record in this flight."""
         values = self.values
         assert values is not None, "records join an open flight"
@@ -84,9 +111,20 @@ class Flight:
         if self.headers is not None:
             self.headers.append(headers)
             self.size += len(headers)
+        if terms is not None and self.special is None:
+            self.special = Special()
+            self.special.terms = [NOTHING] * index
+        if self.special is not None:
+            self.special.terms.append(terms or NOTHING)
+            self.size += len(terms.id) if terms is not None else 0
         return index
 
-    def seal(self, sequence: int, wall_ms: int) -> None:
+    def seal(self, sequence: int, wall_ms: int, now_ms: int) -> None:
+        fixed = ids = None
+        if self.special is not None:
+            fixed, ids = self._columns(now_ms)
+        if self.keys is not None:
+            fixed = key_column(self.keys) | (fixed or {})
         values = self.values
         assert values, "a flight with records is sealed once"
         self.sequence, self.count, self.producer = sequence, len(values), self.writer.producer
@@ -98,8 +136,33 @@ class Flight:
             route=self.route,
             keys=self.keys,
             headers=self.headers,
+            ids=ids,
+            fixed=fixed,
         )
         self.values = self.keys = self.headers = None
+        if self.special is not None:
+            self.special.terms = []
+
+    def _columns(self, now_ms: int) -> tuple[dict[int, "array[int]"], list[bytes] | None]:
+        special = self.special
+        assert special is not None, "a plain flight has no columns of its own"
+        special.sealed_ms = now_ms
+        if self.scheduled:
+            self._sort(special)
+        return columns(special.terms, self.scheduled, now_ms)
+
+    def _sort(self, special: Special) -> None:
+        """By due time; what is due together keeps its order."""
+        dues = [terms.due_ms for terms in special.terms]
+        if dues == sorted(dues):
+            return
+        order = sorted(range(len(dues)), key=dues.__getitem__)
+        assert self.values is not None, "an open flight is sorted"
+        special.terms = [special.terms[at] for at in order]
+        self.values = [self.values[at] for at in order]
+        self.keys = self.keys and [self.keys[at] for at in order]
+        self.headers = self.headers and [self.headers[at] for at in order]
+        special.places = sorted(range(len(order)), key=order.__getitem__)
 
     def restamp(self, producer: bytes, sequence: int) -> None:
         """Another producer or sequence, for a batch that is certainly not stored."""
@@ -109,11 +172,15 @@ class Flight:
     def settle(self, offset: int, copies: int, duplicate: bool) -> None:
         self.offset, self.copies, self.duplicate, self.done = offset, copies, duplicate, True
         self.batch = bytearray()
+        if self.special is not None and self.special.then is not None:
+            self.special.then(self)
 
     def fail(self, error: GossipqError) -> None:
         self.error, self.done = error, True
         self.values = None
         self.batch = bytearray()
+        if self.special is not None and self.special.then is not None:
+            self.special.then(self)
 
 
 class Writer:
@@ -152,16 +219,22 @@ class Writer:
 class Topic:
     """A topic as a producer sees it. Records without a key stay with one partition for a batch, then move to the next."""
 
-    __slots__ = ("info", "level", "name", "turn", "writers")
+    __slots__ = ("info", "learned_ms", "level", "name", "turn", "writers")
 
     def __init__(self, info: TopicInfo, producer: bytes) -> None:
         self.info, self.name = info, info.name
         self.level = "none" if info.config.level == "none" else ""
         self.turn = 0
+        self.learned_ms = 0
         self.writers = [Writer(self, number, producer) for number in range(len(info.shards))]
 
+    @property
+    def virtual(self) -> list[str]:
+        """The topics that get a copy each; empty for a real topic."""
+        return self.info.config.virtual
+
     def writer(self, key: bytes | None, number: int | None) -> Writer:
-        """Raises BadRequest for a partition that the topic does not have."""
+        """`key`: what chooses the partition, a record's key or id. Raises BadRequest for a partition that the topic lacks."""
         writers = self.writers
         if number is not None:
             if not 0 <= number < len(writers):
@@ -170,6 +243,11 @@ class Topic:
         if len(writers) == 1:
             return writers[0]
         return writers[(self.turn if key is None else crc32(key)) % len(writers)]
+
+    def writer_in(self, shard: int, number: int) -> "Writer | None":
+        """A partition that lies in that shard, `number` if it can be; None: there is none."""
+        near = [writer for writer in self.writers if writer.shard == shard]
+        return next((writer for writer in near if writer.number == number), near[0] if near else None)
 
 
 def runs(sizes: list[int]) -> list[tuple[int, int]]:

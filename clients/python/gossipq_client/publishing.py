@@ -11,10 +11,12 @@ from itertools import islice
 
 from gossipq import limits
 from gossipq.errors import Busy, GossipqError, NotConfirmed, NotLeader, OutOfSequence, UnknownTopic
-from gossipq.messages import Confirm, Publish, TopicInfo
+from gossipq.messages import Confirm, Publish
+from gossipq.values import Range, TopicInfo
 from gossipq.wire import frames
 from gossipq_client.links import Lane, Links
-from gossipq_client.packer import WINDOW_BATCHES, Flight, Topic, Writer, runs
+from gossipq_client.packer import WINDOW_BATCHES, Flight, Special, Topic, Writer, runs
+from gossipq_client.terms import NOTHING, Options, Terms
 
 RETRY_MS = 20  #: pause before a batch is sent again when the leader named none
 LINGER_MS = 2  #: how long records that ask for no confirm wait for company
@@ -71,18 +73,25 @@ class Publishing:
     # --- records in
 
     def append(
-        self, writer: Writer, value: bytes, key: bytes | None, headers: bytes, route: bytes, level: str
+        self,
+        writer: Writer,
+        value: bytes,
+        key: bytes | None,
+        headers: bytes,
+        route: bytes,
+        level: str,
+        terms: Terms | None = None,
     ) -> tuple[Flight, int]:
         """The flight that took the record, and its index there. With nothing unconfirmed before it, it goes at once."""
         flight = writer.open
         size = len(value) + len(key or b"") + len(headers)
-        keyed, level = key is not None, level or writer.topic.level
-        if flight is not None and not flight.takes(size, keyed, route, level):
+        keyed, level, scheduled = key is not None, level or writer.topic.level, terms is not None and terms.due_ms > 0
+        if flight is not None and not flight.takes(size, keyed, route, level, scheduled):
             self.seal(writer)
             flight = None
         if flight is None:
-            flight = writer.open = Flight(writer, keyed, route, level)
-        index = flight.add(value, key, headers)
+            flight = writer.open = Flight(writer, keyed, route, level, scheduled)
+        index = flight.add(value, key, headers, terms)
         if flight.size >= limits.BATCH_BYTES_MAX or index + 1 >= limits.BATCH_RECORDS_MAX:
             self.seal(writer)
         elif level == "none":
@@ -96,7 +105,8 @@ class Publishing:
 
     def _note_plain(self, flight: Flight) -> None:
         topic = flight.writer.topic
-        if flight.keys is None and flight.headers is None and not flight.route and flight.level == topic.level:
+        plain = flight.keys is None and flight.headers is None and flight.special is None
+        if plain and not flight.route and flight.level == topic.level:
             self.plain[topic.name] = flight
         elif self.plain.get(topic.name) is flight:
             del self.plain[topic.name]
@@ -109,8 +119,9 @@ class Publishing:
         headers: bytes,
         route: bytes,
         level: str,
+        terms: list[Terms] | None = None,
     ) -> list[Flight]:
-        """Flights made of a list, not sealed yet: `take` sends each as the window allows."""
+        """Flights made of a list, not sealed yet: `take` sends each as the window allows. All or none are scheduled."""
         count, level, made = len(values), level or writer.topic.level, []
         total = sum(map(len, values)) + sum(map(len, keys or ())) + count * len(headers)
         ranges = [(0, count)]
@@ -119,7 +130,7 @@ class Publishing:
                 [len(value) + len(key) + len(headers) for value, key in zip(values, keys or [b""] * count, strict=True)]
             )
         for first, end in ranges:
-            flight = Flight(writer, keys is not None, route, level)
+            flight = Flight(writer, keys is not None, route, level, terms is not None and terms[0].due_ms > 0)
             whole = end - first == count
             flight.size = total * (end - first) // count
             flight.values = values if whole else values[first:end]
@@ -127,8 +138,34 @@ class Publishing:
                 flight.keys = keys if whole else keys[first:end]
             if headers:
                 flight.headers = [headers] * (end - first)
+            if terms is not None:
+                flight.special = Special()
+                flight.special.terms = terms if whole else terms[first:end]
             made.append(flight)
         return made
+
+    def step(
+        self,
+        writer: Writer,
+        options: Options,
+        value: bytes,
+        subscription: int,
+        acks: list[Range],
+        then: Callable[[Flight], None],
+    ) -> Flight:
+        """One record and the acks of the records it comes of, as one atomic step, sent at once behind what its partition has.
+
+        The flight fails with LeaseLost when somebody else holds one of them; `then` is told when it is done, well or not.
+        """
+        terms = options.terms
+        self.seal(writer)
+        flight = Flight(writer, options.key is not None, options.route, "stored", terms is not None and terms.due_ms > 0)
+        flight.add(value, options.key, options.headers, terms or NOTHING)
+        assert flight.special is not None, "terms make a flight special"
+        flight.special.subscription, flight.special.acks, flight.special.then = subscription, acks, then
+        writer.open = flight
+        self.seal(writer)
+        return flight
 
     def take(self, flight: Flight) -> None:
         """Seals and sends a flight of `batches`, behind whatever its partition has open."""
@@ -147,10 +184,10 @@ class Publishing:
             del self.plain[topic.name]
         topic.turn += 1
         if flight.level == "none":
-            flight.seal(0, self._links.wall_ms)
+            flight.seal(0, self._links.wall_ms, self._links.now_ms)
             self._send_loose(flight)
             return
-        flight.seal(writer.sequence, self._links.wall_ms)
+        flight.seal(writer.sequence, self._links.wall_ms, self._links.now_ms)
         writer.sequence += 1
         writer.flights.append(flight)
         flight.size = len(flight.batch)
@@ -193,8 +230,12 @@ class Publishing:
         self._waiting.discard(writer)
 
     def _send(self, lane: Lane, flight: Flight) -> None:
-        writer = flight.writer
-        control = frames.encode(Publish(writer.partition, flight.level), writer.shard, flight.request_id)
+        writer, special = flight.writer, flight.special
+        if special is None:
+            request = Publish(writer.partition, flight.level)
+        else:
+            request = special.request(writer.partition, flight.level, self._links.now_ms)
+        control = frames.encode(request, writer.shard, flight.request_id)
         self._links.out.append((lane.endpoint, [control, flight.batch]))
 
     def _send_loose(self, flight: Flight) -> None:
@@ -233,19 +274,25 @@ class Publishing:
 
     # --- answers
 
-    def confirmed(self, confirm: Confirm) -> None:
+    def confirmed(self, confirm: Confirm) -> list[int]:
+        """Request ids of the rows that are not for a publish of ours, or for an old one."""
+        runs, others = dict(confirm.runs) if confirm.runs else None, []
         for request_id, offset, copies, duplicate in confirm.rows:
             flight = self._flying.pop(request_id, None)
             if flight is None:
+                others.append(request_id)
                 continue
             self.unconfirmed_bytes -= flight.size
-            flight.settle(offset, copies, duplicate)
+            if runs is not None and flight.special is not None:
+                flight.special.runs = runs.get(request_id, [])
             writer = flight.writer
             flights = writer.flights
             flights.remove(flight)  # the first, since a leader confirms in order
             writer.sent -= writer.sent > 0
+            flight.settle(offset, copies, duplicate)
             if not flights and writer.open is not None:
                 self.seal(writer)
+        return others
 
     def refused(self, request_id: int, error: GossipqError) -> bool:
         """False when the request is not a publish of ours, or an old one."""
@@ -304,8 +351,8 @@ class Publishing:
         self._flying.pop(flight.request_id, None)
         flight.writer.flights.remove(flight)
         self.unconfirmed_bytes -= flight.size
-        flight.fail(error)
         self._failed.append(flight)
+        flight.fail(error)
 
     # --- topics
 
@@ -313,12 +360,15 @@ class Publishing:
         """The topic under its name; when its id has changed, what was meant for the old one moves along."""
         known = self.topics.get(info.name)
         if known is not None and known.info.id == info.id:
-            known.info = info
+            known.info, known.learned_ms = info, self._links.now_ms
             for writer in known.writers:
                 writer.paused_until_ms = 0
             return known
         topic = self.topics[info.name] = Topic(info, self._producer)
-        if known is not None:
+        topic.learned_ms = self._links.now_ms
+        if known is not None and not topic.writers:
+            self.forget(known, UnknownTopic(f"topic {info.name!r} is virtual now", hint="publish again: it goes to its topics"))
+        elif known is not None:
             self._move(known, topic)
         return topic
 
@@ -326,6 +376,8 @@ class Publishing:
         self._seal_topic(old)
         for writer in old.writers:
             target = new.writers[writer.number % len(new.writers)]
+            for flight in [flight for flight in writer.flights if flight.special and flight.special.acks]:
+                self._drop(flight, UnknownTopic(f"topic {old.name!r} was made anew", hint="do the step again"))
             for flight in writer.flights:
                 self._flying.pop(flight.request_id, None)
                 flight.writer = target

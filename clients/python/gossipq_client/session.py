@@ -5,27 +5,15 @@
 No sockets, no threads, no clock: the sync client and its asyncio twin drive the same session.
 """
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 
 from gossipq import limits
 from gossipq.errors import BadRequest, ProtocolError, UnknownTopic, from_code
-from gossipq.messages import (
-    AtEnd,
-    Confirm,
-    Deliver,
-    Message,
-    Ping,
-    Pong,
-    Ready,
-    Refused,
-    Resolve,
-    Route,
-    Subscribed,
-    Topics,
-    Welcome,
-)
+from gossipq.messages import AtEnd, Confirm, Deliver, Ping, Pong, Ready, Refused, Resolve, Subscribed, Topics, Welcome
 from gossipq.types import META_SHARD, Now
+from gossipq.values import Message, Route
 from gossipq.wire import frames
+from gossipq_client import refs
 from gossipq_client.calls import Call, Calls
 from gossipq_client.consuming import Consuming
 from gossipq_client.credit import Subscription
@@ -103,7 +91,8 @@ class Session:
         match body:
             case Confirm():
                 if not stale:
-                    self.publishing.confirmed(body)
+                    for request_id in self.publishing.confirmed(body):
+                        self.calls.answered(request_id, body)
                     self._learn(header, body.direct)
             case Deliver():
                 if len(message) != 2:
@@ -113,7 +102,8 @@ class Session:
             case Refused():
                 self._refused(endpoint, header, body)
             case Subscribed():
-                self.consuming.subscribed(header.request_id, body)
+                if not self.consuming.subscribed(header.request_id, body):
+                    self.calls.answered(header.request_id, body)
                 self._learn(header, body.direct)
             case AtEnd():
                 self.consuming.at_end(body)
@@ -125,7 +115,7 @@ class Session:
             case Ping() | Pong():
                 pass
             case _:
-                self.calls.answered(header.request_id, body)
+                self.calls.answered(header.request_id, body, message[1:])
 
     def _learn(self, header: frames.Header, direct: str) -> None:
         if direct:
@@ -175,11 +165,10 @@ class Session:
 
     # --- consuming
 
-    def subscribe(self, names: Iterable[str], subscription: Subscription) -> None:
+    def subscribe(self, subscription: Subscription) -> None:
         """Looks the topics up (and makes those named in full), then subscribes to their shards."""
-        names = list(names)
-        patterns = [name for name in names if "*" in name]
-        literal = [name for name in names if "*" not in name]
+        patterns = [name for name in subscription.names if "*" in name]
+        literal = [name for name in subscription.names if "*" not in name]
         subscription.touched_ms = self.links.now_ms
         subscription.lookups = bool(patterns) + bool(literal)
         if literal:
@@ -191,10 +180,14 @@ class Session:
     def _look_up(self, subscription: Subscription, names: list[str], create: bool) -> None:
         def found(call: Call) -> None:
             subscription.lookups = max(0, subscription.lookups - 1)
-            if isinstance(call.reply, Topics):
-                self.consuming.cover(subscription, call.reply.topics)
-            elif create:
+            topics = call.reply.topics if isinstance(call.reply, Topics) else []
+            virtual = next((topic for topic in topics if topic.config.virtual), None)
+            if create and virtual is not None:
+                subscription.error = refs.is_virtual(virtual)
+            elif create and call.error is not None:
                 subscription.error = call.error
+            else:
+                self.consuming.cover(subscription, [topic for topic in topics if not topic.config.virtual])
 
         self.calls.ask(Resolve(names, create), META_SHARD, found)
 
@@ -202,7 +195,7 @@ class Session:
 
     def farewell(self) -> None:
         """Last acks and BYE: what is still held goes back uncounted."""
-        self.consuming.flush()
+        self.consuming.farewell()
         self.links.bye()
 
     @property

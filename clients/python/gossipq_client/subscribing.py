@@ -2,9 +2,10 @@
 
 from collections.abc import Iterable
 
-from gossipq.errors import Busy, GossipqError, NotLeader, UnknownTopic
-from gossipq.messages import Ack, Credit, Range, Recall, Recalled, Start, Subscribe, Subscribed, TopicInfo
+from gossipq.errors import BadRequest, Busy, GossipqError, NotLeader, UnknownTopic
+from gossipq.messages import Ack, Credit, Nack, Recall, Recalled, Subscribe, Subscribed
 from gossipq.types import partition_key
+from gossipq.values import Range, Start, TopicInfo
 from gossipq_client.calls import RETRY_MS, Call, Calls
 from gossipq_client.credit import Part, Subscription
 from gossipq_client.held import merge
@@ -25,13 +26,15 @@ class Subscribing:
 
     def cover(self, subscription: Subscription, topics: Iterable[TopicInfo]) -> None:
         """Adds the parts of topics that the subscription does not have yet."""
-        starts: dict[int, list[Start]] = {}
+        starts: dict[tuple[int, int], list[Start]] = {}  # a group is one of its topic: a part for each shard and topic
         for topic in topics:
-            if topic.id not in subscription.topics:
+            if topic.config.virtual:
+                self._virtual(subscription, topic)
+            elif topic.id not in subscription.topics:
                 subscription.topics[topic.id] = topic
                 for number, shard in enumerate(topic.shards):
-                    starts.setdefault(shard, []).append(Start(partition_key(topic.id, number), *subscription.start))
-        for shard, found in starts.items():
+                    starts.setdefault((shard, topic.id), []).append(Start(partition_key(topic.id, number), *subscription.start))
+        for (shard, _), found in starts.items():
             self._numbers += 1
             part = self._parts[self._numbers] = Part(subscription, self._numbers, shard, found)
             subscription.parts.append(part)
@@ -39,6 +42,13 @@ class Subscribing:
             self._share(subscription)
             for part in subscription.parts:
                 self._pump(part)
+
+    @staticmethod
+    def _virtual(subscription: Subscription, topic: TopicInfo) -> None:
+        """A virtual topic holds nothing: who names it is told what to name, a pattern passes over it."""
+        if topic.name in subscription.names:
+            hint = f"its records are in {', '.join(topic.config.virtual)}: consume those"
+            subscription.error = BadRequest(f"topic {topic.name!r} is virtual", hint=hint)
 
     def _share(self, subscription: Subscription) -> None:
         """Equal shares; with more parts than records of credit, the rest starts with READY."""
@@ -65,18 +75,18 @@ class Subscribing:
         self._subscribe(part, self._holding(part))
 
     def _holding(self, part: Part) -> list[Range]:
-        """What is here, and what was acked without an answer yet."""
+        """What is here, and what was acked or given back without an answer yet."""
         here = [
             (held.partition, low, high) for held in part.outstanding for low, high in held.open_ranges(held.first, held.end)
         ]
-        acked = [
+        settled = [
             each
             for message in self._calls.unanswered()
-            if isinstance(message, Ack) and message.subscription == part.number
+            if isinstance(message, Ack | Nack) and message.subscription == part.number
             for each in message.ranges
         ]
         fresh = [(partition, first, end) for partition, first, end in part.fresh]
-        return merge([*here, *acked, *fresh])
+        return merge([*here, *settled, *fresh])
 
     def _subscribe(self, part: Part, holding: list[Range] | None = None) -> None:
         lane = self._links.lane(part.shard)
@@ -99,6 +109,9 @@ class Subscribing:
                 subscription.options,
                 subscription.notify_end,
                 holding if subscription.group else None,
+                subscription.routes,
+                subscription.acks,
+                sorted({each.shard for each in subscription.parts}),
             ),
             part.shard,
             part.request_id,
@@ -109,6 +122,11 @@ class Subscribing:
         if part is None:
             return False
         part.subscribed, part.lease_ms = True, answer.lease_ms
+        subscription = part.subscription
+        subscription.mode = answer.mode or subscription.mode
+        if not subscription.group:
+            for partition, position, _ in answer.ends:
+                part.positions.setdefault(partition, position)
         return True
 
     def refused(self, request_id: int, error: GossipqError) -> bool:

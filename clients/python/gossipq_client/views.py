@@ -36,6 +36,12 @@ class Record:
         return self._held.batch.route.decode(errors="replace")
 
     @property
+    def id(self) -> str | None:
+        """As its producer named it."""
+        raw = self._held.id(self.offset)
+        return raw.decode(errors="backslashreplace") if raw else None
+
+    @property
     def topic(self) -> str:
         return self._held.part.subscription.topics[topic_id_of(self._held.partition)].name
 
@@ -54,21 +60,26 @@ class Record:
         return self._held.batch.info.publish_ms / 1000
 
     def __repr__(self) -> str:
-        return f"<{type(self).__name__} {self.topic}/{self.partition}@{self.offset} attempt {self.attempt}>"
+        return f"<{type(self).__name__} {self.topic}/{self.partition}/{self.offset} attempt {self.attempt}>"
 
     def _require_lease(self) -> None:
-        """Raises LeaseLost when it is known that somebody else has the record."""
-        if self._held.lost and self._held.is_lost(self.offset):
-            raise LeaseLost(
-                f"{self.topic}/{self.partition}@{self.offset} is in other hands", hint="ask for a longer lease= in consume()"
-            )
+        """Raises LeaseLost when it is known that somebody else has the record, or that it went back."""
+        held = self._held
+        if held.lost and held.is_lost(self.offset):
+            hint = "ask for a longer lease= in consume()"
+            if held.part.subscription.key_ordered:
+                hint = "an earlier record of its key failed, or its lease= in consume() is too short: it comes again"
+            raise LeaseLost(f"{self.topic}/{self.partition}/{self.offset} is in other hands", hint=hint)
 
 
 Item = TypeVar("Item", bound=Record)
 
 
 class FetchedBatch(Sequence[Item], Generic[Item]):
-    """What one `fetch` brought, possibly nothing. Messages are made when touched; `values()` makes none."""
+    """What one `fetch` brought, possibly nothing. Messages are made when touched; `values()` makes none.
+
+    Walking over it leaves out what is in other hands by then, also what went back because an earlier record of its key failed.
+    """
 
     __slots__ = ("_ends", "_make", "pieces")
 
@@ -90,7 +101,8 @@ class FetchedBatch(Sequence[Item], Generic[Item]):
         for piece in self.pieces:
             held = piece.held
             for offset in range(piece.first, piece.end):
-                yield make(held, offset)
+                if not held.lost or not held.is_lost(offset):
+                    yield make(held, offset)
 
     @overload
     def __getitem__(self, at: int) -> Item: ...

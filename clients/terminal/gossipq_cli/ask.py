@@ -1,9 +1,13 @@
 """The one way from a command to a node: the public client."""
 
+import os
+import sys
 import time
 from collections.abc import Iterable
 from dataclasses import replace
 from typing import TYPE_CHECKING
+
+import click
 
 from gossipq.errors import GossipqError
 from gossipq.messages import StatusReply
@@ -20,12 +24,21 @@ def connect(choices: Choices) -> "Client":
     """A client for the chosen servers; raises Unreachable when none answers within the time limit."""
     import gossipq_client
 
-    return gossipq_client.connect(*choices.servers, timeout=choices.timeout_s)
+    return gossipq_client.connect(*choices.servers, name=f"gossipq-{os.getpid()}", timeout=choices.timeout_s)
 
 
 def missing(mq: "Client", names: Iterable[str]) -> list[str]:
     """The names that no topic has; a pattern is none."""
     return [name for name in names if "*" not in name and all(topic.name != name for topic in mq.topics(name))]
+
+
+def sure(choices: Choices, doing: str, question: str) -> None:
+    """Goes on when --yes was given, or when somebody says yes. Raises UsageError where nobody can."""
+    if choices.yes:
+        return
+    if not sys.stdin.isatty():
+        raise click.UsageError(f"{doing} needs --yes when nobody can be asked")
+    click.confirm(question, abort=True, err=True)
 
 
 def healthy(status: StatusReply) -> bool:

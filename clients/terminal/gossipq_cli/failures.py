@@ -8,6 +8,7 @@ from typing import NamedTuple
 import click
 
 from gossipq import errors
+from gossipq_cli.output import json_text, printable
 
 DONE, FAILED, USAGE, PARTLY, NOT_FOUND, CONFLICT, REFUSED = range(7)
 UNREACHABLE, TIMED_OUT, BAD_CONFIG, INTERRUPTED = 69, 75, 78, 130
@@ -18,7 +19,7 @@ EXIT_CODES = {
     USAGE: "the command line is wrong",
     PARTLY: "partly done",
     NOT_FOUND: "not found",
-    CONFLICT: "already exists",
+    CONFLICT: "already exists, or is not in the state for it",
     REFUSED: "refused by a policy or a limit",
     UNREACHABLE: "no node could be reached",
     TIMED_OUT: "timed out or busy; try again",
@@ -30,7 +31,9 @@ EXIT_CODES = {
 _EXITS: tuple[tuple[type[errors.GossipqError], int], ...] = (
     (errors.UnknownTopic, NOT_FOUND),
     (errors.OffsetOutOfRange, NOT_FOUND),
+    (errors.UnknownRecord, NOT_FOUND),
     (errors.TopicExists, CONFLICT),
+    (errors.WrongState, CONFLICT),
     (errors.BadName, USAGE),
     (errors.BadRequest, USAGE),
     (errors.TooLarge, REFUSED),
@@ -46,6 +49,8 @@ _EXITS: tuple[tuple[type[errors.GossipqError], int], ...] = (
 )
 _HINTS = {
     errors.UnknownTopic.code: "`gossipq topic ls` lists topics, `gossipq topic create NAME` makes one",
+    errors.UnknownRecord.code: "a ref is TOPIC/PARTITION/OFFSET, as `gossipq pub` and `gossipq msg find` print it",
+    errors.WrongState.code: "`gossipq why REF` says where it stands",
     errors.TopicExists.code: "`gossipq topic create --if-not-exists ...` leaves it as it is",
     errors.Unreachable.code: "start one with `gossipq node`, or point elsewhere: `gossipq -s tcp://HOST:7700 status`",
     errors.NotConfirmed.code: "it may be stored: `gossipq sub TOPIC --from -1m --exit-at-end` shows the last minute",
@@ -108,14 +113,12 @@ def report(error: BaseException, argv: Sequence[str], output: str = "table", deb
         return quiet_pipe()
     told = explain(error)
     if output in ("json", "jsonl") or _asks_json(argv):
-        import msgspec
-
         body = {"error": {"code": told.code, "message": told.message, "hint": told.hint}}
-        print(msgspec.json.encode(body).decode(), file=sys.stderr)
+        print(json_text(body), file=sys.stderr)
     else:
-        print(f"error: {told.message}", file=sys.stderr)
+        print(printable(f"error: {told.message}", "\n\t"), file=sys.stderr)
         if told.hint:
-            print(f" hint: {told.hint}", file=sys.stderr)
+            print(printable(f" hint: {told.hint}", "\n\t"), file=sys.stderr)
     return told.exit_code
 
 

@@ -3,6 +3,7 @@
 import sys
 from collections.abc import Sequence
 from importlib import import_module
+from io import TextIOWrapper
 from typing import NoReturn
 
 import click
@@ -15,8 +16,13 @@ COMMANDS = {
     "node": "Run a node.",
     "pub": "Publish records: an argument, stdin, or a line each.",
     "sub": "Print records as they come, or from any point of a topic.",
+    "run": "Run the handlers of an application.",
     "topic": "List, make, show and remove topics.",
-    "group": "List consumer groups and how far behind they are.",
+    "group": "List, show, pause and resume consumer groups.",
+    "dlq": "List, show, replay and purge dead letters.",
+    "msg": "Show, find, cancel, move, edit and remove records.",
+    "why": "Say where a record or a whole group stands, why, and what changes it.",
+    "trace": "Show what happened to a record, step by step.",
     "status": "Say how the node is, or wait until it is healthy.",
     "bench": "Measure publish, consume, end to end and round trip.",
     "demo": "Run the whole thing once: a node, a producer, three consumers, one killed.",
@@ -59,6 +65,7 @@ def root() -> None:
     gossipq node &                          start a node on this machine
     gossipq pub hello "first message"       publish
     gossipq sub hello --from first -n 1     read it back
+    gossipq why hello/0/0                   and where does it stand?
 
     Data goes to stdout, everything else to stderr. Options below go before or after the command.
     """
@@ -77,4 +84,6 @@ def main(argv: Sequence[str]) -> int:
 
 def run() -> NoReturn:
     """The console script."""
+    if isinstance(sys.stdout, TextIOWrapper):
+        sys.stdout.reconfigure(errors="backslashreplace")  # as stderr has it: no answer fails on what a terminal cannot show
     sys.exit(main(sys.argv[1:]))

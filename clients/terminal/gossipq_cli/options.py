@@ -7,12 +7,10 @@ from typing import Any
 import click
 from click.core import ParameterSource
 
+from gossipq_cli.kinds import Duration
+
 TIMEOUT_S = 5.0
 FORMS = ("table", "json", "jsonl", "names")
-
-
-_BYTES = {"": 1, "b": 1} | {f"{letter}b": 1_000**power for power, letter in enumerate("kmgt", 1)}
-_BYTES |= {f"{letter}{tail}": 1_024**power for power, letter in enumerate("kmgt", 1) for tail in ("", "ib")}
 
 
 @dataclass
@@ -27,42 +25,6 @@ class Choices:
     color: bool = True
     debug: bool = False
     yes: bool = False
-
-
-class Duration(click.ParamType):  # type: ignore[type-arg]
-    """Seconds as a number, or with units: 500ms, 30s, 1h30m, 7d."""
-
-    name = "DURATION"
-
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> float:
-        from gossipq.errors import BadRequest
-        from gossipq_client.inputs import duration_ms
-
-        try:
-            return float(value)
-        except ValueError:
-            pass
-        try:
-            return duration_ms(str(value)) / 1_000
-        except BadRequest as error:
-            self.fail(f"{error.message}; {error.hint}", param, ctx)
-
-
-class Size(click.ParamType):  # type: ignore[type-arg]
-    """Bytes as a number, or with units: 64KiB, 10MB, 1GiB."""
-
-    name = "SIZE"
-
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> int:
-        if isinstance(value, int):
-            return value
-        text = str(value).strip().lower()
-        number = text.rstrip("abcdefghijklmnopqrstuvwxyz ")
-        unit = text[len(number) :].strip()
-        try:
-            return int(float(number) * _BYTES[unit])
-        except (ValueError, KeyError):
-            self.fail(f"{value!r} is no size; write 1048576, 64KiB or 10MB", param, ctx)
 
 
 def _keep(name: str) -> Callable[[click.Context, click.Parameter, Any], None]:

@@ -1,11 +1,18 @@
-"""Answers on stdout, everything else on stderr. Tables have borders on a terminal and none in a pipe."""
+"""Answers on stdout, everything else on stderr. Tables have borders on a terminal and none in a pipe.
+
+What comes from records and names is shown with `printable`: nobody who publishes can write escape sequences to a terminal.
+"""
 
 import os
 import sys
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Any, NamedTuple
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from gossipq_cli.options import Choices
+
+if TYPE_CHECKING:
+    from msgspec import Struct
 
 Row = Mapping[str, Any]
 
@@ -25,6 +32,16 @@ class Column(NamedTuple):
 
 def number(value: int | float) -> str:
     return f"{value:,}"
+
+
+def as_object(struct: "Struct") -> dict[str, Any]:
+    """Array-like on the wire, an object for people."""
+    return {field: getattr(struct, field) for field in struct.__struct_fields__}
+
+
+def many(count: int, noun: str) -> str:
+    """1 record, 1,200 records."""
+    return f"{count:,} {noun}" if count == 1 else f"{count:,} {noun}s"
 
 
 def size(value: int) -> str:
@@ -51,8 +68,49 @@ def span(value_ms: int) -> str:
     return "".join(parts[:2])
 
 
-def counter(name: str) -> Column:
-    return Column(name, number, right=True)
+def iso(unix_ms: int) -> str | None:
+    """2026-11-21T08:03:12.345+00:00; None for what is in no calendar, as a producer may have said."""
+    try:
+        return datetime.fromtimestamp(unix_ms / 1_000, UTC).isoformat(timespec="milliseconds")
+    except (OverflowError, ValueError, OSError):
+        return None
+
+
+def moment(unix_ms: int) -> str:
+    """A point in time for people: 2026-11-21 08:03:12.345Z."""
+    text = iso(unix_ms)
+    return f"{unix_ms} ms" if text is None else text.replace("T", " ").replace("+00:00", "Z")
+
+
+def printable(text: str, keep: str = "") -> str:
+    """Control, invisible and direction-changing characters as escapes; letters of every language, and `keep`, as they are."""
+    if text.isprintable():
+        return text
+    return "".join(char if char.isprintable() or char in keep else _escaped(char) for char in text)
+
+
+def _escaped(char: str) -> str:
+    return char.encode("unicode_escape").decode()
+
+
+def readable(value: bytes, keep: str = "") -> str:
+    """Bytes of a record for people: UTF-8, other bytes as \\xNN, and nothing that a terminal obeys."""
+    return printable(value.decode(errors="backslashreplace"), keep)
+
+
+def brief(value: bytes, width: int = 60) -> str:
+    """The same, on one line and cut."""
+    text = readable(value[: 4 * width])
+    return text if len(value) <= 4 * width and len(text) <= width else f"{text[:width]}..."
+
+
+def counter(name: str, title: str = "") -> Column:
+    return Column(name, number, right=True, title=title)
+
+
+def dashed(value: Any) -> str:
+    """Nothing as a dash."""
+    return str(value) if value not in (None, "") else "-"
 
 
 def is_terminal(stream: Any) -> bool:
@@ -73,7 +131,7 @@ class Output:
     def say(self, text: str) -> None:
         """A remark for people; never data."""
         if not self.choices.quiet:
-            print(text, file=sys.stderr)
+            print(printable(text, "\n"), file=sys.stderr)
 
     def detail(self, text: str) -> None:
         if self.choices.verbose:
@@ -81,28 +139,49 @@ class Output:
 
     def rows(self, columns: Sequence[Column], rows: Iterable[Row]) -> None:
         """A list: table, JSON array, one JSON object a line, or only the first column."""
-        found = list(rows)
         if self.form == "json":
-            self.write(_json(found))
+            self.write(json_text(list(rows)))
         elif self.form == "jsonl":
-            for row in found:
-                self.write(_json(row))
+            for row in rows:
+                self.write(json_text(row))
         elif self.form == "names":
-            for row in found:
-                self.write(str(row[columns[0].name]))
-        elif found:
-            cells = [[column.show(row[column.name]) for column in columns] for row in found]
+            for row in rows:
+                self.write(printable(str(row[columns[0].name])))
+        elif cells := [[printable(column.show(row[column.name])) for column in columns] for row in rows]:
             (self._bordered if is_terminal(sys.stdout) else self._plain)(columns, cells)
+
+    def stream(self, rows: Iterable[tuple[Row, str]], name: str) -> Iterator[Row]:
+        """A list that is written while it grows: (object, line for people), as each comes. JSON waits for the end."""
+        found = []
+        for row, line in rows:
+            if self.form == "json":
+                found.append(row)
+            elif self.form == "jsonl":
+                self.write(json_text(row))
+            else:
+                self.write(printable(str(row[name])) if self.form == "names" else line)
+            sys.stdout.flush()
+            yield row
+        if self.form == "json":
+            self.write(json_text(found))
 
     def one(self, row: Row, text: str = "", name: str = "") -> None:
         """A single answer: a JSON object, its name, or `text` (default: one `field value` line each)."""
         if self.for_machines:
-            self.write(_json(row))
+            self.write(json_text(row))
         elif self.form == "names" and name:
-            self.write(name)
+            self.write(printable(name))
         else:
             width = max((len(field) for field in row), default=0)
-            self.write(text or "\n".join(f"{field:<{width}}  {value}" for field, value in row.items()))
+            self.write(text or "\n".join(f"{field:<{width}}  {printable(str(value))}" for field, value in row.items()))
+
+    def paint(self, text: str, color: str) -> str:
+        """`text` in a colour, where there are any."""
+        if not self.choices.color or "NO_COLOR" in os.environ or not is_terminal(sys.stdout):
+            return text
+        from click import style
+
+        return style(text, fg=color, bold=True)
 
     @staticmethod
     def write(text: str) -> None:
@@ -111,13 +190,13 @@ class Output:
     @staticmethod
     def _plain(columns: Sequence[Column], cells: Sequence[Sequence[str]]) -> None:
         head = [column.head for column in columns]
-        widths = [max(map(len, column)) for column in zip(head, *cells, strict=True)]
+        widths = [max(map(_columns, column)) for column in zip(head, *cells, strict=True)]
         for line in (head, *cells):
-            padded = (
-                cell.rjust(width) if column.right else cell.ljust(width)
-                for cell, width, column in zip(line, widths, columns, strict=True)
-            )
-            sys.stdout.write("  ".join(padded).rstrip() + "\n")
+            parts = []
+            for cell, width, column in zip(line, widths, columns, strict=True):
+                gap = " " * (width - _columns(cell))
+                parts.append(gap + cell if column.right else cell + gap)
+            sys.stdout.write("  ".join(parts).rstrip() + "\n")
 
     def _bordered(self, columns: Sequence[Column], cells: Sequence[Sequence[str]]) -> None:
         from rich.box import ROUNDED
@@ -133,7 +212,20 @@ class Output:
         Console(no_color=True if not self.choices.color else None).print(table)
 
 
-def _json(value: Any) -> str:
+def _columns(text: str) -> int:
+    """How wide a terminal shows it."""
+    if text.isascii():
+        return len(text)
+    from rich.cells import cell_len
+
+    return cell_len(text)
+
+
+def json_text(value: Any) -> str:
+    """Outside its strings this JSON has only printable characters, so that the others may be escaped wherever they are."""
+    from json import dumps
+
     import msgspec
 
-    return msgspec.json.encode(value).decode()
+    text = msgspec.json.encode(value).decode()
+    return text if text.isprintable() else "".join(char if char.isprintable() else dumps(char)[1:-1] for char in text)

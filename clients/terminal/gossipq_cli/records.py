@@ -4,25 +4,38 @@ import base64
 import time
 import uuid
 from collections.abc import Callable, Mapping
-from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import click
 import msgspec
 
 from gossipq_cli import failures
+from gossipq_cli.kinds import moment_of, seconds_of
+from gossipq_cli.options import nearest
+from gossipq_cli.output import iso, json_text, moment, printable, readable, size
 
 if TYPE_CHECKING:
     from gossipq_client import Message
 
-JSON_FIELDS = ("value", "value_base64", "key", "key_base64", "headers")
+CONTENT = ("value", "value_base64", "key", "key_base64", "headers")
+TOLD = (
+    "topic",
+    "partition",
+    "offset",
+    "ref",
+    "attempt",
+    "time",
+)  #: of `sub --json`; where a record was says nothing of where it goes
 _ESCAPES = {"\\n": "\n", "\\t": "\t", "\\0": "\0", "\\\\": "\\"}
 
 
 class Record(NamedTuple):
+    """What to publish; `options` are further arguments of `publish`."""
+
     value: bytes
     key: bytes | None = None
     headers: dict[str, str | bytes] | None = None
+    options: Mapping[str, Any] = {}
 
 
 def fill(template: str, number: int) -> str:
@@ -33,11 +46,11 @@ def fill(template: str, number: int) -> str:
     return text.replace("{uuid}", str(uuid.uuid4())) if "{uuid}" in text else text
 
 
-def header(text: str) -> tuple[str, str]:
+def header(text: str, sign: str = ":", option: str = "-H") -> tuple[str, str]:
     """K:V as given with -H."""
-    name, colon, value = text.partition(":")
-    if not colon or not name:
-        raise click.BadParameter(f"{text!r}; write NAME:VALUE", param_hint="-H")
+    name, found, value = text.partition(sign)
+    if not found or not name:
+        raise click.BadParameter(f"{text!r}; write NAME{sign}VALUE", param_hint=option)
     return name, value
 
 
@@ -48,13 +61,54 @@ def from_json(line: bytes, number: int) -> Record:
         if not isinstance(found, dict) or not ("value" in found or "value_base64" in found):
             raise ValueError('an object with "value" or "value_base64" is needed')
         headers = found.get("headers")
-        if headers is not None and not isinstance(headers, dict):
-            raise ValueError('"headers" is an object')
+        if headers is not None and not (isinstance(headers, dict) and all(isinstance(text, str) for text in headers.values())):
+            raise ValueError('"headers" is an object of strings')
         value = _binary(found, "value")
-        return Record(b"" if value is None else value, _binary(found, "key"), headers)
+        return Record(b"" if value is None else value, _binary(found, "key"), headers, _options(found))
     except ValueError as error:
         message, hint = f"line {number} of the JSON lines: {error}", 'one object a line: {"value": "...", "key": "..."}'
         raise failures.Failure("usage", message, hint, failures.USAGE) from None
+
+
+def _options(found: Mapping[str, Any]) -> dict[str, Any]:
+    """Everything but the content. A field that is not known is an error: a mistyped `delay` would publish at once."""
+    options: dict[str, Any] = {}
+    for name, value in found.items():
+        if name in CONTENT or name in TOLD or value is None:
+            continue
+        if name not in _OPTIONS:
+            known = [*CONTENT, *_OPTIONS]
+            raise ValueError(f'no field "{name}"{nearest(name, known) or "; there are " + ", ".join(known)}')
+        try:
+            options[name] = _OPTIONS[name](value)
+        except ValueError as error:
+            raise ValueError(f'"{name}": {error}') from None
+    return options
+
+
+def _text(value: Any) -> str:
+    if not isinstance(value, str):
+        raise ValueError("a string is needed")
+    return value
+
+
+def _count(value: Any) -> int:
+    if type(value) is not int or value < 1:
+        raise ValueError("a number from 1 on is needed")
+    return value
+
+
+#: options of one record in JSON lines: how each is read
+_OPTIONS: dict[str, Callable[[Any], Any]] = {
+    "route": _text,
+    "id": _text,
+    "delay": seconds_of,
+    "at": lambda value: moment_of(_text(value)),
+    "ttl": seconds_of,
+    "lease": seconds_of,
+    "attempts_max": _count,
+    "backoff": seconds_of,
+}
 
 
 def _binary(found: Mapping[str, Any], name: str) -> bytes | None:
@@ -68,38 +122,64 @@ def _binary(found: Mapping[str, Any], name: str) -> bytes | None:
     return value.encode() if isinstance(value, str) else msgspec.json.encode(value)
 
 
+def as_row(record: Any) -> dict[str, Any]:
+    """A record as a JSON object, without what only a delivery has."""
+    row = {"topic": record.topic, "partition": record.partition, "offset": record.offset}
+    return row | {"time": iso(published_ms(record))} | content(record)
+
+
+def published_ms(record: Any) -> int:
+    seconds: float = record.publish_time
+    return round(seconds * 1_000)
+
+
+def content(record: Any) -> dict[str, Any]:
+    """What its producer said."""
+    row: dict[str, Any] = {"key": None}
+    for name, value in (("key", record.key), ("value", record.value)):
+        if value is not None:
+            row |= text_or_base64(name, value)
+    if record.headers:
+        row["headers"] = {name: header_text(value) for name, value in record.headers.items()}
+    return row | {name: value for name, value in (("route", record.route), ("id", id_text(record))) if value}
+
+
+def id_text(record: Any) -> str:
+    """The id of a message, or of a stored record."""
+    return record.id.decode(errors="backslashreplace") if isinstance(record.id, bytes) else record.id or ""
+
+
+def as_text(record: Any) -> str:
+    """A stored record for people: what is known of it, line by line, then its value."""
+    fields = {"ref": record.ref, "published": moment(published_ms(record))}
+    fields |= {"key": readable(record.key)} if record.key is not None else {}
+    fields |= {f"header {name}": header_text(value) for name, value in record.headers.items()}
+    fields |= {"route": record.route} if record.route else {}
+    fields |= {"id": id_text(record)} if record.id else {}
+    fields["size"] = size(len(record.value))
+    width = max(map(len, fields))
+    lines = [f"{printable(name):<{width}}  {printable(text)}" for name, text in fields.items()]
+    return "\n".join([*lines, "", readable(record.value, keep="\n\t")])
+
+
 def to_json(message: "Message") -> bytes:
     """One line for `sub --json`; bytes that are not UTF-8 are written as base64 under their own name."""
-    row: dict[str, Any] = {"topic": message.topic, "partition": message.partition, "offset": message.offset}
-    row |= {
-        "attempt": message.attempt,
-        "time": datetime.fromtimestamp(message.publish_time, UTC).isoformat(timespec="milliseconds"),
-        "key": None,
-    }
-    for name, value in (("key", message.key), ("value", message.value)):
-        if value is not None:
-            row |= _readable(name, value)
-    if message.headers:
-        row["headers"] = {
-            name: value.decode("utf-8", "replace") if isinstance(value, bytes) else value
-            for name, value in message.headers.items()
-        }
-    return msgspec.json.encode(row) + b"\n"
+    return json_text(as_row(message) | {"attempt": message.attempt}).encode() + b"\n"
 
 
-def _readable(name: str, value: bytes) -> dict[str, str]:
+def text_or_base64(name: str, value: bytes) -> dict[str, str]:
     try:
         return {name: value.decode()}
     except UnicodeDecodeError:
         return {f"{name}_base64": base64.b64encode(value).decode()}
 
 
+def header_text(value: str | bytes) -> str:
+    return value.decode("utf-8", "replace") if isinstance(value, bytes) else value
+
+
 def _headers(message: "Message") -> bytes:
-    pairs = (
-        f"{name}:{value.decode('utf-8', 'replace') if isinstance(value, bytes) else value}"
-        for name, value in message.headers.items()
-    )
-    return ",".join(pairs).encode()
+    return ",".join(f"{name}:{header_text(value)}" for name, value in message.headers.items()).encode()
 
 
 _FIELDS: dict[str, Callable[["Message"], bytes]] = {
@@ -109,9 +189,11 @@ _FIELDS: dict[str, Callable[["Message"], bytes]] = {
     "k": lambda m: m.key or b"",
     "v": lambda m: m.value,
     "S": lambda m: b"%d" % len(m.value),
-    "T": lambda m: b"%d" % round(m.publish_time * 1_000),
+    "T": lambda m: b"%d" % published_ms(m),
     "h": _headers,
     "a": lambda m: b"%d" % m.attempt,
+    "r": lambda m: m.route.encode(),
+    "i": lambda m: id_text(m).encode(),
     "%": lambda m: b"%",
 }
 

@@ -9,21 +9,10 @@ from typing import Protocol
 
 from gossipq import __version__
 from gossipq.errors import BadRequest, Busy, ProtocolError, UnknownVerb
-from gossipq.messages import (
-    Append,
-    Bye,
-    Hello,
-    Message,
-    Ping,
-    Pong,
-    Refused,
-    Report,
-    Route,
-    Status,
-    StatusReply,
-    WorkerStats,
-)
+from gossipq.messages import Bye, Hello, Ping, Pong, Refused, Status, StatusReply
+from gossipq.peer_messages import Append, Report
 from gossipq.types import NODE_SHARD, Now
+from gossipq.values import Message, Route, WorkerStats
 from gossipq.wire.frames import Header, decode, encode, peek
 from gossipq_node.ports import DIRECT_ORIGIN_PARTS, Incoming, Mailbox
 from gossipq_node.settings import FrontdoorSettings, WorkerState, welcome

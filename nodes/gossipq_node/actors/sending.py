@@ -1,5 +1,7 @@
 """From effects to frames: confirms gathered per client, deliveries with their batches read, checked and cut."""
 
+import logging
+
 from msgspec import structs
 
 from gossipq.core.dispatch import Delivery
@@ -7,12 +9,15 @@ from gossipq.core.effects import Effects
 from gossipq.core.groups import Part
 from gossipq.core.shard import Shard
 from gossipq.errors import BadBatch, CorruptLog
-from gossipq.messages import Confirm, Deliver, Delivered, Message, Subscribed
+from gossipq.messages import Confirm, Deliver, Subscribed
 from gossipq.types import Origin
+from gossipq.values import Delivered, Message
 from gossipq.wire import batch as batches
 from gossipq.wire.frames import encode
 from gossipq_node.ports import DIRECT_ORIGIN_PARTS, Mailbox
 from gossipq_node.settings import WorkerSettings
+
+log = logging.getLogger(__name__)
 
 
 class Sender:
@@ -26,12 +31,16 @@ class Sender:
     def send(self, shard: Shard, effects: Effects) -> None:
         reply, term = self._mailbox.reply, shard.term
         for origin, rows in effects.confirms.items():
-            confirm = Confirm(rows, self._settings.window_bytes, self._direct(origin))
+            confirm = Confirm(rows, self._settings.window_bytes, self._direct(origin), effects.runs.get(origin, []))
             reply(origin, encode(confirm, shard.id, 0, term))
         for origin, request_id, message in effects.replies:
             if isinstance(message, Subscribed):
                 message = structs.replace(message, direct=self._direct(origin))
             reply(origin, encode(message, shard.id, request_id, term))
+        for origin, request_id, message, bodies in effects.enclosed:
+            reply(origin, encode(message, shard.id, request_id, term), bodies)
+        for warning in effects.warnings:
+            log.warning("shard %d: %s", shard.id, warning)
         for target, message in effects.told:
             if target in self._owned:
                 self._local.append((target, message))

@@ -7,12 +7,15 @@ opened again from disk by the code that opened them first; clients greet again a
 
 import logging
 import os
+from collections import deque
 
 from gossipq import limits
 from gossipq.clock import Clock
 from gossipq.core.bodies import Bodies
-from gossipq.core.consuming import Client, stats
-from gossipq.core.shard import Shard, ShardSettings, refusal
+from gossipq.core.consuming import Client
+from gossipq.core.counts import stats
+from gossipq.core.settings import ShardSettings
+from gossipq.core.shard import Shard, refusal
 from gossipq.errors import (
     BadBatch,
     BadRequest,
@@ -26,10 +29,13 @@ from gossipq.errors import (
     UnknownKind,
     UnknownVerb,
 )
-from gossipq.messages import Bye, Hello, Message, Ping, Pong, Publish, Report, Route, Stats, StatsReply, WorkerStats
-from gossipq.types import Now, Origin
+from gossipq.messages import Bye, Hello, Ping, Pong, Publish, Stats, StatsReply
+from gossipq.peer_messages import Report
+from gossipq.types import BatchInfo, Now, Origin
+from gossipq.values import Message, Route, WorkerStats
 from gossipq.wire import batch as batches
 from gossipq.wire.frames import Header, decode, encode, peek
+from gossipq.wire.opener import Opener
 from gossipq_node.actors.sending import Sender
 from gossipq_node.actors.sessions import Sessions
 from gossipq_node.ports import Incoming, Mailbox, Store
@@ -48,8 +54,16 @@ class Worker:
     def __init__(self, settings: WorkerSettings, mailbox: Mailbox, store: Store, clock: Clock) -> None:
         self._settings, self._mailbox, self._store, self._clock = settings, mailbox, store, clock
         self._shard_settings = ShardSettings(
-            settings.voter, settings.predecessors, settings.shards, settings.auto_create, settings.topic, settings.group
+            settings.voter,
+            settings.predecessors,
+            settings.shards,
+            settings.auto_create,
+            settings.topic,
+            settings.group,
+            settings.virtual,
+            settings.boot,
         )
+        self._opener = Opener()
         self._damaged: dict[int, str] = {}  # shards that stopped, and why
         self._shards: dict[int, Shard] = {}
         self._touched: dict[int, Shard] = {}
@@ -61,12 +75,13 @@ class Worker:
         self._lazy_ms: int | None = None
         self._housekeeping_ms = self._maintenance_ms = 0
         self._open_ms: int | None = 0  # when to open the shards (again); None: they are open
+        self._dead: deque[int] = deque([0], maxlen=limits.MINUTE_MS // HOUSEKEEPING_MS)  # dead letters, second by second
         self._full_ms = 0  # publishes are refused until then
         self._full = ""
         self._state = "starting"
         self._file_bytes = 0
         self._turns = self._commits = self._commit_us = self._bad = 0
-        self._totals = dict.fromkeys(("published", "delivered", "acked", "refused"), 0)  # of shards that were dropped
+        self._totals = dict.fromkeys(("published", "delivered", "acked", "refused", "dead"), 0)  # of shards that were dropped
 
     @property
     def ready(self) -> bool:
@@ -180,7 +195,7 @@ class Worker:
             if shard_id in self._damaged:
                 continue
             try:
-                shard = Shard(shard_id, self._shard_settings, self._store.tables(shard_id), bodies)
+                shard = Shard(shard_id, self._shard_settings, self._store.tables(shard_id), bodies, self._opener)
             except (CorruptLog, UnknownKind) as error:
                 self._stop_shard(shard_id, error)
                 continue
@@ -225,7 +240,7 @@ class Worker:
             header, request = decode(message.control)
             client = self._sessions.get(origin, now.boot_ms)
             if type(request) is Publish and client is not None:
-                self._publish(message, header, request, now)
+                self._publish(message, header, client, request, now)
             elif request.verb >= FIRST_PEER_VERB:
                 self._from_peer(origin, header, request, now)
             elif isinstance(request, Hello):
@@ -233,17 +248,23 @@ class Worker:
             elif client is None:
                 raise BadRequest("this connection has no session", hint="say HELLO first")
             else:
-                self._from_client(origin, header, client, request, now)
+                self._from_client(message, header, client, request, now)
         except GossipqError as error:
             if isinstance(error, ProtocolError):
                 self._bad += 1
             self._refuse(origin, header or _header_of(message.control), error)
 
-    def _publish(self, message: Incoming, header: Header, request: Publish, now: Now) -> None:
-        info = batches.verify(message.batch)
+    def _publish(self, message: Incoming, header: Header, client: Client, request: Publish, now: Now) -> None:
+        info = self._verified(message.batch)
+        self._shard(header, now).publish(message.origin, header.request_id, client, request, info, message.batch)
+
+    @staticmethod
+    def _verified(batch: bytes) -> BatchInfo:
+        """Raises BadBatch, TooLarge."""
+        info = batches.verify(batch)
         if info.size > limits.BATCH_BYTES_HARD_MAX:
             raise BadBatch(f"batch of {info.size} bytes; at most {limits.BATCH_BYTES_HARD_MAX}")
-        self._shard(header, now).publish(message.origin, header.request_id, request, info, message.batch)
+        return info
 
     def _shard(self, header: Header, now: Now) -> Shard:
         """Raises NotLeader when it lives elsewhere, Busy while this worker starts over."""
@@ -280,7 +301,8 @@ class Worker:
             for route in self._settings.routes
         ]
 
-    def _from_client(self, origin: Origin, header: Header, client: Client, request: Message, now: Now) -> None:
+    def _from_client(self, message: Incoming, header: Header, client: Client, request: Message, now: Now) -> None:
+        origin = message.origin
         if isinstance(request, Ping):
             self._mailbox.reply(origin, encode(Pong(), header.shard, header.request_id))
         elif isinstance(request, Bye):
@@ -292,13 +314,15 @@ class Worker:
             reply = StatsReply([row for rows, _ in parts for row in rows], [row for _, rows in parts for row in rows])
             self._mailbox.reply(origin, encode(reply, header.shard, header.request_id))
         else:
-            self._shard(header, now).step(origin, header.request_id, client, request)
+            if message.batch:
+                self._verified(message.batch)
+            self._shard(header, now).step(origin, header.request_id, client, request, batch=message.batch)
 
-    def _end_session(self, session: bytes, now: Now) -> None:
+    def _end_session(self, session: bytes, now: Now, silent: bool = False) -> None:
         for shard_id, shard in self._shards.items():
             if shard.dispatch.holds(session):
                 self._touch(shard_id, now)
-                shard.end_session(session)
+                shard.end_session(session, silent)
 
     def _refuse(self, origin: Origin, header: Header | None, error: GossipqError) -> None:
         self._totals["refused"] += 1
@@ -310,7 +334,7 @@ class Worker:
     def _keep_house(self, now: Now) -> None:
         self._housekeeping_ms = now.boot_ms + HOUSEKEEPING_MS
         for session in self._sessions.silent(now.boot_ms):
-            self._end_session(session, now)
+            self._end_session(session, now, silent=True)
         if now.boot_ms >= self._maintenance_ms:
             self._maintenance_ms = now.boot_ms + MAINTENANCE_MS
             self._store.maintain()
@@ -351,6 +375,7 @@ class Worker:
             "delivered": shard.dispatch.delivered,
             "acked": shard.acked,
             "refused": shard.refused,
+            "dead": shard.dead,
         }
 
     def _report(self) -> None:
@@ -359,6 +384,7 @@ class Worker:
         for shard in self._shards.values():
             for name, count in self._counts(shard).items():
                 totals[name] += count
+        self._dead.append(totals["dead"])
         settings = self._settings
         leading = [shard for shard in self._shards.values() if shard.leading]
         row = WorkerStats(
@@ -375,6 +401,7 @@ class Worker:
             commits=self._commits,
             commit_us=self._commit_us,
             store_bytes=self._file_bytes,
+            dead_per_minute=self._dead[-1] - self._dead[0],
             detail="; ".join([*([self._full] if self._full else []), *self._damaged.values()]),
             **totals,
         )

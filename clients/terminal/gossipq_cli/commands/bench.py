@@ -8,7 +8,8 @@ import click
 
 from gossipq import limits
 from gossipq_cli import benches
-from gossipq_cli.options import Choices, Duration, Noun, Size, pass_choices
+from gossipq_cli.kinds import Duration, Size
+from gossipq_cli.options import Choices, Noun, pass_choices
 from gossipq_cli.output import Output, is_terminal
 
 

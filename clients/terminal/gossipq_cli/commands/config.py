@@ -39,6 +39,11 @@ def show(choices: Choices, config: str | None) -> None:
 
 
 def _toml(value: object) -> str:
+    """As the file has it."""
+    if isinstance(value, dict):
+        return "{" + ", ".join(f'"{name}" = {_toml(each)}' for name, each in value.items()) + "}"
+    if isinstance(value, list | tuple):
+        return f"[{', '.join(map(_toml, value))}]"
     return str(value).lower() if isinstance(value, bool) else f'"{value}"' if isinstance(value, str) else str(value)
 
 

@@ -3,13 +3,14 @@
 import sys
 import time
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import click
 
 from gossipq.errors import GossipqError
 from gossipq_cli import ask, failures, records
+from gossipq_cli.kinds import Duration, Moment
 from gossipq_cli.options import Choices, Verb, pass_choices
 from gossipq_cli.output import Output
 from gossipq_cli.records import Record
@@ -29,6 +30,7 @@ class What(NamedTuple):
     times: int
     key: str | None
     headers: dict[str, str | bytes]
+    options: dict[str, Any]
 
     def records(self) -> Iterator[Record]:
         fixed = self.headers or None
@@ -36,27 +38,38 @@ class What(NamedTuple):
             for number, line in enumerate(sys.stdin.buffer):
                 line = line.removesuffix(b"\n").removesuffix(b"\r")
                 if self.lines:
-                    yield Record(line, self._key(number), fixed)
+                    yield Record(line, self._key(number), fixed, self._options(number, {}))
                 elif line.strip():
                     record = records.from_json(line, number + 1)
                     yield record._replace(
-                        key=record.key if record.key is not None else self._key(number), headers=record.headers or fixed
+                        key=record.key if record.key is not None else self._key(number),
+                        headers=record.headers or fixed,
+                        options=self._options(number, record.options),
                     )
             return
         stdin = sys.stdin.buffer.read() if self.body is None or self.body == "-" else None
         for number in range(self.times):
             value = stdin if stdin is not None else records.fill(self.body or "", number).encode("utf-8", "surrogateescape")
-            yield Record(value, self._key(number), fixed)
+            yield Record(value, self._key(number), fixed, self._options(number, {}))
 
     def _key(self, number: int) -> bytes | None:
         return None if self.key is None else records.fill(self.key, number).encode("utf-8", "surrogateescape")
+
+    def _options(self, number: int, own: Mapping[str, Any]) -> Mapping[str, Any]:
+        """What the line says of itself comes before what the command line says of all."""
+        given = self.options
+        if "id" in given:
+            given = given | {"id": records.fill(given["id"], number)}
+        if "delay" in own or "at" in own:
+            given = {name: value for name, value in given.items() if name not in ("delay", "at")}
+        return {**given, **own}
 
 
 class Tally:
     """Receipts in order: what is confirmed, what failed first."""
 
     def __init__(self) -> None:
-        self.published = self.confirmed = 0
+        self.published = self.confirmed = self.duplicates = 0
         self.first: Receipt | None = None
         self.error: GossipqError | None = None
         self.pending: deque[Any] = deque()
@@ -74,6 +87,7 @@ class Tally:
             self.error = self.error or error
             return
         self.confirmed += 1
+        self.duplicates += kept.duplicate
         self.first = self.first or kept
 
     def settle_all(self, timeout_s: float) -> None:
@@ -97,9 +111,18 @@ class Tally:
     type=click.Choice(["stored", "none"]),
     help="stored: wait for the disk; none: promise nothing (default: the topic's)",
 )
+@click.option("--delay", type=Duration(), help="consumers get it so much later")
+@click.option("--at", type=Moment(), help="consumers get it then: 2026-11-21T09:00Z, or 2026-11-21 09:00 of this machine")
+@click.option("--ttl", type=Duration(), help="it expires so long after it is due")
+@click.option("--id", "id", metavar="ID", help="a second record of this id is a duplicate and not stored")
+@click.option("--route", help="words with dots that consumers choose by, as eu.fr")
+@click.option("--lease", type=Duration(), help="how long a silent consumer may hold it")
+@click.option("--attempts-max", type=click.IntRange(min=1), help="failures after which it is a dead letter")
+@click.option("--backoff", type=Duration(), help="pause after each of its failures")
 @pass_choices
 def command(
     choices: Choices,
+    /,
     topic: str,
     body: str | None,
     key: str | None,
@@ -108,31 +131,35 @@ def command(
     jsonl: bool,
     count: int | None,
     rate: float | None,
-    level: str | None,
+    **options: Any,
 ) -> int:
     """Publish records: an argument, stdin, or a line each.
 
     \b
     gossipq pub orders "first"
     gossipq pub orders -k ada -H source:shop "17 apples"
+    gossipq pub orders --delay 10m --id reminder-17 "pay for 17 apples"
     gossipq pub orders --count 1000 --rate 100 "order {n} at {time}"
     gossipq pub orders --lines < /etc/hosts
     gossipq sub orders --from first --exit-at-end --json | gossipq pub copy --jsonl
 
-    In BODY given as an argument and in the key, {n} {time} {uuid} are filled in; stdin is taken as it is. The topic is made
-    on first use.
+    In BODY given as an argument, in the key and in the id, {n} {time} {uuid} are filled in; stdin is taken as it is. A line
+    of --jsonl may say route, delay, at, ttl, id, lease, attempts_max and backoff for itself. The topic is made on first use.
     """
     if sum((body not in (None, "-") or count is not None, lines, jsonl)) > 1:
         raise click.UsageError("BODY with --count, --lines and --jsonl exclude each other")
+    if options["delay"] is not None and options["at"] is not None:
+        raise click.UsageError("--delay and --at exclude each other")
     if body is None and not (lines or jsonl) and sys.stdin.isatty():
         raise click.UsageError("nothing to publish: give a BODY, or pipe something in")
-    what, out = What(body, lines, jsonl, count or 1, key, dict(map(records.header, headers))), Output(choices)
-    tally, started = Tally(), time.monotonic()
+    given = {name: value for name, value in options.items() if value is not None}
+    what = What(body, lines, jsonl, count or 1, key, dict(map(records.header, headers)), given)
+    out, tally, started = Output(choices), Tally(), time.monotonic()
     with ask.connect(choices) as mq:
         new = not choices.quiet and bool(ask.missing(mq, [topic]))
         started = time.monotonic()
         try:
-            _send(mq, topic, what, tally, level, rate)
+            _send(mq, topic, what, tally, rate)
         except GossipqError as error:
             tally.error = tally.error or error
         tally.settle_all(choices.timeout_s)
@@ -141,12 +168,27 @@ def command(
     return _tell(out, topic, tally, time.monotonic() - started, single=what.times == 1 and not (lines or jsonl))
 
 
-def _send(mq: "Client", topic: str, what: What, tally: Tally, level: str | None, rate: float | None) -> None:
+def _send(mq: "Client", topic: str, what: What, tally: Tally, rate: float | None) -> None:
     start = time.monotonic()
     for number, record in enumerate(what.records()):
         if rate and (early_s := start + number / rate - time.monotonic()) > 0:
             time.sleep(early_s)
-        tally.add(mq.publish(topic, record.value, key=record.key, headers=record.headers, level=level))
+        tally.add(mq.publish(topic, record.value, key=record.key, headers=record.headers, **record.options))
+
+
+def _row(topic: str, receipt: "Receipt") -> dict[str, Any]:
+    row = {"topic": topic, "partition": receipt.partition, "offset": receipt.offset, "ref": receipt.ref}
+    return row | {"copies": receipt.copies, "duplicate": receipt.duplicate}
+
+
+def _sentence(topic: str, receipt: "Receipt", seconds: float) -> str:
+    """What became of one record; the ref in it is what `gossipq why` and `gossipq msg` take."""
+    if not receipt.copies:
+        return f"sent {topic}"
+    done = "duplicate of" if receipt.duplicate else "scheduled" if receipt.offset < 0 else "stored"
+    copies = receipt.receipts or (receipt,)  # one for each topic that a virtual one stands for
+    refs = ", ".join(copy.ref or f"a record of {topic} that is gone" for copy in copies)
+    return f"{done} {refs}  {seconds * 1_000:.1f} ms"
 
 
 def _tell(out: Output, topic: str, tally: Tally, seconds: float, single: bool) -> int:
@@ -154,21 +196,13 @@ def _tell(out: Output, topic: str, tally: Tally, seconds: float, single: bool) -
         raise tally.error
     first = tally.first
     if single and first is not None:
-        row = {
-            "topic": topic,
-            "partition": first.partition,
-            "offset": first.offset,
-            "copies": first.copies,
-            "duplicate": first.duplicate,
-        }
-        text = (
-            f"stored {topic}/{first.partition} @{first.offset}  {seconds * 1_000:.1f} ms" if first.copies else f"sent {topic}"
-        )
-        out.one(row, text)
+        out.one(_row(topic, first), _sentence(topic, first, seconds))
     else:
         rate = tally.confirmed / seconds if seconds else 0.0
-        row = {"topic": topic, "published": tally.published, "confirmed": tally.confirmed, "seconds": round(seconds, 3)}
-        out.one(row, f"stored {tally.confirmed:,} of {tally.published:,} in {topic}  {seconds:.2f} s  {rate:,.0f}/s")
+        row = {"topic": topic, "published": tally.published, "confirmed": tally.confirmed}
+        row |= {"duplicates": tally.duplicates, "seconds": round(seconds, 3)}
+        known = f" ({tally.duplicates:,} known already)" if tally.duplicates else ""
+        out.one(row, f"stored {tally.confirmed:,} of {tally.published:,} in {topic}{known}  {seconds:.2f} s  {rate:,.0f}/s")
     if tally.error is None:
         return failures.DONE
     told = failures.explain(tally.error)

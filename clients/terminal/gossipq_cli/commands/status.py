@@ -7,7 +7,8 @@ import msgspec
 
 from gossipq.messages import StatusReply
 from gossipq_cli import ask, failures
-from gossipq_cli.options import Choices, Duration, Verb, pass_choices
+from gossipq_cli.kinds import Duration
+from gossipq_cli.options import Choices, Verb, pass_choices
 from gossipq_cli.output import Column, Output, counter, size, span
 
 
@@ -52,11 +53,16 @@ def _print(out: Output, status: StatusReply) -> None:
         f"{status.node}  {status.mode}  cluster {status.cluster_name}  up {span(status.uptime_ms)}  gossipq {status.version}"
     )
     out.write(f"shards with a leader: {status.led} of {status.shards}")
+    dead = sum(worker.dead for worker in status.workers)
+    if dead:
+        last = sum(worker.dead_per_minute for worker in status.workers)
+        out.write(f"dead letters since the workers started: {dead:,}, {last:,} of them in the last minute: gossipq dlq ls")
     for warning in status.warnings:
         out.write(f"warning: {warning}")
     columns = [counter("worker"), Column("state"), Column("pid", right=True), counter("leading"), counter("sessions")]
     columns += [
-        *map(counter, ("published", "delivered", "acked", "refused")),
+        *map(counter, ("published", "delivered", "acked", "refused", "dead")),
+        counter("dead_per_minute", "dead/min"),
         Column("store_bytes", size, right=True),
         counter("restarts"),
     ]

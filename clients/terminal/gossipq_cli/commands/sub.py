@@ -2,19 +2,20 @@
 
 import sys
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from gossipq import errors
 from gossipq_cli import ask, failures, records
+from gossipq_cli.kinds import Durations
 from gossipq_cli.options import Choices, Verb, pass_choices
-from gossipq_cli.output import Output, is_terminal
+from gossipq_cli.output import Output, is_terminal, readable
 
 if TYPE_CHECKING:
-    from gossipq_client import Client
+    from gossipq_client import Client, Message
 
 QUIET_S = 0.5  #: nothing has come for so long: time for a remark
 
@@ -64,6 +65,11 @@ def remarks(out: Output, lines: list[str]) -> Iterator[threading.Timer]:
         timer.cancel()
 
 
+def tame(render: Callable[["Message"], bytes]) -> Callable[["Message"], bytes]:
+    """The same text with nothing in it that a terminal obeys."""
+    return lambda message: readable(render(message), keep="\n\t").encode()
+
+
 @click.command(cls=Verb)
 @click.argument("topics", nargs=-1, required=True, metavar="TOPIC...")
 @click.option("-g", "--group", help="join this group and ack what was printed; without it every record is only read")
@@ -76,13 +82,20 @@ def remarks(out: Output, lines: list[str]) -> Iterator[threading.Timer]:
     "-f",
     "--format",
     "pattern",
-    help=r"how to print: %t topic %p partition %o offset %k key %v value %S bytes %T time (ms) %h headers %a attempt; "
-    r"ends in a newline unless it has \n or \0",
+    help=r"how to print: %t topic %p partition %o offset %k key %v value %S bytes %T time (ms) %h headers %r route %i id "
+    r"%a attempt; ends in a newline unless it has \n or \0",
 )
 @click.option("--json", "as_json", is_flag=True, help="one JSON object a line")
+@click.option("--raw", is_flag=True, help="byte by byte, also on a terminal, where control characters are escaped otherwise")
+@click.option("--mode", type=click.Choice(["shared", "exclusive", "key_ordered"]), help="how the group shares records")
+@click.option("--route", "routes", multiple=True, metavar="PATTERN", help="only records of such a route: eu.fr, eu.*, eu.#")
+@click.option("--no-ack", is_flag=True, help="at most once: a record is done when it is handed out")
+@click.option("--attempts-max", type=click.IntRange(min=1), help="failures after which the group has a dead letter")
+@click.option("--backoff", type=Durations(), help="pause after the first, second ... failure: 1s,5s,1m")
 @pass_choices
 def command(
     choices: Choices,
+    /,
     topics: tuple[str, ...],
     group: str | None,
     start: str | None,
@@ -90,6 +103,10 @@ def command(
     exit_at_end: bool,
     pattern: str | None,
     as_json: bool,
+    raw: bool,
+    routes: tuple[str, ...],
+    no_ack: bool,
+    **policy: Any,
 ) -> int:
     """Print records as they come, or from any point of a topic.
 
@@ -98,16 +115,25 @@ def command(
     gossipq sub orders --from first --exit-at-end        all there is
     gossipq sub orders --from -10m -f '%p/%o %k %v\\n'
     gossipq sub 'orders.*' -g billing -n 100 --json
+    gossipq sub orders -g audit --mode exclusive --route 'eu.#'
 
-    A record counts as acked when it has been written to stdout. Exits 1 when it ends before -n records came.
+    --mode, --attempts-max and --backoff become the group's. A record counts as acked when it has been written to stdout.
+    Exits 1 when it ends before -n records came.
     """
     if pattern is not None and (as_json or choices.output.startswith("json")):
         raise click.UsageError("-f and --json exclude each other")
+    given = {name: value for name, value in policy.items() if value is not None}
+    if group is None and (given or no_ack):
+        option = "no_ack" if no_ack else next(iter(given))
+        raise click.UsageError(f"--{option.replace('_', '-')} is for groups: add -g NAME")
+    given |= ({"routes": list(routes)} if routes else {}) | ({"ack": False} if no_ack else {})
     as_json = as_json or choices.output.startswith("json")
     render = records.to_json if as_json else records.formatter(pattern if pattern is not None else r"%v\n")
+    if not raw and is_terminal(sys.stdout):
+        render = tame(render)
     where, out, printed = start_of(start), sys.stdout.buffer, 0
     with ask.connect(choices) as mq, remarks(Output(choices), _lines(mq, topics, exit_at_end)) as remark:
-        for message in mq.consume(list(topics), group, start=where, stop_at_end=exit_at_end):
+        for message in mq.consume(list(topics), group, start=where, stop_at_end=exit_at_end, **given):
             remark.cancel()
             with message:
                 try:

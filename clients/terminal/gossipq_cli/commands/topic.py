@@ -1,15 +1,15 @@
 """`gossipq topic`."""
 
-import sys
 from typing import Any
 
 import click
 
 from gossipq import errors
-from gossipq.messages import PartitionStats, TopicInfo
 from gossipq.types import partition_of
+from gossipq.values import PartitionStats, TopicInfo
 from gossipq_cli import ask, failures
-from gossipq_cli.options import Choices, Duration, Noun, Size, pass_choices
+from gossipq_cli.kinds import Duration, Durations, Size
+from gossipq_cli.options import Choices, Noun, pass_choices
 from gossipq_cli.output import Column, Output, counter, size, span
 
 
@@ -20,8 +20,20 @@ def command() -> None:
 
 def _for_people(config: dict[str, Any]) -> dict[str, Any]:
     """The policy with its spans and sizes in units."""
-    shown = {name.removesuffix("_ms"): span(value) if name.endswith("_ms") else value for name, value in config.items()}
+    shown = {name.removesuffix("_ms"): _shown(name, value) for name, value in config.items()}
     return shown | {"bytes_max": size(config["bytes_max"]) if config["bytes_max"] else "none"}
+
+
+def _shown(name: str, value: Any) -> Any:
+    if value is None:
+        return "as the cluster says"
+    if value in ("", []) or (name == "ttl_ms" and not value):
+        return "none"
+    if name == "backoff_ms":
+        return ", ".join(map(span, value))
+    if isinstance(value, list):
+        return ", ".join(value)
+    return span(value) if name.endswith("_ms") else value
 
 
 def _row(topic: TopicInfo, partitions: list[PartitionStats]) -> dict[str, Any]:
@@ -34,6 +46,8 @@ def _row(topic: TopicInfo, partitions: list[PartitionStats]) -> dict[str, Any]:
         "published": sum(part.published for part in mine),
         "removed": sum(part.removed for part in mine),
         "retention_ms": topic.config.retention_ms,
+        "scheduled": sum(part.scheduled for part in mine),
+        "virtual": topic.config.virtual,
     }
 
 
@@ -52,6 +66,10 @@ def list_topics(choices: Choices, pattern: str) -> None:
     columns = [Column("topic"), counter("partitions"), counter("records"), Column("bytes", size, right=True)]
     columns += [counter("published"), Column("retention_ms", span, right=True, title="retention")]
     rows = [_row(topic, stats.partitions) for topic in sorted(topics, key=lambda topic: topic.name)]
+    if any(row["scheduled"] for row in rows):
+        columns.append(counter("scheduled"))
+    if any(row["virtual"] for row in rows):
+        columns.append(Column("virtual", ", ".join, title="copied to"))
     Output(choices).rows(columns, rows)
 
 
@@ -64,6 +82,15 @@ def list_topics(choices: Choices, pattern: str) -> None:
 @click.option("--overflow", type=click.Choice(["refuse", "drop_oldest"]), help="when bytes-max is reached")
 @click.option("--level", type=click.Choice(["stored", "none"]), help="what a publish waits for, if it does not say")
 @click.option("--beside", metavar="TOPIC", help="lie in the same shards as this topic")
+@click.option("--ttl", type=Duration(), help="records expire so long after they are due, if they do not say")
+@click.option(
+    "--expire", type=click.Choice(["dead", "drop", "try_once"]), help="what expires untried: a dead letter, dropped, or tried"
+)
+@click.option("--dedup", type=Duration(), help="how long an id is remembered")
+@click.option("--trace", type=click.Choice(["failures", "all", "off"]), help="steps kept for `gossipq trace`")
+@click.option("--lease", type=Duration(), help="how long a silent consumer may hold a record; a group may say otherwise")
+@click.option("--attempts-max", type=click.IntRange(min=1), help="failures after which a record is a dead letter")
+@click.option("--backoff", type=Durations(), help="pause after the first, second ... failure: 1s,5s,1m")
 @click.option("--if-not-exists", is_flag=True, help="leave an existing topic as it is")
 @pass_choices
 def create(choices: Choices, /, name: str, partitions: int, if_not_exists: bool, **policy: Any) -> None:
@@ -72,12 +99,31 @@ def create(choices: Choices, /, name: str, partitions: int, if_not_exists: bool,
     \b
     gossipq topic create orders -p 8 --retention 7d
     gossipq topic create jobs --retention 0 --bytes-max 1GiB
+    gossipq topic create mails --ttl 1d --expire drop --attempts-max 5 --backoff 1s,10s,5m
     """
     given = {option: value for option, value in policy.items() if value is not None}
     with ask.connect(choices) as mq:
         topic = mq.create_topic(name, partitions=partitions, if_not_exists=if_not_exists, **given)
     row = {"topic": topic.name, "id": topic.id, "partitions": topic.config.partitions, "shards": topic.shards}
     Output(choices).one(row, f"topic {topic.name} has {topic.config.partitions} partitions", topic.name)
+
+
+@command.command("virtual")
+@click.argument("name")
+@click.argument("targets", nargs=-1, required=True, metavar="TOPIC...")
+@pass_choices
+def virtual(choices: Choices, name: str, targets: tuple[str, ...]) -> None:
+    """Make a virtual topic, or bind it to other topics: what is published to it is copied to each.
+
+    \b
+    gossipq topic virtual audit orders billing
+
+    A publish is confirmed when every copy is stored. Consumers and groups are those of the real topics.
+    """
+    with ask.connect(choices) as mq:
+        topic = mq.bind_topic(name, list(targets))
+    row = {"topic": topic.name, "id": topic.id, "virtual": topic.config.virtual}
+    Output(choices).one(row, f"topic {topic.name} is copied to {', '.join(topic.config.virtual)}", topic.name)
 
 
 @command.command("show")
@@ -106,6 +152,7 @@ def show(choices: Choices, name: str) -> None:
             "next": part.next,
         }
         | {"records": part.next - part.first, "bytes": part.bytes, "published": part.published, "removed": part.removed}
+        | {"scheduled": part.scheduled, "voided": part.voided}
         for part in sorted(stats.partitions, key=lambda part: part.partition)
     ]
     # array-like on the wire, an object for people
@@ -117,11 +164,16 @@ def show(choices: Choices, name: str) -> None:
             {"topic": name, "id": topic.id, "version": topic.version, "config": config, "partitions": parts, "groups": groups}
         )
         return
+    if topic.config.virtual:
+        out.one({"topic": name, "id": topic.id, "virtual": ", ".join(topic.config.virtual)}, name=name)
+        return
+    del config["virtual"]
     out.one({"topic": name, "id": topic.id} | _for_people(config) | {"groups": ", ".join(groups) or "none"}, name=name)
     if out.form == "table":
         out.write("")
         fields = ("partition", "shard", "worker", "first", "next", "records")
-        out.rows([*map(counter, fields), Column("bytes", size, right=True), counter("published"), counter("removed")], parts)
+        columns = [*map(counter, fields), Column("bytes", size, right=True)]
+        out.rows([*columns, *map(counter, ("published", "removed", "scheduled", "voided"))], parts)
 
 
 def _ask_first(choices: Choices, names: tuple[str, ...]) -> None:
@@ -131,9 +183,7 @@ def _ask_first(choices: Choices, names: tuple[str, ...]) -> None:
     if len(missing) == len(names):
         raise errors.UnknownTopic(f"no topic {names[0]}")
     what = f"topic {names[0]}" if len(names) == 1 else f"{len(names)} topics"
-    if not sys.stdin.isatty():
-        raise click.UsageError(f"removing {what} needs --yes when nobody can be asked")
-    click.confirm(f"remove {what} with all records?", abort=True, err=True)
+    ask.sure(choices, f"removing {what}", f"remove {what} with all records?")
 
 
 @command.command("rm")

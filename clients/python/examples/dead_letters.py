@@ -1,0 +1,19 @@
+"""Looks at what a group could not do, and lets it try again. Needs a node: gossipq node"""
+
+from gossipq_client import connect
+
+with connect() as mq:
+    mq.publish_many("invoices", [b"17 for ada", b"3 for nobody"]).result(timeout=5)
+    for msg in mq.consume("invoices", group="books", stop_at_end=True):
+        if b"nobody" in msg.value:
+            msg.reject("no such customer")
+        else:
+            msg.ack()
+    # -- in the README
+    for letter in mq.dead_letters("invoices", "books"):
+        print(letter.offset, letter.reason, letter.error, letter.value)
+    mq.replay_dead("invoices", "books")  # ready again, for this group only; purge_dead() removes them
+    # --
+    for msg in mq.consume("invoices", group="books", stop_at_end=True):
+        with msg:
+            print("again:", msg.value.decode())

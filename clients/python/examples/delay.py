@@ -1,0 +1,19 @@
+"""Publishes for later: after a while, or at a time; and thinks again. Needs a node: gossipq node"""
+
+from datetime import UTC, datetime, timedelta
+
+from gossipq_client import connect
+
+with connect() as mq:
+    tomorrow = datetime.now(UTC) + timedelta(days=1)
+    # -- in the README
+    mq.publish("reminders", "tea is ready", delay="1s", ttl="10m")  # useless when it is older than ten minutes
+    call = mq.publish("reminders", "call ada", at=tomorrow).result(timeout=5)
+    mq.reschedule(ref=call.ref, delay="2s")  # or mq.cancel(ref=call.ref)
+    # --
+    print("scheduled as", call.ref)
+    for msg in mq.consume("reminders", group="me"):
+        with msg:
+            print(msg.value.decode())
+        if msg.value == b"call ada":
+            break

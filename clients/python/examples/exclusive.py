@@ -1,0 +1,16 @@
+"""One consumer at a time, the next one takes over when it goes. Needs a node: gossipq node"""
+
+from gossipq_client import connect
+
+with connect() as first, connect() as second:
+    first.publish_many("steps", [b"lift", b"turn"])
+    # -- in the README
+    robot = first.consume("steps", group="robot", mode="exclusive")  # strictly serial: one record under way
+    with next(robot) as msg:
+        print("first:", msg.value.decode())
+    # --
+    print("second:", second.fetch("steps", "robot", mode="exclusive", wait=0.5).values())
+    robot.close()  # or its process dies
+    batch = second.fetch("steps", "robot", mode="exclusive", wait=10)
+    print("second:", batch.values())
+    second.ack(batch)

@@ -1,0 +1,31 @@
+"""Functions as consumers: what a record holds is checked against the annotation. Needs a node: gossipq node
+
+Run it as it is, or leave that to the command line: gossipq run handlers:mq --processes 4
+"""
+
+from dataclasses import dataclass
+
+from gossipq_client import connect
+
+mq = connect()
+
+
+@dataclass
+class Order:
+    item: str
+    count: int
+
+
+# -- in the README
+@mq.consumer("shop", group="packers", workers=4)
+def pack(order: Order) -> None:  # or bytes, str, dict, a msgspec.Struct; async def; and the message itself, if you want it
+    print(f"{order.count} {order.item} packed")  # returns: acked; raises: as in retry.py
+
+
+# --
+if __name__ == "__main__":
+    mq.publish_many("shop", [b'{"item": "apples", "count": 17}', b'{"item": "pears", "count": "some"}']).result(timeout=5)
+    mq.run(stop_at_end=True)  # without it: until SIGTERM or Ctrl-C, which let running handlers finish
+    for letter in mq.dead_letters("shop", "packers"):
+        print(letter.reason, letter.error)
+    mq.close()

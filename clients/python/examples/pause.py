@@ -1,0 +1,17 @@
+"""Stops a group without stopping its consumers. Needs a node: gossipq node"""
+
+from gossipq_client import connect
+
+with connect() as mq:
+    mq.publish_many("jobs", [b"resize cat.png", b"resize dog.png"])
+    workers = mq.consume("jobs", group="workers")
+    with next(workers) as msg:
+        print(msg.value.decode())
+    # -- in the README
+    mq.pause("jobs", "workers")  # nothing is handed out; what is in hand can be acked, publishing goes on
+    for _, state, because, command, _ in mq.why_group("jobs", "workers").rows:
+        print(state, "-", because, "-", command)
+    mq.resume("jobs", "workers")
+    # --
+    with next(workers) as msg:
+        print(msg.value.decode())

@@ -1,0 +1,13 @@
+"""Takes only some records of a topic; the others wait for somebody who takes them. Needs a node: gossipq node"""
+
+from gossipq_client import connect
+
+with connect() as mq:
+    # -- in the README
+    mq.publish("trades", b"17 apples", route="eu.fr")
+    mq.publish("trades", b"3 pears", route="us.ny").result(timeout=5)
+    for msg in mq.consume("trades", group="desk", routes=["eu.*", "asia.#"], stop_at_end=True):
+        with msg:
+            print(msg.route, msg.value.decode())
+    # --
+    print("nobody takes", sum(row.unmatched for row in mq.groups("trades")))

@@ -1,0 +1,14 @@
+"""One group over all topics of a pattern, also those that are made later. Needs a node: gossipq node"""
+
+from gossipq_client import connect
+
+with connect() as mq:
+    mq.publish("sensors.rain", b"3 mm").result(timeout=5)
+    # -- in the README
+    for msg in mq.consume("sensors.*", group="weather"):  # or ["sensors.rain", "sensors.wind"]
+        with msg:
+            print(msg.topic, msg.value.decode())
+        # --
+        if msg.topic == "sensors.wind":
+            break
+        mq.publish("sensors.wind", b"7 m/s")

@@ -1,0 +1,13 @@
+"""One publish, a copy in each of several topics. Needs a node: gossipq node"""
+
+from gossipq_client import connect
+
+with connect() as mq:
+    # -- in the README
+    mq.bind_topic("new-orders", ["billing-in", "audit-in"])
+    mq.publish("new-orders", b"17 apples").result(timeout=5)  # done when both have it
+    # --
+    for name in ("billing-in", "audit-in"):
+        for msg in mq.consume(name, group="copies", stop_at_end=True):
+            with msg:
+                print(name, msg.value.decode())

@@ -1,0 +1,13 @@
+"""Asks why a record does not move, and what happened to it. Needs a node: gossipq node"""
+
+from gossipq_client import connect
+
+with connect() as mq:
+    parcel = mq.publish("parcels", b"to ada", delay="1h").result(timeout=5)
+    # -- in the README
+    for standing in mq.why(ref=parcel.ref).standings:
+        print(standing.state, "-", standing.because, "-", standing.next)
+    mq.cancel(ref=parcel.ref, reason="lost")
+    for step in mq.trace(ref=parcel.ref):
+        print(step.what, step.reason)
+    # --

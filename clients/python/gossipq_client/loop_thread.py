@@ -1,0 +1,36 @@
+"""An event loop on a thread of its own, where the async handlers of a sync client run."""
+
+import asyncio
+import threading
+from collections.abc import Awaitable
+from typing import Any
+
+
+class LoopThread:
+    def __init__(self) -> None:
+        self._loop = asyncio.new_event_loop()
+        self._thread = threading.Thread(target=self._loop.run_forever, name="gossipq-handlers", daemon=True)
+        self._thread.start()
+
+    def wait(self, awaitable: Awaitable[Any]) -> Any:
+        """Raises what it raises; one that was cancelled has failed."""
+        result, error = asyncio.run_coroutine_threadsafe(_outcome(awaitable), self._loop).result()
+        if isinstance(error, asyncio.CancelledError):
+            raise RuntimeError("the handler was cancelled") from error
+        if error is not None:
+            raise error
+        return result
+
+    def close(self) -> None:
+        self._loop.call_soon_threadsafe(self._loop.stop)
+        self._thread.join()
+        self._loop.run_until_complete(self._loop.shutdown_asyncgens())
+        self._loop.close()
+
+
+async def _outcome(awaitable: Awaitable[Any]) -> tuple[Any, BaseException | None]:
+    """Nothing is raised on the loop: what is no Exception would end it."""
+    try:
+        return await awaitable, None
+    except BaseException as error:
+        return None, error

@@ -1,0 +1,109 @@
+"""`gossipq why`."""
+
+from typing import Any
+
+import click
+
+from gossipq.messages import Explained, GroupExplained
+from gossipq.types import partition_of
+from gossipq.values import Standing
+from gossipq_cli import ask, refs
+from gossipq_cli.commands.group import unknown
+from gossipq_cli.options import Choices, Verb, pass_choices
+from gossipq_cli.output import Column, Output, as_object, many, moment, printable
+
+COLORS = dict.fromkeys(("acked", "moving", "working", "idle"), "green") | dict.fromkeys(("in_flight", "ready"), "cyan")
+COLORS |= {"dead": "red"}
+LATER = ("scheduled", "retrying", "in_flight")  #: states whose time lies ahead
+
+
+@click.command(cls=Verb)
+@click.argument("ref", metavar="REF|TOPIC")
+@click.option("-g", "--group", default="", help="only this group; with a TOPIC: why the group stands still")
+@refs.id_option
+@pass_choices
+def command(choices: Choices, ref: str, group: str, record_id: str | None) -> None:
+    """Say where a record or a whole group stands, why, and what changes it.
+
+    \b
+    gossipq why orders/0/17
+    gossipq why orders/0/17 -g billing
+    gossipq why orders --id order-17
+    gossipq why orders --group billing
+
+    A REF is TOPIC/PARTITION/OFFSET, or what `gossipq pub` printed for a record that is not due yet.
+    """
+    out = Output(choices)
+    if group and record_id is None and "/" not in ref:
+        with ask.connect(choices) as mq:
+            stands = mq.why_group(ref, group)
+        if not stands.rows:
+            raise unknown(ref, group)
+        _tell_group(out, ref, group, stands)
+        return
+    where = refs.where(ref, record_id)
+    with ask.connect(choices) as mq:
+        told = mq.why(**where, group=group)
+    _tell(out, refs.text_of(ref, told.ref), told)
+
+
+def _tell(out: Output, ref: str, told: Explained) -> None:
+    row = {"ref": ref, "standings": [as_object(each) for each in told.standings], "lines": told.lines}
+    paragraphs = [_paragraph(out, each) for each in told.standings]
+    if told.lines:
+        paragraphs.append("\n".join(map(printable, told.lines)))
+    out.one(row, "\n\n".join([printable(ref), *paragraphs]), ref)
+
+
+def _paragraph(out: Output, standing: Standing) -> str:
+    """State with its time, because, next command: of one group."""
+    head = _state(out, standing.state)
+    if standing.time_ms:
+        head += f" {'until' if standing.state in LATER else 'at'} {moment(standing.time_ms)}"
+    counts = [many(number, name) for number, name in ((standing.attempts, "attempt"), (standing.failures, "failure")) if number]
+    return _told(f"{printable(standing.group) or 'every group'}: {', '.join([head, *counts])}", standing.because, standing.next)
+
+
+def _tell_group(out: Output, topic: str, group: str, told: GroupExplained) -> None:
+    """Partitions that stand alike are told together."""
+    names = ("partition", "state", "because", "next", "since_ms")
+    rows: list[dict[str, Any]] = [
+        dict(zip(names, (partition_of(partition), *rest), strict=True)) for partition, *rest in sorted(told.rows)
+    ]
+    if out.form == "names":
+        out.rows([Column("state")], rows)
+        return
+    alike: dict[tuple[str, str, str, int], list[int]] = {}
+    for row in rows:
+        alike.setdefault((row["state"], row["because"], row["next"], row["since_ms"]), []).append(row["partition"])
+    paragraphs = []
+    for (state, because, next_step, since_ms), partitions in alike.items():
+        since = f" since {moment(since_ms)}" if since_ms else ""
+        where = "partition " if len(partitions) == 1 else "partitions "
+        paragraphs.append(_told(f"{where}{spans(partitions)}: {_state(out, state)}{since}", because, next_step))
+    title = printable(f"{group} on {topic}")
+    out.one({"topic": topic, "group": group, "partitions": rows}, "\n\n".join([title, *paragraphs]))
+
+
+def _state(out: Output, state: str) -> str:
+    return out.paint(printable(state.replace("_", " ")), COLORS.get(state, "yellow"))
+
+
+def spans(numbers: list[int]) -> str:
+    """0-2, 5 for 0 1 2 5."""
+    runs: list[list[int]] = []
+    for number in numbers:
+        if runs and number == runs[-1][-1] + 1:
+            runs[-1][1:] = [number]
+        else:
+            runs.append([number])
+    return ", ".join("-".join(map(str, run)) for run in runs)
+
+
+def _told(head: str, because: str, next_step: str) -> str:
+    lines = [head]
+    if because:
+        lines.append(f"  because {printable(because)}")
+    if next_step:
+        lines.append(f"  next: {printable(next_step)}")
+    return "\n".join(lines)

@@ -1,0 +1,94 @@
+"""Kinds of values on the command line: what a user types, turned into what the client takes, or a usage error that helps."""
+
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import click
+
+_BYTES = {"": 1, "b": 1} | {f"{letter}b": 1_000**power for power, letter in enumerate("kmgt", 1)}
+_BYTES |= {f"{letter}{tail}": 1_024**power for power, letter in enumerate("kmgt", 1) for tail in ("", "ib")}
+
+
+class Duration(click.ParamType):  # type: ignore[type-arg]
+    """Seconds as a number, or with units: 500ms, 30s, 1h30m, 7d."""
+
+    name = "DURATION"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> float:
+        try:
+            return seconds_of(value)
+        except ValueError as error:
+            self.fail(str(error), param, ctx)
+
+
+def seconds_of(value: Any) -> float:
+    """Raises ValueError with the text for people."""
+    from gossipq.errors import BadRequest
+    from gossipq_client.inputs import duration_ms
+
+    try:
+        given = float(value) if isinstance(value, str) else value
+    except ValueError:
+        given = value
+    try:
+        return duration_ms(given) / 1_000
+    except BadRequest as error:
+        raise ValueError(f"{error.message}; {error.hint}") from None
+
+
+class Durations(click.ParamType):  # type: ignore[type-arg]
+    """A list of durations with commas between them: 1s,5s,30s."""
+
+    name = "DURATION,..."
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> list[float]:
+        if isinstance(value, list):
+            return value
+        try:
+            return [seconds_of(part.strip()) for part in str(value).split(",")]
+        except ValueError as error:
+            self.fail(str(error), param, ctx)
+
+
+class Moment(click.ParamType):  # type: ignore[type-arg]
+    """A point in time: 2026-11-21T09:00Z, 2026-11-21 09:00 (of this machine's time zone), or -10m, 10m before now."""
+
+    name = "TIME"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> datetime:
+        if isinstance(value, datetime):
+            return value
+        try:
+            return moment_of(str(value))
+        except ValueError as error:
+            self.fail(str(error), param, ctx)
+
+
+def moment_of(text: str) -> datetime:
+    """Raises ValueError with the text for people."""
+    back_s = seconds_of(text[1:]) if text.startswith("-") else None
+    try:
+        if back_s is not None:
+            return datetime.now(UTC) - timedelta(seconds=back_s)
+        return datetime.fromisoformat(text).astimezone()  # without a zone: the time on this machine's wall
+    except (ValueError, OverflowError):
+        raise ValueError(
+            f"{text!r} is no time; write 2026-11-21T09:00Z, 2026-11-21 09:00, or -10m for 10 minutes ago"
+        ) from None
+
+
+class Size(click.ParamType):  # type: ignore[type-arg]
+    """Bytes as a number, or with units: 64KiB, 10MB, 1GiB."""
+
+    name = "SIZE"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> int:
+        if isinstance(value, int):
+            return value
+        text = str(value).strip().lower()
+        number = text.rstrip("abcdefghijklmnopqrstuvwxyz ")
+        unit = text[len(number) :].strip()
+        try:
+            return int(float(number) * _BYTES[unit])
+        except (ValueError, OverflowError, KeyError):
+            self.fail(f"{value!r} is no size; write 1048576, 64KiB or 10MB", param, ctx)

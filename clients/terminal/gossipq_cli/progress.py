@@ -1,0 +1,38 @@
+"""One line on stderr that says how far something is; only on a terminal, and out of the way of what stdout gets."""
+
+import sys
+import time
+
+from gossipq_cli.output import is_terminal
+
+EVERY_S = 0.1
+WIDTH = 24
+CLEAR = "\r\x1b[K"
+
+
+class Progress:
+    """`progress(done, total)` as often as one likes; `clear()` before each line of the answer, `close()` at the end."""
+
+    def __init__(self, what: str, quiet: bool = False) -> None:
+        self.what, self.on = what, not quiet and is_terminal(sys.stderr)
+        self._drawn = False
+        self._next_s = time.monotonic() + EVERY_S
+
+    def __call__(self, done: int, total: int) -> None:
+        now_s = time.monotonic()
+        if not self.on or now_s < self._next_s:
+            return
+        self._next_s = now_s + EVERY_S
+        share = min(1.0, done / total) if total else 1.0
+        bar = ("#" * round(share * WIDTH)).ljust(WIDTH, ".")
+        sys.stderr.write(f"{CLEAR}[{bar}] {share:4.0%}  {done:,} of {total:,} {self.what}")
+        sys.stderr.flush()
+        self._drawn = True
+
+    def clear(self) -> None:
+        if self._drawn:
+            sys.stderr.write(CLEAR)
+            sys.stderr.flush()
+            self._drawn = False
+
+    close = clear

@@ -1,0 +1,60 @@
+"""How a command names one record, and ranges of them."""
+
+import re
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from gossipq.values import Ref
+
+if TYPE_CHECKING:
+    from gossipq_client.refs import Address
+
+_RANGE = re.compile(r"(\d+)(?:/(\d+)(?:-(\d+)?)?)?")
+
+id_option = click.option("--id", "record_id", metavar="ID", help="the record that was published with this id; REF is its topic")
+
+
+def where(ref: str, record_id: str | None) -> dict[str, Any]:
+    """Arguments of the client's calls: a ref, or an id within a topic."""
+    if record_id is not None:
+        if "/" in ref:
+            raise click.UsageError(f"with --id, {ref!r} must be the name of a topic")
+        return {"topic": ref, "id": record_id}
+    if "/" not in ref:
+        raise click.UsageError(f"{ref!r} names no record; write TOPIC/PARTITION/OFFSET, or TOPIC --id ID")
+    return {"ref": ref}
+
+
+def text_of(asked: str, ref: Ref) -> str:
+    """The ref that the node gave in its answer: with the offset, as soon as there is one."""
+    from gossipq_client import refs
+
+    return refs.text_of(asked.partition("/")[0], ref)
+
+
+def place(ref: str) -> "Address":
+    """Topic, partition and offset. Raises BadRequest, UsageError."""
+    from gossipq_client import refs
+
+    address = refs.parse(ref)
+    if address.offset < 0:
+        raise click.UsageError(f"{ref} has no offset: it is not due yet")
+    return address
+
+
+def range_of(text: str, topic: str) -> tuple[int, int, int]:
+    """(partition, first, end) of PARTITION, PARTITION/OFFSET, PARTITION/FIRST-LAST or PARTITION/FIRST-, also after TOPIC/."""
+    found = _RANGE.fullmatch(text.removeprefix(f"{topic}/"))
+    if found is None:
+        raise click.BadParameter(f"{text!r}; write PARTITION, PARTITION/OFFSET or PARTITION/FIRST-LAST", param_hint="'RANGE'")
+    partition, first, last = found.groups()
+    if first is None:
+        return int(partition), 0, ALL
+    end = int(last) + 1 if last is not None else ALL if text.endswith("-") else int(first) + 1
+    if end <= int(first):
+        raise click.BadParameter(f"{text!r} ends before it begins", param_hint="'RANGE'")
+    return int(partition), int(first), end
+
+
+ALL = 2**62  #: beyond every offset

@@ -1,0 +1,57 @@
+"""A group in one partition as the ledger keeps it: the cursor row, opened, and the rows beside it."""
+
+from gossipq.core import records
+from gossipq.core.exceptions import Exceptions, dead_rows
+from gossipq.core.intervals import Intervals, RangeMap
+from gossipq.core.records import CursorState, Hold
+from gossipq.core.tables import Table
+from gossipq.types import Offset
+
+
+class Cursor:
+    __slots__ = ("dead", "exceptions", "holds", "passed", "state")
+
+    def __init__(self, table: Table, state: CursorState) -> None:
+        self.state = state
+        self.passed = Intervals(state.passed)
+        self.holds: RangeMap[Hold] = RangeMap()
+        for first, end, hold in state.holds:
+            self.holds.set(first, end, hold)
+        self.exceptions = Exceptions(table, state.partition, state.group_id)
+        self.dead = dead_rows(table, state.partition, state.group_id)
+
+    @property
+    def exceptional(self) -> bool:
+        """Whether there are exception rows. Plain groups have none and pay nothing."""
+        return self.state.retrying + self.state.parked > 0
+
+    def row(self) -> bytes:
+        self.state.passed, self.state.holds = list(self.passed), list(self.holds)
+        return records.encode(self.state)
+
+    def fresh(self, first: Offset, end: Offset) -> list[tuple[Offset, Offset]]:
+        """The parts of [first, end) that the cursor has not passed."""
+        return self.passed.missing(max(first, self.state.cursor), end)
+
+    def passes(self, first: Offset, end: Offset) -> None:
+        """[first, end) is done here, or has a row of its own."""
+        self.holds.clear(first, end)
+        self.passed.add(first, end)
+
+    def settle(self, offset: Offset = 0) -> None:
+        """Everything below `offset` is done; moves the cursor over what has passed behind it."""
+        state, passed = self.state, self.passed
+        state.cursor = max(state.cursor, offset)
+        if passed.starts and passed.starts[0] <= state.cursor:
+            passed.drop_below(state.cursor)
+            if passed.starts and passed.starts[0] == state.cursor:
+                state.cursor = passed.ends[0]
+                passed.drop_below(state.cursor)
+
+    def needs_from(self) -> Offset:
+        """The lowest offset that this group still needs in the partition's log."""
+        if self.exceptional:
+            for found in self.exceptions.scan():
+                if not found.row.own_body:
+                    return min(found.first, self.state.cursor)
+        return self.state.cursor

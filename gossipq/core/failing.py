@@ -1,0 +1,99 @@
+"""What follows a failed attempt, and an expiry: another attempt later, or a dead letter. Decided by the leader, row by row."""
+
+from collections.abc import Iterator
+from typing import NamedTuple
+
+from gossipq import limits
+from gossipq.core import payloads
+from gossipq.core.columns import Opened
+from gossipq.core.groups import Place, View, place_of
+from gossipq.core.holding import Failed
+from gossipq.core.ledger import Ledger
+from gossipq.core.payloads import Dead, FailRow
+from gossipq.core.policy import NOTHING, Policy, Said, ruling
+from gossipq.types import ATTEMPTS, BACKOFF, LEASE, TTL, Offset
+from gossipq.values import GroupConfig
+
+EXPIRED, FAILURES = "expired", "failures"
+
+
+def expires_ms(ledger: Ledger, view: View, place: Place) -> int:
+    """Leader time at which the record at the start of a place expires; 0 = never."""
+    ttl_ms = ledger.config(view.partition).ttl_ms
+    if place.columns & TTL:
+        column = ledger.opened.column(place.entry, TTL)
+        ttl_ms = (column[place.record] if column else 0) or ttl_ms
+    return place.time_ms + ttl_ms if ttl_ms and place.time_ms else 0
+
+
+def said_by(opened: Opened, place: Place) -> Said:
+    """What the record at the start of a place says of its own policy."""
+    if not place.columns & (LEASE | ATTEMPTS | BACKOFF):
+        return NOTHING
+    columns = [opened.column(place.entry, bit) if place.columns & bit else None for bit in (LEASE, ATTEMPTS, BACKOFF)]
+    return Said(*(column[place.record] if column else 0 for column in columns))
+
+
+class Burial(NamedTuple):
+    """A DEAD entry: its payload, and the batch of the records; empty when they are dropped."""
+
+    dead: Dead
+    body: bytes
+
+
+class Failing:
+    def __init__(self, ledger: Ledger, cluster: GroupConfig) -> None:
+        self._ledger, self._cluster = ledger, cluster
+
+    def policy(self, view: View, place: Place) -> Policy:
+        said = said_by(self._ledger.opened, place)
+        return ruling(said, view.group.state.config, self._ledger.config(view.partition), self._cluster)
+
+    def _pieces(self, failed: Failed) -> Iterator[tuple[Offset, Offset, Place]]:
+        """Runs of records with one fate: of one place and row; single ones where records have a policy of their own."""
+        first = failed.first
+        while first < failed.end:
+            place = place_of(self._ledger, failed.view.cursor, failed.view.partition, first)
+            if place is None:
+                return
+            end = first + 1 if place.columns & (LEASE | ATTEMPTS | BACKOFF | TTL) else min(failed.end, place.end)
+            yield first, end, place
+            first = end
+
+    def sort_out(self, failed: Failed, leader_ms: int) -> tuple[list[FailRow], list[Burial]]:
+        """What is tried again, and what is dead."""
+        rows: list[FailRow] = []
+        burials: list[Burial] = []
+        for first, end, place in self._pieces(failed):
+            policy = self.policy(failed.view, place)
+            failures = (place.row.failures if place.row else 0) + failed.counted
+            expiry_ms = expires_ms(self._ledger, failed.view, place)
+            dead = failed.dead
+            if not dead and failed.counted and failures >= policy.attempts_max:
+                dead = FAILURES
+            if not dead and expiry_ms and expiry_ms <= leader_ms:
+                dead = EXPIRED
+            if dead:
+                burials.append(self._burial(failed, first, end, place, dead))
+                continue
+            pause_ms = failed.delay_ms if failed.delay_ms >= 0 else policy.pause_ms(max(1, failures))
+            reason = _short(failed.reason)
+            name = failed.view.partition, first, end, failed.attempts, failed.counted
+            rows.append(FailRow(*name, leader_ms + pause_ms, reason, failed.consumer))
+        return rows, burials
+
+    def _burial(self, failed: Failed, first: Offset, end: Offset, place: Place, reason: str) -> Burial:
+        view = failed.view
+        dropped = reason == EXPIRED and self._ledger.config(view.partition).expire == "drop"
+        body = b"" if dropped else self._ledger.opened.cut(place.entry, place.record, end - first)
+        name = view.group.id, view.partition, first, end, reason, _short(failed.reason)
+        return Burial(Dead(*name, failed.consumer, failed.attempts, failed.counted), body)
+
+
+def _short(reason: str) -> str:
+    """At most ERROR_BYTES_MAX bytes of what a consumer said."""
+    return reason.encode("utf-8", "replace")[: limits.ERROR_BYTES_MAX].decode("utf-8", "ignore")
+
+
+def fail_entry(group_id: int, rows: list[FailRow]) -> bytes:
+    return payloads.encode(payloads.Fail(group_id, rows))

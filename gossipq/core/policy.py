@@ -1,0 +1,69 @@
+"""Which policy rules a record: what it says itself, then its group, its topic, the cluster. `why` names the origin."""
+
+from typing import NamedTuple, TypeVar
+
+from gossipq import limits
+from gossipq.errors import BadRequest
+from gossipq.values import GroupConfig, TopicConfig
+
+V = TypeVar("V")
+
+
+class Policy(NamedTuple):
+    """Values, each with the place that named it: "record", "group", "topic" or "cluster"."""
+
+    lease_ms: int
+    lease_by: str
+    attempts_max: int
+    attempts_by: str
+    backoff_ms: tuple[int, ...]
+    backoff_by: str
+
+    def pause_ms(self, failures: int) -> int:
+        """Pause after so many failures (from 1)."""
+        return self.backoff_ms[min(failures, len(self.backoff_ms)) - 1]
+
+
+class Said(NamedTuple):
+    """What a record says itself; 0 = nothing."""
+
+    lease_ms: int = 0
+    attempts_max: int = 0
+    backoff_ms: int = 0
+
+
+NOTHING = Said()
+
+
+def ruling(said: Said, group: GroupConfig, topic: TopicConfig, cluster: GroupConfig) -> Policy:
+    """The first of record, group, topic and cluster that says something."""
+    lease, lease_by = _first(said.lease_ms or None, group.lease_ms, topic.lease_ms, cluster.lease_ms, limits.LEASE_MS)
+    attempts, attempts_by = _first(
+        said.attempts_max or None, group.attempts_max, topic.attempts_max, cluster.attempts_max, limits.ATTEMPTS_MAX
+    )
+    own = [said.backoff_ms] if said.backoff_ms else None
+    backoff, backoff_by = _first(own, group.backoff_ms, topic.backoff_ms, cluster.backoff_ms, list(limits.BACKOFF_MS))
+    return Policy(lease, lease_by, attempts, attempts_by, tuple(backoff), backoff_by)
+
+
+def _first(record: V | None, group: V | None, topic: V | None, cluster: V | None, default: V) -> tuple[V, str]:
+    for value, origin in ((record, "record"), (group, "group"), (topic, "topic"), (cluster, "cluster")):
+        if value is not None:
+            return value, origin
+    return default, "cluster"
+
+
+def check_policy(config: GroupConfig | TopicConfig) -> None:
+    """Raises BadRequest naming the field."""
+    within("lease_ms", config.lease_ms, 1, limits.LEASE_TOTAL_MS_MAX)
+    within("attempts_max", config.attempts_max, 1, limits.ATTEMPTS_HARD_MAX)
+    if config.backoff_ms is not None:
+        within("steps of backoff_ms", len(config.backoff_ms), 1, limits.BACKOFF_STEPS_MAX)
+        for pause_ms in config.backoff_ms:
+            within("backoff_ms", pause_ms, 0, limits.DELAY_MS_MAX)
+
+
+def within(what: str, number: int | None, low: int, high: int) -> None:
+    """Raises BadRequest."""
+    if number is not None and not low <= number <= high:
+        raise BadRequest(f"{what} = {number}", hint=f"{low} to {high} are allowed")

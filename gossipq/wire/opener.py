@@ -1,0 +1,24 @@
+"""What a node opens of a stored batch: fixed columns, a cut, the header. All of it was verified before it was stored."""
+
+from array import array
+
+from gossipq.types import BatchInfo
+from gossipq.wire import batch as batches
+from gossipq.wire.batch import Batch
+
+
+class Opener:
+    """Answers for `gossipq.core.columns.Columns`."""
+
+    def fixed(self, body: bytes, bit: int) -> "array[int] | None":
+        return Batch(body, batches.peek(body)).fixed(bit)
+
+    def cut(self, body: bytes, first: int, count: int) -> bytes:
+        info = batches.peek(body)
+        return body if count == info.count else bytes(Batch(body, info).cut(first, count))
+
+    def peek(self, body: bytes) -> BatchInfo:
+        return batches.peek(body)
+
+    def crc(self, body: bytes) -> int:
+        return batches.peek(body).crc

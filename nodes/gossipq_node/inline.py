@@ -1,0 +1,145 @@
+"""A node of one worker inside this process, on two threads, under a clock that its owner moves: for tests of applications."""
+
+import logging
+import os
+import threading
+from collections.abc import Callable
+from contextlib import suppress
+
+from gossipq import limits
+from gossipq.clock import Clock
+from gossipq.config import load
+from gossipq.errors import StoreError
+from gossipq_node.actors import loop
+from gossipq_node.actors.frontdoor import Frontdoor
+from gossipq_node.actors.worker import Worker
+from gossipq_node.adapters.lmdb_store import LmdbStore
+from gossipq_node.adapters.zmq_mailbox import ZmqMailbox
+from gossipq_node.directory import DataDirectory
+from gossipq_node.main import frontdoor_settings, worker_settings
+from gossipq_node.settings import FrontdoorSettings, WorkerSettings
+
+START_S = 30.0
+TURNS = 2  #: the first may have looked at the clock before it was moved
+WAKE_S = 0.002
+
+log = logging.getLogger(__name__)
+
+Serve = Callable[["Turning"], None]
+
+
+class Turning:
+    """The loop of one actor on a thread of its own."""
+
+    def __init__(self, name: str, serve: Serve) -> None:
+        self.ready: Callable[[], bool] = lambda: False
+        self.failure: BaseException | None = None
+        self.wake_fd = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
+        self._changed = threading.Condition()
+        self._turns, self._stopping = 0, False
+        self._thread = threading.Thread(target=self._run, args=(serve,), name=f"gossipq-{name}", daemon=True)
+        self._thread.start()
+
+    def _run(self, serve: Serve) -> None:
+        try:
+            serve(self)
+        except BaseException as error:
+            self.failure = error
+            log.exception("%s ends", self._thread.name)
+        with self._changed:
+            self._stopping = True
+            self._changed.notify_all()
+
+    def running(self) -> bool:
+        """Asked by the loop once a turn."""
+        with suppress(BlockingIOError):
+            os.eventfd_read(self.wake_fd)
+        with self._changed:
+            self._turns += 1
+            self._changed.notify_all()
+            return not self._stopping
+
+    def await_turns(self, enough: Callable[[], bool], seconds: float) -> None:
+        """Lets it turn until there is enough of it. Raises StoreError when that does not come."""
+        with self._changed:
+            while not enough() and not self._stopping and seconds > 0:
+                os.eventfd_write(self.wake_fd, 1)
+                self._changed.wait(WAKE_S)
+                seconds -= WAKE_S
+            if not enough():
+                raise StoreError(f"{self._thread.name} does not turn") from self.failure
+
+    def await_ready(self) -> None:
+        self.await_turns(self.ready, START_S)
+
+    def settle(self) -> None:
+        """Whole turns have passed since."""
+        turns = self._turns + TURNS
+        self.await_turns(lambda: self._turns > turns, START_S)
+
+    def stop(self) -> None:
+        with self._changed:
+            self._stopping = True
+        os.eventfd_write(self.wake_fd, 1)
+        self._thread.join()
+        os.close(self.wake_fd)
+
+
+class InlineNode:
+    """A whole node over `directory`. Raises StoreError when it cannot start."""
+
+    def __init__(self, directory: str, clock: Clock, shards: int) -> None:
+        flags: dict[str, object] = {"node.data": f"{directory}/data", "node.bind": f"ipc://{directory}/node.sock"}
+        flags |= {"node.workers": 1, "cluster.shards": shards, "node.map_bytes": limits.GIB}
+        flags |= {"node.disk_reserve_bytes": 0, "node.disk_reserve_percent": 0}
+        config = load("", {}, flags).config
+        self.endpoint = config.node.bind
+        self._directory = DataDirectory(config.node.data)
+        manifest = self._directory.found(config.cluster.name, 1, shards)
+        worker = worker_settings(config, self._directory, manifest, 0, 0, False)
+        door = frontdoor_settings(config, manifest, False)
+        self._loops = [
+            Turning("frontdoor", lambda turning: _serve_frontdoor(door, clock, turning)),
+            Turning("worker", lambda turning: _serve_worker(worker, clock, turning)),
+        ]
+        try:
+            for turning in self._loops:
+                turning.await_ready()
+        except BaseException:
+            self.close()
+            raise
+
+    def settle(self) -> None:
+        """Whatever the clock says by now has been done."""
+        for turning in reversed(self._loops):
+            turning.settle()
+
+    def close(self) -> None:
+        for turning in self._loops:
+            turning.stop()
+        self._directory.close()
+
+
+def _serve_worker(settings: WorkerSettings, clock: Clock, turning: Turning) -> None:
+    store = LmdbStore(settings.directory, settings.map_bytes, settings.shards)
+    try:
+        mailbox = ZmqMailbox(settings.clients_bind, settings.peers_bind, (turning.wake_fd,))
+        try:
+            worker = Worker(settings, mailbox, store, clock)
+            turning.ready = lambda: worker.ready
+            loop.run(worker, mailbox, clock, turning.running)
+            worker.stop()
+        finally:
+            mailbox.close()
+    finally:
+        store.close()
+
+
+def _serve_frontdoor(settings: FrontdoorSettings, clock: Clock, turning: Turning) -> None:
+    mailbox = ZmqMailbox(settings.clients_bind, settings.peers_bind, (turning.wake_fd,))
+    try:
+        door = Frontdoor(settings, mailbox, clock.now())
+        turning.ready = lambda: door.ready
+        loop.run(door, mailbox, clock, turning.running)
+    finally:
+        mailbox.close()

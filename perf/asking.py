@@ -1,0 +1,294 @@
+"""What records cost that ask for more: a due time, a retry, key order, an id, a route.
+
+Each figure has a topic and a loop of its own and, where that means something, the same loop without the asking beside it.
+What was published is counted again at the end, so that no figure comes from records that were lost.
+"""
+
+import random
+import statistics
+import sys
+import time
+from collections.abc import Callable, Iterator
+from struct import Struct
+from typing import Any, NamedTuple
+
+from report import Row
+from stage import GOSSIPQ, Node, answer, directory, disk_mb, memory_mb, node, node_in
+
+from gossipq_client import Client, Message, connect
+
+RECORDS, SCHEDULED = 1_000_000, 10_000_000
+BATCH, SIZE = 500, 100
+KEYS, FAILING = 1_000, 10  #: so many keys; each tenth record fails once
+BACKOFF_S = 0.1
+HORIZON_S = (3_600, 25 * 3_600)  #: nothing of it is due while it is measured
+LEAD_S, PATIENCE_S = 5.0, 60.0  #: the first is due so long after publishing has begun; the last is waited for
+DUE = (  #: name, records, seconds over which they are due at random, what is asked
+    ("at once", 100_000, 0.0, ""),
+    ("mixed", 100_000, 1.0, ""),
+    ("few", 1_000, 1.0, "< 50 ms"),
+)
+STAMP = Struct("<d")
+VALUE = bytes(SIZE)
+
+
+def sized(count: int, scale: float) -> int:
+    """`count` scaled, in whole batches."""
+    return max(2, round(count * scale / BATCH)) * BATCH
+
+
+def batches(records: int) -> Iterator[range]:
+    for first in range(0, records, BATCH):
+        yield range(first, first + BATCH)
+
+
+class Figure(NamedTuple):
+    """One number, and what stands beside it."""
+
+    name: str
+    ours: float
+    beside: float | None
+    unit: str
+    asked: str
+    what: str
+
+
+def check(found: int, expected: int, what: str) -> None:
+    if found != expected:
+        raise SystemExit(f"{found:,} of {expected:,} {what}")
+
+
+# --- due times ----------------------------------------------------------------------------------------------------------
+
+
+def schedule(scale: float) -> list[Figure]:
+    """Due times over a day: memory and start-up of a node that keeps them, and what they take on disk."""
+    records, draw = sized(SCHEDULED, scale), random.Random(1)
+    with directory() as home:
+        with node_in(home) as at, connect(at.server) as mq:
+            mq.create_topic("later", partitions=2)
+            empty_mb, start = memory_mb(at.pid, "Pss_Anon"), time.perf_counter()
+            for _ in batches(records):
+                mq.publish_many("later", [VALUE] * BATCH, delays=[draw.uniform(*HORIZON_S) for _ in range(BATCH)])
+            mq.flush()
+            seconds = time.perf_counter() - start
+            check(scheduled(mq, "later"), records, "records scheduled")
+            full_mb = memory_mb(at.pid, "Pss_Anon")
+        held = answer([*GOSSIPQ, "store", "info", "--data", str(home / "data"), "-o", "json"])
+        rows_on_disk = sum(sum(worker["rows"].values()) for worker in held["workers"])
+        with node_in(home) as again, connect(again.server) as mq:
+            check(scheduled(mq, "later"), records, "records scheduled after a restart")
+            restarted_mb, ready_s, files_mb = memory_mb(again.pid, "Pss_Anon"), again.ready_s, disk_mb(home)
+    what = f"{records:,} records, due at random over {HORIZON_S[1] // 3_600 - HORIZON_S[0] // 3_600} h, batches of {BATCH}"
+    return [
+        Figure("schedule speed", records / seconds, None, "/s", "", what),
+        Figure("schedule memory", full_mb, empty_mb, " MB", "< 50 MB more", "anonymous memory; beside: before it"),
+        Figure("schedule restart", restarted_mb, empty_mb, " MB", "< 50 MB more", "the same, after a restart"),
+        Figure("schedule start", ready_s, None, " s", "< 2 s", "from exec to the ready line, with all of them"),
+        Figure("schedule disk", files_mb, None, " MB", "", f"{rows_on_disk:,} rows of the store in all"),
+    ]
+
+
+def scheduled(mq: Client, topic: str) -> int:
+    return sum(part.scheduled for part in mq.stats([topic]).partitions)
+
+
+def due(scale: float) -> list[Figure]:
+    """Many due at one moment, many and few due at random within a second: how long after it a record is in hand."""
+    figures: list[Figure] = []
+    for name, full, spread_s, asked in DUE:
+        records = sized(full, scale)
+        with node() as at, connect(at.server) as mq:
+            late_ms = sorted(lateness_ms(mq, records, spread_s))
+        check(len(late_ms), records, "records delivered")
+        if late_ms[0] < 0:
+            raise SystemExit(f"a record came {-late_ms[0]:.3f} ms early")
+        p50, p99 = (late_ms[len(late_ms) * share // 100] for share in (50, 99))
+        what = f"{records:,} due within {spread_s:g} s: p99 of how late they come; beside: p50; the last {late_ms[-1]:,.0f} ms"
+        figures.append(Figure(f"due {name}", p99, p50, " ms", asked, what))
+    return figures
+
+
+def lateness_ms(mq: Client, records: int, spread_s: float) -> list[float]:
+    """Each record carries its due time by this machine's monotonic clock; delays are whole milliseconds, rounded up."""
+    draw, late_ms = random.Random(2), list[float]()
+    first_due = time.monotonic() + LEAD_S
+    mq.create_topic("soon")
+    for _ in batches(records):
+        now = time.monotonic()
+        delays = [int((first_due + draw.uniform(0, spread_s) - now) * 1_000) + 1 for _ in range(BATCH)]
+        values = [STAMP.pack(now + delay / 1_000).ljust(SIZE, b"\0") for delay in delays]
+        mq.publish_many("soon", values, delays=[delay / 1_000 for delay in delays])
+    mq.flush()
+    if time.monotonic() > first_due:
+        raise SystemExit(f"publishing {records:,} records took longer than {LEAD_S:g} s")
+    end = first_due + spread_s + PATIENCE_S
+    while len(late_ms) < records and time.monotonic() < end:
+        batch = mq.fetch("soon", "bench", wait=1.0)
+        now = time.monotonic()
+        late_ms += [(now - STAMP.unpack_from(value)[0]) * 1_000 for value in batch.values()]
+        mq.ack(batch)
+    return late_ms
+
+
+# --- delivery -----------------------------------------------------------------------------------------------------------
+
+
+class Work(NamedTuple):
+    """Records to publish, and how to take them."""
+
+    topic: str
+    records: int
+    publish: Callable[[Client, str, range], object]
+    take: Callable[[Message], bool]  #: settles the message; whether it was acked
+    acked: int  #: when so many are, it is over
+    options: dict[str, Any]  #: of `consume`
+
+
+def plain(mq: Client, topic: str, numbers: range) -> None:
+    mq.publish_many(topic, [STAMP.pack(number).ljust(SIZE, b"\0") for number in numbers])
+
+
+def number_of(message: Message) -> int:
+    return int(STAMP.unpack_from(message.value)[0])
+
+
+def ack(message: Message) -> bool:
+    message.ack()
+    return True
+
+
+def consumed_per_s(at: Node, work: Work) -> float:
+    """The topic is filled first; the clock runs from the first record to the last ack."""
+    with connect(at.server) as mq:
+        mq.create_topic(work.topic)
+        for numbers in batches(work.records):
+            work.publish(mq, work.topic, numbers)
+        mq.flush()
+        left, take, start = work.acked, work.take, time.perf_counter()
+        for message in mq.consume(work.topic, "bench", **work.options):
+            left -= take(message)
+            if not left:
+                break
+        mq.flush()
+        seconds = time.perf_counter() - start
+        check(sum(group.acked for group in mq.groups(work.topic)), work.acked, "records acked")
+    return work.acked / seconds
+
+
+def retry(scale: float) -> list[Figure]:
+    """Each tenth record fails once and comes again after its pause."""
+    records = sized(RECORDS, scale)
+
+    def take(message: Message) -> bool:
+        if message.attempt == 1 and number_of(message) % FAILING == 0:
+            message.nack(reason="planned")
+            return False
+        return ack(message)
+
+    with node() as at:
+        beside = consumed_per_s(at, Work("beside", records, plain, ack, records, {}))
+        ours = consumed_per_s(at, Work("retry", records, plain, take, records, {"backoff": [BACKOFF_S]}))
+    return [Figure("retry", ours, beside, "/s", "", f"{records:,} records, 1 of {FAILING} fails once; beside: none fails")]
+
+
+def keys(scale: float) -> list[Figure]:
+    """Key order, and one key whose first record does not get done: its records wait, all others flow."""
+    records = sized(RECORDS, scale)
+    stuck = len(range(0, records, KEYS))
+
+    def publish(mq: Client, topic: str, numbers: range) -> None:
+        values = [STAMP.pack(number).ljust(SIZE, b"\0") for number in numbers]
+        mq.publish_many(topic, values, keys=[b"%d" % (number % KEYS) for number in numbers])
+
+    def take(message: Message) -> bool:
+        if number_of(message) % KEYS == 0:
+            message.nack(delay=HORIZON_S[0], reason="stuck")
+            return False
+        return ack(message)
+
+    ordered: dict[str, Any] = {"mode": "key_ordered"}
+    with node() as at:
+        beside = consumed_per_s(at, Work("beside", records, publish, ack, records, {}))
+        free = consumed_per_s(at, Work("free", records, publish, ack, records, ordered))
+        ours = consumed_per_s(at, Work("stuck", records, publish, take, records - stuck, ordered))
+    what = f"{records:,} records of {KEYS:,} keys"
+    return [
+        Figure("keys", free, beside, "/s", "", f"{what}, key_ordered; beside: shared"),
+        Figure("keys, one stuck", ours, free, "/s", "", f"{what}, one of them stuck; beside: none"),
+    ]
+
+
+def routes(scale: float) -> list[Figure]:
+    """Alternating routes, of which the group takes one; the other half is parked."""
+    records = sized(RECORDS, scale)
+
+    def publish(mq: Client, topic: str, numbers: range) -> None:
+        values = [STAMP.pack(number).ljust(SIZE, b"\0") for number in numbers]
+        mq.publish_many(topic, values, route="eu.fr" if numbers.start // BATCH % 2 else "us.ny")
+
+    taken = sum(len(numbers) for numbers in batches(records) if numbers.start // BATCH % 2)
+    with node() as at:
+        beside = consumed_per_s(at, Work("beside", taken, plain, ack, taken, {}))
+        ours = consumed_per_s(at, Work("routes", records, publish, ack, taken, {"routes": ["eu.*"]}))
+        with connect(at.server) as mq:
+            unmatched = sum(group.unmatched for group in mq.groups("routes"))
+    check(unmatched, records - taken, "records parked")
+    return [
+        Figure("routes", ours, beside, "/s", "", f"{records:,} records, each second batch is taken; beside: as many, all taken")
+    ]
+
+
+# --- publishing ---------------------------------------------------------------------------------------------------------
+
+
+def ids(scale: float) -> list[Figure]:
+    """With an id each, then all of them once more: the second time nothing is stored."""
+    records = sized(RECORDS, scale)
+    with node() as at, connect(at.server) as mq:
+
+        def published_per_s(topic: str, named: bool) -> float:
+            start = time.perf_counter()
+            for numbers in batches(records):
+                many = [b"order-%d" % number for number in numbers] if named else None
+                mq.publish_many(topic, [VALUE] * BATCH, ids=many)
+            mq.flush()
+            return records / (time.perf_counter() - start)
+
+        mq.create_topic("named")
+        mq.create_topic("beside")
+        beside, ours, again = (published_per_s(*of) for of in (("beside", False), ("named", True), ("named", True)))
+        check(sum(part.next for part in mq.stats(["named"]).partitions), records, "records stored")
+    what = f"{records:,} records, batches of {BATCH}"
+    return [
+        Figure("ids", ours, beside, "/s", "", f"{what}, an id each; beside: none"),
+        Figure("ids, all known", again, beside, "/s", "", f"{what}, all duplicates; beside: stored, without ids"),
+    ]
+
+
+FIGURES: dict[str, Callable[[float], list[Figure]]] = {
+    "schedule": schedule,
+    "due": due,
+    "retry": retry,
+    "keys": keys,
+    "ids": ids,
+    "routes": routes,
+}
+
+
+def measure(name: str, times: int, scale: float) -> list[Row]:
+    """Medians of so many runs, each on nodes of its own."""
+    rows = []
+    for runs in zip(*(FIGURES[name](scale) for _ in range(times)), strict=True):
+        first, ours = runs[0], statistics.median(run.ours for run in runs)
+        besides = [run.beside for run in runs if run.beside is not None]
+        beside = shown(statistics.median(besides), first.unit) if besides else ""
+        ratio = statistics.median(run.ours / (run.beside or 1) for run in runs)
+        compared = f"{ratio:.2f}" if besides and first.unit == "/s" else ""
+        rows.append(Row(first.name, shown(ours, first.unit), beside, compared, first.asked, first.what))
+        print(*rows[-1], sep="  ", file=sys.stderr)
+    return rows
+
+
+def shown(number: float, unit: str) -> str:
+    return f"{number:,.{0 if number >= 100 else 2}f}{unit}"

@@ -1,0 +1,409 @@
+"""why, trace, msg: what they ask the client, what they say, and what they refuse before they ask anything."""
+
+import io
+import json
+import sys
+from collections.abc import Iterator
+from datetime import UTC, datetime
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from gossipq import errors
+from gossipq.messages import Explained, GroupExplained
+from gossipq.types import partition_key
+from gossipq.values import Ref, Standing, Step
+from gossipq_cli.output import moment
+
+TIME_MS = 1_767_323_045_678
+TIME = "2026-01-02 03:04:05.678Z"
+
+
+def record(**more: Any) -> SimpleNamespace:
+    fields = {"topic": "orders", "partition": 0, "offset": 17, "ref": "orders/0/17", "value": b"17 apples", "key": b"ada"}
+    fields |= {"headers": {"source": "shop"}, "route": "eu.fr", "id": "order-17"}
+    return SimpleNamespace(**fields | {"publish_time": TIME_MS / 1_000} | more)
+
+
+def receipt(**more: Any) -> SimpleNamespace:
+    fields = {"topic": "orders", "partition": 0, "offset": 18, "ref": "orders/0/18", "copies": 1, "duplicate": False}
+    return SimpleNamespace(**fields | more)
+
+
+# --- why
+
+
+STANDINGS = [
+    Standing("billing", "in_flight", "ada-1 has it", "gossipq group show orders -g billing", "ada-1", TIME_MS, 2, 1),
+    Standing("audit", "acked", "", "", "bob", TIME_MS),
+]
+
+
+def test_why_tells_one_paragraph_a_group(client, gossipq) -> None:
+    client.answers["why"] = Explained(Ref(partition_key(9, 0), 17), STANDINGS, ["lease 30s, as the cluster says"])
+    ran = gossipq("why", "orders/0/17")
+    assert (ran.code, ran.err) == (0, "")
+    assert ran.out == (
+        "orders/0/17\n"
+        "\n"
+        f"billing: in flight until {TIME}, 2 attempts, 1 failure\n"
+        "  because ada-1 has it\n"
+        "  next: gossipq group show orders -g billing\n"
+        "\n"
+        f"audit: acked at {TIME}\n"
+        "\n"
+        "lease 30s, as the cluster says\n"
+    )
+    assert client.calls == [("why", (), {"ref": "orders/0/17", "group": ""})]
+
+
+def test_why_in_other_forms(client, gossipq) -> None:
+    client.answers["why"] = Explained(Ref(partition_key(9, 2), -1, 210, 3), STANDINGS[:1])
+    row = json.loads(gossipq("why", "orders", "--id", "order-17", "-g", "billing", "-o", "json").out)
+    assert row["ref"] == "orders/2/@210.3"
+    assert row["standings"][0]["state"] == "in_flight"
+    assert row["lines"] == []
+    assert client.calls == [("why", (), {"topic": "orders", "id": "order-17", "group": "billing"})]
+    assert gossipq("why", "orders", "--id", "order-17", "-o", "names").out == "orders/2/@210.3\n"
+
+
+def test_why_escapes_what_a_record_brings(client, gossipq) -> None:
+    told = Standing("b\x1b[2J", "dead", "it said \x1b]0;x\x07 and\nmore", "", "\u202egnp")
+    client.answers["why"] = Explained(Ref(partition_key(9, 0), 17), [told])
+    out = gossipq("why", "orders/0/17").out
+    assert "b\\x1b[2J: dead\n" in out
+    assert "because it said \\x1b]0;x\\x07 and\\nmore" in out
+    assert json.loads(gossipq("why", "orders/0/17", "-o", "json").out)["standings"][0]["group"] == "b\x1b[2J"
+
+
+def test_why_of_a_group_tells_alike_partitions_together(client, gossipq) -> None:
+    paused = ("paused", "the group is paused", "gossipq group resume orders billing", TIME_MS)
+    rows = [(partition_key(9, number), *paused) for number in (0, 1, 3)]
+    client.answers["why_group"] = GroupExplained([*rows, (partition_key(9, 2), "idle", "everything is done", "", 0)])
+    ran = gossipq("why", "orders", "--group", "billing")
+    assert ran.out == (
+        "billing on orders\n"
+        "\n"
+        f"partitions 0-1, 3: paused since {TIME}\n"
+        "  because the group is paused\n"
+        "  next: gossipq group resume orders billing\n"
+        "\n"
+        "partition 2: idle\n"
+        "  because everything is done\n"
+    )
+    assert client.calls == [("why_group", ("orders", "billing"), {})]
+    row = json.loads(gossipq("why", "orders", "-g", "billing", "-o", "json").out)
+    assert [part["partition"] for part in row["partitions"]] == [0, 1, 2, 3]
+    assert row["partitions"][0] == dict(zip(("partition", "state", "because", "next", "since_ms"), (0, *paused), strict=True))
+    assert gossipq("why", "orders", "-g", "billing", "-o", "names").out == "paused\npaused\nidle\npaused\n"
+
+
+def test_why_of_a_group_that_is_not_there(client, gossipq) -> None:
+    client.answers["why_group"] = GroupExplained([])
+    ran = gossipq("why", "orders", "-g", "nobody")
+    assert ran == (4, "", "error: no group nobody on orders\n hint: `gossipq group ls orders`\n")
+
+
+@pytest.mark.parametrize("verb", [("why",), ("trace",), ("msg", "show"), ("msg", "cancel", "--yes"), ("msg", "rm", "--yes")])
+def test_what_names_no_record(client, gossipq, verb: tuple[str, ...]) -> None:
+    ran = gossipq(*verb, "orders")
+    assert (ran.code, ran.out, client.calls) == (2, "", [])
+    assert ran.err.startswith(
+        "error: 'orders' names no record; write TOPIC/PARTITION/OFFSET, or TOPIC --id ID\n hint: `gossipq "
+    )
+
+
+def test_an_id_belongs_to_a_topic(client, gossipq) -> None:
+    ran = gossipq("why", "orders/0/17", "--id", "order-17")
+    assert (ran.code, client.calls) == (2, [])
+    assert ran.err.startswith("error: with --id, 'orders/0/17' must be the name of a topic\n")
+
+
+@pytest.mark.parametrize(
+    ("error", "code", "text"),
+    [
+        (errors.UnknownRecord("no record orders/0/99"), 4, "no record orders/0/99\n hint: a ref is TOPIC/PARTITION/OFFSET"),
+        (errors.UnknownTopic("no topic orders"), 4, "no topic orders\n hint: `gossipq topic ls`"),
+        (errors.BadRequest("'orders/x/y' is no ref", "a ref is ..."), 2, "'orders/x/y' is no ref\n hint: a ref is ..."),
+    ],
+)
+def test_why_of_nothing(client, gossipq, error: Exception, code: int, text: str) -> None:
+    client.answers["why"] = client.answers["trace"] = client.answers["show"] = error
+    for verb in (("why",), ("trace",), ("msg", "show")):
+        ran = gossipq(*verb, "orders/0/99")
+        assert (ran.code, ran.out) == (code, "")
+        assert ran.err.startswith(f"error: {text}")
+
+
+# --- trace
+
+
+def test_trace(client, gossipq) -> None:
+    client.answers["trace"] = [Step(TIME_MS, "published"), Step(TIME_MS + 5, "failed", "billing", "ada-1", "no\tbody", 1)]
+    ran = gossipq("trace", "orders/0/17", "-g", "billing")
+    head, first, second = ran.out.splitlines()
+    assert head.split() == ["time", "what", "group", "consumer", "attempt", "reason"]
+    assert first.split() == [*TIME.split(), "published", "-", "-", "-", "-"]
+    assert second.split() == [*moment(TIME_MS + 5).split(), "failed", "billing", "ada-1", "1", "no\\tbody"]
+    assert client.calls == [("trace", (), {"ref": "orders/0/17", "group": "billing"})]
+    rows = json.loads(gossipq("trace", "orders/0/17", "-o", "json").out)
+    assert rows[1] == {
+        "time_ms": TIME_MS + 5,
+        "what": "failed",
+        "group": "billing",
+        "consumer": "ada-1",
+        "reason": "no\tbody",
+        "attempt": 1,
+    }
+
+
+def test_a_trace_of_nothing_says_why(client, gossipq) -> None:
+    client.answers["trace"] = []
+    ran = gossipq("trace", "orders/0/17")
+    assert (ran.code, ran.out) == (0, "")
+    assert ran.err == "no steps are kept of it; its topic's `trace` says which are\n"
+
+
+# --- msg show and find
+
+
+def test_msg_show(client, gossipq) -> None:
+    client.answers["show"] = record(value=b"17 apples\nand \x1b[31mred\xff", id=b"order-17")
+    assert gossipq("msg", "show", "orders/0/17").out == (
+        "ref            orders/0/17\n"
+        f"published      {TIME}\n"
+        "key            ada\n"
+        "header source  shop\n"
+        "route          eu.fr\n"
+        "id             order-17\n"
+        "size           23 B\n"
+        "\n"
+        "17 apples\nand \\x1b[31mred\\xff\n"
+    )
+    row = json.loads(gossipq("msg", "show", "orders", "--id", "order-17", "-o", "json").out)
+    assert (row["ref"], row["key"], row["route"], row["id"]) == ("orders/0/17", "ada", "eu.fr", "order-17")
+    assert row["value_base64"] == "MTcgYXBwbGVzCmFuZCAbWzMxbXJlZP8="
+    assert client.calls[-1] == ("show", (), {"topic": "orders", "id": "order-17"})
+    assert gossipq("msg", "show", "orders/0/17", "-o", "names").out == "orders/0/17\n"
+
+
+def test_msg_show_raw(client, gossipq, monkeypatch: pytest.MonkeyPatch) -> None:
+    client.answers["show"] = record(value=b"\x00\xff")
+    wire = io.BytesIO()
+    monkeypatch.setattr(sys, "stdout", io.TextIOWrapper(wire))
+    from gossipq_cli.main import main
+
+    assert main(["msg", "show", "orders/0/17", "--raw"]) == 0
+    sys.stdout.flush()
+    assert wire.getvalue() == b"\x00\xff"
+
+
+def test_msg_find(client, gossipq) -> None:
+    client.answers["find"] = lambda *args, **options: iter([record(), record(offset=18, key=None, value=b"x" * 100)])
+    ran = gossipq("msg", "find", "orders", "--contains", "apples", "-k", "ada", "--header", "source=shop", "--start", "5")
+    assert (ran.code, ran.err) == (0, "")
+    assert ran.out == f"orders/0/17  {TIME}  ada  17 apples\norders/0/18  {TIME}  -  {'x' * 60}...\n"
+    ((args, options),) = client.called("find")
+    progress = options.pop("progress")
+    progress(500, 1_000)
+    assert args == ("orders",)
+    assert options == {"limit": 100, "key": "ada", "contains": "apples", "header": {"source": "shop"}, "start": 5}
+
+
+@pytest.mark.parametrize(
+    ("form", "text"),
+    [("names", "orders/0/17\norders/0/18\n"), ("jsonl", '{"ref":"orders/0/17",'), ("json", '[{"ref":"orders/0/17",')],
+)
+def test_msg_find_in_other_forms(client, gossipq, form: str, text: str) -> None:
+    client.answers["find"] = lambda *args, **options: iter([record(), record(offset=18)])
+    assert gossipq("msg", "find", "orders", "-o", form).out.startswith(text)
+
+
+def test_msg_find_streams(client, gossipq, capsys: pytest.CaptureFixture[str]) -> None:
+    """What is found is written before the next is looked for."""
+    written = []
+
+    def find(*args: Any, **options: Any) -> Iterator[SimpleNamespace]:
+        for offset in range(2):
+            yield record(offset=offset)
+            written.append(capsys.readouterr().out)
+
+    client.answers["find"] = find
+    gossipq("msg", "find", "orders", "-o", "names")
+    assert written == ["orders/0/0\n", "orders/0/1\n"]
+
+
+def test_msg_find_limits_and_times(client, gossipq) -> None:
+    client.answers["find"] = lambda *args, **options: iter([record()] * (options["limit"] or 3))
+    ran = gossipq("msg", "find", "orders", "--limit", "2", "--start", "2026-01-02T03:00Z", "--end", "-1s")
+    assert (len(ran.out.splitlines()), ran.err) == (2, "the first 2 records; there may be more: --limit 0\n")
+    options = client.called("find")[0][1]
+    assert options["start"] == datetime(2026, 1, 2, 3, tzinfo=UTC)
+    assert 0 < (datetime.now(UTC) - options["end"]).total_seconds() - 1 < 60
+    ran = gossipq("msg", "find", "orders", "--limit", "0")
+    assert (len(ran.out.splitlines()), ran.err) == (3, "")
+    assert client.called("find")[1][1]["limit"] is None
+
+
+def test_msg_find_of_nothing_is_a_no(client, gossipq) -> None:
+    client.answers["find"] = lambda *args, **options: iter(())
+    assert gossipq("msg", "find", "orders") == (1, "", "")
+    assert gossipq("msg", "find", "orders", "-o", "json").out == "[]\n"
+
+
+def test_msg_find_has_a_bar_on_a_terminal(client, gossipq, monkeypatch: pytest.MonkeyPatch) -> None:
+    def find(*args: Any, progress: Any, **options: Any) -> Iterator[SimpleNamespace]:
+        progress(250, 1_000)
+        yield record()
+        progress(1_000, 1_000)
+
+    client.answers["find"] = find
+    monkeypatch.setattr("gossipq_cli.progress.is_terminal", lambda stream: True)
+    monkeypatch.setattr("gossipq_cli.progress.EVERY_S", 0)
+    ran = gossipq("msg", "find", "orders", "-o", "names")
+    quarter, whole = "######..................", "#" * 24
+    clear = "\r\x1b[K"
+    assert ran.err == (
+        f"{clear}[{quarter}]  25%  250 of 1,000 records{clear}{clear}[{whole}] 100%  1,000 of 1,000 records{clear}"
+    )
+    assert gossipq("msg", "find", "orders", "-q").err == ""
+
+
+@pytest.mark.parametrize(
+    ("line", "says"),
+    [
+        (("--start", "soon"), "Invalid value for '--start': 'soon' is no time; write 2026-11-21T09:00Z"),
+        (("--end", "-10parsecs"), "Invalid value for '--end': '10parsecs' is not a duration"),
+        (("--header", "plain"), "Invalid value for --header: 'plain'; write NAME=VALUE"),
+        (("--limit", "-1"), "Invalid value for '--limit': -1 is not in the range x>=0"),
+    ],
+)
+def test_msg_find_wrong_lines(client, gossipq, line: tuple[str, ...], says: str) -> None:
+    ran = gossipq("msg", "find", "orders", *line)
+    assert (ran.code, ran.out, client.calls) == (2, "", [])
+    assert ran.err.startswith(f"error: {says}")
+
+
+# --- msg cancel, rm, reschedule, requeue, edit
+
+
+def test_msg_cancel(client, gossipq) -> None:
+    client.answers["cancel"] = "orders/0/@210.3"
+    ran = gossipq("msg", "cancel", "orders/0/@210.3", "--reason", "paid", "--yes")
+    assert ran == (0, "cancelled orders/0/@210.3\n", "")
+    assert client.calls == [("cancel", (), {"ref": "orders/0/@210.3", "reason": "paid"})]
+    ran = gossipq("msg", "cancel", "orders", "--id", "r-1", "--yes", "-o", "json")
+    assert json.loads(ran.out) == {"ref": "orders/0/@210.3"}
+    assert client.calls[-1] == ("cancel", (), {"topic": "orders", "id": "r-1", "reason": ""})
+
+
+def test_msg_cancel_of_a_record_that_is_done(client, gossipq) -> None:
+    client.answers["cancel"] = errors.WrongState("orders/0/17 is acked by billing")
+    ran = gossipq("msg", "cancel", "orders/0/17", "--yes")
+    assert (ran.code, ran.out) == (5, "")
+    assert ran.err == "error: orders/0/17 is acked by billing\n hint: `gossipq why REF` says where it stands\n"
+
+
+@pytest.mark.parametrize(
+    ("line", "doing"),
+    [
+        (("cancel", "orders/0/17"), "cancelling orders/0/17"),
+        (("cancel", "orders", "--id", "x"), "cancelling id x of orders"),
+        (("rm", "orders/0/17"), "removing orders/0/17"),
+        (("rm", "orders/0/17", "orders/0/18"), "removing 2 records"),
+    ],
+)
+def test_what_destroys_needs_a_yes(client, gossipq, line: tuple[str, ...], doing: str) -> None:
+    ran = gossipq("msg", *line)
+    assert (ran.code, ran.out, client.calls) == (2, "", [])
+    assert ran.err.startswith(f"error: {doing} needs --yes when nobody can be asked\n hint: ")
+
+
+def on_terminal(monkeypatch: pytest.MonkeyPatch, answer: str) -> None:
+    """Somebody sits there and types."""
+    monkeypatch.setattr(sys, "stdin", io.StringIO(answer))
+    monkeypatch.setattr(sys.stdin, "isatty", lambda: True)
+
+
+@pytest.mark.parametrize(("typed", "code", "cancelled"), [("y\n", 0, 1), ("n\n", 130, 0), ("", 130, 0)])
+def test_a_terminal_is_asked(
+    client, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], typed: str, code: int, cancelled: int
+) -> None:
+    from gossipq_cli.main import main
+
+    client.answers["cancel"] = "orders/0/17"
+    on_terminal(monkeypatch, typed)
+    assert main(["msg", "rm", "orders/0/17"]) == code
+    assert len(client.called("cancel")) == cancelled
+    out, err = capsys.readouterr()
+    assert err.startswith("remove orders/0/17 for every group? [y/N]: ")
+    assert out == "removed orders/0/17\n" * cancelled
+
+
+def test_msg_rm_partly(client, gossipq) -> None:
+    def cancel(ref: str, reason: str) -> str:
+        if ref == "orders/0/18":
+            raise errors.WrongState("orders/0/18 is acked by all groups", "nothing to do")
+        return ref
+
+    client.answers["cancel"] = cancel
+    ran = gossipq("msg", "rm", "orders/0/17", "orders/0/18", "--yes")
+    assert (ran.code, ran.out) == (3, "")
+    assert ran.err == (
+        "orders/0/18: orders/0/18 is acked by all groups\n"
+        "error: 1 of 2 removed: orders/0/18 is acked by all groups\n"
+        " hint: nothing to do\n"
+    )
+    assert client.called("cancel")[0] == ((), {"ref": "orders/0/17", "reason": "removed"})
+    assert gossipq("msg", "rm", "orders/0/18", "--yes").code == 5
+    assert gossipq("msg", "rm", "orders/0/17", "orders/0/19", "--yes").out == "removed 2 records\n"
+
+
+def test_msg_reschedule(client, gossipq) -> None:
+    client.answers["reschedule"] = "orders/0/@210.3"
+    assert gossipq("msg", "reschedule", "orders/0/@210.3", "--delay", "5m").out == "orders/0/@210.3 is due in 300 s\n"
+    assert client.calls == [("reschedule", (), {"ref": "orders/0/@210.3", "delay": 300.0})]
+    ran = gossipq("msg", "reschedule", "orders", "--id", "r-1", "--at", "2026-11-22T08:00Z")
+    assert ran.code == 0
+    options = client.calls[-1][2]
+    assert options == {"topic": "orders", "id": "r-1", "at": datetime(2026, 11, 22, 8, tzinfo=UTC)}
+
+
+@pytest.mark.parametrize(
+    ("line", "says"),
+    [
+        ((), "give --delay or --at"),
+        (("--delay", "1", "--at", "2026-11-22"), "give --delay or --at"),
+        (("--delay", "-5"), "Invalid value for '--delay': -5.0 is negative"),
+        (("--delay", "nan"), "Invalid value for '--delay': nan is not a duration"),
+        (("--delay", "inf"), "Invalid value for '--delay': inf is too long"),
+        (("--at", "tomorrow"), "Invalid value for '--at': 'tomorrow' is no time; write 2026-11-21T09:00Z"),
+    ],
+)
+def test_msg_reschedule_wrong_lines(client, gossipq, line: tuple[str, ...], says: str) -> None:
+    ran = gossipq("msg", "reschedule", "orders/0/@210.3", *line)
+    assert (ran.code, ran.out, client.calls) == (2, "", [])
+    assert ran.err.startswith(f"error: {says}")
+
+
+def test_msg_requeue(client, gossipq) -> None:
+    client.answers["requeue"] = "orders/0/17"
+    assert gossipq("msg", "requeue", "orders/0/17", "-g", "billing").out == "orders/0/17 is ready for billing\n"
+    assert client.calls == [("requeue", (), {"ref": "orders/0/17", "group": "billing"})]
+    ran = gossipq("msg", "requeue", "orders/0/17")
+    assert (ran.code, ran.err.splitlines()[0]) == (2, "error: Missing option '-g' / '--group'")
+
+
+def test_msg_edit(client, gossipq) -> None:
+    client.answers["edit"] = receipt()
+    ran = gossipq("msg", "edit", "orders/0/17", "18 apples")
+    assert ran == (0, "orders/0/17 is void, orders/0/18 replaces it\n", "")
+    assert client.calls == [("edit", (), {"ref": "orders/0/17", "value": b"18 apples"})]
+    ran = gossipq("msg", "edit", "orders", "--id", "order-17", "-", "-H", "a:b", "-o", "json", stdin=b"\xff")
+    assert json.loads(ran.out) == {"ref": "orders/0/18", "partition": 0, "offset": 18}
+    assert client.calls[-1] == ("edit", (), {"topic": "orders", "id": "order-17", "value": b"\xff", "headers": {"a": "b"}})
+    assert gossipq("msg", "edit", "orders/0/17", "-H", "a:b").code == 0
+    assert client.calls[-1] == ("edit", (), {"ref": "orders/0/17", "headers": {"a": "b"}})
+    ran = gossipq("msg", "edit", "orders/0/17")
+    assert (ran.code, ran.err.splitlines()[0]) == (2, "error: nothing to change: give a BODY, - for stdin, or -H")

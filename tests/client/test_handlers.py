@@ -1,0 +1,243 @@
+"""What a handler takes and how records are decoded for it; how work ends and what the broker is told; asking and answering."""
+
+import functools
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, NamedTuple, TypedDict
+
+import msgspec
+import pytest
+
+from client.hand import Hand
+from gossipq import limits
+from gossipq.errors import BadRequest
+from gossipq.messages import Deliver
+from gossipq.values import Delivered
+from gossipq.wire import batch as wire
+from gossipq_client import Message, aio_consumer, outcomes, payloads
+from gossipq_client.handlers import Handler, Registry, handler
+from gossipq_client.joining import joining
+from gossipq_client.outcomes import GIVEN_BACK, Outcome, Reject, Retry, Undecodable
+from gossipq_client.requests import CORRELATION, ROUTE, TO, Requests, reply_to
+from gossipq_client.views import Record
+
+
+@dataclass
+class Order:
+    id: int
+    note: str = ""
+
+    def __post_init__(self) -> None:
+        if self.id < 0:
+            raise ValueError("negative id")
+
+
+class Point(msgspec.Struct):
+    x: int
+
+
+class Row(TypedDict):
+    a: int
+
+
+class Pair(NamedTuple):
+    a: int
+    b: int
+
+
+class TestPayloads:
+    @pytest.mark.parametrize(
+        ("annotation", "raw", "value"),
+        [
+            (bytes, b"\xff\x00", b"\xff\x00"),
+            (str, "café".encode(), "café"),
+            (dict, b'{"a": [1, null]}', {"a": [1, None]}),
+            (dict[str, int], b'{"a": 1}', {"a": 1}),
+            (list, b"[1]", [1]),
+            (int, b"17", 17),
+            (Order, b'{"id": 7, "more": 1}', Order(7)),
+            (Point, b'{"x": 1}', Point(1)),
+            (Row, b'{"a": 1}', {"a": 1}),
+            (Pair, b"[1, 2]", Pair(1, 2)),
+            (Any, b"null", None),
+        ],
+    )
+    def test_values(self, annotation: Any, raw: bytes, value: Any) -> None:
+        assert payloads.decoder(annotation)(raw) == value
+
+    @pytest.mark.parametrize(
+        ("annotation", "raw", "says"),
+        [
+            (str, b"\xff", "utf-8"),
+            (dict, b"[]", "Expected `object`, got `array`"),
+            (dict, b"{", "truncated"),
+            (dict, b'"\xff"', "got `str`"),
+            (Order, b'{"id": "x"}', r"Expected `int`, got `str` - at `\$.id`"),
+            (Order, b'{"id": -1}', "negative id"),
+            (Point, b"", "truncated"),
+            (dict, b'{"a":' * 100_000, "recursion"),
+        ],
+    )
+    def test_what_does_not_fit_says_why(self, annotation: Any, raw: bytes, says: str) -> None:
+        with pytest.raises(Undecodable, match=says) as refused:
+            payloads.decoder(annotation)(raw)
+        assert outcomes.of(refused.value) == Outcome(True, -1, outcomes.shortened(str(refused.value)), "undecodable")
+
+    @pytest.mark.parametrize("annotation", [Handler, "nonsense", Callable])
+    def test_types_that_nothing_decodes_to(self, annotation: Any) -> None:
+        if annotation is Handler:
+            annotation = type("Plain", (), {})
+        with pytest.raises(BadRequest, match="decoded to"):
+            payloads.decoder(annotation)
+
+    @pytest.mark.parametrize(
+        ("value", "raw"),
+        [(b"x", b"x"), (bytearray(b"x"), b"x"), ("é", "é".encode()), ({"a": 1}, b'{"a":1}'), (Order(1), b'{"id":1,"note":""}')],
+    )
+    def test_answers(self, value: Any, raw: bytes) -> None:
+        assert payloads.encoded(value) == raw
+
+    def test_no_answer_for_what_is_no_value(self) -> None:
+        with pytest.raises(TypeError):
+            payloads.encoded(object())
+
+
+def made(function: Callable[..., Any]) -> Handler:
+    return handler(function, joining("t", "g"), 1)
+
+
+@pytest.fixture
+def message() -> Record:
+    """Value 17."""
+    hand = Hand()
+    subscription = hand.subscribe()
+    hand.deliver(subscription.parts[0], 17, 1)
+    (piece,) = hand.session.consuming.take(subscription, 1)
+    return Record(piece.held, 17)
+
+
+class TestSignatures:
+    def test_the_value_the_message_or_both(self, message: Record) -> None:
+        def value(order: int) -> None: ...
+        def untyped(msg) -> None: ...
+        def typed(msg: Message) -> None: ...
+        def awaited(msg: aio_consumer.Message) -> None: ...
+        def both(order: bytes, msg) -> None: ...
+        def turned(msg: Message, order: str, times: int = 3, *rest: int, **more: int) -> None: ...
+
+        assert made(value).arguments(message) == [17]
+        for function in (untyped, typed, awaited):
+            assert made(function).arguments(message) == [message]
+        assert made(both).arguments(message) == [b"17", message]
+        assert made(turned).arguments(message) == [message, "17"]
+        assert made(value).name.endswith("<locals>.value")
+        assert not made(value).is_async
+
+    def test_all_that_can_be_called(self, message: Record) -> None:
+        class Office:
+            def work(self, order: int) -> None: ...
+            async def __call__(self, order: int) -> None: ...
+
+        async def later(order: int, rate: float) -> None: ...
+
+        assert made(Office().work).arguments(message) == [17]
+        assert made(Office()).is_async
+        assert made(functools.partial(later, rate=2)).arguments(message) == [17]
+        assert made(functools.partial(later, rate=2)).is_async
+
+    def test_handlers_that_cannot_be(self) -> None:
+        def none() -> None: ...
+        def two(a: int, b: int) -> None: ...
+        def messages(a, b) -> None: ...
+        def keyword(a: int, *, b: int) -> None: ...
+        def yields(a: int):
+            yield a
+
+        def unknown(a: "NotDefinedAnywhere") -> None: ...  # noqa: F821
+        def foreign(a: Hand) -> None: ...
+
+        for function in (none, two, messages, keyword, yields, unknown, foreign):
+            with pytest.raises(BadRequest) as refused:
+                made(function)
+            assert refused.value.hint
+        for workers in (0, -1, 1.5, 10**6):
+            with pytest.raises(BadRequest, match="workers"):
+                handler(len, joining("t", "g"), workers)  # type: ignore[arg-type]
+
+    def test_the_decorator_leaves_the_function_as_it_is(self) -> None:
+        registry = Registry()
+        with pytest.raises(BadRequest, match="nothing to run"):
+            registry.some()
+
+        @registry.consumer("orders", group="g", workers=2, mode="key_ordered")
+        def double(order: int) -> int:
+            return 2 * order
+
+        assert double(4) == 8
+        (one,) = registry.some()
+        assert (one.function, one.workers, one.asked.options.mode) == (double, 2, "key_ordered")
+        with pytest.raises(BadRequest):
+            registry.consumer("orders", group="g", attempts_max=0)
+
+
+class TestOutcomes:
+    @pytest.mark.parametrize(
+        ("error", "outcome"),
+        [
+            (Retry(), Outcome(True, -1)),
+            (Retry("5s", "not yet"), Outcome(True, 5_000, "not yet")),
+            (Reject("no such customer"), Outcome(True, -1, "no such customer", "rejected")),
+            (ValueError("bad"), Outcome(True, -1, "ValueError: bad")),
+            (KeyboardInterrupt(), GIVEN_BACK),
+            (SystemExit(1), GIVEN_BACK),
+        ],
+    )
+    def test_what_an_exception_means(self, error: BaseException, outcome: Outcome) -> None:
+        assert outcomes.of(error) == outcome
+
+    def test_a_reason_is_cut_where_a_node_would(self) -> None:
+        assert outcomes.shortened("é" * limits.ERROR_BYTES_MAX) == "é" * (limits.ERROR_BYTES_MAX // 2)
+        assert outcomes.shortened("\ud800") == "?"
+
+    @pytest.mark.parametrize("after", ["-1s", -1, float("nan"), "soon", "4000d"])
+    def test_no_such_delay(self, after: Any) -> None:
+        with pytest.raises(BadRequest, match="after"):
+            Retry(after)
+
+
+class TestRequests:
+    def test_a_request_says_where_its_reply_goes(self) -> None:
+        requests = Requests("mine")
+        first = requests.headers(requests.begin(), {"a": "b"})
+        assert first == {"a": "b", TO: "_replies", ROUTE: "mine", CORRELATION: "1"}
+        assert requests.headers(requests.begin(), None)[CORRELATION] == "2"
+
+    def test_replies_find_their_requests_and_others_are_dropped(self) -> None:
+        hand, requests = Hand(), Requests("mine")
+        requests.subscription = hand.subscribe(group="")
+        assert requests.ready
+        one, two = requests.begin(), requests.begin()
+        consuming = hand.session.consuming
+        assert requests.reply(one, consuming) is None
+        deliver_replies(hand, requests, [two, "77", one, one])
+        found = requests.reply(one, consuming)
+        assert found is not None
+        assert found[0].value(found[1]) == b"2"
+        requests.end(one)
+        assert requests.reply(one, consuming) is None
+        answer = requests.reply(two, consuming)
+        assert answer is not None
+        assert answer[0].value(answer[1]) == b"0"
+
+    def test_who_asks_for_no_reply_gets_none(self, message: Record) -> None:
+        assert reply_to(message) is None
+
+
+def deliver_replies(hand: Hand, requests: Requests, correlations: list[str]) -> None:
+    """Replies with their number as value."""
+    assert requests.subscription is not None
+    (part,) = requests.subscription.parts
+    headers = [msgspec.msgpack.encode({CORRELATION: each}) for each in correlations]
+    raw = bytes(wire.seal([b"%d" % at for at in range(len(correlations))], headers=headers))
+    piece = Delivered(next(iter(part.starts)), 0, len(correlations), 1, len(raw), 10)
+    hand.tell(Deliver(part.number, [piece], 0), part.shard, batch=raw)

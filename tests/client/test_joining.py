@@ -1,0 +1,98 @@
+"""What a consumer may ask for, and what is refused before anything is sent."""
+
+from datetime import datetime
+from typing import Any
+
+import pytest
+
+from gossipq import limits
+from gossipq.errors import BadRequest, TooLarge
+from gossipq.values import GroupOptions
+from gossipq_client.joining import Joining, credit_of, joining
+
+
+def of(**options: Any) -> Joining:
+    return joining("t", options.pop("group", "g"), **options)
+
+
+def test_nothing_said_is_nothing_sent() -> None:
+    assert of() == (["t"], "g", "first", (limits.CREDIT_RECORDS, limits.CREDIT_BYTES), GroupOptions(), [], True)
+    assert of(group=None).start == "new"
+    assert joining(["a", "b", "a"], "g").names == ["a", "b"]
+
+
+def test_policies_travel_in_milliseconds() -> None:
+    asked = of(mode="key_ordered", lease="1m", attempts_max=3, backoff=["1s", 0, 2.5])
+    assert asked.options == GroupOptions("key_ordered", 60_000, None, 3, [1_000, 0, 2_500])
+    assert of(backoff="5s").options.backoff_ms == [5_000]
+
+
+def test_an_exclusive_consumer_gets_one_at_a_time_unless_it_asks_for_more() -> None:
+    assert of(mode="exclusive").credit[0] == 1
+    assert of(mode="exclusive", credit=5).credit[0] == 5
+    assert (credit_of(None, None, "n"), credit_of(7, None, "n")) == (limits.CREDIT_RECORDS, 7)
+
+
+def test_routes_are_one_or_several() -> None:
+    assert of(route="eu.*").routes == ["eu.*"]
+    assert of(routes=["eu.#", "us"]).routes == ["eu.#", "us"]
+    assert of(route=["a"], routes="b.#.c").routes == ["a", "b.#.c"]
+
+
+def test_a_subscription_says_all_of_it() -> None:
+    asked = joining(["a.*", "b"], "g", start="-1m", mode="exclusive", routes=["r"], ack=False, credit=9)
+    subscription = asked.subscription(1_000_000, True)
+    assert (subscription.names, subscription.routes, subscription.acks) == (["a.*", "b"], ["r"], False)
+    assert (subscription.start, subscription.credit_records, subscription.notify_end) == (("time", 940_000), 9, True)
+    assert subscription.patterns
+    assert not subscription.exclusive, "what is not acked cannot be counted as in hand"
+
+
+@pytest.mark.parametrize(
+    ("options", "says"),
+    [
+        ({"mode": "serial"}, "mode"),
+        ({"mode": ""}, "mode"),
+        ({"credit": 0}, "credit"),
+        ({"credit": -1}, "credit"),
+        ({"credit": limits.IN_FLIGHT_MAX + 1}, "credit"),
+        ({"credit": 1.5}, "credit"),
+        ({"credit": True}, "credit"),
+        ({"lease": 0}, "lease"),
+        ({"lease": "-1s"}, "lease"),
+        ({"lease": float("nan")}, "lease"),
+        ({"lease": "13h"}, "lease"),
+        ({"attempts_max": 0}, "attempts_max"),
+        ({"attempts_max": limits.ATTEMPTS_HARD_MAX + 1}, "attempts_max"),
+        ({"backoff": []}, "backoff"),
+        ({"backoff": [1] * (limits.BACKOFF_STEPS_MAX + 1)}, "backoff"),
+        ({"backoff": [-1]}, "backoff"),
+        ({"backoff": "soon"}, "backoff"),
+        ({"route": "#"}, "route"),
+        ({"routes": ["a", "#.#"]}, "routes"),
+        ({"route": ""}, "route"),
+        ({"route": "eu.f*"}, "whole words"),
+        ({"routes": [b"eu"]}, "routes"),
+        ({"start": -1}, "start"),
+        ({"start": "later"}, "start"),
+        ({"start": datetime(2026, 1, 1)}, "time zone"),
+        ({"group": None, "mode": "shared"}, "mode= without a group"),
+        ({"group": "", "lease": "1s", "backoff": 1}, "lease=, backoff= without a group"),
+    ],
+)
+def test_bad_options(options: dict[str, Any], says: str) -> None:
+    with pytest.raises(BadRequest) as refused:
+        of(**options)
+    assert refused.value.hint
+    assert says in f"{refused.value} {refused.value.hint}"
+
+
+def test_a_route_has_a_length() -> None:
+    with pytest.raises(TooLarge, match="route"):
+        of(route="a" * 300)
+
+
+def test_topics_are_named() -> None:
+    for names in ("", [], ["a", ""]):
+        with pytest.raises(BadRequest, match="topic"):
+            joining(names, "g")

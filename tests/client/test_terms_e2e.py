@@ -1,0 +1,307 @@
+"""What a publish may ask for, against a real node: due times, time to live, ids, policies, virtual topics."""
+
+import asyncio
+import time
+import uuid
+from collections.abc import Callable, Iterator
+from datetime import UTC, datetime, timedelta
+
+import pytest
+
+from conftest import RunningNode
+from gossipq_client import Backpressure, BadRequest, Client, TopicExists, UnknownTopic, connect
+from gossipq_client.aio import connect as aio_connect
+
+pytestmark = pytest.mark.e2e
+PATIENCE_S = 10
+LATE_S = 1.0  #: a busy machine
+
+
+@pytest.fixture
+def mq(shared_node: RunningNode) -> Iterator[Client]:
+    with connect(shared_node.endpoint) as client:
+        yield client
+
+
+@pytest.fixture
+def topic() -> str:
+    return f"t-{uuid.uuid4().hex[:12]}"
+
+
+def take(mq: Client, topic: str, count: int, group: str = "g") -> list[tuple[bytes, float]]:
+    """So many values, each with the time it came; all are acked."""
+    found: list[tuple[bytes, float]] = []
+    for msg in mq.consume(topic, group):
+        with msg:
+            found.append((msg.value, time.monotonic()))
+        if len(found) == count:
+            return found
+    return found
+
+
+class TestDueTimes:
+    def test_never_early_and_not_late(self, mq: Client, topic: str) -> None:
+        mq.create_topic(topic)
+        start = time.monotonic()
+        receipt = mq.publish(topic, b"d", delay="250ms").result(PATIENCE_S)
+        mq.publish(topic, b"a", at=datetime.now(UTC) + timedelta(seconds=0.5))
+        mq.publish(topic, b"n")
+        found = {value: came - start for value, came in take(mq, topic, 3)}
+        assert (receipt.offset, receipt.ref.count("@")) == (-1, 1)
+        assert 0 <= found[b"n"] < 0.25
+        assert 0.25 <= found[b"d"] < 0.25 + LATE_S
+        assert 0.5 <= found[b"a"] < 0.5 + LATE_S
+
+    def test_offsets_are_given_in_the_order_of_due_times(self, mq: Client, topic: str) -> None:
+        delays = [0.4, 0.1, 0, 0.3, None, 0.2, 0.1]
+        receipt = mq.publish_many(topic, [b"%d" % at for at in range(7)], delays=delays).result(PATIENCE_S)
+        assert [each.offset for each in receipt.receipts] == [-1, -1, 0, -1, 1, -1, -1]
+        assert [value for value, _ in take(mq, topic, 7)] == [b"2", b"4", b"1", b"6", b"5", b"3", b"0"]
+        refs = [each.ref for each in receipt.receipts]
+        assert [mq.why(ref=ref).ref.offset for ref in refs] == [6, 2, 0, 5, 1, 4, 3]
+        assert [mq.show(ref=ref).value for ref in refs] == [b"%d" % at for at in range(7)]
+
+    def test_a_thousand_with_random_due_times_in_several_batches(self, mq: Client, topic: str) -> None:
+        mq.create_topic(topic, partitions=3)
+        delays = [0.05 + (at * 7_919 % 1_000) / 2_500 for at in range(1_000)]
+        values = [b"%d" % at for at in range(1_000)]
+        due = time.monotonic()
+        mq.publish_many(topic, values, delays=delays, keys=values).result(PATIENCE_S)
+        found = take(mq, topic, 1_000)
+        assert sorted(int(value) for value, _ in found) == list(range(1_000))
+        assert all(came - due >= delays[int(value)] for value, came in found)
+
+    def test_single_publishes_pile_up_into_sorted_batches(self, mq: Client, topic: str) -> None:
+        receipts = [mq.publish(topic, b"%d" % at, delay=f"{400 - at}ms") for at in range(300)]
+        mq.flush(PATIENCE_S)
+        refs = [receipt.result().ref for receipt in receipts]
+        assert len(set(refs)) == 300
+        assert all(mq.show(ref=refs[at]).value == b"%d" % at for at in range(0, 300, 23))
+        assert len(take(mq, topic, 300)) == 300
+
+    def test_what_is_scheduled_survives_kill_9_and_comes_in_time(self, make_node: Callable[..., RunningNode]) -> None:
+        node = make_node().start()
+        with connect(node.endpoint) as mq:
+            due = time.monotonic() + 3
+            kept = mq.publish("t", b"later", delay=3, id="order-17").result(PATIENCE_S)
+            missed = mq.publish("t", b"soon", delay="50ms").result(PATIENCE_S)
+        node.kill()
+        node.start()
+        with connect(node.endpoint) as mq:
+            again = mq.publish("t", b"later", delay=60, id="order-17").result(PATIENCE_S)
+            assert (again.duplicate, again.ref) == (True, kept.ref)
+            (first, _), (second, came) = take(mq, "t", 2)
+            assert (first, second) == (b"soon", b"later")
+            assert came >= due
+            assert mq.why(ref=missed.ref).ref.offset == 0
+
+
+class TestTtl:
+    def test_untried_records_die_and_say_so(self, mq: Client, topic: str) -> None:
+        mq.create_topic(topic, ttl="10m")
+        for msg in mq.consume(topic, "g", stop_at_end=True):
+            msg.ack()
+        mq.publish(topic, b"short", ttl="50ms")
+        mq.publish(topic, b"long").result(PATIENCE_S)
+        time.sleep(0.3)
+        assert [value for value, _ in take(mq, topic, 1)] == [b"long"]
+        (letter,) = mq.dead_letters(topic, "g")
+        assert (letter.reason, letter.value, letter.offset) == ("expired", b"short", 0)
+
+    def test_dropped_when_the_topic_says_so(self, mq: Client, topic: str) -> None:
+        mq.create_topic(topic, ttl="50ms", expire="drop")
+        assert not list(mq.consume(topic, "g", stop_at_end=True))
+        mq.publish(topic, b"short").result(PATIENCE_S)
+        mq.publish(topic, b"long", ttl=60).result(PATIENCE_S)
+        time.sleep(0.3)
+        assert [value for value, _ in take(mq, topic, 1)] == [b"long"]
+        mq.flush(PATIENCE_S)
+        (row,) = mq.groups(topic)
+        assert (row.dropped, row.dead, row.acked) == (1, 0, 1)
+
+
+class TestIds:
+    def test_the_same_id_is_stored_once(self, mq: Client, topic: str) -> None:
+        mq.create_topic(topic, partitions=4)
+        first = mq.publish(topic, b"one", id="order-17").result(PATIENCE_S)
+        again = mq.publish(topic, b"two", id=b"order-17").result(PATIENCE_S)
+        other = mq.publish(topic, b"three", id="order-18").result(PATIENCE_S)
+        assert (first.duplicate, again.duplicate, other.duplicate) == (False, True, False)
+        assert (again.ref, again.partition) == (first.ref, first.partition)
+        assert mq.show(topic, id="order-17").value == b"one"
+
+    def test_lists_tell_which_were_known(self, mq: Client, topic: str) -> None:
+        mq.publish_many(topic, [b"a", b"b"], ids=["1", "2"]).result(PATIENCE_S)
+        receipt = mq.publish_many(topic, [b"x", b"b", b"c", b"c"], ids=[None, "2", "3", "3"]).result(PATIENCE_S)
+        assert [(each.offset, each.duplicate) for each in receipt.receipts] == [(2, False), (1, True), (3, False), (3, True)]
+        assert [value for value, _ in take(mq, topic, 4)] == [b"a", b"b", b"x", b"c"]
+
+    def test_a_scheduled_record_has_an_id_too(self, mq: Client, topic: str) -> None:
+        first = mq.publish(topic, b"v", id="i", delay="1h").result(PATIENCE_S)
+        again = mq.publish(topic, b"v", id="i").result(PATIENCE_S)
+        assert (again.ref, again.offset, again.duplicate) == (first.ref, -1, True)
+        assert mq.cancel(topic, id="i") == first.ref
+
+    def test_a_short_window(self, mq: Client, topic: str) -> None:
+        mq.create_topic(topic, dedup="50ms")
+        mq.publish(topic, b"v", id="i").result(PATIENCE_S)
+        time.sleep(0.2)
+        assert not mq.publish(topic, b"v", id="i").result(PATIENCE_S).duplicate
+
+
+class TestPolicies:
+    def test_what_the_record_says_rules(self, mq: Client, topic: str) -> None:
+        mq.create_topic(topic, lease="1m", attempts_max=7, backoff=["2s", "3s"])
+        mq.publish(topic, b"own", attempts_max=1, backoff="10ms", lease="9s")
+        mq.publish(topic, b"topic").result(PATIENCE_S)
+        mq.fetch(topic, topic, wait=PATIENCE_S)
+        lines = [" ".join(mq.why(topic, 0, offset, group=topic).lines) for offset in (0, 1)]
+        assert "lease 9 s (record)" in lines[0]
+        assert "dead after 1 failures (record)" in lines[0]
+        assert "lease 1 min (topic), dead after 7 failures (topic), pauses 2 s, 3 s (topic)" in lines[1]
+
+    def test_one_failure_is_enough(self, mq: Client, topic: str) -> None:
+        mq.publish(topic, b"own", attempts_max=1).result(PATIENCE_S)
+        for msg in mq.consume(topic, "g", stop_at_end=True):
+            msg.nack(reason="no luck")
+        mq.flush(PATIENCE_S)
+        (letter,) = mq.dead_letters(topic, "g")
+        assert (letter.reason, letter.error, letter.failures) == ("failures", "no luck", 1)
+
+    def test_topics_keep_their_policy(self, mq: Client, topic: str) -> None:
+        info = mq.create_topic(
+            topic,
+            ttl="1h",
+            expire="try_once",
+            dedup="1m",
+            dedup_count=5,
+            trace="all",
+            lease=5,
+            attempts_max=2,
+            backoff=[1, "5s"],
+        )
+        config = info.config
+        assert (config.ttl_ms, config.expire, config.dedup_ms, config.dedup_count) == (3_600_000, "try_once", 60_000, 5)
+        assert (config.trace, config.lease_ms, config.attempts_max, config.backoff_ms) == ("all", 5_000, 2, [1_000, 5_000])
+        assert mq.topics(topic) == [info]
+
+    @pytest.mark.parametrize("policy", [{"expire": "never"}, {"trace": "some"}, {"dedup": "30d"}, {"attempts_max": 0}])
+    def test_bad_policies(self, mq: Client, topic: str, policy: dict[str, str]) -> None:
+        with pytest.raises(BadRequest, match=next(iter(policy))) as refused:
+            mq.create_topic(topic, **policy)  # type: ignore[arg-type]
+        assert refused.value.hint
+        assert mq.topics(topic) == []
+
+
+class TestVirtualTopics:
+    def test_a_publish_is_copied_under_one_id(self, mq: Client, topic: str) -> None:
+        names = [f"{topic}.a", f"{topic}.b"]
+        info = mq.bind_topic(topic, names)
+        assert (info.name, info.config.virtual, info.shards) == (topic, names, [])
+        receipt = mq.publish(topic, b"v", key="k", headers={"h": "1"}, route="eu").result(PATIENCE_S)
+        assert [each.ref for each in receipt.receipts] == [f"{name}/0/0" for name in names]
+        copies = [mq.show(ref=each.ref) for each in receipt.receipts]
+        assert {(copy.value, copy.key, copy.headers["h"], copy.route) for copy in copies} == {(b"v", b"k", "1", "eu")}
+        assert copies[0].id == copies[1].id
+        assert copies[0].id
+
+    def test_its_ids_are_unique_in_all_topics(self, mq: Client, topic: str) -> None:
+        names = [f"{topic}.a", f"{topic}.b"]
+        mq.bind_topic(topic, names)
+        mq.publish(names[1], b"early", id="i").result(PATIENCE_S)
+        receipt = mq.publish(topic, b"v", id="i").result(PATIENCE_S)
+        assert (receipt.duplicate, [each.duplicate for each in receipt.receipts]) == (False, [False, True])
+        assert mq.publish(topic, b"v", id="i").result(PATIENCE_S).duplicate
+
+    def test_lists_and_due_times(self, mq: Client, topic: str) -> None:
+        names = [f"{topic}.a", f"{topic}.b"]
+        mq.bind_topic(topic, names)
+        receipt = mq.publish_many(topic, [b"0", b"1", b"2"], delays=[0.2, 0.1, None]).result(PATIENCE_S)
+        assert (receipt.count, [each.count for each in receipt.receipts]) == (3, [3, 3])
+        for name in names:
+            assert [value for value, _ in take(mq, name, 3)] == [b"2", b"1", b"0"]
+
+    def test_binding_anew_is_seen_by_who_publishes(self, mq: Client, topic: str, shared_node: RunningNode) -> None:
+        with connect(shared_node.endpoint) as other:
+            mq.bind_topic(topic, [f"{topic}.a"])
+            other.publish(topic, b"v").result(PATIENCE_S)
+            mq.bind_topic(topic, [f"{topic}.b"])
+            end = time.monotonic() + PATIENCE_S
+            while other.publish(topic, b"v").result(PATIENCE_S).topic != f"{topic}.b":
+                assert time.monotonic() < end
+                time.sleep(0.2)
+
+    def test_what_is_refused(self, mq: Client, topic: str) -> None:
+        names = [f"{topic}.a", f"{topic}.b"]
+        mq.bind_topic(topic, names)
+        for targets in ([topic], [], [names[0], names[0]]):
+            with pytest.raises(BadRequest):
+                mq.bind_topic(topic, targets)
+        with pytest.raises(BadRequest, match="virtual") as refused:
+            mq.bind_topic(f"{topic}.c", [topic])
+        assert names[0] in refused.value.hint
+        with pytest.raises(BadRequest, match="virtual"):
+            mq.bind_topic(names[0], [f"{topic}.d"])
+        mq.create_topic(f"{topic}.real")
+        with pytest.raises(TopicExists):
+            mq.bind_topic(f"{topic}.real", names)
+        for ask in (lambda: mq.fetch(topic, "g"), lambda: list(mq.consume([topic], "g")), lambda: mq.why(topic, 0, 0)):
+            with pytest.raises(BadRequest, match="virtual") as refused:
+                ask()
+            assert names[0] in refused.value.hint
+        with pytest.raises(BadRequest, match="partitions 0 to 0, not 3"):
+            mq.publish(topic, b"v", partition=3)
+        assert [row.published for row in mq.stats(names).partitions] == [0, 0]
+
+    def test_a_pattern_reads_the_real_topics(self, mq: Client, topic: str) -> None:
+        mq.bind_topic(topic, [f"{topic}.a", f"{topic}.b"])
+        mq.publish(topic, b"v").result(PATIENCE_S)
+        found = [(msg.topic, msg.value) for msg in mq.consume(f"{topic}*", "g", stop_at_end=True)]
+        assert sorted(found) == [(f"{topic}.a", b"v"), (f"{topic}.b", b"v")]
+
+    def test_it_goes_with_its_name(self, mq: Client, topic: str) -> None:
+        mq.bind_topic(topic, [f"{topic}.a"])
+        mq.publish(topic, b"v").result(PATIENCE_S)
+        mq.delete_topic(topic)
+        assert mq.publish(topic, b"real").result(PATIENCE_S).topic == topic
+        with pytest.raises(UnknownTopic):
+            mq.delete_topic(f"{topic}.b")
+
+
+def test_block_false_says_when_the_window_is_full_before_any_copy_goes(mq: Client, topic: str) -> None:
+    mq.bind_topic(topic, [f"{topic}.a", f"{topic}.b"])
+    values = [bytes(1 << 20)] * 12
+    with pytest.raises(Backpressure):
+        any(mq.publish_many(topic, values, block=False) is None for _ in range(5))
+    mq.flush(PATIENCE_S)
+    first, second = (row.published for row in mq.stats([f"{topic}.a", f"{topic}.b"]).partitions)
+    assert first == second
+
+
+def test_asyncio_publishes_all_of_it(shared_node: RunningNode, topic: str) -> None:
+    async def work() -> None:
+        async with aio_connect(shared_node.endpoint) as mq:
+            start = time.monotonic()
+            scheduled = await (await mq.publish(topic, b"never", delay="1h", id="i"))
+            again = await (await mq.publish(topic, b"never", id="i"))
+            assert (again.duplicate, again.ref, again.offset) == (True, scheduled.ref, -1)
+            await mq.publish(topic, b"late", delay="200ms")
+            many = await (await mq.publish_many(topic, [b"b", b"a"], delays=["100ms", None], ttl=60))
+            assert [each.offset for each in many.receipts] == [-1, 0]
+            found = []
+            async for msg in mq.consume(topic, "g"):
+                async with msg:
+                    found.append(msg.value)
+                if len(found) == 3:
+                    break
+            assert found == [b"a", b"b", b"late"]
+            assert time.monotonic() - start >= 0.2
+            await mq.bind_topic(f"{topic}.v", [f"{topic}.a", f"{topic}.b"])
+            copied = await (await mq.publish(f"{topic}.v", b"v"))
+            assert [each.topic for each in copied.receipts] == [f"{topic}.a", f"{topic}.b"]
+            lists = await (await mq.publish_many(f"{topic}.v", [b"v", b"w"]))
+            assert [each.count for each in lists.receipts] == [2, 2]
+            with pytest.raises(BadRequest):
+                await mq.publish(topic, b"", delay=-1)
+
+    asyncio.run(work())
