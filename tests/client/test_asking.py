@@ -228,7 +228,7 @@ class TestGroups:
         world.topic([1, 2, 1, 2])
         world.rules[SetGroup] = lambda message: Done(1)
         world.hear(world.asking.set_group("t", "g", GroupOptions(paused=True)))
-        assert world.heard == [(shard, SetGroup("g", GroupOptions(paused=True))) for shard in (1, 2)]
+        assert world.heard == [(shard, SetGroup(7, "g", GroupOptions(paused=True))) for shard in (1, 2)]
 
     def test_a_group_that_is_not_there(self, world: World) -> None:
         world.rules[SetGroup] = lambda message: "bad_request"
