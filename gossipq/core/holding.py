@@ -173,9 +173,9 @@ class Holding:
 
     def expire(self, boot_ms: int) -> None:
         """Leases that end by now."""
-        for lease in self._deadlines.expire(boot_ms):
-            for first, end, owner in [row for row in lease.view.leases if row[2] is lease]:
-                self._end(lease.view, first, end, owner, "its lease ended")
+        over = dict.fromkeys(self._deadlines.expire(boot_ms))
+        for view in dict.fromkeys(lease.view for lease in over):
+            self.end_where(view, lambda lease: lease in over, "its lease ended")
 
     # --- keys ------------------------------------------------------------------------------------------------------
 
