@@ -207,6 +207,12 @@ class Ledger:
         self._applied, self.meta.time_ms = entry.index, entry.time_ms
         return handler(entry)
 
+    def skip(self, entry: Entry) -> None:
+        """What a witness does with a committed entry: it knows the voters, and how far the log goes."""
+        self._applied, self.meta.time_ms = entry.index, entry.time_ms
+        if entry.kind == log.CONFIG:
+            self._config(entry)
+
     @property
     def applied(self) -> int:
         return self._applied
@@ -240,7 +246,8 @@ class Ledger:
         """Only its term matters."""
 
     def _config(self, entry: Entry) -> None:
-        self.meta.voters = msgspec.msgpack.decode(entry.payload, type=payloads.Config).voters
+        config = msgspec.msgpack.decode(entry.payload, type=payloads.Config)
+        self.meta.voters, self.meta.witnesses, self.meta.learners = config.voters, config.witnesses, config.learners
 
     def _producer(self, partition: PartitionKey, producer: bytes) -> Producer:
         name = partition, producer

@@ -9,7 +9,7 @@ from gossipq.core.log import INDEX_KEY, LogState, decode_row
 from gossipq.core.payloads import Trim
 from gossipq.core.tables import Tables
 from gossipq.messages import TopicConfig
-from gossipq.types import Offset, PartitionKey
+from gossipq.types import Index, Offset, PartitionKey
 
 SLICES_MAX = 1_024  #: looked at in one go
 LOG_KEEP = 1_024  #: applied entries that stay for followers a little behind
@@ -64,6 +64,7 @@ class Sweeper:
         self._tables, self._ledger, self._log = tables, ledger, log
         self._swept: dict[PartitionKey, Offset] = {}
         self.behind = True  #: whether another sweep has work
+        self.hold: Index = 2**63  #: log rows from here on are kept for copies that are behind
 
     def sweep(self, rows_max: int) -> None:
         left = rows_max - self._log_rows(rows_max)
@@ -82,7 +83,7 @@ class Sweeper:
     def _log_rows(self, rows_max: int) -> int:
         """Drops applied log rows, remembering what the first kept one continues."""
         meta = self._ledger.meta
-        end = min(meta.log_first + rows_max, self._ledger.applied - LOG_KEEP)
+        end = min(meta.log_first + rows_max, self._ledger.applied - LOG_KEEP, self.hold)
         if end < meta.log_first + LOG_STEP:
             return 0
         row = self._tables.log.get(INDEX_KEY.pack(end - 1))
@@ -90,6 +91,7 @@ class Sweeper:
         meta.chain = decode_row(end - 1, row).chain
         count = self._tables.log.delete_range(INDEX_KEY.pack(meta.log_first), INDEX_KEY.pack(end), rows_max)
         meta.log_first = self._log.first = end
+        meta.epochs = self._log.compact()
         self._ledger.meta_changed = True
         return count
 
