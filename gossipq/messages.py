@@ -524,6 +524,7 @@ class Snapshot(Message):
     first: int = 0
     end: int = 0
     sent_ms: int = 0
+    spooled_ms: int = 0  #: with the term and `index` this names the snapshot
 
 
 class Installed(Message):

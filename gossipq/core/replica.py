@@ -60,9 +60,7 @@ class Unsaved(NamedTuple):
 class Replica:
     """Attributes are for reading; what changes them are the messages and the clock."""
 
-    def __init__(
-        self, me: str, config: Config, hard: HardState, state: LogState, rows: Rows, dice: Dice | None = None
-    ) -> None:
+    def __init__(self, me: str, config: Config, hard: HardState, state: LogState, rows: Rows, dice: Dice | None = None) -> None:
         self.me, self.hard, self.log = me, hard, state
         self.role, self.leader = FOLLOWER, ""
         self.commit: Index = 0
@@ -182,7 +180,7 @@ class Replica:
         prev = progress.next - 1
         term = self.log.term_at(prev)
         assert term is not None, "nothing beyond the end of the log was sent"
-        append = Append(self.me, prev, term, self.commit, [], self.now_ms, self._place(prev).chain)
+        append = Append(self.me, prev, term, self.commit, [], self.now_ms, self.place(prev).chain)
         if with_entries:
             progress.sent(prev + 1 + len(entries), size)
         progress.told = self.commit
@@ -198,7 +196,7 @@ class Replica:
             found = self._recent.get(first + len(entries))
         if not entries and first <= self.saved:
             entries = self._rows.read(first, self.saved + 1, limits.REPLICATE_BYTES_MAX)
-            chain = self._place(first - 1).chain
+            chain = self.place(first - 1).chain
             for entry in entries:
                 if not log.chained(chain, entry):
                     raise CorruptLog(f"log row {entry.index} does not continue row {entry.index - 1}")
@@ -206,7 +204,7 @@ class Replica:
             size = sum(len(entry.body) + ROW_BYTES for entry in entries)
         return entries, size
 
-    def _place(self, index: Index) -> Place:
+    def place(self, index: Index) -> Place:
         if index == self.log.last:
             return Place(self.log.chain, self.log.time_ms)
         if self.unsaved and index >= self.unsaved[0].index:
@@ -333,11 +331,11 @@ class Replica:
             if self.log.term_at(prev) != message.prev_term:
                 self._reject(message)
                 return None
-            if self._place(prev).chain != message.prev_chain:
+            if self.place(prev).chain != message.prev_chain:
                 raise CorruptLog(f"entry {prev} of {self.me} is not that of {message.leader}, in the same term")
             changed = self._add(entries)
         elif end > self.commit:  # what is committed is equal, or one of both is damaged
-            if entries[self.commit - prev - 1].chain != self._place(self.commit).chain:
+            if entries[self.commit - prev - 1].chain != self.place(self.commit).chain:
                 raise CorruptLog(f"{message.leader} contradicts entry {self.commit} of {self.me}, which is committed")
             changed = self._add(entries[self.commit - prev :])
         self.commit = max(self.commit, min(message.commit, end))
@@ -346,9 +344,7 @@ class Replica:
 
     def _reject(self, message: Append) -> None:
         hint = max(self.commit, self.log.below(message.prev_index, message.prev_term))
-        answer = Appended(
-            self.me, False, hint, message.sent_ms, message.prev_index, self.log.term_at(hint) or 0, self.hollow
-        )
+        answer = Appended(self.me, False, hint, message.sent_ms, message.prev_index, self.log.term_at(hint) or 0, self.hollow)
         self.answers.append((message.leader, answer))
 
     def _add(self, entries: list[Entry]) -> Index | None:
@@ -368,7 +364,7 @@ class Replica:
         """Removes the log from `first` on: the first conflict, never the commit mark (R6)."""
         if first <= self.commit:
             raise CorruptLog(f"entry {first} would be replaced, and up to {self.commit} all are committed")
-        before = self._place(first - 1)
+        before = self.place(first - 1)
         self.unsaved = [entry for entry in self.unsaved if entry.index < first]
         self.cut_from = first if self.cut_from is None else min(first, self.cut_from)
         self.saved = min(self.saved, first - 1)
@@ -379,7 +375,7 @@ class Replica:
 
     def restart(self, index: Index, term: Term, place: Place, config: Config) -> bool:
         """A snapshot stands for everything up to `index`. False: the log had that entry, and what follows it stays."""
-        kept = self.log.first - 1 <= index <= self.log.last and self._place(index).chain == place.chain
+        kept = self.log.first - 1 <= index <= self.log.last and self.place(index).chain == place.chain
         if kept:
             self.log.first = index + 1
             self.unsaved = [entry for entry in self.unsaved if entry.index > index]

@@ -2,16 +2,20 @@
 
 A turn of the worker, for each shard that something happened to:
 
-    step(...) any number of times, tick(now)
-    gather(now)             what dispatch collected becomes entries
-    replication()           may be sent at once
+    begin(now), step(...) any number of times, tick()
+    gather()                what dispatch collected becomes entries
+    replication()           may be sent at once: entries for the other copies
     write(now)              only in a turn that syncs: everything goes into the open transaction
         (the worker commits: one sync for all its shards)
-    stored(now)             what is on disk now is committed, applied, and answered
-    take(now) -> Effects    hands out records; the worker sends it all
+    stored()                what is on disk now may be spoken of
+    take() -> Effects       applies what is committed, hands out records; the worker sends it all
 
-With a quorum of one, applying belongs to the same transaction as appending. Nothing is kept from a failed commit: the
-worker drops the shard and opens it again from its tables.
+With a quorum of one, applying belongs to the same transaction as appending. With more copies, what is committed is applied
+as soon as it is known to be, and rides with the next sync; a crash replays it from the log. Nothing is kept from a failed
+commit: the worker drops the shard and opens it again from its tables.
+
+A copy *leads* from the election on, and *serves* from the moment its own NOOP is committed: then dispatch is rebuilt. When it
+does not lead any more, everything volatile goes at once.
 """
 
 from collections import deque
@@ -19,20 +23,23 @@ from collections import deque
 import msgspec
 
 from gossipq import limits
-from gossipq.core import log, payloads, records
+from gossipq.core import campaign, log, payloads
 from gossipq.core.bodies import Bodies
 from gossipq.core.consuming import Client, Consuming
 from gossipq.core.dispatch import Dispatch, Waiter
 from gossipq.core.effects import Effects, Replication
+from gossipq.core.election import Dice
 from gossipq.core.ledger import Ledger, Published
-from gossipq.core.log import Entry, LogState
-from gossipq.core.replica import LEADER, HardState, Replica
+from gossipq.core.log import Entry
+from gossipq.core.peers import VERBS, Peers, reopened
+from gossipq.core.replica import LEADER
 from gossipq.core.retention import Sweeper, idle_producers, plan
 from gossipq.core.tables import Tables
 from gossipq.core.topics import REGISTER_VERBS, TopicRegister
 from gossipq.errors import (
     BadRequest,
     Busy,
+    CorruptLog,
     GossipqError,
     NotLeader,
     StoreFull,
@@ -42,18 +49,24 @@ from gossipq.errors import (
     from_code,
 )
 from gossipq.messages import (
+    Ack,
     Acked,
-    Append,
-    Appended,
     AskTopic,
+    ChangeVoters,
+    Credit,
+    Extend,
     GroupConfig,
     InstallTopic,
     Message,
+    Nack,
     Publish,
+    Recall,
     Refused,
     TopicConfig,
     TopicInfo,
     TopicInstalled,
+    Transfer,
+    Unsubscribe,
 )
 from gossipq.types import META_SHARD, BatchInfo, Index, Now, Origin, PartitionKey, SessionId, partition_of, topic_id_of
 
@@ -61,11 +74,14 @@ RETENTION_CHECK_MS = 1_000
 TOPIC_ASK_MS = 200
 SWEEP_ROWS = 1_024  #: deleted in one turn, about 5 ms at the most
 FORGET_CHECK_MS = limits.HOUR_MS
+TAKEOVER_MS = 50  #: a client waits so long while a leader takes over or hands over
+NOT_READS = (Ack, Nack, Extend, Credit, Recall, Unsubscribe)  #: answered without a look at the ledger
 
 
 class ShardSettings(msgspec.Struct, frozen=True):
     """What a shard must know of its cluster. `me` is the name of this copy. A shard without voters in its log, or whose only
-    voter is one of the `predecessors` that the operator let this copy replace, has `me` as its only voter."""
+    voter is one of the `predecessors` that the operator let this copy replace, has `me` as its only voter; but not if it
+    `joins` a cluster, whose leader names the voters. A `witness` keeps the log without bodies and applies nothing."""
 
     me: str
     predecessors: tuple[str, ...] = ()
@@ -73,6 +89,8 @@ class ShardSettings(msgspec.Struct, frozen=True):
     auto_create: bool = True
     topic: TopicConfig = TopicConfig()
     group: GroupConfig = GroupConfig()
+    joins: bool = False
+    witness: bool = False
 
 
 def refusal(error: GossipqError) -> Refused:
@@ -80,34 +98,44 @@ def refusal(error: GossipqError) -> Refused:
 
 
 class Shard:
-    def __init__(self, shard: int, settings: ShardSettings, tables: Tables, bodies: Bodies) -> None:
-        """Opens what `tables` hold. Raises CorruptLog, UnknownKind."""
-        self.id, self._tables, self._bodies = shard, tables, bodies
-        self.ledger = Ledger(shard, tables)
-        meta = self.ledger.meta
-        state = LogState.load(tables.log, meta.log_first, meta.chain, meta.epochs)
-        row = tables.state.get(records.HARD)
-        hard = msgspec.msgpack.decode(row, type=HardState) if row else HardState()
-        replaced = [[], *([name] for name in settings.predecessors)]
-        voters = [settings.me] if meta.voters in replaced else meta.voters
-        self.replica = Replica(settings.me, voters, hard, state)
-        self.replica.commit = self.ledger.applied
-        self.dispatch = Dispatch(self.ledger)
+    def __init__(self, shard: int, settings: ShardSettings, tables: Tables, bodies: Bodies, dice: Dice | None = None) -> None:
+        """Opens what `tables` hold. `dice` make the election timeouts. Raises CorruptLog, UnknownKind."""
+        self.id, self._tables, self._bodies, self._settings = shard, tables, bodies, settings
         self.full = ""  #: why publishes are refused for want of space; "" = they are not
         self.published = self.acked = self.refused = 0
-        self._sweeper = Sweeper(tables, self.ledger, state)
-        self._register = TopicRegister(self, self.ledger, settings.shards, settings.auto_create, settings.topic)
-        self._consuming = Consuming(self, self.ledger, self.dispatch, settings.group)
-        self._effects = Effects()
-        self._unapplied: deque[Entry] = deque(self._read(self.ledger.applied + 1, state.last + 1))
-        self._outcomes: list[tuple[Entry, object]] = []
-        self._publishers: dict[Index, tuple[Origin, int]] = {}
-        self._ackers: dict[Index, list[Waiter]] = {}
-        self._asked: dict[int, int] = {}  # topic id -> boot time of the last AskTopic; -1: there is no such topic
-        self._base = Now(0, 0)  # clocks at the start of this leadership
         self._boot_ms = self._clock_ms = 0  # of this turn: boot time, leader time
+        self._base = Now(0, 0)  # clocks at the start of this leadership
+        self._now = Now(0, 0)
         self._promised = False
         self._retain_ms = self._forget_ms = 0
+        self._effects = Effects()
+        self.ledger = reopened(shard, tables)
+        voters, replaced = self.ledger.meta.voters, [[], *([name] for name in settings.predecessors)]
+        alone = voters in replaced and not (settings.joins and not voters)
+        self.peers = Peers(shard, settings.me, alone, settings.witness, tables, bodies, self.ledger, dice)
+        self.replica = self.peers.replica
+        self._open(self.ledger)
+
+    def _open(self, ledger: Ledger) -> None:
+        """Everything that stands on the ledger. Also when a snapshot has replaced it."""
+        self.ledger = self.peers.ledger = ledger
+        self._unapplied: deque[Entry] = deque(self.peers.read(ledger.applied + 1, 2**63, 2**62, 2**62))
+        self._outcomes: list[tuple[Entry, object]] = []
+        self._sweeper = Sweeper(self._tables, ledger, self.replica.log)
+        self._forget()
+
+    def _forget(self) -> None:
+        """The volatile side of a leader starts empty; so it stays on a copy that does not lead."""
+        settings = self._settings
+        self.dispatch = Dispatch(self.ledger)
+        self._register = TopicRegister(self, self.ledger, settings.shards, settings.auto_create, settings.topic)
+        self._consuming = Consuming(self, self.ledger, self.dispatch, settings.group)
+        self._publishers: dict[Index, tuple[Origin, int]] = {}
+        self._ackers: dict[Index, list[Waiter]] = {}
+        self._changers: dict[Index, tuple[Origin, int]] = {}
+        self._asked: dict[int, int] = {}  # topic id -> boot time of the last AskTopic; -1: there is no such topic
+        self._led = 0  # term that this copy leads
+        self._serving = False
 
     # --- leading ---------------------------------------------------------------------------------------------------
 
@@ -119,16 +147,57 @@ class Shard:
     def term(self) -> int:
         return self.replica.hard.term
 
+    @property
+    def serving(self) -> bool:
+        """Leads, has everything that was committed before, and is not handing over."""
+        return self._serving and not self.replica.handing
+
     def lead(self, now: Now) -> set[SessionId]:
-        """Takes the next term. Serves from the moment its first entry is stored; returns sessions that hold records."""
-        self.replica.lead(self.term + 1)
-        self._base = Now(now.boot_ms, max(now.wall_ms, self.replica.log.time_ms))
+        """Right after opening. A quorum of one takes the next term at once and returns the sessions that hold records; others
+        wait to be elected."""
         self.begin(now)
-        if self.ledger.meta.voters != self.replica.voters:
-            self.propose(log.CONFIG, payloads.encode(payloads.Config(self.replica.voters)))
+        self.replica.election.heard(now.boot_ms, first=False)
+        if not self.replica.sole:
+            return set()
+        self._apply(self.replica.log.last)
+        self._outcomes.clear()
+        self.replica.commit = self.replica.log.last
+        self.replica.lead()
+        self._take_over()
+        return self._serve()
+
+    def _take_over(self) -> None:
+        """First words of a leader: nothing is served before they are committed (R5)."""
+        now, config = self._now, self.replica.config
+        self._forget()
+        self._led = self.term
+        self._base = Now(now.boot_ms, max(now.wall_ms, self.replica.log.time_ms))
+        self._clock_ms = self._leader_ms(now)
+        if self.replica.config_index == 0 and self.ledger.meta.voters != config.voters:
+            self.propose(log.CONFIG, payloads.encode(config))
         self.propose(log.NOOP, b"")
-        self._retain_ms, self._forget_ms = now.boot_ms, now.boot_ms + FORGET_CHECK_MS
-        return self.dispatch.rebuild(now.boot_ms, self._leader_ms(now))
+
+    def _serve(self) -> set[SessionId]:
+        self._serving = True
+        self._retain_ms, self._forget_ms = self._boot_ms, self._boot_ms + FORGET_CHECK_MS
+        return self.dispatch.rebuild(self._boot_ms, self._clock_ms)
+
+    def _follow_replica(self) -> None:
+        """Takes over, or lets go, as the replica says."""
+        if self.leading:
+            if self._led != self.term:
+                self._resign()
+                self._take_over()
+        elif self._led:
+            self._resign()
+
+    def _resign(self) -> None:
+        """What was asked here may be stored or not: the next leader knows."""
+        waiting = [*self._publishers.values(), *self._changers.values()]
+        waiting += [(waiter.origin, waiter.request_id) for waiters in self._ackers.values() for waiter in waiters]
+        self._effects.abandoned += waiting
+        self.peers.reset()
+        self._forget()
 
     def _leader_ms(self, now: Now) -> int:
         """Leader time: it never falls, and a jump of the wall clock does not move it."""
@@ -145,8 +214,16 @@ class Shard:
 
     def begin(self, now: Now) -> None:
         """The clocks of this turn; before any step."""
+        self._now = now
         self._clock_ms = self._leader_ms(now)
-        self._boot_ms = now.boot_ms
+        self._boot_ms = self.replica.now_ms = now.boot_ms
+
+    def _check_serving(self, reads: bool = False) -> None:
+        """Raises what a client must hear. `reads`: the answer tells of the ledger, so nobody else may lead (R11)."""
+        if not self.leading:
+            raise NotLeader(f"shard {self.id} is led elsewhere")
+        if not self.serving or (reads and not self.replica.holds_lease):
+            raise Busy(f"shard {self.id} changes its leader", retry_after_ms=TAKEOVER_MS)
 
     def publish(self, origin: Origin, request_id: int, message: Publish, info: BatchInfo, batch: bytes) -> None:
         """A checked batch. Refused before it is logged, or confirmed when it is on a majority of disks."""
@@ -164,6 +241,7 @@ class Shard:
 
     def _may_publish(self, partition: PartitionKey, info: BatchInfo) -> TopicConfig:
         """Raises what forbids it. A repeat is let through: it is answered, and adds nothing."""
+        self._check_serving()
         state = self.ledger.partitions.get(partition)
         if state is None:
             raise self.unknown(partition)
@@ -179,8 +257,6 @@ class Shard:
                     raise TopicFull(
                         f"{name} holds its bound of {config.bytes_max} bytes", hint="wait for acks, or raise bytes_max"
                     )
-        if not self.leading:
-            raise NotLeader(f"shard {self.id} is led elsewhere")
         return config
 
     def unknown(self, partition: PartitionKey) -> GossipqError:
@@ -205,28 +281,32 @@ class Shard:
         message: Message,
         term: int = 0,
         entries: list[Entry] | None = None,
+        rows: bytes = b"",
     ) -> None:
-        """Any other message. A refusal is answered, never raised."""
+        """Any other message. A refusal is answered, never raised. `term`, `entries` and `rows` come with the messages of other
+        copies. Raises CorruptLog: this copy must stop."""
         try:
-            if self._consuming.serves(message):
-                if not self.leading:
-                    raise NotLeader(f"shard {self.id} is led elsewhere")
+            if type(message) in VERBS:
+                self._from_copy(term, message, entries or [], rows)
+            elif self._consuming.serves(message):
+                self._check_serving(reads=type(message) not in NOT_READS)
                 if client is None:
                     raise BadRequest("no session", hint="say HELLO first")
                 self._consuming.step(origin, request_id, client, message, self._boot_ms)
             elif isinstance(message, InstallTopic):
                 self._on_install(message)
-            elif isinstance(message, Append):
-                self._on_append(term, message, entries or [])
-            elif isinstance(message, Appended):
-                self._on_appended(term, message)
-            elif self.id == META_SHARD and self.leading and type(message) in REGISTER_VERBS:
+            elif isinstance(message, ChangeVoters | Transfer):
+                self._on_change(origin, request_id, message)
+            elif self.id == META_SHARD and type(message) in REGISTER_VERBS:
+                self._check_serving(reads=True)
                 if error := self._register.serve(origin, request_id, message):
                     raise error
             elif type(message) in REGISTER_VERBS:
                 raise NotLeader(f"shard {self.id} does not answer {type(message).__name__}")
             else:
                 raise UnknownVerb(f"verb {message.verb} is no request")
+        except CorruptLog:
+            raise
         except GossipqError as error:
             self.refuse(origin, request_id, error)
 
@@ -248,7 +328,7 @@ class Shard:
 
     def _on_install(self, message: InstallTopic) -> None:
         info = message.topic
-        if not self.leading:
+        if not self.serving:
             return
         version = -info.id if message.deleted else info.version
         known = self.ledger.topics.get(info.id)
@@ -260,32 +340,45 @@ class Shard:
         else:
             self.propose(log.TOPIC, payloads.encode(payloads.Topic(info, message.deleted)))
 
-    def _on_append(self, term: int, message: Append, entries: list[Entry]) -> None:
-        before = next(iter(self._read(message.prev_index, message.prev_index + 1)), None)
-        self.replica.on_append(term, message, entries, before)
-        self._promised = True
-        fresh = self.replica.unsaved
-        while self._unapplied and fresh and self._unapplied[-1].index >= fresh[0].index:
-            self._unapplied.pop()
-        self._unapplied.extend(fresh)
+    def _from_copy(self, term: int, message: Message, entries: list[Entry], rows: bytes) -> None:
+        changed = self.peers.step(term, message, entries, rows)
+        if changed == 0:
+            self._open(Ledger(self.id, self._tables))
+        elif changed is not None:
+            while self._unapplied and self._unapplied[-1].index >= changed:
+                self._unapplied.pop()
+            unsaved = self.replica.unsaved
+            self._unapplied.extend(unsaved[changed - unsaved[0].index :])
+        self._promised |= changed is not None or self.replica.hollow
+        self._follow_replica()
 
-    def _on_appended(self, term: int, message: Appended) -> None:
-        if self.replica.observe(term):
-            self.replica.on_appended(message)
+    def _on_change(self, origin: Origin, request_id: int, message: ChangeVoters | Transfer) -> None:
+        """Other voters (R16), or another leader."""
+        self._check_serving()
+        if isinstance(message, Transfer):
+            self.peers.hand_over(message.to, self.serving)
+            self.reply(origin, request_id, Acked())
+            return
+        config = payloads.Config(message.voters, message.witnesses, message.learners)
+        self.peers.check_change(config, self.serving)
+        self._changers[self.propose(log.CONFIG, payloads.encode(config))] = origin, request_id
 
     # --- time ------------------------------------------------------------------------------------------------------
 
     def next_deadline(self) -> int | None:
         """Boot time of the next tick that has something to do."""
         due = [
-            self._retain_ms + RETENTION_CHECK_MS if self.leading else None,
+            self._retain_ms + RETENTION_CHECK_MS if self.serving else None,
             self.dispatch.next_deadline(),
             self._register.next_deadline(),
+            self.peers.deadline_ms(),
         ]
         return min((at for at in due if at is not None), default=None)
 
     def tick(self) -> None:
-        if not self.leading:
+        campaign.tick(self.replica)
+        self._follow_replica()
+        if not self.serving:
             return
         self.dispatch.expire(self._boot_ms)
         self._register.tick(self._boot_ms)
@@ -321,7 +414,8 @@ class Shard:
     @property
     def promised(self) -> bool:
         """Whether this turn must sync."""
-        return self._promised
+        replica = self.replica
+        return self._promised or replica.hard_changed or bool(replica.answers and replica.dirty) or self.peers.wants_spool
 
     @property
     def pending(self) -> bool:
@@ -330,40 +424,21 @@ class Shard:
 
     def replication(self) -> list[Replication]:
         """Appends for the followers; may leave before this copy has stored them."""
-        return [
-            Replication(out.to, out.append, out.entries if out.entries is not None else self._read(out.first, out.end))
-            for out in self.replica.outgoing()
-        ]
-
-    def _read(self, first: Index, end: Index) -> list[Entry]:
-        return [
-            log.decode_row(log.INDEX_KEY.unpack(key)[0], row, self._tables.body.get(key) or b"")
-            for key, row in self._tables.log.scan(log.INDEX_KEY.pack(first), log.INDEX_KEY.pack(end))
-        ]
+        return self.peers.replication()
 
     def write(self, now: Now) -> None:
         """Everything that waits goes into the open transaction; with a quorum of one it is applied there too."""
-        if self.leading:
+        if self.serving:
             for group_id, rows in self.dispatch.take_leases(now.boot_ms, self._clock_ms).items():
                 self.propose(log.LEASE, payloads.encode(payloads.Lease(group_id, rows)))
-        unsaved = self.replica.take_unsaved()
-        if unsaved.hard is not None:
-            self._tables.state.put(records.HARD, records.encode(unsaved.hard))
-        if unsaved.cut_from is not None:
-            low, high = log.INDEX_KEY.pack(unsaved.cut_from), log.INDEX_KEY.pack(2**64 - 1)
-            for table in (self._tables.log, self._tables.body):
-                table.delete_range(low, high, 2**31)
-        append_log, append_body, pack = self._tables.log.append, self._tables.body.append, log.INDEX_KEY.pack
-        for entry in unsaved.entries:
-            key = pack(entry.index)
-            append_log(key, log.encode_row(entry))
-            if entry.body:
-                append_body(key, entry.body)
-                self._bodies.put(self.id, entry.index, entry.body)
-        if self.replica.sole:
+        self.peers.write()
+        if self.replica.sole and self.leading:
             self._apply(self.replica.log.last)
+        self._sweeper.hold = self.peers.hold()
         self._sweeper.sweep(SWEEP_ROWS)
         self.ledger.flush()
+        if self.peers.wants_spool:
+            self.peers.spool()
 
     def body(self, index: Index) -> tuple[bytes | None, bool]:
         """The stored batch at a log index, and whether it comes from disk and must be checked."""
@@ -371,7 +446,8 @@ class Shard:
         return (self._tables.body.get(log.INDEX_KEY.pack(index)), True) if body is None else (body, False)
 
     def _apply(self, end: Index) -> None:
-        unapplied, outcomes, apply = self._unapplied, self._outcomes, self.ledger.apply
+        unapplied, outcomes = self._unapplied, self._outcomes
+        apply = self.ledger.skip if self._settings.witness else self.ledger.apply
         while unapplied and unapplied[0].index <= end:
             entry = unapplied.popleft()
             outcome = apply(entry)
@@ -382,12 +458,19 @@ class Shard:
     def stored(self) -> None:
         """The transaction is on disk: what is committed by that is answered."""
         self._promised = False
-        self._effects.answers += self.replica.stored()
-        if not self.replica.sole:
-            self._apply(self.replica.commit)
+        self.replica.stored()
+        if self.replica.sole:
+            self._answer_all()
+
+    def _answer_all(self) -> None:
         outcomes, self._outcomes = self._outcomes, []
         for entry, outcome in outcomes:
-            self._answer(entry, outcome)
+            if entry.kind in (log.TRIM, log.TOPIC):
+                self._sweeper.behind = True
+            if self._serving:
+                self._answer(entry, outcome)
+            elif entry.kind == log.NOOP and entry.term == self._led:
+                self._effects.returning |= self._serve()
 
     def _answer(self, entry: Entry, outcome: object) -> None:
         if isinstance(outcome, Published):
@@ -401,8 +484,10 @@ class Shard:
             self._installed(outcome)
         elif entry.kind == log.GROUP:
             self._consuming.applied(entry.index, self._boot_ms)
+        elif entry.kind == log.CONFIG:
+            origin, request_id = self._changers.pop(entry.index, ((), 0))
+            self.reply(origin, request_id, Acked())
         elif entry.kind == log.TRIM:
-            self._sweeper.behind = True
             self.dispatch.trim()
         elif entry.kind == log.META_TOPIC and isinstance(outcome, payloads.Topic):
             self._register.applied(outcome)
@@ -419,20 +504,25 @@ class Shard:
             text = f"batch refused: {outcome.error}" + (f", {outcome.detail} is expected" if outcome.detail else "")
             self.refuse(origin, request_id, from_code(outcome.error, text, detail=outcome.detail))
         else:
-            copies = 1 + sum(progress.match >= index for progress in self.replica.progress.values())
-            self._effects.confirms.setdefault(origin, []).append((request_id, outcome.offset, copies, outcome.duplicate))
+            row = request_id, outcome.offset, self.replica.copies(index), outcome.duplicate
+            self._effects.confirms.setdefault(origin, []).append(row)
 
     def _installed(self, payload: payloads.Topic) -> None:
         info: TopicInfo = payload.info
         if payload.deleted:
             for partition in [p for group in self.dispatch.groups.values() for p in group.views if topic_id_of(p) == info.id]:
                 self.dispatch.drop_partition(partition)
-            self._sweeper.behind = True
         self.tell(META_SHARD, TopicInstalled(info.id, -info.id if payload.deleted else info.version, self.id))
 
     def take(self) -> Effects:
-        """Hands out records and gives everything that may be sent now."""
+        """Applies what is committed, hands out records, and gives everything that may be sent now. Raises UnknownKind."""
+        if not self.replica.sole:
+            if not self.replica.hollow:
+                self._apply(self.replica.commit)
+            self._answer_all()
         effects, self._effects = self._effects, Effects()
-        effects.deliveries = self.dispatch.run(self._boot_ms)
-        effects.notices, self.dispatch.notices = self.dispatch.notices, []
+        if self.serving and self.replica.holds_lease:
+            effects.deliveries = self.dispatch.run(self._boot_ms)
+            effects.notices, self.dispatch.notices = self.dispatch.notices, []
+        effects.answers = self.peers.mail()
         return effects
