@@ -367,12 +367,13 @@ class Shard:
 
     def next_deadline(self) -> int | None:
         """Boot time of the next tick that has something to do."""
-        due = [
-            self._retain_ms + RETENTION_CHECK_MS if self.serving else None,
-            self.dispatch.next_deadline(),
-            self._register.next_deadline(),
-            self.peers.deadline_ms(),
-        ]
+        due = [self.peers.deadline_ms()]
+        if self.serving:
+            due += [
+                self._retain_ms + RETENTION_CHECK_MS,
+                self.dispatch.next_deadline(),
+                self._register.next_deadline(),
+            ]
         return min((at for at in due if at is not None), default=None)
 
     def tick(self) -> None:

@@ -32,6 +32,7 @@ if TYPE_CHECKING:
 
 PATIENCE_MS = 400
 CREDIT = 12
+BATCHES_MAX = 50  #: of one publisher
 
 
 class Party:
@@ -88,6 +89,8 @@ class Admin(Party):
 
     def begin(self, name: str, message: Message) -> None:
         self.job = self.ask(message), message, name
+        if isinstance(message, DropTopic):
+            self.world.history.topics.append(TopicSaid(self.asked_ms, self.world.now, name, 0))
         self.world.at(PATIENCE_MS, self.again, self.job[0])
 
     def again(self, request_id: int) -> None:
@@ -136,8 +139,8 @@ class Publisher(Party):
 
     def next(self) -> None:
         partition = self.world.admin.partition
-        if self.stopped or not partition:
-            if not self.stopped:
+        if self.stopped or not partition or self.sequence >= BATCHES_MAX:
+            if not partition and not self.stopped:
                 self.world.at(20, self.next)
             return
         self.sequence += 1
@@ -314,7 +317,7 @@ class Operator(Party):
         if self.stopped:
             return
         self.act()
-        self.world.at(self.dice.randrange(300, 900) if self.busy else 1_500, self.look)
+        self.world.at(self.dice.randrange(150, 500) if self.busy else 1_500, self.look)
 
     def act(self) -> None:
         leader = self.world.leader()

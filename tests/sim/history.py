@@ -55,7 +55,7 @@ class Released(NamedTuple):
 
 
 class TopicSaid(NamedTuple):
-    """What the register answered: the id of a name, 0 = it is gone."""
+    """What the register answered: the id of a name, negative when it is gone; 0 = somebody asked for its end."""
 
     asked_ms: int
     time_ms: int
