@@ -195,11 +195,9 @@ class Peers:
         return [Replication(*out) for out in self.replica.outgoing()]
 
     def mail(self) -> list[Mail]:
-        """Answers and parts of snapshots. Nothing, while the disk does not know what they say."""
+        """Answers, unless the disk does not know yet what they say, and parts of snapshots."""
         replica = self.replica
-        if replica.dirty:
-            return []
-        mail = [Mail(to, message) for to, message in replica.take_answers()]
+        mail = [] if replica.dirty else [Mail(to, message) for to, message in replica.take_answers()]
         progress = replica.progress
         for name, sending in list(self._sending.items()):
             if name not in progress or progress[name].state != SNAPSHOT:
