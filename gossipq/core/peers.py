@@ -251,6 +251,9 @@ class Peers:
         voters.check_change(replica.config, config)
         if replica.me not in config.voters:
             raise BadRequest(f"{replica.me} leads and cannot leave", hint="hand leadership over first")
+        alive = [name for name in config.voters if name == replica.me or replica.hears(name)]
+        if len(alive) < voters.quorum_size(config.voters):
+            raise Busy(f"only {len(alive)} of the new voters answer", retry_after_ms=limits.HEARTBEAT_MS)
         for name in set(config.voters) - set(replica.config.voters):
             progress = replica.progress.get(name)
             if name not in config.witnesses and (progress is None or not progress.synced):

@@ -247,6 +247,11 @@ class Replica:
         """How many full copies have an entry on disk, as far as the leader knows."""
         return (self.saved >= index) + sum(other.full and other.match >= index for other in self.progress.values())
 
+    def hears(self, name: str) -> bool:
+        """Whether another copy answers this leader."""
+        other = self.progress.get(name)
+        return other is not None and other.match > 0 and self.now_ms < other.heard_ms + limits.ELECTION_MS
+
     def _majority_ms(self, times: dict[str, int]) -> int:
         """The time that a majority of the voters has reached; this copy is always at now."""
         reached = sorted(self.now_ms if name == self.me else times[name] for name in self.config.voters)

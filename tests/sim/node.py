@@ -50,6 +50,7 @@ class Node:
         self.wall_off = self.dice.randrange(-2_000, 2_000)
         self.shard: Shard | None = None
         self.dead = ""  #: why it never comes back
+        self.torn = False  #: its disk is damaged, and nobody has noticed yet
         self.up = False
         self.paused_until = 0
         self.busy_until = 0

@@ -10,16 +10,14 @@ from typing import Any, NamedTuple
 import msgspec
 import pytest
 
-from gossipq.core import campaign, log, payloads, peers, records, snapshot, voters
+from gossipq.core import campaign, log, records, snapshot, voters
 from gossipq.core.consuming import Acked
 from gossipq.core.ledger import Ledger, Producer
-from gossipq.core.log import Entry, LogState
+from gossipq.core.log import Entry
 from gossipq.core.peers import Peers
 from gossipq.core.replica import HardState, Replica
 from gossipq.core.shard import Shard
-from gossipq.core.snapshot import Sending
-from sim import checks
-from sim.history import Copy, History
+from sim.history import Copy
 from sim.node import Node
 from sim.world import World
 
@@ -82,19 +80,29 @@ def quorum_of_the_visible(patch: pytest.MonkeyPatch) -> None:
 
 
 def old_term_by_count(patch: pytest.MonkeyPatch) -> None:
-    """An entry of an older term is committed as soon as a majority has it (Raft figure 8); the NOOP does not come first."""
-    term_at = LogState.term_at
-    advance = Replica._advance
+    """An entry of an older term is committed as soon as a majority has it (Raft figure 8); only then comes the NOOP."""
+    tick, propose, advance = Shard.tick, Shard.propose, Replica._advance
 
     def count(replica: Replica) -> None:
-        patch_term = replica.hard.term
-        LogState.term_at = lambda state, index: patch_term if index <= state.last else None  # type: ignore[method-assign]
-        try:
-            advance(replica)
-        finally:
-            LogState.term_at = term_at  # type: ignore[method-assign]
+        matches = [replica.progress[n].match if n in replica.progress else replica.saved for n in replica.config.voters]
+        if replica.config.voters:
+            index = sorted(matches)[len(matches) - voters.quorum_size(replica.config.voters)]
+            replica.commit = max(replica.commit, min(index, replica.log.last))
+        advance(replica)
+
+    def later(shard: Shard, kind: int, payload: bytes, promise: bool = True) -> int:
+        if kind == log.NOOP and shard.replica.commit < shard.replica.log.last:
+            return 0
+        return propose(shard, kind, payload, promise)
+
+    def catch_up(shard: Shard) -> None:
+        tick(shard)
+        if shard.leading and not shard._serving and shard.replica.commit == shard.replica.log.last:
+            propose(shard, log.NOOP, b"")
 
     patch.setattr(Replica, "_advance", count)
+    patch.setattr(Shard, "propose", later)
+    patch.setattr(Shard, "tick", catch_up)
 
 
 def reborn_replica_votes(patch: pytest.MonkeyPatch) -> None:
@@ -103,7 +111,8 @@ def reborn_replica_votes(patch: pytest.MonkeyPatch) -> None:
     def reborn(world: World, node: Node) -> None:
         for table in node.disk.tables:
             table.delete_range(b"", b"\xff" * 8, 2**31)
-        meta = records.Meta(voters=node.first_voters)
+        known = next(other.shard.replica.config for other in world.nodes.values() if other.shard is not None)
+        meta = records.Meta(voters=known.voters)
         node.disk.state.put(records.META, records.encode(meta))
         node.disk.commit()
         node.disk_term, node.disk_applied = (0, ""), 0
@@ -160,8 +169,9 @@ def snapshot_without_producers(patch: pytest.MonkeyPatch) -> None:
 
 
 def lease_not_checked(patch: pytest.MonkeyPatch) -> None:
-    """After a pause a leader goes on as if nothing had happened."""
+    """A leader that was paused or cut off goes on as if nothing had happened."""
     patch.setattr(Replica, "holds_lease", property(lambda replica: replica.role == "leader"))
+    patch.setattr(Replica, "keep_leading", lambda replica: replica._advance())
 
 
 def wall_clock_in_apply(patch: pytest.MonkeyPatch) -> None:

@@ -84,7 +84,8 @@ class World:
         self.crash_inside = self.dice.choice((0, 0.0005, 0.002))
         self.kind = self.dice.choice(STORMY)
         self.copies = 5 if self.kind == "five" else 3
-        self.wipes = self.dice.random() < 0.4
+        self.wipes = self.dice.random() < 0.5
+        self.hard_luck = self.dice.choice((0, 0, 0.3, 0.7))  #: a leader is struck right after its election
         self._found()
         self.admin = Admin(self, self.dice.choice((0, 1_500, 600_000)))
         self.operator = Operator(self, self.dice.random() < 0.6 and self.kind not in ("pair", "standby"))
@@ -212,8 +213,9 @@ class World:
         node = leader if leader is not None and self.dice.random() < 0.6 else self.dice.choice(living)
         fault = self.dice.random()
         if fault < 0.3:
+            lost = self.wipes and self.may_lose(node) and self.dice.random() < 0.7
             node.crash()
-            if self.wipes and self.may_lose(node) and self.dice.random() < 0.5:
+            if lost:
                 self.ruin(node)
             self.restart_later(node)
         elif fault < 0.4:
@@ -228,13 +230,21 @@ class World:
         else:
             self.cut(node)
 
+    def strike_leader(self, node: Node) -> None:
+        if not self.calm and node.up:
+            if self.dice.random() < 0.5:
+                node.crash()
+                self.restart_later(node)
+            else:
+                self.cut(node)
+
     def ruin(self, node: Node) -> None:
         """Its disk is lost, or torn: the copy is gone for good, and its host comes back as a new one."""
         if self.dice.random() < 0.5:
             node.dead = "wiped"
             self.history.count("wipe")
         else:
-            node.disk.tear(self.dice)
+            node.torn = node.disk.tear(self.dice)
             self.history.count("tear")
 
     def may_lose(self, node: Node) -> bool:
@@ -247,13 +257,11 @@ class World:
                     return False  # nobody knows what it goes by
                 continue
             config = each.shard.replica.config
-            lost = [name for name in config.voters if self.nodes[name].dead or self.torn(name) or name == node.name]
+            gone = {other.name for other in self.nodes.values() if other.dead or other.torn or other is node}
+            lost = gone.intersection(config.voters)
             if 2 * len(lost) >= len(config.voters):
                 return False
         return True
-
-    def torn(self, name: str) -> bool:
-        return bool(self.nodes[name].dead)
 
     def cut(self, node: Node) -> None:
         """One of the shapes, for a while."""
@@ -307,6 +315,8 @@ class World:
         if node.witness:
             self.broken(f"I1 {node.name} is a witness and leads")
         self.newest_term = max(self.newest_term, shard.term)
+        if not self.calm and self.dice.random() < self.hard_luck:
+            self.at(self.dice.randrange(1, 30), self.strike_leader, node)
         log = shard.replica.log
         if log.last < self.highest:
             self.broken(f"I4 {node.name} leads term {shard.term} with {log.last} entries of {self.highest} committed")
@@ -338,12 +348,12 @@ class World:
     def core(self) -> list[Node]:
         """As few copies as could decide, whoever of them knows the newest voters."""
         intact = [node for node in self.nodes.values() if not node.dead]
-        if self.kind in ("pair", "standby", "grow"):
-            return intact
         for node in intact:
             node.start()
+        if self.kind in ("pair", "standby", "grow"):
+            return intact
         configs = [node.shard.replica.config for node in intact if node.shard is not None]
-        core = list(intact)
+        core = [node for node in intact if not node.dead]  # some of them could not be read
         self.dice.shuffle(core)
         for node in list(core):
             rest = {other.name for other in core if other is not node}
