@@ -350,7 +350,8 @@ class Operator(Party):
                 self.ask(ChangeVoters(voters, witnesses, [*learners, name]))
         elif self.busy and choice < 0.4 and len(voters) > 1:
             gone = self.dice.choice([name for name in voters if name != leader.name])
-            if gone not in witnesses and len(voters) > 2:
+            lost = any(self.world.nodes[name].dead or self.world.nodes[name].torn for name in voters)
+            if gone not in witnesses and len(voters) > 2 and not lost:
                 rest = [name for name in voters if name != gone]
                 self.ask(ChangeVoters(rest, witnesses, [*learners]))
 

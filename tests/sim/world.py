@@ -11,7 +11,6 @@ from typing import Any
 
 from gossipq.core import payloads, records
 from gossipq.core.log import Entry
-from gossipq.core.replica import Place
 from gossipq.core.shard import Shard
 from gossipq.messages import Message, Publish
 from gossipq.types import Origin
@@ -74,7 +73,7 @@ class World:
         self.leaders: dict[int, str] = {}  #: term -> who
         self.newest_term = 0
         self.chains: dict[int, bytes] = {}  #: of committed entries
-        self.highest = 0
+        self.reached: dict[int, int] = {}  #: term -> highest index known to be committed in it
         self.calm = False
         self.frozen: set[str] = set()
         self.loss = self.dice.choice((0, 0.01, 0.05, 0.15))
@@ -317,20 +316,16 @@ class World:
         self.newest_term = max(self.newest_term, shard.term)
         if not self.calm and self.dice.random() < self.hard_luck:
             self.at(self.dice.randrange(1, 30), self.strike_leader, node)
-        log = shard.replica.log
-        if log.last < self.highest:
-            self.broken(f"I4 {node.name} leads term {shard.term} with {log.last} entries of {self.highest} committed")
-        else:
-            self._same(node, self.highest, shard)
-
-    def _same(self, node: Node, index: int, shard: Shard) -> None:
-        if index >= shard.replica.log.first - 1 and index > 0:
-            place: Place = shard.replica.place(index)
-            if place.chain != self.chains[index]:
-                self.broken(f"I4 {node.name} leads term {shard.term} with another entry {index}, which is committed")
+        replica = shard.replica
+        index = max((index for term, index in self.reached.items() if term < shard.term), default=0)
+        if replica.log.last < index:
+            self.broken(f"I4 {node.name} leads term {shard.term} with {replica.log.last} entries of {index} committed before")
+        elif index >= max(1, replica.log.first - 1) and replica.place(index).chain != self.chains[index]:
+            self.broken(f"I4 {node.name} leads term {shard.term} with another entry {index}, which was committed before")
 
     def committed(self, node: Node, index: int, chain: bytes) -> None:
-        self.highest = max(self.highest, index)
+        assert node.shard is not None
+        self.reached[node.shard.term] = max(index, self.reached.get(node.shard.term, 0))
         if self.chains.setdefault(index, chain) != chain:
             self.broken(f"I3 {node.name} has committed another entry {index}")
 
