@@ -14,7 +14,7 @@ from gossipq.core.log import Entry, LogState
 from gossipq.core.payloads import Config
 from gossipq.core.progress import SNAPSHOT
 from gossipq.core.replica import LEADER, HardState, Place, Replica
-from gossipq.core.snapshot import Receiving, Sending, wipe
+from gossipq.core.snapshot import Receiving, Sending
 from gossipq.core.tables import Tables
 from gossipq.errors import BadRequest, Busy, CorruptLog
 from gossipq.messages import (
@@ -108,7 +108,7 @@ class Peers:
         return None
 
     def _on_snapshot(self, term: Term, message: Snapshot, rows: bytes) -> Index | None:
-        """Stores one part. Returns 0 when that was the last one: everything is new."""
+        """Stores one part. Returns 0 with the first and the last one: the ledger must be opened again."""
         replica = self.replica
         if not replica.observe(term):
             replica.answers.append((message.leader, Installed(replica.me, message.index, 0, sent_ms=message.sent_ms)))
@@ -116,11 +116,11 @@ class Peers:
         replica.hear(message.leader)
         name = term, message.index, message.spooled_ms
         done = message.index <= replica.commit and not replica.hollow
-        complete = False
+        complete = begun = False
         if not done:
             if message.number == 0 and (self._receiving is None or self._receiving.name != name):
                 self._receiving = Receiving(name)
-                replica.hollow = True
+                replica.hollow = begun = True
                 self._tables.state.put(records.INSTALLING, _pack(message.index))
             receiving = self._receiving
             if receiving is not None and receiving.name == name and receiving.number == message.number:
@@ -132,7 +132,7 @@ class Peers:
         replica.answers.append((message.leader, answer))
         if complete:
             self._receiving = None
-        return 0 if complete else None
+        return 0 if complete or begun else None
 
     def _complete(self, message: Snapshot) -> None:
         """All parts are here: they are the state now, and the log goes on behind them."""
@@ -270,10 +270,3 @@ class Peers:
         if not progress.synced:
             raise Busy(f"{to} is not caught up", retry_after_ms=limits.HEARTBEAT_MS)
         replica.hand_over(to)
-
-
-def reopened(shard: int, tables: Tables) -> Ledger:
-    """The ledger of a copy; empty while a snapshot is being installed, whose rows say nothing yet."""
-    if tables.state.get(records.INSTALLING) is not None:
-        wipe(tables.state, 2**31)
-    return Ledger(shard, tables)

@@ -31,9 +31,10 @@ from gossipq.core.effects import Effects, Replication
 from gossipq.core.election import Dice
 from gossipq.core.ledger import Ledger, Published
 from gossipq.core.log import Entry
-from gossipq.core.peers import VERBS, Peers, reopened
+from gossipq.core.peers import VERBS, Peers
 from gossipq.core.replica import LEADER
 from gossipq.core.retention import Sweeper, idle_producers, plan
+from gossipq.core.snapshot import open_ledger
 from gossipq.core.tables import Tables
 from gossipq.core.topics import REGISTER_VERBS, TopicRegister
 from gossipq.errors import (
@@ -109,7 +110,7 @@ class Shard:
         self._promised = False
         self._retain_ms = self._forget_ms = 0
         self._effects = Effects()
-        self.ledger = reopened(shard, tables)
+        self.ledger = open_ledger(shard, tables)
         voters, replaced = self.ledger.meta.voters, [[], *([name] for name in settings.predecessors)]
         alone = voters in replaced and not (settings.joins and not voters)
         self.peers = Peers(shard, settings.me, alone, settings.witness, tables, bodies, self.ledger, dice)
@@ -343,7 +344,7 @@ class Shard:
     def _from_copy(self, term: int, message: Message, entries: list[Entry], rows: bytes) -> None:
         changed = self.peers.step(term, message, entries, rows)
         if changed == 0:
-            self._open(Ledger(self.id, self._tables))
+            self._open(open_ledger(self.id, self._tables))
         elif changed is not None:
             while self._unapplied and self._unapplied[-1].index >= changed:
                 self._unapplied.pop()

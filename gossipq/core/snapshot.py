@@ -12,6 +12,7 @@ import msgspec
 
 from gossipq import limits
 from gossipq.core import records
+from gossipq.core.ledger import Ledger
 from gossipq.core.log import INDEX_KEY
 from gossipq.core.payloads import Config
 from gossipq.core.replica import Place
@@ -52,6 +53,45 @@ def wipe(state: Table, rows_max: int) -> int:
         count += state.delete_range(low, own, rows_max - count)
         low = own + b"\0"
     return count
+
+
+class OwnRows:
+    """The state table of a hollow copy: what is in it says nothing yet, but for this copy's own rows."""
+
+    def __init__(self, state: Table) -> None:
+        self._state = state
+
+    def get(self, key: bytes) -> bytes | None:
+        return self._state.get(key) if key in records.OWN_ROWS else None
+
+    def put(self, key: bytes, value: bytes) -> None:
+        if key in records.OWN_ROWS:
+            self._state.put(key, value)
+
+    append = put
+
+    def delete(self, key: bytes) -> bool:
+        return False
+
+    def scan(self, first: bytes, end: bytes) -> Iterator[tuple[bytes, bytes]]:
+        return iter(())
+
+    def floor(self, key: bytes) -> tuple[bytes, bytes] | None:
+        return None
+
+    def delete_range(self, first: bytes, end: bytes, rows_max: int) -> int:
+        return 0
+
+
+class HollowTables:
+    def __init__(self, tables: Tables) -> None:
+        self.log, self.body, self.state = tables.log, tables.body, OwnRows(tables.state)
+
+
+def open_ledger(shard: int, tables: Tables) -> Ledger:
+    """The ledger of a copy; an empty one while a snapshot is being installed."""
+    hollow = tables.state.get(records.INSTALLING) is not None
+    return Ledger(shard, HollowTables(tables) if hollow else tables)
 
 
 class Sending:

@@ -111,7 +111,10 @@ def one_holder(history: History) -> Iterator[str]:
             if row.attempt <= before[1]:
                 yield f"P9 {offset} was handed out as attempt {row.attempt} after {before[1]} in term {row.term}"
             freed = any(
-                r.consumer == before[2] and r.first <= offset < r.end and r.partition == row.partition and r.time_ms <= row.time_ms
+                r.consumer == before[2]
+                and r.first <= offset < r.end
+                and r.partition == row.partition
+                and r.time_ms <= row.time_ms
                 for r in history.released
             )
             if row.consumer != before[2] and row.time_ms < before[3] and not freed:

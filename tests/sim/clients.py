@@ -32,6 +32,7 @@ if TYPE_CHECKING:
 
 PATIENCE_MS = 400
 CREDIT = 12
+SHRINK_MS = 6_000  #: a request for fewer copies may be on its way so long, and no disk is lost meanwhile
 BATCHES_MAX = 50  #: of one publisher
 
 
@@ -311,6 +312,7 @@ class Operator(Party):
     def __init__(self, world: "World", busy: bool) -> None:
         super().__init__(world, "operator")
         self.busy = busy
+        self.shrunk_ms = -SHRINK_MS  #: when it last asked for fewer
         world.at(1_000, self.look)
 
     def look(self) -> None:
@@ -352,6 +354,7 @@ class Operator(Party):
             gone = self.dice.choice([name for name in voters if name != leader.name])
             lost = any(self.world.nodes[name].dead or self.world.nodes[name].torn for name in voters)
             if gone not in witnesses and len(voters) > 2 and not lost:
+                self.shrunk_ms = self.world.now
                 rest = [name for name in voters if name != gone]
                 self.ask(ChangeVoters(rest, witnesses, [*learners]))
 

@@ -238,7 +238,15 @@ class Node:
                 values = values_of(body, part.first, part.count)
                 group = "" if consumer.startswith("r") else consumer
                 pushed = Pushed(
-                    world.now, term, group, part.partition, part.offset, part.attempt, values, delivery.lease_ms, world.newest_term
+                    world.now,
+                    term,
+                    group,
+                    part.partition,
+                    part.offset,
+                    part.attempt,
+                    values,
+                    delivery.lease_ms,
+                    world.newest_term,
                 )
                 world.history.pushed.append(pushed)
                 world.post_client(self, delivery.origin, delivery.subscription, term, pushed)

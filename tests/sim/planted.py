@@ -3,8 +3,7 @@
 Each is a patch of one rule, and the number of seeds within which it must be caught.
 """
 
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import msgspec

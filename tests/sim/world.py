@@ -15,7 +15,7 @@ from gossipq.core.shard import Shard
 from gossipq.messages import Message, Publish
 from gossipq.types import Origin
 from gossipq.wire import batch as batches
-from sim.clients import Admin, Consumer, Operator, Party, Publisher, Reader
+from sim.clients import SHRINK_MS, Admin, Consumer, Operator, Party, Publisher, Reader
 from sim.history import History
 from sim.node import Node
 from sim.small import small
@@ -161,9 +161,7 @@ class World:
         if target == source.name:
             self.at(0, self._arrive, target, ("copy", term, message, entries, rows))
         else:
-            self._deliver(
-                source.name[0], target[0], self._arrive, target, ("copy", term, message, entries, rows)
-            )
+            self._deliver(source.name[0], target[0], self._arrive, target, ("copy", term, message, entries, rows))
 
     def post_request(self, sender: str, target: str, request_id: int, message: Message, batch: bytes) -> None:
         self._deliver("x", target[0], self._arrive, target, ("client", sender, request_id, message, batch))
@@ -248,7 +246,7 @@ class World:
 
     def may_lose(self, node: Node) -> bool:
         """Whether a minority is lost with it, in every set of voters that any copy goes by."""
-        if node.witness or self.kind in ("pair", "standby", "grow"):
+        if node.witness or self.kind in ("pair", "standby", "grow") or self.now < self.operator.shrunk_ms + SHRINK_MS:
             return False
         for each in self.nodes.values():
             if each.shard is None:
