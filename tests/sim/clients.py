@@ -11,6 +11,7 @@ from gossipq.messages import (
     CreateTopic,
     Credit,
     DropTopic,
+    GroupOptions,
     Message,
     Nack,
     Publish,
@@ -212,7 +213,13 @@ class Consumer(Party):
         self.subscribed = False
         holding = sorted(self.held)
         message = Subscribe(
-            1, "g", [Start(partition)], max(1, CREDIT - sum(b - a for _, a, b in holding)), limits.MIB, holding=holding
+            1,
+            "g",
+            [Start(partition)],
+            max(1, CREDIT - sum(b - a for _, a, b in holding)),
+            limits.MIB,
+            GroupOptions(lease_ms=self.world.lease_ms),
+            holding=holding,
         )
         self.asked = self.ask(message)
 

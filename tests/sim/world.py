@@ -20,7 +20,8 @@ from sim.history import History
 from sim.node import Node
 from sim.small import small
 
-FAULT_MS = 12_000
+FOUND_MS = 6_000  #: without faults at first, so that there is something to lose
+FAULT_MS = 10_000
 LIVENESS_MS = 12_000  #: for a new confirm once the core is healed; twice what the timers need
 REST_MS = 25_000
 EVENTS_MAX = 60_000
@@ -84,7 +85,8 @@ class World:
         self.kind = self.dice.choice(STORMY)
         self.copies = 5 if self.kind == "five" else 3
         self.wipes = self.dice.random() < 0.5
-        self.hard_luck = self.dice.choice((0, 0, 0.3, 0.7))  #: a leader is struck right after its election
+        self.hard_luck = self.dice.choice((0, 0, 0.3, 0.7, 1.0))  #: a leader is struck right after its election
+        self.lease_ms = self.dice.choice((400, 2_000, 30_000))
         self._found()
         self.admin = Admin(self, self.dice.choice((0, 1_500, 600_000)))
         self.operator = Operator(self, self.dice.random() < 0.6 and self.kind not in ("pair", "standby"))
@@ -196,13 +198,13 @@ class World:
 
     def restart_later(self, node: Node) -> None:
         if node.name not in self.frozen:
-            self.at(self.dice.choice((50, 500, 2_500)), node.start)
+            self.at(self.dice.choice((20, 100, 500, 2_500)), node.start)
 
     def strike(self) -> None:
         """One fault, and the next one later."""
         if self.calm:
             return
-        self.at(self.dice.randrange(200, 1_800), self.strike)
+        self.at(self.dice.randrange(200, 2_400), self.strike)
         living = [node for node in self.nodes.values() if node.up]
         leader = self.leader()
         if not living:
@@ -220,7 +222,7 @@ class World:
                 each.crash()
                 self.restart_later(each)
         elif fault < 0.55:
-            node.paused_until = self.now + self.dice.choice((200, 1_300, 2_000, 5_000))
+            node.paused_until = self.now + self.dice.choice((200, 1_300, 2_000, 3_500))
             self.history.count("pause")
         elif fault < 0.6:
             node.wall_off += self.dice.choice((-3_600_000, -5_000, 5_000, 3_600_000))
@@ -281,7 +283,7 @@ class World:
             pairs = [(host, self.dice.choice(hosts))]
         self.history.count("cut")
         self.cuts.update(pairs)
-        self.at(self.dice.choice((100, 800, 1_700, 2_500, 5_000)), self.heal, pairs)
+        self.at(self.dice.choice((100, 800, 1_700, 2_500, 4_000)), self.heal, pairs)
 
     def heal(self, pairs: list[tuple[str, str]]) -> None:
         if not self.frozen:
@@ -362,8 +364,9 @@ class World:
         return self.history
 
     def _run(self) -> None:
-        self.at(self.dice.randrange(300, 2_500), self.strike)
-        self.run_until(self.fault_ms)
+        self.run_until(FOUND_MS, lambda: bool(self.admin.partition))
+        self.at(self.dice.randrange(100, 2_500), self.strike)
+        self.run_until(self.now + self.fault_ms)
         self.calm = True
         core = self.core()
         self.frozen = {node.name for node in self.nodes.values() if node not in core}
@@ -410,7 +413,8 @@ class World:
             last = leader.shard.replica.log.last if leader is not None and leader.shard is not None else -2
             return tips == {last}
 
-        while not self.run_until(self.now + REST_MS, level) and self.now < self.fault_ms + LIVENESS_MS + REST_MS:
+        end_ms = self.now + 2 * REST_MS
+        while not self.run_until(self.now + REST_MS, level) and self.now < end_ms:
             pass
         for node in self.members():
             if node.shard is None or node.shard.replica.hollow:
@@ -419,6 +423,10 @@ class World:
                 self.history.copies.append(node.dump())
 
 
-def run(seed: int, fault_ms: int = FAULT_MS) -> History:
+def run(seed: int, fault_ms: int = FAULT_MS, hard_luck: float | None = None) -> History:
+    """`hard_luck`: how many of the leaders are struck right after their election, if the seed is not to say it."""
     with small():
-        return World(seed, fault_ms).run()
+        world = World(seed, fault_ms)
+        if hard_luck is not None:
+            world.hard_luck = hard_luck
+        return world.run()
