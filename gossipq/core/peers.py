@@ -145,6 +145,7 @@ class Peers:
             replica.cut_from = None
         else:
             tables.log.delete_range(b"", _pack(index + 1), 2**31)
+            tables.body.delete_range(_pack(replica.saved + 1), b"\xff" * 8, 2**31)  # of a snapshot that was not completed
         self._bodies.drop(self._shard)
         meta = records.Meta(index, place.time_ms, index + 1, [(message.term, index)], place.chain)
         meta.voters, meta.witnesses, meta.learners = config.voters, config.witnesses, config.learners

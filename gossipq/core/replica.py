@@ -326,6 +326,9 @@ class Replica:
             self.answers.append((message.leader, Appended(self.me, False, self.log.last, message.sent_ms)))
             return None
         self.hear(message.leader)
+        if self.hollow:  # entries would mix with what the snapshot brings
+            self.answers.append((message.leader, Appended(self.me, False, self.log.last, message.sent_ms, hollow=True)))
+            return None
         prev, chain, end = message.prev_index, message.prev_chain, message.prev_index + len(entries)
         for index, entry in enumerate(entries, prev + 1):
             if entry.index != index or not log.chained(chain, entry):
@@ -344,12 +347,13 @@ class Replica:
                 raise CorruptLog(f"{message.leader} contradicts entry {self.commit} of {self.me}, which is committed")
             changed = self._add(entries[self.commit - prev :])
         self.commit = max(self.commit, min(message.commit, end))
-        self.answers.append((message.leader, Appended(self.me, True, end, message.sent_ms, hollow=self.hollow)))
+        self.answers.append((message.leader, Appended(self.me, True, end, message.sent_ms)))
         return changed
 
     def _reject(self, message: Append) -> None:
         hint = max(self.commit, self.log.below(message.prev_index, message.prev_term))
-        answer = Appended(self.me, False, hint, message.sent_ms, message.prev_index, self.log.term_at(hint) or 0, self.hollow)
+        term = self.log.term_at(hint) or 0
+        answer = Appended(self.me, False, hint, message.sent_ms, message.prev_index, term)
         self.answers.append((message.leader, answer))
 
     def _add(self, entries: list[Entry]) -> Index | None:
