@@ -18,7 +18,7 @@ PACKAGES = {
 
 #: room -> (floor, modules or packages in it). A module belongs to the room with the longest matching name.
 ROOMS: dict[str, tuple[int, tuple[str, ...]]] = {
-    "vocabulary": (0, ("gossipq", "gossipq.types", "gossipq.messages", "gossipq.errors", "gossipq.limits")),
+    "vocabulary": (0, ("gossipq", "gossipq.types", "gossipq.messages", "gossipq.peering", "gossipq.errors", "gossipq.limits")),
     "core": (1, ("gossipq.core",)),
     "wire": (1, ("gossipq.wire",)),
     "config": (2, ("gossipq.config",)),

@@ -2,7 +2,7 @@
 
 from gossipq.core import voters
 from gossipq.core.replica import CANDIDATE, FOLLOWER, LEADER, PRE_CANDIDATE, HardState, Replica
-from gossipq.messages import TimeoutNow, Vote, VoteRequest
+from gossipq.peering import TimeoutNow, Vote, VoteRequest
 from gossipq.types import Term
 
 

@@ -14,19 +14,12 @@ from gossipq.core.log import Entry, LogState
 from gossipq.core.payloads import Config
 from gossipq.core.progress import SNAPSHOT
 from gossipq.core.replica import LEADER, HardState, Place, Replica
+from gossipq.core.settings import ShardSettings
 from gossipq.core.snapshot import Receiving, Sending
 from gossipq.core.tables import Tables
 from gossipq.errors import BadRequest, Busy, CorruptLog
-from gossipq.messages import (
-    Append,
-    Appended,
-    Installed,
-    Message,
-    Snapshot,
-    TimeoutNow,
-    Vote,
-    VoteRequest,
-)
+from gossipq.messages import Append, Appended, Message
+from gossipq.peering import ChangeVoters, Installed, Snapshot, TimeoutNow, Vote, VoteRequest
 from gossipq.types import Index, Term
 
 VERBS = frozenset((Append, Appended, VoteRequest, Vote, TimeoutNow, Snapshot, Installed))
@@ -39,12 +32,12 @@ class Peers:
     """`term` of a message is that in its header: the sender's own."""
 
     def __init__(
-        self, shard: int, me: str, alone: bool, witness: bool, tables: Tables, bodies: Bodies, ledger: Ledger, dice: Dice | None
+        self, shard: int, settings: ShardSettings, tables: Tables, bodies: Bodies, ledger: Ledger, dice: Dice | None
     ) -> None:
-        """Opens the log. `alone`: this copy is its only voter, whatever was said before. Raises CorruptLog."""
+        """Opens the log. Raises CorruptLog."""
         self._shard, self._tables, self._bodies, self.ledger = shard, tables, bodies, ledger
-        self.witness = witness
-        meta = ledger.meta
+        meta, me, alone = ledger.meta, settings.me, settings.alone(ledger.meta.voters)
+        self._witness = settings.witness
         state = LogState.load(tables.log, meta.log_first, meta.chain, meta.epochs)
         state.time_ms = max(state.time_ms, meta.time_ms)
         if ledger.applied > state.last:
@@ -59,7 +52,7 @@ class Peers:
         self._sending: dict[str, Sending] = {}
         self._mail: list[Mail] = []
         if not alone:
-            for entry in self.read(ledger.applied + 1, state.last + 1, 2**62, 2**62):
+            for entry in self.after(ledger.applied):
                 if entry.kind == log.CONFIG:
                     self.replica.configure(entry.index, msgspec.msgpack.decode(entry.payload, type=Config))
 
@@ -74,6 +67,11 @@ class Peers:
             if size >= bytes_max or len(entries) >= rows_max:
                 break
         return entries
+
+    def after(self, index: Index) -> list[Entry]:
+        """All entries after `index`, also those that are not written yet."""
+        stored = self.read(index + 1, self.replica.saved + 1, 2**62, 2**62)
+        return stored + [entry for entry in self.replica.unsaved if entry.index > index]
 
     def place(self, index: Index) -> Place:
         """Of an entry at `log.first - 1` or later. Raises CorruptLog."""
@@ -234,7 +232,7 @@ class Peers:
         for entry in unsaved.entries:
             key = _pack(entry.index)
             append_log(key, log.encode_row(entry))
-            if entry.body and not self.witness:
+            if entry.body and not self._witness:
                 append_body(key, entry.body)
                 self._bodies.put(self._shard, entry.index, entry.body)
 
@@ -244,10 +242,12 @@ class Peers:
 
     # --- voters ----------------------------------------------------------------------------------------------------
 
-    def check_change(self, config: Config, ready: bool) -> None:
-        """Raises what forbids that `config` follows now (R16). `ready`: an entry of this term is committed."""
+    def check_change(self, message: ChangeVoters) -> Config:
+        """What the next CONFIG entry says. The leader serves, so an entry of its term is committed (R16). Raises what forbids
+        the change now."""
         replica = self.replica
-        if not ready or replica.config_index > replica.commit or replica.handing:
+        config = Config(message.voters, message.witnesses, message.learners)
+        if replica.config_index > replica.commit:
             raise Busy("another change of the copies is under way", retry_after_ms=limits.HEARTBEAT_MS)
         voters.check_change(replica.config, config)
         if replica.me not in config.voters:
@@ -260,11 +260,13 @@ class Peers:
             if name not in config.witnesses and (progress is None or not progress.synced):
                 raise Busy(f"{name} is not caught up", retry_after_ms=limits.HEARTBEAT_MS)
 
-    def hand_over(self, to: str, ready: bool) -> None:
+        return config
+
+    def hand_over(self, to: str) -> None:
         """Raises what forbids it."""
         replica = self.replica
         progress = replica.progress.get(to)
-        if not ready or replica.config_index > replica.commit:
+        if replica.config_index > replica.commit:
             raise Busy("a change of the copies is under way", retry_after_ms=limits.HEARTBEAT_MS)
         if progress is None or to not in replica.config.voters or not progress.full:
             raise BadRequest(f"{to} cannot lead", hint="name a voter with records")

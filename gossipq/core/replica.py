@@ -16,7 +16,8 @@ from gossipq.core.log import Entry, LogState
 from gossipq.core.payloads import Config
 from gossipq.core.progress import PROBE, SNAPSHOT, STREAM, Progress
 from gossipq.errors import CorruptLog, ProtocolError
-from gossipq.messages import Append, Appended, Message, TimeoutNow
+from gossipq.messages import Append, Appended, Message
+from gossipq.peering import TimeoutNow
 from gossipq.types import Index, Term
 
 LEADER, FOLLOWER, CANDIDATE, PRE_CANDIDATE = "leader", "follower", "candidate", "pre-candidate"

@@ -17,6 +17,11 @@ LOG_STEP = 64  #: log rows that are worth a sweep
 PRODUCERS_MAX = 1_000  #: forgotten in one go
 
 
+def trims(ledger: Ledger, leader_ms: int) -> list[Trim]:
+    """What is due in all partitions."""
+    return [trim for partition in ledger.partitions if (trim := plan(ledger, partition, leader_ms)) is not None]
+
+
 def plan(ledger: Ledger, partition: PartitionKey, leader_ms: int) -> Trim | None:
     """The trim that is due in a partition: whole slices, oldest first; None when nothing may leave.
 

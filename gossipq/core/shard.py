@@ -10,9 +10,8 @@ A turn of the worker, for each shard that something happened to:
     stored()                what is on disk now may be spoken of
     take() -> Effects       applies what is committed, hands out records; the worker sends it all
 
-With a quorum of one, applying belongs to the same transaction as appending. With more copies, what is committed is applied
-as soon as it is known to be, and rides with the next sync; a crash replays it from the log. Nothing is kept from a failed
-commit: the worker drops the shard and opens it again from its tables.
+With a quorum of one, applying belongs to the same transaction as appending. With more, it rides with the next sync; a crash
+replays it from the log. Nothing is kept from a failed commit: the worker drops the shard and opens it from its tables.
 
 A copy *leads* from the election on, and *serves* from the moment its own NOOP is committed: then dispatch is rebuilt. When it
 does not lead any more, everything volatile goes at once.
@@ -33,7 +32,8 @@ from gossipq.core.ledger import Ledger, Published
 from gossipq.core.log import Entry
 from gossipq.core.peers import VERBS, Peers
 from gossipq.core.replica import LEADER
-from gossipq.core.retention import Sweeper, idle_producers, plan
+from gossipq.core.retention import Sweeper, idle_producers, trims
+from gossipq.core.settings import ShardSettings
 from gossipq.core.snapshot import open_ledger
 from gossipq.core.tables import Tables
 from gossipq.core.topics import REGISTER_VERBS, TopicRegister
@@ -53,10 +53,8 @@ from gossipq.messages import (
     Ack,
     Acked,
     AskTopic,
-    ChangeVoters,
     Credit,
     Extend,
-    GroupConfig,
     InstallTopic,
     Message,
     Nack,
@@ -66,9 +64,9 @@ from gossipq.messages import (
     TopicConfig,
     TopicInfo,
     TopicInstalled,
-    Transfer,
     Unsubscribe,
 )
+from gossipq.peering import ChangeVoters, Transfer
 from gossipq.types import META_SHARD, BatchInfo, Index, Now, Origin, PartitionKey, SessionId, partition_of, topic_id_of
 
 RETENTION_CHECK_MS = 1_000
@@ -77,21 +75,6 @@ SWEEP_ROWS = 1_024  #: deleted in one turn, about 5 ms at the most
 FORGET_CHECK_MS = limits.HOUR_MS
 TAKEOVER_MS = 50  #: a client waits so long while a leader takes over or hands over
 NOT_READS = (Ack, Nack, Extend, Credit, Recall, Unsubscribe)  #: answered without a look at the ledger
-
-
-class ShardSettings(msgspec.Struct, frozen=True):
-    """What a shard must know of its cluster. `me` is the name of this copy. A shard without voters in its log, or whose only
-    voter is one of the `predecessors` that the operator let this copy replace, has `me` as its only voter; but not if it
-    `joins` a cluster, whose leader names the voters. A `witness` keeps the log without bodies and applies nothing."""
-
-    me: str
-    predecessors: tuple[str, ...] = ()
-    shards: int = limits.SHARDS
-    auto_create: bool = True
-    topic: TopicConfig = TopicConfig()
-    group: GroupConfig = GroupConfig()
-    joins: bool = False
-    witness: bool = False
 
 
 def refusal(error: GossipqError) -> Refused:
@@ -105,22 +88,19 @@ class Shard:
         self.full = ""  #: why publishes are refused for want of space; "" = they are not
         self.published = self.acked = self.refused = 0
         self._boot_ms = self._clock_ms = 0  # of this turn: boot time, leader time
-        self._base = Now(0, 0)  # clocks at the start of this leadership
-        self._now = Now(0, 0)
+        self._base = self._now = Now(0, 0)  # clocks at the start of this leadership, and now
         self._promised = False
         self._retain_ms = self._forget_ms = 0
         self._effects = Effects()
         self.ledger = open_ledger(shard, tables)
-        voters, replaced = self.ledger.meta.voters, [[], *([name] for name in settings.predecessors)]
-        alone = voters in replaced and not (settings.joins and not voters)
-        self.peers = Peers(shard, settings.me, alone, settings.witness, tables, bodies, self.ledger, dice)
+        self.peers = Peers(shard, settings, tables, bodies, self.ledger, dice)
         self.replica = self.peers.replica
         self._open(self.ledger)
 
     def _open(self, ledger: Ledger) -> None:
         """Everything that stands on the ledger. Also when a snapshot has replaced it."""
         self.ledger = self.peers.ledger = ledger
-        self._unapplied: deque[Entry] = deque(self.peers.read(ledger.applied + 1, 2**63, 2**62, 2**62))
+        self._unapplied: deque[Entry] = deque(self.peers.after(ledger.applied))
         self._outcomes: list[tuple[Entry, object]] = []
         self._sweeper = Sweeper(self._tables, ledger, self.replica.log)
         self._forget()
@@ -154,8 +134,7 @@ class Shard:
         return self._serving and not self.replica.handing
 
     def lead(self, now: Now) -> set[SessionId]:
-        """Right after opening. A quorum of one takes the next term at once and returns the sessions that hold records; others
-        wait to be elected."""
+        """Right after opening. A quorum of one leads at once and returns the sessions that hold records; others wait."""
         self.begin(now)
         self.replica.election.heard(now.boot_ms, first=False)
         if not self.replica.sole:
@@ -357,12 +336,11 @@ class Shard:
         """Other voters (R16), or another leader."""
         self._check_serving()
         if isinstance(message, Transfer):
-            self.peers.hand_over(message.to, self.serving)
+            self.peers.hand_over(message.to)
             self.reply(origin, request_id, Acked())
-            return
-        config = payloads.Config(message.voters, message.witnesses, message.learners)
-        self.peers.check_change(config, self.serving)
-        self._changers[self.propose(log.CONFIG, payloads.encode(config))] = origin, request_id
+        else:
+            config = self.peers.check_change(message)
+            self._changers[self.propose(log.CONFIG, payloads.encode(config))] = origin, request_id
 
     # --- time ------------------------------------------------------------------------------------------------------
 
@@ -370,11 +348,7 @@ class Shard:
         """Boot time of the next tick that has something to do."""
         due = [self.peers.deadline_ms()]
         if self.serving:
-            due += [
-                self._retain_ms + RETENTION_CHECK_MS,
-                self.dispatch.next_deadline(),
-                self._register.next_deadline(),
-            ]
+            due += [self._retain_ms + RETENTION_CHECK_MS, self.dispatch.next_deadline(), self._register.next_deadline()]
         return min((at for at in due if at is not None), default=None)
 
     def tick(self) -> None:
@@ -389,15 +363,12 @@ class Shard:
             self._retain()
 
     def _retain(self) -> None:
-        for partition in self.ledger.partitions:
-            trim = plan(self.ledger, partition, self._clock_ms)
-            if trim is not None:
-                self.propose(log.TRIM, payloads.encode(trim), promise=False)
-                self._retain_ms = self._boot_ms - RETENTION_CHECK_MS + limits.LEASE_LOG_MS  # there may be more
+        for trim in trims(self.ledger, self._clock_ms):
+            self.propose(log.TRIM, payloads.encode(trim), promise=False)
+            self._retain_ms = self._boot_ms - RETENTION_CHECK_MS + limits.LEASE_LOG_MS  # there may be more
         if self._boot_ms >= self._forget_ms:
             self._forget_ms = self._boot_ms + FORGET_CHECK_MS
-            idle = idle_producers(self._tables, self._clock_ms - limits.PRODUCER_IDLE_MS)
-            if idle:
+            if idle := idle_producers(self._tables, self._clock_ms - limits.PRODUCER_IDLE_MS):
                 self.propose(log.FORGET, payloads.encode(payloads.Forget(idle)), promise=False)
 
     # --- storing ---------------------------------------------------------------------------------------------------
@@ -487,8 +458,7 @@ class Shard:
         elif entry.kind == log.GROUP:
             self._consuming.applied(entry.index, self._boot_ms)
         elif entry.kind == log.CONFIG:
-            origin, request_id = self._changers.pop(entry.index, ((), 0))
-            self.reply(origin, request_id, Acked())
+            self.reply(*self._changers.pop(entry.index, ((), 0)), Acked())
         elif entry.kind == log.TRIM:
             self.dispatch.trim()
         elif entry.kind == log.META_TOPIC and isinstance(outcome, payloads.Topic):
@@ -519,8 +489,7 @@ class Shard:
     def take(self) -> Effects:
         """Applies what is committed, hands out records, and gives everything that may be sent now. Raises UnknownKind."""
         if not self.replica.sole:
-            if not self.replica.hollow:
-                self._apply(self.replica.commit)
+            self._apply(0 if self.replica.hollow else self.replica.commit)
             self._answer_all()
         effects, self._effects = self._effects, Effects()
         if self.serving and self.replica.holds_lease:

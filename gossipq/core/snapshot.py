@@ -18,7 +18,7 @@ from gossipq.core.payloads import Config
 from gossipq.core.replica import Place
 from gossipq.core.tables import Table, Tables
 from gossipq.errors import ProtocolError
-from gossipq.messages import Installed, Snapshot
+from gossipq.peering import Installed, Snapshot
 from gossipq.types import Index, Term
 
 WIPE_ROWS = 20_000  #: deleted in one turn

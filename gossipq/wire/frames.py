@@ -18,7 +18,8 @@ import msgspec
 
 from gossipq import limits
 from gossipq.errors import ProtocolError, UnknownVerb, WrongVersion
-from gossipq.messages import MESSAGES, Message
+from gossipq.messages import Message
+from gossipq.peering import MESSAGES
 
 MAGIC = b"GQ"
 VERSION = 1

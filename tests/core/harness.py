@@ -6,7 +6,8 @@ from gossipq import limits
 from gossipq.core.bodies import Bodies
 from gossipq.core.consuming import Client
 from gossipq.core.effects import Effects
-from gossipq.core.shard import Shard, ShardSettings
+from gossipq.core.settings import ShardSettings
+from gossipq.core.shard import Shard
 from gossipq.core.tables import MemoryTables
 from gossipq.messages import (
     CreateTopic,

@@ -9,7 +9,8 @@ from gossipq import limits
 from gossipq.core import log, payloads
 from gossipq.core.bodies import Bodies
 from gossipq.core.effects import Effects
-from gossipq.core.shard import Shard, ShardSettings
+from gossipq.core.settings import ShardSettings
+from gossipq.core.shard import Shard
 from gossipq.core.tables import MemoryTables
 from gossipq.messages import Ack, Publish, Start, Subscribe, TopicConfig, TopicInfo
 from gossipq.types import Now, partition_key

@@ -7,7 +7,6 @@ from gossipq import limits
 from gossipq.messages import (
     Ack,
     Acked,
-    ChangeVoters,
     CreateTopic,
     Credit,
     DropTopic,
@@ -22,8 +21,8 @@ from gossipq.messages import (
     Subscribed,
     TopicOptions,
     Topics,
-    Transfer,
 )
+from gossipq.peering import ChangeVoters, Transfer
 from gossipq.types import partition_key
 from gossipq.wire import batch as batches
 from sim.history import AckConfirmed, Confirmed, Pushed, Seen, TopicSaid
@@ -344,7 +343,7 @@ class Operator(Party):
         elif self.busy and choice < 0.2:
             strangers = [self.world.newcomer() for _ in range(2)] if len(self.world.nodes) < 8 else voters[:1]
             keep = voters[: max(1, len(voters) - 2)]
-            self.ask(ChangeVoters([*keep, *strangers], [w for w in witnesses if w in keep]))
+            self.ask(ChangeVoters([*keep, *strangers], [w for w in witnesses if w in keep], []))
         elif learners and any(not self.world.nodes[name].dead for name in learners) and len(voters) < 5:
             name = next(name for name in learners if not self.world.nodes[name].dead)
             self.ask(ChangeVoters([*voters, name], witnesses, [other for other in learners if other != name]))

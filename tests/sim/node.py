@@ -9,7 +9,8 @@ from gossipq import limits
 from gossipq.core import log, records
 from gossipq.core.bodies import Bodies
 from gossipq.core.consuming import Client
-from gossipq.core.shard import Shard, ShardSettings
+from gossipq.core.settings import ShardSettings
+from gossipq.core.shard import Shard
 from gossipq.errors import CorruptLog, ProtocolError
 from gossipq.messages import Message, Nack, Publish, Subscribe, Unsubscribe
 from gossipq.types import Now

@@ -13,6 +13,7 @@ from gossipq.core import campaign, log, records, snapshot, voters
 from gossipq.core.consuming import Acked
 from gossipq.core.ledger import Ledger, Producer
 from gossipq.core.log import Entry
+from gossipq.core.payloads import Config
 from gossipq.core.peers import Peers
 from gossipq.core.replica import HardState, Replica
 from gossipq.core.shard import Shard
@@ -203,7 +204,7 @@ def reader_drops_last_batch(patch: pytest.MonkeyPatch) -> None:
 
 def quorums_that_do_not_meet(patch: pytest.MonkeyPatch) -> None:
     """Several voters change at once."""
-    patch.setattr(Peers, "check_change", lambda self, config, ready: None)
+    patch.setattr(Peers, "check_change", lambda self, message: Config(message.voters, message.witnesses, message.learners))
 
 
 def memory_ahead_of_disk(patch: pytest.MonkeyPatch) -> None:

@@ -19,6 +19,7 @@ ROOT = Path(__file__).resolve().parents[2]
 sys.path[:0] = [str(ROOT)] * (str(ROOT) not in sys.path)
 
 from gossipq import limits, messages  # noqa: E402
+from gossipq import peering as p  # noqa: E402
 from gossipq.types import partition_key  # noqa: E402
 from gossipq.wire import batch, frames  # noqa: E402
 
@@ -241,12 +242,19 @@ def samples() -> list[messages.Message]:
         ),
         m.Status(),
         m.StatusReply("n1", "default", PRODUCER, "0.1.0", "standalone", 60_000, 32, 32, [worker], [route], ["one node"], 3),
-        m.Append("n1", 41, 2, 40, [120, 640], 1_000),
-        m.Appended("n2", True, 43, 1_000),
+        m.Append("n1", 41, 2, 40, [120, 640], 1_000, b"12345678"),
+        m.Appended("n2", False, 43, 1_000, 47, 2, True),
         m.InstallTopic(topic, True),
         m.TopicInstalled(7, 3, 6),
         m.AskTopic(7, 6),
         m.Report(worker, [route]),
+        p.VoteRequest("n2", 4, 3, 43, False, True),
+        p.Vote("n1", 4, True, False),
+        p.TimeoutNow("n1"),
+        p.Snapshot("n1", 40, 2, b"12345678", 1_700_000_000_000, ["n1", "n2", "n3"], ["n3"], [], 1, "body", 0, 41, 1_000, 900),
+        p.Installed("n2", 40, 2, False, 1_000),
+        p.ChangeVoters(["n1", "n2", "n3"], ["n3"], ["n4"]),
+        p.Transfer("n2"),
     ]
 
 

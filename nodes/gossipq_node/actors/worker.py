@@ -12,7 +12,8 @@ from gossipq import limits
 from gossipq.clock import Clock
 from gossipq.core.bodies import Bodies
 from gossipq.core.consuming import Client, stats
-from gossipq.core.shard import Shard, ShardSettings, refusal
+from gossipq.core.settings import ShardSettings
+from gossipq.core.shard import Shard, refusal
 from gossipq.errors import (
     BadBatch,
     BadRequest,

@@ -1,0 +1,25 @@
+"""What a shard is told of its cluster and of its own copy when it is opened."""
+
+import msgspec
+
+from gossipq import limits
+from gossipq.messages import GroupConfig, TopicConfig
+
+
+class ShardSettings(msgspec.Struct, frozen=True):
+    """`me` is the name of this copy. A shard without voters in its log, or whose only voter is one of the `predecessors` that
+    the operator let this copy replace, has `me` as its only voter; but not if it `joins` a cluster, whose leader names the
+    voters. A `witness` keeps the log without bodies and applies nothing."""
+
+    me: str
+    predecessors: tuple[str, ...] = ()
+    shards: int = limits.SHARDS
+    auto_create: bool = True
+    topic: TopicConfig = TopicConfig()
+    group: GroupConfig = GroupConfig()
+    joins: bool = False
+    witness: bool = False
+
+    def alone(self, voters: list[str]) -> bool:
+        """Whether this copy is its shard's only voter, whatever `voters` its tables name."""
+        return not self.joins if not voters else voters in [[name] for name in self.predecessors]
