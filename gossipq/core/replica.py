@@ -343,7 +343,7 @@ class Replica:
             if self.place(prev).chain != message.prev_chain:
                 raise CorruptLog(f"entry {prev} of {self.me} is not that of {message.leader}, in the same term")
             changed = self._add(entries)
-        elif end > self.commit:  # what is committed is equal, or one of both is damaged
+        elif end >= self.commit:  # what is committed is equal, or one of both is damaged
             if entries[self.commit - prev - 1].chain != self.place(self.commit).chain:
                 raise CorruptLog(f"{message.leader} contradicts entry {self.commit} of {self.me}, which is committed")
             changed = self._add(entries[self.commit - prev :])

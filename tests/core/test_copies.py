@@ -1,14 +1,13 @@
-"""Three copies of a shard, driven by hand-delivered messages: the same code as one node's, with three voters.
-
-The voters are set by the test, since elections and voter changes are not built yet."""
+"""Three copies of a shard, driven by hand-delivered messages: the same code as one node's, with three voters."""
 
 import pytest
 
 from core.harness import client
 from gossipq import limits
-from gossipq.core import log, payloads
+from gossipq.core import log, payloads, records
 from gossipq.core.bodies import Bodies
 from gossipq.core.effects import Effects
+from gossipq.core.replica import HardState
 from gossipq.core.settings import ShardSettings
 from gossipq.core.shard import Shard
 from gossipq.core.tables import MemoryTables
@@ -26,21 +25,27 @@ class Copies:
     def __init__(self) -> None:
         self.now = Now(1_000_000, 1_700_000_000_000)
         self.tables = {name: MemoryTables() for name in NAMES}
+        for tables in self.tables.values():
+            tables.state.put(records.META, records.encode(records.Meta(voters=NAMES)))
         self.shards = {name: self.open(name) for name in NAMES}
         self.away: set[str] = set()
         self.lead("a")
+        self.turns()
         self.leader.propose(log.TOPIC, payloads.encode(payloads.Topic(TOPIC)))
         self.turns()
 
     def open(self, name: str) -> Shard:
         shard = Shard(1, ShardSettings(name), self.tables[name], Bodies(limits.MIB))
-        shard.replica.voters = NAMES
+        shard.lead(self.now)
         return shard
 
     def lead(self, name: str) -> None:
+        """As if elected, in the next term."""
         self.leader = self.shards[name]
-        self.leader.replica.hard = max(shard.replica.hard for shard in self.shards.values())
-        self.leader.lead(self.now)
+        replica = self.leader.replica
+        replica.hard = HardState(1 + max(shard.term for shard in self.shards.values()), name)
+        replica.hard_changed = True
+        replica.lead()
 
     def turn(self, name: str) -> Effects:
         """One turn of one copy: what it sends to followers arrives before its own sync, as it may."""
@@ -52,7 +57,7 @@ class Copies:
             if sent.to not in self.away and name not in self.away:
                 other = self.shards[sent.to]
                 other.begin(self.now)
-                other.step((), 0, None, sent.append, shard.term, list(sent.entries))
+                other.step((), 0, None, sent.append, shard.term, sent.entries)
         shard.write(self.now)
         shard.stored()
         return shard.take()
@@ -65,9 +70,11 @@ class Copies:
                 effects = self.turn(name)
                 if self.shards[name] is self.leader:
                     seen.append(effects)
-                for to, answer in effects.answers:
-                    if to not in self.away and name not in self.away:
-                        self.shards[to].step((), 0, None, answer, self.shards[name].term)
+                for mail in effects.answers:
+                    if mail.to not in self.away and name not in self.away:
+                        self.shards[mail.to].begin(self.now)
+                        self.shards[mail.to].step((), 0, None, mail.message, self.shards[name].term, rows=mail.rows)
+            self.now = Now(self.now.boot_ms + 100, self.now.wall_ms + 100)
         return seen
 
     def publish(self, *values: bytes) -> None:
@@ -81,7 +88,7 @@ class Copies:
     def state(self, name: str) -> dict[bytes, bytes]:
         """What entries made, without what is each copy's own."""
         self.turns(2)
-        return {key: row for key, row in self.tables[name].state.rows.items() if key not in (b"M", b"H")}
+        return {key: row for key, row in self.tables[name].state.rows.items() if key not in records.OWN_ROWS}
 
 
 @pytest.fixture
@@ -122,8 +129,10 @@ def test_a_follower_leads_on_with_everything_that_was_confirmed(copies: Copies) 
     copies.confirms()
     copies.away = {"a"}
     copies.lead("b")
+    copies.turns()
     copies.publish(b"z")
     assert [row[1] for row in copies.confirms(6)] == [2]
+    copies.leader.begin(copies.now)
     copies.leader.step((b"c", b"1"), 1, ADA, Subscribe(1, "g", [Start(PARTITION)], 10, limits.MIB))
     parts = [part for effects in copies.turns() for delivery in effects.deliveries for part in delivery.parts]
     assert [(part.offset, part.end) for part in parts] == [(0, 2), (2, 3)]
@@ -136,6 +145,7 @@ def test_what_an_old_leader_stored_alone_is_replaced(copies: Copies) -> None:
     copies.publish(b"alone")
     assert copies.confirms() == []
     copies.lead("b")
+    copies.turns()
     copies.publish(b"new")
     copies.confirms(6)
     copies.away = set()

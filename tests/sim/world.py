@@ -52,7 +52,8 @@ class Probe(Party):
 
     def look(self) -> None:
         if not self.confirmed:
-            self.turn_away()
+            names = self.world.addresses()  # one after the other: it must not be bad luck
+            self.node = names[self.requests % len(names)]
             self.ask(Publish(self.world.admin.partition), self.batch)
             self.world.at(200, self.look)
 
