@@ -136,6 +136,9 @@ class Node:
         self._end_silent(shard, now)
         shard.tick()
         shard.gather()
+        if shard.leading and self.traced[0] != shard.term:
+            self.traced = shard.term, self.traced[1]
+            self.world.elected(self, shard)
         for out in shard.replication():
             self._may_crash()
             self.world.post_copy(self, out.to, shard.term, out.append, out.entries, b"")
@@ -266,11 +269,8 @@ class Node:
         self.disk_term, self.disk_applied = (hard.term, hard.vote), applied
 
     def _trace(self, shard: Shard) -> None:
-        """I1, I3, I4: one leader per term, equal logs, committed entries in every later leader's log."""
+        """I3: what is committed is the same everywhere."""
         replica, world = shard.replica, self.world
-        if shard.leading and self.traced[0] != shard.term:
-            self.traced = shard.term, self.traced[1]
-            world.elected(self, shard)
         if replica.commit > self.traced[1] and not replica.hollow and replica.commit <= replica.log.last:
             self.traced = self.traced[0], replica.commit
             world.committed(self, replica.commit, replica.place(replica.commit).chain)

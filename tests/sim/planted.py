@@ -27,6 +27,7 @@ Patch = Callable[[pytest.MonkeyPatch], None]
 class Planted(NamedTuple):
     plant: Patch
     seeds: int  #: within so many it must be caught
+    adversary: bool = False  #: for what needs leaders to fall at the right moment
 
 
 def confirm_before_fsync(patch: pytest.MonkeyPatch) -> None:
@@ -80,7 +81,7 @@ def quorum_of_the_visible(patch: pytest.MonkeyPatch) -> None:
 
 
 def old_term_by_count(patch: pytest.MonkeyPatch) -> None:
-    """An entry of an older term is committed as soon as a majority has it (Raft figure 8); only then comes the NOOP."""
+    """An entry of an older term is committed as soon as a majority has it (Raft figure 8); the NOOP comes a little later."""
     tick, propose, advance = Shard.tick, Shard.propose, Replica._advance
 
     def count(replica: Replica) -> None:
@@ -97,7 +98,8 @@ def old_term_by_count(patch: pytest.MonkeyPatch) -> None:
 
     def catch_up(shard: Shard) -> None:
         tick(shard)
-        if shard.leading and not shard._serving and shard.replica.commit == shard.replica.log.last:
+        over = shard._boot_ms > shard._base.boot_ms + 100 and shard.replica.commit == shard.replica.log.last
+        if shard.leading and not shard._serving and over:
             propose(shard, log.NOOP, b"")
 
     patch.setattr(Replica, "_advance", count)
@@ -234,25 +236,25 @@ def apply_reads_outside(patch: pytest.MonkeyPatch) -> None:
 
 
 PLANTED: dict[str, Planted] = {
-    plant.__name__: Planted(plant, seeds)
-    for plant, seeds in (
-        (confirm_before_fsync, 100),
-        (confirm_on_leader_only, 100),
-        (vote_not_stored, 100),
-        (term_reset_on_restart, 100),
-        (compare_index_only, 100),
-        (quorum_of_the_visible, 100),
-        (old_term_by_count, 100),
-        (reborn_replica_votes, 100),
-        (cut_to_commit, 100),
-        (push_before_commit, 100),
-        (acked_before_commit, 100),
-        (snapshot_without_producers, 100),
-        (lease_not_checked, 100),
-        (wall_clock_in_apply, 100),
-        (reader_drops_last_batch, 100),
-        (quorums_that_do_not_meet, 100),
-        (memory_ahead_of_disk, 100),
-        (apply_reads_outside, 100),
+    planted.plant.__name__: planted
+    for planted in (
+        Planted(confirm_before_fsync, 20),
+        Planted(confirm_on_leader_only, 60),
+        Planted(vote_not_stored, 20),
+        Planted(term_reset_on_restart, 20),
+        Planted(compare_index_only, 400),
+        Planted(quorum_of_the_visible, 40),
+        Planted(old_term_by_count, 150, adversary=True),
+        Planted(reborn_replica_votes, 300),
+        Planted(cut_to_commit, 150),
+        Planted(push_before_commit, 60),
+        Planted(acked_before_commit, 150),
+        Planted(snapshot_without_producers, 40),
+        Planted(lease_not_checked, 200),
+        Planted(wall_clock_in_apply, 20),
+        Planted(reader_drops_last_batch, 20),
+        Planted(quorums_that_do_not_meet, 150),
+        Planted(memory_ahead_of_disk, 60),
+        Planted(apply_reads_outside, 40),
     )
 }

@@ -22,6 +22,7 @@ from sim.small import small
 
 FOUND_MS = 6_000  #: without faults at first, so that there is something to lose
 FAULT_MS = 10_000
+ADVERSARY_MS = 14_000
 LIVENESS_MS = 12_000  #: for a new confirm once the core is healed; twice what the timers need
 REST_MS = 25_000
 EVENTS_MAX = 60_000
@@ -87,6 +88,7 @@ class World:
         self.copies = 5 if self.kind == "five" else 3
         self.wipes = self.dice.random() < 0.5
         self.hard_luck = self.dice.choice((0, 0, 0.3, 0.7, 1.0))  #: a leader is struck right after its election
+        self.adversary = self.dice.random() < 0.1
         self.lease_ms = self.dice.choice((400, 2_000, 30_000))
         self._found()
         self.admin = Admin(self, self.dice.choice((0, 1_500, 600_000)))
@@ -203,7 +205,7 @@ class World:
 
     def strike(self) -> None:
         """One fault, and the next one later."""
-        if self.calm:
+        if self.calm or (self.adversary and self.dice.random() < 0.9):
             return
         self.at(self.dice.randrange(200, 2_400), self.strike)
         living = [node for node in self.nodes.values() if node.up]
@@ -229,6 +231,30 @@ class World:
             node.wall_off += self.dice.choice((-3_600_000, -5_000, 5_000, 3_600_000))
         else:
             self.cut(node)
+
+    def greet_leader(self, node: Node, shard: Shard) -> None:
+        """Bad luck right after an election. The *adversary* knows Raft's figure 8: who leads with nothing but new entries is cut
+        off before it says a word; who has an old tail may just hand that on."""
+        if self.adversary:
+            replica = shard.replica
+            old = (replica.log.term_at(replica.commit + 1) or shard.term) < shard.term
+            for_ms = self.dice.randrange(1_500, 4_000)
+            if old:
+                self.at(self.dice.randrange(6, 40), self.isolate, node.name[0], for_ms)
+            else:
+                self.isolate(node.name[0], for_ms)
+        elif self.dice.random() < self.hard_luck:
+            if self.dice.random() < 0.4:
+                self.cut(node)
+            else:
+                self.at(self.dice.randrange(1, 30), self.strike_leader, node)
+
+    def isolate(self, host: str, for_ms: int) -> None:
+        if not self.calm:
+            hosts = {name[0] for name in self.nodes}
+            pairs = [(host, other) for other in hosts] + [(other, host) for other in hosts]
+            self.cuts.update(pairs)
+            self.at(for_ms, self.heal, pairs)
 
     def strike_leader(self, node: Node) -> None:
         if not self.calm and node.up:
@@ -308,6 +334,7 @@ class World:
         return max(leaders, key=lambda node: node.shard.term if node.shard else 0, default=None)
 
     def elected(self, node: Node, shard: Shard) -> None:
+        """I1: one leader in a term. I4: what was committed before is in its log."""
         self.history.count("takeover")
         other = self.leaders.setdefault(shard.term, node.name)
         if other != node.name:
@@ -315,8 +342,8 @@ class World:
         if node.witness:
             self.broken(f"I1 {node.name} is a witness and leads")
         self.newest_term = max(self.newest_term, shard.term)
-        if not self.calm and self.dice.random() < self.hard_luck:
-            self.at(self.dice.randrange(1, 30), self.strike_leader, node)
+        if not self.calm:
+            self.greet_leader(node, shard)
         replica = shard.replica
         index = max((index for term, index in self.reached.items() if term < shard.term), default=0)
         if replica.log.last < index:
@@ -424,10 +451,9 @@ class World:
                 self.history.copies.append(node.dump())
 
 
-def run(seed: int, fault_ms: int = FAULT_MS, hard_luck: float | None = None) -> History:
-    """`hard_luck`: how many of the leaders are struck right after their election, if the seed is not to say it."""
+def run(seed: int, adversary: bool = False) -> History:
+    """`adversary`: there is one, whatever the seed says."""
     with small():
-        world = World(seed, fault_ms)
-        if hard_luck is not None:
-            world.hard_luck = hard_luck
+        world = World(seed, ADVERSARY_MS if adversary else FAULT_MS)
+        world.adversary |= adversary
         return world.run()
