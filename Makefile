@@ -38,8 +38,8 @@ check: $(STAMP)  ## format, lint, types
 unit: $(STAMP)
 	$(BIN)/python -m pytest $(PYTEST_ARGS)
 
-sim: $(STAMP)  ## the cluster simulator: SEEDS=40000 runs more, SEEDS=1 FIRST=17 runs seed 17 again
-	GOSSIPQ_SEEDS=$(SEEDS) GOSSIPQ_FIRST=$(FIRST) $(BIN)/python -m pytest tests/sim $(PYTEST_ARGS)
+sim: $(STAMP)  ## the cluster simulator and the property tests of the core: SEEDS=40000 for more, SEEDS=1 FIRST=17 for seed 17 again
+	GOSSIPQ_SEEDS=$(SEEDS) GOSSIPQ_FIRST=$(FIRST) $(BIN)/python -m pytest tests/sim tests/core --timeout 1800 $(PYTEST_ARGS)
 
 e2e: $(STAMP)  ## only the tests that start real nodes
 	$(BIN)/python -m pytest -m e2e $(PYTEST_ARGS)

@@ -172,7 +172,8 @@ class Peers:
     @property
     def wants_spool(self) -> bool:
         """Whether a copy waits for a snapshot to begin: it is read when everything is written."""
-        return any(p.state == SNAPSHOT and name not in self._sending for name, p in self.replica.progress.items())
+        progress = self.replica.progress
+        return bool(progress) and any(p.state == SNAPSHOT and name not in self._sending for name, p in progress.items())
 
     def spool(self) -> None:
         """Right after the ledger was flushed: its rows are those of the applied index."""
@@ -196,6 +197,8 @@ class Peers:
     def mail(self) -> list[Mail]:
         """Answers, unless the disk does not know yet what they say, and parts of snapshots."""
         replica = self.replica
+        if not replica.answers and not self._sending:
+            return []
         mail = [] if replica.dirty else [Mail(to, message) for to, message in replica.take_answers()]
         progress = replica.progress
         for name, sending in list(self._sending.items()):
@@ -206,16 +209,20 @@ class Peers:
         return mail
 
     def deadline_ms(self) -> int | None:
+        if not self._sending:
+            return campaign.deadline_ms(self.replica)
         due = [campaign.deadline_ms(self.replica), *(sending.wait_ms for sending in self._sending.values())]
         return min((at for at in due if at is not None), default=None)
 
     def hold(self) -> Index:
         """The first log row that a copy which is behind still needs."""
+        if not self.replica.progress:
+            return 2**63
         needed = [
             self._sending[name].index + 1 if name in self._sending else progress.match + 1
             for name, progress in self.replica.progress.items()
         ]
-        return max(min(needed, default=2**63), self.replica.log.last - limits.LOG_HOLD_ROWS)
+        return max(min(needed), self.replica.log.last - limits.LOG_HOLD_ROWS)
 
     # --- storing ---------------------------------------------------------------------------------------------------
 

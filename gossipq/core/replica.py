@@ -416,7 +416,10 @@ class Replica:
         """All that was taken is on disk now."""
         self.saved = self.log.last
         if self.role == LEADER:
-            self._advance()
+            if self.sole:
+                self.commit = self.saved
+            else:
+                self._advance()
 
     def take_answers(self) -> list[tuple[str, Message]]:
         answers, self.answers = self.answers, []

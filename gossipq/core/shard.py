@@ -352,8 +352,9 @@ class Shard:
         return min((at for at in due if at is not None), default=None)
 
     def tick(self) -> None:
-        campaign.tick(self.replica)
-        self._follow_replica()
+        if not (self.replica.sole and self._serving):
+            campaign.tick(self.replica)
+            self._follow_replica()
         if not self.serving:
             return
         self.dispatch.expire(self._boot_ms)

@@ -11,14 +11,17 @@ from gossipq.core.replica import HardState
 from gossipq.core.settings import ShardSettings
 from gossipq.core.shard import Shard
 from gossipq.core.tables import MemoryTables
-from gossipq.messages import Ack, Publish, Start, Subscribe, TopicConfig, TopicInfo
+from gossipq.errors import NotLeader
+from gossipq.messages import Ack, Acked, Message, Publish, Start, Subscribe, TopicConfig, TopicInfo
+from gossipq.peering import ChangeVoters, Transfer
 from gossipq.types import Now, partition_key
 from gossipq.wire import batch as batches
+from sim.small import small
 
 NAMES = ["a", "b", "c"]
 PARTITION = partition_key(9, 0)
 TOPIC = TopicInfo(9, "orders", 1, TopicConfig(), [1])
-ADA = client("ada")
+ADA, BOB = client("ada"), client("bob")
 
 
 class Copies:
@@ -54,7 +57,7 @@ class Copies:
         shard.tick()
         shard.gather()
         for sent in shard.replication():
-            if sent.to not in self.away and name not in self.away:
+            if sent.to not in self.away and name not in self.away and sent.to in self.shards:
                 other = self.shards[sent.to]
                 other.begin(self.now)
                 other.step((), 0, None, sent.append, shard.term, sent.entries)
@@ -164,3 +167,122 @@ def test_a_copy_that_was_restarted_goes_on_from_its_disk(copies: Copies) -> None
     copies.publish(b"y")
     copies.confirms(6)
     assert copies.state("c") == copies.state("a")
+
+
+# --- elections, other voters, snapshots ---------------------------------------------------------------------------------
+
+
+def ask(copies: Copies, message: Message) -> Message:
+    """A request to the leader, and its answer."""
+    copies.leader.begin(copies.now)
+    copies.leader.step((b"c", b"op"), 3, None, message)
+    return next(m for effects in copies.turns(6) for _, request_id, m in effects.replies if request_id == 3)
+
+
+def elected(copies: Copies) -> str:
+    """Lets time pass until somebody leads who did not."""
+    before = copies.leader
+    for _ in range(60):
+        copies.turns(1)
+        for name, shard in copies.shards.items():
+            if shard.leading and shard is not before and name not in copies.away:
+                copies.leader = shard
+                copies.turns(4)
+                return name
+    raise AssertionError("nobody was elected")
+
+
+def test_when_the_leader_falls_silent_another_one_is_elected_and_serves(copies: Copies) -> None:
+    copies.publish(b"x")
+    copies.confirms()
+    copies.away = {"a"}
+    elected(copies)
+    assert copies.leader.serving
+    copies.publish(b"y")
+    assert [row[1] for row in copies.confirms(6)] == [1]
+    old = copies.shards["a"]
+    assert not old.leading, "it heard no majority"
+    with pytest.raises(NotLeader):
+        old._check_serving()
+
+
+def test_who_waits_at_a_leader_that_falls_is_named_as_abandoned(copies: Copies) -> None:
+    copies.away = {"b", "c"}
+    copies.publish(b"x")
+    effects = copies.turns(30)
+    assert [row for each in effects for row in each.abandoned] == [((b"c", b"p"), 7)]
+
+
+def test_a_leader_serves_nothing_before_its_own_entry_is_committed(copies: Copies) -> None:
+    copies.publish(b"x")
+    copies.confirms()
+    copies.away = {"a", "c"}
+    copies.lead("b")
+    copies.turns(1)
+    copies.publish(b"y")
+    refused = [m for effects in copies.turns(2) for _, _, m in effects.replies]
+    assert [message.code for message in refused] == ["busy"]
+
+
+def test_without_a_lease_nothing_is_handed_out(copies: Copies) -> None:
+    copies.publish(b"x")
+    copies.confirms()
+    copies.leader.begin(copies.now)
+    copies.leader.step((b"c", b"1"), 1, ADA, Subscribe(1, "g", [Start(PARTITION)], 10, limits.MIB))
+    copies.turns(2)
+    copies.publish(b"y")
+    copies.turns(2)
+    copies.now = Now(copies.now.boot_ms + limits.LEADER_LEASE_MS, copies.now.wall_ms)
+    copies.leader.begin(copies.now)
+    copies.leader.dispatch.end_session(ADA.session)
+    copies.leader.step((b"c", b"2"), 1, BOB, Subscribe(1, "g", [Start(PARTITION)], 10, limits.MIB))
+    effects = copies.leader.take()
+    assert effects.deliveries == []
+    assert [message.code for _, _, message in effects.replies] == ["busy"]
+
+
+def test_leadership_is_handed_over(copies: Copies) -> None:
+    copies.publish(b"x")
+    copies.confirms()
+    assert ask(copies, Transfer("c")) == Acked()
+    copies.turns(4)
+    assert copies.shards["c"].serving
+    assert not copies.shards["a"].leading
+
+
+def test_voters_change_one_at_a_time_and_a_newcomer_must_be_caught_up(copies: Copies) -> None:
+    copies.publish(b"x")
+    copies.confirms()
+    assert ask(copies, ChangeVoters(["a"], [], [])).code == "bad_request"
+    assert ask(copies, ChangeVoters(["b", "c"], [], [])).code == "bad_request"
+    assert ask(copies, ChangeVoters(["a", "b", "c", "d"], [], [])).code == "busy"
+    assert ask(copies, ChangeVoters(["a", "b"], [], [])) == Acked()
+    assert ask(copies, ChangeVoters(["a", "b"], [], ["c"])) == Acked()
+    assert ask(copies, ChangeVoters(["a", "b", "c"], [], [])) == Acked()
+    assert copies.leader.ledger.meta.voters == NAMES
+
+
+@pytest.mark.parametrize("witness", [False, True])
+def test_a_copy_that_the_log_cannot_help_gets_a_snapshot(
+    copies: Copies, witness: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with small():
+        for number in range(60):
+            copies.publish(b"%d" % number)
+            copies.confirms(1)
+        copies.confirms()
+        assert copies.leader.replica.log.first > 1
+        copies.tables["d"] = MemoryTables()
+        settings = ShardSettings("d", joins=True, witness=witness)
+        copies.shards["d"] = Shard(1, settings, copies.tables["d"], Bodies(limits.MIB))
+        copies.shards["d"].lead(copies.now)
+        monkeypatch.setitem(globals(), "NAMES", [*NAMES, "d"])
+        assert ask(copies, ChangeVoters(["a", "b", "c"], ["d"] * witness, ["d"])) == Acked()
+        copies.turns(40)
+        assert copies.shards["d"].ledger.applied == copies.leader.ledger.applied
+        if witness:
+            assert copies.tables["d"].body.rows == {}
+            assert copies.shards["d"].ledger.partitions == {}
+        else:
+            assert copies.state("d") == copies.state("a")
+            assert copies.tables["d"].body.rows == copies.tables["a"].body.rows

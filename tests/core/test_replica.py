@@ -6,7 +6,7 @@ from gossipq import limits
 from gossipq.core import campaign, log
 from gossipq.core.log import Entry, LogState
 from gossipq.core.payloads import Config, encode
-from gossipq.core.progress import PROBE, SNAPSHOT, STREAM
+from gossipq.core.progress import SNAPSHOT, STREAM
 from gossipq.core.replica import FOLLOWER, LEADER, PRE_CANDIDATE, HardState, Outgoing, Place, Replica
 from gossipq.errors import CorruptLog, ProtocolError
 from gossipq.messages import Append, Appended, Message

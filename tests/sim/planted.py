@@ -119,7 +119,14 @@ def reborn_replica_votes(patch: pytest.MonkeyPatch) -> None:
         node.disk.commit()
         node.disk_term, node.disk_applied = (0, ""), 0
 
+    found = World._found
+
+    def unlucky(world: World) -> None:
+        world.wipes = True
+        found(world)
+
     patch.setattr(World, "ruin", reborn)
+    patch.setattr(World, "_found", unlucky)
 
 
 def cut_to_commit(patch: pytest.MonkeyPatch) -> None:

@@ -233,7 +233,7 @@ class World:
             self.cut(node)
 
     def greet_leader(self, node: Node, shard: Shard) -> None:
-        """Bad luck right after an election. The *adversary* knows Raft's figure 8: who leads with nothing but new entries is cut
+        """Bad luck right after an election. The *adversary* knows Raft's figure 8: who leads with only new entries is cut
         off before it says a word; who has an old tail may just hand that on."""
         if self.adversary:
             replica = shard.replica
