@@ -257,7 +257,7 @@ PLANTED: dict[str, Planted] = {
         Planted(push_before_commit, 60),
         Planted(acked_before_commit, 150),
         Planted(snapshot_without_producers, 40),
-        Planted(lease_not_checked, 200),
+        Planted(lease_not_checked, 400),
         Planted(wall_clock_in_apply, 20),
         Planted(reader_drops_last_batch, 20),
         Planted(quorums_that_do_not_meet, 150),
