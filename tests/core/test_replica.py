@@ -493,3 +493,17 @@ def test_rows_survive_encoding():
     assert log.decode_row(9, log.encode_row(entry), b"body") == entry
     assert log.chained(b"12345678", entry)
     assert not log.chained(b"87654321", entry)
+
+
+def test_a_snapshot_of_what_is_in_the_log_keeps_what_follows():
+    trio = Trio()
+    trio.cut = {"b", "c"}
+    trio.lead("a", 1)
+    trio["a"].propose(b"x", b"y")
+    trio["a"].replica.propose(log.CONFIG, encode(Config([*NAMES, "d"])), b"", 0, 1)
+    trio["a"].sync()
+    replica = trio["a"].replica
+    assert not replica.restart(2, 1, trio["a"].place(2), Config(NAMES))
+    assert (replica.log.first, replica.log.last, replica.commit, replica.config.voters[-1]) == (3, 4, 2, "d")
+    assert replica.restart(9, 2, Place(b"12345678", 5), Config(NAMES))
+    assert (replica.log.first, replica.log.last, replica.log.term, replica.saved, replica.config.voters) == (10, 9, 2, 9, NAMES)

@@ -11,7 +11,7 @@ from gossipq.core.bodies import Bodies
 from gossipq.core.consuming import Client
 from gossipq.core.settings import ShardSettings
 from gossipq.core.shard import Shard
-from gossipq.errors import CorruptLog, ProtocolError
+from gossipq.errors import CorruptLog
 from gossipq.messages import Message, Nack, Publish, Subscribe, Unsubscribe
 from gossipq.types import Now
 from gossipq.wire import batch as batches
@@ -171,10 +171,10 @@ class Node:
     def _step(self, shard: Shard, kind: str, *rest: object) -> None:
         if kind == "copy":
             term, message, entries, rows = rest
-            try:
-                shard.step((), 0, None, message, term, entries, rows)  # type: ignore[arg-type]
-            except ProtocolError:
-                self.world.history.count("bad frame")
+            refused = shard.refused
+            shard.step((), 0, None, message, term, entries, rows)  # type: ignore[arg-type]
+            if shard.refused > refused:
+                self.world.history.count("refused a copy")
             return
         sender, request_id, message, batch = rest
         assert isinstance(sender, str)

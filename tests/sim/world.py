@@ -9,6 +9,8 @@ from heapq import heappop, heappush
 from random import Random
 from typing import Any
 
+import msgspec
+
 from gossipq.core import payloads, records
 from gossipq.core.log import Entry
 from gossipq.core.shard import Shard
@@ -38,6 +40,11 @@ class Event:
 
     def __init__(self, call: Callable[..., None], args: tuple[Any, ...]) -> None:
         self.call, self.args = call, args
+
+
+def garbled(entries: list[Entry]) -> list[Entry]:
+    """As a peer of another mind would send them."""
+    return [msgspec.structs.replace(entry, payload=entry.payload + b"!") for entry in entries]
 
 
 class Probe(Party):
@@ -86,6 +93,7 @@ class World:
         self.crash_inside = self.dice.choice((0, 0.0005, 0.002))
         self.kind = self.dice.choice(STORMY)
         self.copies = 5 if self.kind == "five" else 3
+        self.garble = self.dice.choice((0, 0, 0.01))
         self.wipes = self.dice.random() < 0.5
         self.hard_luck = self.dice.choice((0, 0, 0.3, 0.7, 1.0))  #: a leader is struck right after its election
         self.adversary = self.dice.random() < 0.1
@@ -166,6 +174,8 @@ class World:
         if target == source.name:
             self.at(0, self._arrive, target, ("copy", term, message, entries, rows))
         else:
+            if (entries or rows) and not self.calm and self.dice.random() < self.garble:
+                entries, rows = garbled(entries), rows[:-1]
             self._deliver(source.name[0], target[0], self._arrive, target, ("copy", term, message, entries, rows))
 
     def post_request(self, sender: str, target: str, request_id: int, message: Message, batch: bytes) -> None:
