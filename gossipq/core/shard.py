@@ -221,22 +221,20 @@ class Shard:
 
     def _may_publish(self, partition: PartitionKey, info: BatchInfo) -> TopicConfig:
         """Raises what forbids it. A repeat is let through: it is answered, and adds nothing."""
+        known = self.ledger.knows(partition, info)
+        if self.full and not known and (self.leading or self.replica.sole):
+            raise StoreFull(self.full, hint="free space or remove a topic; acks and reads go on", retry_after_ms=1_000)
         self._check_serving()
         state = self.ledger.partitions.get(partition)
         if state is None:
             raise self.unknown(partition)
         topic = self.ledger.topics[state.topic_id]
         config = topic.config
-        if not self.ledger.knows(partition, info):
-            if self.full:
-                raise StoreFull(self.full, hint="free space or remove a topic; acks and reads go on", retry_after_ms=1_000)
-            if config.bytes_max and state.bytes + info.size > config.bytes_max:
-                self._retain_ms = self._boot_ms - RETENTION_CHECK_MS
-                if config.overflow == "refuse":
-                    name = f"{topic.name}/{partition_of(partition)}"
-                    raise TopicFull(
-                        f"{name} holds its bound of {config.bytes_max} bytes", hint="wait for acks, or raise bytes_max"
-                    )
+        if not known and config.bytes_max and state.bytes + info.size > config.bytes_max:
+            self._retain_ms = self._boot_ms - RETENTION_CHECK_MS
+            if config.overflow == "refuse":
+                name = f"{topic.name}/{partition_of(partition)}"
+                raise TopicFull(f"{name} holds its bound of {config.bytes_max} bytes", hint="wait for acks, or raise bytes_max")
         return config
 
     def unknown(self, partition: PartitionKey) -> GossipqError:
