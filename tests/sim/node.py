@@ -180,6 +180,8 @@ class Node:
         assert isinstance(sender, str)
         assert isinstance(request_id, int)
         assert isinstance(message, Message)
+        if self.world.calm and sender == "operator":
+            return  # who decides what is frozen must know the voters
         origin, session = (sender.encode(),), sender.encode().ljust(16, b".")
         if isinstance(message, Publish):
             assert isinstance(batch, bytes)

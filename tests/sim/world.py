@@ -383,7 +383,7 @@ class World:
         intact = [node for node in self.nodes.values() if not node.dead]
         for node in intact:
             node.start()
-        if self.kind in ("pair", "standby", "grow") or self.now < self.operator.shrunk_ms + SHRINK_MS:
+        if self.kind in ("pair", "standby", "grow"):
             return [node for node in intact if not node.dead]
         configs = [node.shard.replica.config for node in intact if node.shard is not None]
         core = [node for node in intact if not node.dead]  # some of them could not be read
