@@ -383,6 +383,8 @@ class World:
         intact = [node for node in self.nodes.values() if not node.dead]
         for node in intact:
             node.start()
+            if node.shard is None and not node.dead:  # its commit failed just now
+                node.open()
         if self.kind in ("pair", "standby", "grow"):
             return [node for node in intact if not node.dead]
         configs = [node.shard.replica.config for node in intact if node.shard is not None]
