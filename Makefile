@@ -4,7 +4,8 @@ VENV ?= .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 PYTEST_ARGS ?=
-SEEDS ?= 3000
+SEEDS ?= 2000
+FIRST ?= 0
 
 .DEFAULT_GOAL := help
 .PHONY: help install demo test check unit sim perf e2e
@@ -37,8 +38,8 @@ check: $(STAMP)  ## format, lint, types
 unit: $(STAMP)
 	$(BIN)/python -m pytest $(PYTEST_ARGS)
 
-sim: $(STAMP)  ## the core's property tests with many more examples (a cluster simulator is not built yet)
-	GOSSIPQ_SEEDS=$(SEEDS) $(BIN)/python -m pytest tests/core --timeout 1800 $(PYTEST_ARGS)
+sim: $(STAMP)  ## the cluster simulator and the property tests of the core: SEEDS=40000 for more, SEEDS=1 FIRST=17 for seed 17 again
+	GOSSIPQ_SEEDS=$(SEEDS) GOSSIPQ_FIRST=$(FIRST) $(BIN)/python -m pytest tests/sim tests/core --timeout 1800 $(PYTEST_ARGS)
 
 e2e: $(STAMP)  ## only the tests that start real nodes
 	$(BIN)/python -m pytest -m e2e $(PYTEST_ARGS)

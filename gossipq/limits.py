@@ -68,6 +68,22 @@ TURN_BYTES_MAX = 4 * MIB
 RECENT_BYTES_MAX = 16 * MIB  #: newest batches kept in memory, per worker
 REPLICATE_BYTES_MAX = 1 * MIB
 
+# copies of a shard; boot time
+HEARTBEAT_MS = 500
+LEADER_LEASE_MS = 1_200  #: from the sending of the newest round that a majority answered
+ELECTION_MS = 1_500  #: silence of a leader before anybody votes for another
+ELECTION_FIRST_MS = 300  #: at random after it: the first voter in order
+ELECTION_REST_MS = 1_200  #: and after that: the others
+CAMPAIGN_AGAIN_MS = 250  #: pause after a campaign that found no majority; it doubles
+CAMPAIGN_AGAIN_MS_MAX = 2_000
+TRANSFER_MS = 1_500  #: for a hand-over; then the leader goes on
+IN_FLIGHT_APPENDS_MAX = 64  #: unanswered, to one follower
+IN_FLIGHT_APPEND_BYTES_MAX = 8 * MIB
+LOG_HOLD_ROWS = 100_000  #: kept for a copy that is behind; then it needs a snapshot
+SNAPSHOT_PART_BYTES = 512 * KIB
+SNAPSHOT_BYTES_PER_S = 64 * MIB  #: to one copy
+COPIES_MAX = 7
+
 # store
 MAP_BYTES = 256 * GIB
 MAP_FULL_PERCENT = 85
@@ -87,6 +103,7 @@ assert BATCH_BYTES_MAX < BATCH_BYTES_HARD_MAX < FRAME_BYTES_MAX < 2**31, "column
 assert BATCH_RECORDS_MAX <= BATCH_RECORDS_HARD_MAX
 assert PING_MS * 3 < SESSION_SILENCE_MS < LEASE_MS < LEASE_TOTAL_MS_MAX
 assert LEASE_LOG_MS < PING_MS
+assert 2 * HEARTBEAT_MS < LEADER_LEASE_MS < ELECTION_MS, "a lease ends before anybody else is elected"
 assert DELIVER_BYTES_MAX < CREDIT_BYTES <= CREDIT_BYTES_MAX
 assert CREDIT_RECORDS <= IN_FLIGHT_MAX <= IN_FLIGHT_HARD_MAX
 assert CLIENT_PORT_STEP + WORKERS_MAX <= FRONTDOOR_PEER_PORT_STEP < PEER_PORT_STEP

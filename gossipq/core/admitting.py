@@ -25,9 +25,9 @@ from gossipq.errors import (
     from_code,
 )
 from gossipq.messages import Publish
-from gossipq.peer_messages import AskTopic
+from gossipq.peer_messages import AskTopic, TopicInstalled
 from gossipq.types import DELAY, META_SHARD, BatchInfo, Index, Offset, Origin, PartitionKey, partition_of, topic_id_of
-from gossipq.values import Message, TopicConfig
+from gossipq.values import Message, TopicConfig, TopicInfo
 
 TOPIC_ASK_MS = 200
 GONE = -1  #: in place of a time: there is no such topic
@@ -148,6 +148,10 @@ class Admitting:
         else:
             self._host.confirm(*asker, index, outcome)
 
+    def waiting(self) -> list[tuple[Origin, int]]:
+        """Requests that were not answered yet."""
+        return list(self._publishers.values())
+
     # --- topics that are not known here ------------------------------------------------------------------------------
 
     def unknown(self, partition: PartitionKey) -> GossipqError:
@@ -164,6 +168,14 @@ class Admitting:
             self._host.tell(META_SHARD, AskTopic(topic_id, self._host.id))
         return Busy(f"the topic with id {topic_id} is not known here yet", retry_after_ms=20)
 
-    def gone(self, topic_id: int) -> None:
-        """The register answered: there is no such topic."""
-        self._asked[topic_id] = GONE
+    def install(self, info: TopicInfo, deleted: bool) -> None:
+        """The register names a topic of this shard, or says that there is none: it is logged, and the register hears of it."""
+        version = -info.id if deleted else info.version
+        known = self._ledger.topics.get(info.id)
+        if deleted and known is None:
+            self._asked[info.id] = GONE
+            self._host.tell(META_SHARD, TopicInstalled(info.id, version, self._host.id))
+        elif not deleted and known is not None and known.version >= info.version:
+            self._host.tell(META_SHARD, TopicInstalled(info.id, version, self._host.id))
+        else:
+            self._host.propose(log.TOPIC, payloads.encode(payloads.Topic(info, deleted)))

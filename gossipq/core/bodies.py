@@ -16,7 +16,13 @@ class Bodies:
         return self._bodies.get((shard, index))
 
     def put(self, shard: ShardId, index: Index, body: bytes) -> None:
+        self._bytes -= len(self._bodies.pop((shard, index), b""))
         self._bodies[shard, index] = body
         self._bytes += len(body)
         while self._bytes > self._bytes_max:
             self._bytes -= len(self._bodies.pop(next(iter(self._bodies))))
+
+    def drop(self, shard: ShardId) -> None:
+        """Its log was replaced."""
+        for name in [name for name in self._bodies if name[0] == shard]:
+            self._bytes -= len(self._bodies.pop(name))

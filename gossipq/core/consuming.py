@@ -78,6 +78,10 @@ class Consuming:
         """Raises what must be refused."""
         self._serve[type(message)](origin, request_id, client, message, boot_ms)
 
+    def waiting(self) -> list[tuple[Origin, int]]:
+        """Requests that were not answered yet."""
+        return [(waiting.origin, waiting.request_id) for waiting in self._waiting.values()]
+
     def _subscribe(self, origin: Origin, request_id: int, client: Client, message: Subscribe, boot_ms: int) -> None:
         group = self._group(message)
         config = message.config.over(group.config if group else self._unsaid)

@@ -70,6 +70,7 @@ class Ledger:
         self._dirty_cursors: set[tuple[PartitionKey, int]] = set()
         self._applied = self.meta.applied
         self.meta_changed = False
+        self._keeping, self._kept = False, list[Index]()
         self._apply = {
             log.NOOP: self._noop,
             log.CONFIG: self._config,
@@ -197,6 +198,12 @@ class Ledger:
         self._applied, self.meta.time_ms = entry.index, entry.time_ms
         return handler(entry)
 
+    def skip(self, entry: Entry) -> None:
+        """What a witness does with a committed entry: it knows the voters, and how far the log goes."""
+        self._applied, self.meta.time_ms = entry.index, entry.time_ms
+        if entry.kind == log.CONFIG:
+            self._config(entry)
+
     @property
     def applied(self) -> int:
         return self._applied
@@ -224,7 +231,8 @@ class Ledger:
         """Only its term matters."""
 
     def _config(self, entry: Entry) -> None:
-        self.meta.voters = msgspec.msgpack.decode(entry.payload, type=payloads.Config).voters
+        config = msgspec.msgpack.decode(entry.payload, type=payloads.Config)
+        self.meta.voters, self.meta.witnesses, self.meta.learners = config.voters, config.witnesses, config.learners
 
     def changed(self, partition: PartitionKey) -> None:
         self._dirty_partitions.add(partition)
@@ -233,6 +241,20 @@ class Ledger:
         """So many records need the body of an entry; none: it goes."""
         if count:
             self.state.put(records.key(b"B", index), COUNT.pack(count))
+        else:
+            self._drop_body(index)
+
+    def keep_bodies(self, keep: bool) -> None:
+        """While a snapshot is read, batches stay that what follows it in the log may ask for."""
+        self._keeping = keep
+        if self._kept and not keep:
+            kept, self._kept = self._kept, []
+            for index in kept:
+                self._drop_body(index)
+
+    def _drop_body(self, index: Index) -> None:
+        if self._keeping:
+            self._kept.append(index)
         else:
             self._tables.body.delete(log.INDEX_KEY.pack(index))
 
@@ -245,7 +267,7 @@ class Ledger:
             self.state.put(row_key, COUNT.pack(left))
         else:
             self.state.delete(row_key)
-            self._tables.body.delete(log.INDEX_KEY.pack(index))
+            self._drop_body(index)
 
     def _topic(self, entry: Entry) -> payloads.Topic:
         payload = msgspec.msgpack.decode(entry.payload, type=payloads.Topic)

@@ -23,7 +23,7 @@ import msgspec
 
 from gossipq.core.tables import Table
 from gossipq.errors import CorruptLog
-from gossipq.types import DELAY, BatchInfo, Index, PartitionKey, Term
+from gossipq.types import DELAY, ID_HASH, BatchInfo, Index, PartitionKey, Term
 
 HEAD = Struct("<QqBBHI")
 CHAIN_BYTES = 8
@@ -99,6 +99,13 @@ def parse_publish(payload: bytes) -> tuple[PartitionKey, BatchInfo, Due | None]:
     return partition, BatchInfo(count, size, crc, producer, sequence, publish_ms, columns, payload[end:]), due
 
 
+def lacks_body(entry: Entry) -> bool:
+    """Whether the batch that it came with is gone, and applying it asks for that batch."""
+    if entry.body or not entry.body_crc:
+        return False
+    return entry.kind != PUBLISH or bool(parse_publish(entry.payload)[1].columns & (DELAY | ID_HASH))
+
+
 class LogState:
     """The log without its entries: where it ends, and which term each part of it has."""
 
@@ -133,7 +140,7 @@ class LogState:
         self.last, self.term, self.time_ms, self.chain = entry.index, entry.term, entry.time_ms, entry.chain
 
     def term_at(self, index: Index) -> Term | None:
-        """Term of an index in the log; 0 before the first; None beyond the last."""
+        """Term of an index in the log; 0 before what is known; None beyond the last."""
         if index > self.last:
             return None
         for term, first in reversed(self.epochs):
@@ -141,11 +148,29 @@ class LogState:
                 return term
         return 0
 
-    def cut(self, before: Entry | None) -> None:
-        """`before` is now the last entry; None: the log is empty."""
-        last = before.index if before else 0
+    def below(self, index: Index, term: Term) -> Index:
+        """The highest index up to `index` whose term is at most `term`: where two logs may still be equal."""
+        index = min(index, self.last)
+        for epoch, first in reversed(self.epochs):
+            if first <= index:
+                if epoch <= term:
+                    return index
+                index = first - 1
+        return index
+
+    def cut(self, last: Index, chain: bytes, time_ms: int) -> None:
+        """Entry `last`, with this chain and leader time, is now the last one."""
         self.epochs = [(term, first) for term, first in self.epochs if first <= last]
-        if before is None:
-            self.last, self.term, self.time_ms, self.chain = 0, 0, 0, NO_CHAIN
-        else:
-            self.last, self.term, self.time_ms, self.chain = before.index, before.term, before.time_ms, before.chain
+        self.last, self.chain, self.time_ms = last, chain, time_ms
+        self.term = self.epochs[-1][0] if self.epochs else 0
+
+    def compact(self) -> list[tuple[Term, Index]]:
+        """Forgets the terms of what lies before `first`, but for the one that the log continues; returns those."""
+        kept = [(term, at) for term, at in self.epochs if at < self.first][-1:]
+        self.epochs = kept + [(term, at) for term, at in self.epochs if at >= self.first]
+        return kept
+
+    def restart(self, at: Index, term: Term, chain: bytes, time_ms: int) -> None:
+        """The log is empty and continues entry `at`."""
+        self.first, self.last, self.term, self.chain, self.time_ms = at + 1, at, term, chain, time_ms
+        self.epochs = [(term, at)]

@@ -93,6 +93,10 @@ class Mending:
         else:
             self._host.reply(asked.origin, asked.request_id, asked.answer)
 
+    def waiting(self) -> list[tuple[Origin, int]]:
+        """Requests that were not answered yet."""
+        return [(asked.origin, asked.request_id) for asked in self._asked.values()]
+
     # --- single records --------------------------------------------------------------------------------------------
 
     def _named(self, ref: Ref) -> Named:

@@ -7,9 +7,12 @@ from gossipq.values import GroupConfig, Range, Start, TopicInfo
 
 
 class Config(msgspec.Struct, array_like=True, frozen=True):
-    """The voters of this shard from here on."""
+    """The copies of this shard from here on. `voters` are in the order in which they should lead; `witnesses` are those of the
+    voters and learners that keep the log without bodies; `learners` have no vote."""
 
     voters: list[str]
+    witnesses: list[str] = []
+    learners: list[str] = []
 
 
 class Topic(msgspec.Struct, array_like=True, frozen=True):

@@ -3,6 +3,7 @@
     key                                   value
     "M"                                   Meta
     "H"                                   HardState, as (term, vote)
+    "."                                   index of the snapshot that is being installed: the state is not whole
     "P" partition                         PartitionState
     "O" partition offset                  slice row: where the records from `offset` on lie
     "S" partition producer                ProducerState
@@ -42,11 +43,11 @@ from gossipq.core.log import NO_CHAIN
 from gossipq.types import Index, Offset, PartitionKey, SessionId, Slice, Term
 from gossipq.values import GroupConfig
 
-META, HARD = b"M", b"H"
+META, HARD, INSTALLING, CLOCK = b"M", b"H", b".", b"K"
+OWN_ROWS = (INSTALLING, HARD, CLOCK, META)  #: of each copy, in key order; not part of a snapshot
 U64, U64X2, U64X3 = Struct(">Q"), Struct(">QQ"), Struct(">QQQ")
 SLICE = Struct("<QIIIIqI")
 ID, PLACE, COUNT = Struct("<qQI"), Struct("<QQ"), Struct("<Q")
-CLOCK = b"K"
 
 encode = msgspec.msgpack.Encoder().encode
 
@@ -98,6 +99,8 @@ class Meta(msgspec.Struct, array_like=True):
     epochs: list[tuple[Term, Index]] = []
     chain: bytes = NO_CHAIN  #: of the entry before `log_first`
     voters: list[str] = []
+    witnesses: list[str] = []
+    learners: list[str] = []
 
 
 class PartitionState(msgspec.Struct, array_like=True):

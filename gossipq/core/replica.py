@@ -1,20 +1,27 @@
-"""One copy of a shard's log: append, match, conflict cut, majority commit. Raft (Ongaro 2014, chapter 3).
+"""One copy of a shard's log. Raft (Ongaro 2014): votes, append with match check, conflict cut, commit by majority.
 
-The replica decides; the shard stores. In a turn: `propose` or `on_append` any number of times, then the shard writes
-what `take_unsaved` gives into the open transaction, calls `stored` when that is synced, and sends the answers only then.
-`outgoing` may be sent before the sync: it promises nothing of this copy.
+The replica decides; the shard stores. In a turn: messages and `propose` any number of times, then the shard writes what
+`take_unsaved` gives into the open transaction, calls `stored` when that is synced, and takes the answers only then.
+`outgoing` may be sent before the sync: it promises nothing of this copy. Standing and voting live in `campaign`.
 """
 
-from typing import NamedTuple
+from typing import NamedTuple, Protocol
+
+import msgspec
 
 from gossipq import limits
-from gossipq.core import log
+from gossipq.core import log, voters
+from gossipq.core.election import Dice, Election, dice_of
 from gossipq.core.log import Entry, LogState
-from gossipq.errors import CorruptLog
-from gossipq.peer_messages import Append, Appended
+from gossipq.core.payloads import Config
+from gossipq.core.progress import PROBE, SNAPSHOT, STREAM, Progress
+from gossipq.errors import CorruptLog, ProtocolError
+from gossipq.peer_messages import Append, Appended, TimeoutNow
 from gossipq.types import Index, Term
+from gossipq.values import Message
 
-LEADER, FOLLOWER = "leader", "follower"
+LEADER, FOLLOWER, CANDIDATE, PRE_CANDIDATE = "leader", "follower", "candidate", "pre-candidate"
+ROW_BYTES = 128  #: what an entry costs besides its body
 
 
 class HardState(NamedTuple):
@@ -24,24 +31,25 @@ class HardState(NamedTuple):
     vote: str = ""
 
 
-class Progress:
-    """What the leader knows of one follower."""
+class Place(NamedTuple):
+    """What must be known of our own entry at some index to continue the log from there."""
 
-    __slots__ = ("match", "next")
+    chain: bytes
+    time_ms: int
 
-    def __init__(self, next_index: Index) -> None:
-        self.match: Index = 0  #: on the follower's disk and equal to ours
-        self.next: Index = next_index  #: first entry not sent yet
+
+class Rows(Protocol):
+    """This copy's log on disk."""
+
+    def place(self, index: Index) -> Place: ...
+    def read(self, first: Index, end: Index, bytes_max: int) -> list[Entry]:
+        """Entries from `first` on, at least one of those that are there."""
 
 
 class Outgoing(NamedTuple):
-    """An Append for a follower; entries `first` to `end` are read from disk by the shard when `entries` is None."""
-
     to: str
     append: Append
-    entries: list[Entry] | None
-    first: Index
-    end: Index
+    entries: list[Entry]
 
 
 class Unsaved(NamedTuple):
@@ -51,34 +59,75 @@ class Unsaved(NamedTuple):
 
 
 class Replica:
-    def __init__(self, me: str, voters: list[str], hard: HardState, state: LogState) -> None:
-        self.me, self.voters, self.hard, self.log = me, voters, hard, state
+    """Attributes are for reading; what changes them are the messages and the clock."""
+
+    def __init__(self, me: str, config: Config, hard: HardState, state: LogState, rows: Rows, dice: Dice | None = None) -> None:
+        self.me, self.hard, self.log = me, hard, state
         self.role, self.leader = FOLLOWER, ""
         self.commit: Index = 0
         self.saved: Index = state.last  #: on this disk
         self.unsaved: list[Entry] = []
         self.cut_from: Index | None = None
         self.hard_changed = False
-        self.answers: list[tuple[str, Appended]] = []
+        self.answers: list[tuple[str, Message]] = []  #: true once everything is stored
         self.progress: dict[str, Progress] = {}
-        self._recent: dict[Index, Entry] = {}  # newest entries, kept only while there are followers to send them to
+        self.election = Election(dice or dice_of(me))
+        self.now_ms = 0  #: boot time of this turn
+        self.hollow = False  #: a snapshot is being installed: it votes, and does not lead
+        self.handing = ""  #: who leadership is being handed to
+        self.handed = False  #: and has been told: the lease is over
+        self._handing_ms = 0
+        self._rows = rows
+        self._configs: list[tuple[Index, Config]] = [(0, config)]
+        self._configured()
+        self._recent: dict[Index, Entry] = {}  # newest entries, kept only while there are others to send them to
         self._recent_bytes = 0
-        self._told: Index = 0  # commit index the followers have been sent
+        self._beat_ms = 0
+
+    # --- the copies ------------------------------------------------------------------------------------------------
 
     @property
-    def sole(self) -> bool:
-        """A quorum of one: what is on this disk is committed."""
-        return self.voters == [self.me]
+    def config(self) -> Config:
+        """In force from the moment it is appended, committed or not (R16)."""
+        return self._configs[-1][1]
+
+    @property
+    def config_index(self) -> Index:
+        return self._configs[-1][0]
+
+    def configure(self, index: Index, config: Config) -> None:
+        """Entry `index` names the copies from here on."""
+        while len(self._configs) > 1 and self._configs[1][0] <= self.commit:
+            del self._configs[0]
+        self._configs.append((index, config))
+        self._configured()
+
+    def _configured(self) -> None:
+        config = self.config
+        self.sole = config.voters == [self.me] and not config.learners  #: what is on this disk is committed
+        self.electable = self.me in config.voters and self.me not in config.witnesses  #: and so may lead
+        if self.role == LEADER:
+            self._follow_members(config)
+
+    def _follow_members(self, config: Config) -> None:
+        """The leader looks after exactly the others of `config`."""
+        others = [name for name in (*config.voters, *config.learners) if name != self.me]
+        known = self.progress
+        self.progress = {
+            name: known.get(name) or Progress(self.log.last + 1, name not in config.witnesses, self.now_ms) for name in others
+        }
 
     # --- leading ---------------------------------------------------------------------------------------------------
 
-    def lead(self, term: Term) -> None:
-        """Takes leadership of `term`, which must be new. The caller proposes a NOOP next (R5)."""
-        assert term > self.hard.term, "a term is led once"
-        self.hard, self.hard_changed = HardState(term, self.me), True
-        self.role, self.leader = LEADER, self.me
-        self.progress = {voter: Progress(self.log.last + 1) for voter in self.voters if voter != self.me}
-        self._recent, self._recent_bytes = {}, 0
+    def lead(self) -> None:
+        """Takes leadership of the next term if this copy alone decides; of the current one if it was elected.
+        The caller proposes a NOOP next (R5)."""
+        if self.sole:
+            self.hard, self.hard_changed = HardState(self.hard.term + 1, self.me), True
+        self.role, self.leader, self.progress = LEADER, self.me, {}
+        self._recent, self._recent_bytes, self._beat_ms = {}, 0, self.now_ms
+        self.handing, self.handed = "", False
+        self._follow_members(self.config)
 
     def propose(self, kind: int, payload: bytes, body: bytes, crc: int, time_ms: int) -> Entry:
         """The next entry of the leader's log."""
@@ -91,57 +140,161 @@ class Replica:
     def _take(self, entry: Entry) -> None:
         self.log.took(entry)
         self.unsaved.append(entry)
+        if entry.kind == log.CONFIG:
+            self.configure(entry.index, msgspec.msgpack.decode(entry.payload, type=Config))
         if self.progress:
             self._recent[entry.index] = entry
-            self._recent_bytes += len(entry.body)
+            self._recent_bytes += len(entry.body) + ROW_BYTES
             while self._recent_bytes > limits.RECENT_BYTES_MAX:
-                oldest = next(iter(self._recent))
-                self._recent_bytes -= len(self._recent.pop(oldest).body)
+                oldest = self._recent.pop(next(iter(self._recent)))
+                self._recent_bytes -= len(oldest.body) + ROW_BYTES
 
     def outgoing(self) -> list[Outgoing]:
-        """What followers should be sent now: entries they lack, or a moved commit index."""
-        if self.role != LEADER:
+        """What the others should be sent now: entries they lack, a moved commit index, a sign of life."""
+        if self.role != LEADER or self.hard_changed or not self.progress:
             return []
-        news = []
-        for voter, progress in self.progress.items():
-            if progress.next > self.log.last and self._told >= self.commit:
-                continue
-            first, end, size = progress.next, progress.next, 0
-            entries: list[Entry] | None = []
-            while end <= self.log.last and size < limits.REPLICATE_BYTES_MAX:
-                entry = self._recent.get(end)
-                if entry is None:
-                    entries = None
-                    end = min(self.log.last + 1, first + limits.TURN_MESSAGES_MAX)
-                    break
-                if entries is not None:
-                    entries.append(entry)
-                size += len(entry.body)
-                end += 1
-            prev_term = self.log.term_at(first - 1)
-            append = Append(self.me, first - 1, prev_term or 0, self.commit, [])
-            news.append(Outgoing(voter, append, entries, first, end))
-            progress.next = end
-        self._told = self.commit
+        beat = self.now_ms >= self._beat_ms
+        if beat:  # all shards of a worker in one turn
+            self._beat_ms = (self.now_ms // limits.HEARTBEAT_MS + 1) * limits.HEARTBEAT_MS
+        news: list[Outgoing] = []
+        for name, progress in self.progress.items():
+            if progress.next < self.log.first and progress.state != SNAPSHOT:
+                progress.carry()
+            progress.flying &= not beat
+            told = beat
+            while progress.may_send() and (progress.next <= self.log.last or progress.state == PROBE):
+                append = self._append(name, progress, with_entries=True)
+                if not append.entries and progress.state == STREAM:
+                    break  # they are on their way to our own disk
+                news.append(append)
+                told = False
+            if told or (progress.told < self.commit and progress.state == STREAM):
+                news.append(self._append(name, progress, with_entries=False))
         return news
 
+    def _append(self, name: str, progress: Progress, with_entries: bool) -> Outgoing:
+        if progress.state == SNAPSHOT:
+            return Outgoing(name, Append(self.me, 0, 0, 0, [], self.now_ms, log.NO_CHAIN), [])
+        entries, size = self._entries(progress.next) if with_entries else ([], 0)
+        if progress.full and any(log.lacks_body(entry) for entry in entries):
+            progress.carry()
+            return self._append(name, progress, with_entries=False)
+        if not progress.full:
+            entries = [msgspec.structs.replace(entry, body=b"") if entry.body else entry for entry in entries]
+        prev = progress.next - 1
+        term = self.log.term_at(prev)
+        assert term is not None, "nothing beyond the end of the log was sent"
+        append = Append(self.me, prev, term, self.commit, [], self.now_ms, self.place(prev).chain)
+        if with_entries:
+            progress.sent(prev + 1 + len(entries), size)
+        progress.told = self.commit
+        return Outgoing(name, append, entries)
+
+    def _entries(self, first: Index) -> tuple[list[Entry], int]:
+        """Entries from `first` on, as many as one Append carries, and their size."""
+        entries, size = [], 0
+        found = self._recent.get(first)
+        while found is not None and size < limits.REPLICATE_BYTES_MAX:
+            entries.append(found)
+            size += len(found.body) + ROW_BYTES
+            found = self._recent.get(first + len(entries))
+        if not entries and first <= self.saved:
+            entries = self._rows.read(first, self.saved + 1, limits.REPLICATE_BYTES_MAX)
+            chain = self.place(first - 1).chain
+            for entry in entries:
+                if not log.chained(chain, entry):
+                    raise CorruptLog(f"log row {entry.index} does not continue row {entry.index - 1}")
+                chain = entry.chain
+            size = sum(len(entry.body) + ROW_BYTES for entry in entries)
+        return entries, size
+
+    def place(self, index: Index) -> Place:
+        if index == self.log.last:
+            return Place(self.log.chain, self.log.time_ms)
+        if self.unsaved and index >= self.unsaved[0].index:
+            entry = self.unsaved[index - self.unsaved[0].index]
+            return Place(entry.chain, entry.time_ms)
+        return self._rows.place(index)
+
     def on_appended(self, message: Appended) -> None:
+        """An answer of this term."""
         progress = self.progress.get(message.follower)
         if self.role != LEADER or progress is None:
             return
-        if message.ok:
-            progress.match = max(progress.match, message.match)
-            progress.next = max(progress.next, progress.match + 1)
+        progress.heard(self.now_ms, message.sent_ms)
+        if message.hollow:
+            if progress.state != SNAPSHOT:
+                progress.carry()
+        elif progress.state == SNAPSHOT:
+            pass  # its answers are INSTALLED
+        elif message.ok:
+            progress.accepted(min(message.match, self.log.last))
+            progress.synced |= progress.match >= self.commit
             self._advance()
-        else:
-            progress.next = max(progress.match, min(message.match, progress.next - 1)) + 1
+            self._hand_over()
+        elif message.rejected == progress.next - 1 or (progress.state == STREAM and message.rejected > progress.match):
+            progress.probe(self.log.below(min(message.match, message.rejected), message.hint_term) + 1)
 
     def _advance(self) -> None:
-        """Commits what a majority has on disk, if it is of this term (Raft 3.6.2, R7)."""
-        stored = sorted([self.saved, *(p.match for p in self.progress.values())], reverse=True)
-        majority = stored[len(self.voters) // 2]
-        if majority > self.commit and self.log.term_at(majority) == self.hard.term:
-            self.commit = majority
+        """Commits what a majority has on disk, and two full copies while another one keeps up (R7, R8), if it is of this
+        term (Raft 3.6.2)."""
+        config, progress = self.config, self.progress
+        stored = sorted([progress[name].match if name in progress else self.saved for name in config.voters])
+        index = stored[len(stored) - voters.quorum_size(config.voters)]
+        full = [other for other in progress.values() if other.full]
+        if any(other.synced for other in full):
+            index = min(index, sorted([self.saved, *(other.match for other in full)])[-2])
+        if index > self.commit and self.log.term_at(index) == self.hard.term:
+            self.commit = index
+
+    def copies(self, index: Index) -> int:
+        """How many full copies have an entry on disk, as far as the leader knows."""
+        return (self.saved >= index) + sum(other.full and other.match >= index for other in self.progress.values())
+
+    def hears(self, name: str) -> bool:
+        """Whether another copy answers this leader."""
+        other = self.progress.get(name)
+        return other is not None and other.match > 0 and self.now_ms < other.heard_ms + limits.ELECTION_MS
+
+    def _majority_ms(self, times: dict[str, int]) -> int:
+        """The time that a majority of the voters has reached; this copy is always at now."""
+        reached = sorted(self.now_ms if name == self.me else times[name] for name in self.config.voters)
+        return reached[len(reached) - voters.quorum_size(self.config.voters)]
+
+    @property
+    def holds_lease(self) -> bool:
+        """Whether nobody else can have been elected: records may be handed out, questions answered (R11)."""
+        if self.sole or self.role != LEADER:
+            return self.role == LEADER
+        acked = {name: other.acked_ms for name, other in self.progress.items()}
+        return not self.handed and self.now_ms < self._majority_ms(acked) + limits.LEADER_LEASE_MS
+
+    def keep_leading(self) -> None:
+        """Time passes for a leader: copies fall silent, a majority may (check-quorum), a hand-over may fail."""
+        for other in self.progress.values():
+            other.synced &= self.now_ms < other.heard_ms + limits.ELECTION_MS
+        heard = {name: other.heard_ms for name, other in self.progress.items()}
+        if self.now_ms >= self._majority_ms(heard) + limits.ELECTION_MS:
+            self.follow("")
+            return
+        self._advance()
+
+    def hand_over(self, to: str) -> None:
+        """Leadership goes to `to` as soon as it has everything; nothing new is taken meanwhile."""
+        self.handing, self.handed, self._handing_ms = to, False, self.now_ms + limits.TRANSFER_MS
+        self._hand_over()
+
+    def _hand_over(self) -> None:
+        if self.handing and not self.handed and self.progress[self.handing].match == self.log.last:
+            self.handed = True
+            self.answers.append((self.handing, TimeoutNow(self.me)))
+
+    def handing_failed(self) -> bool:
+        """The hand-over took too long. True: the other was told, so that only a new term makes sure that it is not elected."""
+        if not self.handing or (self.now_ms < self._handing_ms and self.handing in self.progress):
+            return False
+        self.handing = ""
+        return self.handed
 
     # --- following -------------------------------------------------------------------------------------------------
 
@@ -149,46 +302,112 @@ class Replica:
         """A peer speaks in `term`; False when that is the past (R1)."""
         if term > self.hard.term:
             self.hard, self.hard_changed = HardState(term), True
-            self.role, self.leader, self.progress = FOLLOWER, "", {}
+            self.answers.clear()  # said in a term that is over
+            self.follow("")
         return term == self.hard.term
 
-    def on_append(self, term: Term, message: Append, entries: list[Entry], before: Entry | None) -> None:
-        """Entries after `prev_index`; `before` is our own entry at `prev_index`, read by the shard when we have it.
-        Raises CorruptLog when the leader contradicts what is committed, or a chain does not hold."""
+    def follow(self, leader: str) -> None:
+        """Somebody else leads, or nobody is known to."""
+        if self.role != FOLLOWER:
+            self.answers.clear()  # what a leader or candidate had to say
+            self.progress, self._recent, self._recent_bytes = {}, {}, 0
+        if self.role == LEADER:
+            self.election.voted(self.now_ms)
+        self.role, self.leader, self.handing = FOLLOWER, leader, ""
+
+    def hear(self, leader: str) -> None:
+        """A sign of life of the leader of this term."""
+        if self.role == LEADER:
+            raise ProtocolError(f"{leader} leads a term of {self.me}")
+        self.follow(leader)
+        others = [name for name in self.config.voters if name != leader and name not in self.config.witnesses]
+        self.election.heard(self.now_ms, first=others[:1] == [self.me])
+
+    def on_append(self, term: Term, message: Append, entries: list[Entry]) -> Index | None:
+        """Returns the index from which on the log has changed. Raises ProtocolError when the entries do not hold together,
+        CorruptLog when the leader contradicts what this copy has."""
         if not self.observe(term):
             self.answers.append((message.leader, Appended(self.me, False, self.log.last, message.sent_ms)))
-            return
-        assert self.role == FOLLOWER, "one leader per term (I1)"
-        self.leader = message.leader
-        if self.log.term_at(message.prev_index) != message.prev_term:
-            hint = min(self.log.last, message.prev_index - 1)
-            self.answers.append((message.leader, Appended(self.me, False, hint, message.sent_ms)))
-            return
-        chain, before_conflict = (before.chain if before else log.NO_CHAIN), before
+            return None
+        self.hear(message.leader)
+        if self.hollow:  # entries would mix with what the snapshot brings
+            self.answers.append((message.leader, Appended(self.me, False, self.log.last, message.sent_ms, hollow=True)))
+            return None
+        prev, chain, end = message.prev_index, message.prev_chain, message.prev_index + len(entries)
+        for index, entry in enumerate(entries, prev + 1):
+            if entry.index != index or not log.chained(chain, entry):
+                raise ProtocolError(f"entry {index} from {message.leader} does not continue what was sent with it")
+            chain = entry.chain
+        changed = None
+        if prev >= self.commit:
+            if self.log.term_at(prev) != message.prev_term:
+                self._reject(message)
+                return None
+            if self.place(prev).chain != message.prev_chain:
+                raise CorruptLog(f"entry {prev} of {self.me} is not that of {message.leader}, in the same term")
+            changed = self._add(entries)
+        elif end >= self.commit:  # what is committed is equal, or one of both is damaged
+            if entries[self.commit - prev - 1].chain != self.place(self.commit).chain:
+                raise CorruptLog(f"{message.leader} contradicts entry {self.commit} of {self.me}, which is committed")
+            changed = self._add(entries[self.commit - prev :])
+        self.commit = max(self.commit, min(message.commit, end))
+        self.answers.append((message.leader, Appended(self.me, True, end, message.sent_ms)))
+        return changed
+
+    def _reject(self, message: Append) -> None:
+        hint = max(self.commit, self.log.below(message.prev_index, message.prev_term))
+        term = self.log.term_at(hint) or 0
+        answer = Appended(self.me, False, hint, message.sent_ms, message.prev_index, term)
+        self.answers.append((message.leader, answer))
+
+    def _add(self, entries: list[Entry]) -> Index | None:
+        """Entries that continue what is here, or are here already; from the first conflict on, what is here goes (R6)."""
+        changed: Index | None = None
         for entry in entries:
-            if not log.chained(chain, entry):
-                raise CorruptLog(f"entry {entry.index} does not continue the log of {self.me}")
             mine = self.log.term_at(entry.index)
             if mine is not None and mine != entry.term:
-                self._cut(entry.index, before_conflict)
+                self._cut(entry.index)
                 mine = None
             if mine is None:
                 self._take(entry)
-            chain, before_conflict = entry.chain, entry
-        match = message.prev_index + len(entries)
-        self.commit = max(self.commit, min(message.commit, match))
-        self.answers.append((message.leader, Appended(self.me, True, match, message.sent_ms)))
+                changed = changed or entry.index
+        return changed
 
-    def _cut(self, first: Index, before: Entry | None) -> None:
+    def _cut(self, first: Index) -> None:
         """Removes the log from `first` on: the first conflict, never the commit mark (R6)."""
         if first <= self.commit:
-            raise CorruptLog(f"the leader contradicts entry {first}, which is committed up to {self.commit}")
+            raise CorruptLog(f"entry {first} would be replaced, and up to {self.commit} all are committed")
+        before = self.place(first - 1)
         self.unsaved = [entry for entry in self.unsaved if entry.index < first]
         self.cut_from = first if self.cut_from is None else min(first, self.cut_from)
         self.saved = min(self.saved, first - 1)
-        self.log.cut(before)
+        self.log.cut(first - 1, before.chain, before.time_ms)
+        while self._configs[-1][0] >= first:
+            self._configs.pop()
+        self._configured()
+
+    def restart(self, index: Index, term: Term, place: Place, config: Config) -> bool:
+        """A snapshot stands for everything up to `index`. False: the log had that entry, and what follows it stays."""
+        kept = self.log.first - 1 <= index <= self.log.last and self.place(index).chain == place.chain
+        if kept:
+            self.log.first = index + 1
+            self.unsaved = [entry for entry in self.unsaved if entry.index > index]
+            self._configs = [(index, config), *((at, value) for at, value in self._configs if at > index)]
+        else:
+            self.log.restart(index, term, place.chain, place.time_ms)
+            self.unsaved, self.cut_from = [], 0
+            self._configs = [(index, config)]
+        self.saved = min(max(self.saved, index), self.log.last)
+        self.commit = max(self.commit, index)
+        self._configured()
+        return not kept
 
     # --- storing ---------------------------------------------------------------------------------------------------
+
+    @property
+    def dirty(self) -> bool:
+        """Whether the disk does not know yet what this copy knows: no answer may leave."""
+        return self.hard_changed or self.cut_from is not None or bool(self.unsaved)
 
     def take_unsaved(self) -> Unsaved:
         """What must be written now: rows to cut first, then rows to add, and term and vote if they changed."""
@@ -196,10 +415,24 @@ class Replica:
         self.unsaved, self.cut_from, self.hard_changed = [], None, False
         return taken
 
-    def stored(self) -> list[tuple[str, Appended]]:
-        """All that was taken is on disk now. Returns the answers that this makes true."""
+    def stored(self) -> None:
+        """All that was taken is on disk now."""
         self.saved = self.log.last
         if self.role == LEADER:
-            self._advance()
+            if self.sole:
+                self.commit = self.saved
+            else:
+                self._advance()
+
+    def take_answers(self) -> list[tuple[str, Message]]:
         answers, self.answers = self.answers, []
         return answers
+
+    @property
+    def deadline_ms(self) -> int | None:
+        """When a leader has something to say or to find out, though nothing arrives."""
+        if self.role != LEADER or not self.progress:
+            return None
+        if any(other.may_send() and other.next <= self.log.last for other in self.progress.values()):
+            return self.now_ms
+        return min(self._beat_ms, self._handing_ms) if self.handing else self._beat_ms

@@ -11,13 +11,18 @@ from gossipq.core.payloads import Trim
 from gossipq.core.producers import decode_producer
 from gossipq.core.schedule import decode_scheduled
 from gossipq.core.tables import Tables
-from gossipq.types import DELAY, ID_HASH, Offset, PartitionKey
+from gossipq.types import DELAY, ID_HASH, Index, Offset, PartitionKey
 from gossipq.values import TopicConfig
 
 SLICES_MAX = 1_024  #: looked at in one go
 LOG_KEEP = 1_024  #: applied entries that stay for followers a little behind
 LOG_STEP = 64  #: log rows that are worth a sweep
 PRODUCERS_MAX = 1_000  #: forgotten in one go
+
+
+def trims(ledger: Ledger, leader_ms: int) -> list[Trim]:
+    """What is due in all partitions."""
+    return [trim for partition in ledger.partitions if (trim := plan(ledger, partition, leader_ms)) is not None]
 
 
 def plan(ledger: Ledger, partition: PartitionKey, leader_ms: int) -> Trim | None:
@@ -67,6 +72,7 @@ class Sweeper:
         self._tables, self._ledger, self._log = tables, ledger, log
         self._swept: dict[PartitionKey, Offset] = {}
         self.behind = True  #: whether another sweep has work
+        self.hold: Index = 2**63  #: log rows from here on are kept for copies that are behind
 
     def sweep(self, rows_max: int) -> None:
         left = rows_max - self._log_rows(rows_max)
@@ -85,7 +91,7 @@ class Sweeper:
     def _log_rows(self, rows_max: int) -> int:
         """Drops applied log rows, remembering what the first kept one continues."""
         meta = self._ledger.meta
-        end = min(meta.log_first + rows_max, self._ledger.applied - LOG_KEEP)
+        end = min(meta.log_first + rows_max, self._ledger.applied - LOG_KEEP, self.hold)
         if end < meta.log_first + LOG_STEP:
             return 0
         row = self._tables.log.get(INDEX_KEY.pack(end - 1))
@@ -93,6 +99,7 @@ class Sweeper:
         meta.chain = decode_row(end - 1, row).chain
         count = self._tables.log.delete_range(INDEX_KEY.pack(meta.log_first), INDEX_KEY.pack(end), rows_max)
         meta.log_first = self._log.first = end
+        meta.epochs = self._log.compact()
         self._ledger.meta_changed = True
         return count
 

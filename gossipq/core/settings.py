@@ -1,4 +1,4 @@
-"""What a shard must know of its cluster and of this copy."""
+"""What a shard is told of its cluster and of its own copy when it is opened."""
 
 import msgspec
 
@@ -7,8 +7,9 @@ from gossipq.values import GroupConfig, TopicConfig
 
 
 class ShardSettings(msgspec.Struct, frozen=True):
-    """What a shard must know of its cluster. `me` is the name of this copy. A shard without voters in its log, or whose only
-    voter is one of the `predecessors` that the operator let this copy replace, has `me` as its only voter."""
+    """`me` is the name of this copy. A shard without voters in its log, or whose only voter is one of the `predecessors` that
+    the operator let this copy replace, has `me` as its only voter; but not if it `joins` a cluster, whose leader names the
+    voters. A `witness` keeps the log without bodies and applies nothing."""
 
     me: str
     predecessors: tuple[str, ...] = ()
@@ -18,3 +19,9 @@ class ShardSettings(msgspec.Struct, frozen=True):
     group: GroupConfig = GroupConfig()
     virtual: dict[str, list[str]] = {}  #: virtual topics that the cluster's file names
     boot: str = ""  #: names this run of the machine; boot times of one boot go on over a restart
+    joins: bool = False
+    witness: bool = False
+
+    def alone(self, voters: list[str]) -> bool:
+        """Whether this copy is its shard's only voter, whatever `voters` its tables name."""
+        return not self.joins if not voters else voters in [[name] for name in self.predecessors]

@@ -2,66 +2,57 @@
 
 A turn of the worker, for each shard that something happened to:
 
-    step(...) any number of times, tick(now)
-    gather(now)             what dispatch collected becomes entries
-    replication()           may be sent at once
+    begin(now), step(...) any number of times, tick()
+    gather()                what dispatch collected becomes entries
+    replication()           may be sent at once: entries for the other copies
     write(now)              only in a turn that syncs: everything goes into the open transaction
         (the worker commits: one sync for all its shards)
-    stored(now)             what is on disk now is committed, applied, and answered
-    take(now) -> Effects    hands out records; the worker sends it all
+    stored()                what is on disk now may be spoken of
+    take() -> Effects       applies what is committed, hands out records; the worker sends it all
 
-With a quorum of one, applying belongs to the same transaction as appending. Nothing is kept from a failed commit: the
-worker drops the shard and opens it again from its tables.
+With a quorum of one, applying belongs to the same transaction as appending. With more, it rides with the next sync; a crash
+replays it from the log. Nothing is kept from a failed commit: the worker drops the shard and opens it from its tables.
+
+A copy *leads* from the election on, and *serves* from the moment its own NOOP is committed: then dispatch is rebuilt. When it
+does not lead any more, everything volatile goes at once.
 """
 
 from collections import deque
 
-import msgspec
-
 from gossipq import limits
-from gossipq.core import log, payloads, records
+from gossipq.core import campaign, log, payloads
 from gossipq.core.admitting import Admitting
 from gossipq.core.bodies import Bodies
 from gossipq.core.columns import Columns
 from gossipq.core.consuming import Client, Consuming
-from gossipq.core.dispatch import MOVES, Delivery, Dispatch
+from gossipq.core.dispatch import MOVES, Dispatch
 from gossipq.core.effects import Effects, Replication
+from gossipq.core.election import Dice
 from gossipq.core.explaining import Explaining
-from gossipq.core.holding import Failed, Waiter
+from gossipq.core.gathering import Gathering
 from gossipq.core.leadertime import LeaderTime
 from gossipq.core.ledger import Ledger
-from gossipq.core.log import Due, Entry, LogState
+from gossipq.core.log import Due, Entry
 from gossipq.core.mending import Mending
-from gossipq.core.replica import LEADER, HardState, Replica
-from gossipq.core.retention import Sweeper, idle_producers, plan
+from gossipq.core.peers import VERBS, Peers
+from gossipq.core.replica import LEADER
+from gossipq.core.retention import Sweeper, idle_producers, trims
 from gossipq.core.settings import ShardSettings
+from gossipq.core.snapshot import open_ledger
 from gossipq.core.storing import Published
 from gossipq.core.tables import Tables
 from gossipq.core.topics import REGISTER_VERBS, TopicRegister
-from gossipq.errors import (
-    BadRequest,
-    GossipqError,
-    NotLeader,
-    UnknownVerb,
-)
-from gossipq.messages import Acked, Publish, Refused
-from gossipq.peer_messages import Append, Appended, InstallTopic, TopicInstalled
-from gossipq.types import (
-    META_SHARD,
-    BatchInfo,
-    Index,
-    Now,
-    Origin,
-    PartitionKey,
-    SessionId,
-    topic_id_of,
-)
+from gossipq.errors import BadRequest, Busy, CorruptLog, GossipqError, NotLeader, UnknownVerb
+from gossipq.messages import Ack, Acked, Credit, Extend, Nack, Publish, Recall, Refused, Started, Unsubscribe
+from gossipq.peer_messages import ChangeVoters, InstallTopic, TopicInstalled, Transfer
+from gossipq.types import META_SHARD, BatchInfo, Index, Now, Origin, PartitionKey, SessionId, topic_id_of
 from gossipq.values import Message, TopicInfo
 
 RETENTION_CHECK_MS = 1_000
-TOPIC_ASK_MS = 200
 SWEEP_ROWS = 1_024  #: deleted in one turn, about 5 ms at the most
 FORGET_CHECK_MS = limits.HOUR_MS
+TAKEOVER_MS = 50  #: a client waits so long while a leader takes over or hands over
+NOT_READS = (Ack, Nack, Extend, Credit, Recall, Started, Unsubscribe)  #: answered without a look at the ledger
 
 
 def refusal(error: GossipqError) -> Refused:
@@ -69,51 +60,58 @@ def refusal(error: GossipqError) -> Refused:
 
 
 class Shard:
-    def __init__(self, shard: int, settings: ShardSettings, tables: Tables, bodies: Bodies, columns: Columns) -> None:
-        """Opens what `tables` hold. Raises CorruptLog, UnknownKind."""
+    def __init__(
+        self,
+        shard: int,
+        settings: ShardSettings,
+        tables: Tables,
+        bodies: Bodies,
+        columns: Columns,
+        dice: Dice | None = None,
+    ) -> None:
+        """Opens what `tables` hold. `dice` make the election timeouts. Raises CorruptLog, UnknownKind."""
         self.id, self._settings, self._tables, self._bodies, self._columns = shard, settings, tables, bodies, columns
-        self.ledger = Ledger(shard, tables, columns)
-        meta = self.ledger.meta
-        state = LogState.load(tables.log, meta.log_first, meta.chain, meta.epochs)
-        row = tables.state.get(records.HARD)
-        hard = msgspec.msgpack.decode(row, type=HardState) if row else HardState()
-        replaced = [[], *([name] for name in settings.predecessors)]
-        voters = [settings.me] if meta.voters in replaced else meta.voters
-        self.replica = Replica(settings.me, voters, hard, state)
-        self.replica.commit = self.ledger.applied
-        self.dispatch = Dispatch(self.ledger, settings.group)
         self.full = ""  #: why publishes are refused for want of space; "" = they are not
         self.published = self.acked = self.refused = self.dead = 0
-        self._sweeper = Sweeper(tables, self.ledger, state)
-        self._register = TopicRegister(
-            self, self.ledger, settings.shards, settings.auto_create, settings.topic, settings.virtual
-        )
-        self._consuming = Consuming(self, self.ledger, self.dispatch, settings.group)
-        self._admitting = Admitting(self, self.ledger, self.dispatch, self._consuming, columns)
-        self._explaining = Explaining(self, self.ledger, self.dispatch)
-        self._mending = Mending(self, self.ledger, self.dispatch)
-        self._effects = Effects()
-        self._unapplied: deque[Entry] = deque(self._read(self.ledger.applied + 1, state.last + 1))
-        self._outcomes: list[tuple[Entry, object]] = []
-        self._waiters: dict[Index, list[Waiter]] = {}
-        self._late: dict[Index, list[Delivery]] = {}  # go out when an entry is stored
-        self._releasing = False
+        self.boot_ms = self.leader_ms = 0  #: of this turn: boot time, leader time
         self._time = LeaderTime(tables.state, settings.boot)
-        self._boot_ms = self._clock_ms = 0  # of this turn: boot time, leader time
         self._promised = False
         self._retain_ms = self._forget_ms = 0
+        self._effects = Effects()
+        self.ledger = open_ledger(shard, tables, columns)
+        self.peers = Peers(shard, settings, tables, bodies, self.ledger, dice)
+        self.replica = self.peers.replica
+        self._open(self.ledger)
+
+    def _open(self, ledger: Ledger) -> None:
+        """Everything that stands on the ledger. Also when a snapshot has replaced it."""
+        self.ledger = self.peers.ledger = ledger
+        self._unapplied: deque[Entry] = deque(self.peers.after(ledger.applied))
+        self._outcomes: list[tuple[Entry, object]] = []
+        self._sweeper = Sweeper(self._tables, ledger, self.replica.log)
+        self._forget()
+
+    def _forget(self) -> None:
+        """The volatile side of a leader starts empty; so it stays on a copy that does not lead."""
+        settings, ledger = self._settings, self.ledger
+        self.dispatch = Dispatch(ledger, settings.group)
+        self._register = TopicRegister(self, ledger, settings.shards, settings.auto_create, settings.topic, settings.virtual)
+        self._consuming = Consuming(self, ledger, self.dispatch, settings.group)
+        self._admitting = Admitting(self, ledger, self.dispatch, self._consuming, self._columns)
+        self._explaining = Explaining(self, ledger, self.dispatch)
+        self._mending = Mending(self, ledger, self.dispatch)
+        self._gathering = Gathering(self, self.dispatch)
+        self._changers: dict[Index, tuple[Origin, int]] = {}
+        self._releasing = False
+        self._led = 0  # term that this copy leads
+        self._serving = False
 
     # --- leading ---------------------------------------------------------------------------------------------------
 
     @property
-    def boot_ms(self) -> int:
-        """Boot time of this turn."""
-        return self._boot_ms
-
-    @property
-    def leader_ms(self) -> int:
-        """Leader time of this turn."""
-        return self._clock_ms
+    def last(self) -> Index:
+        """The newest entry."""
+        return self.replica.log.last
 
     @property
     def leading(self) -> bool:
@@ -123,23 +121,63 @@ class Shard:
     def term(self) -> int:
         return self.replica.hard.term
 
+    @property
+    def serving(self) -> bool:
+        """Leads, has everything that was committed before, and is not handing over."""
+        return self._serving and not self.replica.handing
+
     def lead(self, now: Now) -> set[SessionId]:
-        """Takes the next term. Serves from the moment its first entry is stored; returns sessions that hold records."""
-        self.replica.lead(self.term + 1)
+        """Right after opening. A quorum of one leads at once and returns the sessions that hold records; others wait."""
+        self.begin(now)
+        self.replica.election.heard(now.boot_ms, first=False)
+        if not self.replica.sole:
+            return set()
+        self._apply(self.replica.log.last)
+        self._outcomes.clear()
+        self.replica.commit = self.replica.log.last
+        self.replica.lead()
+        self._take_over()
+        return self._serve()
+
+    def _take_over(self) -> None:
+        """First words of a leader: nothing is served before they are committed (R5)."""
+        now, config = self._now, self.replica.config
+        self._forget()
+        self._led = self.term
         self._time.start(now, self.replica.log.time_ms)
         self.begin(now)
-        if self.ledger.meta.voters != self.replica.voters:
-            self.propose(log.CONFIG, payloads.encode(payloads.Config(self.replica.voters)))
+        if self.replica.config_index == 0 and self.ledger.meta.voters != config.voters:
+            self.propose(log.CONFIG, payloads.encode(config))
         self.propose(log.NOOP, b"")
-        self._retain_ms, self._forget_ms = now.boot_ms, now.boot_ms + FORGET_CHECK_MS
+
+    def _serve(self) -> set[SessionId]:
+        self._serving = True
+        self._retain_ms, self._forget_ms = self.boot_ms, self.boot_ms + FORGET_CHECK_MS
         if self.id == META_SHARD:
             self._register.lead()
-        return self.dispatch.rebuild(now.boot_ms, self._clock_ms)
+        return self.dispatch.rebuild(self.boot_ms, self.leader_ms)
+
+    def _follow_replica(self) -> None:
+        """Takes over, or lets go, as the replica says."""
+        if self.leading:
+            if self._led != self.term:
+                self._resign()
+                self._take_over()
+        elif self._led:
+            self._resign()
+
+    def _resign(self) -> None:
+        """What was asked here may be stored or not: the next leader knows."""
+        for room in (self._admitting, self._gathering, self._mending, self._consuming, self._register):
+            self._effects.abandoned += room.waiting()
+        self._effects.abandoned += self._changers.values()
+        self.peers.reset()
+        self._forget()
 
     def propose(self, kind: int, payload: bytes, promise: bool = True, body: bytes = b"") -> Index:
         """Appends an entry; `promise` asks for a sync in this turn."""
         self._promised |= promise
-        entry = self.replica.propose(kind, payload, body, self._columns.crc(body) if body else 0, self._clock_ms)
+        entry = self.replica.propose(kind, payload, body, self._columns.crc(body) if body else 0, self.leader_ms)
         self._unapplied.append(entry)
         return entry.index
 
@@ -147,15 +185,25 @@ class Shard:
 
     def begin(self, now: Now) -> None:
         """The clocks of this turn; before any step."""
-        self._clock_ms = max(self.replica.log.time_ms, self._time.at(now.boot_ms))
-        self._boot_ms = now.boot_ms
-        self.dispatch.begin(self._boot_ms, self._clock_ms)
+        self._now = now
+        self.leader_ms = max(self.replica.log.time_ms, self._time.at(now.boot_ms))
+        self.boot_ms = self.replica.now_ms = now.boot_ms
+        self.dispatch.begin(self.boot_ms, self.leader_ms)
+
+    def _check_serving(self, reads: bool = False) -> None:
+        """Raises what a client must hear. `reads`: the answer tells of the ledger, so nobody else may lead (R11)."""
+        if not self.leading:
+            raise NotLeader(f"shard {self.id} is led elsewhere")
+        if not self.serving or (reads and not self.replica.holds_lease):
+            raise Busy(f"shard {self.id} changes its leader", retry_after_ms=TAKEOVER_MS)
 
     def publish(
         self, origin: Origin, request_id: int, client: Client | None, message: Publish, info: BatchInfo, batch: bytes
     ) -> None:
-        """A verified batch. A refusal is answered, never raised."""
+        """A verified batch. A refusal is answered, never raised. A full store that cannot even take its term says that."""
         try:
+            if not (self.full and self.replica.sole):
+                self._check_serving()
             self._admitting.publish(origin, request_id, client, message, info, batch)
         except GossipqError as error:
             self.refuse(origin, request_id, error)
@@ -170,7 +218,7 @@ class Shard:
         return self._admitting.unknown(partition)
 
     def retain_soon(self) -> None:
-        self._retain_ms = self._boot_ms - RETENTION_CHECK_MS
+        self._retain_ms = self.boot_ms - RETENTION_CHECK_MS
 
     def step(
         self,
@@ -182,32 +230,36 @@ class Shard:
         entries: list[Entry] | None = None,
         batch: bytes = b"",
     ) -> None:
-        """Any other message. A refusal is answered, never raised."""
+        """Any other message. A refusal is answered, never raised. `batch` is its second frame; `term` and `entries` come with
+        the messages of other copies. Raises CorruptLog: this copy must stop."""
         try:
-            if self._for_leader(message):
-                if not self.leading:
-                    raise NotLeader(f"shard {self.id} is led elsewhere")
+            if type(message) in VERBS:
+                self._from_copy(term, message, entries or [], batch)
+            elif self._for_leader(message):
+                self._check_serving(reads=type(message) not in NOT_READS)
                 if client is None:
                     raise BadRequest("no session", hint="say HELLO first")
                 if self._consuming.serves(message):
-                    self._consuming.step(origin, request_id, client, message, self._boot_ms)
+                    self._consuming.step(origin, request_id, client, message, self.boot_ms)
                 elif self._mending.serves(message):
                     self._mending.step(origin, request_id, client, message, batch)
                 else:
                     self._explaining.step(origin, request_id, message)
             elif isinstance(message, InstallTopic):
-                self._on_install(message)
-            elif isinstance(message, Append):
-                self._on_append(term, message, entries or [])
-            elif isinstance(message, Appended):
-                self._on_appended(term, message)
-            elif self.id == META_SHARD and self.leading and type(message) in REGISTER_VERBS:
+                if self.serving:
+                    self._admitting.install(message.topic, message.deleted)
+            elif isinstance(message, ChangeVoters | Transfer):
+                self._on_change(origin, request_id, message)
+            elif self.id == META_SHARD and type(message) in REGISTER_VERBS:
+                self._check_serving(reads=True)
                 if error := self._register.serve(origin, request_id, message):
                     raise error
             elif type(message) in REGISTER_VERBS:
                 raise NotLeader(f"shard {self.id} does not answer {type(message).__name__}")
             else:
                 raise UnknownVerb(f"verb {message.verb} is no request")
+        except CorruptLog:
+            raise
         except GossipqError as error:
             self.refuse(origin, request_id, error)
 
@@ -227,7 +279,7 @@ class Shard:
         self._effects.enclosed.append((origin, request_id, message, bodies))
 
     def confirm(self, origin: Origin, request_id: int, index: Index, outcome: Published) -> None:
-        copies = 1 + sum(progress.match >= index for progress in self.replica.progress.values())
+        copies = self.replica.copies(index)
         self._effects.confirms.setdefault(origin, []).append((request_id, outcome.offset, copies, outcome.duplicate))
         if outcome.runs is not None:
             self._effects.runs.setdefault(origin, []).append((request_id, outcome.runs))
@@ -240,124 +292,91 @@ class Shard:
 
     # --- peers -----------------------------------------------------------------------------------------------------
 
-    def _on_install(self, message: InstallTopic) -> None:
-        info = message.topic
-        if not self.leading:
-            return
-        version = -info.id if message.deleted else info.version
-        known = self.ledger.topics.get(info.id)
-        if message.deleted and known is None:
-            self._admitting.gone(info.id)
-            self.tell(META_SHARD, TopicInstalled(info.id, version, self.id))
-        elif not message.deleted and known is not None and known.version >= info.version:
-            self.tell(META_SHARD, TopicInstalled(info.id, version, self.id))
+    def _from_copy(self, term: int, message: Message, entries: list[Entry], rows: bytes) -> None:
+        changed = self.peers.step(term, message, entries, rows)
+        if changed == 0:
+            self._open(open_ledger(self.id, self._tables, self._columns))
+        elif changed is not None:
+            while self._unapplied and self._unapplied[-1].index >= changed:
+                self._unapplied.pop()
+            unsaved = self.replica.unsaved
+            self._unapplied.extend(unsaved[changed - unsaved[0].index :])
+        self._promised |= changed is not None or self.replica.hollow
+        self._follow_replica()
+
+    def _on_change(self, origin: Origin, request_id: int, message: ChangeVoters | Transfer) -> None:
+        """Other voters (R16), or another leader."""
+        self._check_serving()
+        if isinstance(message, Transfer):
+            self.peers.hand_over(message.to)
+            self.reply(origin, request_id, Acked())
         else:
-            self.propose(log.TOPIC, payloads.encode(payloads.Topic(info, message.deleted)))
-
-    def _on_append(self, term: int, message: Append, entries: list[Entry]) -> None:
-        before = next(iter(self._read(message.prev_index, message.prev_index + 1)), None)
-        self.replica.on_append(term, message, entries, before)
-        self._promised = True
-        fresh = self.replica.unsaved
-        while self._unapplied and fresh and self._unapplied[-1].index >= fresh[0].index:
-            self._unapplied.pop()
-        self._unapplied.extend(fresh)
-
-    def _on_appended(self, term: int, message: Appended) -> None:
-        if self.replica.observe(term):
-            self.replica.on_appended(message)
+            config = self.peers.check_change(message)
+            self._changers[self.propose(log.CONFIG, payloads.encode(config))] = origin, request_id
 
     # --- time ------------------------------------------------------------------------------------------------------
 
     def next_deadline(self) -> int | None:
         """Boot time of the next tick that has something to do."""
         if self._promised:
-            return self._boot_ms
-        ahead_ms = self._time.ahead_ms
-        scheduled_ms = self.ledger.schedule.next_ms() if self.leading and not self._releasing else None
-        due = [
-            self._retain_ms + RETENTION_CHECK_MS if self.leading else None,
-            self.dispatch.next_deadline(ahead_ms),
-            self._register.next_deadline(),
-            None if scheduled_ms is None else scheduled_ms - ahead_ms,
-        ]
+            return self.boot_ms
+        due = [self.peers.deadline_ms()]
+        if self.serving:
+            ahead_ms = self._time.ahead_ms
+            scheduled_ms = None if self._releasing else self.ledger.schedule.next_ms()
+            due += [
+                self._retain_ms + RETENTION_CHECK_MS,
+                self.dispatch.next_deadline(ahead_ms),
+                self._register.next_deadline(),
+                None if scheduled_ms is None else scheduled_ms - ahead_ms,
+            ]
         return min((at for at in due if at is not None), default=None)
 
     def tick(self) -> None:
-        if not self.leading:
+        if not (self.replica.sole and self._serving):
+            campaign.tick(self.replica)
+            self._follow_replica()
+        if not self.serving:
             return
-        self.dispatch.tick(self._boot_ms, self._clock_ms)
-        self._register.tick(self._boot_ms)
+        self.dispatch.tick(self.boot_ms, self.leader_ms)
+        self._register.tick(self.boot_ms)
         self._release()
-        if self._boot_ms >= self._retain_ms + RETENTION_CHECK_MS:
-            self._retain_ms = self._boot_ms
+        if self.boot_ms >= self._retain_ms + RETENTION_CHECK_MS:
+            self._retain_ms = self.boot_ms
             self._retain()
 
     def _release(self) -> None:
         """What is due gets its offsets."""
         next_ms = self.ledger.schedule.next_ms()
-        if next_ms is None or next_ms > self._clock_ms or self._releasing:
+        if next_ms is None or next_ms > self.leader_ms or self._releasing:
             return
-        rows = self.ledger.schedule.plan(self._clock_ms, self.ledger.opened)
+        rows = self.ledger.schedule.plan(self.leader_ms, self.ledger.opened)
         if rows:
             self._releasing = True
             self.propose(log.RELEASE, payloads.encode(payloads.Release(rows)))
 
     def _retain(self) -> None:
         self.dispatch.expire_fronts()
-        for partition in self.ledger.partitions:
-            trim = plan(self.ledger, partition, self._clock_ms)
-            if trim is not None:
-                self.propose(log.TRIM, payloads.encode(trim), promise=False)
-                self._retain_ms = self._boot_ms - RETENTION_CHECK_MS + limits.LEASE_LOG_MS  # there may be more
-        if self._boot_ms >= self._forget_ms:
-            self._forget_ms = self._boot_ms + FORGET_CHECK_MS
-            idle = idle_producers(self._tables, self._clock_ms - limits.PRODUCER_IDLE_MS)
-            if idle:
+        for trim in trims(self.ledger, self.leader_ms):
+            self.propose(log.TRIM, payloads.encode(trim), promise=False)
+            self._retain_ms = self.boot_ms - RETENTION_CHECK_MS + limits.LEASE_LOG_MS  # there may be more
+        if self.boot_ms >= self._forget_ms:
+            self._forget_ms = self.boot_ms + FORGET_CHECK_MS
+            if idle := idle_producers(self._tables, self.leader_ms - limits.PRODUCER_IDLE_MS):
                 self.propose(log.FORGET, payloads.encode(payloads.Forget(idle)), promise=False)
 
     # --- storing ---------------------------------------------------------------------------------------------------
 
     def gather(self) -> None:
-        """What dispatch collected becomes entries: one per group and consumer, one for each dead letter."""
-        for (group_id, consumer), acks in self.dispatch.holding.take_acks().items():
-            if acks.ranges:
-                entry = payloads.Ack(group_id, consumer, acks.ranges)
-                self._waits(self.propose(log.ACK, payloads.encode(entry)), *acks.waiters)
-                self.acked += sum(end - first for _, first, end in acks.ranges)
-            else:
-                for waiter in acks.waiters:
-                    self.reply(waiter.origin, waiter.request_id, Acked(waiter.lost))
-        failed, self.dispatch.holding.failed = self.dispatch.holding.failed, []
-        for each in failed:
-            self._fail(each)
-        parking, self.dispatch.serving.parking = self.dispatch.serving.parking, {}
-        for group_id, rows in parking.items():
-            if rows:
-                self.propose(log.PARK, payloads.encode(payloads.Park(group_id, rows)))
-
-    def _fail(self, failed: Failed) -> None:
-        rows, burials = self.dispatch.serving.failing.sort_out(failed, self._clock_ms)
-        indexes = [self.propose(log.DEAD, payloads.encode(burial.dead), body=burial.body) for burial in burials]
-        if rows:
-            indexes.append(self.propose(log.FAIL, payloads.encode(payloads.Fail(failed.view.group.id, rows))))
-        waiter = failed.waiter
-        if waiter is not None:
-            waiter.entries -= 1
-            for index in indexes:
-                self._waits(index, waiter)
-            if not waiter.entries:  # the records are gone meanwhile
-                self.reply(waiter.origin, waiter.request_id, Acked(waiter.lost))
-
-    def _waits(self, index: Index, *waiters: Waiter) -> None:
-        for waiter in waiters:
-            waiter.entries += 1
-        self._waiters.setdefault(index, []).extend(waiters)
+        """What dispatch collected becomes entries."""
+        if self.serving:
+            self._gathering.gather()
 
     @property
     def promised(self) -> bool:
         """Whether this turn must sync."""
-        return self._promised
+        replica = self.replica
+        return self._promised or replica.hard_changed or bool(replica.answers and replica.dirty) or self.peers.wants_spool
 
     @property
     def pending(self) -> bool:
@@ -366,40 +385,23 @@ class Shard:
 
     def replication(self) -> list[Replication]:
         """Appends for the followers; may leave before this copy has stored them."""
-        return [
-            Replication(out.to, out.append, out.entries if out.entries is not None else self._read(out.first, out.end))
-            for out in self.replica.outgoing()
-        ]
-
-    def _read(self, first: Index, end: Index) -> list[Entry]:
-        return [
-            log.decode_row(log.INDEX_KEY.unpack(key)[0], row, self._tables.body.get(key) or b"")
-            for key, row in self._tables.log.scan(log.INDEX_KEY.pack(first), log.INDEX_KEY.pack(end))
-        ]
+        return self.peers.replication()
 
     def write(self, now: Now) -> None:
         """Everything that waits goes into the open transaction; with a quorum of one it is applied there too."""
+        if self.serving:
+            self._gathering.log_leases()
         if self.leading:
-            self._log_leases()
             self._time.mark(now.boot_ms)
-        unsaved = self.replica.take_unsaved()
-        if unsaved.hard is not None:
-            self._tables.state.put(records.HARD, records.encode(unsaved.hard))
-        if unsaved.cut_from is not None:
-            low, high = log.INDEX_KEY.pack(unsaved.cut_from), log.INDEX_KEY.pack(2**64 - 1)
-            for table in (self._tables.log, self._tables.body):
-                table.delete_range(low, high, 2**31)
-        append_log, append_body, pack = self._tables.log.append, self._tables.body.append, log.INDEX_KEY.pack
-        for entry in unsaved.entries:
-            key = pack(entry.index)
-            append_log(key, log.encode_row(entry))
-            if entry.body:
-                append_body(key, entry.body)
-                self._bodies.put(self.id, entry.index, entry.body)
-        if self.replica.sole:
+        self.peers.write()
+        if self.replica.sole and self.leading:
             self._apply(self.replica.log.last)
+        self._sweeper.hold = self.peers.hold()
         self._sweeper.sweep(SWEEP_ROWS)
         self.ledger.flush()
+        if self.peers.wants_spool:
+            self.peers.spool()
+        self.ledger.keep_bodies(self.peers.sending)
 
     def body(self, index: Index) -> tuple[bytes | None, bool]:
         """The stored batch at a log index, and whether it comes from disk and must be checked."""
@@ -407,35 +409,34 @@ class Shard:
         return (self._tables.body.get(log.INDEX_KEY.pack(index)), True) if body is None else (body, False)
 
     def _apply(self, end: Index) -> None:
-        unapplied, outcomes, apply = self._unapplied, self._outcomes, self.ledger.apply
+        unapplied, outcomes = self._unapplied, self._outcomes
+        apply = self.ledger.skip if self._settings.witness else self.ledger.apply
         while unapplied and unapplied[0].index <= end:
             entry = unapplied.popleft()
-            outcome = apply(entry)
-            outcomes.append((entry, outcome))
+            outcomes.append((entry, apply(entry)))
 
     def stored(self) -> None:
         """The transaction is on disk: what is committed by that is answered."""
         self._promised = False
-        self._effects.answers += self.replica.stored()
-        if not self.replica.sole:
-            self._apply(self.replica.commit)
+        self.replica.stored()
+        if self.replica.sole:
+            self._answer_all()
+
+    def _answer_all(self) -> None:
         outcomes, self._outcomes = self._outcomes, []
         for entry, outcome in outcomes:
-            self._answer(entry, outcome)
+            if entry.kind in (log.TRIM, log.TOPIC):
+                self._sweeper.behind = True
+            if self._serving:
+                self._answer(entry, outcome)
+            elif entry.kind == log.NOOP and entry.term == self._led:
+                self._effects.returning |= self._serve()
 
     def warn(self, text: str) -> None:
         self._effects.warnings.append(text)
 
-    def _log_leases(self) -> list[Index]:
-        leases = self.dispatch.holding.take_leases(self._boot_ms, self._clock_ms)
-        return [self.propose(log.LEASE, payloads.encode(payloads.Lease(group_id, rows))) for group_id, rows in leases.items()]
-
     def _answer(self, entry: Entry, outcome: object) -> None:
-        for waiter in self._waiters.pop(entry.index, ()):
-            waiter.entries -= 1
-            if not waiter.entries:
-                self.reply(waiter.origin, waiter.request_id, Acked(waiter.lost))
-        self._effects.deliveries += self._late.pop(entry.index, ())
+        self._gathering.applied(entry.index)
         if isinstance(outcome, Published):
             self.published += outcome.added
             self._admitting.applied(entry.index, outcome)
@@ -450,10 +451,11 @@ class Shard:
         elif entry.kind == log.TOPIC and isinstance(outcome, payloads.Topic):
             self._installed(outcome)
         elif entry.kind == log.GROUP and isinstance(outcome, payloads.Group):
-            self._consuming.applied(entry.index, self._boot_ms)
+            self._consuming.applied(entry.index, self.boot_ms)
             self.dispatch.changed(outcome.topic_id, outcome.name)
+        elif entry.kind == log.CONFIG:
+            self.reply(*self._changers.pop(entry.index, ((), 0)), Acked())
         elif entry.kind == log.TRIM:
-            self._sweeper.behind = True
             self.dispatch.trim()
         elif entry.kind == log.META_TOPIC and isinstance(outcome, payloads.Topic):
             self._register.applied(outcome)
@@ -468,23 +470,27 @@ class Shard:
         self.tell(META_SHARD, TopicInstalled(info.id, -info.id if payload.deleted else info.version, self.id))
 
     def take(self) -> Effects:
-        """Hands out records and gives everything that may be sent now. What must be stored before it leaves comes later."""
+        """Applies what is committed, hands out records, and gives everything that may be sent now; what must be stored first
+        comes later. Raises UnknownKind, CorruptLog."""
+        if not self.replica.sole:
+            self._apply(0 if self.replica.hollow else self.replica.commit)
+            self._answer_all()
         effects, self._effects = self._effects, Effects()
-        deliveries = self.dispatch.run()
-        effects.deliveries += [delivery for delivery in deliveries if not delivery.late]
-        self._after_commit([delivery for delivery in deliveries if delivery.late])
-        behind = {delivery.origin for waiting in self._late.values() for delivery in waiting}  # AT_END overtakes no delivery
-        effects.notices = [notice for notice in self.dispatch.notices if notice[0] not in behind]
-        self.dispatch.notices = [notice for notice in self.dispatch.notices if notice[0] in behind]
-        if self.dispatch.holding.failed or self.dispatch.serving.parking:
-            self._promised = True  # another turn makes them entries
+        if self.serving and self.replica.holds_lease:
+            self._hand_out(effects)
+        effects.answers = self.peers.mail()
         return effects
 
-    def _after_commit(self, late: list[Delivery]) -> None:
-        """Leases of exclusive groups, and acks that come before the push, are stored before anything leaves."""
-        if not late:
-            return
-        self._log_leases()
-        self.gather()
-        self._late.setdefault(self.replica.log.last, []).extend(late)
-        self._promised = True
+    def _hand_out(self, effects: Effects) -> None:
+        dispatch, gathering = self.dispatch, self._gathering
+        deliveries = dispatch.run()
+        effects.deliveries = gathering.take_ready() + [delivery for delivery in deliveries if not delivery.late]
+        if late := [delivery for delivery in deliveries if delivery.late]:
+            gathering.after_commit(late)
+            self._promised = True
+        if dispatch.notices:
+            behind = gathering.behind  # AT_END overtakes no delivery
+            effects.notices = [notice for notice in dispatch.notices if notice[0] not in behind]
+            dispatch.notices = [notice for notice in dispatch.notices if notice[0] in behind]
+        if dispatch.holding.failed or dispatch.serving.parking:
+            self._promised = True  # another turn makes them entries

@@ -277,6 +277,11 @@ class TopicRegister:
     def next_deadline(self) -> int | None:
         return self._again_ms
 
+    def waiting(self) -> list[tuple[Origin, int]]:
+        """Requests that were not answered yet."""
+        creating = [(creation.origin, creation.request_id) for creation in self._creations]
+        return creating + [asker for askers in self._drops.values() for asker in askers]
+
     def serve(self, origin: Origin, request_id: int, message: Message) -> GossipqError | None:
         """Any request of this room; a refusal is returned for the shard to send."""
         try:

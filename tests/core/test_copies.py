@@ -1,48 +1,56 @@
-"""Three copies of a shard, driven by hand-delivered messages: the same code as one node's, with three voters.
-
-The voters are set by the test, since elections and voter changes are not built yet."""
+"""Three copies of a shard, driven by hand-delivered messages: the same code as one node's, with three voters."""
 
 import pytest
 
 from core.harness import client
 from gossipq import limits
-from gossipq.core import log, payloads
+from gossipq.core import log, payloads, records
 from gossipq.core.bodies import Bodies
 from gossipq.core.effects import Effects
+from gossipq.core.replica import HardState
 from gossipq.core.settings import ShardSettings
 from gossipq.core.shard import Shard
 from gossipq.core.tables import MemoryTables
-from gossipq.messages import Ack, Publish, Subscribe
+from gossipq.errors import NotLeader
+from gossipq.messages import Ack, Acked, Publish, Subscribe
+from gossipq.peer_messages import ChangeVoters, Transfer
 from gossipq.types import Now, partition_key
-from gossipq.values import Start, TopicConfig, TopicInfo
+from gossipq.values import Message, Start, TopicConfig, TopicInfo
 from gossipq.wire import batch as batches
 from gossipq.wire.opener import Opener
+from sim.small import small
 
 NAMES = ["a", "b", "c"]
 PARTITION = partition_key(9, 0)
 TOPIC = TopicInfo(9, "orders", 1, TopicConfig(), [1])
-ADA = client("ada")
+ADA, BOB = client("ada"), client("bob")
 
 
 class Copies:
     def __init__(self) -> None:
         self.now = Now(1_000_000, 1_700_000_000_000)
         self.tables = {name: MemoryTables() for name in NAMES}
+        for tables in self.tables.values():
+            tables.state.put(records.META, records.encode(records.Meta(voters=NAMES)))
         self.shards = {name: self.open(name) for name in NAMES}
         self.away: set[str] = set()
         self.lead("a")
+        self.turns()
         self.leader.propose(log.TOPIC, payloads.encode(payloads.Topic(TOPIC)))
         self.turns()
 
     def open(self, name: str) -> Shard:
         shard = Shard(1, ShardSettings(name), self.tables[name], Bodies(limits.MIB), Opener())
-        shard.replica.voters = NAMES
+        shard.lead(self.now)
         return shard
 
     def lead(self, name: str) -> None:
+        """As if elected, in the next term."""
         self.leader = self.shards[name]
-        self.leader.replica.hard = max(shard.replica.hard for shard in self.shards.values())
-        self.leader.lead(self.now)
+        replica = self.leader.replica
+        replica.hard = HardState(1 + max(shard.term for shard in self.shards.values()), name)
+        replica.hard_changed = True
+        replica.lead()
 
     def turn(self, name: str) -> Effects:
         """One turn of one copy: what it sends to followers arrives before its own sync, as it may."""
@@ -51,10 +59,10 @@ class Copies:
         shard.tick()
         shard.gather()
         for sent in shard.replication():
-            if sent.to not in self.away and name not in self.away:
+            if sent.to not in self.away and name not in self.away and sent.to in self.shards:
                 other = self.shards[sent.to]
                 other.begin(self.now)
-                other.step((), 0, None, sent.append, shard.term, list(sent.entries))
+                other.step((), 0, None, sent.append, shard.term, sent.entries)
         shard.write(self.now)
         shard.stored()
         return shard.take()
@@ -67,9 +75,11 @@ class Copies:
                 effects = self.turn(name)
                 if self.shards[name] is self.leader:
                     seen.append(effects)
-                for to, answer in effects.answers:
-                    if to not in self.away and name not in self.away:
-                        self.shards[to].step((), 0, None, answer, self.shards[name].term)
+                for mail in effects.answers:
+                    if mail.to not in self.away and name not in self.away:
+                        self.shards[mail.to].begin(self.now)
+                        self.shards[mail.to].step((), 0, None, mail.message, self.shards[name].term, batch=mail.rows)
+            self.now = Now(self.now.boot_ms + 100, self.now.wall_ms + 100)
         return seen
 
     def publish(self, *values: bytes) -> None:
@@ -83,7 +93,7 @@ class Copies:
     def state(self, name: str) -> dict[bytes, bytes]:
         """What entries made, without what is each copy's own."""
         self.turns(2)
-        return {key: row for key, row in self.tables[name].state.rows.items() if key not in (b"M", b"H", b"K")}
+        return {key: row for key, row in self.tables[name].state.rows.items() if key not in records.OWN_ROWS}
 
 
 @pytest.fixture
@@ -124,8 +134,10 @@ def test_a_follower_leads_on_with_everything_that_was_confirmed(copies: Copies) 
     copies.confirms()
     copies.away = {"a"}
     copies.lead("b")
+    copies.turns()
     copies.publish(b"z")
     assert [row[1] for row in copies.confirms(6)] == [2]
+    copies.leader.begin(copies.now)
     copies.leader.step((b"c", b"1"), 1, ADA, Subscribe(1, "g", [Start(PARTITION)], 10, limits.MIB))
     parts = [part for effects in copies.turns() for delivery in effects.deliveries for part in delivery.parts]
     assert [(part.offset, part.end) for part in parts] == [(0, 2), (2, 3)]
@@ -138,6 +150,7 @@ def test_what_an_old_leader_stored_alone_is_replaced(copies: Copies) -> None:
     copies.publish(b"alone")
     assert copies.confirms() == []
     copies.lead("b")
+    copies.turns()
     copies.publish(b"new")
     copies.confirms(6)
     copies.away = set()
@@ -156,3 +169,122 @@ def test_a_copy_that_was_restarted_goes_on_from_its_disk(copies: Copies) -> None
     copies.publish(b"y")
     copies.confirms(6)
     assert copies.state("c") == copies.state("a")
+
+
+# --- elections, other voters, snapshots ---------------------------------------------------------------------------------
+
+
+def ask(copies: Copies, message: Message) -> Message:
+    """A request to the leader, and its answer."""
+    copies.leader.begin(copies.now)
+    copies.leader.step((b"c", b"op"), 3, None, message)
+    return next(m for effects in copies.turns(6) for _, request_id, m in effects.replies if request_id == 3)
+
+
+def elected(copies: Copies) -> str:
+    """Lets time pass until somebody leads who did not."""
+    before = copies.leader
+    for _ in range(60):
+        copies.turns(1)
+        for name, shard in copies.shards.items():
+            if shard.leading and shard is not before and name not in copies.away:
+                copies.leader = shard
+                copies.turns(4)
+                return name
+    raise AssertionError("nobody was elected")
+
+
+def test_when_the_leader_falls_silent_another_one_is_elected_and_serves(copies: Copies) -> None:
+    copies.publish(b"x")
+    copies.confirms()
+    copies.away = {"a"}
+    elected(copies)
+    assert copies.leader.serving
+    copies.publish(b"y")
+    assert [row[1] for row in copies.confirms(6)] == [1]
+    old = copies.shards["a"]
+    assert not old.leading, "it heard no majority"
+    with pytest.raises(NotLeader):
+        old._check_serving()
+
+
+def test_who_waits_at_a_leader_that_falls_is_named_as_abandoned(copies: Copies) -> None:
+    copies.away = {"b", "c"}
+    copies.publish(b"x")
+    effects = copies.turns(30)
+    assert [row for each in effects for row in each.abandoned] == [((b"c", b"p"), 7)]
+
+
+def test_a_leader_serves_nothing_before_its_own_entry_is_committed(copies: Copies) -> None:
+    copies.publish(b"x")
+    copies.confirms()
+    copies.away = {"a", "c"}
+    copies.lead("b")
+    copies.turns(1)
+    copies.publish(b"y")
+    refused = [m for effects in copies.turns(2) for _, _, m in effects.replies]
+    assert [message.code for message in refused] == ["busy"]
+
+
+def test_without_a_lease_nothing_is_handed_out(copies: Copies) -> None:
+    copies.publish(b"x")
+    copies.confirms()
+    copies.leader.begin(copies.now)
+    copies.leader.step((b"c", b"1"), 1, ADA, Subscribe(1, "g", [Start(PARTITION)], 10, limits.MIB))
+    copies.turns(2)
+    copies.publish(b"y")
+    copies.turns(2)
+    copies.now = Now(copies.now.boot_ms + limits.LEADER_LEASE_MS, copies.now.wall_ms)
+    copies.leader.begin(copies.now)
+    copies.leader.dispatch.end_session(ADA.session, silent=False)
+    copies.leader.step((b"c", b"2"), 1, BOB, Subscribe(1, "g", [Start(PARTITION)], 10, limits.MIB))
+    effects = copies.leader.take()
+    assert effects.deliveries == []
+    assert [message.code for _, _, message in effects.replies] == ["busy"]
+
+
+def test_leadership_is_handed_over(copies: Copies) -> None:
+    copies.publish(b"x")
+    copies.confirms()
+    assert ask(copies, Transfer("c")) == Acked()
+    copies.turns(4)
+    assert copies.shards["c"].serving
+    assert not copies.shards["a"].leading
+
+
+def test_voters_change_one_at_a_time_and_a_newcomer_must_be_caught_up(copies: Copies) -> None:
+    copies.publish(b"x")
+    copies.confirms()
+    assert ask(copies, ChangeVoters(["a"], [], [])).code == "bad_request"
+    assert ask(copies, ChangeVoters(["b", "c"], [], [])).code == "bad_request"
+    assert ask(copies, ChangeVoters(["a", "b", "c", "d"], [], [])).code == "busy"
+    assert ask(copies, ChangeVoters(["a", "b"], [], [])) == Acked()
+    assert ask(copies, ChangeVoters(["a", "b"], [], ["c"])) == Acked()
+    assert ask(copies, ChangeVoters(["a", "b", "c"], [], [])) == Acked()
+    assert copies.leader.ledger.meta.voters == NAMES
+
+
+@pytest.mark.parametrize("witness", [False, True])
+def test_a_copy_that_the_log_cannot_help_gets_a_snapshot(
+    copies: Copies, witness: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with small():
+        for number in range(60):
+            copies.publish(b"%d" % number)
+            copies.confirms(1)
+        copies.confirms()
+        assert copies.leader.replica.log.first > 1
+        copies.tables["d"] = MemoryTables()
+        settings = ShardSettings("d", joins=True, witness=witness)
+        copies.shards["d"] = Shard(1, settings, copies.tables["d"], Bodies(limits.MIB), Opener())
+        copies.shards["d"].lead(copies.now)
+        monkeypatch.setitem(globals(), "NAMES", [*NAMES, "d"])
+        assert ask(copies, ChangeVoters(["a", "b", "c"], ["d"] * witness, ["d"])) == Acked()
+        copies.turns(40)
+        assert copies.shards["d"].ledger.applied == copies.leader.ledger.applied
+        if witness:
+            assert copies.tables["d"].body.rows == {}
+            assert copies.shards["d"].ledger.partitions == {}
+        else:
+            assert copies.state("d") == copies.state("a")
+            assert copies.tables["d"].body.rows == copies.tables["a"].body.rows

@@ -1,13 +1,16 @@
-"""Three replicas driven by hand-delivered messages: append, match, conflict cut, majority commit. No votes yet: who leads
-is said by the test, with a new term each time."""
+"""Three replicas driven by hand: votes, append, match, conflict cut, majority commit, leases. Messages arrive, or do not."""
 
 import pytest
 
-from gossipq.core import log
-from gossipq.core.log import LogState
-from gossipq.core.replica import HardState, Replica
-from gossipq.errors import CorruptLog
-from gossipq.peer_messages import Append, Appended
+from gossipq import limits
+from gossipq.core import campaign, log
+from gossipq.core.log import Entry, LogState
+from gossipq.core.payloads import Config, encode
+from gossipq.core.progress import SNAPSHOT, STREAM
+from gossipq.core.replica import FOLLOWER, LEADER, PRE_CANDIDATE, HardState, Outgoing, Place, Replica
+from gossipq.errors import CorruptLog, ProtocolError
+from gossipq.peer_messages import Append, Appended, TimeoutNow, Vote, VoteRequest
+from gossipq.values import Message
 
 NAMES = ["a", "b", "c"]
 
@@ -15,17 +18,24 @@ NAMES = ["a", "b", "c"]
 class Copy:
     """A replica and its disk: `sync` is the end of a turn."""
 
-    def __init__(self, name: str) -> None:
-        self.replica = Replica(name, NAMES, HardState(), LogState())
-        self.rows: dict[int, log.Entry] = {}
-        self.inbox: list[tuple[int, Append, list[log.Entry]]] = []
+    def __init__(self, name: str, config: Config | None = None) -> None:
+        self.rows: dict[int, Entry] = {}
+        self.replica = Replica(name, config or Config(NAMES), HardState(), LogState(), self)
+        self.replica.election.heard(0, first=False)
 
-    def sync(self) -> list[tuple[str, Appended]]:
+    def place(self, index: int) -> Place:
+        return Place(self.rows[index].chain, self.rows[index].time_ms) if index else Place(log.NO_CHAIN, 0)
+
+    def read(self, first: int, end: int, bytes_max: int) -> list[Entry]:
+        return [self.rows[index] for index in range(first, end)][: max(1, bytes_max // 128)]
+
+    def sync(self) -> list[tuple[str, Message]]:
         unsaved = self.replica.take_unsaved()
         if unsaved.cut_from is not None:
             self.rows = {index: entry for index, entry in self.rows.items() if index < unsaved.cut_from}
         self.rows |= {entry.index: entry for entry in unsaved.entries}
-        return self.replica.stored()
+        self.replica.stored()
+        return self.replica.take_answers()
 
     def propose(self, *payloads: bytes) -> None:
         for payload in payloads:
@@ -37,44 +47,190 @@ class Copy:
 
 
 class Trio:
-    def __init__(self) -> None:
-        self.copies = {name: Copy(name) for name in NAMES}
+    def __init__(self, config: Config | None = None) -> None:
+        self.copies = {name: Copy(name, config) for name in NAMES}
         self.cut: set[str] = set()
+        self.now_ms = 10_000
+        self.advance(0)
 
     def __getitem__(self, name: str) -> Copy:
         return self.copies[name]
 
+    def advance(self, ms: int) -> None:
+        self.now_ms += ms
+        for copy in self.copies.values():
+            copy.replica.now_ms = self.now_ms
+
     def lead(self, name: str, term: int) -> None:
-        self[name].replica.lead(term)
-        self[name].replica.propose(log.NOOP, b"", b"", 0, 1)
+        """As if elected."""
+        replica = self[name].replica
+        replica.hard, replica.hard_changed = HardState(term, name), True
+        replica.lead()
+        replica.propose(log.NOOP, b"", b"", 0, 1)
+        self[name].sync()
 
     def exchange(self, rounds: int = 6) -> None:
         """Delivers everything between those that are not cut off, until it is quiet."""
         for _ in range(rounds):
             for name, copy in self.copies.items():
-                term = copy.replica.hard.term
                 for out in copy.replica.outgoing():
-                    if name not in self.cut and out.to not in self.cut:
-                        entries = out.entries
-                        if entries is None:
-                            entries = [copy.rows[i] for i in range(out.first, out.end)]
-                        self._append(out.to, term, out.append, entries)
-                answers = copy.sync()
-                for to, answer in answers:
-                    self._appended(name, to, answer)
+                    self.append(name, out)
+                self.mail(name)
+            self.advance(limits.HEARTBEAT_MS)
 
-    def _append(self, to: str, term: int, append: Append, entries: list[log.Entry]) -> None:
-        follower = self[to]
-        before = follower.rows.get(append.prev_index) or next(
-            (e for e in follower.replica.unsaved if e.index == append.prev_index), None
-        )
-        follower.replica.on_append(term, append, entries, before)
-        for leader, answer in follower.sync():
-            self._appended(to, leader, answer)
+    def append(self, name: str, out: Outgoing) -> None:
+        if name not in self.cut and out.to not in self.cut and out.to in self.copies:
+            self[out.to].replica.on_append(self[name].replica.hard.term, out.append, out.entries)
+            self.mail(out.to)
 
-    def _appended(self, sender: str, to: str, answer: Appended) -> None:
-        if sender not in self.cut and to not in self.cut and self[to].replica.observe(self[sender].replica.hard.term):
-            self[to].replica.on_appended(answer)
+    def mail(self, name: str) -> None:
+        for to, message in self[name].sync():
+            if name not in self.cut and to not in self.cut:
+                self.deliver(name, to, message)
+
+    def deliver(self, sender: str, to: str, message: Message) -> None:
+        replica, term = self[to].replica, self[sender].replica.hard.term
+        if isinstance(message, Appended):
+            if replica.observe(term):
+                replica.on_appended(message)
+        elif isinstance(message, VoteRequest):
+            campaign.on_vote_request(replica, message)
+        elif isinstance(message, Vote):
+            campaign.on_vote(replica, term, message)
+        elif isinstance(message, TimeoutNow):
+            campaign.on_timeout_now(replica, term, message)
+
+    def leader(self) -> str:
+        leaders = [name for name, copy in self.copies.items() if copy.replica.role == LEADER]
+        return max(leaders, key=lambda name: self[name].replica.hard.term, default="")
+
+
+# --- votes --------------------------------------------------------------------------------------------------------------
+
+
+def test_silence_elects_the_first_in_order_and_its_first_entry_is_committed():
+    trio = Trio()
+    for _ in range(200):
+        trio.advance(20)
+        for name in NAMES:
+            campaign.tick(trio[name].replica)
+        for name in NAMES:
+            trio.mail(name)
+        if trio.leader():
+            break
+    name = trio.leader()
+    assert trio[name].replica.hard == HardState(1, name)
+    trio[name].replica.propose(log.NOOP, b"", b"", 0, 1)
+    trio.exchange(3)
+    assert [copy.replica.commit for copy in trio.copies.values()] == [1, 1, 1]
+    assert {copy.replica.leader for copy in trio.copies.values()} == {name}
+
+
+def test_a_vote_is_given_once_in_a_term_and_only_to_a_log_that_has_everything():
+    trio = Trio()
+    trio.advance(limits.ELECTION_MS)
+    b = trio["b"].replica
+    campaign.on_vote_request(b, VoteRequest("a", 1, 0, 0))
+    campaign.on_vote_request(b, VoteRequest("c", 1, 0, 0))
+    assert [vote.granted for _, vote in trio["b"].sync()] == [True, False]
+    trio.lead("b", 2)
+    trio["b"].propose(b"x")
+    trio["b"].sync()
+    b.follow("")
+    b.election.heard_ms = 0
+    for term, index in ((1, 9), (2, 1), (2, 2), (3, 0)):
+        assert campaign.up_to_date(b, VoteRequest("c", 9, term, index)) == ((term, index) >= (2, 2))
+
+
+def test_nobody_votes_while_a_leader_is_heard_and_no_term_is_taken_over():
+    trio = Trio()
+    trio.lead("a", 1)
+    trio.exchange(1)
+    for pre in (True, False):
+        campaign.on_vote_request(trio["b"].replica, VoteRequest("c", 9, 9, 9, pre))
+    assert [vote.granted for _, vote in trio["b"].sync()] == [False, False]
+    assert trio["b"].replica.hard.term == 1
+    campaign.on_vote_request(trio["b"].replica, VoteRequest("c", 9, 9, 9, transfer=True))
+    assert trio["b"].sync()[0][1].granted
+
+
+def test_who_was_just_opened_waits_before_it_votes():
+    copy = Copy("b")
+    copy.replica.now_ms = limits.ELECTION_MS - 1
+    campaign.on_vote_request(copy.replica, VoteRequest("c", 1, 0, 0))
+    assert not copy.sync()[0][1].granted
+    copy.replica.now_ms += 1
+    campaign.on_vote_request(copy.replica, VoteRequest("c", 1, 0, 0))
+    assert copy.sync()[0][1].granted
+
+
+def test_a_pre_vote_changes_nothing():
+    trio = Trio()
+    trio.advance(limits.ELECTION_MS)
+    campaign.stand(trio["a"].replica, pre=True)
+    assert (trio["a"].replica.role, trio["a"].replica.hard) == (PRE_CANDIDATE, HardState())
+    campaign.on_vote_request(trio["b"].replica, VoteRequest("a", 1, 0, 0, pre=True))
+    assert trio["b"].replica.hard == HardState()
+    assert not trio["b"].replica.dirty
+
+
+def test_term_and_vote_are_dirty_until_they_are_stored():
+    trio = Trio()
+    trio.advance(limits.ELECTION_MS)
+    campaign.stand(trio["a"].replica, pre=False)
+    assert trio["a"].replica.dirty
+    assert trio["a"].replica.take_unsaved().hard == HardState(1, "a")
+
+
+@pytest.mark.parametrize("config", [Config(["b", "c"]), Config(NAMES, ["a"]), Config(["b"], [], ["a"])])
+def test_who_has_no_vote_or_no_records_does_not_stand(config):
+    copy = Copy("a", config)
+    copy.replica.now_ms = 60_000
+    campaign.tick(copy.replica)
+    assert copy.replica.role == FOLLOWER
+    assert copy.sync() == []
+
+
+def test_a_hollow_copy_does_not_stand():
+    copy = Copy("a")
+    copy.replica.hollow = True
+    assert not campaign.may_stand(copy.replica)
+
+
+def test_leadership_is_handed_to_who_has_everything_and_stands_at_once():
+    trio = Trio()
+    trio.lead("a", 1)
+    trio.exchange(2)
+    trio["a"].propose(b"x")
+    trio["a"].replica.hand_over("b")
+    assert not trio["a"].replica.handed
+    trio.exchange(1)
+    trio.exchange(1)
+    assert trio.leader() == "b"
+    assert trio["b"].replica.hard == HardState(2, "b")
+    assert trio["b"].payloads == [b"", b"x"]
+
+
+def test_a_hand_over_that_fails_ends_in_a_new_term_if_the_other_was_told():
+    trio = Trio()
+    trio.lead("a", 1)
+    trio.exchange(2)
+    trio["a"].replica.hand_over("b")
+    trio.cut = {"b"}
+    trio.mail("a")
+    assert not trio["a"].replica.holds_lease
+    trio.advance(limits.TRANSFER_MS)
+    for name in ("c", "a"):
+        trio[name].replica.election.heard_ms = trio.now_ms
+    campaign.tick(trio["a"].replica)
+    trio.mail("a")
+    trio.mail("c")
+    assert (trio.leader(), trio["a"].replica.hard.term) == ("a", 2)
+    campaign.on_timeout_now(trio["b"].replica, 1, TimeoutNow("a"))
+    assert trio["b"].replica.hard.term <= 2
+
+
+# --- the log ------------------------------------------------------------------------------------------------------------
 
 
 def test_entries_reach_all_copies_and_are_committed_by_a_majority():
@@ -90,29 +246,24 @@ def test_entries_reach_all_copies_and_are_committed_by_a_majority():
 
 def test_nothing_is_committed_by_a_leader_alone_nor_before_its_own_sync():
     trio = Trio()
+    trio.lead("a", 1)
     trio.cut = {"b", "c"}
-    trio.lead("a", 1)
     trio["a"].propose(b"x")
-    trio.exchange()
+    trio.exchange(2)
     assert trio["a"].replica.commit == 0
+    trio["a"].propose(b"y")
     trio.cut = {"c"}
-    trio["a"].replica.progress["b"].next = 1
-    for out in trio["a"].replica.outgoing():
-        if out.to == "b":
-            trio._append("b", 1, out.append, out.entries or [])
-    assert trio["a"].replica.commit == 2, "a and b are two of three"
-
-
-def test_the_leader_counts_itself_only_after_its_own_sync():
-    trio = Trio()
-    trio.cut = {"c"}
-    trio.lead("a", 1)
-    for out in trio["a"].replica.outgoing():
-        if out.to == "b":
-            trio._append("b", 1, out.append, out.entries or [])
-    assert trio["a"].replica.commit == 0
+    replica = trio["a"].replica
+    trio.advance(limits.HEARTBEAT_MS)
+    for _ in range(2):
+        for out in replica.outgoing():
+            if out.to == "b":
+                trio["b"].replica.on_append(1, out.append, out.entries)
+                for _, answer in trio["b"].sync():
+                    replica.on_appended(answer)
+    assert (replica.progress["b"].match, replica.commit) == (3, 2), "its own disk does not have the last one"
     trio["a"].sync()
-    assert trio["a"].replica.commit == 1
+    assert replica.commit == 3
 
 
 def test_a_follower_that_was_away_is_found_by_probing_back():
@@ -123,9 +274,34 @@ def test_a_follower_that_was_away_is_found_by_probing_back():
     trio.exchange()
     trio.cut = set()
     trio.lead("b", 2)
-    trio.exchange(rounds=30)
+    trio.exchange(6)
     assert trio["c"].payloads == trio["b"].payloads
     assert trio["c"].replica.commit == 22
+    assert trio["b"].replica.progress["c"].state == STREAM
+
+
+def test_what_was_lost_on_the_way_is_sent_again():
+    trio = Trio()
+    trio.lead("a", 1)
+    trio.exchange(2)
+    trio["a"].propose(b"x")
+    trio["a"].sync()
+    assert len(trio["a"].replica.outgoing()) == 2, "and nothing of it arrives"
+    trio["a"].propose(b"y")
+    trio.exchange(3)
+    assert trio["b"].payloads == trio["c"].payloads == [b"", b"x", b"y"]
+
+
+def test_a_window_bounds_what_is_on_the_way():
+    trio = Trio()
+    trio.lead("a", 1)
+    trio.exchange(2)
+    body = bytes(limits.REPLICATE_BYTES_MAX)
+    for _ in range(12):
+        trio["a"].replica.propose(log.PUBLISH, b"", body, 1, 1)
+    sent = [out for out in trio["a"].replica.outgoing() if out.to == "b"]
+    assert sum(len(entry.body) for out in sent for entry in out.entries) == limits.IN_FLIGHT_APPEND_BYTES_MAX
+    assert trio["a"].replica.outgoing() == []
 
 
 def test_what_an_old_leader_wrote_alone_is_cut_from_the_first_conflict():
@@ -142,7 +318,7 @@ def test_what_an_old_leader_wrote_alone_is_cut_from_the_first_conflict():
     trio.cut = set()
     trio.exchange()
     trio["b"].propose(b"later")
-    trio.exchange(rounds=10)
+    trio.exchange(10)
     assert trio["a"].payloads == [b"", b"kept", b"", b"new", b"later"]
     assert trio["a"].replica.log.chain == trio["b"].replica.log.chain
     assert trio["a"].replica.log.epochs == [(1, 1), (2, 3)]
@@ -151,34 +327,30 @@ def test_what_an_old_leader_wrote_alone_is_cut_from_the_first_conflict():
 def test_an_entry_of_an_older_term_is_not_committed_by_counting_it():
     """Raft figure 8: only an entry of the leader's own term commits what lies before it (R7)."""
     trio = Trio()
-    trio.cut = {"b", "c"}
     trio.lead("a", 1)
-    trio["a"].propose(b"old")
+    replica = trio["a"].replica
+    replica.hard = HardState(3, "a")
+    replica.lead()
+    replica.progress["b"].match = 1
+    replica._advance()
+    assert replica.commit == 0
+    trio["a"].propose(b"of this term")
     trio["a"].sync()
-    trio["a"].replica.lead(3)
-    trio["a"].sync()
-    for name in ("b",):
-        progress = trio["a"].replica.progress[name]
-        progress.match = progress.next = 2
-    trio["a"].replica._advance()
-    assert trio["a"].replica.commit == 0
-    trio["a"].replica.propose(log.NOOP, b"", b"", 0, 1)
-    trio["a"].sync()
-    trio["a"].replica.progress["b"].match = 3
-    trio["a"].replica._advance()
-    assert trio["a"].replica.commit == 3
+    replica.progress["b"].match = 2
+    replica._advance()
+    assert replica.commit == 2
 
 
 def test_lower_terms_are_refused_and_higher_ones_end_a_leadership():
     trio = Trio()
     trio.lead("a", 1)
-    trio.exchange()
+    trio.exchange(2)
     trio["b"].replica.observe(5)
-    trio["b"].replica.on_append(1, Append("a", 1, 1, 1, []), [], None)
+    trio["b"].replica.on_append(1, Append("a", 1, 1, 1, []), [])
     to, answer = trio["b"].sync()[-1]
     assert (to, answer.ok) == ("a", False)
     trio["a"].replica.observe(5)
-    assert trio["a"].replica.role == "follower"
+    assert trio["a"].replica.role == FOLLOWER
     assert trio["a"].replica.hard == HardState(5, "")
 
 
@@ -187,19 +359,133 @@ def test_a_leader_that_contradicts_what_is_committed_is_corruption():
     trio.lead("a", 1)
     trio["a"].propose(b"x")
     trio.exchange()
-    forged = log.seal(trio["b"].rows[1].chain, 2, 9, 1, log.PUBLISH, b"other", b"", 0)
-    with pytest.raises(CorruptLog, match="committed"):
-        trio["b"].replica.on_append(9, Append("c", 1, 1, 0, []), [forged], trio["b"].rows[1])
+    first = trio["b"].rows[1]
+    forged = log.seal(first.chain, 2, 9, 1, log.PUBLISH, b"other", b"", 0)
+    with pytest.raises(CorruptLog, match="contradicts"):
+        trio["b"].replica.on_append(9, Append("c", 1, 1, 0, [], prev_chain=first.chain), [forged])
 
 
-def test_an_entry_that_was_changed_on_the_way_is_corruption():
+def test_another_chain_at_the_same_index_and_term_is_corruption():
     trio = Trio()
     trio.lead("a", 1)
-    trio.exchange()
-    good = log.seal(trio["a"].rows[1].chain, 2, 1, 1, log.PUBLISH, b"x", b"", 0)
+    trio.exchange(2)
+    with pytest.raises(CorruptLog, match="same term"):
+        trio["b"].replica.on_append(1, Append("a", 1, 1, 0, [], prev_chain=b"12345678"), [])
+
+
+def test_entries_that_were_changed_on_the_way_are_refused_and_change_nothing():
+    trio = Trio()
+    trio.lead("a", 1)
+    trio.exchange(2)
+    first = trio["a"].rows[1]
+    good = log.seal(first.chain, 2, 1, 1, log.PUBLISH, b"x", b"", 0)
     bad = log.decode_row(2, log.encode_row(good)[:-1] + b"y")
-    with pytest.raises(CorruptLog, match="does not continue"):
-        trio["b"].replica.on_append(1, Append("a", 1, 1, 0, []), [bad], trio["b"].rows[1])
+    with pytest.raises(ProtocolError, match="does not continue"):
+        trio["b"].replica.on_append(1, Append("a", 1, 1, 0, [], prev_chain=first.chain), [bad])
+    assert trio["b"].replica.log.last == 1
+    assert not trio["b"].replica.dirty
+
+
+def test_who_lacks_rows_that_are_gone_needs_a_snapshot():
+    trio = Trio()
+    trio.cut = {"c"}
+    trio.lead("a", 1)
+    trio["a"].propose(b"x", b"y")
+    trio.exchange()
+    trio["a"].replica.log.first = 3
+    trio.cut = set()
+    trio.exchange(2)
+    assert trio["a"].replica.progress["c"].state == SNAPSHOT
+    assert trio["c"].payloads == []
+
+
+def test_a_hint_that_is_late_moves_nothing():
+    trio = Trio()
+    trio.lead("a", 1)
+    trio["a"].propose(b"x")
+    trio.exchange(3)
+    progress = trio["a"].replica.progress["b"]
+    trio["a"].replica.on_appended(Appended("b", False, 0, 0, rejected=1))
+    assert (progress.state, progress.match, progress.next) == (STREAM, 2, 3)
+    trio["a"].replica.on_appended(Appended("b", False, 0, 0, hollow=True))
+    assert progress.state == SNAPSHOT
+
+
+# --- time ---------------------------------------------------------------------------------------------------------------
+
+
+def test_a_lease_lasts_from_the_sending_of_the_round_that_a_majority_answered():
+    trio = Trio()
+    trio.lead("a", 1)
+    replica = trio["a"].replica
+    assert not replica.holds_lease, "nobody has answered"
+    sent = replica.outgoing()
+    trio.advance(100)
+    trio.append("a", sent[0])
+    trio.advance(limits.LEADER_LEASE_MS - 101)
+    assert replica.holds_lease
+    trio.advance(1)
+    assert not replica.holds_lease
+    assert replica.role == LEADER
+
+
+def test_a_leader_that_hears_no_majority_steps_down():
+    trio = Trio()
+    trio.lead("a", 1)
+    trio.exchange(2)
+    trio.cut = {"b", "c"}
+    trio.advance(limits.ELECTION_MS)
+    campaign.tick(trio["a"].replica)
+    assert trio["a"].replica.role == FOLLOWER
+    assert not trio["a"].replica.holds_lease
+
+
+# --- the copies ---------------------------------------------------------------------------------------------------------
+
+
+def test_voters_change_when_the_entry_is_appended_and_back_when_it_is_cut():
+    trio = Trio()
+    trio.lead("a", 1)
+    trio.exchange(2)
+    trio.cut = {"a"}
+    trio["a"].replica.propose(log.CONFIG, encode(Config([*NAMES, "d"])), b"", 0, 1)
+    trio["a"].sync()
+    assert trio["a"].replica.config.voters == [*NAMES, "d"]
+    assert "d" in trio["a"].replica.progress
+    trio.lead("b", 2)
+    trio.cut = set()
+    trio.exchange()
+    assert trio["a"].replica.config.voters == NAMES
+
+
+def test_a_witness_gets_no_bodies_and_counts_for_the_majority():
+    trio = Trio(Config(NAMES, ["c"]))
+    trio.lead("a", 1)
+    trio.cut = {"b"}
+    trio["a"].replica.propose(log.PUBLISH, b"p", b"body", 1, 1)
+    trio.exchange(3)
+    assert trio["a"].replica.commit == 2
+    assert trio["c"].rows[2].body == b""
+    assert trio["a"].replica.copies(2) == 1
+
+
+def test_a_confirm_waits_for_the_second_full_copy_while_it_keeps_up():
+    """R8: with a witness, or a standby learner, a majority alone would leave records on one disk."""
+    for config in (Config(NAMES, ["c"]), Config(["a"], [], ["b"])):
+        trio = Trio(config)
+        trio.lead("a", 1)
+        trio.exchange(2)
+        trio.cut = {"b"}
+        trio["a"].propose(b"x")
+        for out in trio["a"].replica.outgoing():
+            trio.append("a", out)
+        trio.mail("a")
+        assert trio["a"].replica.commit == 1
+        trio.advance(limits.ELECTION_MS)
+        if "c" in trio["a"].replica.progress:
+            trio["a"].replica.progress["c"].heard_ms = trio.now_ms
+        campaign.tick(trio["a"].replica)
+        assert (trio["a"].replica.role, trio["a"].replica.commit) == (LEADER, 2)
 
 
 def test_rows_survive_encoding():
@@ -207,3 +493,17 @@ def test_rows_survive_encoding():
     assert log.decode_row(9, log.encode_row(entry), b"body") == entry
     assert log.chained(b"12345678", entry)
     assert not log.chained(b"87654321", entry)
+
+
+def test_a_snapshot_of_what_is_in_the_log_keeps_what_follows():
+    trio = Trio()
+    trio.cut = {"b", "c"}
+    trio.lead("a", 1)
+    trio["a"].propose(b"x", b"y")
+    trio["a"].replica.propose(log.CONFIG, encode(Config([*NAMES, "d"])), b"", 0, 1)
+    trio["a"].sync()
+    replica = trio["a"].replica
+    assert not replica.restart(2, 1, trio["a"].place(2), Config(NAMES))
+    assert (replica.log.first, replica.log.last, replica.commit, replica.config.voters[-1]) == (3, 4, 2, "d")
+    assert replica.restart(9, 2, Place(b"12345678", 5), Config(NAMES))
+    assert (replica.log.first, replica.log.last, replica.log.term, replica.saved, replica.config.voters) == (10, 9, 2, 9, NAMES)

@@ -310,12 +310,19 @@ def samples() -> list[messages.Message]:
         m.PurgeDead(PARTITION, "billing", [(10, 20)], True),
         m.SetGroup(7, "billing", group),
         m.BindTopic("all-orders", ["orders", "audit"]),
-        p.Append("n1", 41, 2, 40, [120, 640], 1_000),
-        p.Appended("n2", True, 43, 1_000),
+        p.Append("n1", 41, 2, 40, [120, 640], 1_000, b"12345678"),
+        p.Appended("n2", False, 43, 1_000, 47, 2, True),
         p.InstallTopic(topic, True),
         p.TopicInstalled(7, 3, 6),
         p.AskTopic(7, 6),
         p.Report(worker, [route]),
+        p.VoteRequest("n2", 4, 3, 43, False, True),
+        p.Vote("n1", 4, True, False),
+        p.TimeoutNow("n1"),
+        p.Snapshot("n1", 40, 2, b"12345678", 1_700_000_000_000, ["n1", "n2", "n3"], ["n3"], [], 1, "body", 0, 41, 1_000, 900),
+        p.Installed("n2", 40, 2, False, 1_000),
+        p.ChangeVoters(["n1", "n2", "n3"], ["n3"], ["n4"]),
+        p.Transfer("n2"),
     ]
 
 

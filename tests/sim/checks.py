@@ -1,0 +1,192 @@
+"""The checkers: each a property of the test plan over a recorded history, blind to the simulator and to the core.
+
+P8, P10 to P13 and P16 (at most once, exclusive groups, due times, expiry, dead letters, routes) belong to features that this
+log does not know yet. P19 was dropped, P20 needs sockets; P21 is a trace invariant.
+"""
+
+from collections.abc import Callable, Iterator
+
+from sim.history import Copy, History
+
+Check = Callable[[History], Iterator[str]]
+
+
+def no_lost_confirm(history: History) -> Iterator[str]:
+    """P1: every confirmed record is on every full copy, at its offset, with its bytes, until every group has acked it."""
+    for copy in history.copies:
+        for (partition, group), cursor in copy.cursors.items():
+            if copy.firsts[partition] > cursor["cursor"]:
+                yield f"P1 {copy.name} removed {copy.firsts[partition]} of {partition}, group {group} is at {cursor['cursor']}"
+        for row in history.confirmed:
+            kept, first = copy.records.get(row.partition, {}), copy.firsts.get(row.partition, 0)
+            for offset, value in enumerate(row.values, row.offset):
+                if offset >= first and kept.get(offset) != value:
+                    yield f"P1 {value!r} was confirmed at {offset} and {copy.name} has {kept.get(offset)!r} there"
+
+
+def no_phantom(history: History) -> Iterator[str]:
+    """P2: everything that is read was attempted."""
+    for copy in history.copies:
+        for records in copy.records.values():
+            for offset, value in records.items():
+                if value is not None and value not in history.attempted:
+                    yield f"P2 {copy.name} has {value!r} at {offset}, which nobody published"
+    for row in history.pushed:
+        if not history.attempted.issuperset(row.values):
+            yield f"P2 {row.values} was handed out and never published"
+
+
+def one_value_per_offset(history: History) -> Iterator[str]:
+    """P3, P5: all readers and copies, at all times, see the same record at an offset; what was read once stays."""
+    known: dict[tuple[int, int], bytes] = {}
+    for row in [*history.pushed, *history.seen]:
+        for offset, value in enumerate(row.values, row.offset):
+            if known.setdefault((row.partition, offset), value) != value:
+                yield f"P3 offset {offset} was read as {known[row.partition, offset]!r} and as {value!r}"
+    for copy in history.copies:
+        for (partition, offset), value in known.items():
+            found = copy.records.get(partition, {}).get(offset)
+            if found != value and offset >= copy.firsts.get(partition, 0):
+                yield f"P5 {value!r} was read at {offset}; {copy.name} has {found!r} there"
+
+
+def order_is_kept(history: History) -> Iterator[str]:
+    """P4: the records of a producer lie in the order of their sequences; readers get offsets without gaps."""
+    for copy in history.copies:
+        for partition, records in copy.records.items():
+            at = {value: offset for offset, value in records.items() if value is not None}
+            last: dict[bytes, tuple[int, int]] = {}
+            for (producer, sequence), values in sorted(history.attempts.items()):
+                offsets = [at[value] for value in values if value in at]
+                if not offsets or offsets[0] == copy.firsts[partition]:
+                    continue
+                if offsets != list(range(offsets[0], offsets[0] + len(values))):
+                    yield f"P4 batch {sequence} of {producer!r} lies at {offsets} in {partition} of {copy.name}"
+                if offsets[0] <= last.get(producer, (0, -1))[1]:
+                    yield f"P4 batch {sequence} of {producer!r} lies before batch {last[producer][0]}"
+                last[producer] = sequence, offsets[-1]
+    position: dict[tuple[str, int], int] = {}
+    for row in history.seen:
+        name = row.reader, row.partition
+        if row.offset != position.setdefault(name, row.offset):
+            yield f"P4 {row.reader} got offset {row.offset} where {position[name]} comes next"
+        position[name] = row.offset + len(row.values)
+
+
+def stored_once(history: History) -> Iterator[str]:
+    """P6: a batch has one place, however often it was sent."""
+    places: dict[tuple[bytes, int], int] = {}
+    for row in history.confirmed:
+        name = row.producer, row.sequence
+        if places.setdefault(name, row.offset) != row.offset:
+            yield f"P6 batch {row.sequence} of {row.producer!r} was confirmed at {places[name]} and at {row.offset}"
+    for copy in history.copies:
+        for records in copy.records.values():
+            values = [value for value in records.values() if value is not None]
+            if len(set(values)) < len(values):
+                twice = next(value for value in values if values.count(value) > 1)
+                yield f"P6 {copy.name} has {twice!r} more than once"
+
+
+def acked_stays_acked(history: History) -> Iterator[str]:
+    """P7: what a consumer heard to be acked is handed out by nobody after that."""
+    for ack in history.acks:
+        for row in history.pushed:
+            late = row.consumer and row.time_ms > ack.time_ms and row.partition == ack.partition
+            if late and row.offset < ack.end and ack.first < row.offset + len(row.values):
+                yield f"P7 {row.offset}..{row.offset + len(row.values)} was handed out at {row.time_ms}, acked at {ack.time_ms}"
+
+
+def one_holder(history: History) -> Iterator[str]:
+    """P9: who hands out leads alone; tokens of a record rise; in one term a lease is over before somebody else gets one."""
+    last: dict[tuple[int, int], tuple[int, int, str, int]] = {}
+    for row in history.pushed:
+        if row.newest_term > row.term:
+            yield f"P9 term {row.term} handed out at {row.time_ms}, when term {row.newest_term} was led already"
+        for offset in range(row.offset, row.offset + len(row.values)) if row.consumer else ():
+            before = last.get((row.partition, offset))
+            last[row.partition, offset] = row.term, row.attempt, row.consumer, row.time_ms + row.lease_ms
+            if before is None or before[0] != row.term:
+                continue
+            if row.attempt <= before[1]:
+                yield f"P9 {offset} was handed out as attempt {row.attempt} after {before[1]} in term {row.term}"
+            freed = any(
+                r.consumer == before[2]
+                and r.first <= offset < r.end
+                and r.partition == row.partition
+                and r.time_ms <= row.time_ms
+                for r in history.released
+            )
+            if row.consumer != before[2] and row.time_ms < before[3] and not freed:
+                yield f"P9 {offset} went to {row.consumer} at {row.time_ms}; {before[2]} had it until {before[3]}"
+
+
+def conserved(history: History) -> Iterator[str]:
+    """P14, P15: each group's counters account for every record; what was acked is below its cursor or counted above it."""
+    for copy in history.copies:
+        for (partition, group), row in copy.cursors.items():
+            done = row["cursor"] + row["passed"] - row["start"]
+            if done != row["acked"] + row["removed"] + row["elsewhere"]:
+                yield f"P14 group {group} of {partition} on {copy.name} does not add up: {row}"
+            if row["published"] != len(copy.records.get(partition, {})) + row["first"]:
+                yield f"P14 partition {partition} on {copy.name} counts {row['published']} records"
+        acked = {(ack.partition, offset) for ack in history.acks for offset in range(ack.first, ack.end)}
+        for (partition, _), row in copy.cursors.items():
+            if row["acked"] + row["removed"] < sum(1 for place in acked if place[0] == partition and place[1] >= row["start"]):
+                yield f"P15 {copy.name} counts {row['acked']} acked of {partition}, consumers were told of more"
+
+
+def copies_agree(history: History) -> Iterator[str]:
+    """P17: equal logs at equal index, equal state at equal applied index; and what the traces of the copies broke."""
+    yield from history.broken
+    chains: dict[int, tuple[str, bytes]] = {}
+    digests: dict[int, Copy] = {}
+    for copy in history.copies:
+        for index, chain in copy.chains.items():
+            name, other = chains.setdefault(index, (copy.name, chain))
+            if other != chain:
+                yield f"P17 entry {index} differs between {name} and {copy.name}"
+        twin = digests.setdefault(copy.applied, copy)
+        if twin.digest != copy.digest:
+            yield f"P17 the state after {copy.applied} differs between {twin.name} and {copy.name}"
+    if len(digests) > 1:
+        yield f"P17 copies stand at {sorted(digests)} when all is quiet"
+
+
+def topics_are_linear(history: History) -> Iterator[str]:
+    """P18: a name has one id from its making to its end; an id that ended never comes back."""
+    gone: dict[int, int] = {}
+    for row in sorted(history.topics, key=lambda row: row.time_ms):
+        if row.topic_id < 0:
+            gone.setdefault(-row.topic_id, row.time_ms)
+        elif row.topic_id in gone and gone[row.topic_id] < row.asked_ms:
+            yield f"P18 topic {row.name} with id {row.topic_id} is back after its end at {gone[row.topic_id]}"
+    for copy in history.copies:
+        for name, topic_id in copy.topics.items():
+            if topic_id in gone:
+                yield f"P18 {copy.name} still knows {name} with id {topic_id}"
+    last: dict[str, int] = {}
+    for row in history.topics:
+        last[row.name] = row.topic_id
+    for copy in history.copies:
+        for name, topic_id in last.items():
+            if topic_id > 0 and copy.topics.get(name) != topic_id:
+                yield f"P18 {copy.name} lost topic {name} with id {topic_id}"
+
+
+CHECKS: list[Check] = [
+    no_lost_confirm,
+    no_phantom,
+    one_value_per_offset,
+    order_is_kept,
+    stored_once,
+    acked_stays_acked,
+    one_holder,
+    conserved,
+    copies_agree,
+    topics_are_linear,
+]
+
+
+def failures(history: History) -> list[str]:
+    return [text for check in CHECKS for text in check(history)]

@@ -1,0 +1,365 @@
+"""Clients of the simulated shard: they publish, consume, make topics and change voters, and resend what is not answered."""
+
+from random import Random
+from typing import TYPE_CHECKING, Any
+
+from gossipq import limits
+from gossipq.messages import (
+    Ack,
+    Acked,
+    CreateTopic,
+    Credit,
+    DropTopic,
+    Nack,
+    Publish,
+    Refused,
+    Resolve,
+    Subscribe,
+    Subscribed,
+    Topics,
+)
+from gossipq.peer_messages import ChangeVoters, Transfer
+from gossipq.types import partition_key
+from gossipq.values import GroupOptions, Message, Start, TopicOptions
+from gossipq.wire import batch as batches
+from sim.history import AckConfirmed, Confirmed, Pushed, Seen, TopicSaid
+
+if TYPE_CHECKING:
+    from sim.world import World
+
+PATIENCE_MS = 400
+CREDIT = 12
+SHRINK_MS = 6_000  #: a request for fewer copies may be on its way so long, and no disk is lost meanwhile
+BATCHES_MAX = 50  #: of one publisher
+
+
+class Party:
+    """Somebody with an address who asks one copy after the other until the right one answers."""
+
+    def __init__(self, world: "World", name: str) -> None:
+        self.world, self.name = world, name
+        self.dice = Random(f"{world.seed}/{name}")
+        self.node = ""
+        self.requests = 0
+        self.stopped = False
+
+    def ask(self, message: Message, batch: bytes = b"") -> int:
+        self.requests += 1
+        if not self.node:
+            self.turn_away()
+        self.world.post_request(self.name, self.node, self.requests, message, batch)
+        return self.requests
+
+    def turn_away(self) -> None:
+        self.node = self.dice.choice(self.world.addresses())
+
+    def receive(self, node: str, request_id: int, term: int, answer: Any, sent_ms: int) -> None:
+        raise NotImplementedError
+
+
+class Admin(Party):
+    """Makes a topic that all use, then makes and drops others."""
+
+    def __init__(self, world: "World", retention_ms: int) -> None:
+        super().__init__(world, "admin")
+        self.config = TopicOptions(partitions=1, retention_ms=retention_ms)
+        self.partition = 0
+        self.job: tuple[int, Message, str] | None = None
+        self.asked_ms = 0
+        self.made = 0
+        self.known: dict[str, int] = {}
+        self.next()
+
+    def next(self) -> None:
+        if self.stopped:
+            self.job = None
+            return
+        self.asked_ms = self.world.now
+        if not self.partition:
+            self.begin("orders", CreateTopic("orders", self.config, if_not_exists=True))
+        elif self.known and self.dice.random() < 0.5:
+            name = self.dice.choice(sorted(self.known))
+            self.begin(name, DropTopic(name) if self.dice.random() < 0.6 else Resolve([name]))
+        else:
+            self.made += 1
+            name = f"topic-{self.made}"
+            self.begin(name, CreateTopic(name, if_not_exists=True))
+
+    def begin(self, name: str, message: Message) -> None:
+        self.job = self.ask(message), message, name
+        if isinstance(message, DropTopic):
+            self.world.history.topics.append(TopicSaid(self.asked_ms, self.world.now, name, 0))
+        self.world.at(PATIENCE_MS, self.again, self.job[0])
+
+    def again(self, request_id: int) -> None:
+        if self.job is not None and self.job[0] == request_id:
+            self.turn_away()
+            self.begin(self.job[2], self.job[1])
+
+    def receive(self, node: str, request_id: int, term: int, answer: Any, sent_ms: int) -> None:
+        if self.job is None or self.job[0] != request_id:
+            return
+        _, message, name = self.job
+        if isinstance(answer, Refused) and answer.code != "unknown_topic":
+            if answer.code == "not_leader":
+                self.turn_away()
+            self.world.at(50, self.again, request_id)
+            return
+        said = self.world.history.topics
+        if isinstance(message, DropTopic):
+            said.append(TopicSaid(self.asked_ms, sent_ms, name, -self.known.pop(name)))
+        elif isinstance(answer, Topics) and answer.topics:
+            found = answer.topics[0]
+            said.append(TopicSaid(self.asked_ms, sent_ms, name, found.id))
+            self.known[name] = found.id
+            if name == "orders":
+                self.partition = partition_key(found.id, 0)
+                del self.known[name]
+        elif name in self.known:
+            self.world.broken(f"P18 topic {name}, which was made, is unknown at {node}")
+            del self.known[name]
+        self.job = None
+        self.world.at(self.dice.randrange(500, 3_000), self.next)
+
+
+class Publisher(Party):
+    """One batch after the other; each is sent until it is confirmed."""
+
+    def __init__(self, world: "World", name: str, pause_ms: int) -> None:
+        super().__init__(world, name)
+        self.producer = name.encode().ljust(16, b".")
+        self.pause_ms = pause_ms
+        self.sequence = 0
+        self.values: tuple[bytes, ...] = ()
+        self.batch = b""
+        self.waiting = 0
+        self.next()
+
+    def next(self) -> None:
+        partition = self.world.admin.partition
+        if self.stopped or not partition or self.sequence >= BATCHES_MAX:
+            if not partition and not self.stopped:
+                self.world.at(20, self.next)
+            return
+        self.sequence += 1
+        self.values = tuple(b"%s-%d.%d" % (self.name.encode(), self.sequence, i) for i in range(self.dice.choice((1, 1, 2, 5))))
+        self.batch = bytes(batches.seal(self.values, producer=self.producer, sequence=self.sequence))
+        history = self.world.history
+        history.attempted.update(self.values)
+        history.attempts[self.producer, self.sequence] = self.values
+        self.send()
+
+    def send(self) -> None:
+        self.waiting = self.ask(Publish(self.world.admin.partition), self.batch)
+        self.world.at(PATIENCE_MS, self.again, self.waiting)
+
+    def again(self, request_id: int) -> None:
+        if self.waiting == request_id:
+            self.turn_away()
+            self.send()
+
+    def receive(self, node: str, request_id: int, term: int, answer: Any, sent_ms: int) -> None:
+        if isinstance(answer, Refused):
+            if request_id != self.waiting:
+                return
+            if answer.code in ("out_of_sequence", "unknown_topic"):
+                self.world.broken(f"P6 {node} refuses batch {self.sequence} of {self.name}: {answer.code} {answer.detail}")
+                self.stopped, self.waiting = True, 0
+                return
+            if answer.code == "not_leader":
+                self.turn_away()
+            self.world.at(30, self.again, request_id)
+            return
+        offset, copies = answer
+        if request_id == self.waiting:
+            row = Confirmed(sent_ms, self.producer, self.sequence, self.values, self.world.admin.partition, offset, copies)
+            self.world.history.confirmed.append(row)
+            self.waiting = 0
+            self.world.at(self.dice.randrange(self.pause_ms), self.next)
+
+
+class Consumer(Party):
+    """A member of the group: takes records, works a while, acks or gives back; starts over when it hears nothing."""
+
+    def __init__(self, world: "World", name: str) -> None:
+        super().__init__(world, name)
+        self.term = 0
+        self.subscribed = False
+        self.asked = 0
+        self.heard_ms = 0
+        self.held: dict[tuple[int, int, int], int] = {}  # range -> when it was got
+        self.acking: dict[int, tuple[int, int, int]] = {}
+        self.look()
+
+    def look(self) -> None:
+        """Subscribes again after silence; says that it lives."""
+        world = self.world
+        if self.stopped:
+            return
+        if world.admin.partition:
+            if not self.subscribed or world.now > self.heard_ms + 1_500:
+                self.turn_away()
+                self.subscribe()
+            else:
+                self.ask(Credit(1, 0, 0))
+        world.at(self.dice.randrange(300, 600), self.look)
+
+    def subscribe(self) -> None:
+        partition = self.world.admin.partition
+        self.subscribed = False
+        holding = sorted(self.held)
+        message = Subscribe(
+            1,
+            "g",
+            [Start(partition)],
+            max(1, CREDIT - sum(b - a for _, a, b in holding)),
+            limits.MIB,
+            GroupOptions(lease_ms=self.world.lease_ms),
+            holding=holding,
+        )
+        self.asked = self.ask(message)
+
+    def receive(self, node: str, request_id: int, term: int, answer: Any, sent_ms: int) -> None:
+        if term < self.term:
+            return  # R12
+        if isinstance(answer, Refused):
+            if request_id == self.asked or node == self.node:
+                self.subscribed = False
+            return
+        self.term = term
+        if node == self.node:
+            self.heard_ms = self.world.now
+        if isinstance(answer, Subscribed):
+            self.subscribed |= request_id == self.asked
+        elif isinstance(answer, Pushed):
+            held = answer.partition, answer.offset, answer.offset + len(answer.values)
+            self.held[held] = self.world.now
+            self.world.at(self.dice.randrange(2, 300), self.worked, held)
+        elif isinstance(answer, Acked) and request_id in self.acking:
+            self.acked(self.acking.pop(request_id), answer, sent_ms)
+
+    def acked(self, done: tuple[int, int, int], answer: Acked, sent_ms: int) -> None:
+        partition, at, end = done
+        self.held.pop(done, None)
+        for _, first, last in sorted(answer.lost):
+            if at < first:
+                self.world.history.acks.append(AckConfirmed(sent_ms, partition, at, min(first, end)))
+            at = max(at, last)
+        if at < end:
+            self.world.history.acks.append(AckConfirmed(sent_ms, partition, at, end))
+
+    def worked(self, held: tuple[int, int, int]) -> None:
+        if held not in self.held:
+            return
+        count = held[2] - held[1]
+        if self.dice.random() < 0.1:
+            del self.held[held]
+            self.ask(Nack(1, [held], delay_ms=self.dice.choice((0, 100))))
+        else:
+            request_id = self.ask(Ack(1, [held]))
+            self.acking[request_id] = held
+            self.world.at(PATIENCE_MS, self.ack_again, request_id, held)
+        self.ask(Credit(1, count, 1_000 * count))
+
+    def ack_again(self, request_id: int, held: tuple[int, int, int]) -> None:
+        """Not answered: perhaps the leader changed. After a while the lease is over, and it is somebody else's."""
+        if self.acking.pop(request_id, None) is None or self.stopped:
+            return
+        if self.world.now > self.held.get(held, 0) + 4 * PATIENCE_MS:
+            self.held.pop(held, None)
+        elif held in self.held:
+            self.world.at(1, self.worked, held)
+
+
+class Reader(Party):
+    """No group: sees everything from the first record on, in order."""
+
+    def __init__(self, world: "World") -> None:
+        super().__init__(world, "r1")
+        self.position = -1
+        self.term = 0
+        self.heard_ms = 0
+        self.look()
+
+    def look(self) -> None:
+        if self.stopped:
+            return
+        if self.world.admin.partition and self.world.now > self.heard_ms + 1_000:
+            self.subscribe()
+        elif self.node:
+            self.ask(Credit(1, 10, 10_000))
+        self.world.at(500, self.look)
+
+    def subscribe(self) -> None:
+        self.turn_away()
+        partition = self.world.admin.partition
+        start = Start(partition) if self.position < 0 else Start(partition, "offset", self.position)
+        self.ask(Subscribe(1, "", [start], 30, limits.MIB))
+
+    def receive(self, node: str, request_id: int, term: int, answer: Any, sent_ms: int) -> None:
+        if term < self.term or isinstance(answer, Refused) or node != self.node:
+            return
+        self.term, self.heard_ms = term, self.world.now
+        if isinstance(answer, Pushed):
+            end = answer.offset + len(answer.values)
+            if self.position in (-1, answer.offset):
+                self.position = end
+                self.world.history.seen.append(Seen(self.name, answer.term, answer.partition, answer.offset, answer.values))
+            elif answer.offset > self.position:
+                self.heard_ms = 0  # something was lost on the way
+
+
+class Operator(Party):
+    """Adds, promotes, removes and replaces copies, moves leadership, and tries what must be refused."""
+
+    def __init__(self, world: "World", busy: bool) -> None:
+        super().__init__(world, "operator")
+        self.busy = busy
+        self.shrunk_ms = -SHRINK_MS  #: when it last asked for fewer
+        world.at(1_000, self.look)
+
+    def look(self) -> None:
+        if self.stopped:
+            return
+        self.act()
+        self.world.at(self.dice.randrange(150, 500) if self.busy else 1_500, self.look)
+
+    def act(self) -> None:
+        leader = self.world.leader()
+        if leader is None or leader.shard is None:
+            return
+        self.node = leader.name
+        config = leader.shard.replica.config
+        voters, learners, witnesses = list(config.voters), list(config.learners), list(config.witnesses)
+        dead = [name for name in [*voters, *learners] if self.world.nodes[name].dead]
+        choice = self.dice.random()
+        if self.busy and choice < 0.12:
+            others = [name for name in voters if name != leader.name and name not in witnesses]
+            if others:
+                self.ask(Transfer(self.dice.choice(others)))
+        elif self.busy and choice < 0.2:
+            strangers = [self.world.newcomer() for _ in range(2)] if len(self.world.nodes) < 8 else voters[:1]
+            keep = voters[: max(1, len(voters) - 2)]
+            self.ask(ChangeVoters([*keep, *strangers], [w for w in witnesses if w in keep], []))
+        elif learners and any(not self.world.nodes[name].dead for name in learners) and len(voters) < 5:
+            name = next(name for name in learners if not self.world.nodes[name].dead)
+            self.ask(ChangeVoters([*voters, name], witnesses, [other for other in learners if other != name]))
+        elif dead and (len(voters) > self.world.copies or dead[0] in learners):
+            rest = [name for name in voters if name != dead[0]]
+            kept = [name for name in witnesses if name != dead[0]]
+            self.ask(ChangeVoters(rest, kept, [name for name in learners if name != dead[0]]))
+        elif dead or len(voters) < self.world.copies:
+            spare = [n for n in self.world.nodes.values() if n.settings.joins and not n.dead and n.name not in voters]
+            name = spare[0].name if spare and not learners else "" if learners else self.world.newcomer()
+            if name:
+                self.ask(ChangeVoters(voters, witnesses, [*learners, name]))
+        elif self.busy and choice < 0.4 and len(voters) > 1:
+            gone = self.dice.choice([name for name in voters if name != leader.name])
+            lost = any(self.world.nodes[name].dead or self.world.nodes[name].torn for name in voters)
+            if gone not in witnesses and len(voters) > 2 and not lost:
+                self.shrunk_ms = self.world.now
+                rest = [name for name in voters if name != gone]
+                self.ask(ChangeVoters(rest, witnesses, [*learners]))
+
+    def receive(self, node: str, request_id: int, term: int, answer: Any, sent_ms: int) -> None:
+        self.world.history.count("change refused" if isinstance(answer, Refused) else "change made")

@@ -1,0 +1,335 @@
+"""One copy of the shard as a worker drives it: the same turns, over a disk, a clock and a network that are the simulator's."""
+
+from collections import deque
+from hashlib import blake2b
+from random import Random
+from typing import TYPE_CHECKING
+
+from gossipq import limits
+from gossipq.core import log, records
+from gossipq.core.bodies import Bodies
+from gossipq.core.consuming import Client
+from gossipq.core.settings import ShardSettings
+from gossipq.core.shard import Shard
+from gossipq.errors import CorruptLog
+from gossipq.messages import Nack, Publish, Subscribe, Unsubscribe
+from gossipq.types import Now
+from gossipq.values import Message
+from gossipq.wire import batch as batches
+from gossipq.wire.opener import Opener
+from sim.disk import Disk
+from sim.history import Copy, Pushed, Released
+
+if TYPE_CHECKING:
+    from sim.world import World
+
+RECOVER_MS = 500
+SILENCE_MS = 3_000  #: shorter than in a node, as a run is short
+WALL_MS = 1_700_000_000_000
+EVERYTHING = 2**62
+_values: dict[bytes, tuple[bytes, ...]] = {}
+
+
+class Crashed(Exception):
+    """The process ends here, between two effects."""
+
+
+def values_of(body: bytes, first: int, count: int) -> tuple[bytes, ...]:
+    found = _values.get(body)
+    if found is None:
+        if len(_values) > 10_000:
+            _values.clear()
+        found = _values[body] = tuple(batches.Batch(body, batches.check(body)).values())
+    return found[first : first + count]
+
+
+class Node:
+    def __init__(self, world: "World", name: str, joins: bool = False, witness: bool = False) -> None:
+        self.world, self.name, self.witness = world, name, witness
+        self.settings = ShardSettings(name, shards=1, joins=joins, witness=witness)
+        self.disk = Disk()
+        self.dice = Random(f"{world.seed}/{name}")
+        self.boot_at = world.now - self.dice.randrange(10_000_000)  # true time when its boot clock was 0
+        self.wall_off = self.dice.randrange(-2_000, 2_000)
+        self.shard: Shard | None = None
+        self.dead = ""  #: why it never comes back
+        self.torn = False  #: its disk is damaged, and nobody has noticed yet
+        self.up = False
+        self.paused_until = 0
+        self.busy_until = 0
+        self.inbox: deque[tuple[object, ...]] = deque()
+        self.sessions: dict[bytes, int] = {}
+        self.lazy_at: int | None = None
+        self.wake_at: int | None = None
+        self.disk_term = (0, "")  #: what the disk said last
+        self.disk_applied = 0
+        self.traced = (0, 0)
+
+    def clock(self) -> Now:
+        boot = self.world.now - self.boot_at
+        return Now(boot, WALL_MS + self.world.now + self.wall_off)
+
+    # --- life ------------------------------------------------------------------------------------------------------
+
+    def start(self) -> None:
+        if self.dead or self.up:
+            return
+        self.up = True
+        self.open()
+
+    def open(self) -> None:
+        """From disk, by the start-up code."""
+        try:
+            self.shard = Shard(0, self.settings, self.disk, Bodies(limits.MIB), Opener(), self.dice.randrange)
+        except CorruptLog as error:
+            self.stop(str(error))
+            return
+        now = self.clock()
+        self.traced = 0, 0
+        self.sessions = dict.fromkeys(self.shard.lead(now), now.boot_ms)
+        self.lazy_at = None
+        self.world.wake(self, 0)
+
+    def stop(self, why: str) -> None:
+        """R17: a damaged copy neither votes nor leads; it is replaced under a new name."""
+        self.dead, self.up, self.shard = why, False, None
+        self.world.history.count("corrupt")
+
+    def crash(self) -> None:
+        self.disk.undo()
+        self.up, self.shard = False, None
+        self.inbox.clear()
+        self.world.history.count("crash")
+
+    def commit_failed(self) -> None:
+        """Memory is ahead of disk: it is dropped, and read again from disk."""
+        self.disk.undo()
+        self.shard = None
+        self.inbox.clear()
+        self.world.history.count("failed commit")
+        self.world.at(RECOVER_MS, self._reopen, self.world.incarnation(self))
+
+    def _reopen(self, incarnation: int) -> None:
+        if self.up and self.shard is None and incarnation == self.world.incarnation(self):
+            self.open()
+
+    # --- a turn ----------------------------------------------------------------------------------------------------
+
+    def turn(self) -> None:
+        shard, world = self.shard, self.world
+        if shard is None:
+            self.inbox.clear()
+            return
+        try:
+            self._turn(shard)
+        except Crashed:
+            self.crash()
+            world.restart_later(self)
+        except CorruptLog as error:
+            world.history.broken.append(f"P21 {self.name} at {world.now}: {error}")
+            self.disk.undo()
+            self.stop(str(error))
+
+    def _turn(self, shard: Shard) -> None:
+        now = self.clock()
+        shard.begin(now)
+        for _ in range(min(len(self.inbox), 64)):
+            self._step(shard, *self.inbox.popleft())
+        self._end_silent(shard, now)
+        shard.tick()
+        shard.gather()
+        if shard.leading and self.traced[0] != shard.term:
+            self.traced = shard.term, self.traced[1]
+            self.world.elected(self, shard)
+        for out in shard.replication():
+            self._may_crash()
+            self.world.post_copy(self, out.to, shard.term, out.append, out.entries, b"")
+        if shard.promised or (self.lazy_at is not None and now.boot_ms >= self.lazy_at):
+            self._may_crash()
+            shard.write(now)
+            self.lazy_at = None
+            if self.world.commit_fails():
+                self.commit_failed()
+                return
+            self.disk.commit()
+            self.busy_until = self.world.now + self.dice.randrange(1, 4)
+            self._check_disk()
+            self._may_crash()
+            shard.stored()
+        self._send(shard, now)
+        self._trace(shard)
+        if shard.pending and self.lazy_at is None:
+            self.lazy_at = now.boot_ms + limits.LEASE_LOG_MS
+        due = [at for at in (shard.next_deadline(), self.lazy_at) if at is not None]
+        if self.inbox:
+            due = [now.boot_ms]
+        if due:
+            self.world.wake(self, max(0, min(due) - now.boot_ms))
+
+    def _may_crash(self) -> None:
+        if self.world.crashes_here():
+            raise Crashed
+
+    def _step(self, shard: Shard, kind: str, *rest: object) -> None:
+        if kind == "copy":
+            term, message, entries, rows = rest
+            refused = shard.refused
+            shard.step((), 0, None, message, term, entries, rows)  # type: ignore[arg-type]
+            if shard.refused > refused:
+                self.world.history.count("refused a copy")
+            return
+        sender, request_id, message, batch = rest
+        assert isinstance(sender, str)
+        assert isinstance(request_id, int)
+        assert isinstance(message, Message)
+        if self.world.calm and sender == "operator":
+            return  # who decides what is frozen must know the voters
+        origin, session = (sender.encode(),), sender.encode().ljust(16, b".")
+        if isinstance(message, Publish):
+            assert isinstance(batch, bytes)
+            shard.publish(origin, request_id, Client(session, sender), message, batches.peek(batch), batch)
+            return
+        self.sessions[session] = self.clock().boot_ms
+        self._released(shard, sender, message)
+        shard.step(origin, request_id, Client(session, sender), message)
+
+    def _released(self, shard: Shard, sender: str, message: Message) -> None:
+        ranges: list[tuple[int, int, int]] = []
+        if isinstance(message, Nack):
+            ranges = message.ranges
+        elif isinstance(message, Unsubscribe):
+            ranges = [(start, 0, EVERYTHING) for start in shard.ledger.partitions]
+        elif isinstance(message, Subscribe) and message.group:
+            for start in message.starts:
+                at = 0
+                for partition, first, end in sorted(message.holding or []):
+                    if partition == start.partition:
+                        ranges.append((partition, at, first))
+                        at = end
+                ranges.append((start.partition, at, EVERYTHING))
+        released = self.world.history.released
+        released += [Released(self.world.now, sender, *row) for row in ranges if row[1] < row[2]]
+
+    def _end_silent(self, shard: Shard, now: Now) -> None:
+        for session in [s for s, at in self.sessions.items() if now.boot_ms > at + SILENCE_MS]:
+            del self.sessions[session]
+            consumer = session.rstrip(b".").decode()
+            for partition in shard.ledger.partitions:
+                self.world.history.released.append(Released(self.world.now, consumer, partition, 0, EVERYTHING))
+            shard.end_session(session)
+
+    def _send(self, shard: Shard, now: Now) -> None:
+        world, effects, term = self.world, shard.take(), shard.term
+        for session in effects.returning:
+            self.sessions[session] = now.boot_ms
+        for mail in effects.answers:
+            self._may_crash()
+            world.post_copy(self, mail.to, term, mail.message, [], mail.rows)
+        for origin, rows in effects.confirms.items():
+            for request_id, offset, copies, _ in rows:
+                self._may_crash()
+                world.post_client(self, origin, request_id, term, (offset, copies))
+        for origin, request_id, message in effects.replies:
+            world.post_client(self, origin, request_id, term, message)
+        for _, message in effects.told:
+            leader = self.name if shard.leading else shard.replica.leader
+            if leader:
+                world.post_copy(self, leader, term, message, [], b"")
+        for delivery in effects.deliveries:
+            self._may_crash()
+            consumer = delivery.origin[0].decode()
+            for part in delivery.parts:
+                body, _ = shard.body(part.index)
+                if body is None:
+                    world.history.broken.append(f"P1 {self.name} at {world.now}: the batch of entry {part.index} is missing")
+                    continue
+                values = values_of(body, part.first, part.count)
+                group = "" if consumer.startswith("r") else consumer
+                pushed = Pushed(
+                    world.now,
+                    term,
+                    group,
+                    part.partition,
+                    part.offset,
+                    part.attempt,
+                    values,
+                    delivery.lease_ms,
+                    world.newest_term,
+                )
+                world.history.pushed.append(pushed)
+                world.post_client(self, delivery.origin, delivery.subscription, term, pushed)
+
+    # --- what the copy itself must keep (I1 to I10) ----------------------------------------------------------------
+
+    def _check_disk(self) -> None:
+        """I7: term, vote and applied index never go back on one disk."""
+        assert self.shard is not None
+        hard, applied = self.shard.replica.hard, self.shard.ledger.meta.applied
+        term, vote = self.disk_term
+        if hard.term < term or (hard.term == term and vote and hard.vote != vote):
+            self.world.broken(f"I7 {self.name} had {self.disk_term} on disk and now {tuple(hard)}")
+        if applied < self.disk_applied:
+            self.world.broken(f"I7 {self.name} had applied {self.disk_applied} and now {applied}")
+        self.disk_term, self.disk_applied = (hard.term, hard.vote), applied
+
+    def _trace(self, shard: Shard) -> None:
+        """I3: what is committed is the same everywhere."""
+        replica, world = shard.replica, self.world
+        if replica.commit > self.traced[1] and not replica.hollow and replica.commit <= replica.log.last:
+            self.traced = self.traced[0], replica.commit
+            world.committed(self, replica.commit, replica.place(replica.commit).chain)
+
+    # --- the end ---------------------------------------------------------------------------------------------------
+
+    def dump(self) -> Copy:
+        shard = self.shard
+        assert shard is not None
+        shard.ledger.flush()
+        ledger, found = shard.ledger, {}
+        chains = {log.INDEX_KEY.unpack(key)[0]: log.decode_row(0, row).chain for key, row in self.disk.log.rows.items()}
+        for partition, state in ledger.partitions.items():
+            kept: dict[int, bytes | None] = {}
+            at = state.first
+            while at < state.next:
+                part = ledger.slices.at(partition, at)
+                if part is None:
+                    break
+                body = self.disk.body.get(log.INDEX_KEY.pack(part.index))
+                values = values_of(body, part.first, part.count) if body is not None else (None,) * part.count
+                kept |= dict(enumerate(values, part.offset))
+                at = part.end
+            found[partition] = kept
+        firsts = {partition: state.first for partition, state in ledger.partitions.items()}
+        cursors = {}
+        for partition, groups in ledger.cursors.items():
+            state = ledger.partitions[partition]
+            for group_id, cursor in groups.items():
+                row = cursor.state
+                cursors[partition, group_id] = {
+                    "cursor": row.cursor,
+                    "start": row.start,
+                    "passed": cursor.passed.total(),
+                    "acked": row.acked,
+                    "removed": row.removed,
+                    "elsewhere": row.voided + row.dropped + row.retrying + row.parked + row.dead,
+                    "published": state.published,
+                    "first": state.first,
+                }
+        topics = {name: info.id for name, info in ledger.names.items()}
+        applied = {index: chain for index, chain in chains.items() if index <= ledger.applied}
+        return Copy(self.name, ledger.applied, applied, self._digest(), found, firsts, cursors, topics)
+
+    def _digest(self) -> str:
+        """Of the state that entries made; what each copy sweeps in its own time is left out."""
+        assert self.shard is not None
+        partitions = self.shard.ledger.partitions
+        digest = blake2b(digest_size=8)
+        for key, row in self.disk.state.scan(b"", b"\xff" * 8):
+            if key in records.OWN_ROWS or key[:1] in b"DBRF":
+                continue
+            if key[:1] in b"OASQZYUIJvLVW":
+                state = partitions.get(records.U64.unpack_from(key, 1)[0])
+                if state is None or (key[:1] in b"OAQZ" and records.U64.unpack_from(key, len(key) - 8)[0] < state.first):
+                    continue
+            digest.update(b"%d %s %d %s" % (len(key), key, len(row), row))
+        return digest.hexdigest()

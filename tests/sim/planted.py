@@ -1,0 +1,271 @@
+"""Rules broken on purpose, one at a time, in the test alone: a simulator that does not see them sees nothing.
+
+Each is a patch of one rule, and the number of seeds within which it must be caught.
+"""
+
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import msgspec
+import pytest
+
+from gossipq.core import campaign, log, records, snapshot, voters
+from gossipq.core.gathering import Gathering
+from gossipq.core.ledger import Ledger
+from gossipq.core.log import Entry
+from gossipq.core.payloads import Config
+from gossipq.core.peers import Peers
+from gossipq.core.producers import Producer, Producers
+from gossipq.core.replica import HardState, Replica
+from gossipq.core.shard import Shard
+from gossipq.messages import Acked
+from sim.history import Copy
+from sim.node import Node
+from sim.world import World
+
+Patch = Callable[[pytest.MonkeyPatch], None]
+
+
+class Planted(NamedTuple):
+    plant: Patch
+    seeds: int  #: within so many it must be caught
+    adversary: bool = False  #: for what needs leaders to fall at the right moment
+
+
+def confirm_before_fsync(patch: pytest.MonkeyPatch) -> None:
+    """What was taken is said to be on disk, and the turn does not sync."""
+    patch.setattr(Shard, "promised", property(lambda shard: shard.replica.hard_changed))
+    patch.setattr(Replica, "dirty", property(lambda replica: replica.hard_changed))
+    take = Shard.take
+
+    def eager(shard: Shard) -> Any:
+        shard.replica.saved = shard.replica.log.last
+        if shard.leading:
+            shard.replica._advance()
+        return take(shard)
+
+    patch.setattr(Shard, "take", eager)
+
+
+def confirm_on_leader_only(patch: pytest.MonkeyPatch) -> None:
+    def advance(replica: Replica) -> None:
+        replica.commit = max(replica.commit, replica.saved)
+
+    patch.setattr(Replica, "_advance", advance)
+
+
+def vote_not_stored(patch: pytest.MonkeyPatch) -> None:
+    take = Replica.take_unsaved
+
+    def forgetful(replica: Replica) -> Any:
+        taken = take(replica)
+        return taken._replace(hard=HardState(taken.hard.term, "")) if taken.hard else taken
+
+    patch.setattr(Replica, "take_unsaved", forgetful)
+
+
+def term_reset_on_restart(patch: pytest.MonkeyPatch) -> None:
+    init = Replica.__init__
+
+    def reset(replica: Replica, me: str, config: Any, hard: HardState, *rest: Any) -> None:
+        init(replica, me, config, HardState(), *rest)
+
+    patch.setattr(Replica, "__init__", reset)
+
+
+def compare_index_only(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(campaign, "up_to_date", lambda replica, request: request.last_index >= replica.log.last)
+
+
+def quorum_of_the_visible(patch: pytest.MonkeyPatch) -> None:
+    """A majority of those that answer, be they one."""
+    patch.setattr(voters, "quorum_size", lambda names: max(1, len(names) // 2))
+
+
+def old_term_by_count(patch: pytest.MonkeyPatch) -> None:
+    """An entry of an older term is committed as soon as a majority has it (Raft figure 8); the NOOP comes a little later."""
+    tick, propose, advance, take_over = Shard.tick, Shard.propose, Replica._advance, Shard._take_over
+    led_ms: dict[Shard, int] = {}  # when it took over
+
+    def count(replica: Replica) -> None:
+        matches = [replica.progress[n].match if n in replica.progress else replica.saved for n in replica.config.voters]
+        if replica.config.voters:
+            index = sorted(matches)[len(matches) - voters.quorum_size(replica.config.voters)]
+            replica.commit = max(replica.commit, min(index, replica.log.last))
+        advance(replica)
+
+    def later(shard: Shard, kind: int, payload: bytes, promise: bool = True, body: bytes = b"") -> int:
+        if kind == log.NOOP and shard.replica.commit < shard.replica.log.last:
+            return 0
+        return propose(shard, kind, payload, promise, body)
+
+    def timed(shard: Shard) -> None:
+        led_ms[shard] = shard.boot_ms
+        take_over(shard)
+
+    def catch_up(shard: Shard) -> None:
+        tick(shard)
+        over = shard.boot_ms > led_ms.get(shard, 0) + 100 and shard.replica.commit == shard.replica.log.last
+        if shard.leading and not shard._serving and over:
+            propose(shard, log.NOOP, b"")
+
+    patch.setattr(Replica, "_advance", count)
+    patch.setattr(Shard, "propose", later)
+    patch.setattr(Shard, "_take_over", timed)
+    patch.setattr(Shard, "tick", catch_up)
+
+
+def reborn_replica_votes(patch: pytest.MonkeyPatch) -> None:
+    """A disk is lost, and the copy comes back empty under its old name."""
+
+    def reborn(world: World, node: Node) -> None:
+        for table in node.disk.tables:
+            table.delete_range(b"", b"\xff" * 8, 2**31)
+        known = next(other.shard.replica.config for other in world.nodes.values() if other.shard is not None)
+        meta = records.Meta(voters=known.voters)
+        node.disk.state.put(records.META, records.encode(meta))
+        node.disk.commit()
+        node.disk_term, node.disk_applied = (0, ""), 0
+
+    found = World._found
+
+    def unlucky(world: World) -> None:
+        world.wipes = True
+        found(world)
+
+    patch.setattr(World, "ruin", reborn)
+    patch.setattr(World, "_found", unlucky)
+
+
+def cut_to_commit(patch: pytest.MonkeyPatch) -> None:
+    """A follower of a new leader drops what it does not know to be committed (as Kafka did before KIP-101)."""
+    hear = Replica.hear
+
+    def cut(replica: Replica, leader: str) -> None:
+        if replica.leader != leader and replica.commit < replica.log.last:
+            replica._cut(replica.commit + 1)
+        hear(replica, leader)
+
+    patch.setattr(Replica, "hear", cut)
+
+
+def push_before_commit(patch: pytest.MonkeyPatch) -> None:
+    take = Shard.take
+
+    def early(shard: Shard) -> Any:
+        if shard.serving and not shard.replica.dirty:
+            shard.replica.commit = shard.replica.log.last
+        return take(shard)
+
+    patch.setattr(Shard, "take", early)
+
+
+def acked_before_commit(patch: pytest.MonkeyPatch) -> None:
+    gather = Gathering.gather
+
+    def early(gathering: Gathering) -> None:
+        gather(gathering)
+        for waiters in gathering._waiters.values():
+            for waiter in waiters:
+                gathering._host.reply(waiter.origin, waiter.request_id, Acked(waiter.lost))
+            waiters.clear()
+
+    patch.setattr(Gathering, "gather", early)
+
+
+def snapshot_without_producers(patch: pytest.MonkeyPatch) -> None:
+    spool = snapshot.spool
+
+    def forgetful(state: Any) -> Any:
+        for packed in (parts := spool(state)):
+            rows = [row for row in msgspec.msgpack.decode(packed) if row[0][:1] != b"S"]
+            parts[parts.index(packed)] = msgspec.msgpack.encode(rows)
+        return parts
+
+    patch.setattr(snapshot, "spool", forgetful)
+
+
+def lease_not_checked(patch: pytest.MonkeyPatch) -> None:
+    """A leader that was paused or cut off goes on as if nothing had happened."""
+    patch.setattr(Replica, "holds_lease", property(lambda replica: replica.role == "leader"))
+    patch.setattr(Replica, "keep_leading", lambda replica: replica._advance())
+
+
+def wall_clock_in_apply(patch: pytest.MonkeyPatch) -> None:
+    turn, apply = Node._turn, Ledger.apply
+    wall: list[int] = [0]
+
+    def timed(node: Node, shard: Shard) -> None:
+        wall[0] = node.clock().wall_ms
+        turn(node, shard)
+
+    def local(ledger: Ledger, entry: Entry) -> object:
+        return apply(ledger, msgspec.structs.replace(entry, time_ms=wall[0]))
+
+    patch.setattr(Node, "_turn", timed)
+    patch.setattr(Ledger, "apply", local)
+
+
+def reader_drops_last_batch(patch: pytest.MonkeyPatch) -> None:
+    """Of the checkers themselves: the drain at the end misses something."""
+    dump = Node.dump
+
+    def short(node: Node) -> Copy:
+        copy = dump(node)
+        for kept in copy.records.values():
+            kept.pop(max(kept, default=0), None)
+        return copy
+
+    patch.setattr(Node, "dump", short)
+
+
+def quorums_that_do_not_meet(patch: pytest.MonkeyPatch) -> None:
+    """Several voters change at once."""
+    patch.setattr(Peers, "check_change", lambda self, message: Config(message.voters, message.witnesses, message.learners))
+
+
+def memory_ahead_of_disk(patch: pytest.MonkeyPatch) -> None:
+    """After a failed commit the worker goes on with what it has in memory."""
+
+    def keep(node: Node) -> None:
+        node.disk.undo()
+        assert node.shard is not None
+        node.shard.stored()
+        node.world.history.count("failed commit")
+        node.world.wake(node, 1)
+
+    patch.setattr(Node, "commit_failed", keep)
+
+
+def apply_reads_outside(patch: pytest.MonkeyPatch) -> None:
+    """What apply knows of a producer comes from memory alone, which a restart empties."""
+
+    def remembered(producers: Producers, partition: int, producer: bytes) -> Producer:
+        return producers._opened.setdefault((partition, producer), Producer(None))
+
+    patch.setattr(Producers, "get", remembered)
+
+
+PLANTED: dict[str, Planted] = {
+    planted.plant.__name__: planted
+    for planted in (
+        Planted(confirm_before_fsync, 20),
+        Planted(confirm_on_leader_only, 60),
+        Planted(vote_not_stored, 20),
+        Planted(term_reset_on_restart, 20),
+        Planted(compare_index_only, 400),
+        Planted(quorum_of_the_visible, 40),
+        Planted(old_term_by_count, 150, adversary=True),
+        Planted(reborn_replica_votes, 300),
+        Planted(cut_to_commit, 150),
+        Planted(push_before_commit, 60),
+        Planted(acked_before_commit, 150),
+        Planted(snapshot_without_producers, 40),
+        Planted(lease_not_checked, 400),
+        Planted(wall_clock_in_apply, 20),
+        Planted(reader_drops_last_batch, 20),
+        Planted(quorums_that_do_not_meet, 150),
+        Planted(memory_ahead_of_disk, 60),
+        Planted(apply_reads_outside, 40),
+    )
+}

@@ -1,0 +1,30 @@
+"""Bounds so small that a short run meets them: compaction, snapshots in many parts, full windows."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from gossipq import limits
+from gossipq.core import retention, snapshot
+
+SMALL = [
+    (retention, "LOG_KEEP", 6),
+    (retention, "LOG_STEP", 3),
+    (snapshot, "WIPE_ROWS", 9),
+    (limits, "LOG_HOLD_ROWS", 25),
+    (limits, "SNAPSHOT_PART_BYTES", 400),
+    (limits, "REPLICATE_BYTES_MAX", 1_000),
+    (limits, "RECENT_BYTES_MAX", 3_000),
+    (limits, "IN_FLIGHT_APPENDS_MAX", 4),
+]
+
+
+@contextmanager
+def small() -> Iterator[None]:
+    before = [getattr(module, name) for module, name, _ in SMALL]
+    for module, name, value in SMALL:
+        setattr(module, name, value)
+    try:
+        yield
+    finally:
+        for (module, name, _), value in zip(SMALL, before, strict=True):
+            setattr(module, name, value)
