@@ -262,6 +262,8 @@ class Holding:
         """At most once: handed out is done."""
         self._acks_of(subscription).add(view.partition, first, end)
         self._let_go(view, first, end, DONE, held=False)
+        if view.cursor.exceptional:
+            self.moving(view, first, end)
 
     def _done(
         self, view: View, subscription: Subscription, low: Offset, high: Offset, lost: list[Range]
@@ -287,6 +289,8 @@ class Holding:
                     ranges.clear(at, first)
                 if view.keys is not None:
                     self._let_go(view, at, first, DONE, held=False)
+                if view.cursor.exceptional:  # a row of its own would come again when its time comes
+                    self.moving(view, at, first)
                 yield at, first
             at = max(at, end)
 

@@ -329,7 +329,8 @@ class Node:
                 continue
             if key[:1] in b"OASQZYUIJvLVW":
                 state = partitions.get(records.U64.unpack_from(key, 1)[0])
-                if state is None or (key[:1] in b"OAQZ" and records.U64.unpack_from(key, len(key) - 8)[0] < state.first):
+                at = 17 if key[:1] in b"AQ" else 9  # of the offset
+                if state is None or (key[:1] in b"OAQZ" and records.U64.unpack_from(key, at)[0] < state.first):
                     continue
             digest.update(b"%d %s %d %s" % (len(key), key, len(row), row))
         return digest.hexdigest()
