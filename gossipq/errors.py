@@ -33,6 +33,8 @@ class GossipqError(Exception):
 
     def __init__(self, message: str = "", hint: str = "", retry_after_ms: int = 0, detail: int = 0) -> None:
         super().__init__(message)
+        if hint:
+            self.add_note(f"hint: {hint}")  # for who reads a traceback
         self.message, self.hint, self.retry_after_ms, self.detail = message, hint, retry_after_ms, detail
 
 

@@ -1,6 +1,6 @@
 """Publishes at the door: refused before they are logged, or confirmed when they are on a majority of disks."""
 
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 from gossipq import limits
 from gossipq.core import log, payloads
@@ -53,12 +53,21 @@ class Host(Protocol):
         """A partition is full: what may leave should."""
 
 
+class Stepping(NamedTuple):
+    """A STEP that is not stored yet: which batch it is, and what it takes from its consumer."""
+
+    partition: PartitionKey
+    producer: bytes
+    sequence: int
+    taken: list[tuple[View, Offset, Offset, Lease]]
+
+
 class Admitting:
     def __init__(self, host: Host, ledger: Ledger, dispatch: Dispatch, consuming: Consuming, columns: Columns) -> None:
         self._host, self._ledger, self._dispatch, self._consuming = host, ledger, dispatch, consuming
         self._columns = columns
         self._publishers: dict[Index, tuple[Origin, int]] = {}
-        self._steps: dict[Index, list[tuple[View, Offset, Offset, Lease]]] = {}
+        self._steps: dict[Index, Stepping] = {}
         self._asked: dict[int, int] = {}  # topic id -> boot time of the last AskTopic, or GONE
 
     def publish(
@@ -126,19 +135,22 @@ class Admitting:
         subscription = self._consuming.subscription(client, message.subscription)
         assert subscription.group is not None
         held = self._dispatch.holding.holds_all(subscription, message.acks)
-        if not held and not self._ledger.knows(message.partition, info):
+        name = message.partition, info.producer, info.sequence
+        repeat = self._ledger.knows(message.partition, info) or any(step[:3] == name for step in self._steps.values())
+        if not held and not repeat:
             raise LeaseLost("the record is in other hands or done", hint="it will be, or was, handled there")
         ack = payloads.Ack(subscription.group.id, subscription.consumer, message.acks)
         index = self._host.propose(log.STEP, payloads.encode(payloads.Step(ack, payload)), True, batch)
         self._publishers[index] = origin, request_id
-        self._steps[index] = self._dispatch.holding.stepping(subscription, message.acks) if held else []
+        taken = self._dispatch.holding.stepping(subscription, message.acks) if held else []
+        self._steps[index] = Stepping(*name, taken)
 
     def applied(self, index: Index, outcome: Published) -> None:
         """A PUBLISH or STEP is stored: who sent it is answered."""
         if outcome.added:
             self._dispatch.wake(outcome.partition)
         if index in self._steps:
-            self._dispatch.holding.stepped(self._steps.pop(index), not outcome.error)
+            self._dispatch.holding.stepped(self._steps.pop(index).taken, not outcome.error)
         asker = self._publishers.pop(index, None)
         if asker is None:
             return

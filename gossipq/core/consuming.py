@@ -13,7 +13,7 @@ from gossipq.core.ledger import Ledger
 from gossipq.core.policy import NOTHING, check_policy, ruling, within
 from gossipq.core.records import GroupState
 from gossipq.core.routes import check_patterns
-from gossipq.errors import BadName, BadRequest, GossipqError, OffsetOutOfRange
+from gossipq.errors import BadName, BadRequest, Busy, GossipqError, OffsetOutOfRange
 from gossipq.limits import (
     CREDIT_BYTES_MAX,
     CREDIT_MAX,
@@ -83,6 +83,8 @@ class Consuming:
         return [(waiting.origin, waiting.request_id) for waiting in self._waiting.values()]
 
     def _subscribe(self, origin: Origin, request_id: int, client: Client, message: Subscribe, boot_ms: int) -> None:
+        if message.group and message.starts and self._being_made(message):
+            raise Busy(f"group {message.group} is being made", retry_after_ms=20)
         group = self._group(message)
         config = message.config.over(group.config if group else self._unsaid)
         self._check(message, config)
@@ -97,6 +99,11 @@ class Consuming:
         ]
         payload = payloads.encode(payloads.Group(_topic_id(message), message.group, config, starts))
         self._waiting[self._host.propose(log.GROUP, payload)] = Waiting(origin, request_id, client, message)
+
+    def _being_made(self, message: Subscribe) -> bool:
+        """Whether somebody else's policy of the same group is on its way to the log."""
+        name = _topic_id(message), message.group
+        return any((_topic_id(waiting.message), waiting.message.group) == name for waiting in self._waiting.values())
 
     def _group(self, message: Subscribe) -> GroupState | None:
         return self._ledger.group(_topic_id(message), message.group) if message.group and message.starts else None

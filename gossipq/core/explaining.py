@@ -135,9 +135,7 @@ class Explaining:
     def _placed(self, named: Named, group_name: str) -> tuple[list[Standing], list[str]]:
         ledger, partition, offset = self._ledger, named.partition, named.offset
         if ledger.is_void(partition, offset):
-            row = ledger.state.floor(records.key(b"Z", partition, offset))
-            assert row is not None, "a void has its row"
-            return [self._voided(decode_void(row[1]))], []
+            return self._void_standings(named), []
         group_ids = list(ledger.cursors.get(partition, {}))
         if group_name:
             group = ledger.group(topic_id_of(partition), group_name)
@@ -151,6 +149,17 @@ class Explaining:
             because = "retention removed it" if state == "removed" else "no group reads this topic yet"
             standings = [Standing("", state, because)]
         return standings, lines
+
+    def _void_standings(self, named: Named) -> list[Standing]:
+        """A void record: some groups may have been done with it before."""
+        row = self._ledger.state.floor(records.key(b"Z", named.partition, named.offset))
+        assert row is not None, "a void has its row"
+        void, standings = self._voided(decode_void(row[1])), []
+        for group_id in self._ledger.cursors.get(named.partition, {}):
+            acked = self._acked(self._ledger.groups[group_id].name, named, group_id)
+            name = self._ledger.groups[group_id].name
+            standings.append(acked if acked.state == "acked" else msgspec.structs.replace(void, group=name))
+        return standings or [void]
 
     def _policies(self, named: Named, group_ids: list[int]) -> list[str]:
         """What rules the record, each with its origin."""
@@ -291,7 +300,7 @@ class Explaining:
         behind = cursor.fresh(cursor.state.cursor, state.next)
         config = ledger.groups[group_id].config
         if config.paused:
-            return (*self._stands(topic, name, view, cursor, cursor.state.cursor), since_ms)
+            return (*self._stands(topic, name, view, cursor, cursor.state.cursor), 0)
         if not behind and not cursor.exceptional:
             return "idle", "everything is done", "", since_ms
         if cursor.state.parked - cursor.state.unmatched >= config.parked_max > 0 and view is not None and view.lanes:

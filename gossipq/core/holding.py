@@ -81,8 +81,8 @@ class Holding:
         self._deadlines.set(lease, deadline_ms)
         self.log_later(view, first, end)
         if view.keys is not None:
-            for _, key_hash in self.hashes(view, first, end):
-                view.keys.took(key_hash, lease.owner)
+            for offset, key_hash in self.hashes(view, first, end):
+                view.keys.took(key_hash, offset, lease.owner)
 
     def moving(self, view: View, first: Offset, end: Offset) -> None:
         """An entry that moves these records is on its way: nobody gets them."""
@@ -199,7 +199,7 @@ class Holding:
         touched = set()
         for offset, key_hash in self.hashes(view, first, end):
             if held:
-                keys.let_go(key_hash)
+                keys.let_go(key_hash, offset)
             if outcome == DONE:
                 keys.done(key_hash, offset)
             elif outcome == FAILED:

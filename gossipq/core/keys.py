@@ -1,7 +1,7 @@
 """Key order of a group in one partition: which keys are busy, and with whom. Key hash 0 is no key and always free.
 
-A key belongs to one consumer while it holds records of it. A failed record keeps its key closed until it is done; records on
-disk behind it keep it closed for those that came later.
+A key belongs to one consumer while it holds records of it, and that gets them in order. A failed record keeps its key closed
+until it is done; records on disk behind it keep it closed for those that came later.
 """
 
 from gossipq.types import Offset, SessionId
@@ -10,11 +10,12 @@ Owner = tuple[SessionId, int]
 
 
 class Key:
-    __slots__ = ("failed", "held", "owner", "parked_from")
+    __slots__ = ("failed", "held", "last", "owner", "parked_from")
 
     def __init__(self) -> None:
         self.owner: Owner | None = None
-        self.held = 0  #: records in flight
+        self.held: set[Offset] = set()  #: in flight
+        self.last: Offset = -1  #: the highest of them
         self.failed: set[Offset] = set()  #: wait for another attempt
         self.parked_from: Offset | None = None  #: the first that waits on disk
 
@@ -34,8 +35,8 @@ class Keys:
         key = self._keys.get(key_hash)
         if key is None or not key_hash:
             return True
-        if key.held and key.owner != owner:
-            return False
+        if key.held and (key.owner != owner or offset < key.last):
+            return False  # also not to its owner, while that has a later one
         if key.failed and offset > min(key.failed):
             return False
         return key.parked_from is None or offset < key.parked_from
@@ -43,10 +44,12 @@ class Keys:
     def _key(self, key_hash: int) -> Key:
         return self._keys.setdefault(key_hash, Key())
 
-    def took(self, key_hash: int, owner: Owner) -> None:
+    def took(self, key_hash: int, offset: Offset, owner: Owner) -> None:
         if key_hash:
             key = self._key(key_hash)
-            key.owner, key.held = owner, key.held + 1
+            key.owner = owner
+            key.held.add(offset)
+            key.last = max(key.last, offset)
 
     def failed(self, key_hash: int, offset: Offset) -> None:
         """A record of the key waits for another attempt."""
@@ -65,11 +68,13 @@ class Keys:
             self._keys[key_hash].parked_from = next_first
             self._forget(key_hash)
 
-    def let_go(self, key_hash: int) -> None:
+    def let_go(self, key_hash: int, offset: Offset) -> None:
         """A record of the key is no longer in flight."""
         key = self._keys.get(key_hash)
-        if key is not None and key.held:
-            key.held -= 1
+        if key is not None:
+            key.held.discard(offset)
+            if offset == key.last:
+                key.last = max(key.held, default=-1)
 
     def done(self, key_hash: int, offset: Offset) -> None:
         """A record of the key is acked, dead or void."""

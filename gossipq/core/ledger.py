@@ -127,6 +127,10 @@ class Ledger:
             raise CorruptLog(f"shard {self.shard}: the batch of entry {index} is missing")
         return body
 
+    def is_stored(self, index: Index) -> bool:
+        """Whether the batch of an entry is still here."""
+        return self._tables.body.get(log.INDEX_KEY.pack(index)) is not None
+
     def config(self, partition: PartitionKey) -> TopicConfig:
         """Policy of the topic of a partition."""
         return self.topics[self.partitions[partition].topic_id].config
@@ -155,15 +159,31 @@ class Ledger:
         offset = self.offset_of(partition, run.index, run.record)
         return run if offset is None else msgspec.structs.replace(run, offset=offset)
 
+    def places(self, partition: PartitionKey, index: Index, count: int) -> list[Run]:
+        """Where the records of a scheduled batch are by now: runs that have offsets, and runs that do not."""
+        runs, record = [], 0
+        while record < count:
+            offset, end = self._released(partition, index, record)
+            if offset is None:
+                scheduled = self.schedule.get(partition, index, record)
+                end = scheduled[1].end if scheduled else record + 1
+            runs.append(Run(min(end, count) - record, -1 if offset is None else offset, index, record))
+            record = end
+        return runs
+
     def offset_of(self, partition: PartitionKey, index: Index, record: int) -> Offset | None:
         """Offset of a record that was scheduled or has an id; None when it has none yet, or is not known any more."""
+        return self._released(partition, index, record)[0]
+
+    def _released(self, partition: PartitionKey, index: Index, record: int) -> tuple[Offset | None, int]:
+        """Its offset, and where the run that it lies in ends."""
         prefix = records.key(b"R", partition, index)
         found = self.state.floor(prefix + records.U64.pack(record))
         if found is None or not found[0].startswith(prefix):
-            return None
+            return None, record
         offset, count = PLACE.unpack(found[1])
-        behind = record - int(records.U64.unpack_from(found[0], 17)[0])
-        return int(offset) + behind if behind < count else None
+        first = int(records.U64.unpack_from(found[0], 17)[0])
+        return (int(offset) + record - first, first + count) if record < first + count else (None, record)
 
     def void_of(self, partition: PartitionKey, index: Index, record: int) -> VoidRow | None:
         """How a record left before it had an offset."""

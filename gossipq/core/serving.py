@@ -75,8 +75,8 @@ class Serving:
                 if first >= end:
                     continue
             place = place_of(self._ledger, view.cursor, view.partition, first)
-            if place is None:  # its exception row is gone: acked or taken by an entry
-                self._used(view, source, first, first + 1)
+            if place is None or (source is not None and place.row is None and not view.cursor.fresh(first, first + 1)):
+                self._used(view, source, first, first + 1)  # done meanwhile
                 continue
             end = min(end, place.end)
             if self._expired(view, source, first, end, attempts, place):
@@ -200,6 +200,8 @@ class Serving:
         member.credit_bytes -= charge
         self.delivered += count
         self._used(view, source, first, end)
+        if place.row is not None:  # it may have been read back twice
+            self._leave_lanes(view, first, end)
         lease_ms = 0
         if member.ack:
             lease_ms = self.failing.policy(view, place).lease_ms
@@ -210,6 +212,13 @@ class Serving:
         whole = place.record == 0 and count == place.batch_count
         part = Part(view.partition, first, place.entry, place.record, count, whole, attempts + 1, charge)
         return Handed(part, lease_ms)
+
+    @staticmethod
+    def _leave_lanes(view: View, first: Offset, end: Offset) -> None:
+        for lane, ranges in list(view.lanes.items()):
+            ranges.clear(first, end)
+            if not ranges.starts:
+                del view.lanes[lane]
 
     def _same_lease(self, place: Place, count: int) -> int:
         """How many records from the first on ask for the same lease."""

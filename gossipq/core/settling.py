@@ -152,7 +152,6 @@ class Settling:
                 cursor.passes(first, end)
             for part in self._taken(cursor, low, high):
                 done.append((part.first, part.end))
-                self._unacked(cursor, part.first, part.end)
                 if part.row.own_body:
                     self._host.not_needed(part.row.index, part.total)
                 if part.row.history and self._traces(partition, "failures"):
@@ -165,7 +164,7 @@ class Settling:
             cursor.settle()
 
     def _unacked(self, cursor: Cursor, first: Offset, end: Offset) -> None:
-        """Records that were acked before and requeued: the row of that ack leaves them out."""
+        """Records that were acked come again: the row of that ack leaves them out."""
         state, name = self._host.state, (cursor.state.partition, cursor.state.group_id)
         found = state.floor(records.ack_key(*name, first))
         if found is None or not found[0].startswith(records.row_key(b"A", *name)):
@@ -314,6 +313,7 @@ class Settling:
                 row = _placed(ExceptionRow(0, entry.time_ms, 0, 0, 0, 0), end, at, at.first + first - at.offset)
                 self._retry(cursor, Found(first, row))
                 cursor.state.acked -= end - first
+                self._unacked(cursor, first, end)
 
     def void(self, cursor: Cursor, first: Offset, end: Offset) -> None:
         """[first, end) is taken from a group, whatever it was but acked."""

@@ -60,7 +60,9 @@ class Host(Protocol):
         """Its row is written with the next flush."""
 
     def located(self, run: Run, partition: PartitionKey) -> Run: ...
+    def places(self, partition: PartitionKey, index: Index, count: int) -> list[Run]: ...
     def is_void(self, partition: PartitionKey, offset: Offset) -> bool: ...
+    def is_stored(self, index: Index) -> bool: ...
     def needed(self, index: Index, count: int) -> None: ...
     def not_needed(self, index: Index, count: int) -> None: ...
 
@@ -93,8 +95,10 @@ class Storing:
             return Published(partition, place, 0, duplicate=True)
         index = -2 - place
         hashes = self._columns.fixed(entry.body, ID_HASH) if info.columns & ID_HASH else None
-        runs = [Run(info.count, -1, index)] if hashes is None else self._host.dedup.again(partition, index, hashes)
-        runs = [self._host.located(run, partition) for run in runs]
+        if hashes is None:
+            runs = self._host.places(partition, index, info.count)
+        else:
+            runs = [self._host.located(run, partition) for run in self._host.dedup.again(partition, index, hashes)]
         return Published(partition, runs[0].offset, 0, duplicate=True, runs=runs)
 
     def _store(self, entry: Entry, partition: PartitionKey, info: BatchInfo, due: Due | None) -> Published:
@@ -234,6 +238,7 @@ class Storing:
             row = self._unschedule(partition, payload.index, payload.record)
             if row is None:
                 return "wrong_state", None
+            self._forget_id(payload)
             self._host.not_needed(payload.index, 1)
             void = VoidRow(payload.record + 1, entry.time_ms, payload.reason, payload.by, entry.index if payload.publish else 0)
             self._host.state.put(records.key(b"v", partition, payload.index, payload.record), records.encode(void))
@@ -242,6 +247,7 @@ class Storing:
             return "", row
         if not state.first <= offset < state.next or self._host.is_void(partition, offset):
             return "wrong_state", None
+        self._forget_id(payload)
         row_key = records.key(b"Z", partition, offset)
         void = VoidRow(offset + 1, entry.time_ms, payload.reason, payload.by, entry.index if payload.publish else 0)
         self._host.state.put(row_key, records.encode(void))
@@ -252,6 +258,20 @@ class Storing:
             assert cursor is not None
             self._settling.void(cursor, offset, offset + 1)
         return "", None
+
+    def _forget_id(self, payload: payloads.Void) -> None:
+        """Who cancels a record may publish its id again; what is edited keeps it."""
+        if payload.publish:
+            return
+        partition, index, record = payload.partition, payload.index, payload.record
+        if payload.offset >= 0:
+            at = self._host.slices.at(partition, payload.offset)
+            if at is None or not at.columns & ID_HASH:
+                return
+            index, record = at.index, at.first + payload.offset - at.offset
+        hashes = self._host.opened.column(index, ID_HASH) if self._host.is_stored(index) else None
+        if hashes and hashes[record]:
+            self._host.dedup.forget(partition, hashes[record], index, record)
 
     def _unschedule(self, partition: PartitionKey, index: Index, record: int) -> ScheduledRow | None:
         """Takes a record out of the schedule; its due time is that of the row, unless its batch has delays."""

@@ -3,6 +3,7 @@
 import logging
 import os
 import threading
+import time
 from collections.abc import Callable
 from contextlib import suppress
 
@@ -62,10 +63,10 @@ class Turning:
     def await_turns(self, enough: Callable[[], bool], seconds: float) -> None:
         """Lets it turn until there is enough of it. Raises StoreError when that does not come."""
         with self._changed:
-            while not enough() and not self._stopping and seconds > 0:
+            end = time.monotonic() + seconds
+            while not enough() and not self._stopping and time.monotonic() < end:
                 os.eventfd_write(self.wake_fd, 1)
                 self._changed.wait(WAKE_S)
-                seconds -= WAKE_S
             if not enough():
                 raise StoreError(f"{self._thread.name} does not turn") from self.failure
 

@@ -191,6 +191,9 @@ class Consumers(Producers):
         count = credit_of(n, options.get("mode"), "n")
         name = (topics,) if isinstance(topics, str) else tuple(topics)
         fetcher = self._fetchers.get((name, group))
+        if fetcher is not None and fetcher.subscription.error is not None:  # refused before: this may be another try
+            self.end(fetcher.subscription)
+            fetcher = None
         if fetcher is None:
             asked = joining(name, group, credit=count, **options)
             with self.lock:

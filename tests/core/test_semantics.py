@@ -1,0 +1,298 @@
+"""What a record may ask for: each rule once, as an example. The random lives are in `test_life`."""
+
+from array import array
+
+import pytest
+
+from core.harness import FakeWorker, client, single
+from gossipq import limits
+from gossipq.core.counts import stats
+from gossipq.core.routes import check_patterns, matcher
+from gossipq.errors import BadRequest
+from gossipq.messages import (
+    Ack,
+    BindTopic,
+    Cancel,
+    CreateTopic,
+    DeadLetters,
+    Done,
+    DropTopic,
+    Explained,
+    ListDead,
+    Nack,
+    Publish,
+    Refused,
+    ReplayDead,
+    Reschedule,
+    SetGroup,
+    Started,
+    Subscribe,
+    Subscribed,
+    Topics,
+    Why,
+)
+from gossipq.types import ATTEMPTS, DELAY, ID_HASH, KEY_HASH, Now, topic_id_of
+from gossipq.values import GroupOptions, Ref, Start, TopicOptions
+from gossipq.wire import batch as batches
+
+ADA, BOB = client("ada"), client("bob")
+
+
+@pytest.fixture
+def worker():
+    return FakeWorker()
+
+
+@pytest.fixture
+def orders(worker):
+    return single(worker.topic("orders", TopicOptions(backoff_ms=[500], attempts_max=2)))
+
+
+def publish(worker, partition, batch, age_ms=0):
+    """The runs of a batch, or None when it simply has offsets."""
+    origin, info, shard = (b"c", b"p"), batches.verify(batch), worker.shards[1]
+    message = Publish(partition, age_ms=age_ms)
+    effects = worker.turn(lambda: shard.publish(origin, 7, None, message, info, batch))
+    worker.seen.append(effects[1])
+    return dict(effects[1].runs.get(origin, [])).get(7)
+
+
+def delayed(*delays_ms):
+    fixed = {DELAY: array("q", delays_ms)}
+    return bytes(batches.seal([b"x"] * len(delays_ms), producer=b"p" * 16, sequence=1, fixed=fixed))
+
+
+def join(worker, who, partition, mode=None, records=100, number=1, routes=()):
+    message = Subscribe(
+        number, "g", [Start(partition)], records, limits.CREDIT_BYTES, GroupOptions(mode=mode), routes=list(routes)
+    )
+    return worker.ask(1, who, message, 2, (b"c", who.session))
+
+
+def counts(worker):
+    return stats(worker.shards[1].ledger, worker.shards[1].dispatch, 0, [])[1][0]
+
+
+# --- schedules ----------------------------------------------------------------------------------------------------------
+
+
+def test_a_scheduled_record_gets_its_offset_when_it_is_due(worker, orders):
+    assert [(run.count, run.offset) for run in publish(worker, orders, delayed(1_000, 2_000))] == [(2, -1)]
+    worker.publish(orders, [b"now"])
+    worker.tick(999)
+    assert worker.shards[1].ledger.partitions[orders].next == 1
+    worker.tick(1)
+    assert worker.shards[1].ledger.partitions[orders].next == 2
+    assert worker.shards[1].ledger.partitions[orders].scheduled == 1
+
+
+def test_a_delay_counts_from_the_sealing(worker, orders):
+    publish(worker, orders, delayed(1_000), age_ms=400)
+    worker.tick(599)
+    assert worker.shards[1].ledger.partitions[orders].next == 0
+    worker.tick(1)
+    assert worker.shards[1].ledger.partitions[orders].next == 1
+
+
+@pytest.mark.parametrize("jump_ms", [-3_600_000, 3_600_000])
+def test_a_wall_clock_that_jumps_over_a_restart_makes_nothing_early_or_late(worker, orders, jump_ms):
+    publish(worker, orders, delayed(10_000))
+    worker.now = Now(worker.now.boot_ms + 9_000, worker.now.wall_ms + 9_000 + jump_ms)
+    worker.restart()
+    worker.tick(999)
+    assert worker.shards[1].ledger.partitions[orders].next == 0
+    worker.tick(1)
+    assert worker.shards[1].ledger.partitions[orders].next == 1
+
+
+def test_what_came_due_while_the_node_was_down_comes_at_once_oldest_due_first(worker, orders):
+    publish(worker, orders, delayed(5_000))
+    publish(worker, orders, bytes(batches.seal([b"first"], fixed={DELAY: array("q", [1_000])})))
+    worker.advance(60_000)
+    worker.restart()
+    worker.turn()
+    slices = worker.shards[1].ledger.slices
+    body = worker.tables[1].body.get(slices.at(orders, 0).index.to_bytes(8, "big"))
+    assert batches.Batch(body).values() == [b"first"]
+    assert worker.shards[1].ledger.partitions[orders].next == 2
+
+
+def test_a_reschedule_wins_over_a_release_of_the_same_moment(worker, orders):
+    (run,) = publish(worker, orders, delayed(0))
+    assert worker.ask(1, ADA, Reschedule(Ref(orders, -1, run.index, 0), 5_000)).count == 1
+    worker.tick(100)
+    assert worker.shards[1].ledger.partitions[orders].next == 0
+
+
+def test_a_repeat_of_a_scheduled_batch_is_told_where_its_records_are_by_now(worker, orders):
+    batch = delayed(50, 1_000, 1_500)
+    publish(worker, orders, batch)
+    worker.tick(100)
+    worker.publish(orders, [b"between"])
+    assert [(run.count, run.offset, run.record) for run in publish(worker, orders, batch)] == [(1, 0, 0), (2, -1, 1)]
+    worker.tick(2_000)
+    places = [run.offset + at for run in publish(worker, orders, batch) for at in range(run.count)]
+    assert places == [0, 2, 3]
+
+
+# --- failures -----------------------------------------------------------------------------------------------------------
+
+
+def test_failures_lead_to_a_dead_letter_and_replay_leads_back(worker, orders):
+    worker.publish(orders, [b"poison", b"fine"])
+    join(worker, ADA, orders)
+    assert worker.taken() == [(ADA.session, 0, 2, 1)]
+    worker.ask(1, ADA, Nack(1, [(orders, 0, 1)], reason="boom"))
+    assert worker.taken() == [], "the backoff of the topic rules"
+    worker.tick(500)
+    assert worker.taken() == [(ADA.session, 0, 1, 2)]
+    worker.ask(1, ADA, Nack(1, [(orders, 0, 1)], reason="boom again"))
+    effects = worker.turn(lambda: worker.shards[1].step((b"c", b"1"), 5, ADA, ListDead(orders, "g", bodies=True)))
+    (_, _, answer, bodies) = effects[1].enclosed[0]
+    assert isinstance(answer, DeadLetters)
+    (letter,) = answer.letters
+    assert (letter.reason, letter.error, letter.failures, letter.attempts) == ("failures", "boom again", 2, 2)
+    assert [step.reason for step in letter.history] == ["boom", "boom again"]
+    assert batches.Batch(bodies[0]).values() == [b"poison"]
+    assert worker.ask(1, ADA, ReplayDead(orders, "g", [], True)) == Done(1)
+    assert worker.ask(1, ADA, ReplayDead(orders, "g")) == Done(1)
+    assert worker.taken() == [(ADA.session, 0, 1, 1)]
+
+
+def test_what_was_started_and_fell_silent_counts_what_was_not_does_not(worker, orders):
+    worker.publish(orders, [b"a", b"b"])
+    join(worker, ADA, orders)
+    worker.turn(lambda: worker.shards[1].step((b"c", b"1"), 3, ADA, Started(1, [(orders, 0, 1)])))
+    worker.turn(lambda: worker.shards[1].end_session(ADA.session, silent=True))
+    row = counts(worker)
+    assert (row.retrying, row.ready) == (1, 1)
+
+
+def test_a_policy_of_the_record_rules_over_all_others(worker, orders):
+    publish(worker, orders, bytes(batches.seal([b"once"], fixed={ATTEMPTS: array("I", [1])})))
+    join(worker, ADA, orders)
+    answer = worker.ask(1, ADA, Why(Ref(orders, 0)))
+    assert isinstance(answer, Explained)
+    assert "dead after 1 failures (record)" in answer.lines[0]
+    assert "pauses 500 ms (topic)" in answer.lines[0]
+    worker.ask(1, ADA, Nack(1, [(orders, 0, 1)]))
+    assert counts(worker).dead == 1
+
+
+# --- modes, routes ------------------------------------------------------------------------------------------------------
+
+
+def test_an_exclusive_group_goes_to_the_next_when_the_first_leaves(worker, orders):
+    worker.publish(orders, [b"a", b"b"])
+    join(worker, ADA, orders, "exclusive", records=1)
+    join(worker, BOB, orders, "exclusive", records=1)
+    assert worker.taken() == [(ADA.session, 0, 1, 1)]
+    worker.seen += worker.turn(lambda: worker.shards[1].end_session(ADA.session)).values()
+    assert worker.taken() == [(BOB.session, 0, 1, 2)]
+
+
+def test_a_key_goes_to_one_consumer_and_a_failed_record_holds_back_its_key_only(worker, orders):
+    publish(worker, orders, bytes(batches.seal([b"1", b"2", b"1", b"2"], fixed={KEY_HASH: array("I", [1, 2, 1, 2])})))
+    join(worker, ADA, orders, "key_ordered", records=1)
+    join(worker, BOB, orders, "key_ordered", records=100)
+    assert worker.taken() == [(ADA.session, 0, 1, 1), (BOB.session, 1, 2, 1), (BOB.session, 3, 4, 1)]
+    assert counts(worker).blocked_by_key == 1
+    worker.ask(1, ADA, Nack(1, [(orders, 0, 1)]))
+    assert worker.taken() == [], "2 waits behind 0"
+    worker.tick(500)
+    assert [first for _, first, _, _ in worker.taken()] == [0]
+
+
+def test_a_route_that_nobody_takes_is_parked_and_comes_with_its_consumer(worker, orders):
+    publish(worker, orders, bytes(batches.seal([b"x"], route=b"us.ny")))
+    join(worker, ADA, orders, routes=["eu.*"])
+    assert worker.taken() == []
+    assert (counts(worker).parked, counts(worker).unmatched) == (1, 1)
+    join(worker, BOB, orders, routes=["us.#"])
+    assert worker.taken() == [(BOB.session, 0, 1, 1)]
+
+
+@pytest.mark.parametrize(
+    ("pattern", "fits", "misses"),
+    [
+        ("eu.fr", [b"eu.fr"], [b"eu", b"eu.fr.x", b""]),
+        ("eu.*", [b"eu.fr"], [b"eu", b"eu.fr.x"]),
+        ("eu.#", [b"eu", b"eu.fr", b"eu.fr.x"], [b"us", b""]),
+        ("#.fr", [b"fr", b"eu.fr"], [b"fr.eu"]),
+        ("a.#.b.*", [b"a.b.c", b"a.x.y.b.c"], [b"a.b", b"a.x.c"]),
+    ],
+)
+def test_patterns(pattern, fits, misses):
+    matches = matcher([pattern])
+    assert all(map(matches, fits))
+    assert not any(map(matches, misses))
+
+
+@pytest.mark.parametrize("pattern", ["#", "#.#", "", "eu.f*", "x" * 300])
+def test_patterns_that_are_refused(pattern):
+    with pytest.raises(BadRequest):
+        check_patterns([pattern])
+
+
+def test_two_modes_of_a_new_group_at_once_do_not_both_get_it(worker, orders):
+    shard, starts = worker.shards[1], [Start(orders)]
+    messages = [
+        Subscribe(1, "g", starts, 10, limits.MIB),
+        Subscribe(2, "g", starts, 10, limits.MIB, GroupOptions(mode="exclusive")),
+    ]
+    effects = worker.turn(*[lambda m=m: shard.step((b"c", b"1"), m.subscription, ADA, m) for m in messages])
+    answers = {request_id: message for _, request_id, message in effects[1].replies}
+    assert isinstance(answers[1], Subscribed)
+    assert answers[2].code == "busy", "its client asks again"
+    assert worker.ask(1, ADA, messages[1]).code == "bad_request", "the group is shared by now"
+
+
+def test_a_paused_group_hands_out_nothing(worker, orders):
+    join(worker, ADA, orders)
+    assert worker.ask(1, BOB, SetGroup(topic_id_of(orders), "g", GroupOptions(paused=True))) == Done(1)
+    worker.publish(orders, [b"x"])
+    assert worker.taken() == []
+    worker.ask(1, BOB, SetGroup(topic_id_of(orders), "g", GroupOptions(paused=False)))
+    assert worker.taken() == [(ADA.session, 0, 1, 1)]
+
+
+# --- ids, mending -------------------------------------------------------------------------------------------------------
+
+
+def test_a_cancelled_id_may_come_again(worker, orders):
+    batch = bytes(batches.seal([b"x"], fixed={ID_HASH: array("Q", [7])}))
+    assert not publish(worker, orders, batch)[0].duplicate
+    assert publish(worker, orders, batch)[0].duplicate
+    assert worker.ask(1, ADA, Cancel(Ref(orders, 0))) == Done(1, Ref(orders, 0))
+    assert not publish(worker, orders, batch)[0].duplicate
+
+
+def test_what_is_acked_or_held_cannot_be_cancelled(worker, orders):
+    worker.publish(orders, [b"a", b"b"])
+    join(worker, ADA, orders)
+    worker.ask(1, ADA, Ack(1, [(orders, 0, 1)]))
+    for offset, text in ((0, "done in every group"), (1, "is with ada")):
+        answer = worker.ask(1, BOB, Cancel(Ref(orders, offset)))
+        assert isinstance(answer, Refused)
+        assert answer.code == "wrong_state"
+        assert text in answer.message
+
+
+# --- virtual topics -----------------------------------------------------------------------------------------------------
+
+
+def test_a_virtual_topic_is_bound_to_real_ones(worker):
+    answer = worker.ask(0, ADA, BindTopic("all", ["a", "b"]))
+    assert isinstance(answer, Topics)
+    assert next(info for info in answer.topics if info.name == "all").config.virtual == ["a", "b"]
+    for message, text in (
+        (BindTopic("all", ["all"]), "contain itself"),
+        (BindTopic("more", ["all"]), "is virtual itself"),
+        (BindTopic("a", ["b"]), "belongs to the virtual topic all"),
+        (BindTopic("none", []), "would have 0 topics"),
+        (DropTopic("a"), "belongs to the virtual topic all"),
+        (CreateTopic("x", TopicOptions(virtual=["a"])), "made by binding"),
+    ):
+        refused = worker.ask(0, ADA, message)
+        assert isinstance(refused, Refused), message
+        assert text in refused.message
