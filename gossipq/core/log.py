@@ -23,7 +23,7 @@ import msgspec
 
 from gossipq.core.tables import Table
 from gossipq.errors import CorruptLog
-from gossipq.types import DELAY, ID_HASH, BatchInfo, Index, PartitionKey, Term
+from gossipq.types import DELAY, BatchInfo, Index, PartitionKey, Term
 
 HEAD = Struct("<QqBBHI")
 CHAIN_BYTES = 8
@@ -97,13 +97,6 @@ def parse_publish(payload: bytes) -> tuple[PartitionKey, BatchInfo, Due | None]:
         due = Due(*DUE_PAYLOAD.unpack_from(payload, end))
         end += DUE_PAYLOAD.size
     return partition, BatchInfo(count, size, crc, producer, sequence, publish_ms, columns, payload[end:]), due
-
-
-def lacks_body(entry: Entry) -> bool:
-    """Whether the batch that it came with is gone, and applying it asks for that batch."""
-    if entry.body or not entry.body_crc:
-        return False
-    return entry.kind != PUBLISH or bool(parse_publish(entry.payload)[1].columns & (DELAY | ID_HASH))
 
 
 class LogState:

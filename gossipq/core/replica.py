@@ -17,7 +17,7 @@ from gossipq.core.payloads import Config
 from gossipq.core.progress import PROBE, SNAPSHOT, STREAM, Progress
 from gossipq.errors import CorruptLog, ProtocolError
 from gossipq.peer_messages import Append, Appended, TimeoutNow
-from gossipq.types import Index, Term
+from gossipq.types import DELAY, ID_HASH, Index, Term
 from gossipq.values import Message
 
 LEADER, FOLLOWER, CANDIDATE, PRE_CANDIDATE = "leader", "follower", "candidate", "pre-candidate"
@@ -176,7 +176,7 @@ class Replica:
         if progress.state == SNAPSHOT:
             return Outgoing(name, Append(self.me, 0, 0, 0, [], self.now_ms, log.NO_CHAIN), [])
         entries, size = self._entries(progress.next) if with_entries else ([], 0)
-        if progress.full and any(log.lacks_body(entry) for entry in entries):
+        if progress.full and any(lacks_body(entry) for entry in entries):
             progress.carry()
             return self._append(name, progress, with_entries=False)
         if not progress.full:
@@ -436,3 +436,10 @@ class Replica:
         if any(other.may_send() and other.next <= self.log.last for other in self.progress.values()):
             return self.now_ms
         return min(self._beat_ms, self._handing_ms) if self.handing else self._beat_ms
+
+
+def lacks_body(entry: Entry) -> bool:
+    """Whether the batch that it came with is gone, and applying it asks for that batch."""
+    if entry.body or not entry.body_crc:
+        return False
+    return entry.kind != log.PUBLISH or bool(log.parse_publish(entry.payload)[1].columns & (DELAY | ID_HASH))

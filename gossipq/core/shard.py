@@ -258,9 +258,9 @@ class Shard:
                 raise NotLeader(f"shard {self.id} does not answer {type(message).__name__}")
             else:
                 raise UnknownVerb(f"verb {message.verb} is no request")
-        except CorruptLog:
-            raise
         except GossipqError as error:
+            if isinstance(error, CorruptLog) and type(message) in VERBS:
+                raise
             self.refuse(origin, request_id, error)
 
     def _for_leader(self, message: Message) -> bool:
@@ -293,6 +293,8 @@ class Shard:
     # --- peers -----------------------------------------------------------------------------------------------------
 
     def _from_copy(self, term: int, message: Message, entries: list[Entry], rows: bytes) -> None:
+        if self.replica.sole and self.leading:
+            return  # nobody else has a say
         changed = self.peers.step(term, message, entries, rows)
         if changed == 0:
             self._open(open_ledger(self.id, self._tables, self._columns))

@@ -18,7 +18,7 @@ from sim.history import History
 from sim.planted import PLANTED
 
 FIRST = int(os.environ.get("GOSSIPQ_FIRST", "0"))
-SEEDS = int(os.environ.get("GOSSIPQ_SEEDS", "2000"))
+SEEDS = int(os.environ.get("GOSSIPQ_SEEDS", "500"))
 CHUNK = 100
 HOME = Path(__file__).resolve().parents[2]
 

@@ -135,19 +135,27 @@ class Worker:
         """Stores what the turn promises, then sends what that made true."""
         touched = self._touched
         promised = False
-        for shard in touched.values():
-            shard.tick()
-            shard.gather()
+        for shard in list(touched.values()):
+            try:
+                shard.tick()
+                shard.gather()
+            except CorruptLog as error:
+                del touched[shard.id]
+                self._stop_shard(shard.id, error)
+                continue
             promised |= shard.promised
         if self.ready and (promised or (self._lazy_ms is not None and now.boot_ms >= self._lazy_ms)):
             self._sync(now)
         self._touched = {}
         for shard in touched.values():
             try:
-                self._sender.send(shard, shard.take())
-            except CorruptLog as error:
+                effects = shard.take()
+                self._sender.send(shard, effects)
+            except (CorruptLog, UnknownKind) as error:
                 self._stop_shard(shard.id, error)
                 continue
+            for session in effects.returning:
+                self._sessions.expect(session, now.boot_ms)
             self._due[shard.id] = shard.next_deadline()
             if shard.pending and self.ready:
                 self._waiting.add(shard.id)
@@ -176,7 +184,14 @@ class Worker:
         """Opens every shard from disk and takes its next term. Raises StoreError when the disk refuses that."""
         self._load()
         for shard_id, shard in self._shards.items():
-            for session in shard.lead(now):
+            try:
+                returning = shard.lead(now)
+            except (CorruptLog, UnknownKind) as error:
+                self._stop_shard(shard_id, error)
+                self._store.abort()  # what it had applied by then
+                self._open(now)
+                return
+            for session in returning:
                 self._sessions.expect(session, now.boot_ms)
             self._waiting.add(shard_id)
         self._sync(now)
@@ -283,8 +298,13 @@ class Worker:
         if not self._mailbox.from_peer(origin):
             raise UnknownVerb(f"verb {request.verb} is for nodes only")
         shard = self._touch(header.shard, now)
-        if shard is not None:
+        if shard is None:
+            return
+        try:
             shard.step((), header.request_id, None, request, header.term)
+        except CorruptLog as error:
+            self._touched.pop(shard.id, None)
+            self._stop_shard(shard.id, error)
 
     def _greet(self, origin: Origin, header: Header, hello: Hello, now: Now) -> None:
         if len(hello.session) != 16:
