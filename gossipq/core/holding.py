@@ -19,7 +19,7 @@ from gossipq.types import KEY_HASH, Offset, Origin, PartitionKey, SessionId
 from gossipq.values import Range
 
 DONE, FAILED, BACK = "done", "failed", "back"
-ACKED_NUMBER = -1  #: in place of a subscription: who acks that again is not told that it is lost
+ACKED_NUMBER = -2  #: in place of a subscription: who acks that again is not told that it is lost
 
 
 class Waiter:
