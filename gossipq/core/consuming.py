@@ -45,6 +45,7 @@ class Waiting(msgspec.Struct, frozen=True):
     request_id: int
     client: Client
     message: Subscribe
+    config: GroupConfig
 
 
 class Host(Protocol):
@@ -83,27 +84,32 @@ class Consuming:
         return [(waiting.origin, waiting.request_id) for waiting in self._waiting.values()]
 
     def _subscribe(self, origin: Origin, request_id: int, client: Client, message: Subscribe, boot_ms: int) -> None:
-        if message.group and message.starts and self._being_made(message):
-            raise Busy(f"group {message.group} is being made", retry_after_ms=20)
-        group = self._group(message)
-        config = message.config.over(group.config if group else self._unsaid)
+        group, pending = self._group(message), self._being_made(message)
+        config = message.config.over(pending or (group.config if group else self._unsaid))
+        if pending is not None and pending.mode != config.mode:
+            raise Busy(f"group {message.group} is being made with another mode", retry_after_ms=20)
         self._check(message, config)
         partitions = [start.partition for start in message.starts]
         known = group is not None and all(group.id in self._ledger.cursors.get(p, ()) for p in partitions)
         if not message.group or (group is not None and known and group.config == config):
-            self._attach(Waiting(origin, request_id, client, message), boot_ms)
+            self._attach(Waiting(origin, request_id, client, message, config), boot_ms)
             return
         starts = [
             Start(start.partition, "offset", self._position(start)) if start.kind == "time" else start
             for start in message.starts
         ]
         payload = payloads.encode(payloads.Group(_topic_id(message), message.group, config, starts))
-        self._waiting[self._host.propose(log.GROUP, payload)] = Waiting(origin, request_id, client, message)
+        self._waiting[self._host.propose(log.GROUP, payload)] = Waiting(origin, request_id, client, message, config)
 
-    def _being_made(self, message: Subscribe) -> bool:
-        """Whether somebody else's policy of the same group is on its way to the log."""
-        name = _topic_id(message), message.group
-        return any((_topic_id(waiting.message), waiting.message.group) == name for waiting in self._waiting.values())
+    def _being_made(self, message: Subscribe) -> GroupConfig | None:
+        """The policy of the same group that is on its way to the log."""
+        if not message.group or not message.starts:
+            return None
+        name, found = (_topic_id(message), message.group), None
+        for waiting in self._waiting.values():
+            if (_topic_id(waiting.message), waiting.message.group) == name:
+                found = waiting.config
+        return found
 
     def _group(self, message: Subscribe) -> GroupState | None:
         return self._ledger.group(_topic_id(message), message.group) if message.group and message.starts else None

@@ -64,11 +64,6 @@ class Dedup:
                 runs.append(Run(1, -1, known.index, known.record, known != Known(index, record)))
         return runs
 
-    def forget(self, partition: PartitionKey, id_hash: int, index: Index, record: int) -> None:
-        """The id of this record may come again."""
-        if self.find(partition, id_hash) == Known(index, record):
-            self._state.delete(records.key(b"I", partition, id_hash))
-
     def evict(self, partition: PartitionKey, ids: int, count_max: int, before_ms: int) -> int:
         """Forgets the oldest entries beyond the window; `ids` are remembered now. Returns how many went."""
         gone = 0

@@ -127,10 +127,6 @@ class Ledger:
             raise CorruptLog(f"shard {self.shard}: the batch of entry {index} is missing")
         return body
 
-    def is_stored(self, index: Index) -> bool:
-        """Whether the batch of an entry is still here."""
-        return self._tables.body.get(log.INDEX_KEY.pack(index)) is not None
-
     def config(self, partition: PartitionKey) -> TopicConfig:
         """Policy of the topic of a partition."""
         return self.topics[self.partitions[partition].topic_id].config

@@ -62,7 +62,6 @@ class Host(Protocol):
     def located(self, run: Run, partition: PartitionKey) -> Run: ...
     def places(self, partition: PartitionKey, index: Index, count: int) -> list[Run]: ...
     def is_void(self, partition: PartitionKey, offset: Offset) -> bool: ...
-    def is_stored(self, index: Index) -> bool: ...
     def needed(self, index: Index, count: int) -> None: ...
     def not_needed(self, index: Index, count: int) -> None: ...
 
@@ -238,7 +237,6 @@ class Storing:
             row = self._unschedule(partition, payload.index, payload.record)
             if row is None:
                 return "wrong_state", None
-            self._forget_id(payload)
             self._host.not_needed(payload.index, 1)
             void = VoidRow(payload.record + 1, entry.time_ms, payload.reason, payload.by, entry.index if payload.publish else 0)
             self._host.state.put(records.key(b"v", partition, payload.index, payload.record), records.encode(void))
@@ -247,7 +245,6 @@ class Storing:
             return "", row
         if not state.first <= offset < state.next or self._host.is_void(partition, offset):
             return "wrong_state", None
-        self._forget_id(payload)
         row_key = records.key(b"Z", partition, offset)
         void = VoidRow(offset + 1, entry.time_ms, payload.reason, payload.by, entry.index if payload.publish else 0)
         self._host.state.put(row_key, records.encode(void))
@@ -258,20 +255,6 @@ class Storing:
             assert cursor is not None
             self._settling.void(cursor, offset, offset + 1)
         return "", None
-
-    def _forget_id(self, payload: payloads.Void) -> None:
-        """Who cancels a record may publish its id again; what is edited keeps it."""
-        if payload.publish:
-            return
-        partition, index, record = payload.partition, payload.index, payload.record
-        if payload.offset >= 0:
-            at = self._host.slices.at(partition, payload.offset)
-            if at is None or not at.columns & ID_HASH:
-                return
-            index, record = at.index, at.first + payload.offset - at.offset
-        hashes = self._host.opened.column(index, ID_HASH) if self._host.is_stored(index) else None
-        if hashes and hashes[record]:
-            self._host.dedup.forget(partition, hashes[record], index, record)
 
     def _unschedule(self, partition: PartitionKey, index: Index, record: int) -> ScheduledRow | None:
         """Takes a record out of the schedule; its due time is that of the row, unless its batch has delays."""
