@@ -19,6 +19,7 @@ from gossipq.types import KEY_HASH, Offset, Origin, PartitionKey, SessionId
 from gossipq.values import Range
 
 DONE, FAILED, BACK = "done", "failed", "back"
+ACKED_NUMBER = -2  #: in place of a subscription: who acks that again is not told that it is lost
 
 
 class Waiter:
@@ -84,9 +85,9 @@ class Holding:
             for offset, key_hash in self.hashes(view, first, end):
                 view.keys.took(key_hash, offset, lease.owner)
 
-    def moving(self, view: View, first: Offset, end: Offset) -> None:
+    def moving(self, view: View, first: Offset, end: Offset, number: int = 0) -> None:
         """An entry that moves these records is on its way: nobody gets them."""
-        view.leases.set(first, end, Lease(view, b"", 0, "", 0, 0))
+        view.leases.set(first, end, Lease(view, b"", number, "", 0, 0))
 
     def landed(self, view: View, first: Offset, end: Offset) -> None:
         """That entry is applied."""
@@ -238,7 +239,7 @@ class Holding:
         for first, end, lease in view.leases.overlap(low, high):
             if lease.session == session:
                 mine.append((first, end, lease))
-            else:
+            elif lease.session or lease.number != ACKED_NUMBER:
                 lost.append((view.partition, first, end))
         for first, end, lease in mine:
             view.leases.clear(first, end)
@@ -263,7 +264,7 @@ class Holding:
         self._acks_of(subscription).add(view.partition, first, end)
         self._let_go(view, first, end, DONE, held=False)
         if view.cursor.exceptional:
-            self.moving(view, first, end)
+            self.moving(view, first, end, ACKED_NUMBER)
 
     def _done(
         self, view: View, subscription: Subscription, low: Offset, high: Offset, lost: list[Range]
@@ -290,7 +291,7 @@ class Holding:
                 if view.keys is not None:
                     self._let_go(view, at, first, DONE, held=False)
                 if view.cursor.exceptional:  # a row of its own would come again when its time comes
-                    self.moving(view, at, first)
+                    self.moving(view, at, first, ACKED_NUMBER)
                 yield at, first
             at = max(at, end)
 
