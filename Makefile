@@ -5,10 +5,11 @@ BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 PYTEST_ARGS ?=
 SEEDS ?= 2000
+KILLS ?= 6
 FIRST ?= 0
 
 .DEFAULT_GOAL := help
-.PHONY: help install demo test check unit sim perf e2e
+.PHONY: help install demo test check unit sim perf e2e chaos
 
 help:  ## list the targets
 	@echo "gossipq: make TARGET"
@@ -43,6 +44,9 @@ sim: $(STAMP)  ## the cluster simulator and the property tests of the core: SEED
 
 e2e: $(STAMP)  ## only the tests that start real nodes
 	$(BIN)/python -m pytest -m e2e $(PYTEST_ARGS)
+
+chaos: $(STAMP)  ## all features at once on a real node that is killed again and again: KILLS=20
+	GOSSIPQ_KILLS=$(KILLS) $(BIN)/python -m pytest tests/e2e/test_semantics_kill.py --timeout 1800 $(PYTEST_ARGS)
 
 perf: $(STAMP)  ## measure against the raw loop of perf/limit.py; rows go to perf/RESULTS.md
 	$(BIN)/python perf/bench.py
