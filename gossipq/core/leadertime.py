@@ -19,6 +19,7 @@ class LeaderTime:
         """`boot` names this run of the machine."""
         self._state, self._boot = state, boot
         self.ahead_ms = 0  #: leader time minus boot time, in this leadership
+        self._marked = False
 
     def start(self, now: Now, last_ms: int) -> None:
         """A leadership begins; `last_ms` is the time of the last entry."""
@@ -28,10 +29,14 @@ class LeaderTime:
         if mark is not None and mark.boot == self._boot and mark.boot_ms <= now.boot_ms:
             expected_ms = mark.leader_ms + now.boot_ms - mark.boot_ms
         self.ahead_ms = max(expected_ms, last_ms) - now.boot_ms
+        self._marked = False
 
     def at(self, boot_ms: int) -> int:
         return boot_ms + self.ahead_ms
 
     def mark(self, boot_ms: int) -> None:
-        """Into the open transaction: where a restart goes on."""
+        """Into the open transaction, once in a leadership: where a restart goes on."""
+        if self._marked:
+            return
+        self._marked = True
         self._state.put(records.CLOCK, records.encode(ClockRow(self._boot, boot_ms, self.at(boot_ms))))
