@@ -3,19 +3,23 @@ PYTHON ?= python3
 VENV ?= .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
+SPARK := $(VENV)/.installed-spark
 PYTEST_ARGS ?=
+JOBS ?= 3
 SEEDS ?= 2000
 KILLS ?= 6
+MINUTES ?= 10
+IMAGES ?= 2000
 FIRST ?= 0
 
 .DEFAULT_GOAL := help
-.PHONY: help install demo test check unit sim perf e2e chaos
+.PHONY: help install serf demo test check unit sim sim-coverage perf e2e chaos power
 
 help:  ## list the targets
 	@echo "gossipq: make TARGET"
-	@sed -n 's/^\([a-z0-9]*\):.*## \(.*\)/  \1|\2/p' $(MAKEFILE_LIST) | awk -F'|' '{printf "%-10s %s\n", $$1, $$2}'
+	@sed -n 's/^\([a-z0-9-]*\):.*## \(.*\)/  \1|\2/p' $(MAKEFILE_LIST) | awk -F'|' '{printf "%-10s %s\n", $$1, $$2}'
 
-install: $(STAMP)  ## make .venv and install gossipq with its tools into it
+install: $(SPARK)  ## make .venv and install gossipq with its tools, and pyspark, into it
 
 $(STAMP): pyproject.toml
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { echo "error: Python 3.11 or later is needed" >&2; \
@@ -26,27 +30,48 @@ $(STAMP): pyproject.toml
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --use-pep517 --editable '.[dev]'
 	@touch $@
 
-demo: $(STAMP)  ## the main job: publish Python's own sources, consume them with three processes, count
-	@$(BIN)/gossipq demo
+demo: $(STAMP) serf  ## the main job: three nodes, a leader killed half way, a fourth that joins; all records counted
+	@$(BIN)/gossipq demo --nodes 3
 
-test: check unit  ## everything: check, then all tests (under 10 minutes)
+serf:  # nodes find each other by it; without it the demo runs with static peers, and says so
+	@command -v serf >/dev/null || test "$$(id -u)" != 0 || ! command -v apt-get >/dev/null || \
+	  { echo "installing serf"; apt-get update -qq && DEBIAN_FRONTEND=noninteractive apt-get install -y -qq serf >/dev/null; } || \
+	  echo "serf could not be installed"
+
+# half a gigabyte that only tests and jobs of Spark want: without it they are skipped, and everything else runs
+$(SPARK): $(STAMP)
+	@echo "installing pyspark into $(VENV): about a minute"
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --use-pep517 --editable '.[dev,spark]' && touch $@ || \
+	  { echo "note: pyspark could not be installed; the tests of Spark will be skipped" >&2; \
+	  echo " hint: $(BIN)/python -m pip install '.[spark]' shows why" >&2; }
+
+test: check unit  ## everything: check, then all tests (about ten minutes on two cores)
 
 check: $(STAMP)  ## format, lint, types
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
 	$(BIN)/mypy
 
-unit: $(STAMP)
-	$(BIN)/python -m pytest $(PYTEST_ARGS)
+unit: $(SPARK)  # tests mostly wait for nodes: three at a time keep two cores busy; JOBS=0 runs them one after the other
+	$(BIN)/python -m pytest -n $(JOBS) --dist loadfile $(PYTEST_ARGS)
 
 sim: $(STAMP)  ## the cluster simulator and the property tests of the core: SEEDS=40000 for more, SEEDS=1 FIRST=17 for seed 17 again
 	GOSSIPQ_SEEDS=$(SEEDS) GOSSIPQ_FIRST=$(FIRST) $(BIN)/python -m pytest tests/sim tests/core --timeout 1800 $(PYTEST_ARGS)
 
-e2e: $(STAMP)  ## only the tests that start real nodes
+sim-coverage: $(STAMP)  ## seeds and the tests of the core reach every branch of the replica, the ledger, elections and steering
+	PYTHONPATH=tests $(BIN)/python -m coverage run -m sim.many $(FIRST) 300
+	PYTHONPATH=tests $(BIN)/python -m coverage run --append -m pytest tests/core --timeout 900 $(PYTEST_ARGS)
+	$(BIN)/python -m coverage report
+
+e2e: $(SPARK)  ## only the tests that start real nodes
 	$(BIN)/python -m pytest -m e2e $(PYTEST_ARGS)
 
-chaos: $(STAMP)  ## all features at once on a real node that is killed again and again: KILLS=20
+chaos: $(STAMP)  ## random faults on real nodes: MINUTES=30 of 3 and 5 nodes, and all features on one that is killed: KILLS=20
 	GOSSIPQ_KILLS=$(KILLS) $(BIN)/python -m pytest tests/e2e/test_semantics_kill.py --timeout 1800 $(PYTEST_ARGS)
+	GOSSIPQ_MINUTES=$(MINUTES) $(BIN)/python -m pytest tests/chaos -s $(PYTEST_ARGS)
+
+power: $(STAMP)  ## what power cuts may leave of a node's disk: IMAGES=20000 for more
+	GOSSIPQ_IMAGES=$(IMAGES) $(BIN)/python -m pytest tests/power -s $(PYTEST_ARGS)
 
 perf: $(STAMP)  ## measure against the raw loop of perf/limit.py; rows go to perf/RESULTS.md
 	$(BIN)/python perf/bench.py

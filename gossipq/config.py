@@ -4,6 +4,7 @@ Precedence: flag, then environment (GOSSIPQ_NODE__BIND for node.bind), then file
 """
 
 import os
+import re
 import tomllib
 from collections.abc import Iterator, Mapping
 from difflib import get_close_matches
@@ -13,9 +14,12 @@ import msgspec
 from msgspec import Meta
 
 from gossipq import limits
+from gossipq.endpoints import Endpoint, endpoint, gossip_address
 from gossipq.errors import ConfigError
-from gossipq.values import GroupConfig, TopicConfig
+from gossipq.values import ConfigRow, GroupConfig, TopicConfig
 
+AUTO = "auto"  #: of node.admin: loopback, so many ports above that of bind
+SECRET = re.compile("secret$|token|password")  #: keys whose values are shown to nobody
 ENVIRONMENT_PREFIX = "GOSSIPQ_"
 CONFIG_VARIABLE = "GOSSIPQ_CONFIG"
 FLAGS = {"cluster.name": "cluster"}  #: flags that are not called like the last part of their key
@@ -69,6 +73,10 @@ class Cluster(msgspec.Struct, frozen=True, kw_only=True):
     """What every node of a cluster has in common."""
 
     name: Annotated[str, Meta(min_length=1, max_length=limits.NAME_BYTES_MAX)] = "gossipq"
+    join: tuple[str, ...] = ()
+    expect: Annotated[int, Meta(ge=0, le=limits.MEMBERS_MAX)] = 0
+    copies: Literal[3, 5, 7] = 3
+    replace_ms: Annotated[int, Meta(ge=10 * limits.SECOND_MS)] = limits.REPLACE_MS
     shards: Annotated[int, Meta(ge=1, le=1_024)] = limits.SHARDS
     auto_create: bool = True
     window_bytes: Annotated[int, Meta(ge=limits.BATCH_BYTES_HARD_MAX)] = limits.PUBLISH_WINDOW_BYTES
@@ -85,7 +93,12 @@ class Node(msgspec.Struct, frozen=True, kw_only=True):
     workers: Annotated[int, Meta(ge=0, le=limits.WORKERS_MAX)] = 0
     bind: str = f"tcp://127.0.0.1:{limits.PORT}"
     advertise: str = ""
-    mode: Literal["auto", "standalone"] = "auto"
+    admin: str = AUTO
+    alarms: bool = True
+    mode: Literal["auto", "standalone", "static", "serf"] = "auto"
+    peer: tuple[str, ...] = ()
+    gossip: str = ""
+    secret_file: str = ""
     insecure: bool = False
     drain_ms: Count = 5_000
     map_bytes: Annotated[int, Meta(ge=limits.MIB)] = limits.MAP_BYTES
@@ -120,6 +133,22 @@ def value_of(config: Config, key: str) -> object:
     for name in key.split("."):
         value = getattr(value, name)
     return value
+
+
+def toml_text(value: object) -> str:
+    """A value as the file has it."""
+    if isinstance(value, dict):
+        return "{" + ", ".join(f'"{name}" = {toml_text(each)}' for name, each in value.items()) + "}"
+    if isinstance(value, list | tuple):
+        return f"[{', '.join(map(toml_text, value))}]"
+    return str(value).lower() if isinstance(value, bool) else f'"{value}"' if isinstance(value, str) else str(value)
+
+
+def shown(loaded: Loaded) -> list[ConfigRow]:
+    """Every option for who asks: its value as the file has it, and where that comes from. What is secret is masked."""
+    values = {key: value_of(loaded.config, key) for key, _ in options()}
+    masked = {key: '"***"' if value and SECRET.search(key) else toml_text(value) for key, value in values.items()}
+    return [ConfigRow(key, text, loaded.origins[key]) for key, text in masked.items()]
 
 
 def find(flag: str | None, environment: Mapping[str, str]) -> str:
@@ -203,7 +232,7 @@ def _flat(tree: dict[str, Any], prefix: str = "") -> Iterator[tuple[str, object]
 
 def _unknown(key: str, origin: str, known: list[str]) -> ConfigError:
     table = key.rpartition(".")[0]
-    near = get_close_matches(key, known, 1, 0.6) or [
+    near = (get_close_matches(key, known, 1, 0.6) if table else []) or [
         other for other in known if other.rpartition(".")[2] == key.rpartition(".")[2]
     ]
     allowed = ", ".join(other.rpartition(".")[2] for other in known if other.rpartition(".")[0] == table)
@@ -215,52 +244,38 @@ def _unknown(key: str, origin: str, known: list[str]) -> ConfigError:
     return ConfigError(f"{origin}: unknown key `{key}`", hint or "the tables are [cluster] and [node]")
 
 
-class Endpoint(NamedTuple):
-    """Where a node listens: tcp with host and port, or ipc with a path."""
-
-    transport: str
-    host: str  #: the path, for ipc
-    port: int  #: 0 for ipc
-
-    @property
-    def is_loopback(self) -> bool:
-        return self.transport == "ipc" or self.host in ("localhost", "[::1]") or self.host.startswith("127.")
-
-    @property
-    def is_wildcard(self) -> bool:
-        return self.host in ("*", "0.0.0.0", "[::]")
-
-    def step(self, step: int, host: str = "") -> str:
-        """The endpoint `step` ports further, at `host` when given."""
-        if self.transport == "ipc":
-            return f"ipc://{self.host}.{step}" if step else f"ipc://{self.host}"
-        return f"tcp://{host or self.host}:{self.port + step}"
-
-
-def endpoint(text: str) -> Endpoint:
-    """Raises ConfigError when `text` is neither tcp://HOST:PORT nor ipc://PATH."""
-    transport, _, rest = text.partition("://")
-    if transport == "ipc" and rest:
-        return Endpoint("ipc", rest, 0)
-    host, _, port = rest.rpartition(":")
-    if transport != "tcp" or not host or not port.isdecimal():
-        raise ConfigError(f"node.bind = {text!r} is not an address", f"write tcp://HOST:PORT, as tcp://127.0.0.1:{limits.PORT}")
-    last = limits.PEER_PORT_STEP + limits.WORKERS_MAX
-    if not 0 < int(port) <= 65_535 - last:
-        raise ConfigError(
-            f"node.bind = {text!r}: the port must lie between 1 and {65_535 - last}", f"the {last} ports above it are used too"
-        )
-    return Endpoint("tcp", host, int(port))
+def admin_place(config: Config) -> str:
+    """HOST:PORT of metrics and health; "" = nowhere. Raises ConfigError."""
+    admin, place = config.node.admin, endpoint(config.node.bind)
+    if admin == AUTO:
+        return "" if place.transport == "ipc" else f"127.0.0.1:{place.port + limits.ADMIN_PORT_STEP}"
+    host, _, port = admin.rpartition(":")
+    if admin and (not host or not port.isdecimal() or int(port) > 65_535):
+        raise ConfigError(f"node.admin = {admin!r} is not HOST:PORT", 'write 127.0.0.1:7780, "" for nowhere, or "auto"')
+    return admin
 
 
 def _check_relations(config: Config, origins: dict[str, str]) -> None:
     node, cluster = config.node, config.cluster
     place = endpoint(node.bind)
-    if not place.is_loopback and not node.insecure:
+    admin = admin_place(config)
+    if admin and not node.insecure and not Endpoint("tcp", admin.rpartition(":")[0], 0).is_loopback:
         raise ConfigError(
-            f"{origins['node.bind']}: node.bind = {node.bind!r} is open to other machines, and nobody checks who comes",
-            "add --insecure if that network is yours alone, or bind tcp://127.0.0.1:PORT",
+            f"{origins['node.admin']}: node.admin = {admin!r} is open to other machines: it tells names of topics and groups",
+            "add --insecure if that network is yours alone, or listen on 127.0.0.1:PORT",
         )
+    gossip = endpoint(f"tcp://{gossip_address(node.gossip, 'node.gossip')}", "node.gossip", 0) if node.gossip else place
+    for key, value, at in (("node.bind", node.bind, place), ("node.gossip", node.gossip, gossip)):
+        if not at.is_loopback and not node.insecure and not node.secret_file:
+            raise ConfigError(
+                f"{origins[key]}: {key} = {value!r} is open to other machines, and nobody checks who comes",
+                "add --secret-file FILE, the same on all nodes; or --insecure if that network is yours alone; "
+                "or bind 127.0.0.1",
+            )
+    for text in node.peer:
+        endpoint(text, f"{origins['node.peer']}: node.peer")
+    for text in cluster.join:
+        gossip_address(text, f"{origins['cluster.join']}: cluster.join")
     if place.is_wildcard and not node.advertise:
         raise ConfigError(
             f"{origins['node.bind']}: node.bind = {node.bind!r} says nothing that clients can connect to",

@@ -17,6 +17,10 @@
     +-- StoreError               a data directory that cannot be used
     +-- CorruptLog               a shard's log is not what was written: it neither votes nor leads
     +-- UnknownKind              a log entry of a later version: the shard stops until the node is upgraded
+    +-- ExportError              an export cannot be written or read as asked
+    |   +-- TornExport           its files are not what its manifests say
+    |   +-- ExportVersion        it was written by a later version
+    |   +-- DataLoss             retention removed records before they were exported
     +-- ClientClosed, ForkedClient
 
 Refused.retryable tells whether the same request can succeed later unchanged.
@@ -36,6 +40,7 @@ class GossipqError(Exception):
         if hint:
             self.add_note(f"hint: {hint}")  # for who reads a traceback
         self.message, self.hint, self.retry_after_ms, self.detail = message, hint, retry_after_ms, detail
+        self.ids: tuple[str, ...] = ()  #: of a publish to a virtual topic: by which the copies that are stored are known
 
 
 class ProtocolError(GossipqError):
@@ -163,6 +168,22 @@ class CorruptLog(GossipqError):
 
 class UnknownKind(GossipqError):
     code = "unknown_kind"
+
+
+class ExportError(GossipqError):
+    code = "export"
+
+
+class TornExport(ExportError):
+    code = "torn_export"
+
+
+class ExportVersion(ExportError):
+    code = "export_version"
+
+
+class DataLoss(ExportError):
+    code = "data_loss"
 
 
 class ClientClosed(GossipqError):

@@ -39,6 +39,7 @@ PARKED_MAX = 100_000  #: records of a group and partition that wait behind other
 ERROR_BYTES_MAX = 2 * KIB  #: kept of what a consumer said of a failure
 DEAD_LIST_HARD_MAX = 1_000
 DEAD_LIST_MAX = 100  #: dead letters in one answer
+SURVEY_ROWS_MAX = 4_096  #: looked at for one page of an export
 VIRTUAL_TARGETS_MAX = 64
 DEDUP_HARD_MS = 7 * DAY_MS
 DEDUP_HARD_COUNT = 100_000_000
@@ -62,6 +63,15 @@ PUBLISH_WINDOW_BYTES = 32 * MIB  #: unconfirmed bytes a client may have at one l
 SESSION_SILENCE_MS = 5 * SECOND_MS
 PING_MS = 1 * SECOND_MS
 
+# operating
+KICK_MS = 30 * SECOND_MS  #: a session that an operator ended is not greeted for so long
+KICK_MS_MAX = DAY_MS
+GROWTH_MINUTES_MS = 6 * HOUR_MS  #: roll-ups of minutes are kept for so long,
+GROWTH_HOURS_MS = 7 * DAY_MS  #: and those of hours
+GROWTH_ROWS_MAX = 10_000  #: in one answer
+ALARM_LAG_MAX = 2**53
+TIMING_BOUNDS_US = (100, 250, 500, 1_000, 2_500, 5_000, 10_000, 25_000, 50_000, 100_000, 250_000, 500_000, 1_000_000, 5_000_000)
+
 # one turn of the loop
 TURN_MESSAGES_MAX = 256
 TURN_BYTES_MAX = 4 * MIB
@@ -69,7 +79,7 @@ RECENT_BYTES_MAX = 16 * MIB  #: newest batches kept in memory, per worker
 REPLICATE_BYTES_MAX = 1 * MIB
 
 # copies of a shard; boot time
-HEARTBEAT_MS = 500
+HEARTBEAT_MS = 550  #: so that three idle nodes stay below 50 messages a second
 LEADER_LEASE_MS = 1_200  #: from the sending of the newest round that a majority answered
 ELECTION_MS = 1_500  #: silence of a leader before anybody votes for another
 ELECTION_FIRST_MS = 300  #: at random after it: the first voter in order
@@ -77,12 +87,22 @@ ELECTION_REST_MS = 1_200  #: and after that: the others
 CAMPAIGN_AGAIN_MS = 250  #: pause after a campaign that found no majority; it doubles
 CAMPAIGN_AGAIN_MS_MAX = 2_000
 TRANSFER_MS = 1_500  #: for a hand-over; then the leader goes on
+COMMIT_TOLD_MS = 50  #: a follower hears what is committed with the next entry, or after this
 IN_FLIGHT_APPENDS_MAX = 64  #: unanswered, to one follower
 IN_FLIGHT_APPEND_BYTES_MAX = 8 * MIB
 LOG_HOLD_ROWS = 100_000  #: kept for a copy that is behind; then it needs a snapshot
 SNAPSHOT_PART_BYTES = 512 * KIB
 SNAPSHOT_BYTES_PER_S = 64 * MIB  #: to one copy
 COPIES_MAX = 7
+COPIES = 3
+MEMBERS_MAX = 64
+BUNDLE_BYTES_MAX = 2 * MIB  #: of what one turn says to another process; more goes in several
+VIEW_AGAIN_MS = 10 * SECOND_MS  #: what has not changed is said again
+STEER_MS = 250  #: a leader looks at who should keep copies of its shard
+HAND_BACK_MS = 10 * SECOND_MS  #: the copy that should lead has kept up for so long
+STRAY_MS = 30 * SECOND_MS  #: a copy that hears no leader for so long asks whether it is still one, or lets go of its rows
+STRAY_ROWS = 256  #: that it lets go of in one turn
+REPLACE_MS = 30 * MINUTE_MS  #: a node that is silent for so long is lost: its copies are rebuilt elsewhere
 
 # store
 MAP_BYTES = 256 * GIB
@@ -98,6 +118,8 @@ CLIENT_PORT_STEP = 1  #: worker i binds PORT + 1 + i for clients
 FRONTDOOR_PEER_PORT_STEP = 40  #: the frontdoor binds PORT for clients and PORT + 40 for its own workers
 PEER_PORT_STEP = 41  #: worker i binds PORT + 41 + i for peers
 WORKERS_MAX = 39
+GOSSIP_PORT_STEP = 90  #: the Serf agent of a node binds PORT + 90, TCP and UDP
+ADMIN_PORT_STEP = 80  #: metrics and health, unless told otherwise
 
 assert BATCH_BYTES_MAX < BATCH_BYTES_HARD_MAX < FRAME_BYTES_MAX < 2**31, "column offsets are int32"
 assert BATCH_RECORDS_MAX <= BATCH_RECORDS_HARD_MAX
@@ -107,3 +129,5 @@ assert 2 * HEARTBEAT_MS < LEADER_LEASE_MS < ELECTION_MS, "a lease ends before an
 assert DELIVER_BYTES_MAX < CREDIT_BYTES <= CREDIT_BYTES_MAX
 assert CREDIT_RECORDS <= IN_FLIGHT_MAX <= IN_FLIGHT_HARD_MAX
 assert CLIENT_PORT_STEP + WORKERS_MAX <= FRONTDOOR_PEER_PORT_STEP < PEER_PORT_STEP
+assert PEER_PORT_STEP + WORKERS_MAX <= GOSSIP_PORT_STEP
+assert PEER_PORT_STEP + WORKERS_MAX <= ADMIN_PORT_STEP

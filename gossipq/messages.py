@@ -4,13 +4,18 @@ A message travels as a msgpack array in field order; fields are only ever append
 understand each other. Durations are milliseconds that remain, never points in time. Ranges are half-open.
 """
 
-from gossipq import limits, peer_messages
+from gossipq import export_messages, limits, operator_messages, peer_messages
 from gossipq.types import Offset, PartitionKey
 from gossipq.values import (
+    CopyStats,
     DeadLetter,
     Delivered,
+    GossipEvent,
     GroupOptions,
     GroupStats,
+    Lead,
+    Member,
+    Message,
     PartitionStats,
     Range,
     Ref,
@@ -22,9 +27,6 @@ from gossipq.values import (
     TopicInfo,
     TopicOptions,
     WorkerStats,
-)
-from gossipq.values import (
-    Message as Message,
 )
 
 # --- sessions ----------------------------------------------------------------------------------------------------------
@@ -51,6 +53,7 @@ class Welcome(Message):
     ping_ms: int
     routes: list[Route] = []
     shards: int = limits.SHARDS
+    nodes: list[str] = []  #: frontdoors of the cluster: any of them will do
 
 
 class Ping(Message):
@@ -110,8 +113,7 @@ class Confirm(Message):
 
 
 class Subscribe(Message):
-    """Joins a group, or reads without one (group ""). All partitions lie in the header's shard; those of a group are of one
-    topic: a client that consumes several in one group sends one of these for each."""
+    """Joins a group, or reads without one (group ""). Partitions lie in the header's shard, those of a group in one topic."""
 
     verb = 32
     subscription: int  #: chosen by the client, unique in its session
@@ -170,7 +172,7 @@ class Ack(Message):
 
 
 class Acked(Message):
-    """Answer to ACK, NACK, EXTEND and UNSUBSCRIBE, when stored. `lost` are ranges that somebody else holds."""
+    """Answer to ACK, NACK, EXTEND and UNSUBSCRIBE, when stored. `lost` are ranges that others hold, or nobody any more."""
 
     verb = 38
     lost: list[Range] = []
@@ -306,8 +308,7 @@ class Reschedule(Message):
 
 
 class Edit(Message):
-    """Second frame: a batch of one record. One atomic entry voids the old record and appends the new one, which keeps the due
-    time of a scheduled one. Answered by CONFIRM."""
+    """Second frame: one record in a batch. One entry voids the old one and appends it; due times stay. Answered by CONFIRM."""
 
     verb = 58
     ref: Ref
@@ -421,6 +422,14 @@ class StatusReply(Message):
     routes: list[Route]
     warnings: list[str] = []
     bad_frames: int = 0  #: messages the frontdoor could not read
+    copy: str = ""  #: name of this node's data in the logs
+    members: list[Member] = []  #: the roster, as this node knows it
+    leads: list[Lead] = []  #: who leads which shard, as this node knows it
+    copies: list[CopyStats] = []  #: of the shards that this node leads
+    gossip: str = "off"  #: how finding others goes: "" = well, "off" = a standalone node, else why it is degraded
+    events: list[GossipEvent] = []  #: the newest that gossip has shown, oldest first
+    cpu_ms: int = 0  #: that the process of the frontdoor has used; 0 = not known
+    rss_bytes: int = 0  #: of its memory; 0 = not known
 
 
 class PurgeDead(Message):
@@ -450,6 +459,42 @@ class BindTopic(Message):
     targets: list[str]
 
 
+# --- the roster; to the meta shard -------------------------------------------------------------------------------------
+
+
+class Join(Message):
+    """A node says who it is: it enters the roster, or its row is brought up to date. Answered by MEMBERS."""
+
+    verb = 75
+    member: Member
+    cluster: bytes = b""  #: the cluster it belongs to; b"" when it is new
+    token: bytes = b""  #: proves that it knows the secret
+    options: dict[str, str] = {}  #: options of [cluster] that it insists on
+
+
+class Members(Message):
+    """The roster after log entry `version`."""
+
+    verb = 76
+    version: int
+    members: list[Member]
+    cluster_name: str = ""
+
+
+class AskMembers(Message):
+    """Answered by MEMBERS."""
+
+    verb = 77
+
+
+class SetMember(Message):
+    """An operator's word on the member of this name: "in", "leaving", or "gone": off the roster. Answered by MEMBERS."""
+
+    verb = 78
+    name: str
+    state: str
+
+
 MESSAGES: dict[int, type[Message]] = {kind.verb: kind for kind in Message.__subclasses__()}
-assert peer_messages.Append.verb in MESSAGES, "all kinds are loaded"
+assert all(room.LOADED in MESSAGES for room in (export_messages, operator_messages, peer_messages)), "all are loaded"
 assert len(MESSAGES) == len(Message.__subclasses__()), "verb numbers are unique"

@@ -1,6 +1,6 @@
 """Messages between workers, and inside a node. Verbs from 96 on; a client that sends one is refused."""
 
-from gossipq.values import Message, Route, TopicInfo, WorkerStats
+from gossipq.values import Alarm, CopyStats, Lead, Member, Message, Timing, TopicInfo, WorkerStats
 
 
 class Append(Message):
@@ -11,7 +11,7 @@ class Append(Message):
     prev_index: int
     prev_term: int
     commit: int
-    sizes: list[int]  #: bytes of each entry in the second frame
+    sizes: list[int]  #: of each entry: bytes of its row, bytes of its batch
     sent_ms: int = 0
     prev_chain: bytes = b""
 
@@ -57,7 +57,12 @@ class Report(Message):
 
     verb = 101
     stats: WorkerStats
-    routes: list[Route]
+    leads: list[Lead]  #: of all shards that it keeps and knows a leader of
+    copies: list[CopyStats] = []  #: of the shards that it leads
+    version: int = 0  #: of the roster, if this worker keeps the meta shard
+    members: list[Member] = []
+    timings: list[Timing] = []
+    alarms: list[Alarm] = []  #: what this worker has to say now
 
 
 class VoteRequest(Message):
@@ -136,3 +141,56 @@ class Transfer(Message):
 
     verb = 108
     to: str
+
+
+class Bundle(Message):
+    """Everything that one turn has to say to one process of another node. Second frame: those of its messages, in order."""
+
+    verb = 109
+    cluster: bytes
+    sender: str  #: name of the copy
+    to: str
+    token: bytes  #: proves that the sender knows the secret
+    messages: list[bytes]  #: control frames
+    sizes: list[int] = []  #: bytes that each message has of the second frame; empty: nobody has any
+
+
+class View(Message):
+    """What a frontdoor knows: to the other frontdoors what its own workers lead, to its own workers all there is."""
+
+    verb = 110
+    version: int  #: of the roster
+    members: list[Member]
+    leads: list[Lead]
+
+
+class Waiting(Message):
+    """A node that belongs to no cluster yet, to the frontdoor's address of others that may wait too. Nobody answers it."""
+
+    verb = 111
+    member: Member
+    expect: int  #: nodes that found the cluster together; 0: it only joins
+    pledge: str = ""  #: the copy that it has agreed should found the cluster; it agrees to one only
+    options: dict[str, str] = {}  #: what its [cluster] says
+    token: bytes = b""  #: proves that it knows the secret
+    known: list[str] = []  #: addresses of nodes that wait, as it knows
+
+
+class Stray(Message):
+    """To the leader of a shard, from a copy with rows that no leader speaks to: is it still one of its copies?"""
+
+    verb = 112
+    copy: str
+    sent_ms: int
+
+
+class Dismiss(Message):
+    """Answer to STRAY of a leader that serves: the copies in force are committed, and this one is none of them. Who is one,
+    or may become one, gets no answer."""
+
+    verb = 113
+    leader: str
+    sent_ms: int  #: of the question
+
+
+LOADED = Append.verb

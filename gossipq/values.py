@@ -8,7 +8,7 @@ from typing import ClassVar, TypeVar, dataclass_transform
 import msgspec
 
 from gossipq import limits
-from gossipq.types import Offset, PartitionKey
+from gossipq.types import Index, Offset, PartitionKey
 
 Config = TypeVar("Config", bound=msgspec.Struct)
 Range = tuple[PartitionKey, Offset, Offset]  #: (partition, first, end)
@@ -45,6 +45,7 @@ class TopicConfig(msgspec.Struct, array_like=True, frozen=True):
     attempts_max: int | None = None  #: failures after which a record is a dead letter
     backoff_ms: list[int] | None = None  #: pause after the first, second ... failure; the last one repeats
     virtual: list[str] = []  #: a virtual topic has no partitions: what is published to it is copied to these
+    alarm_lag: int | None = None  #: records of a partition a group may be behind before an alarm; None, 0 = any number
 
 
 class TopicOptions(msgspec.Struct, array_like=True, frozen=True):
@@ -66,6 +67,7 @@ class TopicOptions(msgspec.Struct, array_like=True, frozen=True):
     attempts_max: int | None = None
     backoff_ms: list[int] | None = None
     virtual: list[str] | None = None
+    alarm_lag: int | None = None
 
     def over(self, config: TopicConfig) -> TopicConfig:
         """`config` with what is said here in its place."""
@@ -92,6 +94,7 @@ class GroupConfig(msgspec.Struct, array_like=True, frozen=True):
     backoff_ms: list[int] | None = None
     parked_max: int = limits.PARKED_MAX  #: records per partition that may wait behind others of their key
     paused: bool = False  #: nothing is handed out
+    alarm_lag: int | None = None  #: as that of the topic; None = as that says
 
 
 class GroupOptions(msgspec.Struct, array_like=True, frozen=True):
@@ -104,6 +107,7 @@ class GroupOptions(msgspec.Struct, array_like=True, frozen=True):
     backoff_ms: list[int] | None = None
     parked_max: int | None = None
     paused: bool | None = None
+    alarm_lag: int | None = None
 
     def over(self, config: GroupConfig) -> GroupConfig:
         """`config` with what is said here in its place."""
@@ -198,6 +202,33 @@ class Step(msgspec.Struct, array_like=True, frozen=True):
     attempt: int = 0
 
 
+class AckRun(msgspec.Struct, array_like=True, frozen=True, gc=False):
+    """Records [first, end) that a group was done with by one ack."""
+
+    group: str
+    first: Offset
+    end: Offset
+    time_ms: int  #: unix
+    consumer: str
+    index: Index  #: of the entry in the log of the shard
+
+
+class StateRun(msgspec.Struct, array_like=True, frozen=True, gc=False):
+    """Records [first, end) that stand alike for a group."""
+
+    group: str
+    state: str  #: "ready", "in_flight", "retrying", "parked", "dead", "done"; "voided" with group ""
+    first: Offset
+    end: Offset
+    attempts: int = 0
+    failures: int = 0
+    due_ms: int = 0  #: unix: of the next attempt, or the end of the lease
+    time_ms: int = 0  #: unix: of the death, the last failure, the voiding
+    reason: str = ""
+    error: str = ""
+    consumer: str = ""
+
+
 class PartitionStats(msgspec.Struct, array_like=True, frozen=True):
     """Stored counters of one partition; `first` and `next` bound the offsets that can still be read.
 
@@ -238,6 +269,10 @@ class GroupStats(msgspec.Struct, array_like=True, frozen=True):
     unmatched: int = 0  #: of the parked: no consumer takes their route
     blocked_by_key: int = 0  #: of the parked and ready: another record of their key is not done
     paused: bool = False
+    delivered: int = 0  #: handed out since this leader serves
+    oldest_ms: int = 0  #: age of the oldest record that is not done; 0 = there is none
+    unaccounted: int = 0  #: difference of the sum above: always 0
+    alarm_lag: int = 0  #: what rules, the group's or the topic's; 0 = no alarm
 
 
 class WorkerStats(msgspec.Struct, array_like=True, frozen=True):
@@ -263,3 +298,133 @@ class WorkerStats(msgspec.Struct, array_like=True, frozen=True):
     dropped: int = 0  #: messages to who was gone or did not read
     dead: int = 0  #: records that became dead letters since the start
     dead_per_minute: int = 0  #: of the last minute
+    cpu_ms: int = 0  #: that this process has used; 0 = not known
+    rss_bytes: int = 0  #: of its memory, with what it has mapped of its store; 0 = not known
+
+
+class Member(msgspec.Struct, array_like=True, frozen=True):
+    """A node as the roster of its cluster has it. `copy` names its data: node id and directory id."""
+
+    copy: str
+    name: str  #: for people; no two members have the same
+    endpoint: str  #: of its frontdoor, as others reach it; its workers' ports follow from it
+    workers: int
+    witness: bool = False  #: votes, and keeps no records
+    state: str = (
+        "in"  #: "in", "leaving" (drained: keeps and leads nothing any more), "lost" (silent for too long: rebuilt elsewhere)
+    )
+    version: str = ""
+    features: int = 1  #: highest feature level that it knows
+
+
+class GossipEvent(msgspec.Struct, array_like=True, frozen=True):
+    """What gossip has shown: a hint, for people."""
+
+    time_ms: int  #: unix
+    what: str  #: "join", "leave", "fail", "back", "update", "degraded", "well"
+    node: str  #: its name; "" for what concerns this node's own membership
+    detail: str = ""
+
+
+class Lead(msgspec.Struct, array_like=True, frozen=True):
+    """Who leads a shard, by the name of the copy."""
+
+    shard: int
+    term: int
+    copy: str
+
+
+class CopyStats(msgspec.Struct, array_like=True, frozen=True):
+    """One copy of a shard as its leader sees it."""
+
+    shard: int
+    term: int
+    copy: str
+    role: str  #: "leader", "follower", "witness", "learner"
+    match: int  #: highest log index that is on its disk, as far as the leader knows
+    behind: int  #: entries that the leader has and it has not
+    silent_ms: int  #: since its last answer; 0 for the leader
+    synced: bool  #: confirms wait for it
+
+
+class Timing(msgspec.Struct, array_like=True, frozen=True):
+    """How long something took: `counts[i]` of them up to `limits.TIMING_BOUNDS_US[i]`, the last ones longer than all bounds."""
+
+    name: str  #: "publish": from being read to being confirmed, by batch; "delivery": from stored to handed out, by slice;
+    counts: list[int]  #: "commit": one transaction with its sync
+    sum_us: int
+
+
+class Alarm(msgspec.Struct, array_like=True, frozen=True):
+    """Something that somebody should look at, as long as it is so. `name` is explained by `gossipq help alarm-NAME`."""
+
+    name: str
+    severity: str  #: "critical" or "warning"
+    node: str  #: that says so
+    subject: str  #: what it is about: "orders/billing", "worker-1"; "" = the node
+    text: str  #: one sentence
+    command: str  #: that helps, or tells more
+    since_ms: int = 0  #: unix
+
+
+class GrowthRow(msgspec.Struct, array_like=True, frozen=True):
+    """A topic in a shard at the end of a minute or an hour; "" = all its topics. There is a row only when something changed."""
+
+    topic: str
+    shard: int
+    time_ms: int  #: unix, leader time
+    published: int  #: records; this and the next are counters: they never fall
+    acked: int  #: over all groups
+    dead: int  #: dead letters that are kept; this and the next ones are levels
+    removed: int  #: by retention; a counter
+    records: int  #: that can be read
+    bytes: int
+    backlog: int  #: over all groups: published and not done
+    term: int  #: of the leader: it has changed when another one has taken over
+    voters: int  #: copies of the shard
+
+
+class Consuming(msgspec.Struct, array_like=True, frozen=True):
+    """What a client consumes of one topic at one worker; group "" = it only reads."""
+
+    topic: str
+    group: str
+    partitions: int
+    credit_records: int  #: lent and not used
+    credit_bytes: int
+    in_flight: int  #: records it holds
+
+
+class ClientRow(msgspec.Struct, array_like=True, frozen=True):
+    """A session as one worker sees it; counters since it greeted there."""
+
+    session: bytes
+    client: str  #: what it calls itself
+    version: str  #: of its software
+    node: str
+    worker: int
+    connections: int
+    age_ms: int
+    silent_ms: int  #: since its last message
+    batches: int  #: published
+    published: int  #: records
+    bytes: int
+    subscriptions: list[Consuming]
+
+
+class SoughtRow(msgspec.Struct, array_like=True, frozen=True):
+    """Where a group stands in a partition before and after SEEK_GROUP."""
+
+    partition: PartitionKey
+    before: Offset
+    after: Offset
+    again: int  #: records that were done and will be handed out once more
+    skipped: int  #: records that were not done and will not be handed out
+
+
+class ConfigRow(msgspec.Struct, array_like=True, frozen=True):
+    """One option of a running node. What is secret is masked."""
+
+    key: str
+    value: str  #: as cluster.toml has it
+    origin: str  #: "flag --bind", "environment GOSSIPQ_NODE__BIND", "file cluster.toml" or "default"

@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 import asking
+import cluster
 from report import Row, write
 from stage import GOSSIPQ, HERE, Node, answer, disk_mb, memory_mb, node
 
@@ -50,6 +51,33 @@ PAIRS = [
         ["--records", "50000", "--sync-rtt"],
         "confirmed_one_at_a_time_per_s",
         "0.6 of raw",
+    ),
+]
+
+COPIES = [  #: on three nodes of one worker each: two of three disks before a confirm
+    Pair(
+        "copies-500",
+        ["e2e", "--batch", "500"],
+        "end_to_end_per_s",
+        ["--batch", "500", "--copies", "3"],
+        "end_to_end_per_s",
+        "0.35 of raw",
+    ),
+    Pair(
+        "copies-64",
+        ["e2e", "--batch", "64"],
+        "end_to_end_per_s",
+        ["--batch", "64", "--copies", "3"],
+        "end_to_end_per_s",
+        "",
+    ),
+    Pair(
+        "copies-rtt",
+        ["rtt"],
+        "confirmed_one_at_a_time_per_s",
+        ["--records", "50000", "--copies", "3", "--sync-rtt"],
+        "confirmed_one_at_a_time_per_s",
+        "0.5 of raw",
     ),
 ]
 
@@ -119,7 +147,7 @@ def measure_soak(at: Node) -> list[Row]:
 
 
 def main() -> None:
-    names = [*(pair.name for pair in PAIRS), "start", "soak", *asking.FIGURES]
+    names = [*(pair.name for pair in PAIRS + COPIES), "start", "soak", *cluster.FIGURES, *asking.FIGURES]
     parser = argparse.ArgumentParser(description="gossipq against the raw loop.")
     parser.add_argument("--pairs", type=int, default=5)
     parser.add_argument("--only", action="append", default=[], metavar="NAME", choices=names, help=", ".join(names))
@@ -131,6 +159,12 @@ def main() -> None:
     if pairs := [pair for pair in PAIRS if pair.name in wanted]:
         with node() as at:
             rows += [measure_pair(pair, at, given.pairs) for pair in pairs]
+    if pairs := [pair for pair in COPIES if pair.name in wanted]:
+        with cluster.cluster() as found:
+            rows += [measure_pair(pair, found.nodes[0], given.pairs) for pair in pairs]
+    for name in cluster.FIGURES:
+        if name in wanted:
+            rows += cluster.measure(name)
     if "soak" in wanted:
         with node() as fresh:  # a store file never shrinks: what ran before would hide growth
             rows += measure_soak(fresh)

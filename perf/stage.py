@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 HERE = Path(__file__).resolve().parent
-ROOTS = [str(HERE.parent / root) for root in ("", "nodes", "clients/python", "clients/terminal")]
+ROOTS = [str(HERE.parent / root) for root in ("", "nodes", "clients/python", "clients/terminal", "spark")]
 sys.path[:0] = ROOTS
 os.environ["PYTHONPATH"] = os.pathsep.join(ROOTS)
 
@@ -30,18 +30,18 @@ def answer(line: list[str]) -> dict[str, Any]:
     return found
 
 
-def _children(pid: int) -> Iterator[int]:
+def tree(pid: int) -> Iterator[int]:
     """A process and all below it."""
     yield pid
     for task in Path(f"/proc/{pid}/task").iterdir():
         for child in (task / "children").read_text().split():
-            yield from _children(int(child))
+            yield from tree(int(child))
 
 
 def memory_mb(pid: int, field: str = "Pss") -> float:
     """Proportional set size of a process and all below it. "Pss_Anon" leaves out mapped files: the store is one."""
     total_kb = 0
-    for each in _children(pid):
+    for each in tree(pid):
         rollup = Path(f"/proc/{each}/smaps_rollup").read_text()
         total_kb += next(int(line.split()[1]) for line in rollup.splitlines() if line.startswith(f"{field}:"))
     return total_kb / 1024

@@ -6,6 +6,7 @@ import subprocess
 import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -16,6 +17,32 @@ ROOTS = ("", "nodes", "clients/python", "clients/terminal")
 STOP_SECONDS = 20
 
 
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Where several run at a time, what takes long begins first, so that none is left alone at the end."""
+    if not hasattr(config, "workerinput"):
+        return
+    first = [HOME / "tests" / "sim", HOME / "tests" / "spark"]
+    waiting = {item.path for item in items if item.get_closest_marker("e2e")}
+
+    def rank(item: pytest.Item) -> tuple[bool, ...]:
+        return (*(room not in item.path.parents for room in first), item.path not in waiting)
+
+    items.sort(key=rank)
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
+    """A file stays in one process, because its tests share a node; so does Spark, whose session takes a gigabyte."""
+    from xdist.scheduler import LoadFileScheduling
+
+    class ByFile(LoadFileScheduling):
+        def _split_scope(self, nodeid: str) -> str:
+            return "tests/spark" if nodeid.startswith("tests/spark/") else super()._split_scope(nodeid)
+
+    config.option.loadscopereorder = False  # the order is ours
+    return ByFile(config, log) if config.option.dist == "loadfile" else None
+
+
 class RunningNode:
     """`python -m gossipq_node` over one directory and port; it can be stopped, killed and started again."""
 
@@ -24,14 +51,26 @@ class RunningNode:
         self.port = settled_port()
         self.endpoint = f"tcp://127.0.0.1:{self.port}"
         self.process: subprocess.Popen[str] | None = None
+        self.environment: dict[str, str] = {}  #: what else it is told
 
     def start(self) -> "RunningNode":
         """Returns when the node says that it is ready."""
         paths = os.pathsep.join(str(HOME / root) for root in ROOTS)
         plain = {name: value for name, value in os.environ.items() if not name.startswith("GOSSIPQ")}
         self.process = subprocess.Popen(
-            [sys.executable, "-m", "gossipq_node", "--data", str(self.data), "--bind", self.endpoint, *self.flags],
-            env={**plain, "PYTHONPATH": paths},
+            [
+                sys.executable,
+                "-m",
+                "gossipq_node",
+                "--data",
+                str(self.data),
+                "--bind",
+                self.endpoint,
+                "--admin",
+                "",
+                *self.flags,
+            ],
+            env={"GOSSIPQ_NODE__ALARMS": "false", **plain, "PYTHONPATH": paths, **self.environment},
             cwd=self.data.parent,
             stdout=subprocess.PIPE,
             stderr=subprocess.DEVNULL,

@@ -4,24 +4,36 @@ import random
 import socket
 from pathlib import Path
 
-from gossipq.limits import CLIENT_PORT_STEP, FRONTDOOR_PEER_PORT_STEP, PEER_PORT_STEP
+from gossipq.limits import ADMIN_PORT_STEP, CLIENT_PORT_STEP, FRONTDOOR_PEER_PORT_STEP, GOSSIP_PORT_STEP, PEER_PORT_STEP
 
 WORKERS_MAX = 3  #: of a node under test
-STEPS = [0, FRONTDOOR_PEER_PORT_STEP, *(step + i for step in (CLIENT_PORT_STEP, PEER_PORT_STEP) for i in range(WORKERS_MAX))]
+OF_WORKERS = [step + i for step in (CLIENT_PORT_STEP, PEER_PORT_STEP) for i in range(WORKERS_MAX)]
+STEPS = [0, FRONTDOOR_PEER_PORT_STEP, ADMIN_PORT_STEP, GOSSIP_PORT_STEP, *OF_WORKERS]
 RANGE = Path("/proc/sys/net/ipv4/ip_local_port_range")
+BLOCK = 100  #: ports, one node each
+HELD_MAX = 40  #: blocks of a process, more than any test has nodes; with them several processes find enough
+
+_held: list[socket.socket] = []
 
 
 def settled_port() -> int:
     """A free port, and its neighbours, out of the range from which the system takes ports for outgoing connections: while a
-    node is down its clients knock, and one of their own connections would sooner or later sit on its port."""
+    node is down its clients knock, and one of their own connections would sooner or later sit on its port. Nor do tests that
+    run at the same time take it meanwhile: a block of ports is held by a name that ends with this process."""
     lowest = int(RANGE.read_text().split()[0])
     while True:
-        port = random.randrange(10_000, min(lowest, 60_000) - 100)
+        port = random.randrange(10_000, min(lowest, 60_000) - BLOCK, BLOCK)
+        holder = socket.socket(socket.AF_UNIX)
         try:
+            holder.bind(f"\0gossipq tests {port}")
             for step in STEPS:
                 with socket.socket() as probe:
                     probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
                     probe.bind(("127.0.0.1", port + step))
         except OSError:
+            holder.close()
             continue
+        if len(_held) == HELD_MAX:
+            _held.pop(0).close()
+        _held.append(holder)
         return port

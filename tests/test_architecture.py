@@ -25,26 +25,40 @@ ROOMS: dict[str, tuple[int, tuple[str, ...]]] = {
             "gossipq.types",
             "gossipq.values",
             "gossipq.peer_messages",
+            "gossipq.operator_messages",
             "gossipq.messages",
             "gossipq.errors",
             "gossipq.limits",
+            "gossipq.endpoints",
+            "gossipq.export_messages",
+            "gossipq.alarms",
+            "gossipq.texts",
         ),
     ),
     "core": (1, ("gossipq.core",)),
     "wire": (1, ("gossipq.wire",)),
     "config": (2, ("gossipq.config",)),
     "clock": (2, ("gossipq.clock",)),
-    "ports": (3, ("gossipq_node.ports", "gossipq_node.settings")),
+    "ports": (3, ("gossipq_node.ports", "gossipq_node.settings", "gossipq_node.files")),
     "adapters": (3, ("gossipq_node.adapters",)),
     "client": (3, ("gossipq_client",)),
     "spark": (3, ("pyspark_gossipq",)),
     "actors": (4, ("gossipq_node.actors",)),
     "process": (5, ("gossipq_node",)),
     "cli": (5, ("gossipq_cli",)),
-    "cli_offline": (5, tuple(f"gossipq_cli.commands.{name}" for name in ("node", "store", "config"))),
+    "cli_offline": (
+        5,
+        tuple(f"gossipq_cli.commands.{name}" for name in ("node", "witness", "cluster", "store", "config", "export", "doctor")),
+    ),
 }
 #: imports that run sideways and are meant to
-BESIDE = {("adapters", "ports"), ("cli", "cli_offline"), ("cli_offline", "cli"), ("cli_offline", "process")}
+BESIDE = {
+    ("adapters", "ports"),
+    ("cli", "cli_offline"),
+    ("cli_offline", "cli"),
+    ("cli_offline", "process"),
+    ("spark", "client"),
+}
 #: imports that run down and are forbidden all the same
 FORBIDDEN = {
     ("client", "core"): "a client knows the wire, never the rules of a shard",
@@ -110,13 +124,13 @@ UPWARD_EXCEPTIONS = {("gossipq_client.testing", "gossipq_node.inline"): "a broke
 #: foreign library -> the only importers
 IMPORTERS = {
     "zmq": ("gossipq_node.adapters.zmq_mailbox", "gossipq_client.transport"),
-    "lmdb": ("gossipq_node.adapters.lmdb_store",),
+    "lmdb": ("gossipq_node.adapters.lmdb_store", "gossipq_node.export.lmdb_file", "pyspark_gossipq.files"),
     "serfclient": ("gossipq_node.adapters.serf_membership",),
     "prometheus_client": ("gossipq_node.adapters.metrics",),
     "rich": ("gossipq_cli",),
     "click": ("gossipq_cli",),
     "pyspark": ("pyspark_gossipq",),
-    "pyarrow": ("pyspark_gossipq",),
+    "pyarrow": ("pyspark_gossipq", "gossipq_client.columns", "gossipq_node.export"),
     "msgspec": ("gossipq", "gossipq_node", "gossipq_client", "gossipq_cli", "pyspark_gossipq"),
     "pytest": ("gossipq_client.pytest_plugin",),
 }

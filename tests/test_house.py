@@ -13,7 +13,11 @@ from gossipq_cli.main import COMMANDS
 HOME = Path(__file__).resolve().parent.parent
 DOCUMENTS = [
     *sorted(HOME.glob("*.md")),
+    *sorted((HOME / "docs").glob("*.md")),
+    *sorted((HOME / "nodes").rglob("*.md")),
     *sorted((HOME / "perf").glob("*.md")),
+    *sorted((HOME / "spark").glob("*.md")),
+    *sorted((HOME / "docs").glob("*.md")),
     HOME / "Makefile",
     HOME / "cluster.toml",
     HOME / "pyproject.toml",

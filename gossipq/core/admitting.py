@@ -10,7 +10,8 @@ from gossipq.core.dispatch import Dispatch
 from gossipq.core.groups import Lease, View
 from gossipq.core.ledger import Ledger
 from gossipq.core.log import Due
-from gossipq.core.policy import within
+from gossipq.core.moving import Moving
+from gossipq.core.policy import NUMBER_MAX, within
 from gossipq.core.storing import Published
 from gossipq.errors import (
     BadBatch,
@@ -26,7 +27,18 @@ from gossipq.errors import (
 )
 from gossipq.messages import Publish
 from gossipq.peer_messages import AskTopic, TopicInstalled
-from gossipq.types import DELAY, META_SHARD, BatchInfo, Index, Offset, Origin, PartitionKey, partition_of, topic_id_of
+from gossipq.types import (
+    DELAY,
+    META_SHARD,
+    PARTITION_BITS,
+    BatchInfo,
+    Index,
+    Offset,
+    Origin,
+    PartitionKey,
+    partition_of,
+    topic_id_of,
+)
 from gossipq.values import Message, TopicConfig, TopicInfo
 
 TOPIC_ASK_MS = 200
@@ -38,6 +50,7 @@ class Host(Protocol):
 
     id: int
     full: str
+    moving: Moving
 
     @property
     def leading(self) -> bool: ...
@@ -53,21 +66,19 @@ class Host(Protocol):
         """A partition is full: what may leave should."""
 
 
-class Stepping(NamedTuple):
-    """A STEP that is not stored yet: which batch it is, and what it takes from its consumer."""
+class Logged(NamedTuple):
+    """A batch that is logged and not stored yet: which it is, and who waits for it, if anybody does."""
 
-    partition: PartitionKey
-    producer: bytes
-    sequence: int
-    taken: list[tuple[View, Offset, Offset, Lease]]
+    asker: tuple[Origin, int] | None
+    name: tuple[PartitionKey, bytes, int]  #: partition, producer, sequence
 
 
 class Admitting:
     def __init__(self, host: Host, ledger: Ledger, dispatch: Dispatch, consuming: Consuming, columns: Columns) -> None:
         self._host, self._ledger, self._dispatch, self._consuming = host, ledger, dispatch, consuming
         self._columns = columns
-        self._publishers: dict[Index, tuple[Origin, int]] = {}
-        self._steps: dict[Index, Stepping] = {}
+        self._logged: dict[Index, Logged] = {}
+        self._steps: dict[Index, list[tuple[View, Offset, Offset, Lease]]] = {}  # what a STEP takes from its consumer
         self._asked: dict[int, int] = {}  # topic id -> boot time of the last AskTopic, or GONE
 
     def publish(
@@ -81,8 +92,9 @@ class Admitting:
             return
         confirmed = (message.level or config.level) != "none"
         index = self._host.propose(log.PUBLISH, payload, confirmed, batch)
-        if confirmed:
-            self._publishers[index] = origin, request_id
+        if confirmed or info.sequence:
+            asker = (origin, request_id) if confirmed else None
+            self._logged[index] = Logged(asker, (message.partition, info.producer, info.sequence))
 
     def _may_publish(self, partition: PartitionKey, info: BatchInfo) -> TopicConfig:
         """Raises what forbids it. A repeat is let through: it is answered, and adds nothing."""
@@ -90,21 +102,35 @@ class Admitting:
         if state is None:
             raise self.unknown(partition)
         topic = self._ledger.topics[state.topic_id]
-        config = topic.config
-        if not self._ledger.knows(partition, info):
-            if self._host.full:
-                hint = "free space or remove a topic; acks and reads go on"
-                raise StoreFull(self._host.full, hint=hint, retry_after_ms=1_000)
-            if config.bytes_max and state.bytes + info.size > config.bytes_max:
-                self._host.retain_soon()
-                if config.overflow == "refuse":
-                    name = f"{topic.name}/{partition_of(partition)}"
-                    raise TopicFull(
-                        f"{name} holds its bound of {config.bytes_max} bytes", hint="wait for acks, or raise bytes_max"
-                    )
+        if self._host.full or topic.config.bytes_max:
+            self._require_space(partition, info, topic, state.bytes)
         if not self._host.leading:
             raise NotLeader(f"shard {self._host.id} is led elsewhere")
-        return config
+        return topic.config
+
+    def _require_space(self, partition: PartitionKey, info: BatchInfo, topic: TopicInfo, used: int) -> None:
+        """Raises Busy, StoreFull, TopicFull."""
+        full, config = self._host.full, topic.config
+        if not full:
+            if used + info.size <= config.bytes_max:
+                return
+            self._host.retain_soon()
+            if config.overflow != "refuse":
+                return
+        if self._knows(partition, info):
+            return
+        if full:
+            if self._host.moving.can_leave(soon=True):
+                raise Busy(f"{full}; shard {self._host.id} changes its leader", retry_after_ms=limits.STEER_MS)
+            raise StoreFull(full, hint="free space or remove a topic; acks and reads go on", retry_after_ms=1_000)
+        name = f"{topic.name}/{partition_of(partition)}"
+        raise TopicFull(f"{name} holds its bound of {config.bytes_max} bytes", hint="wait for acks, or raise bytes_max")
+
+    def _knows(self, partition: PartitionKey, info: BatchInfo) -> bool:
+        """Whether a batch is stored, or logged and about to be: a refusal would say that it certainly is not."""
+        name = partition, info.producer, info.sequence
+        under_way = bool(info.sequence) and any(logged.name == name for logged in self._logged.values())
+        return under_way or self._ledger.knows(partition, info)
 
     def due_of(self, info: BatchInfo, batch: bytes, age_ms: int) -> Due | None:
         """When a batch with a DELAY column was sealed and is first due; None without one. Raises BadRequest."""
@@ -134,26 +160,28 @@ class Admitting:
             raise BadRequest("no session", hint="say HELLO first")
         subscription = self._consuming.subscription(client, message.subscription)
         assert subscription.group is not None
+        if not all(0 <= first < end for _, first, end in message.acks):
+            raise BadRequest(
+                "a range is empty or begins below 0", hint="ranges are half-open: the first offset, and one past the last"
+            )
         held = self._dispatch.holding.holds_all(subscription, message.acks)
-        name = message.partition, info.producer, info.sequence
-        repeat = self._ledger.knows(message.partition, info) or any(step[:3] == name for step in self._steps.values())
-        if not held and not repeat:
+        if not held and not self._knows(message.partition, info):
             raise LeaseLost("the record is in other hands or done", hint="it will be, or was, handled there")
         ack = payloads.Ack(subscription.group.id, subscription.consumer, message.acks)
         index = self._host.propose(log.STEP, payloads.encode(payloads.Step(ack, payload)), True, batch)
-        self._publishers[index] = origin, request_id
-        taken = self._dispatch.holding.stepping(subscription, message.acks) if held else []
-        self._steps[index] = Stepping(*name, taken)
+        self._logged[index] = Logged((origin, request_id), (message.partition, info.producer, info.sequence))
+        self._steps[index] = self._dispatch.holding.stepping(subscription, message.acks) if held else []
 
     def applied(self, index: Index, outcome: Published) -> None:
         """A PUBLISH or STEP is stored: who sent it is answered."""
         if outcome.added:
             self._dispatch.wake(outcome.partition)
         if index in self._steps:
-            self._dispatch.holding.stepped(self._steps.pop(index).taken, not outcome.error)
-        asker = self._publishers.pop(index, None)
-        if asker is None:
+            self._dispatch.holding.stepped(self._steps.pop(index), not outcome.error)
+        logged = self._logged.pop(index, None)
+        if logged is None or logged.asker is None:
             return
+        asker = logged.asker
         if outcome.error:
             text = f"batch refused: {outcome.error}" + (f", {outcome.detail} is expected" if outcome.detail else "")
             self._host.refuse(*asker, from_code(outcome.error, text, detail=outcome.detail))
@@ -162,7 +190,7 @@ class Admitting:
 
     def waiting(self) -> list[tuple[Origin, int]]:
         """Requests that were not answered yet."""
-        return list(self._publishers.values())
+        return [logged.asker for logged in self._logged.values() if logged.asker is not None]
 
     # --- topics that are not known here ------------------------------------------------------------------------------
 
@@ -181,13 +209,21 @@ class Admitting:
         return Busy(f"the topic with id {topic_id} is not known here yet", retry_after_ms=20)
 
     def install(self, info: TopicInfo, deleted: bool) -> None:
-        """The register names a topic of this shard, or says that there is none: it is logged, and the register hears of it."""
+        """The register names a topic of this shard, or says that there is none: it is logged, and the register hears of it.
+        Raises BadRequest."""
         version = -info.id if deleted else info.version
         known = self._ledger.topics.get(info.id)
-        if deleted and known is None:
+        if deleted and known is not None:
+            self._host.propose(log.TOPIC, payloads.encode(payloads.Topic(known, deleted)))  # what is here of it goes
+        elif deleted:
             self._asked[info.id] = GONE
             self._host.tell(META_SHARD, TopicInstalled(info.id, version, self._host.id))
-        elif not deleted and known is not None and known.version >= info.version:
+        elif known is not None and known.version >= info.version:
             self._host.tell(META_SHARD, TopicInstalled(info.id, version, self._host.id))
         else:
-            self._host.propose(log.TOPIC, payloads.encode(payloads.Topic(info, deleted)))
+            within("topic id", info.id, 1, NUMBER_MAX >> PARTITION_BITS)
+            if len(info.shards) > limits.PARTITIONS_MAX or (known is not None and known.shards != info.shards):
+                raise BadRequest(
+                    f"topic {info.name!r} with other partitions", hint="partitions are chosen when a topic is made"
+                )
+            self._host.propose(log.TOPIC, payloads.encode(payloads.Topic(info)))

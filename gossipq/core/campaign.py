@@ -39,10 +39,8 @@ def may_stand(replica: Replica) -> bool:
 
 def stand(replica: Replica, pre: bool, transfer: bool = False) -> None:
     """Asks every voter. The term and the vote for itself are stored before anybody hears of them."""
-    replica.follow("")
-    replica.answers.clear()
+    replica.stand(PRE_CANDIDATE if pre else CANDIDATE)
     replica.election.stood(replica.now_ms, replica.me)
-    replica.role = PRE_CANDIDATE if pre else CANDIDATE
     if not pre:
         replica.hard, replica.hard_changed = HardState(replica.hard.term + 1, replica.me), True
     term = replica.hard.term + pre

@@ -21,6 +21,9 @@ class Columns(Protocol):
     def crc(self, body: bytes) -> int:
         """The CRC-32 that a batch carries."""
 
+    def check(self, body: bytes) -> int:
+        """The same of bytes that a stranger sent. Raises BadBatch when they are not what it says."""
+
 
 class Opened:
     """Columns of stored batches by log index; the last ones asked for stay."""

@@ -15,6 +15,7 @@ from gossipq.core.records import GroupState
 from gossipq.core.routes import check_patterns
 from gossipq.errors import BadName, BadRequest, Busy, GossipqError, OffsetOutOfRange
 from gossipq.limits import (
+    ALARM_LAG_MAX,
     CREDIT_BYTES_MAX,
     CREDIT_MAX,
     DELAY_MS_MAX,
@@ -53,6 +54,7 @@ class Host(Protocol):
 
     def propose(self, kind: int, payload: bytes) -> Index: ...
     def reply(self, origin: Origin, request_id: int, message: Message) -> None: ...
+    def refuse(self, origin: Origin, request_id: int, error: GossipqError) -> None: ...
     def unknown(self, partition: PartitionKey) -> GossipqError: ...
 
 
@@ -99,7 +101,9 @@ class Consuming:
             for start in message.starts
         ]
         payload = payloads.encode(payloads.Group(_topic_id(message), message.group, config, starts))
-        self._waiting[self._host.propose(log.GROUP, payload)] = Waiting(origin, request_id, client, message, config)
+        index = self._host.propose(log.GROUP, payload)
+        self._waiting[index] = Waiting(origin, request_id, client, message, config)
+        self._dispatch.joins((client.session, message.subscription), index)
 
     def _being_made(self, message: Subscribe) -> GroupConfig | None:
         """The policy of the same group that is on its way to the log."""
@@ -125,6 +129,8 @@ class Consuming:
                 raise BadRequest("a subscription of a group covers one topic", hint="send one for each topic")
             check_group(config)
             self._check_mode(message, config)
+            if self._group(message) is None:
+                check_group_name(message.group)
         if len({start.partition for start in message.starts}) < len(message.starts):
             raise BadRequest("a partition is named twice")
         group = self._group(message)
@@ -162,10 +168,22 @@ class Consuming:
         return group is not None and bool(group.members)
 
     def applied(self, index: Index, boot_ms: int) -> None:
-        """A GROUP is committed: who waited for it joins."""
+        """A GROUP is committed: who waited for it joins, unless it has asked for something else meanwhile, or ended."""
         waiting = self._waiting.pop(index, None)
-        if waiting is not None:
+        if waiting is None:
+            return
+        message = waiting.message
+        name = waiting.client.session, message.subscription
+        error: GossipqError | None = None
+        if self._dispatch.joining.get(name) != index:
+            error = BadRequest(f"subscription {message.subscription} was replaced or ended before its group was stored")
+        elif message.starts and self._group(message) is None:
+            self._dispatch.unsubscribe(name)
+            error = Busy(f"group {message.group} was removed just now", retry_after_ms=20)
+        if error is None:
             self._attach(waiting, boot_ms)
+        else:
+            self._host.refuse(waiting.origin, waiting.request_id, error)
 
     def _attach(self, waiting: Waiting, boot_ms: int) -> None:
         message, client = waiting.message, waiting.client
@@ -247,10 +265,17 @@ def _topic_id(message: Subscribe) -> int:
     return topic_id_of(message.starts[0].partition)
 
 
+def check_group_name(name: str) -> None:
+    """Raises BadName for a new group that nobody could tell from another by looking."""
+    if name != name.strip() or not name.isprintable():
+        raise BadName(f"group name {name!r}", hint="blanks at its ends, and characters that do not show, are not allowed")
+
+
 def check_group(config: GroupConfig) -> None:
     """Raises BadRequest naming the field."""
     if config.mode not in MODES:
         raise BadRequest(f"mode {config.mode!r}", hint=f"one of {', '.join(MODES)}")
     within("in_flight_max", config.in_flight_max, 1, IN_FLIGHT_HARD_MAX)
     within("parked_max", config.parked_max, 0, PARKED_HARD_MAX)
+    within("alarm_lag", config.alarm_lag, 0, ALARM_LAG_MAX)
     check_policy(config)

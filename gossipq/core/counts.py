@@ -1,60 +1,98 @@
 """Stored counters of a shard, as STATS shows them; the work goes with partitions and groups, never with records."""
 
+from collections import Counter
+from collections.abc import Collection
+from itertools import islice
+
 from gossipq.core.cursors import Cursor
 from gossipq.core.dispatch import Dispatch
-from gossipq.core.groups import Group, View
+from gossipq.core.groups import View
 from gossipq.core.intervals import RangeMap
 from gossipq.core.lanes import key_of
 from gossipq.core.ledger import Ledger
-from gossipq.types import PartitionKey
-from gossipq.values import GroupStats, PartitionStats
+from gossipq.core.policy import alarm_lag
+from gossipq.core.records import PartitionState
+from gossipq.types import Offset
+from gossipq.values import GroupStats, PartitionStats, TopicInfo
 
 
-def stats(ledger: Ledger, dispatch: Dispatch, worker: int, topics: list[str]) -> tuple[list[PartitionStats], list[GroupStats]]:
+def stats(
+    ledger: Ledger, dispatch: Dispatch, worker: int, topics: Collection[str]
+) -> tuple[list[PartitionStats], list[GroupStats]]:
     """Rows of all partitions and groups, or of those of the topics named."""
     partitions, groups = [], []
+    consumers = Counter(view for group in dispatch.groups.values() for member in group.members for view in member.views)
+    leader_ms = dispatch.serving.leader_ms
     for partition, state in ledger.partitions.items():
-        topic = ledger.topics[state.topic_id].name
-        if topics and topic not in topics:
+        info = ledger.topics[state.topic_id]
+        if topics and info.name not in topics:
             continue
         counts = state.first, state.next, state.published, state.removed, state.bytes, state.scheduled, state.voided
-        partitions.append(PartitionStats(partition, topic, ledger.shard, worker, *counts))
+        partitions.append(PartitionStats(partition, info.name, ledger.shard, worker, *counts))
         for group_id, cursor in ledger.cursors.get(partition, {}).items():
-            groups.append(_group(ledger, cursor, dispatch.groups.get(group_id), partition, topic, group_id))
+            group = dispatch.groups.get(group_id)
+            view = group.views.get(partition) if group else None
+            groups.append(_row(ledger, cursor, view, info, state, consumers[view] if view else 0, leader_ms))
     return partitions, groups
 
 
-def _group(
-    ledger: Ledger, cursor: Cursor, group: Group | None, partition: PartitionKey, topic: str, group_id: int
+def _row(
+    ledger: Ledger,
+    cursor: Cursor,
+    view: View | None,
+    topic: TopicInfo,
+    partition: PartitionState,
+    consumers: int,
+    leader_ms: int,
 ) -> GroupStats:
-    view = group.views.get(partition) if group else None
-    state = cursor.state
-    fresh_held, rows_held = _held(view, cursor) if view else (0, 0)
-    lanes = {lane: _fresh(ranges, cursor) for lane, ranges in view.lanes.items()} if view else {}
-    by_key = sum(count for lane, count in lanes.items() if key_of(lane))
-    unmatched = sum(count for lane, count in lanes.items() if group and not key_of(lane) and not group.takes(lane[1:]))
+    """What is empty is not counted: most groups have nothing in flight and nothing that waits."""
+    state, named, first, end = cursor.state, ledger.groups[cursor.state.group_id], partition.first, partition.next
+    fresh_held, rows_held = _held(view, cursor) if view and view.leases else (0, 0)
+    in_lanes, by_key, unmatched = _lanes(view, cursor) if view and view.lanes else (0, 0, 0)
     waiting = state.retrying + state.parked - rows_held
     parked = min(state.parked, waiting)  # a parked record that is handed out is still in its lane until that is logged
     return GroupStats(
-        partition=partition,
-        topic=topic,
-        group=ledger.groups[group_id].name,
-        cursor=state.cursor,
-        ready=ledger.partitions[partition].next - state.cursor - cursor.passed.total() - fresh_held - sum(lanes.values()),
-        in_flight=fresh_held + rows_held,
-        acked=state.acked,
-        removed=state.removed,
-        consumers=sum(view in member.views for member in group.members) if group else 0,
-        redelivered=state.redelivered,
-        retrying=waiting - parked,
-        parked=parked + sum(lanes.values()),
-        dead=state.dead,
-        voided=state.voided,
-        dropped=state.dropped,
-        unmatched=unmatched + state.unmatched,
-        blocked_by_key=by_key + state.parked - state.unmatched,
-        paused=ledger.groups[group_id].config.paused,
+        state.partition,
+        topic.name,
+        named.name,
+        state.cursor,
+        end - state.cursor - cursor.passed.total() - fresh_held - in_lanes,
+        fresh_held + rows_held,
+        state.acked,
+        state.removed,
+        consumers,
+        state.redelivered,
+        waiting - parked,
+        parked + in_lanes,
+        state.dead,
+        state.voided,
+        state.dropped,
+        unmatched + state.unmatched,
+        by_key + state.parked - state.unmatched,
+        named.config.paused,
+        view.delivered if view else 0,
+        _oldest_ms(ledger, cursor, first, end, leader_ms) if state.cursor < end or cursor.exceptional else 0,
+        cursor.unaccounted(),
+        alarm_lag(named.config, topic.config),
     )
+
+
+def _lanes(view: View, cursor: Cursor) -> tuple[int, int, int]:
+    """Records in lanes that have no row on disk yet: all, those behind a key, those whose route nobody takes."""
+    lanes = {lane: _fresh(ranges, cursor) for lane, ranges in view.lanes.items()}
+    by_key = sum(count for lane, count in lanes.items() if key_of(lane))
+    unmatched = sum(count for lane, count in lanes.items() if not key_of(lane) and not view.group.takes(lane[1:]))
+    return sum(lanes.values()), by_key, unmatched
+
+
+def _oldest_ms(ledger: Ledger, cursor: Cursor, first: Offset, end: Offset, leader_ms: int) -> int:
+    """Age of the oldest record that is not done, by when it got its offset; at least 1, 0 = there is none."""
+    state = cursor.state
+    parts = [ledger.slices.at(state.partition, state.cursor)] if first <= state.cursor < end else []
+    if cursor.exceptional:
+        waiting = islice(cursor.exceptions.scan(), 1)
+        parts += [ledger.slices.at(state.partition, found.first) for found in waiting if found.first >= first]
+    return max([max(1, leader_ms - part.time_ms) for part in parts if part is not None], default=0)
 
 
 def _fresh(ranges: RangeMap[int], cursor: Cursor) -> int:

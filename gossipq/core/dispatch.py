@@ -19,7 +19,7 @@ from gossipq.core.ledger import Ledger
 from gossipq.core.log import Entry
 from gossipq.core.serving import Handed, Serving
 from gossipq.messages import AtEnd, Ready
-from gossipq.types import Offset, Origin, PartitionKey, SessionId
+from gossipq.types import Index, Offset, Origin, PartitionKey, SessionId, topic_id_of
 from gossipq.values import GroupConfig, Message, Range
 
 NO_LEASE_MS = 0
@@ -27,13 +27,14 @@ MOVES = (log.ACK, log.FAIL, log.PARK, log.DEAD, log.REPLAY, log.PURGE, log.REQUE
 
 
 class Delivery(NamedTuple):
-    """Parts for one subscription, in the order in which they were handed out. `late`: an entry must be stored before."""
+    """Parts for one subscription, in the order in which they were handed out. `late`: it waits till an entry is stored."""
 
     origin: Origin
     subscription: int
     lease_ms: int
     parts: list[Part]
-    late: bool = False
+    late: Subscription | None = None
+    at_ms: int = 0  #: boot time of the handing-over
 
 
 class Dispatch:
@@ -43,6 +44,7 @@ class Dispatch:
         self.serving = Serving(ledger, self.holding, cluster)
         self.groups: dict[int, Group] = {}
         self.subscriptions: dict[tuple[SessionId, int], Subscription] = {}
+        self.joining: dict[tuple[SessionId, int], Index] = {}  #: who joins when an entry is stored, the newest of a name
         self.notices: list[tuple[Origin, Message]] = []
         self._readers: dict[PartitionKey, list[Subscription]] = {}
         self._dirty_readers: dict[Subscription, None] = {}
@@ -113,10 +115,19 @@ class Dispatch:
             view = group.views[partition] = View(group, partition, cursor)
         return view
 
+    def joins(self, name: tuple[SessionId, int], index: Index) -> None:
+        """A subscription that begins when that entry is stored. Till then the one that it replaces gets nothing: it would be
+        taken back from a client that works on it."""
+        self.joining[name] = index
+        old = self.subscriptions.get(name)
+        if old is not None:
+            old.credit_records, old.told_ready = 0, True
+
     def subscribe(
         self, subscription: Subscription, group_id: int | None, partitions: list[tuple[PartitionKey, Offset]]
     ) -> None:
         """Adds a member to a group, or a reader at the given positions. Replaces one of the same name, in its place."""
+        self.joining.pop(subscription.name, None)
         old = self.subscriptions.get(subscription.name)
         turn = old.group.members.index(old) if old is not None and old.group is not None else None
         self._detach(subscription.name)
@@ -160,7 +171,8 @@ class Dispatch:
         self._dirty_readers.pop(old, None)
 
     def unsubscribe(self, name: tuple[SessionId, int]) -> None:
-        """The subscription ends; what it holds goes back."""
+        """The subscription ends, also one that has not begun; what it holds goes back."""
+        self.joining.pop(name, None)
         self._detach(name)
         for view in self._views():
             self.holding.end_where(view, lambda lease: lease.owner == name, "")
@@ -170,18 +182,26 @@ class Dispatch:
 
     def holds(self, session: SessionId) -> bool:
         """Whether the session has a subscription or a record here."""
-        return any(name[0] == session for name in self.subscriptions) or any(
+        return any(name[0] == session for name in (*self.subscriptions, *self.joining)) or any(
             lease.session == session for view in self._views() for _, _, lease in view.leases
         )
 
     def end_session(self, session: SessionId, silent: bool) -> None:
         """Everything of a session ends; what it holds goes back. It said so, or fell silent."""
-        for name in [name for name in self.subscriptions if name[0] == session]:
+        for name in [name for name in (*self.subscriptions, *self.joining) if name[0] == session]:
+            self.joining.pop(name, None)
             self._detach(name)
         for view in self._views():
             self.holding.end_where(view, lambda lease: lease.session == session, "its consumer fell silent" if silent else "")
 
-    def drop_partition(self, partition: PartitionKey) -> None:
+    def drop_topic(self, topic_id: int) -> None:
+        known = {p for group in self.groups.values() for p in group.views} | {
+            p for p, readers in self._readers.items() if readers
+        }
+        for partition in sorted(p for p in known if topic_id_of(p) == topic_id):
+            self._drop_partition(partition)
+
+    def _drop_partition(self, partition: PartitionKey) -> None:
         """Its topic is gone."""
         for group in self.groups.values():
             view = group.views.pop(partition, None)
@@ -192,12 +212,24 @@ class Dispatch:
             subscription.positions.pop(partition, None)
         self._readers.pop(partition, None)
 
+    def drop_group(self, group_id: int) -> None:
+        """It has ended, also for who was about to join it."""
+        group = self.groups.pop(group_id, None)
+        if group is not None:
+            for member in list(group.members):
+                self._detach(member.name)
+            for view in group.views.values():
+                self.holding.drop(view)
+
     # --- what entries changed --------------------------------------------------------------------------------------
 
     def trim(self) -> None:
         """Retention moved: what left is nobody's any more."""
         for view in self._views():
-            first = self._ledger.partitions[view.partition].first
+            state = self._ledger.partitions.get(view.partition)
+            if state is None:
+                continue  # it ended in the same turn
+            first = state.first
             exceptions = view.cursor.exceptions
             kept = exceptions.overlap(0, first) if view.cursor.exceptional else []
             at = 0
@@ -302,6 +334,8 @@ class Dispatch:
             self._dirty_readers[subscription] = None
 
     def lend(self, subscription: Subscription, records: int, size: int) -> None:
+        if subscription.name in self.joining:
+            return  # to be replaced, and the loan with it
         subscription.credit_records = min(subscription.credit_records + records, limits.CREDIT_MAX)
         subscription.credit_bytes = min(subscription.credit_bytes + size, limits.CREDIT_BYTES_MAX)
         subscription.told_ready = False
@@ -340,7 +374,7 @@ class Dispatch:
         readers, self._dirty_readers = self._dirty_readers, {}
         for subscription in readers:
             while subscription.has_credit and (part := self._read(subscription)):
-                self._add(deliveries, subscription, Handed(part, NO_LEASE_MS), late=False)
+                self._add(deliveries, subscription, Handed(part, NO_LEASE_MS))
             self._notify(subscription)
         return deliveries
 
@@ -360,11 +394,26 @@ class Dispatch:
                 idle += 1
                 continue
             idle = 0
-            self._add(deliveries, member, handed, late=exclusive or not member.ack)
+            self._add(deliveries, member, handed, member if exclusive or not member.ack else None)
             if not member.has_credit:
                 lending = sum(each.has_credit for each in active)
         for member in members:
             self._notify(member)
+
+    def still(self, delivery: Delivery) -> Delivery:
+        """What waited for an entry, less what its taker does not hold any more or has expired; that part of the loan is free
+        again. What counts as acked when it is handed out leaves in any case."""
+        member = delivery.late
+        if member is None or member.group is None or not member.ack:
+            return delivery
+        known, views, parts = self.subscriptions.get(member.name), member.group.views, list[Part]()
+        for part in delivery.parts:
+            if known is not None and known.group is member.group and part.partition in views:
+                parts += self.serving.still_held(views[part.partition], member, part, delivery.at_ms)
+        if known is member and parts != delivery.parts:
+            records = sum(part.count for part in delivery.parts) - sum(part.count for part in parts)
+            self.lend(member, records, sum(part.charge for part in delivery.parts) - sum(part.charge for part in parts))
+        return delivery._replace(parts=parts)
 
     def undelivered(self, delivery: Delivery) -> None:
         """The connection did not take it. A reader goes on from there; a group's records come back with the lease."""
@@ -399,13 +448,18 @@ class Dispatch:
                 self.serving.delivered += count
                 whole = place.record == 0 and count == place.batch_count
                 subscription.positions[partition] = position + count
-                return Part(partition, position, place.entry, place.record, count, whole, 1, charge)
+                return Part(partition, position, place.entry, place.record, count, whole, 1, charge, place.time_ms)
             subscription.positions[partition] = position
         return None
 
-    def _add(self, deliveries: list[Delivery], subscription: Subscription, handed: Handed, late: bool) -> None:
+    def _add(
+        self, deliveries: list[Delivery], subscription: Subscription, handed: Handed, late: Subscription | None = None
+    ) -> None:
         subscription.told_end = False
         part, lease_ms = handed
+        if late is not None and late.ack and late.group is not None:
+            for _, _, lease in late.group.views[part.partition].leases.overlap(part.offset, part.end):
+                lease.waits = True
         last = deliveries[-1] if deliveries else None
         name = subscription.origin, subscription.number, lease_ms
         if last is not None and (last.origin, last.subscription, last.lease_ms) == name:
@@ -414,7 +468,7 @@ class Dispatch:
                 last.parts.append(part)
                 return
         subscription.frame_bytes = part.charge
-        deliveries.append(Delivery(*name, [part], late))
+        deliveries.append(Delivery(*name, [part], late, self.serving.boot_ms))
 
     def _notify(self, subscription: Subscription) -> None:
         """READY when records wait and nothing is lent; AT_END when everything readable is handed out."""

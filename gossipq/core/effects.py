@@ -4,11 +4,17 @@ from typing import NamedTuple
 
 from gossipq.core.dispatch import Delivery
 from gossipq.core.log import Entry
+from gossipq.errors import GossipqError
+from gossipq.messages import Refused
 from gossipq.peer_messages import Append
 from gossipq.types import Offset, Origin, SessionId
 from gossipq.values import Message, Run
 
 ConfirmRow = tuple[int, Offset, int, bool]
+
+
+def refusal(error: GossipqError) -> Refused:
+    return Refused(error.code, error.message, error.hint, error.retry_after_ms, error.detail)
 
 
 class Mail(NamedTuple):
@@ -55,4 +61,5 @@ class Effects:
         self.deliveries: list[Delivery] = []
         self.notices: list[tuple[Origin, Message]] = []  #: after the deliveries: READY, AT_END
         self.returning: set[SessionId] = set()  #: sessions that hold records here since before this leadership
-        self.abandoned: list[tuple[Origin, int]] = []  #: requests that this copy cannot answer any more: stored or not
+        self.abandoned: list[tuple[Origin, int]] = []  #: requests that this copy cannot answer any more: stored or not;
+        #: request id 0: a subscription that it does not serve any more

@@ -13,15 +13,18 @@ from gossipq.core.failing import expires_ms
 from gossipq.core.groups import Group, View, place_of
 from gossipq.core.lanes import key_of
 from gossipq.core.ledger import Ledger, decode_void
-from gossipq.core.policy import within
+from gossipq.core.policy import NUMBER_MAX, within
 from gossipq.core.records import ExceptionRow, ScheduledRow, TraceRow, VoidRow
 from gossipq.core.settling import decode_ack
-from gossipq.errors import BadRequest, GossipqError, UnknownRecord
+from gossipq.core.surveying import Surveying
+from gossipq.errors import GossipqError, UnknownRecord
 from gossipq.messages import DeadLetters, Explained, GroupExplained, ListDead, Show, Shown, Trace, Traced, Why, WhyGroup
+from gossipq.texts import many
 from gossipq.types import DELAY, Index, Offset, Origin, PartitionKey, partition_of, topic_id_of
 from gossipq.values import DeadLetter, Message, Ref, Standing, Step
 
 TRACE_ROWS_MAX = 1_024
+HOLDERS_MAX = 3  #: consumers that are named
 TRACE_BACK = limits.BATCH_RECORDS_HARD_MAX  #: a row that covers an offset begins at most so far before it
 
 _decode_trace = msgspec.msgpack.Decoder(TraceRow).decode
@@ -51,8 +54,12 @@ class Named(NamedTuple):
 
 
 def find(ledger: Ledger, ref: Ref) -> Named:
-    """The record of a ref: it has an offset by now, or is scheduled, or was voided before. Raises UnknownRecord."""
+    """The record of a ref: it has an offset by now, or is scheduled, or was voided before. Raises UnknownRecord, BadRequest."""
     index, record, offset = ref.index, ref.record, ref.offset
+    within("index", index, 0, NUMBER_MAX)
+    within("record", record, 0, NUMBER_MAX)
+    within("offset", offset, -1, NUMBER_MAX)
+    within("id_hash", ref.id_hash, 0, 2**64 - 1)
     if ref.id_hash:
         known = ledger.dedup.find(ref.partition, ref.id_hash)
         if known is None:
@@ -71,6 +78,16 @@ def find(ledger: Ledger, ref: Ref) -> Named:
     return Named(ref.partition, offset, index, record)
 
 
+def _waits(count: int) -> str:
+    return f"{many(count, 'record')} {'waits' if count == 1 else 'wait'}"
+
+
+def _holders(view: View) -> str:
+    """Who has records of a group now."""
+    names = sorted({lease.consumer for _, _, lease in view.leases if lease.session})
+    return ", ".join(names[:HOLDERS_MAX]) + (f" and {len(names) - HOLDERS_MAX} more" if len(names) > HOLDERS_MAX else "")
+
+
 class Explaining:
     def __init__(self, host: Host, ledger: Ledger, dispatch: Dispatch) -> None:
         self._host, self._ledger, self._dispatch = host, ledger, dispatch
@@ -80,6 +97,7 @@ class Explaining:
             Trace: self._trace,
             Show: self._show,
             ListDead: self._list_dead,
+            **Surveying(host, ledger).serve,
         }
 
     def serves(self, message: Message) -> bool:
@@ -140,7 +158,7 @@ class Explaining:
         if group_name:
             group = ledger.group(topic_id_of(partition), group_name)
             if group is None or group.id not in group_ids:
-                raise BadRequest(f"there is no group {group_name} here", hint="gossipq group ls TOPIC shows them")
+                raise ledger.no_group(topic_id_of(partition), group_name)
             group_ids = [group.id]
         standings = [self._standing(named, group_id) for group_id in group_ids]
         lines = self._policies(named, group_ids)
@@ -179,7 +197,7 @@ class Explaining:
             backoff = ", ".join(map(_span, policy.backoff_ms))
             lines.append(
                 f"{view.group.state.name}: lease {_span(policy.lease_ms)} ({policy.lease_by}), dead after "
-                f"{policy.attempts_max} failures ({policy.attempts_by}), pauses {backoff} ({policy.backoff_by})"
+                f"{many(policy.attempts_max, 'failure')} ({policy.attempts_by}), pauses {backoff} ({policy.backoff_by})"
             )
             if expiry_ms := expires_ms(self._ledger, view, place):
                 lines.append(f"{view.group.state.name}: expires in {_span(expiry_ms - self._host.leader_ms)}")
@@ -203,7 +221,7 @@ class Explaining:
                 name, "in_flight", because, "", lease.consumer, ends_ms, lease.attempt, self._failures(cursor, offset)
             )
         if cursor.exceptional and (found := cursor.exceptions.at(offset)) is not None:
-            return self._waiting(name, text, found.row)
+            return self._waiting(name, text, found.row, cursor, view)
         dead = cursor.dead.at(offset)
         if dead is not None:
             row = dead.row
@@ -219,18 +237,19 @@ class Explaining:
         found = cursor.exceptions.at(offset) if cursor.exceptional else None
         return found.row.failures if found else 0
 
-    def _waiting(self, name: str, text: str, row: ExceptionRow) -> Standing:
-        counts = row.attempts, row.failures
+    def _waiting(self, name: str, text: str, row: ExceptionRow, cursor: Cursor, view: View | None) -> Standing:
+        counts, topic = (row.attempts, row.failures), text.rsplit("/", 2)[0]
         if row.lane:
-            because = self._lane(row.lane)
-            return Standing(name, "parked", because, f"gossipq why {text.rsplit('/', 2)[0]} --group {name}", "", 0, *counts)
+            return Standing(name, "parked", self._lane(row.lane), f"gossipq why {topic} --group {name}", "", 0, *counts)
         left_ms = row.due_ms - self._host.leader_ms
         last = f": {row.history[-1].reason}" if row.history and row.history[-1].reason else ""
         verb = f"gossipq msg requeue {text} --group {name}"
         if left_ms > 0:
-            because = f"it failed {row.failures} times, the next attempt is in {_span(left_ms)}{last}"
+            because = f"it failed {many(row.failures, 'time')}, the next attempt is in {_span(left_ms)}{last}"
             return Standing(name, "retrying", because, verb, "", row.due_ms, *counts)
-        return Standing(name, "ready", f"it waits for its next attempt, {row.failures} have failed{last}", "", "", 0, *counts)
+        _, because, verb = self._stands(topic, name, view, cursor, cursor.state.cursor)
+        failed = f"; it failed {many(row.failures, 'time')}{last}" if row.failures else ""
+        return Standing(name, "ready", because + failed, verb, "", 0, *counts)
 
     @staticmethod
     def _lane(lane: bytes) -> str:
@@ -257,7 +276,7 @@ class Explaining:
         if not any(member.has_credit for member in self._served(group)):
             return "no credit", "its consumers have no credit left: they are busy", "start more consumers of the group"
         if offset >= cursor.state.cursor + config.in_flight_max:
-            because = f"the window of {config.in_flight_max} records is full: {cursor.state.cursor} is not done"
+            because = f"the window of {many(config.in_flight_max, 'record')} is full: {cursor.state.cursor} is not done"
             return "window full", because, f"gossipq why {topic}/{partition_of(cursor.state.partition)}/{cursor.state.cursor}"
         return "moving", "it is next", ""
 
@@ -304,23 +323,39 @@ class Explaining:
         if not behind and not cursor.exceptional:
             return "idle", "everything is done", "", since_ms
         if cursor.state.parked - cursor.state.unmatched >= config.parked_max > 0 and view is not None and view.lanes:
-            because = f"{config.parked_max} records wait behind others of their key"
+            because = f"{many(config.parked_max, 'record')} wait behind others of their key"
             return "keys blocked", because, f"gossipq dlq ls {topic} --group {name}", since_ms
         unmatched = cursor.state.unmatched + (view.in_lanes() if view else 0)
         first = view.next if view else cursor.state.cursor
         if first >= state.next and unmatched and view is not None and not view.in_flight():
             return (
                 "unmatched",
-                f"{unmatched} records wait for their route or key",
+                f"{_waits(unmatched)} for their route or key",
                 f"gossipq sub {topic} --group {name}",
                 since_ms,
             )
         if view is not None and view.in_flight() and first >= state.next:
             verb = f"gossipq why {topic}/{partition_of(partition)}/{cursor.state.cursor}"
-            return "working", f"{view.in_flight()} records are in flight", verb, since_ms
+            return "working", f"{many(view.in_flight(), 'record')} in flight, with {_holders(view)}", verb, since_ms
         if not behind:
-            return "retrying", f"{cursor.state.retrying} records wait for another attempt", "", since_ms
+            return (*self._again(topic, name, view, cursor), since_ms)
         return (*self._stands(topic, name, view, cursor, first), since_ms)
+
+    def _again(self, topic: str, name: str, view: View | None, cursor: Cursor) -> tuple[str, str, str]:
+        """Of a group in which nothing is left but what was handed out before and is to come again."""
+        state, because, verb = self._stands(topic, name, view, cursor, cursor.state.cursor)
+        dues = cursor.exceptions.due((0, 0), self._host.leader_ms + limits.DELAY_MS_MAX, 1)
+        if not dues:
+            return (
+                (state, because, verb) if state != "moving" else ("unmatched", f"{_waits(cursor.state.parked)} in a lane", "")
+            )
+        due_ms, first = dues[0]
+        waits, left_ms = _waits(cursor.state.retrying), due_ms - self._host.leader_ms
+        if left_ms <= 0:
+            return state, f"{because}; {waits} to be handed out again", verb
+        nobody = f"; {because}" if state == "no consumer" else ""
+        requeue = f"gossipq msg requeue {topic}/{partition_of(cursor.state.partition)}/{first} --group {name}"
+        return "retrying", f"{waits} for another attempt, the next is in {_span(left_ms)}{nobody}", requeue
 
     def _last_ack_ms(self, partition: PartitionKey, group_id: int, cursor: Offset) -> int:
         row = self._ledger.state.floor(records.ack_key(partition, group_id, cursor))
@@ -367,21 +402,23 @@ class Explaining:
         state, partition = self._ledger.state, named.partition
         low = records.row_key(b"Q", partition, group_id, max(0, named.offset - TRACE_BACK))
         high = records.row_key(b"Q", partition, group_id, named.offset + 1)
-        traced_ack = False
+        acked_ms = set()
         for count, (_, raw) in enumerate(state.scan(low, high)):
             row = _decode_trace(raw)
             if count >= TRACE_ROWS_MAX:
                 break
             if row.end > named.offset:
                 history = history or row.history
-                traced_ack |= row.what == "acked"
+                if row.what == "acked" and row.time_ms in acked_ms:
+                    continue
+                acked_ms |= {row.time_ms} if row.what == "acked" else set()
                 yield Step(row.time_ms, row.what, name, row.consumer, row.reason, row.attempt)
         for failure in history:
             yield Step(failure.time_ms, "failed", name, failure.consumer, failure.reason, failure.attempt)
         if dead is not None:
             yield Step(dead.row.time_ms, "dead", name, "", dead.row.reason, dead.row.attempts)
         standing = self._standing(named, group_id)
-        if standing.state == "acked" and not traced_ack:
+        if standing.state == "acked" and standing.time_ms not in acked_ms:
             yield Step(standing.time_ms, "acked", name, standing.consumer)
 
     # --- bodies ----------------------------------------------------------------------------------------------------
@@ -410,6 +447,7 @@ class Explaining:
 
     def _list_dead(self, origin: Origin, request_id: int, message: ListDead) -> None:
         within("limit", message.limit, 1, limits.DEAD_LIST_HARD_MAX)
+        within("after", message.after, 0, NUMBER_MAX)
         if message.partition not in self._ledger.partitions:
             raise self._host.unknown(message.partition)
         found = []

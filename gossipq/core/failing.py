@@ -4,7 +4,6 @@ from collections.abc import Iterator
 from typing import NamedTuple
 
 from gossipq import limits
-from gossipq.core import payloads
 from gossipq.core.columns import Opened
 from gossipq.core.groups import Place, View, place_of
 from gossipq.core.holding import Failed
@@ -12,7 +11,7 @@ from gossipq.core.ledger import Ledger
 from gossipq.core.payloads import Dead, FailRow
 from gossipq.core.policy import NOTHING, Policy, Said, ruling
 from gossipq.types import ATTEMPTS, BACKOFF, LEASE, TTL, Offset
-from gossipq.values import GroupConfig
+from gossipq.values import GroupConfig, TopicConfig
 
 EXPIRED, FAILURES = "expired", "failures"
 
@@ -43,11 +42,18 @@ class Burial(NamedTuple):
 
 class Failing:
     def __init__(self, ledger: Ledger, cluster: GroupConfig) -> None:
-        self._ledger, self._cluster = ledger, cluster
+        self._ledger, self.cluster = ledger, cluster
+        self._plain: dict[int, tuple[GroupConfig, TopicConfig, Policy]] = {}  # of records that say nothing, by group id
 
     def policy(self, view: View, place: Place) -> Policy:
         said = said_by(self._ledger.opened, place)
-        return ruling(said, view.group.state.config, self._ledger.config(view.partition), self._cluster)
+        group, topic = view.group.state.config, self._ledger.config(view.partition)
+        if said is not NOTHING:
+            return ruling(said, group, topic, self.cluster)
+        known = self._plain.get(view.group.id)
+        if known is None or known[0] is not group or known[1] is not topic:
+            known = self._plain[view.group.id] = group, topic, ruling(said, group, topic, self.cluster)
+        return known[2]
 
     def _pieces(self, failed: Failed) -> Iterator[tuple[Offset, Offset, Place]]:
         """Runs of records with one fate: of one place and row; single ones where records have a policy of their own."""
@@ -93,7 +99,3 @@ class Failing:
 def _short(reason: str) -> str:
     """At most ERROR_BYTES_MAX bytes of what a consumer said."""
     return reason.encode("utf-8", "replace")[: limits.ERROR_BYTES_MAX].decode("utf-8", "ignore")
-
-
-def fail_entry(group_id: int, rows: list[FailRow]) -> bytes:
-    return payloads.encode(payloads.Fail(group_id, rows))

@@ -32,8 +32,8 @@ class Gathering:
     def __init__(self, host: Host, dispatch: Dispatch) -> None:
         self._host, self._dispatch = host, dispatch
         self._waiters: dict[Index, list[Waiter]] = {}
-        self._late: dict[Index, list[tuple[int, Delivery]]] = {}  # go out when an entry is stored; when they were handed out
-        self._ready: list[tuple[int, Delivery]] = []  # it is stored
+        self._late: dict[Index, list[Delivery]] = {}  # go out when an entry is stored
+        self._ready: list[Delivery] = []  # it is stored
 
     def gather(self) -> None:
         """One entry per group and consumer, one for each dead letter."""
@@ -82,7 +82,7 @@ class Gathering:
         """Leases of exclusive groups, and acks that come before the push, are stored before anything leaves."""
         self.log_leases()
         self.gather()
-        self._late.setdefault(self._host.last, []).extend((self._host.boot_ms, delivery) for delivery in late)
+        self._late.setdefault(self._host.last, []).extend(late)
 
     def applied(self, index: Index) -> None:
         """An entry is stored."""
@@ -93,16 +93,17 @@ class Gathering:
         self._ready += self._late.pop(index, ())
 
     def take_ready(self) -> list[Delivery]:
-        """What waited for an entry and may leave now. If its lease is over by now, the record goes to whoever has it next."""
+        """What waited for an entry and may leave now. What was taken from its taker meanwhile goes to whoever has it next."""
         ready, self._ready = self._ready, []
-        return [one for at_ms, one in ready if not one.lease_ms or self._host.boot_ms < at_ms + one.lease_ms]
+        return [left for left in map(self._dispatch.still, ready) if left.parts]
 
     @property
     def behind(self) -> set[Origin]:
         """Who has deliveries to come: no AT_END overtakes them."""
-        return {delivery.origin for waiting in self._late.values() for _, delivery in waiting}
+        return {delivery.origin for waiting in self._late.values() for delivery in waiting}
 
     def waiting(self) -> list[tuple[Origin, int]]:
         """Requests that were not answered yet."""
         found = dict.fromkeys(waiter for waiters in self._waiters.values() for waiter in waiters)
+        found |= dict.fromkeys(self._dispatch.holding.waiters())
         return [(waiter.origin, waiter.request_id) for waiter in found]

@@ -1,7 +1,6 @@
 """What dispatch remembers: groups, their view of each partition, members, leases, and the parts they are handed."""
 
 from collections import deque
-from typing import NamedTuple
 
 import msgspec
 
@@ -32,13 +31,22 @@ class Part(msgspec.Struct, frozen=True, gc=False):
     whole: bool  #: the stored bytes go out as they are
     attempt: int
     charge: int  #: bytes of credit it took
+    time_ms: int = 0  #: when the records got their offsets, leader time; 0 = not known any more
 
     @property
     def end(self) -> Offset:
         return self.offset + self.count
 
+    def cut(self, first: Offset, end: Offset) -> "Part":
+        """The records [first, end) of it."""
+        if (first, end) == (self.offset, self.end):
+            return self
+        count, record = end - first, self.first + first - self.offset
+        charge = self.charge // self.count * count
+        return msgspec.structs.replace(self, offset=first, first=record, count=count, whole=False, charge=charge)
 
-class Place(NamedTuple):
+
+class Place(msgspec.Struct, frozen=True, gc=False):
     """Where the records from some offset up to `end` lie, and what is known of them without opening their batch."""
 
     entry: Index
@@ -54,7 +62,10 @@ class Place(NamedTuple):
 
 def place_of(ledger: Ledger, cursor: Cursor | None, partition: PartitionKey, offset: Offset) -> Place | None:
     """The place of a record; for a group that has passed it, that of its exception row."""
-    at = ledger.slices.at(partition, offset) if offset >= ledger.partitions[partition].first else None
+    state = ledger.partitions.get(partition)
+    if state is None:
+        return None  # its topic ended in the same turn
+    at = ledger.slices.at(partition, offset) if offset >= state.first else None
     if cursor is not None and cursor.exceptional and not cursor.fresh(offset, offset + 1):
         found = cursor.exceptions.at(offset)
         if found is not None:
@@ -69,7 +80,7 @@ def place_of(ledger: Ledger, cursor: Cursor | None, partition: PartitionKey, off
 class Lease:
     """Who holds some records of a view, until when. An empty session: nobody, an entry that moves them is on its way."""
 
-    __slots__ = ("attempt", "consumer", "deadline_ms", "number", "open", "session", "since_ms", "started", "view")
+    __slots__ = ("attempt", "consumer", "deadline_ms", "number", "open", "session", "since_ms", "started", "view", "waits")
 
     def __init__(self, view: "View", session: SessionId, number: int, consumer: str, attempt: int, since_ms: int) -> None:
         self.view, self.session, self.number, self.consumer = view, session, number, consumer
@@ -77,6 +88,7 @@ class Lease:
         self.deadline_ms = since_ms
         self.open = 0  #: records still held
         self.started = False  #: if it just ends, that is a failure
+        self.waits = False  #: till an entry is stored; its taker has not seen the records
 
     @property
     def owner(self) -> tuple[SessionId, int]:
@@ -88,8 +100,8 @@ class View:
     at yet (from `next` on). Exception rows come back into `returned` when their time or lane comes."""
 
     __slots__ = (
-        "cursor", "draining", "due_ms", "group", "keys", "lanes", "leases", "next", "partition", "returned", "since",
-        "unlogged",
+        "cursor", "delivered", "draining", "due_ms", "group", "keys", "lanes", "leases", "next", "partition", "returned",
+        "since", "unlogged",
     )  # fmt: skip
 
     def __init__(self, group: "Group", partition: PartitionKey, cursor: Cursor) -> None:
@@ -101,6 +113,7 @@ class View:
         self.draining: dict[bytes, Offset] = {}  #: lanes that are read back from disk, from this offset on
         self.keys = Keys() if group.state.config.mode == KEY_ORDERED else None
         self.unlogged: list[tuple[Offset, Offset]] = []  #: leased or returned since the last LEASE entry
+        self.delivered = 0  #: records handed out
         self.since = (0, 0)  #: (due, offset) from which exception rows have not been read back
         self.due_ms: int | None = None  #: when there may be some; leader time
 
@@ -126,11 +139,6 @@ class Group:
         self.id, self.state = state.id, state
         self.members: deque[Subscription] = deque()
         self.views: dict[PartitionKey, View] = {}
-
-    @property
-    def filtered(self) -> bool:
-        """Whether some member takes certain routes only."""
-        return any(member.matches is not None for member in self.members)
 
     def takes(self, route: bytes) -> bool:
         return any(member.takes(route) for member in self.members)

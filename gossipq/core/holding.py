@@ -8,13 +8,15 @@ from collections.abc import Callable, Iterator
 from typing import NamedTuple
 
 from gossipq import limits
-from gossipq.core import records
 from gossipq.core.deadlines import Deadlines
 from gossipq.core.groups import UNKNOWN_NUMBER, Lease, Subscription, View, place_of
+from gossipq.core.intervals import Intervals
 from gossipq.core.lanes import key_lane
 from gossipq.core.ledger import Ledger
 from gossipq.core.payloads import LeaseRow
-from gossipq.core.settling import decode_ack
+from gossipq.core.policy import NUMBER_MAX
+from gossipq.core.settling import ack_rows
+from gossipq.errors import BadRequest
 from gossipq.types import KEY_HASH, Offset, Origin, PartitionKey, SessionId
 from gossipq.values import Range
 
@@ -216,7 +218,7 @@ class Holding:
         lane, on_disk = key_lane(key_hash), view.keys.on_disk(key_hash)
         waiting = view.lanes.get(lane)
         first = on_disk if on_disk is not None else waiting.starts[0] if waiting and waiting.starts else None
-        if first is None or not view.keys.opens(key_hash, first):
+        if not view.keys.opens(key_hash, 0 if first is None else first) or first is None:
             return
         if on_disk is None:
             view.open_lane(lane)
@@ -232,12 +234,13 @@ class Holding:
     # --- requests --------------------------------------------------------------------------------------------------
 
     def _held(
-        self, view: View, session: SessionId, low: Offset, high: Offset, lost: list[Range]
+        self, view: View, session: SessionId, low: Offset, high: Offset, lost: list[Range], waiting: bool = True
     ) -> list[tuple[Offset, Offset, Lease]]:
-        """Takes the leases of `session` in [low, high) out; what others hold stays and is added to `lost`."""
+        """Takes the leases of `session` in [low, high) out, and those it has not seen yet if `waiting`; what others hold stays
+        and is added to `lost`."""
         mine = []
         for first, end, lease in view.leases.overlap(low, high):
-            if lease.session == session:
+            if lease.session == session and (waiting or not lease.waits):
                 mine.append((first, end, lease))
             elif lease.session or lease.number != ACKED_NUMBER:
                 lost.append((view.partition, first, end))
@@ -296,19 +299,21 @@ class Holding:
             at = max(at, end)
 
     def _elsewhere(self, view: View, consumer: str, low: Offset, high: Offset, lost: list[Range]) -> None:
-        """Adds what the cursor has passed and somebody else has done."""
+        """Adds what the cursor has passed, unless it has a row of its own or was done by this consumer."""
         cursor = view.cursor
         if low >= cursor.state.cursor and not cursor.passed.starts:
             return
         for first, end in [(low, min(high, cursor.state.cursor)), *cursor.passed]:
             first, end = max(first, low), min(end, high)
-            if first >= end or (cursor.exceptional and cursor.exceptions.overlap(first, end)):
+            if first >= end:
                 continue
-            row = self._ledger.state.floor(records.ack_key(view.partition, view.group.id, first))
-            prefix = records.row_key(b"A", view.partition, view.group.id)
-            acked = decode_ack(row[1]) if row is not None and row[0].startswith(prefix) else None
-            if acked is None or acked.end <= first or acked.consumer != consumer:
-                lost.append((view.partition, first, end))
+            fine = Intervals()
+            for found in cursor.exceptions.overlap(first, end) if cursor.exceptional else ():
+                fine.add(found.first, found.end)
+            for at, row in ack_rows(self._ledger.state, view.partition, view.group.id, first, end):
+                if row.consumer == consumer:
+                    fine.add(max(at, first), min(row.end, end))
+            lost += [(view.partition, *missing) for missing in fine.missing(first, end)]
 
     def nack(
         self,
@@ -323,7 +328,10 @@ class Holding:
         """The attempt is over: counted or not, with a pause or without. What the session does not hold is lost."""
         plain = not failed and not dead and delay_ms <= 0
         for view, low, high in self._views(subscription, ranges):
-            for first, end, lease in self._held(view, subscription.session, low, high, waiter.lost):
+            mine = self._held(view, subscription.session, low, high, [], waiting=False)
+            gaps = Intervals([(first, end) for first, end, _ in mine]).missing(low, high)
+            waiter.lost += [(view.partition, *gap) for gap in gaps]
+            for first, end, lease in mine:
                 if plain:
                     self._let_go(view, first, end, BACK)
                     self.give_back(view, first, end, lease.attempt)
@@ -365,7 +373,7 @@ class Holding:
     @staticmethod
     def _renewed(subscription: Subscription, view: View, old: Lease) -> Lease:
         lease = Lease(view, subscription.session, subscription.number, subscription.consumer, old.attempt, old.since_ms)
-        lease.started = old.started
+        lease.started, lease.waits = old.started, old.waits
         return lease
 
     def _replace(self, view: View, first: Offset, end: Offset, old: Lease, lease: Lease, deadline_ms: int) -> None:
@@ -424,12 +432,15 @@ class Holding:
                 self.lease(view, low, high, lease, boot_ms + lease_ms)
 
     def _views(self, subscription: Subscription, ranges: list[Range]) -> Iterator[tuple[View, Offset, Offset]]:
+        """Raises BadRequest before the first one."""
         assert subscription.group is not None, "readers are refused before"
+        for _, low, high in ranges:
+            if low < 0 or high > NUMBER_MAX:
+                raise BadRequest(f"range {low} to {high}", hint=f"offsets are 0 to {NUMBER_MAX}")
         for partition, low, high in ranges:
             view = subscription.group.views.get(partition)
             if view is not None:
-                if not view.cursor.exceptional:
-                    low = max(low, self._ledger.partitions[partition].first)
+                low = max(low, 0 if view.cursor.exceptional else self._ledger.partitions[partition].first)
                 if low < high:
                     yield view, low, high
 
@@ -450,6 +461,11 @@ class Holding:
     def take_acks(self) -> dict[tuple[int, str], Acks]:
         taken, self._acks = self._acks, {}
         return taken
+
+    def waiters(self) -> list[Waiter]:
+        """Who waits for what is not in the log yet."""
+        found = [waiter for acks in self._acks.values() for waiter in acks.waiters]
+        return found + [each.waiter for each in self.failed if each.waiter is not None]
 
     @property
     def unlogged(self) -> bool:

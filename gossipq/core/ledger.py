@@ -10,6 +10,7 @@ from gossipq.core import log, payloads, records
 from gossipq.core.columns import Columns, Opened
 from gossipq.core.cursors import Cursor
 from gossipq.core.dedup import Dedup
+from gossipq.core.growth import Growth
 from gossipq.core.intervals import Intervals
 from gossipq.core.log import Entry
 from gossipq.core.producers import Producers
@@ -27,7 +28,7 @@ from gossipq.core.settling import Settling
 from gossipq.core.slices import Slices
 from gossipq.core.storing import Storing
 from gossipq.core.tables import Tables
-from gossipq.errors import CorruptLog, UnknownKind
+from gossipq.errors import BadRequest, CorruptLog, UnknownKind
 from gossipq.types import (
     META_SHARD,
     BatchInfo,
@@ -36,13 +37,14 @@ from gossipq.types import (
     PartitionKey,
     partition_key,
 )
-from gossipq.values import Run, TopicConfig, TopicInfo
+from gossipq.values import Member, Run, Start, TopicConfig, TopicInfo
 
 _decode_meta = msgspec.msgpack.Decoder(Meta).decode
 _decode_partition = msgspec.msgpack.Decoder(PartitionState).decode
 _decode_group = msgspec.msgpack.Decoder(GroupState).decode
 _decode_cursor = msgspec.msgpack.Decoder(CursorState).decode
 _decode_topic = msgspec.msgpack.Decoder(TopicInfo).decode
+_decode_member = msgspec.msgpack.Decoder(Member).decode
 decode_void = msgspec.msgpack.Decoder(VoidRow).decode
 
 
@@ -59,6 +61,8 @@ class Ledger:
         self.cursors: dict[PartitionKey, dict[int, Cursor]] = {}
         self.voids: dict[PartitionKey, Intervals] = {}  #: offsets that nobody gets any more
         self.names: dict[str, TopicInfo] = {}  #: the meta shard's topics
+        self.members: dict[str, Member] = {}  #: and its roster, by the name of the copy
+        self.roster_version: Index = 0  #: entry that changed it last
         self.slices = Slices(self.state)
         self.schedule = Schedule(self.state, self.partitions.__contains__)
         self.dedup = Dedup(self.state)
@@ -81,6 +85,7 @@ class Ledger:
             log.ACK: self._settling.ack,
             log.TRIM: self._trim,
             log.META_TOPIC: self._meta_topic,
+            log.MEMBER: self._member,
             log.FORGET: self._forget,
             log.RELEASE: self._storing.release,
             log.FAIL: self._settling.fail,
@@ -93,8 +98,11 @@ class Ledger:
             log.EDIT: self._storing.void,
             log.REQUEUE: self._settling.requeue,
             log.STEP: self._storing.step,
+            log.ROLLUP: self._roll_up,
+            log.REGROUP: self._regroup,
         }
         self._load()
+        self.growth = Growth(self)
 
     def _load(self) -> None:
         for row_key, row in self._scan(b"P"):
@@ -115,6 +123,12 @@ class Ledger:
         for _, row in self._scan(b"N"):
             info = _decode_topic(row)
             self.names[info.name] = info
+        for _, row in self._scan(b"m"):
+            member = _decode_member(row)
+            self.members[member.copy] = member
+        version = self.state.get(records.ROSTER)
+        if version is not None:
+            (self.roster_version,) = records.U64.unpack(version)
 
     def _scan(self, prefix: bytes) -> list[tuple[bytes, bytes]]:
         return list(self.state.scan(prefix, records.after(prefix)))
@@ -189,9 +203,19 @@ class Ledger:
     def is_void(self, partition: PartitionKey, offset: Offset) -> bool:
         return partition in self.voids and offset in self.voids[partition]
 
+    def was_member(self, copy: str) -> bool:
+        """Whether a copy has been taken off the roster."""
+        return self.state.get(b"g" + copy.encode()) is not None
+
     def group(self, topic_id: int, name: str) -> GroupState | None:
         found = self.group_ids.get((topic_id, name))
         return None if found is None else self.groups[found]
+
+    def no_group(self, topic_id: int, name: str) -> BadRequest:
+        """For who named a group that is not here."""
+        topic = self.topics.get(topic_id)
+        on = f" on {topic.name}" if topic else ""
+        return BadRequest(f"no group {name}{on}", hint=f"gossipq group ls {topic.name if topic else 'TOPIC'}")
 
     def done_below(self, partition: PartitionKey) -> Offset:
         """Every group has acked everything below; without groups, the end."""
@@ -297,6 +321,7 @@ class Ledger:
             for group in [group for group in self.groups.values() if group.topic_id == info.id]:
                 del self.groups[group.id], self.group_ids[group.topic_id, group.name]
                 self.state.delete(records.key(b"G", group.id))
+            self.growth.drop(info.id)
             return payload
         self.topics[info.id] = info
         self.state.put(records.key(b"T", info.id), records.encode(info))
@@ -330,20 +355,48 @@ class Ledger:
             group.config, group.version = payload.config, group.version + 1
             self.state.put(records.key(b"G", group.id), records.encode(group))
         for start in payload.starts:
-            state = self.partitions.get(start.partition)
-            cursors = self.cursors.setdefault(start.partition, {})
-            if state is None or group.id in cursors:
-                continue
-            at = {"first": state.first, "new": state.next}.get(start.kind, start.value)
-            at = min(max(at, state.first), state.next)
-            cursor = cursors[group.id] = Cursor(self.state, CursorState(group.id, start.partition, at, at))
-            for first, end in self.voids.get(start.partition, ()):
-                if end > at:
-                    cursor.state.voided += end - max(first, at)
-                    cursor.passes(max(first, at), end)
-            cursor.settle()
-            self._dirty_cursors.add((start.partition, group.id))
+            self._start(group, start)
         return payload
+
+    def _start(self, group: GroupState, start: Start) -> None:
+        """A group begins in a partition that it does not know yet."""
+        state = self.partitions.get(start.partition)
+        cursors = self.cursors.setdefault(start.partition, {})
+        if state is None or group.id in cursors:
+            return
+        at = {"first": state.first, "new": state.next}.get(start.kind, start.value)
+        at = min(max(at, state.first), state.next)
+        cursor = cursors[group.id] = Cursor(self.state, CursorState(group.id, start.partition, at, at))
+        for first, end in self.voids.get(start.partition, ()):
+            if end > at:
+                cursor.state.voided += end - max(first, at)
+                cursor.passes(max(first, at), end)
+        cursor.settle()
+        self._dirty_cursors.add((start.partition, group.id))
+
+    def _regroup(self, entry: Entry) -> str:
+        """A group ends, and may begin anew under the id of this entry. Returns the code of a refusal, or ""."""
+        payload = msgspec.msgpack.decode(entry.payload, type=payloads.Regroup)
+        group = self.groups.pop(payload.group_id, None)
+        if group is None:
+            return "wrong_state"
+        del self.group_ids[group.topic_id, group.name]
+        self.state.delete(records.key(b"G", group.id))
+        for partition, cursors in self.cursors.items():
+            if cursors.pop(group.id, None) is not None:
+                self._dirty_cursors.discard((partition, group.id))
+                self.state.delete(records.key(b"C", partition, group.id))
+                self.state.put(records.key(b"d", partition, group.id), b"")
+        if payload.starts:
+            anew = msgspec.structs.replace(group, id=entry.index, version=group.version + 1)
+            self.groups[anew.id], self.group_ids[anew.topic_id, anew.name] = anew, anew.id
+            self.state.put(records.key(b"G", anew.id), records.encode(anew))
+            for start in payload.starts:
+                self._start(anew, start)
+        return ""
+
+    def _roll_up(self, entry: Entry) -> None:
+        self.growth.roll_up(entry)
 
     def cursor(self, partition: PartitionKey, group_id: int) -> Cursor | None:
         """The cursor, to be changed: it is written with the next flush."""
@@ -361,7 +414,8 @@ class Ledger:
         state.removed += sum(end - first for first, end in (void or Intervals()).missing(state.first, payload.first))
         if void is not None:
             void.drop_below(payload.first)
-        state.bytes -= payload.bytes
+        parts = self.slices.between(payload.partition, state.first, payload.first)
+        state.bytes -= sum(part.share_bytes for _, _, part in parts)
         state.first = payload.first
         self._dirty_partitions.add(payload.partition)
         for group_id, cursor in self.cursors.get(payload.partition, {}).items():
@@ -381,7 +435,9 @@ class Ledger:
                 self.state.delete(b"N" + name.encode())
                 self.state.put(records.key(b"X", known.id), records.encode(known))
             return payload
-        if known is not None and known.config.virtual and payload.info.config.virtual:
+        if known is not None and (payload.info.id, payload.info.version) == (known.id, known.version + 1):
+            known = payload.info
+        elif known is not None and known.config.virtual and payload.info.config.virtual:
             known = msgspec.structs.replace(payload.info, id=known.id, version=known.version + 1)
         elif known is not None:
             return payloads.Topic(known)
@@ -390,6 +446,23 @@ class Ledger:
         self.names[name] = known
         self.state.put(b"N" + name.encode(), records.encode(known))
         return payloads.Topic(known)
+
+    def _member(self, entry: Entry) -> None:
+        """A name and an address belong to who came last: nobody else of that name or address stays. Who goes stays away."""
+        assert self.shard == META_SHARD, "the roster lies in the meta shard"
+        payload = msgspec.msgpack.decode(entry.payload, type=payloads.Membership)
+        member = payload.member
+        for other in list(self.members.values()):
+            if other.copy == member.copy or other.name == member.name or other.endpoint == member.endpoint:
+                del self.members[other.copy]
+                self.state.delete(b"m" + other.copy.encode())
+                if payload.gone or other.copy != member.copy:
+                    self.state.put(b"g" + other.copy.encode(), b"")
+        if not payload.gone:
+            self.members[member.copy] = member
+            self.state.put(b"m" + member.copy.encode(), records.encode(member))
+        self.roster_version = entry.index
+        self.state.put(records.ROSTER, records.U64.pack(entry.index))
 
     def _forget(self, entry: Entry) -> None:
         self.producers.forget(msgspec.msgpack.decode(entry.payload, type=payloads.Forget).producers)

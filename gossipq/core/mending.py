@@ -16,6 +16,7 @@ from gossipq.core.dispatch import Dispatch
 from gossipq.core.explaining import Named, find
 from gossipq.core.ledger import Ledger
 from gossipq.core.log import Due, Entry
+from gossipq.core.operating import Operating
 from gossipq.core.policy import within
 from gossipq.core.storing import Published, Voided
 from gossipq.errors import BadBatch, BadRequest, GossipqError, WrongState, from_code
@@ -47,7 +48,7 @@ class Asked(NamedTuple):
 
     origin: Origin
     request_id: int
-    answer: Done
+    answer: Message
 
 
 class Mending:
@@ -63,6 +64,7 @@ class Mending:
             PurgeDead: self._purge,
             SetGroup: self._set_group,
         }
+        self._serve |= Operating(host, ledger, dispatch, self._propose).serves
 
     def serves(self, message: Message) -> bool:
         return type(message) in self._serve
@@ -71,7 +73,7 @@ class Mending:
         """Raises what must be refused."""
         self._serve[type(message)](origin, request_id, client, message, batch)
 
-    def _propose(self, origin: Origin, request_id: int, kind: int, payload: bytes, answer: Done, body: bytes = b"") -> None:
+    def _propose(self, origin: Origin, request_id: int, kind: int, payload: bytes, answer: Message, body: bytes = b"") -> None:
         self._asked[self._host.propose(kind, payload, body=body)] = Asked(origin, request_id, answer)
 
     def applied(self, entry: Entry, outcome: object) -> None:
@@ -81,10 +83,12 @@ class Mending:
             if void.offset >= 0:
                 self._dispatch.voided(void.partition, void.offset)
             self._dispatch.wake(void.partition)
+        if entry.kind == log.REGROUP:
+            self._dispatch.drop_group(msgspec.msgpack.decode(entry.payload, type=payloads.Regroup).group_id)
         asked = self._asked.pop(entry.index, None)
         if asked is None:
             return
-        error = outcome.error if isinstance(outcome, Voided) else outcome if entry.kind == log.RESCHEDULE else ""
+        error = outcome.error if isinstance(outcome, Voided) else outcome if entry.kind in (log.RESCHEDULE, log.REGROUP) else ""
         if error:
             text = "the record changed at the same moment"
             self._host.refuse(asked.origin, asked.request_id, from_code(str(error), text, hint="ask why, and try again"))
@@ -174,7 +178,7 @@ class Mending:
         group = self._ledger.group(topic_id_of(partition), group_name)
         cursor = self._ledger.cursors.get(partition, {}).get(group.id) if group else None
         if cursor is None:
-            raise BadRequest(f"there is no group {group_name} here", hint="gossipq group ls TOPIC shows them")
+            raise self._ledger.no_group(topic_id_of(partition), group_name)
         return cursor
 
     def _requeue(self, origin: Origin, request_id: int, client: Client, message: Requeue, batch: bytes) -> None:
@@ -222,7 +226,7 @@ class Mending:
     def _set_group(self, origin: Origin, request_id: int, client: Client, message: SetGroup, batch: bytes) -> None:
         group = self._ledger.group(message.topic_id, message.group)
         if group is None:
-            raise BadRequest(f"there is no group {message.group} here", hint="gossipq group ls TOPIC shows them")
+            raise self._ledger.no_group(message.topic_id, message.group)
         config = message.config.over(group.config)
         check_group(config)
         if config.mode != group.config.mode:

@@ -3,7 +3,7 @@
 import msgspec
 
 from gossipq.types import Index, Offset, PartitionKey, SessionId
-from gossipq.values import GroupConfig, Range, Start, TopicInfo
+from gossipq.values import GroupConfig, Member, Range, Start, TopicInfo
 
 
 class Config(msgspec.Struct, array_like=True, frozen=True):
@@ -20,6 +20,13 @@ class Topic(msgspec.Struct, array_like=True, frozen=True):
 
     info: TopicInfo
     deleted: bool = False
+
+
+class Membership(msgspec.Struct, array_like=True, frozen=True):
+    """A node enters the roster, changes there, or leaves it."""
+
+    member: Member
+    gone: bool = False
 
 
 class Group(msgspec.Struct, array_like=True, frozen=True):
@@ -56,11 +63,10 @@ class Ack(msgspec.Struct, array_like=True, frozen=True):
 
 
 class Trim(msgspec.Struct, array_like=True, frozen=True):
-    """Records below `first` leave; `bytes` is the size of the batches that go with them."""
+    """Records below `first` leave."""
 
     partition: PartitionKey
     first: Offset
-    bytes: int
 
 
 class Forget(msgspec.Struct, array_like=True, frozen=True):
@@ -169,3 +175,18 @@ class Step(msgspec.Struct, array_like=True, frozen=True):
 
 
 encode = msgspec.msgpack.Encoder().encode
+
+
+class Rollup(msgspec.Struct, array_like=True, frozen=True):
+    """The counters of topics become rows of their growth, for the minute that ends at `time_ms`, leader time. `voters`: copies
+    of the shard then."""
+
+    time_ms: int
+    voters: int
+
+
+class Regroup(msgspec.Struct, array_like=True, frozen=True):
+    """A group ends with all that it has; with `starts` (of kind "offset") it begins anew there."""
+
+    group_id: int
+    starts: list[Start]

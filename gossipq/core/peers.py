@@ -1,6 +1,7 @@
 """A copy among the copies of its shard: what the replica decides, read from and written into this copy's tables."""
 
 from collections.abc import Sequence
+from itertools import islice
 
 import msgspec
 
@@ -12,17 +13,28 @@ from gossipq.core.election import Dice
 from gossipq.core.ledger import Ledger
 from gossipq.core.log import Entry, LogState
 from gossipq.core.payloads import Config
-from gossipq.core.progress import SNAPSHOT
+from gossipq.core.progress import SNAPSHOT, Progress
 from gossipq.core.replica import LEADER, HardState, Place, Replica
 from gossipq.core.settings import ShardSettings
-from gossipq.core.snapshot import Receiving, Sending
+from gossipq.core.snapshot import Receiving, Sending, wipe
 from gossipq.core.tables import Tables
 from gossipq.errors import BadRequest, Busy, CorruptLog
-from gossipq.peer_messages import Append, Appended, ChangeVoters, Installed, Snapshot, TimeoutNow, Vote, VoteRequest
+from gossipq.peer_messages import (
+    Append,
+    Appended,
+    ChangeVoters,
+    Dismiss,
+    Installed,
+    Snapshot,
+    Stray,
+    TimeoutNow,
+    Vote,
+    VoteRequest,
+)
 from gossipq.types import Index, Term
 from gossipq.values import Message
 
-VERBS = frozenset((Append, Appended, VoteRequest, Vote, TimeoutNow, Snapshot, Installed))
+VERBS = frozenset((Append, Appended, VoteRequest, Vote, TimeoutNow, Snapshot, Installed, Stray, Dismiss))
 READ_ROWS_MAX = 1_024  #: entries in one Append
 _pack = log.INDEX_KEY.pack
 _unpack = log.INDEX_KEY.unpack
@@ -50,7 +62,8 @@ class Peers:
         self.replica.hollow = tables.state.get(records.INSTALLING) is not None
         self._receiving: Receiving | None = None
         self._sending: dict[str, Sending] = {}
-        self._mail: list[Mail] = []
+        self._asked_ms = 0  # when this copy asked last whether it is still one
+        self.emptying = False  #: it is none any more: its rows go, some with each write
         if not alone:
             for entry in self.after(ledger.applied):
                 if entry.kind == log.CONFIG:
@@ -101,6 +114,10 @@ class Peers:
             campaign.on_timeout_now(replica, term, message)
         elif isinstance(message, Snapshot):
             return self._on_snapshot(term, message, rows)
+        elif isinstance(message, Stray):
+            self._on_stray(message)
+        elif isinstance(message, Dismiss):
+            return self._on_dismiss(term, message)
         elif isinstance(message, Installed) and replica.observe(term):
             self._on_installed(message)
         return None
@@ -118,6 +135,7 @@ class Peers:
         if not done:
             if message.number == 0 and (self._receiving is None or self._receiving.name != name):
                 self._receiving = Receiving(name)
+                self.emptying = False
                 replica.hollow = begun = True
                 self._tables.state.put(records.INSTALLING, _pack(message.index))
             receiving = self._receiving
@@ -167,6 +185,53 @@ class Peers:
         elif not sending.answered(message, replica.now_ms):
             del self._sending[name]
 
+    # --- copies that are none any more -----------------------------------------------------------------------------
+
+    def stray(self, now_ms: int) -> Stray | None:
+        """What a copy that has rows asks the leader of its shard when none has spoken to it for long."""
+        replica, heard_ms = self.replica, self.replica.election.heard_ms
+        silent = heard_ms is not None and now_ms >= max(heard_ms, self._asked_ms) + limits.STRAY_MS
+        if not silent or replica.role == LEADER or self._witness or self.emptying or not self._has_rows():
+            return None
+        self._asked_ms = now_ms
+        return Stray(replica.me, now_ms)
+
+    def _has_rows(self) -> bool:
+        """Whether there is anything that `empty` takes."""
+        rows = islice(self._tables.state.scan(b"", b"\xff" * 8), len(records.OWN_ROWS) + 1)
+        bodies = self._tables.body.scan(b"", _pack(self.ledger.applied + 1))
+        return any(key not in records.OWN_ROWS for key, _ in rows) or next(bodies, None) is not None
+
+    def _on_stray(self, message: Stray) -> None:
+        """Only a leader that has applied an entry of its own term, and cannot have been replaced, knows what is committed."""
+        replica, applied = self.replica, self.ledger.applied
+        if replica.role != LEADER or not replica.holds_lease or replica.log.term_at(applied) != replica.hard.term:
+            return
+        config = replica.config
+        if replica.config_index <= applied and message.copy not in (*config.voters, *config.learners):
+            replica.answers.append((message.copy, Dismiss(replica.me, message.sent_ms)))
+
+    def _on_dismiss(self, term: Term, message: Dismiss) -> Index | None:
+        """This copy is as one whose snapshot has not begun: it keeps term, vote and log, so what it has promised as a voter
+        holds for who still believes that it votes; and it comes back by a snapshot only. Who has heard a leader since it asked
+        may be a copy again."""
+        replica, heard_ms = self.replica, self.replica.election.heard_ms
+        if message.sent_ms != self._asked_ms or heard_ms is None or heard_ms >= self._asked_ms or not replica.observe(term):
+            return None
+        replica.hear(message.leader)
+        replica.hollow = self.emptying = True
+        self._receiving = None
+        self._tables.state.put(records.INSTALLING, _pack(0))
+        self._bodies.drop(self._shard)
+        return 0
+
+    def _empty(self) -> None:
+        """Takes some rows that a snapshot would bring; batches of entries that were not applied stay with their log rows."""
+        count = wipe(self._tables.state, limits.STRAY_ROWS)
+        low, end = b"", _pack(self.ledger.applied + 1)
+        count += self._tables.body.delete_range(low, end, limits.STRAY_ROWS - count)
+        self.emptying = count == limits.STRAY_ROWS
+
     # --- what is sent ----------------------------------------------------------------------------------------------
 
     @property
@@ -176,21 +241,26 @@ class Peers:
 
     @property
     def wants_spool(self) -> bool:
-        """Whether a copy waits for a snapshot to begin: it is read when everything is written."""
-        progress = self.replica.progress
-        return bool(progress) and any(p.state == SNAPSHOT and name not in self._sending for name, p in progress.items())
+        """Whether a snapshot should begin: it is read when everything is written."""
+        return any(self._wants(name, progress) for name, progress in self.replica.progress.items())
+
+    def _wants(self, name: str, progress: Progress) -> bool:
+        """Whether a copy waits for a snapshot, and answers. One of less than it knew to be committed would end behind the
+        beginning of its log, and take away what it has acknowledged."""
+        replica, index = self.replica, self.ledger.applied
+        hears = replica.now_ms < progress.heard_ms + limits.ELECTION_MS
+        waits = progress.state == SNAPSHOT and name not in self._sending and hears
+        return waits and max(1, progress.knew) <= index and replica.log.term_at(index) is not None
 
     def spool(self) -> None:
         """Right after the ledger was flushed: its rows are those of the applied index."""
         replica, index = self.replica, self.ledger.applied
-        term = replica.log.term_at(index)
-        if term is None or not index:
-            return
         meta = self.ledger.meta
         config = Config(meta.voters, meta.witnesses, meta.learners)
         for name, progress in replica.progress.items():
-            if progress.state == SNAPSHOT and name not in self._sending:
-                place = replica.place(index)
+            if self._wants(name, progress):
+                place, term = replica.place(index), replica.log.term_at(index)
+                assert term is not None, "a copy waits for what the log can name"
                 self._sending[name] = Sending(
                     replica.me, index, term, place, config, self._tables, progress.full, replica.now_ms
                 )
@@ -207,8 +277,9 @@ class Peers:
         mail = [] if replica.dirty else [Mail(to, message) for to, message in replica.take_answers()]
         progress = replica.progress
         for name, sending in list(self._sending.items()):
-            if name not in progress or progress[name].state != SNAPSHOT:
-                del self._sending[name]
+            other = progress.get(name)
+            if other is None or other.state != SNAPSHOT or replica.now_ms >= other.heard_ms + limits.STRAY_MS:
+                del self._sending[name]  # who comes back after so long gets a newer one
             elif part := sending.due(replica.now_ms):
                 mail.append(Mail(name, *part))
         return mail
@@ -221,13 +292,15 @@ class Peers:
 
     def hold(self) -> Index:
         """The first log row that a copy which is behind still needs."""
-        if not self.replica.progress:
-            return 2**63
-        needed = [
-            self._sending[name].index + 1 if name in self._sending else progress.match + 1
-            for name, progress in self.replica.progress.items()
-        ]
-        return max(min(needed), self.replica.log.last - limits.LOG_HOLD_ROWS)
+        return min((self._needs(name, progress) for name, progress in self.replica.progress.items()), default=2**63)
+
+    def _needs(self, name: str, progress: Progress) -> Index:
+        """Who gets a snapshot, or comes in behind one, needs all that came meanwhile: else it would need the next one."""
+        replica = self.replica
+        if name in self._sending:
+            return self._sending[name].index + 1
+        comes_in = progress.match > 0 and not progress.synced and replica.now_ms < progress.heard_ms + limits.ELECTION_MS
+        return progress.match + 1 if comes_in else max(progress.match + 1, replica.log.last - limits.LOG_HOLD_ROWS)
 
     # --- storing ---------------------------------------------------------------------------------------------------
 
@@ -247,6 +320,8 @@ class Peers:
             if entry.body and not self._witness:
                 append_body(key, entry.body)
                 self._bodies.put(self._shard, entry.index, entry.body)
+        if self.emptying:
+            self._empty()
 
     def reset(self) -> None:
         """This copy does not lead any more."""
@@ -255,11 +330,11 @@ class Peers:
     # --- voters ----------------------------------------------------------------------------------------------------
 
     def check_change(self, message: ChangeVoters) -> Config:
-        """What the next CONFIG entry says. The leader serves, so an entry of its term is committed (R16). Raises what forbids
-        the change now."""
+        """What the next CONFIG entry says. The leader serves, so an entry of its term is committed (R16). A change that is not
+        committed yet may be taken back: the quorums of the voters before it meet its own. Raises what forbids it now."""
         replica = self.replica
         config = Config(message.voters, message.witnesses, message.learners)
-        if replica.config_index > replica.commit:
+        if replica.config_index > replica.commit and set(config.voters) != set(replica.settled_config.voters):
             raise Busy("another change of the copies is under way", retry_after_ms=limits.HEARTBEAT_MS)
         voters.check_change(replica.config, config)
         if replica.me not in config.voters:

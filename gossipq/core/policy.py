@@ -6,6 +6,8 @@ from gossipq import limits
 from gossipq.errors import BadRequest
 from gossipq.values import GroupConfig, TopicConfig
 
+NUMBER_MAX = 2**63 - 1  #: of an offset, an index, a time
+
 V = TypeVar("V")
 
 
@@ -51,6 +53,11 @@ def _first(record: V | None, group: V | None, topic: V | None, cluster: V | None
         if value is not None:
             return value, origin
     return default, "cluster"
+
+
+def alarm_lag(group: GroupConfig, topic: TopicConfig) -> int:
+    """Records a group may be behind before an alarm is raised; 0 = any number."""
+    return (topic.alarm_lag if group.alarm_lag is None else group.alarm_lag) or 0
 
 
 def check_policy(config: GroupConfig | TopicConfig) -> None:

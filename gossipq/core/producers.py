@@ -13,6 +13,7 @@ from gossipq.core.tables import Table
 from gossipq.types import PartitionKey
 
 ProducerName = tuple[PartitionKey, bytes]
+OPENED_MAX = 4 * limits.TURN_MESSAGES_MAX
 
 decode_producer = msgspec.msgpack.Decoder(ProducerState).decode
 
@@ -40,6 +41,7 @@ class Producers:
         name = partition, producer
         found = self._opened.get(name)
         if found is None:
+            self._close_some()
             row = self._state.get(records.key(b"S", partition) + producer)
             found = self._opened[name] = Producer(decode_producer(row) if row else None)
         return found
@@ -57,8 +59,11 @@ class Producers:
             row = ProducerState(producer.last, producer.time_ms, array("q", producer.recent).tobytes())
             self._state.put(records.key(b"S", name[0]) + name[1], records.encode(row))
         self._dirty.clear()
-        if len(self._opened) > limits.TURN_MESSAGES_MAX * 4:
-            self._opened.clear()  # all clean now; read back when they speak again
+
+    def _close_some(self) -> None:
+        """All, when all are written; they are read back when they speak again."""
+        if len(self._opened) > OPENED_MAX and not self._dirty:
+            self._opened.clear()
 
     def drop(self, partition: PartitionKey) -> None:
         """The partition is gone; its rows are swept."""

@@ -13,10 +13,24 @@ class Progress:
     """PROBE: one Append at a time until one fits. STREAM: many, each from where the last one ended. SNAPSHOT: only signs of
     life, while the state is carried over."""
 
-    __slots__ = ("_flight", "acked_ms", "bytes", "flying", "full", "heard_ms", "match", "next", "state", "synced", "told")
+    __slots__ = (
+        "_flight",
+        "acked_ms",
+        "bytes",
+        "flying",
+        "full",
+        "heard_ms",
+        "knew",
+        "match",
+        "next",
+        "state",
+        "synced",
+        "told",
+    )
 
     def __init__(self, next_index: Index, full: bool, now_ms: int) -> None:
         self.match: Index = 0  #: on its disk and equal to our log
+        self.knew: Index = 0  #: SNAPSHOT: commit index of a copy that has lost its state
         self.next: Index = next_index  #: first entry not sent yet
         self.full = full  #: keeps bodies
         self.state = PROBE

@@ -10,7 +10,7 @@
     "T" topic id                          TopicInfo
     "G" group id                          GroupState
     "C" partition group id                CursorState
-    "A" partition group id first          ack row: (end, leader time, consumer)
+    "A" partition group id first          AckRow
     "V" partition group id first          ExceptionRow: neither new nor done, so that the cursor can pass
     "Y" partition group id due first      when an exception row is to be looked at again
     "U" partition group id lane first     exception rows that wait for their lane; the lane with its length before it
@@ -27,7 +27,12 @@
     "F" partition index                   what the record of an EDIT entry replaces: (offset, index, record)
     "K"                                   ClockRow: this copy's own, not replicated
     "D" partition                         a partition that is gone and still being swept
+    "d" partition group id                a group that is gone there and still being swept
+    "g" topic id, step, time              GrowthState: topic 0 = all, step 0 = minutes, 1 = hours
     "N" name                              TopicInfo, in the meta shard only
+    "m" copy                              Member, in the meta shard only
+    "g" copy                              was a member, and does not return; in the meta shard only
+    "n"                                   index of the entry that changed the roster last, in the meta shard only
     "X" topic id                          TopicInfo of a topic that was removed, in the meta shard only
 
 Numbers in keys are 8 bytes, big endian. Values are msgpack arrays, fields only ever appended, but for the two hot rows
@@ -44,6 +49,7 @@ from gossipq.types import Index, Offset, PartitionKey, SessionId, Slice, Term
 from gossipq.values import GroupConfig
 
 META, HARD, INSTALLING, CLOCK = b"M", b"H", b".", b"K"
+ROSTER = b"n"
 OWN_ROWS = (INSTALLING, HARD, CLOCK, META)  #: of each copy, in key order; not part of a snapshot
 U64, U64X2, U64X3 = Struct(">Q"), Struct(">QQ"), Struct(">QQQ")
 SLICE = Struct("<QIIIIqI")
@@ -177,6 +183,7 @@ class AckRow(msgspec.Struct, array_like=True, frozen=True):
     end: Offset
     time_ms: int
     consumer: str
+    index: Index = 0  #: of the entry that brought it
 
 
 class Failure(msgspec.Struct, array_like=True, frozen=True):
@@ -257,3 +264,17 @@ class ClockRow(msgspec.Struct, array_like=True, frozen=True):
     boot: str
     boot_ms: int
     leader_ms: int
+
+
+class GrowthState(msgspec.Struct, array_like=True, frozen=True):
+    """Counters of a topic in this shard at the end of a minute or an hour."""
+
+    published: int
+    acked: int
+    dead: int
+    removed: int
+    records: int
+    bytes: int
+    backlog: int
+    term: Term
+    voters: int

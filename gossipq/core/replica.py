@@ -22,6 +22,18 @@ from gossipq.values import Message
 
 LEADER, FOLLOWER, CANDIDATE, PRE_CANDIDATE = "leader", "follower", "candidate", "pre-candidate"
 ROW_BYTES = 128  #: what an entry costs besides its body
+TRANSITIONS = {  #: every change of role, and what makes it; ARCHITECTURE.md draws its picture from here
+    (FOLLOWER, PRE_CANDIDATE): "the leader is silent: who would vote for me?",
+    (PRE_CANDIDATE, CANDIDATE): "a majority would: next term",
+    (CANDIDATE, LEADER): "a majority voted",
+    (FOLLOWER, CANDIDATE): "the leader hands over",
+    (FOLLOWER, LEADER): "the only voter",
+    (CANDIDATE, PRE_CANDIDATE): "nobody won",
+    (PRE_CANDIDATE, FOLLOWER): "somebody leads",
+    (CANDIDATE, FOLLOWER): "somebody leads, or a higher term",
+    (LEADER, FOLLOWER): "a higher term, or no majority answers",
+    (LEADER, CANDIDATE): "a hand-over failed half way",
+}
 
 
 class HardState(NamedTuple):
@@ -83,6 +95,7 @@ class Replica:
         self._recent: dict[Index, Entry] = {}  # newest entries, kept only while there are others to send them to
         self._recent_bytes = 0
         self._beat_ms = 0
+        self._tell_ms: int | None = None  # when to tell what is committed, if no entry does so before
 
     # --- the copies ------------------------------------------------------------------------------------------------
 
@@ -90,6 +103,11 @@ class Replica:
     def config(self) -> Config:
         """In force from the moment it is appended, committed or not (R16)."""
         return self._configs[-1][1]
+
+    @property
+    def settled_config(self) -> Config:
+        """The newest one that is committed."""
+        return next(config for index, config in reversed(self._configs) if index <= self.commit)
 
     @property
     def config_index(self) -> Index:
@@ -124,8 +142,9 @@ class Replica:
         The caller proposes a NOOP next (R5)."""
         if self.sole:
             self.hard, self.hard_changed = HardState(self.hard.term + 1, self.me), True
-        self.role, self.leader, self.progress = LEADER, self.me, {}
-        self._recent, self._recent_bytes, self._beat_ms = {}, 0, self.now_ms
+        self._become(LEADER, self.me)
+        self.progress = {}
+        self._recent, self._recent_bytes, self._beat_ms, self._tell_ms = {}, 0, self.now_ms, None
         self.handing, self.handed = "", False
         self._follow_members(self.config)
 
@@ -156,6 +175,7 @@ class Replica:
         beat = self.now_ms >= self._beat_ms
         if beat:  # all shards of a worker in one turn
             self._beat_ms = (self.now_ms // limits.HEARTBEAT_MS + 1) * limits.HEARTBEAT_MS
+        late = self._tell_ms is not None and self.now_ms >= self._tell_ms
         news: list[Outgoing] = []
         for name, progress in self.progress.items():
             if progress.next < self.log.first and progress.state != SNAPSHOT:
@@ -163,19 +183,21 @@ class Replica:
             progress.flying &= not beat
             told = beat
             while progress.may_send() and (progress.next <= self.log.last or progress.state == PROBE):
-                append = self._append(name, progress, with_entries=True)
+                append = self._append(name, progress, with_entries=progress.state == STREAM)  # nobody answers a probe for long
                 if not append.entries and progress.state == STREAM:
                     break  # they are on their way to our own disk
                 news.append(append)
                 told = False
-            if told or (progress.told < self.commit and progress.state == STREAM):
+            if told or (late and progress.told < self.commit and progress.state == STREAM):
                 news.append(self._append(name, progress, with_entries=False))
+        behind = any(progress.told < self.commit for progress in self.progress.values() if progress.state == STREAM)
+        self._tell_ms = (None if late else self._tell_ms) or (self.now_ms + limits.COMMIT_TOLD_MS if behind else None)
         return news
 
     def _append(self, name: str, progress: Progress, with_entries: bool) -> Outgoing:
         if progress.state == SNAPSHOT:
             return Outgoing(name, Append(self.me, 0, 0, 0, [], self.now_ms, log.NO_CHAIN), [])
-        entries, size = self._entries(progress.next) if with_entries else ([], 0)
+        entries, size = self._entries(progress.next, progress.full) if with_entries else ([], 0)
         if progress.full and any(lacks_body(entry) for entry in entries):
             progress.carry()
             return self._append(name, progress, with_entries=False)
@@ -185,16 +207,19 @@ class Replica:
         term = self.log.term_at(prev)
         assert term is not None, "nothing beyond the end of the log was sent"
         append = Append(self.me, prev, term, self.commit, [], self.now_ms, self.place(prev).chain)
-        if with_entries:
+        if with_entries or progress.state == PROBE:
             progress.sent(prev + 1 + len(entries), size)
         progress.told = self.commit
         return Outgoing(name, append, entries)
 
-    def _entries(self, first: Index) -> tuple[list[Entry], int]:
-        """Entries from `first` on, as many as one Append carries, and their size."""
+    def _entries(self, first: Index, full: bool) -> tuple[list[Entry], int]:
+        """Entries from `first` on, as many as one Append carries, and their size. What is for a witness, and what may make the
+        copy unable to lead, is on our own disk before: lost here, it would keep a copy that cannot lead from voting for us."""
         entries, size = [], 0
         found = self._recent.get(first)
         while found is not None and size < limits.REPLICATE_BYTES_MAX:
+            if found.index > self.saved and (found.kind == log.CONFIG or not full):
+                break
             entries.append(found)
             size += len(found.body) + ROW_BYTES
             found = self._recent.get(first + len(entries))
@@ -223,13 +248,14 @@ class Replica:
             return
         progress.heard(self.now_ms, message.sent_ms)
         if message.hollow:
+            progress.knew = message.match
             if progress.state != SNAPSHOT:
                 progress.carry()
         elif progress.state == SNAPSHOT:
             pass  # its answers are INSTALLED
         elif message.ok:
             progress.accepted(min(message.match, self.log.last))
-            progress.synced |= progress.match >= self.commit
+            progress.synced |= progress.match >= self.commit and self.log.term_at(progress.match) == self.hard.term
             self._advance()
             self._hand_over()
         elif message.rejected == progress.next - 1 or (progress.state == STREAM and message.rejected > progress.match):
@@ -244,6 +270,7 @@ class Replica:
         full = [other for other in progress.values() if other.full]
         if any(other.synced for other in full):
             index = min(index, sorted([self.saved, *(other.match for other in full)])[-2])
+        index = min(index, self.saved)  # what is applied here is read from this disk
         if index > self.commit and self.log.term_at(index) == self.hard.term:
             self.commit = index
 
@@ -252,9 +279,9 @@ class Replica:
         return (self.saved >= index) + sum(other.full and other.match >= index for other in self.progress.values())
 
     def hears(self, name: str) -> bool:
-        """Whether another copy answers this leader."""
+        """Whether another copy answers this leader: not something that was long on its way."""
         other = self.progress.get(name)
-        return other is not None and other.match > 0 and self.now_ms < other.heard_ms + limits.ELECTION_MS
+        return other is not None and other.match > 0 and self.now_ms < other.acked_ms + limits.ELECTION_MS
 
     def _majority_ms(self, times: dict[str, int]) -> int:
         """The time that a majority of the voters has reached; this copy is always at now."""
@@ -308,12 +335,21 @@ class Replica:
 
     def follow(self, leader: str) -> None:
         """Somebody else leads, or nobody is known to."""
-        if self.role != FOLLOWER:
-            self.answers.clear()  # what a leader or candidate had to say
-            self.progress, self._recent, self._recent_bytes = {}, {}, 0
         if self.role == LEADER:
             self.election.voted(self.now_ms)
-        self.role, self.leader, self.handing = FOLLOWER, leader, ""
+        self._become(FOLLOWER, leader)
+
+    def stand(self, role: str) -> None:
+        """A campaign begins."""
+        self._become(role, "")
+        self.answers.clear()
+
+    def _become(self, role: str, leader: str) -> None:
+        assert role == self.role or (self.role, role) in TRANSITIONS, f"{self.role} to {role}"
+        if self.role != FOLLOWER and role != LEADER:
+            self.answers.clear()  # what a leader or candidate had to say
+            self.progress, self._recent, self._recent_bytes = {}, {}, 0
+        self.role, self.leader, self.handing = role, leader, ""
 
     def hear(self, leader: str) -> None:
         """A sign of life of the leader of this term."""
@@ -331,7 +367,7 @@ class Replica:
             return None
         self.hear(message.leader)
         if self.hollow:  # entries would mix with what the snapshot brings
-            self.answers.append((message.leader, Appended(self.me, False, self.log.last, message.sent_ms, hollow=True)))
+            self.answers.append((message.leader, Appended(self.me, False, self.commit, message.sent_ms, hollow=True)))
             return None
         prev, chain, end = message.prev_index, message.prev_chain, message.prev_index + len(entries)
         for index, entry in enumerate(entries, prev + 1):
@@ -375,8 +411,7 @@ class Replica:
 
     def _cut(self, first: Index) -> None:
         """Removes the log from `first` on: the first conflict, never the commit mark (R6)."""
-        if first <= self.commit:
-            raise CorruptLog(f"entry {first} would be replaced, and up to {self.commit} all are committed")
+        assert first > self.commit, "what is committed was compared before, and is never replaced"
         before = self.place(first - 1)
         self.unsaved = [entry for entry in self.unsaved if entry.index < first]
         self.cut_from = first if self.cut_from is None else min(first, self.cut_from)
@@ -431,11 +466,13 @@ class Replica:
     @property
     def deadline_ms(self) -> int | None:
         """When a leader has something to say or to find out, though nothing arrives."""
-        if self.role != LEADER or not self.progress:
+        known = self.progress
+        if self.role != LEADER or not known:
             return None
-        if any(other.may_send() and other.next <= self.log.last for other in self.progress.values()):
+        if any(other.may_send() and other.next <= (self.log.last if other.full else self.saved) for other in known.values()):
             return self.now_ms
-        return min(self._beat_ms, self._handing_ms) if self.handing else self._beat_ms
+        due = [self._beat_ms, self._tell_ms, self._handing_ms if self.handing else None]
+        return min(at for at in due if at is not None)
 
 
 def lacks_body(entry: Entry) -> bool:

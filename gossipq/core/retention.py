@@ -1,28 +1,104 @@
 """What may leave, and taking it off the disk. Leaving is decided by the leader and logged as TRIM; sweeping is each copy's."""
 
 from itertools import islice
+from typing import Protocol
 
 from gossipq import limits
-from gossipq.core import records
+from gossipq.core import log, payloads, records
 from gossipq.core.exceptions import decode_dead, decode_exception
 from gossipq.core.ledger import Ledger
-from gossipq.core.log import INDEX_KEY, LogState, decode_row
-from gossipq.core.payloads import Trim
+from gossipq.core.log import INDEX_KEY, ROLLUP, TRIM, decode_row
+from gossipq.core.payloads import Rollup, Trim
 from gossipq.core.producers import decode_producer
+from gossipq.core.replica import Replica
 from gossipq.core.schedule import decode_scheduled
 from gossipq.core.tables import Tables
 from gossipq.types import DELAY, ID_HASH, Index, Offset, PartitionKey
 from gossipq.values import TopicConfig
 
+RETENTION_CHECK_MS = 1_000
+FORGET_CHECK_MS = limits.HOUR_MS
 SLICES_MAX = 1_024  #: looked at in one go
 LOG_KEEP = 1_024  #: applied entries that stay for followers a little behind
 LOG_STEP = 64  #: log rows that are worth a sweep
 PRODUCERS_MAX = 1_000  #: forgotten in one go
+PRODUCERS_LOOKED_AT = 10_000  #: in one go
+FORGET_AGAIN_MS = limits.SECOND_MS  #: until the next ones are
 
 
-def trims(ledger: Ledger, leader_ms: int) -> list[Trim]:
-    """What is due in all partitions."""
-    return [trim for partition in ledger.partitions if (trim := plan(ledger, partition, leader_ms)) is not None]
+class Host(Protocol):
+    """What the housekeeping asks of its shard."""
+
+    boot_ms: int
+    leader_ms: int
+
+    replica: Replica
+
+    def propose(self, kind: int, payload: bytes, promise: bool = True) -> Index: ...
+
+
+class Upkeep:
+    """What a leader does by the clock: scheduled records get their offsets, old ones leave, idle producers are forgotten."""
+
+    def __init__(self, host: Host, ledger: Ledger, tables: Tables) -> None:
+        self._host, self._ledger, self._tables = host, ledger, tables
+        self._retain_ms = self._forget_ms = 0
+        self._producers_from = b"S"  #: row of the next producer to look at
+        self._releasing = False  #: a RELEASE is not applied yet
+
+    def start(self) -> None:
+        """The leader serves now."""
+        self._retain_ms, self._forget_ms = self._host.boot_ms + RETENTION_CHECK_MS, self._host.boot_ms + FORGET_CHECK_MS
+
+    def next_deadline(self, ahead_ms: int) -> int:
+        """`ahead_ms`: leader time minus boot time."""
+        scheduled_ms = None if self._releasing else self._ledger.schedule.next_ms()
+        return self._retain_ms if scheduled_ms is None else min(self._retain_ms, scheduled_ms - ahead_ms)
+
+    def release(self) -> None:
+        """What is due gets its offsets."""
+        next_ms = self._ledger.schedule.next_ms()
+        if next_ms is None or next_ms > self._host.leader_ms or self._releasing:
+            return
+        rows = self._ledger.schedule.plan(self._host.leader_ms, self._ledger.opened)
+        if rows:
+            self._releasing = True
+            self._host.propose(log.RELEASE, payloads.encode(payloads.Release(rows)))
+
+    def released(self) -> None:
+        self._releasing = False
+
+    def soon(self) -> None:
+        """Something may leave."""
+        self._retain_ms = self._host.boot_ms
+
+    @property
+    def due(self) -> bool:
+        """Whether it is time to look what may leave."""
+        return self._host.boot_ms >= self._retain_ms
+
+    def retain(self) -> None:
+        """What may leave does."""
+        host = self._host
+        self._retain_ms = host.boot_ms + RETENTION_CHECK_MS
+        for kind, payload in due(self._ledger, host.leader_ms, len(host.replica.config.voters)):
+            host.propose(kind, payloads.encode(payload), promise=False)
+            self._retain_ms = host.boot_ms + limits.LEASE_LOG_MS  # there may be more
+        if host.boot_ms >= self._forget_ms:
+            before_ms = host.leader_ms - limits.PRODUCER_IDLE_MS
+            idle, self._producers_from = idle_producers(self._tables, self._producers_from, before_ms)
+            self._forget_ms = host.boot_ms + (FORGET_CHECK_MS if self._producers_from == b"S" else FORGET_AGAIN_MS)
+            if idle:
+                host.propose(log.FORGET, payloads.encode(payloads.Forget(idle)), promise=False)
+
+
+def due(ledger: Ledger, leader_ms: int, voters: int) -> list[tuple[int, Trim | Rollup]]:
+    """Entries that are due, by kind: what may leave in all partitions, and the roll-up of a minute that is over."""
+    found: list[tuple[int, Trim | Rollup]] = [
+        (TRIM, trim) for partition in ledger.partitions if (trim := plan(ledger, partition, leader_ms)) is not None
+    ]
+    rollup = ledger.growth.due(leader_ms, voters)
+    return found if rollup is None else [*found, (ROLLUP, rollup)]
 
 
 def plan(ledger: Ledger, partition: PartitionKey, leader_ms: int) -> Trim | None:
@@ -40,7 +116,19 @@ def plan(ledger: Ledger, partition: PartitionKey, leader_ms: int) -> Trim | None
         if part is None or not _may_leave(config, part.time_ms, part.end <= done, state.bytes - freed, leader_ms, grouped):
             break
         first, freed = part.end, freed + part.share_bytes
-    return Trim(partition, first, freed) if first > state.first else None
+    return Trim(partition, first) if first > state.first else None
+
+
+def purge_plan(ledger: Ledger, partition: PartitionKey, before: Offset) -> Trim | None:
+    """The next step of a purge: whole slices that end at or below `before`, so many as one go looks at."""
+    state = ledger.partitions[partition]
+    first = state.first
+    for _ in range(SLICES_MAX):
+        part = ledger.slices.at(partition, first) if first < before else None
+        if part is None or part.end > before:
+            break
+        first = part.end
+    return Trim(partition, first) if first > state.first else None
 
 
 def _may_leave(config: TopicConfig, time_ms: int, done: bool, stored_bytes: int, leader_ms: int, grouped: bool) -> bool:
@@ -54,24 +142,25 @@ def _may_leave(config: TopicConfig, time_ms: int, done: bool, stored_bytes: int,
     return time_ms <= leader_ms - (config.retention_ms or limits.RETENTION_MS)
 
 
-def idle_producers(tables: Tables, before_ms: int) -> list[tuple[PartitionKey, bytes]]:
-    """Producers that were last heard before `before_ms`, leader time; the first PRODUCERS_MAX of them."""
-    idle = []
-    for row_key, row in tables.state.scan(b"S", records.after(b"S")):
+def idle_producers(tables: Tables, first: bytes, before_ms: int) -> tuple[list[tuple[PartitionKey, bytes]], bytes]:
+    """Producers that were last heard before `before_ms`, leader time, among some rows from row `first` on; and the row to go on
+    from, which is the first of all when these were the last."""
+    idle: list[tuple[PartitionKey, bytes]] = []
+    for number, (row_key, row) in enumerate(tables.state.scan(first, records.after(b"S"))):
+        if number == PRODUCERS_LOOKED_AT or len(idle) == PRODUCERS_MAX:
+            return idle, row_key
         if decode_producer(row).time_ms < before_ms:
             idle.append((records.U64.unpack_from(row_key, 1)[0], row_key[9:]))
-            if len(idle) == PRODUCERS_MAX:
-                break
-    return idle
+    return idle, b"S"
 
 
 class Sweeper:
     """Deletes what the ledger no longer counts, a few rows at a time, inside whatever transaction is open."""
 
-    def __init__(self, tables: Tables, ledger: Ledger, log: LogState) -> None:
-        self._tables, self._ledger, self._log = tables, ledger, log
+    def __init__(self, tables: Tables, ledger: Ledger, replica: Replica) -> None:
+        self._tables, self._ledger, self._log = tables, ledger, replica.log
         self._swept: dict[PartitionKey, Offset] = {}
-        self.behind = True  #: whether another sweep has work
+        self.behind = not replica.hollow  #: whether another sweep has work; what a snapshot brings is not the ledger's yet
         self.hold: Index = 2**63  #: log rows from here on are kept for copies that are behind
 
     def sweep(self, rows_max: int) -> None:
@@ -84,6 +173,11 @@ class Sweeper:
         if left > 0:
             for row_key, _ in list(self._tables.state.scan(b"D", records.after(b"D"))):
                 left -= self._gone(row_key, left)
+                if left <= 0:
+                    break
+        if left > 0:
+            for row_key, _ in list(self._tables.state.scan(b"d", records.after(b"d"))):
+                left -= self._gone_group(row_key, left)
                 if left <= 0:
                     break
         self.behind = left <= 0
@@ -134,20 +228,32 @@ class Sweeper:
     def _gone(self, row_key: bytes, rows_max: int) -> int:
         """A partition whose topic was removed."""
         partition = records.U64.unpack_from(row_key, 1)[0]
-        count = self._slices(partition, 2**63, rows_max) + self._bodies(partition, rows_max)
-        for prefix in (b"A", b"S", b"Q", b"Y", b"U", b"I", b"J", b"Z", b"F", b"R", b"v"):
-            low = records.key(prefix, partition)
+        count = self._slices(partition, 2**63, rows_max) + self._bodies((b"L", b"V", b"W"), (partition,), rows_max)
+        return self._rest(
+            (b"A", b"S", b"Q", b"Y", b"U", b"I", b"J", b"Z", b"F", b"R", b"v"), row_key, (partition,), count, rows_max
+        )
+
+    def _gone_group(self, row_key: bytes, rows_max: int) -> int:
+        """What a group that has ended had in a partition."""
+        name = records.U64X2.unpack_from(row_key, 1)
+        count = self._bodies((b"L", b"V"), name, rows_max)
+        return self._rest((b"A", b"Q", b"Y", b"U"), row_key, name, count, rows_max)
+
+    def _rest(self, prefixes: tuple[bytes, ...], row_key: bytes, name: tuple[int, ...], count: int, rows_max: int) -> int:
+        """Rows that own no body; when all are gone, the row that asked for it."""
+        for prefix in prefixes:
+            low = records.key(prefix, *name)
             count += self._tables.state.delete_range(low, records.after(low), rows_max)
         if count < rows_max:
             self._tables.state.delete(row_key)
         return count + 1
 
-    def _bodies(self, partition: PartitionKey, rows_max: int) -> int:
-        """Dead letters, exception rows and scheduled records of such a partition, each with its share of a body."""
+    def _bodies(self, prefixes: tuple[bytes, ...], name: tuple[int, ...], rows_max: int) -> int:
+        """Dead letters, exception rows and scheduled records of what is gone, each with its share of a body."""
         state, not_needed = self._tables.state, self._ledger.not_needed
         rows: list[tuple[bytes, bytes]] = []
-        for prefix in (b"L", b"V", b"W"):
-            low = records.key(prefix, partition)
+        for prefix in prefixes:
+            low = records.key(prefix, *name)
             rows += islice(state.scan(low, records.after(low)), rows_max - len(rows))
         for row_key, row in rows:
             first = records.U64.unpack_from(row_key, 17)[0]

@@ -4,9 +4,10 @@ First what came back, then what waits for a route the member takes, then what is
 goes into a lane (its route, or its key) and is looked at again when that changes; what has expired becomes a dead letter.
 """
 
+from itertools import takewhile
 from typing import NamedTuple
 
-from gossipq.core.failing import EXPIRED, Failing, expires_ms
+from gossipq.core.failing import EXPIRED, Failing
 from gossipq.core.groups import EXCLUSIVE, Group, Part, Place, Subscription, View, place_of
 from gossipq.core.holding import Failed, Holding
 from gossipq.core.intervals import RangeMap
@@ -79,7 +80,8 @@ class Serving:
                 self._used(view, source, first, first + 1)  # done meanwhile
                 continue
             end = min(end, place.end)
-            if self._expired(view, source, first, end, attempts, place):
+            end = self._living(view, source, first, end, attempts, place)
+            if end == first:
                 continue
             if member.matches is not None and not member.matches(place.route):
                 self._used(view, source, first, end)
@@ -128,29 +130,60 @@ class Serving:
             self._used(view, candidate.source, candidate.first, first)
         return first, end
 
-    def _expired(
+    def _living(
         self, view: View, source: RangeMap[int] | None, first: Offset, end: Offset, attempts: int, place: Place
-    ) -> bool:
-        """Whether the front has expired; then it leaves."""
-        config = self._ledger.config(view.partition)
-        if not (config.ttl_ms or place.columns & TTL) or (not attempts and config.expire == "try_once"):
-            return False
-        expiry_ms = expires_ms(self._ledger, view, place)
-        if not expiry_ms or expiry_ms > self.leader_ms:
-            return False
-        if place.columns & TTL:
-            end = first + 1
+    ) -> Offset:
+        """End of those at the front that have not expired. When the first has, it leaves, with those that expired with it."""
+        over, end = self._over(view, first, end, attempts, place)
+        if not over:
+            return end
         self._used(view, source, first, end)
+        self._expire(view, first, end, attempts)
+        return first
+
+    def _over(self, view: View, first: Offset, end: Offset, attempts: int, place: Place) -> tuple[bool, Offset]:
+        """Whether the first has expired, and the end of those that fare like it."""
+        config = self._ledger.config(view.partition)
+        column = self._ledger.opened.column(place.entry, TTL) if place.columns & TTL else None
+        if not (config.ttl_ms or column) or not place.time_ms or (not attempts and config.expire == "try_once"):
+            return False, end
+        asked = column[place.record : place.record + end - first] if column else (0,)
+        over = [0 < (ttl_ms or config.ttl_ms) <= self.leader_ms - place.time_ms for ttl_ms in asked]
+        if column:  # each record for itself: up to the first that fares otherwise
+            end = first + sum(1 for _ in takewhile(over[0].__eq__, over))
+        return over[0], end
+
+    def _expire(self, view: View, first: Offset, end: Offset, attempts: int) -> None:
         self._holding.moving(view, first, end)
         self._holding.failed.append(Failed(view, first, end, attempts, "", "", counted=False, dead=EXPIRED))
-        return True
+
+    def still_held(self, view: View, member: Subscription, part: Part, at_ms: int) -> list[Part]:
+        """What is left of a part that waited since it was handed over: what its taker holds by that, and has not expired."""
+        left: list[Part] = []
+        handing = member.name, part.attempt, at_ms
+        for at, stop, lease in view.leases.overlap(part.offset, part.end):
+            while (lease.owner, lease.attempt, lease.since_ms) == handing and at < stop:
+                lease.waits = False
+                place = place_of(self._ledger, view.cursor, part.partition, at)
+                assert place is not None, "what is held is there"
+                over, end = self._over(view, at, min(stop, place.end), part.attempt - 1, place)
+                if over:
+                    self._holding.forget(view, at, end)
+                    self._expire(view, at, end, part.attempt - 1)
+                else:
+                    left.append(part.cut(at, end))
+                at = end
+        return left
 
     def expire_front(self, view: View) -> None:
         """What nobody takes expires too: the front of what is new. Cheap when nothing can expire."""
         state = self._ledger.partitions[view.partition]
         while view.next < state.next and not self._ledger.is_void(view.partition, view.next):
             place = place_of(self._ledger, view.cursor, view.partition, view.next)
-            if place is None or not self._expired(view, None, view.next, place.end, 0, place):
+            if (
+                place is None
+                or self._living(view, None, view.next, min(place.end, view.next + PARK_ROWS), 0, place) > view.next
+            ):
                 return
 
     def _in_key_order(
@@ -199,6 +232,7 @@ class Serving:
         member.credit_records -= count
         member.credit_bytes -= charge
         self.delivered += count
+        view.delivered += count
         self._used(view, source, first, end)
         if place.row is not None:  # it may have been read back twice
             self._leave_lanes(view, first, end)
@@ -210,7 +244,7 @@ class Serving:
             self._holding.moving(view, first, end)
             self._holding.ack_all(member, view, first, end)
         whole = place.record == 0 and count == place.batch_count
-        part = Part(view.partition, first, place.entry, place.record, count, whole, attempts + 1, charge)
+        part = Part(view.partition, first, place.entry, place.record, count, whole, attempts + 1, charge, place.time_ms)
         return Handed(part, lease_ms)
 
     @staticmethod

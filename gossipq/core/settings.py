@@ -21,6 +21,11 @@ class ShardSettings(msgspec.Struct, frozen=True):
     boot: str = ""  #: names this run of the machine; boot times of one boot go on over a restart
     joins: bool = False
     witness: bool = False
+    cluster: bytes = b""  #: uuid; b"": newcomers are not asked for theirs
+    cluster_name: str = ""
+    token: bytes = b""  #: what newcomers must show: it proves that they know the secret
+    options: dict[str, str] = {}  #: what [cluster] says here: newcomers must not say otherwise
+    replace_ms: int = limits.REPLACE_MS
 
     def alone(self, voters: list[str]) -> bool:
         """Whether this copy is its shard's only voter, whatever `voters` its tables name."""

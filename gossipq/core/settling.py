@@ -4,7 +4,7 @@ A record that a cursor has not passed is *fresh*. One that it has passed without
 entry treats both kinds, and what it does not find (acked meanwhile, removed) is left alone.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Protocol
 
 import msgspec
@@ -50,6 +50,19 @@ def _failed(old: ExceptionRow | None, row: payloads.FailRow | payloads.Dead, tim
 
 def _placed(row: ExceptionRow, end: Offset, at: Slice, record: int) -> ExceptionRow:
     return msgspec.structs.replace(row, end=end, index=at.index, record=record, size=at.size, batch_count=at.batch_count)
+
+
+def ack_rows(
+    state: Table, partition: PartitionKey, group_id: int, first: Offset, end: Offset
+) -> Iterator[tuple[Offset, AckRow]]:
+    """Where each ack begins that reaches into [first, end), and its row."""
+    prefix = records.row_key(b"A", partition, group_id)
+    before = state.floor(prefix + records.U64.pack(first))
+    low = before[0] if before is not None and before[0].startswith(prefix) else prefix
+    for row_key, row in state.scan(low, prefix + records.U64.pack(end)):
+        ack = decode_ack(row)
+        if ack.end > first:
+            yield records.U64.unpack_from(row_key, len(prefix))[0], ack
 
 
 class Settling:
@@ -159,7 +172,7 @@ class Settling:
                     self._trace(cursor, part.first, entry, row)
             for first, end in done:
                 cursor.state.acked += end - first
-                ack = AckRow(end, entry.time_ms, payload.consumer)
+                ack = AckRow(end, entry.time_ms, payload.consumer, entry.index)
                 self._host.state.put(records.ack_key(partition, payload.group_id, first), records.encode(ack))
             cursor.settle()
 
@@ -172,6 +185,10 @@ class Settling:
         (before,), row = records.U64.unpack_from(found[0], 17), decode_ack(found[1])
         if row.end <= first:
             return
+        if self._traces(cursor.state.partition, "failures"):  # the next ack takes its place
+            trace = TraceRow(min(end, row.end), row.time_ms, "acked", row.consumer, "", 0)
+            trace_key = records.row_key(b"Q", *name, first, row.index)
+            state.put(trace_key, state.get(trace_key) or records.encode(trace))
         state.delete(found[0])
         if before < first:
             state.put(found[0], records.encode(msgspec.structs.replace(row, end=first)))
@@ -273,10 +290,16 @@ class Settling:
         return cursor, payload
 
     def replay(self, entry: Entry) -> None:
-        self._letters(entry, lambda cursor, part: self._revive(entry, cursor, part))
+        self._letters(entry, lambda cursor, part: self._revive(entry, cursor, part, "replayed"))
 
-    def _revive(self, entry: Entry, cursor: Cursor, part: Found[DeadRow]) -> None:
+    def _again(self, cursor: Cursor, first: Offset, end: Offset, entry: Entry, what: str) -> None:
+        """An operator's step."""
+        if self._traces(cursor.state.partition, "failures"):
+            self._trace(cursor, first, entry, TraceRow(end, entry.time_ms, what, "", "", 0))
+
+    def _revive(self, entry: Entry, cursor: Cursor, part: Found[DeadRow], what: str) -> None:
         dead = part.row
+        self._again(cursor, part.first, part.end, entry, what)
         row = ExceptionRow(
             dead.end,
             entry.time_ms,
@@ -299,13 +322,14 @@ class Settling:
         self._letters(entry, drop)
 
     def requeue(self, entry: Entry) -> None:
-        cursor, payload = self._letters(entry, lambda cursor, part: self._revive(entry, cursor, part))
+        cursor, payload = self._letters(entry, lambda cursor, part: self._revive(entry, cursor, part, "requeued"))
         if cursor is None:
             return
         for first, end in payload.ranges:
             for part in self._taken(cursor, first, end):
                 changed = msgspec.structs.replace(part.row, lane=b"", due_ms=entry.time_ms)
                 self._retry(cursor, Found(part.first, changed))
+                self._again(cursor, part.first, part.end, entry, "requeued")
         for first, end in payload.ready:
             taken = cursor.fresh(first, end) or cursor.exceptions.at(first) or cursor.dead.at(first)
             at = self._host.slices.at(payload.partition, first)
@@ -314,6 +338,7 @@ class Settling:
                 self._retry(cursor, Found(first, row))
                 cursor.state.acked -= end - first
                 self._unacked(cursor, first, end)
+                self._again(cursor, first, end, entry, "requeued")
 
     def void(self, cursor: Cursor, first: Offset, end: Offset) -> None:
         """[first, end) is taken from a group, whatever it was but acked."""

@@ -19,14 +19,13 @@ does not lead any more, everything volatile goes at once.
 
 from collections import deque
 
-from gossipq import limits
 from gossipq.core import campaign, log, payloads
 from gossipq.core.admitting import Admitting
 from gossipq.core.bodies import Bodies
 from gossipq.core.columns import Columns
 from gossipq.core.consuming import Client, Consuming
 from gossipq.core.dispatch import MOVES, Dispatch
-from gossipq.core.effects import Effects, Replication
+from gossipq.core.effects import Effects, Replication, refusal
 from gossipq.core.election import Dice
 from gossipq.core.explaining import Explaining
 from gossipq.core.gathering import Gathering
@@ -34,29 +33,27 @@ from gossipq.core.leadertime import LeaderTime
 from gossipq.core.ledger import Ledger
 from gossipq.core.log import Due, Entry
 from gossipq.core.mending import Mending
+from gossipq.core.moving import Moving
 from gossipq.core.peers import VERBS, Peers
+from gossipq.core.placement import Target
 from gossipq.core.replica import LEADER
-from gossipq.core.retention import Sweeper, idle_producers, trims
+from gossipq.core.retention import Sweeper, Upkeep
+from gossipq.core.roster import ROSTER_VERBS, Roster
 from gossipq.core.settings import ShardSettings
 from gossipq.core.snapshot import open_ledger
 from gossipq.core.storing import Published
 from gossipq.core.tables import Tables
 from gossipq.core.topics import REGISTER_VERBS, TopicRegister
-from gossipq.errors import BadRequest, Busy, CorruptLog, GossipqError, NotLeader, UnknownVerb
-from gossipq.messages import Ack, Acked, Credit, Extend, Nack, Publish, Recall, Refused, Started, Unsubscribe
-from gossipq.peer_messages import ChangeVoters, InstallTopic, TopicInstalled, Transfer
-from gossipq.types import META_SHARD, BatchInfo, Index, Now, Origin, PartitionKey, SessionId, topic_id_of
-from gossipq.values import Message, TopicInfo
+from gossipq.errors import BadRequest, Busy, CorruptLog, GossipqError, NotLeader, StoreError, UnknownKind, UnknownVerb
+from gossipq.messages import Ack, Credit, Extend, Nack, Publish, Recall, Started, Unsubscribe
+from gossipq.peer_messages import ChangeVoters, InstallTopic, Stray, TopicInstalled, Transfer
+from gossipq.types import META_SHARD, BatchInfo, Index, Now, Origin, PartitionKey, SessionId
+from gossipq.values import CopyStats, Message, TopicInfo
 
-RETENTION_CHECK_MS = 1_000
 SWEEP_ROWS = 1_024  #: deleted in one turn, about 5 ms at the most
-FORGET_CHECK_MS = limits.HOUR_MS
 TAKEOVER_MS = 50  #: a client waits so long while a leader takes over or hands over
+META_VERBS = frozenset((*REGISTER_VERBS, *ROSTER_VERBS))
 NOT_READS = (Ack, Nack, Extend, Credit, Recall, Started, Unsubscribe)  #: answered without a look at the ledger
-
-
-def refusal(error: GossipqError) -> Refused:
-    return Refused(error.code, error.message, error.hint, error.retry_after_ms, error.detail)
 
 
 class Shard:
@@ -76,11 +73,11 @@ class Shard:
         self.boot_ms = self.leader_ms = 0  #: of this turn: boot time, leader time
         self._time = LeaderTime(tables.state, settings.boot)
         self._promised = False
-        self._retain_ms = self._forget_ms = 0
         self._effects = Effects()
         self.ledger = open_ledger(shard, tables, columns)
         self.peers = Peers(shard, settings, tables, bodies, self.ledger, dice)
         self.replica = self.peers.replica
+        self.moving = Moving(self, shard, self.peers)
         self._open(self.ledger)
 
     def _open(self, ledger: Ledger) -> None:
@@ -88,7 +85,7 @@ class Shard:
         self.ledger = self.peers.ledger = ledger
         self._unapplied: deque[Entry] = deque(self.peers.after(ledger.applied))
         self._outcomes: list[tuple[Entry, object]] = []
-        self._sweeper = Sweeper(self._tables, ledger, self.replica.log)
+        self._sweeper = Sweeper(self._tables, ledger, self.replica)
         self._forget()
 
     def _forget(self) -> None:
@@ -101,8 +98,8 @@ class Shard:
         self._explaining = Explaining(self, ledger, self.dispatch)
         self._mending = Mending(self, ledger, self.dispatch)
         self._gathering = Gathering(self, self.dispatch)
-        self._changers: dict[Index, tuple[Origin, int]] = {}
-        self._releasing = False
+        self._roster = Roster(self, ledger, self.replica, settings)
+        self._upkeep = Upkeep(self, ledger, self._tables)
         self._led = 0  # term that this copy leads
         self._serving = False
 
@@ -152,9 +149,10 @@ class Shard:
 
     def _serve(self) -> set[SessionId]:
         self._serving = True
-        self._retain_ms, self._forget_ms = self.boot_ms, self.boot_ms + FORGET_CHECK_MS
+        self._upkeep.start()
         if self.id == META_SHARD:
             self._register.lead()
+            self._roster.lead()
         return self.dispatch.rebuild(self.boot_ms, self.leader_ms)
 
     def _follow_replica(self) -> None:
@@ -168,9 +166,11 @@ class Shard:
 
     def _resign(self) -> None:
         """What was asked here may be stored or not: the next leader knows."""
-        for room in (self._admitting, self._gathering, self._mending, self._consuming, self._register):
+        rooms = (self._admitting, self._gathering, self._mending, self._consuming, self._register, self._roster, self.moving)
+        for room in rooms:
             self._effects.abandoned += room.waiting()
-        self._effects.abandoned += self._changers.values()
+        self._effects.abandoned += [(origin, 0) for origin in {s.origin for s in self.dispatch.subscriptions.values()}]
+        self.moving.resign()
         self.peers.reset()
         self._forget()
 
@@ -180,6 +180,25 @@ class Shard:
         entry = self.replica.propose(kind, payload, body, self._columns.crc(body) if body else 0, self.leader_ms)
         self._unapplied.append(entry)
         return entry.index
+
+    # --- copies ----------------------------------------------------------------------------------------------------
+
+    @property
+    def target(self) -> Target | None:
+        """Who should keep copies of this shard; the leader steers towards it."""
+        return self.moving.target
+
+    @target.setter
+    def target(self, target: Target | None) -> None:
+        self.moving.target = target
+
+    def leave(self, leaving: bool = True) -> bool:
+        """Leadership goes to whoever can take it: this copy ends, or has no space. False: it may stay. Whether that is news."""
+        return self.moving.leave(leaving)
+
+    def copies(self) -> list[CopyStats]:
+        """Every copy, the leader first; empty unless leading."""
+        return self.moving.copies() if self.leading else []
 
     # --- one door in -----------------------------------------------------------------------------------------------
 
@@ -200,11 +219,13 @@ class Shard:
     def publish(
         self, origin: Origin, request_id: int, client: Client | None, message: Publish, info: BatchInfo, batch: bytes
     ) -> None:
-        """A verified batch. A refusal is answered, never raised. A full store that cannot even take its term says that."""
+        """A verified batch. A refusal is answered, never raised. A full store without a term says that. Raises StoreError."""
         try:
             if not (self.full and self.replica.sole):
                 self._check_serving()
             self._admitting.publish(origin, request_id, client, message, info, batch)
+        except StoreError:
+            raise
         except GossipqError as error:
             self.refuse(origin, request_id, error)
 
@@ -218,7 +239,7 @@ class Shard:
         return self._admitting.unknown(partition)
 
     def retain_soon(self) -> None:
-        self._retain_ms = self.boot_ms - RETENTION_CHECK_MS
+        self._upkeep.soon()
 
     def step(
         self,
@@ -231,7 +252,7 @@ class Shard:
         batch: bytes = b"",
     ) -> None:
         """Any other message. A refusal is answered, never raised. `batch` is its second frame; `term` and `entries` come with
-        the messages of other copies. Raises CorruptLog: this copy must stop."""
+        the messages of other copies. Raises StoreError, and CorruptLog or UnknownKind: this copy must stop."""
         try:
             if type(message) in VERBS:
                 self._from_copy(term, message, entries or [], batch)
@@ -249,17 +270,20 @@ class Shard:
                 if self.serving:
                     self._admitting.install(message.topic, message.deleted)
             elif isinstance(message, ChangeVoters | Transfer):
-                self._on_change(origin, request_id, message)
-            elif self.id == META_SHARD and type(message) in REGISTER_VERBS:
+                self._check_serving()
+                self.moving.serve(origin, request_id, message)
+            elif self.id == META_SHARD and type(message) in META_VERBS:
                 self._check_serving(reads=True)
-                if error := self._register.serve(origin, request_id, message):
-                    raise error
-            elif type(message) in REGISTER_VERBS:
+                room = self._roster if type(message) in ROSTER_VERBS else self._register
+                room.serve(origin, request_id, message)
+            elif type(message) in META_VERBS:
                 raise NotLeader(f"shard {self.id} does not answer {type(message).__name__}")
             else:
                 raise UnknownVerb(f"verb {message.verb} is no request")
+        except StoreError:
+            raise
         except GossipqError as error:
-            if isinstance(error, CorruptLog) and type(message) in VERBS:
+            if isinstance(error, CorruptLog | UnknownKind) and type(message) in VERBS:
                 raise
             self.refuse(origin, request_id, error)
 
@@ -293,10 +317,11 @@ class Shard:
     # --- peers -----------------------------------------------------------------------------------------------------
 
     def _from_copy(self, term: int, message: Message, entries: list[Entry], rows: bytes) -> None:
-        if self.replica.sole and self.leading:
+        if self.replica.sole and self.leading and type(message) is not Stray:
             return  # nobody else has a say
         changed = self.peers.step(term, message, entries, rows)
         if changed == 0:
+            self._follow_replica()  # who waits here is named before all of it goes
             self._open(open_ledger(self.id, self._tables, self._columns))
         elif changed is not None:
             while self._unapplied and self._unapplied[-1].index >= changed:
@@ -305,16 +330,6 @@ class Shard:
             self._unapplied.extend(unsaved[changed - unsaved[0].index :])
         self._promised |= changed is not None or self.replica.hollow
         self._follow_replica()
-
-    def _on_change(self, origin: Origin, request_id: int, message: ChangeVoters | Transfer) -> None:
-        """Other voters (R16), or another leader."""
-        self._check_serving()
-        if isinstance(message, Transfer):
-            self.peers.hand_over(message.to)
-            self.reply(origin, request_id, Acked())
-        else:
-            config = self.peers.check_change(message)
-            self._changers[self.propose(log.CONFIG, payloads.encode(config))] = origin, request_id
 
     # --- time ------------------------------------------------------------------------------------------------------
 
@@ -325,12 +340,12 @@ class Shard:
         due = [self.peers.deadline_ms()]
         if self.serving:
             ahead_ms = self._time.ahead_ms
-            scheduled_ms = None if self._releasing else self.ledger.schedule.next_ms()
             due += [
-                self._retain_ms + RETENTION_CHECK_MS,
+                self._upkeep.next_deadline(ahead_ms),
                 self.dispatch.next_deadline(ahead_ms),
                 self._register.next_deadline(),
-                None if scheduled_ms is None else scheduled_ms - ahead_ms,
+                self._roster.next_deadline(),
+                self.moving.next_deadline(),
             ]
         return min((at for at in due if at is not None), default=None)
 
@@ -338,34 +353,17 @@ class Shard:
         if not (self.replica.sole and self._serving):
             campaign.tick(self.replica)
             self._follow_replica()
+            self.moving.observe(self.boot_ms)
         if not self.serving:
             return
         self.dispatch.tick(self.boot_ms, self.leader_ms)
         self._register.tick(self.boot_ms)
-        self._release()
-        if self.boot_ms >= self._retain_ms + RETENTION_CHECK_MS:
-            self._retain_ms = self.boot_ms
-            self._retain()
-
-    def _release(self) -> None:
-        """What is due gets its offsets."""
-        next_ms = self.ledger.schedule.next_ms()
-        if next_ms is None or next_ms > self.leader_ms or self._releasing:
-            return
-        rows = self.ledger.schedule.plan(self.leader_ms, self.ledger.opened)
-        if rows:
-            self._releasing = True
-            self.propose(log.RELEASE, payloads.encode(payloads.Release(rows)))
-
-    def _retain(self) -> None:
-        self.dispatch.expire_fronts()
-        for trim in trims(self.ledger, self.leader_ms):
-            self.propose(log.TRIM, payloads.encode(trim), promise=False)
-            self._retain_ms = self.boot_ms - RETENTION_CHECK_MS + limits.LEASE_LOG_MS  # there may be more
-        if self.boot_ms >= self._forget_ms:
-            self._forget_ms = self.boot_ms + FORGET_CHECK_MS
-            if idle := idle_producers(self._tables, self.leader_ms - limits.PRODUCER_IDLE_MS):
-                self.propose(log.FORGET, payloads.encode(payloads.Forget(idle)), promise=False)
+        self._roster.tick(self.boot_ms)
+        self._upkeep.release()
+        if self._upkeep.due:
+            self.dispatch.expire_fronts()
+            self._upkeep.retain()
+        self.moving.tick(self.boot_ms)
 
     # --- storing ---------------------------------------------------------------------------------------------------
 
@@ -383,7 +381,8 @@ class Shard:
     @property
     def pending(self) -> bool:
         """Whether something waits to ride with the next sync."""
-        return bool(self._unapplied) or self.ledger.dirty or self.dispatch.holding.unlogged or self._sweeper.behind
+        rows = self.ledger.dirty or self.dispatch.holding.unlogged or self._sweeper.behind or self.peers.emptying
+        return rows or bool(self._unapplied and not self.replica.hollow)
 
     def replication(self) -> list[Replication]:
         """Appends for the followers; may leave before this copy has stored them."""
@@ -427,7 +426,7 @@ class Shard:
     def _answer_all(self) -> None:
         outcomes, self._outcomes = self._outcomes, []
         for entry, outcome in outcomes:
-            if entry.kind in (log.TRIM, log.TOPIC):
+            if entry.kind in (log.TRIM, log.TOPIC, log.REGROUP):
                 self._sweeper.behind = True
             if self._serving:
                 self._answer(entry, outcome)
@@ -438,12 +437,14 @@ class Shard:
         self._effects.warnings.append(text)
 
     def _answer(self, entry: Entry, outcome: object) -> None:
-        self._gathering.applied(entry.index)
         if isinstance(outcome, Published):
             self.published += outcome.added
             self._admitting.applied(entry.index, outcome)
-        elif entry.kind == log.RELEASE and isinstance(outcome, set):
-            self._releasing = False
+            if entry.kind == log.PUBLISH:
+                return  # nobody else waits for it
+        self._gathering.applied(entry.index)
+        if entry.kind == log.RELEASE and isinstance(outcome, set):
+            self._upkeep.released()
             for partition in outcome:
                 self.dispatch.wake(partition)
         elif entry.kind in MOVES:
@@ -456,18 +457,19 @@ class Shard:
             self._consuming.applied(entry.index, self.boot_ms)
             self.dispatch.changed(outcome.topic_id, outcome.name)
         elif entry.kind == log.CONFIG:
-            self.reply(*self._changers.pop(entry.index, ((), 0)), Acked())
+            self.moving.applied(entry.index)
         elif entry.kind == log.TRIM:
             self.dispatch.trim()
         elif entry.kind == log.META_TOPIC and isinstance(outcome, payloads.Topic):
             self._register.applied(outcome)
+        elif entry.kind == log.MEMBER:
+            self._roster.applied(entry.index)
         self._mending.applied(entry, outcome)
 
     def _installed(self, payload: payloads.Topic) -> None:
         info: TopicInfo = payload.info
         if payload.deleted:
-            for partition in [p for group in self.dispatch.groups.values() for p in group.views if topic_id_of(p) == info.id]:
-                self.dispatch.drop_partition(partition)
+            self.dispatch.drop_topic(info.id)
             self._sweeper.behind = True
         self.tell(META_SHARD, TopicInstalled(info.id, -info.id if payload.deleted else info.version, self.id))
 
@@ -485,8 +487,8 @@ class Shard:
 
     def _hand_out(self, effects: Effects) -> None:
         dispatch, gathering = self.dispatch, self._gathering
-        deliveries = dispatch.run()
-        effects.deliveries = gathering.take_ready() + [delivery for delivery in deliveries if not delivery.late]
+        ready, deliveries = gathering.take_ready(), dispatch.run()
+        effects.deliveries = ready + [delivery for delivery in deliveries if not delivery.late]
         if late := [delivery for delivery in deliveries if delivery.late]:
             gathering.after_commit(late)
             self._promised = True

@@ -23,6 +23,7 @@ from gossipq.peer_messages import Installed, Snapshot
 from gossipq.types import Index, Term
 
 WIPE_ROWS = 20_000  #: deleted in one turn
+AGAIN_MS_MAX = 8 * limits.SECOND_MS  #: a receiver with a slow disk is not sent the same again and again
 _encode = msgspec.msgpack.Encoder().encode
 _state_rows = msgspec.msgpack.Decoder(list[tuple[bytes, bytes]]).decode
 _body_rows = msgspec.msgpack.Decoder(list[tuple[int, bytes]]).decode
@@ -98,8 +99,8 @@ def open_ledger(shard: int, tables: Tables, columns: Columns) -> Ledger:
 class Sending:
     """The leader's side, for one copy."""
 
-    __slots__ = ("_body_next", "_config", "_full", "_me", "_parts", "_place", "_rows", "index", "number", "part", "spooled_ms",
-                 "term", "wait_ms")  # fmt: skip
+    __slots__ = ("_again_ms", "_body_next", "_config", "_full", "_me", "_parts", "_place", "_rows",
+                 "index", "number", "part", "spooled_ms", "term", "wait_ms")  # fmt: skip
 
     def __init__(
         self, me: str, index: Index, term: Term, place: Place, config: Config, tables: Tables, full: bool, now_ms: int
@@ -113,6 +114,7 @@ class Sending:
         self.number = 0  #: of the part that is on its way
         self.part: tuple[Snapshot, bytes] | None = None
         self.wait_ms = now_ms  #: when to send it: again, or at all
+        self._again_ms = limits.HEARTBEAT_MS  #: until it is sent again
 
     def due(self, now_ms: int) -> tuple[Snapshot, bytes] | None:
         """The part to send now."""
@@ -120,7 +122,7 @@ class Sending:
             return None
         message, rows = self.part or self._make()
         self.part = msgspec.structs.replace(message, sent_ms=now_ms), rows
-        self.wait_ms = now_ms + limits.HEARTBEAT_MS
+        self.wait_ms, self._again_ms = now_ms + self._again_ms, min(2 * self._again_ms, AGAIN_MS_MAX)
         return self.part
 
     def _make(self) -> tuple[Snapshot, bytes]:
@@ -160,11 +162,14 @@ class Sending:
 
     def answered(self, answer: Installed, now_ms: int) -> bool:
         """Takes an answer to the newest sending. False: the receiver lost its place, the snapshot starts over."""
-        if self.part is None or answer.index != self.index or answer.sent_ms != self.part[0].sent_ms:
+        if self.part is None or answer.index != self.index or answer.sent_ms < self.spooled_ms:
             return True
         if answer.number == self.number + 1:
             pause_ms = len(self.part[1]) * 1_000 // limits.SNAPSHOT_BYTES_PER_S
             self.number, self.part, self.wait_ms = answer.number, None, now_ms + pause_ms
+            self._again_ms = limits.HEARTBEAT_MS
+        elif answer.sent_ms != self.part[0].sent_ms:
+            return True  # an answer to a sending before the newest
         elif answer.number == self.number:
             self.wait_ms = now_ms
         else:

@@ -14,14 +14,16 @@ from gossipq.core import log, payloads
 from gossipq.core.ledger import Ledger
 from gossipq.core.placement import topic_shards
 from gossipq.core.policy import check_policy, within
-from gossipq.errors import BadName, BadRequest, GossipqError, TopicExists, UnknownTopic
+from gossipq.errors import BadName, BadRequest, Busy, Refused, TopicExists, UnknownTopic
 from gossipq.messages import BindTopic, CreateTopic, DropTopic, Resolve, Topics
+from gossipq.operator_messages import SetTopic
 from gossipq.peer_messages import AskTopic, InstallTopic, TopicInstalled
+from gossipq.texts import many
 from gossipq.types import Index, Origin
 from gossipq.values import Message, TopicConfig, TopicInfo
 
 INSTALL_AGAIN_MS = 500
-REGISTER_VERBS = (Resolve, CreateTopic, BindTopic, DropTopic, TopicInstalled, AskTopic)  #: what the register serves
+REGISTER_VERBS = (Resolve, CreateTopic, BindTopic, DropTopic, SetTopic, TopicInstalled, AskTopic)  #: what the register serves
 _NAME_CHARS = frozenset("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789._-")
 
 
@@ -52,6 +54,7 @@ def check_config(config: TopicConfig) -> None:
     within("ttl_ms", config.ttl_ms, 0, limits.DELAY_MS_MAX)
     within("dedup_ms", config.dedup_ms, 0, limits.DEDUP_HARD_MS)
     within("dedup_count", config.dedup_count, 0, limits.DEDUP_HARD_COUNT)
+    within("alarm_lag", config.alarm_lag, 0, limits.ALARM_LAG_MAX)
     check_policy(config)
     for field, allowed in (
         ("retain", ("acked", "forever")),
@@ -107,7 +110,7 @@ class TopicRegister:
                 check_name(name)
                 missing.append(name)
         if missing and not self._auto_create:
-            raise UnknownTopic(f"topic {missing[0]} does not exist", hint=f"gossipq topic create {missing[0]}")
+            raise UnknownTopic(f"no topic {missing[0]}", hint=f"gossipq topic create {missing[0]}")
         self._make(origin, request_id, list(found.values()), dict.fromkeys(missing, self._defaults))
 
     def create(self, origin: Origin, request_id: int, message: CreateTopic) -> None:
@@ -134,17 +137,40 @@ class TopicRegister:
             raise TopicExists(f"{message.name} is a topic with records of its own", hint="choose another name")
         missing = [name for name in targets if name not in self._ledger.names]
         if missing and not self._auto_create:
-            raise UnknownTopic(f"topic {missing[0]} does not exist", hint=f"gossipq topic create {missing[0]}")
+            raise UnknownTopic(f"no topic {missing[0]}", hint=f"gossipq topic create {missing[0]}")
         if known is not None and known.config.virtual == targets:
             self._shard.reply(origin, request_id, Topics([known]))
             return
         config = msgspec.structs.replace(self._defaults, partitions=0, virtual=targets)
         self._make(origin, request_id, [], {**dict.fromkeys(missing, self._defaults), message.name: config})
 
+    def change(self, origin: Origin, request_id: int, message: SetTopic) -> None:
+        """Another policy for a topic that is there. What decides where records lie stays."""
+        known = self._ledger.names.get(message.name)
+        if known is None:
+            raise UnknownTopic(f"no topic {message.name}", hint="gossipq topic ls")
+        if known.config.virtual:
+            raise BadRequest(
+                f"{known.name} is virtual: it has no records", hint=f"set its topics: {', '.join(known.config.virtual)}"
+            )
+        for field in ("partitions", "beside", "virtual"):
+            if getattr(message.config, field) is not None:
+                raise BadRequest(f"{field} is chosen when a topic is made", hint="make another topic, and copy what is needed")
+        if any(known.name in creation.missing for creation in self._creations):
+            raise Busy(f"topic {known.name} is being changed", retry_after_ms=20)
+        config = message.config.over(known.config)
+        check_config(config)
+        if config == known.config:
+            self._shard.reply(origin, request_id, Topics([known]))
+            return
+        info = msgspec.structs.replace(known, version=known.version + 1, config=config)
+        self._shard.propose(log.META_TOPIC, payloads.encode(payloads.Topic(info)))
+        self._creations.append(Creation(origin, request_id, [], {known.name}))
+
     def _check_targets(self, name: str, targets: list[str]) -> None:
         if not 0 < len(targets) <= limits.VIRTUAL_TARGETS_MAX:
             hint = f"1 to {limits.VIRTUAL_TARGETS_MAX} are allowed"
-            raise BadRequest(f"virtual topic {name} would have {len(targets)} topics", hint=hint)
+            raise BadRequest(f"virtual topic {name} would have {many(len(targets), 'topic')}", hint=hint)
         for target in targets:
             check_name(target)
             known = self._ledger.names.get(target)
@@ -158,13 +184,17 @@ class TopicRegister:
             raise BadRequest(f"{name} belongs to the virtual topic {holders[0]}", hint="virtual topics hold real ones only")
 
     def lead(self) -> None:
-        """This shard leads: virtual topics of the cluster's file that are missing are made."""
+        """This shard leads: virtual topics of the cluster's file that are missing are made, and topics that were changed are
+        told to their shards again, since nobody asks for a change."""
+        for info in self._ledger.names.values():
+            if info.version > 1 and info.shards:
+                self.applied(payloads.Topic(info))
         for name, targets in self._virtual.items():
             known = self._ledger.names.get(name)
             if known is None or known.config.virtual != targets:
                 try:
                     self.bind((), 0, BindTopic(name, targets))
-                except GossipqError as error:
+                except Refused as error:
                     self._shard.warn(f"virtual topic {name} of the configuration: {error}")
 
     def _make(self, origin: Origin, request_id: int, found: list[TopicInfo], configs: dict[str, TopicConfig]) -> None:
@@ -190,13 +220,13 @@ class TopicRegister:
             return topic_shards(name, config.partitions, self._shards)
         other = self._ledger.names.get(config.beside)
         if other is None:
-            raise UnknownTopic(f"topic {config.beside}, beside which {name} was to lie, does not exist")
+            raise UnknownTopic(f"no topic {config.beside}, beside which {name} was to lie")
         return [other.shards[i % len(other.shards)] for i in range(config.partitions)]
 
     def drop(self, origin: Origin, request_id: int, message: DropTopic) -> None:
         known = self._ledger.names.get(message.name)
         if known is None:
-            raise UnknownTopic(f"topic {message.name} does not exist", hint="gossipq topic ls")
+            raise UnknownTopic(f"no topic {message.name}", hint="gossipq topic ls")
         holders = [info.name for info in self._ledger.names.values() if message.name in info.config.virtual]
         if holders:
             raise BadRequest(
@@ -282,21 +312,19 @@ class TopicRegister:
         creating = [(creation.origin, creation.request_id) for creation in self._creations]
         return creating + [asker for askers in self._drops.values() for asker in askers]
 
-    def serve(self, origin: Origin, request_id: int, message: Message) -> GossipqError | None:
-        """Any request of this room; a refusal is returned for the shard to send."""
-        try:
-            if isinstance(message, Resolve):
-                self.resolve(origin, request_id, message)
-            elif isinstance(message, CreateTopic):
-                self.create(origin, request_id, message)
-            elif isinstance(message, BindTopic):
-                self.bind(origin, request_id, message)
-            elif isinstance(message, DropTopic):
-                self.drop(origin, request_id, message)
-            elif isinstance(message, TopicInstalled):
-                self.installed(message)
-            elif isinstance(message, AskTopic):
-                self.ask(message)
-        except GossipqError as error:
-            return error
-        return None
+    def serve(self, origin: Origin, request_id: int, message: Message) -> None:
+        """Any request of this room. Raises what a client must hear."""
+        if isinstance(message, Resolve):
+            self.resolve(origin, request_id, message)
+        elif isinstance(message, CreateTopic):
+            self.create(origin, request_id, message)
+        elif isinstance(message, BindTopic):
+            self.bind(origin, request_id, message)
+        elif isinstance(message, DropTopic):
+            self.drop(origin, request_id, message)
+        elif isinstance(message, SetTopic):
+            self.change(origin, request_id, message)
+        elif isinstance(message, TopicInstalled):
+            self.installed(message)
+        elif isinstance(message, AskTopic):
+            self.ask(message)

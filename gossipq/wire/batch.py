@@ -216,6 +216,14 @@ class Batch:
             raise BadBatch("batch column offsets do not rise")
         return Variable(offsets, self._raw[data : data + offsets[-1] - offsets[0]])
 
+    def parts(self, bit: int) -> tuple[memoryview, memoryview] | None:
+        """The bytes of a variable column's offsets (int32) and of its data, unlooked at, for who takes them as they are."""
+        if bit not in self._at:
+            return None
+        at, data = self._at[bit]
+        (first,), (last,) = _INT32(self._raw, at), _INT32(self._raw, at + 4 * self.info.count)
+        return self._raw[at : at + 4 * self.info.count + 4], self._raw[data : data + last - first]
+
     def values(self) -> list[bytes]:
         column = self.variable(0)
         assert column is not None

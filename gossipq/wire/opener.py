@@ -22,3 +22,6 @@ class Opener:
 
     def crc(self, body: bytes) -> int:
         return batches.peek(body).crc
+
+    def check(self, body: bytes) -> int:
+        return batches.check(body).crc

@@ -4,12 +4,14 @@ import argparse
 import os
 import sys
 
-from gossipq.config import find, load
-from gossipq.errors import ConfigError
-from gossipq_node.main import complain, run
+EXIT_INTERRUPTED = 130
 
 
 def main() -> int:
+    from gossipq.config import find, load  # here: they take a while, and Ctrl-C may come in between
+    from gossipq.errors import ConfigError
+    from gossipq_node.main import complain, run
+
     parser = argparse.ArgumentParser(prog="gossipq node", description="Runs one node until SIGTERM or Ctrl-C.")
     parser.add_argument("--config", metavar="FILE", help="cluster.toml to read")
     parser.add_argument("--name", help="what people call this node; default: the host's name")
@@ -17,16 +19,27 @@ def main() -> int:
     parser.add_argument("--workers", type=int, metavar="N", help="worker processes of a new directory; 0 = one per core")
     parser.add_argument("--bind", metavar="tcp://HOST:PORT", help="where clients come first")
     parser.add_argument("--advertise", metavar="HOST", help="what clients are told to connect to")
+    parser.add_argument("--admin", metavar="HOST:PORT", help='metrics and health; "" = nowhere')
     parser.add_argument("--cluster", metavar="NAME", help="name of the cluster")
-    parser.add_argument("--mode", choices=("auto", "standalone"))
+    parser.add_argument("--join", action="append", metavar="HOST[:PORT]", help="a node whose gossip to join; again for more")
+    parser.add_argument("--peer", action="append", metavar="tcp://HOST:PORT", help="another node; again for more")
+    parser.add_argument("--gossip", metavar="HOST:PORT", help="where the Serf agent of this node listens")
+    parser.add_argument("--secret-file", metavar="FILE", help="what all nodes of the cluster know and nobody else")
+    parser.add_argument("--mode", choices=("auto", "standalone", "static", "serf"))
+    parser.add_argument("--witness", action="store_true", help="it votes, and keeps no records")
     parser.add_argument("--insecure", action="store_true", default=None, help="allow a bind that other machines reach")
     given = vars(parser.parse_args())
     try:
-        flags = {f"node.{name}": value for name, value in given.items() if name not in ("config", "cluster")}
-        return run(load(find(given["config"], os.environ), os.environ, {**flags, "cluster.name": given["cluster"]}))
+        config, witness = given.pop("config"), given.pop("witness")
+        flags = {"cluster.name": given.pop("cluster"), "cluster.join": given.pop("join")}
+        flags |= {f"node.{name}": value for name, value in given.items()}
+        return run(load(find(config, os.environ), os.environ, flags), witness)
     except ConfigError as error:
         return complain(error, sys.stderr)
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    try:
+        sys.exit(main())
+    except KeyboardInterrupt:
+        sys.exit(EXIT_INTERRUPTED)

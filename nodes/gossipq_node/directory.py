@@ -10,12 +10,18 @@ import msgspec
 
 from gossipq.errors import StoreError
 from gossipq_node import machine
-from gossipq_node.adapters.lmdb_store import ENGINE_NAME, LOCK_FILE, DirectoryLock
+from gossipq_node.adapters.lmdb_store import ENGINE_NAME, LOCK_FILE, DirectoryLock, make_store
+from gossipq_node.files import Roster, make_directory, read_roster, replace_file, sync_directory
 
 FORMAT = 1
 MANIFEST = "manifest.json"
 NEW_MANIFEST = "manifest.json.new"
 STORES = "stores"
+ROSTER = "roster.json"
+NEW_ROSTER = "roster.json.new"
+GOSSIP = "gossip"  #: what the membership keeps
+OURS = frozenset((LOCK_FILE, MANIFEST, NEW_MANIFEST, STORES, ROSTER, NEW_ROSTER, GOSSIP))
+VOLUME = frozenset(("lost+found",))  #: what a new ext4 volume has in it
 
 
 class Manifest(msgspec.Struct, frozen=True, kw_only=True):
@@ -24,16 +30,19 @@ class Manifest(msgspec.Struct, frozen=True, kw_only=True):
     format: int
     engine: str
     cluster_name: str
-    cluster_uuid: str
+    cluster_uuid: str  #: "" while it belongs to no cluster
     node_id: str
     dir_uuid: str  #: names this copy of the data; a new one for each directory
     workers: int
-    shards: int
+    shards: int  #: 0 while it belongs to no cluster and takes what that has
     generation: int  #: raised by each reshard; names the directory of the current stores
     created: str
     machine: str  #: with the inode: a copied directory is noticed
     inode: int
     predecessors: list[str] = []  #: names of the copies that `gossipq store adopt` let this one replace
+    joined: bool = False  #: the cluster was there before
+    witness: bool = False  #: it votes, and keeps no records
+    pledge: str = ""  #: without a cluster: what it has said yes to, the uuid of a cluster or the copy that is to found one
 
     @property
     def voter(self) -> str:
@@ -48,8 +57,8 @@ class DataDirectory:
         """Locks the directory, making it when absent. Raises StoreError: in use, not writable, no space."""
         self.path = Path(path)
         try:
-            self.path.mkdir(parents=True, exist_ok=True)
-            strangers = sorted(set(os.listdir(self.path)) - {LOCK_FILE, MANIFEST, NEW_MANIFEST, STORES})
+            make_directory(self.path)
+            strangers = sorted(set(os.listdir(self.path)) - OURS - VOLUME)
         except OSError as error:
             raise StoreError(f"{self.path} cannot be used: {error.strerror}", "give another directory with --data") from None
         if strangers and not (self.path / MANIFEST).exists():
@@ -60,14 +69,53 @@ class DataDirectory:
         self.lock = DirectoryLock(self.path)
 
     def found(self, cluster_name: str, workers: int, shards: int) -> Manifest:
-        """The manifest of this directory, made now when it is new. Raises StoreError, see `check`."""
+        """The manifest of this directory; when it belongs to no cluster yet, it founds one. Raises StoreError, see `check`."""
+        manifest = self.prepare(cluster_name, workers, shards)
+        if not manifest.cluster_uuid:
+            shards = manifest.shards or shards
+            manifest = msgspec.structs.replace(
+                manifest, cluster_uuid=uuid.uuid4().hex, shards=shards, workers=min(manifest.workers, shards), pledge=""
+            )
+            self.belong(manifest)
+        return manifest
+
+    def belong(self, manifest: Manifest) -> None:
+        """From here on the directory belongs to the cluster of `manifest`, and has its stores: one that is gone later is never
+        made anew. Raises StoreError."""
+        self.make_stores(manifest)
+        self.write(manifest)
+
+    def make_stores(self, manifest: Manifest) -> None:
+        """Those of all workers, empty where they are not there yet. Raises StoreError."""
+        stores = [self.store(manifest, worker) for worker in range(manifest.workers)]
+        for store in stores:
+            make_store(store)
+        try:
+            for path in (*stores, stores[0].parent, self.path / STORES, self.path):
+                sync_directory(path)
+            with suppress(PermissionError):  # the parent may be somebody else's
+                sync_directory(self.path.absolute().parent)
+        except OSError as error:
+            raise StoreError(
+                f"{self.path} cannot be written: {error.strerror}", "free some space or give another --data"
+            ) from None
+
+    def prepare(self, cluster_name: str, workers: int, shards: int, witness: bool = False) -> Manifest:
+        """The manifest of this directory, made now when it is new: without a cluster. Raises StoreError, see `check`.
+
+        Until it has a cluster it is what it is asked to be now; its identities and its pledge stay."""
         manifest = self.read()
-        if manifest is None:
+        if manifest is not None and not manifest.cluster_uuid:
+            asked = {"cluster_name": cluster_name, "workers": workers, "shards": shards, "witness": witness}
+            manifest = msgspec.structs.replace(manifest, **asked)
+            self.write(manifest)
+        elif manifest is None:
             manifest = Manifest(
                 format=FORMAT,
                 engine=ENGINE_NAME,
                 cluster_name=cluster_name,
-                cluster_uuid=uuid.uuid4().hex,
+                cluster_uuid="",
+                witness=witness,
                 node_id=uuid.uuid4().hex,
                 dir_uuid=uuid.uuid4().hex,
                 workers=workers,
@@ -115,20 +163,20 @@ class DataDirectory:
 
     def write(self, manifest: Manifest) -> None:
         """Replaces the manifest in one step. Raises StoreError when it cannot be stored."""
-        new = self.path / NEW_MANIFEST
         try:
-            with open(new, "wb") as file:
-                file.write(msgspec.json.format(msgspec.json.encode(manifest), indent=2) + b"\n")
-                file.flush()
-                os.fsync(file.fileno())
-            os.rename(new, self.path / MANIFEST)
-            sync_directory(self.path)
+            replace_file(self.path / MANIFEST, manifest)
         except OSError as error:
-            with suppress(OSError):
-                new.unlink()
             raise StoreError(
                 f"{self.path} cannot be written: {error.strerror}", "free some space or give another --data"
             ) from None
+
+    @property
+    def roster_file(self) -> Path:
+        return self.path / ROSTER
+
+    def roster(self) -> Roster:
+        """As it was last heard of; empty when that is not known."""
+        return read_roster(self.roster_file)
 
     def store(self, manifest: Manifest, worker: int) -> Path:
         """Where a worker's store lies."""
@@ -136,12 +184,3 @@ class DataDirectory:
 
     def close(self) -> None:
         self.lock.release()
-
-
-def sync_directory(path: Path) -> None:
-    """Makes new and renamed entries of a directory last. Raises OSError."""
-    fd = os.open(path, os.O_RDONLY | os.O_DIRECTORY)
-    try:
-        os.fsync(fd)
-    finally:
-        os.close(fd)

@@ -16,8 +16,8 @@ from gossipq_node.actors.frontdoor import Frontdoor
 from gossipq_node.actors.worker import Worker
 from gossipq_node.adapters.lmdb_store import LmdbStore
 from gossipq_node.adapters.zmq_mailbox import ZmqMailbox
+from gossipq_node.composing import Composition
 from gossipq_node.directory import DataDirectory
-from gossipq_node.main import frontdoor_settings, worker_settings
 from gossipq_node.settings import FrontdoorSettings, WorkerSettings
 
 START_S = 30.0
@@ -71,7 +71,7 @@ class Turning:
                 raise StoreError(f"{self._thread.name} does not turn") from self.failure
 
     def await_ready(self) -> None:
-        self.await_turns(self.ready, START_S)
+        self.await_turns(lambda: self.ready(), START_S)  # its thread may not have said yet what that is
 
     def settle(self) -> None:
         """Whole turns have passed since."""
@@ -97,8 +97,8 @@ class InlineNode:
         self.endpoint = config.node.bind
         self._directory = DataDirectory(config.node.data)
         manifest = self._directory.found(config.cluster.name, 1, shards)
-        worker = worker_settings(config, self._directory, manifest, 0, 0, False)
-        door = frontdoor_settings(config, manifest, False)
+        composition = Composition(config, self._directory, manifest, False)
+        worker, door = composition.worker(0, 0), composition.frontdoor()
         self._loops = [
             Turning("frontdoor", lambda turning: _serve_frontdoor(door, clock, turning)),
             Turning("worker", lambda turning: _serve_worker(worker, clock, turning)),

@@ -1,45 +1,101 @@
 """The composition root: options and a data directory become the processes of one node."""
 
 import logging
-import socket
+import os
 import sys
 import time
 from collections.abc import Callable
 from typing import TextIO
 
 from gossipq import limits
-from gossipq.config import Config, Endpoint, Loaded, endpoint
+from gossipq.config import Config, Loaded, shown
 from gossipq.errors import ConfigError, GossipqError
-from gossipq.values import Route
 from gossipq_node import machine
+from gossipq_node.actors.discovery import PAIR, pair_without_witness
+from gossipq_node.becoming import become_member
+from gossipq_node.composing import Composition, Mode, mode_of
 from gossipq_node.directory import DataDirectory, Manifest
 from gossipq_node.processes import run_frontdoor, run_worker
-from gossipq_node.settings import FrontdoorSettings, WorkerSettings
+from gossipq_node.service import Service
+from gossipq_node.settings import GossipSettings
 from gossipq_node.supervisor import Child, Supervisor
 
-EXIT_FAILED, EXIT_CONFIG = 1, 78
+EXIT_STOPPED, EXIT_FAILED, EXIT_CONFIG = 0, 1, 78
 
 
-def run(loaded: Loaded) -> int:
+def run(loaded: Loaded, witness: bool = False) -> int:
     """Runs a node until SIGTERM or SIGINT; returns the exit code. Errors are one line and a hint on stderr."""
     begin = time.monotonic()
     log = machine.open_log("node", as_json := not sys.stderr.isatty())
     try:
         directory = DataDirectory(loaded.config.node.data)
         try:
-            manifest = directory.found(loaded.config.cluster.name, _workers_of_new(loaded.config), loaded.config.cluster.shards)
+            mode = mode_of(loaded.config, is_member(directory), log)
+            manifest = settle(loaded, directory, mode, witness, log)
+            if manifest is None:
+                return EXIT_STOPPED
             check_options(loaded, manifest, log)
+            composition = Composition(loaded.config, directory, manifest, as_json, mode, list(shown(loaded)))
 
             def announce() -> None:
-                seconds = time.monotonic() - begin
-                clients = endpoint(loaded.config.node.bind).step(0, loaded.config.node.advertise)
-                print(f"ready in {seconds:.1f} s  clients {clients}  data {loaded.config.node.data}", flush=True)
+                for line in ready_lines(composition, time.monotonic() - begin):
+                    print(line, flush=True)
+                if gossip := composition.gossip([]):
+                    log.info(*how_to_join(gossip))
 
-            return supervisor(loaded.config, directory, manifest, announce, log, as_json).run()
+            return supervisor(composition, announce, log).run()
         finally:
             directory.close()
     except GossipqError as error:
         return complain(error, sys.stderr)
+
+
+def ready_lines(composition: Composition, seconds: float) -> list[str]:
+    """What is said once, when the node is ready."""
+    what = "witness" if composition.manifest.witness else "clients"
+    lines = [f"ready in {seconds:.1f} s  {what} {composition.member.endpoint}  data {composition.config.node.data}"]
+    return lines + ([PAIR] if pair_without_witness(composition.directory.roster().members) else [])
+
+
+def is_member(directory: DataDirectory) -> bool:
+    manifest = directory.read()
+    return manifest is not None and bool(manifest.cluster_uuid)
+
+
+def how_to_join(gossip: GossipSettings) -> tuple[str, str, str]:
+    """For the log."""
+    if gossip.mode == "serf":
+        host, _, port = gossip.bind.rpartition(":")
+        place = f"{gossip.advertise or host}:{port}"
+        return "gossip at %s: other nodes join with --join %s", gossip.bind, place
+    return "found at %s: other nodes join with --peer %s", gossip.member.endpoint, gossip.member.endpoint
+
+
+def settle(loaded: Loaded, directory: DataDirectory, mode: Mode, witness: bool, log: logging.Logger) -> Manifest | None:
+    """The manifest of a directory that belongs to a cluster: it did, or founds one now, or joins one. None: stopped meanwhile.
+
+    Raises ConfigError, StoreError."""
+    config, origins = loaded.config, loaded.origins
+    cluster = config.cluster
+    waits = bool(cluster.join or config.node.peer) or cluster.expect > 1
+    shards = cluster.shards if origins["cluster.shards"] != "default" or not waits else 0
+    manifest = directory.prepare(cluster.name, 1 if witness else _workers_of_new(config), shards, witness)
+    if witness and not manifest.witness:
+        raise ConfigError(f"{config.node.data} is that of a full node", "give the witness a directory of its own with --data")
+    if manifest.cluster_uuid:
+        return manifest
+    if waits:
+        return become_member(loaded, directory, manifest, mode, log)
+    if witness:
+        raise ConfigError("a witness belongs to a cluster", "gossipq witness --join HOST, or --peer tcp://HOST:PORT")
+    if manifest.pledge:
+        raise ConfigError(
+            f"{config.node.data} has begun to join a cluster",
+            "start with the same --join or --peer again, or empty the directory to begin anew",
+        )
+    if mode == "standalone" and config.node.mode == "auto":
+        log.info("standalone: Serf is not installed; with it, other nodes can join this one: apt-get install serf")
+    return directory.found(cluster.name, manifest.workers, cluster.shards)
 
 
 def complain(error: GossipqError, stream: TextIO) -> int:
@@ -58,12 +114,6 @@ def _workers_of_new(config: Config) -> int:
 def check_options(loaded: Loaded, manifest: Manifest, log: logging.Logger) -> None:
     """Raises ConfigError where options contradict what the directory was founded with."""
     config, origins = loaded.config, loaded.origins
-    if config.node.workers and config.node.workers != manifest.workers:
-        raise ConfigError(
-            f"{origins['node.workers']}: node.workers = {config.node.workers}, but {config.node.data} holds {manifest.workers}",
-            f"start with --workers {manifest.workers}, or first: gossipq store reshard --data {config.node.data} "
-            f"--workers {config.node.workers}",
-        )
     for key, asked, has in (
         ("cluster.shards", config.cluster.shards, manifest.shards),
         ("cluster.name", config.cluster.name, manifest.cluster_name),
@@ -73,103 +123,31 @@ def check_options(loaded: Loaded, manifest: Manifest, log: logging.Logger) -> No
                 f"{origins[key]}: {key} = {asked!r}, but {config.node.data} was founded with {has!r}",
                 "leave it out, or give another --data",
             )
-    if not config.node.workers and (cores := machine.worker_count()) > manifest.workers:
-        log.info(
-            "%d workers as the directory was made for; this machine has %d cores: gossipq store reshard --data %s --workers %d",
-            manifest.workers,
-            cores,
-            config.node.data,
-            min(cores, limits.WORKERS_MAX, manifest.shards),
+    if not manifest.witness:
+        _check_workers(loaded, manifest, log)
+
+
+def _check_workers(loaded: Loaded, manifest: Manifest, log: logging.Logger) -> None:
+    """Raises ConfigError when others are asked for than there are; says when more could be."""
+    node, has = loaded.config.node, manifest.workers
+    if node.workers and node.workers != has:
+        raise ConfigError(
+            f"{loaded.origins['node.workers']}: node.workers = {node.workers}, but {node.data} holds {has}",
+            f"start with --workers {has}, or first: gossipq store reshard --data {node.data} --workers {node.workers}",
         )
+    cores = min(machine.worker_count(), limits.WORKERS_MAX, manifest.shards)
+    if not node.workers and cores > has:
+        text = (
+            "%d workers as the directory was made for; this machine has %d cores: gossipq store reshard --data %s --workers %d"
+        )
+        log.info(text, has, machine.worker_count(), node.data, cores)
 
 
-def supervisor(
-    config: Config,
-    directory: DataDirectory,
-    manifest: Manifest,
-    announce: Callable[[], None],
-    log: logging.Logger,
-    log_json: bool,
-) -> Supervisor:
+def supervisor(composition: Composition, announce: Callable[[], None], log: logging.Logger) -> Supervisor:
     """All processes of the node, not started yet."""
     workers = [
-        Child(
-            f"worker-{worker}",
-            run_worker,
-            lambda restarts, worker=worker: worker_settings(config, directory, manifest, worker, restarts, log_json),  # type: ignore[misc]
-        )
-        for worker in range(manifest.workers)
+        Child(f"worker-{worker}", run_worker, lambda restarts, worker=worker: composition.worker(worker, restarts))  # type: ignore[misc]
+        for worker in range(composition.manifest.workers)
     ]
-    frontdoor = Child("frontdoor", run_frontdoor, lambda restarts: frontdoor_settings(config, manifest, log_json))
-    return Supervisor(workers, frontdoor, config.node.drain_ms, announce, log)
-
-
-def node_name(config: Config) -> str:
-    return config.node.name or socket.gethostname()
-
-
-def _place(config: Config) -> tuple[Endpoint, str, str]:
-    """Where the node listens, the host clients are told, the host its own processes use."""
-    place = endpoint(config.node.bind)
-    return place, config.node.advertise or place.host, "127.0.0.1" if place.is_wildcard else place.host
-
-
-def client_routes(config: Config, manifest: Manifest) -> tuple[Route, ...]:
-    place, host, _ = _place(config)
-    return tuple(
-        Route(shard, 0, place.step(limits.CLIENT_PORT_STEP + shard % manifest.workers, host))
-        for shard in range(manifest.shards)
-    )
-
-
-def worker_settings(
-    config: Config, directory: DataDirectory, manifest: Manifest, worker: int, restarts: int, log_json: bool
-) -> WorkerSettings:
-    place, _, inside = _place(config)
-    return WorkerSettings(
-        worker=worker,
-        node=node_name(config),
-        voter=manifest.voter,
-        predecessors=tuple(manifest.predecessors),
-        cluster=bytes.fromhex(manifest.cluster_uuid),
-        shards=manifest.shards,
-        owned=tuple(range(worker, manifest.shards, manifest.workers)),
-        routes=client_routes(config, manifest),
-        peers=tuple(place.step(limits.PEER_PORT_STEP + shard % manifest.workers, inside) for shard in range(manifest.shards)),
-        clients_bind=place.step(limits.CLIENT_PORT_STEP + worker),
-        peers_bind=place.step(limits.PEER_PORT_STEP + worker),
-        frontdoor=place.step(limits.FRONTDOOR_PEER_PORT_STEP, inside),
-        directory=str(directory.store(manifest, worker)),
-        map_bytes=config.node.map_bytes,
-        disk_reserve_bytes=config.node.disk_reserve_bytes,
-        disk_reserve_percent=config.node.disk_reserve_percent,
-        memory_bytes_max=config.node.memory_bytes_max,
-        window_bytes=config.cluster.window_bytes,
-        auto_create=config.cluster.auto_create,
-        topic=config.cluster.topic.message(),
-        group=config.cluster.group.message(),
-        virtual=config.cluster.virtual,
-        boot=machine.boot_id(),
-        restarts=restarts,
-        log_json=log_json,
-    )
-
-
-def frontdoor_settings(config: Config, manifest: Manifest, log_json: bool) -> FrontdoorSettings:
-    place, _, inside = _place(config)
-    warnings = () if place.is_loopback else ("--insecure: anybody who reaches this address may read and write everything",)
-    return FrontdoorSettings(
-        node=node_name(config),
-        cluster_name=manifest.cluster_name,
-        cluster=bytes.fromhex(manifest.cluster_uuid),
-        mode="standalone",
-        shards=manifest.shards,
-        clients_bind=place.step(0),
-        peers_bind=place.step(limits.FRONTDOOR_PEER_PORT_STEP),
-        routes=client_routes(config, manifest),
-        forwards=tuple(place.step(limits.CLIENT_PORT_STEP + worker, inside) for worker in range(manifest.workers)),
-        window_bytes=config.cluster.window_bytes,
-        memory_bytes_max=config.node.memory_bytes_max,
-        warnings=warnings,
-        log_json=log_json,
-    )
+    frontdoor = Child("frontdoor", run_frontdoor, composition.frontdoor)
+    return Supervisor(workers, frontdoor, composition.config.node.drain_ms, announce, log, Service(os.environ))

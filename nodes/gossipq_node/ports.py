@@ -1,10 +1,11 @@
 """What an actor needs from the world: a mailbox, a store, a clock. Each port has one contract suite in tests/contracts."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import NamedTuple, Protocol
 
 from gossipq.core.tables import Tables
 from gossipq.types import Origin
+from gossipq.values import GossipEvent
 
 DIRECT_ORIGIN_PARTS = 2  #: socket and connection; a forwarded message has the frontdoor's client behind them
 
@@ -65,3 +66,49 @@ class Store(Protocol):
         """Housekeeping, every 30 s: frees slots of dead readers."""
 
     def close(self) -> None: ...
+
+
+class Use(NamedTuple):
+    """What a process has of its machine; 0 = not known."""
+
+    cpu_ms: int = 0  #: so far
+    rss_bytes: int = 0  #: now
+
+
+Measure = Callable[[], Use]  #: of this process; an actor asks once a second
+
+
+class Found(NamedTuple):
+    """A node that the membership knows of. A hint: nobody decides anything by it."""
+
+    endpoint: str  #: of its frontdoor
+    name: str = ""
+    copy: str = ""
+    cluster: str = ""  #: first digits of its cluster's uuid; "" = in none yet, or not known
+    kind: str = "node"  #: or "witness"
+    load: int = 0  #: records a second, about
+    alive: bool = True
+
+
+class Membership(Protocol):
+    """Who else there is. Works on a thread of its own; no call blocks, but `close` for some seconds."""
+
+    @property
+    def state(self) -> str:
+        """ "" = well, else why others may not be found, for people."""
+
+    @property
+    def queued(self) -> int:
+        """Messages of gossip that wait to be told on."""
+
+    def found(self) -> list[Found]:
+        """The others, as last known."""
+
+    def events(self) -> list[GossipEvent]:
+        """What happened since the last call, oldest first."""
+
+    def tell(self, tags: Mapping[str, str]) -> None:
+        """What others are to know of this node besides the settings. It is on its way within some 10 s."""
+
+    def close(self) -> None:
+        """The others see it leave."""

@@ -4,20 +4,36 @@ A child hears its parent over one pipe. The end of that pipe is the end of the p
 what they run: the parent, which loads this module too, and the other kind of child stay small.
 """
 
+import logging
+import os
 import select
 import signal
-from collections.abc import Callable, Sequence
-from contextlib import suppress
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager, suppress
+from functools import partial
+from math import inf
 from multiprocessing.connection import Connection
+from pathlib import Path
+from random import SystemRandom
+from typing import TYPE_CHECKING
 
-from gossipq.clock import SystemClock
+from gossipq.clock import Clock, SystemClock
 from gossipq.errors import ConfigError, StoreError
 from gossipq_node import machine
-from gossipq_node.settings import FrontdoorSettings, WorkerSettings, WorkerState
+from gossipq_node.files import keep_roster
+from gossipq_node.ports import Membership
+from gossipq_node.service import PERIOD
+from gossipq_node.settings import FrontdoorSettings, GossipSettings, WorkerSettings, WorkerState
+
+if TYPE_CHECKING:
+    from gossipq_node.actors.board import Board
 
 STOP = "stop"  #: parent to child
-READY, FAILED = "ready", "failed"  #: child to parent
+READY, FAILED, ALIVE = "ready", "failed", "alive"  #: child to parent
+ALIVE_S = 1.0  #: between two signs of life, where a service manager waits for them
 EXIT_FAILED = 1
+NOT_FOR_CHILDREN = (signal.SIGINT, signal.SIGTERM)  #: the parent acts on them
 
 
 class Parent:
@@ -28,12 +44,18 @@ class Parent:
         self._said_ready = False
         self._poll = select.poll()
         self._poll.register(pipe, select.POLLIN)
+        self._writable = select.poll()
+        self._writable.register(pipe, select.POLLOUT)
+        self._alive_s = 0.0 if PERIOD in os.environ else inf
 
     def running(self) -> bool:
         try:
             if not self._said_ready and self._ready():
                 self._pipe.send((READY,))
                 self._said_ready = True
+            if self._alive_s < inf and time.monotonic() >= self._alive_s and self._writable.poll(0):
+                self._alive_s = time.monotonic() + ALIVE_S
+                self._pipe.send((ALIVE,))
             while self._poll.poll(0):
                 told = self._pipe.recv()
                 if told == STOP:
@@ -57,8 +79,11 @@ def run_worker(settings: WorkerSettings, pipe: Connection) -> None:
         try:
             mailbox = ZmqMailbox(settings.clients_bind, settings.peers_bind, (pipe.fileno(),))
             try:
-                worker = Worker(settings, mailbox, store, SystemClock())
-                loop.run(worker, mailbox, SystemClock(), Parent(pipe, lambda: worker.ready, lambda states: None).running)
+                clock = SystemClock()
+                worker = Worker(settings, mailbox, store, clock, SystemRandom().randrange, machine.measure)
+                loop.run(worker, mailbox, clock, Parent(pipe, lambda: worker.ready, lambda states: None).running)
+                worker.leave(clock.now())
+                loop.run(worker, mailbox, clock, worker.leaving)
                 worker.stop()
             finally:
                 mailbox.close()
@@ -79,20 +104,72 @@ def run_frontdoor(settings: FrontdoorSettings, pipe: Connection) -> None:
         clock = SystemClock()
         mailbox = ZmqMailbox(settings.clients_bind, settings.peers_bind, (pipe.fileno(),))
         try:
-            door = Frontdoor(settings, mailbox, clock.now())
-            loop.run(door, mailbox, clock, Parent(pipe, lambda: door.ready, door.set_states).running)
+            keep = partial(keep_roster, Path(settings.roster_file))
+            with ExitStack() as ends:
+                others = ends.enter_context(membership(settings.gossip))
+                door = Frontdoor(settings, mailbox, clock.now(), keep, others, machine.measure)
+                beside(settings, door.board, clock, ends)
+                loop.run(door, mailbox, clock, Parent(pipe, lambda: door.ready, door.set_states).running)
         finally:
             mailbox.close()
 
     child("frontdoor", settings.log_json, pipe, serve)
 
 
+@contextmanager
+def membership(settings: GossipSettings | None) -> Iterator[Membership | None]:
+    """The node's way to find others, while this lasts."""
+    if settings is None:
+        yield None
+    elif settings.mode == "static":
+        from gossipq_node.adapters.static_membership import StaticMembership
+
+        yield StaticMembership(settings)
+    else:
+        from gossipq_node.adapters.serf_membership import SerfMembership
+
+        others = SerfMembership(settings)
+        try:
+            yield others
+        finally:
+            others.close()
+
+
+def beside(settings: FrontdoorSettings, board: "Board", clock: Clock, ends: ExitStack) -> None:
+    """What runs beside the frontdoor's loop. Raises ConfigError when the place that somebody asked for is taken."""
+    if settings.admin:
+        _serve_pages(settings, board, clock, ends)
+    if settings.alarms:
+        from gossipq_node.bell import Bell
+
+        bell = Bell(board, settings.node, settings.endpoint, clock)
+        ends.callback(bell.close)
+        bell.start()
+
+
+def _serve_pages(settings: FrontdoorSettings, board: "Board", clock: Clock, ends: ExitStack) -> None:
+    """Metrics and health."""
+    from gossipq_node.admin import Admin, Pages
+
+    log = logging.getLogger("frontdoor")
+    try:
+        admin = Admin(settings.admin, Pages(board, settings.endpoint, clock))
+    except ConfigError as error:
+        if not settings.admin_auto:
+            raise
+        log.warning("%s; the node goes on without", error)
+        return
+    ends.callback(admin.close)
+    log.info("metrics and health: http://%s/metrics /livez /readyz /statusz", settings.admin)
+
+
 def child(name: str, log_json: bool, pipe: Connection, serve: Callable[[], None]) -> None:
     """Runs `serve`, and ends the process with an exit code. What the operator can cure is told to the parent, the rest logged.
 
     A terminal's Ctrl-C and a service manager's SIGTERM reach every process; only the parent acts on them."""
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
-    signal.signal(signal.SIGTERM, signal.SIG_IGN)
+    for number in NOT_FOR_CHILDREN:
+        signal.signal(number, signal.SIG_IGN)
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, NOT_FOR_CHILDREN)
     machine.raise_file_limit()
     log = machine.open_log(name, log_json)
     try:

@@ -3,22 +3,22 @@
 import msgspec
 
 from gossipq import __version__, limits
+from gossipq.core.settings import ShardSettings
+from gossipq.endpoints import endpoint
 from gossipq.messages import Welcome
-from gossipq.values import GroupConfig, Route, TopicConfig
+from gossipq.values import ConfigRow, GroupConfig, Member, Route, TopicConfig
 
 
 class WorkerSettings(msgspec.Struct, frozen=True, kw_only=True):
-    """Of worker `worker`. `routes` and `peers` cover every shard of the cluster, also this worker's own."""
+    """Of worker `worker` of the node `member`."""
 
     worker: int
     node: str  #: name, for people
-    voter: str  #: name of this copy in the logs: node id and directory id
     predecessors: tuple[str, ...]  #: names of the copies that the operator let this one replace
     cluster: bytes  #: 16 bytes
     shards: int  #: of the cluster
     owned: tuple[int, ...]  #: shards that live in this worker's store
-    routes: tuple[Route, ...]  #: shard -> where its leader answers clients
-    peers: tuple[str, ...]  #: by shard: where its leader answers peers
+    siblings: tuple[str, ...]  #: by worker of this node: where it answers peers, from within
     clients_bind: str
     peers_bind: str
     frontdoor: str  #: where reports go
@@ -35,11 +35,34 @@ class WorkerSettings(msgspec.Struct, frozen=True, kw_only=True):
     boot: str = ""  #: names this run of the machine
     restarts: int = 0
     log_json: bool = True
+    member: Member  #: this node's own row in the roster
+    version: int = 0  #: of `members`
+    members: tuple[Member, ...] = ()  #: the roster as last known
+    token: bytes = b""  #: proves to other nodes that this one knows the secret
+    joins: bool = False  #: this directory did not found the cluster
+    copies: int = limits.COPIES  #: of each shard, when there are so many nodes
+    cluster_name: str = ""
+    options: dict[str, str] = {}  #: what [cluster] says here: newcomers must not say otherwise
+    replace_ms: int = limits.REPLACE_MS
 
     @property
     def endpoint(self) -> str:
         """Where clients reach this worker."""
-        return next(route.endpoint for route in self.routes if route.shard == self.owned[0])
+        return endpoint(self.member.endpoint).step(limits.CLIENT_PORT_STEP + self.worker)
+
+
+class GossipSettings(msgspec.Struct, frozen=True, kw_only=True):
+    """How a node finds others."""
+
+    mode: str  #: "static" or "serf"
+    peers: tuple[str, ...] = ()  #: frontdoors, as tcp://HOST:PORT
+    join: tuple[str, ...] = ()  #: agents, as HOST:PORT
+    bind: str  #: HOST:PORT of the own agent
+    advertise: str = ""  #: host that others are told
+    member: Member
+    cluster: str = ""  #: uuid in hex; "": none yet
+    key: str = ""  #: encrypts: 32 bytes as base64; "": in the clear
+    directory: str  #: for what the agent keeps
 
 
 class FrontdoorSettings(msgspec.Struct, frozen=True, kw_only=True):
@@ -50,15 +73,30 @@ class FrontdoorSettings(msgspec.Struct, frozen=True, kw_only=True):
     shards: int
     clients_bind: str
     peers_bind: str
-    routes: tuple[Route, ...]  #: what clients are told
     forwards: tuple[str, ...]  #: by worker: where it takes forwarded messages
+    siblings: tuple[str, ...]  #: by worker: where it answers peers, from within
     window_bytes: int
     memory_bytes_max: int = 0
     warnings: tuple[str, ...] = ()
+    config: tuple[ConfigRow, ...] = ()  #: the options the node runs with, for who asks
+    admin: str = ""  #: HOST:PORT for metrics and health; "" = nowhere
+    admin_auto: bool = False  #: nobody asked for that place: it may be taken
     log_json: bool = True
+    member: Member
+    version: int = 0
+    members: tuple[Member, ...] = ()
+    token: bytes = b""
+    roster_file: str = ""  #: where the newest roster is kept for the next start; "": nowhere
+    gossip: GossipSettings | None = None  #: None: it looks for nobody
+    alarms: bool = False  #: whether they are told as records
+    endpoint: str = ""  #: where this machine's own clients reach the frontdoor
+
+    def worker_endpoint(self, worker: int) -> str:
+        """Where clients reach a worker."""
+        return endpoint(self.member.endpoint).step(limits.CLIENT_PORT_STEP + worker)
 
 
-def welcome(settings: WorkerSettings | FrontdoorSettings, routes: list[Route]) -> Welcome:
+def welcome(settings: WorkerSettings | FrontdoorSettings, routes: list[Route], nodes: list[str]) -> Welcome:
     """The answer to HELLO, from whichever process it reached."""
     return Welcome(
         node=settings.node,
@@ -69,6 +107,7 @@ def welcome(settings: WorkerSettings | FrontdoorSettings, routes: list[Route]) -
         ping_ms=limits.PING_MS,
         routes=routes,
         shards=settings.shards,
+        nodes=nodes,
     )
 
 
@@ -80,3 +119,24 @@ class WorkerState(msgspec.Struct, frozen=True):
     running: bool
     restarts: int
     detail: str = ""
+
+
+def shard_settings(settings: WorkerSettings) -> ShardSettings:
+    """What each shard of a worker is told."""
+    return ShardSettings(
+        me=settings.member.copy,
+        predecessors=settings.predecessors,
+        shards=settings.shards,
+        auto_create=settings.auto_create,
+        topic=settings.topic,
+        group=settings.group,
+        virtual=settings.virtual,
+        boot=settings.boot,
+        joins=settings.joins,
+        witness=settings.member.witness,
+        cluster=settings.cluster,
+        cluster_name=settings.cluster_name,
+        token=settings.token,
+        options=settings.options,
+        replace_ms=settings.replace_ms,
+    )

@@ -13,10 +13,12 @@ from gossipq import limits
 from gossipq.errors import BadBatch, StoreError
 from gossipq.wire.batch import check
 from gossipq_node import machine
-from gossipq_node.adapters.lmdb_store import DATA_FILE, TABLES, LmdbStore, LmdbTable
-from gossipq_node.directory import STORES, DataDirectory, Manifest, sync_directory
+from gossipq_node.adapters.lmdb_store import AS_STORED, DATA_FILE, TABLES, LmdbStore, LmdbTable
+from gossipq_node.directory import STORES, DataDirectory, Manifest
+from gossipq_node.files import keep_roster
 
 COPY_BYTES = 16 * limits.MIB  #: between two commits of a copy
+COPY_MAP_BYTES = limits.GIB  #: of the map of a copy, beyond what the source takes
 KEY_END = b"\xff" * 512  #: above every key
 
 
@@ -50,14 +52,14 @@ class Verified(msgspec.Struct, frozen=True):
 
 
 @contextmanager
-def _opened(path: str | os.PathLike[str], adopting: bool = False) -> Iterator[tuple[DataDirectory, Manifest]]:
+def opened(path: str | os.PathLike[str], adopting: bool = False) -> Iterator[tuple[DataDirectory, Manifest]]:
     """The locked directory of a founded node. Raises StoreError."""
     if not Path(path).is_dir():
         raise StoreError(f"{path} is not a directory", "give the node's data directory with --data")
     directory = DataDirectory(path)
     try:
         manifest = directory.read()
-        if manifest is None:
+        if manifest is None or not manifest.cluster_uuid:
             raise StoreError(f"{path} is empty: no node has run there", "give the node's data directory with --data")
         if not adopting:
             directory.check(manifest)
@@ -67,8 +69,8 @@ def _opened(path: str | os.PathLike[str], adopting: bool = False) -> Iterator[tu
 
 
 @contextmanager
-def _store(path: Path, shards: int) -> Iterator[LmdbStore]:
-    store = LmdbStore(path, shards=shards)
+def open_store(path: Path, shards: int, map_bytes: int = AS_STORED) -> Iterator[LmdbStore]:
+    store = LmdbStore(path, map_bytes, shards)
     try:
         yield store
     finally:
@@ -77,11 +79,11 @@ def _store(path: Path, shards: int) -> Iterator[LmdbStore]:
 
 def info(path: str | os.PathLike[str]) -> Info:
     """What the directory holds. Raises StoreError, also while a node uses it."""
-    with _opened(path) as (directory, manifest):
+    with opened(path) as (directory, manifest):
         workers = []
         for worker in range(manifest.workers):
             place = directory.store(manifest, worker)
-            with _store(place, manifest.shards) as store:
+            with open_store(place, manifest.shards) as store:
                 rows = dict.fromkeys(TABLES, 0)
                 for shard in store.shards():
                     for name, table in zip(TABLES, store.tables(shard), strict=True):
@@ -95,9 +97,9 @@ def verify(path: str | os.PathLike[str], progress: Callable[[int], None] = lambd
     """Reads every stored batch and checks its CRC, size and bounds. `progress` is told the batches so far, now and then."""
     batches = records = size = 0
     damaged: list[Damage] = []
-    with _opened(path) as (directory, manifest):
+    with opened(path) as (directory, manifest):
         for worker in range(manifest.workers):
-            with _store(directory.store(manifest, worker), manifest.shards) as store:
+            with open_store(directory.store(manifest, worker), manifest.shards) as store:
                 for shard in store.shards():
                     for key, batch in store.tables(shard).body.scan(b"", KEY_END):
                         batches += 1
@@ -115,7 +117,7 @@ def reshard(path: str | os.PathLike[str], workers: int, progress: Callable[[int]
     """Lays the shards out for another number of workers: copies into a new generation, then switches the manifest.
 
     A crash leaves the old generation in force; the next run clears what was left half done. Raises StoreError."""
-    with _opened(path) as (directory, manifest):
+    with opened(path) as (directory, manifest):
         if not 1 <= workers <= min(manifest.shards, limits.WORKERS_MAX):
             raise StoreError(
                 f"{workers} workers cannot share {manifest.shards} shards",
@@ -126,26 +128,32 @@ def reshard(path: str | os.PathLike[str], workers: int, progress: Callable[[int]
         if needed > free:
             raise StoreError(f"the copy needs {needed} bytes and the disk has {free}", "free some space first")
         target = msgspec.structs.replace(manifest, workers=workers, generation=manifest.generation + 1)
+        directory.make_stores(target)
         for worker in range(workers):
-            with _store(directory.store(target, worker), manifest.shards) as copy:
+            with open_store(directory.store(target, worker), manifest.shards, 2 * needed + COPY_MAP_BYTES) as copy:
                 for shard in range(worker, manifest.shards, workers):
-                    with _store(directory.store(manifest, shard % manifest.workers), manifest.shards) as source:
+                    with open_store(directory.store(manifest, shard % manifest.workers), manifest.shards) as source:
                         if shard in source.shards():
                             _copy_shard(source, copy, shard)
                     progress(shard)
-            sync_directory(directory.store(target, worker))
-        sync_directory(directory.path / STORES / str(target.generation))
-        sync_directory(directory.path / STORES)
         directory.write(target)
         _clear_other_generations(directory, target)
         return target
+
+
+def compact(path: str | os.PathLike[str], progress: Callable[[int], None] = lambda shard: None) -> tuple[int, int]:
+    """Copies the stores into new files, which have no free pages; bytes before and after. A crash leaves the old ones in force.
+    Raises StoreError."""
+    before = info(path)
+    reshard(path, before.manifest.workers, progress)
+    return tuple(sum(worker.file_bytes for worker in each.workers) for each in (before, info(path)))  # type: ignore[return-value]
 
 
 def adopt(path: str | os.PathLike[str]) -> Manifest:
     """Makes a copied directory a node's own: for a restored backup whose original is gone for good. Raises StoreError.
 
     The node keeps its id, the copy of the data gets a new one, so that nobody takes it for the old disk."""
-    with _opened(path, adopting=True) as (directory, manifest):
+    with opened(path, adopting=True) as (directory, manifest):
         mine = msgspec.structs.replace(
             manifest,
             dir_uuid=uuid.uuid4().hex,
@@ -155,6 +163,8 @@ def adopt(path: str | os.PathLike[str]) -> Manifest:
         )
         directory.write(mine)
         directory.check(mine)
+        others = [member for member in directory.roster().members if member.copy != manifest.voter]
+        keep_roster(directory.roster_file, 0, others)  # their addresses are good; this copy was never in it
         return mine
 
 

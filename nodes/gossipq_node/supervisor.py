@@ -6,22 +6,27 @@ It does nothing else, so that it has no reason to die.
 import logging
 import multiprocessing
 import os
+import select
 import signal
 import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
+from multiprocessing import resource_tracker
 from multiprocessing.connection import Connection, wait
 from multiprocessing.context import SpawnProcess
 from types import FrameType, ModuleType
 from typing import Any
 
 from gossipq.errors import GossipqError, StoreError, from_code
-from gossipq_node.processes import FAILED, READY, STOP
+from gossipq.texts import many
+from gossipq_node.processes import ALIVE, FAILED, NOT_FOR_CHILDREN, READY, STOP
+from gossipq_node.service import Service
 from gossipq_node.settings import WorkerState
 
 RESTART_MS_FIRST, RESTART_MS_MAX = 100, 10_000
 SETTLED_MS = 60_000  #: a process that lived this long starts again at once, as if it were its first time
+TELL_AGAIN_MS = 500  #: between two attempts to tell a process something that takes nothing
 START_PATIENCE_MS = 1_500  #: processes of a node that was just killed may still hold its ports and stores for a moment
 
 Entry = Callable[[Any, Connection], None]
@@ -41,18 +46,30 @@ class Child:
         self.pipe: Connection | None = None
         self.ready = False
         self.restarts = -1
-        self.started_ms = self.restart_ms = self.pause_ms = 0
+        self.started_ms = self.restart_ms = self.pause_ms = self.heard_ms = 0
         self.failure: GossipqError | None = None
 
     def start(self, now_ms: int) -> None:
+        """Raises OSError when the machine gives no process or pipe now."""
         context = multiprocessing.get_context("spawn")
         ours, theirs = context.Pipe()
+        try:
+            process = context.Process(target=self._entry, args=(self._settings(self.restarts + 1), theirs), name=self.name)
+            with _no_main_module(), _signals_wait():
+                process.start()
+        except OSError:
+            ours.close()
+            raise
+        finally:
+            theirs.close()
         self.restarts += 1
-        self.pipe, self.ready, self.started_ms, self.failure = ours, False, now_ms, None
-        self.process = context.Process(target=self._entry, args=(self._settings(self.restarts), theirs), name=self.name)
-        with _no_main_module():
-            self.process.start()
-        theirs.close()
+        self.process, self.pipe, self.ready, self.failure = process, ours, False, None
+        self.started_ms = self.heard_ms = now_ms
+
+    def pause(self, now_ms: int, lived_ms: int) -> None:
+        """Before the next start."""
+        self.pause_ms = restart_pause_ms(self.pause_ms, lived_ms)
+        self.restart_ms = now_ms + self.pause_ms
 
     @property
     def running(self) -> bool:
@@ -67,8 +84,11 @@ class Child:
         with suppress(EOFError, OSError):
             while self.pipe is not None and self.pipe.poll(0):
                 said, *rest = self.pipe.recv()
+                self.heard_ms = _now_ms()
                 if said == READY:
                     self.ready = True
+                elif said == ALIVE:
+                    continue
                 elif said == FAILED:
                     self.failure = from_code(*rest)
 
@@ -83,14 +103,19 @@ class Child:
         self.pipe.close()
         self.process = self.pipe = None
         self.ready = False
-        self.pause_ms = restart_pause_ms(self.pause_ms, now_ms - self.started_ms)
-        self.restart_ms = now_ms + self.pause_ms
+        self.pause(now_ms, now_ms - self.started_ms)
         return code
 
-    def tell(self, words: Any) -> None:
+    def tell(self, words: Any) -> bool:
+        """False: it takes nothing now, since it hangs. Who waited for it would hang too."""
         if self.pipe is not None:
             with suppress(OSError):
+                writable = select.poll()
+                writable.register(self.pipe, select.POLLOUT)
+                if not writable.poll(0):
+                    return False
                 self.pipe.send(words)
+        return True
 
 
 @contextmanager
@@ -104,16 +129,35 @@ def _no_main_module() -> Iterator[None]:
         sys.modules["__main__"] = main
 
 
+@contextmanager
+def _signals_wait() -> Iterator[None]:
+    """A child begins with these blocked, as it cannot know yet that they are not for it; `processes.child` lets them in."""
+    resource_tracker.ensure_running()  # or the first start runs it, and lets the signals in after that
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, NOT_FOR_CHILDREN)
+    try:
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
+
+
 class Supervisor:
     """Runs `workers` and `frontdoor` until a signal. `announce` is called once, when all of them are ready first."""
 
     def __init__(
-        self, workers: Sequence[Child], frontdoor: Child, drain_ms: int, announce: Callable[[], None], log: logging.Logger
+        self,
+        workers: Sequence[Child],
+        frontdoor: Child,
+        drain_ms: int,
+        announce: Callable[[], None],
+        log: logging.Logger,
+        service: Service | None = None,
     ) -> None:
+        self._service = service or Service({})
         self._workers, self._frontdoor, self._children = workers, frontdoor, [*workers, frontdoor]
         self._drain_ms, self._announce, self._log = drain_ms, announce, log
         self._signals: list[int] = []
         self._announced = False
+        self._untold = False  # the frontdoor does not know the newest states
 
     def run(self) -> int:
         """The exit code: 0 after a drain, 1 when some process had to be killed, 128 + signal after a second signal.
@@ -129,11 +173,12 @@ class Supervisor:
         begin_ms = _now_ms()
         while not self._signals:
             changed = self._start_due() | self._look()
-            if changed:
-                self._frontdoor.tell(self._states())
+            if changed or self._untold:
+                self._untold = not self._frontdoor.tell(self._states())
             if not self._announced:
                 self._starting(begin_ms)
-            self._wait(wakeup, self._until_restart_ms())
+            self._service.beat(_now_ms(), self._well())
+            self._wait(wakeup, self._until_next_ms())
         return self._drain(wakeup)
 
     def _start_due(self) -> bool:
@@ -141,7 +186,12 @@ class Supervisor:
         now_ms = _now_ms()
         due = [child for child in self._children if not child.running and now_ms >= child.restart_ms]
         for child in due:
-            child.start(now_ms)
+            try:
+                child.start(now_ms)
+            except OSError as error:
+                child.pause(now_ms, 0)
+                child.failure = StoreError(f"{child.name} cannot be started: {error}", "free some memory, or raise its limits")
+                self._log.error("%s; tried again in %d ms", child.failure.message, child.pause_ms)
         return bool(due)
 
     def _starting(self, begin_ms: int) -> None:
@@ -149,6 +199,7 @@ class Supervisor:
         if all(child.ready for child in self._children):
             self._announced = True
             self._announce()
+            self._service.ready(f"{many(len(self._workers), 'worker')} at work")
             return
         for child in self._children:
             if not child.running and _now_ms() - begin_ms >= START_PATIENCE_MS:
@@ -164,9 +215,18 @@ class Supervisor:
         if wakeup in wait(handles, None if timeout_ms is None else timeout_ms / 1000):
             os.read(wakeup, 64)
 
-    def _until_restart_ms(self) -> int | None:
-        pending = [child.restart_ms for child in self._children if not child.running]
-        return max(0, min(pending) - _now_ms()) if pending else None
+    def _until_next_ms(self) -> int | None:
+        """Until the next start of a process, or the next sign of life."""
+        now_ms = _now_ms()
+        times = [max(0, child.restart_ms - now_ms) for child in self._children if not child.running]
+        beat_ms = self._service.until_beat_ms(now_ms)
+        untold = [TELL_AGAIN_MS] if self._untold else []
+        return min([*times, *untold, *([] if beat_ms is None else [beat_ms])], default=None)
+
+    def _well(self) -> bool:
+        """No loop hangs. A process that is gone or starts is looked after here."""
+        silent_ms = _now_ms() - self._service.stuck_ms
+        return all(not child.ready or child.heard_ms >= silent_ms for child in self._children)
 
     def _look(self) -> bool:
         """Takes news of the children and buries the dead; whether anything changed."""
@@ -196,16 +256,16 @@ class Supervisor:
         ]
 
     def _drain(self, wakeup: int) -> int:
+        self._service.stopping()
         self._log.info("draining: %s, at most %d ms", signal.Signals(self._signals[0]).name, self._drain_ms)
-        for child in self._children:
-            child.tell(STOP)
-        deadline_ms = _now_ms() + self._drain_ms
+        untold, deadline_ms = self._children, _now_ms() + self._drain_ms
         while any(child.running for child in self._children) and len(self._signals) == 1:
+            untold = [child for child in untold if not child.tell(STOP)]
             left_ms = deadline_ms - _now_ms()
             if left_ms <= 0:
                 self._log.warning("not drained in time: %s", ", ".join(c.name for c in self._children if c.running))
                 return 1
-            self._wait(wakeup, left_ms)
+            self._wait(wakeup, min(left_ms, TELL_AGAIN_MS) if untold else left_ms)
             self._look()
         if len(self._signals) > 1:
             return 128 + self._signals[1]
@@ -214,10 +274,12 @@ class Supervisor:
 
     def _kill(self) -> None:
         """Ends what still runs. Nothing confirmed is lost by that."""
-        for child in self._children:
-            if child.process is not None:
-                child.process.kill()
-                child.bury(_now_ms())
+        left = [child for child in self._children if child.process is not None]
+        for child in left:
+            assert child.process is not None
+            child.process.kill()
+        for child in left:
+            child.bury(_now_ms())
 
     @contextmanager
     def _signals_to_pipe(self) -> Iterator[int]:

@@ -63,6 +63,9 @@ class NotingClient:
     def __exit__(self, *error: object) -> None:
         pass
 
+    def close(self, flush: bool = True) -> None:
+        self.calls.append(("close", (), {"flush": flush}))
+
     def __getattr__(self, name: str) -> Callable[..., Any]:
         real = inspect.signature(getattr(Client, name))
 

@@ -11,6 +11,7 @@ from unittest import mock
 import pytest
 
 from gossipq import errors
+from gossipq.errors import NotConfirmed
 from gossipq.messages import StatsReply, StatusReply
 from gossipq.types import partition_key
 from gossipq.values import PartitionStats, TopicConfig, TopicInfo, WorkerStats
@@ -155,6 +156,20 @@ def test_pub_says_what_became_of_it(orders, gossipq, answer: Any, text: str) -> 
     assert row["duplicate"] is answer.duplicate
 
 
+def test_pub_of_what_promises_nothing_says_sent(orders, gossipq) -> None:
+    orders.answers["publish"] = lambda *args, **options: Pending(receipt(-1, ref="", copies=0))
+    assert gossipq("pub", "orders", "body", "--count", "5").out.startswith("sent 5 of 5 in orders  ")
+
+
+def test_pub_waits_no_longer_than_it_was_told_and_says_what_it_knows(orders, gossipq) -> None:
+    answers = iter([receipt(), NotConfirmed("no confirm within 2 s")])
+    orders.answers["publish"] = lambda *args, **options: Pending(next(answers))
+    ran = gossipq("--timeout", "2s", "pub", "orders", "body", "--count", "2")
+    assert ran.out.startswith("stored 1 of 2 in orders  ")
+    assert "1 of 2 records not stored: no confirm within 2 s" in ran.err
+    assert orders.called("close") == [((), {"flush": False})]
+
+
 def test_pub_counts_duplicates(orders, gossipq) -> None:
     orders.answers["publish"] = lambda *args, **options: Pending(receipt(duplicate=options["id"] == "x-1"))
     ran = gossipq("pub", "orders", "--lines", "--id", "x-{n}", stdin=b"a\nb\nc\n")
@@ -251,7 +266,7 @@ def test_topic_create_passes_every_option(client, gossipq) -> None:
     line = ("--ttl", "1d", "--expire", "try_once", "--dedup", "1h", "--trace", "all", "--lease", "1m", "--attempts-max", "5")
     assert gossipq("topic", "create", "orders", *line, "--backoff", "1s,10s,5m").code == 0
     assert client.calls[0][2] == {
-        "partitions": 1,
+        "partitions": None,
         "if_not_exists": False,
         "ttl": 86_400.0,
         "expire": "try_once",

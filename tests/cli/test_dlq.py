@@ -8,8 +8,9 @@ import pytest
 
 from gossipq import errors
 from gossipq.messages import StatsReply
+from gossipq.operator_messages import GroupShown
 from gossipq.types import partition_key
-from gossipq.values import GroupStats, Step, TopicConfig, TopicInfo
+from gossipq.values import GroupConfig, GroupStats, Step, TopicConfig, TopicInfo
 
 TIME_MS = 1_767_323_045_678
 TIME = "2026-01-02 03:04:05.678Z"
@@ -33,6 +34,7 @@ def orders(client):
     parts = [stats(0, dead=2, retrying=5, parked=7, unmatched=3, blocked_by_key=4, paused=True), stats(1, consumers=2)]
     client.answers["topics"] = lambda name: [TopicInfo(9, "orders", 1, TopicConfig(2), [1, 2])] if name == "orders" else []
     client.answers["groups"] = parts
+    client.answers["group_policy"] = GroupShown(GroupConfig(), [("mode", "shared", "group")], ["ada"])
     client.answers["stats"] = lambda names=(): StatsReply([], parts)
     return client
 
@@ -209,6 +211,9 @@ def test_group_show(orders, gossipq) -> None:
         "in flight": "2",
         "retrying": "5",
         "parked": "7",
+        "mode": "shared",
+        "oldest": "-",
+        "consumed by": "ada",
         "acked": "20",
         "dead": "2",
         "voided": "0",

@@ -142,6 +142,8 @@ def test_the_later_one_wins(gossipq) -> None:
         (("sub", "a", "-f", "%q"), "Invalid value for -f: %q is not known", ""),
         (("sub", "a", "-f", "%v", "--json"), "-f and --json exclude each other", ""),
         (("sub", "a", "--from", "banana"), "--from 'banana'", "new, first, an offset, or a time back like -10m"),
+        (("dlq", "ls", "shop", "packers"), "packers is one name too many; if it is a group: -g packers", ""),
+        (("topic", "show", "a", "b"), "Got unexpected extra argument (b)", ""),
         (("config", "check", "a", "--config", "b"), "FILE and --config exclude each other", ""),
         (("topic", "create", "a", "--bytes-max", "lots"), "Invalid value for '--bytes-max': 'lots' is no size", ""),
     ],

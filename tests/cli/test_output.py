@@ -4,8 +4,9 @@ import json
 
 import pytest
 
+from gossipq.texts import many, size
 from gossipq_cli.options import Choices
-from gossipq_cli.output import Column, Output, brief, counter, many, moment, printable, readable, size, span
+from gossipq_cli.output import Column, Output, brief, counter, moment, printable, readable, span
 
 ROWS = [{"topic": "orders", "records": 1234567}, {"topic": "b", "records": 0}]
 COLUMNS = [Column("topic"), counter("records")]
@@ -135,3 +136,44 @@ def test_size(value: int, text: str) -> None:
 )
 def test_span(value_ms: int, text: str) -> None:
     assert span(value_ms) == text
+
+
+LAG = ("group", "topic", "lag", "ready", "in_flight", "retrying", "parked", "acked", "dead", "redelivered", "consumers")
+LAGS = [dict.fromkeys(LAG[2:], 1_234_567 + number) | {"group": f"billing-{number}", "topic": "orders"} for number in range(3)]
+
+
+def lag_table(
+    columns: int, rows: list[dict[str, object]], capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> str:
+    monkeypatch.setattr("gossipq_cli.output.is_terminal", lambda stream: True)
+    monkeypatch.setenv("COLUMNS", str(columns))
+    Output(Choices(color=False)).rows([Column("group"), Column("topic"), *map(counter, LAG[2:])], rows)
+    out = capsys.readouterr().out
+    assert max(map(len, out.splitlines())) <= columns
+    return out
+
+
+@pytest.mark.parametrize("columns", [40, 60, 80, 100, 140, 200])
+def test_no_number_is_broken_in_a_narrow_terminal(columns: int, capsys, monkeypatch) -> None:
+    out = lag_table(columns, LAGS, capsys, monkeypatch)
+    for row in LAGS:
+        assert out.count(f"{row['lag']:,}") == 9
+    assert "…" not in out
+
+
+def test_heads_are_folded_before_rows_are_turned(capsys, monkeypatch) -> None:
+    small = [dict.fromkeys(LAG[2:], 7) | {"group": "billing", "topic": "orders"}]
+    wide = lag_table(140, small, capsys, monkeypatch)
+    assert "in_flight" in wide
+    folded = lag_table(105, small, capsys, monkeypatch)
+    assert folded.startswith("╭")
+    assert "in_flight" not in folded
+    turned = lag_table(80, small, capsys, monkeypatch)
+    assert turned.splitlines()[:3] == ["group        billing", "topic         orders", "lag                7"]
+
+
+def test_turned_rows_stand_side_by_side_as_far_as_there_is_room(capsys, monkeypatch) -> None:
+    out = lag_table(40, LAGS, capsys, monkeypatch).splitlines()
+    assert out[0] == "group        billing-0  billing-1"
+    assert out[len(LAG)] == ""
+    assert out[len(LAG) + 1] == "group        billing-2"

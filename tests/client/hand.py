@@ -35,12 +35,15 @@ class Sent:
 class Hand:
     """A session with its home greeted and every shard led at LEADER."""
 
-    def __init__(self, addresses: Sequence[str] = (HOME,), shards: int = 8, window_bytes: int = 1 << 20) -> None:
+    def __init__(
+        self, addresses: Sequence[str] = (HOME,), shards: int = 8, window_bytes: int = 1 << 20, nodes: Sequence[str] = ()
+    ) -> None:
         self.producers = 0
         self.shards, self.window_bytes = shards, window_bytes
         self.session = Session(list(addresses), b"s" * 16, "test", "0", self._producer, Now(0, 1_000_000))
         self.now_ms = 0
-        self.up(HOME)
+        self.leader, self.nodes = LEADER, list(nodes)  #: as every WELCOME says
+        self.up(addresses[0])
 
     def _producer(self) -> bytes:
         self.producers += 1
@@ -68,8 +71,8 @@ class Hand:
         while sent := self.sent():
             for each in sent:
                 if isinstance(each.body, Hello):
-                    routes = [Route(shard, term, LEADER) for shard in range(self.shards)]
-                    hello = Welcome("n", b"c" * 16, "0", self.window_bytes, 5_000, 1_000, routes, self.shards)
+                    routes = [Route(shard, term, self.leader) for shard in range(self.shards)]
+                    hello = Welcome("n", b"c" * 16, "0", self.window_bytes, 5_000, 1_000, routes, self.shards, self.nodes)
                     self.answer(each, hello)
                 else:
                     others.append(each)
@@ -84,7 +87,7 @@ class Hand:
 
     def tell(self, body: Message, shard: int = SHARD, request_id: int = 0, term: int = 1, batch: bytes | None = None) -> None:
         message = [frames.encode(body, shard, request_id, term)]
-        self.session.arrived(LEADER, message if batch is None else [*message, batch])
+        self.session.arrived(self.leader, message if batch is None else [*message, batch])
 
     def answer(self, sent: Sent, body: Message, term: int = 1) -> None:
         control = frames.encode(body, sent.header.shard, sent.header.request_id, term if sent.header.shard != NODE_SHARD else 0)
@@ -139,10 +142,10 @@ class Hand:
         self.accept(self.sent(Subscribe))
         return subscription
 
-    def accept(self, asked: Sequence[Sent]) -> None:
+    def accept(self, asked: Sequence[Sent], term: int = 1) -> None:
         for each in asked:
             assert isinstance(each.body, Subscribe)
-            self.answer(each, Subscribed(each.body.subscription, 0 if not each.body.group else 30_000, []))
+            self.answer(each, Subscribed(each.body.subscription, 0 if not each.body.group else 30_000, []), term)
 
     def deliver(
         self, part: Part, offset: int, count: int, attempt: int = 1, lease_ms: int = 30_000, keys: Sequence[bytes] = ()

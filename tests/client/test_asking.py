@@ -5,8 +5,9 @@ from typing import Any
 from zlib import crc32
 
 import pytest
+from msgspec.structs import replace
 
-from client.hand import LEADER, SHARD, Hand, Sent
+from client.hand import LEADER, OTHER, SHARD, Hand, Sent
 from gossipq.errors import BadRequest, TopicFull, UnknownRecord, UnknownTopic, WrongState
 from gossipq.messages import (
     BindTopic,
@@ -36,12 +37,27 @@ from gossipq.messages import (
     Why,
     WhyGroup,
 )
+from gossipq.operator_messages import Clients, Grown, Growth, ListClients
 from gossipq.types import ATTEMPTS, IDS, KEYS, TTL, partition_key
-from gossipq.values import DeadLetter, GroupOptions, Message, Ref, Run, Standing, Step, TopicConfig, TopicInfo
+from gossipq.values import (
+    ClientRow,
+    DeadLetter,
+    GroupOptions,
+    GrowthRow,
+    Message,
+    Ref,
+    Route,
+    Run,
+    Standing,
+    Step,
+    TopicConfig,
+    TopicInfo,
+)
 from gossipq.wire import batch as wire
 from gossipq.wire import frames
 from gossipq_client import inputs
 from gossipq_client.asking import Asking, Talk
+from gossipq_client.operating import Operating
 from gossipq_client.refs import address
 from gossipq_client.searching import Search
 from gossipq_client.terms import id_hash
@@ -431,3 +447,29 @@ class TestCover:
         assert search.over
         with pytest.raises(UnknownTopic):
             readers.hear(readers.asking.cover("nothere", self.search()[0]))
+
+
+class TestEachWorker:
+    """It is asked by one of its shards; who takes another one over meanwhile answers for that one, too."""
+
+    def heard(self, world: World, talk: Talk[Any]) -> Any:
+        links = world.hand.session.links
+        links.learn(Route(5, 2, OTHER))
+        next(talk)
+        links.learn(Route(5, 3, LEADER))
+        world.hand.session.pump_all()
+        return world.hear(talk)
+
+    def test_its_sessions_are_told_once(self, world: World) -> None:
+        row = ClientRow(b"s" * 16, "ada", "0", "n", 0, 1, 5, 5, 0, 0, 0, [])
+        world.rules[ListClients] = lambda _: Clients([row, replace(row, worker=1)])
+        found = self.heard(world, Operating(world.hand.session).clients())
+        assert len(world.heard) == 2
+        assert [each.worker for each in found] == [0, 1]
+
+    def test_its_growth_is_told_once(self, world: World) -> None:
+        row = GrowthRow("t", SHARD, 60_000, 1, 0, 0, 0, 1, 10, 1, 1, 1)
+        world.rules[Growth] = lambda _: Grown([replace(row, time_ms=120_000), row])
+        found = self.heard(world, Operating(world.hand.session).growth([], False, 0))
+        assert len(world.heard) == 2
+        assert [each.time_ms for each in found] == [60_000, 120_000]

@@ -269,6 +269,9 @@ class TestTopics:
         with pytest.raises(TopicExists):
             mq.create_topic(topic)
         assert mq.create_topic(topic, partitions=3, if_not_exists=True).id == info.id
+        assert mq.create_topic(topic, if_not_exists=True).id == info.id
+        with pytest.raises(TopicExists, match="is there with 3 partitions, not 4"):
+            mq.create_topic(topic, partitions=4, if_not_exists=True)
         assert [each.name for each in mq.topics(f"{topic[:-1]}*")] == [topic]
         mq.publish(topic, b"x").result(PATIENCE_S)
         mq.delete_topic(topic)

@@ -270,7 +270,7 @@ class TestGroups:
         mq.set_group(topic, topic, attempts_max=1, backoff=["1s", "2s"], lease="9s")
         mq.publish(topic, b"v").result(PATIENCE_S)
         line = " ".join(mq.why(topic, 0, 1, group=topic).lines)
-        assert "lease 9 s (group), dead after 1 failures (group), pauses 1 s, 2 s (group)" in line
+        assert "lease 9 s (group), dead after 1 failure (group), pauses 1 s, 2 s (group)" in line
         with pytest.raises(BadRequest, match="nothere"):
             mq.set_group(topic, "nothere", attempts_max=1)
         with pytest.raises(BadRequest, match="attempts_max"):

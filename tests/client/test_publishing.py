@@ -194,11 +194,25 @@ def test_an_old_leader_confirms_nothing(hand: Hand) -> None:
     topic = hand.topic()
     flight = hand.batch(topic)
     (sent,) = hand.published()
-    hand.session.links.learn(Route(SHARD, 5, LEADER))
+    hand.session.links.learn(Route(SHARD, 5, OTHER))
     hand.tell(Confirm([(sent.header.request_id, 0, 1, False)]), term=4)
     assert not flight.done
-    hand.tell(Confirm([(sent.header.request_id, 0, 1, False)]), term=5)
+    hand.leader = OTHER
+    hand.up(OTHER, term=5)
+    (again,) = hand.held_back
+    assert again.sequence == sent.sequence
+    hand.tell(Confirm([(again.header.request_id, 0, 1, False)]), term=5)
     assert flight.done
+
+
+def test_a_leader_answers_for_its_earlier_terms(hand: Hand) -> None:
+    """It was confirmed by who still leads: nobody would send it again."""
+    flight = hand.batch(hand.topic())
+    (sent,) = hand.published()
+    hand.session.links.learn(Route(SHARD, 5, LEADER))
+    hand.confirm(sent)
+    assert flight.done
+    assert hand.published() == []
 
 
 def test_windows(hand: Hand) -> None:
@@ -220,6 +234,43 @@ def test_windows(hand: Hand) -> None:
     assert not publishing.has_room(big)
 
 
+def test_no_more_is_under_way_than_the_leader_remembers(hand: Hand) -> None:
+    """However it came together, as when a topic made anew has fewer partitions."""
+    topic = hand.topic()
+    flights = [hand.batch(topic) for _ in range(300)]
+    sent = hand.published()
+    assert [each.sequence for each in sent] == list(range(1, limits.PRODUCER_REPEATS))
+    hand.confirm(*sent[:10])
+    assert [each.sequence for each in hand.published()] == list(range(128, 138))
+    hand.session.disconnected(LEADER)
+    hand.up(LEADER)
+    again = [each for each in hand.held_back if isinstance(each.body, Publish)]
+    assert [each.sequence for each in again] == list(range(11, 138))
+    while again:
+        hand.confirm(*again)
+        again = hand.published()
+    assert all(flight.done for flight in flights)
+    assert hand.session.settled
+
+
+def test_what_the_leader_does_not_remember_any_more_is_given_up(hand: Hand) -> None:
+    topic = hand.topic()
+    flights = [hand.batch(topic) for _ in range(6)]
+    sent = hand.published()
+    hand.refuse(sent[2], "out_of_sequence", detail=6)
+    assert [str(flight.error) for flight in flights[:3]] == ["stored, but its offset is not remembered any more"] * 3
+    assert [type(flight.error) for flight in flights] == [NotConfirmed] * 3 + [type(None)] * 3
+    hand.pass_ms(100)
+    again = hand.published()
+    assert [each.sequence for each in again] == [4, 5, 6]
+    hand.refuse(again[0], "out_of_sequence", detail=5 + limits.PRODUCER_REPEATS + 1)
+    assert [flight.done for flight in flights] == [True] * 5 + [False]
+    hand.pass_ms(100)
+    (last,) = hand.published()
+    hand.confirm(last)
+    assert hand.session.settled
+
+
 def test_without_confirm_records_wait_a_moment_for_company(hand: Hand) -> None:
     topic = hand.topic(level="none")
     flight = hand.publish(topic)
@@ -231,6 +282,17 @@ def test_without_confirm_records_wait_a_moment_for_company(hand: Hand) -> None:
     assert sent.batch is not None
     assert (sent.batch.count, sent.sequence) == (2, 0)
     assert hand.session.settled
+
+
+def test_every_partition_of_a_topic_made_anew_moves(hand: Hand) -> None:
+    topic = hand.topic(partitions=2)
+    flights = [hand.batch(topic) for _ in range(2)]
+    for sent in hand.published():
+        hand.refuse(sent, "unknown_topic")
+    for asked in hand.sent(Resolve):
+        hand.answer(asked, Topics([TopicInfo(8, "t", 1, TopicConfig(2), [SHARD, SHARD])]))
+    hand.confirm(*hand.published())
+    assert [(flight.done, flight.error) for flight in flights] == [(True, None)] * 2
 
 
 def test_a_topic_made_anew_gets_what_was_meant_for_the_old(hand: Hand) -> None:

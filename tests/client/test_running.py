@@ -125,39 +125,50 @@ class TestOutcomes:
             mq.run()
 
 
+class Together:
+    """How many are inside at the same time, at most; how fast they are is another matter."""
+
+    def __init__(self) -> None:
+        self._lock, self._inside, self.most = threading.Lock(), 0, 0
+
+    def __enter__(self) -> None:
+        with self._lock:
+            self._inside += 1
+            self.most = max(self.most, self._inside)
+
+    def __exit__(self, *error: object) -> None:
+        with self._lock:
+            self._inside -= 1
+
+
 class TestWorkers:
     def test_so_many_at_a_time_and_no_more(self, mq: testing.Client) -> None:
         publish(mq, 20)
-        lock, running, most = threading.Lock(), 0, 0
+        together = Together()
 
         @mq.consumer("orders", group="g", workers=4)
         def work(order: Order) -> None:
-            nonlocal running, most
-            with lock:
-                running += 1
-                most = max(most, running)
-            time.sleep(0.02)
-            with lock:
-                running -= 1
+            with together:
+                time.sleep(0.02)
 
         mq.run(stop_at_end=True)
-        assert most == 4
+        assert together.most == 4
 
     def test_async_handlers_share_one_loop(self, mq: testing.Client) -> None:
         publish(mq, 40)
-        loops, seen = set(), []
+        loops, seen, together = set(), [], Together()
 
         @mq.consumer("orders", group="g", workers=20)
         async def work(order: Order, msg: Message) -> None:
             loops.add((asyncio.get_running_loop(), threading.current_thread().name))
-            await asyncio.sleep(0.05)
+            with together:
+                await asyncio.sleep(0.05)
             if order.id == 7 and msg.attempt == 1:
                 raise Retry(0)
             seen.append(order.id)
 
-        begin = time.monotonic()
         mq.run(stop_at_end=True)
-        assert time.monotonic() - begin < 1.5
+        assert together.most == 20
         assert len(loops) == 1
         in_time(lambda: mq.groups("orders")[0].in_flight == 0)
         mq.run(stop_at_end=True)
@@ -283,6 +294,7 @@ class TestAsyncio:
     def test_tasks_and_threads(self, mq: testing.Client, broker: testing.Broker) -> None:
         publish(mq, 60)
         seen: Counter[str] = Counter()
+        tasks, threads = Together(), Together()
 
         async def main() -> None:
             connecting = aio_connect(broker.endpoint)
@@ -295,21 +307,22 @@ class TestAsyncio:
 
                 @client.consumer("orders", group="tasks", workers=10, attempts_max=1)
                 async def work(order: Order) -> None:
-                    await asyncio.sleep(0.02)
+                    with tasks:
+                        await asyncio.sleep(0.02)
                     seen["tasks"] += 1
                     if order.id == 1:
                         raise asyncio.CancelledError
 
                 @client.consumer("orders", group="threads", workers=10, attempts_max=1)
                 def block(order: Order) -> None:
-                    time.sleep(0.02)
+                    with threads:
+                        time.sleep(0.02)
                     seen["threads"] += 1
                     if order.id == 1:
                         raise Reject("one")
 
-                begin = time.monotonic()
                 await client.run(stop_at_end=True)
-                assert time.monotonic() - begin < 1
+                assert (tasks.most, threads.most) == (10, 10)
                 assert [letter.group async for letter in client.dead_letters("orders")] == ["tasks", "threads"]
 
         asyncio.run(main())

@@ -332,7 +332,7 @@ class TestCopies:
         ones = [One(*append(hand, topic, b"v", Terms(id=b"made"))) for topic in topics]
         first, second = hand.published()
         confirm(hand, first, 3, [Run(1, 3)])
-        copied = Copied(ones)
+        copied = Copied(ones, [b"made"])
         assert [flight.done for flight in copied.flights] == [True, False]
         confirm(hand, second, 9, [Run(1, 5, duplicate=True)])
         receipt = copied.receipt()
@@ -341,12 +341,14 @@ class TestCopies:
 
     def test_the_first_error_is_raised(self, hand: Hand) -> None:
         topics = [hand.topic(name=name, topic_id=topic_id) for name, topic_id in (("a", 7), ("b", 8))]
-        copied = Copied([One(*append(hand, topic, b"v", Terms(id=b"made"))) for topic in topics])
+        copied = Copied([One(*append(hand, topic, b"v", Terms(id=b"made"))) for topic in topics], [b"made"])
         first, second = hand.published()
         confirm(hand, first, 3)
         hand.refuse(second, "topic_full")
-        with pytest.raises(TopicFull):
+        with pytest.raises(TopicFull) as failed:
             copied.receipt()
+        assert failed.value.ids == ("made",)
+        assert failed.value.hint == "publish again with id='made': topics that have it know that"
 
     def test_a_topic_that_became_virtual_fails_what_was_meant_for_it(self, hand: Hand) -> None:
         topic = hand.topic()

@@ -4,6 +4,7 @@ import os
 import socket
 import time
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 from random import Random
 
@@ -265,6 +266,58 @@ def test_a_peer_that_does_not_read_costs_a_bounded_queue(real: World, monkeypatc
         sent += 1
     assert (sent, here.dropped) == (10, 1)
     assert here.send(real.endpoint("nowhere"), b"x"), "the queue of old news is gone"
+
+
+def test_an_address_that_nobody_uses_any_more_is_let_go(real: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(zmq_mailbox, "IDLE_S", 0.2)
+    there, away = real.endpoint("there"), real.endpoint("away")
+    mailbox, other = real.mailbox(), real.mailbox(peers="there")
+    for endpoint in (there, away):
+        mailbox.send(endpoint, b"hello")
+    end = time.monotonic() + 1.0
+    while time.monotonic() < end:
+        mailbox.send(there, b"again")
+        mailbox.receive(10)
+        other.receive(10)
+    assert isinstance(mailbox, ZmqMailbox)
+    assert list(mailbox._dealers) == [there]
+    mailbox.send(away, b"hello")
+    assert set(mailbox._dealers) == {there, away}
+
+
+def test_an_address_that_only_speaks_is_kept(real: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It may answer to somebody for whom a message was forwarded."""
+    monkeypatch.setattr(zmq_mailbox, "IDLE_S", 0.2)
+    mailbox, other = real.mailbox(), real.mailbox(peers="there")
+    mailbox.send(real.endpoint("there"), b"hello")
+    (hello,) = other.receive(WAIT_MS)
+    heard = 0
+    end = time.monotonic() + 1.0
+    while time.monotonic() < end:
+        assert other.reply(hello.origin, b"yes")
+        heard += len(mailbox.receive(50))
+    assert heard > 3
+
+
+def test_who_hangs_up_or_is_away_is_not_dialled_in_a_storm_and_found_soon_when_it_is_back() -> None:
+    mailbox, dialled = ZmqMailbox(), 0
+    with socket.create_server(("127.0.0.1", 0)) as rude:
+        port = rude.getsockname()[1]
+        rude.settimeout(0.05)
+        mailbox.send(f"tcp://127.0.0.1:{port}", b"hello")
+        end = time.monotonic() + 2.0
+        while time.monotonic() < end:
+            with suppress(TimeoutError):
+                rude.accept()[0].close()
+                dialled += 1
+    time.sleep(2.0)
+    back = ZmqMailbox(peers=f"tcp://127.0.0.1:{port}")
+    began = time.monotonic()
+    assert back.receive(WAIT_MS)
+    assert time.monotonic() - began < 0.8
+    assert 2 <= dialled <= 11
+    for each in (mailbox, back):
+        each.close()
 
 
 def test_a_client_that_does_not_read_costs_a_bounded_queue(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

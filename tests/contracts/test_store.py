@@ -2,6 +2,7 @@
 
 import os
 import resource
+import shutil
 import signal
 from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager
@@ -12,10 +13,15 @@ import pytest
 
 from contracts.memory import MemoryStore
 from gossipq.errors import StoreError
-from gossipq_node.adapters.lmdb_store import LmdbStore
+from gossipq_node.adapters.lmdb_store import AS_STORED, DATA_FILE, LmdbStore, make_store
 from gossipq_node.ports import Store
 
 MAP_BYTES = 64 << 20
+
+
+def new_store(path: Path, map_bytes: int, shards: int = 32) -> LmdbStore:
+    make_store(path)
+    return LmdbStore(path, map_bytes, shards)
 
 
 class Place:
@@ -29,7 +35,7 @@ class Place:
     def open(self) -> Store:
         for store in self._open:
             store.close()
-        self._open = [MemoryStore(self._disk) if self.kind == "memory" else LmdbStore(self._path, MAP_BYTES)]
+        self._open = [MemoryStore(self._disk) if self.kind == "memory" else new_store(self._path, MAP_BYTES)]
         return self._open[0]
 
     @contextmanager
@@ -127,7 +133,7 @@ def test_usage_counts_what_is_stored(place: Place) -> None:
 
 
 def test_a_full_map_is_a_store_error_of_the_put_and_the_store_goes_on(tmp_path: Path) -> None:
-    with closing(LmdbStore(tmp_path, 1 << 20)) as store:
+    with closing(new_store(tmp_path, 1 << 20)) as store:
         state = store.tables(0).state
         state.put(b"k", b"good")
         store.commit()
@@ -150,7 +156,7 @@ def test_a_full_map_is_a_store_error_of_the_put_and_the_store_goes_on(tmp_path: 
     ],
 )
 def test_every_lmdb_error_is_a_store_error(tmp_path: Path, use: Callable[[LmdbStore, object], object]) -> None:
-    with closing(LmdbStore(tmp_path, 1 << 20, shards=1)) as store:
+    with closing(new_store(tmp_path, 1 << 20, shards=1)) as store:
         table = store.tables(0).state
         store.commit()
         with pytest.raises(StoreError):
@@ -160,7 +166,7 @@ def test_every_lmdb_error_is_a_store_error(tmp_path: Path, use: Callable[[LmdbSt
 
 
 def test_a_store_that_could_not_be_opened_again_tries_at_each_use(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    with closing(LmdbStore(tmp_path, 1 << 20)) as store:
+    with closing(new_store(tmp_path, 1 << 20)) as store:
         table = store.tables(0).state
         table.put(b"k", b"v")
         store.commit()
@@ -180,9 +186,20 @@ def _raise(*arguments: object, **options: object) -> None:
     raise lmdb.Error("Input/output error")
 
 
+def test_a_new_store_that_a_crash_left_half_made_is_made_again(tmp_path: Path) -> None:
+    half = tmp_path / "data.mdb.new"
+    half.write_bytes(bytes(4_096))
+    for _ in range(2):
+        make_store(tmp_path)
+        with closing(LmdbStore(tmp_path, 1 << 20)) as store:
+            store.tables(0).state.put(b"k", b"v")
+            store.commit()
+        assert not half.exists()
+
+
 def test_a_store_in_use_is_refused_and_the_holder_named(tmp_path: Path) -> None:
 
-    with closing(LmdbStore(tmp_path, 1 << 20)), pytest.raises(StoreError, match=f"in use by process {os.getpid()}"):
+    with closing(new_store(tmp_path, 1 << 20)), pytest.raises(StoreError, match=f"in use by process {os.getpid()}"):
         LmdbStore(tmp_path, 1 << 20)
     LmdbStore(tmp_path, 1 << 20).close()
 
@@ -194,7 +211,7 @@ def test_a_store_of_the_other_engine_is_refused(tmp_path: Path) -> None:
 
 
 def test_space_of_removed_rows_is_used_again(tmp_path: Path) -> None:
-    with closing(LmdbStore(tmp_path, MAP_BYTES)) as store:
+    with closing(new_store(tmp_path, MAP_BYTES)) as store:
         body = store.tables(0).body
         sizes = []
         for number in range(400):
@@ -203,3 +220,64 @@ def test_space_of_removed_rows_is_used_again(tmp_path: Path) -> None:
             store.commit()
             sizes.append(store.usage().file_bytes)
         assert sizes[-1] == sizes[len(sizes) // 2]
+
+
+# --- a store that is gone ----------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("vanish", [shutil.rmtree, lambda path: (path / DATA_FILE).unlink(), lambda path: _empty(path)])
+def test_a_store_that_is_gone_is_refused_and_never_made_anew(tmp_path: Path, vanish: Callable[[Path], None]) -> None:
+    path = tmp_path / "worker-0"
+    new_store(path, MAP_BYTES).close()
+    vanish(path)
+    with pytest.raises(StoreError, match="a store of this node is gone") as refused:
+        LmdbStore(path, MAP_BYTES)
+    assert "mount its disk again" in refused.value.hint
+    assert not (path / DATA_FILE).exists() or not (path / DATA_FILE).stat().st_size
+
+
+def _empty(path: Path) -> None:
+    os.truncate(path / DATA_FILE, 0)
+
+
+def test_a_store_that_vanishes_while_it_is_open_says_so_and_goes_on_when_it_is_back(tmp_path: Path) -> None:
+    path = tmp_path / "worker-0"
+    with closing(new_store(path, MAP_BYTES)) as store:
+        store.tables(0).state.put(b"k", b"v")
+        store.commit()
+        path.rename(tmp_path / "away")
+        for use in (store.usage, store.abort, lambda: store.tables(0).state.get(b"k"), store.usage):
+            with pytest.raises(StoreError, match="gone"):
+                use()
+        assert not path.exists()
+        (tmp_path / "away").rename(path)
+        with pytest.raises(StoreError, match="closed"):  # this one opens it again
+            store.tables(0).state.get(b"k")
+        assert store.tables(0).state.get(b"k") == b"v"
+
+
+def test_a_commit_is_not_denied_when_only_the_next_transaction_cannot_begin(tmp_path: Path) -> None:
+    with closing(new_store(tmp_path, MAP_BYTES)) as store:
+        store.tables(0).state.put(b"k", b"v")
+        store._env, environment = _NoBegin(store._env), store._env
+        store.commit()
+        store._env = environment
+        with pytest.raises(StoreError, match="closed"):
+            store.tables(0).state.get(b"k")
+        assert store.tables(0).state.get(b"k") == b"v"
+
+
+class _NoBegin:
+    def __init__(self, environment: object) -> None:
+        self._environment = environment
+
+    def begin(self, write: bool) -> object:
+        raise lmdb.MemoryError("no memory")
+
+
+def test_the_size_of_the_map_is_what_the_store_had_unless_another_is_asked_for(tmp_path: Path) -> None:
+    with closing(new_store(tmp_path, MAP_BYTES)) as store:
+        store.tables(0).state.put(b"k", b"v")
+        store.commit()
+    with closing(LmdbStore(tmp_path, AS_STORED)) as store:
+        assert store.usage().map_bytes == MAP_BYTES

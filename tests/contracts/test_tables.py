@@ -3,15 +3,21 @@
 import tempfile
 from collections.abc import Iterator
 from contextlib import closing
+from pathlib import Path
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from gossipq.core.tables import MemoryTable, Table
-from gossipq_node.adapters.lmdb_store import LmdbStore
+from gossipq_node.adapters.lmdb_store import LmdbStore, make_store
 
 MAP_BYTES = 64 << 20
+
+
+def new_store(path: Path) -> LmdbStore:
+    make_store(path)
+    return LmdbStore(path, MAP_BYTES)
 
 
 @pytest.fixture(params=["memory", "lmdb"])
@@ -19,7 +25,7 @@ def table(request: pytest.FixtureRequest, tmp_path) -> Iterator[Table]:
     if request.param == "memory":
         yield MemoryTable()
     else:
-        with closing(LmdbStore(tmp_path, MAP_BYTES)) as store:
+        with closing(new_store(tmp_path)) as store:
             yield store.tables(0).state
 
 
@@ -98,7 +104,7 @@ steps = st.lists(
 
 
 def test_lmdb_does_what_the_fake_does() -> None:
-    with tempfile.TemporaryDirectory() as directory, closing(LmdbStore(directory, MAP_BYTES)) as store:
+    with tempfile.TemporaryDirectory() as directory, closing(new_store(Path(directory))) as store:
         real = store.tables(0).state
 
         @settings(max_examples=200, deadline=None)

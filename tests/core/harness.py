@@ -1,6 +1,7 @@
 """A worker without sockets and disks: shards over memory tables, a hand-moved clock, commits that can be made to fail."""
 
 from collections.abc import Callable, Sequence
+from typing import Any
 
 from gossipq import limits
 from gossipq.core.bodies import Bodies
@@ -114,9 +115,10 @@ class FakeWorker:
         level: str = "",
         commit: bool = True,
         shard: int = 1,
+        **columns: Any,
     ) -> tuple[int, int, int, bool] | Refused | None:
         """The confirm row, the refusal, or None when there was no answer."""
-        batch = bytes(batches.seal(values, producer=producer, sequence=sequence))
+        batch = bytes(batches.seal(values, producer=producer, sequence=sequence, **columns))
         origin, info = (b"c", b"p"), batches.check(batch)
         step: Step = lambda: self.shards[shard].publish(origin, 7, None, Publish(partition, level), info, batch)  # noqa: E731
         effects = self.turn(step, commit=commit)

@@ -113,6 +113,32 @@ def test_a_publish_is_confirmed_by_two_of_three_and_not_by_one(copies: Copies) -
     assert copies.leader.ledger.partitions[PARTITION].next == 2, "only what is committed is applied"
 
 
+@pytest.mark.parametrize("full", [False, True])
+@pytest.mark.parametrize("level", ["stored", "none"])
+def test_what_is_logged_and_not_applied_is_not_refused_for_want_of_space(copies: Copies, full: bool, level: str) -> None:
+    bounded = TopicInfo(9, "orders", 2, TopicConfig(bytes_max=1_000), [1])
+    copies.leader.propose(log.TOPIC, payloads.encode(payloads.Topic(bounded)))
+    copies.turns()
+
+    def publish(producer: bytes, request_id: int, level: str = "stored") -> None:
+        batch = bytes(batches.seal([b"x"], producer=producer * 16, sequence=1))
+        copies.leader.begin(copies.now)
+        copies.leader.publish((b"c", b"p"), request_id, None, Publish(PARTITION, level), batches.check(batch), batch)
+
+    publish(b"p", 1, level)
+    if full:
+        copies.leader.full = "no space"
+    else:
+        copies.leader.ledger.partitions[PARTITION].bytes = 1_000
+    publish(b"p", 2)  # the same again, after a lost connection
+    publish(b"q", 3)
+    seen = copies.turns()
+    refused = [(request_id, getattr(answer, "code", "")) for effects in seen for _, request_id, answer in effects.replies]
+    assert refused == [(3, "busy" if full else "topic_full")], "a full store has others that can lead"
+    confirmed = [row for effects in seen for rows in effects.confirms.values() for row in rows]
+    assert [(row[0], row[1], row[3]) for row in confirmed] == [(1, 0, False)] * (level == "stored") + [(2, 0, True)]
+
+
 def test_every_copy_applies_the_same_and_stores_the_bodies(copies: Copies) -> None:
     for number in range(5):
         copies.publish(b"%d" % number)
@@ -134,7 +160,7 @@ def test_a_follower_leads_on_with_everything_that_was_confirmed(copies: Copies) 
     copies.confirms()
     copies.away = {"a"}
     copies.lead("b")
-    copies.turns()
+    copies.turns(4)
     copies.publish(b"z")
     assert [row[1] for row in copies.confirms(6)] == [2]
     copies.leader.begin(copies.now)
@@ -150,7 +176,7 @@ def test_what_an_old_leader_stored_alone_is_replaced(copies: Copies) -> None:
     copies.publish(b"alone")
     assert copies.confirms() == []
     copies.lead("b")
-    copies.turns()
+    copies.turns(4)
     copies.publish(b"new")
     copies.confirms(6)
     copies.away = set()

@@ -7,7 +7,10 @@ keys keep their order, and every row that needs a batch finds it. In the end eve
 import os
 from array import array
 from collections import Counter
+from types import SimpleNamespace
 
+import msgspec
+import pytest
 from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
@@ -17,8 +20,11 @@ from gossipq import limits
 from gossipq.core import records
 from gossipq.core.counts import stats
 from gossipq.core.exceptions import decode_dead, decode_exception
+from gossipq.core.intervals import Intervals
 from gossipq.core.routes import matcher
 from gossipq.core.schedule import decode_scheduled
+from gossipq.core.surveying import Surveying
+from gossipq.export_messages import ListAcks, ListStates
 from gossipq.messages import (
     Ack,
     Acked,
@@ -63,6 +69,22 @@ class Record:
         self.value, self.key, self.route, self.due_ms, self.ttl_ms = value, key, route, due_ms, ttl_ms
 
 
+def survey(ledger, request):
+    """All runs of a LIST_ACKS or LIST_STATES, over pages of two rows."""
+    answers = []
+    host = SimpleNamespace(reply=lambda origin, request_id, answer: answers.append(answer))
+    room, runs = Surveying(host, ledger), []
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(limits, "SURVEY_ROWS_MAX", 2)
+        while True:
+            room.serve[type(request)]((), 0, request)
+            runs += answers[-1].runs
+            if answers[-1].more_group_id < 0:
+                return runs
+            more = {"group_id": answers[-1].more_group_id, "offset": answers[-1].more_offset}
+            request = msgspec.structs.replace(request, **more)
+
+
 class FullLife(RuleBasedStateMachine):
     @initialize(
         mode=st.sampled_from(["shared", "exclusive", "key_ordered"]),
@@ -86,7 +108,7 @@ class FullLife(RuleBasedStateMachine):
         self.holds: dict[Offset, tuple[bytes, int]] = {}  # offset -> (session, boot time when the lease ends)
         self.logged: dict[Offset, tuple[bytes, int]] = {}
         self.routes: dict[bytes, list[str]] = {consumer.session: [] for consumer in CONSUMERS}
-        self.routed = False
+        self.routed = self.was_down = False
         self.join(CONSUMERS[0])
 
     # --- helpers ----------------------------------------------------------------------------------------------------
@@ -143,7 +165,7 @@ class FullLife(RuleBasedStateMachine):
         assert record.due_ms <= self.leader_ms(), f"{offset} is early"
         if self.mode == "exclusive":
             others = {s for s, until_ms in self.holds.values() if s != session and until_ms > self.boot_ms}
-            assert not others or self.crashed_since, "two consumers of an exclusive group"
+            assert not others or self.was_down, "two consumers of an exclusive group"
         if self.mode == "key_ordered" and record.key and offset not in self.again:
             for other, (other_session, until_ms) in self.holds.items():
                 if other != offset and until_ms > self.boot_ms and self.record_at(other).key == record.key:
@@ -176,10 +198,6 @@ class FullLife(RuleBasedStateMachine):
     def leader_ms(self):
         return self.shard.leader_ms
 
-    @property
-    def crashed_since(self):
-        return getattr(self, "_crashed", False)
-
     def join(self, consumer, records=6, holding=None):
         message = Subscribe(
             1,
@@ -197,7 +215,7 @@ class FullLife(RuleBasedStateMachine):
     def crashed(self):
         """Leases that were not logged may be handed out again, those on disk are honoured."""
         self.worker.seen.clear()
-        self._crashed = True
+        self.was_down = True
         self.holds = {o: hold for o, hold in self.logged.items() if self.holds.get(o, (b"",))[0] == hold[0]}
         self.join(CONSUMERS[0])
 
@@ -229,7 +247,7 @@ class FullLife(RuleBasedStateMachine):
         assert len(rows) == 1
         if runs:
             assert sum(run.count for run in runs[7]) == count
-            assert (DELAY & info.columns == 0) or all(run.offset < 0 or run.duplicate for run in runs[7]) or True
+            assert not DELAY & info.columns or all(run.offset < 0 or run.duplicate for run in runs[7])
         self.by_value |= fresh
         self.worker.seen.append(effects[1])
         self.watch()
@@ -498,6 +516,28 @@ class FullLife(RuleBasedStateMachine):
             open_offsets = set(self.open_offsets())
             assert not open_offsets & (self.done | self.void)
 
+    @invariant()
+    def a_survey_says_of_each_record_once_where_it_stands(self):
+        if not hasattr(self, "partition"):
+            return
+        ledger, counts, at = self.shard.ledger, Counter(), {}
+        for run in survey(ledger, ListStates(self.partition)):
+            assert run.first == at.get(run.group, run.first) or run.state == "voided"
+            at[run.group] = run.end
+            counts[run.state] += run.end - run.first
+        state = self.cursor.state
+        assert at.get("g", state.start) == ledger.partitions[self.partition].next
+        held = counts["in_flight"] + counts["ready"] + counts["done"] + counts["retrying"] + counts["parked"]
+        assert held + counts["dead"] == ledger.partitions[self.partition].next - state.start
+        assert (counts["dead"], counts["parked"]) == (state.dead, state.parked)
+        done = Intervals()
+        for run in survey(ledger, ListStates(self.partition)):
+            if run.state == "done":
+                done.add(run.first, run.end)
+        for run in survey(ledger, ListAcks(self.partition)):
+            assert not done.missing(run.first, run.end), "what is acked is done"
+            assert run.index <= ledger.applied
+
     def teardown(self):
         """In the end everything that is not done comes out, is expired, or is a dead letter."""
         if not hasattr(self, "partition"):
@@ -505,7 +545,7 @@ class FullLife(RuleBasedStateMachine):
         self.worker.turn(*[lambda c=c: self.shard.end_session(c.session) for c in CONSUMERS])
         self.send(OPERATOR, SetGroup(self.topic_id, "g", GroupOptions(paused=False)))
         self.worker.restart()
-        self.holds, self._crashed = {}, True
+        self.holds, self.was_down = {}, True
         self.worker.seen.clear()
         self.worker.tick(LEASE_MS)
         drainer = CONSUMERS[0]

@@ -6,6 +6,7 @@ another holds; and published = acked + removed + ready + in flight + retrying, f
 
 import os
 
+import pytest
 from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
@@ -145,7 +146,8 @@ class ShardLife(RuleBasedStateMachine):
         if isinstance(answer, Acked):
             lost = {offset for _, first, end in answer.lost for offset in range(first, end)}
             for offset in lost:
-                assert self.holds[consumer.session, offset] <= self.worker.now.boot_ms, "lost while held"
+                dropped = self.drop and offset < self.rows()[0].first  # the oldest leave a full topic, whoever holds them
+                assert dropped or self.holds[consumer.session, offset] <= self.worker.now.boot_ms, "lost while held"
             for offset in set(some) - lost:
                 assert not self.held_by_another(consumer, offset), "taken from its holder"
             self.acked[self.group(consumer)] |= set(some) - lost
@@ -287,4 +289,4 @@ ShardLife.TestCase.settings = settings(
     deadline=None,
     suppress_health_check=list(HealthCheck),
 )
-test_shard_life = ShardLife.TestCase
+test_shard_life = pytest.mark.timeout(600)(ShardLife.TestCase)  # thousands of steps, on a busy machine too

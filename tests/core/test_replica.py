@@ -477,15 +477,39 @@ def test_a_confirm_waits_for_the_second_full_copy_while_it_keeps_up():
         trio.exchange(2)
         trio.cut = {"b"}
         trio["a"].propose(b"x")
-        for out in trio["a"].replica.outgoing():
-            trio.append("a", out)
-        trio.mail("a")
+        for _ in range(2):
+            for out in trio["a"].replica.outgoing():
+                trio.append("a", out)
+            trio.mail("a")
         assert trio["a"].replica.commit == 1
         trio.advance(limits.ELECTION_MS)
         if "c" in trio["a"].replica.progress:
             trio["a"].replica.progress["c"].heard_ms = trio.now_ms
         campaign.tick(trio["a"].replica)
         assert (trio["a"].replica.role, trio["a"].replica.commit) == (LEADER, 2)
+
+
+def test_what_could_keep_a_copy_that_cannot_lead_from_voting_is_stored_here_first():
+    """Lost by the leader, an entry that only a witness has, or that takes the other's vote away, would end all elections."""
+    trio = Trio(Config(NAMES, ["c"]))
+    trio.lead("a", 1)
+    trio.exchange(3)
+    leader = trio["a"]
+
+    def sent() -> dict[str, int]:
+        return {out.to: len(out.entries) for out in leader.replica.outgoing() if out.entries}
+
+    leader.propose(b"x")
+    assert sent() == {"b": 1}
+    leader.sync()
+    assert sent() == {"c": 1}
+    config = encode(Config(["a"], [], ["b"]))
+    leader.propose(b"y")
+    leader.replica.propose(log.CONFIG, config, b"", 0, 1)
+    assert sent() == {"b": 1}, "what stands before it goes ahead"
+    leader.sync()
+    assert sent() == {"b": 1}
+    assert leader.replica.deadline_ms is not None
 
 
 def test_rows_survive_encoding():

@@ -23,15 +23,18 @@ from gossipq.messages import (
     Publish,
     Refused,
     ReplayDead,
+    Requeue,
     Reschedule,
     SetGroup,
     Started,
     Subscribe,
     Subscribed,
     Topics,
+    Trace,
     Why,
+    WhyGroup,
 )
-from gossipq.types import ATTEMPTS, DELAY, ID_HASH, KEY_HASH, Now, topic_id_of
+from gossipq.types import ATTEMPTS, DELAY, ID_HASH, KEY_HASH, TTL, Now, topic_id_of
 from gossipq.values import GroupOptions, Ref, Start, TopicOptions
 from gossipq.wire import batch as batches
 
@@ -55,6 +58,10 @@ def publish(worker, partition, batch, age_ms=0):
     effects = worker.turn(lambda: shard.publish(origin, 7, None, message, info, batch))
     worker.seen.append(effects[1])
     return dict(effects[1].runs.get(origin, [])).get(7)
+
+
+def living(*ttls_ms):
+    return bytes(batches.seal([b"%d" % n for n in range(len(ttls_ms))], fixed={TTL: array("q", ttls_ms)}))
 
 
 def delayed(*delays_ms):
@@ -173,10 +180,78 @@ def test_a_policy_of_the_record_rules_over_all_others(worker, orders):
     join(worker, ADA, orders)
     answer = worker.ask(1, ADA, Why(Ref(orders, 0)))
     assert isinstance(answer, Explained)
-    assert "dead after 1 failures (record)" in answer.lines[0]
+    assert "dead after 1 failure (record)" in answer.lines[0]
     assert "pauses 500 ms (topic)" in answer.lines[0]
     worker.ask(1, ADA, Nack(1, [(orders, 0, 1)]))
     assert counts(worker).dead == 1
+
+
+# --- why, trace -----------------------------------------------------------------------------------------------------------
+
+
+def stands(worker, partition, offset=0):
+    """(state of the record, because; state of the group, because, verb)."""
+    (standing,) = worker.ask(1, ADA, Why(Ref(partition, offset), "g")).standings
+    (row,) = worker.ask(1, ADA, WhyGroup("g", [partition])).rows
+    return (standing.state, standing.because), row[1:4]
+
+
+def test_a_group_names_what_its_last_record_waits_for_as_the_record_does(worker, orders):
+    worker.publish(orders, [b"poison"])
+    join(worker, ADA, orders, records=9)
+    record, group = stands(worker, orders)
+    assert record == ("in_flight", "ada has it for another 30 s, attempt 1")
+    assert group[:2] == ("working", "1 record in flight, with ada")
+    worker.ask(1, ADA, Nack(1, [(orders, 0, 1)], reason="boom"))
+    record, group = stands(worker, orders)
+    assert record == ("retrying", "it failed 1 time, the next attempt is in 500 ms: boom")
+    assert group == (
+        "retrying",
+        "1 record waits for another attempt, the next is in 500 ms",
+        "gossipq msg requeue orders/0/0 --group g",
+    )
+    worker.turn(lambda: worker.shards[1].end_session(ADA.session))
+    assert stands(worker, orders)[1][1].endswith("in 500 ms; no consumer is there")
+    worker.tick(500)
+    record, group = stands(worker, orders)
+    assert record == ("ready", "no consumer is there; it failed 1 time: boom")
+    assert group == (
+        "no consumer",
+        "no consumer is there; 1 record waits to be handed out again",
+        "gossipq sub orders --group g",
+    )
+
+
+@pytest.mark.parametrize("trace", ["failures", "all"])
+def test_a_trace_keeps_the_first_ack_and_the_requeue(worker, trace):
+    partition = single(worker.topic("mails", TopicOptions(trace=trace)))
+    worker.publish(partition, [b"a", b"b", b"c"])
+    join(worker, ADA, partition)
+    worker.ask(1, ADA, Ack(1, [(partition, 0, 3)]))
+    worker.tick(1_000)
+    worker.ask(1, BOB, Requeue(Ref(partition, 1), "g"))
+    worker.tick(1_000)
+    worker.ask(1, ADA, Ack(1, [(partition, 1, 2)]))
+    steps = [step for step in worker.ask(1, ADA, Trace(Ref(partition, 1))).steps if step.what != "handed_out"]
+    assert [(step.what, step.consumer) for step in steps] == [
+        ("published", ""),
+        ("acked", "ada"),
+        ("requeued", ""),
+        ("acked", "ada"),
+    ]
+    assert len({step.time_ms for step in steps[1:]}) == 3
+    for other in (0, 2):
+        assert [step.what for step in worker.ask(1, ADA, Trace(Ref(partition, other))).steps].count("acked") == 1
+
+
+def test_a_trace_names_the_replay_of_a_dead_letter(worker, orders):
+    worker.publish(orders, [b"poison"])
+    join(worker, ADA, orders)
+    for _ in range(2):
+        worker.ask(1, ADA, Nack(1, [(orders, 0, 1)], reason="boom"))
+        worker.tick(500)
+    worker.ask(1, ADA, ReplayDead(orders, "g"))
+    assert "replayed" in [step.what for step in worker.ask(1, ADA, Trace(Ref(orders, 0))).steps]
 
 
 # --- modes, routes ------------------------------------------------------------------------------------------------------
@@ -296,3 +371,43 @@ def test_a_virtual_topic_is_bound_to_real_ones(worker):
         refused = worker.ask(0, ADA, message)
         assert isinstance(refused, Refused), message
         assert text in refused.message
+
+
+def test_each_record_of_a_batch_expires_for_itself(worker, orders):
+    publish(worker, orders, living(0, 400, 400, 3_000, 400))
+    worker.tick(1_000)
+    worker.subscribe(ADA, orders, config=GroupOptions(mode="key_ordered"))
+    assert [(first, end) for _, first, end, _ in worker.taken()] == [(0, 1), (3, 4)], "those behind a living one too"
+    worker.tick(1_000)
+    effects = worker.turn(lambda: worker.shards[1].step((b"c", b"1"), 5, ADA, ListDead(orders, "billing")))
+    (_, _, answer, _) = effects[1].enclosed[0]
+    assert [(letter.offset, letter.count, letter.reason) for letter in answer.letters] == [
+        (1, 1, "expired"),
+        (2, 1, "expired"),
+        (4, 1, "expired"),
+    ]
+
+
+def test_a_late_ack_is_told_what_it_could_not_do(worker, orders):
+    """Of three records that one consumer held too long: one failed for good elsewhere, one was done elsewhere, one is free."""
+    publish(worker, orders, bytes(batches.seal([b"0", b"1", b"2"])))
+    worker.subscribe(ADA, orders, records=3, config=GroupOptions(lease_ms=1_000))
+    worker.tick(1_100)
+    worker.subscribe(BOB, orders)
+    worker.ask(1, BOB, Nack(1, [(orders, 0, 1)], dead="rejected"), origin=(b"c", BOB.session))
+    worker.ask(1, BOB, Ack(1, [(orders, 1, 2)]), origin=(b"c", BOB.session))
+    worker.ask(1, BOB, Nack(1, [(orders, 2, 3)], delay_ms=60_000), origin=(b"c", BOB.session))
+    worker.settle()
+    answer = worker.ask(1, ADA, Ack(1, [(orders, 0, 3)]), origin=(b"c", ADA.session))
+    assert answer.lost == [(orders, 0, 2)]
+
+
+def test_a_failure_that_comes_after_the_lease_does_not_count_and_who_says_it_hears_that(worker, orders):
+    publish(worker, orders, bytes(batches.seal([b"0", b"1"])))
+    worker.subscribe(ADA, orders, "g", records=2, config=GroupOptions(lease_ms=1_000))
+    worker.tick(1_100)
+    worker.subscribe(BOB, orders, "g", records=1)
+    assert worker.ask(1, ADA, Nack(1, [(orders, 0, 2)])).lost == [(orders, 0, 2)], "one is bob's by now, one is nobody's"
+    answers = [worker.ask(1, BOB, Nack(1, [(orders, at, at + 1)]), origin=(b"c", BOB.session)) for at in (0, 1)]
+    assert [answer.lost for answer in answers] == [[], [(orders, 1, 2)]]
+    assert (counts(worker).retrying, counts(worker).dead) == (1, 0)

@@ -41,6 +41,7 @@ class Node(RunningNode):
         super().__init__(data, *flags)
         self.log_path = data.with_name(f"{data.name}.log")
         self.environment: dict[str, str] = {}
+        self.prefix: list[str] = []  #: of the command line: what the node runs under
 
     def spawn(self) -> "subprocess.Popen[str]":
         """Starts the process and does not wait."""
@@ -48,8 +49,20 @@ class Node(RunningNode):
         plain = {name: value for name, value in os.environ.items() if not name.startswith("GOSSIPQ")}
         with open(self.log_path, "ab") as errors:
             self.process = subprocess.Popen(
-                [sys.executable, "-m", "gossipq_node", "--data", str(self.data), "--bind", self.endpoint, *self.flags],
-                env={**plain, **self.environment, "PYTHONPATH": paths},
+                [
+                    *self.prefix,
+                    sys.executable,
+                    "-m",
+                    "gossipq_node",
+                    "--data",
+                    str(self.data),
+                    "--bind",
+                    self.endpoint,
+                    "--admin",
+                    "",
+                    *self.flags,
+                ],
+                env={"GOSSIPQ_NODE__ALARMS": "false", **plain, **self.environment, "PYTHONPATH": paths},
                 cwd=self.data.parent,
                 stdout=subprocess.PIPE,
                 stderr=errors,

@@ -195,7 +195,7 @@ class TestHeaders:
 
     def test_an_unknown_verb(self, target: Target, raw: Connect, counted: Counted) -> None:
         client = raw(target.endpoint).hello(target.shard)
-        for verb in (0, 7, 95, 200, 255):
+        for verb in (0, 7, 15, 200, 255):
             client.send(HEADER.pack(MAGIC, VERSION, verb, target.shard, 0, 100 + verb, 0) + b"\x90")
             answer = client.answer(100 + verb)
             assert isinstance(answer, Refused)
@@ -250,7 +250,7 @@ class TestHeaders:
         door = raw(served.endpoint).hello()
         answer = door.ask(Publish(key), limits.SHARDS, sealed([b"x"]))
         assert isinstance(answer, Refused)
-        assert "does not exist" in answer.message
+        assert "no topic" in answer.message or "does not exist" in answer.message
         worker = raw(served.worker(0)).hello(0)
         for other in (1, limits.SHARDS, NODE_SHARD - 1):
             answer = worker.ask(Publish(key), other, sealed([b"x"]))

@@ -5,7 +5,8 @@ from pathlib import Path
 import pytest
 
 from gossipq import config, limits
-from gossipq.config import Config, endpoint, find, load, options, value_of
+from gossipq.config import Config, find, load, options, value_of
+from gossipq.endpoints import endpoint
 from gossipq.errors import ConfigError
 from gossipq.values import GroupConfig, TopicConfig
 

@@ -10,7 +10,8 @@ import pytest
 
 from gossipq.errors import StoreError
 from gossipq_node import directory as rooms
-from gossipq_node.directory import MANIFEST, NEW_MANIFEST, DataDirectory
+from gossipq_node.adapters.lmdb_store import DATA_FILE
+from gossipq_node.directory import MANIFEST, NEW_MANIFEST, STORES, DataDirectory
 
 
 def found(path: Path, workers: int = 2, shards: int = 8) -> rooms.Manifest:
@@ -102,4 +103,39 @@ def test_a_manifest_that_cannot_be_stored_leaves_the_old_one(tmp_path: Path, mon
     monkeypatch.setattr(os, "fsync", no_space)
     with closing(DataDirectory(tmp_path)) as directory, pytest.raises(StoreError, match="No space left"):
         directory.write(manifest)
-    assert sorted(os.listdir(tmp_path)) == ["lock", MANIFEST]
+    assert sorted(os.listdir(tmp_path)) == ["lock", MANIFEST, STORES]
+
+
+def test_a_new_volume_is_an_empty_directory(tmp_path: Path) -> None:
+    (tmp_path / "lost+found").mkdir()
+    assert found(tmp_path).workers == 2
+
+
+def test_the_stores_are_on_the_disk_before_the_directory_belongs_to_a_cluster(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    synced: list[tuple[str, bool]] = []
+
+    def note(fd: int) -> None:
+        member = (tmp_path / MANIFEST).exists() and b'"cluster_uuid": ""' not in (tmp_path / MANIFEST).read_bytes()
+        synced.append((os.path.relpath(os.readlink(f"/proc/self/fd/{fd}"), tmp_path), member))
+
+    with closing(DataDirectory(tmp_path)) as directory:
+        manifest = directory.prepare("shop", 2, 8)
+        monkeypatch.setattr(os, "fsync", note)
+        directory.found("shop", 2, 8)
+        stores = [directory.store(manifest, worker) for worker in range(2)]
+    assert all((store / DATA_FILE).stat().st_size for store in stores)
+    before = {path for path, member in synced if not member}
+    assert {"stores/0/worker-0", "stores/0/worker-1", "stores/0", "stores", "."} <= before
+
+
+def test_a_disk_that_refuses_the_stores_leaves_a_directory_without_a_cluster(tmp_path: Path) -> None:
+    with closing(DataDirectory(tmp_path)) as directory:
+        directory.prepare("shop", 2, 8)
+        (tmp_path / STORES).touch()
+        with pytest.raises(StoreError, match="cannot be made: Not a directory"):
+            directory.found("shop", 2, 8)
+        assert not directory.prepare("shop", 2, 8).cluster_uuid
+        (tmp_path / STORES).unlink()
+        assert directory.found("shop", 2, 8).cluster_uuid

@@ -1,19 +1,21 @@
 """The frontdoor: what it answers itself, what it passes on, what it says of workers that are away."""
 
 import pytest
+from msgspec import structs
 
 from contracts.memory import MemoryMailbox, MemoryNetwork
 from gossipq import limits
-from gossipq.messages import Bye, Hello, Ping, Pong, Publish, Refused, Stats, Status, StatusReply, Welcome
-from gossipq.peer_messages import Append, Report
-from gossipq.types import NODE_SHARD, Now
-from gossipq.values import Message, Route, WorkerStats
+from gossipq.messages import Bye, Hello, Join, Ping, Pong, Publish, Refused, Stats, Status, StatusReply, Welcome
+from gossipq.peer_messages import Append, Bundle, Report, View
+from gossipq.types import META_SHARD, NODE_SHARD, Now
+from gossipq.values import CopyStats, Lead, Member, Message, Route, WorkerStats
 from gossipq.wire.frames import decode, encode
 from gossipq_node.actors.frontdoor import Frontdoor
 from gossipq_node.ports import Incoming
 from gossipq_node.settings import FrontdoorSettings, WorkerState
 
-ROUTES = tuple(Route(shard, 0, f"worker-{shard % 2}") for shard in range(4))
+ME = Member("ada.1", "ada", "tcp://ada:7700", 2)
+BOB = Member("bob.1", "bob", "tcp://bob:8800", 3)
 SETTINGS = FrontdoorSettings(
     node="ada",
     cluster_name="shop",
@@ -22,8 +24,12 @@ SETTINGS = FrontdoorSettings(
     shards=4,
     clients_bind="door",
     peers_bind="inside",
-    routes=ROUTES,
     forwards=("worker-0", "worker-1"),
+    siblings=("peer-0", "peer-1"),
+    member=ME,
+    version=1,
+    members=(ME, BOB),
+    token=b"t",
     window_bytes=limits.MIB,
     warnings=("look out",),
 )
@@ -47,11 +53,25 @@ class House:
     def __init__(self) -> None:
         network = MemoryNetwork()
         self.mailbox = Switch(network)
-        self.door = Frontdoor(SETTINGS, self.mailbox, Now(1_000, 0))
+        self.kept: list[tuple[int, list[Member]]] = []
+        self.now_ms = 3_000
+        self.door = Frontdoor(SETTINGS, self.mailbox, Now(1_000, 0), lambda *roster: self.kept.append(roster))
         self.client, self.worker = network.client("door"), network.client("inside")
+        self.peers = {name: MemoryMailbox(network, peers=name) for name in ("peer-0", "tcp://bob:8840", "tcp://bob:8841")}
 
-    def turn(self) -> None:
-        self.door.turn(self.mailbox.receive(0), Now(3_000, 0))
+    def turn(self, ms: int = 0) -> None:
+        self.now_ms += ms
+        self.door.turn(self.mailbox.receive(0), Now(self.now_ms, 0))
+
+    def say(self, message: Message, sender: str = "ada.1") -> None:
+        """To the door for peers."""
+        self.worker.send(encode(Bundle(bytes(16), sender, "ada.1", b"t", [encode(message)])))
+        self.turn()
+
+    def heard(self, peer: str) -> list[Message]:
+        """What a process of the cluster was sent since."""
+        bundles = [decode(mail.control)[1] for mail in self.peers[peer].receive(0)]
+        return [decode(inner)[1] for bundle in bundles if isinstance(bundle, Bundle) for inner in bundle.messages]
 
     def ask(self, message: Message, shard: int = NODE_SHARD, batch: bytes = b"") -> tuple[int, int, Message]:
         """(shard, request id, message) of the answer."""
@@ -67,8 +87,9 @@ class House:
 
     def report(self, worker: int, pid: int, state: str = "ready", term: int = 3) -> None:
         stats = WorkerStats(worker, pid, f"worker-{worker}", state, 0, 2, *[0] * 10)
-        self.worker.send(encode(Report(stats, [Route(shard, term, f"worker-{worker}") for shard in (worker, worker + 2)])))
-        self.turn()
+        shards = (worker, worker + 2)
+        copies = [CopyStats(shard, term, "ada.1", "leader", 1, 0, 0, True) for shard in shards]
+        self.say(Report(stats, [Lead(shard, term, "ada.1") for shard in shards], copies))
 
 
 @pytest.fixture
@@ -77,10 +98,18 @@ def house() -> House:
 
 
 def test_it_greets_with_the_routes(house: House) -> None:
+    house.report(0, 10)
+    house.say(View(1, [], [Lead(1, 5, "bob.1"), Lead(3, 2, "nobody.1")]), "bob.1")
     shard, request_id, welcome = house.ask(Hello(bytes(16), "test", "1"))
     assert (shard, request_id) == (NODE_SHARD, 7)
     assert isinstance(welcome, Welcome)
-    assert (welcome.node, welcome.routes, welcome.shards, welcome.window_bytes) == ("ada", list(ROUTES), 4, limits.MIB)
+    assert (welcome.node, welcome.shards, welcome.window_bytes) == ("ada", 4, limits.MIB)
+    assert welcome.nodes == ["tcp://ada:7700", "tcp://bob:8800"]
+    assert welcome.routes == [
+        Route(0, 3, "tcp://ada:7701"),
+        Route(1, 5, "tcp://bob:8802"),
+        Route(2, 3, "tcp://ada:7701"),
+    ], "who leads shard 3 is not in the roster"
 
 
 def test_it_answers_ping_and_hears_bye(house: House) -> None:
@@ -148,7 +177,7 @@ def test_garbage_is_refused_and_counted(house: House, frame: bytes, code: str) -
 
 def test_a_client_cannot_report(house: House) -> None:
     stats = WorkerStats(0, 1, "evil", "ready", 0, 2, *[0] * 10)
-    refused = house.ask(Report(stats, [Route(0, 9, "evil")]))[2]
+    refused = house.ask(Report(stats, [Lead(0, 9, "evil")]))[2]
     assert isinstance(refused, Refused)
     assert house.status().led == 0
 
@@ -156,12 +185,12 @@ def test_a_client_cannot_report(house: House) -> None:
 def test_status_counts_shards_of_workers_that_reported(house: House) -> None:
     before = house.status()
     assert (before.led, [worker.state for worker in before.workers]) == (0, ["starting", "starting"])
-    assert [worker.endpoint for worker in before.workers] == ["worker-0", "worker-1"]
+    assert [worker.endpoint for worker in before.workers] == ["tcp://ada:7701", "tcp://ada:7702"]
     house.door.set_states([WorkerState(0, 10, True, 0), WorkerState(1, 11, True, 2, "exit code 9")])
     house.report(0, 10)
     house.report(1, 11, "full")
     status = house.status()
-    assert (status.led, status.uptime_ms, status.mode, status.warnings) == (4, 2_000, "standalone", ["look out"])
+    assert (status.led, status.uptime_ms, status.mode, status.warnings[0]) == (4, 2_000, "standalone", "look out")
     assert [(worker.state, worker.restarts, worker.detail) for worker in status.workers] == [
         ("ready", 0, ""),
         ("full", 2, "exit code 9"),
@@ -186,3 +215,79 @@ def test_the_reports_of_a_dead_process_are_forgotten(house: House) -> None:
     assert (house.status().led, house.status().workers[0].state) == (0, "starting")
     house.report(0, 12)
     assert house.status().led == 2
+
+
+def test_news_of_its_own_workers_are_shared_with_all(house: House) -> None:
+    house.turn(200)
+    house.heard("peer-0"), house.heard("tcp://bob:8840")
+    house.report(0, 10)
+    house.turn(200)
+    view = View(1, [ME, BOB], [Lead(0, 3, "ada.1"), Lead(2, 3, "ada.1")])
+    assert house.heard("peer-0")[-1] == view
+    assert house.heard("tcp://bob:8840")[-1] == view
+
+
+def test_news_of_others_are_shared_with_its_own_workers_only(house: House) -> None:
+    house.turn(200)
+    house.heard("peer-0"), house.heard("tcp://bob:8840")
+    house.say(View(1, [], [Lead(1, 5, "bob.1")]), "bob.1")
+    house.turn(200)
+    assert house.heard("peer-0") == [View(1, [ME, BOB], [Lead(1, 5, "bob.1")])]
+    assert house.heard("tcp://bob:8840") == []
+    house.turn(limits.VIEW_AGAIN_MS)
+    assert len(house.heard("tcp://bob:8840")) == 1, "what has not changed is said again"
+
+
+def test_a_new_roster_is_kept_and_an_old_one_ignored(house: House) -> None:
+    cleo = Member("cleo.1", "cleo", "tcp://cleo:7700", 1)
+    house.say(View(9, [ME, BOB, cleo], []), "bob.1")
+    house.say(View(8, [ME], []), "bob.1")
+    assert house.kept == [(9, [ME, BOB, cleo])]
+    assert house.status().members == [ME, BOB, cleo]
+
+
+@pytest.mark.parametrize("bad", [{"endpoint": "nonsense"}, {"workers": 0}, {"name": ""}, {"copy": "\n"}])
+def test_a_roster_with_a_row_that_cannot_be_is_not_kept(house: House, bad: dict[str, object]) -> None:
+    house.say(View(9, [ME, BOB, structs.replace(BOB, **bad)], []), "bob.1")
+    house.turn(1_000)
+    assert house.kept == []
+    assert house.door.bad_messages == 1
+    house.say(View(8, [ME], []), "bob.1")
+    assert house.kept == [(8, [ME])]
+
+
+def test_it_enters_the_roster_when_its_row_is_missing_or_old(house: House) -> None:
+    house.say(View(1, [], [Lead(META_SHARD, 4, "bob.1")]), "bob.1")
+    house.turn(2_000)
+    assert not [message for message in house.heard("tcp://bob:8841") if isinstance(message, Join)]
+    moved = Member("ada.1", "ada", "tcp://elsewhere:7700", 2)
+    house.say(View(7, [moved, BOB], []), "bob.1")
+    house.turn(2_000)
+    assert Join(ME, bytes(16), b"t") in house.heard("tcp://bob:8841")
+
+
+def test_who_hears_that_it_is_lost_says_that_it_is_there(house: House) -> None:
+    lost = structs.replace(ME, state="lost")
+    house.say(View(7, [lost, BOB], [Lead(META_SHARD, 4, "bob.1")]), "bob.1")
+    house.turn(2_000)
+    assert Join(ME, bytes(16), b"t") in house.heard("tcp://bob:8841")
+    house.say(View(8, [ME, BOB], []), "bob.1")
+    house.turn(100)
+    house.heard("tcp://bob:8841")
+    house.turn(5_000)
+    assert house.heard("tcp://bob:8841") == []
+
+
+def test_what_nodes_say_is_no_reason_to_answer(house: House) -> None:
+    house.worker.send(encode(Ping()))
+    house.say(Ping())
+    house.worker.send(b"GQ")
+    house.turn()
+    assert not house.worker.inbox
+    assert house.status().bad_frames == 3
+
+
+def test_another_node_cannot_speak_for_its_workers(house: House) -> None:
+    stats = WorkerStats(7, 1, "elsewhere", "ready", 0, 2, *[0] * 10)
+    house.say(Report(stats, [Lead(0, 9, "bob.1")]), "bob.1")
+    assert (house.status().bad_frames, house.status().leads, house.door.ready) == (1, [], False)

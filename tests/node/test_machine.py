@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from gossipq import limits
 from gossipq_node import machine
 
 
@@ -34,6 +35,15 @@ def test_workers_follow_affinity_and_quota(
         (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
         (tmp_path / name).write_text(text + "\n")
     assert machine.worker_count(tmp_path, tmp_path / "membership") == cores
+
+
+def test_what_this_process_uses(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    before = machine.measure()
+    while machine.measure().cpu_ms < before.cpu_ms + 20:
+        pass
+    assert limits.MIB < machine.measure().rss_bytes < limits.GIB
+    monkeypatch.setattr(machine, "MEMORY", tmp_path / "nothing")
+    assert machine.measure().rss_bytes == 0
 
 
 def test_this_machine_has_at_least_one() -> None:

@@ -4,39 +4,40 @@ import logging
 from contextlib import closing
 from pathlib import Path
 
+import msgspec
 import pytest
 
-from gossipq.config import Config, load
+from gossipq.config import load
 from gossipq.errors import ConfigError
-from gossipq_node import machine, main
-from gossipq_node.directory import DataDirectory, Manifest
+from gossipq.values import Member
+from gossipq_node import becoming, composing, machine, main, trust
+from gossipq_node.actors.discovery import pair_without_witness
+from gossipq_node.composing import Composition, insisted, mode_of
+from gossipq_node.directory import DataDirectory
+from gossipq_node.files import keep_roster
 
 
-def house(path: Path, **flags: object) -> tuple[Config, DataDirectory, Manifest]:
+def house(path: Path, **flags: object) -> Composition:
     given = {f"node.{name}": value for name, value in flags.items()} | {"node.data": str(path), "cluster.shards": 8}
     config = load("", {}, given).config
     with closing(DataDirectory(path)) as directory:
-        return config, directory, directory.found(config.cluster.name, 2, config.cluster.shards)
+        return Composition(config, directory, directory.found(config.cluster.name, 2, config.cluster.shards), True)
 
 
-def test_every_shard_has_one_worker_and_one_route(tmp_path: Path) -> None:
-    config, directory, manifest = house(tmp_path)
-    workers = [main.worker_settings(config, directory, manifest, worker, 0, True) for worker in range(2)]
+def test_every_shard_has_one_worker(tmp_path: Path) -> None:
+    composition = house(tmp_path)
+    workers = [composition.worker(number, 0) for number in range(2)]
     assert sorted(shard for worker in workers for shard in worker.owned) == list(range(8))
-    assert [route.shard for route in workers[0].routes] == list(range(8))
     for worker in workers:
-        assert {worker.routes[shard].endpoint for shard in worker.owned} == {worker.clients_bind} == {worker.endpoint}
-        assert {worker.peers[shard] for shard in worker.owned} == {worker.peers_bind}
+        assert worker.clients_bind == worker.endpoint
+        assert worker.siblings[worker.worker] == worker.peers_bind
     assert len({worker.directory for worker in workers}) == 2
-    assert main.frontdoor_settings(config, manifest, True).forwards == tuple(worker.clients_bind for worker in workers)
+    assert composition.frontdoor().forwards == tuple(worker.clients_bind for worker in workers)
 
 
 def test_the_ports_are_those_of_the_protocol(tmp_path: Path) -> None:
-    config, directory, manifest = house(tmp_path)
-    worker, door = (
-        main.worker_settings(config, directory, manifest, 1, 3, True),
-        main.frontdoor_settings(config, manifest, True),
-    )
+    composition = house(tmp_path)
+    worker, door = composition.worker(1, 3), composition.frontdoor()
     assert (worker.clients_bind, worker.peers_bind) == ("tcp://127.0.0.1:7702", "tcp://127.0.0.1:7742")
     assert (door.clients_bind, door.peers_bind, worker.frontdoor) == (
         "tcp://127.0.0.1:7700",
@@ -46,19 +47,160 @@ def test_the_ports_are_those_of_the_protocol(tmp_path: Path) -> None:
     assert worker.restarts == 3
 
 
-def test_clients_are_told_the_advertised_host_and_processes_use_loopback(tmp_path: Path) -> None:
-    config, directory, manifest = house(tmp_path, bind="tcp://0.0.0.0:7700", advertise="broker.example", insecure=True)
-    worker, door = (
-        main.worker_settings(config, directory, manifest, 1, 0, True),
-        main.frontdoor_settings(config, manifest, True),
-    )
+def test_others_are_told_the_advertised_host_and_processes_use_loopback(tmp_path: Path) -> None:
+    composition = house(tmp_path, bind="tcp://0.0.0.0:7700", advertise="broker.example", insecure=True)
+    worker, door = composition.worker(1, 0), composition.frontdoor()
     assert (worker.clients_bind, worker.endpoint) == ("tcp://0.0.0.0:7702", "tcp://broker.example:7702")
-    assert (worker.frontdoor, door.forwards[1], worker.peers[1]) == (
+    assert (worker.frontdoor, door.forwards[1], worker.siblings[1], worker.member.endpoint) == (
         "tcp://127.0.0.1:7740",
         "tcp://127.0.0.1:7702",
         "tcp://127.0.0.1:7742",
+        "tcp://broker.example:7700",
     )
     assert [warning for warning in door.warnings if "--insecure" in warning]
+
+
+def test_a_process_that_starts_again_knows_the_newest_roster(tmp_path: Path) -> None:
+    composition = house(tmp_path)
+    assert (composition.worker(0, 0).version, composition.worker(0, 0).members) == (0, ())
+    members = [composition.member, Member("b", "bob", "tcp://10.0.0.2:7700", 2)]
+    keep_roster(composition.directory.roster_file, 7, members)
+    assert (composition.worker(0, 1).version, composition.frontdoor().members) == (7, tuple(members))
+    keep_roster(composition.directory.roster_file, 8, [*members, Member("c", "cat", "nonsense", 1)])
+    again = composition.frontdoor()
+    assert (again.version, again.members) == (0, tuple(members)), "a row that cannot be is left out, and the others are asked"
+    composition.directory.roster_file.write_text("{")
+    assert composition.worker(0, 2).members == (), "a hint that cannot be read is none"
+
+
+def test_the_options_of_the_cluster_are_said_and_those_of_the_node_are_not(tmp_path: Path) -> None:
+    said = house(tmp_path).worker(0, 0).options
+    assert (said["cluster.copies"], said["cluster.shards"], said["cluster.name"]) == ("3", "8", '"gossipq"')
+    assert "cluster.topic.retention_ms" in said
+    assert not {"cluster.join", "cluster.expect", "node.bind"} & said.keys()
+
+
+def test_a_newcomer_insists_on_what_it_was_told_and_takes_over_the_name() -> None:
+    plain = load("", {}, {"node.bind": "tcp://127.0.0.1:7800"})
+    assert not {"cluster.name", "cluster.shards"} & insisted(plain.config, plain.origins).keys()
+    told = load("", {}, {"cluster.name": "shop"})
+    assert insisted(told.config, told.origins)["cluster.name"] == '"shop"'
+
+
+def test_a_secret_that_others_may_read_is_told(tmp_path: Path) -> None:
+    secret = tmp_path / "secret"
+    secret.write_text("correct horse battery staple\n")
+    secret.chmod(0o644)
+    mine = house(tmp_path / "a", secret_file=str(secret))
+    assert mine.warnings == (f"other users of this machine may read the secret: chmod 600 {secret}",)
+    secret.chmod(0o600)
+    again = house(tmp_path / "b", secret_file=str(secret))
+    assert again.warnings == ()
+    secret.unlink()
+    assert again.frontdoor(1).warnings == (), "the secret may be gone when the frontdoor starts again"
+
+
+def test_the_token_is_of_the_secret_and_the_cluster(tmp_path: Path) -> None:
+    (tmp_path / "secret").write_text("correct horse battery staple\n")
+    mine = house(tmp_path / "a", secret_file=str(tmp_path / "secret"))
+    assert len(mine.token) == 32
+    assert mine.token == trust.token(b"correct horse battery staple", mine.cluster) == mine.worker(0, 0).token
+    assert mine.token != trust.token(b"correct horse battery staple", b"another cluster")
+    assert mine.token != trust.token(b"correct horse battery stapler", mine.cluster)
+    assert house(tmp_path / "b").token == b""
+
+
+@pytest.mark.parametrize(("text", "says"), [(None, "cannot be read: No such file"), (b" short \n", "holds 5 bytes")])
+def test_a_secret_that_is_none_is_refused(tmp_path: Path, text: bytes | None, says: str) -> None:
+    if text is not None:
+        (tmp_path / "secret").write_bytes(text)
+    with pytest.raises(ConfigError) as refused:
+        house(tmp_path / "a", secret_file=str(tmp_path / "secret"))
+    assert says in refused.value.message
+    assert "head -c 32 /dev/urandom" in refused.value.hint
+
+
+@pytest.mark.parametrize(
+    ("flags", "serf", "mode"),
+    [
+        ({}, False, "standalone"),
+        ({}, True, "serf"),
+        ({"node.peer": ["tcp://127.0.0.1:7800"]}, False, "static"),
+        ({"node.peer": ["tcp://127.0.0.1:7800"]}, True, "static"),
+        ({"node.peer": ["tcp://127.0.0.1:7800"], "cluster.join": ["ada"]}, True, "serf"),
+        ({"cluster.join": ["ada"]}, True, "serf"),
+        ({"node.mode": "standalone"}, True, "standalone"),
+        ({"node.mode": "static"}, True, "static"),
+        ({"node.bind": "ipc://x"}, True, "standalone"),
+    ],
+)
+def test_how_a_node_finds_others(monkeypatch: pytest.MonkeyPatch, flags: dict[str, object], serf: bool, mode: str) -> None:
+    monkeypatch.setattr(composing, "serf_installed", lambda: serf)
+    assert mode_of(load("", {}, flags).config, False, logging.getLogger("node")) == mode
+
+
+@pytest.mark.parametrize(
+    ("flags", "says", "hint"),
+    [
+        ({"cluster.join": ["ada"]}, "--join was given, and the `serf` program is not installed", "apt-get install serf"),
+        ({"node.mode": "serf"}, "node.mode is 'serf', and the `serf` program", "apt-get install serf"),
+        ({"cluster.expect": 3}, "nothing says where the others are", "apt-get install serf"),
+        ({"cluster.join": ["ada"], "node.mode": "static"}, "--join needs Serf", "--peer"),
+        ({"cluster.expect": 3, "node.mode": "standalone"}, "a standalone node finds no others", "--mode standalone"),
+        ({"node.peer": ["tcp://a:7700"], "node.bind": "ipc://x"}, "is for this machine alone", "tcp://HOST:PORT"),
+    ],
+)
+def test_what_a_node_cannot_do_it_says(monkeypatch: pytest.MonkeyPatch, flags: dict[str, object], says: str, hint: str) -> None:
+    monkeypatch.setattr(composing, "serf_installed", lambda: False)
+    with pytest.raises(ConfigError) as refused:
+        mode_of(load("", {}, flags).config, False, logging.getLogger("node"))
+    assert says in refused.value.message
+    assert hint in refused.value.hint
+
+
+def test_a_member_starts_without_serf_all_the_same(monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture) -> None:
+    monkeypatch.setattr(composing, "serf_installed", lambda: False)
+    assert mode_of(load("", {}, {"cluster.join": ["ada"]}).config, True, logging.getLogger("node")) == "static"
+    assert "apt-get install serf" in caplog.text
+
+
+def test_a_directory_that_has_begun_to_join_does_not_found(tmp_path: Path) -> None:
+    loaded, log = load("", {}, {"node.data": str(tmp_path)}), logging.getLogger("node")
+    with closing(DataDirectory(tmp_path)) as directory:
+        begun = msgspec.structs.replace(directory.prepare("shop", 1, 0), pledge="ab" * 16)
+        directory.write(begun)
+        with pytest.raises(ConfigError, match="has begun to join a cluster"):
+            main.settle(loaded, directory, "static", False, log)
+        directory.write(msgspec.structs.replace(begun, pledge=""))
+        founded = main.settle(loaded, directory, "static", False, log)
+        assert founded is not None
+        assert (founded.voter, founded.shards, len(founded.cluster_uuid)) == (begun.voter, 32, 32)
+
+
+def test_a_witness_needs_a_cluster_and_a_directory_of_its_own(tmp_path: Path) -> None:
+    log, alone = logging.getLogger("node"), load("", {}, {"node.data": str(tmp_path)})
+    with closing(DataDirectory(tmp_path)) as directory:
+        with pytest.raises(ConfigError, match="a witness belongs to a cluster") as refused:
+            main.settle(alone, directory, "static", True, log)
+        assert "gossipq witness --join HOST" in refused.value.hint
+        assert main.settle(alone, directory, "static", False, log) is not None
+        with pytest.raises(ConfigError, match="is that of a full node"):
+            main.settle(alone, directory, "static", True, log)
+
+
+def test_a_witness_does_not_count_among_those_that_found(tmp_path: Path) -> None:
+    loaded = load("", {}, {"cluster.expect": 3, "node.peer": ["tcp://a:7700"]})
+    with closing(DataDirectory(tmp_path / "a")) as full, closing(DataDirectory(tmp_path / "b")) as witness:
+        assert becoming.newcoming(loaded, full.prepare("shop", 1, 0), b"").expect == 3
+        asks = becoming.newcoming(loaded, witness.prepare("shop", 1, 0, witness=True), b"")
+        assert (asks.expect, asks.member.witness) == (0, True)
+
+
+def test_a_pair_is_told_that_it_will_not_take_over() -> None:
+    full = [Member(name, name, f"tcp://{name}:7700", 1) for name in "abc"]
+    witness = Member("w", "w", "tcp://w:7700", 1, witness=True)
+    assert pair_without_witness(full[:2])
+    assert not any(map(pair_without_witness, (full[:1], full, [*full[:2], witness], [full[0], witness])))
 
 
 @pytest.mark.parametrize(
@@ -70,7 +212,7 @@ def test_clients_are_told_the_advertised_host_and_processes_use_loopback(tmp_pat
     ],
 )
 def test_what_was_founded_otherwise_is_refused(tmp_path: Path, flags: dict[str, object], says: str) -> None:
-    manifest = house(tmp_path)[2]
+    manifest = house(tmp_path).manifest
     with pytest.raises(ConfigError) as refused:
         main.check_options(load("", {}, {"node.data": str(tmp_path), **flags}), manifest, logging.getLogger("node"))
     assert says in refused.value.message
@@ -79,7 +221,7 @@ def test_what_was_founded_otherwise_is_refused(tmp_path: Path, flags: dict[str, 
 def test_a_larger_machine_is_told_of_and_used_as_before(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    manifest = house(tmp_path)[2]
+    manifest = house(tmp_path).manifest
     monkeypatch.setattr(machine, "worker_count", lambda: 16)
     with caplog.at_level(logging.INFO):
         main.check_options(load("", {}, {}), manifest, logging.getLogger("node"))

@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 import zmq
 
+from gossipq import limits
 from gossipq.messages import Hello, Ping, Pong, Refused, Status, StatusReply, Welcome
 from gossipq.types import NODE_SHARD
 from gossipq.values import Message
@@ -147,6 +148,9 @@ def test_a_node_is_ready_small_answers_and_drains(start: Callable[..., Node], as
     assert re.fullmatch(rf"ready in \d\.\d s  clients {node.endpoint}  data .*/data\n", node.ready())
     asker = asking(node)
     status = asker.status(lambda status: status.led == status.shards)
+    for process in (status, *status.workers):
+        assert process.cpu_ms > 0
+        assert limits.MIB < process.rss_bytes < limits.GIB
     assert [worker.state for worker in status.workers] == ["ready", "ready"]
     memory = sum(
         int(re.search(r"^Pss: +(\d+) kB", Path(f"/proc/{pid}/smaps_rollup").read_text(), re.M)[1]) << 10  # type: ignore[index]

@@ -3,16 +3,20 @@
 import json
 import os
 import shutil
+import subprocess
+import sys
 from contextlib import closing
 from pathlib import Path
 
 import pytest
 
 from gossipq.errors import StoreError
+from gossipq.values import Member
 from gossipq.wire.batch import seal
 from gossipq_node import store_tool
-from gossipq_node.adapters.lmdb_store import LmdbStore
+from gossipq_node.adapters.lmdb_store import LmdbStore, make_store
 from gossipq_node.directory import MANIFEST, STORES, DataDirectory
+from gossipq_node.files import Roster, keep_roster
 
 SHARDS = 8
 
@@ -141,3 +145,47 @@ def test_what_is_no_data_directory_is_refused(tmp_path: Path) -> None:
         store_tool.info(tmp_path / "nothing")
     with pytest.raises(StoreError, match="no node has run there"):
         store_tool.info(tmp_path)
+
+
+def test_an_adopted_copy_knows_the_others_and_enters_the_roster_anew(tmp_path: Path) -> None:
+    with closing(DataDirectory(tmp_path)) as directory:
+        voter = directory.found("shop", 1, SHARDS).voter
+        members = [Member(voter, "ada", "tcp://ada:7700", 1), Member("b.b", "bob", "tcp://bob:7700", 1)]
+        keep_roster(directory.roster_file, 9, members)
+    store_tool.adopt(tmp_path)
+    with closing(DataDirectory(tmp_path)) as directory:
+        assert directory.roster() == Roster(0, members[1:])
+
+
+def test_a_store_that_is_gone_is_told_and_not_made_anew(data: Path) -> None:
+    shutil.rmtree(data / STORES / "0" / "worker-1")
+    for use in (store_tool.info, store_tool.verify, lambda path: store_tool.reshard(path, 3)):
+        with pytest.raises(StoreError, match="a store of this node is gone"):
+            use(data)
+    assert not (data / STORES / "0" / "worker-1").exists()
+
+
+def test_a_small_address_space_is_enough_for_a_small_map(data: Path) -> None:
+    """As of a node with a small node.map_bytes: the tools ask for no more than the store has."""
+    use = f"from gossipq_node import store_tool as tool; tool.info({str(data)!r}); tool.reshard({str(data)!r}, 3)"
+    for worker in range(2):  # they were filled with the default size
+        shrunk(data / STORES / "0" / f"worker-{worker}")
+    bounded = ["prlimit", f"--as={16 << 30}", sys.executable, "-c", use]
+    done = subprocess.run(bounded, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+
+
+def shrunk(store: Path) -> None:
+    """Copied into an environment with a small map, as a node with that option would have made it."""
+    rows = {}
+    with closing(LmdbStore(store, shards=SHARDS)) as old:
+        for shard in old.shards():
+            rows[shard] = [list(table.scan(b"", b"\xff" * 9)) for table in old.tables(shard)]
+    shutil.rmtree(store)
+    make_store(store)
+    with closing(LmdbStore(store, 1 << 30, SHARDS)) as new:
+        for shard, tables in rows.items():
+            for table, found in zip(new.tables(shard), tables, strict=True):
+                for row in found:
+                    table.put(*row)
+        new.commit()

@@ -12,6 +12,8 @@ import pytest
 
 from gossipq.errors import ConfigError, StoreError
 from gossipq_node import supervisor as rooms
+from gossipq_node.processes import STOP
+from gossipq_node.settings import WorkerState
 from gossipq_node.supervisor import Child, Entry, Supervisor, restart_pause_ms
 from node import fakes
 
@@ -74,6 +76,26 @@ def test_ctrl_c_drains_too() -> None:
     assert house.run(lambda: os.kill(os.getpid(), signal.SIGINT)) == 0
 
 
+def test_ctrl_c_in_the_terminal_leaves_children_that_begin_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    house, codes = House(fakes.steady), list[int]()
+    bury = Child.bury
+
+    def note(child: Child, now_ms: int) -> int:
+        codes.append(bury(child, now_ms))
+        return codes[-1]
+
+    start = Child.start
+
+    def interrupted(child: Child, now_ms: int) -> None:
+        start(child, now_ms)
+        os.kill(child.pid, signal.SIGINT)
+
+    monkeypatch.setattr(Child, "bury", note)
+    monkeypatch.setattr(Child, "start", interrupted)
+    assert house.run(term) == 0
+    assert codes == [0, 0]
+
+
 def test_a_killed_worker_starts_again_and_the_frontdoor_hears_it(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -127,3 +149,59 @@ def test_a_process_that_cannot_start_ends_the_node_with_its_reason(
     assert house.announced == 0
     if error is ConfigError:
         assert (failed.value.message, failed.value.hint) == ("port 1 is taken", "take another")
+
+
+def test_a_machine_that_gives_no_process_is_asked_again(caplog: pytest.LogCaptureFixture) -> None:
+    house = House(fakes.steady)
+    refused: list[int] = []
+
+    def settings(restarts: int) -> int:
+        if restarts == 1 and len(refused) < 3:
+            refused.append(restarts)
+            raise OSError(24, "Too many open files")
+        return restarts
+
+    house.worker = Child("worker-0", fakes.steady, settings)
+
+    def then() -> None:
+        os.kill(house.worker.pid, signal.SIGKILL)
+        until(lambda: house.worker.restarts == 1 and house.worker.ready)
+        term()
+
+    assert house.run(then) == 0
+    assert refused == [1, 1, 1]
+    assert "worker-0 cannot be started: [Errno 24] Too many open files; tried again in 200 ms" in caplog.text
+
+
+def test_a_frontdoor_that_hangs_holds_up_nobody_and_hears_the_newest_later() -> None:
+    child = Child("frontdoor", fakes.steady, lambda restarts: restarts)
+    child.start(0)
+    until(lambda: bool(child.listen()) or child.ready)
+    try:
+        os.kill(child.pid, signal.SIGSTOP)
+        states = [WorkerState(number, 1_234_567, True, 3, "the disk refused a write") for number in range(4)]
+        told = 0
+        while child.tell(states):
+            told += 1
+            assert told < 100_000
+        assert not child.tell(STOP)
+        os.kill(child.pid, signal.SIGCONT)
+        until(lambda: child.tell(STOP))
+        assert child.process is not None
+        child.process.join(PATIENCE_S)
+        assert child.process.exitcode == 0
+    finally:
+        child.process.kill() if child.process else None
+        child.bury(0)
+
+
+def test_a_node_drains_while_its_frontdoor_hangs() -> None:
+    house = House(fakes.steady, drain_ms=1_000)
+
+    def then() -> None:
+        os.kill(house.frontdoor.pid, signal.SIGSTOP)
+        while house.frontdoor.tell("x" * 1_000):
+            pass
+        term()
+
+    assert house.run(then) == 1, "who does not drain in time is killed"

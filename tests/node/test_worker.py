@@ -13,6 +13,7 @@ from gossipq.messages import (
     Bye,
     Confirm,
     Deliver,
+    Done,
     Hello,
     Ping,
     Pong,
@@ -26,12 +27,14 @@ from gossipq.messages import (
     Topics,
     Welcome,
 )
-from gossipq.peer_messages import InstallTopic, Report
+from gossipq.operator_messages import Clients, Kick, ListClients
+from gossipq.peer_messages import Bundle, InstallTopic, Report
 from gossipq.types import Now, partition_key
-from gossipq.values import GroupConfig, Message, Route, Start, TopicConfig
+from gossipq.values import GroupConfig, Member, Message, Start, TopicConfig
 from gossipq.wire import batch as batches
 from gossipq.wire.frames import decode, encode
-from gossipq_node.actors.worker import FULL_HOLD_MS, RECOVER_MS, Worker
+from gossipq_node.actors.space import FULL_HOLD_MS
+from gossipq_node.actors.worker import RECOVER_MS, Worker
 from gossipq_node.ports import StoreUsage
 from gossipq_node.settings import WorkerSettings
 
@@ -40,13 +43,12 @@ PRODUCER = b"p" * 16
 SETTINGS = WorkerSettings(
     worker=0,
     node="ada",
-    voter="ada.1",
     predecessors=(),
     cluster=bytes(16),
     shards=2,
     owned=(0, 1),
-    routes=(Route(0, 0, ENDPOINT), Route(1, 0, ENDPOINT)),
-    peers=(PEERS, PEERS),
+    siblings=(PEERS,),
+    member=Member("ada.1", "ada", "tcp://127.0.0.1:7700", 1),
     clients_bind=ENDPOINT,
     peers_bind=PEERS,
     frontdoor=FRONTDOOR,
@@ -64,29 +66,30 @@ SETTINGS = WorkerSettings(
 class Hands:
     """A worker whose clock, disk and network lie in the test's hands."""
 
-    def __init__(self) -> None:
-        self.network, self.store = MemoryNetwork(), MemoryStore()
+    def __init__(self, settings: WorkerSettings = SETTINGS, store: MemoryStore | None = None) -> None:
+        self.network, self.store = MemoryNetwork(), store or MemoryStore()
         self.frontdoor = MemoryMailbox(self.network, peers=FRONTDOOR)
         self.mailbox = MemoryMailbox(self.network, ENDPOINT, PEERS)
-        self.now = Now(1_000_000, 1_700_000_000_000)
-        self.worker = Worker(SETTINGS, self.mailbox, self.store, self)
+        self.time = Now(1_000_000, 1_700_000_000_000)
+        self.worker = Worker(settings, self.mailbox, self.store, self)
         self.turn()
 
     def ticks_us(self) -> int:
         return 0
 
+    def now(self) -> Now:
+        return self.time
+
     def turn(self, ms: int = 0) -> None:
-        self.now = Now(self.now.boot_ms + ms, self.now.wall_ms + ms)
-        self.worker.turn(self.mailbox.receive(0), self.now)
+        self.time = Now(self.time.boot_ms + ms, self.time.wall_ms + ms)
+        self.worker.turn(self.mailbox.receive(0), self.time)
         while self.worker.next_deadline_ms() == 0:
-            self.worker.turn(self.mailbox.receive(0), self.now)
+            self.worker.turn(self.mailbox.receive(0), self.time)
 
     def reports(self) -> list[Report]:
-        return [
-            message
-            for message in (decode(mail.control)[1] for mail in self.frontdoor.receive(0))
-            if isinstance(message, Report)
-        ]
+        bundles = [decode(mail.control)[1] for mail in self.frontdoor.receive(0)]
+        said = [decode(inner)[1] for bundle in bundles if isinstance(bundle, Bundle) for inner in bundle.messages]
+        return [message for message in said if isinstance(message, Report)]
 
     def client(self, session: bytes = b"s" * 16, greet: bool = True) -> "Client":
         client = Client(self, self.network.client(ENDPOINT))
@@ -256,15 +259,39 @@ def test_acks_are_answered_when_stored_and_counted(hands: Hands) -> None:
     assert (stats.groups[0].acked, stats.groups[0].ready, stats.groups[0].in_flight) == (1, 0, 0)
 
 
+def test_counters_that_are_too_much_for_one_answer_are_refused_and_told_by_topic(hands: Hands, monkeypatch) -> None:
+    client = hands.client()
+    names = [f"{number}-{'x' * 150}" for number in range(10)]
+    for name in names:
+        client.topic(name)
+    everything = client.ask(Stats())
+    assert isinstance(everything, StatsReply)
+    monkeypatch.setattr(limits, "CONTROL_BYTES_MAX", len(encode(everything)) - 1)
+    refused = client.ask(Stats())
+    assert isinstance(refused, Refused)
+    assert (refused.code, refused.hint) == ("bad_request", "name fewer topics, and ask again for the others")
+    some = client.ask(Stats(names[:4]))
+    assert isinstance(some, StatsReply)
+    assert {row.topic for row in some.partitions} == set(names[:4])
+
+
+def test_clients_that_are_too_many_for_one_answer_are_refused(hands: Hands, monkeypatch) -> None:
+    client = hands.client()
+    monkeypatch.setattr(limits, "CONTROL_BYTES_MAX", 2_000)
+    others = [hands.client(bytes([number]) * 16) for number in range(100)]
+    refused = client.ask(ListClients())
+    assert isinstance(refused, Refused)
+    assert f"{len(others) + 1} clients are" in refused.message
+
+
 def test_a_damaged_shard_stops_and_the_others_go_on(hands: Hands) -> None:
     client = hands.client()
     partition, shard = client.topic()
     client.publish(partition, shard, 1, b"precious")
+    hands.worker = Worker(SETTINGS, hands.mailbox, hands.store, hands)  # a fresh process: nothing cached
+    hands.turn()
     body = hands.store.working[shard].body
     key = body.keys[-1]
-    worker = Worker(SETTINGS, hands.mailbox, hands.store, hands)  # a fresh process: nothing cached
-    hands.worker = worker
-    hands.turn()
     body.rows[key] = body.rows[key].replace(b"precious", b"precioux")
     again = hands.client()
     again.send(Subscribe(1, "", [Start(partition)], 10, limits.MIB), shard)
@@ -306,7 +333,8 @@ def test_peers_are_heard_at_their_own_door_only(hands: Hands) -> None:
     assert isinstance(refused, Refused)
     assert refused.code == "unknown_verb"
     peer = hands.network.client(PEERS)
-    peer.send(encode(message, answer.topics[0].shards[0]))
+    bundle = Bundle(bytes(16), "ada.1", "ada.1", b"", [encode(message, answer.topics[0].shards[0])])
+    peer.send(encode(bundle))
     hands.turn()
     assert isinstance(client.publish(partition_key(answer.topics[0].id, 0), answer.topics[0].shards[0], 1), Refused)
 
@@ -328,3 +356,42 @@ def test_nobody_is_served_before_hello(hands: Hands) -> None:
     assert isinstance(refused, Refused)
     assert refused.hint == "say HELLO first"
     assert isinstance(hands.client(greet=False).ask(Hello(b"short", "", "")), Refused)
+
+
+def test_a_session_that_is_ended_gives_back_and_stays_out_for_a_while(hands: Hands) -> None:
+    ada, bob = hands.client(b"a" * 16), hands.client(b"b" * 16)
+    partition, shard = ada.topic()
+    ada.publish(partition, shard, 1)
+    ada.ask(Subscribe(1, "g", [Start(partition)], 10, limits.MIB), shard)
+    clients = bob.ask(ListClients())
+    assert isinstance(clients, Clients)
+    (row,) = [row for row in clients.rows if row.session == b"a" * 16]
+    assert (row.client, row.batches, row.published, row.connections) == ("test", 1, 1, 1)
+    assert [(each.topic, each.group, each.in_flight) for each in row.subscriptions] == [("orders", "g", 1)]
+    assert bob.ask(Kick(b"a" * 16, 10_000)) == Done(1)
+    assert bob.ask(Kick(b"a" * 16, 10_000)) == Done(0)
+    stats = bob.ask(Stats())
+    assert isinstance(stats, StatsReply)
+    assert (stats.groups[0].in_flight, stats.groups[0].ready, stats.groups[0].consumers) == (0, 1, 0)
+    refused = ada.ask(Hello(b"a" * 16, "test", "0"))
+    assert isinstance(refused, Refused)
+    assert (refused.code, refused.retry_after_ms) == ("refused", 10_000)
+    hands.turn(10_000)
+    assert isinstance(ada.ask(Hello(b"a" * 16, "test", "0")), Welcome)
+
+
+def test_timings_and_alarms_are_reported(hands: Hands) -> None:
+    client = hands.client()
+    partition, shard = client.topic()
+    client.publish(partition, shard, 1)
+    client.publish(partition + 1, shard, 1)  # refused: the topic has one partition
+    hands.turn(1_000)
+    report = hands.reports()[-1]
+    counted = {timing.name: sum(timing.counts) for timing in report.timings}
+    assert counted["publish"] == 1
+    assert counted["commit"] >= 1
+    assert report.alarms == []
+    hands.store.fail_in = 1
+    client.publish(partition, shard, 2)
+    hands.turn(100)
+    assert [alarm.name for alarm in hands.reports()[-1].alarms] == ["write_failed"]

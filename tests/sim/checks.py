@@ -1,12 +1,13 @@
 """The checkers: each a property of the test plan over a recorded history, blind to the simulator and to the core.
 
-P8, P10 to P13 and P16 (at most once, exclusive groups, due times, expiry, dead letters, routes) belong to features that this
-log does not know yet. P19 was dropped, P20 needs sockets; P21 is a trace invariant.
+P8, P10 to P13 and P16 (at most once, exclusive groups, due times, expiry, dead letters, routes) are in `job_checks`. P19 was
+dropped, P20 needs sockets; P21 is a trace invariant.
 """
 
 from collections.abc import Callable, Iterator
 
-from sim.history import Copy, History
+from sim.history import LOOSE, Copy, History
+from sim.job_checks import JOB_CHECKS
 
 Check = Callable[[History], Iterator[str]]
 
@@ -74,7 +75,7 @@ def order_is_kept(history: History) -> Iterator[str]:
 
 
 def stored_once(history: History) -> Iterator[str]:
-    """P6: a batch has one place, however often it was sent."""
+    """P6: a batch has one place, however often it was sent. One without a producer is stored as often as it comes."""
     places: dict[tuple[bytes, int], int] = {}
     for row in history.confirmed:
         name = row.producer, row.sequence
@@ -82,7 +83,7 @@ def stored_once(history: History) -> Iterator[str]:
             yield f"P6 batch {row.sequence} of {row.producer!r} was confirmed at {places[name]} and at {row.offset}"
     for copy in history.copies:
         for records in copy.records.values():
-            values = [value for value in records.values() if value is not None]
+            values = [value for value in records.values() if value is not None and LOOSE not in value]
             if len(set(values)) < len(values):
                 twice = next(value for value in values if values.count(value) > 1)
                 yield f"P6 {copy.name} has {twice!r} more than once"
@@ -92,7 +93,7 @@ def acked_stays_acked(history: History) -> Iterator[str]:
     """P7: what a consumer heard to be acked is handed out by nobody after that."""
     for ack in history.acks:
         for row in history.pushed:
-            late = row.consumer and row.time_ms > ack.time_ms and row.partition == ack.partition
+            late = row.group == ack.group and row.time_ms > ack.time_ms and row.partition == ack.partition
             if late and row.offset < ack.end and ack.first < row.offset + len(row.values):
                 yield f"P7 {row.offset}..{row.offset + len(row.values)} was handed out at {row.time_ms}, acked at {ack.time_ms}"
 
@@ -130,9 +131,10 @@ def conserved(history: History) -> Iterator[str]:
                 yield f"P14 group {group} of {partition} on {copy.name} does not add up: {row}"
             if row["published"] != len(copy.records.get(partition, {})) + row["first"]:
                 yield f"P14 partition {partition} on {copy.name} counts {row['published']} records"
-        acked = {(ack.partition, offset) for ack in history.acks for offset in range(ack.first, ack.end)}
-        for (partition, _), row in copy.cursors.items():
-            if row["acked"] + row["removed"] < sum(1 for place in acked if place[0] == partition and place[1] >= row["start"]):
+        acked = {(ack.partition, ack.group, offset) for ack in history.acks for offset in range(ack.first, ack.end)}
+        for (partition, group), row in copy.cursors.items():
+            told = sum(1 for place in acked if place[:2] == (partition, group) and place[2] >= row["start"])
+            if row["acked"] + row["removed"] < told:
                 yield f"P15 {copy.name} counts {row['acked']} acked of {partition}, consumers were told of more"
 
 
@@ -174,6 +176,22 @@ def topics_are_linear(history: History) -> Iterator[str]:
                 yield f"P18 {copy.name} lost topic {name} with id {topic_id}"
 
 
+def roster_is_linear(history: History) -> Iterator[str]:
+    """P18: answers never go back, one version has one content; nobody has the name or address of another one."""
+    known: dict[int, tuple[tuple[str, str, str, str], ...]] = {}
+    newest = 0
+    for row in sorted(history.rosters, key=lambda row: (row.time_ms, row.version)):
+        if row.version < newest:
+            yield f"P18 the roster was said to be of version {row.version} at {row.time_ms}, after version {newest}"
+        newest = max(newest, row.version)
+        if known.setdefault(row.version, row.rows) != row.rows:
+            yield f"P18 version {row.version} of the roster was {known[row.version]} and is {row.rows}"
+    for rows in [*known.values(), *(copy.members for copy in history.copies)]:
+        for column in range(3):
+            if len({row[column] for row in rows}) < len(rows):
+                yield f"P18 two members share a name, an address or their data: {rows}"
+
+
 CHECKS: list[Check] = [
     no_lost_confirm,
     no_phantom,
@@ -185,6 +203,8 @@ CHECKS: list[Check] = [
     conserved,
     copies_agree,
     topics_are_linear,
+    roster_is_linear,
+    *JOB_CHECKS,
 ]
 
 

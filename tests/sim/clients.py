@@ -1,5 +1,6 @@
 """Clients of the simulated shard: they publish, consume, make topics and change voters, and resend what is not answered."""
 
+from collections.abc import Callable, Sequence
 from random import Random
 from typing import TYPE_CHECKING, Any
 
@@ -22,7 +23,7 @@ from gossipq.peer_messages import ChangeVoters, Transfer
 from gossipq.types import partition_key
 from gossipq.values import GroupOptions, Message, Start, TopicOptions
 from gossipq.wire import batch as batches
-from sim.history import AckConfirmed, Confirmed, Pushed, Seen, TopicSaid
+from sim.history import LOOSE, AckConfirmed, Confirmed, Pushed, Seen, TopicSaid
 
 if TYPE_CHECKING:
     from sim.world import World
@@ -31,6 +32,7 @@ PATIENCE_MS = 400
 CREDIT = 12
 SHRINK_MS = 6_000  #: a request for fewer copies may be on its way so long, and no disk is lost meanwhile
 BATCHES_MAX = 50  #: of one publisher
+LOOSE_SHARE = 0.2  #: of its batches that are followed by one without a confirm
 
 
 class Party:
@@ -38,6 +40,7 @@ class Party:
 
     def __init__(self, world: "World", name: str) -> None:
         self.world, self.name = world, name
+        self.place = "x"  #: where it is, for the network: a host, or outside
         self.dice = Random(f"{world.seed}/{name}")
         self.node = ""
         self.requests = 0
@@ -51,7 +54,8 @@ class Party:
         return self.requests
 
     def turn_away(self) -> None:
-        self.node = self.dice.choice(self.world.addresses())
+        names = self.world.addresses()  # after the faults one after the other: it must not be bad luck
+        self.node = names[self.requests % len(names)] if self.world.calm else self.dice.choice(names)
 
     def receive(self, node: str, request_id: int, term: int, answer: Any, sent_ms: int) -> None:
         raise NotImplementedError
@@ -148,6 +152,14 @@ class Publisher(Party):
         history.attempted.update(self.values)
         history.attempts[self.producer, self.sequence] = self.values
         self.send()
+        if self.dice.random() < LOOSE_SHARE:
+            self.send_loosely()
+
+    def send_loosely(self) -> None:
+        """Nobody waits for it, nobody sends it again."""
+        values = tuple(b"%s-%s%d.%d" % (self.name.encode(), LOOSE, self.sequence, i) for i in range(3))
+        self.world.history.attempted.update(values)
+        self.ask(Publish(self.world.admin.partition, "none"), bytes(batches.seal(values)))
 
     def send(self) -> None:
         self.waiting = self.ask(Publish(self.world.admin.partition), self.batch)
@@ -170,7 +182,7 @@ class Publisher(Party):
                 self.turn_away()
             self.world.at(30, self.again, request_id)
             return
-        offset, copies = answer
+        offset, copies, _ = answer
         if request_id == self.waiting:
             row = Confirmed(sent_ms, self.producer, self.sequence, self.values, self.world.admin.partition, offset, copies)
             self.world.history.confirmed.append(row)
@@ -181,14 +193,28 @@ class Publisher(Party):
 class Consumer(Party):
     """A member of the group: takes records, works a while, acks or gives back; starts over when it hears nothing."""
 
-    def __init__(self, world: "World", name: str) -> None:
+    def __init__(
+        self,
+        world: "World",
+        name: str,
+        partition: Callable[[], int] | None = None,
+        group: str = "g",
+        mode: str = "shared",
+        routes: Sequence[str] = (),
+        ack: bool = True,
+        fails: float = 0.0,
+    ) -> None:
+        """Of the topic "orders", unless told otherwise. `fails`: how many attempts do, of those that do not end well."""
         super().__init__(world, name)
+        self.partition = partition or (lambda: world.admin.partition)
+        self.group, self.mode, self.routes, self.ack, self.fails = group, mode, list(routes), ack, fails
         self.term = 0
         self.subscribed = False
         self.asked = 0
         self.heard_ms = 0
         self.held: dict[tuple[int, int, int], int] = {}  # range -> when it was got
-        self.acking: dict[int, tuple[int, int, int]] = {}
+        self.well: set[tuple[int, int, int]] = set()  # done well
+        self.acking: dict[int, tuple[tuple[int, int, int], bool]] = {}
         self.look()
 
     def look(self) -> None:
@@ -196,7 +222,7 @@ class Consumer(Party):
         world = self.world
         if self.stopped:
             return
-        if world.admin.partition:
+        if self.partition():
             if not self.subscribed or world.now > self.heard_ms + 1_500:
                 self.turn_away()
                 self.subscribe()
@@ -205,17 +231,19 @@ class Consumer(Party):
         world.at(self.dice.randrange(300, 600), self.look)
 
     def subscribe(self) -> None:
-        partition = self.world.admin.partition
         self.subscribed = False
         holding = sorted(self.held)
         message = Subscribe(
             1,
-            "g",
-            [Start(partition)],
+            self.group,
+            [Start(self.partition())],
             max(1, CREDIT - sum(b - a for _, a, b in holding)),
             limits.MIB,
-            GroupOptions(lease_ms=self.world.lease_ms),
+            GroupOptions(mode=self.mode, lease_ms=self.world.lease_ms),
             holding=holding,
+            routes=self.routes,
+            ack=self.ack,
+            shards=[0],
         )
         self.asked = self.ask(message)
 
@@ -233,33 +261,50 @@ class Consumer(Party):
             self.subscribed |= request_id == self.asked
         elif isinstance(answer, Pushed):
             held = answer.partition, answer.offset, answer.offset + len(answer.values)
+            if not self.ack:
+                self.world.at(1, self.ask, Credit(1, len(answer.values), 1_000))
+                return
+            for old in [old for old in self.held if old[1] < held[2] and held[1] < old[2]]:
+                del self.held[old]  # it comes again: what was held before is over
             self.held[held] = self.world.now
             self.world.at(self.dice.randrange(2, 300), self.worked, held)
         elif isinstance(answer, Acked) and request_id in self.acking:
-            self.acked(self.acking.pop(request_id), answer, sent_ms)
+            self.acked(*self.acking.pop(request_id), answer, sent_ms)
 
-    def acked(self, done: tuple[int, int, int], answer: Acked, sent_ms: int) -> None:
+    def acked(self, done: tuple[int, int, int], well: bool, answer: Acked, sent_ms: int) -> None:
         partition, at, end = done
         self.held.pop(done, None)
+        rows = self.world.history.acks if well else self.world.history.failed
         for _, first, last in sorted(answer.lost):
             if at < first:
-                self.world.history.acks.append(AckConfirmed(sent_ms, partition, at, min(first, end)))
+                rows.append(AckConfirmed(sent_ms, self.group, partition, at, min(first, end)))
             at = max(at, last)
         if at < end:
-            self.world.history.acks.append(AckConfirmed(sent_ms, partition, at, end))
+            rows.append(AckConfirmed(sent_ms, self.group, partition, at, end))
 
     def worked(self, held: tuple[int, int, int]) -> None:
+        """Done: well, not well, or not begun; who acks says nothing else later."""
         if held not in self.held:
             return
         count = held[2] - held[1]
-        if self.dice.random() < 0.1:
+        if held in self.well:
+            self.say_done(held)
+        elif self.dice.random() < self.fails:
             del self.held[held]
-            self.ask(Nack(1, [held], delay_ms=self.dice.choice((0, 100))))
+            request_id = self.ask(Nack(1, [held], reason="no luck"))
+            self.acking[request_id] = held, False
+        elif self.dice.random() < 0.1:
+            del self.held[held]
+            self.ask(Nack(1, [held], delay_ms=self.dice.choice((0, 100)), failed=False))
         else:
-            request_id = self.ask(Ack(1, [held]))
-            self.acking[request_id] = held
-            self.world.at(PATIENCE_MS, self.ack_again, request_id, held)
+            self.well.add(held)
+            self.say_done(held)
         self.ask(Credit(1, count, 1_000 * count))
+
+    def say_done(self, held: tuple[int, int, int]) -> None:
+        request_id = self.ask(Ack(1, [held]))
+        self.acking[request_id] = held, True
+        self.world.at(PATIENCE_MS, self.ack_again, request_id, held)
 
     def ack_again(self, request_id: int, held: tuple[int, int, int]) -> None:
         """Not answered: perhaps the leader changed. After a while the lease is over, and it is somebody else's."""

@@ -2,6 +2,8 @@
 
 from typing import NamedTuple
 
+LOOSE = b"loose"  #: in the values of records that were sent once, without a producer
+
 
 class Confirmed(NamedTuple):
     time_ms: int
@@ -13,12 +15,38 @@ class Confirmed(NamedTuple):
     copies: int
 
 
+class Job(NamedTuple):
+    """A record that asks for more, as its publisher knows it. 0: it does not ask."""
+
+    value: bytes
+    sealed_ms: int  #: true time, like all times here
+    key: int
+    delay_ms: int
+    ttl_ms: int
+    attempts: int
+    id: int
+    route: bytes
+
+    @property
+    def due_ms(self) -> int:
+        return self.sealed_ms + self.delay_ms
+
+
+class JobConfirmed(NamedTuple):
+    time_ms: int
+    partition: int
+    jobs: tuple[Job, ...]
+    offset: int  #: of the first; -1: `runs` say
+    runs: tuple[tuple[int, int, int, int, bool], ...]  #: count, offset, index, record, duplicate
+
+
 class Pushed(NamedTuple):
     """Records that a leader handed to a consumer, at the moment when it did."""
 
     time_ms: int
     term: int
     consumer: str  #: "" = a reader
+    group: str
     partition: int
     offset: int
     attempt: int
@@ -38,10 +66,24 @@ class Seen(NamedTuple):
 
 
 class AckConfirmed(NamedTuple):
+    """A consumer heard that these are done; or, among the failed, that its attempts are over."""
+
     time_ms: int
+    group: str
     partition: int
     first: int
     end: int
+
+
+class Asked(NamedTuple):
+    """An ack or a failure that a leader has heard of; it may come to nothing."""
+
+    time_ms: int
+    consumer: str
+    partition: int
+    first: int
+    end: int
+    well: bool  #: an ack
 
 
 class Released(NamedTuple):
@@ -63,6 +105,14 @@ class TopicSaid(NamedTuple):
     topic_id: int
 
 
+class RosterSaid(NamedTuple):
+    """What the leader of the meta shard answered: (copy, name, address, state) of each member."""
+
+    time_ms: int
+    version: int
+    rows: tuple[tuple[str, str, str, str], ...]
+
+
 class Copy(NamedTuple):
     """The dump of one full copy at the end: all that its tables hold."""
 
@@ -72,8 +122,12 @@ class Copy(NamedTuple):
     digest: str
     records: dict[int, dict[int, bytes | None]]  #: partition -> offset -> value; None: its batch is missing
     firsts: dict[int, int]  #: partition -> offset below which retention has removed everything
-    cursors: dict[tuple[int, int], dict[str, int]]
+    cursors: dict[tuple[int, str], dict[str, int]]
     topics: dict[str, int]
+    members: tuple[tuple[str, str, str, str], ...]
+    given: dict[int, dict[int, int]]  #: partition -> offset -> when it was given, as true time if clocks are right
+    scheduled: dict[int, dict[bytes, int]]  #: partition -> value -> entry of records that have no offset
+    dead: dict[tuple[int, str], dict[int, str]]  #: (partition, group) -> offset -> reason
 
 
 class History:
@@ -86,11 +140,25 @@ class History:
         self.pushed: list[Pushed] = []
         self.seen: list[Seen] = []
         self.acks: list[AckConfirmed] = []
+        self.failed: list[AckConfirmed] = []
+        self.asked: list[Asked] = []
+        self.jobs: dict[bytes, Job] = {}
+        self.job_confirms: list[JobConfirmed] = []
+        self.way_ms: dict[bytes, int] = {}  #: the longest that a request with this job was on its way to a leader
+        self.mode = self.expire = ""  #: of the group that takes jobs, and of their topic
+        self.clock_error_ms = 0  #: wall clocks are wrong by so much at the most; 0: by anything
+        self.end_ms = 0
         self.released: list[Released] = []
         self.topics: list[TopicSaid] = []
+        self.rosters: list[RosterSaid] = []
         self.copies: list[Copy] = []
         self.broken: list[str] = []  #: invariants that a copy's trace broke, as they broke
         self.counts: dict[str, int] = {}  #: what the run really had: takeovers, crashes, ...
+
+    def took(self, values: tuple[bytes, ...], way_ms: int) -> None:
+        for value in values:
+            if value in self.jobs:
+                self.way_ms[value] = max(way_ms, self.way_ms.get(value, 0))
 
     def count(self, what: str) -> None:
         self.counts[what] = self.counts.get(what, 0) + 1

@@ -9,21 +9,26 @@ from gossipq import limits
 from gossipq.core import log, records
 from gossipq.core.bodies import Bodies
 from gossipq.core.consuming import Client
+from gossipq.core.exceptions import decode_dead
+from gossipq.core.placement import Target, plan
+from gossipq.core.schedule import decode_scheduled
 from gossipq.core.settings import ShardSettings
 from gossipq.core.shard import Shard
 from gossipq.errors import CorruptLog
-from gossipq.messages import Nack, Publish, Subscribe, Unsubscribe
+from gossipq.messages import Ack, Nack, Publish, Subscribe, Unsubscribe
 from gossipq.types import Now
 from gossipq.values import Message
 from gossipq.wire import batch as batches
 from gossipq.wire.opener import Opener
+from sim.clients import Consumer
 from sim.disk import Disk
-from sim.history import Copy, Pushed, Released
+from sim.history import Asked, Copy, Pushed, Released
 
 if TYPE_CHECKING:
     from sim.world import World
 
 RECOVER_MS = 500
+PLANNED_SHARDS = 8  #: as many does the cluster think it has; the plan of one of them is followed
 SILENCE_MS = 3_000  #: shorter than in a node, as a run is short
 WALL_MS = 1_700_000_000_000
 EVERYTHING = 2**62
@@ -46,11 +51,12 @@ def values_of(body: bytes, first: int, count: int) -> tuple[bytes, ...]:
 class Node:
     def __init__(self, world: "World", name: str, joins: bool = False, witness: bool = False) -> None:
         self.world, self.name, self.witness = world, name, witness
-        self.settings = ShardSettings(name, shards=1, joins=joins, witness=witness)
+        self.settings = ShardSettings(name, shards=1, joins=joins, witness=witness, replace_ms=world.replace_ms)
         self.disk = Disk()
         self.dice = Random(f"{world.seed}/{name}")
         self.boot_at = world.now - self.dice.randrange(10_000_000)  # true time when its boot clock was 0
-        self.wall_off = self.dice.randrange(-2_000, 2_000)
+        error_ms = world.history.clock_error_ms or 2_000
+        self.wall_off = self.dice.randrange(-error_ms, error_ms)
         self.shard: Shard | None = None
         self.dead = ""  #: why it never comes back
         self.torn = False  #: its disk is damaged, and nobody has noticed yet
@@ -64,6 +70,7 @@ class Node:
         self.disk_term = (0, "")  #: what the disk said last
         self.disk_applied = 0
         self.traced = (0, 0)
+        self.planned: tuple[int, Target | None] = (0, None)  #: version of the roster, and what follows from it
 
     def clock(self) -> Now:
         boot = self.world.now - self.boot_at
@@ -75,6 +82,7 @@ class Node:
         if self.dead or self.up:
             return
         self.up = True
+        self.wake_at = None  # a turn that came while it was down was none
         self.open()
 
     def open(self) -> None:
@@ -94,6 +102,17 @@ class Node:
         """R17: a damaged copy neither votes nor leads; it is replaced under a new name."""
         self.dead, self.up, self.shard = why, False, None
         self.world.history.count("corrupt")
+
+    def end(self, why: str) -> None:
+        """Ended for good, by its operator."""
+        self.disk.undo()
+        self.dead, self.up, self.shard = why, False, None
+
+    def end_politely(self) -> None:
+        if self.shard is not None:
+            self.shard.leave()
+            self.world.wake(self, 0)
+            self.world.history.count("polite end")
 
     def crash(self) -> None:
         self.disk.undo()
@@ -133,6 +152,8 @@ class Node:
     def _turn(self, shard: Shard) -> None:
         now = self.clock()
         shard.begin(now)
+        if self.world.steered:
+            self._aim(shard)
         for _ in range(min(len(self.inbox), 64)):
             self._step(shard, *self.inbox.popleft())
         self._end_silent(shard, now)
@@ -148,7 +169,7 @@ class Node:
             self._may_crash()
             shard.write(now)
             self.lazy_at = None
-            if self.world.commit_fails():
+            if self.world.faults.commit_fails():
                 self.commit_failed()
                 return
             self.disk.commit()
@@ -160,14 +181,31 @@ class Node:
         self._trace(shard)
         if shard.pending and self.lazy_at is None:
             self.lazy_at = now.boot_ms + limits.LEASE_LOG_MS
-        due = [at for at in (shard.next_deadline(), self.lazy_at) if at is not None]
+        self._seek_leader(shard, now)
+        due = [at for at in (shard.next_deadline(), self.lazy_at, now.boot_ms + limits.STRAY_MS) if at is not None]
         if self.inbox:
             due = [now.boot_ms]
         if due:
             self.world.wake(self, max(0, min(due) - now.boot_ms))
 
+    def _seek_leader(self, shard: Shard, now: Now) -> None:
+        """Whoever may lead is asked, also by a copy that should be here."""
+        if shard.peers.emptying:
+            self.world.history.count("lets go of rows")
+        if question := shard.peers.stray(now.boot_ms):
+            for name in [name for name in self.world.nodes if name != self.name]:
+                self.world.post_copy(self, name, shard.term, question, [], b"")
+
+    def _aim(self, shard: Shard) -> None:
+        """Every copy has the roster from its own ledger, as old as that may be."""
+        ledger = shard.ledger
+        if ledger.roster_version != self.planned[0]:
+            targets = plan(ledger.members.values(), PLANNED_SHARDS, self.world.copies)
+            self.planned = ledger.roster_version, targets.get(self.world.planned)
+        shard.target = self.planned[1]
+
     def _may_crash(self) -> None:
-        if self.world.crashes_here():
+        if self.world.faults.crashes_here():
             raise Crashed
 
     def _step(self, shard: Shard, kind: str, *rest: object) -> None:
@@ -178,18 +216,25 @@ class Node:
             if shard.refused > refused:
                 self.world.history.count("refused a copy")
             return
-        sender, request_id, message, batch = rest
+        sender, request_id, message, batch, sent_ms = rest
         assert isinstance(sender, str)
         assert isinstance(request_id, int)
+        assert isinstance(sent_ms, int)
         assert isinstance(message, Message)
         if self.world.calm and sender == "operator":
             return  # who decides what is frozen must know the voters
         origin, session = (sender.encode(),), sender.encode().ljust(16, b".")
         if isinstance(message, Publish):
             assert isinstance(batch, bytes)
+            if shard.serving:
+                self.world.history.took(values_of(batch, 0, batches.peek(batch).count), self.world.now - sent_ms)
             shard.publish(origin, request_id, Client(session, sender), message, batches.peek(batch), batch)
             return
         self.sessions[session] = self.clock().boot_ms
+        if isinstance(message, Ack | Nack):
+            self.world.history.asked += [
+                Asked(self.world.now, sender, *row, well=isinstance(message, Ack)) for row in message.ranges
+            ]
         self._released(shard, sender, message)
         shard.step(origin, request_id, Client(session, sender), message)
 
@@ -222,13 +267,17 @@ class Node:
         world, effects, term = self.world, shard.take(), shard.term
         for session in effects.returning:
             self.sessions[session] = now.boot_ms
+        for text in effects.warnings:
+            if "cannot get" in text:
+                world.broken(f"L4 {self.name}: {text}")
         for mail in effects.answers:
             self._may_crash()
             world.post_copy(self, mail.to, term, mail.message, [], mail.rows)
         for origin, rows in effects.confirms.items():
+            runs = dict(effects.runs.get(origin, ()))
             for request_id, offset, copies, _ in rows:
                 self._may_crash()
-                world.post_client(self, origin, request_id, term, (offset, copies))
+                world.post_client(self, origin, request_id, term, (offset, copies, runs.get(request_id, ())))
         for origin, request_id, message in effects.replies:
             world.post_client(self, origin, request_id, term, message)
         for _, message in effects.told:
@@ -244,10 +293,12 @@ class Node:
                     world.history.broken.append(f"P1 {self.name} at {world.now}: the batch of entry {part.index} is missing")
                     continue
                 values = values_of(body, part.first, part.count)
-                group = "" if consumer.startswith("r") else consumer
+                party = world.parties[consumer]
+                group = party.group if isinstance(party, Consumer) else ""
                 pushed = Pushed(
                     world.now,
                     term,
+                    consumer if group else "",
                     group,
                     part.partition,
                     part.offset,
@@ -285,7 +336,7 @@ class Node:
         shard = self.shard
         assert shard is not None
         shard.ledger.flush()
-        ledger, found = shard.ledger, {}
+        ledger, found, given = shard.ledger, {}, dict[int, dict[int, int]]()
         chains = {log.INDEX_KEY.unpack(key)[0]: log.decode_row(0, row).chain for key, row in self.disk.log.rows.items()}
         for partition, state in ledger.partitions.items():
             kept: dict[int, bytes | None] = {}
@@ -297,6 +348,8 @@ class Node:
                 body = self.disk.body.get(log.INDEX_KEY.pack(part.index))
                 values = values_of(body, part.first, part.count) if body is not None else (None,) * part.count
                 kept |= dict(enumerate(values, part.offset))
+                times = given.setdefault(partition, {})
+                times |= dict.fromkeys(range(part.offset, part.end), part.time_ms - WALL_MS)
                 at = part.end
             found[partition] = kept
         firsts = {partition: state.first for partition, state in ledger.partitions.items()}
@@ -305,19 +358,37 @@ class Node:
             state = ledger.partitions[partition]
             for group_id, cursor in groups.items():
                 row = cursor.state
-                cursors[partition, group_id] = {
+                cursors[partition, ledger.groups[group_id].name] = {
                     "cursor": row.cursor,
                     "start": row.start,
                     "passed": cursor.passed.total(),
                     "acked": row.acked,
                     "removed": row.removed,
                     "elsewhere": row.voided + row.dropped + row.retrying + row.parked + row.dead,
-                    "published": state.published,
+                    "published": state.published - state.scheduled - state.voided,
                     "first": state.first,
                 }
         topics = {name: info.id for name, info in ledger.names.items()}
+        members = tuple((row.copy, row.name, row.endpoint, row.state) for row in ledger.members.values())
         applied = {index: chain for index, chain in chains.items() if index <= ledger.applied}
-        return Copy(self.name, ledger.applied, applied, self._digest(), found, firsts, cursors, topics)
+        digest, (scheduled, dead) = self._digest(), self._dump_jobs()
+        return Copy(self.name, ledger.applied, applied, digest, found, firsts, cursors, topics, members, given, scheduled, dead)
+
+    def _dump_jobs(self) -> tuple[dict[int, dict[bytes, int]], dict[tuple[int, str], dict[int, str]]]:
+        """Records without an offset, and dead letters."""
+        assert self.shard is not None
+        ledger, scheduled, dead = self.shard.ledger, dict[int, dict[bytes, int]](), dict[tuple[int, str], dict[int, str]]()
+        for key, raw in self.disk.state.scan(b"W", b"X"):
+            partition, index, first = records.U64X3.unpack_from(key, 1)
+            body = self.disk.body.get(log.INDEX_KEY.pack(index))
+            values = values_of(body, first, decode_scheduled(raw).end - first) if body is not None else ()
+            scheduled.setdefault(partition, {}).update(dict.fromkeys(values, index))
+        for key, raw in self.disk.state.scan(b"L", b"M"):
+            partition, group_id, first = records.U64X3.unpack_from(key, 1)
+            row = decode_dead(raw)
+            rows = dead.setdefault((partition, ledger.groups[group_id].name), {})
+            rows.update(dict.fromkeys(range(first, row.end), row.reason))
+        return scheduled, dead
 
     def _digest(self) -> str:
         """Of the state that entries made; what each copy sweeps in its own time is left out."""
@@ -325,7 +396,7 @@ class Node:
         partitions = self.shard.ledger.partitions
         digest = blake2b(digest_size=8)
         for key, row in self.disk.state.scan(b"", b"\xff" * 8):
-            if key in records.OWN_ROWS or key[:1] in b"DBRF":
+            if key in records.OWN_ROWS or key[:1] in b"DBRFd":
                 continue
             if key[:1] in b"OASQZYUIJvLVW":
                 state = partitions.get(records.U64.unpack_from(key, 1)[0])

@@ -9,19 +9,27 @@ from typing import Any, NamedTuple
 import msgspec
 import pytest
 
-from gossipq.core import campaign, log, records, snapshot, voters
+from gossipq.core import campaign, dispatch, groups, log, payloads, records, serving, snapshot, voters
+from gossipq.core.dedup import Dedup
+from gossipq.core.failing import Failing
 from gossipq.core.gathering import Gathering
+from gossipq.core.groups import Subscription, View
+from gossipq.core.holding import DONE, Holding
+from gossipq.core.keys import Keys
 from gossipq.core.ledger import Ledger
 from gossipq.core.log import Entry
 from gossipq.core.payloads import Config
 from gossipq.core.peers import Peers
 from gossipq.core.producers import Producer, Producers
 from gossipq.core.replica import HardState, Replica
+from gossipq.core.schedule import Schedule
+from gossipq.core.serving import Serving
 from gossipq.core.shard import Shard
 from gossipq.messages import Acked
+from sim.faults import Faults
 from sim.history import Copy
 from sim.node import Node
-from sim.world import World
+from sim.world import FIXED, STEERED, World
 
 Patch = Callable[[pytest.MonkeyPatch], None]
 
@@ -30,6 +38,7 @@ class Planted(NamedTuple):
     plant: Patch
     seeds: int  #: within so many it must be caught
     adversary: bool = False  #: for what needs leaders to fall at the right moment
+    kinds: tuple[str, ...] = FIXED  #: of clusters
 
 
 def confirm_before_fsync(patch: pytest.MonkeyPatch) -> None:
@@ -118,10 +127,10 @@ def old_term_by_count(patch: pytest.MonkeyPatch) -> None:
 def reborn_replica_votes(patch: pytest.MonkeyPatch) -> None:
     """A disk is lost, and the copy comes back empty under its old name."""
 
-    def reborn(world: World, node: Node) -> None:
+    def reborn(faults: Faults, node: Node) -> None:
         for table in node.disk.tables:
             table.delete_range(b"", b"\xff" * 8, 2**31)
-        known = next(other.shard.replica.config for other in world.nodes.values() if other.shard is not None)
+        known = next(other.shard.replica.config for other in faults.world.nodes.values() if other.shard is not None)
         meta = records.Meta(voters=known.voters)
         node.disk.state.put(records.META, records.encode(meta))
         node.disk.commit()
@@ -130,10 +139,10 @@ def reborn_replica_votes(patch: pytest.MonkeyPatch) -> None:
     found = World._found
 
     def unlucky(world: World) -> None:
-        world.wipes = True
+        world.faults.wipes = True
         found(world)
 
-    patch.setattr(World, "ruin", reborn)
+    patch.setattr(Faults, "ruin", reborn)
     patch.setattr(World, "_found", unlucky)
 
 
@@ -246,6 +255,81 @@ def apply_reads_outside(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(Producers, "get", remembered)
 
 
+def handed_out_when_over(patch: pytest.MonkeyPatch) -> None:
+    """Nobody looks whether a record has expired."""
+    patch.setattr(Serving, "_living", lambda self, view, source, first, end, attempts, place: end)
+
+
+def early(patch: pytest.MonkeyPatch) -> None:
+    """Records are released before they are due, on every copy."""
+    plan, release, next_ms = Schedule.plan, Schedule.release, Schedule.next_ms
+    patch.setattr(Schedule, "plan", lambda self, leader_ms, opened: plan(self, leader_ms + 2_000, opened))
+    patch.setattr(Schedule, "release", lambda self, row, offset, time_ms: release(self, row, offset, time_ms + 2_000))
+    patch.setattr(Schedule, "next_ms", lambda self: next_ms(self) and 0)
+
+
+def ids_forgotten(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(Dedup, "find", lambda self, *name: None)
+
+
+def two_at_once(patch: pytest.MonkeyPatch) -> None:
+    """An exclusive group gives to everybody, and a key to whoever asks."""
+    patch.setattr(serving, "EXCLUSIVE", "")
+    patch.setattr(dispatch, "EXCLUSIVE", "")
+    patch.setattr(Keys, "allows", lambda self, key_hash, offset, owner: True)
+
+
+def one_attempt_too_many(patch: pytest.MonkeyPatch) -> None:
+    policy = Failing.policy
+
+    def patient(failing: Failing, view: Any, place: Any) -> Any:
+        found = policy(failing, view, place)
+        return found._replace(attempts_max=found.attempts_max + 1)
+
+    patch.setattr(Failing, "policy", patient)
+
+
+def at_most_once_is_forgotten(patch: pytest.MonkeyPatch) -> None:
+    """What is handed out for good is not stored as done."""
+
+    def ack_all(holding: Holding, subscription: Subscription, view: View, first: int, end: int) -> None:
+        holding._let_go(view, first, end, DONE, held=False)
+
+    patch.setattr(Holding, "ack_all", ack_all)
+
+
+def routes_not_asked(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(groups, "matcher", lambda routes: None)
+
+
+def names_not_unique(patch: pytest.MonkeyPatch) -> None:
+    """A row enters the roster, and whoever had the name stays."""
+
+    def member(ledger: Ledger, entry: Entry) -> None:
+        payload = msgspec.msgpack.decode(entry.payload, type=payloads.Membership)
+        copy = payload.member.copy
+        ledger.members.pop(copy, None)
+        if not payload.gone:
+            ledger.members[copy] = payload.member
+            ledger.state.put(b"m" + copy.encode(), records.encode(payload.member))
+        ledger.roster_version = entry.index
+
+    patch.setattr(Ledger, "_member", member)
+
+
+def commit_ahead_of_own_disk(patch: pytest.MonkeyPatch) -> None:
+    """Two others have it: this leader applies what its own disk has not."""
+    advance = Replica._advance
+
+    def ahead(replica: Replica) -> None:
+        advance(replica)
+        others = sorted((other.match for other in replica.progress.values() if other.full), reverse=True)
+        if len(others) > 1 and replica.log.term_at(others[1]) == replica.hard.term:
+            replica.commit = max(replica.commit, others[1])
+
+    patch.setattr(Replica, "_advance", ahead)
+
+
 PLANTED: dict[str, Planted] = {
     planted.plant.__name__: planted
     for planted in (
@@ -267,5 +351,14 @@ PLANTED: dict[str, Planted] = {
         Planted(quorums_that_do_not_meet, 150),
         Planted(memory_ahead_of_disk, 60),
         Planted(apply_reads_outside, 40),
+        Planted(commit_ahead_of_own_disk, 40),
+        Planted(handed_out_when_over, 40),
+        Planted(early, 40),
+        Planted(ids_forgotten, 40),
+        Planted(two_at_once, 40),
+        Planted(one_attempt_too_many, 60),
+        Planted(at_most_once_is_forgotten, 200),
+        Planted(routes_not_asked, 40),
+        Planted(names_not_unique, 100, kinds=STEERED),
     )
 }

@@ -4,7 +4,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 from gossipq import limits
-from gossipq.core import retention, snapshot
+from gossipq.core import retention, roster, snapshot
 
 SMALL = [
     (retention, "LOG_KEEP", 6),
@@ -15,6 +15,10 @@ SMALL = [
     (limits, "REPLICATE_BYTES_MAX", 1_000),
     (limits, "RECENT_BYTES_MAX", 3_000),
     (limits, "IN_FLIGHT_APPENDS_MAX", 4),
+    (limits, "HAND_BACK_MS", 2_000),
+    (limits, "STRAY_MS", 1_800),
+    (limits, "STRAY_ROWS", 5),
+    (roster, "LIVING_MS", 2_000),
 ]
 
 

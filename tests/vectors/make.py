@@ -19,7 +19,7 @@ import msgspec
 ROOT = Path(__file__).resolve().parents[2]
 sys.path[:0] = [str(ROOT)] * (str(ROOT) not in sys.path)
 
-from gossipq import limits, messages, peer_messages, values  # noqa: E402
+from gossipq import export_messages, limits, messages, operator_messages, peer_messages, values  # noqa: E402
 from gossipq.types import partition_key  # noqa: E402
 from gossipq.wire import batch, frames  # noqa: E402
 
@@ -47,9 +47,9 @@ BATCHES_ABOUT = (
 )
 FRAMES_ABOUT = (
     "Control frames. 'frame' is the whole frame in hex; 'fields' are in wire order: {'hex': ..} is a byte string, integers "
-    "above 2^53 - 1 are decimal text, arrays are values inside the message. An encoder that takes the shortest form of each "
-    "number must make these bytes; every frame must read back to these fields. 'accepted' frames are read, but never written, "
-    "by this version. 'refused' must not be read, for the reason given."
+    "above 2^53 - 1 are decimal text, {'map': ..} is a map of text, arrays are values inside the message. An encoder that "
+    "takes the shortest form of each number must make these bytes; every frame must read back to these fields. 'accepted' "
+    "frames are read, but never written, by this version. 'refused' must not be read, for the reason given."
 )
 HASHES_ABOUT = (
     "'crc32': CRC-32 of bytes (zlib, IEEE 802.3, reflected 0xEDB88320). 'partition_of_key': the partition a key goes to, "
@@ -63,6 +63,8 @@ def plain(value: Any) -> Any:
     """A value as JSON can hold it without loss."""
     if isinstance(value, bytes):
         return {"hex": value.hex()}
+    if isinstance(value, dict):
+        return {"map": {str(key): plain(item) for key, item in value.items()}}
     if isinstance(value, bool) or not isinstance(value, int):
         return [plain(item) for item in value] if isinstance(value, list | tuple) else value
     return value if abs(value) <= JSON_INTEGER_MAX else str(value)
@@ -217,14 +219,16 @@ def batches() -> dict[str, Any]:
 
 def samples() -> list[messages.Message]:
     """One of each verb, every field set."""
-    m, v, p = messages, values, peer_messages
+    m, v, p, o, e = messages, values, peer_messages, operator_messages, export_messages
     policy = (60_000, "drop", 300_000, 1_000, "all", 60_000, 5, [1_000, 30_000])
-    config = v.TopicConfig(4, 86_400_000, "forever", 1 << 30, "drop_oldest", "none", "invoices", *policy)
+    config = v.TopicConfig(4, 86_400_000, "forever", 1 << 30, "drop_oldest", "none", "invoices", *policy, [], 10_000)
     topic = v.TopicInfo(7, "orders", 3, config, [5, 6, 7, 8])
     virtual = v.TopicInfo(9, "all-orders", 2, v.TopicConfig(virtual=["orders", "audit"]), [])
-    group = v.GroupOptions("key_ordered", 30_000, 20_000, 5, [1_000, 30_000], 50_000, True)
-    options = v.TopicOptions(4, 86_400_000, "forever", 1 << 30, "drop_oldest", "none", "invoices", *policy, ["audit"])
+    group = v.GroupOptions("key_ordered", 30_000, 20_000, 5, [1_000, 30_000], 50_000, True, 5_000)
+    options = v.TopicOptions(4, 86_400_000, "forever", 1 << 30, "drop_oldest", "none", "invoices", *policy, ["audit"], 10_000)
     route = v.Route(5, 2, "tcp://127.0.0.1:7701")
+    member = v.Member("n2/1", "n2", "tcp://10.0.0.2:7700", 2, True, "leaving", "0.1.0", 1)
+    lead, copy = v.Lead(5, 2, "n1/1"), v.CopyStats(5, 2, "n2/1", "follower", 40, 3, 120, True)
     ranges = [(PARTITION, 10, 20), (PARTITION, 30, 31)]
     stored, scheduled = v.Ref(PARTITION, 17), v.Ref(PARTITION, -1, 4_711, 2)
     named = v.Ref(PARTITION, id_hash=id_hash(b"order-17"))
@@ -238,11 +242,17 @@ def samples() -> list[messages.Message]:
     letter = v.DeadLetter(PARTITION, "billing", 17, 1, "failures", "timeout at the bank", 12, 10, PUBLISH_MS, 72, steps[1:])
     worker = v.WorkerStats(
         *(0, 4711, "tcp://127.0.0.1:7701", "ready", 1, 16, 3, 1_000, 900, 800, 7, 2, 5_000, 400, 950, 1 << 20, "recovered"),
-        *(3, 40, 2),
+        *(3, 40, 2, 93_000, 120 << 20),
     )
+    alarm = v.Alarm(
+        *("lag", "warning", "n1", "orders/billing", "group billing on orders is 12,000 records behind"),
+        *("gossipq why orders --group billing", PUBLISH_MS),
+    )
+    consuming = [v.Consuming("orders", "billing", 2, 900, 8_000_000, 100)]
+    client = v.ClientRow(SESSION, "example 1.0", "0.1.0", "n1", 0, 1, 60_000, 20, 7, 700, 70_000, consuming)
     return [
         m.Hello(SESSION, "example 1.0", "0.1.0", b"token", "ada"),
-        m.Welcome("n1", PRODUCER, "0.1.0", 33_554_432, 5_000, 1_000, [route], 32),
+        m.Welcome("n1", PRODUCER, "0.1.0", 33_554_432, 5_000, 1_000, [route], 32, ["tcp://127.0.0.1:7700"]),
         m.Ping(),
         m.Pong(),
         m.Bye(),
@@ -254,6 +264,10 @@ def samples() -> list[messages.Message]:
             "tcp://127.0.0.1:7701",
             [(3, [v.Run(4, -1, 4_711, 0), v.Run(1, 17, duplicate=True)])],
         ),
+        e.ListAcks(PARTITION, 40, 3, 17),
+        e.AckRuns(43, [v.AckRun("billing", 17, 30, PUBLISH_MS, "worker-1", 42)], 3, 30),
+        e.ListStates(PARTITION, 3, 17),
+        e.States(43, [v.StateRun("billing", "dead", 17, 18, 5, 3, 0, PUBLISH_MS, "failures", "no bank", "worker-1")], 3, 18),
         m.Subscribe(
             1,
             "billing",
@@ -303,19 +317,64 @@ def samples() -> list[messages.Message]:
         m.Stats(["orders"]),
         m.StatsReply(
             [v.PartitionStats(PARTITION, "orders", 6, 0, 0, 510, 530, 0, 55_000, 17, 3)],
-            [v.GroupStats(PARTITION, "orders", "billing", 17, 380, 90, 20, 0, 3, 2, 7, 8, 2, 1, 2, 5, 3, True)],
+            [
+                v.GroupStats(
+                    PARTITION, "orders", "billing", 17, 380, 90, 20, 0, 3, 2, 7, 8, 2, 1, 2, 5, 3, True, 900, 4_000, 0, 10_000
+                )
+            ],
         ),
         m.Status(),
-        m.StatusReply("n1", "default", PRODUCER, "0.1.0", "standalone", 60_000, 32, 32, [worker], [route], ["one node"], 3),
+        m.StatusReply(
+            "n1",
+            "default",
+            PRODUCER,
+            "0.1.0",
+            "standalone",
+            60_000,
+            32,
+            32,
+            [worker],
+            [route],
+            ["one node"],
+            3,
+            "n1/1",
+            [member],
+            [lead],
+            [copy],
+            "no other Serf agent answers",
+            [v.GossipEvent(1_767_225_600_000, "fail", "n2", "tcp://10.0.0.2:7700")],
+            12_000,
+            45 << 20,
+        ),
         m.PurgeDead(PARTITION, "billing", [(10, 20)], True),
         m.SetGroup(7, "billing", group),
         m.BindTopic("all-orders", ["orders", "audit"]),
-        p.Append("n1", 41, 2, 40, [120, 640], 1_000, b"12345678"),
+        m.Join(member, PRODUCER, b"token", {"copies": "3"}),
+        m.Members(12, [member], "default"),
+        m.AskMembers(),
+        m.SetMember("n2", "leaving"),
+        o.Growth(["orders"], True, PUBLISH_MS),
+        o.Grown([v.GrowthRow("orders", 6, PUBLISH_MS, 530, 90, 2, 20, 493, 55_000, 400, 2, 3)]),
+        o.ListClients(),
+        o.Clients([client]),
+        o.Kick(SESSION, 60_000),
+        o.SetTopic("orders", options),
+        o.PurgeTopic(PARTITION, 510, True),
+        o.SeekGroup(7, "billing", [v.Start(PARTITION, "offset", 17)], True, v.GroupConfig("shared", 30_000)),
+        o.Sought([v.SoughtRow(PARTITION, 400, 17, 90, 0)]),
+        o.DropGroup(7, "billing", True, True),
+        o.ShowGroup(7, "billing"),
+        o.GroupShown(v.GroupConfig("shared", 30_000, alarm_lag=10), [("lease", "30s", "group")], ["example 1.0/10111213"]),
+        o.ListAlarms(),
+        o.Alarms([alarm]),
+        o.ShowConfig(),
+        o.ConfigShown([v.ConfigRow("node.bind", '"tcp://127.0.0.1:7700"', "default")]),
+        p.Append("n1", 41, 2, 40, [56, 640, 48, 0], 1_000, b"12345678"),
         p.Appended("n2", False, 43, 1_000, 47, 2, True),
         p.InstallTopic(topic, True),
         p.TopicInstalled(7, 3, 6),
         p.AskTopic(7, 6),
-        p.Report(worker, [route]),
+        p.Report(worker, [lead], [copy], 12, [member], [v.Timing("commit", [0, 0, 0, 380, 20, *[0] * 10], 380_000)], [alarm]),
         p.VoteRequest("n2", 4, 3, 43, False, True),
         p.Vote("n1", 4, True, False),
         p.TimeoutNow("n1"),
@@ -323,6 +382,11 @@ def samples() -> list[messages.Message]:
         p.Installed("n2", 40, 2, False, 1_000),
         p.ChangeVoters(["n1", "n2", "n3"], ["n3"], ["n4"]),
         p.Transfer("n2"),
+        p.Bundle(PRODUCER, "n1", "n2", b"token", [frames.encode(m.Ping(), 5)], [0]),
+        p.View(12, [member], [lead]),
+        p.Waiting(member, 3, "n1/1", {"cluster.copies": "3"}, b"token", ["tcp://10.0.0.3:7700"]),
+        p.Stray("n4/1", 1_000),
+        p.Dismiss("n1", 1_000),
     ]
 
 

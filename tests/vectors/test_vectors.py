@@ -34,6 +34,8 @@ def value_of(field: Any) -> Any:
     """A field of frames.json as the wire has it."""
     if isinstance(field, list):
         return [value_of(item) for item in field]
+    if isinstance(field, dict) and "map" in field:
+        return field["map"]
     if isinstance(field, dict):
         return bytes.fromhex(field["hex"])
     if isinstance(field, str) and field.isdigit() and int(field) > make.JSON_INTEGER_MAX:

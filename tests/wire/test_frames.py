@@ -38,6 +38,8 @@ def of_type(kind: Any) -> st.SearchStrategy[Any]:
     origin, arguments = get_origin(kind), get_args(kind)
     if origin is list:
         return st.lists(of_type(arguments[0]), max_size=3)
+    if origin is dict:
+        return st.dictionaries(*map(of_type, arguments), max_size=3)
     if origin is tuple:
         return st.tuples(*map(of_type, arguments))
     if origin in (Union, UnionType):
@@ -229,5 +231,5 @@ def test_fields_are_in_the_documented_order() -> None:
     welcome = Welcome("n1", b"c" * 16, "0.1.0", 1, 2, 3)
     assert frames.encode(welcome, shard=0x0102, request_id=0x0A, term=0x0B) == (
         b"GQ\x01\x02" b"\x02\x01" b"\x00\x00" b"\x0a" + bytes(7) + b"\x0b" + bytes(7)
-        + b"\x98\xa2n1\xc4\x10" + b"c" * 16 + b"\xa50.1.0\x01\x02\x03\x90\x20"
+        + b"\x99\xa2n1\xc4\x10" + b"c" * 16 + b"\xa50.1.0\x01\x02\x03\x90\x20\x90"
     )  # fmt: skip

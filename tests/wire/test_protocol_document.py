@@ -47,6 +47,8 @@ def type_name(kind: Any) -> str:
         return "range"
     if get_origin(kind) is list:
         return f"list of {type_name(get_args(kind)[0])}"
+    if get_origin(kind) is dict:
+        return f"map of {type_name(get_args(kind)[1])}"
     if get_origin(kind) is UnionType:
         return f"{type_name(get_args(kind)[0])} or nil"
     if get_origin(kind) is tuple:

@@ -10,14 +10,15 @@ from gossipq.messages import CreateTopic, DropTopic, Resolve, StatsReply, Status
 from gossipq.types import META_SHARD, NODE_SHARD
 from gossipq.values import GroupStats, TopicInfo
 from gossipq_client import inputs
-from gossipq_client.aio_mending import Menders
+from gossipq_client.aio_operators import Operators
+from gossipq_client.aio_reader import Readers
 from gossipq_client.aio_workers import Workers
 from gossipq_client.engine import ERROR_CLOSE_SECONDS, REQUEST_SECONDS, log
 from gossipq_client.handlers import Registry
-from gossipq_client.policies import TopicPolicy, topic_options
+from gossipq_client.policies import TopicPolicy, as_asked, topic_options
 
 
-class Client(Workers, Menders):
+class Client(Workers, Operators, Readers):
     """A connection to a cluster, for one event loop. Use `connect` to make one."""
 
     # --- topics and status
@@ -27,7 +28,7 @@ class Client(Workers, Menders):
     ) -> TopicInfo:
         """As the sync `create_topic`."""
         config = topic_options(partitions, **policy)
-        return (await self.ask(CreateTopic(name, config, if_not_exists), META_SHARD, Topics)).topics[0]
+        return as_asked((await self.ask(CreateTopic(name, config, if_not_exists), META_SHARD, Topics)).topics[0], partitions)
 
     async def delete_topic(self, name: str) -> None:
         """As the sync `delete_topic`."""
@@ -42,10 +43,10 @@ class Client(Workers, Menders):
         """As the sync `groups`."""
         return (await self.stats([topic])).groups
 
-    async def stats(self, topics: Iterable[str] = ()) -> StatsReply:
+    async def stats(self, topics: Iterable[str] = (), *, endpoint: str = "") -> StatsReply:
         """As the sync `stats`."""
         self.engine.check()
-        calls = self.engine.stats_calls(list(topics))
+        calls = self.engine.stats_calls(list(topics), endpoint)
         for call in calls:
             await self.answered(call)
         return self.engine.merged_stats(calls)

@@ -11,7 +11,7 @@ from gossipq_client import inputs, outcomes
 from gossipq_client.aio_driver import PendingReceipt
 from gossipq_client.aio_producer import Producers
 from gossipq_client.credit import Subscription
-from gossipq_client.held import Held
+from gossipq_client.held import Held, Piece
 from gossipq_client.joining import ConsumeOptions, FetchOptions, credit_of, joining
 from gossipq_client.outcomes import Outcome, Reject, Retry
 from gossipq_client.terms import PublishOptions
@@ -99,8 +99,8 @@ async def messages(client: "Consumers", subscription: Subscription) -> AsyncIter
                 held.taken = offset + 1
                 if held.lost and held.is_lost(offset):
                     continue
-                if subscription.paused:
-                    break
+                if subscription.paused and not held.open_ranges(offset, offset + 1):
+                    break  # given back
                 if again:
                     client.begin(held, offset)
                 yield Message(client, held, offset)
@@ -119,14 +119,19 @@ class Fetcher:
 
     async def fetch(self, count: int, wait: float) -> FetchedBatch[Message]:
         client, subscription = self._client, self.subscription
-        session = client.engine.session
-        pieces = session.consuming.fetch(subscription, count)
-        if pieces and session.consuming.credit_due:
-            client.turn()
-        if not pieces and await client.await_records(subscription, wait):
-            pieces = session.consuming.take(subscription, count)
-        if session.links.out:
-            client.turn()
+        session, pieces = client.engine.session, list[Piece]()
+        client.engine.check()
+        try:
+            pieces = session.consuming.fetch(subscription, count)
+            if pieces and session.consuming.credit_due:
+                client.turn()
+            if not pieces and await client.await_records(subscription, wait):
+                pieces = session.consuming.take(subscription, count)
+            if session.links.out:
+                client.turn()
+        except BaseException:  # as CancelledError
+            client.break_off(subscription, pieces)
+            raise
         session.consuming.fetched(subscription, bool(pieces))
         return FetchedBatch(pieces, client.message)
 
@@ -205,6 +210,7 @@ class Consumers(Producers):
         self.turn()
 
     def ack_range(self, held: Held, first: int, end: int) -> None:
+        self.engine.check()
         self.engine.session.consuming.ack(held, first, end)
         self.soon()
 
@@ -224,6 +230,12 @@ class Consumers(Producers):
         """The loop over a subscription is over."""
         if self.engine.usable:
             self.engine.session.consuming.close(subscription)
+            self.turn()
+
+    def break_off(self, subscription: Subscription, pieces: list[Piece]) -> None:
+        """As the sync `break_off`."""
+        if self.engine.usable and not subscription.closing and subscription.error is None:
+            self.engine.session.consuming.break_off(subscription, pieces)
             self.turn()
 
     def _before_flush(self) -> None:

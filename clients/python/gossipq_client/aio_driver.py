@@ -1,6 +1,7 @@
 """How the asyncio client waits: the event loop watches the sockets and wakes whoever waits for their outcome."""
 
 import asyncio
+from collections import defaultdict
 from collections.abc import Callable, Generator
 from typing import Any
 
@@ -9,8 +10,8 @@ from gossipq.types import ShardId
 from gossipq.values import Message as Request
 from gossipq_client.asking import Result, Talk
 from gossipq_client.calls import Answer, Call
-from gossipq_client.engine import CLOSE_SECONDS, Engine
-from gossipq_client.packer import Flight
+from gossipq_client.engine import CLOSE_SECONDS, PAUSE_SECONDS, Engine
+from gossipq_client.packer import Flight, Writer
 from gossipq_client.receipts import Awaited, Receipt
 
 
@@ -23,7 +24,8 @@ class PendingReceipt:
         self._client, self._awaited, self._flights = client, awaited, awaited.flights
 
     def done(self) -> bool:
-        return all(flight.done for flight in self._flights)
+        """Whether `result` returns or raises at once."""
+        return all(flight.done for flight in self._flights) or not self._client.engine.usable
 
     async def result(self, timeout: float | None = None) -> Receipt:
         """Raises NotConfirmed (may be stored) or Refused (certainly not stored)."""
@@ -44,6 +46,7 @@ class Driver:
         self._watched: set[int] = set()
         self._waiters: dict[asyncio.Future[None], Callable[[], bool]] = {}
         self._landings: dict[Flight, asyncio.Future[None]] = {}
+        self._gates: defaultdict[Writer, asyncio.Lock] = defaultdict(asyncio.Lock)
         self._timer: asyncio.TimerHandle | None = None
 
     async def start(self) -> None:
@@ -58,17 +61,30 @@ class Driver:
         """One exchange with the sockets; then whoever waits for its outcome goes on."""
         if not self.engine.usable:
             return
-        self.engine.exchange(thorough)
-        if thorough:
-            self._watch()
-        for flight in [flight for flight in self._landings if flight.done]:
-            self._landings.pop(flight).set_result(None)
-        for future, ready in list(self._waiters.items()):
-            if not future.done() and ready():
+        again_s = PAUSE_SECONDS  # after an error of whatever kind the client goes on
+        try:
+            self.engine.exchange(thorough)
+            if thorough:
+                self._watch()
+            for flight in [flight for flight in self._landings if flight.done]:
+                self._landings.pop(flight).set_result(None)
+            for future, ready in list(self._waiters.items()):
+                if not future.done():
+                    self._look(future, ready)
+            again_s = self.engine.timeout_ms() / 1000
+        finally:
+            if self._timer is not None:
+                self._timer.cancel()
+            self._timer = self._loop.call_later(again_s, self.turn, True)
+
+    @staticmethod
+    def _look(future: asyncio.Future[None], ready: Callable[[], bool]) -> None:
+        """What `ready` raises is for who waits, not for who turns."""
+        try:
+            if ready():
                 future.set_result(None)
-        if self._timer is not None:
-            self._timer.cancel()
-        self._timer = self._loop.call_later(self.engine.timeout_ms() / 1000, self.turn, True)
+        except Exception as error:
+            future.set_exception(error)
 
     def soon(self) -> None:
         """Something waits to be sent within milliseconds."""
@@ -101,6 +117,16 @@ class Driver:
         finally:
             del self._waiters[future]
         return True
+
+    async def room(self, writer: Writer) -> None:
+        """Waits until the window has room for one more batch."""
+        gate = self._gates[writer]
+        if gate.locked() or self.engine.full(writer):
+            async with gate:  # who waits first goes first, and the others do not look in between
+                while self.engine.full(writer):
+                    await self.until(lambda: not self.engine.full(writer), None)
+        self.engine.check()
+        self.engine.session.advance(self.engine.clock.now())
 
     async def _require(self, ready: Callable[[], bool], timeout: float) -> None:
         if not await self.until(ready, timeout):
@@ -146,7 +172,9 @@ class Driver:
                     if not flight.done:
                         await asyncio.shield(self._landing(flight))
         except TimeoutError:
-            raise NotConfirmed(f"no confirm within {timeout} s", hint="it may be stored; gossipq status") from None
+            raise NotConfirmed(
+                f"no confirm within {round(timeout or 0, 3)} s", hint="it may be stored; gossipq status"
+            ) from None
 
     def _landing(self, flight: Flight) -> asyncio.Future[None]:
         """One future for all who wait for the same flight."""
@@ -180,10 +208,15 @@ class Driver:
             if seconds:
                 self._before_flush()
                 await self.flush(seconds)
+        except ClientClosed:  # by another task meanwhile
+            if self.engine.session.publishing.unconfirmed_records():
+                raise self.engine.lost() from None
         finally:
             self._shut()
 
     def _shut(self) -> None:
+        if self.engine.closed:
+            return
         for fd in self._watched:
             self._loop.remove_reader(fd)
         self._watched.clear()
@@ -192,6 +225,7 @@ class Driver:
         for future in [*self._waiters, *self._landings.values()]:
             if not future.done():
                 future.set_exception(ClientClosed("this client was closed", hint="call connect() again"))
+                future.exception()  # seen: perhaps nobody waits any more
         self.engine.farewell()
 
 

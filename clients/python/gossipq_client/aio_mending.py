@@ -1,11 +1,11 @@
 """The asyncio operator: the same names as the sync one, awaited."""
 
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Mapping, Sequence
 from typing import Unpack
 
-from gossipq.messages import Explained, GroupExplained
+from gossipq.messages import Explained, GroupExplained, Members
 from gossipq.values import GroupOptions, Step, TopicInfo
-from gossipq_client import inputs
+from gossipq_client import inputs, progress
 from gossipq_client.aio_consumer import Consumers, Message
 from gossipq_client.asking import Ranges
 from gossipq_client.policies import GroupPolicy, group_options
@@ -183,6 +183,25 @@ class Menders(Consumers):
         """As the sync `set_group`."""
         await self.talk(self.engine.asking.set_group(topic, group, group_options(**policy)))
 
+    async def positions(self, topic: str, start: inputs.Start = "first") -> dict[int, tuple[int, int]]:
+        """As the sync `positions`."""
+        where = inputs.start_of(start, self.engine.clock.now().wall_ms)
+        return await self.talk(progress.positions(self.engine.asking, self.engine.session, topic, where))
+
+    async def ack_below(self, topic: str, group: str, ends: Mapping[int, int]) -> None:
+        """As the sync `ack_below`."""
+        await self.talk(progress.ack_below(self.engine.asking, self.engine.session, topic, group, ends))
+
     async def bind_topic(self, name: str, targets: Sequence[str]) -> TopicInfo:
         """As the sync `bind_topic`."""
         return await self.talk(self.engine.asking.bind_topic(name, targets))
+
+    # --- the roster
+
+    async def members(self) -> Members:
+        """As the sync `members`."""
+        return await self.talk(self.engine.asking.members())
+
+    async def set_member(self, name: str, state: str) -> Members:
+        """As the sync `set_member`."""
+        return await self.talk(self.engine.asking.set_member(name, state))

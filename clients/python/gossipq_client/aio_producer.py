@@ -3,12 +3,13 @@
 from collections.abc import Callable, Iterable
 from typing import Unpack
 
+from gossipq.errors import GossipqError
 from gossipq_client import inputs
 from gossipq_client.aio_driver import Driver, PendingReceipt
 from gossipq_client.held import Held
 from gossipq_client.lists import plan
-from gossipq_client.packer import Flight, Topic, Writer
-from gossipq_client.receipts import Copied, One
+from gossipq_client.packer import Flight, Topic
+from gossipq_client.receipts import Copied, One, half_way
 from gossipq_client.terms import PLAIN, ListOptions, Options, PublishOptions, list_options, publish_options
 
 
@@ -26,13 +27,19 @@ class Producers(Driver):
         writers = [target.writer(checked.chooser, checked.partition) for target in targets]
         if not checked.block:
             self.engine.require_open(writers)
-        return PendingReceipt(self, Copied([await self._append(target, raw, checked) for target in targets]))
+        copies, ids = list[One](), [checked.made_id]
+        for target in targets:
+            try:
+                copies.append(await self._append(target, raw, checked))
+            except GossipqError as error:
+                raise half_way(error, ids) if copies else error from None
+        return PendingReceipt(self, Copied(copies, ids))
 
     async def _append(self, topic: Topic, raw: bytes, options: Options) -> One:
         writer = topic.writer(options.chooser, options.partition)
         if not options.block:
             self.engine.require_open([writer])
-        await self._room(writer)
+        await self.room(writer)
         appended = self.engine.session.publishing.append(writer, raw, *options.record)
         if self.engine.session.links.out:
             self.turn()
@@ -54,10 +61,10 @@ class Producers(Driver):
             self.engine.require_room(flights)
         for flight in flights:
             if many.block:
-                await self._room(flight.writer)
+                await self.room(flight.writer)
             self.engine.session.publishing.take(flight)
             self.turn()
-        return PendingReceipt(self, Copied(listed) if known.virtual else listed[0])
+        return PendingReceipt(self, Copied(listed, many.made_ids) if known.virtual else listed[0])
 
     async def step(
         self,
@@ -71,17 +78,14 @@ class Producers(Driver):
         """As the sync `step`."""
         raw = inputs.value_bytes(value)
         checked = publish_options(self.engine.clock.now, **options)
-        known = await self._topic(topic)
-        self.engine.session.advance(self.engine.clock.now())
-        flight = self.engine.step(known, raw, checked, held, offset, then)
+        writer = self.engine.writer_beside(held, await self._topic(topic), checked)
+        if not checked.block:
+            self.engine.require_open([writer])
+        await self.room(writer)
+        acks = [(held.partition, offset, offset + 1)]
+        flight = self.engine.session.publishing.step(writer, checked, raw, held.part.number, acks, then)
         self.turn()
         return PendingReceipt(self, One(flight, 0))
-
-    async def _room(self, writer: Writer) -> None:
-        self.engine.check()
-        if self.engine.full(writer):
-            await self.until(lambda: not self.engine.full(writer), None)
-        self.engine.session.advance(self.engine.clock.now())
 
     async def _targets(self, topic: Topic) -> list[Topic]:
         """What a virtual topic is bound to."""

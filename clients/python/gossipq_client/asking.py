@@ -8,7 +8,9 @@ from typing import NamedTuple, TypeVar
 
 from gossipq import limits
 from gossipq.errors import BadRequest, GossipqError, UnknownRecord, UnknownTopic
+from gossipq.export_messages import AckRuns, ListAcks, ListStates, States
 from gossipq.messages import (
+    AskMembers,
     BindTopic,
     Cancel,
     Confirm,
@@ -18,12 +20,14 @@ from gossipq.messages import (
     Explained,
     GroupExplained,
     ListDead,
+    Members,
     PurgeDead,
     ReplayDead,
     Requeue,
     Reschedule,
     Resolve,
     SetGroup,
+    SetMember,
     Show,
     Shown,
     Subscribe,
@@ -35,12 +39,25 @@ from gossipq.messages import (
     Why,
     WhyGroup,
 )
-from gossipq.types import ATTEMPTS, BACKOFF, KEY_HASH, LEASE, META_SHARD, TTL, Offset, PartitionKey, partition_key, partition_of
-from gossipq.values import GroupOptions, Message, Ref, Start, Step, TopicInfo
+from gossipq.types import (
+    ATTEMPTS,
+    BACKOFF,
+    KEY_HASH,
+    LEASE,
+    META_SHARD,
+    TTL,
+    Index,
+    Offset,
+    PartitionKey,
+    partition_key,
+    partition_of,
+)
+from gossipq.values import AckRun, GroupOptions, Message, Ref, Start, Step, TopicInfo
 from gossipq.wire import batch as wire
 from gossipq_client import inputs, refs
 from gossipq_client.calls import Answer, Call, Calls
 from gossipq_client.packer import Flight
+from gossipq_client.reading import Reading
 from gossipq_client.receipts import Receipt, receipt_of
 from gossipq_client.refs import Address
 from gossipq_client.searching import Search
@@ -50,6 +67,7 @@ from gossipq_client.terms import NOTHING
 
 Result = TypeVar("Result")
 Talk = Generator[Call | Flight, None, Result]
+Position = tuple[str, int]  #: as in Start
 Ranges = Sequence[tuple[int, Offset, Offset]]  #: (partition number, first, end)
 
 PROBE_NUMBERS = 1 << 32  #: subscriptions above it only ask for positions
@@ -105,7 +123,7 @@ class Asking:
         """A topic with partitions; never makes one. Raises UnknownTopic, and BadRequest for a virtual one."""
         topics = (yield from self.ask(Resolve([name]), META_SHARD, Topics)).topics if "*" not in name else []
         if not topics:
-            raise UnknownTopic(f"topic {name!r} does not exist", hint="gossipq topic ls")
+            raise UnknownTopic(f"no topic {name}", hint="gossipq topic ls")
         if topics[0].config.virtual:
             raise refs.is_virtual(topics[0])
         return topics[0]
@@ -126,6 +144,14 @@ class Asking:
         assert unknown is not None, "every topic has a partition"
         raise unknown
 
+    # --- the roster
+
+    def members(self) -> Talk[Members]:
+        return (yield from self.ask(AskMembers(), META_SHARD, Members))
+
+    def set_member(self, name: str, state: str) -> Talk[Members]:
+        return (yield from self.ask(SetMember(name, state), META_SHARD, Members))
+
     # --- explain
 
     def why(self, asked: Address, group: str) -> Talk[Explained]:
@@ -134,7 +160,7 @@ class Asking:
 
     def why_group(self, topic: str, group: str) -> Talk[GroupExplained]:
         info, rows = (yield from self.topic(topic)), []
-        for shard, partitions in _by_shard(info).items():
+        for shard, partitions in by_shard(info).items():
             rows += (yield from self.ask(WhyGroup(group, partitions), shard, GroupExplained)).rows
         return GroupExplained(sorted(rows))
 
@@ -156,7 +182,7 @@ class Asking:
         return (yield from self._mend(asked, lambda ref: Reschedule(ref, delay_ms)))
 
     def requeue(self, asked: Address, group: str) -> Talk[str]:
-        _require(group)
+        require(group)
         return (yield from self._mend(asked, lambda ref: Requeue(ref, group)))
 
     def _mend(self, asked: Address, make: Callable[[Ref], Message]) -> Talk[str]:
@@ -208,7 +234,7 @@ class Asking:
     def _of_dead(
         self, kind: type[ReplayDead | PurgeDead], topic: str, group: str, ranges: Ranges | None, dry_run: bool
     ) -> Talk[int]:
-        _require(group)
+        require(group)
         info = yield from self.topic(topic)
         count = 0
         for number, pairs in _by_partition(info, ranges).items():
@@ -219,7 +245,7 @@ class Asking:
     def _move_dead(self, topic: str, group: str, ranges: Ranges | None, to: str) -> Talk[int]:
         """Dead letters are published to another topic, then purged. The id of each says where it was, so that one which is
         published but not yet purged is not published twice."""
-        _require(group)
+        require(group)
         info, target = (yield from self.topic(topic)), (yield from self.topic(to))
         count = 0
         for number, pairs in _by_partition(info, ranges).items():
@@ -252,7 +278,7 @@ class Asking:
     # --- search
 
     def cover(self, pattern: str, search: Search) -> Talk[None]:
-        """Tells a search between which offsets it lies, by asking where readers would start. Raises UnknownTopic."""
+        """Tells a search between which offsets it lies. Raises UnknownTopic."""
         topics = (yield from self.ask(Resolve([pattern]), META_SHARD, Topics)).topics
         infos = [info for info in topics if not info.config.virtual]
         if not infos:
@@ -260,19 +286,38 @@ class Asking:
         places = {partition_key(info.id, number): (info.name, number) for info in infos for number in range(len(info.shards))}
         shards: dict[int, list[PartitionKey]] = {}
         for info in infos:
-            for shard, partitions in _by_shard(info).items():
+            for shard, partitions in by_shard(info).items():
                 shards.setdefault(shard, []).extend(partitions)
-        firsts, stops = (yield from self._positions(shards, search.start)), {}
-        if search.end is not None and search.end[0] == "time":
-            stops = yield from self._positions(shards, search.end)
-        last = search.end[1] if search.end is not None and not stops else None
-        for partition, (first, end) in firsts.items():
-            stop = stops[partition][0] if stops else end if last is None else last
-            search.cover(places[partition], first, min(end, stop))
+        for partition, (first, end) in (yield from self._bounds(shards, search.start, search.end)).items():
+            search.cover(places[partition], first, end)
         search.report()
 
+    def reading(self, name: str, start: Position, stop: Position | None, partition: int | None) -> Talk[Reading]:
+        """What is between two positions of a topic, ready to be taken. Raises UnknownTopic, BadRequest, OffsetOutOfRange."""
+        info = yield from self.topic(name)
+        if partition is not None:
+            number = inputs.whole(partition, "partition", 0, len(info.shards) - 1)
+            shards = {info.shards[number]: [partition_key(info.id, number)]}
+        else:
+            shards = by_shard(info)
+        return Reading(self._session.consuming, info, (yield from self._bounds(shards, start, stop)))
+
+    def _bounds(
+        self, shards: dict[int, list[PartitionKey]], start: Position, stop: Position | None
+    ) -> Talk[dict[PartitionKey, tuple[Offset, Offset]]]:
+        """(first, end) of each partition between two positions, by asking where readers would start; without `stop` the end is
+        the one of now."""
+        firsts, stops = (yield from self._positions(shards, start)), {}
+        if stop is not None and stop[0] == "time":
+            stops = yield from self._positions(shards, stop)
+        last = stop[1] if stop is not None and not stops else None
+        found = {}
+        for partition, (first, end) in firsts.items():
+            found[partition] = first, min(end, stops[partition][0] if stops else end if last is None else last)
+        return found
+
     def _positions(
-        self, shards: dict[int, list[PartitionKey]], start: tuple[str, int]
+        self, shards: dict[int, list[PartitionKey]], start: Position
     ) -> Talk[dict[PartitionKey, tuple[Offset, Offset]]]:
         """Where a reader would start in each partition, and one past the last offset there."""
         number, found = PROBE_NUMBERS + self._session.links.next_id(), {}
@@ -283,13 +328,35 @@ class Asking:
             yield from self.ask(Unsubscribe(number), shard, Message)
         return found
 
+    # --- export
+
+    def acks(self, info: TopicInfo, number: int, since: Index) -> Talk[tuple[Index, list[AckRun]]]:
+        """Acks of a partition by entries from `since` on, and the entry up to which these are all."""
+        request, runs, last = ListAcks(partition_key(info.id, number), since), [], -1
+        while True:
+            page = yield from self.ask(request, info.shards[number], AckRuns)
+            last = page.index if last < 0 else last
+            runs += [run for run in page.runs if run.index <= last]
+            if page.more_group_id < 0:
+                return last, runs
+            request = ListAcks(request.partition, since, page.more_group_id, page.more_offset)
+
+    def states(self, info: TopicInfo, number: int) -> Talk[list[States]]:
+        """Where all records of a partition stand, page by page."""
+        request, pages = ListStates(partition_key(info.id, number)), []
+        while True:
+            pages.append((yield from self.ask(request, info.shards[number], States)))
+            if pages[-1].more_group_id < 0:
+                return pages
+            request = ListStates(request.partition, pages[-1].more_group_id, pages[-1].more_offset)
+
     # --- groups and virtual topics
 
     def set_group(self, topic: str, group: str, options: GroupOptions) -> Talk[None]:
         """In every shard of the topic. Raises BadRequest where there is no such group."""
-        _require(group)
+        require(group)
         info = yield from self.topic(topic)
-        for shard in _by_shard(info):
+        for shard in by_shard(info):
             yield from self.ask(SetGroup(info.id, group, options), shard, Done)
 
     def bind_topic(self, name: str, targets: Sequence[str]) -> Talk[TopicInfo]:
@@ -301,12 +368,12 @@ class Asking:
         return bound
 
 
-def _require(group: str) -> None:
+def require(group: str) -> None:
     if not group:
         raise BadRequest("no group named", hint="gossipq group ls TOPIC")
 
 
-def _by_shard(info: TopicInfo) -> dict[int, list[PartitionKey]]:
+def by_shard(info: TopicInfo) -> dict[int, list[PartitionKey]]:
     shards: dict[int, list[PartitionKey]] = {}
     for number, shard in enumerate(info.shards):
         shards.setdefault(shard, []).append(partition_key(info.id, number))

@@ -1,4 +1,4 @@
-"""Requests with one answer each: sent when there is a way, again on every new greeting, retried while the leader is busy."""
+"""Requests with one answer each: sent when there is a way, again at each new leader or greeting and while a leader is busy."""
 
 from collections.abc import Callable, Sequence
 from typing import TypeVar
@@ -26,6 +26,7 @@ class Call:
         "request_id",
         "retry_at_ms",
         "shard",
+        "term",
         "then",
     )
 
@@ -33,6 +34,7 @@ class Call:
         self.message, self.shard, self.then, self.body = message, shard, then, body
         self.frames: Sequence[bytes] = ()  #: of the answer, behind its control frame
         self.request_id = self.greeting = self.retry_at_ms = 0
+        self.term = 0  #: of the leader that was asked, as far as that was known
         self.done = False
         self.reply: Message | None = None
         self.error: GossipqError | None = None
@@ -53,6 +55,7 @@ class Call:
 
 class Calls:
     def __init__(self, links: Links) -> None:
+        self.stands: Callable[[int], bool] = lambda subscription: True  #: whether its leader knows that subscription
         self._links = links
         self._open: dict[Call, None] = {}  #: in the order they were asked
         self._sent: dict[int, Call] = {}
@@ -83,10 +86,13 @@ class Calls:
 
     def _pump(self, call: Call) -> None:
         lane = self._links.lane(call.shard)
-        if lane is None or lane.greeting == call.greeting or self._links.now_ms < call.retry_at_ms:
+        if lane is None or self._links.now_ms < call.retry_at_ms:
+            return
+        if lane.greeting == call.greeting or not self.stands(getattr(call.message, "subscription", 0)):
             return
         self._sent.pop(call.request_id, None)
         call.request_id, call.greeting = self._links.next_id(), lane.greeting
+        call.term = max(call.term, self._links.term(call.shard))
         self._sent[call.request_id] = call
         self._links.send(lane, call.message, call.shard, call.request_id, call.body)
 
@@ -109,15 +115,19 @@ class Calls:
         if call is None:
             return False
         if isinstance(error, NotLeader) or type(error) is Busy:
-            call.greeting, call.retry_at_ms = 0, self._links.now_ms + (error.retry_after_ms or RETRY_MS)
+            pause_ms = 0 if isinstance(error, NotLeader) else error.retry_after_ms or RETRY_MS
+            call.greeting, call.retry_at_ms = 0, self._links.now_ms + pause_ms
         else:
             del self._open[call]
             call.settle(None, error)
         return True
 
-    def forgotten(self, request_id: int) -> bool:
-        """The leader had forgotten the session: the request goes again on the next greeting."""
-        call = self._sent.pop(request_id, None)
-        if call is not None:
-            call.greeting = 0
-        return call is not None
+    def forgotten(self, request_id: int, term: int = 0, pause_ms: int = 0) -> bool:
+        """Who answered did not know what the request is about: it goes again, by a `term` only if it was asked in an earlier
+        one. False when it does not."""
+        call = self._sent.get(request_id)
+        if call is None or 0 < term <= call.term:
+            return False
+        del self._sent[request_id]
+        call.greeting, call.term, call.retry_at_ms = 0, max(call.term, term), self._links.now_ms + pause_ms
+        return True

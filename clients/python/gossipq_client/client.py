@@ -9,12 +9,13 @@ from gossipq.types import META_SHARD, NODE_SHARD
 from gossipq.values import GroupStats, TopicInfo
 from gossipq_client import inputs
 from gossipq_client.engine import REQUEST_SECONDS
-from gossipq_client.mending import Menders
-from gossipq_client.policies import TopicPolicy, topic_options
+from gossipq_client.operators import Operators
+from gossipq_client.policies import TopicPolicy, as_asked, topic_options
+from gossipq_client.reader import Readers
 from gossipq_client.workers import Workers
 
 
-class Client(Workers, Menders):
+class Client(Workers, Operators, Readers):
     """A connection to a cluster. Safe to share between threads; not across fork. Use `connect` to make one."""
 
     # --- topics and status
@@ -23,10 +24,11 @@ class Client(Workers, Menders):
         self, name: str, partitions: int | None = None, *, if_not_exists: bool = False, **policy: Unpack[TopicPolicy]
     ) -> TopicInfo:
         """Policy: retention, retain, bytes_max, overflow, level, beside, ttl, expire, dedup, dedup_count, trace, lease,
-        attempts_max, backoff; see TopicPolicy. Raises TopicExists, BadName, BadRequest.
+        attempts_max, backoff; see TopicPolicy. With `if_not_exists` a topic that is there stays as it is. Raises TopicExists,
+        also for one with other partitions; BadName, BadRequest.
         """
         config = topic_options(partitions, **policy)
-        return self._ask(CreateTopic(name, config, if_not_exists), META_SHARD, Topics).topics[0]
+        return as_asked(self._ask(CreateTopic(name, config, if_not_exists), META_SHARD, Topics).topics[0], partitions)
 
     def delete_topic(self, name: str) -> None:
         """The topic, its records and its groups. Raises UnknownTopic."""
@@ -42,11 +44,11 @@ class Client(Workers, Menders):
         """Counters of each group of a topic, one row for each partition."""
         return self.stats([topic]).groups
 
-    def stats(self, topics: Iterable[str] = ()) -> StatsReply:
-        """Counters of partitions and groups, of all topics or the ones named."""
+    def stats(self, topics: Iterable[str] = (), *, endpoint: str = "") -> StatsReply:
+        """Counters of partitions and groups, of all topics or the ones named; led anywhere, or at one endpoint."""
         with self.lock:
             self.engine.check()
-            calls = self.engine.stats_calls(list(topics))
+            calls = self.engine.stats_calls(list(topics), endpoint)
         for call in calls:
             self._answered(call, self.timeout)
         return self.engine.merged_stats(calls)

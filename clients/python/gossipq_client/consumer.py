@@ -9,7 +9,7 @@ from gossipq.errors import BadRequest
 from gossipq.values import Message as Request
 from gossipq_client import inputs, outcomes
 from gossipq_client.credit import Subscription
-from gossipq_client.held import Held
+from gossipq_client.held import Held, Piece
 from gossipq_client.joining import ConsumeOptions, FetchOptions, credit_of, joining
 from gossipq_client.outcomes import Outcome, Reject, Retry
 from gossipq_client.producer import Producers
@@ -30,7 +30,7 @@ class Message(Record):
     def ack(self) -> None:
         """Done. It is told within milliseconds, joined with its neighbours; `flush` waits until it is stored.
 
-        Raises LeaseLost when somebody else is known to have the record by now.
+        Raises LeaseLost when somebody else is known to have the record by now, ClientClosed.
         """
         if self._settled:
             return
@@ -109,8 +109,8 @@ def messages(client: "Consumers", subscription: Subscription) -> Iterator[Messag
                 held.taken = offset + 1
                 if held.lost and held.is_lost(offset):
                     continue
-                if subscription.paused:
-                    break
+                if subscription.paused and not held.open_ranges(offset, offset + 1):
+                    break  # given back; what is open was taken a moment before the pause
                 if again:
                     client.begin(held, offset)
                 yield Message(client, held, offset)
@@ -131,18 +131,22 @@ class Fetcher:
 
     def fetch(self, count: int, wait: float) -> FetchedBatch[Message]:
         client, subscription = self._client, self.subscription
-        session = client.engine.session
-        with client.lock:
-            client.engine.check()
-            pieces = session.consuming.fetch(subscription, count)
-            if pieces and (session.consuming.credit_due or session.links.out):
-                client.turn()
-                client.exchanges += 1
-        if not pieces and client.await_records(subscription, wait):
+        session, pieces = client.engine.session, list[Piece]()
+        try:
             with client.lock:
-                pieces = session.consuming.take(subscription, count)
-                if session.links.out:
+                client.engine.check()
+                pieces = session.consuming.fetch(subscription, count)
+                if pieces and (session.consuming.credit_due or session.links.out):
                     client.turn()
+                    client.exchanges += 1
+            if not pieces and client.await_records(subscription, wait):
+                with client.lock:
+                    pieces = session.consuming.take(subscription, count)
+                    if session.links.out:
+                        client.turn()
+        except BaseException:  # as KeyboardInterrupt
+            client.break_off(subscription, pieces)
+            raise
         with client.lock:
             session.consuming.fetched(subscription, bool(pieces))
         return FetchedBatch(pieces, client.message)
@@ -234,6 +238,7 @@ class Consumers(Producers):
 
     def ack_range(self, held: Held, first: int, end: int) -> None:
         with self.lock:
+            self.engine.check()
             self.engine.session.consuming.ack(held, first, end)
             if self._keeper.parked:
                 self._keeper.wake()
@@ -257,6 +262,13 @@ class Consumers(Producers):
         with self.lock:
             if self.engine.usable:
                 self.engine.session.consuming.close(subscription)
+                self._turn()
+
+    def break_off(self, subscription: Subscription, pieces: list[Piece]) -> None:
+        """A fetch ended in an exception; one that was refused, or closed, has nothing."""
+        with self.lock:
+            if self.engine.usable and not subscription.closing and subscription.error is None:
+                self.engine.session.consuming.break_off(subscription, pieces)
                 self._turn()
 
     def _before_flush(self) -> None:

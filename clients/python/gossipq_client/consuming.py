@@ -3,10 +3,12 @@
 from gossipq import limits
 from gossipq.errors import BadBatch
 from gossipq.messages import Ack, Acked, AtEnd, Deliver, Started, Unsubscribe
+from gossipq.texts import many
 from gossipq.types import Offset
 from gossipq.values import Delivered
 from gossipq.wire.batch import Batch, split
 from gossipq_client.calls import Call
+from gossipq_client.connections import NOWHERE
 from gossipq_client.credit import Part, Subscription
 from gossipq_client.held import Held, Piece, merge, subtract
 from gossipq_client.outcomes import failed
@@ -94,7 +96,7 @@ class Consuming(Settling):
             return
         part = held.part
         lane = self._links.lane(part.shard)
-        if lane is not None and lane.greeting == part.greeting:
+        if lane is not None and self._links.standing(lane, part.shard) == part.standing:
             self._links.send(lane, Started(part.number, [(held.partition, first, end)]), part.shard)
 
     def resume(self, subscription: Subscription) -> None:
@@ -115,6 +117,16 @@ class Consuming(Settling):
         if not subscription.streak:
             self.lend(subscription, 0, 0)
         subscription.streak = some
+
+    def break_off(self, subscription: Subscription, pieces: list[Piece]) -> None:
+        """A fetch that nobody waits for any more: what it took and what is lent for it goes to others."""
+        subscription.streak = False
+        if not subscription.leased:
+            self.lend(subscription, 0, 0)  # there are no others: the next fetch has what is here
+            return
+        for piece in pieces:
+            self.nack(piece.held, piece.first, piece.end)
+        self.pause(subscription)
 
     def front(self, subscription: Subscription) -> Held | None:
         """The slice to go on with; its `taken` moves as the user takes records, `took` then settles the account."""
@@ -169,8 +181,11 @@ class Consuming(Settling):
         if call.error is not None:
             self.warnings.append(f"ack refused: {call.error}")
         if isinstance(call.reply, Acked) and call.reply.lost:
-            for partition, first, end in call.reply.lost:
-                self.warnings.append(f"ack came too late, others hold {first}..{end} of partition {partition:#x}")
+            count, (partition, first, _) = sum(end - first for _, first, end in call.reply.lost), call.reply.lost[0]
+            self.warnings.append(
+                f"ack came too late: others hold {many(count, 'record')}, offset {first} of partition {partition:#x} first"
+            )
+        self._left(call)
 
     def tick(self) -> None:
         now_ms = self._links.now_ms
@@ -210,7 +225,7 @@ class Consuming(Settling):
         times = [self.ack_due_ms] if self.ack_due_ms else []
         for part in self._parts.values():
             times += [held.deadline_ms - held.lease_ms // 2 for held in part.outstanding if held.lease_ms]
-            if not part.greeting and part.retry_at_ms > self._links.now_ms:
+            if part.standing == NOWHERE and part.retry_at_ms > self._links.now_ms:
                 times.append(part.retry_at_ms)
         return min(times, default=None)
 
@@ -233,6 +248,7 @@ class Consuming(Settling):
         self.flush()
 
     def _leave(self, part: Part) -> None:
-        if not part.outstanding and not part.fresh and part.number in self._parts:
+        """Ends a subscription as soon as nothing more hangs on it: a new leader would not know who acks."""
+        if not part.outstanding and not part.fresh and not self._unanswered(part) and part.number in self._parts:
             self._remove(part)
             self._calls.ask(Unsubscribe(part.number), part.shard)

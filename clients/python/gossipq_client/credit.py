@@ -12,6 +12,7 @@ from collections.abc import Sequence
 from gossipq.errors import GossipqError
 from gossipq.types import Offset, PartitionKey, ShardId
 from gossipq.values import GroupOptions, Start, TopicInfo
+from gossipq_client.connections import NOWHERE
 from gossipq_client.held import Held, subtract
 
 REPAY_FRACTION = 4  #: credit goes back when this part of a share is due
@@ -83,8 +84,8 @@ class Part:
         "ends",
         "fed",
         "fresh",
-        "greeting",
         "high",
+        "known",
         "lease_ms",
         "lent_bytes",
         "lent_records",
@@ -96,6 +97,7 @@ class Part:
         "retry_at_ms",
         "shard",
         "share_records",
+        "standing",
         "starts",
         "subscribed",
         "subscription",
@@ -106,7 +108,8 @@ class Part:
     def __init__(self, subscription: Subscription, number: int, shard: ShardId, starts: list[Start]) -> None:
         self.subscription, self.number, self.shard = subscription, number, shard
         self.starts = {start.partition: start for start in starts}
-        self.greeting = self.request_id = self.retry_at_ms = self.lease_ms = 0
+        self.request_id = self.retry_at_ms = self.lease_ms = 0
+        self.standing = self.known = NOWHERE  #: under which it was asked for, and under which the leader has answered
         self.subscribed = self.at_end = self.recalling = False
         self.fed = False  #: a recall for it is under way
         self.share_records = 0

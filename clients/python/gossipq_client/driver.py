@@ -6,7 +6,7 @@ from collections.abc import Callable
 from types import TracebackType
 from typing import Self
 
-from gossipq.errors import GossipqError, NotConfirmed
+from gossipq.errors import ClientClosed, GossipqError, NotConfirmed
 from gossipq.types import ShardId
 from gossipq.values import Message as Request
 from gossipq_client.asking import Result, Talk
@@ -105,10 +105,11 @@ class Driver:
         self._rung = True
         os.eventfd_write(self._bell, 1)
 
-    def progress(self) -> None:
+    def progress(self) -> bool:
         with self.lock:
-            self.engine.check()
-            self._turn()
+            if self.engine.usable:
+                self._turn()
+            return self.engine.usable
 
     def until(self, ready: Callable[[], bool], timeout: float | None = None) -> bool:
         """Does the I/O until `ready`, or until `timeout` seconds are over (False). The lock is free while it waits."""
@@ -148,7 +149,7 @@ class Driver:
             for flight in flights:
                 self.engine.session.publishing.hurry(flight)
         if not self.until(lambda: all(flight.done for flight in flights), timeout):
-            raise NotConfirmed(f"no confirm within {timeout} s", hint="it may be stored; gossipq status")
+            raise NotConfirmed(f"no confirm within {round(timeout or 0, 3)} s", hint="it may be stored; gossipq status")
 
     # --- farewell
 
@@ -166,11 +167,16 @@ class Driver:
             if seconds:
                 self._before_flush()
                 self.flush(seconds)
+        except ClientClosed:  # by another thread meanwhile
+            if self.engine.session.publishing.unconfirmed_records():
+                raise self.engine.lost() from None
         finally:
             self._shut()
 
     def _shut(self) -> None:
         with self.lock:
+            if self.engine.closed:
+                return
             self.engine.farewell()
             if not self._waiters:
                 os.close(self._bell)

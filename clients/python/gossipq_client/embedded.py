@@ -86,7 +86,19 @@ def _answers(path: str) -> bool:
 
 def _start(path: str, address: str) -> "subprocess.Popen[bytes]":
     """The node under a guard that ends it when this process is gone, however it went."""
-    command = ["gossipq_node", "--data", path, "--bind", address, "--mode", "standalone", "--workers", str(_workers(path))]
+    command = [
+        "gossipq_node",
+        "--data",
+        path,
+        "--bind",
+        address,
+        "--mode",
+        "standalone",
+        "--admin",
+        "",
+        "--workers",
+        str(_workers(path)),
+    ]
     return subprocess.Popen(
         [sys.executable, "-m", __name__, sys.executable, "-m", *command],
         stdin=subprocess.PIPE,

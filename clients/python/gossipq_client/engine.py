@@ -10,13 +10,14 @@ from gossipq import __version__, limits
 from gossipq.clock import SystemClock
 from gossipq.errors import Backpressure, BadRequest, ClientClosed, ForkedClient, NotConfirmed, UnknownTopic, Unreachable
 from gossipq.messages import Resolve, Stats, StatsReply, Topics
+from gossipq.texts import many
 from gossipq.types import META_SHARD, partition_of, topic_id_of
 from gossipq_client import refs
-from gossipq_client.asking import Asking
 from gossipq_client.calls import Call
 from gossipq_client.credit import Subscription
 from gossipq_client.held import Held
 from gossipq_client.joining import Joining
+from gossipq_client.operating import Operating
 from gossipq_client.packer import Flight, Topic, Writer
 from gossipq_client.session import Session
 from gossipq_client.terms import Options
@@ -29,6 +30,7 @@ REQUEST_SECONDS = 10.0  #: how long connecting and requests wait for a node
 CLOSE_SECONDS = 30.0  #: how long `close` waits for confirms
 ERROR_CLOSE_SECONDS = 5.0  #: the same, when a `with` ends in an exception
 VIRTUAL_MS = 3_000  #: what a virtual topic is bound to is believed for so long
+PAUSE_SECONDS = 0.5  #: after an error in what goes on beside the callers
 LINGER_MS = 500  #: how long closing sockets try to send a farewell
 
 
@@ -41,7 +43,7 @@ class Engine:
         self.clock = SystemClock()
         self.transport = Transport()
         self.session = Session(addresses, os.urandom(16), name, __version__, _new_producer, self.clock.now())
-        self.asking = Asking(self.session)
+        self.asking = Operating(self.session)
         self.forked = self.closed = False
         self.on_fork = on_fork
         self._due_ms = 0
@@ -96,13 +98,18 @@ class Engine:
         for endpoint, up in transport.events():
             changed = True
             (links.connected if up else links.disconnected)(endpoint)
+        later: list[tuple[str, str]] = []
         while links.actions:
-            actions, links.actions = links.actions, []
-            for action, endpoint in actions:
-                if action != "open":
-                    transport.close_peer(endpoint)
-                if action != "close":
-                    transport.open(endpoint)
+            action, endpoint = links.actions.pop(0)
+            later = [each for each in later if each[1] != endpoint]
+            if action != "open":
+                transport.close_peer(endpoint)
+            if action != "close" and not transport.open(endpoint):
+                later.append(("open", endpoint))
+        if later and links.refusal is None:
+            links.refusal = Unreachable("no descriptor is left for a connection", hint="close files, or raise ulimit -n")
+            log.warning("%s: %s", later[0][1], links.refusal)
+        links.actions += later
         return changed
 
     def timeout_ms(self) -> int:
@@ -126,7 +133,7 @@ class Engine:
         for info in call.answer(Topics).topics:
             if info.name == name:
                 return self.session.publishing.learn(info)
-        raise UnknownTopic(f"topic {name!r} does not exist", hint=f"gossipq topic create {name}")
+        raise UnknownTopic(f"no topic {name}", hint=f"gossipq topic create {name}")
 
     @staticmethod
     def made_ids(count: int) -> list[bytes]:
@@ -150,13 +157,12 @@ class Engine:
     def backpressure(self, writer: Writer) -> Backpressure:
         waiting = self.session.publishing.unconfirmed_records()
         return Backpressure(
-            f"{waiting} records wait for their confirm", hint=f"flush() first, or slow down: {writer.topic.name}"
+            f"{many(waiting, 'record')} without a confirm", hint=f"flush() first, or slow down: {writer.topic.name}"
         )
 
-    def step(
-        self, topic: Topic, raw: bytes, options: Options, held: Held, offset: int, then: Callable[[Flight], None]
-    ) -> Flight:
-        """Raises BadRequest unless the topic has the partition in the shard of the record in hand."""
+    @staticmethod
+    def writer_beside(held: Held, topic: Topic, options: Options) -> Writer:
+        """Where what comes of a record in hand goes. Raises BadRequest unless the topic has that partition in its shard."""
         if topic.virtual:
             raise refs.is_virtual(topic.info)
         part, number = held.part, partition_of(held.partition)
@@ -170,8 +176,7 @@ class Engine:
                 f"topic {topic.name!r} does not lie in one shard with partition {number} of {source!r}",
                 hint=f"create_topic({topic.name!r}, beside={source!r}), and the same key or partition",
             )
-        acks = [(held.partition, offset, offset + 1)]
-        return self.session.publishing.step(writer, options, raw, part.number, acks, then)
+        return writer
 
     # --- consuming
 
@@ -184,19 +189,26 @@ class Engine:
 
     @staticmethod
     def merged_stats(calls: Iterable[Call]) -> StatsReply:
+        """Each row once: a worker that took over while it was asked has answered twice."""
         replies = [call.answer(StatsReply) for call in calls]
-        return StatsReply(
-            [row for reply in replies for row in reply.partitions], [row for reply in replies for row in reply.groups]
-        )
+        partitions = {row.partition: row for reply in replies for row in reply.partitions}
+        groups = {(row.partition, row.group): row for reply in replies for row in reply.groups}
+        return StatsReply([*partitions.values()], [*groups.values()])
 
     def unreachable(self) -> Unreachable:
-        addresses = ", ".join(self.session.links.addresses)
+        addresses, refusal = ", ".join(self.session.links.addresses), self.session.links.refusal
+        if refusal is not None:
+            return Unreachable(f"{addresses}: {refusal.message}", hint=refusal.hint)
         return Unreachable(f"no node answers at {addresses}", hint="start one: gossipq node")
 
-    def stats_calls(self, topics: list[str]) -> list[Call]:
-        """One request to each worker that leads something."""
-        shards = {route.endpoint: shard for shard, route in self.session.links.routes.items()}
-        return [self.session.calls.ask(Stats(topics), shard) for shard in shards.values()]
+    def workers(self) -> dict[str, int]:
+        """Endpoints of workers that lead something, each with a shard by which it is spoken to."""
+        return {route.endpoint: shard for shard, route in self.session.links.leaders.routes.items()}
+
+    def stats_calls(self, topics: list[str], endpoint: str = "") -> list[Call]:
+        """One request to each worker that leads something, or to one of them."""
+        shards = [shard for place, shard in self.workers().items() if endpoint in ("", place)]
+        return [self.session.calls.ask(Stats(topics), shard) for shard in shards]
 
     # --- farewell
 
@@ -210,7 +222,7 @@ class Engine:
 
     def lost(self) -> NotConfirmed:
         count = self.session.publishing.unconfirmed_records()
-        return NotConfirmed(f"{count} records were not confirmed in time", hint="they may be stored; gossipq status")
+        return NotConfirmed(f"no confirm in time for {many(count, 'record')}", hint="they may be stored; gossipq status")
 
 
 def _new_producer() -> bytes:

@@ -162,10 +162,8 @@ class Piece:
         return self.end - self.first
 
     def values(self) -> list[bytes]:
-        values, base = self.held.values(), self.held.base
-        if self.first == base and self.end - base == len(values):
-            return values
-        return values[self.first - base : self.end - base]
+        base = self.held.base
+        return self.held.values()[self.first - base : self.end - base]
 
 
 def subtract(ranges: Iterable[tuple[Offset, Offset]], taken: Iterable[Iterable[Offset]]) -> Ranges:

@@ -6,8 +6,10 @@ looks at the timers now and then.
 
 import os
 import threading
+import time
 from typing import TYPE_CHECKING
 
+from gossipq_client.engine import PAUSE_SECONDS, log
 from gossipq_client.transport import wait
 
 if TYPE_CHECKING:
@@ -36,23 +38,33 @@ class Keeper:
         os.close(self._wake)
 
     def _run(self) -> None:
-        client, seen = self._client, -1
-        while True:
-            with client.lock:
-                if client.engine.closed:
-                    return
-                busy, seen = client.exchanges != seen, client.exchanges
-                timeout_ms = client.engine.timeout_ms()
-                self.parked = not busy
-                fds = [] if busy else client.engine.transport.fds()
-            wait([*fds, self._wake], min(timeout_ms, REST_MS) if busy else timeout_ms)
-            with client.lock:
-                self.parked = False
-                if client.engine.closed:
-                    return
-                try:
-                    os.eventfd_read(self._wake)
-                except BlockingIOError:
-                    pass
-                if client.exchanges == seen or client.engine.timeout_ms() == 0:
-                    client.turn()
+        seen: int | None = -1
+        while seen is not None:
+            try:
+                seen = self._round(seen)
+            except Exception:
+                log.exception("keeping the promises of a client: it goes on in %s s", PAUSE_SECONDS)
+                time.sleep(PAUSE_SECONDS)
+
+    def _round(self, seen: int) -> int | None:
+        """One wait and what it brings. `seen`, in and out: how often callers have done I/O; None: the client is closed."""
+        client = self._client
+        with client.lock:
+            if client.engine.closed:
+                return None
+            busy, seen = client.exchanges != seen, client.exchanges
+            timeout_ms = client.engine.timeout_ms()
+            self.parked = not busy
+            fds = [] if busy else client.engine.transport.fds()
+        wait([*fds, self._wake], min(timeout_ms, REST_MS) if busy else timeout_ms)
+        with client.lock:
+            self.parked = False
+            if client.engine.closed:
+                return None
+            try:
+                os.eventfd_read(self._wake)
+            except BlockingIOError:
+                pass
+            if client.exchanges == seen or client.engine.timeout_ms() == 0:
+                client.turn()
+        return seen

@@ -1,11 +1,11 @@
 """The sync operator: why a record does not move, what happened to it, and the verbs that change it."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Unpack
 
-from gossipq.messages import Explained, GroupExplained
+from gossipq.messages import Explained, GroupExplained, Members
 from gossipq.values import GroupOptions, Step, TopicInfo
-from gossipq_client import inputs
+from gossipq_client import inputs, progress
 from gossipq_client.asking import Letters, Ranges
 from gossipq_client.consumer import Consumers, Message
 from gossipq_client.policies import GroupPolicy, group_options
@@ -196,6 +196,27 @@ class Menders(Consumers):
         """
         self._talk(self.engine.asking.set_group(topic, group, group_options(**policy)))
 
+    def positions(self, topic: str, start: inputs.Start = "first") -> dict[int, tuple[int, int]]:
+        """For each partition the offset where a reader would start, and the one behind its last record."""
+        where = inputs.start_of(start, self.engine.clock.now().wall_ms)
+        return self._talk(progress.positions(self.engine.asking, self.engine.session, topic, where))
+
+    def ack_below(self, topic: str, group: str, ends: Mapping[int, int]) -> None:
+        """Acks for a group everything below these offsets (partition -> offset) but what its consumers hold: for who reads
+        without a group and keeps positions of its own, as Spark does, so that its lag is seen and retention waits for it. A new
+        group begins at the first record."""
+        self._talk(progress.ack_below(self.engine.asking, self.engine.session, topic, group, ends))
+
     def bind_topic(self, name: str, targets: Sequence[str]) -> TopicInfo:
         """Makes a virtual topic, or binds it to other topics: what is published to it is copied to each of them."""
         return self._talk(self.engine.asking.bind_topic(name, targets))
+
+    # --- the roster
+
+    def members(self) -> Members:
+        """The nodes of the cluster, as the leader of its meta shard has them."""
+        return self._talk(self.engine.asking.members())
+
+    def set_member(self, name: str, state: str) -> Members:
+        """Drains a node ("leaving"), takes it back ("in"), or off the roster ("gone"). Raises BadRequest, WrongState."""
+        return self._talk(self.engine.asking.set_member(name, state))

@@ -13,15 +13,16 @@ from gossipq.values import Range, Run, TopicInfo
 from gossipq.wire import batch as wire
 from gossipq_client.terms import NOTHING, Terms, columns, key_column
 
-WINDOW_BATCHES = 100  #: unconfirmed batches of one partition: the leader remembers the last PRODUCER_REPEATS
-assert WINDOW_BATCHES < limits.PRODUCER_REPEATS
+UNCONFIRMED_MAX = limits.PRODUCER_REPEATS - 1  #: batches of one partition under way: repeats of older ones are refused
+WINDOW_BATCHES = 100  #: with so many unconfirmed batches of one partition the next record waits
+assert WINDOW_BATCHES < UNCONFIRMED_MAX
 UNKNOWN_OFFSET = -1
 
 
 class Special:
     """What a flight has beside a plain one: the terms of its records, and what came of them; or the acks of an atomic step."""
 
-    __slots__ = ("acks", "ends", "places", "runs", "sealed_ms", "subscription", "terms", "then")
+    __slots__ = ("acks", "ends", "places", "runs", "sealed_ms", "subscription", "term", "terms", "then")
 
     def __init__(self) -> None:
         self.terms: list[Terms] = []
@@ -31,6 +32,7 @@ class Special:
         self.ends: list[int] = []  #: where each run ends, once somebody asks
         self.subscription = 0
         self.acks: list[Range] = []
+        self.term = 0  #: of the leader that it was sent to, as far as that was known
         self.then: Callable[[Flight], None] | None = None  #: told once, when the flight is done
 
     def request(self, partition: PartitionKey, level: str, now_ms: int) -> Publish:

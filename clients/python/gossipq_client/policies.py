@@ -5,8 +5,9 @@ from datetime import timedelta
 from typing import TypedDict
 
 from gossipq import limits
-from gossipq.errors import BadRequest
-from gossipq.values import GroupOptions, TopicOptions
+from gossipq.errors import BadRequest, TopicExists
+from gossipq.texts import many
+from gossipq.values import GroupOptions, TopicInfo, TopicOptions
 from gossipq_client import inputs
 
 MODES = ("shared", "exclusive", "key_ordered")
@@ -30,6 +31,7 @@ class TopicPolicy(TypedDict, total=False):
     lease: inputs.Duration | None  #: how long a consumer may be silent with a record
     attempts_max: int | None  #: failures after which a record is a dead letter
     backoff: Backoff | None
+    alarm_lag: int | None  #: records of a partition that a group may be behind before an alarm is raised; 0 = any number
 
 
 class GroupPolicy(TypedDict, total=False):
@@ -41,6 +43,16 @@ class GroupPolicy(TypedDict, total=False):
     backoff: Backoff | None
     parked_max: int | None  #: records per partition that may wait behind others of their key
     paused: bool | None
+    alarm_lag: int | None  #: records of a partition that it may be behind before an alarm is raised; 0 = any number
+
+
+def as_asked(topic: TopicInfo, partitions: int | None) -> TopicInfo:
+    """A topic that was made, or was there. Raises TopicExists when it has other partitions: these are for its life."""
+    have = len(topic.shards)
+    if partitions in (None, have) or topic.config.virtual:
+        return topic
+    told = f"topic {topic.name} is there with {many(have, 'partition')}, not {partitions}"
+    raise TopicExists(told, hint="partitions are for a topic's life: leave partitions= away, or choose another name")
 
 
 def topic_options(
@@ -60,6 +72,7 @@ def topic_options(
     lease: inputs.Duration | None = None,
     attempts_max: int | None = None,
     backoff: Backoff | None = None,
+    alarm_lag: int | None = None,
 ) -> TopicOptions:
     """Raises BadRequest for what is no duration or number within its bounds; the cluster checks the words."""
     return TopicOptions(
@@ -78,6 +91,7 @@ def topic_options(
         lease_ms=_lease_ms(lease),
         attempts_max=_attempts_max(attempts_max),
         backoff_ms=None if backoff is None else backoff_ms(backoff),
+        alarm_lag=_alarm_lag(alarm_lag),
     )
 
 
@@ -90,6 +104,7 @@ def group_options(
     backoff: Backoff | None = None,
     parked_max: int | None = None,
     paused: bool | None = None,
+    alarm_lag: int | None = None,
 ) -> GroupOptions:
     """Raises BadRequest."""
     if mode not in (None, *MODES):
@@ -104,6 +119,7 @@ def group_options(
         backoff_ms=None if backoff is None else backoff_ms(backoff),
         parked_max=None if parked_max is None else inputs.whole(parked_max, "parked_max", 1, limits.PARKED_HARD_MAX),
         paused=paused,
+        alarm_lag=_alarm_lag(alarm_lag),
     )
 
 
@@ -126,3 +142,7 @@ def _lease_ms(lease: inputs.Duration | None) -> int | None:
 
 def _attempts_max(attempts_max: int | None) -> int | None:
     return None if attempts_max is None else inputs.whole(attempts_max, "attempts_max", 1, limits.ATTEMPTS_HARD_MAX)
+
+
+def _alarm_lag(alarm_lag: int | None) -> int | None:
+    return None if alarm_lag is None else inputs.whole(alarm_lag, "alarm_lag", 0, limits.ALARM_LAG_MAX)

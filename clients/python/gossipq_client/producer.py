@@ -1,16 +1,20 @@
 """The sync producer: publishing records, lists and copies, and the publish that acks what it comes of."""
 
 from collections.abc import Callable, Iterable
-from typing import Unpack
+from functools import partial
+from typing import TypeVar, Unpack
 
 from gossipq import limits
+from gossipq.errors import GossipqError
 from gossipq_client import inputs
 from gossipq_client.driver import Driver
 from gossipq_client.held import Held
 from gossipq_client.lists import plan
-from gossipq_client.packer import Flight, Topic
-from gossipq_client.receipts import Copied, One, PendingReceipt, PendingReceipts
+from gossipq_client.packer import Flight, Topic, Writer
+from gossipq_client.receipts import Copied, One, PendingReceipt, PendingReceipts, half_way
 from gossipq_client.terms import PLAIN, ListOptions, Options, PublishOptions, list_options, publish_options
+
+Sent = TypeVar("Sent")
 
 
 class Producers(Driver):
@@ -45,17 +49,22 @@ class Producers(Driver):
         return PendingReceipt(self, *self._append(known, raw, checked))
 
     def _append(self, topic: Topic, raw: bytes, options: Options) -> tuple[Flight, int]:
-        engine, writer = self.engine, topic.writer(options.chooser, options.partition)
+        publishing, writer = self.engine.session.publishing, topic.writer(options.chooser, options.partition)
+        return self._in_window(writer, options.block, lambda: publishing.append(writer, raw, *options.record))
+
+    def _in_window(self, writer: Writer, block: bool, send: Callable[[], Sent]) -> Sent:
+        """Sends when the window has room for one more batch; if it shall not wait for that it raises Backpressure."""
+        engine = self.engine
         while True:
             with self.lock:
                 engine.check()
-                if not options.block:
+                if not block:
                     engine.require_open([writer])
                 if not engine.full(writer):
                     engine.session.advance(engine.clock.now())
-                    appended = engine.session.publishing.append(writer, raw, *options.record)
+                    sent = send()
                     self._turn()
-                    return appended
+                    return sent
             self.until(lambda: not engine.full(writer), None)
 
     def _publish_copies(self, topic: Topic, raw: bytes, options: Options) -> PendingReceipt:
@@ -64,7 +73,13 @@ class Producers(Driver):
         with self.lock:
             if not options.block:
                 self.engine.require_open(writers)
-        return PendingReceipts(self, Copied([One(*self._append(target, raw, options)) for target in targets]))
+        copies, ids = list[One](), [options.made_id]
+        for target in targets:
+            try:
+                copies.append(One(*self._append(target, raw, options)))
+            except GossipqError as error:
+                raise half_way(error, ids) if copies else error from None
+        return PendingReceipts(self, Copied(copies, ids))
 
     def publish_many(self, topic: str, values: Iterable[inputs.Value], **options: Unpack[ListOptions]) -> PendingReceipts:
         """Sends a list in order, packed, under one receipt. Options as in `publish`, and for each value one of `keys`, `ids`,
@@ -75,27 +90,21 @@ class Producers(Driver):
         targets = [known]
         if known.virtual:
             many, targets = many.with_ids(self.engine.made_ids(len(raws))), self._targets(known)
+        publishing = self.engine.session.publishing
         with self.lock:
             self.engine.check()
-            listed = [plan(self.engine.session.publishing, target, raws, many) for target in targets]
+            listed = [plan(publishing, target, raws, many) for target in targets]
             flights = [flight for each in listed for flight in each.flights]
             if not many.block:
                 self.engine.require_room(flights)
-        for flight in flights:
-            self._send(flight, many.block)
-        return PendingReceipts(self, Copied(listed) if known.virtual else listed[0])
-
-    def _send(self, flight: Flight, block: bool) -> None:
-        engine, writer = self.engine, flight.writer
-        while True:
-            with self.lock:
-                engine.check()
-                if not block or not engine.full(writer):
-                    engine.session.advance(engine.clock.now())
-                    engine.session.publishing.take(flight)
-                    self._turn()
-                    return
-            self.until(lambda: not engine.full(writer), None)
+                self.engine.session.advance(self.engine.clock.now())
+                for flight in flights:
+                    publishing.take(flight)
+                self._turn()
+        if many.block:
+            for flight in flights:
+                self._in_window(flight.writer, True, partial(publishing.take, flight))
+        return PendingReceipts(self, Copied(listed, many.made_ids) if known.virtual else listed[0])
 
     def step(
         self,
@@ -112,13 +121,10 @@ class Producers(Driver):
         """
         raw = inputs.value_bytes(value)
         checked = publish_options(self.engine.clock.now, **options)
-        known = self._topic(topic)
-        with self.lock:
-            self.engine.check()
-            self.engine.session.advance(self.engine.clock.now())
-            flight = self.engine.step(known, raw, checked, held, offset, then)
-            self._turn()
-        return PendingReceipt(self, flight, 0)
+        writer = self.engine.writer_beside(held, self._topic(topic), checked)
+        acks, publishing = [(held.partition, offset, offset + 1)], self.engine.session.publishing
+        step = partial(publishing.step, writer, checked, raw, held.part.number, acks, then)
+        return PendingReceipt(self, self._in_window(writer, checked.block, step), 0)
 
     def _targets(self, topic: Topic) -> list[Topic]:
         """What a virtual topic is bound to."""

@@ -14,8 +14,9 @@ from gossipq.errors import Busy, GossipqError, NotConfirmed, NotLeader, OutOfSeq
 from gossipq.messages import Confirm, Publish
 from gossipq.values import Range, TopicInfo
 from gossipq.wire import frames
-from gossipq_client.links import Lane, Links
-from gossipq_client.packer import WINDOW_BATCHES, Flight, Special, Topic, Writer, runs
+from gossipq_client.connections import Lane
+from gossipq_client.links import Links
+from gossipq_client.packer import UNCONFIRMED_MAX, WINDOW_BATCHES, Flight, Special, Topic, Writer, runs
 from gossipq_client.terms import NOTHING, Options, Terms
 
 RETRY_MS = 20  #: pause before a batch is sent again when the leader named none
@@ -29,13 +30,14 @@ class Publishing:
         self.unconfirmed_bytes = 0
         self.stale: list[Topic] = []  #: to be resolved again: their leader does not know them
         self.linger_ms = 0  #: when an open flight without confirm must go; 0 = none waits
+        self.stands: Callable[[int], bool] = lambda subscription: True  #: whether its leader knows that subscription
         self._links, self._new_producer = links, new_producer
         self._producer = new_producer()
         self._flying: dict[int, Flight] = {}
         self._loose: list[Flight] = []  #: sealed, without confirm, no open way yet
         self._failed: list[Flight] = []
         self._waiting: set[Writer] = set()  #: have flights that are not under way
-        self._asked_again: set[int] = set()  #: topic ids that were resolved a second time
+        self._asked_again: set[int] = set()  #: partitions whose topics were resolved a second time
 
     @property
     def idle(self) -> bool:
@@ -210,24 +212,35 @@ class Publishing:
     # --- sending
 
     def pump(self, writer: Writer) -> None:
-        """Sends what is not under way, in order, as far as there is an open way."""
+        """Sends what is not under way, in order, as far as there is an open way, and no more than the leader can remember."""
         lane = self._links.lane(writer.shard)
-        if lane is None or self._links.now_ms < writer.paused_until_ms:
+        news = lane is not None and lane.greeting != writer.greeting  # who paused this writer has no say there
+        if lane is None or (self._links.now_ms < writer.paused_until_ms and not news):
             self._waiting.add(writer)
             return
-        if lane.greeting != writer.greeting:
-            for flight in islice(writer.flights, writer.sent):
-                flight.uncertain = True
+        if news:
+            self._doubt(writer)
             writer.greeting, writer.sent = lane.greeting, 0
         flights = writer.flights
-        for at in range(writer.sent, len(flights)):
+        for at in range(writer.sent, min(len(flights), UNCONFIRMED_MAX)):
             flight = flights[at]
+            if flight.special is not None and flight.special.acks and not self.stands(flight.special.subscription):
+                self._waiting.add(writer)
+                return
             self._flying.pop(flight.request_id, None)
             flight.request_id = self._links.next_id()
+            if flight.special is not None:
+                flight.special.term = max(flight.special.term, self._links.term(writer.shard))
             self._flying[flight.request_id] = flight
             self._send(lane, flight)
-        writer.sent = len(flights)
+            writer.sent = at + 1
         self._waiting.discard(writer)
+
+    @staticmethod
+    def _doubt(writer: Writer) -> None:
+        """What is under way may be stored, and nobody there will say so."""
+        for flight in islice(writer.flights, writer.sent):
+            flight.uncertain = True
 
     def _send(self, lane: Lane, flight: Flight) -> None:
         writer, special = flight.writer, flight.special
@@ -292,6 +305,8 @@ class Publishing:
             flight.settle(offset, copies, duplicate)
             if not flights and writer.open is not None:
                 self.seal(writer)
+            elif writer.sent < len(flights):
+                self.pump(writer)
         return others
 
     def refused(self, request_id: int, error: GossipqError) -> bool:
@@ -300,17 +315,38 @@ class Publishing:
         if flight is None:
             return False
         writer = flight.writer
-        if isinstance(error, NotLeader) or type(error) is Busy:
+        if isinstance(error, NotLeader):
+            self._doubt(writer)  # a leader that had to go says this of what it has stored, too
+            self._rewind(writer, 0, 0)
+            writer.paused_until_ms = 0
+        elif type(error) is Busy:
             self._rewind(writer, 0, error.retry_after_ms)
         elif isinstance(error, OutOfSequence):
-            self._resequence(writer, error.expected)
-        elif isinstance(error, UnknownTopic) and writer.topic.info.id not in self._asked_again:
-            self._asked_again.add(writer.topic.info.id)
+            self._resequence(flight, error.expected)
+        elif isinstance(error, UnknownTopic) and writer.partition not in self._asked_again:
+            self._asked_again.add(writer.partition)
             self.stale.append(writer.topic)
             self._rewind(writer, 0, limits.MINUTE_MS)
         else:
             self._fail(flight, error)
         return True
+
+    def forgotten(self, request_id: int, term: int) -> bool:
+        """Who answered did not know what a step is about: it goes again if it was sent before `term`. Whether it does."""
+        flight = self._flying.get(request_id)
+        if flight is None or flight.special is None or term <= flight.special.term:
+            return False
+        flight.special.term = term
+        self._rewind(flight.writer, 0, 0)
+        flight.writer.paused_until_ms = 0
+        return True
+
+    def doubtful(self, request_id: int) -> None:
+        """Who answered was no leader any more: whether it is stored, only the next one knows."""
+        flight = self._flying.get(request_id)
+        if flight is not None:
+            self._doubt(flight.writer)
+            self._rewind(flight.writer, 0, 0)
 
     def _rewind(self, writer: Writer, to: int, retry_after_ms: int) -> None:
         """Everything from flight `to` on is sent again, after a pause; answers to the old requests no longer count."""
@@ -320,10 +356,14 @@ class Publishing:
         writer.paused_until_ms = self._links.now_ms + (retry_after_ms or RETRY_MS)
         self._waiting.add(writer)
 
-    def _resequence(self, writer: Writer, expected: int) -> None:
-        lowest = writer.flights[0].sequence
-        if expected < lowest:
+    def _resequence(self, flight: Flight, expected: int) -> None:
+        writer = flight.writer
+        if expected < writer.flights[0].sequence:
             self._start_over(writer)
+        elif flight.sequence < expected:  # its repeats, and those of older ones, are refused for ever
+            newest = max(flight.sequence, expected - 1 - limits.PRODUCER_REPEATS)
+            for old in [old for old in writer.flights if old.sequence <= newest]:
+                self._drop(old, NotConfirmed("stored, but its offset is not remembered any more", hint="read it back"))
         self._rewind(writer, 0, 0)
 
     def _start_over(self, writer: Writer) -> None:

@@ -7,6 +7,8 @@ from dataclasses import dataclass
 from itertools import accumulate
 from typing import Protocol, overload
 
+from gossipq.errors import GossipqError
+from gossipq.texts import many
 from gossipq.values import Run
 from gossipq_client import refs
 from gossipq_client.packer import UNKNOWN_OFFSET, Flight, Special
@@ -136,7 +138,7 @@ class Listed(Sequence[Receipt]):
             self._starts = list(accumulate((flight.count for flight in self.flights), initial=0))
         at += self._starts[-1] if at < 0 else 0
         if not 0 <= at < self._starts[-1]:
-            raise IndexError(f"receipts of {len(self)} records")
+            raise IndexError(f"receipts of {many(len(self), 'record')}")
         place = at if self.order is None else self.order[at]
         which = bisect_right(self._starts, place) - 1
         return receipt_of(self.flights[which], place - self._starts[which])
@@ -145,26 +147,38 @@ class Listed(Sequence[Receipt]):
         return (self[at] for at in range(len(self)))
 
     def __repr__(self) -> str:
-        return f"<receipts of {len(self)} records>"
+        return f"<receipts of {many(len(self), 'record')}>"
 
 
 class Copied:
-    """One record or list that was copied to several topics."""
+    """One record or list that was copied to several topics, where each record is known by its id."""
 
-    __slots__ = ("parts",)
+    __slots__ = ("ids", "parts")
 
-    def __init__(self, parts: Sequence[Awaited]) -> None:
-        self.parts = parts
+    def __init__(self, parts: Sequence[Awaited], ids: Sequence[bytes]) -> None:
+        self.parts, self.ids = parts, ids
 
     @property
     def flights(self) -> list[Flight]:
         return [flight for part in self.parts for flight in part.flights]
 
     def receipt(self) -> Receipt:
-        receipts = tuple(part.receipt() for part in self.parts)
+        try:
+            receipts = tuple(part.receipt() for part in self.parts)
+        except GossipqError as error:
+            raise half_way(error, self.ids) from None
         first, duplicate = receipts[0], all(receipt.duplicate for receipt in receipts)
         copies = min(receipt.copies for receipt in receipts)
         return Receipt(first.topic, first.partition, first.offset, first.ref, copies, duplicate, first.count, receipts)
+
+
+def half_way(error: GossipqError, ids: Sequence[bytes]) -> GossipqError:
+    """The error of a publish that some topics of a virtual one may have: told with the ids that make it safe to repeat."""
+    texts = tuple(each.decode(errors="backslashreplace") for each in ids)
+    again = f"publish again with id={texts[0]!r}" if len(texts) == 1 else "publish again with ids= the error's .ids"
+    named = type(error)(error.message, f"{again}: topics that have it know that", error.retry_after_ms, error.detail)
+    named.ids = texts
+    return named
 
 
 def _all_duplicate(flight: Flight) -> bool:
@@ -176,8 +190,8 @@ class Waiter(Protocol):
     def await_flights(self, flights: list[Flight], timeout: float | None) -> None:
         """Returns when all are done. Raises NotConfirmed when the time is over."""
 
-    def progress(self) -> None:
-        """Takes what has arrived, without waiting."""
+    def progress(self) -> bool:
+        """Takes what has arrived, without waiting. False: the client is closed, nothing comes any more."""
 
 
 class PendingReceipt:
@@ -190,8 +204,8 @@ class PendingReceipt:
 
     def done(self) -> bool:
         """Whether `result` returns or raises at once."""
-        if not self._flight.done:
-            self._client.progress()
+        if self._flight.done or not self._client.progress():
+            return True
         return self._flight.done
 
     def result(self, timeout: float | None = None) -> Receipt:
@@ -211,8 +225,8 @@ class PendingReceipts(PendingReceipt):
 
     def done(self) -> bool:
         """Whether `result` returns or raises at once."""
-        if not all(flight.done for flight in self._flights):
-            self._client.progress()
+        if all(flight.done for flight in self._flights) or not self._client.progress():
+            return True
         return all(flight.done for flight in self._flights)
 
     def result(self, timeout: float | None = None) -> Receipt:

@@ -8,20 +8,19 @@ No sockets, no threads, no clock: the sync client and its asyncio twin drive the
 from collections.abc import Callable
 
 from gossipq import limits
-from gossipq.errors import BadRequest, ProtocolError, UnknownTopic, from_code
+from gossipq.errors import BadRequest, Busy, GossipqError, NotLeader, ProtocolError, UnknownTopic, from_code
 from gossipq.messages import AtEnd, Confirm, Deliver, Ping, Pong, Ready, Refused, Resolve, Subscribed, Topics, Welcome
 from gossipq.types import META_SHARD, Now
 from gossipq.values import Message, Route
 from gossipq.wire import frames
 from gossipq_client import refs
-from gossipq_client.calls import Call, Calls
+from gossipq_client.calls import RETRY_MS, Call, Calls
 from gossipq_client.consuming import Consuming
 from gossipq_client.credit import Subscription
 from gossipq_client.links import Links
 from gossipq_client.publishing import Publishing
 
 PATTERNS_MS = 3 * limits.SECOND_MS  #: how often a pattern is looked up again
-TICK_MS = 250  #: pings, silence and fallbacks are looked at this often
 
 
 class Session:
@@ -32,9 +31,9 @@ class Session:
         self.calls = Calls(self.links)
         self.publishing = Publishing(self.links, new_producer)
         self.consuming = Consuming(self.links, self.calls)
+        self.publishing.stands = self.consuming.stands
         self.bad_frames = 0
         self._watched: dict[Subscription, list[str]] = {}
-        self._ticked_ms = now.boot_ms
         self._watched_ms = now.boot_ms
 
     # --- time
@@ -46,10 +45,10 @@ class Session:
         """Everything that time brings. Costs little when nothing is due."""
         now_ms = self.links.now_ms
         self.publishing.tick()
-        if now_ms - self._ticked_ms >= TICK_MS:
-            self._ticked_ms = now_ms
+        if now_ms >= self.links.deadline_ms():
             self.links.tick()
             self.publishing.pump_all()
+        self._follow()
         self.consuming.tick()
         self.calls.pump_all()
         if self._watched and now_ms - self._watched_ms >= PATTERNS_MS:
@@ -62,11 +61,9 @@ class Session:
 
     def deadline_ms(self) -> int:
         """Boot time at which `tick` is due though nothing arrives."""
-        due_ms = self._ticked_ms + TICK_MS
-        for other in (self.publishing.deadline_ms(), self.consuming.deadline_ms(), self.calls.deadline_ms()):
-            if other is not None and other < due_ms:
-                due_ms = other
-        return due_ms
+        rooms = (self.publishing, self.consuming, self.calls)
+        others = [due_ms for room in rooms if (due_ms := room.deadline_ms()) is not None]
+        return min([self.links.deadline_ms(), *others])
 
     # --- events
 
@@ -80,40 +77,60 @@ class Session:
         """One message as it came. What breaks the protocol is counted and dropped."""
         try:
             header, body = frames.decode(message[0])
-            self.links.alive(endpoint, header.request_id if header.verb == Pong.verb else 0)
+            self.links.alive(endpoint, header.request_id if header.verb == Pong.verb else 0, header.shard)
             self._handle(endpoint, header, body, message)
+            self._follow()
         except ProtocolError as error:
             self.bad_frames += 1
             self.consuming.warnings.append(f"message from {endpoint} dropped: {error}")
 
+    def _follow(self) -> None:
+        """Whatever waits for a leader that is another one now goes there."""
+        if self.links.leaders.moved:
+            self.links.leaders.moved = False
+            self.pump_all()
+
     def _handle(self, endpoint: str, header: frames.Header, body: Message, message: list[bytes]) -> None:
-        links, stale = self.links, header.term < self.links.term(header.shard)
+        match body:
+            case Welcome():
+                if self.links.welcomed(header.request_id, body):
+                    self.pump_all()
+            case Ping() | Pong():
+                pass
+            case Refused():
+                self._refused(endpoint, header, body)
+            case Deliver() | Ready() | AtEnd() | Subscribed() if 0 < header.term < self.links.term(header.shard):
+                pass  # what was subscribed to in an earlier term is subscribed to again
+            case _ if self.links.outdated(header.shard, header.term, endpoint):
+                for request_id in [row[0] for row in body.rows] if isinstance(body, Confirm) else [header.request_id]:
+                    self._ask_again(request_id)
+            case _:
+                if header.term:
+                    self.links.led(header.shard, header.term, endpoint)
+                self._hear(header, body, message)
+
+    def _hear(self, header: frames.Header, body: Message, message: list[bytes]) -> None:
+        """The leader of a shard, or the home node."""
         match body:
             case Confirm():
-                if not stale:
-                    for request_id in self.publishing.confirmed(body):
-                        self.calls.answered(request_id, body)
-                    self._learn(header, body.direct)
+                for request_id in self.publishing.confirmed(body):
+                    self.calls.answered(request_id, body)
+                self._learn(header, body.direct)
             case Deliver():
                 if len(message) != 2:
                     raise ProtocolError(f"DELIVER of {len(message)} frames; 2 are needed")
-                if not stale:
-                    self.consuming.delivered(body, message[1])
-            case Refused():
-                self._refused(endpoint, header, body)
+                self.consuming.delivered(body, message[1])
             case Subscribed():
-                if not self.consuming.subscribed(header.request_id, body):
+                if self.consuming.subscribed(header.request_id, body):
+                    self.calls.pump_all()
+                    self.publishing.pump_all()
+                else:
                     self.calls.answered(header.request_id, body)
                 self._learn(header, body.direct)
             case AtEnd():
                 self.consuming.at_end(body)
             case Ready():
                 self.consuming.ready(body.subscription)
-            case Welcome():
-                if links.welcomed(header.request_id, body):
-                    self.pump_all()
-            case Ping() | Pong():
-                pass
             case _:
                 self.calls.answered(header.request_id, body, message[1:])
 
@@ -128,12 +145,46 @@ class Session:
             self.consuming.forgotten(header.request_id, header.shard)
             self.links.not_greeted(endpoint, header.shard)
             return
-        if body.endpoint:
-            self._learn(header, body.endpoint)
-        if self.publishing.refused(header.request_id, error):
+        if header.request_id and self.links.unwelcome(header.request_id, error):
+            return
+        if not isinstance(error, Busy):
+            if self.links.outdated(header.shard, header.term, endpoint):
+                self._ask_again(header.request_id)
+                return
+            if header.term > self.links.term(header.shard):
+                self.links.led(header.shard, header.term, endpoint)
+        if isinstance(error, BadRequest) and self._asked_before(header):
+            return
+        if isinstance(error, NotLeader):
+            self._not_leader(endpoint, header, body.endpoint, error)
+        elif self.publishing.refused(header.request_id, error):
             self._renew_topics()
         elif not self.consuming.refused(header.request_id, error):
             self.calls.refused(header.request_id, error)
+
+    def _ask_again(self, request_id: int) -> None:
+        """An old leader's word counts for nothing, and nobody else was asked if it leads again by now."""
+        if not self.calls.forgotten(request_id, pause_ms=RETRY_MS):
+            self.publishing.doubtful(request_id)
+
+    def _asked_before(self, header: frames.Header) -> bool:
+        """Whether it was asked in an earlier term: a new leader does not know what was subscribed to before. It goes again."""
+        term = max(header.term, self.links.term(header.shard))
+        return self.calls.forgotten(header.request_id, term) or self.publishing.forgotten(header.request_id, term)
+
+    def _not_leader(self, endpoint: str, header: frames.Header, better: str, error: GossipqError) -> None:
+        """What was asked there is asked again, where it is led now. Without a request: the subscriptions there have ended."""
+        request_id = header.request_id
+        if not request_id:
+            self.consuming.forgotten(0, header.shard)
+        elif not (
+            self.publishing.refused(request_id, error)
+            or self.consuming.refused(request_id, error)
+            or self.calls.refused(request_id, error)
+        ):
+            return
+        self.links.not_led(header.shard, header.term, endpoint, better)
+        self.links.leaders.moved = True
 
     def pump_all(self) -> None:
         """After a new greeting: subscriptions first, so that acks find them, then requests, then publishes in order."""

@@ -75,6 +75,7 @@ class Settling(Subscribing):
             part.barred.setdefault(place, []).append(offset)
 
         def answered(call: Call) -> None:
+            self._left(call)
             for place, offset in bars:
                 part.barred[place].remove(offset)
                 if not part.barred[place]:
@@ -84,6 +85,15 @@ class Settling(Subscribing):
         self._calls.ask(Nack(part.number, ranges, delay_ms, failed, reason, dead), part.shard, answered)
         if part.subscription.exclusive:
             self._due[part] = None
+
+    def _left(self, call: Call) -> None:
+        """An ack or a nack was answered: perhaps the last one of a subscription that ends."""
+        part = self._parts.get(getattr(call.message, "subscription", 0))
+        if part is not None and part.subscription.closing:
+            self._leave(part)
+
+    def _leave(self, part: Part) -> None:
+        raise NotImplementedError
 
     def _settled(self, held: Held) -> None:
         if not held.left:

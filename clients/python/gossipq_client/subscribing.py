@@ -1,12 +1,13 @@
 """Subscriptions at their leaders: one part for each shard, credit lent to each, and moved to where records wait."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 
 from gossipq.errors import BadRequest, Busy, GossipqError, NotLeader, UnknownTopic
 from gossipq.messages import Ack, Credit, Nack, Recall, Recalled, Subscribe, Subscribed
-from gossipq.types import partition_key
+from gossipq.types import Offset, PartitionKey, partition_key
 from gossipq.values import Range, Start, TopicInfo
 from gossipq_client.calls import RETRY_MS, Call, Calls
+from gossipq_client.connections import NOWHERE
 from gossipq_client.credit import Part, Subscription
 from gossipq_client.held import merge
 from gossipq_client.links import Links
@@ -17,6 +18,7 @@ class Subscribing:
         self.warnings: list[str] = []
         self.ack_due_ms = 0  #: when fresh acks must go; 0 = there are none
         self._links, self._calls = links, calls
+        calls.stands = self.stands
         self._parts: dict[int, Part] = {}
         self._subscribing: dict[int, Part] = {}
         self._fresh: dict[Part, None] = {}
@@ -24,8 +26,10 @@ class Subscribing:
         self._hungry: dict[Part, None] = {}  #: leaders said READY and nothing could be lent
         self._numbers = 0
 
-    def cover(self, subscription: Subscription, topics: Iterable[TopicInfo]) -> None:
-        """Adds the parts of topics that the subscription does not have yet."""
+    def cover(
+        self, subscription: Subscription, topics: Iterable[TopicInfo], firsts: Mapping[PartitionKey, Offset] | None = None
+    ) -> None:
+        """Adds the parts of topics that the subscription does not have yet; `firsts`: only of these partitions, from there."""
         starts: dict[tuple[int, int], list[Start]] = {}  # a group is one of its topic: a part for each shard and topic
         for topic in topics:
             if topic.config.virtual:
@@ -33,10 +37,13 @@ class Subscribing:
             elif topic.id not in subscription.topics:
                 subscription.topics[topic.id] = topic
                 for number, shard in enumerate(topic.shards):
-                    starts.setdefault((shard, topic.id), []).append(Start(partition_key(topic.id, number), *subscription.start))
-        for (shard, _), found in starts.items():
+                    key, start = partition_key(topic.id, number), subscription.start
+                    if firsts is None or key in firsts:
+                        found = start if firsts is None else ("offset", firsts[key])
+                        starts.setdefault((shard, topic.id), []).append(Start(key, *found))
+        for (shard, _), each in starts.items():
             self._numbers += 1
-            part = self._parts[self._numbers] = Part(subscription, self._numbers, shard, found)
+            part = self._parts[self._numbers] = Part(subscription, self._numbers, shard, each)
             subscription.parts.append(part)
         if starts:
             self._share(subscription)
@@ -68,9 +75,9 @@ class Subscribing:
             self._due[part] = None
 
     def _pump(self, part: Part) -> None:
-        """Subscribes on a greeting that does not know this part yet; the loan starts anew there."""
+        """Subscribes where this part is not known yet; the loan starts anew there."""
         lane = self._links.lane(part.shard)
-        if lane is None or lane.greeting == part.greeting or self._links.now_ms < part.retry_at_ms:
+        if lane is None or self._links.standing(lane, part.shard) == part.standing or self._links.now_ms < part.retry_at_ms:
             return
         self._subscribe(part, self._holding(part))
 
@@ -79,22 +86,21 @@ class Subscribing:
         here = [
             (held.partition, low, high) for held in part.outstanding for low, high in held.open_ranges(held.first, held.end)
         ]
-        settled = [
-            each
-            for message in self._calls.unanswered()
-            if isinstance(message, Ack | Nack) and message.subscription == part.number
-            for each in message.ranges
-        ]
+        settled = [each for message in self._unanswered(part) for each in message.ranges]
         fresh = [(partition, first, end) for partition, first, end in part.fresh]
         return merge([*here, *settled, *fresh])
+
+    def _unanswered(self, part: Part) -> list[Ack | Nack]:
+        messages = self._calls.unanswered()
+        return [each for each in messages if isinstance(each, Ack | Nack) and each.subscription == part.number]
 
     def _subscribe(self, part: Part, holding: list[Range] | None = None) -> None:
         lane = self._links.lane(part.shard)
         if lane is None:
-            part.greeting = 0
+            part.standing = NOWHERE
             return
         self._subscribing.pop(part.request_id, None)
-        part.greeting, part.request_id = lane.greeting, self._links.next_id()
+        part.standing, part.request_id = self._links.standing(lane, part.shard), self._links.next_id()
         part.lent_records = part.lent_bytes = 0
         part.subscribed = part.at_end = part.recalling = part.fed = False
         self._subscribing[part.request_id] = part
@@ -121,7 +127,8 @@ class Subscribing:
         part = self._subscribing.pop(request_id, None)
         if part is None:
             return False
-        part.subscribed, part.lease_ms = True, answer.lease_ms
+        part.standing = part.standing[0], self._links.term(part.shard)
+        part.known, part.subscribed, part.lease_ms = part.standing, True, answer.lease_ms
         subscription = part.subscription
         subscription.mode = answer.mode or subscription.mode
         if not subscription.group:
@@ -134,19 +141,26 @@ class Subscribing:
         if part is None:
             return False
         if isinstance(error, NotLeader) or type(error) is Busy:
-            part.greeting, part.retry_at_ms = 0, self._links.now_ms + (error.retry_after_ms or RETRY_MS)
+            pause_ms = 0 if isinstance(error, NotLeader) else error.retry_after_ms or RETRY_MS
+            part.standing, part.retry_at_ms = NOWHERE, self._links.now_ms + pause_ms
         elif isinstance(error, UnknownTopic) and part.subscription.patterns:
             self._remove(part)
         else:
             part.subscription.error = error
         return True
 
+    def stands(self, number: int) -> bool:
+        """Whether the leader knows a subscription; one that has ended needs to be known to nobody."""
+        part = self._parts.get(number)
+        lane = self._links.lane(part.shard) if part is not None else None
+        return part is None or (lane is not None and self._links.standing(lane, part.shard) == part.known)
+
     def forgotten(self, request_id: int, shard: int) -> None:
         """The leader of `shard` has forgotten the session: its parts subscribe again on the next greeting."""
         self._subscribing.pop(request_id, None)
         for part in self._parts.values():
             if part.shard == shard:
-                part.greeting = 0
+                part.standing = NOWHERE
 
     def _remove(self, part: Part) -> None:
         self._parts.pop(part.number, None)
@@ -165,7 +179,8 @@ class Subscribing:
 
     def _lend(self, part: Part) -> None:
         lane = self._links.lane(part.shard)
-        if lane is None or lane.greeting != part.greeting or part.subscription.closing or part.subscription.paused:
+        standing = self._links.standing(lane, part.shard) if lane is not None else NOWHERE
+        if lane is None or standing != part.standing or part.subscription.closing or part.subscription.paused:
             return
         if part.recalling:
             return  # what comes back is counted against what was lent before; its share is looked at then

@@ -83,6 +83,11 @@ class Options(NamedTuple):
         """What goes with its value."""
         return self[:5]
 
+    @property
+    def made_id(self) -> bytes:
+        """The id that it has by now."""
+        return self.terms.id if self.terms is not None else b""
+
     def with_id(self, made: bytes) -> "Options":
         """The same with an id, `made` unless it has one."""
         terms = self.terms or NOTHING
@@ -110,6 +115,11 @@ class Many(NamedTuple):
             return self.keys
         keys = self.keys or [None] * len(self.terms)
         return [terms.id or None if key is None else key for key, terms in zip(keys, self.terms, strict=True)]
+
+    @property
+    def made_ids(self) -> list[bytes]:
+        """The ids that they have by now."""
+        return [terms.id for terms in self.terms] if isinstance(self.terms, list) else []
 
     def with_ids(self, made: list[bytes]) -> "Many":
         """The same with an id for each record that has none."""

@@ -3,6 +3,7 @@
 Used by one thread at a time. `wait` alone may run without the caller's lock: it only looks at file descriptors.
 """
 
+import errno
 import os
 import select
 from collections import deque
@@ -33,13 +34,17 @@ class Peer:
         self.endpoint, self.up = endpoint, False
         self.backlog: deque[Frames] = deque()
         self.socket = context.socket(zmq.DEALER)
+        try:
+            self.monitor = self.socket.get_monitor_socket(_UP | _DOWN)
+        except zmq.ZMQError:
+            self.socket.close(0)
+            raise
         self.socket.set(zmq.IMMEDIATE, 1)
         self.socket.set(zmq.SNDHWM, SEND_MESSAGES_MAX)
         self.socket.set(zmq.RCVHWM, 0)
         self.socket.set(zmq.RECONNECT_IVL, RECONNECT_MS)
         self.socket.set(zmq.RECONNECT_IVL_MAX, RECONNECT_MS_MAX)
         self.socket.set(zmq.CONNECT_TIMEOUT, CONNECT_MS)
-        self.monitor = self.socket.get_monitor_socket(_UP | _DOWN)
         self.monitor.get(zmq.EVENTS)  # its descriptor tells of the first event only to who has looked before
         try:
             self.socket.connect(endpoint)
@@ -69,10 +74,16 @@ class Transport:
         """Those of `fds` that mean: look at `events`."""
         return {peer.monitor_fd for peer in self._peers.values()}
 
-    def open(self, endpoint: str) -> None:
-        """Connects in the background. Raises Unreachable for what is no address."""
+    def open(self, endpoint: str) -> bool:
+        """Connects in the background. False: no descriptor is left for that. Raises Unreachable for what is no address."""
         if endpoint not in self._peers:
-            self._peers[endpoint] = Peer(self._context, endpoint)
+            try:
+                self._peers[endpoint] = Peer(self._context, endpoint)
+            except zmq.ZMQError as error:
+                if error.errno not in (errno.EMFILE, errno.ENFILE):
+                    raise
+                return False
+        return True
 
     def close_peer(self, endpoint: str) -> None:
         peer = self._peers.pop(endpoint, None)

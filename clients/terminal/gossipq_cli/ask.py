@@ -1,6 +1,7 @@
 """The one way from a command to a node: the public client."""
 
 import os
+import socket
 import sys
 import time
 from collections.abc import Iterable
@@ -12,6 +13,7 @@ import click
 from gossipq.errors import GossipqError
 from gossipq.messages import StatusReply
 from gossipq_cli import failures
+from gossipq_cli.contexts import servers_of
 from gossipq_cli.options import Choices
 
 if TYPE_CHECKING:
@@ -24,7 +26,12 @@ def connect(choices: Choices) -> "Client":
     """A client for the chosen servers; raises Unreachable when none answers within the time limit."""
     import gossipq_client
 
-    return gossipq_client.connect(*choices.servers, name=f"gossipq-{os.getpid()}", timeout=choices.timeout_s)
+    return gossipq_client.connect(*servers_of(choices.servers), name=own_name(), timeout=choices.timeout_s)
+
+
+def own_name() -> str:
+    """What the clients of this process call themselves."""
+    return f"gossipq-{os.getpid()}@{socket.gethostname()}"
 
 
 def missing(mq: "Client", names: Iterable[str]) -> list[str]:
@@ -41,11 +48,6 @@ def sure(choices: Choices, doing: str, question: str) -> None:
     click.confirm(question, abort=True, err=True)
 
 
-def healthy(status: StatusReply) -> bool:
-    """Every shard has a leader with its full set of voters."""
-    return status.led == status.shards > 0
-
-
 def status(choices: Choices) -> StatusReply:
     with connect(choices) as mq:
         return mq.status()
@@ -53,18 +55,20 @@ def status(choices: Choices) -> StatusReply:
 
 def wait_healthy(choices: Choices, wait_s: float) -> StatusReply:
     """Asks until the answer is good, also when nobody is there yet. Raises Failure when the time is over."""
+    from gossipq_cli import clusters
+
     deadline, last = time.monotonic() + wait_s, "no answer"
     while (left_s := deadline - time.monotonic()) > 0:
         try:
-            answer = status(replace(choices, timeout_s=min(choices.timeout_s, left_s)))
+            view = clusters.look(replace(choices, timeout_s=min(choices.timeout_s, left_s)))
         except GossipqError as error:
             if not error.retryable:
                 raise
             last = error.message
         else:
-            if healthy(answer):
-                return answer
-            last = f"{answer.led} of {answer.shards} shards have a leader"
+            last = clusters.unhealthy(view)
+            if not last:
+                return view.asked
         time.sleep(max(0.0, min(ASK_AGAIN_S, deadline - time.monotonic())))
     raise failures.Failure(
         "timed_out", f"not healthy within {wait_s:g} s: {last}", "`gossipq status` says more", failures.TIMED_OUT

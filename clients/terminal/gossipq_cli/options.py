@@ -1,5 +1,6 @@
 """What every command accepts, before and after its name, and the click classes that make it so."""
 
+import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -61,7 +62,7 @@ def global_options() -> list[click.Option]:
             multiple=True,
             metavar="URL",
             callback=_servers,
-            help="node to ask, or several; default $GOSSIPQ_SERVER",
+            help="node to ask, or several, or a context; default $GOSSIPQ_SERVER",
         ),
         option("-o", "--output", type=click.Choice(FORMS), help="form of the answer"),
         option("-q", "--quiet", is_flag=True, help="data and errors only"),
@@ -81,6 +82,16 @@ class Verb(click.Command):
         taken = {name for param in self.params for name in param.opts}
         self.own = list(self.params)
         self.params += [option for option in global_options() if not taken & set(option.opts)]
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        """Says how a group is named to who names it without its option."""
+        try:
+            return super().parse_args(ctx, args)
+        except click.UsageError as error:
+            extra = re.search(r"unexpected extra argument \((\S+)\)", error.message)
+            if extra is None or not any("--group" in param.opts for param in self.own):
+                raise
+            raise click.UsageError(f"{extra[1]} is one name too many; if it is a group: -g {extra[1]}", ctx) from None
 
     def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         rows = [

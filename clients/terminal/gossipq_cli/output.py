@@ -15,6 +15,9 @@ if TYPE_CHECKING:
     from msgspec import Struct
 
 Row = Mapping[str, Any]
+FRAME = 3  #: columns of the terminal that a frame takes for each column of a table
+GAP = 2
+TEXT_LEAST = 12  #: columns that a text gets before it is folded
 
 
 class Column(NamedTuple):
@@ -37,21 +40,6 @@ def number(value: int | float) -> str:
 def as_object(struct: "Struct") -> dict[str, Any]:
     """Array-like on the wire, an object for people."""
     return {field: getattr(struct, field) for field in struct.__struct_fields__}
-
-
-def many(count: int, noun: str) -> str:
-    """1 record, 1,200 records."""
-    return f"{count:,} {noun}" if count == 1 else f"{count:,} {noun}s"
-
-
-def size(value: int) -> str:
-    """Bytes for people: 12 B, 3.4 KiB, 1.2 GiB."""
-    amount = float(value)
-    for unit in ("B", "KiB", "MiB", "GiB"):
-        if amount < 1024:
-            return f"{amount:.0f} B" if unit == "B" else f"{amount:.1f} {unit}"
-        amount /= 1024
-    return f"{amount:.1f} TiB"
 
 
 def span(value_ms: int) -> str:
@@ -196,20 +184,58 @@ class Output:
             for cell, width, column in zip(line, widths, columns, strict=True):
                 gap = " " * (width - _columns(cell))
                 parts.append(gap + cell if column.right else cell + gap)
-            sys.stdout.write("  ".join(parts).rstrip() + "\n")
+            sys.stdout.write((" " * GAP).join(parts).rstrip() + "\n")
 
     def _bordered(self, columns: Sequence[Column], cells: Sequence[Sequence[str]]) -> None:
+        """Numbers are never broken: in a narrow terminal heads and texts are folded; where that is not enough, rows are
+        turned into columns."""
         from rich.box import ROUNDED
         from rich.console import Console
         from rich.markup import escape
         from rich.table import Table
 
+        console = Console(no_color=True if not self.choices.color else None)
+        natural = [max(map(_columns, column)) for column in zip((c.head for c in columns), *cells, strict=True)]
+        narrow = sum(natural) + FRAME * len(columns) + 1 > console.width
+        heads = [column.head.replace("_", " ") if narrow else column.head for column in columns]
+        least = [
+            max(*map(_columns, head.split(" ")), min(max(map(_columns, told)), _whole(column)))
+            for head, column, told in zip(heads, columns, zip(*cells, strict=True), strict=True)
+        ]
+        if sum(least) + FRAME * len(columns) + 1 > console.width:
+            self._turned([column.head for column in columns], cells, console.width)
+            return
         table = Table(box=ROUNDED, header_style="bold")
-        for column in columns:
-            table.add_column(column.head, justify="right" if column.right else "left", overflow="fold")
+        for head, column, width in zip(heads, columns, least, strict=True):
+            table.add_column(head, justify="right" if column.right else "left", overflow="fold", min_width=width)
         for line in cells:
             table.add_row(*map(escape, line))
-        Console(no_color=True if not self.choices.color else None).print(table)
+        console.print(table)
+
+    @staticmethod
+    def _turned(heads: Sequence[str], cells: Sequence[Sequence[str]], width: int) -> None:
+        """A line for each field, and rows side by side, as many as there is room for."""
+        title, rest = max(map(_columns, heads)), list(cells)
+        while rest:
+            shown, used = [rest.pop(0)], title
+            used += GAP + max(map(_columns, shown[0]))
+            while rest and used + GAP + max(map(_columns, rest[0])) <= width:
+                used += GAP + max(map(_columns, rest[0]))
+                shown.append(rest.pop(0))
+            widths = [max(map(_columns, row)) for row in shown]
+            for head, *told in zip(heads, *shown, strict=True):
+                parts = [
+                    head.ljust(title),
+                    *(" " * (size - _columns(cell)) + cell for size, cell in zip(widths, told, strict=True)),
+                ]
+                sys.stdout.write((" " * GAP).join(parts).rstrip() + "\n")
+            if rest:
+                sys.stdout.write("\n")
+
+
+def _whole(column: Column) -> int:
+    """Up to how many columns a cell is kept in one line."""
+    return sys.maxsize if column.right else TEXT_LEAST
 
 
 def _columns(text: str) -> int:

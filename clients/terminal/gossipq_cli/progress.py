@@ -16,7 +16,8 @@ class Progress:
     def __init__(self, what: str, quiet: bool = False) -> None:
         self.what, self.on = what, not quiet and is_terminal(sys.stderr)
         self._drawn = False
-        self._next_s = time.monotonic() + EVERY_S
+        self._began_s = time.monotonic()
+        self._next_s = self._began_s + EVERY_S
 
     def __call__(self, done: int, total: int) -> None:
         now_s = time.monotonic()
@@ -25,7 +26,8 @@ class Progress:
         self._next_s = now_s + EVERY_S
         share = min(1.0, done / total) if total else 1.0
         bar = ("#" * round(share * WIDTH)).ljust(WIDTH, ".")
-        sys.stderr.write(f"{CLEAR}[{bar}] {share:4.0%}  {done:,} of {total:,} {self.what}")
+        rate = done / (now_s - self._began_s)
+        sys.stderr.write(f"{CLEAR}[{bar}] {share:4.0%}  {done:,} of {total:,} {self.what}, {rate:,.0f}/s")
         sys.stderr.flush()
         self._drawn = True
 

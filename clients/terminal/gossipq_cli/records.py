@@ -9,10 +9,11 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import click
 import msgspec
 
+from gossipq.texts import size
 from gossipq_cli import failures
 from gossipq_cli.kinds import moment_of, seconds_of
 from gossipq_cli.options import nearest
-from gossipq_cli.output import iso, json_text, moment, printable, readable, size
+from gossipq_cli.output import iso, json_text, moment, printable, readable
 
 if TYPE_CHECKING:
     from gossipq_client import Message

@@ -1,24 +1,43 @@
 """The frontdoor: tells clients where the leaders are, forwards for those that know only this address, and answers status.
 
-Forwarding looks at the fixed header alone and keeps no state. What it knows of the workers comes from their reports and
-from the supervisor.
+Forwarding looks at the fixed header alone and keeps no state. What it knows of the cluster comes from the reports of its own
+workers, from the other frontdoors, and from the supervisor; it shares it with both as it changes.
 """
 
-from collections.abc import Sequence
+import logging
+from collections.abc import Callable, Sequence
 from typing import Protocol
 
-from gossipq import __version__
-from gossipq.errors import BadRequest, Busy, ProtocolError, UnknownVerb
-from gossipq.messages import Bye, Hello, Ping, Pong, Refused, Status, StatusReply
+from msgspec import structs
+
+from gossipq import __version__, limits
+from gossipq.core.members import check_member
+from gossipq.core.view import View
+from gossipq.errors import BadRequest, Busy, GossipqError, ProtocolError, UnknownVerb
+from gossipq.messages import Bye, Hello, Join, Ping, Pong, Refused, Status, StatusReply
+from gossipq.operator_messages import Alarms, ConfigShown, ListAlarms, ShowConfig
 from gossipq.peer_messages import Append, Report
-from gossipq.types import NODE_SHARD, Now
-from gossipq.values import Message, Route, WorkerStats
+from gossipq.peer_messages import View as Said
+from gossipq.types import META_SHARD, NODE_SHARD, Now
+from gossipq.values import CopyStats, Member, Message, WorkerStats
 from gossipq.wire.frames import Header, decode, encode, peek
-from gossipq_node.ports import DIRECT_ORIGIN_PARTS, Incoming, Mailbox
+from gossipq_node.actors.board import Board, Facts
+from gossipq_node.actors.discovery import Discovery
+from gossipq_node.actors.overseeing import Overseeing
+from gossipq_node.actors.post import Post
+from gossipq_node.ports import DIRECT_ORIGIN_PARTS, Incoming, Mailbox, Measure, Membership, Use
 from gossipq_node.settings import FrontdoorSettings, WorkerState, welcome
 
+LOOK_MS = 1_000  #: between two looks at the node
 RETRY_MS = 100  #: what a client is told to wait while a worker is away
+SHARE_MS = 100  #: news that come together are shared together
+ANNOUNCE_MS = 1_000  #: between two words to a meta leader that does not have this node in its roster
+REMOVED = "this node was taken off the roster: stop it; with an empty data directory it may join again"
 SERVING = ("ready", "full")  #: states in which a worker leads its shards
+
+log = logging.getLogger(__name__)
+
+Keep = Callable[[int, list[Member]], None]  #: puts a roster where the next start finds it
 
 
 class Switchboard(Mailbox, Protocol):
@@ -29,19 +48,40 @@ class Switchboard(Mailbox, Protocol):
 
 
 class Frontdoor:
-    """Stateless for clients; has no timer of its own."""
+    """Stateless for clients. Looks at the node once a second, and puts what it sees on its board."""
 
-    def __init__(self, settings: FrontdoorSettings, mailbox: Switchboard, now: Now) -> None:
-        self._settings, self._mailbox, self._started_ms = settings, mailbox, now.boot_ms
-        self._routes = {route.shard: route for route in settings.routes}
-        self._workers = {shard: shard % len(settings.forwards) for shard in range(settings.shards)}
-        self._led: dict[int, list[Route]] = {}  #: by worker
+    def __init__(
+        self,
+        settings: FrontdoorSettings,
+        mailbox: Switchboard,
+        now: Now,
+        keep: Keep = lambda version, members: None,
+        membership: Membership | None = None,
+        measure: Measure = Use,
+    ) -> None:
+        self._settings, self._mailbox, self._started_ms, self._keep = settings, mailbox, now.boot_ms, keep
+        self._measure, self._use = measure, Use()
+        self._me = settings.member.copy
+        self._post = Post(settings, mailbox)
+        self._view = View(settings.member, settings.version, settings.members)
+        self._discovery = Discovery(membership, settings.cluster, settings.member, now)
+        self.board = Board(now.boot_ms)
+        self._overseeing = Overseeing(settings.node, len(settings.forwards), settings.warnings, now)
         self._stats: dict[int, WorkerStats] = {}  #: last report of each worker
+        self._copies: dict[int, list[CopyStats]] = {}  #: the same
         self._states: dict[int, WorkerState] = {}
+        self._share_ms = self._again_ms = now.boot_ms + SHARE_MS  #: when to share news, and when to say all again
+        self._listed = settings.version > 0  #: this node has been on the roster
+        self._own_news = False  #: that only this node can tell the others
+        self._moves = 0  #: shards that got another leader, since the start
+        self._announce_ms = now.boot_ms
         self.bad_messages = 0
 
     def next_deadline_ms(self) -> int | None:
-        return None
+        due = [self._share_ms, self.board.turned_ms + LOOK_MS, self._discovery.next_deadline_ms()]
+        if not self._announced:
+            due.append(self._announce_ms)
+        return min(at for at in due if at is not None)
 
     @property
     def ready(self) -> bool:
@@ -55,31 +95,55 @@ class Frontdoor:
             state = self._states.get(worker)
             if state is None or not state.running or state.pid != stats.pid:
                 del self._stats[worker]
-                self._led.pop(worker, None)
+                self._copies.pop(worker, None)
 
     def turn(self, arrived: list[Incoming], now: Now) -> None:
         for message in arrived:
             header = None
             try:
-                header = peek(message.control)
                 if self._mailbox.from_peer(message.origin):
-                    self._report(message)
-                elif header.shard == NODE_SHARD:
+                    self._hear(message, now)
+                    continue
+                header = peek(message.control)
+                if header.shard == NODE_SHARD:
                     self._serve(message, header, now)
                 else:
                     self._forward(message, header)
-            except ProtocolError as error:
+            except GossipqError as error:
                 self.bad_messages += 1
-                self._refuse(message, header, Refused(error.code, error.message, "see PROTOCOL.md"))
+                if header is not None or not self._mailbox.from_peer(message.origin):
+                    self._refuse(message, header, Refused(error.code, error.message, "see PROTOCOL.md"))
+        if now.boot_ms >= self._share_ms:
+            self._share(now)
+        if not self._announced and now.boot_ms >= self._announce_ms:
+            self._announce(now)
+        self._discovery.turn(sum(stats.published + stats.delivered for stats in self._stats.values()), now)
+        self._post.flush()
+        if self.board.due(now, LOOK_MS):
+            self._look(now)
+
+    def _look(self, now: Now) -> None:
+        self._use = self._measure()
+        status = self._status(now)
+        alarms = self._overseeing.alarms(status, now)
+        timings, heard_ms = self._overseeing.timings(), self._overseeing.heard_ms()
+        self.board.facts = Facts(status, timings, alarms, heard_ms, now.boot_ms, self._moves, self._discovery.queued)
+        self.board.turned_ms = now.boot_ms
+
+    # --- clients ----------------------------------------------------------------------------------------------------
 
     def _serve(self, message: Incoming, header: Header, now: Now) -> None:
         _, request = decode(message.control)
         if isinstance(request, Hello):
-            self._answer(message, header, welcome(self._settings, list(self._routes.values())))
+            self._answer(message, header, welcome(self._settings, self._view.routes(), self._view.nodes()))
         elif isinstance(request, Ping):
             self._answer(message, header, Pong())
         elif isinstance(request, Status):
             self._answer(message, header, self._status(now))
+        elif isinstance(request, ListAlarms):
+            self._answer(message, header, Alarms(self._overseeing.alarms(self._status(now), now)))
+        elif isinstance(request, ShowConfig):
+            self._answer(message, header, ConfigShown(list(self._settings.config)))
         elif not isinstance(request, Bye):
             raise UnknownVerb(f"verb {header.verb} is not for the frontdoor: put the shard it is for in the header")
 
@@ -88,29 +152,16 @@ class Frontdoor:
             raise UnknownVerb(f"verb {header.verb} is for nodes only")
         if len(message.origin) > DIRECT_ORIGIN_PARTS:
             raise ProtocolError("a message is forwarded once")
-        worker = self._workers.get(header.shard)
-        if worker is None:
+        if header.shard >= self._settings.shards:
             text = f"shard {header.shard} does not exist; this cluster has 0 to {self._settings.shards - 1}"
             self._refuse(message, header, Refused(BadRequest.code, text, "say HELLO again: it tells the shards"))
             return
+        worker = header.shard % len(self._settings.forwards)
         state = self._states.get(worker)
         away = state is not None and not state.running
         if away or not self._mailbox.forward(self._settings.forwards[worker], message):
             text = f"worker {worker} of node {self._settings.node} is starting again"
             self._refuse(message, header, Refused(Busy.code, text, retry_after_ms=RETRY_MS))
-
-    def _report(self, message: Incoming) -> None:
-        _, report = decode(message.control)
-        if not isinstance(report, Report):
-            raise UnknownVerb("workers send the frontdoor REPORT only")
-        worker, state = report.stats.worker, self._states.get(report.stats.worker)
-        if state is not None and state.pid != report.stats.pid:
-            return  # the last words of a process that is gone
-        self._stats[worker] = report.stats
-        self._led[worker] = report.routes if report.stats.state in SERVING else []
-        for route in report.routes:
-            self._routes[route.shard] = route
-            self._workers[route.shard] = worker
 
     def _answer(self, message: Incoming, header: Header | None, reply: Message) -> None:
         request_id = header.request_id if header else 0
@@ -118,8 +169,86 @@ class Frontdoor:
 
     _refuse = _answer
 
+    # --- the cluster ------------------------------------------------------------------------------------------------
+
+    def _hear(self, message: Incoming, now: Now) -> None:
+        for sender, _, said, _ in self._post.open(message.control, message.batch, now.boot_ms):
+            if isinstance(said, Report) and sender == self._me:  # of its own workers only
+                self._report(said, now)
+            elif isinstance(said, Said):
+                self._learn(said, now)
+            else:
+                raise UnknownVerb(f"verb {said.verb} is not for a frontdoor")
+
+    def _report(self, report: Report, now: Now) -> None:
+        worker, state = report.stats.worker, self._states.get(report.stats.worker)
+        if state is not None and state.pid != report.stats.pid:
+            return  # the last words of a process that is gone
+        self._overseeing.heard(report, now)
+        serves = report.stats.state in SERVING
+        self._stats[worker], self._copies[worker] = report.stats, report.copies if serves else []
+        self._learn(Said(report.version, report.members, report.leads if serves else []), now)
+
+    def _learn(self, said: Said, now: Now) -> None:
+        """Raises BadName, BadRequest: a row that cannot be so would be kept, and met again at each start."""
+        for member in said.members:
+            check_member(member)
+        before, members = self._view.leads, self._view.roster
+        doors = {copy: self._view.frontdoor(copy) for copy in members}
+        led, joined = self._view.follow(said.leads), self._view.learn(said.version, said.members)
+        self._moves += sum(shard in before and before[shard].copy != lead.copy for shard, lead in self._view.leads.items())
+        if joined:
+            if self._me in members and self._me not in self._view.roster:
+                log.warning(REMOVED)
+            self._listed |= self._me in self._view.roster
+            for copy in members.keys() - self._view.roster.keys() - {self._me}:
+                self._post.put(copy, doors[copy], self._all_known(), NODE_SHARD)  # nobody else tells it
+            self._keep(self._view.version, list(self._view.roster.values()))
+        if led or joined:
+            self._share_ms = min(self._share_ms, now.boot_ms + SHARE_MS)
+            mine = any(lead.copy == self._me for shard, lead in self._view.leads.items() if lead != before.get(shard))
+            self._own_news |= joined or mine
+
+    def _all_known(self) -> Said:
+        return Said(self._view.version, list(self._view.roster.values()), list(self._view.leads.values()))
+
+    def _share(self, now: Now) -> None:
+        """All that is known, with the own workers and, when it is this node's to tell, with the other frontdoors."""
+        settings, view, said = self._settings, self._view, self._all_known()
+        for endpoint in settings.siblings:
+            self._post.put(self._me, endpoint, said, NODE_SHARD)
+        if self._own_news or now.boot_ms >= self._again_ms:
+            self._again_ms = now.boot_ms + limits.VIEW_AGAIN_MS
+            for copy in view.roster.keys() - {self._me}:
+                self._post.put(copy, view.frontdoor(copy), said, NODE_SHARD)
+        self._share_ms, self._own_news = self._again_ms, False
+
+    @property
+    def _removed(self) -> bool:
+        """Whether this node was on the roster, and is not any more: it does not enter it again by itself."""
+        return self._listed and self._me not in self._view.roster
+
+    @property
+    def _announced(self) -> bool:
+        """Whether the roster says of this node what is so, or this node is none of its any more. Who is lost has no copy that
+        the leader hears: it says that it is there."""
+        if self._removed:
+            return True
+        mine, known = self._settings.member, self._view.roster.get(self._me)
+        if self._view.version == 0 or known is None or known.state == "lost":
+            return False
+        return structs.replace(known, state=mine.state) == mine
+
+    def _announce(self, now: Now) -> None:
+        self._announce_ms = now.boot_ms + ANNOUNCE_MS
+        settings, leader = self._settings, self._view.leader(META_SHARD)
+        endpoint = settings.siblings[0] if leader == self._me else self._view.peer(leader, META_SHARD)
+        self._post.put(leader, endpoint, Join(settings.member, settings.cluster, settings.token), META_SHARD)
+
+    # --- status -----------------------------------------------------------------------------------------------------
+
     def _status(self, now: Now) -> StatusReply:
-        settings = self._settings
+        settings, leads = self._settings, list(self._view.leads.values())
         return StatusReply(
             node=settings.node,
             cluster_name=settings.cluster_name,
@@ -128,12 +257,26 @@ class Frontdoor:
             mode=settings.mode,
             uptime_ms=now.boot_ms - self._started_ms,
             shards=settings.shards,
-            led=len({route.shard for routes in self._led.values() for route in routes}),
+            led=len({row.shard for rows in self._copies.values() for row in rows if row.role == "leader"}),
             workers=[self._worker(worker) for worker in range(len(settings.forwards))],
-            routes=list(self._routes.values()),
-            warnings=list(settings.warnings),
+            routes=self._view.routes(),
+            warnings=[*settings.warnings, *self._warnings()],
             bad_frames=self.bad_messages + self._mailbox.bad_frames,
+            copy=self._me,
+            members=list(self._view.members.values()),
+            leads=leads,
+            copies=[row for worker in sorted(self._copies) for row in self._copies[worker]],
+            gossip=self._discovery.state,
+            events=list(self._discovery.events),
+            cpu_ms=self._use.cpu_ms,
+            rss_bytes=self._use.rss_bytes,
         )
+
+    def _warnings(self) -> list[str]:
+        """Of this node's part in its cluster."""
+        if self._removed:
+            return [REMOVED]
+        return self._discovery.warnings(self._view.members.values())
 
     def _worker(self, worker: int) -> WorkerStats:
         """The last report, with what only the supervisor knows."""
@@ -145,7 +288,7 @@ class Frontdoor:
         return WorkerStats(
             worker=worker,
             pid=pid,
-            endpoint=next((r.endpoint for r in self._settings.routes if self._workers[r.shard] == worker), ""),
+            endpoint=self._settings.worker_endpoint(worker),
             state="down" if state and not state.running else "starting",
             restarts=restarts,
             leading=0,

@@ -5,17 +5,21 @@ import logging
 from msgspec import structs
 
 from gossipq.core.dispatch import Delivery
-from gossipq.core.effects import Effects
+from gossipq.core.effects import Effects, refusal
 from gossipq.core.groups import Part
 from gossipq.core.shard import Shard
-from gossipq.errors import BadBatch, CorruptLog
-from gossipq.messages import Confirm, Deliver, Subscribed
+from gossipq.errors import BadBatch, CorruptLog, NotLeader, ProtocolError
+from gossipq.messages import Confirm, Deliver, Refused, Subscribed
 from gossipq.types import Origin
 from gossipq.values import Delivered, Message
 from gossipq.wire import batch as batches
-from gossipq.wire.frames import encode
+from gossipq.wire.frames import Header, encode, peek
+from gossipq_node.actors.cluster import Cluster
+from gossipq_node.actors.timings import Timings
 from gossipq_node.ports import DIRECT_ORIGIN_PARTS, Mailbox
 from gossipq_node.settings import WorkerSettings
+
+_ABANDONED = refusal(NotLeader("the leader changed before this was answered: it may be done", hint="ask the new leader again"))
 
 log = logging.getLogger(__name__)
 
@@ -23,10 +27,12 @@ log = logging.getLogger(__name__)
 class Sender:
     """Sends what a turn made true."""
 
-    def __init__(self, settings: WorkerSettings, mailbox: Mailbox, local: list[tuple[int, Message]]) -> None:
-        """Messages to shards of this worker are put into `local`."""
-        self._settings, self._mailbox, self._local = settings, mailbox, local
-        self._owned = frozenset(settings.owned)
+    def __init__(
+        self, settings: WorkerSettings, mailbox: Mailbox, cluster: Cluster, local: list[tuple[int, Message]], timings: Timings
+    ) -> None:
+        """Messages to shards that this worker leads are put into `local`."""
+        self._settings, self._mailbox, self._cluster, self._local = settings, mailbox, cluster, local
+        self._owned, self._me, self._timings = frozenset(settings.owned), settings.member.copy, timings
 
     def send(self, shard: Shard, effects: Effects) -> None:
         reply, term = self._mailbox.reply, shard.term
@@ -36,20 +42,37 @@ class Sender:
         for origin, request_id, message in effects.replies:
             if isinstance(message, Subscribed):
                 message = structs.replace(message, direct=self._direct(origin))
+            elif isinstance(message, Refused):
+                self.refuse(origin, shard.id, request_id, message)
+                continue
             reply(origin, encode(message, shard.id, request_id, term))
+        for origin, request_id in effects.abandoned:
+            self.refuse(origin, shard.id, request_id, _ABANDONED)
         for origin, request_id, message, bodies in effects.enclosed:
             reply(origin, encode(message, shard.id, request_id, term), bodies)
         for warning in effects.warnings:
             log.warning("shard %d: %s", shard.id, warning)
         for target, message in effects.told:
-            if target in self._owned:
+            if target in self._owned and self._cluster.view.leader(target) in (self._me, ""):
                 self._local.append((target, message))
             else:
-                self._mailbox.send(self._settings.peers[target], encode(message, target, 0, term))
+                self._cluster.tell(target, message, term)
+        self._cluster.answer(shard, effects.answers)
         for delivery in effects.deliveries:
             self._deliver(shard, delivery, term)
         for origin, notice in effects.notices:
             reply(origin, encode(notice, shard.id, 0, term))
+
+    def refuse(self, origin: Origin, shard: int, request_id: int, refused: Refused) -> None:
+        """Who asks the wrong worker is told the right one and its term, if they are known."""
+        if not origin:
+            return
+        term = 0
+        if refused.code == NotLeader.code:
+            _, known_term, endpoint = structs.astuple(self._cluster.view.route(shard))
+            if endpoint and endpoint != self._settings.endpoint:
+                refused, term = structs.replace(refused, endpoint=endpoint), known_term
+        self._mailbox.reply(origin, encode(refused, shard, request_id, term))
 
     def _direct(self, origin: Origin) -> str:
         """The better address, for who came through the frontdoor."""
@@ -61,6 +84,8 @@ class Sender:
             body = self._body(shard, part)
             slices.append(Delivered(part.partition, part.offset, part.count, part.attempt, len(body), part.charge))
             bodies.append(body)
+            if part.attempt == 1 and part.time_ms:
+                self._timings.delivery.add(max(0, shard.leader_ms - part.time_ms) * 1_000)
         deliver = Deliver(delivery.subscription, slices, delivery.lease_ms)
         if not self._mailbox.reply(delivery.origin, encode(deliver, shard.id, 0, term), bodies):
             shard.dispatch.undelivered(delivery)
@@ -78,3 +103,11 @@ class Sender:
         if part.whole:
             return body
         return bytes(batches.Batch(body, batches.peek(body)).cut(part.first, part.count))
+
+
+def header_of(control: bytes) -> Header | None:
+    """Of a frame whose rest cannot be read: who sent it wants to know which request that was."""
+    try:
+        return peek(control)
+    except ProtocolError:
+        return None

@@ -1,21 +1,28 @@
 """Who talks to a worker: sessions by their connections, and which of them have fallen silent."""
 
+from collections.abc import Iterator
+
 from gossipq.core.consuming import Client
+from gossipq.errors import BadRequest, Refused
 from gossipq.limits import PING_MS, SESSION_SILENCE_MS
 from gossipq.messages import Hello
 from gossipq.types import Origin, SessionId
 
 CLIENT_TEXT_MAX = 64
+SESSION_BYTES = 16
+CONNECTIONS_MAX = 16  #: of one session; the one that was silent for longest makes way
+KICKED_MAX = 1_024  #: sessions that are kept out at a time
 
 
 class Session:
     """One client process, over one or more connections."""
 
-    __slots__ = ("client", "last_ms", "origins")
+    __slots__ = ("batches", "bytes", "client", "last_ms", "name", "origins", "published", "since_ms", "version")
 
-    def __init__(self, client: Client, now_ms: int) -> None:
-        self.client, self.last_ms = client, now_ms
-        self.origins: set[Origin] = set()
+    def __init__(self, client: Client, now_ms: int, name: str = "", version: str = "") -> None:
+        self.client, self.last_ms, self.since_ms, self.name, self.version = client, now_ms, now_ms, name, version
+        self.origins: dict[Origin, int] = {}  #: its connections, and when each was heard of last
+        self.batches = self.published = self.bytes = 0  #: that it sent: batches, records, bytes
 
 
 class Sessions:
@@ -23,6 +30,10 @@ class Sessions:
         self._sessions: dict[SessionId, Session] = {}
         self._by_origin: dict[Origin, Session] = {}
         self._checked_ms = 0
+        self._kicked: dict[SessionId, int] = {}  #: not greeted until then
+
+    def __iter__(self) -> Iterator[Session]:
+        return iter(list(self._sessions.values()))
 
     def __len__(self) -> int:
         return len(self._sessions)
@@ -32,19 +43,46 @@ class Sessions:
         session = self._by_origin.get(origin)
         if session is None:
             return None
-        session.last_ms = now_ms
+        session.last_ms = session.origins[origin] = now_ms
         return session.client
 
     def greet(self, origin: Origin, hello: Hello, now_ms: int) -> None:
-        """HELLO: this connection speaks for that session from now on."""
+        """HELLO: this connection speaks for that session from now on. Raises Refused when an operator has ended it."""
+        if (left_ms := self._kicked.get(hello.session, 0) - now_ms) > 0:
+            hint = "an operator did that: gossipq client kick; ask why"
+            raise Refused("this session was ended", hint=hint, retry_after_ms=left_ms)
         self._leave(origin)
         session = self._sessions.get(hello.session)
         if session is None:
-            consumer = f"{hello.client[:CLIENT_TEXT_MAX]}/{hello.session[:4].hex()}"
-            session = self._sessions[hello.session] = Session(Client(hello.session, consumer), now_ms)
-        session.last_ms = now_ms
-        session.origins.add(origin)
+            session = self._sessions[hello.session] = Session(Client(hello.session, ""), now_ms)
+        if not session.client.consumer:  # also of one that was expected: until now nobody knew its name
+            session.name, session.version = hello.client[:CLIENT_TEXT_MAX], hello.version[:CLIENT_TEXT_MAX]
+            session.client = Client(hello.session, f"{session.name}/{hello.session[:4].hex()}")
+        if len(session.origins) >= CONNECTIONS_MAX:
+            self._leave(min(session.origins, key=session.origins.__getitem__))
+        session.last_ms = session.origins[origin] = now_ms
         self._by_origin[origin] = session
+
+    def sent(self, origin: Origin, records: int, size: int) -> None:
+        """A batch has come."""
+        session = self._by_origin[origin]
+        session.batches += 1
+        session.published += records
+        session.bytes += size
+
+    def kick(self, session: SessionId, until_ms: int) -> bool:
+        """Ends a session and does not greet it until then; False when it is not known here. Raises BadRequest, Refused."""
+        if len(session) != SESSION_BYTES:
+            raise BadRequest(f"a session is {SESSION_BYTES} bytes, not {len(session)}", hint="gossipq client ls")
+        self._kicked = {each: at_ms for each, at_ms in self._kicked.items() if at_ms > self._checked_ms}
+        if len(self._kicked) >= KICKED_MAX and session not in self._kicked:
+            hint = "wait until some of them may greet again, and choose shorter times"
+            raise Refused(f"{KICKED_MAX} sessions are kept out already", hint=hint)
+        self._kicked[session] = until_ms
+        known = self._sessions.get(session)
+        if known is not None:
+            self._end(known)
+        return known is not None
 
     def expect(self, session: SessionId, now_ms: int) -> None:
         """A session that holds records from before a takeover: it has the usual silence to show itself."""
@@ -67,7 +105,7 @@ class Sessions:
     def _leave(self, origin: Origin) -> None:
         session = self._by_origin.pop(origin, None)
         if session is not None:
-            session.origins.discard(origin)
+            session.origins.pop(origin, None)
 
     def _end(self, session: Session) -> None:
         for origin in list(session.origins):

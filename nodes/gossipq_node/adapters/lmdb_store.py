@@ -2,11 +2,13 @@
 
 Full sync and no write map: a commit that returned is on disk, and a full disk is an error instead of a signal. Every LMDB
 error, also one of a put, becomes StoreError; by then the environment has been opened anew and shows the last good commit.
+A store is made once, by `make_store`: one that is gone is refused, never made anew, for it would have forgotten its votes.
 """
 
 import fcntl
 import os
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 from types import TracebackType
 from typing import Any, NamedTuple, NoReturn
@@ -22,6 +24,13 @@ ENGINE_NAME = "lmdb-0.9"
 TABLES = ("log", "body", "state")
 LOCK_FILE = "lock"
 DATA_FILE = "data.mdb"
+NEW_DATA_FILE = "data.mdb.new"
+AS_STORED = 0  #: size of the map that the store had before
+NEW_MAP_BYTES = limits.MIB  #: while a store is made; who opens it chooses the size
+GONE = (
+    "mount its disk again; if it is lost and other nodes have copies, start with an empty --data to join them again; else "
+    "gossipq store load from a dump"
+)
 
 
 class DirectoryLock:
@@ -158,31 +167,63 @@ class LmdbTables(NamedTuple):
     state: LmdbTable
 
 
+def make_store(directory: Path) -> None:
+    """An empty store; one that is there stays. Its directory is for the caller to sync. Raises StoreError."""
+    path, new = directory / DATA_FILE, directory / NEW_DATA_FILE
+    try:
+        directory.mkdir(parents=True, exist_ok=True)
+        if not path.exists():  # it is named when it is whole: LMDB does not sync its first pages, and opens no half of them
+            new.unlink(missing_ok=True)
+            with lmdb.open(str(new), map_size=NEW_MAP_BYTES, subdir=False, lock=False, lib_version=ENGINE) as env:
+                env.sync(True)
+            os.rename(new, path)
+    except OSError as error:
+        raise StoreError(f"{directory} cannot be made: {error.strerror}", "give another directory with --data") from None
+    except lmdb.Error as error:
+        raise StoreError(f"{directory} cannot be made: {error}", "free some space, or check the disk") from None
+
+
 class LmdbStore:
     """One worker's environment in `directory`, locked while open. `shards` bounds how many shards it can hold."""
 
     def __init__(
         self, directory: str | os.PathLike[str], map_bytes: int = limits.MAP_BYTES, shards: int = limits.SHARDS
     ) -> None:
-        """Raises StoreError: in use, not writable, no space, or made by another engine."""
+        """Raises StoreError: gone, in use, not writable, no space, or made by another engine."""
         self._directory, self._map_bytes = Path(directory), map_bytes
         self._tables_max = len(TABLES) * shards
         self._tables: dict[int, LmdbTables] = {}
         self._env: Any = None
         self.txn: Any = _NoTransaction()
-        try:
-            self._directory.mkdir(parents=True, exist_ok=True)
-        except OSError as error:
-            raise StoreError(f"{directory} cannot be made: {error.strerror}", "give another directory with --data") from None
+        self._check_there()
         self._lock = DirectoryLock(self._directory)
         try:
             self._open()
-        except lmdb.Error as error:
-            self._close()
+        except StoreError:
             self._lock.release()
-            raise self._error(f"cannot be opened: {error}") from None
+            raise
+
+    def _check_there(self) -> None:
+        """LMDB makes what is not there, and calls an empty file a new store. Raises StoreError."""
+        path = self._directory / DATA_FILE
+        try:
+            if path.stat().st_size:
+                return
+            why = "is empty"
+        except OSError as error:
+            why = f"cannot be found: {error.strerror}"
+        raise StoreError(f"a store of this node is gone: {path} {why}", GONE)
 
     def _open(self) -> None:
+        """Raises StoreError; then it is closed."""
+        self._check_there()
+        try:
+            self._open_environment()
+        except lmdb.Error as error:
+            self._close()
+            raise self._error(f"cannot be opened: {error}") from None
+
+    def _open_environment(self) -> None:
         self._env = lmdb.open(
             str(self._directory),
             map_size=self._map_bytes,
@@ -193,7 +234,7 @@ class LmdbStore:
             lib_version=ENGINE,
         )
         self._env.reader_check()
-        self._page_bytes = self._env.stat()["psize"]
+        self._page_bytes, self._map_bytes = self._env.stat()["psize"], self._env.info()["map_size"]
         txn = self._env.begin(write=True)
         for tables in self._tables.values():
             for table in tables:
@@ -211,19 +252,18 @@ class LmdbStore:
         """Opens the environment anew, so that handles show the last good commit, and raises StoreError.
 
         After a failed commit LMDB may hold the environment for broken; only a new one tells what is on disk."""
-        try:
-            self._close()
-            self._open()
-        except lmdb.Error as again:
-            self._close()
-            raise self._error(f"{error}, and then cannot be opened: {again}") from error
+        self._close()
+        self._open()
         raise self._error(str(error)) from error
 
     def _error(self, what: str) -> StoreError:
         """LMDB calls a full disk an input/output error: the free space tells which it is."""
-        disk = os.statvfs(self._directory)
-        free = disk.f_bavail * disk.f_frsize
         what = what.replace(f"{self._directory}: ", "")
+        try:
+            disk = os.statvfs(self._directory)
+        except OSError as error:
+            return StoreError(f"{self._directory}: {what} (and its disk: {error.strerror})", "check the disk, and its mount")
+        free = disk.f_bavail * disk.f_frsize
         return StoreError(f"{self._directory}: {what} ({free} bytes free on its disk)", "free some space, or check the disk")
 
     def tables(self, shard: int) -> LmdbTables:
@@ -249,21 +289,20 @@ class LmdbStore:
         """LMDB itself writes and syncs nothing when nothing changed."""
         try:
             self.txn.commit()
-            self.txn = self._env.begin(write=True)
         except lmdb.Error as error:
             self.fail(error)
+        self.txn = _NoTransaction()
+        with suppress(lmdb.Error):  # what is stored is stored: the next use fails instead, and tries again
+            self.txn = self._env.begin(write=True)
 
     def abort(self) -> None:
         """Forgets everything since the last commit; tables made since then are made again, empty."""
-        try:
-            self._close()
-            self._open()
-        except lmdb.Error as error:
-            self._close()
-            raise self._error(f"cannot be opened: {error}") from None
+        self._close()
+        self._open()
 
     def usage(self) -> StoreUsage:
-        disk = os.statvfs(self._directory)
+        """Raises StoreError, also when the file has vanished under the open environment."""
+        self._check_there()
         used = 0
         try:
             for tables in self._tables.values():
@@ -272,10 +311,14 @@ class LmdbStore:
                     used += stat["branch_pages"] + stat["leaf_pages"] + stat["overflow_pages"]
         except lmdb.Error as error:
             self.fail(error)
+        try:
+            disk, file = os.statvfs(self._directory), os.stat(self._directory / DATA_FILE)
+        except OSError as error:
+            raise self._error(f"cannot be looked at: {error.strerror}") from None
         return StoreUsage(
             map_bytes=self._map_bytes,
             used_bytes=used * self._page_bytes,
-            file_bytes=os.stat(self._directory / DATA_FILE).st_blocks * 512,
+            file_bytes=file.st_blocks * 512,
             disk_free_bytes=disk.f_bavail * disk.f_frsize,
             disk_bytes=disk.f_blocks * disk.f_frsize,
         )

@@ -6,6 +6,7 @@ High-water marks only bound memory when a peer does not keep to its credit: then
 
 import errno
 import os
+import time
 from collections.abc import Sequence
 from contextlib import suppress
 
@@ -26,6 +27,9 @@ HANDSHAKE_MS = 5_000
 LINGER_MS = 500
 BACKLOG = 1_024
 KEEPALIVE_S = 60
+HEARTBEAT_MS, SILENCE_MS, CONNECT_MS = 1_000, 3_000, 2_000  #: to peers: a wire that was cut is given up and tried again
+RECONNECT_MS, RECONNECT_MS_MAX = 200, 300  #: between two attempts, and up to the first of them more at random
+IDLE_S = 60.0  #: an address to and from which nothing went for so long is let go; whoever is there is heard of every 10 s
 IPC = "ipc://"
 
 Buffer = bytes | bytearray | memoryview
@@ -46,6 +50,8 @@ class ZmqMailbox:
         self._poller = zmq.Poller()
         self._routers: dict[bytes, zmq.Socket[bytes]] = {}
         self._dealers: dict[str, zmq.Socket[bytes]] = {}
+        self._used: set[str] = set()  # addresses of dealers that were, since
+        self._idle_s = 0.0  # when that is looked at
         self._inputs: list[tuple[zmq.Socket[bytes], bytes]] = []  #: with the routing tag, in the order they are drained
         for fd in wake:
             self._poller.register(fd, zmq.POLLIN)
@@ -96,11 +102,16 @@ class ZmqMailbox:
 
     def receive(self, timeout_ms: int | None) -> list[Incoming]:
         """See ports.Mailbox. Returns [] at once while a descriptor of `wake` is readable and no mail is there."""
+        if (now_s := time.monotonic()) >= self._idle_s:
+            self._idle_s = now_s + IDLE_S
+            self._let_go()
         ready = {socket for socket, _ in self._poller.poll(timeout_ms)}
         arrived: list[Incoming] = []
         room = limits.TURN_BYTES_MAX
         for socket, tag in self._inputs:
             if socket in ready:
+                if tag not in self._routers:
+                    self._used.add(tag.decode())
                 room = self._drain(socket, tag, arrived, room)
         return arrived
 
@@ -179,6 +190,7 @@ class ZmqMailbox:
         return origin[0] == PEERS
 
     def _send_to_peer(self, endpoint: str, routing: Sequence[bytes], control: bytes, batch: Buffer) -> bool:
+        self._used.add(endpoint)
         dealer = self._dealers.get(endpoint)
         if dealer is None:
             dealer = self._connect(endpoint)
@@ -190,6 +202,11 @@ class ZmqMailbox:
     def _connect(self, endpoint: str) -> "zmq.Socket[bytes]":
         dealer = self._socket(zmq.DEALER, PEER_QUEUE)
         dealer.set(zmq.LINGER, 0)
+        dealer.set(zmq.HEARTBEAT_IVL, HEARTBEAT_MS)
+        dealer.set(zmq.HEARTBEAT_TIMEOUT, SILENCE_MS)
+        dealer.set(zmq.CONNECT_TIMEOUT, CONNECT_MS)
+        dealer.set(zmq.RECONNECT_IVL, RECONNECT_MS)
+        dealer.set(zmq.RECONNECT_IVL_MAX, RECONNECT_MS_MAX)
         with suppress(zmq.ZMQError):  # an address that is none: sends then fill the queue and fail
             dealer.connect(endpoint)
         self._poller.register(dealer, zmq.POLLIN)
@@ -202,6 +219,12 @@ class ZmqMailbox:
         self._poller.unregister(dealer)
         self._inputs = [(socket, tag) for socket, tag in self._inputs if socket is not dealer]
         dealer.close(0)
+
+    def _let_go(self) -> None:
+        """Of addresses that nobody uses any more: a node that left the roster would be dialled for ever."""
+        for endpoint in self._dealers.keys() - self._used:
+            self._disconnect(endpoint)
+        self._used.clear()
 
     def close(self) -> None:
         """Gives what was sent half a second to leave."""

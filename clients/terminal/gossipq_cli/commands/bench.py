@@ -7,6 +7,7 @@ from typing import Any
 import click
 
 from gossipq import limits
+from gossipq.texts import many
 from gossipq_cli import benches
 from gossipq_cli.kinds import Duration, Size
 from gossipq_cli.options import Choices, Noun, pass_choices
@@ -66,7 +67,7 @@ def _run(choices: Choices, measure: Callable[[Choices, benches.Load], dict[str, 
         if name.endswith("_per_s")
     )
     laps = (f"{name.removesuffix('_ms')} {value} ms" for name, value in answer.items() if name.endswith("_ms"))
-    out.one(row, f"{load.records:,} records of {load.size} B in batches of {load.batch}: " + "  ".join([*shown, *laps]))
+    out.one(row, f"{many(load.records, 'record')} of {load.size} B in batches of {load.batch}: " + "  ".join([*shown, *laps]))
 
 
 @command.command("pub")

@@ -1,12 +1,14 @@
 """`gossipq config`."""
 
 import os
+from collections.abc import Callable
 from typing import Any
 
 import click
 
+from gossipq_cli import ask
 from gossipq_cli.options import Choices, Noun, pass_choices
-from gossipq_cli.output import Column, Output
+from gossipq_cli.output import Column, Output, as_object
 
 
 @click.group(cls=Noun)
@@ -21,30 +23,35 @@ file_option = click.option(
 
 @command.command("show")
 @file_option
+@click.option("--origin", is_flag=True, help="also where each value comes from; JSON always has that")
+@click.option("--running", is_flag=True, help="ask a node that runs what it runs with, instead of reading files")
 @pass_choices
-def show(choices: Choices, config: str | None) -> None:
-    """Show every option, its value, and where that comes from.
+def show(choices: Choices, config: str | None, origin: bool, running: bool) -> None:
+    """Show every option and its value.
 
     \b
     gossipq config show
+    gossipq config show --origin
+    gossipq config show --running -s tcp://127.0.0.1:7700
     GOSSIPQ_NODE__WORKERS=4 gossipq config show -o json
     """
-    from gossipq.config import find, load, options, value_of
+    if running and config:
+        raise click.UsageError("--running and --config exclude each other")
+    rows, text = (_running(choices), str) if running else _here(config)
+    Output(choices).rows([Column("key"), Column("value", text), *([Column("origin")] if origin else [])], rows)
+
+
+def _here(config: str | None) -> tuple[list[dict[str, Any]], Callable[[Any], str]]:
+    from gossipq.config import find, load, options, toml_text, value_of
 
     loaded = load(find(config, os.environ), os.environ, {})
-    rows: list[dict[str, Any]] = [
-        {"key": key, "value": value_of(loaded.config, key), "origin": loaded.origins[key]} for key, _ in options()
-    ]
-    Output(choices).rows([Column("key"), Column("value", _toml), Column("origin")], rows)
+    keys = [key for key, _ in options()]
+    return [{"key": key, "value": value_of(loaded.config, key), "origin": loaded.origins[key]} for key in keys], toml_text
 
 
-def _toml(value: object) -> str:
-    """As the file has it."""
-    if isinstance(value, dict):
-        return "{" + ", ".join(f'"{name}" = {_toml(each)}' for name, each in value.items()) + "}"
-    if isinstance(value, list | tuple):
-        return f"[{', '.join(map(_toml, value))}]"
-    return str(value).lower() if isinstance(value, bool) else f'"{value}"' if isinstance(value, str) else str(value)
+def _running(choices: Choices) -> list[dict[str, Any]]:
+    with ask.connect(choices) as mq:
+        return [as_object(row) for row in mq.running_config()]
 
 
 @command.command("check")

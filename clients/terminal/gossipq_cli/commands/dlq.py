@@ -6,11 +6,12 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from gossipq.texts import many
 from gossipq.values import Step
 from gossipq_cli import ask, failures, records, refs
 from gossipq_cli.commands.group import found, group_option, totals
 from gossipq_cli.options import Choices, Noun, pass_choices
-from gossipq_cli.output import Column, Output, as_object, brief, counter, dashed, many, moment, printable
+from gossipq_cli.output import Column, Output, as_object, brief, counter, dashed, moment, printable
 
 if TYPE_CHECKING:
     from gossipq_client.stored import DeadLetter

@@ -1,16 +1,19 @@
 """`gossipq group`."""
 
 from collections.abc import Iterable
+from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
 import click
 
 from gossipq import errors
+from gossipq.texts import many
 from gossipq.types import partition_of
 from gossipq.values import GroupStats
 from gossipq_cli import ask, failures
+from gossipq_cli.kinds import Duration, Durations, moment_of
 from gossipq_cli.options import Choices, Noun, pass_choices
-from gossipq_cli.output import Column, Output, counter, many, number
+from gossipq_cli.output import Column, Output, as_object, counter, number, span
 
 if TYPE_CHECKING:
     from gossipq_client import Client
@@ -26,7 +29,7 @@ named_option = click.option("-g", "--group", "named", help="the group, when it i
 
 @click.group(cls=Noun)
 def command() -> None:
-    """List, show, pause and resume consumer groups."""
+    """List, show, change, move, pause, resume and remove consumer groups."""
 
 
 def counters_of(part: GroupStats) -> dict[str, Any]:
@@ -147,12 +150,21 @@ def show(choices: Choices, topic: str, group: str | None, named: str | None) -> 
     group = _one(group, named)
     with ask.connect(choices) as mq:
         parts = found(mq, topic, group)
+        rules = mq.group_policy(topic, group)
     row, out = totals(parts)[0], Output(choices)
     if out.for_machines:
-        out.one(row | {"partitions": list(map(_by_partition, parts))})
+        policy = {name: {"value": value, "origin": origin} for name, value, origin in rules.policy}
+        partitions = list(map(_by_partition, parts))
+        out.one(row | {"policy": policy, "consumer_names": rules.consumers, "partitions": partitions})
         return
     shown = {name.replace("_", " "): number(value) if type(value) is int else value for name, value in row.items()}
-    out.one(shown | {"paused": "yes" if row["paused"] else "no"}, name=group)
+    oldest_ms = max(part.oldest_ms for part in parts)
+    shown |= {"paused": "yes" if row["paused"] else "no", "oldest": span(oldest_ms) if oldest_ms else "-"}
+    for name, value, origin in rules.policy:
+        text = ", ".join(span(int(each)) for each in value.split(", ")) if name.endswith("_ms") else value
+        said = "" if origin in ("group", "none") else f"  (as the {origin} says)"
+        shown[name.removesuffix("_ms").replace("_", " ")] = text + said
+    out.one(shown | {"consumed by": ", ".join(rules.consumers) or "nobody"}, name=group)
     if out.form == "table" and len(parts) > 1:
         out.write("")
         out.rows(list(map(counter, ("partition", "cursor", *COUNTERS))), map(_by_partition, parts))
@@ -194,3 +206,107 @@ def resume(choices: Choices, topic: str, group: str | None, named: str | None) -
         mq.resume(topic, group)
     text = f"{group} on {topic} goes on: {many(sum(part.ready for part in parts), 'record')} ready"
     Output(choices).one({"topic": topic, "group": group, "paused": False, "partitions": len(parts)}, text, group)
+
+
+@command.command("set")
+@click.argument("topic")
+@group_argument
+@named_option
+@click.option("--lease", type=Duration(), help="how long a silent consumer may hold a record")
+@click.option("--attempts-max", type=click.IntRange(min=1), help="failures after which a record is a dead letter")
+@click.option("--backoff", type=Durations(), help="pause after the first, second ... failure: 1s,5s,1m")
+@click.option("--in-flight-max", type=click.IntRange(min=1), help="records of a partition handed out and not acked")
+@click.option(
+    "--parked-max", type=click.IntRange(min=1), help="records of a partition that may wait behind others of their key"
+)
+@click.option("--alarm-lag", type=click.IntRange(min=0), help="raise an alarm so many records of a partition behind; 0 = never")
+@pass_choices
+def change(choices: Choices, /, topic: str, group: str | None, named: str | None, **policy: Any) -> None:
+    """Change the policy of a group; what is not named stays as it is.
+
+    \b
+    gossipq group set orders billing --alarm-lag 10000
+    gossipq group set orders billing --lease 5m --attempts-max 3
+
+    Its mode is chosen by its consumers.
+    """
+    group = _one(group, named)
+    given = {option: value for option, value in policy.items() if value is not None}
+    if not given:
+        raise click.UsageError("name what is to change, as in --alarm-lag 10000")
+    with ask.connect(choices) as mq:
+        found(mq, topic, group)
+        mq.set_group(topic, group, **given)
+    row = {"topic": topic, "group": group, "changed": sorted(given)}
+    Output(choices).one(row, f"{group} on {topic} is changed: {', '.join(sorted(given)).replace('_', '-')}", group)
+
+
+@command.command("seek")
+@click.argument("topic")
+@group_argument
+@named_option
+@click.option("--to", "to", required=True, metavar="PLACE", help="first, new, an offset, a time, or -10m: 10 minutes ago")
+@click.option("--dry-run", is_flag=True, help="only say what would be")
+@pass_choices
+def seek(choices: Choices, topic: str, group: str | None, named: str | None, to: str, dry_run: bool) -> None:
+    """Let a group go on from another place: read again, or skip.
+
+    \b
+    gossipq group seek orders billing --to first --dry-run
+    gossipq group seek orders billing --to -1h
+    gossipq group seek orders billing --to 2026-11-21T09:00Z
+    gossipq group seek orders billing --to new --yes      for scripts
+
+    Its consumers must be gone, and its dead letters be replayed or purged first. Its counters start over.
+    """
+    group, place = _one(group, named), place_of(to)
+    with ask.connect(choices) as mq:
+        found(mq, topic, group)
+        rows = mq.seek_group(topic, group, place, dry_run=True)
+        again, skipped = sum(row.again for row in rows), sum(row.skipped for row in rows)
+        what = f"{many(again, 'record')} again, {many(skipped, 'record')} skipped"
+        if not dry_run:
+            ask.sure(choices, f"moving group {group}", f"move group {group} on {topic} to {to}: {what}?")
+            rows = mq.seek_group(topic, group, place)
+    out = Output(choices)
+    columns = [counter("partition"), *map(counter, ("before", "after", "again", "skipped"))]
+    out.rows(columns, [as_object(row) | {"partition": partition_of(row.partition)} for row in rows])
+    out.say(f"{group} on {topic} {'would go' if dry_run else 'goes'} on from {to}: {what}")
+
+
+def place_of(text: str) -> str | int | datetime:
+    """As the client takes it. Raises UsageError."""
+    if text in ("first", "new"):
+        return text
+    if text.isdecimal():
+        return int(text)
+    try:
+        return moment_of(text)
+    except ValueError as error:
+        raise click.BadParameter(f"{error}; or first, new, or an offset", param_hint="--to") from None
+
+
+@command.command("rm")
+@click.argument("topic")
+@group_argument
+@named_option
+@click.option("--dead-letters", is_flag=True, help="also when it has dead letters, which go with it")
+@pass_choices
+def remove(choices: Choices, topic: str, group: str | None, named: str | None, dead_letters: bool) -> None:
+    """Remove a group: its place and its counters. The records stay, for the other groups.
+
+    \b
+    gossipq group rm orders billing                  asks first
+    gossipq group rm orders billing --yes            for scripts
+    gossipq group rm orders billing --dead-letters   its dead letters go too
+    """
+    group = _one(group, named)
+    with ask.connect(choices) as mq:
+        parts = found(mq, topic, group)
+        dead = sum(part.dead for part in parts)
+        losing = f" and {many(dead, 'dead letter')}" if dead and dead_letters else ""
+        ask.sure(choices, f"removing group {group}", f"remove group {group} on {topic}{losing}?")
+        mq.delete_group(topic, group, dead=dead_letters)
+    Output(choices).one(
+        {"topic": topic, "group": group, "dead_letters": dead}, f"group {group} on {topic} removed{losing}", group
+    )

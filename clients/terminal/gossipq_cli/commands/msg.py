@@ -9,10 +9,11 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from gossipq.errors import GossipqError
+from gossipq.texts import many
 from gossipq_cli import ask, failures, records, refs
 from gossipq_cli.kinds import Duration, Moment, moment_of
 from gossipq_cli.options import Choices, Noun, pass_choices
-from gossipq_cli.output import Output, brief, dashed, many, moment
+from gossipq_cli.output import Output, brief, dashed, moment
 from gossipq_cli.progress import Progress
 
 if TYPE_CHECKING:

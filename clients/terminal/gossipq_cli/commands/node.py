@@ -1,48 +1,61 @@
 """`gossipq node`."""
 
 import os
+from collections.abc import Callable
+from typing import Any
 
 import click
 
 from gossipq_cli.options import Verb
 
+_OPTIONS = (
+    click.option("--config", metavar="FILE", help="default: $GOSSIPQ_CONFIG, ./cluster.toml, /etc/gossipq/cluster.toml, none"),
+    click.option("--name", help="name of this node (default: made from the host's)"),
+    click.option("--data", metavar="DIR", help="data directory (./gossipq-data)"),
+    click.option("--bind", metavar="URL", help="tcp://HOST:PORT for clients (tcp://127.0.0.1:7700)"),
+    click.option("--advertise", metavar="HOST", help="what others reach this machine by"),
+    click.option("--admin", metavar="HOST:PORT", help='metrics and health (loopback, 80 above the port of bind); "" = nowhere'),
+    click.option("--join", multiple=True, metavar="HOST[:PORT]", help="a node whose gossip to join, with Serf; again for more"),
+    click.option("--peer", multiple=True, metavar="URL", help="another node, as tcp://HOST:PORT, without Serf; again for more"),
+    click.option("--gossip", metavar="HOST:PORT", help="where the Serf agent of this node listens (90 ports above --bind)"),
+    click.option("--mode", type=click.Choice(["auto", "standalone", "static", "serf"]), help="how the node finds others"),
+    click.option("--secret-file", metavar="FILE", help="what all nodes of the cluster know, and nobody else"),
+    click.option("--insecure", is_flag=True, default=None, help="bind addresses that other machines reach, without a secret"),
+)
+
+
+def common(command: Callable[..., Any]) -> Callable[..., Any]:
+    """The options of everything that takes part in a cluster."""
+    for option in reversed(_OPTIONS):
+        command = option(command)
+    return command
+
+
+def start(config: str | None, given: dict[str, Any], witness: bool = False) -> int:
+    """`given`: flag -> value, None or () where it was not given."""
+    from gossipq.config import find, load
+    from gossipq_node.main import run
+
+    said = {name: value for name, value in given.items() if value not in (None, ())}
+    keys = {"cluster": "cluster.name", "join": "cluster.join"}
+    flags = {keys.get(name, f"node.{name}"): value for name, value in said.items()}
+    return run(load(find(config, os.environ), os.environ, flags), witness)
+
 
 @click.command(cls=Verb)
-@click.option("--config", metavar="FILE", help="default: $GOSSIPQ_CONFIG, ./cluster.toml, /etc/gossipq/cluster.toml, none")
-@click.option("--name", help="name of this node (default: made from the host's)")
-@click.option("--data", metavar="DIR", help="data directory (./gossipq-data)")
+@common
 @click.option("--workers", type=click.IntRange(min=0), help="worker processes; 0 = one per core")
-@click.option("--bind", metavar="URL", help="tcp://HOST:PORT for clients (tcp://127.0.0.1:7700)")
-@click.option("--advertise", metavar="HOST", help="what others reach this machine by")
 @click.option("--cluster", metavar="NAME", help="name of the cluster")
-@click.option("--mode", type=click.Choice(["auto", "standalone"]), help="how the node finds others")
-@click.option(
-    "--insecure", is_flag=True, default=None, help="bind addresses that other machines reach, without any check of who comes"
-)
-def command(
-    config: str | None,
-    name: str | None,
-    data: str | None,
-    workers: int | None,
-    bind: str | None,
-    advertise: str | None,
-    cluster: str | None,
-    mode: str | None,
-    insecure: bool | None,
-) -> int:
-    """Run a node.
+def command(config: str | None, **given: Any) -> int:
+    """Run a node: the first of a cluster, or one more.
 
     \b
     gossipq node
     gossipq node --data /var/lib/gossipq --bind tcp://127.0.0.1:7700
+    gossipq node --data b --bind tcp://127.0.0.1:7900 --join 127.0.0.1:7790
     gossipq node --config cluster.toml
 
     SIGTERM or Ctrl-C drains and stops; a second one stops at once. Exits 0 then, 1 when the node cannot
-    start (its directory is in use, say), 78 on a bad option.
+    start (its directory is in use, say), 78 on a bad option or when the cluster refuses it.
     """
-    from gossipq.config import find, load
-    from gossipq_node.main import run
-
-    flags = {"node.name": name, "node.data": data, "node.workers": workers, "node.bind": bind, "node.advertise": advertise}
-    flags |= {"cluster.name": cluster, "node.mode": mode, "node.insecure": insecure}
-    return run(load(find(config, os.environ), os.environ, flags))
+    return start(config, given)

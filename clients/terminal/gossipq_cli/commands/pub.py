@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import click
 
 from gossipq.errors import GossipqError
+from gossipq.texts import many
 from gossipq_cli import ask, failures, records
 from gossipq_cli.kinds import Duration, Moment
 from gossipq_cli.options import Choices, Verb, pass_choices
@@ -71,7 +72,8 @@ class Tally:
     def __init__(self) -> None:
         self.published = self.confirmed = self.duplicates = 0
         self.first: Receipt | None = None
-        self.error: GossipqError | None = None
+        self.error: GossipqError | failures.Failure | None = None
+        self.stopped = False  #: the rest of the input was not read
         self.pending: deque[Any] = deque()
 
     def add(self, receipt: Any) -> None:
@@ -160,9 +162,12 @@ def command(
         started = time.monotonic()
         try:
             _send(mq, topic, what, tally, rate)
-        except GossipqError as error:
+        except (GossipqError, failures.Failure) as error:
             tally.error = tally.error or error
+            tally.stopped = True
         tally.settle_all(choices.timeout_s)
+        if tally.error is not None:
+            mq.close(flush=False)  # the time for confirms is over
     if new and tally.confirmed:
         out.say(f"topic {topic} is made on first use")
     return _tell(out, topic, tally, time.monotonic() - started, single=what.times == 1 and not (lines or jsonl))
@@ -202,9 +207,13 @@ def _tell(out: Output, topic: str, tally: Tally, seconds: float, single: bool) -
         row = {"topic": topic, "published": tally.published, "confirmed": tally.confirmed}
         row |= {"duplicates": tally.duplicates, "seconds": round(seconds, 3)}
         known = f" ({tally.duplicates:,} known already)" if tally.duplicates else ""
-        out.one(row, f"stored {tally.confirmed:,} of {tally.published:,} in {topic}{known}  {seconds:.2f} s  {rate:,.0f}/s")
+        done = "stored" if first is None or first.copies else "sent"
+        out.one(row, f"{done} {tally.confirmed:,} of {tally.published:,} in {topic}{known}  {seconds:.2f} s  {rate:,.0f}/s")
     if tally.error is None:
         return failures.DONE
     told = failures.explain(tally.error)
     message = f"{tally.published - tally.confirmed:,} of {tally.published:,} records not stored: {told.message}"
+    if tally.stopped:
+        lost = f", {tally.published - tally.confirmed:,} not" if tally.published > tally.confirmed else ""
+        message = f"stopped after {many(tally.published, 'record')}: {tally.confirmed:,} stored{lost}: {told.message}"
     raise failures.Failure("partly", message, told.hint, failures.PARTLY)

@@ -5,18 +5,22 @@ from typing import Any
 import click
 import msgspec
 
-from gossipq.messages import StatusReply
-from gossipq_cli import ask, failures
+from gossipq.texts import size
+from gossipq_cli import ask, clusters, failures
 from gossipq_cli.kinds import Duration
+from gossipq_cli.nodes import NODE_COLUMNS, node_rows
 from gossipq_cli.options import Choices, Verb, pass_choices
-from gossipq_cli.output import Column, Output, counter, size, span
+from gossipq_cli.output import Column, Output, counter, span
+
+ROWS = ("workers", "routes", "members", "leads", "copies", "events")
 
 
-def as_object(status: StatusReply) -> dict[str, Any]:
-    """For JSON: names instead of positions."""
-    fields = msgspec.structs.asdict(status)
-    fields |= {"cluster": status.cluster.hex(), "healthy": ask.healthy(status)}
-    return fields | {name: [msgspec.structs.asdict(item) for item in fields[name]] for name in ("workers", "routes")}
+def as_object(view: clusters.ClusterView) -> dict[str, Any]:
+    """For JSON: names instead of positions. What one node answered, and what was found out by asking all."""
+    fields = msgspec.structs.asdict(view.asked)
+    fields |= {"cluster": view.asked.cluster.hex(), "healthy": not clusters.unhealthy(view)}
+    fields |= {name: [msgspec.structs.asdict(item) for item in fields[name]] for name in ROWS}
+    return fields | {"copies": [msgspec.structs.asdict(row) for row in view.copies]}
 
 
 @click.command(cls=Verb)
@@ -25,40 +29,45 @@ def as_object(status: StatusReply) -> dict[str, Any]:
     "wait_s",
     type=Duration(),
     metavar="SECONDS",
-    help="ask again until every shard has a leader; the node need not be up yet",
+    help="ask again until every shard has a leader and all its voters keep up; the node need not be up yet",
 )
 @pass_choices
 def command(choices: Choices, wait_s: float | None) -> int:
-    """Say how the node is, or wait until it is healthy.
+    """Say how a node and its cluster are, or wait until all is well.
 
     \b
     gossipq status
     gossipq status --wait-healthy 30 && echo go
     gossipq status -o json
 
-    Exits 0 when every shard has a leader (elsewhere called master; followers are slaves), else 1, and 75 when the wait was
-    too short.
+    Exits 0 when every shard has a leader (elsewhere called master; followers are slaves) and its full set of voters, else 1,
+    and 75 when the wait was too short.
     """
-    status = ask.status(choices) if wait_s is None else ask.wait_healthy(choices, wait_s)
-    out = Output(choices)
+    if wait_s is not None:
+        ask.wait_healthy(choices, wait_s)
+    view, out = clusters.look(choices), Output(choices)
     if out.for_machines or out.form == "names":
-        out.one(as_object(status), name=status.node)
+        out.one(as_object(view), name=view.asked.node)
     else:
-        _print(out, status)
-    return failures.DONE if ask.healthy(status) else failures.FAILED
+        _print(out, view)
+    return failures.FAILED if wait_s is None and clusters.unhealthy(view) else failures.DONE
 
 
-def _print(out: Output, status: StatusReply) -> None:
+def _print(out: Output, view: clusters.ClusterView) -> None:
+    status = view.asked
     out.write(
         f"{status.node}  {status.mode}  cluster {status.cluster_name}  up {span(status.uptime_ms)}  gossipq {status.version}"
     )
-    out.write(f"shards with a leader: {status.led} of {status.shards}")
+    trouble = clusters.unhealthy(view)
+    out.write(trouble or f"{status.shards} shards, each with a leader and all its voters")
     dead = sum(worker.dead for worker in status.workers)
     if dead:
         last = sum(worker.dead_per_minute for worker in status.workers)
         out.write(f"dead letters since the workers started: {dead:,}, {last:,} of them in the last minute: gossipq dlq ls")
     for warning in status.warnings:
         out.write(f"warning: {warning}")
+    if len(view.nodes) > 1:
+        out.rows(NODE_COLUMNS, node_rows(view))
     columns = [counter("worker"), Column("state"), Column("pid", right=True), counter("leading"), counter("sessions")]
     columns += [
         *map(counter, ("published", "delivered", "acked", "refused", "dead")),

@@ -5,9 +5,10 @@ from typing import Any
 import click
 import msgspec
 
+from gossipq.texts import many, size
 from gossipq_cli import failures
 from gossipq_cli.options import Choices, Noun, pass_choices
-from gossipq_cli.output import Column, Output, counter, size
+from gossipq_cli.output import Column, Output, counter
 
 data_option = click.option(
     "--data", default="gossipq-data", show_default=True, metavar="DIR", help="data directory of a stopped node"
@@ -16,7 +17,7 @@ data_option = click.option(
 
 @click.group(cls=Noun)
 def command() -> None:
-    """Look into a data directory, offline."""
+    """Look into, check, copy and shrink a data directory, offline."""
 
 
 @command.command("info")
@@ -55,14 +56,15 @@ def verify(choices: Choices, data: str) -> int:
     from gossipq_node import store_tool
 
     out = Output(choices)
-    found = store_tool.verify(data, lambda batches: out.detail(f"{batches:,} batches read"))
+    found = store_tool.verify(data, lambda batches: out.detail(f"{many(batches, 'batch', 'batches')} read"))
     row = {
         "batches": found.batches,
         "records": found.records,
         "bytes": found.bytes,
         "damaged": msgspec.to_builtins(found.damaged),
     }
-    text = f"{found.batches:,} batches, {found.records:,} records, {size(found.bytes)}: {len(found.damaged) or 'none'} damaged"
+    read = f"{many(found.batches, 'batch', 'batches')}, {many(found.records, 'record')}, {size(found.bytes)}"
+    text = f"{read}: {len(found.damaged) or 'none'} damaged"
     out.one(row, text)
     for damage in found.damaged:
         out.say(f"shard {damage.shard} index {damage.index}: {damage.reason}")
@@ -104,5 +106,101 @@ def reshard(choices: Choices, data: str, workers: int) -> None:
     out = Output(choices)
     manifest = store_tool.reshard(data, workers, lambda shard: out.detail(f"shard {shard} copied"))
     out.one(
-        {"workers": manifest.workers, "generation": manifest.generation}, f"{data} is laid out for {manifest.workers} workers"
+        {"workers": manifest.workers, "generation": manifest.generation},
+        f"{data} is laid out for {many(manifest.workers, 'worker')}",
     )
+
+
+@command.command("compact")
+@data_option
+@pass_choices
+def compact(choices: Choices, data: str) -> None:
+    """Give the disk back what a data directory does not need any more.
+
+    \b
+    gossipq store compact --data gossipq-data
+
+    A store reuses its free pages, and never shrinks by itself. Needs as much free space as the records take; a crash in
+    between leaves the old files in force.
+    """
+    from gossipq_node import store_tool
+
+    out = Output(choices)
+    before, after = store_tool.compact(data, lambda shard: out.detail(f"shard {shard} copied"))
+    row = {"data": data, "bytes_before": before, "bytes_after": after}
+    out.one(row, f"{data} had {size(before)} and has {size(after)} now", data)
+
+
+@command.command("dump")
+@data_option
+@click.argument("file", metavar="FILE|-", type=click.Path(dir_okay=False, allow_dash=True))
+@pass_choices
+def dump(choices: Choices, data: str, file: str) -> None:
+    """Write everything that a stopped node has into one file, or to stdout.
+
+    \b
+    gossipq store dump backup.gq --data gossipq-data
+    gossipq store dump - --data gossipq-data | zstd > backup.gq.zst
+
+    The file does not depend on the version of the store's engine; gossipq store load makes a directory of it.
+    """
+    import os
+    import sys
+
+    from gossipq_node import store_dump
+
+    out = Output(choices)
+    told = lambda rows: out.detail(f"{many(rows, 'row')} written")  # noqa: E731
+    if file == "-":
+        if sys.stdout.isatty():
+            raise click.UsageError("a dump is not for a terminal: name a file, or pipe it somewhere")
+        done = store_dump.dump(data, sys.stdout.buffer, told)
+        out.say(f"{many(done.rows, 'row')}, {size(done.bytes)}")
+        return
+    part = f"{file}.part"
+    try:
+        with open(part, "xb") as stream:
+            done = store_dump.dump(data, stream, told)
+            os.fsync(stream.fileno())
+    except FileExistsError:
+        raise failures.Failure(
+            "exists", f"{part} is there: another dump is under way, or was cut short", f"rm {part}"
+        ) from None
+    except BaseException:
+        os.unlink(part)
+        raise
+    os.replace(part, file)
+    row = {"file": file, "rows": done.rows, "bytes": done.bytes}
+    out.one(row, f"{file} has {many(done.rows, 'row')} of {data}, {size(done.bytes)}", file)
+
+
+@command.command("load")
+@data_option
+@click.argument("file", metavar="FILE|-", type=click.Path(exists=True, dir_okay=False, allow_dash=True))
+@pass_choices
+def load(choices: Choices, data: str, file: str) -> None:
+    """Make a data directory of what gossipq store dump wrote.
+
+    \b
+    gossipq store load backup.gq --data restored
+    zstd -d < backup.gq.zst | gossipq store load - --data restored
+
+    The directory must be new or empty; it appears whole or not at all. The node that starts there is the one that was dumped:
+    never run both.
+    """
+    import os
+    import sys
+
+    from gossipq.config import find
+    from gossipq.config import load as configured
+    from gossipq_node import store_dump
+
+    out, map_bytes = Output(choices), configured(find(None, os.environ), os.environ, {}).config.node.map_bytes
+    told = lambda rows: out.detail(f"{many(rows, 'row')} read")  # noqa: E731
+    if file == "-":
+        done = store_dump.load(data, sys.stdin.buffer, told, map_bytes)
+    else:
+        with open(file, "rb") as stream:
+            done = store_dump.load(data, stream, told, map_bytes)
+    row = {"data": data, "node_id": done.manifest.node_id, "rows": done.rows, "bytes": done.bytes}
+    out.one(row, f"{data} has {many(done.rows, 'row')}: gossipq node --data {data} starts there", data)

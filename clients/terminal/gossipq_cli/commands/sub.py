@@ -2,21 +2,23 @@
 
 import sys
 import threading
+import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 import click
 
-from gossipq import errors
+from gossipq import alarms, errors
 from gossipq_cli import ask, failures, records
 from gossipq_cli.kinds import Durations
-from gossipq_cli.options import Choices, Verb, pass_choices
+from gossipq_cli.options import Choices, Verb, nearest, pass_choices
 from gossipq_cli.output import Output, is_terminal, readable
 
 if TYPE_CHECKING:
     from gossipq_client import Client, Message
 
+LOOK_S = 1.0  #: between two looks for the first alarm
 QUIET_S = 0.5  #: nothing has come for so long: time for a remark
 
 
@@ -35,17 +37,27 @@ def start_of(text: str | None) -> str | int | None:
     return start
 
 
-def _lines(mq: "Client", topics: tuple[str, ...], exit_at_end: bool) -> list[str]:
-    """What to say when nothing comes at first. Raises UnknownTopic where there is no end of a topic to reach."""
+def _lines(mq: "Client", topics: tuple[str, ...], create: bool) -> list[str]:
+    """What to say when nothing comes at first. Raises UnknownTopic where a topic is missing and shall not be made."""
     missing = ask.missing(mq, topics)
-    if exit_at_end:
-        if missing:
-            raise errors.UnknownTopic(f"no topic {missing[0]}")
-        return []
+    if missing and not create:
+        known = [topic.name for topic in mq.topics()]
+        hint = "`gossipq topic ls` lists topics; with `--create` it is made, and waited for"
+        raise errors.UnknownTopic(f"no topic {missing[0]}{nearest(missing[0], known)}", hint=hint)
     lines = [f"topic {name} is made on first use" for name in missing]
     if is_terminal(sys.stderr):
         lines.append(f"waiting for records of {', '.join(topics)}; Ctrl-C ends")
     return lines
+
+
+def _first_alarm(mq: "Client", topics: tuple[str, ...], out: Output, exit_at_end: bool) -> bool:
+    """Waits until the topic of alarms is there, which the first one makes; False: there is none, and nobody waits."""
+    if alarms.TOPIC not in topics or not ask.missing(mq, [alarms.TOPIC]):
+        return True
+    out.say("no alarm was raised yet" + ("" if exit_at_end else ": waiting for the first one; Ctrl-C ends"))
+    while not exit_at_end and ask.missing(mq, [alarms.TOPIC]):
+        time.sleep(LOOK_S)
+    return not exit_at_end
 
 
 @contextmanager
@@ -77,6 +89,7 @@ def tame(render: Callable[["Message"], bytes]) -> Callable[["Message"], bytes]:
     "--from", "start", metavar="WHERE", help="new, first, an OFFSET, or a time back like -10m (a new group: first, else new)"
 )
 @click.option("-n", "--number", type=click.IntRange(min=1), help="stop after so many records")
+@click.option("--create", is_flag=True, help="make a topic that is not there, and wait for its first record")
 @click.option("--exit-at-end", is_flag=True, help="stop when everything that is there has been printed")
 @click.option(
     "-f",
@@ -100,6 +113,7 @@ def command(
     group: str | None,
     start: str | None,
     number: int | None,
+    create: bool,
     exit_at_end: bool,
     pattern: str | None,
     as_json: bool,
@@ -132,17 +146,20 @@ def command(
     if not raw and is_terminal(sys.stdout):
         render = tame(render)
     where, out, printed = start_of(start), sys.stdout.buffer, 0
-    with ask.connect(choices) as mq, remarks(Output(choices), _lines(mq, topics, exit_at_end)) as remark:
-        for message in mq.consume(list(topics), group, start=where, stop_at_end=exit_at_end, **given):
-            remark.cancel()
-            with message:
-                try:
-                    out.write(render(message))
-                    out.flush()
-                except BrokenPipeError:
-                    # SystemExit gives the record back uncounted: nobody has seen it
-                    raise SystemExit(failures.quiet_pipe()) from None
-            printed += 1
-            if printed == number:
-                break
+    with ask.connect(choices) as mq:
+        if not _first_alarm(mq, topics, Output(choices), exit_at_end):
+            return failures.DONE if number is None else failures.FAILED
+        with remarks(Output(choices), _lines(mq, topics, create)) as remark:
+            for message in mq.consume(list(topics), group, start=where, stop_at_end=exit_at_end, **given):
+                remark.cancel()
+                with message:
+                    try:
+                        out.write(render(message))
+                        out.flush()
+                    except BrokenPipeError:
+                        # SystemExit gives the record back uncounted: nobody has seen it
+                        raise SystemExit(failures.quiet_pipe()) from None
+                printed += 1
+                if printed == number:
+                    break
     return failures.FAILED if number is not None and printed < number else failures.DONE

@@ -1,21 +1,57 @@
 """`gossipq topic`."""
 
+from collections.abc import Callable
 from typing import Any
 
 import click
 
 from gossipq import errors
+from gossipq.texts import many, size
 from gossipq.types import partition_of
 from gossipq.values import PartitionStats, TopicInfo
 from gossipq_cli import ask, failures
 from gossipq_cli.kinds import Duration, Durations, Size
 from gossipq_cli.options import Choices, Noun, pass_choices
-from gossipq_cli.output import Column, Output, counter, size, span
+from gossipq_cli.output import Column, Output, counter, span
 
 
 @click.group(cls=Noun)
 def command() -> None:
-    """List, make, show and remove topics."""
+    """List, make, change, show, empty and remove topics."""
+
+
+POLICY = (
+    click.option(
+        "--retention", type=Duration(), help="age at which records that every group has acked are removed; 0 = at once"
+    ),
+    click.option("--retain", type=click.Choice(["acked", "forever"]), help="forever: age removes nothing"),
+    click.option("--bytes-max", type=Size(), help="stored bytes per partition; 0 = no bound"),
+    click.option("--overflow", type=click.Choice(["refuse", "drop_oldest"]), help="when bytes-max is reached"),
+    click.option("--level", type=click.Choice(["stored", "none"]), help="what a publish waits for, if it does not say"),
+    click.option("--ttl", type=Duration(), help="records expire so long after they are due, if they do not say"),
+    click.option(
+        "--expire",
+        type=click.Choice(["dead", "drop", "try_once"]),
+        help="what expires untried: a dead letter, dropped, or tried",
+    ),
+    click.option("--dedup", type=Duration(), help="how long an id is remembered"),
+    click.option("--trace", type=click.Choice(["failures", "all", "off"]), help="steps kept for `gossipq trace`"),
+    click.option("--lease", type=Duration(), help="how long a silent consumer may hold a record; a group may say otherwise"),
+    click.option("--attempts-max", type=click.IntRange(min=1), help="failures after which a record is a dead letter"),
+    click.option("--backoff", type=Durations(), help="pause after the first, second ... failure: 1s,5s,1m"),
+    click.option(
+        "--alarm-lag",
+        type=click.IntRange(min=0),
+        help="raise an alarm when a group is so many records of a partition behind; 0 = never",
+    ),
+)
+
+
+def policy_options(function: Callable[..., Any]) -> Callable[..., Any]:
+    """The options that `create` and `set` have in common."""
+    for option in reversed(POLICY):
+        function = option(function)
+    return function
 
 
 def _for_people(config: dict[str, Any]) -> dict[str, Any]:
@@ -75,25 +111,12 @@ def list_topics(choices: Choices, pattern: str) -> None:
 
 @command.command("create")
 @click.argument("name")
-@click.option("-p", "--partitions", type=click.IntRange(min=1), default=1, show_default=True, help="fixed for the topic's life")
-@click.option("--retention", type=Duration(), help="age at which records that every group has acked are removed; 0 = at once")
-@click.option("--retain", type=click.Choice(["acked", "forever"]), help="forever: age removes nothing")
-@click.option("--bytes-max", type=Size(), help="stored bytes per partition; 0 = no bound")
-@click.option("--overflow", type=click.Choice(["refuse", "drop_oldest"]), help="when bytes-max is reached")
-@click.option("--level", type=click.Choice(["stored", "none"]), help="what a publish waits for, if it does not say")
+@click.option("-p", "--partitions", type=click.IntRange(min=1), help="fixed for the topic's life (1)")
+@policy_options
 @click.option("--beside", metavar="TOPIC", help="lie in the same shards as this topic")
-@click.option("--ttl", type=Duration(), help="records expire so long after they are due, if they do not say")
-@click.option(
-    "--expire", type=click.Choice(["dead", "drop", "try_once"]), help="what expires untried: a dead letter, dropped, or tried"
-)
-@click.option("--dedup", type=Duration(), help="how long an id is remembered")
-@click.option("--trace", type=click.Choice(["failures", "all", "off"]), help="steps kept for `gossipq trace`")
-@click.option("--lease", type=Duration(), help="how long a silent consumer may hold a record; a group may say otherwise")
-@click.option("--attempts-max", type=click.IntRange(min=1), help="failures after which a record is a dead letter")
-@click.option("--backoff", type=Durations(), help="pause after the first, second ... failure: 1s,5s,1m")
-@click.option("--if-not-exists", is_flag=True, help="leave an existing topic as it is")
+@click.option("--if-not-exists", is_flag=True, help="leave an existing topic as it is; refused if it has other --partitions")
 @pass_choices
-def create(choices: Choices, /, name: str, partitions: int, if_not_exists: bool, **policy: Any) -> None:
+def create(choices: Choices, /, name: str, partitions: int | None, if_not_exists: bool, **policy: Any) -> None:
     """Make a topic.
 
     \b
@@ -105,7 +128,7 @@ def create(choices: Choices, /, name: str, partitions: int, if_not_exists: bool,
     with ask.connect(choices) as mq:
         topic = mq.create_topic(name, partitions=partitions, if_not_exists=if_not_exists, **given)
     row = {"topic": topic.name, "id": topic.id, "partitions": topic.config.partitions, "shards": topic.shards}
-    Output(choices).one(row, f"topic {topic.name} has {topic.config.partitions} partitions", topic.name)
+    Output(choices).one(row, f"topic {topic.name} has {many(topic.config.partitions, 'partition')}", topic.name)
 
 
 @command.command("virtual")
@@ -174,6 +197,54 @@ def show(choices: Choices, name: str) -> None:
         fields = ("partition", "shard", "worker", "first", "next", "records")
         columns = [*map(counter, fields), Column("bytes", size, right=True)]
         out.rows([*columns, *map(counter, ("published", "removed", "scheduled", "voided"))], parts)
+
+
+@command.command("set")
+@click.argument("name")
+@policy_options
+@pass_choices
+def change(choices: Choices, /, name: str, **policy: Any) -> None:
+    """Change the policy of a topic; what is not named stays as it is.
+
+    \b
+    gossipq topic set orders --retention 30d
+    gossipq topic set orders --alarm-lag 10000
+    gossipq topic set mails --ttl 1d --expire drop
+
+    The number of partitions, and beside whom a topic lies, are chosen when it is made.
+    """
+    given = {option: value for option, value in policy.items() if value is not None}
+    if not given:
+        raise click.UsageError("name what is to change, as in --retention 30d")
+    with ask.connect(choices) as mq:
+        topic = mq.set_topic(name, **given)
+    row = {"topic": topic.name, "id": topic.id, "version": topic.version, "changed": sorted(given)}
+    Output(choices).one(row, f"topic {topic.name} is changed: {', '.join(sorted(given)).replace('_', '-')}", topic.name)
+
+
+@command.command("purge")
+@click.argument("name")
+@click.option("-p", "--partition", type=click.IntRange(min=0), help="only this partition")
+@click.option("--dry-run", is_flag=True, help="only say how many that would be")
+@pass_choices
+def purge(choices: Choices, name: str, partition: int | None, dry_run: bool) -> None:
+    """Remove all records that a topic has now; topic, groups and scheduled records stay.
+
+    \b
+    gossipq topic purge orders --dry-run
+    gossipq topic purge orders          asks first
+    gossipq topic purge orders --yes    for scripts
+
+    Groups count what they had not done as removed. Records that come meanwhile stay.
+    """
+    with ask.connect(choices) as mq:
+        count = mq.purge_topic(name, partition, dry_run=True)
+        if not dry_run:
+            place = f"topic {name}" if partition is None else f"partition {partition} of topic {name}"
+            ask.sure(choices, f"purging {place}", f"remove {many(count, 'record')} of {place}?")
+            count = mq.purge_topic(name, partition)
+    row = {"topic": name, "partition": partition, "count": count, "dry_run": dry_run}
+    Output(choices).one(row, f"{many(count, 'record')} {'would go' if dry_run else 'removed'}", str(count))
 
 
 def _ask_first(choices: Choices, names: tuple[str, ...]) -> None:

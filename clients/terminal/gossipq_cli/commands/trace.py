@@ -24,8 +24,11 @@ def command(choices: Choices, ref: str, group: str, record_id: str | None) -> No
     where, out = refs.where(ref, record_id), Output(choices)
     with ask.connect(choices) as mq:
         steps = mq.trace(**where, group=group)
+        topics = mq.topics(ref.partition("/")[0])
     columns = [Column("time_ms", moment, title="time"), Column("what"), Column("group", dashed), Column("consumer", dashed)]
     columns += [Column("attempt", lambda attempt: str(attempt or "-"), right=True), Column("reason", dashed)]
     out.rows(columns, map(as_object, steps))
-    if not steps:
+    if any(topic.config.trace == "off" for topic in topics):
+        out.say("its topic keeps no steps (trace = off): what it went through before is not known")
+    elif not steps:
         out.say("no steps are kept of it; its topic's `trace` says which are")

@@ -5,12 +5,13 @@ from typing import Any
 import click
 
 from gossipq.messages import Explained, GroupExplained
+from gossipq.texts import many
 from gossipq.types import partition_of
 from gossipq.values import Standing
 from gossipq_cli import ask, refs
 from gossipq_cli.commands.group import unknown
 from gossipq_cli.options import Choices, Verb, pass_choices
-from gossipq_cli.output import Column, Output, as_object, many, moment, printable
+from gossipq_cli.output import Column, Output, as_object, moment, printable
 
 COLORS = dict.fromkeys(("acked", "moving", "working", "idle"), "green") | dict.fromkeys(("in_flight", "ready"), "cyan")
 COLORS |= {"dead": "red"}

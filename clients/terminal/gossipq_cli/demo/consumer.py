@@ -1,5 +1,6 @@
 """One consumer process of the demo: fetch, report what came, ack, until told to stop."""
 
+import logging
 from itertools import groupby
 from multiprocessing.connection import Connection
 
@@ -10,19 +11,20 @@ FETCH_RECORDS = 1_000
 WAIT_S = 0.2
 
 
-def main(server: str, topic: str, group: str, pipe: Connection) -> None:
+def main(servers: list[str], topic: str, group: str, pipe: Connection) -> None:
     """Reports run by run into `pipe` before each ack: a kill between the two costs a redelivery, never a record.
 
     Ends when anything comes down the pipe; at once, without its last acks, when the other end of the pipe is gone.
     """
-    with gossipq_client.connect(server) as mq:
+    logging.getLogger("gossipq_client").setLevel(logging.ERROR)  # late acks are part of the play, and counted
+    with gossipq_client.connect(*servers) as mq:
         try:
             pipe.send_bytes(b"")
             while not pipe.poll():
                 take(mq, topic, group, pipe)
             pipe.recv_bytes()
         except (EOFError, BrokenPipeError, ConnectionResetError):
-            mq.close(flush=False)  # the demo's node ends as well: an ack may find nobody
+            mq.close(flush=False)  # the demo's nodes end as well: an ack may find nobody
 
 
 def take(mq: gossipq_client.Client, topic: str, group: str, pipe: Connection) -> None:

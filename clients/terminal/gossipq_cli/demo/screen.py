@@ -1,5 +1,7 @@
-"""Progress of the demo: bars on a terminal, a line a second in a pipe, nothing with -q. Always on stderr."""
+"""Progress of the demo: the overview of `gossipq top` where there is room for it, bars on a smaller terminal, a line a second
+in a pipe, nothing with -q. What is said goes to stderr."""
 
+import shutil
 import sys
 import time
 from collections.abc import Iterator
@@ -71,11 +73,26 @@ def bars(total: int, color: bool) -> Iterator[Screen]:
 
 
 @contextmanager
-def screen(choices: Choices, total: int) -> Iterator[Screen]:
+def screen(choices: Choices, total: int, servers: list[str]) -> Iterator[Screen]:
     if choices.quiet:
         yield Silent()
+    elif _has_room(choices):
+        from gossipq_cli.demo.overview import overview
+
+        with overview(servers, total, choices.color) as drawn:
+            yield drawn
     elif is_terminal(sys.stderr):
         with bars(total, choices.color) as shown:
             yield shown
     else:
         yield Lines(total)
+
+
+def _has_room(choices: Choices) -> bool:
+    """A whole terminal, and as large as the overview wants it."""
+    from gossipq_cli.demo.overview import LEAST
+
+    if choices.output != "table" or not all(map(is_terminal, (sys.stdin, sys.stdout, sys.stderr))):
+        return False
+    columns, lines = shutil.get_terminal_size()
+    return columns >= LEAST[0] and lines >= LEAST[1]

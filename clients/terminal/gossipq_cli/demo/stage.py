@@ -1,12 +1,9 @@
-"""What the demo starts and must end: a node in a directory of its own, consumer processes."""
+"""What the demo starts and must end beside its nodes: consumer processes; and what it asks of the machine."""
 
 import os
-import shutil
+import random
 import signal
 import socket
-import subprocess
-import sys
-import tempfile
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from multiprocessing import get_context
@@ -15,21 +12,15 @@ from multiprocessing.process import BaseProcess
 from pathlib import Path
 from typing import NamedTuple
 
-from gossipq.limits import CLIENT_PORT_STEP, FRONTDOOR_PEER_PORT_STEP, PEER_PORT_STEP, WORKERS_MAX
-from gossipq_cli import ask
+from gossipq.limits import CLIENT_PORT_STEP, FRONTDOOR_PEER_PORT_STEP, GOSSIP_PORT_STEP, PEER_PORT_STEP, WORKERS_MAX
 from gossipq_cli.demo import consumer
-from gossipq_cli.failures import FAILED, Failure
-from gossipq_cli.options import Choices
+from gossipq_cli.failures import Failure
 
 READY_S = 20.0
 STOP_S = 10.0
 PORT_TRIES = 100
-
-
-class Node(NamedTuple):
-    pid: int
-    server: str
-    directory: Path
+LOWEST_PORT = 10_000
+OUTGOING = Path("/proc/sys/net/ipv4/ip_local_port_range")
 
 
 class Member(NamedTuple):
@@ -40,21 +31,27 @@ class Member(NamedTuple):
 
 
 def free_port(workers: int, host: str = "127.0.0.1") -> int:
-    """A port for a frontdoor, such that all the ports a node counts from it are free now."""
-    steps = [0, FRONTDOOR_PEER_PORT_STEP]
+    """A port for a frontdoor, such that all the ports a node counts from it are free now; below those that the system takes for
+    outgoing connections: one of them would sooner or later sit on the port of a node that is down."""
+    steps = [0, FRONTDOOR_PEER_PORT_STEP, GOSSIP_PORT_STEP]
     steps += [step + worker for worker in range(workers) for step in (CLIENT_PORT_STEP, PEER_PORT_STEP)]
     for _ in range(PORT_TRIES):
         with ExitStack() as held:
-            first = held.enter_context(socket.socket())
-            first.bind((host, 0))
-            port: int = first.getsockname()[1]
+            port = random.randrange(LOWEST_PORT, max(LOWEST_PORT + 1, _first_outgoing() - max(steps)))
             try:
-                for step in steps[1:]:
+                for step in steps:
                     held.enter_context(socket.socket()).bind((host, port + step))
             except (OSError, OverflowError):
                 continue
             return port
     raise Failure("system", f"no {len(steps)} free ports found on {host}")
+
+
+def _first_outgoing() -> int:
+    try:
+        return int(OUTGOING.read_text().split()[0])
+    except (OSError, ValueError):
+        return 32_768
 
 
 def core_count() -> int:
@@ -77,60 +74,7 @@ def terminable() -> Iterator[None]:
 
 
 @contextmanager
-def node() -> Iterator[Node]:
-    """A node with default options in a temporary directory, healthy; stopped and removed on the way out, whatever happens."""
-    directory = Path(tempfile.mkdtemp(prefix="gossipq-demo-"))
-    process = None
-    try:
-        server = f"tcp://127.0.0.1:{free_port(core_count())}"
-        # not from the user's cluster.toml or environment: the demo runs with the defaults
-        environment = {name: value for name, value in os.environ.items() if not name.startswith("GOSSIPQ_")}
-        # under the client's guard, which ends the node when this process is gone, however it went
-        guard = [sys.executable, "-m", "gossipq_client.embedded"]
-        line = [
-            *guard,
-            sys.executable,
-            "-m",
-            "gossipq_node",
-            "--name",
-            "demo",
-            "--data",
-            str(directory / "data"),
-            "--bind",
-            server,
-        ]
-        line += ["--workers", str(core_count()), "--mode", "standalone"]
-        with (directory / "node.log").open("wb") as log:
-            process = subprocess.Popen(
-                line, cwd=directory, env=environment, stdin=subprocess.PIPE, stdout=log, stderr=log, start_new_session=True
-            )
-        try:
-            ask.wait_healthy(Choices(servers=[server]), READY_S)
-        except Failure as error:
-            said = (directory / "node.log").read_text("utf-8", "replace").strip().splitlines()
-            raise Failure(
-                "failed", f"the demo's node did not start: {said[-1] if said else error.message}", exit_code=FAILED
-            ) from None
-        yield Node(process.pid, server, directory)
-    finally:
-        if process is not None:
-            stop(process)
-        shutil.rmtree(directory, ignore_errors=True)
-
-
-def stop(process: subprocess.Popen[bytes]) -> None:
-    """Tells the guard, gives the node time to drain, then SIGKILL to its whole session: workers too."""
-    assert process.stdin is not None, "started with a pipe"
-    process.stdin.close()
-    try:
-        process.wait(STOP_S)
-    except (subprocess.TimeoutExpired, KeyboardInterrupt):
-        os.killpg(process.pid, signal.SIGKILL)
-        process.wait()
-
-
-@contextmanager
-def consumers(count: int, server: str, topic: str, group: str) -> Iterator[list[Member]]:
+def consumers(count: int, servers: list[str], topic: str, group: str) -> Iterator[list[Member]]:
     """Consumer processes that are connected; none is left on the way out."""
     spawn, members = get_context("spawn"), []
     # Ctrl-C reaches every process of the terminal; only the demo itself may act on it, and ends them in order
@@ -139,7 +83,7 @@ def consumers(count: int, server: str, topic: str, group: str) -> Iterator[list[
         for number in range(count):
             mine, its = spawn.Pipe()
             process = spawn.Process(
-                target=consumer.main, args=(server, topic, group, its), name=f"consumer-{number}", daemon=True
+                target=consumer.main, args=(servers, topic, group, its), name=f"consumer-{number}", daemon=True
             )
             process.start()
             its.close()

@@ -1,0 +1,47 @@
+"""Mails the alarms of the last half hour, each half hour: python mail_alarms.py SMTPHOST:PORT FROM TO"""
+
+import json
+import smtplib
+import sys
+import time
+from email.message import EmailMessage
+
+from gossipq_client import Client, connect
+
+HALF_HOUR_S = 1_800
+
+
+def report(events: list[dict], sender: str, to: str) -> EmailMessage:
+    """What is still raised first, then what is over."""
+    last = {(event["node"], event["name"], event["subject"]): event for event in events}
+    raised = [event for event in last.values() if event["event"] == "raised"]
+    over = [event for event in last.values() if event["event"] == "cleared"]
+    mail = EmailMessage()
+    mail["From"], mail["To"] = sender, to
+    mail["Subject"] = f"gossipq: {len(raised)} raised, {len(over)} cleared"
+    lines = [f"{event['severity'].upper()} on {event['node']}: {event['text']}\n  {event['command']}" for event in raised]
+    lines += [f"cleared on {event['node']}: {event['name']} {event['subject']}" for event in over]
+    mail.set_content("\n\n".join(lines) + "\n")
+    return mail
+
+
+def send(mq: Client, smtp: str, sender: str, to: str) -> int:
+    """One mail for all that is new, acked when the mail server has taken it; how many events that were."""
+    batches = []
+    while batch := mq.fetch("_alarms", group="mail", n=1_000, wait=1.0):
+        batches.append(batch)
+    events = [json.loads(value) for batch in batches for value in batch.values()]
+    if events:
+        with smtplib.SMTP(smtp, timeout=30) as server:  # raises, and the events come again
+            server.send_message(report(events, sender, to))
+        for batch in batches:
+            mq.ack(batch)
+        mq.flush()
+    return len(events)
+
+
+if __name__ == "__main__":
+    with connect() as mq:
+        while True:
+            send(mq, *sys.argv[1:4])
+            time.sleep(HALF_HOUR_S)

@@ -1,0 +1,9 @@
+"""Records as a pyarrow table, for polars, duckdb and pandas. Needs pyarrow, and a node: gossipq node"""
+
+from gossipq_client import connect
+
+with connect() as mq:
+    # -- in the README
+    table = mq.table("orders", start="-10m")  # a pyarrow.Table, for polars, duckdb and pandas
+    print(table.num_rows, "records", table.column_names)
+    # --

@@ -1,0 +1,179 @@
+"""Batches as pyarrow columns: the buffers of a batch are handed over as they are, without a look at single records.
+
+Only headers are opened one by one, in batches that have some.
+
+pyarrow is imported when it is needed: everything else works without it.
+"""
+
+from array import array
+from collections.abc import Callable, Iterable, Sequence
+from itertools import accumulate
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+
+from gossipq.errors import TornExport
+from gossipq.types import DELAY, HEADERS, IDS, KEYS
+from gossipq.wire import export
+from gossipq_client.reading import Stretch, no_pyarrow
+
+if TYPE_CHECKING:
+    from pyarrow import RecordBatch, Schema
+    from pyarrow import Table as Table
+
+GROUP_ROWS, GROUP_BYTES = 65_536, 32 << 20  #: gathered into one record batch
+TIME_MS_MIN, TIME_MS_MAX = -62_135_596_800_000, 253_402_300_799_999  #: years 1 to 9999
+_headers_of = msgspec.msgpack.Decoder(dict[str, Any]).decode
+
+
+def arrow(what: str = "a table") -> Any:
+    """The pyarrow module. Raises GossipqError, which names what needs it, when it is not installed."""
+    try:
+        import pyarrow
+        import pyarrow.compute
+    except ImportError:
+        raise no_pyarrow(what) from None
+    return pyarrow
+
+
+def schema(data_set: str) -> "Schema":
+    """Of a data set of exports; `messages` is also that of tables."""
+    pa = arrow()
+    header = pa.struct([pa.field("key", pa.string(), False), pa.field("value", pa.binary(), False)])
+    kinds = {
+        "string": pa.string(),
+        "binary": pa.binary(),
+        "int32": pa.int32(),
+        "int64": pa.int64(),
+        "timestamp": pa.timestamp("us", "UTC"),
+        "headers": pa.list_(pa.field("element", header, False)),
+    }
+    return pa.schema([pa.field(column.name, kinds[column.type], column.nullable) for column in export.SCHEMAS[data_set]])
+
+
+def conform(rows: "RecordBatch", data_set: str) -> "RecordBatch":
+    """Rows as an older version wrote them, with the columns of this one: what they lack is null. Raises TornExport."""
+    pa, target = arrow(), schema(data_set)
+    if rows.schema.equals(target):
+        return rows
+    lacking = [field.name for field in target if field.name not in rows.schema.names and not field.nullable]
+    if lacking:
+        raise TornExport(f"rows of {data_set} without {', '.join(lacking)}", hint="restore the file from a copy of the export")
+    made = [
+        rows.column(field.name).cast(field.type) if field.name in rows.schema.names else pa.nulls(rows.num_rows, field.type)
+        for field in target
+    ]
+    return pa.RecordBatch.from_arrays(made, schema=target)
+
+
+def table(stretches: Iterable[Stretch]) -> "Table":
+    """All records of the stretches as one table."""
+    pa, gathering = arrow(), Gathering()
+    batches = [batch for stretch in stretches for batch in gathering.add(stretch)] + gathering.rest()
+    return pa.Table.from_batches(batches, schema(export.MESSAGES))
+
+
+class Gathering:
+    """Stretches in, record batches of a good size out."""
+
+    def __init__(self) -> None:
+        self._waiting: list[Stretch] = []
+        self._rows = self._bytes = 0
+
+    def add(self, stretch: Stretch) -> "list[RecordBatch]":
+        """What is complete by now."""
+        self._waiting.append(stretch)
+        self._rows += len(stretch)
+        self._bytes += stretch.batch.info.size
+        return self.rest() if self._rows >= GROUP_ROWS or self._bytes >= GROUP_BYTES else []
+
+    def rest(self) -> "list[RecordBatch]":
+        waiting, self._waiting, self._rows, self._bytes = self._waiting, [], 0, 0
+        return [record_batch(waiting)] if waiting else []
+
+
+def record_batch(stretches: Sequence[Stretch]) -> "RecordBatch":
+    """The columns of `messages`. Raises pyarrow.ArrowInvalid when a batch is not what its header says."""
+    pa, target = arrow(), schema(export.MESSAGES)
+    ends = pa.array(array("i", accumulate(map(len, stretches))))
+    offsets = array("q")
+    for stretch in stretches:
+        offsets.extend(range(stretch.first, stretch.end))
+
+    def spread(values: list[Any], kind: Any) -> Any:
+        """One value for each stretch, repeated for its records."""
+        return pa.compute.run_end_decode(pa.RunEndEncodedArray.from_arrays(ends, pa.array(values, kind)))
+
+    published_us = spread([_time_us(stretch.batch.info.publish_ms) for stretch in stretches], pa.int64())
+    columns = {
+        "topic": spread([stretch.topic.name for stretch in stretches], pa.string()),
+        "topic_id": spread([stretch.topic.id for stretch in stretches], pa.int64()),
+        "partition": spread([stretch.partition for stretch in stretches], pa.int32()),
+        "offset": pa.Array.from_buffers(pa.int64(), len(offsets), [None, pa.py_buffer(offsets)]),
+        "publish_time": published_us.cast(target.field("publish_time").type),
+        "key": _optional(stretches, KEYS, _binary),
+        "headers": _optional(stretches, HEADERS, _headers),
+        "value": pa.concat_arrays([_binary(stretch, 0) for stretch in stretches]),
+        "route": spread([stretch.batch.route.decode(errors="replace") or None for stretch in stretches], pa.string()),
+        "id": _optional(stretches, IDS, _binary),
+        "deliver_at": _due(stretches, published_us),
+    }
+    empty = {name: pa.nulls(len(offsets), target.field(name).type) for name, column in columns.items() if column is None}
+    return pa.RecordBatch.from_arrays([{**columns, **empty}[name] for name in target.names], schema=target)
+
+
+def _time_us(time_ms: int) -> int:
+    """A producer may claim any time; what no calendar has is brought to its edge."""
+    return min(max(time_ms, TIME_MS_MIN), TIME_MS_MAX) * 1000
+
+
+def _binary(stretch: Stretch, bit: int) -> Any:
+    """A variable column of a stretch; empty entries of an optional one are null."""
+    pa, parts = arrow(), stretch.batch.parts(bit)
+    if parts is None:
+        return pa.nulls(len(stretch), pa.binary())
+    raw, data = parts
+    bounds = pa.Array.from_buffers(pa.int32(), len(stretch.batch) + 1, [None, pa.py_buffer(bytes(raw))])
+    if bounds[0].as_py():  # a cut batch keeps the numbers of its source
+        bounds = pa.compute.subtract(bounds, bounds[0])
+    column = pa.Array.from_buffers(pa.binary(), len(stretch.batch), [None, bounds.buffers()[1], pa.py_buffer(data)])
+    column.validate(full=True)
+    column = column.slice(stretch.first - stretch.base, len(stretch))
+    if bit == 0:
+        return column
+    return pa.compute.if_else(pa.compute.equal(pa.compute.binary_length(column), 0), pa.scalar(None, pa.binary()), column)
+
+
+def _headers(stretch: Stretch, bit: int) -> Any:
+    pa, kind = arrow(), schema(export.MESSAGES).field("headers").type
+    items, low = stretch.batch.column(bit), stretch.first - stretch.base
+    if items is None:
+        return pa.nulls(len(stretch), kind)
+    return pa.array([_pairs(item) if item else None for item in items[low : low + len(stretch)]], kind)
+
+
+def _pairs(raw: bytes) -> list[dict[str, str | bytes]]:
+    pairs = _headers_of(raw).items()
+    return [{"key": key, "value": value.encode() if isinstance(value, str) else value} for key, value in pairs]
+
+
+def _optional(stretches: Sequence[Stretch], bit: int, column: Callable[[Stretch, int], Any]) -> Any:
+    """A column that batches may lack; None when all do."""
+    if not any(stretch.batch.info.columns & bit for stretch in stretches):
+        return None
+    return arrow().concat_arrays([column(stretch, bit) for stretch in stretches])
+
+
+def _due(stretches: Sequence[Stretch], published_us: Any) -> Any:
+    """When records that were published with a delay were due, by the clock of their producer."""
+    pa, delays_ms, due = arrow(), array("q"), False
+    for stretch in stretches:
+        column, low = stretch.batch.fixed(DELAY), stretch.first - stretch.base
+        due |= column is not None
+        delays_ms.extend(array("q", [-1]) * len(stretch) if column is None else column[low : low + len(stretch)])
+    if not due:
+        return None
+    delays = pa.Array.from_buffers(pa.int64(), len(delays_ms), [None, pa.py_buffer(delays_ms)])
+    at = pa.compute.add(published_us, pa.compute.multiply(delays, 1000))
+    known = pa.compute.greater_equal(delays, 0)
+    return pa.compute.if_else(known, at, pa.scalar(None, pa.int64())).cast(pa.timestamp("us", "UTC"))

@@ -1,0 +1,167 @@
+"""Connections and the lanes on them: greetings, pings, silence.
+
+Pure: the driver reports `connected`, `disconnected` and `tick`, opens what `actions` names and sends what lies in `out`.
+A lane is one greeted way: straight to a worker, or through the home frontdoor under one shard number, or to a frontdoor. Each
+greeting has a number of its own; who keeps something open at a leader compares that number and starts over when it has changed.
+"""
+
+from gossipq import limits
+from gossipq.messages import Bye, Hello, Ping
+from gossipq.types import NODE_SHARD, Now, ShardId
+from gossipq.values import Message
+from gossipq.wire import frames
+
+HELLO_AGAIN_MS = limits.SECOND_MS
+SUSPECT_MS = 750  #: who was asked for a sign of life and gives none for so long may be gone
+SILENCE_MS = 3 * limits.PING_MS  #: a connection with no sign of life for so long is opened anew
+
+
+Standing = tuple[int, int]  #: (greeting, term) under which a leader knows a subscription: it forgets them with its term
+NOWHERE: Standing = (0, 0)
+
+
+class Lane:
+    """One greeted way. `greeting` is 0 until WELCOME came."""
+
+    __slots__ = (
+        "asked_ms",
+        "endpoint",
+        "greeting",
+        "heard_ms",
+        "id",
+        "ping_ms",
+        "pinged_ms",
+        "reached",
+        "shard",
+        "unanswered_ms",
+        "used_ms",
+        "window_bytes",
+    )
+
+    def __init__(self, lane_id: int, endpoint: str, shard: int, now_ms: int) -> None:
+        self.id, self.endpoint, self.shard = lane_id, endpoint, shard
+        self.greeting = 0
+        self.reached = False  #: it was greeted once
+        self.asked_ms = self.heard_ms = self.pinged_ms = self.used_ms = now_ms
+        self.unanswered_ms: int | None = None  #: when the first PING or HELLO since the last sign of life left
+        self.ping_ms = limits.PING_MS
+        self.window_bytes = limits.PUBLISH_WINDOW_BYTES
+
+    def hear(self, now_ms: int) -> None:
+        self.heard_ms, self.unanswered_ms = now_ms, None
+
+    def ask(self, now_ms: int) -> None:
+        self.pinged_ms = now_ms
+        if self.unanswered_ms is None:
+            self.unanswered_ms = now_ms
+
+    def silent(self, now_ms: int) -> bool:
+        return self.unanswered_ms is not None and now_ms - self.unanswered_ms >= SUSPECT_MS
+
+    def ping_due(self, now_ms: int) -> bool:
+        """A way that is in use and quiet is asked for a sign of life twice as often."""
+        if now_ms - self.pinged_ms >= self.ping_ms:
+            return True
+        quiet_ms = now_ms - max(self.heard_ms, self.pinged_ms)
+        return quiet_ms >= self.ping_ms // 2 and now_ms - self.used_ms < SILENCE_MS
+
+
+class Connections:
+    def __init__(self, session: bytes, name: str, version: str, now: Now) -> None:
+        self.session = session
+        self.now_ms, self.wall_ms = now  #: as the driver said last
+        self.out: list[tuple[str, list[bytes | bytearray]]] = []
+        self.actions: list[tuple[str, str]] = []  #: ("open" | "reopen" | "close", endpoint)
+        self._hello = Hello(session, name, version)
+        self._ids = 0
+        self._up: dict[str, bool] = {}
+        self._since_ms: dict[str, int] = {}  #: when the endpoint last went up or down, or was asked for
+        self._lanes: dict[int, Lane] = {}
+
+    def next_id(self) -> int:
+        self._ids += 1
+        return self._ids
+
+    def send(self, lane: Lane, message: Message, shard: int, request_id: int = 0, body: bytes | bytearray = b"") -> None:
+        control = frames.encode(message, shard, request_id)
+        self.out.append((lane.endpoint, [control, body] if body else [control]))
+
+    def connected(self, endpoint: str) -> None:
+        if endpoint in self._up:
+            self._up[endpoint], self._since_ms[endpoint] = True, self.now_ms
+            for lane in self._on(endpoint):
+                self._greet(lane)
+
+    def disconnected(self, endpoint: str) -> None:
+        if self._up.get(endpoint):
+            self._up[endpoint], self._since_ms[endpoint] = False, self.now_ms
+        for lane in self._on(endpoint):
+            lane.greeting, lane.unanswered_ms = 0, None
+
+    def not_greeted(self, endpoint: str, shard: ShardId) -> None:
+        """The other side has forgotten this session: says HELLO again there."""
+        for lane in self._on(endpoint):
+            if lane.greeting and (lane.shard == shard or not self._by_shard(lane)):
+                lane.greeting = 0
+                self._greet(lane)
+
+    def bye(self) -> None:
+        """Ends the session at every node that knows it."""
+        for lane in self._lanes.values():
+            if lane.greeting:
+                self.send(lane, Bye(), lane.shard)
+
+    def _by_shard(self, lane: Lane) -> bool:
+        """Whether others on the same connection lead to other processes."""
+        raise NotImplementedError
+
+    # --- lanes
+
+    def _make(self, endpoint: str, shard: int) -> Lane:
+        lane = Lane(self.next_id(), endpoint, shard, self.now_ms)
+        self._lanes[lane.id] = lane
+        if endpoint not in self._up:
+            self._up[endpoint] = False
+            self._since_ms[endpoint] = self.now_ms
+            self.actions.append(("open", endpoint))
+        elif self._up[endpoint]:
+            self._greet(lane)
+        return lane
+
+    def _drop(self, lane: Lane) -> None:
+        """Its connection goes with the last lane that used it."""
+        del self._lanes[lane.id]
+        if not self._on(lane.endpoint):
+            del self._up[lane.endpoint], self._since_ms[lane.endpoint]
+            self.actions.append(("close", lane.endpoint))
+
+    def _on(self, endpoint: str) -> list[Lane]:
+        return [lane for lane in self._lanes.values() if lane.endpoint == endpoint]
+
+    def _greet(self, lane: Lane) -> None:
+        lane.asked_ms = self.now_ms
+        lane.ask(self.now_ms)
+        self.send(lane, self._hello, lane.shard, lane.id)
+
+    def _keep_alive(self) -> None:
+        """Pings, greetings that were not answered, connections that say nothing any more."""
+        for lane in list(self._lanes.values()):
+            if not self._up[lane.endpoint]:
+                continue
+            if self.now_ms - lane.heard_ms >= SILENCE_MS and self.now_ms - self._since_ms[lane.endpoint] >= SILENCE_MS:
+                self._revive(lane)
+            elif not lane.greeting:
+                if self.now_ms - lane.asked_ms >= HELLO_AGAIN_MS:
+                    self._greet(lane)
+            elif lane.ping_due(self.now_ms):
+                lane.ask(self.now_ms)
+                self.send(lane, Ping(), lane.shard, lane.id)
+
+    def _revive(self, lane: Lane) -> None:
+        if lane.shard != NODE_SHARD and self._by_shard(lane):
+            lane.greeting = 0
+            lane.hear(self.now_ms)
+            self._greet(lane)
+            return
+        self.actions.append(("reopen", lane.endpoint))
+        self.disconnected(lane.endpoint)

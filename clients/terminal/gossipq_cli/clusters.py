@@ -1,0 +1,102 @@
+"""A cluster as its nodes tell it: STATUS of each member, put together."""
+
+from collections.abc import Iterable
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
+from typing import NamedTuple
+
+from gossipq.errors import GossipqError
+from gossipq.messages import StatusReply
+from gossipq.values import CopyStats, Lead, Member
+from gossipq_cli import ask
+from gossipq_cli.options import Choices
+
+ASK_S = 2.0  #: a node that does not answer within it is away
+ASK_AT_ONCE = 16
+SILENT_MS = 2_000  #: leaders hear their followers twice a second
+VOTERS = ("leader", "follower", "witness")  #: roles of those that vote
+REPLICATED = 3  #: voters of a shard, at least, where there are so many nodes
+
+
+class NodeView(NamedTuple):
+    member: Member
+    status: StatusReply | None  #: None: it does not answer
+
+
+class ClusterView(NamedTuple):
+    asked: StatusReply  #: of the node that named the others
+    nodes: list[NodeView]  #: in the order of their names
+
+    @property
+    def members(self) -> list[Member]:
+        return [node.member for node in self.nodes]
+
+    @property
+    def copies(self) -> list[CopyStats]:
+        """As the newest leader of each shard sees them."""
+        rows = [row for node in self.nodes if node.status for row in node.status.copies]
+        terms: dict[int, int] = {}
+        for row in rows:
+            terms[row.shard] = max(row.term, terms.get(row.shard, 0))
+        return [row for row in rows if row.term == terms[row.shard]]
+
+    @property
+    def leads(self) -> dict[int, Lead]:
+        return {row.shard: Lead(row.shard, row.term, row.copy) for row in self.copies if row.role == "leader"}
+
+    def name_of(self, copy: str) -> str:
+        return next((member.name for member in self.members if member.copy == copy), copy[:8])
+
+
+def look(choices: Choices) -> ClusterView:
+    """Asks one node who there is, and then each of them."""
+    asked = ask.status(choices)
+    members = sorted(asked.members, key=lambda member: member.name)
+    with ThreadPoolExecutor(ASK_AT_ONCE) as pool:
+        statuses = pool.map(lambda member: _status_of(choices, asked, member), members)
+        return ClusterView(asked, [NodeView(member, status) for member, status in zip(members, statuses, strict=True)])
+
+
+def _status_of(choices: Choices, asked: StatusReply, member: Member) -> StatusReply | None:
+    if member.copy == asked.copy:
+        return asked
+    try:
+        status = ask.status(replace(choices, servers=[member.endpoint], timeout_s=min(ASK_S, choices.timeout_s)))
+    except GossipqError:
+        return None
+    return status if status.copy == member.copy else None  # the address may be another's by now
+
+
+def votes(view: ClusterView, copy: str) -> int:
+    """On how many shards this copy votes and answers."""
+    return sum(row.copy == copy and row.role in VOTERS and row.silent_ms < SILENT_MS for row in view.copies)
+
+
+def unhealthy(view: ClusterView) -> str:
+    """Why not every shard has a leader with its full set of voters reachable, for people; "" when each has."""
+    shards, led = view.asked.shards, len(view.leads)
+    if led < shards or not shards:
+        return f"{led} of {shards} shards have a leader"
+    voters = [row for row in view.copies if row.role in VOTERS]
+    away = {row.shard for row in voters if row.silent_ms >= SILENT_MS or not row.synced}
+    if away:
+        names = {view.name_of(row.copy) for row in voters if row.silent_ms >= SILENT_MS or not row.synced}
+        return f"{len(away)} of {shards} shards have a voter that does not keep up: {', '.join(sorted(names))}"
+    few = sum(sum(row.shard == shard for row in voters) < _voters_wanted(view.members) for shard in range(shards))
+    return f"{few} of {shards} shards wait for more copies" if few else ""
+
+
+def _voters_wanted(members: Iterable[Member]) -> int:
+    """Of each shard, at least."""
+    witnesses = [member.witness for member in members if member.state == "in"]
+    full = witnesses.count(False)
+    return REPLICATED if full >= REPLICATED or (full == 2 and len(witnesses) > full) else 1
+
+
+def roles_of(copy: str, rows: Iterable[CopyStats]) -> dict[str, list[int]]:
+    """What a copy is -> where: role -> shards."""
+    found: dict[str, list[int]] = {}
+    for row in sorted(rows, key=lambda row: row.shard):
+        if row.copy == copy:
+            found.setdefault(row.role, []).append(row.shard)
+    return found

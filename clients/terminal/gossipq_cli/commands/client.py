@@ -1,0 +1,95 @@
+"""`gossipq client`."""
+
+from typing import Any
+
+import click
+
+from gossipq.texts import many, size
+from gossipq.values import ClientRow
+from gossipq_cli import ask, failures
+from gossipq_cli.kinds import Duration
+from gossipq_cli.options import Choices, Noun, pass_choices
+from gossipq_cli.output import Column, Output, as_object, counter, span
+
+SHOWN_BYTES = 4  #: of a session: enough to name it
+
+
+@click.group(cls=Noun)
+def command() -> None:
+    """List who is connected, and end a session."""
+
+
+def sessions(rows: list[ClientRow]) -> list[dict[str, Any]]:
+    """One row a session, over all workers that know it."""
+    found: dict[bytes, dict[str, Any]] = {}
+    for row in rows:
+        known = found.setdefault(row.session, {"session": row.session.hex(), "client": row.client, "version": row.version})
+        known["client"] = known["client"] or row.client  # a session from before a restart has no name yet
+        known["version"] = known["version"] or row.version
+        for name in ("connections", "batches", "published", "bytes"):
+            known[name] = known.get(name, 0) + getattr(row, name)
+        known["age_ms"] = max(known.get("age_ms", 0), row.age_ms)
+        known["silent_ms"] = min(known.get("silent_ms", row.silent_ms), row.silent_ms)
+        known.setdefault("workers", []).append(f"{row.node}/{row.worker}")
+        known.setdefault("consuming", []).extend(map(as_object, row.subscriptions))
+    for known in found.values():
+        known["in_flight"] = sum(each["in_flight"] for each in known["consuming"])
+    return sorted(found.values(), key=lambda row: (row["client"], row["session"]))
+
+
+def _consuming(subscriptions: list[dict[str, Any]]) -> str:
+    names = {f"{each['topic']} as {each['group']}" if each["group"] else f"reads {each['topic']}" for each in subscriptions}
+    return ", ".join(sorted(names)) or "-"
+
+
+@command.command("ls")
+@pass_choices
+def list_clients(choices: Choices) -> None:
+    """List who is connected: what it publishes, what it consumes, what it holds.
+
+    \b
+    gossipq client ls
+    gossipq client ls -o json
+    """
+    with ask.connect(choices) as mq:
+        rows = sessions(mq.clients())
+    columns = [
+        Column("session", lambda text: text[: 2 * SHOWN_BYTES]),
+        Column("client"),
+        Column("version"),
+        Column("age_ms", span, right=True, title="age"),
+        Column("silent_ms", span, right=True, title="silent"),
+        *map(counter, ("connections", "published")),
+        Column("bytes", size, right=True),
+        counter("in_flight"),
+        Column("consuming", _consuming),
+    ]
+    Output(choices).rows(columns, rows)
+
+
+@command.command("kick")
+@click.argument("session")
+@click.option("--for", "for_s", type=Duration(), default=30.0, metavar="DURATION", help="not greeted again for so long (30s)")
+@pass_choices
+def kick(choices: Choices, session: str, for_s: float) -> None:
+    """End a session: what it holds goes back to its groups, and it may not come again for a while.
+
+    \b
+    gossipq client kick 5f3a9c01
+    gossipq client kick 5f3a9c01 --for 10m --yes
+
+    SESSION is what gossipq client ls shows, or the first characters of it. The process itself is not stopped.
+    """
+    with ask.connect(choices) as mq:
+        rows = [row for row in sessions(mq.clients()) if row["session"].startswith(session.lower())]
+        if not rows:
+            raise failures.Failure("unknown_session", f"no session {session}", "`gossipq client ls`", failures.NOT_FOUND)
+        if len(rows) > 1:
+            raise click.UsageError(f"{session} is the beginning of {len(rows)} sessions; write more of it")
+        (row,) = rows
+        what = f"{row['client'] or 'a client'} ({row['session'][: 2 * SHOWN_BYTES]})"
+        ask.sure(choices, f"ending {what}", f"end {what}? it holds {many(row['in_flight'], 'record')}")
+        mq.kick(bytes.fromhex(row["session"]), round(for_s * 1_000))
+    told = {"session": row["session"], "client": row["client"], "for_ms": round(for_s * 1_000)}
+    text = f"{what} is out for {span(round(for_s * 1_000))}; {many(row['in_flight'], 'record')} went back"
+    Output(choices).one(told, text, row["session"])

@@ -1,0 +1,82 @@
+"""`gossipq help`."""
+
+import click
+
+from gossipq_cli import failures
+from gossipq_cli.options import Choices, Verb, nearest, pass_choices
+from gossipq_cli.output import Output
+
+ALARM = "alarm-"
+TOPICS = {
+    "exit-codes": "What a command's exit code says.",
+    "alarms": "What a node may raise an alarm for.",
+    "times": "How durations and points in time are written.",
+    "refs": "How one record is named.",
+    "output": "Forms of answers, for people and for scripts.",
+    "servers": "Which node a command asks.",
+}
+PAGES = {
+    "times": """\
+A duration is a number with a unit: 500ms, 30s, 1h30m, 7d; without a unit it is seconds.
+A point in time is 2026-11-21T09:00Z, or 2026-11-21 09:00 in the time zone of this machine, or -10m: 10 minutes ago.
+
+  gossipq pub orders --delay 90s "..."
+  gossipq sub orders --from -1h --exit-at-end
+  gossipq topic set orders --retention 30d""",
+    "refs": """\
+TOPIC/PARTITION/OFFSET names a record, as orders/0/17. One that is scheduled has no offset yet: orders/0/@10.0 is record 0 of
+entry 10 of its log, and stays good when it is due. With --id, TOPIC and the id that its producer gave it.
+
+  gossipq why orders/0/17
+  gossipq msg show orders --id order-17""",
+    "output": """\
+Data goes to stdout, everything else to stderr. On a terminal tables have borders, in a pipe they are plain text.
+-o json is one document, -o jsonl one object a line, -o names only the first column. An error with -o json is an object on
+stderr: {"error": {"code", "message", "hint"}}. NO_COLOR or --no-color leaves colours away. -q leaves remarks away.
+
+  gossipq topic ls -o names | xargs -n 1 gossipq topic show
+  gossipq group lag orders -o json""",
+    "servers": """\
+The first of these that says something: -s URL or -s CONTEXT, $GOSSIPQ_SERVER, the context in use, tcp://127.0.0.1:7700.
+One address is enough: the node there tells the others.
+
+  gossipq -s tcp://10.0.0.7:7700 status
+  gossipq context save shop -s tcp://10.0.0.7:7700 -s tcp://10.0.0.8:7700
+  gossipq context use shop""",
+}
+
+
+@click.command(cls=Verb)
+@click.argument("topic", required=False)
+@pass_choices
+def command(choices: Choices, topic: str | None) -> None:
+    """Explain a topic: exit codes, an alarm, times, refs.
+
+    \b
+    gossipq help
+    gossipq help exit-codes
+    gossipq help alarm-lag
+
+    The help of a command is gossipq COMMAND --help.
+    """
+    from gossipq.alarms import KINDS
+
+    if topic is None:
+        pages = {**TOPICS, f"{ALARM}NAME": f"One alarm: {', '.join(KINDS)}."}
+        width = max(map(len, pages))
+        Output.write("\n".join(f"{name:<{width}}  {text}" for name, text in pages.items()))
+    elif topic == "exit-codes":
+        Output.write("\n".join(f"{code:>4}  {text}" for code, text in failures.EXIT_CODES.items()))
+        Output.write("Only `gossipq check` has others: 0 OK, 1 WARNING, 2 CRITICAL, 3 UNKNOWN.")
+    elif topic == "alarms":
+        width = max(map(len, KINDS))
+        Output.write("\n".join(f"{name:<{width}}  {kind.severity:<8}  {kind.verb}" for name, kind in KINDS.items()))
+    elif topic.startswith(ALARM) and (name := topic.removeprefix(ALARM).replace("-", "_")) in KINDS:
+        kind = KINDS[name]
+        Output.write(f"{name} ({kind.severity})\n\n{kind.meaning}\n\nlook at: {kind.check}\nthen:    {kind.verb}")
+    elif topic in PAGES:
+        Output.write(PAGES[topic])
+    else:
+        known = [*TOPICS, *(f"{ALARM}{name}" for name in KINDS)]
+        text = f"no help on {topic}{nearest(topic, known)}"
+        raise failures.Failure("unknown_help", text, "`gossipq help` lists what there is", failures.NOT_FOUND)

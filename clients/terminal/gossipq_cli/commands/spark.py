@@ -1,0 +1,385 @@
+"""`gossipq spark`: jobs over exports and imported tables. spark/jobs has the same for spark-submit."""
+
+import os
+import shutil
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from datetime import datetime
+from pathlib import Path
+from typing import Any
+
+import click
+
+from gossipq.texts import many, size
+from gossipq_cli import failures
+from gossipq_cli.kinds import Moment
+from gossipq_cli.options import Choices, Noun, pass_choices
+from gossipq_cli.output import Column, Output, brief, counter, dashed, readable
+
+Spark = Any  #: a SparkSession
+Frame = Any  #: a DataFrame
+SHOWN = 20  #: records that a search shows unless told otherwise
+
+
+@click.group(cls=Noun)
+def command() -> None:
+    """Run Spark jobs over exports: import, growth, status, latency, dead, search, dedup, replay.
+
+    \b
+    gossipq export --out export
+    gossipq spark growth export --picture growth.svg
+    gossipq spark import export table
+
+    SOURCE is the folder of an export, or a table that was imported. Needs pip install "gossipq[spark]" and Java 17 or later.
+    """
+
+
+@contextmanager
+def running(master: str) -> Iterator[Spark]:
+    """A session for one command. Raises Failure when something is not installed."""
+    try:
+        import pyspark_gossipq
+    except ImportError as error:
+        raise failures.Failure(
+            "no_spark",
+            f"{(error.name or '').partition('.')[0]} is not installed",
+            '`pip install "gossipq[spark]"` brings pyspark and pyarrow (0.5 GB)',
+        ) from None
+    if shutil.which("java") is None and not Path(os.environ.get("JAVA_HOME", ""), "bin", "java").is_file():
+        hint = "`apt-get install openjdk-17-jre-headless`, or set JAVA_HOME"
+        raise failures.Failure("no_java", "Spark needs Java 17 or later, and there is none", hint)
+    with pyspark_gossipq.plainly():
+        yield pyspark_gossipq.session("gossipq", master)
+
+
+def _job(*more: Callable[[Any], Any], reports: bool = False) -> Callable[[Any], Any]:
+    """The arguments and options that jobs share."""
+
+    def decorate(function: Any) -> Any:
+        options = [
+            click.option(
+                "--master", default="local[*]", show_default=True, help="where Spark runs; spark-submit's goes before"
+            ),
+            click.option("-t", "--topic", "topics", multiple=True, help="only these topics; * stands for any text"),
+        ]
+        if reports:
+            options += [
+                click.option("--picture", type=click.Path(dir_okay=False), help="draw it into this SVG file"),
+                click.option(
+                    "--rollups", type=click.Path(file_okay=False), help="keep it as JSON in this folder, for dashboards"
+                ),
+            ]
+        for option in (*reversed(more), *reversed(options), click.argument("source")):
+            function = option(function)
+        return pass_choices(function)
+
+    return decorate
+
+
+def _rows(spark: Spark, source: str, data_set: str, topics: Sequence[str]) -> Frame:
+    from pyspark_gossipq.pipelines import importing
+
+    return importing.rows(spark, source, data_set, ",".join(topics))
+
+
+class Report:
+    """A small result on its way to people, a picture and a roll-up."""
+
+    def __init__(self, choices: Choices, kind: str, source: str, picture: str | None, rollups: str | None) -> None:
+        if picture is not None and not picture.endswith(".svg"):
+            raise click.UsageError("--picture draws SVG; name a file that ends in .svg")
+        self.out, self.kind, self.source, self.picture, self.rollups = Output(choices), kind, source, picture, rollups
+
+    def show(self, columns: Sequence[Column], frame: Frame, draw: Callable[[Sequence[Mapping[str, Any]]], str]) -> None:
+        from pyspark_gossipq import rollups
+
+        found = [row.asDict() for row in frame.collect()]
+        rows = [{name: rollups.plain(value) for name, value in row.items()} for row in found]
+        self.out.rows(columns, rows)
+        if not rows:
+            self.out.say("nothing there")
+        if self.rollups is not None:
+            self.out.say(f"kept in {rollups.save(self.rollups, self.kind, self.source, list(frame.columns), rows)}")
+        if self.picture is not None:
+            Path(self.picture).write_text(draw(rows), "utf-8")
+            self.out.say(f"drawn in {self.picture}")
+
+
+def _named(row: Mapping[str, Any]) -> str:
+    return f"{row['topic']} {row['group']}"
+
+
+def _decimal(name: str) -> Column:
+    return Column(name, lambda value: f"{value:,.3f}", right=True)
+
+
+@command.command("import")
+@_job(click.argument("table"))
+def import_(choices: Choices, source: str, table: str, topics: tuple[str, ...], master: str) -> None:
+    """Import an export into Parquet tables; what is there already stays as it is, however often this runs.
+
+    \b
+    gossipq spark import export table
+    gossipq spark import s3a://bucket/export s3a://bucket/table -t 'orders.*'
+    """
+    with running(master) as spark:
+        from pyspark_gossipq.pipelines import importing
+
+        done = importing.import_export(spark, source, table, ",".join(topics))
+    out = Output(choices)
+    columns = [Column("topic"), Column("partition"), *map(counter, ("first", "end", "new"))]
+    out.rows(columns, [vars(each) | {"new": each.end - each.first} for each in done])
+    out.say(f"{table} has everything of {source}" + ("" if done else ", and had it before"))
+
+
+@command.command("growth")
+@_job(reports=True)
+def growth(
+    choices: Choices, source: str, topics: tuple[str, ...], master: str, picture: str | None, rollups: str | None
+) -> None:
+    """Records and bytes by topic and day.
+
+    \b
+    gossipq spark growth export
+    gossipq spark growth table --picture growth.svg --rollups rollups
+    """
+    report = Report(choices, "growth", source, picture, rollups)
+    columns = [Column("topic"), Column("day"), counter("records"), Column("bytes", size, right=True)]
+    columns += [counter("records_total"), Column("bytes_total", size, right=True)]
+
+    def draw(rows: Sequence[Mapping[str, Any]]) -> str:
+        from pyspark_gossipq import charts
+
+        series: dict[str, list[tuple[str, float]]] = {}
+        for row in rows:
+            series.setdefault(row["topic"], []).append((row["day"], row["records"]))
+        return charts.lines("Records by day", series)
+
+    with running(master) as spark:
+        from pyspark_gossipq.pipelines import reports
+
+        report.show(columns, reports.growth(_rows(spark, source, "messages", topics)), draw)
+
+
+@command.command("status")
+@_job(reports=True)
+def status(
+    choices: Choices, source: str, topics: tuple[str, ...], master: str, picture: str | None, rollups: str | None
+) -> None:
+    """How many records stand where, for each group.
+
+    \b
+    gossipq spark status export --picture status.svg
+    """
+    report = Report(choices, "status", source, picture, rollups)
+
+    def draw(rows: Sequence[Mapping[str, Any]]) -> str:
+        from pyspark_gossipq import charts
+
+        return charts.bars("Where records stand", {_named(row): {name: row[name] for name in reports.STATES} for row in rows})
+
+    with running(master) as spark:
+        from pyspark_gossipq.pipelines import reports
+
+        columns = [Column("topic"), Column("group"), *map(counter, reports.STATES)]
+        report.show(columns, reports.status(_rows(spark, source, "deliveries", topics)), draw)
+
+
+@command.command("latency")
+@_job(click.option("--total", is_flag=True, help="all days together"), reports=True)
+def latency(
+    choices: Choices,
+    source: str,
+    topics: tuple[str, ...],
+    master: str,
+    picture: str | None,
+    rollups: str | None,
+    total: bool,
+) -> None:
+    """How long it took from publishing (or from the due time) to the first ack, by day of the ack.
+
+    \b
+    gossipq spark latency export
+    gossipq spark latency table --total -o json
+    """
+    report = Report(choices, "latency", source, picture, rollups)
+
+    def draw(rows: Sequence[Mapping[str, Any]]) -> str:
+        from pyspark_gossipq import charts
+
+        named = {f"{_named(row)} {row.get('day', '')}".strip(): {"p50": row["p50_ms"]} for row in rows}
+        for row, parts in zip(rows, named.values(), strict=True):
+            parts |= {"to p95": row["p95_ms"] - row["p50_ms"], "to p99": row["p99_ms"] - row["p95_ms"]}
+        return charts.bars("Publish to ack: p50, p95, p99", named, "ms")
+
+    with running(master) as spark:
+        from pyspark_gossipq.pipelines import reports
+
+        messages, acks = (_rows(spark, source, data_set, topics) for data_set in ("messages", "acks"))
+        sketches = reports.latency_sketches(messages, acks).cache()
+        columns = [Column("topic"), Column("group"), *([] if total else [Column("day")]), counter("records")]
+        columns += [_decimal(name) for name in (*reports.QUANTILES, "max_ms")]
+        report.show(columns, reports.latency(sketches, not total), draw)
+        if rollups is not None:
+            sketches.write.mode("overwrite").parquet(f"{rollups}/latency.parquet")
+        sketches.unpersist()
+
+
+@command.command("dead")
+@_job(reports=True)
+def dead(choices: Choices, source: str, topics: tuple[str, ...], master: str, picture: str | None, rollups: str | None) -> None:
+    """Dead letters by topic, group and reason.
+
+    \b
+    gossipq spark dead export
+    """
+    report = Report(choices, "dead", source, picture, rollups)
+    columns = [Column("topic"), Column("group"), Column("reason"), *map(counter, ("records", "attempts_max"))]
+    columns += [Column(name, dashed) for name in ("first_at", "last_at")]
+    columns.append(Column("last_error", lambda error: dashed(brief((error or "").encode()))))
+
+    def draw(rows: Sequence[Mapping[str, Any]]) -> str:
+        from pyspark_gossipq import charts
+
+        by_group: dict[str, dict[str, float]] = {}
+        for row in rows:
+            by_group.setdefault(_named(row), {})[row["reason"] or "dead"] = row["records"]
+        return charts.bars("Dead letters", by_group)
+
+    with running(master) as spark:
+        from pyspark_gossipq.pipelines import reports
+
+        report.show(columns, reports.dead(_rows(spark, source, "deliveries", topics)), draw)
+
+
+def _pair(text: str, sign: str, what: str) -> tuple[str, str]:
+    name, found, value = text.partition(sign)
+    if not found or not name:
+        raise click.UsageError(f"{what} {text!r}: write NAME{sign}VALUE")
+    return name, value
+
+
+def _looking(function: Any) -> Any:
+    """Options that choose records."""
+    for option in (
+        click.option("--until", type=Moment(), help="published before this time"),
+        click.option("--since", type=Moment(), help="published at this time or later"),
+        click.option(
+            "--json", "paths", multiple=True, metavar="PATH=VALUE", help="this value at a path of a JSON value: $.user=7"
+        ),
+        click.option("-H", "--header", "headers", multiple=True, metavar="NAME:VALUE", help="this header"),
+        click.option("-k", "--key", default="", help="this key"),
+        click.option("--text", default="", help="this text in the value"),
+    ):
+        function = option(function)
+    return function
+
+
+class Looking:
+    """What records are looked for by, checked before Spark starts."""
+
+    def __init__(self, asked: Mapping[str, Any]) -> None:
+        self.text, self.key = asked["text"], asked["key"]
+        self.headers = dict(_pair(text, ":", "-H") for text in asked["headers"])
+        self.paths = dict(_pair(text, "=", "--json") for text in asked["paths"])
+        self.since, self.until = (asked[name].isoformat() if asked[name] else "" for name in ("since", "until"))
+
+    def among(self, messages: Frame) -> Frame:
+        from pyspark_gossipq.pipelines import records
+
+        return records.search(messages, self.text, self.key, self.headers, self.paths, self.since, self.until)
+
+
+def _record(row: Any) -> dict[str, Any]:
+    told = {"ref": f"{row.topic}/{row.partition}/{row.offset}", "publish_time": row.publish_time.isoformat()}
+    return told | {"key": None if row.key is None else readable(row.key), "value": readable(row.value)}
+
+
+@command.command("search")
+@_looking
+@click.option("--limit", type=click.IntRange(min=1), default=SHOWN, show_default=True, help="show so many")
+@_job()
+def search(choices: Choices, source: str, topics: tuple[str, ...], master: str, limit: int, **asked: Any) -> None:
+    """Find records by text, key, header, JSON path and time.
+
+    \b
+    gossipq spark search export --text apples
+    gossipq spark search table -t orders --json '$.user=ada' --since 2026-11-01 -o json
+    """
+    looking = Looking(asked)
+    with running(master) as spark:
+        found = looking.among(_rows(spark, source, "messages", topics))
+        rows = found.orderBy("topic", "partition", "offset").limit(limit).collect()
+    out, shown = Output(choices), [_record(row) for row in rows]
+    short = Column("value", lambda value: brief(value.encode()))
+    out.rows([Column("ref"), Column("publish_time", title="time"), Column("key", dashed), short], shown)
+    if not shown:
+        out.say("no such record")
+    elif len(shown) == limit:
+        out.say(f"the first {many(limit, 'record')}; there may be more: --limit")
+
+
+@command.command("dedup")
+@click.option("--by", type=click.Choice(["id", "key", "value", "place"]), default="id", show_default=True, help="what is alike")
+@click.option("--to", metavar="DIR", help="write the records without their duplicates there, as Parquet")
+@_job()
+def dedup(choices: Choices, source: str, topics: tuple[str, ...], master: str, by: str, to: str | None) -> None:
+    """Count records that are there more than once, and write them once.
+
+    \b
+    gossipq spark dedup export --by value
+    gossipq spark dedup export -t orders --by id --to orders-once
+    """
+    with running(master) as spark:
+        from pyspark_gossipq.pipelines import records
+
+        messages = _rows(spark, source, "messages", topics)
+        rows = [row.asDict() for row in records.duplicates(messages, by).collect()]
+        if to is not None:
+            records.deduplicated(messages, by).write.mode("errorifexists").parquet(to)
+    out = Output(choices)
+    out.rows([Column("topic"), *map(counter, ("records", "distinct", "duplicates"))], rows)
+    if to is not None:
+        out.say(f"written to {to}")
+
+
+@command.command("replay")
+@click.option("--to", required=True, metavar="TOPIC", help="publish to this topic, which must be there")
+@click.option("--id", "replay_id", help="name of this replay: under the same name nothing is published twice")
+@click.option("--rate", type=click.FloatRange(min=0), default=0.0, help="records a second at most; 0: no bound")
+@click.option("--dry-run", is_flag=True, help="only say how many that would be")
+@_looking
+@_job()
+def replay(
+    choices: Choices,
+    source: str,
+    topics: tuple[str, ...],
+    master: str,
+    to: str,
+    replay_id: str | None,
+    rate: float,
+    dry_run: bool,
+    **asked: Any,
+) -> None:
+    """Publish records again, to another topic.
+
+    \b
+    gossipq topic create orders.again --dedup 7d
+    gossipq spark replay export -t orders --since 2026-11-20 --to orders.again --dry-run
+    gossipq spark replay export -t orders --since 2026-11-20 --to orders.again --rate 5000 --id monday
+
+    Each gets the headers x-replay-of and x-replay-id, and an id made of both, which the topic remembers as long as its --dedup
+    says, and for a million later ids of its partition.
+    """
+    name, looking = replay_id or f"replay-{datetime.now():%Y%m%d%H%M%S}", Looking(asked)
+    with running(master) as spark:
+        from gossipq_client.inputs import addresses_of
+        from pyspark_gossipq.pipelines import records
+
+        found = looking.among(_rows(spark, source, "messages", topics))
+        count = found.count()
+        if not dry_run and count:
+            records.replay(found, ",".join(addresses_of(tuple(choices.servers))), to, name, rate)
+    row = {"records": count, "to": to, "id": name, "dry_run": dry_run}
+    said = f"{many(count, 'record')} {'would be ' if dry_run else ''}published to {to} as {name}"
+    Output(choices).one(row, said, name)

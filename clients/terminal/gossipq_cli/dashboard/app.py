@@ -1,0 +1,175 @@
+"""The loop of the dashboard: keys and news in, the screen out. It decides nothing that `keys` and the views do not."""
+
+import queue
+import time
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, NamedTuple
+
+from msgspec.structs import replace
+from rich.text import Text
+
+from gossipq_cli.dashboard import keys
+from gossipq_cli.dashboard.asked import Act, Ask, Done, Failed, Find, Page
+from gossipq_cli.dashboard.frame import AROUND, screen
+from gossipq_cli.dashboard.painter import Painter, svg
+from gossipq_cli.dashboard.rows import Snapshot
+from gossipq_cli.dashboard.sources import Answered, Asker, News, Player, Watch
+from gossipq_cli.dashboard.state import Board, Fault, Ui, wanted
+from gossipq_cli.dashboard.terminal import Terminal
+
+if TYPE_CHECKING:
+    from gossipq_client import Client
+
+ESCAPE_S = 0.05  #: a lone Escape is one when nothing follows for so long
+TICK_S = 1.0
+ASK_AGAIN_S = 2.0  #: what is shown of one record or group is asked anew after so long
+LIST_LINES = AROUND + 3  #: lines of the screen that a list does not have
+
+
+class Options(NamedTuple):
+    """How it was called."""
+
+    server: Callable[[], str]  #: costs an import that the first screen does not wait for
+    colors: str | None
+    recording: Sequence[Snapshot] | None = None
+    record_to: Path | None = None
+
+
+class App:
+    def __init__(self, connect: "Callable[[str], Client]", ui: Ui, options: Options) -> None:
+        self._connect, self.ui, self._options = connect, ui, options
+        self.board = Board()
+        self.board.recorded = options.recording is not None
+        self._news: queue.SimpleQueue[News] = queue.SimpleQueue()
+        self._painter = Painter(options.colors)
+        self._decoder = keys.Decoder()
+        self._asked: dict[Ask, float] = {}
+        self._heard_s = time.monotonic()
+        self._anew = False
+        self._lines: list[Text] = []
+
+    def run(self) -> None:
+        """Until q. KeyboardInterrupt and SystemExit pass through; the terminal is as it was before, in any case."""
+        with Terminal(self._redraw) as terminal:
+
+            def tell(news: News) -> None:
+                self._news.put(news)
+                terminal.wake()
+
+            recording = self._options.recording
+            source: Watch | Player
+            if recording is None:
+                source = Watch(self._connect, self._options.server, self.ui.every_s, tell)
+            else:
+                source = Player(recording, self.ui.every_s, tell)
+            asker = Asker(self._connect, tell)
+            self._paint(terminal, *terminal.size())  # before anything else competes for the processor
+            source.start()
+            try:
+                self._loop(terminal, source, asker)
+            except EOFError:
+                return
+            finally:
+                source.stop()
+                asker.stop()
+
+    def _redraw(self) -> None:
+        self._anew = True
+
+    def _loop(self, terminal: Terminal, source: Watch | Player, asker: Asker) -> None:
+        while True:
+            width, height = terminal.size()
+            self._paint(terminal, width, height)
+            self._ask(asker, height)
+            typed = terminal.wait(ESCAPE_S if self._decoder.waiting else TICK_S)
+            self._hear()
+            pressed = self._decoder.feed(typed) if typed else self._decoder.flush()
+            for key in pressed:
+                stepped = keys.step(self.ui, key, self.board, max(1, height - LIST_LINES))
+                self.ui = stepped.ui
+                for deed in stepped.deeds:
+                    if isinstance(deed, keys.Quit):
+                        return
+                    self._do(deed, asker, width)
+            source.every_s, source.paused = self.ui.every_s, self.ui.paused
+
+    def _paint(self, terminal: Terminal, width: int, height: int) -> None:
+        if self._anew:
+            self._anew = False
+            self._painter.forget()
+        if not self.ui.paused:
+            self.board.age_ms = round((time.monotonic() - self._heard_s) * 1_000)
+        self._lines = screen(self.board, self.ui, width, height)
+        text = self._painter.paint(self._lines)
+        if text:
+            terminal.write(text)
+
+    def _do(self, deed: keys.Deed, asker: Asker, width: int) -> None:
+        if isinstance(deed, keys.Redraw):
+            self._anew = True
+        elif isinstance(deed, keys.Save):
+            self.ui = self._save(deed.path, width)
+        elif isinstance(deed, Act):
+            self.ui = replace(self.ui, notice="asking ...", bad=False)
+            asker.ask(deed)
+
+    def _save(self, path: str, width: int) -> Ui:
+        path = path or f"gossipq-top-{time.strftime('%Y%m%d-%H%M%S')}.svg"
+        try:
+            Path(path).expanduser().write_text(svg(self._lines, width, "gossipq top"), "utf-8")
+        except OSError as error:
+            return replace(self.ui, notice=f"{error.strerror}: {path}", bad=True)
+        return replace(self.ui, notice=f"saved {path}", bad=False)
+
+    # --- news
+
+    def _hear(self) -> None:
+        while True:
+            try:
+                news = self._news.get_nowait()
+            except queue.Empty:
+                return
+            if isinstance(news, Snapshot):
+                self._heard_s, self.board.fault = time.monotonic(), None
+                self.board.history.add(news)
+                self._record(news)
+            elif isinstance(news, Fault):
+                self.board.fault = news
+            else:
+                self._answered(news)
+
+    def _record(self, snapshot: Snapshot) -> None:
+        if self._options.record_to is not None:
+            import msgspec
+
+            with self._options.record_to.open("ab") as file:
+                file.write(msgspec.json.encode(snapshot) + b"\n")
+
+    def _answered(self, news: Answered) -> None:
+        if not isinstance(news.ask, Act):
+            self.board.keep(news.ask, news.answer)
+            return
+        self._asked.clear()  # what is shown of it has changed
+        if isinstance(news.answer, Failed):
+            hint = f"  {news.answer.hint}" if news.answer.hint else ""
+            self.ui = replace(self.ui, notice=f"{news.answer.text}{hint}", bad=True)
+        elif isinstance(news.answer, Done):
+            self.ui = replace(self.ui, notice=news.answer.text, bad=False)
+
+    def _ask(self, asker: Asker, height: int) -> None:
+        """What the view wants and has not got lately."""
+        ask = wanted(self.ui, max(1, height - LIST_LINES))
+        if ask is None or self.board.recorded or self.ui.paused:
+            return
+        now_s = time.monotonic()
+        again_s = (
+            self.ui.every_s
+            if isinstance(ask, Page) and self.ui.tail
+            else float("inf")
+            if isinstance(ask, Find)
+            else ASK_AGAIN_S
+        )
+        if now_s - self._asked.get(ask, float("-inf")) >= again_s and not asker.busy:
+            self._asked = {ask: now_s}
+            asker.ask(ask)

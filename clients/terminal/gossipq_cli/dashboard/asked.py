@@ -1,0 +1,116 @@
+"""What the dashboard asks a node beyond its snapshots, and the answers; plain values, so that views and keys stay pure."""
+
+from typing import NamedTuple
+
+
+class Page(NamedTuple):
+    """The newest records of a topic, `back` records before the end."""
+
+    topic: str
+    partition: int = -1  #: -1 = all
+    back: int = 0
+    most: int = 20
+
+
+class Find(NamedTuple):
+    """Records whose value contains `text`, or with `key=...` those of a key."""
+
+    topic: str
+    text: str
+
+
+class Open(NamedTuple):
+    """One record: its content, where it stands, what happened to it."""
+
+    ref: str
+
+
+class Stand(NamedTuple):
+    """Why a group stands still, and its newest dead letters."""
+
+    topic: str
+    group: str
+
+
+class Act(NamedTuple):
+    """Changes one record: "requeue" (text: the group), "edit" (the value), "reschedule" (the delay), "cancel", "rm"."""
+
+    verb: str
+    ref: str
+    text: str = ""
+
+
+Ask = Page | Find | Open | Stand | Act
+
+
+class Record(NamedTuple):
+    """A record in a list. `value` is its beginning; a `gone` one was voided or removed."""
+
+    ref: str
+    topic: str
+    partition: int
+    offset: int
+    time_ms: int = 0
+    key: bytes | None = None
+    value: bytes = b""
+    size: int = 0
+    gone: bool = False
+
+
+class Records(NamedTuple):
+    records: list[Record]
+    looked: int = 0  #: by a search
+    total: int = 0
+    more: bool = False
+
+
+class Stands(NamedTuple):
+    """For one group, "" = all."""
+
+    group: str
+    state: str
+    because: str
+    next: str
+    time_ms: int = 0
+    attempts: int = 0
+    failures: int = 0
+
+
+class Taken(NamedTuple):
+    """A step of a trace."""
+
+    time_ms: int
+    what: str
+    group: str = ""
+    consumer: str = ""
+    attempt: int = 0
+    reason: str = ""
+
+
+class Opened(NamedTuple):
+    ref: str
+    fields: list[tuple[str, str]]
+    value: bytes
+    size: int
+    stands: list[Stands]
+    steps: list[Taken]
+    lines: list[str]  #: policies with their origin
+
+
+class Standing(NamedTuple):
+    """Per partition: (number, state, because, next)."""
+
+    rows: list[tuple[int, str, str, str]]
+    dead: list[tuple[str, str, str, int]]  #: (ref, reason, last error, unix ms)
+
+
+class Done(NamedTuple):
+    text: str
+
+
+class Failed(NamedTuple):
+    text: str
+    hint: str = ""
+
+
+Answer = Records | Opened | Standing | Done | Failed

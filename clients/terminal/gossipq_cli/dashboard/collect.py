@@ -1,0 +1,321 @@
+"""What nodes answer becomes a snapshot. The one place that knows which field of which message is which row. Pure.
+
+A cluster is told by several nodes: each knows its own workers, and of the shards that it leads, the copies. Of a node that is
+silent the last words are kept, marked as what they are.
+"""
+
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple
+
+from msgspec.structs import replace
+
+from gossipq.messages import StatsReply, StatusReply
+from gossipq.types import partition_of
+from gossipq.values import Alarm as AlarmRow
+from gossipq.values import ClientRow, ConfigRow, Consuming, CopyStats, Member, TopicInfo, WorkerStats
+from gossipq_cli.dashboard.rows import (
+    UNKNOWN,
+    Alarm,
+    Client,
+    Copy,
+    Event,
+    Group,
+    Growth,
+    Node,
+    Partition,
+    Shard,
+    Snapshot,
+    Subscription,
+    Topic,
+    Worker,
+)
+from gossipq_cli.output import span
+
+SILENT_MS = 2_500  #: a node that has said nothing for so long has failed
+SESSION_SHOWN = 4  #: bytes of a session's name
+SERVING = ("ready", "full")
+ALIKE_MS = 10_000  #: several nodes tell the same thing at slightly different times
+MET_MS = 10_000  #: whom a node meets so soon after its start may have been there before it
+UNTOLD = ("update",)  #: what gossip says of itself and nobody needs to know
+KINDS = {"join": "member-join", "leave": "member-gone", "fail": "member-failed", "back": "member-back"}
+GROUP_FIELDS = [field for field in Group.__struct_fields__ if field not in ("topic", "group", "partition")]
+PARTITION_FIELDS = ("first", "next", "published", "removed", "bytes", "scheduled", "voided")
+WORKER_FIELDS = [field for field in Worker.__struct_fields__ if field != "node"]
+CLIENT_FIELDS = ("client", "version", "node", "worker", "connections", "age_ms", "silent_ms", "batches", "published", "bytes")
+
+
+class Heard(NamedTuple):
+    """The last words of one node."""
+
+    status: StatusReply
+    endpoint: str
+    age_ms: int = 0
+    rtt_us: int = UNKNOWN
+    alarms: Sequence[AlarmRow] = ()
+    config: Sequence[ConfigRow] = ()
+
+
+class Told(NamedTuple):
+    """All that is known of a cluster. `nodes` begins with the one that was asked first."""
+
+    nodes: Sequence[Heard]
+    stats: StatsReply
+    topics: Sequence[TopicInfo]
+    clients: Sequence[ClientRow] = ()
+    growth_hours: Sequence[Any] = ()
+    growth_minutes: Sequence[Any] = ()
+    counted_ms: int = 0  #: unix, of `stats`
+    missing: Sequence[str] = ()
+    unreachable: Sequence[str] = ()  #: endpoints that were asked and did not answer
+
+
+def snapshot(told: Told, time_ms: int, server: str, silent_ms: int = SILENT_MS) -> Snapshot:
+    """`silent_ms`: after how much silence a node has failed."""
+    freshest = min(told.nodes, key=lambda heard: heard.age_ms)
+    home = freshest.status
+    nodes = node_rows(told.nodes, silent_ms, told.unreachable)
+    gone = {node.name for node in nodes if node.state in ("failed", "left")}
+    workers = [worker_row(heard.status.node, worker, gone) for heard in told.nodes for worker in heard.status.workers]
+    shards = shard_rows(told.nodes, workers, gone, silent_ms)
+    gossip = home.gossip
+    return Snapshot(
+        time_ms=time_ms,
+        counted_ms=told.counted_ms,
+        server=server,
+        answered_by=home.node,
+        cluster=home.cluster_name,
+        version=home.version,
+        mode=home.mode,
+        uptime_ms=max((heard.status.uptime_ms for heard in told.nodes if heard.age_ms <= silent_ms), default=home.uptime_ms),
+        shards_total=home.shards,
+        shards_led=sum(shard.state != "no leader" for shard in shards),
+        serf={"": "ok", "off": ""}.get(gossip, f"degraded: {gossip}"),
+        nodes=[replace(node, following=_following(node, shards)) for node in nodes],
+        workers=workers,
+        shards=shards,
+        topics=[topic_row(topic) for topic in told.topics],
+        partitions=[partition_row(part) for part in told.stats.partitions],
+        groups=[group_row(part) for part in told.stats.groups],
+        clients=[client_row(row) for row in told.clients],
+        alarms=[alarm_row(row) for heard in told.nodes if heard.age_ms <= silent_ms for row in heard.alarms],
+        events=event_rows(told.nodes, time_ms),
+        growth_hours=[Growth(**point._asdict()) for point in told.growth_hours],
+        growth_minutes=[Growth(**point._asdict()) for point in told.growth_minutes],
+        warnings=sorted({warning for heard in told.nodes for warning in heard.status.warnings}),
+        missing=list(told.missing),
+    )
+
+
+# --- nodes and workers
+
+
+def members(nodes: Sequence[Heard]) -> list[Member]:
+    """The roster, as the node knows it that spoke last."""
+    freshest = min(nodes, key=lambda heard: heard.age_ms)
+    return freshest.status.members
+
+
+def node_rows(nodes: Sequence[Heard], silent_ms: int, unreachable: Sequence[str] = ()) -> list[Node]:
+    """Those of the roster, silent ones among them, in the order of their names; without a roster those that spoke."""
+    heard = {each.status.node: each for each in nodes}
+    roster = members(nodes)
+    if not roster:
+        return [_node_row(each, silent_ms) for each in nodes]
+    rows = []
+    for member in sorted(roster, key=lambda member: member.name):
+        each = heard.get(member.name)
+        if each is None:
+            state = "failed" if member.endpoint in unreachable else "asking"
+            rows.append(Node(name=member.name, state=state, endpoint=member.endpoint, version=member.version))
+            continue
+        row = _node_row(each, silent_ms)
+        state = row.state
+        if member.witness and state == "ready":
+            state = "witness"
+        elif member.state != "in" and state == "ready":
+            state = member.state
+        rows.append(replace(row, state=state, endpoint=member.endpoint))
+    return rows
+
+
+def _node_row(heard: Heard, silent_ms: int) -> Node:
+    """The sums of its workers, and the state of the worst of them."""
+    status = heard.status
+    states = {worker.state for worker in status.workers}
+    state = next((state for state in ("down", "recovering", "full", "starting") if state in states), "ready")
+    state = "recovering" if state == "down" else state
+    processes: list[StatusReply | WorkerStats] = [status, *status.workers]
+    sums = ("sessions", "published", "delivered", "acked", "refused", "restarts", "store_bytes")
+    return Node(
+        name=status.node,
+        state="failed" if heard.age_ms > silent_ms else state,
+        endpoint=heard.endpoint,
+        version=status.version,
+        uptime_ms=status.uptime_ms,
+        silent_ms=heard.age_ms,
+        rtt_us=heard.rtt_us,
+        cpu_ms=sum(process.cpu_ms for process in processes) or UNKNOWN,
+        rss_bytes=sum(process.rss_bytes for process in processes) or UNKNOWN,
+        leading=0 if heard.age_ms > silent_ms else sum(worker.leading for worker in status.workers),
+        detail="; ".join(worker.detail for worker in status.workers if worker.detail),
+        config={row.key: row.value for row in heard.config},
+        **{field: sum(getattr(worker, field) for worker in status.workers) for field in sums},
+    )
+
+
+def _following(node: Node, shards: Sequence[Shard]) -> int:
+    return sum(
+        copy.node == node.name and copy.role == "follower" and copy.reachable for shard in shards for copy in shard.copies
+    )
+
+
+def worker_row(node: str, worker: WorkerStats, gone: set[str]) -> Worker:
+    fields = {field: getattr(worker, field) for field in WORKER_FIELDS}
+    return Worker(node=node, **fields | ({"state": "down", "leading": 0} if node in gone else {}))
+
+
+# --- shards
+
+
+def shard_rows(nodes: Sequence[Heard], workers: Sequence[Worker], gone: set[str], silent_ms: int) -> list[Shard]:
+    """Each shard with its leader, and its copies as the leader sees them."""
+    roster = {member.copy: member for member in members(nodes)}
+    leads = _leads(nodes, roster)
+    if not leads:
+        return _routed(nodes[0].status)
+    by_place = {(worker.node, worker.worker): worker for worker in workers}
+    names = {copy: member.name for copy, member in roster.items()}
+    seen: dict[tuple[int, int], list[CopyStats]] = {}
+    for heard in nodes:
+        for row in heard.status.copies:
+            seen.setdefault((row.shard, row.term), []).append(row)
+    rows = []
+    for shard in range(nodes[0].status.shards):
+        term, copy = leads.get(shard, (0, ""))
+        leader = names.get(copy, copy)
+        led = bool(leader) and leader not in gone
+        number = shard % max(1, roster[copy].workers) if copy in roster else UNKNOWN
+        place = by_place.get((leader, number))
+        copies = [
+            Copy(
+                node=names.get(row.copy, row.copy),
+                role=row.role,
+                lag=row.behind,
+                reachable=row.silent_ms <= silent_ms and names.get(row.copy, row.copy) not in gone,
+            )
+            for row in seen.get((shard, term), ())
+        ]
+        whole = all(each.reachable for each in copies)
+        rows.append(
+            Shard(
+                shard=shard,
+                state="no leader" if not led else "ok" if whole else "degraded",
+                leader=leader if led else "",
+                worker=number if led else UNKNOWN,
+                pid=place.pid if place and led else 0,
+                term=term,
+                copies=copies,
+            )
+        )
+    return rows
+
+
+def _leads(nodes: Sequence[Heard], roster: Mapping[str, Member]) -> dict[int, tuple[int, str]]:
+    """Shard -> (term, name of the copy that leads): of all that nodes say, what has the highest term."""
+    found: dict[int, tuple[int, str]] = {}
+    for heard in nodes:
+        for lead in heard.status.leads:
+            if lead.term > found.get(lead.shard, (-1, ""))[0]:
+                found[lead.shard] = lead.term, lead.copy
+    return found
+
+
+def _routed(status: StatusReply) -> list[Shard]:
+    """Of a node that has the only copy of each shard: whoever stands in the routes leads."""
+    by_endpoint = {worker.endpoint: worker for worker in status.workers}
+    rows = []
+    for route in sorted(status.routes, key=lambda route: route.shard):
+        worker = by_endpoint.get(route.endpoint)
+        serves = worker is not None and worker.state in SERVING and route.term > 0
+        rows.append(
+            Shard(
+                shard=route.shard,
+                state="ok" if serves else "no leader",
+                leader=status.node if serves else "",
+                worker=worker.worker if worker else UNKNOWN,
+                pid=worker.pid if worker else 0,
+                term=route.term,
+                copies=[Copy(node=status.node, role="leader", reachable=serves)],
+            )
+        )
+    return rows
+
+
+# --- the rest, row by row
+
+
+def event_rows(nodes: Sequence[Heard], time_ms: int) -> list[Event]:
+    """What gossip has shown to any of the nodes, each thing once, at its first time. `time_ms`: now.
+
+    A node that starts meets all others: that is no news of them, unless it is the oldest one.
+    """
+    oldest_ms = max((heard.status.uptime_ms for heard in nodes), default=0)
+    told = []
+    for heard in nodes:
+        began_ms = time_ms - heard.age_ms - heard.status.uptime_ms
+        newcomer = heard.status.uptime_ms < oldest_ms
+        for event in heard.status.events:
+            met = event.what == "join" and event.time_ms - began_ms < MET_MS
+            if event.what not in UNTOLD and not (newcomer and met):
+                told.append(event)
+    found: list[Event] = []
+    last_ms: dict[tuple[str, str], int] = {}
+    for event in sorted(told, key=lambda event: event.time_ms):
+        kind = KINDS.get(event.what, f"gossip-{event.what}")
+        if event.time_ms - last_ms.get((kind, event.node), -ALIKE_MS) >= ALIKE_MS:
+            found.append(Event(time_ms=event.time_ms, kind=kind, who=event.node, text=event.detail))
+            last_ms[kind, event.node] = event.time_ms
+    return found
+
+
+def partition_row(part: Any) -> Partition:
+    fields = {field: getattr(part, field) for field in PARTITION_FIELDS}
+    return Partition(topic=part.topic, partition=partition_of(part.partition), shard=part.shard, **fields)
+
+
+def group_row(part: Any) -> Group:
+    fields = {field: getattr(part, field) for field in GROUP_FIELDS}
+    return Group(topic=part.topic, group=part.group, partition=partition_of(part.partition), **fields)
+
+
+def client_row(row: ClientRow) -> Client:
+    return Client(
+        session=row.session[:SESSION_SHOWN].hex(),
+        subscriptions=[subscription_row(each) for each in row.subscriptions],
+        **{field: getattr(row, field) for field in CLIENT_FIELDS},
+    )
+
+
+def subscription_row(each: Consuming) -> Subscription:
+    return Subscription(**{field: getattr(each, field) for field in Subscription.__struct_fields__})
+
+
+def alarm_row(row: AlarmRow) -> Alarm:
+    return Alarm(**{field: getattr(row, field) for field in Alarm.__struct_fields__})
+
+
+def topic_row(topic: TopicInfo) -> Topic:
+    config = {
+        field: shown(field, getattr(topic.config, field)) for field in topic.config.__struct_fields__ if field != "virtual"
+    }
+    policy = {field.removesuffix("_ms"): text for field, text in config.items()}
+    return Topic(name=topic.name, id=topic.id, partitions=len(topic.shards), virtual=topic.config.virtual, config=policy)
+
+
+def shown(field: str, value: Any) -> str:
+    """A value of a policy for people."""
+    if value is None:
+        return "as the cluster says"
+    if isinstance(value, list):
+        return ", ".join(span(each) if field.endswith("_ms") else str(each) for each in value)
+    return span(value) if field.endswith("_ms") else str(value)

@@ -1,0 +1,164 @@
+"""What the dashboard asks beyond snapshots, done with the public client: pages of messages, one record, and its verbs."""
+
+import itertools
+from typing import TYPE_CHECKING, Any
+
+from gossipq.errors import GossipqError, UnknownRecord, UnknownTopic, WrongState
+from gossipq.types import partition_of
+from gossipq_cli import failures, records
+from gossipq_cli.dashboard.asked import (
+    Act,
+    Answer,
+    Ask,
+    Done,
+    Failed,
+    Find,
+    Open,
+    Opened,
+    Page,
+    Record,
+    Records,
+    Stand,
+    Standing,
+    Stands,
+    Taken,
+)
+from gossipq_cli.kinds import seconds_of
+from gossipq_cli.output import moment, readable
+
+if TYPE_CHECKING:
+    from gossipq_client import Client
+
+HEAD_BYTES = 1_024  #: of a value in a list
+OPEN_BYTES = 65_536  #: of an opened value
+PAGE_BYTES = 4 << 20  #: a page stops reading when its values have so many
+PARTITIONS_MAX = 64  #: that one page looks into
+FOUND_MAX = 200
+DEAD_MAX = 20
+KEY = "key="
+
+
+class Desk:
+    """Answers, one after the other; `stop` ends a search that nobody waits for any more."""
+
+    def __init__(self, mq: "Client") -> None:
+        self.mq = mq
+        self.stopped = False
+
+    def answer(self, ask: Ask) -> Answer:
+        """Never raises what a node or a user did."""
+        self.stopped = False
+        try:
+            if isinstance(ask, Page):
+                return self._page(ask)
+            if isinstance(ask, Find):
+                return self._find(ask)
+            if isinstance(ask, Open):
+                return self._open(ask.ref)
+            if isinstance(ask, Stand):
+                return self._stand(ask)
+            return self._act(ask)
+        except GossipqError as error:
+            told = failures.explain(error)
+            return Failed(told.message, told.hint)
+        except ValueError as error:  # of what a user typed
+            return Failed(str(error))
+
+    def stop(self) -> None:
+        self.stopped = True
+
+    # --- lists
+
+    def _page(self, ask: Page) -> Records:
+        """Record by record, the newest of each partition: costs what is shown, however long the topic is."""
+        parts = [
+            part
+            for part in self.mq.stats([ask.topic]).partitions
+            if part.topic == ask.topic and ask.partition in (-1, partition_of(part.partition))
+        ]
+        parts = sorted(parts, key=lambda part: part.partition)[:PARTITIONS_MAX]
+        if not parts:
+            raise UnknownTopic(f"no topic {ask.topic}" if ask.partition < 0 else f"no partition {ask.topic}/{ask.partition}")
+        each, back = -(-ask.most // len(parts)), ask.back // len(parts)
+        found, size, more = [], 0, False
+        for part in parts:
+            end = max(part.first, part.next - back)
+            first = max(part.first, end - each)
+            more = more or first > part.first
+            for offset in range(end - 1, first - 1, -1):
+                if size > PAGE_BYTES:
+                    break
+                record = self._record(ask.topic, partition_of(part.partition), offset)
+                size += record.size
+                found.append(record)
+        found.sort(key=lambda record: (record.time_ms, record.partition, record.offset))
+        return Records(found[-ask.most :], len(found), sum(part.next - part.first for part in parts), more)
+
+    def _record(self, topic: str, partition: int, offset: int) -> Record:
+        ref = f"{topic}/{partition}/{offset}"
+        try:
+            found = self.mq.show(topic, partition, offset)
+        except (UnknownRecord, WrongState):
+            return Record(ref, topic, partition, offset, gone=True)
+        size = len(found.value)
+        return Record(
+            ref, topic, partition, offset, round(found.stored_time * 1_000), found.key, found.value[:HEAD_BYTES], size
+        )
+
+    def _find(self, ask: Find) -> Records:
+        looked = total = 0
+
+        def progress(done: int, of: int) -> None:
+            nonlocal looked, total
+            looked, total = done, of
+            if self.stopped:
+                raise ValueError("the search was left")
+
+        wanted: dict[str, Any] = {"key": ask.text.removeprefix(KEY)} if ask.text.startswith(KEY) else {"contains": ask.text}
+        found = [_listed(message) for message in self.mq.find(ask.topic, limit=FOUND_MAX, progress=progress, **wanted)]
+        return Records(found, looked, total, len(found) == FOUND_MAX)
+
+    # --- one record, one group
+
+    def _open(self, ref: str) -> Opened:
+        found = self.mq.show(ref=ref)
+        told = self.mq.why(ref=ref)
+        steps = self.mq.trace(ref=ref)
+        fields = [("stored", moment(round(found.stored_time * 1_000))), ("published", moment(records.published_ms(found)))]
+        fields += [("key", readable(found.key))] if found.key is not None else []
+        fields += [(f"header {name}", records.header_text(value)) for name, value in found.headers.items()]
+        fields += [("route", found.route)] if found.route else []
+        fields += [("id", records.id_text(found))] if found.id else []
+        stands = [
+            Stands(each.group, each.state, each.because, each.next, each.time_ms, each.attempts, each.failures)
+            for each in told.standings
+        ]
+        taken = [Taken(step.time_ms, step.what, step.group, step.consumer, step.attempt, step.reason) for step in steps]
+        return Opened(found.ref, fields, found.value[:OPEN_BYTES], len(found.value), stands, taken, list(told.lines))
+
+    def _stand(self, ask: Stand) -> Standing:
+        told = self.mq.why_group(ask.topic, ask.group)
+        rows = [
+            (partition_of(partition), state, because, command) for partition, state, because, command, _ in sorted(told.rows)
+        ]
+        letters = itertools.islice(self.mq.dead_letters(ask.topic, ask.group, values=False), DEAD_MAX)
+        dead = [(letter.ref, letter.reason, letter.error, letter.time_ms) for letter in letters]
+        return Standing(rows, sorted(dead, key=lambda row: -row[3]))
+
+    def _act(self, ask: Act) -> Done:
+        """The verbs of `gossipq msg`."""
+        if ask.verb == "requeue":
+            return Done(f"{self.mq.requeue(ref=ask.ref, group=ask.text)} is ready for {ask.text}")
+        if ask.verb == "edit":
+            return Done(f"{ask.ref} is void, {self.mq.edit(ref=ask.ref, value=ask.text).ref} replaces it")
+        if ask.verb == "reschedule":
+            return Done(f"{self.mq.reschedule(ref=ask.ref, delay=seconds_of(ask.text))} is due in {ask.text}")
+        done = self.mq.cancel(ref=ask.ref, reason="removed" if ask.verb == "rm" else "")
+        return Done(f"{'removed' if ask.verb == 'rm' else 'cancelled'} {done}")
+
+
+def _listed(message: Any) -> Record:
+    ref = f"{message.topic}/{message.partition}/{message.offset}"
+    value = message.value
+    time_ms = records.published_ms(message)
+    return Record(ref, message.topic, message.partition, message.offset, time_ms, message.key, value[:HEAD_BYTES], len(value))

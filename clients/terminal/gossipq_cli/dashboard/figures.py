@@ -1,0 +1,112 @@
+"""Numbers in few columns, and pictures of numbers made of characters. Pure."""
+
+from collections.abc import Sequence
+from itertools import pairwise
+
+GRAPHS = ("block", "braille", "ascii")
+LEVELS = {"block": " ▁▂▃▄▅▆▇█", "ascii": " .:-=+*#@"}
+PARTS = {"block": " ▏▎▍▌▋▊▉█", "ascii": "         #"}
+BRAILLE = 0x2800
+BRAILLE_LEFT, BRAILLE_RIGHT = (0x40, 0x04, 0x02, 0x01), (0x80, 0x20, 0x10, 0x08)  #: dots from the bottom up
+
+
+def short(value: float) -> str:
+    """At most five columns: 0, 83, 999, 1.2k, 74.8k, 102k, 1.2M, 3.4P."""
+    if value < 0:
+        return "-" + short(-value)
+    if value < 9.95 and value != int(value):
+        return f"{value:.1f}"
+    amount = float(value)
+    for unit in ("", "k", "M", "G", "T", "P", "E"):
+        if amount < 999.5:
+            return f"{amount:.0f}{unit}" if not unit or amount >= 99.95 else f"{amount:.1f}{unit}"
+        amount /= 1_000
+    return "lots"
+
+
+def size(value: int) -> str:
+    """Bytes in at most five columns: 12B, 3.4K, 118M, 1.2G."""
+    amount = float(value)
+    for unit in ("B", "K", "M", "G", "T", "P"):
+        if amount < 999.5:
+            return f"{amount:.0f}{unit}" if unit == "B" or amount >= 99.95 else f"{amount:.1f}{unit}"
+        amount /= 1_024
+    return "lots"
+
+
+def span(value_ms: float) -> str:
+    """A stretch of time in at most four columns: 0.4s, 38s, 12m, 4h, 2d, 3y."""
+    seconds = max(0.0, value_ms / 1_000)
+    if seconds < 9.95:
+        return f"{seconds:.1f}s"
+    for unit, of, end in (("s", 1, 99.5), ("m", 60, 99.5 * 60), ("h", 3_600, 47.5 * 3_600), ("d", 86_400, 999.5 * 86_400)):
+        if seconds < end:
+            return f"{seconds / of:.0f}{unit}"
+    return f"{min(999, seconds / 31_557_600):.0f}y"
+
+
+def micros(value_us: float) -> str:
+    """0.4ms, 38ms, 1.2s."""
+    if value_us < 99_500:
+        return f"{value_us / 1_000:.1f}ms" if value_us < 9_950 else f"{value_us / 1_000:.0f}ms"
+    return span(value_us / 1_000)
+
+
+def fold(values: Sequence[float], width: int) -> list[float]:
+    """The newest `width` values, or all of them."""
+    return list(values[-width:]) if width > 0 else []
+
+
+def squeeze(values: Sequence[float], width: int) -> list[float]:
+    """All values in at most `width` of them, each the mean of its neighbours."""
+    count = len(values)
+    if count <= width:
+        return list(values)
+    edges = [at * count // width for at in range(width + 1)]
+    return [sum(values[a:b]) / (b - a) for a, b in pairwise(edges)]
+
+
+def spark(values: Sequence[float], width: int, graph: str = "block") -> str:
+    """One line of `width` columns, the newest value on the right."""
+    return chart(values, width, 1, graph)[0]
+
+
+def chart(values: Sequence[float], width: int, height: int, graph: str = "block", top: float = 0.0) -> list[str]:
+    """`height` lines of `width` columns, from 0 to `top` (default: the largest value), the newest value on the right."""
+    if width <= 0 or height <= 0:
+        return [""] * max(0, height)
+    per = 2 if graph == "braille" else 1
+    shown = fold(values, width * per)
+    shown = [0.0] * (width * per - len(shown)) + shown
+    top = top or max(shown) or 1.0
+    steps = 4 if graph == "braille" else 8
+    heights = [_height(value, top, steps * height) for value in shown]
+    if graph == "braille":
+        return [_braille_row(heights, 4 * row) for row in range(height - 1, -1, -1)]
+    levels = LEVELS[graph]
+    return ["".join(levels[max(0, min(8, found - 8 * row))] for found in heights) for row in range(height - 1, -1, -1)]
+
+
+def _height(value: float, top: float, steps: int) -> int:
+    """In steps; what is there at all is seen."""
+    if value <= 0:
+        return 0
+    return max(1, min(steps, round(value / top * steps)))
+
+
+def _braille_row(heights: Sequence[int], below: int) -> str:
+    cells = []
+    for left, right in zip(heights[::2], heights[1::2], strict=True):
+        dots = sum(bit for at, bit in enumerate(BRAILLE_LEFT) if left > below + at)
+        dots += sum(bit for at, bit in enumerate(BRAILLE_RIGHT) if right > below + at)
+        cells.append(chr(BRAILLE + dots) if dots else " ")
+    return "".join(cells)
+
+
+def bar(share: float, width: int, graph: str = "block") -> str:
+    """A horizontal bar over dots."""
+    parts = PARTS["ascii" if graph == "ascii" else "block"]
+    eighths = round(max(0.0, min(1.0, share)) * width * 8)
+    full, rest = divmod(eighths, 8)
+    text = parts[-1] * full + (parts[rest] if rest and parts[rest] != " " else "")
+    return text.ljust(width, "." if graph == "ascii" else "·")[:width]

@@ -1,0 +1,166 @@
+"""The whole screen: header, tabs, the view, a prompt or a notice, the footer. Lines of exactly the given size. Pure."""
+
+from rich.text import Text
+
+from gossipq_cli.dashboard.figures import short, span
+from gossipq_cli.dashboard.history import ASKING
+from gossipq_cli.dashboard.history import GOOD as GOOD_STATES
+from gossipq_cli.dashboard.state import LEAST, VIEWS, Board, Ui, stale
+from gossipq_cli.dashboard.table import BAD, DIM, GOOD, HEAD, WARN, block, box, fit, wrapped
+from gossipq_cli.dashboard.views import view_of
+from gossipq_cli.dashboard.views.base import safe_name
+
+AROUND = 3  #: lines around the view: header, tabs, footer
+SHORT = {"overview": "over", "messages": "msgs", "growth": "grow", "clients": "cli"}
+
+HELP = """\
+1-7 tab   the view          ↑ ↓ pgup pgdn home end  move
+enter     open it           esc   back, or end of a filter
+/         filter; in messages of a topic: search values (key=ADA: by key)
+s S       sort by the next column; turn round     p   pause
+m         messages of the topic     t   tail      + - slower, faster
+w         save the screen as SVG    b   what charts are made of    q   quit
+:         a command: topics, nodes, ..., topic NAME, group TOPIC GROUP,
+          messages TOPIC[/P], find TOPIC TEXT, why REF, replay REF GROUP,
+          edit REF VALUE, reschedule REF DELAY, cancel REF, rm REF,
+          rate S, svg FILE, q
+In a message: r replay, e edit, d due time, c cancel, x remove; each asks.
+
+● well  ▲ look at it  ✖ broken  ○ gone.  up: the node that runs longest.
+A shard's leader is what others call master; its followers are slaves.
+A record is ready, in flight, retrying, parked, scheduled, acked, dead,
+voided or removed. records: what can be read. lag: what is not done.
+Growth: flows come with each full minute; levels and marks at once.
+Exact numbers: gossipq top --once --json, gossipq group lag TOPIC."""
+
+
+def screen(board: Board, ui: Ui, width: int, height: int) -> list[Text]:
+    """`height` lines of `width` columns."""
+    if width < LEAST[0] or height < LEAST[1]:
+        told = f"{width}x{height} is too small: gossipq top needs {LEAST[0]}x{LEAST[1]}. q quits"
+        return block(wrapped(told, width), width, height)
+    body = height - AROUND
+    if ui.help:
+        lines = helping(ui.help_at, width, body)
+    elif not board.history.count:
+        lines = box("", _waiting(board, width - 4), width, body)
+    else:
+        lines = block(view_of(ui).draw(board, ui, width, body), width, body)
+    return [header(board, ui, width), tabs(ui, width), *lines, bottom(board, ui, width)]
+
+
+def helping(at: int, width: int, height: int) -> list[Text]:
+    """From line `at` on, or from where the end is seen."""
+    told = [part for line in HELP.split("\n") for part in wrapped(line, width - 4)]
+    room = height - 2
+    at = max(0, min(at, len(told) - room))
+    more = f"↑↓ {at + 1}-{at + room} of {len(told)}  " if len(told) > room else ""
+    return box("help", told[at:], width, height, f"{more}esc: back")
+
+
+def _waiting(board: Board, width: int) -> list[Text]:
+    if board.fault is None:
+        return [Text("asking ...", DIM)]
+    return [
+        *wrapped(f"✖ {board.fault.text}", width, BAD),
+        *wrapped(board.fault.hint, width),
+        Text(),
+        Text("it is asked again and again; q quits", DIM),
+    ]
+
+
+def header(board: Board, ui: Ui, width: int) -> Text:
+    """The least important parts leave first."""
+    now, history = board.history.now, board.history
+    well = sum(node.state in GOOD_STATES for node in now.nodes)
+    parts: list[tuple[int, Text]] = [(0, Text(" gossipq", HEAD))]
+    if board.history.count:
+        if stale(board, ui):
+            parts.append((0, Text(f"✖ no answer for {span(board.age_ms)}", BAD)))
+        sound = all(node.state in (*GOOD_STATES, ASKING) for node in now.nodes) and now.shards_led >= now.shards_total
+        mark, style = ("●", GOOD) if sound else ("✖", BAD)
+        count = f"{well}/{len(now.nodes)} nodes" if len(now.nodes) != 1 else now.answered_by
+        parts.append(
+            (0, Text(f"{safe_name(now.cluster)} ").append(mark, style).append(f" {safe_name(count)}", "" if sound else style))
+        )
+        parts.append((1, Text(f"in {short(history.last('in'))}/s")))
+        parts.append((1, Text(f"out {short(history.last('out'))}/s")))
+        parts.append((2, Text(f"backlog {short(history.last('backlog'))}")))
+        if now.clients:
+            parts.append((3, Text(f"clients {short(len({client.session for client in now.clients}))}")))
+        parts.append(
+            (4, Text(f"shards {now.shards_led}/{now.shards_total}", "" if now.shards_led >= now.shards_total else BAD))
+        )
+        if now.serf:
+            parts.append(
+                (5, Text(f"{safe_name(now.mode or 'gossip')} {safe_name(now.serf)}", "" if now.serf == "ok" else WARN))
+            )
+        elif now.mode:
+            parts.append((6, Text(safe_name(now.mode))))
+        parts.append((7, Text(f"up {span(now.uptime_ms)}")))
+        parts.append((8, Text(f"v{safe_name(now.version)}", DIM)))
+    if ui.paused:
+        parts.append((0, Text("paused", WARN)))
+    elif board.recorded:
+        parts.append((0, Text("recording", WARN)))
+    while sum(part.cell_len + 2 for _, part in parts) > width and any(rank for rank, _ in parts):
+        parts.remove(max(parts, key=lambda part: part[0]))
+    return fit(Text("  ").join(part for _, part in parts), width)
+
+
+def tabs(ui: Ui, width: int) -> Text:
+    names = [(number, name) for number, name in enumerate(VIEWS, 1)]
+    long = sum(len(name) + 4 for _, name in names) + 1 <= width
+    line = Text()
+    for number, name in names:
+        shown = f"{number} {name if long else SHORT.get(name, name)}"
+        line.append("  " if line.plain else " ").append(shown, "bold reverse" if name == ui.view else "")
+    if ui.path:
+        line.append("  › " + " › ".join(map(safe_name, ui.path)), HEAD)
+    return fit(line, width)
+
+
+def bottom(board: Board, ui: Ui, width: int) -> Text:
+    if ui.prompt is not None:
+        label = Text(f" {safe_name(ui.prompt.label)} ", HEAD)
+        room = max(8, width - label.cell_len - 2)
+        text = Text(safe_name(ui.prompt.text))
+        if text.cell_len > room:  # the end is what is being typed
+            text = text[-room:]
+        return fit(label.append_text(text).append("" if ui.prompt.kind == "confirm" else "▏"), width)
+    if ui.notice:
+        return fit(Text(f" {safe_name(ui.notice)}", BAD if ui.bad else GOOD), width)
+    if board.fault is not None and stale(board, ui):
+        return fit(Text(f" {safe_name(board.fault.text)}: {safe_name(board.fault.hint)}", BAD), width)
+    return fit(Text(" " + footer(board, ui, width), DIM), width)
+
+
+def footer(board: Board, ui: Ui, width: int) -> str:
+    """As many keys as there is room for, the important ones first."""
+    keys = ["? help", "q quit", "1-7 view", "↑↓ move"]
+    if ui.view == "messages" and ui.path:
+        keys += ["esc back", "r replay", "e edit", "d due", "c cancel", "x remove"]
+    else:
+        keys += ["⏎ open"] if not ui.path or ui.view == "topics" else []
+        keys += ["esc back"] if ui.path or (ui.view == "messages" and ui.topic) else []
+        keys += ["/ search", "t tail", "pgup older"] if ui.view == "messages" and ui.topic else ["/ filter", "s sort"]
+        keys += ["m messages"] if ui.view in ("topics", "overview") else []
+    keys += ["p pause", f"+- rate {ui.every_s:g}s", "w svg", ": command"]
+    while len("  ".join(keys)) + 1 > width:
+        keys.pop()
+    return "  ".join([*keys[2:], *keys[:2]])
+
+
+def plain(board: Board, ui: Ui, width: int, height: int) -> str:
+    """For pipes: no colours, no borders, no footer; the view alone under its header."""
+    lines = screen(board, ui, width, height)[:-1]
+    del lines[1:2]
+    kept = [_bare(line.plain) for line in lines]
+    return "\n".join(line for line in kept if line.strip()) + "\n"
+
+
+FRAMES = str.maketrans("╭╮╰╯│─", "      ")
+
+
+def _bare(line: str) -> str:
+    return line.translate(FRAMES).rstrip()

@@ -1,0 +1,402 @@
+"""Snapshots become rates, series and events. Holds what came, decides nothing about how it looks. Pure."""
+
+from collections import deque
+from collections.abc import Iterable, Mapping, Sequence
+from typing import NamedTuple
+
+from gossipq.texts import many
+from gossipq_cli.dashboard.rows import Alarm, Event, Group, Growth, Node, Partition, Shard, Snapshot, Worker
+
+LENGTH = 240  #: values of a series: one a snapshot
+SERIES_MAX = 2_000  #: series that are kept; names beyond have no sparkline
+EVENTS_MAX = 200
+PAIR = 2  #: nodes that cannot tell which of them is cut off
+ASKING = "asking"  #: state of a node that has had no time to answer yet
+ALIKE_MS = 10_000  #: two nodes tell the same thing within it
+SEEN_MS = 60_000  #: and the roster, or a silence, tells what gossip has told within it
+NODE_SPAN = 2  #: snapshots over which the rates of nodes are taken
+DEAD_SPAN = 60  #: dead letters rise when there are more than so many snapshots ago
+GOOD = ("ready", "witness")  #: states of a node or worker that need nobody
+OPEN = ("ready", "in_flight", "retrying", "parked")  #: of a group: published and not done yet
+
+Name = tuple[str, ...]  #: ("in",), ("topic", NAME), ("lag", TOPIC, GROUP), ("node", NAME) ...
+
+
+class TopicSum(NamedTuple):
+    """A topic over its partitions and groups. A record stands once for each group: the states are sums over groups."""
+
+    partitions: int = 0
+    records: int = 0
+    published: int = 0
+    removed: int = 0
+    bytes: int = 0
+    scheduled: int = 0
+    voided: int = 0
+    ready: int = 0
+    in_flight: int = 0
+    retrying: int = 0
+    parked: int = 0
+    acked: int = 0
+    dead: int = 0
+
+
+class GroupSum(NamedTuple):
+    """A group over its partitions."""
+
+    topic: str
+    group: str
+    partitions: int = 0
+    consumers: int = 0
+    lag: int = 0
+    ready: int = 0
+    in_flight: int = 0
+    retrying: int = 0
+    parked: int = 0
+    acked: int = 0
+    dead: int = 0
+    redelivered: int = 0
+    unmatched: int = 0
+    blocked_by_key: int = 0
+    paused: bool = False
+    oldest_ms: int = 0
+    alarm_lag: int = 0
+
+
+class Counters(NamedTuple):
+    time_ms: int
+    values: dict[Name, float]
+
+
+def rates(before: Counters, now: Counters, stored: bool = False) -> dict[Name, float]:
+    """Per second. A counter that fell belongs to a process that began anew: what it has now came since. Stored counters fall
+    when a part of them was removed: that is no rate."""
+    seconds = (now.time_ms - before.time_ms) / 1_000
+    found = {}
+    for name, value in now.values.items():
+        was = before.values.get(name, value)
+        new = value - was if value >= was else 0.0 if stored else value
+        found[name] = new / seconds if seconds > 0 else 0.0
+    return found
+
+
+class Past(deque[Counters]):
+    """The last few counters, oldest first."""
+
+    def __init__(self) -> None:
+        super().__init__(maxlen=NODE_SPAN)
+
+    def rates(self, now: Counters, stored: bool = False) -> dict[Name, float]:
+        """Since the oldest of them."""
+        before = self[0] if self else now
+        self.append(now)
+        return rates(before, now, stored)
+
+
+def lag_of(part: Group) -> int:
+    return part.ready + part.in_flight + part.retrying + part.parked
+
+
+class History:
+    """The last snapshot, its sums, and how it came to that."""
+
+    def __init__(self, length: int = LENGTH) -> None:
+        self.length = length
+        self.now = Snapshot(time_ms=0)
+        self.before: Snapshot | None = None
+        self.topics: dict[str, TopicSum] = {}
+        self.groups: dict[tuple[str, str], GroupSum] = {}
+        self.events: deque[Event] = deque(maxlen=EVENTS_MAX)
+        self._led: Led = {}
+        self.growth_hours: list[Growth] = []  #: the last that were told
+        self.growth_minutes: list[Growth] = []
+        self.count = 0
+        self._series: dict[Name, deque[float]] = {}
+        self._counted = Counters(0, {})
+        self._rates: dict[Name, float] = {}
+        self._past, self._used = Past(), Past()
+
+    def add(self, snapshot: Snapshot) -> None:
+        """The next snapshot; one that is not newer than the last is left out."""
+        if self.count and snapshot.time_ms <= self.now.time_ms:
+            return
+        self.before, self.now = (self.now if self.count else None), snapshot
+        self.count += 1
+        self.topics, self.groups = topic_sums(snapshot), group_sums(snapshot.groups)
+        self.growth_hours = snapshot.growth_hours or self.growth_hours
+        self.growth_minutes = snapshot.growth_minutes or self.growth_minutes
+        self._measure(snapshot)
+        self._notice(snapshot)
+
+    # --- rates and series
+
+    @property
+    def seconds(self) -> float:
+        """Between the last two snapshots."""
+        return (self.now.time_ms - self.before.time_ms) / 1_000 if self.before else 0.0
+
+    def series(self, *name: str) -> Sequence[float]:
+        return list(self._series.get(name, ()))
+
+    def last(self, *name: str) -> float:
+        found = self._series.get(name)
+        return found[-1] if found else 0.0
+
+    def _measure(self, snapshot: Snapshot) -> None:
+        gauges: dict[Name, float] = {("lag", *at): found.lag for at, found in self.groups.items()}
+        gauges["backlog",] = sum(found.lag for found in self.groups.values())
+        gauges["dead",] = sum(found.dead for found in self.groups.values())
+        of_topics, of_nodes, loads = self._counted_rates(snapshot), self._node_rates(snapshot), self._node_loads(snapshot)
+        if self.before is not None:
+            gauges["in",] = sum(rate for name, rate in of_topics.items() if name[0] == "topic")
+            gauges["out",] = sum(rate for name, rate in of_nodes.items() if name[0] == "node-out")
+            gauges |= of_topics | of_nodes | loads
+        for name in self._series.keys() - gauges.keys():
+            del self._series[name]
+        for name, value in gauges.items():
+            found = self._series.get(name)
+            if found is None:
+                if len(self._series) >= SERIES_MAX and len(name) > 1:
+                    continue
+                found = self._series[name] = deque(maxlen=self.length)
+            found.append(value)
+
+    def _counted_rates(self, snapshot: Snapshot) -> dict[Name, float]:
+        """Of topics and groups, between the two last times that they were counted; in between they go on as they were."""
+        counted_ms = snapshot.counted_ms or snapshot.time_ms
+        if counted_ms > self._counted.time_ms:
+            values: dict[Name, float] = {("topic", name): found.published for name, found in self.topics.items()}
+            values |= {("group", *at): found.acked for at, found in self.groups.items()}
+            now = Counters(counted_ms, values)
+            self._rates, self._counted = rates(self._counted, now, stored=True), now
+        return self._rates
+
+    def _node_rates(self, snapshot: Snapshot) -> dict[Name, float]:
+        """Over a few snapshots: what workers report comes in steps of a second."""
+        values: dict[Name, float] = {}
+        for node in snapshot.nodes:
+            values["node", node.name] = node.published + node.delivered
+            values["node-out", node.name] = node.delivered
+        return self._past.rates(Counters(snapshot.time_ms, values))
+
+    def _node_loads(self, snapshot: Snapshot) -> dict[Name, float]:
+        """In percent of a core."""
+        used: dict[Name, float] = {("node-cpu", node.name): node.cpu_ms / 10 for node in snapshot.nodes if node.cpu_ms >= 0}
+        return self._used.rates(Counters(snapshot.time_ms, used), stored=True)
+
+    def trend(self, topic: str, group: str, over: int = 10) -> float:
+        """Records per second by which the lag grows (or, below 0, shrinks), over the last snapshots."""
+        found = list(self.series("lag", topic, group))[-over:]
+        if len(found) < 2 or not self.seconds:
+            return 0.0
+        return (found[-1] - found[0]) / ((len(found) - 1) * self.seconds)
+
+    def eta_s(self, topic: str, group: str) -> float | None:
+        """Until the lag is gone if it goes on like this; None: never."""
+        lag = self.last("lag", topic, group)
+        trend = self.trend(topic, group)
+        return 0.0 if not lag else lag / -trend if trend < 0 else None
+
+    # --- events
+
+    def _notice(self, snapshot: Snapshot) -> None:
+        """What gossip has shown, and what changed between two snapshots."""
+        for event in snapshot.events:
+            if not any(_alike(event, old) for old in self.events):
+                self.events.append(event)
+        for kind, who, text in changes(self.before or snapshot, snapshot, self._led):
+            event = Event(time_ms=snapshot.time_ms, kind=kind, who=who, text=text)
+            if not any(_alike(event, old, SEEN_MS) for old in snapshot.events):  # gossip has told it itself
+                self.events.append(event)
+        self._led |= {shard.shard: (shard.leader, snapshot.time_ms) for shard in snapshot.shards if shard.leader}
+
+    def dead_rise(self) -> int:
+        """Dead letters more than a while ago."""
+        found = list(self.series("dead"))[-DEAD_SPAN:]
+        return max(0, int(found[-1] - found[0])) if found else 0
+
+
+def _alike(event: Event, other: Event, within_ms: int = ALIKE_MS) -> bool:
+    """Two tell the same thing at different times."""
+    return (event.kind, event.who) == (other.kind, other.who) and abs(event.time_ms - other.time_ms) < within_ms
+
+
+def topic_sums(snapshot: Snapshot) -> dict[str, TopicSum]:
+    """By name; a virtual topic has no partitions and zeros."""
+    rows: dict[str, list[int]] = {topic.name: [0] * len(TopicSum._fields) for topic in snapshot.topics}
+    at = {field: number for number, field in enumerate(TopicSum._fields)}
+    for part in snapshot.partitions:
+        row = rows.setdefault(part.topic, [0] * len(TopicSum._fields))
+        row[at["partitions"]] += 1
+        row[at["records"]] += records_of(part)
+        for field in ("published", "removed", "bytes", "scheduled", "voided"):
+            row[at[field]] += getattr(part, field)
+    for group in snapshot.groups:
+        row = rows.setdefault(group.topic, [0] * len(TopicSum._fields))
+        for field in ("ready", "in_flight", "retrying", "parked", "acked", "dead"):
+            row[at[field]] += getattr(group, field)
+    return {name: TopicSum(*row) for name, row in rows.items()}
+
+
+def records_of(part: Partition) -> int:
+    """Those that can be read, void ones among them."""
+    return part.next - part.first
+
+
+def group_sums(groups: Iterable[Group]) -> dict[tuple[str, str], GroupSum]:
+    rows: dict[tuple[str, str], GroupSum] = {}
+    for part in groups:
+        row = rows.get((part.topic, part.group)) or GroupSum(part.topic, part.group)
+        rows[part.topic, part.group] = row._replace(
+            partitions=row.partitions + 1,
+            # one that is subscribed to many partitions is one consumer all the same
+            consumers=max(row.consumers, part.consumers),
+            lag=row.lag + lag_of(part),
+            ready=row.ready + part.ready,
+            in_flight=row.in_flight + part.in_flight,
+            retrying=row.retrying + part.retrying,
+            parked=row.parked + part.parked,
+            acked=row.acked + part.acked,
+            dead=row.dead + part.dead,
+            redelivered=row.redelivered + part.redelivered,
+            unmatched=row.unmatched + part.unmatched,
+            blocked_by_key=row.blocked_by_key + part.blocked_by_key,
+            paused=row.paused or part.paused,
+            oldest_ms=max(row.oldest_ms, part.oldest_ms),
+            alarm_lag=max(row.alarm_lag, part.alarm_lag),
+        )
+    return rows
+
+
+Change = tuple[str, str, str]  #: kind, who, text
+Led = dict[int, tuple[str, int]]  #: shard -> the node that led it last, and until when (unix ms)
+
+
+def changes(before: Snapshot, now: Snapshot, led: Led) -> list[Change]:
+    """What a list of events says of two snapshots."""
+    return [
+        *_node_changes(before, now),
+        *_worker_changes(before, now),
+        *_shard_changes(before, now, led),
+        *_topic_changes(before, now),
+    ]
+
+
+def _node_changes(before: Snapshot, now: Snapshot) -> Iterable[Change]:
+    was: Mapping[str, Node] = {node.name: node for node in before.nodes}
+    for node in now.nodes:
+        old = was.get(node.name)
+        if old is None:
+            yield "member-join", node.name, node.endpoint
+        elif old.state != node.state and ASKING not in (old.state, node.state):
+            yield f"member-{node.state}", node.name, node.detail or f"was {old.state}"
+    for name in sorted(was.keys() - {node.name for node in now.nodes}):
+        yield "member-gone", name, "off the roster"
+
+
+def _worker_changes(before: Snapshot, now: Snapshot) -> Iterable[Change]:
+    failed = {node.name for node in now.nodes if node.state == "failed"}
+    was: Mapping[tuple[str, int], Worker] = {(worker.node, worker.worker): worker for worker in before.workers}
+    for worker in now.workers:
+        old, who = was.get((worker.node, worker.worker)), f"{worker.node}/{worker.worker}"
+        if old is None or worker.node in failed:
+            continue  # of a node that failed, that is said already
+        if worker.restarts > old.restarts:
+            yield "worker-restart", who, f"restart {worker.restarts}, pid {old.pid} -> {worker.pid or 'none yet'}"
+        elif worker.state != old.state:
+            yield f"worker-{worker.state}", who, worker.detail or f"was {old.state}"
+
+
+def _shard_changes(before: Snapshot, now: Snapshot, led: Led) -> Iterable[Change]:
+    """Leaders that moved: one line for all shards that went the same way."""
+    was: Mapping[int, Shard] = {shard.shard: shard for shard in before.shards}
+    moved: dict[tuple[str, str], list[int]] = {}
+    for shard in now.shards:
+        old = was.get(shard.shard)
+        if old is None or old.leader == shard.leader:
+            continue
+        last, until_ms = led.get(shard.shard, ("", now.time_ms))
+        if not shard.leader:
+            change = "leader-lost", f"{old.leader} leads no more"
+        elif last == shard.leader:
+            change = "leader-back", last
+        else:
+            change = "leader-move", f"{last or 'nobody'} -> {shard.leader} within {(now.time_ms - until_ms) / 1_000:.0f} s"
+        moved.setdefault(change, []).append(shard.shard)
+    for (kind, text), numbers in moved.items():
+        yield kind, f"shard {numbers[0]}" if len(numbers) == 1 else many(len(numbers), "shard"), text
+
+
+def _topic_changes(before: Snapshot, now: Snapshot) -> Iterable[Change]:
+    was, names = {topic.name for topic in before.topics}, {topic.name for topic in now.topics}
+    for name in sorted(names - was):
+        yield "topic-made", name, ""
+    for name in sorted(was - names):
+        yield "topic-gone", name, ""
+
+
+# --- alarms
+
+
+def alarms(history: History) -> list[Alarm]:
+    """Those that the cluster raised, and what can be seen from here; each with the command that helps. Worst first."""
+    found = {(alarm.name, alarm.text): alarm for alarm in history.now.alarms}
+    raised = {alarm.name for alarm in history.now.alarms}
+    found |= {(alarm.name, alarm.text): alarm for alarm in seen(history) if alarm.name not in raised}
+    return sorted(found.values(), key=lambda alarm: (alarm.severity != "critical", alarm.name, alarm.text))
+
+
+def seen(history: History) -> Iterable[Alarm]:
+    """Alarms that follow from the snapshots alone, so that a node that raises none is watched as well."""
+    now = history.now
+    if not now.time_ms:
+        return
+    leaderless = max(0, now.shards_total - now.shards_led)
+    if leaderless:
+        text = f"{leaderless} of {now.shards_total} shards have no leader"
+        yield Alarm(name="shard_leaderless", severity="critical", text=text, command="gossipq status")
+    degraded = sum(shard.state == "degraded" for shard in now.shards)
+    if degraded:
+        text = f"{degraded} of {now.shards_total} shards are short of a copy"
+        yield Alarm(name="shard_degraded", severity="critical", text=text, command="gossipq status")
+    full = [node for node in now.nodes if node.state not in ("witness", "left")]
+    if len(full) == len(now.nodes) == PAIR:
+        text = "two nodes without a witness: when one is gone, nobody takes over by itself"
+        yield Alarm(name="no_witness", text=text, command="gossipq witness --join HOST, on a third host")
+    for node in now.nodes:
+        if node.state == "failed":
+            text = f"{node.name} does not answer{_since(node)}"
+            yield Alarm(name="node_away", severity="critical", text=text, command="gossipq node, on its host")
+    yield from _worker_alarms(history)
+    rise = history.dead_rise()
+    if rise:
+        text = f"{many(rise, 'more dead letter')} than a minute ago"
+        yield Alarm(name="dead_letters", text=text, command="gossipq dlq ls")
+    for warning in now.warnings:
+        yield Alarm(name="warning", text=warning)
+    if now.serf.startswith("degraded"):
+        yield Alarm(name="serf_degraded", text=f"gossip is {now.serf}", command="gossipq status")
+
+
+def _since(node: Node) -> str:
+    return f" for {node.silent_ms / 1_000:.0f} s" if node.silent_ms > 0 else ""
+
+
+def _worker_alarms(history: History) -> Iterable[Alarm]:
+    earlier = {(row.node, row.worker): row for row in history.before.workers} if history.before else {}
+    failed = {node.name for node in history.now.nodes if node.state == "failed"}
+    for worker in history.now.workers:
+        who = f"worker {worker.worker} of {worker.node}"
+        if worker.node in failed:
+            continue
+        if worker.state == "full":
+            yield Alarm(
+                name="store_full",
+                severity="critical",
+                text=f"{who}: {worker.detail or 'publishes are refused'}",
+                command="df -h",
+            )
+        elif worker.state not in GOOD:
+            text = f"{who} is {worker.state}{': ' if worker.detail else ''}{worker.detail}"
+            yield Alarm(name="worker_down", severity="critical", text=text, command="gossipq status")
+        elif worker.restarts and worker.restarts > getattr(earlier.get((worker.node, worker.worker)), "restarts", 0):
+            yield Alarm(name="worker_restarts", text=f"{who} was started again", command="gossipq status")

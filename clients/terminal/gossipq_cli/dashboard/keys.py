@@ -1,0 +1,341 @@
+"""Bytes of a terminal -> names of keys, and a key -> what the user has chosen then. Pure."""
+
+from typing import NamedTuple
+
+from msgspec.structs import replace
+
+from gossipq_cli.dashboard.asked import Act, Open, Opened
+from gossipq_cli.dashboard.commands import Command, parse
+from gossipq_cli.dashboard.figures import GRAPHS
+from gossipq_cli.dashboard.state import RATES_S, VIEWS, Board, Prompt, Ui
+from gossipq_cli.dashboard.table import Sorting
+from gossipq_cli.dashboard.views import view_of
+
+ESCAPES = {
+    b"[A": "up", b"[B": "down", b"[C": "right", b"[D": "left", b"OA": "up", b"OB": "down", b"OC": "right", b"OD": "left",
+    b"[5~": "pgup", b"[6~": "pgdn", b"[H": "home", b"[F": "end", b"OH": "home", b"OF": "end", b"[1~": "home", b"[4~": "end",
+    b"[7~": "home", b"[8~": "end", b"[3~": "delete", b"[Z": "backtab", b"OM": "enter",
+}  # fmt: skip
+CONTROLS = {
+    0x0D: "enter",
+    0x0A: "enter",
+    0x09: "tab",
+    0x7F: "backspace",
+    0x08: "backspace",
+    0x15: "kill",
+    0x17: "word",
+    0x0C: "redraw",
+}
+SEQUENCE_MAX = 16  #: bytes; a longer one is none
+
+
+HELP_LINES = 20  #: by which help can be moved on, at most
+
+
+class Decoder:
+    """Keys as they come in pieces. A lone Escape is known only when nothing follows: `flush` says so."""
+
+    def __init__(self) -> None:
+        self._rest = b""
+
+    @property
+    def waiting(self) -> bool:
+        return bool(self._rest)
+
+    def feed(self, data: bytes) -> list[str]:
+        self._rest += data
+        keys = []
+        while self._rest and (found := self._next()):
+            key, used = found
+            self._rest = self._rest[used:]
+            keys += [key] if key else []
+        return keys
+
+    def flush(self) -> list[str]:
+        """Nothing more came for a while."""
+        rest, self._rest = self._rest, b""
+        return ["esc"] if rest.startswith(b"\x1b") else []
+
+    def _next(self) -> tuple[str, int] | None:
+        """(key, bytes used); "" for what is no key; None: more is needed."""
+        rest = self._rest
+        if rest[0] == 0x1B:
+            return self._escape(rest)
+        if rest[0] < 0x20 or rest[0] == 0x7F:
+            return CONTROLS.get(rest[0], ""), 1
+        length = (
+            1 if rest[0] < 0x80 else 2 if rest[0] >> 5 == 6 else 3 if rest[0] >> 4 == 14 else 4 if rest[0] >> 3 == 30 else 0
+        )
+        if not length:
+            return "", 1
+        if len(rest) < length:
+            return None
+        char = rest[:length].decode(errors="replace")
+        return (char, length) if len(char) == 1 and char.isprintable() else ("", length)
+
+    @staticmethod
+    def _escape(rest: bytes) -> tuple[str, int] | None:
+        if len(rest) == 1:
+            return None
+        if rest[1] == 0x1B:
+            return "esc", 1
+        if rest[1:2] not in (b"[", b"O"):
+            return "esc", 1
+        for end in range(2, min(len(rest), SEQUENCE_MAX)):
+            if 0x40 <= rest[end] <= 0x7E:
+                return ESCAPES.get(rest[1 : end + 1], ""), end + 1
+        return ("", len(rest)) if len(rest) >= SEQUENCE_MAX else None
+
+
+class Quit(NamedTuple):
+    pass
+
+
+class Save(NamedTuple):
+    path: str  #: "" = a name with the time
+
+
+class Redraw(NamedTuple):
+    pass
+
+
+Deed = Quit | Save | Redraw | Act
+
+
+class Stepped(NamedTuple):
+    ui: Ui
+    deeds: list[Deed]
+
+
+def step(ui: Ui, key: str, board: Board, page: int = 20) -> Stepped:
+    """What the user has chosen after this key, and what is to be done outside. `page`: lines of a list."""
+    if ui.prompt is not None:
+        return _type(ui, ui.prompt, key, board)
+    ui = replace(ui, notice="", bad=False)
+    if key == "redraw":
+        return Stepped(ui, [Redraw()])
+    if ui.help and key in MOVES:
+        at = {1: ui.help_at + MOVES[key], 2: ui.help_at + MOVES[key] // 2 * page, 3: HELP_LINES if MOVES[key] > 0 else 0}
+        return Stepped(replace(ui, help_at=max(0, min(HELP_LINES, at[abs(MOVES[key])]))), [])
+    if ui.help:
+        return Stepped(ui, [Quit()]) if key == "q" else Stepped(replace(ui, help=False, help_at=0), [])
+    if key == "q":
+        return Stepped(ui, [Quit()])
+    if key == "w":
+        return Stepped(ui, [Save("")])
+    if ui.view == "messages" and ui.path and key in RECORD_KEYS:
+        return Stepped(_verb(ui, RECORD_KEYS[key], board), [])
+    return Stepped(_move(ui, key, board, page), [])
+
+
+def _move(ui: Ui, key: str, board: Board, page: int) -> Ui:
+    if key in tuple("1234567"):
+        return go(ui, VIEWS[int(key) - 1])
+    if key in ("tab", "backtab", "left", "right"):
+        turn = 1 if key in ("tab", "right") else -1
+        return go(ui, VIEWS[(VIEWS.index(ui.view) + turn) % len(VIEWS)])
+    if key in MOVES:
+        return _walk(ui, key, board, page)
+    if key == "enter":
+        return _enter(ui, board)
+    if key in ("esc", "backspace"):
+        return _back(ui)
+    if key == "/":
+        kind = "search" if ui.view == "messages" and ui.topic and not ui.path else "filter"
+        return replace(
+            ui,
+            prompt=Prompt(
+                kind, "search for:" if kind == "search" else "filter:", ui.find if kind == "search" else ui.look.filter
+            ),
+        )
+    if key == ":":
+        return replace(ui, prompt=Prompt("command", ":"))
+    if key in ("s", "S"):
+        return _sort(ui, board, key == "S")
+    if key in ("p", " "):
+        return replace(ui, paused=not ui.paused)
+    if key in ("+", "=", "-"):
+        at = min(range(len(RATES_S)), key=lambda number: abs(RATES_S[number] - ui.every_s)) + (-1 if key == "-" else 1)
+        return replace(ui, every_s=RATES_S[max(0, min(len(RATES_S) - 1, at))])
+    if key == "m":
+        return _messages(ui, board)
+    if key == "t" and ui.view == "messages" and ui.topic and not ui.path:
+        return replace(ui, tail=not ui.tail, back=0, find="")
+    if key == "b":
+        return replace(ui, graph=GRAPHS[(GRAPHS.index(ui.graph) + 1) % len(GRAPHS)])
+    return replace(ui, help=True) if key in ("?", "h") else ui
+
+
+MOVES = {"up": -1, "k": -1, "down": 1, "j": 1, "pgup": -2, "pgdn": 2, "home": -3, "g": -3, "end": 3, "G": 3}
+
+
+def go(ui: Ui, view: str) -> Ui:
+    """To the list of a view: what was opened is left."""
+    return replace(ui, view=view, path=())
+
+
+def _walk(ui: Ui, key: str, board: Board, page: int) -> Ui:
+    how = MOVES[key]
+    if ui.view == "messages" and ui.path:  # scrolls the opened record
+        by = {1: 1, 2: page, 3: 0}[abs(how)] * (1 if how > 0 else -1)
+        return ui.looking(at=0 if how == -3 else max(0, ui.look.at + by))
+    view = view_of(ui)
+    keys = view.keys(board, ui)
+    at = view.pointed(keys, ui)
+    if ui.view == "messages" and ui.topic and not ui.find and key == "pgup" and at <= 0:
+        return replace(ui.looking(chosen="", at=0), tail=False, back=ui.back + page)
+    if ui.view == "messages" and ui.topic and key == "pgdn" and not ui.tail and at >= len(keys) - 1:
+        back = max(0, ui.back - page)
+        return replace(ui.looking(chosen="", at=0), back=back, tail=back == 0)
+    if not keys:
+        return ui
+    to = {-3: 0, -2: at - page, -1: at - 1, 1: at + 1, 2: at + page, 3: len(keys) - 1}[how]
+    to = max(0, min(len(keys) - 1, to))
+    return ui.looking(chosen=keys[to], at=to)
+
+
+def _chosen(ui: Ui, board: Board) -> str:
+    view = view_of(ui)
+    keys = view.keys(board, ui)
+    at = view.pointed(keys, ui)
+    return keys[at] if keys else ""
+
+
+def _enter(ui: Ui, board: Board) -> Ui:
+    chosen = _chosen(ui, board)
+    return view_of(ui).open(board, ui, chosen) if chosen else ui
+
+
+def _back(ui: Ui) -> Ui:
+    """Out of what was opened, or out of a filter, or to the choice of topics."""
+    if ui.path:
+        return replace(ui, path=())
+    if ui.look.filter:
+        return ui.looking(filter="")
+    if ui.view == "messages" and ui.find:
+        return replace(ui, find="")
+    if ui.view == "messages" and ui.topic:
+        return replace(ui, topic="", partition=-1, tail=True, back=0)
+    return ui
+
+
+def _sort(ui: Ui, board: Board, turn: bool) -> Ui:
+    view = view_of(ui)
+    titles = view.sorts(board, ui)
+    now = ui.look.sorting or view.sorting
+    if turn:
+        return ui.looking(sorting=Sorting(now.title, not now.down))
+    if not titles:
+        return ui
+    title = titles[(titles.index(now.title) + 1) % len(titles)] if now.title in titles else titles[0]
+    return ui.looking(sorting=Sorting(title, title not in ("topic", "group", "node", "client", "P", "shard")))
+
+
+def _messages(ui: Ui, board: Board) -> Ui:
+    if ui.view == "topics" and ui.path:
+        topic, partition = ui.path[0], int(_chosen(ui, board) or -1)
+    elif ui.view in ("topics", "overview"):
+        topic, partition = _chosen(ui, board), -1
+    else:
+        return ui
+    return replace(ui, view="messages", topic=topic, partition=partition, path=(), tail=True, back=0, find="")
+
+
+# --- verbs on one record
+
+RECORD_KEYS = {"r": "requeue", "e": "edit", "d": "reschedule", "c": "cancel", "x": "rm"}
+LABELS = {"requeue": "replay for which group:", "edit": "new value:", "reschedule": "due in (0s, 5m, 1h30m):"}
+
+
+def _verb(ui: Ui, verb: str, board: Board) -> Ui:
+    ref = ui.path[0]
+    if board.recorded:
+        return replace(ui, notice="a recording cannot be changed", bad=True)
+    if verb not in LABELS:
+        return replace(ui, prompt=confirm(Act(verb, ref)))
+    opened = board.answers.get(Open(ref))
+    text = ""
+    if isinstance(opened, Opened):
+        if verb == "requeue":
+            text = next((stand.group for stand in opened.stands if stand.group), "")
+        elif verb == "edit":
+            text = _editable(opened)
+            if not text and opened.size:
+                hint = f"not text of one line: gossipq msg show {ref} --raw | ... | gossipq msg edit {ref} -"
+                return replace(ui, notice=hint, bad=True)
+    return replace(ui, prompt=Prompt(verb, LABELS[verb], text, Act(verb, ref)))
+
+
+def _editable(opened: Opened) -> str:
+    try:
+        text = opened.value.decode() if len(opened.value) == opened.size else ""
+    except UnicodeDecodeError:
+        return ""
+    return text if text.isprintable() else ""
+
+
+def confirm(act: Act) -> Prompt:
+    what = {
+        "requeue": f"hand {act.ref} to {act.text} once more?",
+        "edit": f"put {act.text!r} in the place of {act.ref}?",
+        "reschedule": f"let {act.ref} be due in {act.text}?",
+        "cancel": f"cancel {act.ref} for every group?",
+        "rm": f"remove {act.ref} for every group?",
+    }[act.verb]
+    return Prompt("confirm", f"{what} y/n", then=act)
+
+
+# --- the line that is typed
+
+
+def _type(ui: Ui, prompt: Prompt, key: str, board: Board) -> Stepped:
+    if prompt.kind == "confirm":
+        deeds: list[Deed] = [prompt.then] if key in ("y", "Y") and prompt.then else []
+        notice = "" if deeds else "not done"
+        return Stepped(replace(ui, prompt=None, notice=notice), deeds)
+    if key == "esc":
+        ui = replace(ui, prompt=None)
+        return Stepped(ui.looking(filter="") if prompt.kind == "filter" else ui, [])
+    if key == "enter":
+        return _typed(replace(ui, prompt=None), prompt, board)
+    text = prompt.text
+    if key == "backspace":
+        if not text and prompt.kind in ("command", "filter", "search"):
+            return Stepped(replace(ui, prompt=None), [])
+        text = text[:-1]
+    elif key == "kill":
+        text = ""
+    elif key == "word":
+        text = text.rstrip().rpartition(" ")[0]
+    elif len(key) == 1:
+        text += key
+    ui = replace(ui, prompt=replace(prompt, text=text))
+    return Stepped(ui.looking(filter=text, at=0) if prompt.kind == "filter" else ui, [])
+
+
+def _typed(ui: Ui, prompt: Prompt, board: Board) -> Stepped:
+    text = prompt.text
+    if prompt.kind == "filter":
+        return Stepped(ui.looking(filter=text, at=0), [])
+    if prompt.kind == "search":
+        return Stepped(replace(ui, find=text.strip()), [])
+    if prompt.kind == "command":
+        return _obey(ui, parse(text), board)
+    if not text or prompt.then is None:
+        return Stepped(replace(ui, notice="not done"), [])
+    return Stepped(replace(ui, prompt=confirm(prompt.then._replace(text=text))), [])
+
+
+def _obey(ui: Ui, command: Command, board: Board) -> Stepped:
+    """After `:`."""
+    if command.trouble:
+        return Stepped(replace(ui, notice=command.trouble, bad=True), [])
+    if command.act is not None:
+        if board.recorded:
+            return Stepped(replace(ui, notice="a recording cannot be changed", bad=True), [])
+        return Stepped(replace(ui, prompt=confirm(command.act)), [])
+    if command.name == "q":
+        return Stepped(ui, [Quit()])
+    if command.name == "svg":
+        return Stepped(ui, [Save(command.text)])
+    return Stepped(replace(ui, **command.changes or {}), [])

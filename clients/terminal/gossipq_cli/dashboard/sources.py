@@ -1,0 +1,149 @@
+"""Where snapshots come from, each on a thread of its own, so that keys are answered while a node is silent."""
+
+import threading
+import time
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, NamedTuple
+
+from gossipq_cli import failures
+from gossipq_cli.dashboard.asked import Answer, Ask, Failed
+from gossipq_cli.dashboard.rows import Snapshot
+from gossipq_cli.dashboard.state import Fault
+
+if TYPE_CHECKING:
+    from gossipq_client import Client
+
+ASK_TIMEOUT_S = 2.0  #: a node that is silent for longer is told as silent
+FIRST_S = 0.02  #: between two looks for the first snapshot
+PATIENCE_S = 0.2  #: a thread that ends is waited for so long; it holds nothing that must be kept
+
+
+class Answered(NamedTuple):
+    ask: Ask
+    answer: Answer
+
+
+News = Snapshot | Fault | Answered
+Tell = Callable[[News], None]
+
+
+def fault(error: BaseException) -> Fault:
+    told = failures.explain(error)
+    return Fault(told.message, told.hint)
+
+
+class Watch(threading.Thread):
+    """A snapshot every so often, for as long as it takes."""
+
+    def __init__(self, connect: "Callable[[str], Client]", server: Callable[[], str], every_s: float, tell: Tell) -> None:
+        super().__init__(name="gossipq-top-watch", daemon=True)
+        self._connect, self._server, self._tell = connect, server, tell
+        self.every_s, self.paused = every_s, False
+        self._over = threading.Event()
+
+    def stop(self) -> None:
+        self._over.set()
+        self.join(2 * PATIENCE_S)
+
+    def run(self) -> None:
+        from gossipq_cli.dashboard.gather import Gathering
+
+        with Gathering(self._connect, self._server(), lambda: self.every_s) as gathering:
+            wait_s = FIRST_S
+            while not self._over.wait(wait_s):
+                began_s = time.monotonic()
+                found: News | None = None
+                try:
+                    found = None if self.paused else gathering.next()
+                except Exception as error:  # of a node that tells what nobody expects: it is asked again
+                    self._tell(fault(error))
+                if found is not None:
+                    self._tell(found)
+                elif gathering.error is not None:
+                    self._tell(fault(gathering.error))
+                if found is not None or wait_s > FIRST_S:
+                    wait_s = max(0.05, self.every_s - (time.monotonic() - began_s))
+
+
+class Player(threading.Thread):
+    """A recording, at its own pace or faster; its last snapshot stays."""
+
+    def __init__(self, snapshots: Sequence[Snapshot], every_s: float, tell: Tell) -> None:
+        super().__init__(name="gossipq-top-player", daemon=True)
+        self._snapshots, self._tell = snapshots, tell
+        self.every_s, self.paused = every_s, False
+        self._over = threading.Event()
+
+    def stop(self) -> None:
+        self._over.set()
+        self.join(PATIENCE_S)
+
+    def run(self) -> None:
+        for snapshot in self._snapshots:
+            while self.paused and not self._over.wait(0.1):
+                pass
+            self._tell(snapshot)
+            if self._over.wait(self.every_s):
+                return
+
+
+class Asker(threading.Thread):
+    """One question after the other, over a client of its own; a newer one of a kind takes the place of one that waits."""
+
+    def __init__(self, connect: "Callable[[str], Client]", tell: Tell) -> None:
+        super().__init__(name="gossipq-top-asker", daemon=True)
+        self._connect, self._tell = connect, tell
+        self._asks: list[Ask] = []
+        self._ready = threading.Condition()
+        self._over = False
+        self._stop_search: Callable[[], None] = lambda: None
+
+    @property
+    def busy(self) -> bool:
+        with self._ready:
+            return bool(self._asks)
+
+    def ask(self, ask: Ask) -> None:
+        with self._ready:
+            self._asks = [old for old in self._asks if type(old) is not type(ask)] + [ask]
+            self._stop_search()
+            self._ready.notify()
+        if not self.is_alive():
+            self.start()
+
+    def stop(self) -> None:
+        with self._ready:
+            self._over = True
+            self._stop_search()
+            self._ready.notify()
+        if self.is_alive():
+            self.join(PATIENCE_S)
+
+    def run(self) -> None:
+        while not self._over:
+            try:
+                with self._connect("") as mq:
+                    self._serve(mq)
+            except Exception as error:
+                told = fault(error)
+                with self._ready:
+                    asks, self._asks = self._asks, []
+                for ask in asks:
+                    self._tell(Answered(ask, Failed(told.text, told.hint)))
+                with self._ready:
+                    while not self._asks and not self._over:
+                        self._ready.wait()
+
+    def _serve(self, mq: "Client") -> None:
+        from gossipq_cli.dashboard.desk import Desk
+
+        desk = Desk(mq)
+        self._stop_search = desk.stop
+        while True:
+            with self._ready:
+                while not self._asks and not self._over:
+                    self._ready.wait()
+                if self._over:
+                    return
+                ask = self._asks.pop(0)
+            self._tell(Answered(ask, desk.answer(ask)))

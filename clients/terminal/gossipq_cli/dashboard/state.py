@@ -1,0 +1,110 @@
+"""What a user has chosen: a value that only `keys.step` replaces. And the board: all that views may look at."""
+
+from typing import NamedTuple
+
+import msgspec
+
+from gossipq_cli.dashboard.asked import Act, Answer, Ask, Find, Open, Page, Stand
+from gossipq_cli.dashboard.history import History
+from gossipq_cli.dashboard.table import Sorting
+
+RATES_S = (0.5, 1.0, 2.0, 5.0, 10.0)
+VIEWS = ("overview", "nodes", "topics", "groups", "clients", "messages", "growth")
+LEAST = (60, 20)  #: columns and lines below which only a line is shown
+
+
+class Look(msgspec.Struct, frozen=True):
+    """How one list is looked at."""
+
+    chosen: str = ""  #: key of the row under the pointer
+    at: int = 0  #: where that was
+    filter: str = ""
+    sorting: Sorting | None = None  #: None = as the view has it
+
+
+class Prompt(msgspec.Struct, frozen=True):
+    """A line that is being typed, or a yes that is waited for."""
+
+    kind: str  #: "filter", "command", "search", "confirm", or the verb of `then`
+    label: str
+    text: str = ""
+    then: Act | None = None
+
+
+class Ui(msgspec.Struct, frozen=True):
+    view: str = "overview"
+    path: tuple[str, ...] = ()  #: what was opened in it
+    looks: dict[str, Look] = {}  #: by place
+    paused: bool = False
+    help: bool = False
+    help_at: int = 0  #: its first line that is seen
+    prompt: Prompt | None = None
+    notice: str = ""
+    bad: bool = False  #: the notice is one of an error
+    every_s: float = 1.0
+    graph: str = "block"
+    topic: str = ""  #: of the messages view
+    partition: int = -1
+    tail: bool = True
+    back: int = 0  #: records before the end, when not at the tail
+    find: str = ""
+
+    @property
+    def place(self) -> str:
+        return "/".join((self.view, *self.path))
+
+    @property
+    def look(self) -> Look:
+        return self.looks.get(self.place) or Look()
+
+    def looking(self, **changed: object) -> "Ui":
+        look = msgspec.structs.replace(self.look, **changed)
+        return msgspec.structs.replace(self, looks={**self.looks, self.place: look})
+
+
+class Fault(NamedTuple):
+    """Why there is no newer snapshot."""
+
+    text: str
+    hint: str = ""
+
+
+class Board:
+    """All that is known: the snapshots, the last answers, and what went wrong."""
+
+    def __init__(self, history: History | None = None) -> None:
+        self.history = history or History()
+        self.answers: dict[Ask, Answer] = {}
+        self.age_ms = 0  #: of the last snapshot
+        self.fault: Fault | None = None
+        self.recorded = False  #: it plays a recording: nothing can be asked
+
+    def keep(self, ask: Ask, answer: Answer) -> None:
+        """The newest answer of each kind."""
+        for old in [old for old in self.answers if type(old) is type(ask)]:
+            del self.answers[old]
+        self.answers[ask] = answer
+
+
+def wanted(ui: Ui, lines: int) -> Ask | None:
+    """What the view shows and only a node can tell. `lines`: how many records fit."""
+    if ui.view == "messages" and ui.path:
+        return Open(ui.path[0])
+    if ui.view == "messages" and ui.topic:
+        if ui.find:
+            return Find(ui.topic, ui.find)
+        return Page(ui.topic, ui.partition, 0 if ui.tail else ui.back, max(1, lines))
+    if ui.view == "groups" and len(ui.path) == 2:
+        return Stand(*ui.path)
+    return None
+
+
+STALE_INTERVALS = 2.5
+STALE_MS = 2_500
+
+
+def stale(board: Board, ui: Ui) -> bool:
+    """The node has not answered for longer than it should."""
+    return (
+        bool(board.history.count) and not board.recorded and board.age_ms > max(STALE_MS, STALE_INTERVALS * 1_000 * ui.every_s)
+    )

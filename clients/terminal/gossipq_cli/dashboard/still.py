@@ -1,0 +1,45 @@
+"""The dashboard without a terminal: one screen as text, as JSON or as a picture."""
+
+import time
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING
+
+from gossipq_cli.dashboard.asked import Failed
+from gossipq_cli.dashboard.frame import AROUND
+from gossipq_cli.dashboard.history import History
+from gossipq_cli.dashboard.rows import Snapshot
+from gossipq_cli.dashboard.state import Board, Ui, wanted
+
+if TYPE_CHECKING:
+    from gossipq_client import Client
+
+
+def recorded(snapshots: Sequence[Snapshot]) -> Board:
+    """As it looks at the end of a recording."""
+    board = Board(History())
+    board.recorded = True
+    for snapshot in snapshots:
+        board.history.add(snapshot)
+    return board
+
+
+def asked(connect: "Callable[[str], Client]", server: str, ui: Ui, lines: int, rates: bool = True) -> Board:
+    """Two snapshots, so that there are rates, and what the view asks for. Raises GossipqError."""
+    from gossipq_cli.dashboard import gather
+    from gossipq_cli.dashboard.desk import Desk
+
+    board = Board(History())
+    board.history.add(gather.once(connect, server))
+    if rates:
+        time.sleep(ui.every_s)
+        board.history.add(gather.once(connect, server))
+    ask = wanted(ui, max(1, lines - AROUND - 3))
+    if ask is not None:
+        with connect("") as mq:
+            board.keep(ask, Desk(mq).answer(ask))
+    return board
+
+
+def trouble(board: Board) -> Failed | None:
+    """An answer that is an error."""
+    return next((answer for answer in board.answers.values() if isinstance(answer, Failed)), None)

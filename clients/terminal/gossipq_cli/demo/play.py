@@ -1,0 +1,141 @@
+"""The run of the demo."""
+
+import time
+from collections import deque
+from contextlib import suppress
+from multiprocessing.connection import wait
+from typing import TYPE_CHECKING, Any
+
+from gossipq import limits
+from gossipq_cli import failures
+from gossipq_cli.demo import stage
+from gossipq_cli.demo.account import Account, checksums, unpack_runs
+from gossipq_cli.demo.nodes import DemoNode, Nodes
+from gossipq_cli.demo.screen import Screen
+from gossipq_cli.demo.takeover import Takeover
+
+if TYPE_CHECKING:
+    from gossipq_client import Client
+
+TOPIC, GROUP, CONSUMERS, PARTITIONS = "python.lines", "readers", 3, 4
+QUIET_S = 60.0  #: nothing new for so long: the demo gives up and reports what is missing
+LOOK_S = 0.05
+
+
+class Play:
+    """The run: one thread that publishes, reads the consumers' reports, and kills: half way one of them, and of several nodes
+    the one that leads the first partition."""
+
+    def __init__(self, mq: "Client", nodes: Nodes, members: list[stage.Member], total: int, shown: Screen) -> None:
+        self.mq, self.nodes, self.members, self.total, self.shown = mq, nodes, list(members), total, shown
+        self.account = Account()
+        self.settled = 0  #: how many files are confirmed
+        self.takeover: Takeover | None = None
+        self.fallen: DemoNode | None = None
+        self.open: deque[tuple[Any, Any]] = deque()
+        self.victim: stage.Member | None = members[-1]
+
+    def publish(self, files: list[tuple[bytes, list[bytes]]]) -> None:
+        for name, lines in files:
+            self.open.append((self.mq.publish_many(TOPIC, lines, key=name), checksums(lines)))
+            self.account.published += len(lines)
+            self.look(0.0)
+        self.mq.flush(QUIET_S)
+        while self.open:
+            self.settle()
+        if self.takeover is not None:
+            self.takeover.end()
+
+    def finish(self) -> None:
+        """Until everything has arrived and is acked, or nothing has moved for QUIET_S; then the consumers end by themselves."""
+        quiet_since, before = time.monotonic(), -1
+        while self.members and not self.over() and time.monotonic() - quiet_since < QUIET_S:
+            self.look(LOOK_S)
+            if self.account.delivered != before:
+                quiet_since, before = time.monotonic(), self.account.delivered
+        if not self.members:
+            raise failures.Failure("failed", "all consumers ended early")
+        for member in self.members:
+            with suppress(OSError):  # one that is gone needs no word
+                member.pipe.send_bytes(b"stop")
+        deadline = time.monotonic() + stage.STOP_S
+        while any(member.process.is_alive() for member in self.members) and time.monotonic() < deadline:
+            self.look(LOOK_S)
+
+    def over(self) -> bool:
+        """What the victim had reported and not acked is still to come again when all has arrived."""
+        return self.account.distinct >= self.total and self.acked() >= self.total
+
+    def look(self, wait_s: float) -> None:
+        """Books what has come: receipts and reports; kills the victim when half has been delivered."""
+        while self.open and self.open[0][0].done():
+            self.settle()
+        if wait_s and self.open:
+            self.settle()
+        for member in self.ready(wait_s):
+            self.read(member)
+        if self.victim is not None and self.account.distinct * 2 >= self.total:
+            self.kill(self.victim)
+        if self.takeover is None and len(self.nodes.members) > 1 and self.total > self.account.published >= self.total // 2:
+            self.fell()
+        if self.fallen is not None and self.takeover is not None and self.takeover.over:
+            self.rise(self.fallen, self.takeover)
+        self.shown.show(self.account.published, self.account.confirmed, self.account.distinct)
+
+    def ready(self, wait_s: float) -> list[stage.Member]:
+        found = set(map(id, wait([member.pipe for member in self.members], wait_s)))
+        return [member for member in self.members if id(member.pipe) in found]
+
+    def settle(self) -> None:
+        pending, sums = self.open.popleft()
+        receipt, at = pending.result(), 0
+        for part in receipt.receipts or (receipt,):
+            self.account.confirm(part.partition, part.offset, sums[at : at + part.count])
+            at += part.count
+            if self.takeover is not None:
+                self.takeover.confirmed(self.settled, part.partition, time.monotonic())
+        self.settled += 1
+
+    def read(self, member: stage.Member) -> None:
+        try:
+            report = member.pipe.recv_bytes()
+        except (EOFError, OSError):
+            self.members.remove(member)
+            return
+        for run in unpack_runs(report):
+            self.account.deliver(*run)
+
+    def kill(self, victim: stage.Member) -> None:
+        self.victim = None
+        victim.process.kill()
+        who = f"kill -9 {victim.process.pid} ({victim.process.name})"
+        silence_s = limits.SESSION_SILENCE_MS / 1_000
+        self.shown.say(
+            f"half way: {who}; what it holds comes back when its session ends, after {silence_s:g} s of silence; "
+            f"until then the group may go no further than {limits.IN_FLIGHT_MAX:,} records beyond it"
+        )
+
+    def fell(self) -> None:
+        """kill -9 of the node that leads the first partition."""
+        shards = self.shards()
+        leader, led = self.nodes.leader(shards[0])
+        if leader is None:
+            return  # it is changing hands just now
+        partitions = [partition for partition, shard in enumerate(shards) if shard in led]
+        assert leader.process is not None, "it answered"
+        self.shown.say(f"half way: kill -9 {leader.process.pid} ({leader.name}), which leads {len(led)} shards")
+        leader.kill()
+        self.takeover = Takeover(led, partitions, self.settled + len(self.open), time.monotonic())
+        self.fallen = leader
+
+    def rise(self, fallen: DemoNode, takeover: Takeover) -> None:
+        self.fallen = None
+        self.shown.say(f"others lead them after {takeover.ms_max / 1000:.1f} s; {fallen.name} starts again, as a follower")
+        fallen.start()
+
+    def shards(self) -> list[int]:
+        return next(topic.shards for topic in self.mq.topics(TOPIC) if topic.name == TOPIC)
+
+    def acked(self) -> int:
+        """As the node counts it."""
+        return sum(group.acked for group in self.mq.groups(TOPIC) if group.group == GROUP)

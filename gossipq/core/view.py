@@ -1,0 +1,77 @@
+"""What a process knows of its cluster: the roster, and who leads what. A fold over what others say; newer words win.
+
+Nothing here decides: voters are in the logs, terms fence. A view that is old costs a detour, never a record.
+"""
+
+from collections.abc import Iterable
+
+from msgspec import structs
+
+from gossipq import limits
+from gossipq.endpoints import endpoint
+from gossipq.types import ShardId
+from gossipq.values import Lead, Member, Route
+
+
+class View:
+    def __init__(self, me: Member, version: int = 0, members: Iterable[Member] = ()) -> None:
+        """`me` is how this node is now, whatever the roster says of it yet."""
+        self._me = me
+        self.version = version  #: log index that the roster is of
+        self.roster = {member.copy: member for member in members}  #: as it is stored
+        self.leads: dict[ShardId, Lead] = {}
+
+    def learn(self, version: int, members: Iterable[Member]) -> bool:
+        """The roster as somebody has it; whether that was new."""
+        if version <= self.version:
+            return False
+        self.version, self.roster = version, {member.copy: member for member in members}
+        return True
+
+    @property
+    def members(self) -> dict[str, Member]:
+        """The roster, with this node's own row as it will be."""
+        known = self.roster.get(self._me.copy)
+        if known is None and self.version:
+            return self.roster  # not on it, or not any more
+        return self.roster | {self._me.copy: structs.replace(self._me, state=known.state) if known else self._me}
+
+    def follow(self, leads: Iterable[Lead]) -> bool:
+        """Who leads what, as somebody sees it; whether some of that was new."""
+        newer = {lead.shard: lead for lead in leads if lead.term > self.term(lead.shard)}
+        self.leads = self.leads | newer  # another dict: who looks at what has changed has the old one
+        return bool(newer)
+
+    def term(self, shard: ShardId) -> int:
+        lead = self.leads.get(shard)
+        return lead.term if lead else 0
+
+    # --- addresses -------------------------------------------------------------------------------------------------
+
+    def frontdoor(self, copy: str) -> str:
+        """Where the frontdoor of a node answers other nodes; "" when the node is not known."""
+        return self._at(copy, limits.FRONTDOOR_PEER_PORT_STEP)
+
+    def peer(self, copy: str, shard: ShardId) -> str:
+        """Where the worker that keeps a copy of `shard` answers other nodes; "" when the node is not known."""
+        return self._at(copy, limits.PEER_PORT_STEP, shard)
+
+    def leader(self, shard: ShardId) -> str:
+        """The name of the copy that leads; "" when nobody is known to."""
+        lead = self.leads.get(shard)
+        return lead.copy if lead else ""
+
+    def route(self, shard: ShardId) -> Route:
+        """Where the leader of `shard` answers clients; with an empty endpoint when nobody is known to lead."""
+        return Route(shard, self.term(shard), self._at(self.leader(shard), limits.CLIENT_PORT_STEP, shard))
+
+    def routes(self) -> list[Route]:
+        return [route for route in map(self.route, sorted(self.leads)) if route.endpoint]
+
+    def nodes(self) -> list[str]:
+        """Frontdoors, as clients reach them."""
+        return [member.endpoint for member in self.members.values() if member.state != "lost"]
+
+    def _at(self, copy: str, step: int, shard: ShardId = 0) -> str:
+        member = self._me if copy == self._me.copy else self.roster.get(copy)
+        return endpoint(member.endpoint).step(step + shard % member.workers) if member else ""

@@ -1,0 +1,57 @@
+"""Addresses of nodes: where a frontdoor listens, and the ports of its workers counted from there."""
+
+from typing import NamedTuple
+
+from gossipq import limits
+from gossipq.errors import ConfigError
+
+
+class Endpoint(NamedTuple):
+    """Where a node listens: tcp with host and port, or ipc with a path."""
+
+    transport: str
+    host: str  #: the path, for ipc
+    port: int  #: 0 for ipc
+
+    @property
+    def is_loopback(self) -> bool:
+        return self.transport == "ipc" or self.host in ("localhost", "[::1]") or self.host.startswith("127.")
+
+    @property
+    def is_wildcard(self) -> bool:
+        return self.host in ("*", "0.0.0.0", "[::]")
+
+    def step(self, step: int, host: str = "") -> str:
+        """The endpoint `step` ports further, at `host` when given."""
+        if self.transport == "ipc":
+            return f"ipc://{self.host}.{step}" if step else f"ipc://{self.host}"
+        return f"tcp://{host or self.host}:{self.port + step}"
+
+
+def endpoint(text: str, key: str = "node.bind", above: int = limits.GOSSIP_PORT_STEP) -> Endpoint:
+    """Raises ConfigError, naming the option `key`, when `text` is neither tcp://HOST:PORT nor ipc://PATH, or when there
+    are not `above` ports above it."""
+    transport, _, rest = text.partition("://")
+    if transport == "ipc" and rest:
+        return Endpoint("ipc", rest, 0)
+    host, _, port = rest.rpartition(":")
+    if transport != "tcp" or not host or not port.isdecimal():
+        raise ConfigError(f"{key} = {text!r} is not an address", f"write tcp://HOST:PORT, as tcp://127.0.0.1:{limits.PORT}")
+    if not 0 < int(port) <= 65_535 - above:
+        raise ConfigError(
+            f"{key} = {text!r}: the port must lie between 1 and {65_535 - above}", f"the {above} ports above it are used too"
+        )
+    return Endpoint("tcp", host, int(port))
+
+
+def gossip_address(text: str, key: str) -> str:
+    """HOST[:PORT] of an agent, with its port. Raises ConfigError naming the option `key`."""
+    host, colon, port = text.rpartition(":")
+    if not colon or text.endswith("]"):
+        host, port = text, str(limits.PORT + limits.GOSSIP_PORT_STEP)
+    if "/" in text or not host or not port.isdecimal() or not 0 < int(port) < 65_536:
+        raise ConfigError(
+            f"{key} = {text!r} is not where an agent gossips",
+            f"write HOST or HOST:PORT, as ada:{limits.PORT + limits.GOSSIP_PORT_STEP}",
+        )
+    return f"{host}:{port}"

@@ -1,0 +1,16 @@
+"""Words for people, the same everywhere."""
+
+
+def many(count: int, noun: str, plural: str = "") -> str:
+    """1 record, 1,200 records; 1 copy, 2 copies."""
+    return f"{count:,} {noun if count == 1 else plural or noun + 's'}"
+
+
+def size(value: int) -> str:
+    """Bytes for people: 12 B, 3.4 KiB, 1.2 GiB."""
+    amount = float(value)
+    for unit in ("B", "KiB", "MiB", "GiB"):
+        if amount < 1024:
+            return f"{amount:.0f} B" if unit == "B" else f"{amount:.1f} {unit}"
+        amount /= 1024
+    return f"{amount:.1f} TiB"

@@ -1,0 +1,283 @@
+"""What an export is: files of rows, and the manifests that say which files count. docs/EXPORT.md has the layout.
+
+    DIR/manifests/0000000007.json                                 one increment, published last and never changed
+    DIR/messages/orders/40-0-00000000000000000000-00000000000000065536-1f3a5c7e9b2d.parquet
+    DIR/acks/orders/... DIR/deliveries/orders/...                 data set, topic, then names as `file_path` makes them
+
+An export is the chain of its manifests: each names the SHA-256 of the one before. A *base* restates all files that count, so
+a reader begins at the newest base. Offsets and indices are half-open ranges, times are UTC microseconds.
+"""
+
+import re
+from collections.abc import Iterable, Iterator, Mapping
+from hashlib import sha256
+from typing import NamedTuple
+
+import msgspec
+
+from gossipq.errors import DataLoss, ExportVersion, TornExport
+from gossipq.types import Offset
+
+VERSION = 1  #: of the layout; readers take this and all before it
+MESSAGES, ACKS, DELIVERIES = "messages", "acks", "deliveries"
+FORMATS = ("parquet", "lmdb")
+MANIFESTS = "manifests"
+_NAME = re.compile(r"(\d{10})\.json")
+
+
+class Column(NamedTuple):
+    """One column of a data set. Types: string, binary, int32, int64, timestamp (UTC microseconds), headers (a list of structs
+    key: string, value: binary; both never null)."""
+
+    name: str
+    type: str
+    nullable: bool = False
+
+
+_PLACE = (Column("topic", "string"), Column("topic_id", "int64"), Column("partition", "int32"))
+SCHEMAS: dict[str, tuple[Column, ...]] = {
+    #: one row per record, in offset order within a file; never changes
+    MESSAGES: (
+        *_PLACE,
+        Column("offset", "int64"),
+        Column("publish_time", "timestamp"),  #: by the clock of the producer
+        Column("key", "binary", True),
+        Column("headers", "headers", True),
+        Column("value", "binary"),
+        Column("route", "string", True),
+        Column("id", "binary", True),
+        Column("deliver_at", "timestamp", True),  #: of a record that was published with a delay
+    ),
+    #: one row per coalesced ack: records [start_offset, end_offset) of a group
+    ACKS: (
+        *_PLACE,
+        Column("group_name", "string"),
+        Column("start_offset", "int64"),
+        Column("end_offset", "int64"),
+        Column("acked_at", "timestamp"),  #: by the clock of the leader
+        Column("consumer", "string", True),
+        Column("change_seq", "int64"),  #: log index of the shard: of two acks of a record the higher one is the newer
+    ),
+    #: where every record stands, as ranges: the rows of a group tile [its start, end of the partition), once each; what an
+    #: operator took away has a row of group "" besides
+    DELIVERIES: (
+        *_PLACE,
+        Column("group_name", "string"),
+        Column("state", "string"),  #: one of STATES
+        Column("start_offset", "int64"),
+        Column("end_offset", "int64"),
+        Column("attempts", "int32"),
+        Column("failures", "int32"),
+        Column("due_at", "timestamp", True),  #: retrying: of the next attempt; in_flight: when the lease ends
+        Column("changed_at", "timestamp", True),  #: of the death, or of the last failure
+        Column("reason", "string", True),  #: dead: failures, rejected, expired or undecodable; retrying: the last failure
+        Column("error", "string", True),
+        Column("consumer", "string", True),
+        Column("change_seq", "int64"),  #: log index up to which this row is so
+    ),
+}
+#: of a row of `deliveries`. done: acked, or dropped, purged, voided or left by retention; `acks` tells which were acked.
+#: voided: by an operator (`consumer`), with group "" since it is so for all
+STATES = ("ready", "in_flight", "retrying", "parked", "dead", "done", "voided")
+
+
+class File(msgspec.Struct, frozen=True, omit_defaults=True):
+    """One file of rows of one partition.
+
+    messages: offsets [start, end). acks: those of log indices [start, end). deliveries: the state at log index end - 1, start
+    is 0; the newest one of a partition replaces the others."""
+
+    path: str  #: below the folder of the export, with slashes
+    data_set: str
+    topic: str
+    topic_id: int
+    partition: int
+    start: int
+    end: int
+    rows: int  #: fewer than end - start where records left before their export
+    bytes: int
+    sha256: str
+    publish_min_us: int | None = None  #: messages only
+    publish_max_us: int | None = None
+
+    @property
+    def place(self) -> "Place":
+        return Place(self.data_set, self.topic_id, self.partition)
+
+
+class Place(NamedTuple):
+    data_set: str
+    topic_id: int
+    partition: int
+
+
+class Position(msgspec.Struct, frozen=True, omit_defaults=True):
+    """How far the export has come in one partition."""
+
+    topic: str
+    topic_id: int
+    partition: int
+    start: Offset  #: the export begins here
+    end: Offset  #: and has all that could be read below this
+    retained: Offset  #: the lowest offset that the cluster could still give
+    acks_end: int = 0  #: log index below which all acks are here
+    deliveries_end: int = 0  #: log index below which `deliveries` is right
+
+
+class Gap(msgspec.Struct, frozen=True):
+    """Records that retention removed before they were exported."""
+
+    topic: str
+    topic_id: int
+    partition: int
+    start: Offset
+    end: Offset
+
+
+class Manifest(msgspec.Struct, frozen=True, omit_defaults=True):
+    """One increment. `positions` and `gaps` are of the whole export, `files` of this increment, or of all when `base`."""
+
+    version: int
+    cluster: str  #: 32 hex digits
+    sequence: int  #: from 1
+    previous: str  #: SHA-256 of the manifest before as it lies there, in hex; "" for the first
+    written_us: int
+    format: str
+    base: bool = False
+    files: list[File] = []
+    positions: list[Position] = []
+    gaps: list[Gap] = []
+
+
+class _Versioned(msgspec.Struct):
+    version: int
+
+
+def encode(manifest: Manifest) -> bytes:
+    return msgspec.json.format(msgspec.json.encode(manifest), indent=1) + b"\n"
+
+
+def decode(raw: bytes, name: str = "manifest") -> Manifest:
+    """Unknown fields are ignored, missing ones have their default. Raises TornExport, ExportVersion."""
+    try:
+        version = msgspec.json.decode(raw, type=_Versioned).version
+        if version > VERSION:
+            raise ExportVersion(
+                f"{name} has version {version}; this gossipq reads versions up to {VERSION}", hint="pip install -U gossipq"
+            )
+        return msgspec.json.decode(raw, type=Manifest)
+    except msgspec.MsgspecError as error:
+        raise TornExport(f"{name} is not a whole manifest: {error}", hint="restore it from a copy of the export") from None
+
+
+def manifest_path(sequence: int) -> str:
+    return f"{MANIFESTS}/{sequence:010d}.json"
+
+
+def sequence_of(name: str) -> int | None:
+    """Number of a manifest by its file name; None for anything else, as a hidden file that was not published."""
+    found = _NAME.fullmatch(name)
+    return int(found[1]) if found else None
+
+
+def file_path(data_set: str, topic: str, topic_id: int, partition: int, start: int, end: int, digest: str, format: str) -> str:
+    """Named by its content, so that writing it twice harms nobody."""
+    return f"{data_set}/{topic}/{topic_id}-{partition}-{start:020d}-{end:020d}-{digest[:12]}.{format}"
+
+
+class Export(NamedTuple):
+    """The files that count, in order of (data set, topic id, partition, start), and where the export ends."""
+
+    newest: Manifest | None
+    digest: str  #: of the newest manifest: what the next one names as its previous
+    files: list[File]
+
+    @property
+    def positions(self) -> dict[tuple[int, int], Position]:
+        """By (topic id, partition)."""
+        return {(at.topic_id, at.partition): at for at in self.newest.positions} if self.newest else {}
+
+    def of(self, data_set: str) -> list[File]:
+        return [file for file in self.files if file.data_set == data_set]
+
+
+def fold(manifests: Mapping[int, bytes]) -> Export:
+    """What counts, of manifests by their number as they lie there; from the newest base on is enough.
+
+    Raises TornExport (one is missing, changed or not whole; two files hold the same range; another cluster) and
+    ExportVersion.
+    """
+    chain: list[tuple[int, Manifest]] = []
+    for sequence in sorted(manifests, reverse=True):
+        manifest = decode(manifests[sequence], manifest_path(sequence))
+        _check_link(sequence, manifest, chain[-1] if chain else None, manifests[sequence])
+        chain.append((sequence, manifest))
+        if manifest.base:
+            break
+    if chain and not chain[-1][1].base and chain[-1][0] != 1:
+        raise TornExport(f"{manifest_path(chain[-1][0] - 1)} is missing", hint="restore it from a copy of the export")
+    files: list[File] = [file for _, manifest in reversed(chain) for file in manifest.files]
+    if not chain:
+        return Export(None, "", [])
+    check_ranges(kept := list(_newest_states(files)))
+    return Export(chain[0][1], sha256(manifests[chain[0][0]]).hexdigest(), kept)
+
+
+def _check_link(sequence: int, manifest: Manifest, later: tuple[int, Manifest] | None, raw: bytes) -> None:
+    name, restore = manifest_path(sequence), "restore it from a copy of the export"
+    if manifest.sequence != sequence:
+        raise TornExport(f"{name} says that it is number {manifest.sequence}", hint=restore)
+    if later is None:
+        return
+    if later[0] != sequence + 1:
+        raise TornExport(f"{manifest_path(later[0] - 1)} is missing", hint=restore)
+    if later[1].previous != sha256(raw).hexdigest():
+        raise TornExport(f"{name} was changed after {manifest_path(later[0])} was written", hint=restore)
+    if later[1].cluster != manifest.cluster:
+        raise TornExport(f"{manifest_path(later[0])} is of another cluster", hint="export each cluster to its own folder")
+
+
+def _newest_states(files: Iterable[File]) -> Iterator[File]:
+    """Without the states that newer ones replaced, in order."""
+    kept, newest = [], {}
+    for file in files:
+        if file.data_set == DELIVERIES:
+            newest[file.place] = file
+        else:
+            kept.append(file)
+    yield from sorted([*kept, *newest.values()], key=lambda file: (*file.place, file.start))
+
+
+def check_ranges(files: Iterable[File]) -> None:
+    """Files are in order of (place, start). Raises TornExport when two hold the same offsets."""
+    before: File | None = None
+    for file in files:
+        if before is not None and before.place == file.place and file.start < before.end:
+            raise TornExport(
+                f"{file.path} and {before.path} overlap: [{file.start}, {before.end}) is in both",
+                hint="two exporters wrote here; export again to a new folder",
+            )
+        before = file
+
+
+def check_file(file: File, bytes_found: int | None, digest: str | None = None) -> None:
+    """What lies there is what the manifest says. `bytes_found` None: nothing does. Raises TornExport."""
+    if bytes_found is None:
+        raise TornExport(f"{file.path} is missing", hint="restore it from a copy, or export again to a new folder")
+    if bytes_found != file.bytes or digest not in (None, file.sha256):
+        raise TornExport(
+            f"{file.path} is not as it was written ({bytes_found} bytes, {file.bytes} expected"
+            + (", another SHA-256)" if bytes_found == file.bytes else ")"),
+            hint="restore it from a copy, or export again to a new folder",
+        )
+
+
+def check_loss(export: Export, topic_id: int, partition: int, start: Offset, end: Offset) -> None:
+    """Nothing of [start, end) was lost to retention before it was exported. Raises DataLoss."""
+    for gap in export.newest.gaps if export.newest else ():
+        if (gap.topic_id, gap.partition) == (topic_id, partition) and max(gap.start, start) < min(gap.end, end):
+            raise DataLoss(
+                f"{gap.topic}/{partition}: records {max(gap.start, start)} to {min(gap.end, end) - 1} left by retention "
+                "before they were exported",
+                hint="read without them: failOnDataLoss=false; export more often, or raise the topic's retention",
+            )

@@ -1,0 +1,40 @@
+"""What a worker has to say to whom looks after the node: alarms of its groups, its disk and its shards."""
+
+from collections.abc import Iterable, Mapping
+
+from gossipq.core.alarms import SLOW_COMMIT_US, Watch, alarm
+from gossipq.core.ledger import Ledger
+from gossipq.types import Now
+from gossipq.values import Alarm
+
+LOOK_MS = 10_000  #: between two looks at the groups
+
+
+class Alarming:
+    def __init__(self, node: str, worker: int) -> None:
+        self._node, self._worker, self._watch = node, f"worker-{worker}", Watch(node)
+        self._look_ms = 0
+        self._groups: list[Alarm] = []
+        self.low = ""  #: why there will soon be no space
+
+    def look(self, ledgers: Iterable[Ledger], now: Now) -> None:
+        """At the groups, when it is time."""
+        if now.boot_ms >= self._look_ms:
+            self._look_ms = now.boot_ms + LOOK_MS
+            self._groups = self._watch.look(ledgers, now.boot_ms)
+
+    def space(self, free_bytes: int, reserve: int) -> None:
+        """Bytes free, and those at which publishes stop."""
+        self.low = f"the disk has {free_bytes:,} bytes free, publishes stop at {reserve:,}" if free_bytes < 2 * reserve else ""
+
+    def raised(self, state: str, full: str, commit_us: int, damaged: Mapping[int, str]) -> list[Alarm]:
+        """Everything, as things stand."""
+        said = {
+            "write_failed": full if state == "recovering" else "",
+            "store_full": full if state == "full" else "",
+            "disk_low": self.low if state == "ready" else "",
+            "slow_disk": f"a commit takes {commit_us / 1_000:,.0f} ms" if commit_us > SLOW_COMMIT_US else "",
+        }
+        found = [alarm(name, self._node, self._worker, text) for name, text in said.items() if text]
+        found += [alarm("shard_damaged", self._node, f"shard {shard}", text) for shard, text in damaged.items()]
+        return found + self._groups

@@ -1,0 +1,30 @@
+"""What a frontdoor knows, for threads beside its loop: whole values, replaced and never changed."""
+
+import msgspec
+
+from gossipq.messages import StatusReply
+from gossipq.types import Now
+from gossipq.values import Alarm, Timing
+
+
+class Facts(msgspec.Struct, frozen=True):
+    """One look at the node."""
+
+    status: StatusReply
+    timings: dict[int, list[Timing]]  #: by worker
+    alarms: list[Alarm]
+    heard_ms: dict[int, int]  #: boot time of each worker's last report
+    turned_ms: int  #: boot time of the frontdoor's last turn
+    moves: int = 0  #: shards that got another leader, as this node saw it since its start
+    queued: int = 0  #: messages of gossip that wait to be told on
+
+
+class Board:
+    """Written by the frontdoor's loop once a second; read by anybody."""
+
+    def __init__(self, boot_ms: int) -> None:
+        self.turned_ms = boot_ms
+        self.facts: Facts | None = None  #: None: it has not turned yet
+
+    def due(self, now: Now, period_ms: int) -> bool:
+        return self.facts is None or now.boot_ms - self.facts.turned_ms >= period_ms

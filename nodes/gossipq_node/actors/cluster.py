@@ -1,0 +1,123 @@
+"""A worker's part in the cluster: what its shards say to their other copies, and what it knows of who leads what."""
+
+from collections.abc import Iterable, Iterator, Sequence
+
+from gossipq.core import shipping
+from gossipq.core.columns import Columns
+from gossipq.core.effects import Mail
+from gossipq.core.log import Entry
+from gossipq.core.members import check_member
+from gossipq.core.placement import Target, plan
+from gossipq.core.shard import Shard
+from gossipq.core.view import View
+from gossipq.errors import UnknownVerb
+from gossipq.peer_messages import Append, Report
+from gossipq.peer_messages import View as Said
+from gossipq.types import META_SHARD, ShardId
+from gossipq.values import Alarm, Lead, Member, Message, Timing, WorkerStats
+from gossipq.wire.frames import Header
+from gossipq_node.actors.post import Post
+from gossipq_node.ports import Incoming, Mailbox
+from gossipq_node.settings import WorkerSettings
+
+
+class Cluster:
+    def __init__(self, settings: WorkerSettings, mailbox: Mailbox, columns: Columns) -> None:
+        self._settings, self._columns = settings, columns
+        self._me = settings.member.copy
+        self._post = Post(settings, mailbox)
+        self.view = View(settings.member, settings.version, settings.members)
+        self.targets = self._plan()
+
+    # --- knowing ---------------------------------------------------------------------------------------------------
+
+    def learn(self, said: Said) -> bool:
+        """What the frontdoor knows; whether the roster changed, and with it `targets`. Raises BadName, BadRequest."""
+        for member in said.members:
+            check_member(member)
+        self.view.follow(said.leads)
+        return self._roster(said.version, said.members)
+
+    def learn_from(self, shard: Shard) -> tuple[bool, bool]:
+        """What a shard of this worker knows: whether its leader is another one than before, and whether the roster changed."""
+        leader = shard.replica.leader
+        led = bool(leader) and self.view.follow([Lead(shard.id, shard.term, leader)])
+        ledger = shard.ledger
+        return led, shard.id == META_SHARD and self._roster(ledger.roster_version, ledger.members.values())
+
+    def _roster(self, version: int, members: Iterable[Member]) -> bool:
+        if not self.view.learn(version, members):
+            return False
+        self.targets = self._plan()
+        return True
+
+    def _plan(self) -> dict[ShardId, Target]:
+        """Who should keep which shard; nothing while the roster is not known."""
+        view, settings = self.view, self._settings
+        return plan(view.members.values(), settings.shards, settings.copies) if view.version else {}
+
+    # --- saying ----------------------------------------------------------------------------------------------------
+
+    def replicate(self, shard: Shard) -> None:
+        """Entries for the other copies; before this one has stored them."""
+        for to, append, entries in shard.replication():
+            sizes, pieces = shipping.pack(entries)
+            append = Append(
+                append.leader, append.prev_index, append.prev_term, append.commit, sizes, append.sent_ms, append.prev_chain
+            )
+            self._post.put(to, self.view.peer(to, shard.id), append, shard.id, shard.term, pieces)
+
+    def answer(self, shard: Shard, answers: Sequence[Mail]) -> None:
+        for to, message, rows in answers:
+            self._post.put(to, self.view.peer(to, shard.id), message, shard.id, shard.term, (rows,) if rows else ())
+
+    def answer_all(self, shards: Iterable[Shard]) -> None:
+        """What is stored is said before anything follows from it here: somebody waits for it."""
+        for shard in shards:
+            self.answer(shard, shard.peers.mail())
+        self._post.flush()
+
+    def tell(self, shard: ShardId, message: Message, term: int) -> None:
+        """The leader of another shard, if it is known: who says it says it again."""
+        leader = self.view.leader(shard)
+        if leader == self._me:
+            self._post.put(leader, self._settings.siblings[shard % len(self._settings.siblings)], message, shard, term)
+        else:
+            self._post.put(leader, self.view.peer(leader, shard), message, shard, term)
+
+    def seek_leaders(self, shards: Iterable[Shard], now_ms: int) -> None:
+        """Copies that should not be here and hear no leader ask whether they are still copies. The meta shard stays: it is
+        small, and its roster says where the others are."""
+        for shard in shards:
+            target = self.targets.get(shard.id)
+            if target is None or shard.id == META_SHARD or self._me in (*target.voters, *target.learners):
+                continue
+            if question := shard.peers.stray(now_ms):
+                self.tell(shard.id, question, shard.term)
+
+    def report(self, stats: WorkerStats, shards: Sequence[Shard], timings: list[Timing], alarms: list[Alarm]) -> None:
+        """To the frontdoor, at once: how this worker is, the leaders that its shards know of, the roster."""
+        leads = [Lead(shard.id, shard.term, shard.replica.leader) for shard in shards if shard.replica.leader]
+        copies = [row for shard in shards for row in shard.copies()]
+        report = Report(stats, leads, copies, self.view.version, list(self.view.roster.values()), timings, alarms)
+        self._post.put(self._me, self._settings.frontdoor, report, META_SHARD)
+        self._post.flush()
+
+    def flush(self) -> None:
+        self._post.flush()
+
+    # --- hearing ---------------------------------------------------------------------------------------------------
+
+    def open(self, message: Incoming, now_ms: int) -> Iterator[tuple[Header, Message, list[Entry], bytes]]:
+        """What other processes said. Raises ProtocolError, CorruptLog, BadBatch."""
+        for sender, header, inner, frame in self._post.open(message.control, message.batch, now_ms):
+            if isinstance(inner, Said) and sender != self._me:
+                raise UnknownVerb("a worker hears of the cluster from its own frontdoor")
+            if isinstance(inner, Append):
+                yield header, inner, shipping.unpack(inner, frame, self._columns), b""
+            else:
+                yield header, inner, [], bytes(frame)
+
+    def complain(self, error: str, now_ms: int) -> None:
+        """Of what cannot be read: nobody knows who sent it."""
+        self._post.say("", "junk", f"cannot be used: {error}", now_ms)

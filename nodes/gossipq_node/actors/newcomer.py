@@ -1,0 +1,363 @@
+"""A node that belongs to no cluster yet: it joins the one that answers, or founds one together with others that wait.
+
+Joining: HELLO to every address it knows; WELCOME names the cluster; JOIN to the leader of the meta shard, which may be told
+again and again. Founding by `expect` nodes: each says WAITING to the others. The lowest name of those that wait is to found, as
+soon as there are enough; each pledges itself to one, for ever, and says so only when that is on its disk; the one to whom all
+have pledged founds. Who finds a cluster joins it, whatever was agreed: nobody founds a second one.
+"""
+
+from collections.abc import Callable, Iterable
+from hmac import compare_digest
+from typing import Any, NamedTuple
+
+import msgspec
+
+from gossipq import __version__, limits
+from gossipq.endpoints import Endpoint, endpoint
+from gossipq.errors import Busy, ConfigError, GossipqError, NotLeader, ProtocolError, from_code
+from gossipq.messages import Bye, Hello, Join, Members, Pong, Refused, Welcome
+from gossipq.peer_messages import Append, Waiting
+from gossipq.types import META_SHARD, NODE_SHARD, Now
+from gossipq.values import Member, Message
+from gossipq.wire.frames import Header, decode, encode
+from gossipq_node.ports import Incoming, Mailbox
+
+SAY_MS = 250  #: between two words to those that wait
+GREET_MS = 1_000  #: between two greetings of an address that may belong to a node of the cluster
+JOIN_MS = 1_000  #: for an answer to JOIN; then another node is asked
+GONE_MS = 10_000  #: a cluster of which nobody answered for so long is not there any more
+REMEMBERED = 1_024  #: requests that may still be answered
+SILENT_MS = 2_000  #: who waited and was not heard of for so long waits no more
+PATIENCE_MS = 6_500  #: a refusal is believed then: who had this name or address counts as alive for 5 s
+FOUNDER = "."  #: in a pledge to a copy, and not in one to a cluster
+FOREIGN = 64  #: addresses learned from others that are tried at most, and nodes that do not count that are remembered
+STRANGE_SHOWN = 3  #: of these in one line
+NAME_CHARS = 80  #: of a name that anybody may have sent
+
+Token = Callable[[bytes], bytes]  #: cluster uuid, or trust.FOUNDING -> what proves that this node knows the secret
+
+
+class Newcoming(msgspec.Struct, frozen=True, kw_only=True):
+    member: Member  #: its row in the roster, if it gets in
+    session: bytes
+    workers: int  #: of `member`, unless the cluster has fewer shards
+    shards: int  #: 0: as the cluster has; else it is not for a cluster that has another number
+    expect: int  #: nodes that found together; 0 or 1: it only joins
+    peers: tuple[str, ...]  #: addresses to try
+    insisted: dict[str, str]  #: options of [cluster] that the cluster must have
+    options: dict[str, str]  #: all of them, for those that found together
+    founding: bytes  #: token while there is no cluster
+    pledge: str = ""  #: from an earlier start
+
+
+class Founds(NamedTuple):
+    """All agreed: this node founds the cluster."""
+
+
+class Joined(NamedTuple):
+    """It is in the roster."""
+
+    cluster: bytes
+    name: str
+    shards: int
+    member: Member
+    version: int
+    members: list[Member]
+
+
+class _Target(NamedTuple):
+    """Who is asked to let this node in."""
+
+    cluster: bytes
+    shards: int
+    address: str
+
+
+class Newcomer:
+    def __init__(
+        self,
+        settings: Newcoming,
+        mailbox: Mailbox,
+        token: Token,
+        pledge: Callable[[str], None],
+        found: Callable[[], Iterable[str]] = tuple,
+    ) -> None:
+        """`pledge` stores what is agreed before it is said, `found` names further addresses."""
+        self._settings, self._mailbox, self._token, self._store, self._found = settings, mailbox, token, pledge, found
+        self._me = settings.member
+        self._pledge = settings.pledge
+        self._others: dict[str, tuple[Waiting, int]] = {}  #: by copy; when it was heard of
+        self._strange: dict[str, str] = {}  #: address -> why that node does not count
+        self._learned: list[str] = []  #: addresses that others named
+        self._clusters: dict[bytes, dict[str, Welcome]] = {}  #: who has answered, by address
+        self._request = int.from_bytes(settings.session[:6])  #: the last one; nobody guesses it
+        self._greeted: dict[int, str] = {}  #: request -> address; answers may be slow
+        self._met_ms: dict[bytes, int] = {}  #: when nodes of each cluster answered last
+        self._met = False  #: there is a cluster, so this node founds none
+        self._asked: dict[int, _Target] = {}  #: request -> who was asked to let it in
+        self._last: _Target | None = None
+        self._next_target = ""  #: where a leader was said to be
+        self._refusal: GossipqError | None = None
+        self._refused_ms = 0  #: since when it is
+        self._say_ms = self._greet_ms = self._ask_ms = 0
+        self.outcome: Founds | Joined | None = None
+        self.failure: GossipqError | None = None
+
+    def next_deadline_ms(self) -> int | None:
+        due_ms = [self._greet_ms]
+        if self._founds:
+            due_ms.append(self._say_ms)
+        if self._clusters:
+            due_ms.append(self._ask_ms)
+        return min(due_ms)
+
+    @property
+    def _founds(self) -> bool:
+        """Whether it is still open who founds the cluster."""
+        return self._settings.expect > 1 and not self._met
+
+    @property
+    def done(self) -> bool:
+        return self.outcome is not None or self.failure is not None
+
+    # --- a turn -----------------------------------------------------------------------------------------------------
+
+    def turn(self, arrived: list[Incoming], now: Now) -> None:
+        for message in arrived:
+            try:
+                self._hear(message, now.boot_ms)
+            except ProtocolError:
+                continue  # whoever sent it does not speak it
+        if self.done:
+            return
+        self._others = {copy: row for copy, row in self._others.items() if now.boot_ms - row[1] < SILENT_MS}
+        for cluster in [cluster for cluster, at_ms in self._met_ms.items() if now.boot_ms - at_ms >= GONE_MS]:
+            del self._met_ms[cluster], self._clusters[cluster]
+        if now.boot_ms >= self._greet_ms:
+            self._greet_ms = now.boot_ms + GREET_MS
+            self._greeted |= {self._greet(address, NODE_SHARD): address for address in self._addresses()}
+            _forget_oldest(self._greeted)
+        if self._clusters and now.boot_ms >= self._ask_ms:
+            self._ask_ms = now.boot_ms + JOIN_MS
+            self._ask()
+        if self._founds:
+            self._agree(now.boot_ms)
+
+    def _hear(self, message: Incoming, now_ms: int) -> None:
+        header, said = decode(message.control)
+        if isinstance(said, Waiting):
+            self._hear_waiting(said, now_ms)
+        elif isinstance(said, Welcome):
+            self._hear_welcome(said, self._greeted.get(header.request_id, ""), now_ms)
+        elif isinstance(said, Members | Refused):
+            target = self._asked.get(header.request_id)
+            if target is None:
+                return
+            self._last = None
+            if isinstance(said, Members):
+                self._enter(said, target)
+            else:
+                self._hear_refusal(said, now_ms)
+        elif said.verb < Append.verb and not isinstance(said, Bye | Pong):
+            self._turn_away(message, header)
+
+    def _turn_away(self, message: Incoming, header: Header) -> None:
+        """Clients hear that this node is not one yet."""
+        text = f"node {self._me.name} belongs to no cluster yet: {self.waiting_for()}"
+        refusal = Refused(Busy.code, text, "its log says more", GREET_MS)
+        self._mailbox.reply(message.origin, encode(refusal, header.shard, header.request_id))
+
+    # --- addresses --------------------------------------------------------------------------------------------------
+
+    def _addresses(self) -> list[str]:
+        """Its own may be among them: it is another node's if somebody answers there."""
+        return list(dict.fromkeys((*self._settings.peers, *self._found(), *self._learned)))
+
+    def _learn(self, addresses: Iterable[str]) -> None:
+        for address in addresses:
+            if len(self._learned) < FOREIGN and address not in self._learned and _good(address):
+                self._learned.append(address)
+
+    # --- joining ----------------------------------------------------------------------------------------------------
+
+    def _hear_welcome(self, said: Welcome, address: str, now_ms: int) -> None:
+        if not address or len(said.cluster) != 16:
+            return
+        new = said.cluster not in self._clusters
+        self._clusters.setdefault(said.cluster, {})[address] = said
+        self._met, self._met_ms[said.cluster] = True, now_ms
+        self._learn(said.nodes)
+        if new:
+            self._ask_ms = 0
+
+    def _ask(self) -> None:
+        """JOIN to whoever leads the meta shard, as far as that is known; each time through another node."""
+        cluster = self._cluster()
+        if cluster is None:
+            return
+        doors = self._clusters[cluster]
+        welcome = next(reversed(doors.values()))
+        if self._settings.shards and self._settings.shards != welcome.shards:
+            self._fail(f"cluster.shards = {self._settings.shards}, and the cluster has {welcome.shards}", "leave it out here")
+            return
+        if not self._pledge:
+            self._pledge_to(cluster.hex())
+        leads = [route.endpoint for route in welcome.routes if route.shard == META_SHARD and route.endpoint]
+        doorways = list(doors)
+        at = self._request % len(doorways)
+        address, self._next_target = self._next_target or next(iter(leads), doorways[at]), ""
+        if self._last is not None and self._last.address == address:
+            address = doorways[at]  # it has not answered yet
+        self._ask_at(_Target(cluster, welcome.shards, address))
+
+    def _cluster(self) -> bytes | None:
+        """The cluster to join; None while none has answered, or more than one, or another than it has begun to join."""
+        if self._pledge and FOUNDER not in self._pledge:
+            begun = bytes.fromhex(self._pledge)
+            return begun if begun in self._clusters else None
+        return next(iter(self._clusters)) if len(self._clusters) == 1 else None
+
+    def _greet(self, address: str, shard: int) -> int:
+        self._request += 1
+        hello = Hello(self._settings.session, f"node {self._me.name}", __version__)
+        self._send(address, hello, shard, self._request)
+        return self._request
+
+    def _ask_at(self, target: _Target) -> None:
+        self._greet(target.address, META_SHARD)
+        self._request += 1
+        self._asked[self._request] = self._last = target
+        _forget_oldest(self._asked)
+        workers = min(self._settings.workers, target.shards)
+        member = msgspec.structs.replace(self._me, workers=workers)
+        join = Join(member, target.cluster, self._token(target.cluster), self._settings.insisted)
+        self._send(target.address, join, META_SHARD, self._request)
+
+    def _enter(self, said: Members, target: _Target) -> None:
+        """The roster has this node, or it has not got that far."""
+        mine = next((member for member in said.members if member.copy == self._me.copy), None)
+        if mine is not None:
+            self.outcome = Joined(target.cluster, said.cluster_name, target.shards, mine, said.version, said.members)
+
+    def _hear_refusal(self, said: Refused, now_ms: int) -> None:
+        error = from_code(said.code, said.message, said.hint, said.retry_after_ms)
+        if isinstance(error, NotLeader):
+            if said.endpoint:
+                self._next_target, self._ask_ms = said.endpoint, 0
+            return
+        if error.retryable:
+            self._ask_ms = now_ms + max(SAY_MS, said.retry_after_ms)
+        if self._refusal is None or self._refusal.message != error.message:
+            self._refusal, self._refused_ms = error, now_ms
+        if not error.retryable and now_ms - self._refused_ms >= PATIENCE_MS:
+            self._fail(f"the cluster does not take this node in: {error.message}", error.hint)
+
+    def _fail(self, message: str, hint: str) -> None:
+        self.failure = ConfigError(message, hint)
+        if self._pledge in {cluster.hex() for cluster in self._clusters}:
+            self._pledge_to("")  # it was refused for good
+
+    # --- founding ---------------------------------------------------------------------------------------------------
+
+    def _hear_waiting(self, said: Waiting, now_ms: int) -> None:
+        address = said.member.endpoint[: limits.NAME_BYTES_MAX]
+        self._strange.pop(address, None)
+        if said.member.copy == self._me.copy:
+            return
+        knows = compare_digest(said.token, self._settings.founding)
+        if knows:
+            self._learn((said.member.endpoint,))
+        if wrong := self._wrong(said) if knows else _another_secret(said):
+            if len(self._strange) < FOREIGN:
+                self._strange[address] = wrong
+        elif len(self._others) < limits.MEMBERS_MAX:
+            self._learn(said.known)
+            self._others[said.member.copy] = said, now_ms
+
+    def _wrong(self, said: Waiting) -> str:
+        """Why this node cannot found a cluster together with that one, which knows the secret; "" when it can."""
+        mine, name = self._settings.options | {"cluster.expect": str(self._settings.expect)}, said.member.name
+        theirs = said.options | {"cluster.expect": str(said.expect)}
+        for key, text in mine.items():
+            if theirs.get(key) != text:
+                return f"{name} has {key} = {theirs.get(key)}, and here it is {text}: give all nodes the same cluster.toml"
+        if name == self._me.name:
+            return f"{said.member.endpoint} has the same name, {name}: give one of them another with --name"
+        return ""
+
+    def _agree(self, now_ms: int) -> None:
+        waiting = {self._me.copy, *self._others}
+        everybody = {self._me.endpoint, *self._addresses()}
+        enough = len(waiting) >= max(self._settings.expect, len(everybody) // 2 + 1)  # there is no other half
+        if not self._pledge and enough:
+            self._pledge_to(min(waiting))
+        pledges = {self._pledge, *(row.pledge for row, _ in self._others.values())}
+        if pledges == {self._me.copy} and enough:
+            self.outcome = Founds()
+            return
+        if now_ms >= self._say_ms:
+            self._say_ms = now_ms + SAY_MS
+            endpoints = [row.member.endpoint for row, _ in self._others.values()]
+            settings = self._settings
+            word = Waiting(self._me, settings.expect, self._pledge, settings.options, settings.founding, endpoints)
+            for address in self._addresses():
+                self._send(address, word, NODE_SHARD)
+
+    def _pledge_to(self, what: str) -> None:
+        """On disk before it is said."""
+        if what != self._pledge:
+            self._store(what)
+            self._pledge = what
+
+    # --- words ------------------------------------------------------------------------------------------------------
+
+    def waiting_for(self) -> str:
+        """For people."""
+        if self._refusal is not None and not isinstance(self._refusal, NotLeader):
+            return f"the cluster does not take it in yet: {self._refusal.message}"
+        if len(self._clusters) > 1:
+            names = ", ".join(f"{next(iter(doors))} of {cluster.hex()[:8]}" for cluster, doors in self._clusters.items())
+            return f"waiting, for nodes of different clusters answer: {names}; leave out the addresses of all but one"
+        if self._clusters and self._cluster() is None:
+            return f"waiting for the cluster that it has begun to join, {self._pledge[:8]}; another one answers"
+        if self._clusters:
+            return "waiting for the leader of the cluster's meta shard"
+        if self._met:
+            return "waiting for the cluster that answered before; none of its nodes does now"
+        strange = "".join(f"; {text}" for text in sorted(self._strange.values())[:STRANGE_SHOWN])
+        expect = self._settings.expect
+        if expect <= 1:
+            return f"waiting for a node of the cluster; none answers at {self._asked_addresses()}{strange}"
+        names = ", ".join(sorted([self._me.name, *(row.member.name for row, _ in self._others.values())]))
+        if self._pledge and self._pledge != self._me.copy:
+            if self._pledge not in self._others:
+                return (
+                    f"waiting for the node that was agreed to found the cluster ({self._pledge[:8]}); if its disk is gone for "
+                    f"good, and no node of the cluster has ever been ready, empty the data directories of all{strange}"
+                )
+            return f"waiting for {self._others[self._pledge][0].member.name} to found the cluster{strange}"
+        return f"waiting for {expect} nodes to found the cluster, {1 + len(self._others)} of them are here: {names}{strange}"
+
+    def _asked_addresses(self) -> str:
+        others = [address for address in self._addresses() if address != self._me.endpoint]
+        return ", ".join(others) or "any address: nobody was found yet"
+
+    def _send(self, address: str, message: Message, shard: int, request_id: int = 0) -> None:
+        self._mailbox.send(address, encode(message, shard, request_id))
+
+
+def _another_secret(said: Waiting) -> str:
+    """Of a node that could be anybody."""
+    return f"{said.member.name[:NAME_CHARS]!r} has another secret: give all nodes the same --secret-file"
+
+
+def _forget_oldest(requests: dict[int, Any]) -> None:
+    for request in sorted(requests)[:-REMEMBERED]:
+        del requests[request]
+
+
+def _good(address: str) -> bool:
+    try:
+        return isinstance(endpoint(address), Endpoint)
+    except ConfigError:
+        return False

@@ -1,0 +1,126 @@
+"""What goes to other processes of the cluster: all that one turn has to say to one of them travels as one BUNDLE.
+
+A bundle says who sends it to whom in which cluster. What is not for this copy of this cluster, or comes from somebody who does
+not know the secret, is dropped, and said once in a while.
+"""
+
+import logging
+from collections.abc import Iterator, Sequence
+from hmac import compare_digest
+
+from gossipq import limits
+from gossipq.errors import ProtocolError, UnknownVerb
+from gossipq.peer_messages import Bundle
+from gossipq.types import ShardId
+from gossipq.values import Message
+from gossipq.wire.frames import Header, decode, encode
+from gossipq_node.ports import Mailbox
+from gossipq_node.settings import FrontdoorSettings, WorkerSettings
+
+SAY_AGAIN_MS = limits.MINUTE_MS
+SAID_MAX = 256  #: senders that are said in that time: anybody can make up more
+NAME_CHARS = 80  #: said of what a stranger calls itself, or us
+CLUSTER_BYTES = 16
+CONTROL_BYTES = limits.CONTROL_BYTES_MAX // 2  #: of one bundle, before it is sent and another one begun
+
+log = logging.getLogger(__name__)
+
+
+class _Parcel:
+    """What waits for one process."""
+
+    __slots__ = ("bytes", "control_bytes", "messages", "pieces", "sizes", "to")
+
+    def __init__(self, to: str) -> None:
+        self.to = to
+        self.messages: list[bytes] = []
+        self.sizes: list[int] = []
+        self.pieces: list[bytes] = []
+        self.bytes = self.control_bytes = 0
+
+
+class Post:
+    def __init__(self, settings: WorkerSettings | FrontdoorSettings, mailbox: Mailbox) -> None:
+        self._me, self._cluster, self._token = settings.member.copy, settings.cluster, settings.token
+        self._mailbox = mailbox
+        self._parcels: dict[str, _Parcel] = {}
+        self._said_ms: dict[tuple[str, str], int] = {}  # by sender and kind: when it may be said again
+        self.dropped = 0  #: bundles that were not for this process
+
+    # --- out -------------------------------------------------------------------------------------------------------
+
+    def put(
+        self, copy: str, endpoint: str, message: Message, shard: ShardId, term: int = 0, pieces: Sequence[bytes] = ()
+    ) -> None:
+        """For the process of `copy` at `endpoint`, with the next `flush`. Nobody is told when the address is not known."""
+        if not endpoint:
+            return
+        control, size = encode(message, shard, 0, term), sum(map(len, pieces))
+        parcel = self._parcels.get(endpoint)
+        if parcel is not None and (
+            parcel.bytes + size > limits.BUNDLE_BYTES_MAX or parcel.control_bytes + len(control) > CONTROL_BYTES
+        ):
+            self._send(endpoint, parcel)
+            parcel = None
+        if parcel is None:
+            parcel = self._parcels[endpoint] = _Parcel(copy)
+        parcel.messages.append(control)
+        parcel.sizes.append(size)
+        parcel.pieces += pieces
+        parcel.bytes += size
+        parcel.control_bytes += len(control)
+
+    def flush(self) -> None:
+        """Everything that waits leaves now."""
+        for endpoint, parcel in self._parcels.items():
+            self._send(endpoint, parcel)
+        self._parcels.clear()
+
+    def _send(self, endpoint: str, parcel: _Parcel) -> None:
+        sizes = parcel.sizes if parcel.bytes else []
+        bundle = Bundle(self._cluster, self._me, parcel.to, self._token, parcel.messages, sizes)
+        self._mailbox.send(endpoint, encode(bundle), b"".join(parcel.pieces))
+
+    # --- in --------------------------------------------------------------------------------------------------------
+
+    def open(self, control: bytes, frame: bytes, now_ms: int) -> Iterator[tuple[str, Header, Message, memoryview]]:
+        """What lies in a message that came by the door for peers, with the name of the copy that says so. Raises
+        ProtocolError when it cannot be read."""
+        _, bundle = decode(control)
+        if not isinstance(bundle, Bundle):
+            raise UnknownVerb("nodes speak in bundles")
+        if wrong := self._wrong(bundle):
+            self.dropped += 1
+            self.say(bundle.sender[:NAME_CHARS], *wrong, now_ms)
+            return
+        sizes = bundle.sizes or [0] * len(bundle.messages)
+        if len(sizes) != len(bundle.messages) or min(sizes, default=0) < 0 or sum(sizes) != len(frame):
+            raise ProtocolError(f"the bundle says {sum(sizes)} bytes for {len(bundle.messages)} messages; {len(frame)} came")
+        at, view = 0, memoryview(frame)
+        for message, size in zip(bundle.messages, sizes, strict=True):
+            header, inner = decode(message)
+            yield bundle.sender, header, inner, view[at : at + size]
+            at += size
+
+    def _wrong(self, bundle: Bundle) -> tuple[str, str] | None:
+        """What kind of wrong it is, and the words for it; None when it is for this process."""
+        if bundle.cluster != self._cluster:
+            other = bundle.cluster.hex() if len(bundle.cluster) == CLUSTER_BYTES else "without a name"
+            return "cluster", f"is of cluster {other}, this one is {self._cluster.hex()}: check its --join or --peer"
+        if not compare_digest(bundle.token, self._token):
+            return "secret", "does not know the secret of this cluster: give both nodes the same --secret-file"
+        if bundle.to != self._me:
+            to = bundle.to[:NAME_CHARS]
+            return "copy", f"wants {to!r}, and this is {self._me}: the data directory was replaced, or the address given away"
+        return None
+
+    def say(self, sender: str, kind: str, error: str, now_ms: int) -> None:
+        """Of each not more than once a minute, and not of more than a bound at all."""
+        name = sender, kind
+        if now_ms < self._said_ms.get(name, 0):
+            return
+        if len(self._said_ms) >= SAID_MAX:
+            self._said_ms = {each: at_ms for each, at_ms in self._said_ms.items() if at_ms > now_ms}
+        if len(self._said_ms) < SAID_MAX:
+            self._said_ms[name] = now_ms + SAY_AGAIN_MS
+            log.warning("dropped what a node sent: %r %s", sender, error)

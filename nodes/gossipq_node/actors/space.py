@@ -1,0 +1,37 @@
+"""Whether there is space for more: publishes are refused while the map or the disk is nearly full; acks and removals go on."""
+
+from gossipq import limits
+from gossipq.types import Now
+from gossipq_node.ports import StoreUsage
+from gossipq_node.settings import WorkerSettings
+
+FULL_HOLD_MS = 2_000  #: publishes stay refused this long after a disk refused a write
+
+
+class Space:
+    def __init__(self, settings: WorkerSettings) -> None:
+        self._settings = settings
+        self._hold_ms = 0  # refused until then, whatever the numbers say
+        self.full = ""  #: why publishes are refused; "" = they are not
+        self.file_bytes = self.free_bytes = self.reserve_bytes = 0
+
+    def refused(self, why: str) -> None:
+        """The disk refused a write."""
+        self.full = why
+
+    def hold(self, now: Now) -> None:
+        """The store is open again after that."""
+        self._hold_ms = now.boot_ms + FULL_HOLD_MS
+
+    def look(self, usage: StoreUsage, now: Now) -> None:
+        settings = self._settings
+        self.file_bytes = usage.file_bytes
+        self.reserve_bytes = max(settings.disk_reserve_bytes, usage.disk_bytes * settings.disk_reserve_percent // 100)
+        # a file never shrinks: what is free in it is used again
+        self.free_bytes = usage.disk_free_bytes + max(0, usage.file_bytes - usage.used_bytes)
+        if usage.used_bytes >= usage.map_bytes // 100 * limits.MAP_FULL_PERCENT:
+            self.full = f"the store holds {usage.used_bytes} of {usage.map_bytes} bytes of its map"
+        elif self.free_bytes < self.reserve_bytes:
+            self.full = f"the disk has {self.free_bytes} bytes free, {self.reserve_bytes} are kept in reserve"
+        elif now.boot_ms >= self._hold_ms:
+            self.full = ""

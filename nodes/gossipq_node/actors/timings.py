@@ -1,0 +1,57 @@
+"""How long publishing, delivering and committing take: counts by bound, filled by batch, slice and turn, never by record."""
+
+from bisect import bisect_left
+from collections import deque
+
+from gossipq.limits import TIMING_BOUNDS_US
+from gossipq.types import Index
+from gossipq.values import Timing
+
+WAITING_MAX = 1_024  #: turns of a shard that are not answered; what another leader answers stays here until then
+
+
+class Histogram:
+    __slots__ = ("counts", "sum_us")
+
+    def __init__(self) -> None:
+        self.counts = [0] * (len(TIMING_BOUNDS_US) + 1)
+        self.sum_us = 0
+
+    def add(self, took_us: int, times: int = 1) -> None:
+        self.counts[bisect_left(TIMING_BOUNDS_US, took_us)] += times
+        self.sum_us += took_us * times
+
+
+class Timings:
+    """Of one worker, since it started."""
+
+    def __init__(self) -> None:
+        self.publish, self.delivery, self.commit = Histogram(), Histogram(), Histogram()
+        self._read: dict[int, int] = {}  #: by shard: batches of this turn
+        self._logged: dict[int, deque[tuple[Index, int, int]]] = {}  #: by shard: (last entry, batches, when they were read)
+
+    def read(self, shard: int) -> None:
+        """A batch has come."""
+        self._read[shard] = self._read.get(shard, 0) + 1
+
+    def logged(self, shard: int, last: Index, read_us: int) -> None:
+        """What has come in this turn is in the log up to `last`."""
+        batches = self._read.pop(shard, 0)
+        if batches:
+            self._logged.setdefault(shard, deque(maxlen=WAITING_MAX)).append((last, batches, read_us))
+
+    def confirmed(self, shard: int, applied: Index, now_us: int) -> None:
+        """Entries up to `applied` are answered."""
+        waiting = self._logged.get(shard)
+        while waiting and waiting[0][0] <= applied:
+            _, batches, read_us = waiting.popleft()
+            self.publish.add(now_us - read_us, batches)
+
+    def forget(self) -> None:
+        """What was under way is not confirmed any more."""
+        self._read.clear()
+        self._logged.clear()
+
+    def rows(self) -> list[Timing]:
+        named = (("publish", self.publish), ("delivery", self.delivery), ("commit", self.commit))
+        return [Timing(name, list(histogram.counts), histogram.sum_us) for name, histogram in named]

@@ -1,0 +1,186 @@
+"""What a node knows of itself in the Prometheus text format. Counters are kept elsewhere; here they are only shown.
+
+Stored counters have the partition as a label, so that a partition that moves to another node is no reset of a counter here.
+"""
+
+from collections.abc import Iterable, Iterator
+
+from prometheus_client import CollectorRegistry
+from prometheus_client.core import (
+    CounterMetricFamily,
+    GaugeMetricFamily,
+    HistogramMetricFamily,
+    InfoMetricFamily,
+    Metric,
+)
+from prometheus_client.exposition import CONTENT_TYPE_LATEST, generate_latest
+
+from gossipq.limits import TIMING_BOUNDS_US
+from gossipq.messages import StatsReply, StatusReply
+from gossipq.types import partition_of
+from gossipq.values import Alarm, GroupStats, PartitionStats, Timing, WorkerStats
+
+CONTENT_TYPE = CONTENT_TYPE_LATEST
+DURATIONS = {
+    "publish": ("gossipq_publish_duration_seconds", "Of a batch, from being read to being confirmed"),
+    "delivery": ("gossipq_delivery_duration_seconds", "Of a slice, from being stored to being handed out for the first time"),
+    "commit": ("gossipq_commit_duration_seconds", "Of one transaction of a store, with its fsync"),
+}
+OF_PARTITION = (
+    (CounterMetricFamily, "gossipq_messages_published", "Records stored", "published"),
+    (CounterMetricFamily, "gossipq_messages_removed", "Records that left by retention or purge", "removed"),
+    (GaugeMetricFamily, "gossipq_topic_messages", "Records that can be read", "records"),
+    (GaugeMetricFamily, "gossipq_topic_bytes", "Bytes of stored batches", "bytes"),
+    (GaugeMetricFamily, "gossipq_topic_scheduled_messages", "Records that are not due", "scheduled"),
+)
+OF_GROUP = (
+    (CounterMetricFamily, "gossipq_messages_delivered", "Records handed out since this leader serves", "delivered"),
+    (CounterMetricFamily, "gossipq_messages_redelivered", "Records handed out more than once", "redelivered"),
+    (CounterMetricFamily, "gossipq_messages_acked", "Records acked", "acked"),
+    (CounterMetricFamily, "gossipq_messages_dropped", "Records that expired and were dropped", "dropped"),
+    (GaugeMetricFamily, "gossipq_group_lag_messages", "Published and not done: ready, in flight, retrying, parked", "lag"),
+    (GaugeMetricFamily, "gossipq_group_in_flight_messages", "Handed out and not acked", "in_flight"),
+    (GaugeMetricFamily, "gossipq_group_retrying_messages", "Failed, waiting for the next attempt", "retrying"),
+    (GaugeMetricFamily, "gossipq_group_parked_messages", "Waiting for their key or for a consumer of their route", "parked"),
+    (GaugeMetricFamily, "gossipq_group_dead_letters", "Dead letters that are kept", "dead"),
+    (GaugeMetricFamily, "gossipq_group_oldest_unacked_seconds", "Age of the oldest record that is not done", "oldest"),
+    (GaugeMetricFamily, "gossipq_group_consumers", "Subscriptions", "consumers"),
+    (GaugeMetricFamily, "gossipq_group_unaccounted_messages", "Records that no counter accounts for: always 0", "unaccounted"),
+)
+OF_WORKER = (
+    (CounterMetricFamily, "gossipq_commits", "Transactions of the store", "commits"),
+    (CounterMetricFamily, "gossipq_turns", "Turns of the loop", "turns"),
+    (CounterMetricFamily, "gossipq_requests_refused", "Requests refused", "refused"),
+    (CounterMetricFamily, "gossipq_bad_frames", "Messages that could not be read", "bad_frames"),
+    (CounterMetricFamily, "gossipq_messages_dropped_sends", "Messages to who was gone or did not read", "dropped"),
+    (CounterMetricFamily, "gossipq_messages_dead", "Records that became dead letters since the worker started", "dead"),
+    (GaugeMetricFamily, "gossipq_store_bytes", "Bytes of the store's file", "store_bytes"),
+    (GaugeMetricFamily, "gossipq_sessions", "Client sessions", "sessions"),
+    (GaugeMetricFamily, "gossipq_shards_led", "Shards that this worker leads", "leading"),
+)
+
+
+def exposition(
+    status: StatusReply,
+    timings: dict[int, list[Timing]],
+    alarms: list[Alarm],
+    stats: StatsReply | None,
+    moves: int = 0,
+    queued: int = 0,
+) -> bytes:
+    """The text; without `stats`, when the workers did not answer, what is known without them. `moves`: of leaders; `queued`:
+    messages of gossip."""
+    registry = CollectorRegistry()
+    rebalances = CounterMetricFamily("gossipq_rebalances", "Shards that got another leader, seen since the start", value=moves)
+    queue = GaugeMetricFamily("gossipq_gossip_event_queue", "Messages of gossip that wait to be told on", value=queued)
+    registry.register(_Known([rebalances, queue, *_families(status, timings, alarms, stats)]))
+    return generate_latest(registry)
+
+
+class _Known:
+    def __init__(self, families: list[Metric]) -> None:
+        self._families = families
+
+    def collect(self) -> Iterable[Metric]:
+        return self._families
+
+
+def _families(
+    status: StatusReply, timings: dict[int, list[Timing]], alarms: list[Alarm], stats: StatsReply | None
+) -> Iterator[Metric]:
+    yield from _of_node(status, alarms, stats is not None)
+    for family, name, text, field in OF_WORKER:
+        metric = family(name, text, labels=["worker"])
+        for worker in status.workers:
+            metric.add_metric([str(worker.worker)], getattr(worker, field))
+        yield metric
+    for kind, (name, text) in DURATIONS.items():
+        yield _histogram(name, text, kind, timings)
+    if stats is not None:
+        yield from _of_partitions(stats.partitions)
+        yield from _of_groups(stats.groups)
+
+
+def _of_node(status: StatusReply, alarms: list[Alarm], complete: bool) -> Iterator[Metric]:
+    build = {"version": status.version, "node": status.node, "cluster": status.cluster_name, "mode": status.mode}
+    yield InfoMetricFamily("gossipq_build", "What runs here", value=build)
+    for name, text, value in (
+        ("gossipq_uptime_seconds", "Since the node started", status.uptime_ms / 1_000),
+        ("gossipq_shards", "Shards of the cluster", status.shards),
+        ("gossipq_shards_with_leader", "Shards with a leader, as this node knows", len(status.leads)),
+        (
+            "gossipq_copies_behind",
+            "Copies of the shards led here that do not keep up",
+            sum(not c.synced for c in status.copies),
+        ),
+        ("gossipq_gossip_degraded", "Whether the Serf agent of the node is not well", int(status.gossip not in ("", "off"))),
+        ("gossipq_scrape_complete", "Whether the workers answered this scrape", int(complete)),
+    ):
+        yield GaugeMetricFamily(name, text, value=value)
+    restarts = CounterMetricFamily("gossipq_actor_restarts", "Processes of the node that were started again", labels=["role"])
+    ready = GaugeMetricFamily("gossipq_actor_ready", "Whether it serves", labels=["role"])
+    for worker in status.workers:
+        restarts.add_metric([_role(worker)], worker.restarts)
+        ready.add_metric([_role(worker)], int(worker.state in ("ready", "full")))
+    yield restarts
+    yield ready
+    members = GaugeMetricFamily("gossipq_cluster_members", "Nodes, by state on the roster", labels=["status"])
+    states = [("witness " if member.witness else "") + member.state for member in status.members]
+    for state in sorted(set(states)):
+        members.add_metric([state], states.count(state))
+    yield members
+    raised = GaugeMetricFamily("gossipq_alarm", "Alarms that are raised now", labels=["name", "severity", "subject"])
+    for each in alarms:
+        raised.add_metric([each.name, each.severity, each.subject], 1)
+    yield raised
+
+
+def _role(worker: WorkerStats) -> str:
+    return f"worker-{worker.worker}"
+
+
+def _histogram(name: str, text: str, kind: str, timings: dict[int, list[Timing]]) -> Metric:
+    metric = HistogramMetricFamily(name, text, labels=["worker"])
+    bounds = [*(str(bound / 1_000_000) for bound in TIMING_BOUNDS_US), "+Inf"]
+    for worker, rows in sorted(timings.items()):
+        for row in rows:
+            if row.name == kind and len(row.counts) == len(bounds):
+                below, buckets = 0, []
+                for bound, count in zip(bounds, row.counts, strict=True):
+                    below += count
+                    buckets.append((bound, below))
+                metric.add_metric([str(worker)], buckets, row.sum_us / 1_000_000)
+    return metric
+
+
+def _of_partitions(rows: list[PartitionStats]) -> Iterator[Metric]:
+    led: dict[int, int] = {}
+    for row in rows:
+        led[row.worker] = led.get(row.worker, 0) + 1
+    partitions = GaugeMetricFamily("gossipq_partitions_led", "Partitions that this worker leads", labels=["worker"])
+    for worker, count in sorted(led.items()):
+        partitions.add_metric([str(worker)], count)
+    yield partitions
+    for family, name, text, field in OF_PARTITION:
+        metric = family(name, text, labels=["topic", "partition"])
+        for row in rows:
+            value = row.next - row.first if field == "records" else getattr(row, field)
+            metric.add_metric([row.topic, str(partition_of(row.partition))], value)
+        yield metric
+
+
+def _of_groups(rows: list[GroupStats]) -> Iterator[Metric]:
+    for family, name, text, field in OF_GROUP:
+        metric = family(name, text, labels=["topic", "group", "partition"])
+        for row in rows:
+            metric.add_metric([row.topic, row.group, str(partition_of(row.partition))], _group_value(row, field))
+        yield metric
+
+
+def _group_value(row: GroupStats, field: str) -> float:
+    if field == "lag":
+        return row.ready + row.in_flight + row.retrying + row.parked
+    if field == "oldest":
+        return row.oldest_ms / 1_000
+    value: int = getattr(row, field)
+    return value

@@ -1,0 +1,185 @@
+"""The Serf agent of a node: its configuration, its process, its end. It dies with the process that started it."""
+
+import json
+import os
+import re
+import secrets
+import signal
+import socket
+import subprocess
+import sys
+from collections.abc import Iterable, Mapping
+from contextlib import suppress
+from hashlib import blake2b
+from pathlib import Path
+
+from gossipq_node.settings import GossipSettings
+
+CONFIG, SNAPSHOT, LOG = "agent.json", "snapshot", "agent.log"
+LOG_BYTES_MAX = 1 << 20
+LOG_LINES = 40
+NAME_MAX = 60
+REASONS = 3  #: of those that the agent chains, the last ones say it
+#: the agent gets SIGKILL when the thread that started it ends, however that ends; and it is not the terminal's to interrupt
+SHELL = (
+    "import ctypes, os, signal, sys\n"
+    "parent = int(sys.argv[1])\n"
+    "os.setsid()\n"
+    f"ctypes.CDLL(None).prctl(1, {int(signal.SIGKILL)})\n"
+    "if os.getppid() != parent: os._exit(1)\n"
+    "signal.signal(signal.SIGINT, signal.SIG_DFL), signal.signal(signal.SIGTERM, signal.SIG_DFL)\n"
+    "os.execvp(sys.argv[2], sys.argv[2:])\n"
+)
+
+
+class Agent:
+    """One life after the other; `start` again after `exit_reason` says that it ended."""
+
+    def __init__(self, settings: GossipSettings, program: str = "serf") -> None:
+        self._settings, self._program = settings, program
+        self._directory = Path(settings.directory)
+        self._process: subprocess.Popen[bytes] | None = None
+        self._killed = ""  # why it was
+        self.rpc_port = 0
+        self.rpc_key = ""
+        self.name = agent_name(settings)
+
+    @property
+    def pid(self) -> int:
+        process = self._process
+        return process.pid if process else 0
+
+    def start(self, tags: Mapping[str, str], known: Iterable[str] = ()) -> None:
+        """`known`: further agents to join, as HOST:PORT. Raises OSError when it cannot be started."""
+        self.rpc_port, self.rpc_key, self._killed = _free_port(), secrets.token_hex(16), ""
+        self._directory.mkdir(parents=True, exist_ok=True)
+        config = self._configuration(tags, known)
+        place = self._directory / CONFIG
+        with open(os.open(place, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "w") as file:  # it has keys in it
+            os.fchmod(file.fileno(), 0o600)  # an older one may be open to more
+            json.dump(config, file)
+        (self._directory / LOG).write_bytes(b"")
+        with open(self._directory / LOG, "ab") as log:  # appending, so that it begins anew when it was cut
+            command = [self._program, "agent", f"-config-file={place}"]
+            self._process = subprocess.Popen(
+                [sys.executable, "-I", "-S", "-c", SHELL, str(os.getpid()), *command],
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=log,
+            )
+
+    def _configuration(self, tags: Mapping[str, str], known: Iterable[str]) -> dict[str, object]:
+        settings = self._settings
+        host, port = _split(settings.bind)
+        bind = _address(host)
+        mine = {f"{bind}:{port}", f"{host}:{port}"}
+        config: dict[str, object] = {
+            "node_name": self.name,
+            "bind": f"[{bind}]:{port}" if ":" in bind else f"{bind}:{port}",
+            "rpc_addr": f"127.0.0.1:{self.rpc_port}",
+            "rpc_auth": self.rpc_key,
+            "disable_name_resolution": True,  # or a vote on a name that is there twice could end this agent
+            "retry_interval": "1s",
+            "rejoin_after_leave": True,
+            "snapshot_path": str(self._directory / SNAPSHOT),
+            "leave_on_terminate": False,
+            "skip_leave_on_interrupt": True,
+            "log_level": "warn",
+            "tags": dict(tags),
+        }
+        if settings.advertise:
+            advertised = _address(settings.advertise)
+            mine |= {f"{settings.advertise}:{port}", f"{advertised}:{port}"}
+            config["advertise"] = f"[{advertised}]:{port}" if ":" in advertised else f"{advertised}:{port}"
+        if join := [place for place in dict.fromkeys((*settings.join, *known)) if not {place, _resolved(place)} & mine]:
+            config["retry_join"] = join  # an agent that joins itself would look no further
+        if settings.key:
+            config["encrypt_key"] = settings.key
+        return config
+
+    def exit_reason(self) -> str | None:
+        """Why it is not running; None while it is."""
+        process = self._process
+        if process is None:
+            return self._killed or "it was not started"
+        code = process.poll()
+        if code is None:
+            self._bound_log()
+            return None
+        return self.last_words() or f"exit code {code}"
+
+    def last_words(self) -> str:
+        """Of its log: the last line that says what is wrong."""
+        for line in reversed(self._log_lines()):
+            if re.search(r"error|fail|conflict|cannot|denied|in use", line, re.I):
+                return ": ".join(line.strip().split(": ")[-REASONS:])[:200]
+        return ""
+
+    @property
+    def meets_strangers(self) -> bool:
+        """Whether others could not read what it said, or it them."""
+        return any(re.search(r"could decrypt|not encrypted|state is encrypted", line) for line in self._log_lines())
+
+    def _log_lines(self) -> list[str]:
+        """The newest."""
+        try:
+            return (self._directory / LOG).read_text("utf-8", "replace").splitlines()[-LOG_LINES:]
+        except OSError:
+            return []
+
+    def _bound_log(self) -> None:
+        with suppress(OSError):
+            log = self._directory / LOG
+            if log.stat().st_size > LOG_BYTES_MAX:
+                os.truncate(log, 0)
+
+    def kill(self, why: str = "") -> None:
+        """`why` is its exit reason until it is started again. Also from another thread."""
+        process, self._process, self._killed = self._process, None, why
+        if process is not None:
+            process.kill()
+            process.wait()
+
+    def wait(self, seconds: float) -> bool:
+        """Whether it has ended by then."""
+        process = self._process
+        if process is None:
+            return True
+        with suppress(subprocess.TimeoutExpired):
+            process.wait(seconds)
+        return process.poll() is not None
+
+
+def agent_name(settings: GossipSettings) -> str:
+    """Unique: of the node, its data, and its address, for an agent that comes back at another one is another one."""
+    place = f"{settings.member.copy} {settings.bind} {settings.advertise}"
+    name = re.sub(r"[^A-Za-z0-9-]", "-", settings.member.name)[:NAME_MAX]
+    return f"{name}-{blake2b(place.encode(), digest_size=4).hexdigest()}"
+
+
+def _split(place: str) -> tuple[str, int]:
+    host, _, port = place.rpartition(":")
+    return host.strip("[]"), int(port)
+
+
+def _address(host: str) -> str:
+    """The agent takes numbers only. Raises OSError when the name is unknown."""
+    bare = host.strip("[]")
+    if bare == "*":
+        return "0.0.0.0"
+    return str(socket.getaddrinfo(bare, None, type=socket.SOCK_STREAM)[0][4][0])
+
+
+def _resolved(place: str) -> str:
+    """HOST:PORT with the address of the host, where it has one now."""
+    host, port = _split(place)
+    try:
+        return f"{_address(host)}:{port}"
+    except OSError:
+        return place
+
+
+def _free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])

@@ -1,0 +1,257 @@
+"""Metrics and health over HTTP: /metrics, /livez, /readyz, /statusz.
+
+It lives beside the frontdoor's loop, on threads of its own: it reads the board, and asks the workers as a client does. The loop
+never waits for it, and what comes in here, however wrong, ends with its own connection.
+"""
+
+import json
+import logging
+import socket
+import threading
+import time
+from collections.abc import Callable
+from contextlib import suppress
+from http import HTTPStatus
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+
+from gossipq.alarms import CRITICAL
+from gossipq.clock import Clock
+from gossipq.core.alarms import HANGS_MS
+from gossipq.errors import BadRequest, ConfigError, GossipqError
+from gossipq.messages import StatsReply
+from gossipq_node.actors.board import Board, Facts
+from gossipq_node.actors.frontdoor import SERVING
+
+if TYPE_CHECKING:
+    from gossipq_client import Client
+
+REQUESTS_MAX = 16  #: at the same time; more are turned away
+REQUEST_S = 5.0  #: a connection that says nothing for so long is closed,
+CONNECTION_S = 10.0  #: and any other after that: who reads or writes byte by byte takes no place from others
+ASK_S = 2.0  #: for the workers to answer a scrape
+TOPICS_AT_ONCE = 1_000  #: named in one question, when the counters of all are too much for one answer
+JSON, TEXT = "application/json", "text/plain; charset=utf-8"
+PAGES = ("/metrics", "/livez", "/readyz", "/statusz")
+
+log = logging.getLogger(__name__)
+
+Answer = tuple[HTTPStatus, str, bytes]
+
+
+class Pages:
+    """What each page says, from a board and a node to ask."""
+
+    def __init__(self, board: Board, endpoint: str, clock: Clock) -> None:
+        self._board, self._endpoint, self._clock = board, endpoint, clock
+        self._lock = threading.Lock()
+        self._client: Client | None = None
+
+    def answer(self, path: str) -> Answer:
+        pages = {"/metrics": self.metrics, "/livez": self.livez, "/readyz": self.readyz, "/statusz": self.statusz}
+        page = pages.get(path.partition("?")[0])
+        if page is None:
+            return HTTPStatus.NOT_FOUND, TEXT, f"there are {' '.join(PAGES)}\n".encode()
+        return page()
+
+    def livez(self) -> Answer:
+        """Whether every loop of the node turns."""
+        return _verdict("live", self._stuck())
+
+    def _stuck(self) -> list[str]:
+        now_ms, facts = self._clock.now().boot_ms, self._board.facts
+        found = []
+        if (late_ms := now_ms - self._board.turned_ms) > HANGS_MS:
+            return [f"the frontdoor has not turned for {late_ms // 1_000} s"]
+        for worker in facts.status.workers if facts else ():
+            silent_ms = now_ms - facts.heard_ms[worker.worker] if facts else 0
+            if worker.state == "down":
+                found.append(f"worker-{worker.worker} is not running")
+            elif silent_ms > HANGS_MS:
+                found.append(f"worker-{worker.worker} (pid {worker.pid}) has given no sign of life for {silent_ms // 1_000} s")
+        return found
+
+    def readyz(self) -> Answer:
+        """Whether clients are served: every loop turns, every worker has its shards, publishes are taken."""
+        facts, reasons = self._board.facts, self._stuck()
+        if facts is None:
+            return _verdict("ready", ["the node is starting"])
+        for worker in facts.status.workers:
+            if worker.state not in (*SERVING, "down"):
+                reasons.append(f"worker-{worker.worker} is {worker.state}")
+            elif worker.state == "full":
+                reasons.append(f"worker-{worker.worker} refuses publishes: {worker.detail}")
+        status = facts.status
+        if not reasons and len(status.leads) < status.shards:
+            reasons.append(f"{status.shards - len(status.leads)} of {status.shards} shards have no leader")
+        return _verdict("ready", reasons)
+
+    def statusz(self) -> Answer:
+        facts = self._board.facts
+        if facts is None:
+            return HTTPStatus.SERVICE_UNAVAILABLE, JSON, b'{"error":"the node is starting"}\n'
+        return HTTPStatus.OK, JSON, json.dumps(_as_object(facts), separators=(",", ":")).encode() + b"\n"
+
+    def metrics(self) -> Answer:
+        from gossipq_node.adapters import metrics
+
+        facts = self._board.facts
+        if facts is None:
+            return HTTPStatus.SERVICE_UNAVAILABLE, TEXT, b"the node is starting\n"
+        text = metrics.exposition(facts.status, facts.timings, facts.alarms, self._stats(facts), facts.moves, facts.queued)
+        return HTTPStatus.OK, metrics.CONTENT_TYPE, text
+
+    def _stats(self, facts: Facts) -> StatsReply | None:
+        """Counters of what this node's workers lead; None when they do not all answer in time."""
+        with self._lock:
+            try:
+                if self._client is None:
+                    from gossipq_client import connect
+
+                    self._client = connect(self._endpoint, name="gossipq-admin", timeout=ASK_S)
+                parts = [part for worker in facts.status.workers for part in _counted(self._client, worker.endpoint)]
+            except GossipqError as error:
+                log.debug("a scrape without the workers: %s", error)
+                return None
+        return StatsReply([row for part in parts for row in part.partitions], [row for part in parts for row in part.groups])
+
+    def close(self) -> None:
+        with self._lock:
+            if self._client is not None:
+                with suppress(GossipqError):
+                    self._client.close(flush=False)
+                self._client = None
+
+
+def _counted(client: "Client", worker: str) -> list[StatsReply]:
+    """All that a worker counts, in as many answers as it takes."""
+    try:
+        return [client.stats(endpoint=worker)]
+    except BadRequest:  # too much for one
+        names = [topic.name for topic in client.topics()]
+    some = [names[at : at + TOPICS_AT_ONCE] for at in range(0, len(names), TOPICS_AT_ONCE)]
+    return [part for each in some for part in _counted_of(client, worker, each)]
+
+
+def _counted_of(client: "Client", worker: str, topics: list[str]) -> list[StatsReply]:
+    try:
+        return [client.stats(topics, endpoint=worker)]
+    except BadRequest:
+        if len(topics) == 1:
+            raise
+    half = len(topics) // 2
+    return _counted_of(client, worker, topics[:half]) + _counted_of(client, worker, topics[half:])
+
+
+def _verdict(name: str, reasons: list[str]) -> Answer:
+    body = json.dumps({name: not reasons, "reasons": reasons}).encode() + b"\n"
+    return HTTPStatus.OK if not reasons else HTTPStatus.SERVICE_UNAVAILABLE, JSON, body
+
+
+def _named(value: Any) -> Any:
+    """Arrays of the wire as objects with names."""
+    if isinstance(value, msgspec.Struct):
+        return {field: _named(getattr(value, field)) for field in value.__struct_fields__}
+    if isinstance(value, dict):
+        return {str(name): _named(each) for name, each in value.items()}
+    if isinstance(value, list | tuple):
+        return [_named(each) for each in value]
+    return value.hex() if isinstance(value, bytes) else value
+
+
+def _as_object(facts: Facts) -> dict[str, Any]:
+    critical = sum(alarm.severity == CRITICAL for alarm in facts.alarms)
+    found: dict[str, Any] = _named(facts.status)
+    return found | {"alarms": _named(facts.alarms), "critical": critical, "timings": _named(facts.timings)}
+
+
+class _Handler(BaseHTTPRequestHandler):
+    timeout = REQUEST_S
+    server_version, sys_version = "gossipq", ""
+    error_content_type, error_message_format = TEXT, "%(code)d %(message)s\n"
+    pages: Pages
+
+    def do_GET(self) -> None:
+        try:
+            status, kind, body = self.pages.answer(self.path)
+        except Exception as error:  # a page that fails is told to who asked for it
+            log.exception("%s: %s", self.path[:100], error)
+            status, kind, body = HTTPStatus.INTERNAL_SERVER_ERROR, TEXT, b"see the log of the node\n"
+        self.send_response(status)
+        self.send_header("Content-Type", kind)
+        self.send_header("Content-Length", str(len(body)))
+        self.end_headers()
+        if self.command != "HEAD":
+            self.wfile.write(body)
+
+    do_HEAD = do_GET
+
+    def log_message(self, format: str, *args: Any) -> None:
+        log.debug(format, *args)
+
+
+class _Server(ThreadingHTTPServer):
+    daemon_threads, block_on_close = True, False
+    request_queue_size = REQUESTS_MAX
+
+    def __init__(self, place: tuple[str, int], handler: type[_Handler]) -> None:
+        self.address_family = socket.AF_INET6 if ":" in place[0] else socket.AF_INET
+        self._until_s: dict[socket.socket, float] = {}  # by connection that has a place: when it loses it
+        super().__init__(place, handler)
+
+    def process_request(self, request: Any, client_address: Any) -> None:
+        if len(self._until_s) >= REQUESTS_MAX:
+            self.shutdown_request(request)
+            return
+        self._until_s[request] = time.monotonic() + CONNECTION_S
+        try:
+            super().process_request(request, client_address)
+        except BaseException:  # no thread could be started
+            del self._until_s[request]
+            raise
+
+    def process_request_thread(self, request: Any, client_address: Any) -> None:
+        try:
+            super().process_request_thread(request, client_address)
+        finally:
+            del self._until_s[request]
+
+    def service_actions(self) -> None:
+        """Several times a second: who takes too long is hung up on, and its thread ends."""
+        now_s = time.monotonic()
+        for request, until_s in list(self._until_s.items()):
+            if now_s >= until_s:
+                with suppress(OSError):  # it is closed already
+                    request.shutdown(socket.SHUT_RDWR)
+
+    def handle_error(self, request: Any, client_address: Any) -> None:
+        log.debug("a connection from %s ended badly", client_address, exc_info=True)
+
+
+class Admin:
+    """The server, on `place` (HOST:PORT), until `close`."""
+
+    def __init__(self, place: str, pages: Pages) -> None:
+        """Raises ConfigError when it cannot be bound."""
+        host, _, port = place.rpartition(":")
+        handler = type("Handler", (_Handler,), {"pages": pages})
+        try:
+            self._server = _Server((host.strip("[]"), int(port)), handler)
+        except (OSError, OverflowError) as error:
+            why = error.strerror if isinstance(error, OSError) and error.strerror else str(error)
+            raise ConfigError(
+                f"metrics and health cannot listen on {place}: {why}", 'choose another --admin HOST:PORT, or ""'
+            ) from None
+        self.port: int = self._server.server_address[1]
+        self._pages = pages
+        serve: Callable[[], None] = lambda: self._server.serve_forever(poll_interval=0.2)  # noqa: E731
+        self._thread = threading.Thread(target=serve, name="gossipq-admin", daemon=True)
+        self._thread.start()
+
+    def close(self) -> None:
+        self._server.shutdown()
+        self._thread.join()
+        self._server.server_close()
+        self._pages.close()

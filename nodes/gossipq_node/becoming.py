@@ -1,0 +1,147 @@
+"""How a directory without a cluster gets one: this process looks for others until it is let in, or all agree that it founds."""
+
+import logging
+import os
+import signal
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from types import FrameType
+from typing import NamedTuple
+
+import msgspec
+
+from gossipq.clock import SystemClock
+from gossipq.config import Loaded
+from gossipq_node import trust
+from gossipq_node.actors import loop
+from gossipq_node.actors.newcomer import Founds, Joined, Newcomer, Newcoming
+from gossipq_node.composing import Mode, gossip_settings, insisted, member_of, options_of, place_of
+from gossipq_node.directory import DataDirectory, Manifest
+from gossipq_node.files import keep_roster
+
+SAY_AGAIN_MS = 30_000
+
+
+def become_member(
+    loaded: Loaded, directory: DataDirectory, manifest: Manifest, mode: Mode, log: logging.Logger
+) -> Manifest | None:
+    """Waits until the directory belongs to a cluster; None: a signal came first. Raises ConfigError, StoreError."""
+    from gossipq_node.adapters.zmq_mailbox import ZmqMailbox  # a node that waits for nobody stays without it
+
+    config, secret = loaded.config, trust.read(loaded.config.node.secret_file)
+
+    def pledge(what: str) -> None:
+        directory.write(msgspec.structs.replace(manifest, pledge=what))
+
+    with _signals() as (stopped, wake), _others(loaded, directory, manifest, mode, secret) as others:
+        mailbox = ZmqMailbox(clients=place_of(config).listen.step(0), wake=(wake,))
+        try:
+            newcomer = Newcomer(
+                newcoming(loaded, manifest, secret), mailbox, lambda cluster: trust.token(secret, cluster), pledge, others.found
+            )
+            clock, said = SystemClock(), _Saying(log)
+
+            def waits() -> bool:
+                said.say("; ".join(filter(None, (newcomer.waiting_for(), others.trouble()))), clock.now().boot_ms)
+                return not (newcomer.done or stopped())
+
+            loop.run(newcomer, mailbox, clock, waits)
+        finally:
+            mailbox.close()
+    if newcomer.failure is not None:
+        raise newcomer.failure
+    if isinstance(newcomer.outcome, Founds):
+        log.info("all %d nodes agreed: this one founds the cluster", config.cluster.expect)
+        return directory.found(config.cluster.name, manifest.workers, manifest.shards or config.cluster.shards)
+    return _joined(directory, manifest, newcomer.outcome, log) if newcomer.outcome else None
+
+
+def newcoming(loaded: Loaded, manifest: Manifest, secret: bytes) -> Newcoming:
+    """What the directory and the options ask for. A witness founds nothing."""
+    config = loaded.config
+    return Newcoming(
+        member=member_of(config, manifest),
+        session=os.urandom(16),
+        workers=manifest.workers,
+        shards=manifest.shards,
+        expect=0 if manifest.witness else config.cluster.expect,
+        peers=config.node.peer,
+        insisted=insisted(config, loaded.origins),
+        options=options_of(config),
+        founding=trust.token(secret, trust.FOUNDING),
+        pledge=manifest.pledge,
+    )
+
+
+def _joined(directory: DataDirectory, manifest: Manifest, joined: Joined, log: logging.Logger) -> Manifest:
+    """From here on the directory belongs to that cluster."""
+    mine = msgspec.structs.replace(
+        manifest,
+        cluster_uuid=joined.cluster.hex(),
+        cluster_name=joined.name,
+        shards=joined.shards,
+        workers=joined.member.workers,
+        joined=True,
+        pledge="",
+    )
+    keep_roster(directory.roster_file, joined.version, joined.members)
+    directory.belong(mine)
+    names = ", ".join(member.name for member in joined.members)
+    log.info("joined cluster %s (%s): %s", joined.name, joined.cluster.hex()[:8], names)
+    return mine
+
+
+class _Saying:
+    """Says what is waited for: when that changes, and every half minute."""
+
+    def __init__(self, log: logging.Logger) -> None:
+        self._log, self._text, self._again_ms = log, "", 0
+
+    def say(self, text: str, now_ms: int) -> None:
+        if text != self._text or now_ms >= self._again_ms:
+            self._text, self._again_ms = text, now_ms + SAY_AGAIN_MS
+            self._log.info("%s", text)
+
+
+class _Others(NamedTuple):
+    """Nodes that gossip shows."""
+
+    found: Callable[[], list[str]]  #: their addresses
+    trouble: Callable[[], str]  #: why there may be others, for people
+
+
+@contextmanager
+def _others(loaded: Loaded, directory: DataDirectory, manifest: Manifest, mode: Mode, secret: bytes) -> Iterator[_Others]:
+    """Their agents are asked while this lasts."""
+    settings = gossip_settings(loaded.config, directory, manifest, mode, secret, [])
+    if settings is None or settings.mode != "serf":
+        yield _Others(list, str)
+        return
+    from gossipq_node.adapters.serf_membership import SerfMembership
+
+    membership = SerfMembership(settings)
+    try:
+        yield _Others(lambda: [found.endpoint for found in membership.found()], lambda: membership.state)
+    finally:
+        membership.close(polite=False)  # the agent of the node is there in a moment
+
+
+@contextmanager
+def _signals() -> Iterator[tuple[Callable[[], bool], int]]:
+    """(whether SIGTERM or SIGINT came, a descriptor that is readable then)."""
+    reader, writer = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
+    came: list[int] = []
+
+    def note(number: int, frame: FrameType | None) -> None:
+        came.append(number)
+
+    before = {number: signal.signal(number, note) for number in (signal.SIGTERM, signal.SIGINT)}
+    wakeup = signal.set_wakeup_fd(writer)
+    try:
+        yield lambda: bool(came), reader
+    finally:
+        signal.set_wakeup_fd(wakeup)
+        for number, handler in before.items():
+            signal.signal(number, handler)
+        os.close(reader)
+        os.close(writer)

@@ -1,0 +1,147 @@
+"""Rings alarms: what a node raises and clears becomes records of the topic `_alarms`, so that any consumer can pass them on.
+
+It lives beside the frontdoor's loop, on a thread of its own, and is a client of its own node while it has something to say.
+What it said last lies in the topic: after a restart it goes on from there, so that nothing stays raised that is over.
+"""
+
+import logging
+import threading
+from contextlib import suppress
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from gossipq import alarms
+from gossipq.clock import Clock
+from gossipq.core.alarms import key_of
+from gossipq.errors import GossipqError
+from gossipq.values import Alarm
+from gossipq_node.actors.board import Board
+from gossipq_node.actors.frontdoor import SERVING
+
+if TYPE_CHECKING:
+    from gossipq_client import Client
+
+LOOK_S = 1.0  #: between two looks at the board
+AGAIN_S = 5.0  #: after the node did not take a record
+ASK_S = 5.0
+IDLE_LOOKS = 60  #: the connection is closed after so many looks without news
+RAISED, CLEARED = "raised", "cleared"
+
+log = logging.getLogger(__name__)
+
+Key = tuple[str, str, str]
+
+
+class Rung(msgspec.Struct, frozen=True):
+    """Value of a record in `_alarms`, as JSON."""
+
+    event: str  #: "raised" or "cleared"
+    name: str  #: explained by `gossipq help alarm-NAME`
+    severity: str
+    node: str
+    subject: str
+    text: str
+    command: str
+    since_ms: int  #: unix, when it was raised
+    time_ms: int  #: unix, of this event
+
+
+class Bell:
+    def __init__(self, board: Board, node: str, endpoint: str, clock: Clock) -> None:
+        self._board, self._node, self._endpoint, self._clock = board, node, endpoint, clock
+        self._rung: dict[Key, Alarm] | None = None  #: what the topic says of this node; None: not read yet
+        self._client: Client | None = None
+        self._idle = 0
+        self._ends = threading.Event()
+        self._thread = threading.Thread(target=self._run, name="gossipq-alarms", daemon=True)
+
+    def start(self) -> None:
+        self._thread.start()
+
+    def close(self) -> None:
+        self._ends.set()
+        self._thread.join(ASK_S)
+        if not self._thread.is_alive():  # else it reads from a cluster that is not there, and ends with this process
+            self._hang_up()
+
+    def _run(self) -> None:
+        pause_s = LOOK_S
+        while not self._ends.wait(pause_s):
+            pause_s = LOOK_S
+            try:
+                self.look()
+            except GossipqError as error:
+                log.debug("an alarm could not be told: %s", error)
+                self._hang_up()
+                pause_s = AGAIN_S
+            except Exception as error:  # a fault of the bell ends no node
+                log.exception("alarms are not told: %s", error)
+                return
+
+    def look(self) -> None:
+        """Tells what has changed since the last time. Raises GossipqError: what was not told is tried again."""
+        facts = self._board.facts
+        serving = [worker.state in SERVING for worker in facts.status.workers] if facts else []
+        if facts is None or not any(serving):
+            return
+        if self._rung is None:
+            self._rung = self._recall()
+        raised = {key_of(alarm): alarm for alarm in facts.alarms}
+        rung = self._rung
+        news = [(RAISED, key, alarm) for key, alarm in raised.items() if key not in rung]
+        if all(serving):  # a worker that is away says nothing of what it has raised
+            news += [(CLEARED, key, alarm) for key, alarm in rung.items() if key not in raised]
+        for event, key, alarm in news:
+            self._tell(event, alarm)
+            if event == RAISED:
+                rung[key] = alarm
+            else:
+                del rung[key]
+        self._idle = 0 if news else self._idle + 1
+        if self._idle >= IDLE_LOOKS:
+            self._hang_up()
+
+    def _connected(self) -> "Client":
+        if self._client is None:
+            from gossipq_client import connect
+
+            self._client = connect(self._endpoint, name="gossipq-alarms", timeout=ASK_S)
+        return self._client
+
+    def _hang_up(self) -> None:
+        if self._client is not None:
+            with suppress(GossipqError):
+                self._client.close(flush=False)
+            self._client = None
+
+    def _recall(self) -> dict[Key, Alarm]:
+        """What this node has raised and not cleared, by its own records."""
+        mq, rung = self._connected(), dict[Key, Alarm]()
+        if mq.topics(alarms.TOPIC):
+            for record in mq.consume(alarms.TOPIC, start="first", stop_at_end=True):
+                try:
+                    said = msgspec.json.decode(record.value, type=Rung)
+                except msgspec.DecodeError:
+                    continue  # somebody else's
+                alarm = Alarm(said.name, said.severity, said.node, said.subject, said.text, said.command, said.since_ms)
+                if said.node == self._node and said.event == RAISED:
+                    rung[key_of(alarm)] = alarm
+                elif said.node == self._node:
+                    rung.pop(key_of(alarm), None)
+        self._idle = IDLE_LOOKS
+        return rung
+
+    def _tell(self, event: str, alarm: Alarm) -> None:
+        mq = self._connected()
+        mq.create_topic(alarms.TOPIC, if_not_exists=True)
+        time_ms = self._clock.now().wall_ms
+        rung = Rung(event=event, time_ms=time_ms, **msgspec.structs.asdict(alarm))
+        mq.publish(
+            alarms.TOPIC,
+            msgspec.json.encode(rung),
+            key="/".join(key_of(alarm)),
+            route=f"{alarm.severity}.{alarm.name}",
+            id="/".join((event, str(alarm.since_ms), *key_of(alarm))),
+        ).result(ASK_S)
+        log.warning("alarm %s: %s: %s", event, alarm.name, alarm.text)

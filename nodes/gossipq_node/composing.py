@@ -1,0 +1,234 @@
+"""Options and a data directory become what each process of a node is told."""
+
+import logging
+import shutil
+import socket
+from collections.abc import Mapping, Sequence
+from typing import Literal, NamedTuple
+
+import msgspec
+
+from gossipq import __version__, limits
+from gossipq.config import AUTO, Config, admin_place, options, value_of
+from gossipq.endpoints import Endpoint, endpoint, gossip_address
+from gossipq.errors import ConfigError
+from gossipq.values import ConfigRow, Member
+from gossipq_node import machine, trust
+from gossipq_node.directory import GOSSIP, DataDirectory, Manifest
+from gossipq_node.settings import FrontdoorSettings, GossipSettings, WorkerSettings
+
+Mode = Literal["standalone", "static", "serf"]
+
+SERF = "serf"
+INSTALL = "apt-get install serf   (or list the nodes: --mode static --peer tcp://HOST:PORT)"
+OF_THE_NODE = frozenset(("cluster.join", "cluster.expect"))  #: in [cluster], and no matter when they differ
+OF_THE_FOUNDER = frozenset(("cluster.name", "cluster.shards"))  #: what a newcomer does not say it takes over
+
+
+def serf_installed() -> bool:
+    return shutil.which(SERF) is not None
+
+
+def mode_of(config: Config, member: bool, log: logging.Logger) -> Mode:
+    """How the node finds others. A member of a cluster knows the others' addresses and starts in any case.
+
+    Raises ConfigError when it cannot do what it is asked."""
+    node, join, expect = config.node, config.cluster.join, config.cluster.expect
+    if endpoint(node.bind).transport == "ipc":
+        if join or node.peer or expect > 1:
+            raise ConfigError(f"node.bind = {node.bind!r} is for this machine alone", "bind tcp://HOST:PORT to be in a cluster")
+        return "standalone"
+    if node.mode in ("standalone", "static"):
+        if join:
+            raise ConfigError(f"--join needs Serf, and node.mode is {node.mode!r}", "use --peer tcp://HOST:PORT")
+        if node.mode == "standalone" and (node.peer or expect > 1):
+            raise ConfigError(
+                f"a standalone node finds no others, and {'node.peer' if node.peer else 'cluster.expect'} is set",
+                "leave out --mode standalone",
+            )
+        return node.mode
+    if not serf_installed():
+        if join or node.mode == "serf":
+            what = "--join was given" if join else "node.mode is 'serf'"
+            if member:
+                log.warning(
+                    "%s, and the `serf` program is not installed: nodes at new addresses are not found. %s", what, INSTALL
+                )
+                return "static"
+            raise ConfigError(f"{what}, and the `serf` program is not installed", INSTALL)
+        if node.peer:
+            return "static"
+        if expect > 1:
+            raise ConfigError("cluster.expect is set, and nothing says where the others are", INSTALL)
+        return "standalone"
+    return "static" if node.peer and not join and node.mode == "auto" else "serf"
+
+
+class Place(NamedTuple):
+    """Where the node is."""
+
+    listen: Endpoint
+    host: str  #: that others are told
+    inside: str  #: that its own processes use
+
+
+def place_of(config: Config) -> Place:
+    listen = endpoint(config.node.bind)
+    return Place(listen, config.node.advertise or listen.host, "127.0.0.1" if listen.is_wildcard else listen.host)
+
+
+def node_name(config: Config) -> str:
+    """As given, else the host's; the second node of a host adds its port."""
+    port = endpoint(config.node.bind).port
+    return config.node.name or (socket.gethostname() if port in (0, limits.PORT) else f"{socket.gethostname()}-{port}")
+
+
+def member_of(config: Config, manifest: Manifest) -> Member:
+    """This node's row in the roster."""
+    place = place_of(config)
+    url = place.listen.step(0, place.host)
+    return Member(manifest.voter, node_name(config), url, manifest.workers, manifest.witness, version=__version__)
+
+
+def options_of(config: Config) -> dict[str, str]:
+    """What [cluster] says and must be the same on all nodes: dotted key -> JSON text."""
+    keys = [key for key, _ in options() if key.startswith("cluster.") and key not in OF_THE_NODE]
+    return {key: msgspec.json.encode(value_of(config, key)).decode() for key in keys}
+
+
+def insisted(config: Config, origins: Mapping[str, str]) -> dict[str, str]:
+    """What a newcomer asks the cluster to be like."""
+    said = options_of(config)
+    return {key: text for key, text in said.items() if key not in OF_THE_FOUNDER or origins[key] != "default"}
+
+
+class Composition:
+    """`mode` and the secret are settled before; the directory belongs to a cluster."""
+
+    def __init__(
+        self,
+        config: Config,
+        directory: DataDirectory,
+        manifest: Manifest,
+        log_json: bool,
+        mode: Mode = "standalone",
+        shown: Sequence[ConfigRow] = (),
+    ) -> None:
+        """`shown`: the options as who asks may see them. Raises ConfigError when the secret cannot be read."""
+        self._shown = tuple(shown)
+        self.config, self.directory, self.manifest, self._log_json, self.mode = config, directory, manifest, log_json, mode
+        self.secret = trust.read(config.node.secret_file)
+        self.member = member_of(config, manifest)
+        self.cluster = bytes.fromhex(manifest.cluster_uuid)
+        self.token = trust.token(self.secret, self.cluster)
+        self._place = place_of(config)
+        listen, _, inside = self._place
+        self._siblings = tuple(listen.step(limits.PEER_PORT_STEP + worker, inside) for worker in range(manifest.workers))
+        self.warnings = tuple(self._warnings())  # once: the secret's file may be gone when the frontdoor starts again
+        founded = {"cluster.name": manifest.cluster_name, "cluster.shards": manifest.shards}
+        self.options = options_of(config) | {key: msgspec.json.encode(value).decode() for key, value in founded.items()}
+
+    def worker(self, worker: int, restarts: int) -> WorkerSettings:
+        """For each life anew: the roster may be another one by then."""
+        config, manifest, roster = self.config, self.manifest, self.directory.roster()
+        listen, _, inside = self._place
+        return WorkerSettings(
+            worker=worker,
+            node=self.member.name,
+            predecessors=tuple(manifest.predecessors),
+            cluster=self.cluster,
+            shards=manifest.shards,
+            owned=tuple(range(worker, manifest.shards, manifest.workers)),
+            siblings=self._siblings,
+            clients_bind=listen.step(limits.CLIENT_PORT_STEP + worker),
+            peers_bind=listen.step(limits.PEER_PORT_STEP + worker),
+            frontdoor=listen.step(limits.FRONTDOOR_PEER_PORT_STEP, inside),
+            directory=str(self.directory.store(manifest, worker)),
+            map_bytes=config.node.map_bytes,
+            disk_reserve_bytes=config.node.disk_reserve_bytes,
+            disk_reserve_percent=config.node.disk_reserve_percent,
+            memory_bytes_max=config.node.memory_bytes_max,
+            window_bytes=config.cluster.window_bytes,
+            auto_create=config.cluster.auto_create,
+            topic=config.cluster.topic.message(),
+            group=config.cluster.group.message(),
+            virtual=config.cluster.virtual,
+            boot=machine.boot_id(),
+            restarts=restarts,
+            log_json=self._log_json,
+            member=self.member,
+            version=roster.version,
+            members=tuple(roster.members),
+            token=self.token,
+            joins=manifest.joined,
+            copies=config.cluster.copies,
+            cluster_name=manifest.cluster_name,
+            options=self.options,
+            replace_ms=config.cluster.replace_ms,
+        )
+
+    def frontdoor(self, restarts: int = 0) -> FrontdoorSettings:
+        config, manifest, roster = self.config, self.manifest, self.directory.roster()
+        listen, _, inside = self._place
+        return FrontdoorSettings(
+            node=self.member.name,
+            cluster_name=manifest.cluster_name,
+            cluster=self.cluster,
+            mode=self.mode,
+            shards=manifest.shards,
+            clients_bind=listen.step(0),
+            peers_bind=listen.step(limits.FRONTDOOR_PEER_PORT_STEP),
+            forwards=tuple(listen.step(limits.CLIENT_PORT_STEP + worker, inside) for worker in range(manifest.workers)),
+            siblings=self._siblings,
+            window_bytes=config.cluster.window_bytes,
+            memory_bytes_max=config.node.memory_bytes_max,
+            warnings=self.warnings,
+            log_json=self._log_json,
+            member=self.member,
+            version=roster.version,
+            members=tuple(roster.members),
+            token=self.token,
+            roster_file=str(self.directory.roster_file),
+            config=self._shown,
+            admin=admin_place(config),
+            admin_auto=config.node.admin == AUTO,
+            alarms=config.node.alarms and listen.transport == "tcp",
+            endpoint=listen.step(0, inside),
+            gossip=self.gossip([member.endpoint for member in roster.members]),
+        )
+
+    def gossip(self, known: list[str]) -> GossipSettings | None:
+        """`known` are the frontdoors of nodes that may have an agent."""
+        return gossip_settings(self.config, self.directory, self.manifest, self.mode, self.secret, known)
+
+    def _warnings(self) -> list[str]:
+        listen, secret = self._place.listen, self.config.node.secret_file
+        said = [f"other users of this machine may read the secret: chmod 600 {secret}"] if trust.exposed(secret) else []
+        if listen.is_loopback:
+            return said
+        if not secret:
+            return ["--insecure: anybody who reaches this address may read and write everything, and join the cluster"]
+        return [*said, "the secret keeps strangers out of the cluster, not clients: who reaches this address may use it"]
+
+
+def gossip_settings(
+    config: Config, directory: DataDirectory, manifest: Manifest, mode: Mode, secret: bytes, known: list[str]
+) -> GossipSettings | None:
+    """Also of a node that belongs to no cluster yet. None: it looks for nobody."""
+    if mode == "standalone":
+        return None
+    place = place_of(config)
+    bind = config.node.gossip or place.listen.step(limits.GOSSIP_PORT_STEP).removeprefix("tcp://")
+    guesses = [endpoint(url).step(limits.GOSSIP_PORT_STEP).removeprefix("tcp://") for url in known]
+    member = member_of(config, manifest)
+    return GossipSettings(
+        mode=mode,
+        peers=tuple(dict.fromkeys((*config.node.peer, *known))),
+        join=tuple(dict.fromkeys((*(gossip_address(text, "cluster.join") for text in config.cluster.join), *guesses))),
+        bind=bind,
+        advertise=config.node.advertise,
+        member=member,
+        cluster=manifest.cluster_uuid,
+        key=trust.gossip_key(secret),
+        directory=str(directory.path / GOSSIP),
+    )

@@ -1,0 +1,212 @@
+"""What may be wrong with a machine that a node runs on, or shall run on: each finding with its remedy."""
+
+import os
+import resource
+import shutil
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+from typing import NamedTuple
+
+from gossipq import limits
+from gossipq.config import Config, admin_place
+from gossipq.endpoints import endpoint
+from gossipq.errors import ConfigError
+from gossipq.texts import many, size
+from gossipq_node import machine
+from gossipq_node.adapters.lmdb_store import ENGINE_NAME
+
+GOOD, WARNING, BAD = "good", "warning", "bad"
+SYNCS = 20  #: writes of one page with fsync
+PAGE = 4_096
+SLOW_SYNC_MS, BAD_SYNC_MS = 20.0, 200.0
+FILES_MIN = 4_096
+PYTHON_MIN = (3, 11)
+LIBRARIES = ("pyzmq", "lmdb", "msgspec", "click", "rich", "prometheus-client", "serfclient")
+CLOCK_S = 3.0
+
+
+class Finding(NamedTuple):
+    """One thing that was looked at."""
+
+    name: str
+    verdict: str  #: good, warning or bad
+    text: str
+    remedy: str = ""  #: what to do, unless it is good
+
+
+def examine(config: Config) -> Iterator[Finding]:
+    """Everything, in the order in which it is worth reading."""
+    yield from _versions()
+    yield _serf()
+    yield from _ports(config)
+    yield _disk_speed(Path(config.node.data))
+    yield _disk_space(Path(config.node.data), config)
+    yield _file_limit()
+    yield _address_space(config)
+    yield _cores(config)
+    yield _clock()
+
+
+def _versions() -> Iterator[Finding]:
+    python = ".".join(map(str, sys.version_info[:3]))
+    if sys.version_info >= PYTHON_MIN:
+        yield Finding("python", GOOD, python)
+    else:
+        yield Finding("python", BAD, f"{python} is too old", f"use Python {'.'.join(map(str, PYTHON_MIN))} or later")
+    found, missing = [], []
+    for name in LIBRARIES:
+        try:
+            found.append(f"{name} {version(name)}")
+        except PackageNotFoundError:
+            missing.append(name)
+    if missing:
+        yield Finding("libraries", BAD, f"{', '.join(missing)} not installed", f"pip install {' '.join(missing)}")
+    else:
+        yield Finding("libraries", GOOD, f"{', '.join(found)}; stores of {ENGINE_NAME}")
+
+
+def _serf() -> Finding:
+    path = shutil.which("serf")
+    if path is None:
+        remedy = "apt-get install serf, if nodes shall find each other by gossip; a single node needs none"
+        return Finding("serf", WARNING, "the serf program is not installed", remedy)
+    return Finding("serf", GOOD, path)
+
+
+def _ports(config: Config) -> Iterator[Finding]:
+    place = endpoint(config.node.bind)
+    if place.transport == "ipc":
+        yield Finding("ports", GOOD, "the node listens on a socket file, and needs none")
+        return
+    host = "" if place.is_wildcard else place.host.strip("[]")
+    workers = config.node.workers or machine.worker_count()
+    steps = [0, limits.FRONTDOOR_PEER_PORT_STEP]
+    steps += [step + worker for worker in range(workers) for step in (limits.CLIENT_PORT_STEP, limits.PEER_PORT_STEP)]
+    taken = [place.port + step for step in sorted(steps) if not _free(host, place.port + step)]
+    if taken:
+        text = f"{', '.join(map(str, taken))} of {host or 'all addresses'} cannot be used: a node, or another program, has them"
+        yield Finding("ports", WARNING, text, "fine if that is this node; else stop the other, or choose another --bind")
+    else:
+        yield Finding("ports", GOOD, f"{many(len(steps), 'port')} from {place.port} on are free")
+    admin = admin_place(config)
+    admin_host, _, port = admin.rpartition(":")
+    if admin and not _free(admin_host.strip("[]"), int(port)):
+        yield Finding(
+            "admin port", WARNING, f"{admin} cannot be used", "fine if that is this node; else choose another --admin"
+        )
+
+
+def _free(host: str, port: int) -> bool:
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    with socket.socket(family) as probe:
+        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            probe.bind((host, port))
+        except OSError:
+            return False
+    return True
+
+
+def _home(data: Path) -> Path:
+    """Where the data directory is, or would be made."""
+    return next((path for path in (data, *data.absolute().parents) if path.is_dir()), Path("/"))
+
+
+def _disk_speed(data: Path) -> Finding:
+    home = _home(data)
+    probe = home / f".gossipq-doctor-{os.getpid()}"
+    took_ms = []
+    try:
+        file = os.open(probe, os.O_RDWR | os.O_CREAT | os.O_EXCL, 0o600)
+        try:
+            for number in range(SYNCS):
+                os.pwrite(file, bytes([number]) * PAGE, number * PAGE)
+                begin = time.perf_counter()
+                os.fsync(file)
+                took_ms.append((time.perf_counter() - begin) * 1_000)
+        finally:
+            os.close(file)
+            os.unlink(probe)
+    except OSError as error:
+        return Finding("disk speed", BAD, f"{home} cannot be written: {error.strerror}", "give another directory with --data")
+    middle = sorted(took_ms)[SYNCS // 2]
+    text = f"a write that is synced takes {middle:.2f} ms at {home}, {max(took_ms):.2f} ms at most"
+    if middle >= BAD_SYNC_MS:
+        return Finding("disk speed", BAD, text, "use another disk: every confirm waits for this one")
+    if middle >= SLOW_SYNC_MS:
+        return Finding("disk speed", WARNING, text, "publish in batches, or use a faster disk: every confirm waits for it")
+    return Finding("disk speed", GOOD, text)
+
+
+def _disk_space(data: Path, config: Config) -> Finding:
+    home = _home(data)
+    disk = os.statvfs(home)
+    free, whole = disk.f_bavail * disk.f_frsize, disk.f_blocks * disk.f_frsize
+    reserve = max(config.node.disk_reserve_bytes, whole * config.node.disk_reserve_percent // 100)
+    text = f"{size(free)} of {size(whole)} are free at {home}; publishes stop at {size(reserve)}"
+    if free < reserve:
+        return Finding("disk space", BAD, text, "free some, or lower node.disk_reserve_bytes and node.disk_reserve_percent")
+    if free < 2 * reserve:
+        return Finding("disk space", WARNING, text, "free some, or shorten retention: gossipq topic set NAME --retention 1d")
+    return Finding("disk space", GOOD, text)
+
+
+def _file_limit() -> Finding:
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if 0 <= hard < FILES_MIN:
+        text = f"a process may open {hard:,} files, and each connection is one"
+        return Finding("file limit", WARNING, text, f"ulimit -n {FILES_MIN * 16}, or LimitNOFILE= of the service")
+    return Finding(
+        "file limit", GOOD, f"{'no bound' if hard < 0 else many(hard, 'file')} (a node raises it by itself from {soft:,})"
+    )
+
+
+def _address_space(config: Config) -> Finding:
+    _, hard = resource.getrlimit(resource.RLIMIT_AS)
+    if 0 <= hard < config.node.map_bytes + limits.GIB:
+        text = f"a process may have {size(hard)} of addresses, and a store maps {size(config.node.map_bytes)}"
+        return Finding("address space", BAD, text, "ulimit -v unlimited, or a smaller node.map_bytes")
+    return Finding("address space", GOOD, f"room for a map of {size(config.node.map_bytes)}")
+
+
+def _cores(config: Config) -> Finding:
+    cores, workers = machine.worker_count(), config.node.workers
+    if workers > cores:
+        text = f"{many(workers, 'worker')} share {many(cores, 'core')}"
+        return Finding("cores", WARNING, text, "leave --workers away, or give the node more cores")
+    return Finding("cores", GOOD, f"{many(cores, 'core')} for {many(workers or cores, 'worker')}")
+
+
+def _clock() -> Finding:
+    """Whether somebody sets it. A node counts by the boot clock; times that people read are those of the wall clock."""
+    try:
+        said = subprocess.run(
+            ["timedatectl", "show", "--property=NTPSynchronized", "--value"],
+            capture_output=True,
+            text=True,
+            timeout=CLOCK_S,
+            check=True,
+        ).stdout.strip()
+    except (OSError, subprocess.SubprocessError):
+        said = ""
+    now = time.strftime("%Y-%m-%d %H:%M:%SZ", time.gmtime())
+    if said == "yes":
+        return Finding("clock", GOOD, f"{now}, synchronized")
+    if said == "no":
+        return Finding("clock", WARNING, f"{now}, not synchronized", "timedatectl set-ntp true, or run chrony")
+    return Finding("clock", GOOD, f"{now}; this machine does not tell whether anybody sets it")
+
+
+def checked(config: Config) -> list[Finding]:
+    """All findings; one that cannot even be looked for is bad by itself."""
+    found: list[Finding] = []
+    try:
+        found.extend(examine(config))
+    except (OSError, ConfigError) as error:
+        found.append(Finding("examination", BAD, str(error), "see the line above"))
+    return found

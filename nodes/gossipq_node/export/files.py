@@ -1,0 +1,27 @@
+"""Files of rows in one of two formats. Both take and give pyarrow record batches; a file is written once, in one go."""
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Protocol
+
+from gossipq_client import columns
+from gossipq_node.export import lmdb_file, parquet_file
+
+if TYPE_CHECKING:
+    from pyarrow import RecordBatch, Schema
+
+
+class Writer(Protocol):
+    def write(self, rows: "RecordBatch") -> None: ...
+    def close(self) -> None:
+        """The file is whole."""
+
+
+def writer(format: str, path: Path, schema: "Schema") -> Writer:
+    return lmdb_file.Writer(path, schema) if format == "lmdb" else parquet_file.Writer(path, schema)
+
+
+def read(format: str, path: Path, data_set: str) -> "Iterator[RecordBatch]":
+    """Rows of a file, also of one that an older version wrote."""
+    rows = lmdb_file.read(path) if format == "lmdb" else parquet_file.read(path)
+    return (columns.conform(batch, data_set) for batch in rows)

@@ -1,0 +1,150 @@
+"""The folder of an export: whole files only, manifests last and never changed, one exporter at a time.
+
+A crash leaves a readable export at any point: what is being written lies in `.writing` until it is whole and on the disk, and
+counts only from the moment its manifest is linked into place.
+"""
+
+import fcntl
+import os
+import shutil
+import time
+from collections.abc import Iterator
+from hashlib import file_digest, sha256
+from pathlib import Path
+from types import TracebackType
+from typing import Self
+
+from gossipq.errors import ExportError, TornExport
+from gossipq.wire import export
+from gossipq.wire.export import Export, File, Manifest
+from gossipq_node.files import sync_directory
+
+WRITING, LOCK = ".writing", ".lock"
+
+
+class Folder:
+    def __init__(self, root: str | Path, make: bool = True) -> None:
+        """Locks the folder, which is made if need be. Raises ExportError when it cannot be used or is being written."""
+        self.root = Path(root)
+        self._count = 0
+        if not make and not (self.root / export.MANIFESTS).is_dir():
+            raise ExportError(f"{self.root} has no export", hint="gossipq export --out DIR makes one")
+        try:
+            for name in (export.MANIFESTS, WRITING):
+                (self.root / name).mkdir(parents=True, exist_ok=True)
+            self._lock = os.open(self.root / LOCK, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+        except OSError as error:
+            raise ExportError(f"{self.root} cannot be used: {error.strerror}", hint="choose another --out") from None
+        try:
+            fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            os.close(self._lock)
+            raise ExportError(f"{self.root} is being exported to already", hint="wait for that export, or end it") from None
+        except OSError as error:
+            os.close(self._lock)
+            raise ExportError(
+                f"{self.root} cannot be locked: {error.strerror}", hint="choose an --out whose disk can"
+            ) from None
+        try:
+            shutil.rmtree(self.root / WRITING)  # of a run that was interrupted
+            (self.root / WRITING).mkdir()
+        except BaseException:
+            os.close(self._lock)
+            raise
+
+    def close(self) -> None:
+        os.close(self._lock)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        self.close()
+
+    # --- reading
+
+    def sequences(self) -> list[int]:
+        """Numbers of the manifests that are there, rising."""
+        names = os.listdir(self.root / export.MANIFESTS)
+        return sorted(number for name in names if (number := export.sequence_of(name)) is not None)
+
+    def manifest(self, sequence: int) -> bytes:
+        return (self.root / export.manifest_path(sequence)).read_bytes()
+
+    def read(self) -> Export:
+        """What counts. Raises TornExport, ExportVersion."""
+        raws = {}
+        for sequence in reversed(self.sequences()):
+            raws[sequence] = self.manifest(sequence)
+            if export.decode(raws[sequence], export.manifest_path(sequence)).base:
+                break
+        return export.fold(raws)
+
+    def check(self, file: File) -> Path:
+        """The path of a file that is as its manifest says, byte by byte. Raises TornExport."""
+        path = self.root / file.path
+        size = path.stat().st_size if path.is_file() else None
+        export.check_file(file, size)
+        with path.open("rb") as opened:
+            export.check_file(file, size, file_digest(opened, "sha256").hexdigest())
+        return path
+
+    # --- writing
+
+    def new(self) -> Path:
+        """Where a file may be written."""
+        self._count += 1
+        return self.root / WRITING / str(self._count)
+
+    def keep(
+        self, written: Path, data_set: str, topic: str, topic_id: int, partition: int, start: int, end: int, format: str
+    ) -> tuple[str, int, str]:
+        """(path, bytes, sha256) of a whole file in its place, on the disk; it counts when a manifest names it."""
+        with written.open("rb") as opened:
+            digest = file_digest(opened, "sha256").hexdigest()
+            os.fsync(opened.fileno())
+        name = export.file_path(data_set, topic, topic_id, partition, start, end, digest, format)
+        path = self.root / name
+        if not path.parent.is_dir():
+            path.parent.mkdir(parents=True)
+            sync_directory(path.parent.parent)
+            sync_directory(self.root)
+        written.rename(path)
+        sync_directory(path.parent)
+        return name, path.stat().st_size, digest
+
+    def publish(self, manifest: Manifest) -> str:
+        """Makes an increment count; returns its SHA-256. Raises TornExport when another one took its number."""
+        temporary, raw = self.new(), export.encode(manifest)
+        with temporary.open("wb") as opened:
+            opened.write(raw)
+            opened.flush()
+            os.fsync(opened.fileno())
+        path = self.root / export.manifest_path(manifest.sequence)
+        try:
+            os.link(temporary, path)
+        except FileExistsError:
+            raise TornExport(f"{path.name} is there already", hint="two exporters write here; let one of them") from None
+        temporary.unlink()
+        sync_directory(path.parent)
+        return sha256(raw).hexdigest()
+
+    # --- what does not count any more
+
+    def forget(self, older_than_s: float) -> int:
+        """Removes manifests before the newest base, when that one is older than so many seconds, and files that no manifest
+        names. Returns how many files went."""
+        manifests = {sequence: export.decode(self.manifest(sequence)) for sequence in self.sequences()}
+        bases = [each for each in manifests.values() if each.base and each.written_us < (time.time() - older_than_s) * 1e6]
+        for sequence in [sequence for sequence in manifests if bases and sequence < bases[-1].sequence]:
+            (self.root / export.manifest_path(sequence)).unlink()
+            del manifests[sequence]
+        named = {file.path for manifest in manifests.values() for file in manifest.files}
+        gone = [path for path in self._files() if str(path.relative_to(self.root)) not in named]
+        for path in gone:
+            path.unlink()
+        return len(gone)
+
+    def _files(self) -> Iterator[Path]:
+        for data_set in export.SCHEMAS:
+            yield from (path for path in (self.root / data_set).glob("*/*") if path.is_file())

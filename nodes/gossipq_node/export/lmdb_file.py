@@ -1,0 +1,53 @@
+"""LMDB: one environment in one file.
+
+Key: a running number from 0, 8 bytes big endian; value: an Arrow IPC stream, zstd inside.
+"""
+
+from collections.abc import Iterator
+from pathlib import Path
+from struct import Struct
+from typing import TYPE_CHECKING
+
+import lmdb
+
+if TYPE_CHECKING:
+    from pyarrow import RecordBatch, Schema
+
+ROWS_MAX = 16_384  #: in one value
+MAP_BYTES = 1 << 36  #: a bound, not a size: the file is as long as its rows need
+KEY = Struct(">Q")
+
+
+class Writer:
+    def __init__(self, path: Path, schema: "Schema") -> None:
+        self._schema, self._count = schema, 0
+        # synced as a whole when it is kept
+        self._environment = lmdb.open(str(path), subdir=False, lock=False, map_size=MAP_BYTES, sync=False)
+
+    def write(self, rows: "RecordBatch") -> None:
+        with self._environment.begin(write=True) as transaction:
+            for first in range(0, rows.num_rows, ROWS_MAX):
+                transaction.put(KEY.pack(self._count), self._stream(rows.slice(first, ROWS_MAX)), append=True)
+                self._count += 1
+
+    def _stream(self, rows: "RecordBatch") -> memoryview:
+        from pyarrow import BufferOutputStream, ipc
+
+        sink = BufferOutputStream()
+        with ipc.new_stream(sink, self._schema, options=ipc.IpcWriteOptions(compression="zstd")) as stream:
+            stream.write_batch(rows)
+        return memoryview(sink.getvalue())
+
+    def close(self) -> None:
+        self._environment.close()
+
+
+def read(path: Path) -> "Iterator[RecordBatch]":
+    from pyarrow import ipc
+
+    with (
+        lmdb.open(str(path), subdir=False, readonly=True, lock=False, create=False) as environment,
+        environment.begin() as read,
+    ):
+        for _, value in read.cursor():
+            yield from ipc.open_stream(value)

@@ -1,0 +1,85 @@
+"""Record batches of one partition made into files of a good size, one batch in memory at a time."""
+
+from collections.abc import Iterable, Iterator
+from typing import TYPE_CHECKING, Any
+
+from gossipq.wire import export
+from gossipq.wire.export import File
+from gossipq_client import columns
+from gossipq_node.export import files
+from gossipq_node.export.folder import Folder
+
+if TYPE_CHECKING:
+    from pyarrow import RecordBatch, Table
+
+FILE_ROWS, FILE_BYTES = 1 << 20, 128 << 20  #: of one file at most, as columns in memory; its last batch may pass it
+
+
+class Segment:
+    """One file in the making."""
+
+    def __init__(self, place: "Place") -> None:
+        self._place, self._path = place, place.folder.new()
+        self._writer = files.writer(place.format, self._path, columns.schema(place.data_set))
+        self._times: list[dict[str, int]] = []
+        self.rows = self.bytes = 0
+
+    @property
+    def full(self) -> bool:
+        return self.rows >= FILE_ROWS or self.bytes >= FILE_BYTES
+
+    def add(self, batch: "RecordBatch") -> None:
+        self._writer.write(batch)
+        self.rows, self.bytes = self.rows + batch.num_rows, self.bytes + batch.nbytes
+        if self._place.data_set == export.MESSAGES and batch.num_rows:
+            pa: Any = columns.arrow()
+            self._times.append(pa.compute.min_max(batch.column("publish_time").cast(pa.int64())).as_py())
+
+    def keep(self, start: int, end: int) -> File:
+        self._writer.close()
+        place = self._place
+        name, size, digest = place.folder.keep(self._path, *place.name, start, end, place.format)
+        low, high = ([each[name] for each in self._times] for name in ("min", "max"))
+        times = min(low, default=None), max(high, default=None)
+        return File(name, *place.name, start, end, self.rows, size, digest, *times)
+
+    def drop(self) -> None:
+        try:
+            self._writer.close()
+        finally:
+            self._path.unlink(missing_ok=True)
+
+
+class Place:
+    """A data set of one partition, in a folder."""
+
+    def __init__(self, folder: Folder, format: str, data_set: str, topic: str, topic_id: int, partition: int) -> None:
+        self.folder, self.format, self.data_set = folder, format, data_set
+        self.name = data_set, topic, topic_id, partition
+
+    def whole(self, rows: "Table", start: int, end: int) -> File:
+        """One file of all rows, also when there are none."""
+        segment = Segment(self)
+        for batch in rows.to_batches():
+            segment.add(batch)
+        return segment.keep(start, end)
+
+    def split(self, batches: "Iterable[tuple[int, RecordBatch]]", start: int, end: int) -> Iterator[File]:
+        """Files of [start, end); with each batch comes how far it reaches. Without rows there is no file."""
+        segment: Segment | None = None
+        reached = start
+        try:
+            for last, batch in batches:
+                if segment is not None and segment.full:
+                    done, segment = segment, None
+                    yield done.keep(start, reached)
+                    start = reached
+                segment = segment or Segment(self)
+                segment.add(batch)
+                reached = last
+            if segment is not None:
+                done, segment = segment, None
+                yield done.keep(start, end)
+        finally:
+            if segment is not None:
+                segment.drop()

@@ -1,0 +1,84 @@
+"""Small files of the data directory that are replaced as a whole."""
+
+import logging
+import os
+from contextlib import suppress
+from pathlib import Path
+
+import msgspec
+
+from gossipq.core.members import check_member
+from gossipq.errors import Refused
+from gossipq.values import Member
+
+log = logging.getLogger(__name__)
+
+
+class Roster(msgspec.Struct, frozen=True):
+    """roster.json: the members of the cluster as this node last heard of them; learned again where it is lost."""
+
+    version: int = 0
+    members: list[Member] = []
+
+
+def read_roster(path: Path) -> Roster:
+    """Empty when there is none that can be read. A row that cannot be so is left out, and the others are asked."""
+    try:
+        roster = msgspec.json.decode(path.read_bytes(), type=Roster)
+    except FileNotFoundError:
+        return Roster()
+    except (OSError, msgspec.DecodeError) as error:
+        log.warning("%s is put aside, the others are asked: %s", path, error)
+        return Roster()
+    members = [member for member in roster.members if _may_be(member, path)]
+    return roster if len(members) == len(roster.members) else Roster(0, members)
+
+
+def _may_be(member: Member, path: Path) -> bool:
+    try:
+        check_member(member)
+    except Refused as error:
+        log.warning("%s: a row is left out, the others are asked: %s", path, error)
+        return False
+    return True
+
+
+def keep_roster(path: Path, version: int, members: list[Member]) -> None:
+    """For the next start. A disk that refuses it costs a question then."""
+    try:
+        replace_file(path, Roster(version, members))
+    except OSError as error:
+        log.warning("%s cannot be written: %s", path, error)
+
+
+def replace_file(path: Path, value: object) -> None:
+    """Writes `value` as JSON in one step: the file is what it was, or all of it is new. Raises OSError."""
+    new = path.with_name(f"{path.name}.new")
+    try:
+        with open(new, "wb") as file:
+            file.write(msgspec.json.format(msgspec.json.encode(value), indent=2) + b"\n")
+            file.flush()
+            os.fsync(file.fileno())
+        os.rename(new, path)
+        sync_directory(path.parent)
+    except OSError:
+        with suppress(OSError):
+            new.unlink()
+        raise
+
+
+def make_directory(path: Path) -> None:
+    """Makes it, and what is missing above it, so that the names last. Raises OSError."""
+    if not path.is_dir():
+        make_directory(path.parent)
+        path.mkdir(exist_ok=True)
+        sync_directory(path.parent)
+
+
+def sync_directory(path: Path) -> None:
+    """Makes new and renamed entries of a directory last. Raises OSError."""
+    fd = os.open(path, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        os.fsync(fd)
+    finally:
+        os.close(fd)

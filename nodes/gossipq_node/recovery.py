@@ -1,0 +1,118 @@
+"""What `gossipq cluster recover` does to the directory of a stopped survivor, when the majority of its cluster is gone.
+
+The survivor becomes a cluster of its own, with a new identity: what comes back of the old one is turned away, as its logs may
+say otherwise. It is the only voter of every shard, and what its log has is what there is.
+"""
+
+import os
+import uuid
+
+import msgspec
+
+from gossipq.core import records
+from gossipq.core.log import LogState
+from gossipq.core.records import Meta
+from gossipq.core.tables import Tables
+from gossipq.errors import StoreError
+from gossipq.types import META_SHARD, ShardId
+from gossipq.values import Member
+from gossipq_node.directory import DataDirectory, Manifest
+from gossipq_node.files import Roster, replace_file
+from gossipq_node.store_tool import open_store, opened
+
+VOTER, STANDBY, OLD, BROKEN, NONE = "voter", "standby", "old", "incomplete", "none"
+MEANING = {
+    VOTER: "voted: it has what was confirmed, unless a majority without it was faster",
+    STANDBY: "stood by: it may lack the newest records",
+    OLD: "was taken off the shard: it lacks what came after",
+    BROKEN: "is not whole, being rebuilt or let go: it stays closed",
+    NONE: "had no copy: the shard begins empty",
+}
+
+_decode_meta = msgspec.msgpack.Decoder(Meta).decode
+_decode_member = msgspec.msgpack.Decoder(Member).decode
+
+
+class ShardOutlook(msgspec.Struct, frozen=True):
+    shard: ShardId
+    role: str  #: one of MEANING
+    last: int  #: index of the last entry of its log
+    time_ms: int  #: leader time of it, unix; 0: there is none
+    voters: int  #: copies that decided here
+
+
+def outlook(path: str | os.PathLike[str]) -> list[ShardOutlook]:
+    """What this directory has of each shard. Raises StoreError, also while a node uses it."""
+    with opened(path) as (directory, manifest):
+        _check(directory, manifest)
+        rows = []
+        for worker in range(manifest.workers):
+            with open_store(directory.store(manifest, worker), manifest.shards) as store:
+                rows += [_outlook(shard, store.tables(shard), manifest) for shard in _shards(worker, manifest)]
+        return sorted(rows, key=lambda row: row.shard)
+
+
+def recover(path: str | os.PathLike[str]) -> Manifest:
+    """Makes the copy in this directory the only one of every shard, and the node the only one of a new cluster.
+
+    A crash in between leaves a directory on which this is done again. Raises StoreError."""
+    with opened(path) as (directory, manifest):
+        _check(directory, manifest)
+        for worker in range(manifest.workers):
+            with open_store(directory.store(manifest, worker), manifest.shards) as store:
+                for shard in _shards(worker, manifest):
+                    _stand_alone(shard, store.tables(shard), manifest.voter)
+                store.commit()
+        alone = msgspec.structs.replace(manifest, cluster_uuid=uuid.uuid4().hex, joined=False)
+        directory.write(alone)
+        roster = directory.roster()
+        mine = [member for member in roster.members if member.copy == manifest.voter]
+        replace_file(directory.roster_file, Roster(roster.version if mine else 0, mine))
+        return alone
+
+
+def _check(directory: DataDirectory, manifest: Manifest) -> None:
+    if manifest.witness:
+        raise StoreError(f"{directory.path} is that of a witness: it has no records", "use the directory of a full node")
+
+
+def _shards(worker: int, manifest: Manifest) -> range:
+    return range(worker, manifest.shards, manifest.workers)
+
+
+def _meta(tables: Tables) -> Meta | None:
+    row = tables.state.get(records.META)
+    return _decode_meta(row) if row is not None else None
+
+
+def _outlook(shard: ShardId, tables: Tables, manifest: Manifest) -> ShardOutlook:
+    meta = _meta(tables) or Meta()
+    state = LogState.load(tables.log, meta.log_first, meta.chain, meta.epochs)
+    time_ms = max(state.time_ms, meta.time_ms)
+    if tables.state.get(records.INSTALLING) is not None:
+        role = BROKEN
+    elif not state.last:
+        role = NONE
+    elif manifest.voter in meta.voters or (not meta.voters and not manifest.joined):
+        role = VOTER
+    elif manifest.voter in meta.learners:
+        role = STANDBY
+    else:
+        role = OLD
+    return ShardOutlook(shard, role, state.last, time_ms, len(meta.voters))
+
+
+def _stand_alone(shard: ShardId, tables: Tables, me: str) -> None:
+    """Without voters in its tables, a copy that joins nobody is the only one."""
+    meta = _meta(tables)
+    if tables.state.get(records.INSTALLING) is not None:
+        if shard == META_SHARD:
+            raise StoreError("the register of topics is not whole in this directory", "use that of another survivor")
+        return
+    if meta is not None:
+        tables.state.put(records.META, records.encode(msgspec.structs.replace(meta, voters=[], witnesses=[], learners=[])))
+    if shard == META_SHARD:
+        rows = list(tables.state.scan(b"m", records.after(b"m")))
+        for key, row in rows:
+            if _decode_member(row).copy != me:
+                tables.state.delete(key)

@@ -1,0 +1,69 @@
+"""`spark.read.format("gossipq")`: an export's files through Python, LMDB or Parquet, or a range of a live cluster."""
+
+from collections.abc import Iterator, Sequence
+
+import pyarrow as pa
+from pyspark.sql.datasource import DataSourceReader, InputPartition
+from pyspark.sql.pandas.types import to_arrow_schema
+from pyspark.sql.types import StructType
+
+from gossipq.wire import export
+from gossipq.wire.export import Export
+from pyspark_gossipq import files, planning
+from pyspark_gossipq.asked import Asked
+from pyspark_gossipq.folders import Folder
+from pyspark_gossipq.planning import Part
+
+
+class FileTask(InputPartition):
+    """What one task reads."""
+
+    def __init__(self, parts: list[Part]) -> None:
+        super().__init__(parts)
+        self.parts = parts
+
+
+def arrow_schema(schema: StructType) -> pa.Schema:
+    """As Spark compares it."""
+    return to_arrow_schema(schema, timezone="UTC")
+
+
+def rows(path: str, task: InputPartition, schema: StructType, asked: Asked) -> Iterator[pa.RecordBatch]:
+    """Of a task; an empty plan has one task without parts."""
+    if isinstance(task, FileTask):
+        folder, wanted = Folder(path), arrow_schema(schema)
+        for part in task.parts:
+            yield from files.read(folder, part, wanted, asked)
+
+
+def plan(folder: Folder, exported: Export, asked: Asked) -> list[Part]:
+    """Parts that a batch reads, checked. Raises DataLoss, TornExport."""
+    if asked.data_set != export.MESSAGES:
+        found = planning.states(exported, asked)
+    else:
+        wanted = planning.spans(planning.known(exported, asked), asked)
+        if asked.fail_on_data_loss:
+            planning.require(exported, wanted)
+        found = planning.parts(exported, wanted, asked)
+    check(folder, exported, found, asked.verify)
+    return found
+
+
+def check(folder: Folder, exported: Export, parts: list[Part], verify: bool | None) -> None:
+    """The files of these parts lie there as they were written. Raises TornExport."""
+    paths = {part.path for part in parts}
+    folder.check([file for file in exported.files if file.path in paths], verify)
+
+
+class ExportReader(DataSourceReader):
+    """Defines no pushFilters: Spark 4 keeps the filters of one use of a frame for the next one, which loses rows."""
+
+    def __init__(self, schema: StructType, asked: Asked) -> None:
+        self.schema, self.asked = schema, asked
+
+    def partitions(self) -> Sequence[InputPartition]:
+        folder = Folder(self.asked.path)
+        return [FileTask(parts) for parts in planning.tasks(plan(folder, folder.read(), self.asked), self.asked)]
+
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        return rows(self.asked.path, partition, self.schema, self.asked)

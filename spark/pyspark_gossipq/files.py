@@ -1,0 +1,126 @@
+"""The rows of an export's files as Arrow batches: what a task does, in a worker process."""
+
+from collections.abc import Iterator
+
+import lmdb
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+from pyarrow import fs
+
+from gossipq.errors import BadRequest, TornExport
+from gossipq.wire import export
+from pyspark_gossipq.asked import Asked
+from pyspark_gossipq.folders import Folder
+from pyspark_gossipq.planning import Part
+from pyspark_gossipq.schemas import KAFKA_NAMES, KAFKA_TIMESTAMP_TYPE
+
+ROWS, BYTES = 16_384, 32 << 20  #: of one batch, as LMDB exports have them: enough that its head costs nothing
+
+
+def read(folder: Folder, part: Part, schema: pa.Schema, asked: Asked) -> Iterator[pa.RecordBatch]:
+    """Rows of a part with the columns of `schema`. Raises TornExport."""
+    names = _needed(schema, part, asked)
+    blocks = _lmdb(folder, part) if part.format == "lmdb" else _parquet(folder, part, names)
+    try:
+        for block in blocks:
+            yield from pieces(_within(block, part, asked), schema)
+    except (pa.ArrowInvalid, OSError, lmdb.Error) as error:
+        raise TornExport(f"{part.path} cannot be read: {error}", hint="restore it from a copy of the export") from error
+
+
+def pieces(block: pa.RecordBatch, schema: pa.Schema) -> Iterator[pa.RecordBatch]:
+    """Rows with the columns of `schema`, in batches of a good size."""
+    rows = _rows(block.num_rows, block.nbytes)
+    for at in range(0, block.num_rows, rows):
+        yield shaped(block.slice(at, rows), schema)
+
+
+def _rows(count: int, size: int) -> int:
+    """How many of `count` rows of `size` bytes in all go into a batch."""
+    return max(1, min(ROWS, BYTES * count // max(1, size)))
+
+
+def _needed(schema: pa.Schema, part: Part, asked: Asked) -> list[str]:
+    names = [KAFKA_NAMES.get(name, name) for name in schema.names if name != KAFKA_TIMESTAMP_TYPE]
+    if asked.data_set == export.MESSAGES:
+        names += [] if part.whole else ["offset"]
+        names += [] if asked.starting_us is None and asked.ending_us is None else ["publish_time"]
+    return list(dict.fromkeys(names))
+
+
+def _parquet(folder: Folder, part: Part, names: list[str]) -> Iterator[pa.RecordBatch]:
+    with folder.system.open_input_file(folder.locate(part.path)) as source:
+        file = pq.ParquetFile(source)
+        there = set(file.schema_arrow.names)
+        columns = [name for name in names if name in there] or ["topic"]
+        for group in range(file.num_row_groups):
+            if part.whole or _overlaps(file, group, part):
+                told = file.metadata.row_group(group)
+                yield from file.iter_batches(_rows(told.num_rows, told.total_byte_size), [group], columns)
+
+
+def _overlaps(file: pq.ParquetFile, group: int, part: Part) -> bool:
+    """By the statistics of its offsets, if it has any."""
+    at = file.schema_arrow.get_field_index("offset")
+    statistics = file.metadata.row_group(group).column(at).statistics
+    if statistics is None or not statistics.has_min_max:
+        return True
+    return bool(statistics.min < part.end and statistics.max >= part.start)
+
+
+def _lmdb(folder: Folder, part: Part) -> Iterator[pa.RecordBatch]:
+    if not isinstance(folder.system, fs.LocalFileSystem):
+        raise BadRequest(f"{part.path} is an LMDB file and not on a local disk", hint="gossipq export --format parquet")
+    path = folder.locate(part.path)
+    with (
+        lmdb.open(path, subdir=False, readonly=True, lock=False, create=False) as environment,
+        environment.begin(buffers=True) as transaction,
+        transaction.cursor() as cursor,
+    ):
+        for _, value in cursor:  # Spark is done with a batch when it asks for the next: nothing needs to be copied
+            with pa.ipc.open_stream(value) as stream:
+                yield from stream
+
+
+def _within(block: pa.RecordBatch, part: Part, asked: Asked) -> pa.RecordBatch:
+    """Rows of the offsets and times that are asked for. Offsets rise in a file, so its ends say whether all of a block is."""
+    if asked.data_set != export.MESSAGES or not block.num_rows:
+        return block
+    masks = []
+    if not part.whole:
+        offset = block.column("offset")
+        first, last = offset[0].as_py(), offset[-1].as_py()
+        if last < part.start or first >= part.end:
+            return block.slice(0, 0)
+        if first < part.start or last >= part.end:
+            masks.append(pc.and_(pc.greater_equal(offset, part.start), pc.less(offset, part.end)))
+    for compare, bound_us in ((pc.greater_equal, asked.starting_us), (pc.less, asked.ending_us)):
+        if bound_us is not None:
+            masks.append(compare(block.column("publish_time"), pa.scalar(bound_us, pa.timestamp("us", "UTC"))))
+    for mask in masks[1:]:
+        masks[0] = pc.and_(masks[0], mask)
+    return block.filter(masks[0]) if masks else block
+
+
+def shaped(block: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
+    """The columns of `schema`, by name; those that an older file has not are null."""
+    there, columns = set(block.schema.names), []
+    for field in schema:
+        name = KAFKA_NAMES.get(field.name, field.name)
+        if field.name == KAFKA_TIMESTAMP_TYPE:
+            columns.append(pa.array([0], field.type).take(pa.array([0] * block.num_rows, pa.int64())))
+        elif name not in there or (column := block.column(name)).null_count == block.num_rows:
+            columns.append(pa.array([], field.type).take(pa.nulls(block.num_rows, pa.int64())))  # pa.nulls() of lists is heavy
+        else:
+            columns.append(column if column.type == field.type else _cast(column, field.type))
+    return pa.RecordBatch.from_arrays(columns, schema=schema)
+
+
+def _cast(column: pa.Array, kind: pa.DataType) -> pa.Array:
+    """Same values, other nullability or width; a list keeps its buffers, and what is in it changes its type only."""
+    if not (pa.types.is_list(kind) and pa.types.is_list(column.type)):
+        return column.cast(kind)
+    fields = [kind.value_type.field(at) for at in range(kind.value_type.num_fields)]
+    rows = pa.StructArray.from_arrays(column.values.flatten(), fields=fields)
+    return pa.Array.from_buffers(kind, len(column), column.buffers()[:2], column.null_count, column.offset, [rows])

@@ -1,0 +1,186 @@
+"""Reading a live cluster: the driver asks how far topics go, each task reads its range from the leader. Nothing is held."""
+
+import logging
+import os
+from collections.abc import Iterator, Sequence
+from datetime import UTC, datetime, timedelta
+
+import pyarrow as pa
+from pyspark.sql.datasource import DataSourceReader, InputPartition
+from pyspark.sql.streaming.datasource import ReadLimit
+from pyspark.sql.types import StructType
+
+from gossipq.errors import GossipqError, UnknownTopic
+from gossipq_client import Client, columns, connect
+from pyspark_gossipq import files, planning
+from pyspark_gossipq.asked import LATEST, Asked, Bound
+from pyspark_gossipq.batch import arrow_schema
+from pyspark_gossipq.planning import Known, Span, Stamps
+from pyspark_gossipq.stream import Stream
+
+log = logging.getLogger("pyspark_gossipq")
+
+
+class SpanTask(InputPartition):
+    def __init__(self, span: Span) -> None:
+        super().__init__(span)
+        self.span = span
+
+
+def client(servers: Sequence[str]) -> Client:
+    return connect(servers, name=f"spark-{os.getpid()}")
+
+
+def known(mq: Client, asked: Asked) -> list[Known]:
+    """The partitions that are asked for. Raises UnknownTopic for a name that no topic has."""
+    found = []
+    for name in asked.live_names:
+        topics = [info for info in mq.topics(name) if not info.config.virtual]
+        if not topics and "*" not in name:
+            raise UnknownTopic(f"topic {name!r} does not exist", hint=f"gossipq topic create {name}")
+        for info in topics:
+            wanted = [number for number in range(len(info.shards)) if asked.wants(info.name, number)]
+            bounds = mq.positions(info.name) if wanted else {}
+            found += [Known(info.name, info.id, number, *bounds[number]) for number in wanted]
+    return sorted(set(found))
+
+
+def between(mq: Client, asked: Asked) -> list[Span]:
+    """What a batch reads; times are by the clock of the leader. Raises DataLoss."""
+    partitions = known(mq, asked)
+    begin, stop = at_time(mq, partitions, asked.starting_us), at_time(mq, partitions, asked.ending_us)
+    return [
+        each._replace(start=max(each.start, begin.get(each.place, 0)), end=min(each.end, stop.get(each.place, each.end)))
+        for each in planning.spans(partitions, asked)
+    ]
+
+
+def at_time(mq: Client, partitions: Sequence[Known], time_us: int | None) -> dict[tuple[str, int], int]:
+    """Where a reader would start that asks for a time: (topic, partition) -> offset."""
+    if time_us is None:
+        return {}
+    when = datetime.fromtimestamp(0, UTC) + timedelta(microseconds=time_us)
+    return {
+        (topic, number): first
+        for topic in {at.topic for at in partitions}
+        for number, (first, _) in mq.positions(topic, when).items()
+    }
+
+
+def rows(asked: Asked, task: InputPartition, schema: StructType) -> Iterator[pa.RecordBatch]:
+    """Of one task, from the leader. Raises DataLoss when retention was faster, unless failOnDataLoss is off."""
+    if not isinstance(task, SpanTask):
+        return
+    span, wanted, gathering = task.span, arrow_schema(schema), columns.Gathering()
+    with client(asked.servers) as mq:
+        start, missing = _first(mq, span, asked), False
+        if start >= span.end:
+            return
+        at = start
+        for stretch in mq.batches(span.topic, start=start, stop=span.end, partition=span.partition):
+            missing |= stretch.first > at
+            at = stretch.end
+            for block in gathering.add(stretch):
+                yield from files.pieces(block, wanted)
+        for block in gathering.rest():
+            yield from files.pieces(block, wanted)
+        if missing or at < span.end:  # holes are cancelled records, or retention was at work meanwhile
+            _first(mq, span, asked)
+
+
+def _first(mq: Client, span: Span, asked: Asked) -> int:
+    """Where the span can be read from. Raises DataLoss."""
+    info = next((info for info in mq.topics(span.topic) if info.id == span.topic_id), None)
+    if info is None:
+        known = Known(span.topic, span.topic_id, span.partition, span.end, span.end)
+    else:
+        known = Known(span.topic, span.topic_id, span.partition, *mq.positions(span.topic)[span.partition])
+    return planning.span(known, span.start, span.end, asked.fail_on_data_loss).start
+
+
+class LiveReader(DataSourceReader):
+    """A batch of what the topics hold when it is planned. Defines no pushFilters, as ExportReader."""
+
+    def __init__(self, schema: StructType, asked: Asked) -> None:
+        self.schema, self.asked = schema, asked
+
+    def partitions(self) -> Sequence[InputPartition]:
+        with client(self.asked.servers) as mq:
+            return [SpanTask(span) for span in planning.cut_spans(between(mq, self.asked), self.asked)]
+
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        return rows(self.asked, partition, self.schema)
+
+
+class LiveStream(Stream):
+    """Begins at what is published from now on, unless startingOffsets or startingTimestamp say otherwise."""
+
+    first_bound = Bound(LATEST)
+    poll_s = 0.1
+
+    def __init__(self, schema: StructType, asked: Asked) -> None:
+        super().__init__(schema, asked)
+        self._mq: Client | None = None
+        self._told: Stamps = {}
+
+    def _client(self) -> Client:
+        """One for the life of the query's process; a new one after an error."""
+        if self._mq is None:
+            self._mq = client(self.asked.servers)
+        return self._mq
+
+    def _drop(self) -> None:
+        mq, self._mq = self._mq, None
+        if mq is not None:
+            mq.close(flush=False)
+
+    def known(self) -> list[Known]:
+        try:
+            return known(self._client(), self.asked)
+        except GossipqError:
+            self._drop()
+            raise
+
+    def initialOffset(self) -> Stamps:
+        if self.asked.starting_us is None:
+            found = super().initialOffset()
+        else:
+            partitions = self.known()
+            begin = at_time(self._client(), partitions, self.asked.starting_us)
+            found = planning.stamps({(at.name, at.partition): begin[at.topic, at.partition] for at in partitions})
+        self._report(found)
+        return found
+
+    def latestOffset(self, start: Stamps, limit: ReadLimit) -> Stamps:
+        self._report(start)  # Spark asks for a batch when it is done with the one before; its commit comes a batch late
+        return super().latestOffset(start, limit)
+
+    def _report(self, done: Stamps) -> None:
+        """Tells the group how far the query is. What it reads does not hang on it, so an error is told and forgotten."""
+        if not self.asked.group or done == self._told:
+            return
+        try:
+            for name, numbers in done.items():
+                topic, _, topic_id = name.rpartition(planning.MARK)
+                if any(info.id == int(topic_id) for info in self._client().topics(topic)):
+                    self._client().ack_below(topic, self.asked.group, {int(number): end for number, end in numbers.items()})
+            self._told = done
+        except GossipqError as error:
+            log.warning("progress of group %s is not reported: %s", self.asked.group, error)
+            self._drop()
+
+    def partitions(self, start: Stamps, end: Stamps) -> Sequence[InputPartition]:
+        return [SpanTask(span) for span in planning.cut_spans(self.spans(start, end, self.known()), self.asked)]
+
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        return rows(self.asked, partition, self.schema)
+
+    def commit(self, end: Stamps) -> None:
+        self._report(end)
+
+    def stop(self) -> None:
+        self._drop()
+
+    def __getstate__(self) -> dict[str, object]:
+        """Tasks get no connection."""
+        return {**self.__dict__, "_mq": None}

@@ -1,0 +1,163 @@
+"""Import into Parquet tables: what is imported twice is there once, and a run that was cut off is mended by the next.
+
+    TABLE/messages/segment=s40-0-3/*.parquet     records 3,000,000 to 3,999,999 of partition 0 of topic 40
+    TABLE/acks, TABLE/deliveries                 as the export has them now
+    TABLE/_gossipq/import.json                   how far each partition has come; written last
+
+A run writes whole segments anew, those that have grown. Days would be a bad measure: the second increment of a day would take
+the place of the first. The topic is a real column, so "007" stays a text.
+"""
+
+from dataclasses import dataclass, field
+
+import msgspec
+from pyarrow import fs
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F
+from pyspark.sql.types import StringType, StructField, StructType
+
+from gossipq.errors import DataLoss, ExportError
+from gossipq.wire import export
+from gossipq.wire.export import Export
+from pyspark_gossipq import batch, planning, reading, schemas
+from pyspark_gossipq.asked import Asked, parse
+from pyspark_gossipq.folders import Folder
+from pyspark_gossipq.planning import Known, Span
+
+SEGMENT_RECORDS = 1_000_000
+STATE = "_gossipq/import.json"
+SEGMENT = "segment"
+
+
+class Place(msgspec.Struct):
+    """Offsets [start, end) of a partition are in the table."""
+
+    topic: str
+    start: int
+    end: int
+
+
+class State(msgspec.Struct):
+    cluster: str
+    segment_records: int
+    places: dict[str, Place] = {}  #: by "topic id-partition"
+
+
+@dataclass(frozen=True)
+class Imported:
+    """What one run did, for each partition that has grown."""
+
+    topic: str
+    partition: int
+    first: int
+    end: int
+    rewritten_from: int = field(default=0)  #: where the first segment that was written anew begins
+
+
+def import_export(spark: SparkSession, path: str, table: str, topics: str = "", verify: bool | None = None) -> list[Imported]:
+    """Raises TornExport, DataLoss, and ExportError when the table is of another cluster."""
+    options = {"path": path} | ({"topics": topics} if topics else {})
+    asked, folder, target = parse(options), Folder(path), Folder(table)
+    exported = folder.read()
+    assert exported.newest is not None, "a folder without manifests is refused"
+    state = _state(target, exported.newest.cluster)
+    done, wanted = [], []
+    for at in planning.known(exported, asked):
+        place = state.places.get(_name(at))
+        if at.end > (place.end if place else at.first):
+            wanted.append(_span(at, place, state.segment_records))
+            came = place.end if place else at.first
+            done.append(Imported(at.topic, at.partition, came, at.end, wanted[-1].start))
+            state.places[_name(at)] = Place(at.topic, place.start if place else at.first, at.end)
+    if wanted:
+        _messages(spark, folder, exported, wanted, asked, table, state, verify)
+    for data_set in (export.ACKS, export.DELIVERIES):  # of all topics, since they take the place of what is there
+        frame = reading.read_export(spark, path, dataSet=data_set, verify=verify)
+        frame.write.mode("overwrite").parquet(f"{table}/{data_set}")
+    _keep(target, state)
+    return done
+
+
+def _span(at: Known, place: Place | None, size: int) -> Span:
+    """From the beginning of the segment that has grown. Raises DataLoss when the export no longer has what is in it."""
+    begin = at.first if place is None else max(place.start, place.end // size * size)
+    if begin < at.first:
+        raise DataLoss(
+            f"{at.topic}/{at.partition}: records {begin} to {at.first - 1} are in the table and no longer in the export, and "
+            "their segment would be written without them",
+            hint="import the rest into a new table, or keep exports whole",
+        )
+    return Span(at.topic, at.topic_id, at.partition, begin, at.end)
+
+
+def _messages(
+    spark: SparkSession,
+    folder: Folder,
+    exported: Export,
+    wanted: list[Span],
+    asked: Asked,
+    table: str,
+    state: State,
+    verify: bool | None,
+) -> None:
+    planning.require(exported, wanted)
+    parts = planning.parts(exported, wanted, asked)
+    batch.check(folder, exported, parts, verify)
+    number = (F.col("offset") / state.segment_records).cast("long")
+    segment = F.concat_ws("-", F.concat(F.lit("s"), F.col("topic_id")), F.col("partition"), number)
+    frame = reading.rows_of(spark, folder, parts, asked).withColumn(SEGMENT, segment)
+    writer = frame.write.mode("overwrite").option("partitionOverwriteMode", "dynamic").partitionBy(SEGMENT)
+    writer.parquet(f"{table}/{export.MESSAGES}")
+
+
+def _name(at: Known) -> str:
+    return f"{at.topic_id}-{at.partition}"
+
+
+def _state(target: Folder, cluster: str) -> State:
+    path = target.locate(STATE)
+    if target.system.get_file_info(path).type != fs.FileType.File:
+        return State(cluster, SEGMENT_RECORDS)
+    with target.system.open_input_stream(path) as stream:
+        state = msgspec.json.decode(stream.read(), type=State)
+    if state.cluster != cluster:
+        raise ExportError(
+            f"{target.path} holds records of cluster {state.cluster}, the export those of {cluster}",
+            hint="import each cluster into a table of its own",
+        )
+    return state
+
+
+def _keep(target: Folder, state: State) -> None:
+    """Comes into being whole where the file system can rename."""
+    path = target.locate(STATE)
+    target.system.create_dir(path.rpartition("/")[0], recursive=True)
+    with target.system.open_output_stream(f"{path}.new") as stream:
+        stream.write(msgspec.json.format(msgspec.json.encode(state), indent=1))
+    target.system.move(f"{path}.new", path)
+
+
+def is_table(path: str) -> bool:
+    """Whether an import has been here."""
+    folder = Folder(path)
+    return folder.system.get_file_info(folder.locate(STATE)).type == fs.FileType.File
+
+
+def read_table(spark: SparkSession, table: str, dataSet: str = export.MESSAGES) -> DataFrame:
+    """Rows of an imported table. Its schema is told to Spark, which would guess a number for topic "007" otherwise."""
+    schema = schemas.of(dataSet)
+    if dataSet != export.MESSAGES:
+        return spark.read.schema(schema).parquet(f"{table}/{dataSet}")
+    whole = StructType([*schema.fields, StructField(SEGMENT, StringType())])
+    return spark.read.schema(whole).parquet(f"{table}/{dataSet}").drop(SEGMENT)
+
+
+def rows(spark: SparkSession, path: str, dataSet: str = export.MESSAGES, topics: str = "") -> DataFrame:
+    """Of an export or of an imported table, whichever it is."""
+    if not is_table(path):
+        return reading.read_export(spark, path, topics or None, dataSet=dataSet)
+    frame = read_table(spark, path, dataSet)
+    if not topics:
+        return frame
+    names = [name.strip().replace(".", "[.]").replace("*", ".*") for name in topics.split(",")]
+    return frame.where(F.col("topic").rlike(f"^({'|'.join(names)})$"))

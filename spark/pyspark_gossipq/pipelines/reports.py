@@ -1,0 +1,96 @@
+"""Counts over an export or a table: growth, where records stand, how long they took, what died."""
+
+from pyspark.sql import Column, DataFrame, Window
+from pyspark.sql import functions as F
+
+STATES = ("ready", "in_flight", "retrying", "parked", "dead", "done")
+QUANTILES = {"p50_ms": 0.5, "p95_ms": 0.95, "p99_ms": 0.99}
+MS = 1_000  #: microseconds
+
+
+def growth(messages: DataFrame) -> DataFrame:
+    """Records and bytes of values by topic and day of publishing (UTC), with running totals."""
+    days = messages.groupBy("topic", F.to_date("publish_time").alias("day")).agg(
+        F.count(F.lit(1)).alias("records"), F.sum(F.octet_length("value")).cast("long").alias("bytes")
+    )
+    so_far = Window.partitionBy("topic").orderBy("day")
+    return days.select(
+        "*",
+        F.sum("records").over(so_far).alias("records_total"),
+        F.sum("bytes").over(so_far).alias("bytes_total"),
+    ).orderBy("topic", "day")
+
+
+def status(deliveries: DataFrame) -> DataFrame:
+    """How many records stand where, for each group of each topic."""
+    counted = (
+        deliveries.where("group_name != ''")
+        .groupBy("topic", F.col("group_name").alias("group"))
+        .pivot("state", list(STATES))
+        .agg(F.sum(F.col("end_offset") - F.col("start_offset")))
+    )
+    return counted.na.fill(0).orderBy("topic", "group")
+
+
+def latency_sketches(messages: DataFrame, acks: DataFrame) -> DataFrame:
+    """A KLL sketch of the time from publishing (or from the due time) to the first ack, by topic, group and day.
+
+    Sketches of several runs, or days, can be merged; percentiles cannot. The clocks are those of producer and leader, and a
+    time below zero counts as none."""
+    done = acks.select(
+        "topic_id",
+        "partition",
+        F.col("group_name").alias("group"),
+        "acked_at",
+        F.explode(F.sequence("start_offset", F.col("end_offset") - 1)).alias("offset"),
+    )
+    first = done.groupBy("topic_id", "partition", "offset", "group").agg(F.min("acked_at").alias("acked_at"))
+    began = F.coalesce("deliver_at", "publish_time")
+    took = F.greatest(F.lit(0).cast("long"), F.unix_micros("acked_at") - F.unix_micros("began"))
+    timed = messages.select("topic", "topic_id", "partition", "offset", began.alias("began"))
+    return (
+        timed.join(first, ["topic_id", "partition", "offset"])
+        .groupBy("topic", "group", F.to_date("acked_at").alias("day"))
+        .agg(
+            F.count(F.lit(1)).alias("records"),
+            F.max(took).alias("max_us"),
+            F.kll_sketch_agg_bigint(took).alias("sketch"),
+        )
+    )
+
+
+def latency(sketches: DataFrame, by_day: bool = True) -> DataFrame:
+    """Percentiles of sketches, merged as far as they belong together."""
+    names = ["topic", "group", *(["day"] if by_day else [])]
+    merged = sketches.groupBy(*names).agg(
+        F.sum("records").alias("records"),
+        F.max("max_us").alias("max_us"),
+        F.kll_merge_agg_bigint("sketch").alias("sketch"),
+    )
+    return merged.select(
+        *names,
+        "records",
+        *(_ms(F.kll_sketch_get_quantile_bigint("sketch", F.lit(rank))).alias(name) for name, rank in QUANTILES.items()),
+        _ms(F.col("max_us")).alias("max_ms"),
+    ).orderBy(*names)
+
+
+def _ms(micros: Column) -> Column:
+    return F.round(micros / MS, 3)
+
+
+def dead(deliveries: DataFrame) -> DataFrame:
+    """Dead letters by topic, group and reason: how many, since when, and what the last consumer said."""
+    count = F.col("end_offset") - F.col("start_offset")
+    return (
+        deliveries.where("state = 'dead'")
+        .groupBy("topic", F.col("group_name").alias("group"), "reason")
+        .agg(
+            F.sum(count).alias("records"),
+            F.max("attempts").alias("attempts_max"),
+            F.min("changed_at").alias("first_at"),
+            F.max("changed_at").alias("last_at"),
+            F.max_by("error", "changed_at").alias("last_error"),
+        )
+        .orderBy(F.desc("records"), "topic", "group", "reason")
+    )

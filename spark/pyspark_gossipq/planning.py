@@ -1,0 +1,222 @@
+"""From what is there and what is asked to spans of offsets, parts of files, and tasks. Pure."""
+
+from collections.abc import Iterable, Mapping
+from typing import NamedTuple
+
+from gossipq.errors import DataLoss
+from gossipq.wire import export
+from gossipq.wire.export import Export, File
+from pyspark_gossipq.asked import EARLIEST, Asked, Bound
+
+TASK_RECORDS = 500_000
+TASK_BYTES = 128 << 20
+MARK = "#"  #: between name and id of a topic in a stream's offsets: a name may be used again for another topic
+
+Stamps = dict[str, dict[str, int]]  #: offsets of a stream: topic#id -> partition -> offset
+
+
+class Known(NamedTuple):
+    """A partition, and which of its offsets can be read."""
+
+    topic: str
+    topic_id: int
+    partition: int
+    first: int
+    end: int
+
+    @property
+    def name(self) -> str:
+        return f"{self.topic}{MARK}{self.topic_id}"
+
+
+class Span(NamedTuple):
+    """Offsets [start, end) of one partition."""
+
+    topic: str
+    topic_id: int
+    partition: int
+    start: int
+    end: int
+
+    @property
+    def place(self) -> tuple[str, int]:
+        return self.topic, self.partition
+
+
+class Part(NamedTuple):
+    """What is taken of one file: all of it, or rows of offsets [start, end)."""
+
+    path: str
+    format: str
+    topic_id: int
+    partition: int
+    start: int
+    end: int
+    whole: bool
+    records: int
+    bytes: int
+
+
+def known(exported: Export, asked: Asked) -> list[Known]:
+    """The partitions of an export that are asked for."""
+    found = [Known(at.topic, at.topic_id, at.partition, at.start, at.end) for at in exported.positions.values()]
+    return sorted(at for at in found if asked.wants(at.topic, at.partition))
+
+
+def spans(partitions: Iterable[Known], asked: Asked) -> list[Span]:
+    """What a batch reads. Raises DataLoss for a start below the first offset, unless failOnDataLoss is off."""
+    starting, ending = asked.starting or Bound(EARLIEST), asked.ending
+    found = []
+    for at in partitions:
+        if asked.ranges:
+            named = [each for each in asked.ranges if each[:2] == (at.topic_id, at.partition)]
+            found += [span(at, start, min(end, at.end), asked.fail_on_data_loss) for _, _, start, end in named]
+            continue
+        start = starting.of(at.topic, at.partition, at.first, at.end)
+        end = at.end if ending is None else ending.of(at.topic, at.partition, at.first, at.end)
+        found.append(span(at, start, min(end, at.end), asked.fail_on_data_loss))
+    return [each for each in found if each.start < each.end]
+
+
+def span(at: Known, start: int, end: int, fail: bool) -> Span:
+    """Raises DataLoss."""
+    if start < min(at.first, end) and fail:
+        raise DataLoss(
+            f"{at.topic}/{at.partition}: records {start} to {min(at.first, end) - 1} cannot be read any more, "
+            f"the first that can is {at.first}",
+            hint="go on without them: failOnDataLoss=false; export more often, or raise the topic's retention",
+        )
+    return Span(at.topic, at.topic_id, at.partition, max(start, at.first), end)
+
+
+def require(exported: Export, wanted: Iterable[Span]) -> None:
+    """Raises DataLoss when retention took some of it before it was exported."""
+    for each in wanted:
+        export.check_loss(exported, each.topic_id, each.partition, each.start, each.end)
+
+
+def parts(exported: Export, wanted: Iterable[Span], asked: Asked) -> list[Part]:
+    """Files that hold something of it, by their ranges and times."""
+    assert exported.newest is not None, "a folder without manifests is refused before"
+    by_place: dict[tuple[int, int], list[Span]] = {}
+    for each in wanted:
+        by_place.setdefault((each.topic_id, each.partition), []).append(each)
+    found = []
+    for file in exported.of(export.MESSAGES):
+        for each in by_place.get((file.topic_id, file.partition), ()):
+            start, end = max(file.start, each.start), min(file.end, each.end)
+            if start < end and file.rows and not _out_of_time(file, asked):
+                found.append(_part(file, format_of(file), start, end))
+    return found
+
+
+def states(exported: Export, asked: Asked) -> list[Part]:
+    """Files of acks or deliveries."""
+    files = [file for file in exported.of(asked.data_set) if file.rows and asked.wants(file.topic, file.partition)]
+    return [_part(file, format_of(file), file.start, file.end) for file in files]
+
+
+def format_of(file: File) -> str:
+    return file.path.rpartition(".")[2]
+
+
+def _part(file: File, format: str, start: int, end: int) -> Part:
+    share = (end - start) / max(1, file.end - file.start)
+    return Part(
+        file.path,
+        format,
+        file.topic_id,
+        file.partition,
+        start,
+        end,
+        (start, end) == (file.start, file.end),
+        round(file.rows * share),
+        round(file.bytes * share),
+    )
+
+
+def _out_of_time(file: File, asked: Asked) -> bool:
+    if file.publish_min_us is None or file.publish_max_us is None:
+        return False
+    return (asked.starting_us is not None and file.publish_max_us < asked.starting_us) or (
+        asked.ending_us is not None and file.publish_min_us >= asked.ending_us
+    )
+
+
+def tasks(found: list[Part], asked: Asked) -> list[list[Part]]:
+    """Parts put together, or cut, so that tasks have about the same size."""
+    total = sum(part.end - part.start for part in found)
+    limit = asked.records_per_task or TASK_RECORDS
+    if asked.tasks_min:
+        limit = max(1, min(limit, -(-total // asked.tasks_min)))
+    made: list[list[Part]] = []
+    records = size = 0
+    for part in (piece for each in found for piece in _cut(each, limit)):
+        if not made or records + part.end - part.start > limit or size + part.bytes > TASK_BYTES:
+            made.append([])
+            records = size = 0
+        made[-1].append(part)
+        records, size = records + part.end - part.start, size + part.bytes
+    return made
+
+
+def _cut(part: Part, limit: int) -> list[Part]:
+    length = part.end - part.start
+    if length <= limit:
+        return [part]
+    starts = range(part.start, part.end, limit)
+    return [
+        part._replace(
+            start=start,
+            end=min(part.end, start + limit),
+            whole=False,
+            records=part.records * limit // length,
+            bytes=part.bytes * limit // length,
+        )
+        for start in starts
+    ]
+
+
+def cut_spans(wanted: Iterable[Span], asked: Asked) -> list[Span]:
+    """The same for spans that are read from a cluster: a task each."""
+    wanted = list(wanted)
+    total = sum(each.end - each.start for each in wanted)
+    limit = asked.records_per_task or TASK_RECORDS
+    if asked.tasks_min:
+        limit = max(1, min(limit, -(-total // asked.tasks_min)))
+    return [
+        each._replace(start=start, end=min(each.end, start + limit))
+        for each in wanted
+        for start in range(each.start, each.end, limit)
+    ]
+
+
+# --- offsets of streams
+
+
+def stamps(positions: Mapping[tuple[str, int], int]) -> Stamps:
+    """{("orders#7", 0): 12} as Spark keeps it."""
+    found: Stamps = {}
+    for (name, partition), offset in sorted(positions.items()):
+        found.setdefault(name, {})[str(partition)] = offset
+    return found
+
+
+def positions(told: Stamps) -> dict[tuple[str, int], int]:
+    return {(name, int(number)): offset for name, numbers in told.items() for number, offset in numbers.items()}
+
+
+def advance(start: Stamps, partitions: Iterable[Known], most: int) -> Stamps:
+    """Where a batch ends that begins at `start`: at the ends, or `most` offsets further in all, shared by what waits.
+
+    A partition that is new begins at its first offset. One that is gone keeps its place."""
+    here, waiting = positions(start), {}
+    for at in partitions:
+        begin = here.setdefault((at.name, at.partition), at.first)
+        if at.end > begin:
+            waiting[at.name, at.partition] = at.end - max(begin, at.first), at
+    total = sum(count for count, _ in waiting.values())
+    for place, (count, at) in waiting.items():
+        share = count if not most or total <= most else max(1, most * count // total)
+        here[place] = max(here[place], at.first) + share
+    return stamps(here)

@@ -1,0 +1,129 @@
+"""`read_export`: the way to read an export. The manifests are read here, the files by Spark itself, without Python."""
+
+import json
+from collections.abc import Iterable, Mapping
+from datetime import datetime
+from functools import reduce
+from operator import or_
+
+from pyspark.sql import Column, DataFrame, SparkSession
+from pyspark.sql import functions as F
+
+from gossipq.wire import export
+from pyspark_gossipq import planning, schemas
+from pyspark_gossipq.asked import Asked, parse
+from pyspark_gossipq.batch import plan
+from pyspark_gossipq.folders import Folder
+from pyspark_gossipq.planning import Part
+
+Offsets = str | Mapping[str, Mapping[int | str, int]]
+Time = str | int | datetime
+
+
+def read_export(
+    spark: SparkSession,
+    path: str,
+    topics: str | Iterable[str] | None = None,
+    partitions: int | Iterable[int] | None = None,
+    startingOffsets: Offsets | None = None,
+    endingOffsets: Offsets | None = None,
+    startingTimestamp: Time | None = None,
+    endingTimestamp: Time | None = None,
+    dataSet: str = export.MESSAGES,
+    failOnDataLoss: bool = True,
+    verify: bool | None = None,
+    kafkaSchema: bool = False,
+    **more: str | int | bool,
+) -> DataFrame:
+    """Rows of an export as they are now; what is exported later needs another call.
+
+    `topics`: names and patterns with *; offsets: "earliest", "latest" or {"orders": {0: 23}}; times: datetime, ISO text or
+    milliseconds, of `publish_time`. dataSet: messages, acks or deliveries. verify: SHA-256 of each file that is read; None: if
+    they are no more than 256 MiB. Raises BadRequest, TornExport, ExportVersion, DataLoss.
+    """
+    options = {
+        "path": path,
+        "topics": topics if isinstance(topics, str) or topics is None else ",".join(topics),
+        "partitions": None if partitions is None else _numbers(partitions),
+        "startingOffsets": _offsets(startingOffsets),
+        "endingOffsets": _offsets(endingOffsets),
+        "startingTimestamp": _time(startingTimestamp),
+        "endingTimestamp": _time(endingTimestamp),
+        "dataSet": dataSet,
+        "failOnDataLoss": _flag(failOnDataLoss),
+        "verify": None if verify is None else _flag(verify),
+        "kafkaSchema": _flag(kafkaSchema),
+        **{name: _flag(value) if isinstance(value, bool) else str(value) for name, value in more.items()},
+    }
+    given = {name: value for name, value in options.items() if value is not None}
+    asked, folder = parse(given), Folder(path)
+    parts = plan(folder, folder.read(), asked)
+    if parts and parts[0].format == "lmdb":
+        return spark.read.format("gossipq").options(**given).load()
+    frame = rows_of(spark, folder, parts, asked)
+    return as_kafka(frame) if asked.kafka_schema else frame
+
+
+def rows_of(spark: SparkSession, folder: Folder, parts: list[Part], asked: Asked) -> DataFrame:
+    """Rows of parts of Parquet files. Files are read whole; where an end lies inside of one, its rows are chosen."""
+    schema = schemas.of(asked.data_set)
+    if not parts:
+        return spark.createDataFrame([], schema)
+    if parts[0].format == "lmdb":
+        ranges = json.dumps([[part.topic_id, part.partition, part.start, part.end] for part in parts])
+        return spark.read.format("gossipq").options(path=folder.path, ranges=ranges, verify="false").load()
+    reader = spark.read.schema(schema)
+    whole = [folder.address(part.path) for part in parts if part.whole]
+    cut = [part for part in parts if not part.whole]
+    frames = [reader.parquet(*whole)] if whole else []
+    if cut:
+        frames.append(reader.parquet(*(folder.address(part.path) for part in cut)).where(reduce(or_, map(_inside, cut))))
+    frame = reduce(DataFrame.unionAll, frames)
+    if asked.starting_us is not None:
+        frame = frame.where(F.col("publish_time") >= F.timestamp_micros(F.lit(asked.starting_us)))
+    if asked.ending_us is not None:
+        frame = frame.where(F.col("publish_time") < F.timestamp_micros(F.lit(asked.ending_us)))
+    return frame
+
+
+def _inside(part: Part) -> Column:
+    place = (F.col("topic_id") == part.topic_id) & (F.col("partition") == part.partition)
+    return place & (F.col("offset") >= part.start) & (F.col("offset") < part.end)
+
+
+def as_kafka(frame: DataFrame) -> DataFrame:
+    """With the columns of spark-sql-kafka."""
+    return frame.select(
+        "key",
+        "value",
+        "topic",
+        "partition",
+        "offset",
+        F.col("publish_time").alias("timestamp"),
+        F.lit(0).alias("timestampType"),
+        "headers",
+    )
+
+
+def positions(path: str, topics: str | None = None) -> dict[tuple[str, int, int], tuple[int, int]]:
+    """How far an export has come: (topic, its id, partition) -> (first offset, end)."""
+    asked = parse({"path": path, **({"topics": topics} if topics else {})})
+    return {(at.topic, at.topic_id, at.partition): (at.first, at.end) for at in planning.known(Folder(path).read(), asked)}
+
+
+def _numbers(partitions: int | Iterable[int]) -> str:
+    return str(partitions) if isinstance(partitions, int) else ",".join(map(str, partitions))
+
+
+def _offsets(given: Offsets | None) -> str | None:
+    return given if given is None or isinstance(given, str) else json.dumps(given)
+
+
+def _time(given: Time | None) -> str | None:
+    if given is None:
+        return None
+    return given.isoformat() if isinstance(given, datetime) else str(given)
+
+
+def _flag(value: bool) -> str:
+    return str(value).lower()

@@ -1,0 +1,53 @@
+"""The data source "gossipq": Spark finds it by itself, since it is the DefaultSource of a package named pyspark_*.
+
+What speaks to clusters is imported when it is asked for: Spark starts a process for each look at a source.
+"""
+
+from pyspark.sql.datasource import (
+    DataSource,
+    DataSourceReader,
+    DataSourceStreamReader,
+    DataSourceStreamWriter,
+    DataSourceWriter,
+)
+from pyspark.sql.types import StructType
+
+from pyspark_gossipq import asked, schemas
+from pyspark_gossipq.batch import ExportReader
+from pyspark_gossipq.stream import ExportStream
+
+
+class DefaultSource(DataSource):
+    @classmethod
+    def name(cls) -> str:
+        return "gossipq"
+
+    def schema(self) -> StructType:
+        told = asked.parse(self.options)
+        return schemas.KAFKA if told.kafka_schema else schemas.of(told.data_set)
+
+    def reader(self, schema: StructType) -> DataSourceReader:
+        told = asked.parse(self.options)
+        if not told.servers:
+            return ExportReader(schema, told)
+        from pyspark_gossipq.live import LiveReader
+
+        return LiveReader(schema, told)
+
+    def streamReader(self, schema: StructType) -> DataSourceStreamReader:
+        told = asked.parse(self.options)
+        if not told.servers:
+            return ExportStream(schema, told)
+        from pyspark_gossipq.live import LiveStream
+
+        return LiveStream(schema, told)
+
+    def writer(self, schema: StructType, overwrite: bool) -> DataSourceWriter:
+        from pyspark_gossipq import writing
+
+        return writing.Writer(writing.parse(self.options, schema, overwrite))
+
+    def streamWriter(self, schema: StructType, overwrite: bool) -> DataSourceStreamWriter:
+        from pyspark_gossipq import writing
+
+        return writing.Writer(writing.parse(self.options, schema, overwrite))

@@ -1,0 +1,110 @@
+"""`spark.readStream.format("gossipq")` over the manifests of an export that grows."""
+
+import math
+import time
+from collections.abc import Iterator, Sequence
+
+import pyarrow as pa
+from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
+from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadLimit, ReadMaxRows, SupportsTriggerAvailableNow
+from pyspark.sql.types import StructType
+
+from gossipq.errors import BadRequest
+from gossipq.wire import export
+from pyspark_gossipq import batch, planning
+from pyspark_gossipq.asked import EARLIEST, Asked, Bound
+from pyspark_gossipq.folders import Folder
+from pyspark_gossipq.planning import Known, Span, Stamps
+
+
+class Stream(DataSourceStreamReader, SupportsTriggerAvailableNow):
+    """What both streams do: offsets are {"orders#7": {"0": 12}}, topic and its id, partition, and the first one not read."""
+
+    first_bound = Bound(EARLIEST)  #: where a stream begins unless startingOffsets says otherwise
+    poll_s = 1.0  #: an answer to `known` is good for so long: an idle query asks a hundred times a second
+
+    def __init__(self, schema: StructType, asked: Asked) -> None:
+        if asked.ending is not None or asked.ending_us is not None:
+            raise BadRequest("a stream has no end", hint="leave endingOffsets and endingTimestamp away, or use spark.read")
+        self.schema, self.asked = schema, asked
+        self._target: dict[tuple[str, int], int] | None = None
+        self._polled: tuple[float, list[Known]] = (-math.inf, [])
+
+    def known(self) -> list[Known]:
+        """Partitions that are asked for, as they are now."""
+        raise NotImplementedError
+
+    def polled(self) -> list[Known]:
+        """The same, as they were a moment ago."""
+        if time.monotonic() - self._polled[0] >= self.poll_s:
+            self._polled = time.monotonic(), self.known()
+        return self._polled[1]
+
+    def initialOffset(self) -> Stamps:
+        bound = self.asked.starting or self.first_bound
+        return planning.stamps(
+            {
+                (at.name, at.partition): planning.span(
+                    at, bound.of(at.topic, at.partition, at.first, at.end), at.end, self.asked.fail_on_data_loss
+                ).start
+                for at in self.known()
+            }
+        )
+
+    def getDefaultReadLimit(self) -> ReadLimit:
+        limit = self.asked.offsets_per_trigger
+        return ReadMaxRows(limit) if limit else ReadAllAvailable()
+
+    def latestOffset(self, start: Stamps, limit: ReadLimit) -> Stamps:
+        return planning.advance(start, self._before_target(), limit.max_rows if isinstance(limit, ReadMaxRows) else 0)
+
+    def reportLatestOffset(self) -> Stamps | None:
+        return planning.stamps({(at.name, at.partition): at.end for at in self.polled()}) or None
+
+    def prepareForTriggerAvailableNow(self) -> None:
+        self._target = {(at.name, at.partition): at.end for at in self.known()}
+
+    def _before_target(self) -> list[Known]:
+        """With availableNow nothing counts that came later."""
+        found = self.polled()
+        if self._target is None:
+            return found
+        return [
+            at._replace(end=min(at.end, self._target[at.name, at.partition]))
+            for at in found
+            if (at.name, at.partition) in self._target
+        ]
+
+    def spans(self, start: Stamps, end: Stamps, partitions: list[Known]) -> list[Span]:
+        """What lies between two offsets. Raises DataLoss for what cannot be read any more."""
+        begin, there, found = planning.positions(start), {(at.name, at.partition): at for at in partitions}, []
+        for place, stop in planning.positions(end).items():
+            at = there.get(place)
+            if at is None:
+                topic, _, topic_id = place[0].rpartition(planning.MARK)
+                at = Known(topic, int(topic_id), place[1], stop, stop)
+            found.append(planning.span(at, begin.get(place, at.first), stop, self.asked.fail_on_data_loss))
+        return [each for each in found if each.start < each.end]
+
+
+class ExportStream(Stream):
+    def __init__(self, schema: StructType, asked: Asked) -> None:
+        super().__init__(schema, asked)
+        if asked.data_set != export.MESSAGES:
+            raise BadRequest(f"a stream reads messages, not {asked.data_set}", hint="spark.read reads the others")
+
+    def known(self) -> list[Known]:
+        return planning.known(Folder(self.asked.path).read(), self.asked)
+
+    def partitions(self, start: Stamps, end: Stamps) -> Sequence[InputPartition]:
+        folder = Folder(self.asked.path)
+        exported = folder.read()
+        wanted = self.spans(start, end, planning.known(exported, self.asked))
+        if self.asked.fail_on_data_loss:
+            planning.require(exported, wanted)
+        found = planning.parts(exported, wanted, self.asked)
+        batch.check(folder, exported, found, self.asked.verify)
+        return [batch.FileTask(parts) for parts in planning.tasks(found, self.asked)]
+
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        return batch.rows(self.asked.path, partition, self.schema, self.asked)

@@ -1,0 +1,217 @@
+"""`df.write.format("gossipq")` and `writeStream`: publishing back, each row under an id that a repeated task makes again.
+
+Spark runs a task again when it failed, and a batch of a stream again after a crash. The ids are the same then, and a topic
+stores an id once, for as long as it remembers it: create_topic(dedup=..., dedup_count=...) bounds that, 10 minutes and a
+million ids in each partition unless it says otherwise.
+"""
+
+import os
+import time
+import uuid
+from collections import Counter, deque
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from difflib import get_close_matches
+from hashlib import blake2b
+from typing import Any
+
+import pyarrow as pa
+from pyspark import TaskContext
+from pyspark.sql.datasource import DataSourceArrowWriter, DataSourceStreamArrowWriter, WriterCommitMessage
+from pyspark.sql.types import BinaryType, DataType, StringType, StructType
+
+from gossipq.errors import BadRequest, UnknownTopic
+from gossipq_client import Client, PendingReceipt, connect
+from pyspark_gossipq import schemas
+
+NAMES = ("servers", "topic", "writeId", "recordsPerSecond", "checkpointLocation")
+RUN, RUN_BYTES = 500, 4 << 20  #: rows under one receipt, and about so many bytes
+UNDER_WAY = 64  #: receipts that are waited for at a time
+PATIENCE_S = 60.0
+PLACE = ("topic", "partition", "offset")
+REPLAY_OF, REPLAY_ID = "x-replay-of", "x-replay-id"
+QUERY, BATCH = "sql.streaming.queryId", "streaming.sql.batchId"  #: local properties of Spark's streams
+
+
+@dataclass(frozen=True)
+class Target:
+    """Checked options of a writer."""
+
+    servers: tuple[str, ...]
+    topic: str
+    write_id: str
+    named: bool  #: by the user; otherwise it is made up for this write
+    replay: bool  #: rows come from a topic: they carry where from, and are named by that
+    per_second: float  #: of each task; 0: no bound
+
+
+def parse(options: Mapping[str, str], schema: StructType, overwrite: bool) -> Target:
+    """Raises BadRequest."""
+    if overwrite:
+        raise BadRequest("topics are only appended to", hint='df.write.mode("append"), or outputMode("append") of a stream')
+    given = {}
+    for option, value in options.items():
+        name = next((name for name in NAMES if name.lower() == option.lower()), None)
+        if name is None:
+            close = get_close_matches(option, NAMES, n=1)
+            hint = f"did you mean {close[0]}?" if close else f"known are {', '.join(NAMES)}"
+            raise BadRequest(f"option {option!r} is not known", hint=hint)
+        given[name] = value
+    servers = tuple(part.strip() for part in given.get("servers", "").split(",") if part.strip())
+    if not servers:
+        raise BadRequest("servers= says where to publish", hint='option("servers", "tcp://127.0.0.1:7700")')
+    names = set(schema.fieldNames())
+    replay, topic = set(PLACE) <= names, given.get("topic", "")
+    if not topic and (replay or "topic" not in names):
+        because = "rows that were read from a topic never go back by themselves" if replay else "there is no column topic"
+        raise BadRequest(f"topic= says where to publish to: {because}", hint='option("topic", "orders.replayed")')
+    _check_columns(schema)
+    try:
+        per_second = float(given.get("recordsPerSecond", "0"))
+    except ValueError:
+        per_second = -1
+    if not per_second >= 0:
+        raise BadRequest(f"recordsPerSecond={given['recordsPerSecond']!r}", hint="records a second, of each task")
+    name = given.get("writeId", "")
+    return Target(servers, topic, name or uuid.uuid4().hex, bool(name), replay, per_second)
+
+
+def _check_columns(schema: StructType) -> None:
+    plain = (BinaryType(), StringType())
+    kinds: dict[str, Sequence[DataType]] = {"value": plain, "key": plain, "id": plain, "route": (StringType(),)}
+    if "value" not in schema.fieldNames():
+        raise BadRequest("the frame has no column value", hint="df.select(to_json(struct('*')).alias('value'))")
+    for field in schema:
+        allowed = kinds.get(field.name)
+        if allowed and field.dataType not in allowed:
+            told = " or ".join(kind.simpleString() for kind in allowed)
+            raise BadRequest(f"column {field.name} is {field.dataType.simpleString()}", hint=f"cast it to {told}")
+    headers = next((field.dataType for field in schema if field.name == "headers"), None)
+    if headers is not None and headers.simpleString() != schemas.HEADERS.simpleString():
+        raise BadRequest(f"column headers is {headers.simpleString()}", hint=f"cast it to {schemas.HEADERS.simpleString()}")
+
+
+class Writer(DataSourceArrowWriter, DataSourceStreamArrowWriter):
+    def __init__(self, target: Target) -> None:
+        self.target = target
+
+    def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
+        """One task. Raises what the cluster refuses; then Spark tries the task again."""
+        context = TaskContext.get()
+        assert context is not None, "Spark runs tasks with a context"
+        with connect(self.target.servers, name=f"spark-{os.getpid()}") as mq:
+            task = Task(mq, self.target, _name(self.target, context))
+            for batch in iterator:
+                task.publish(batch)
+            task.finish()
+        return WriterCommitMessage()
+
+    def commit(self, messages: list[WriterCommitMessage | None], batchId: int = -1) -> None:
+        """Everything is confirmed: there is nothing left to do."""
+
+    def abort(self, messages: list[WriterCommitMessage | None], batchId: int = -1) -> None:
+        """What is published stays; when the write is tried again with the same writeId it is not published twice."""
+
+
+def _name(target: Target, context: TaskContext) -> str:
+    """What the ids of a task's rows begin with: the same for each of its attempts, and for a batch that a stream repeats."""
+    query, number = context.getLocalProperty(QUERY), context.getLocalProperty(BATCH)
+    whole = f"{query}/{number}/{target.write_id if target.named else ''}" if query and number else target.write_id
+    return f"{whole}/{context.partitionId()}"
+
+
+class Task:
+    """Publishes rows of one task, a bounded number of them under way."""
+
+    def __init__(self, mq: Client, target: Target, name: str) -> None:
+        self._mq, self._target, self._name = mq, target, name
+        self._seen: Counter[bytes] = Counter()
+        self._waiting: deque[PendingReceipt] = deque()
+        self._began_s = time.monotonic()
+        self._sent = 0
+        self._known: set[str] = set()
+
+    def publish(self, batch: pa.RecordBatch) -> None:
+        names = [name for name in batch.schema.names if name in _USED]
+        run = max(1, min(RUN, RUN_BYTES * batch.num_rows // max(1, batch.nbytes)))
+        for at in range(0, batch.num_rows, run):
+            rows = batch.slice(at, run)
+            self._hold_back(rows.num_rows)
+            self._run({name: rows.column(name).to_pylist() for name in names}, rows.num_rows)
+
+    def _run(self, columns: dict[str, list[Any]], count: int) -> None:
+        ids = self._ids(columns, count)
+        values, keys = columns["value"], columns.get("key")
+        if None in values:
+            raise BadRequest("a row has no value", hint="df.where('value is not null')")
+        topics = [self._target.topic] * count if self._target.topic else columns["topic"]
+        plain = not self._target.replay and not any(map(any, (columns.get(name, ()) for name in ("headers", "route"))))
+        if plain and len(set(topics)) == 1:
+            self._require(topics[0])
+            self._wait(self._mq.publish_many(topics[0], values, keys=keys, ids=ids))
+            return
+        for row in range(count):
+            self._require(topics[row])
+            told = {name: column[row] for name, column in columns.items()}
+            headers, route = self._headers(told), told.get("route") or ""
+            receipt = self._mq.publish(topics[row], values[row], key=told.get("key"), headers=headers, route=route, id=ids[row])
+            self._wait(receipt, RUN)
+
+    def _require(self, topic: str) -> None:
+        """The topic exists: a slip of the pen makes none. Raises UnknownTopic."""
+        if topic not in self._known:
+            if not topic or "*" in topic or not self._mq.topics(topic):
+                raise UnknownTopic(f"topic {topic!r} does not exist", hint=f"gossipq topic create {topic} --dedup 7d")
+            self._known.add(topic)
+
+    def _ids(self, columns: dict[str, list[Any]], count: int) -> list[bytes]:
+        """The row's own id; else where it was read from; else what is in it, and the how-manieth of its like in this task."""
+        if self._target.replay:
+            places = zip(*(columns[name] for name in (*PLACE, "topic_id") if name in columns), strict=True)
+            return [_digest(self._target.write_id, *place) for place in places]
+        own = columns.get("id") or [None] * count
+        made = []
+        for row, given in enumerate(own):
+            if given is not None:
+                made.append(given.encode() if isinstance(given, str) else given)
+                continue
+            like = _digest(self._name, *(columns[name][row] for name in sorted(columns)))
+            self._seen[like] += 1
+            made.append(b"%s-%d" % (like, self._seen[like]))
+        return made
+
+    def _headers(self, row: dict[str, Any]) -> dict[str, Any] | None:
+        headers = {header["key"]: header["value"] or b"" for header in row.get("headers") or ()}
+        if self._target.replay:
+            headers |= {REPLAY_OF: "{topic}/{partition}/{offset}".format(**row), REPLAY_ID: self._target.write_id}
+        return headers or None
+
+    def _hold_back(self, count: int) -> None:
+        """Keeps to the rate."""
+        self._sent += count
+        if self._target.per_second:
+            ahead_s = (self._sent - count) / self._target.per_second - (time.monotonic() - self._began_s)
+            if ahead_s > 0:
+                time.sleep(ahead_s)
+
+    def _wait(self, receipt: PendingReceipt, share: int = 1) -> None:
+        self._waiting.append(receipt)
+        while len(self._waiting) > UNDER_WAY * share:
+            self._waiting.popleft().result(PATIENCE_S)
+
+    def finish(self) -> None:
+        """Returns when everything is confirmed."""
+        while self._waiting:
+            self._waiting.popleft().result(PATIENCE_S)
+
+
+_USED = {"value", "key", "headers", "route", "id", "topic_id", *PLACE}
+
+
+def _digest(*parts: Any) -> bytes:
+    """Of parts with their lengths, so that none of them runs into the next."""
+    digest = blake2b(digest_size=16)
+    for part in parts:
+        raw = part if isinstance(part, bytes) else repr(part).encode()
+        digest.update(b"%d:%s" % (len(raw), raw))
+    return digest.hexdigest().encode()

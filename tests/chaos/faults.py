@@ -1,0 +1,148 @@
+"""What can happen to nodes: each fault strikes, lasts for a while, and is mended."""
+
+import time
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, ExitStack, contextmanager
+from random import Random
+
+from chaos.places import Places
+from e2e.cluster import Cluster, hung
+from gossipq.errors import GossipqError
+
+TAKEOVER_S = 4.0  #: a fault that lasts longer makes others take over
+
+
+class Arena:
+    def __init__(self, nodes: Cluster, places: Places, random: Random) -> None:
+        self.nodes, self.places, self.random = nodes, places, random
+
+    def others(self, number: int) -> list[int]:
+        return [each for each in range(len(self.nodes.members)) if each != number]
+
+
+Fault = Callable[[Arena, int], AbstractContextManager[None]]  #: (arena, the number of the node that it hits)
+
+
+@contextmanager
+def kill(arena: Arena, victim: int) -> Iterator[None]:
+    member = arena.nodes.members[victim]
+    member.kill()
+    yield
+    member.start()
+
+
+@contextmanager
+def kill_two(arena: Arena, victim: int) -> Iterator[None]:
+    second = arena.random.choice(arena.others(victim))
+    with kill(arena, victim), kill(arena, second):
+        yield
+
+
+@contextmanager
+def pause(arena: Arena, victim: int) -> Iterator[None]:
+    member = arena.nodes.members[victim]
+    member.pause()
+    yield
+    member.resume()
+
+
+@contextmanager
+def hang(arena: Arena, victim: int) -> Iterator[None]:
+    """Its workers stand still while their sockets answer."""
+    with ExitStack() as held:
+        try:
+            for pid in arena.nodes.members[victim].worker_pids():
+                held.enter_context(hung(pid))
+        except GossipqError:
+            pass  # it does not say who its workers are: still starting
+        yield
+
+
+@contextmanager
+def isolate(arena: Arena, victim: int) -> Iterator[None]:
+    assert arena.places.network is not None
+    arena.places.network.plug(victim, False)
+    yield
+    arena.places.network.plug(victim, True)
+
+
+@contextmanager
+def _deaf(arena: Arena, pairs: list[tuple[int, int]]) -> Iterator[None]:
+    assert arena.places.network is not None
+    for source, target in pairs:
+        arena.places.network.deaf(source, target, True)
+    yield
+    for source, target in pairs:
+        arena.places.network.deaf(source, target, False)
+
+
+@contextmanager
+def mute(arena: Arena, victim: int) -> Iterator[None]:
+    """It hears the other nodes, and they do not hear it."""
+    with _deaf(arena, [(victim, other) for other in arena.others(victim)]):
+        yield
+
+
+@contextmanager
+def unheard(arena: Arena, victim: int) -> Iterator[None]:
+    """The other way round."""
+    with _deaf(arena, [(other, victim) for other in arena.others(victim)]):
+        yield
+
+
+@contextmanager
+def torn_wire(arena: Arena, victim: int) -> Iterator[None]:
+    """Two nodes do not see each other; everybody else sees both."""
+    other = arena.random.choice(arena.others(victim))
+    with _deaf(arena, [(victim, other), (other, victim)]):
+        yield
+
+
+@contextmanager
+def halves(arena: Arena, victim: int) -> Iterator[None]:
+    """The victim is among the fewer; clients see all."""
+    fewer = [victim, *arena.random.sample(arena.others(victim), (len(arena.nodes.members) - 1) // 2 - 1)]
+    more = [number for number in range(len(arena.nodes.members)) if number not in fewer]
+    with _deaf(arena, [pair for one in fewer for two in more for pair in ((one, two), (two, one))]):
+        yield
+
+
+@contextmanager
+def flapping(arena: Arena, victim: int) -> Iterator[None]:
+    assert arena.places.network is not None
+    for _ in range(arena.random.randrange(3, 8)):
+        for on in (False, True):
+            arena.places.network.plug(victim, on)
+            time.sleep(arena.random.uniform(0.1, 0.8))
+    yield
+
+
+@contextmanager
+def full_disk(arena: Arena, victim: int) -> Iterator[None]:
+    """Of a node that has a small one."""
+    disk = arena.random.choice(list(arena.places.disks.values()))
+    disk.fill()
+    yield
+    disk.free()
+
+
+@contextmanager
+def stuck_sync(arena: Arena, victim: int) -> Iterator[None]:
+    flag = arena.places.flags[victim]
+    flag.touch()
+    yield
+    flag.unlink()
+
+
+def possible(places: Places, nodes: int) -> list[Fault]:
+    """Those that this machine allows; kills and pauses more often than the rest."""
+    found: list[Fault] = [kill, kill, kill, pause, pause, hang]
+    if nodes >= 5:
+        found += [kill_two, kill_two, kill_two]
+    if places.network is not None:
+        found += [isolate, isolate, mute, unheard, torn_wire, halves, flapping]
+    if places.disks:
+        found.append(full_disk)
+    if places.flags:
+        found.append(stuck_sync)
+    return found

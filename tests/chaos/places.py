@@ -1,0 +1,164 @@
+"""Where the nodes of a chaos run live: a network of their own each, with wires that can be cut; disks that can be filled; a
+sync that can be made to wait. What this machine does not allow is left out and named in `missing`."""
+
+import ctypes
+import os
+import shutil
+import subprocess
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+
+from e2e.cluster import Member
+from e2e.harness import until
+
+CLONE_NEWNET = 0x40000000
+HERE = Path(__file__).parent
+DISK_BYTES = 2 << 30
+RESERVES = {"GOSSIPQ_NODE__DISK_RESERVE_BYTES": "0", "GOSSIPQ_NODE__DISK_RESERVE_PERCENT": "0"}
+SUBNET, PORT = "10.77.0", 7700
+
+
+def run(*command: str) -> None:
+    done = subprocess.run(command, capture_output=True, text=True)
+    if done.returncode:
+        raise OSError(f"{' '.join(command)}: {done.stderr.strip()}")
+
+
+class Network:
+    """A bridge in a network namespace of this thread, and a namespace for each node behind a wire of its own. Nothing of it
+    touches the networks of the machine."""
+
+    def __init__(self) -> None:
+        self._names: list[str] = []
+        self._before = os.open("/proc/thread-self/ns/net", os.O_RDONLY)
+        self._libc = ctypes.CDLL(None, use_errno=True)
+        if self._libc.unshare(CLONE_NEWNET):
+            raise OSError(ctypes.get_errno(), "no network of its own")
+        run("ip", "link", "set", "lo", "up")
+        run("ip", "link", "add", "hub", "type", "bridge")
+        run("ip", "address", "add", f"{SUBNET}.1/24", "dev", "hub")
+        run("ip", "link", "set", "hub", "up")
+
+    def add(self, member: Member) -> None:
+        """Gives the node a network with an address, and lets it start there."""
+        number = len(self._names)
+        name = f"gossipq-{os.getpid()}-{number}"
+        run("ip", "netns", "add", name)
+        self._names.append(name)
+        run("ip", "link", "add", self._wire(number), "type", "veth", "peer", "name", "eth0", "netns", name)
+        run("ip", "link", "set", self._wire(number), "master", "hub", "up")
+        for command in (
+            "link set lo up",
+            f"address add {self._address(number)}/24 dev eth0",
+            "link set eth0 up",
+        ):
+            run("ip", "-n", name, *command.split())
+        member.prefix = ["nsenter", f"--net=/run/netns/{name}"]
+        member.port, member.endpoint = PORT, f"tcp://{self._address(number)}:{PORT}"
+
+    @staticmethod
+    def _wire(number: int) -> str:
+        return f"wire{number}"
+
+    @staticmethod
+    def _address(number: int) -> str:
+        return f"{SUBNET}.{11 + number}"
+
+    def plug(self, number: int, on: bool) -> None:
+        """The wire of a node: cut off from everybody, clients too."""
+        run("ip", "link", "set", self._wire(number), "up" if on else "down")
+
+    def deaf(self, source: int, target: int, on: bool) -> None:
+        """Whether what `source` sends to `target` gets lost; not what `target` sends."""
+        run("ip", "-n", self._names[source], "route", "add" if on else "del", "blackhole", f"{self._address(target)}/32")
+
+    def close(self) -> None:
+        for name in self._names:
+            run("ip", "netns", "delete", name)
+        self._libc.setns(self._before, CLONE_NEWNET)
+        os.close(self._before)
+
+
+class Disk:
+    """A small file system of one node."""
+
+    def __init__(self, path: Path) -> None:
+        self.path, self._filler = path, path / "filler"
+        path.mkdir()
+        run("mount", "-t", "tmpfs", "-o", f"size={DISK_BYTES}", "gossipq-test", str(path))
+
+    def fill(self) -> None:
+        """To the last byte."""
+        with open(self._filler, "wb", buffering=0) as file:
+            for size in (16 << 20, 1 << 12):
+                try:
+                    while True:
+                        file.write(bytes(size))
+                except OSError:
+                    continue
+
+    def free(self) -> None:
+        self._filler.unlink(missing_ok=True)
+
+    def close(self) -> None:
+        until(lambda: subprocess.run(["umount", str(self.path)], capture_output=True).returncode == 0, what="still in use")
+
+
+class Places:
+    """Dresses nodes; what each of them stands on is found by its number."""
+
+    def __init__(self, place: Path, network: Network | None, held: ExitStack, copies: int) -> None:
+        self.network, self._copies = network, str(copies)
+        self.disks: dict[int, Disk] = {}
+        self.flags: dict[int, Path] = {}  #: while this file is there, syncs wait
+        self.missing: list[str] = [] if network else ["cuts: only root may make networks"]
+        self._place, self._held, self._count = place, held, 0
+        self._shim = self._build()
+        secret = place / "secret"
+        secret.write_text("a secret of the chaos run, long enough\n")
+        secret.chmod(0o600)
+        self._secret = str(secret)
+
+    def _build(self) -> Path | None:
+        """The shim that makes syncs wait."""
+        shim = self._place / "stall.so"
+        if shutil.which("gcc") is None:
+            self.missing.append("stuck syncs: no gcc")
+            return None
+        run("gcc", "-shared", "-fPIC", "-O2", "-o", str(shim), str(HERE / "stall.c"), "-ldl")
+        return shim
+
+    def dress(self, member: Member) -> None:
+        number, self._count = self._count, self._count + 1
+        member.environment["GOSSIPQ_CLUSTER__COPIES"] = self._copies
+        if self.network is not None:
+            self.network.add(member)
+            member.flags = (*member.flags, "--secret-file", self._secret)
+        if number == 0:
+            self._small_disk(number, member)
+        if self._shim is not None:
+            self.flags[number] = self._place / f"stall-{number}"
+            member.environment |= {"LD_PRELOAD": str(self._shim), "GOSSIPQ_TEST_STALL": str(self.flags[number])}
+
+    def _small_disk(self, number: int, member: Member) -> None:
+        try:
+            disk = Disk(self._place / f"disk-{number}")
+        except OSError as error:
+            self.missing.append(f"full disks: {error}")
+            return
+        self._held.callback(disk.close)
+        self.disks[number] = disk
+        member.data = disk.path / member.name
+        member.environment |= RESERVES
+
+
+@contextmanager
+def places(place: Path, copies: int) -> Iterator[Places]:
+    """To be left when the nodes have ended."""
+    with ExitStack() as held:
+        network = None
+        if os.geteuid() == 0 and shutil.which("ip") and shutil.which("nsenter"):
+            network = Network()
+            held.callback(network.close)
+        yield Places(place, network, held, copies)

@@ -1,0 +1,156 @@
+"""Random faults on real nodes for GOSSIPQ_MINUTES, under load: make chaos MINUTES=30. GOSSIPQ_SEED repeats a run's choices.
+
+Each run ends with the account of all that was promised, as a reader and as every replica has it, and is appended as one line of
+JSON to tests/chaos/results.jsonl, with seed and commit, the faults, and how many takeovers there really were."""
+
+import json
+import os
+import random
+import subprocess
+import time
+from collections import Counter
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from chaos import faults
+from chaos.places import places
+from conftest import HOME
+from e2e.cluster import Cluster, cluster
+from e2e.load import TOPIC, Account, Load, account, drain, read
+from e2e.replicas import records
+from gossipq.errors import GossipqError
+
+MINUTES = float(os.environ.get("GOSSIPQ_MINUTES", "0"))
+pytestmark = [
+    pytest.mark.e2e,
+    pytest.mark.slow,
+    pytest.mark.timeout(600 + 180 * MINUTES),
+    pytest.mark.skipif("GOSSIPQ_MINUTES" not in os.environ, reason="make chaos runs it"),
+]
+SEED = int(os.environ.get("GOSSIPQ_SEED", "0")) or random.SystemRandom().randrange(1, 10**6)
+
+
+def commit() -> str:
+    done = subprocess.run(["git", "-C", str(HOME), "describe", "--always", "--dirty"], capture_output=True, text=True)
+    return done.stdout.strip() or "unknown"
+
+
+COMMIT = commit()  #: of what runs: by the end the tree may be another
+RESULTS = Path(__file__).with_name("results.jsonl")
+PROBED = "probe-0"
+HOLD_S = (0.3, 6.0)  #: how long a fault lasts
+SETTLE_S = 2.0
+PAUSE_S = 0.02  #: about a thousand records a second: what is looked for is not in the load
+SHARE = {3: 0.6, 5: 0.4}  #: of the minutes, by the number of nodes
+
+
+class Chaos:
+    def __init__(self, nodes: Cluster, load: Load, arena: faults.Arena, possible: list[faults.Fault]) -> None:
+        self.nodes, self.load, self.arena, self.possible = nodes, load, arena, possible
+        self.counts: Counter[str] = Counter()
+        self.takeovers = self.leader_changes = 0
+        self.gaps_ms: list[int] = []  #: of faults that made another node lead the probed partition
+        self._leads: dict[int, str] = {}
+
+    def run(self, seconds: float) -> None:
+        end = time.monotonic() + seconds
+        while time.monotonic() < end:
+            self.round()
+
+    def round(self) -> None:
+        choose = self.arena.random
+        fault, hold_s = choose.choice(self.possible), choose.uniform(*HOLD_S)
+        leader = self.nodes.members.index(self.nodes.leader(PROBED))
+        victim = leader if choose.random() < 0.7 else choose.randrange(len(self.nodes.members))
+        name = fault.__name__
+        self.counts[name] += 1
+        since_s = time.monotonic()
+        with fault(self.arena, victim):
+            time.sleep(hold_s)
+            if hold_s >= faults.TAKEOVER_S:
+                self.load.wait_going()  # while it lasts
+        self.load.wait_going()
+        gap_ms = max(self.load.gaps_ms(since_s))
+        took_over = self._look() and self.nodes.members.index(self.nodes.leader(PROBED)) != leader
+        if took_over:
+            self.takeovers += 1
+            self.gaps_ms.append(gap_ms)
+        said = f"{name} on {self.nodes.members[victim].name} for {hold_s:.1f} s: gap {gap_ms} ms"
+        print(said + (", another leads" if took_over else ""), flush=True)
+        if choose.random() < 0.8:
+            self.nodes.wait_healthy(len(self.nodes.members), patience_s=90)
+
+    def _look(self) -> bool:
+        """Counts how many shards are led elsewhere now."""
+        try:
+            leads = {lead.shard: lead.copy for lead in self.nodes.running()[0].status().leads}
+        except GossipqError:
+            return False
+        self.leader_changes += sum(self._leads.get(shard, copy) != copy for shard, copy in leads.items())
+        self._leads = leads
+        return True
+
+
+def finish(nodes: Cluster, load: Load) -> tuple[Account, int]:
+    """The account of what a reader gets, and how many replicas have exactly that."""
+    nodes.wait_healthy(len(nodes.members), still=True, patience_s=90)
+    drain(load.servers, load.history)
+    load.check()
+    seen = read(load.servers)
+    found = account(load.history, seen)
+    nodes.wait_healthy(len(nodes.members), still=True, patience_s=90)
+    time.sleep(SETTLE_S)
+    nodes.stop()
+    return found, sum(records(member.data, TOPIC) == seen for member in nodes.members)
+
+
+def percentile(values: list[int], share: float) -> int:
+    return sorted(values)[min(len(values) - 1, int(share * len(values)))] if values else 0
+
+
+def note(row: dict[str, Any]) -> None:
+    print(json.dumps(row))
+    with RESULTS.open("a") as file:
+        file.write(json.dumps(row) + "\n")
+
+
+@contextmanager
+def noted(row: dict[str, Any], nodes: Cluster) -> Iterator[None]:
+    """A run that fails is noted as well; what the nodes said is the evidence."""
+    try:
+        yield
+    except BaseException as error:
+        print(f"logs in {nodes.place}")
+        note(row | {"time": int(time.time()), "failed": f"{type(error).__name__}: {error}"[:300]})
+        raise
+    note(row | {"time": int(time.time())})
+
+
+@pytest.mark.parametrize("count", sorted(SHARE))
+def test_random_faults(tmp_path: Path, count: int) -> None:
+    print(f"\nseed {SEED}, commit {COMMIT}")
+    row: dict[str, Any] = {"commit": COMMIT, "seed": SEED, "nodes": count}
+    with places(tmp_path, count) as stage, cluster(tmp_path, count, dress=stage.dress) as nodes, noted(row, nodes):
+        nodes.wait_healthy(count, patience_s=90)
+        load = Load(nodes.servers, SEED, publishers=1, pause_s=PAUSE_S)
+        load.prepare()
+        arena = faults.Arena(nodes, stage, random.Random(f"{SEED} {count} faults"))
+        chaos = Chaos(nodes, load, arena, faults.possible(stage, count))
+        row |= {"faults": chaos.counts, "missing": stage.missing}
+        started_s = time.monotonic()
+        with load.running():
+            load.wait_going()
+            chaos.run(60 * MINUTES * SHARE[count])
+        found, whole = finish(nodes, load)
+        row["minutes"] = round((time.monotonic() - started_s) / 60, 1)
+        row |= {"takeovers": chaos.takeovers, "leader_changes": chaos.leader_changes}
+        row["gap_ms"] = {f"p{share}": percentile(chaos.gaps_ms, share / 100) for share in (50, 99)} | {"of": chaos.gaps_ms}
+        row |= {"account": found._asdict(), "replicas_whole": whole, "deliveries": load.history.deliveries}
+        assert found.clean, found
+        assert whole == count
+        assert chaos.takeovers, "a run without a takeover proves nothing"
+        assert "Traceback" not in nodes.logs()

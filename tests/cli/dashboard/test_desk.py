@@ -1,0 +1,179 @@
+"""What is asked beyond snapshots, and what becomes of it; with a client that only notes, and with a node."""
+
+from collections.abc import Iterator
+from types import SimpleNamespace
+
+import pytest
+
+from gossipq.errors import UnknownRecord, WrongState
+from gossipq.messages import StatsReply
+from gossipq.values import PartitionStats, TopicInfo
+from gossipq_cli.dashboard.asked import Act, Done, Failed, Find, Open, Opened, Page, Records, Stand, Standing
+from gossipq_cli.dashboard.desk import PAGE_BYTES, Desk
+from gossipq_client import Client, connect
+
+
+def stored(topic: str, partition: int, offset: int, value: bytes = b"v") -> SimpleNamespace:
+    return SimpleNamespace(key=None, value=value, stored_time=1_000.0 + offset)
+
+
+def stats(*nexts: int, first: int = 0) -> StatsReply:
+    rows = [PartitionStats(1 << 16 | at, "orders", at, 0, first, end, end, first, 0) for at, end in enumerate(nexts)]
+    return StatsReply(rows, [])
+
+
+def test_a_page_shows_each_record_once_and_asks_for_no_more_than_that(client) -> None:
+    client.answers = {"stats": stats(1_000_000), "show": stored}
+    found = Desk(client).answer(Page("orders", -1, 0, 20))
+    assert isinstance(found, Records)
+    assert [record.offset for record in found.records] == list(range(999_980, 1_000_000))
+    assert len(client.called("show")) == 20
+    assert found.more
+    back = Desk(client).answer(Page("orders", -1, 100, 20))
+    assert isinstance(back, Records)
+    assert back.records[-1].offset == 999_899
+
+
+def test_a_page_of_several_partitions_has_the_newest_of_each(client) -> None:
+    client.answers = {"stats": stats(100, 3), "show": stored}
+    found = Desk(client).answer(Page("orders", -1, 0, 10))
+    assert isinstance(found, Records)
+    assert [(record.partition, record.offset) for record in found.records] == [
+        (1, 0),
+        (1, 1),
+        (1, 2),
+        *((0, offset) for offset in range(95, 100)),
+    ]
+
+
+def test_what_was_voided_stays_as_a_gap(client) -> None:
+    def show(topic: str, partition: int, offset: int) -> SimpleNamespace:
+        if offset == 1:
+            raise UnknownRecord("gone")
+        if offset == 2:
+            raise WrongState("void")
+        return stored(topic, partition, offset)
+
+    client.answers = {"stats": stats(4), "show": show}
+    found = Desk(client).answer(Page("orders", 0, 0, 10))
+    assert isinstance(found, Records)
+    assert {record.offset: record.gone for record in found.records} == {0: False, 1: True, 2: True, 3: False}
+
+
+def test_large_values_end_a_page(client) -> None:
+    client.answers = {"stats": stats(100), "show": lambda *at: stored(*at, value=bytes(PAGE_BYTES))}
+    found = Desk(client).answer(Page("orders", 0, 0, 10))
+    assert isinstance(found, Records)
+    assert len(client.called("show")) == 2
+    assert {len(record.value) for record in found.records} == {1_024}
+    assert {record.size for record in found.records} == {PAGE_BYTES}
+
+
+@pytest.mark.parametrize(("ask", "says"), [(Page("nothing"), "no topic nothing"), (Page("orders", 7), "no partition orders/7")])
+def test_no_such_place(client, ask: Page, says: str) -> None:
+    client.answers = {"stats": stats(4)}
+    found = Desk(client).answer(ask)
+    assert isinstance(found, Failed)
+    assert found.text == says
+    assert "gossipq topic ls" in found.hint
+
+
+def test_a_search_that_nobody_waits_for_ends(client) -> None:
+    desk = Desk(client)
+
+    def find(topic: str, **options: object) -> Iterator[object]:
+        progress = options["progress"]
+        for looked in range(100):
+            desk.stop()
+            progress(looked, 100)
+            yield None
+
+    client.answers = {"find": find}
+    assert desk.answer(Find("orders", "x")) == Failed("the search was left")
+
+
+@pytest.mark.parametrize(
+    ("act", "called", "arguments"),
+    [
+        (Act("requeue", "orders/0/1", "billing"), "requeue", {"ref": "orders/0/1", "group": "billing"}),
+        (Act("reschedule", "orders/0/@1.0", "5m"), "reschedule", {"ref": "orders/0/@1.0", "delay": 300.0}),
+        (Act("cancel", "orders/0/1"), "cancel", {"ref": "orders/0/1", "reason": ""}),
+        (Act("rm", "orders/0/1"), "cancel", {"ref": "orders/0/1", "reason": "removed"}),
+        (Act("edit", "orders/0/1", "new"), "edit", {"ref": "orders/0/1", "value": "new"}),
+    ],
+)
+def test_verbs_are_those_of_the_client(client, act: Act, called: str, arguments: dict[str, object]) -> None:
+    client.answers = {called: SimpleNamespace(ref="orders/0/9") if called == "edit" else "orders/0/1"}
+    assert isinstance(Desk(client).answer(act), Done)
+    assert client.called(called) == [((), arguments)]
+
+
+def test_a_wrong_delay_is_told(client) -> None:
+    found = Desk(client).answer(Act("reschedule", "orders/0/@1.0", "soon"))
+    assert isinstance(found, Failed)
+    assert "soon" in found.text
+
+
+# --- with a node
+
+
+@pytest.fixture
+def mq(shared_node) -> Iterator[Client]:
+    with connect(shared_node.endpoint) as client:
+        yield client
+
+
+def test_a_record_from_its_birth_to_its_end(mq: Client, topic: str) -> None:
+    desk = Desk(mq)
+    mq.publish(topic, b"17 apples", key=b"ada", headers={"k": b"v"}).result(5)
+    mq.fetch(topic, "billing", n=1, wait=2.0)[0].reject("rotten")
+    mq.flush()
+    opened = desk.answer(Open(f"{topic}/0/0"))
+    assert isinstance(opened, Opened)
+    assert ("key", "ada") in opened.fields
+    assert (opened.value, opened.size) == (b"17 apples", 9)
+    assert [(stand.group, stand.state) for stand in opened.stands] == [("billing", "dead")]
+    assert "dead" in {step.what for step in opened.steps}
+    stands = desk.answer(Stand(topic, "billing"))
+    assert isinstance(stands, Standing)
+    assert [(ref, error) for ref, _, error, _ in stands.dead] == [(f"{topic}/0/0", "rotten")]
+    assert desk.answer(Act("requeue", f"{topic}/0/0", "billing")) == Done(f"{topic}/0/0 is ready for billing")
+    assert isinstance(desk.answer(Act("edit", f"{topic}/0/0", "18 apples")), Done)
+    found = desk.answer(Page(topic, -1, 0, 5))
+    assert isinstance(found, Records)
+    assert found.records[-1].value == b"18 apples"
+    assert isinstance(desk.answer(Act("rm", f"{topic}/0/1")), Done)
+    again = desk.answer(Act("rm", f"{topic}/0/1"))
+    assert isinstance(again, Failed)
+    assert again.text
+    found = desk.answer(Find(topic, "key=ada"))
+    assert isinstance(found, Records)
+    assert [record.key for record in found.records] in ([], [b"ada"])
+
+
+def test_a_search(mq: Client, topic: str) -> None:
+    mq.publish_many(topic, [b"m %d" % number for number in range(50)]).result(5)
+    found = Desk(mq).answer(Find(topic, "m 4"))
+    assert isinstance(found, Records)
+    assert [record.value for record in found.records] == [b"m 4", *(b"m 4%d" % number for number in range(10))]
+
+
+def test_a_record_that_is_not_due_is_opened_and_moved(mq: Client, topic: str) -> None:
+    ref = mq.publish(topic, b"later", delay="1h").result(5).ref
+    desk = Desk(mq)
+    opened = desk.answer(Open(ref))
+    assert isinstance(opened, Opened)
+    assert opened.stands[0].state == "scheduled"
+    assert isinstance(desk.answer(Act("reschedule", ref, "2h")), Done)
+    assert isinstance(desk.answer(Act("cancel", ref)), Done)
+
+
+def test_topics_are_rows_of_the_client(mq: Client, shared_node, topic: str) -> None:
+    from gossipq_cli.dashboard.collect import topic_row
+    from gossipq_cli.dashboard.gather import once
+
+    info: TopicInfo = mq.create_topic(topic, partitions=3, retention="1h", ttl="1m")
+    row = topic_row(info)
+    assert (row.name, row.partitions, row.config["retention"], row.config["ttl"]) == (topic, 3, "1h", "1m")
+    found = once(lambda address: connect(shared_node.endpoint), "here")
+    assert topic in {each.name for each in found.topics}

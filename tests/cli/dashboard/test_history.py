@@ -1,0 +1,244 @@
+"""Rates, series, events and alarms from snapshots."""
+
+import msgspec
+import pytest
+
+from gossipq_cli.dashboard.history import SERIES_MAX, History, alarms, topic_sums
+from gossipq_cli.dashboard.rows import (
+    Alarm,
+    Copy,
+    Event,
+    Group,
+    Node,
+    Partition,
+    Shard,
+    Snapshot,
+    Topic,
+    Worker,
+    load,
+)
+
+
+def at(second: int, **fields: object) -> Snapshot:
+    return Snapshot(time_ms=1_000 * (second + 1), **fields)
+
+
+def fed(*snapshots: Snapshot) -> History:
+    history = History()
+    for snapshot in snapshots:
+        history.add(snapshot)
+    return history
+
+
+def part(published: int, number: int = 0, topic: str = "orders") -> Partition:
+    return Partition(topic=topic, partition=number, shard=number, published=published, next=published)
+
+
+def group(lag: int, acked: int = 0, **fields: object) -> Group:
+    return Group(topic="orders", group="billing", partition=0, ready=lag, acked=acked, **fields)
+
+
+def test_rates_are_per_second_whatever_the_interval() -> None:
+    history = fed(at(0, partitions=[part(100), part(50, 1)]), at(2, partitions=[part(300), part(50, 1)]))
+    assert history.last("topic", "orders") == 100.0
+    assert history.last("in") == 100.0
+
+
+def test_a_counter_that_fell_began_anew() -> None:
+    history = fed(at(0, nodes=[Node(name="a", delivered=1_000)]), at(1, nodes=[Node(name="a", delivered=30)]))
+    assert history.last("out") == 30.0
+
+
+def test_rates_go_on_while_nothing_new_was_counted() -> None:
+    counted = [(0, 100, 0), (1, 200, 1), (2, 200, 1), (3, 500, 3)]
+    history, found = History(), []
+    for second, published, when in counted:
+        history.add(at(second, partitions=[part(published)], counted_ms=1_000 * (when + 1)))
+        found.append(history.last("topic", "orders"))
+    assert found == [0.0, 100.0, 100.0, 150.0]
+
+
+def test_rates_of_nodes_are_taken_over_a_few_snapshots() -> None:
+    steps = [0, 0, 300, 300, 600, 600, 900]  # one that reports every other second
+    history = fed(*(at(second, nodes=[Node(name="a", delivered=count)]) for second, count in enumerate(steps)))
+    assert list(history.series("out"))[-3:] == [150.0, 150.0, 150.0]
+
+
+def test_the_load_of_a_node_is_in_percent_of_a_core_and_forgets_a_process_that_began_anew() -> None:
+    steps = [1_000, 1_250, 1_500, 20, 270, 520]
+    history = fed(*(at(second, nodes=[Node(name="a", cpu_ms=used)]) for second, used in enumerate(steps)))
+    assert list(history.series("node-cpu", "a")) == [25.0, 25.0, 0.0, 0.0, 25.0]
+    assert fed(at(0, nodes=[Node(name="a")]), at(1, nodes=[Node(name="a")])).series("node-cpu", "a") == []
+
+
+def test_a_partition_that_was_removed_is_no_rate() -> None:
+    history = fed(at(0, partitions=[part(1_000), part(2_000, 1)]), at(1, partitions=[part(1_000)]))
+    assert history.last("topic", "orders") == 0.0
+
+
+def test_what_appears_has_no_rate_yet() -> None:
+    history = fed(at(0), at(1, partitions=[part(1_000_000)]))
+    assert history.last("topic", "orders") == 0.0
+
+
+def test_a_snapshot_that_is_not_newer_is_left_out() -> None:
+    history = fed(at(1, partitions=[part(10)]), at(1, partitions=[part(20)]), at(0))
+    assert (history.count, history.topics["orders"].published) == (1, 10)
+
+
+def test_series_end_with_what_they_were_of() -> None:
+    history = fed(at(0, partitions=[part(1)]), at(1, partitions=[part(2)]), at(2))
+    assert list(history.series("topic", "orders")) == []
+
+
+def test_series_are_bounded() -> None:
+    topics = [part(1, 0, f"t{number}") for number in range(SERIES_MAX + 100)]
+    history = fed(at(0, partitions=topics), at(1, partitions=topics))
+    assert len(history._series) <= SERIES_MAX + 8
+    history = History(length=5)
+    for second in range(20):
+        history.add(at(second, partitions=[part(second)]))
+    assert list(history.series("topic", "orders")) == [1.0] * 5
+
+
+def test_trend_and_eta() -> None:
+    history = fed(*(at(second, groups=[group(1_000 - 100 * second)]) for second in range(5)))
+    assert history.trend("orders", "billing") == -100.0
+    assert history.eta_s("orders", "billing") == 6.0
+    history = fed(*(at(second, groups=[group(100 * second)]) for second in range(5)))
+    assert history.eta_s("orders", "billing") is None
+    assert fed(at(0, groups=[group(0)])).eta_s("orders", "billing") == 0.0
+
+
+def test_sums_of_a_topic() -> None:
+    snapshot = at(0, topics=[Topic(name="empty")], partitions=[part(10), part(7, 1)], groups=[group(3, 14)])
+    sums = topic_sums(snapshot)
+    assert (sums["orders"].partitions, sums["orders"].published, sums["orders"].ready, sums["orders"].acked) == (2, 17, 3, 14)
+    assert sums["empty"].partitions == 0
+
+
+# --- events
+
+
+def kinds(history: History) -> list[tuple[str, str]]:
+    return [(event.kind, event.who) for event in history.events]
+
+
+def test_events_of_what_changed() -> None:
+    workers = [Worker(node="a", worker=0, pid=10), Worker(node="a", worker=1, pid=11)]
+    before = at(
+        0,
+        nodes=[Node(name="a"), Node(name="b")],
+        workers=workers,
+        shards=[Shard(shard=number, leader="b") for number in range(3)],
+        topics=[Topic(name="old")],
+    )
+    after = at(
+        1,
+        nodes=[Node(name="a"), Node(name="b", state="failed"), Node(name="c")],
+        workers=[Worker(node="a", worker=0, pid=12, restarts=1), Worker(node="a", worker=1, pid=11, state="full")],
+        shards=[Shard(shard=0, leader="a"), Shard(shard=1, leader="a"), Shard(shard=2, leader="")],
+        topics=[Topic(name="new")],
+    )
+    assert kinds(fed(before, after)) == [
+        ("member-failed", "b"),
+        ("member-join", "c"),
+        ("worker-restart", "a/0"),
+        ("worker-full", "a/1"),
+        ("leader-move", "2 shards"),
+        ("leader-lost", "shard 2"),
+        ("topic-made", "new"),
+        ("topic-gone", "old"),
+    ]
+    assert kinds(fed(after, msgspec.structs.replace(after, time_ms=9_000, nodes=[Node(name="a")])))[0] == ("member-gone", "b")
+
+
+def test_events_that_the_cluster_keeps_come_once() -> None:
+    event = Event(time_ms=1, kind="member-join", who="b")
+    late = msgspec.structs.replace(event, time_ms=400)
+    both = [Node(name="a"), Node(name="b")]
+    history = fed(at(0, events=[event], nodes=both[:1]), at(1, events=[late], nodes=both), at(2, nodes=both[:1]))
+    assert kinds(history) == [("member-join", "b"), ("member-gone", "b")], "gossip tells it, twice, and it is seen from here"
+
+
+def test_what_gossip_told_first_is_not_told_again_when_the_roster_knows_it() -> None:
+    joined = Event(time_ms=1_000, kind="member-join", who="b")
+    both = [Node(name="a"), Node(name="b")]
+    history = fed(at(0, nodes=both[:1]), at(2, events=[joined], nodes=both[:1]), at(31, events=[joined], nodes=both))
+    assert [(event.time_ms, event.kind) for event in history.events] == [(1_000, "member-join")]
+
+
+# --- alarms
+
+
+def told(history: History) -> list[tuple[str, str]]:
+    return [(alarm.name, alarm.severity) for alarm in alarms(history)]
+
+
+def test_a_sound_cluster_has_none() -> None:
+    sound = at(0, nodes=[Node(name="a")], workers=[Worker(node="a", worker=0)], shards_total=1, shards_led=1)
+    assert told(fed(sound)) == []
+    assert told(History()) == []
+    assert told(fed(at(0, nodes=[Node(name="a"), Node(name="b"), Node(name="c", state="witness")]))) == []
+
+
+@pytest.mark.parametrize(
+    ("fields", "name", "words"),
+    [
+        ({"shards_total": 3, "shards_led": 1}, "shard_leaderless", "2 of 3 shards have no leader"),
+        (
+            {"shards_total": 1, "shards_led": 1, "shards": [Shard(shard=0, state="degraded", leader="a")]},
+            "shard_degraded",
+            "1 of 1",
+        ),
+        ({"nodes": [Node(name="b", state="failed", silent_ms=4_000)]}, "node_away", "b does not answer for 4 s"),
+        ({"workers": [Worker(node="a", worker=1, state="full", detail="1 MB left")]}, "store_full", "worker 1 of a: 1 MB left"),
+        ({"workers": [Worker(node="a", worker=1, state="down")]}, "worker_down", "worker 1 of a is down"),
+        ({"nodes": [Node(name="a"), Node(name="b")]}, "no_witness", "two nodes without a witness"),
+        ({"warnings": ["no secret"]}, "warning", "no secret"),
+        ({"serf": "degraded: agent gone"}, "serf_degraded", "agent gone"),
+    ],
+)
+def test_alarms_that_are_seen_from_here(fields: dict[str, object], name: str, words: str) -> None:
+    (alarm,) = alarms(fed(at(0, **fields)))
+    assert alarm.name == name
+    assert words in alarm.text
+    assert alarm.command or name == "warning"
+
+
+def test_dead_letters_that_rise_and_workers_that_restart() -> None:
+    history = fed(at(0, groups=[group(0, dead=2)]), at(1, groups=[group(0, dead=5)]))
+    assert [alarm.text for alarm in alarms(history)] == ["3 more dead letters than a minute ago"]
+    history = fed(at(0, workers=[Worker(node="a", worker=0)]), at(1, workers=[Worker(node="a", worker=0, restarts=1)]))
+    assert told(history) == [("worker_restarts", "warning")]
+
+
+def test_what_the_cluster_raises_is_not_said_twice_and_the_worst_comes_first() -> None:
+    raised = [Alarm(name="lag", text="far behind"), Alarm(name="node_away", severity="critical", text="b is away")]
+    history = fed(at(0, nodes=[Node(name="b", state="failed")], alarms=raised))
+    assert told(history) == [("node_away", "critical"), ("lag", "warning")]
+
+
+# --- recordings
+
+
+def test_a_recording_of_an_older_version_is_read(recording) -> None:
+    snapshots = load(recording.FILE.read_bytes().splitlines())
+    assert snapshots == recording.three_nodes()[-3:]
+    assert load([b'{"time_ms":5,"field_of_tomorrow":1}']) == [Snapshot(time_ms=5)]
+    assert snapshots[0].shards[0].copies[0] == Copy(node="node-a", role="leader")
+
+
+@pytest.mark.parametrize(
+    ("lines", "says"),
+    [
+        ([], "it has no snapshots"),
+        ([b"", b"  "], "it has no snapshots"),
+        ([b"{}"], "line 1 is no snapshot: Object missing required field `time_ms`"),
+        ([b'{"time_ms":1}', b"hello"], "line 2 is no snapshot"),
+        ([b"\xff"], "line 1 is no snapshot"),
+    ],
+)
+def test_a_damaged_recording_says_where(lines: list[bytes], says: str) -> None:
+    with pytest.raises(ValueError, match=says):
+        load(lines)

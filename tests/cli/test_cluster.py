@@ -1,0 +1,349 @@
+"""gossipq cluster, status of a cluster, node, witness: what options become, and what is said of the answers."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+
+from gossipq import errors
+from gossipq.messages import Members, StatusReply
+from gossipq.values import CopyStats, GossipEvent, Member
+from gossipq_cli import ask
+from gossipq_cli.options import Choices
+
+NAMES = ("ada", "bob", "cat")
+MEMBERS = [Member(f"{name}.copy", name, f"tcp://{name}:7700", 2, version="0.1.0") for name in NAMES]
+WITNESS = Member("will.copy", "will", "tcp://will:7700", 1, witness=True)
+
+
+def row(shard: int, name: str, role: str, term: int = 3, silent_ms: int = 100, synced: bool = True) -> CopyStats:
+    return CopyStats(shard, term, f"{name}.copy", role, 10, 0 if synced else 5, silent_ms, synced)
+
+
+def shard_rows(shard: int, leader: str, term: int = 3) -> list[CopyStats]:
+    return [row(shard, name, "leader" if name == leader else "follower", term) for name in NAMES]
+
+
+def reply(name: str, copies: list[CopyStats], members: list[Member] = MEMBERS, **more: Any) -> StatusReply:
+    fields = {"node": name, "copy": f"{name}.copy", "members": members, "copies": copies, "cluster_name": "shop"}
+    fields |= {"cluster": b"u" * 16, "version": "0.1.0", "mode": "static", "uptime_ms": 4_000, "shards": 3, "led": 1}
+    return StatusReply(**{"workers": [], "routes": []} | fields | more)
+
+
+class Town:
+    """Nodes by address. What is not there does not answer."""
+
+    def __init__(self) -> None:
+        self.nodes = {f"tcp://{name}:7700": reply(name, shard_rows(at, name)) for at, name in enumerate(NAMES)}
+        self.words: list[tuple[str, str]] = []
+        self.refusal: Exception | None = None
+
+    def set(self, name: str, copies: list[CopyStats], **more: Any) -> None:
+        self.nodes[f"tcp://{name}:7700"] = reply(name, copies, **more)
+
+
+class Asked:
+    def __init__(self, town: Town, servers: list[str]) -> None:
+        self._town = town
+        address = servers[0] if servers else "tcp://ada:7700"
+        if address not in town.nodes:
+            raise errors.Unreachable(f"no node answered at {address}")
+        self._status = town.nodes[address]
+
+    def __enter__(self) -> "Asked":
+        return self
+
+    def __exit__(self, *error: object) -> None: ...
+
+    def status(self) -> StatusReply:
+        return self._status
+
+    def set_member(self, name: str, state: str) -> Members:
+        if self._town.refusal:
+            raise self._town.refusal
+        self._town.words.append((name, state))
+        return Members(9, [member for member in MEMBERS if state != "gone" or member.name != name])
+
+
+@pytest.fixture
+def town(monkeypatch: pytest.MonkeyPatch) -> Town:
+    town = Town()
+    monkeypatch.setattr(ask, "connect", lambda choices: Asked(town, choices.servers))
+    return town
+
+
+# --- ls, show, status --------------------------------------------------------------------------------------------------
+
+
+def test_ls_puts_together_what_each_node_says(town: Town, gossipq) -> None:
+    ran = gossipq("cluster", "ls")
+    assert ran.code == 0
+    lines = [line.split() for line in ran.out.splitlines()]
+    assert lines[0] == ["node", "kind", "state", "leads", "follows", "learns", "workers", "version", "endpoint"]
+    assert lines[1] == ["ada", "full", "in", "1", "2", "0", "2", "0.1.0", "tcp://ada:7700"]
+    assert gossipq("cluster", "ls", "-o", "names").out.split() == list(NAMES)
+
+
+def test_a_node_that_does_not_answer_is_away_and_its_shards_are_as_others_see_them(town: Town, gossipq) -> None:
+    del town.nodes["tcp://cat:7700"]
+    town.set("bob", [*shard_rows(1, "bob"), row(2, "bob", "leader", 4), row(2, "cat", "follower", 4, 9_000, False)])
+    rows = {row["name"]: row for row in json.loads(gossipq("cluster", "ls", "-o", "json").out)}
+    assert {name: row["state"] for name, row in rows.items()} == {"ada": "in", "bob": "in", "cat": "away"}
+    assert (rows["bob"]["leads"], rows["cat"]["leads"], rows["cat"]["follows"]) == (2, 0, 3)
+
+
+def test_a_leader_of_an_older_term_does_not_count(town: Town, gossipq) -> None:
+    town.set("bob", [*shard_rows(1, "bob"), *shard_rows(0, "bob", term=7)])
+    rows = {row["name"]: row["leads"] for row in json.loads(gossipq("cluster", "ls", "-o", "json").out)}
+    assert rows == {"ada": 0, "bob": 2, "cat": 1}
+
+
+def test_an_address_that_another_node_has_now_is_away(town: Town, gossipq) -> None:
+    town.nodes["tcp://cat:7700"] = reply("dan", [])
+    assert "cat   full  away" in gossipq("cluster", "ls").out
+
+
+def test_show_names_the_shards(town: Town, gossipq) -> None:
+    shown = json.loads(gossipq("cluster", "show", "bob", "-o", "json").out)
+    assert shown["shards"] == {"leader": [1], "follower": [0, 2], "witness": [], "learner": []}
+    assert "follower        0, 2" in gossipq("cluster", "show", "bob").out
+    ran = gossipq("cluster", "show", "bop")
+    assert (ran.code, "no node is named bop; did you mean `bob`?" in ran.err, "gossipq cluster ls" in ran.err) == (
+        4,
+        True,
+        True,
+    )
+
+
+def test_status_says_when_all_is_well(town: Town, gossipq) -> None:
+    ran = gossipq("status")
+    assert ran.code == 0
+    assert "3 shards, each with a leader and all its voters" in ran.out
+    assert json.loads(gossipq("status", "-o", "json").out)["healthy"] is True
+
+
+@pytest.mark.parametrize(
+    ("copies", "says"),
+    [
+        ([], "2 of 3 shards have a leader"),
+        (
+            [row(0, "ada", "leader"), row(0, "bob", "follower"), row(0, "cat", "follower", silent_ms=3_000)],
+            "1 of 3 shards have a voter that",
+        ),
+        (
+            [row(0, "ada", "leader"), row(0, "bob", "follower"), row(0, "cat", "follower", synced=False)],
+            "1 of 3 shards have a voter that",
+        ),
+        ([row(0, "ada", "leader"), row(0, "bob", "learner"), row(0, "cat", "learner")], "1 of 3 shards wait for more copies"),
+    ],
+)
+def test_status_says_what_is_not_well(town: Town, gossipq, copies: list[CopyStats], says: str) -> None:
+    town.set("ada", copies)
+    ran = gossipq("status")
+    assert ran.code == 1
+    assert says in ran.out
+    waited = gossipq("status", "--wait-healthy", "300ms")
+    assert waited.code == 75
+    assert says in waited.err
+
+
+def test_status_waits_until_all_is_well(town: Town, gossipq, monkeypatch: pytest.MonkeyPatch) -> None:
+    copies = town.nodes["tcp://ada:7700"].copies
+    town.set("ada", [])
+    monkeypatch.setattr("gossipq_cli.ask.time.sleep", lambda seconds: town.set("ada", copies))
+    assert gossipq("status", "--wait-healthy", "30").code == 0
+
+
+@pytest.mark.parametrize(
+    ("members", "voters"),
+    [(MEMBERS[:1], 1), (MEMBERS[:2], 1), ([*MEMBERS[:2], WITNESS], 3), ([MEMBERS[0], WITNESS], 1), (MEMBERS, 3)],
+)
+def test_how_many_voters_a_cluster_should_have(town: Town, gossipq, members: list[Member], voters: int) -> None:
+    names = [member.name for member in members]
+    for wanted, code in ((voters, 0), (voters - 1, 1)):
+        town.nodes = {}
+        for name in names:
+            rows = [row(0, each, "follower") for each in names[1:wanted]] if name == "ada" else []
+            town.set(name, [row(0, "ada", "leader"), *rows] if name == "ada" and wanted else [], members=members, shards=1)
+        assert gossipq("status").code == code
+
+
+# --- drain, rm, rebalance ----------------------------------------------------------------------------------------------
+
+
+def test_drain_and_undo(town: Town, gossipq) -> None:
+    ran = gossipq("cluster", "drain", "bob")
+    assert (ran.code, ran.out) == (0, "bob is being drained\n")
+    assert "gossipq cluster rm bob" in ran.err
+    assert gossipq("cluster", "drain", "bob", "--undo", "-o", "json").code == 0
+    assert town.words == [("bob", "leaving"), ("bob", "in")]
+    assert gossipq("cluster", "drain", "bop").code == 4
+
+
+def test_drain_waits_until_nothing_is_left(town: Town, gossipq, monkeypatch: pytest.MonkeyPatch) -> None:
+    ran = gossipq("cluster", "drain", "bob", "--wait", "100ms")
+    assert ran.code == 75
+    assert "bob still votes on 3 shards" in ran.err
+
+    def moved(seconds: float) -> None:
+        for at, name in enumerate(("ada", "cat", "ada")):
+            mine = [row(at, each, "leader" if each == name else "follower") for each in ("ada", "cat")]
+            before = town.nodes[f"tcp://{name}:7700"].copies
+            town.set(name, [*[r for r in before if r.shard != at], *mine, row(at, "dan", "follower")])
+        town.set("ada", [r for r in town.nodes["tcp://ada:7700"].copies if r.copy != "bob.copy"])
+        town.set("cat", [r for r in town.nodes["tcp://cat:7700"].copies if r.copy != "bob.copy" and r.shard == 1])
+        town.set("bob", [])
+
+    monkeypatch.setattr("gossipq_cli.commands.cluster.time.sleep", moved)
+    ran = gossipq("cluster", "drain", "bob", "--wait", "30")
+    assert (ran.code, ran.out) == (0, "bob keeps nothing any more\n")
+
+
+def test_rm_asks_first(town: Town, gossipq) -> None:
+    assert gossipq("cluster", "rm", "bob", "--force").code == 2
+    assert not town.words
+    ran = gossipq("cluster", "rm", "bob", "--yes", "--force", "-o", "json")
+    assert json.loads(ran.out) == {"node": "bob", "left": ["ada", "cat"]}
+    town.refusal = errors.WrongState("bob is there and well", "gossipq cluster drain bob first")
+    ran = gossipq("cluster", "rm", "bob", "--yes", "--force")
+    assert (ran.code, "drain bob first" in ran.err) == (5, True)
+
+
+def test_rm_of_a_node_that_votes_says_what_to_do_first(town: Town, gossipq) -> None:
+    ran = gossipq("cluster", "rm", "bob", "--yes")
+    assert (ran.code, town.words) == (5, [])
+    assert "bob still votes on 3 shards" in ran.err
+    assert "gossipq cluster drain bob --wait 10m" in ran.err
+    for name, copies in ((name, town.nodes[f"tcp://{name}:7700"].copies) for name in NAMES):
+        rows = [row(each.shard, "bob", each.role, each.term, 60_000) if each.copy == "bob.copy" else each for each in copies]
+        town.set(name, [each for each in rows if each.role != "leader" or each.copy != "bob.copy"])
+    assert gossipq("cluster", "rm", "bob", "--yes").code == 0, "who is silent may go"
+
+
+def test_rebalance_shows_a_plan_and_starts_nothing(town: Town, gossipq) -> None:
+    assert gossipq("cluster", "rebalance").code == 2
+    town.set("ada", [*shard_rows(0, "ada"), *shard_rows(1, "ada", 9), *shard_rows(2, "ada", 9)])
+    rows = json.loads(gossipq("cluster", "rebalance", "--plan", "-o", "json").out)
+    assert len(rows) == 2
+    assert {row["leader"] for row in rows} == {"ada"}
+    assert {row["leads_then"] for row in rows} == {"bob", "cat"}
+    assert len(json.loads(gossipq("cluster", "rebalance", "--plan", "--all", "-o", "json").out)) == 3
+
+
+# --- events ------------------------------------------------------------------------------------------------------------
+
+
+def test_events_are_shown_once_each(town: Town, gossipq, monkeypatch: pytest.MonkeyPatch) -> None:
+    first = [
+        GossipEvent(1_000, "join", "bob", "tcp://bob:7700"),
+        GossipEvent(2_000, "degraded", "", "no other"),
+        GossipEvent(3_000, "leave", "bob"),
+        GossipEvent(4_000, "update", "bob", "endpoint tcp://bob:7700 -> tcp://bob:7800"),
+        GossipEvent(32_503_680_000_000, "join", "cat", "tcp://cat:7700"),
+    ]
+    town.set("ada", [], events=first, gossip="no other")
+    ran = gossipq("cluster", "events")
+    assert ran.out.splitlines() == [
+        "1970-01-01 00:00:01.000Z  bob  is there  tcp://bob:7700",
+        "1970-01-01 00:00:02.000Z  gossip of the asked node is degraded  no other",
+        "1970-01-01 00:00:03.000Z  bob  is gone",
+        "1970-01-01 00:00:04.000Z  bob  tells something new of itself  endpoint tcp://bob:7700 -> tcp://bob:7800",
+        "3000-01-01 00:00:00.000Z  cat  joined  tcp://cat:7700",
+    ]
+    town.set("ada", [], events=first[:2], gossip="no other")
+    steps = iter([lambda: town.nodes["tcp://ada:7700"].events.append(GossipEvent(3_000, "fail", "bob")), _interrupt])
+    monkeypatch.setattr("gossipq_cli.commands.cluster.time.sleep", lambda seconds: next(steps)())
+    ran = gossipq("cluster", "events", "--follow", "-o", "jsonl")
+    assert ran.code == 130
+    assert [json.loads(line)["what"] for line in ran.out.splitlines()] == ["join", "degraded", "fail"]
+
+
+def _interrupt() -> None:
+    raise KeyboardInterrupt
+
+
+def test_a_standalone_node_has_no_gossip_and_says_so(town: Town, gossipq) -> None:
+    town.set("ada", [], gossip="off")
+    ran = gossipq("cluster", "events")
+    assert (ran.code, ran.out) == (0, "")
+    assert "ada is standalone" in ran.err
+
+
+# --- recover -----------------------------------------------------------------------------------------------------------
+
+
+def test_recover_says_first_and_does_with_force(gossipq, tmp_path: Path) -> None:
+    from gossipq_node.directory import DataDirectory
+
+    directory = DataDirectory(tmp_path / "data")
+    before = directory.found("shop", 1, 2)
+    directory.close()
+    said = gossipq("cluster", "recover", "--data", str(tmp_path / "data"))
+    assert said.code == 1
+    assert "Nothing was changed" in said.err
+    assert "none: this copy had no copy: the shard begins empty. Shards 0, 1" in said.err
+    assert msgspec.json.decode((tmp_path / "data" / "manifest.json").read_bytes())["cluster_uuid"] == before.cluster_uuid
+    done = gossipq("cluster", "recover", "--data", str(tmp_path / "data"), "--force", "-o", "json")
+    assert done.code == 0
+    assert json.loads(done.out)["cluster"] != before.cluster_uuid
+    assert gossipq("cluster", "recover", "--data", str(tmp_path / "nothing")).code == 1
+
+
+# --- node, witness -----------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def runs(monkeypatch: pytest.MonkeyPatch) -> list[tuple[Any, bool]]:
+    noted: list[tuple[Any, bool]] = []
+
+    def run(loaded: Any, witness: bool = False) -> int:
+        noted.append((loaded, witness))
+        return 0
+
+    monkeypatch.setattr("gossipq_node.main.run", run)
+    return noted
+
+
+def test_flags_of_node_become_options(runs: list[tuple[Any, bool]], gossipq, tmp_path: Path) -> None:
+    line = ("--join", "ada", "--join", "bob:7790", "--peer", "tcp://c:7700", "--gossip", "127.0.0.1:9", "--mode", "serf")
+    assert gossipq("node", *line, "--secret-file", "s", "--cluster", "shop", "--name", "n", "--workers", "2").code == 0
+    ((loaded, witness),) = runs
+    cluster, node = loaded.config.cluster, loaded.config.node
+    assert (cluster.join, cluster.name, node.peer, node.gossip) == (
+        ("ada", "bob:7790"),
+        "shop",
+        ("tcp://c:7700",),
+        "127.0.0.1:9",
+    )
+    assert (node.mode, node.secret_file, node.name, node.workers, witness) == ("serf", "s", "n", 2, False)
+    assert loaded.origins["cluster.join"] == "flag --join"
+    assert loaded.origins["node.secret_file"] == "flag --secret-file"
+    assert not loaded.origins["node.insecure"].startswith("flag")
+
+
+def test_witness_is_a_node_that_keeps_nothing(runs: list[tuple[Any, bool]], gossipq) -> None:
+    assert gossipq("witness", "--join", "ada").code == 0
+    ((loaded, witness),) = runs
+    assert (loaded.config.cluster.join, witness) == (("ada",), True)
+
+
+@pytest.mark.parametrize(
+    ("line", "says"),
+    [
+        (("--join", "tcp://ada:7700"), "--join: cluster.join = 'tcp://ada:7700' is not where an agent gossips"),
+        (("--peer", "ada"), "--peer: node.peer = 'ada' is not an address"),
+        (("--gossip", "0.0.0.0:7790"), "--gossip: node.gossip = '0.0.0.0:7790' is open to other machines"),
+        (("--bind", "tcp://10.0.0.1:7700"), "--bind: node.bind = 'tcp://10.0.0.1:7700' is open to other machines"),
+    ],
+)
+def test_what_cannot_be_is_refused_with_78(gossipq, line: tuple[str, ...], says: str) -> None:
+    ran = gossipq("node", *line)
+    assert ran.code == 78
+    assert says in ran.err
+
+
+def test_a_secret_opens_an_address_to_others(runs: list[tuple[Any, bool]], gossipq) -> None:
+    assert gossipq("node", "--bind", "tcp://10.0.0.1:7700", "--secret-file", "s").code == 0
+    assert Choices().servers == []

@@ -1,0 +1,476 @@
+"""The operator's verbs: what they ask of the client, what they print, and how each error ends."""
+
+import json
+import os
+import re
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from gossipq import alarms, errors
+from gossipq.messages import StatsReply, StatusReply
+from gossipq.operator_messages import GroupShown
+from gossipq.types import partition_key
+from gossipq.values import (
+    Alarm,
+    ClientRow,
+    ConfigRow,
+    Consuming,
+    CopyStats,
+    GroupConfig,
+    GroupStats,
+    Member,
+    SoughtRow,
+    TopicConfig,
+    TopicInfo,
+    WorkerStats,
+)
+
+KEY = partition_key(7, 0)
+DISK_FIGURES = "store_bytes=4096B;; commit_us=700us;100000;"
+ORDERS = TopicInfo(7, "orders", 2, TopicConfig(), [1])
+ALARM = Alarm("lag", "warning", "ada", "orders/billing", "group billing on orders is 9 records behind", "gossipq why", 5)
+SESSION = bytes(range(0xA0, 0xB0))
+
+
+def group(**more: int) -> GroupStats:
+    row = {"cursor": 3, "ready": 4, "in_flight": 1, "acked": 3, "removed": 0, "consumers": 1, "redelivered": 0} | more
+    return GroupStats(KEY, "orders", "billing", **row)
+
+
+def worker(state: str = "ready", detail: str = "") -> WorkerStats:
+    return WorkerStats(0, 99, "tcp://x", state, 0, 32, 1, 10, 9, 8, 0, 0, 100, 50, 700, 4096, detail)
+
+
+def status(*workers: WorkerStats, led: int = 32) -> StatusReply:
+    copies = [CopyStats(shard, 1, "c1", "leader", 1, 0, 0, True) for shard in range(led)]
+    return StatusReply(
+        *("ada", "shop", bytes(16), "0.1.0", "standalone", 1_000, 32, led, list(workers or [worker()]), []),
+        copy="c1",
+        members=[Member("c1", "ada", "tcp://x", 1)],
+        copies=copies,
+    )
+
+
+@pytest.fixture
+def asked(client: Any) -> Any:
+    """A client that knows orders and its group billing."""
+    client.answers |= {
+        "topics": [ORDERS],
+        "groups": [group()],
+        "stats": StatsReply([], [group()]),
+        "status": status(),
+        "alarms": [],
+        "set_topic": ORDERS,
+        "set_group": None,
+        "purge_topic": 12,
+        "delete_group": 1,
+        "seek_group": [SoughtRow(KEY, 3, 0, 3, 0)],
+        "group_policy": GroupShown(
+            GroupConfig(),
+            [("mode", "shared", "group"), ("lease_ms", "30000", "cluster"), ("alarm_lag", "0", "none")],
+            ["ada/a0"],
+        ),
+        "clients": [
+            ClientRow(
+                SESSION, "ada", "0.1.0", "n1", 0, 1, 60_000, 20, 7, 700, 7_000, [Consuming("orders", "billing", 1, 9, 9, 4)]
+            ),
+            ClientRow(SESSION, "ada", "0.1.0", "n1", 1, 1, 50_000, 10, 0, 0, 0, []),
+        ],
+        "kick": 2,
+        "running_config": [ConfigRow("node.bind", '"tcp://x"', "flag --bind")],
+    }
+    return client
+
+
+# --- topic
+
+
+def test_topic_set_takes_what_create_takes(gossipq: Callable[..., Any], asked: Any) -> None:
+    ran = gossipq("topic", "set", "orders", "--retention", "1d", "--alarm-lag", "100")
+    assert (ran.code, ran.out) == (0, "topic orders is changed: alarm-lag, retention\n")
+    assert asked.called("set_topic") == [(("orders",), {"retention": 86_400.0, "alarm_lag": 100})]
+
+
+def test_topic_purge(gossipq: Callable[..., Any], asked: Any) -> None:
+    assert gossipq("topic", "purge", "orders", "--dry-run").out == "12 records would go\n"
+    ran = gossipq("topic", "purge", "orders", "-p", "0", "--yes")
+    assert (ran.code, ran.out) == (0, "12 records removed\n")
+    assert asked.called("purge_topic")[-1] == (("orders", 0), {})
+
+
+# --- group
+
+
+def test_group_show_has_mode_policy_and_consumers(gossipq: Callable[..., Any], asked: Any) -> None:
+    out = gossipq("group", "show", "orders", "billing").out
+    lines = {line.split("  ")[0]: line.split("  ", 1)[1].strip() for line in out.splitlines()}
+    assert lines["mode"] == "shared"
+    assert lines["lease"] == "30s  (as the cluster says)"
+    assert lines["consumed by"] == "ada/a0"
+    row = json.loads(gossipq("group", "show", "orders", "billing", "-o", "json").out)
+    assert row["policy"]["lease_ms"] == {"value": "30000", "origin": "cluster"}
+    assert row["consumer_names"] == ["ada/a0"]
+
+
+def test_group_set(gossipq: Callable[..., Any], asked: Any) -> None:
+    assert gossipq("group", "set", "orders", "billing", "--alarm-lag", "7").out == "billing on orders is changed: alarm-lag\n"
+    assert asked.called("set_group") == [(("orders", "billing"), {"alarm_lag": 7})]
+
+
+@pytest.mark.parametrize(("to", "place"), [("first", "first"), ("new", "new"), ("17", 17)])
+def test_group_seek(gossipq: Callable[..., Any], asked: Any, to: str, place: object) -> None:
+    ran = gossipq("group", "seek", "orders", "billing", "--to", to, "--yes")
+    assert ran.code == 0
+    assert ran.err == f"billing on orders goes on from {to}: 3 records again, 0 records skipped\n"
+    assert asked.called("seek_group") == [
+        (("orders", "billing", place), {"dry_run": True}),
+        (("orders", "billing", place), {}),
+    ]
+
+
+def test_group_seek_dry_run_changes_nothing(gossipq: Callable[..., Any], asked: Any) -> None:
+    ran = gossipq("group", "seek", "orders", "billing", "--to", "-1h", "--dry-run", "-o", "json")
+    assert json.loads(ran.out) == [{"partition": 0, "before": 3, "after": 0, "again": 3, "skipped": 0}]
+    ((_, options),) = asked.called("seek_group")
+    assert options == {"dry_run": True}
+
+
+def test_group_rm(gossipq: Callable[..., Any], asked: Any) -> None:
+    assert gossipq("group", "rm", "orders", "-g", "billing", "--yes").out == "group billing on orders removed\n"
+    asked.answers["groups"] = [group(dead=2)]
+    out = gossipq("group", "rm", "orders", "billing", "--dead-letters", "--yes").out
+    assert out == "group billing on orders removed and 2 dead letters\n"
+    assert asked.called("delete_group")[-1] == (("orders", "billing"), {"dead": True})
+
+
+# --- client
+
+
+def test_client_ls_is_one_row_a_session(gossipq: Callable[..., Any], asked: Any) -> None:
+    (row,) = json.loads(gossipq("client", "ls", "-o", "json").out)
+    assert (row["session"], row["connections"], row["published"], row["in_flight"]) == (SESSION.hex(), 2, 700, 4)
+    assert (row["age_ms"], row["silent_ms"], row["workers"]) == (60_000, 10, ["n1/0", "n1/1"])
+    line = gossipq("client", "ls").out.splitlines()[1]
+    assert line.startswith("a0a1a2a3  ada")
+    assert line.endswith("orders as billing")
+
+
+def test_client_kick(gossipq: Callable[..., Any], asked: Any) -> None:
+    ran = gossipq("client", "kick", "A0A1", "--for", "1m", "--yes")
+    assert (ran.code, ran.out) == (0, "ada (a0a1a2a3) is out for 1m; 4 records went back\n")
+    assert asked.called("kick") == [((SESSION, 60_000), {})]
+
+
+def test_client_kick_names_one(gossipq: Callable[..., Any], asked: Any) -> None:
+    ran = gossipq("client", "kick", "ff", "--yes")
+    assert (ran.code, ran.err) == (4, "error: no session ff\n hint: `gossipq client ls`\n")
+    other = ClientRow(b"\xa0" + bytes(15), "bob", "", "n1", 0, 1, 1, 1, 0, 0, 0, [])
+    asked.answers["clients"] = [*asked.answers["clients"], other]
+    ran = gossipq("client", "kick", "a0", "--yes")
+    assert (ran.code, ran.err.splitlines()[0]) == (2, "error: a0 is the beginning of 2 sessions; write more of it")
+
+
+# --- errors of all of them
+
+
+@pytest.mark.parametrize(
+    ("line", "code", "says", "hint"),
+    [
+        (("topic", "set", "orders"), 2, "name what is to change, as in --retention 30d", "`gossipq topic set --help`"),
+        (("group", "set", "orders", "g"), 2, "name what is to change, as in --alarm-lag 10000", "`gossipq group set --help`"),
+        (("group", "seek", "orders", "billing"), 2, "Missing option '--to'", "`gossipq group seek --help`"),
+        (
+            ("group", "seek", "orders", "billing", "--to", "noon"),
+            2,
+            "Invalid value for --to: 'noon' is no time",
+            "`gossipq group",
+        ),
+        (("group", "seek", "orders", "nobody", "--to", "new"), 4, "no group nobody on orders", "`gossipq group ls orders`"),
+        (("group", "rm", "orders", "nobody"), 4, "no group nobody on orders", "`gossipq group ls orders`"),
+        (("group", "rm", "orders"), 2, "name one group", "`gossipq group rm --help`"),
+        (("group", "rm", "orders", "billing"), 2, "removing group billing needs --yes", "`gossipq group rm --help`"),
+        (("group", "seek", "orders", "billing", "--to", "new"), 2, "moving group billing needs --yes", "`gossipq group seek"),
+        (("topic", "purge", "orders"), 2, "purging topic orders needs --yes", "`gossipq topic purge --help`"),
+        (("client", "kick", "a0"), 2, "ending ada (a0a1a2a3) needs --yes", "`gossipq client kick --help`"),
+        (("check", "lag", "--warn", "9", "--crit", "3"), 2, "--crit lies below --warn", "`gossipq check lag --help`"),
+        (("config", "show", "--running", "--config", "x"), 2, "--running and --config exclude each other", "`gossipq config"),
+        (("help", "exit-code"), 4, "no help on exit-code; did you mean `exit-codes`?", "`gossipq help` lists what there is"),
+        (("help", "alarm-nothing"), 4, "no help on alarm-nothing", "`gossipq help` lists what there is"),
+        (("completion", "csh"), 2, "Invalid value for '{bash|zsh|fish}': 'csh' is not one of", "`gossipq completion --help`"),
+        (("context", "save", "shop"), 2, "name its servers: -s tcp://HOST:7700", "`gossipq context save --help`"),
+        (("context", "save", "tcp://x", "-s", "tcp://y"), 2, "'tcp://x' is no name for a context", "`gossipq context save"),
+        (("context", "use", "nowhere"), 4, "no context nowhere", "`gossipq context save NAME -s URL` makes one"),
+        (("context", "rm", "nowhere"), 4, "no context nowhere", "`gossipq context save NAME -s URL` makes one"),
+        (("store", "dump", "x", "--data", "nowhere"), 1, "nowhere is not a directory", "give the node's data directory"),
+        (
+            ("store", "load", "nowhere.gq"),
+            2,
+            "Invalid value for 'FILE|-': File 'nowhere.gq' does not exist",
+            "`gossipq store load",
+        ),
+        (("store", "compact", "--data", "nowhere"), 1, "nowhere is not a directory", "give the node's data directory"),
+        (("doctor", "--bind", "nonsense"), 78, "node.bind = 'nonsense' is not an address", "write tcp://HOST:PORT"),
+        (("node", "--admin", "nonsense"), 78, "node.admin = 'nonsense' is not HOST:PORT", "write 127.0.0.1:7780"),
+        (("node", "--admin", "0.0.0.0:1"), 78, "flag --admin: node.admin = '0.0.0.0:1' is open to other", "add --insecure"),
+    ],
+)
+def test_errors(
+    gossipq: Callable[..., Any], asked: Any, home: Path, line: tuple[str, ...], code: int, says: str, hint: str
+) -> None:
+    ran = gossipq(*line)
+    error, told = ran.err.splitlines()
+    assert ran.code == code
+    assert error.startswith(f"error: {says}")
+    assert told.startswith(f" hint: {hint}")
+
+
+@pytest.mark.parametrize(
+    ("raised", "code"),
+    [
+        (errors.WrongState("group billing has 1 consumer", "stop it before moving the group"), 5),
+        (errors.OffsetOutOfRange("offset 99 of partition 0 cannot be read", "0 to 10 can"), 4),
+        (errors.UnknownVerb("verb 87 is no request"), 1),
+    ],
+)
+def test_what_a_node_refuses_is_told(gossipq: Callable[..., Any], asked: Any, raised: Exception, code: int) -> None:
+    asked.answers["seek_group"] = raised
+    ran = gossipq("group", "seek", "orders", "billing", "--to", "new", "--yes")
+    assert ran.code == code
+    assert ran.err.startswith(f"error: {raised}\n")
+
+
+# --- check
+
+
+@pytest.mark.parametrize(
+    ("line", "answers", "code", "out"),
+    [
+        ("ready", {}, 0, "GOSSIPQ READY OK - ada serves | led=32;; shards=32;;"),
+        ("ready", {"status": status(worker("recovering"))}, 2, "GOSSIPQ READY CRITICAL - worker-0 is recovering"),
+        (
+            "ready",
+            {"status": status(worker("full", "no space"))},
+            2,
+            "GOSSIPQ READY CRITICAL - worker-0 refuses publishes: no space",
+        ),
+        ("ready", {"status": errors.Unreachable("no node answers")}, 2, "GOSSIPQ READY CRITICAL - no node answers"),
+        ("cluster", {}, 0, "GOSSIPQ CLUSTER OK - all 32 shards have a leader"),
+        ("cluster", {"status": status(led=30)}, 2, "GOSSIPQ CLUSTER CRITICAL - 30 of 32 shards have a leader"),
+        ("cluster", {"alarms": [ALARM]}, 0, "GOSSIPQ CLUSTER OK"),
+        ("cluster", {"alarms": [Alarm("insecure", "warning", "a", "", "open", "x")]}, 1, "GOSSIPQ CLUSTER WARNING - open"),
+        ("lag", {}, 0, "GOSSIPQ LAG OK - billing on orders is 5 records behind | lag=5;;"),
+        ("lag", {"alarms": [ALARM]}, 1, f"GOSSIPQ LAG WARNING - {ALARM.text} | lag=5;;"),
+        ("lag orders --warn 4", {}, 1, "GOSSIPQ LAG WARNING - billing on orders is 5 records behind | lag=5;4;"),
+        ("lag --warn 1 --crit 4", {}, 2, "GOSSIPQ LAG CRITICAL - billing on orders is 5 records behind | lag=5;1;4"),
+        ("lag --warn 5", {}, 0, "GOSSIPQ LAG OK - billing on orders is 5 records behind | lag=5;5;"),
+        ("lag -g other", {}, 3, "GOSSIPQ LAG UNKNOWN - no group other"),
+        ("lag", {"stats": StatsReply([], [])}, 0, "GOSSIPQ LAG OK - no groups"),
+        ("lag nothing", {"stats": StatsReply([], []), "topics": []}, 3, "GOSSIPQ LAG UNKNOWN - no topic nothing"),
+        ("lag", {"stats": errors.Unreachable("no node answers")}, 3, "GOSSIPQ LAG UNKNOWN - no node answers"),
+        (
+            "disk",
+            {},
+            0,
+            "GOSSIPQ DISK OK - a commit takes 0.7 ms, 4.0 KiB are stored | store_bytes=4096B;; commit_us=700us;100000;",
+        ),
+        ("disk", {"alarms": [Alarm("disk_low", "warning", "a", "worker-0", "low", "x")]}, 1, "GOSSIPQ DISK WARNING - low"),
+        (
+            "disk",
+            {
+                "alarms": [
+                    Alarm("slow_disk", "warning", "a", "", "slow", ""),
+                    Alarm("store_full", "critical", "a", "", "full", ""),
+                ]
+            },
+            2,
+            "GOSSIPQ DISK CRITICAL - full, and 1 more",
+        ),
+    ],
+)
+def test_check(gossipq: Callable[..., Any], asked: Any, line: str, answers: dict[str, Any], code: int, out: str) -> None:
+    asked.answers |= answers
+    ran = gossipq("check", *line.split())
+    assert (ran.code, ran.err) == (code, "")
+    assert ran.out.startswith(out)
+    assert ran.out.count("\n") == 1
+
+
+def test_check_in_json(gossipq: Callable[..., Any], asked: Any) -> None:
+    assert json.loads(gossipq("check", "lag", "-o", "json").out) == {
+        "check": "lag",
+        "state": "OK",
+        "text": "billing on orders is 5 records behind",
+        "figures": {"lag": 5},
+    }
+
+
+# --- help, completion, config
+
+
+def test_help_lists_its_topics_and_explains_every_alarm(gossipq: Callable[..., Any]) -> None:
+    out = gossipq("help").out
+    assert "exit-codes" in out
+    for name, kind in alarms.KINDS.items():
+        assert name in out
+        for asked_as in (f"alarm-{name}", f"alarm-{name.replace('_', '-')}"):
+            told = gossipq("help", asked_as).out
+            assert told.startswith(f"{name} ({kind.severity})")
+            assert all(text in told for text in (kind.meaning, kind.check, kind.verb))
+
+
+@pytest.mark.parametrize("topic", ["exit-codes", "alarms", "times", "refs", "output", "servers"])
+def test_every_page_of_help(gossipq: Callable[..., Any], topic: str) -> None:
+    ran = gossipq("help", topic)
+    assert ran.code == 0
+    assert len(ran.out.splitlines()) >= 5
+
+
+@pytest.mark.parametrize(
+    ("shell", "says"), [("bash", "complete -o nosort -F"), ("zsh", "#compdef gossipq"), ("fish", "complete ")]
+)
+def test_completion(gossipq: Callable[..., Any], shell: str, says: str) -> None:
+    assert says in gossipq("completion", shell).out
+
+
+def test_completion_completes(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    from gossipq_cli.main import main
+
+    for name, value in (("_GOSSIPQ_COMPLETE", "bash_complete"), ("COMP_WORDS", "gossipq topic s"), ("COMP_CWORD", "2")):
+        monkeypatch.setenv(name, value)
+    main([])
+    assert [line.partition(",")[2] for line in capsys.readouterr().out.splitlines()] == ["set", "show"]
+
+
+def test_config_show_says_where_a_value_comes_from_when_asked(
+    gossipq: Callable[..., Any], asked: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("GOSSIPQ_NODE__WORKERS", "3")
+    assert "environment" not in gossipq("config", "show").out
+    assert "environment GOSSIPQ_NODE__WORKERS" in gossipq("config", "show", "--origin").out
+    rows = json.loads(gossipq("config", "show", "-o", "json").out)
+    assert {"key": "node.workers", "value": 3, "origin": "environment GOSSIPQ_NODE__WORKERS"} in rows
+    assert gossipq("config", "show", "--running", "--origin").out.splitlines()[1].split() == [
+        "node.bind",
+        '"tcp://x"',
+        "flag",
+        "--bind",
+    ]
+
+
+# --- contexts
+
+
+@pytest.fixture
+def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "config"))
+    monkeypatch.delenv("GOSSIPQ_SERVER", raising=False)
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+def test_a_context_is_kept_used_and_forgotten(gossipq: Callable[..., Any], home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    from gossipq_cli.contexts import servers_of
+
+    assert servers_of([]) == []
+    assert gossipq("context", "save", "shop", "-s", "tcp://a:1", "-s", "tcp://b:1").code == 0
+    assert servers_of([]) == [], "kept is not used"
+    assert servers_of(["shop"]) == ["tcp://a:1", "tcp://b:1"]
+    assert servers_of(["tcp://c:1", "shop"]) == ["tcp://c:1", "tcp://a:1", "tcp://b:1"]
+    assert gossipq("context", "use", "shop").out == "shop is in use\n"
+    assert servers_of([]) == ["tcp://a:1", "tcp://b:1"]
+    monkeypatch.setenv("GOSSIPQ_SERVER", "tcp://env:1")
+    assert servers_of([]) == [], "the environment comes first"
+    rows = json.loads(gossipq("context", "ls", "-o", "json").out)
+    assert rows == [{"context": "shop", "servers": ["tcp://a:1", "tcp://b:1"], "current": True}]
+    monkeypatch.delenv("GOSSIPQ_SERVER")
+    assert gossipq("context", "use", "-").out == "none is in use\n"
+    assert servers_of([]) == []
+    gossipq("context", "use", "shop")
+    assert gossipq("context", "rm", "shop").code == 0
+    assert servers_of([]) == []
+    assert gossipq("context", "ls").err == "none is kept; gossipq context save NAME -s tcp://HOST:7700 keeps one\n"
+
+
+@pytest.mark.parametrize("text", ["", "{", "[]", '{"contexts": 3}', '{"current": "x"}'])
+def test_a_file_that_cannot_be_read_is_named(gossipq: Callable[..., Any], home: Path, text: str) -> None:
+    (home / "config" / "gossipq").mkdir(parents=True)
+    (home / "config" / "gossipq" / "contexts.json").write_text(text)
+    ran = gossipq("status")
+    assert ran.code == 78
+    assert "contexts.json cannot be read" in ran.err
+    assert ran.err.splitlines()[1].startswith(" hint: rm ")
+
+
+# --- offline
+
+
+def test_doctor_finds_a_machine_that_will_do(gossipq: Callable[..., Any], home: Path) -> None:
+    ran = gossipq("doctor", "--data", str(home / "data"), "--bind", "ipc:///tmp/x", "-o", "json")
+    found = {row["name"]: row for row in json.loads(ran.out)["findings"]}
+    assert set(found) >= {"python", "libraries", "serf", "ports", "disk speed", "disk space", "file limit", "clock", "cores"}
+    assert found["python"]["verdict"] == "good"
+    assert all(row["remedy"] for row in found.values() if row["verdict"] != "good")
+    assert list(home.glob(".gossipq-doctor*")) == []
+    lines = gossipq("doctor", "--data", str(home / "data")).out.splitlines()
+    assert lines[0].startswith("ok    python")
+    assert re.search(
+        r"\d [KMGT]?i?B of [\d.]+ [KMGT]iB are free at .*; publishes stop at [\d.]+ [MGT]iB", found["disk space"]["text"]
+    )
+
+
+def test_doctor_names_what_keeps_a_node_from_working(
+    gossipq: Callable[..., Any], home: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from gossipq_node import doctor
+
+    monkeypatch.setattr(doctor, "PYTHON_MIN", (9, 0))
+    monkeypatch.setattr(doctor, "_free", lambda host, port: False)
+    monkeypatch.setattr(doctor, "FILES_MIN", 2**60)
+    monkeypatch.setattr(doctor.shutil, "which", lambda name: None)
+    monkeypatch.setattr(os, "fsync", lambda fd: (_ for _ in ()).throw(OSError(5, "Input/output error")))
+    ran = gossipq("doctor", "-o", "json")
+    found = {row["name"]: row for row in json.loads(ran.out)["findings"]}
+    assert ran.code == 1
+    assert {name for name, row in found.items() if row["verdict"] == "bad"} >= {"python", "disk speed"}
+    assert found["disk speed"]["text"].endswith("cannot be written: Input/output error")
+    assert found["serf"]["verdict"] == found["ports"]["verdict"] == found["file limit"]["verdict"] == "warning"
+    assert "apt-get install serf" in found["serf"]["remedy"]
+
+
+def test_a_load_maps_what_the_node_is_configured_to(
+    gossipq: Callable[..., Any], home: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from gossipq_node import store_dump
+    from gossipq_node.directory import DataDirectory
+
+    asked: list[int] = []
+    real = store_dump.load
+    monkeypatch.setattr(store_dump, "load", lambda *given: (asked.append(given[3]), real(*given))[1])
+    monkeypatch.setenv("GOSSIPQ_NODE__MAP_BYTES", "1073741824")
+    directory = DataDirectory("data")
+    directory.found("shop", 1, 2)
+    directory.close()
+    gossipq("store", "dump", "backup.gq", "--data", "data")
+    assert gossipq("store", "load", "backup.gq", "--data", "copy").code == 0
+    assert asked == [1 << 30]
+
+
+def test_a_dump_goes_to_a_file_that_is_there_when_it_is_whole(gossipq: Callable[..., Any], home: Path) -> None:
+    from gossipq_node.directory import DataDirectory
+
+    directory = DataDirectory("data")
+    directory.found("shop", 1, 2)
+    directory.close()
+    ran = gossipq("store", "dump", "backup.gq", "--data", "data", "-o", "json")
+    assert json.loads(ran.out)["rows"] == 0
+    assert sorted(path.name for path in home.glob("backup*")) == ["backup.gq"]
+    assert json.loads(gossipq("store", "load", "backup.gq", "--data", "copy", "-o", "json").out)["rows"] == 0
+    ran = gossipq("store", "load", "backup.gq", "--data", "copy")
+    assert (ran.code, ran.err.splitlines()[0]) == (1, "error: copy is not empty")
+    (home / "other.gq.part").write_text("")
+    ran = gossipq("store", "dump", "other.gq", "--data", "data")
+    assert ran.err.startswith("error: other.gq.part is there: another dump is under way, or was cut short")
+    assert json.loads(gossipq("store", "compact", "--data", "data", "-o", "json").out)["data"] == "data"

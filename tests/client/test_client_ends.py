@@ -1,0 +1,330 @@
+"""What a whole client does at its edges, against a broker on a thread: full windows, closing, what was given up."""
+
+import asyncio
+import errno
+import gc
+import threading
+import time
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+import zmq
+
+from gossipq.errors import BadRequest, ClientClosed, NotConfirmed
+from gossipq_client import Client, testing, transport
+from gossipq_client.aio import connect
+from gossipq_client.held import Held
+from gossipq_client.packer import WINDOW_BATCHES
+
+pytestmark = pytest.mark.e2e
+PATIENCE_S = 10
+
+
+@pytest.fixture(scope="module")
+def broker() -> Iterator[testing.Broker]:
+    with testing.Broker() as broker:
+        yield broker
+
+
+@pytest.fixture
+def mq(broker: testing.Broker) -> Iterator[Client]:
+    with broker.connect() as mq:
+        yield mq
+
+
+def test_who_waits_together_for_the_window_goes_one_by_one(broker: testing.Broker) -> None:
+    async def main() -> int:
+        high = 0
+        async with connect(broker.endpoint) as mq:
+            await mq.create_topic("crowd", 1)
+
+            async def publish(number: int) -> None:
+                nonlocal high
+                pending = await mq.publish_many("crowd", [b"%d" % number])
+                high = max(high, len(mq.engine.session.publishing.topics["crowd"].writers[0].flights))
+                await pending
+
+            real = mq.engine.transport.receive
+            mq.engine.transport.receive = list  # type: ignore[method-assign]  # the confirms come all at once
+            tasks = [asyncio.create_task(publish(number)) for number in range(1_000)]
+            await asyncio.sleep(0.3)
+            mq.engine.transport.receive = real  # type: ignore[method-assign]
+            await asyncio.gather(*tasks)
+        return high
+
+    assert asyncio.run(main()) <= WINDOW_BATCHES
+
+
+def test_steps_wait_for_the_window(mq: Client) -> None:
+    mq.create_topic("in", 1)
+    mq.create_topic("out", 1, beside="in")
+    mq.publish_many("in", [b"%d" % number for number in range(1_000)]).result(PATIENCE_S)
+    high = 0
+    for msg in mq.consume("in", group="g", stop_at_end=True):
+        msg.ack_with("out", b"x")
+        high = max(high, len(mq.engine.session.publishing.topics["out"].writers[0].flights))
+    assert high <= WINDOW_BATCHES
+
+
+def test_asyncio_steps_wait_for_the_window(broker: testing.Broker) -> None:
+    async def main() -> int:
+        high = 0
+        async with connect(broker.endpoint) as mq:
+            await mq.create_topic("source", 1)
+            await mq.create_topic("sink", 1, beside="source")
+            await (await mq.publish_many("source", [b"%d" % number for number in range(1_000)]))
+            async for msg in mq.consume("source", group="g", stop_at_end=True):
+                await msg.ack_with("sink", b"x")
+                high = max(high, len(mq.engine.session.publishing.topics["sink"].writers[0].flights))
+        return high
+
+    assert asyncio.run(main()) <= WINDOW_BATCHES
+
+
+def test_the_keeper_survives_an_error(mq: Client, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture) -> None:
+    mq.publish("kept", b"x").result(PATIENCE_S)
+    batch = mq.fetch("kept", "g", n=1, wait=PATIENCE_S)
+    real, failed = mq.engine.exchange, threading.Event()
+
+    def exchange(thorough: bool = False) -> bool:
+        if threading.current_thread().name == "gossipq-keeper" and not failed.is_set():
+            failed.set()
+            raise OSError("once")
+        return real(thorough)
+
+    monkeypatch.setattr(mq.engine, "exchange", exchange)
+    assert failed.wait(PATIENCE_S)
+    mq.ack(batch)
+    deadline = time.monotonic() + PATIENCE_S
+    while not mq.engine.session.settled:
+        assert time.monotonic() < deadline, "nobody told the ack"
+        time.sleep(0.05)
+    assert "OSError: once" in caplog.text
+
+
+def test_the_asyncio_client_turns_on_after_an_error(broker: testing.Broker) -> None:
+    async def main() -> None:
+        errors: list[Any] = []
+        asyncio.get_running_loop().set_exception_handler(lambda loop, context: errors.append(context["exception"]))
+        async with connect(broker.endpoint) as mq:
+            await (await mq.publish("going", b"x"))
+            real = mq.engine.exchange
+
+            def exchange(thorough: bool = False) -> bool:
+                if not errors:
+                    raise OSError("once")
+                return real(thorough)
+
+            mq.engine.exchange = exchange  # type: ignore[method-assign]
+            while not errors:
+                await asyncio.sleep(0.05)
+            turns = mq.engine.session.links.now_ms
+            await asyncio.sleep(1)
+            assert mq.engine.session.links.now_ms > turns
+
+    asyncio.run(main())
+
+
+def test_without_descriptors_a_client_waits_for_some(
+    broker: testing.Broker, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    real, left = transport.Peer, [3]
+
+    def peer(*arguments: Any) -> transport.Peer:
+        if left[0]:
+            left[0] -= 1
+            raise zmq.ZMQError(errno.EMFILE)
+        return real(*arguments)
+
+    monkeypatch.setattr(transport, "Peer", peer)
+    with broker.connect() as mq:
+        assert left == [0]
+        assert "no descriptor is left" in caplog.text
+        left[0] = 3
+        assert mq.publish("later", b"x").result(PATIENCE_S).offset == 0
+        assert left == [0]
+
+
+def closing(mq: Client, flush: bool, told: list[BaseException]) -> None:
+    try:
+        mq.close(flush)
+    except BaseException as error:
+        told.append(error)
+
+
+def test_two_threads_may_close(broker: testing.Broker) -> None:
+    told: list[BaseException] = []
+    for _ in range(10):
+        mq = broker.connect()
+        mq.publish("closing", b"x")
+        threads = [threading.Thread(target=closing, args=(mq, True, told)) for _ in range(3)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+    assert told == []
+
+
+def test_who_closes_with_a_flush_hears_that_somebody_closed_without() -> None:
+    told: list[BaseException] = []
+    with testing.Broker() as broker:
+        mq = broker.connect()
+        mq.publish("t", b"x").result(PATIENCE_S)
+    pending = mq.publish("t", b"y")
+    thread = threading.Thread(target=closing, args=(mq, True, told))
+    thread.start()
+    time.sleep(0.3)
+    assert not pending.done()
+    mq.close(flush=False)
+    thread.join()
+    assert [type(error) for error in told] == [NotConfirmed]
+    assert pending.done(), "result raises at once"
+    with pytest.raises(ClientClosed):
+        pending.result()
+
+
+def test_asyncio_closes_leave_nothing_behind() -> None:
+    async def main() -> list[Any]:
+        unseen: list[Any] = []
+        asyncio.get_running_loop().set_exception_handler(lambda loop, context: unseen.append(context["message"]))
+        broker = await asyncio.to_thread(testing.Broker)
+        mq = await connect(broker.endpoint)
+        await (await mq.publish("t", b"x"))
+        await asyncio.to_thread(broker.close)
+        pending = await mq.publish("t", b"y")
+        with pytest.raises(NotConfirmed):
+            await pending.result(0.1)
+        first = asyncio.create_task(mq.close())
+        await asyncio.sleep(0.1)
+        assert not pending.done()
+        await mq.close(flush=False)
+        with pytest.raises(NotConfirmed):
+            await first
+        assert pending.done()
+        with pytest.raises(ClientClosed):
+            await pending
+        del pending, mq, first
+        gc.collect()
+        await asyncio.sleep(0)
+        return unseen
+
+    assert asyncio.run(main()) == []
+
+
+def test_an_ack_after_the_close_is_refused(broker: testing.Broker) -> None:
+    mq = broker.connect()
+    mq.publish_many("acks", [b"1", b"2"]).result(PATIENCE_S)
+    batch = mq.fetch("acks", "g", n=2, wait=PATIENCE_S)
+    message = batch[0]
+    mq.close()
+    with pytest.raises(ClientClosed):
+        message.ack()
+    with pytest.raises(ClientClosed):
+        mq.ack(batch)
+
+    async def main() -> None:
+        mq = await connect(broker.endpoint)
+        batch = await mq.fetch("acks", "g", n=2, wait=PATIENCE_S)
+        message = batch[0]
+        await mq.close()
+        with pytest.raises(ClientClosed):
+            await message.ack()
+        with pytest.raises(ClientClosed):
+            await mq.ack(batch)
+
+    asyncio.run(main())
+
+
+def test_what_a_waiter_meets_is_its_own(broker: testing.Broker, mq: Client) -> None:
+    """Replies cannot be read here: the topic that they would come from is virtual."""
+    mq.create_topic("real")
+    mq.bind_topic("_replies", ["real"])
+
+    async def main() -> None:
+        async with connect(broker.endpoint, timeout=4) as mq:
+
+            async def publish() -> None:
+                while True:
+                    await (await mq.publish("other", b"x"))
+                    await asyncio.sleep(0.01)
+
+            other = asyncio.create_task(publish())
+            await asyncio.sleep(0.1)
+            with pytest.raises(BadRequest):
+                await mq.request("x", b"?", timeout=3)
+            assert not other.done()
+            other.cancel()
+
+    asyncio.run(main())
+
+
+def lent(mq: Any) -> int:
+    parts = [part for fetcher in mq._fetchers.values() for part in fetcher.subscription.parts]
+    return sum(part.lent_records for part in parts)
+
+
+def test_a_fetch_that_is_broken_off_keeps_nothing_lent(
+    broker: testing.Broker, mq: Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    mq.create_topic("broken", 1)
+    mq.publish("broken", b"first").result(PATIENCE_S)
+    with broker.connect() as other:
+        assert other.fetch("broken", "g", n=1, wait=PATIENCE_S).values() == [b"first"]
+
+        def interrupted(*_: object) -> bool:
+            other.until(lambda: False, 0.2)
+            raise KeyboardInterrupt
+
+        with monkeypatch.context() as patched:
+            patched.setattr(other, "await_records", interrupted)
+            with pytest.raises(KeyboardInterrupt):
+                other.fetch("broken", "g", n=10)
+        assert lent(other) == 0
+        mq.publish("broken", b"second").result(PATIENCE_S)
+        assert mq.fetch("broken", "g", n=10, wait=PATIENCE_S).values() == [b"second"]
+        mq.close()  # what it has in hand goes back
+        assert other.fetch("broken", "g", n=10, wait=PATIENCE_S).values() == [b"second"], "a fetch goes on as before"
+
+
+def test_an_asyncio_fetch_that_is_cancelled_keeps_nothing_lent(broker: testing.Broker, mq: Client) -> None:
+    mq.publish("cancelled", b"first").result(PATIENCE_S)
+
+    async def main() -> None:
+        async with connect(broker.endpoint) as other:
+            await other.fetch("cancelled", "g", n=1, wait=PATIENCE_S)
+            task = asyncio.create_task(other.fetch("cancelled", "g", n=10, wait=60))
+            await asyncio.sleep(0.2)
+            task.cancel()
+            with pytest.raises(asyncio.CancelledError):
+                await task
+            assert lent(other) == 0
+            await asyncio.to_thread(mq.publish("cancelled", b"second").result, PATIENCE_S)
+            batch = await asyncio.to_thread(mq.fetch, "cancelled", "g", n=10, wait=PATIENCE_S)
+            assert batch.values() == [b"second"]
+
+    asyncio.run(main())
+
+
+def test_the_values_of_a_batch_belong_to_the_user(mq: Client) -> None:
+    mq.publish_many("values", [b"1", b"2", b"3"]).result(PATIENCE_S)
+    batch = mq.fetch("values", "g", n=3, wait=PATIENCE_S)
+    batch.values().reverse()
+    assert [(msg.offset, msg.value) for msg in batch] == [(0, b"1"), (1, b"2"), (2, b"3")]
+
+
+def test_a_pause_right_after_a_record_was_taken_leaves_it_to_the_user(mq: Client, monkeypatch: pytest.MonkeyPatch) -> None:
+    mq.create_topic("paused", 1)
+    mq.publish_many("paused", [b"%d" % number for number in range(5)]).result(PATIENCE_S)
+    messages = mq.consume("paused", group="g")
+    held, pauses = next(messages)._held, [1]
+    held.lost.append((10**9, 10**9 + 1))  # so that it is looked at
+
+    def is_lost(held: Held, offset: int) -> bool:
+        if pauses:
+            pauses.pop()
+            mq.engine.session.consuming.pause(held.part.subscription)
+        return False
+
+    monkeypatch.setattr(Held, "is_lost", is_lost)
+    assert [next(messages).offset for _ in range(4)] == [1, 2, 3, 4]

@@ -1,0 +1,164 @@
+"""Several nodes' copies of one shard: real turns, messages that arrive at once, a clock moved by hand."""
+
+from gossipq import limits
+from gossipq.core import records
+from gossipq.core.bodies import Bodies
+from gossipq.core.consuming import Client
+from gossipq.core.effects import Effects
+from gossipq.core.placement import plan
+from gossipq.core.settings import ShardSettings
+from gossipq.core.shard import Shard
+from gossipq.core.tables import MemoryTables
+from gossipq.messages import Join, Members, Publish
+from gossipq.peer_messages import InstallTopic
+from gossipq.types import Now, PartitionKey, partition_key
+from gossipq.values import Member, Message, TopicConfig, TopicInfo
+from gossipq.wire import batch as batches
+from gossipq.wire.opener import Opener
+
+ORIGIN = (b"c", b"op")
+CLIENT = Client(b"op".ljust(16, b"."), "op")
+STEP_MS = 50
+
+
+def member(copy: str, **more: object) -> Member:
+    return Member(copy, f"node-{copy}", f"tcp://{copy}:7700", 2, **more)  # type: ignore[arg-type]
+
+
+class Fleet:
+    """`a` founds; the others join. Each copy steers by the roster that it has itself, as in a node."""
+
+    def __init__(self, shard: int = 0, voters: str = "a", **settings: object) -> None:
+        """With several `voters` these are the copies from the beginning, and one of them leads."""
+        self.shard, self._settings = shard, settings
+        self.now = Now(1_000_000, 1_700_000_000_000)
+        self.tables: dict[str, MemoryTables] = {}
+        self.shards: dict[str, Shard] = {}
+        self.away: set[str] = set()  #: neither heard nor hearing
+        self.follow = shard == 0  #: take targets from the roster
+        self.seen: dict[str, list[Effects]] = {}
+        self._lazy_ms: dict[str, int] = {}  #: when what waits for no promise is written, as in a worker
+        for name in voters:
+            if len(voters) > 1:
+                self.tables[name] = MemoryTables()
+                self.tables[name].state.put(records.META, records.encode(records.Meta(voters=list(voters))))
+            self.open(name)
+        while not self.serving:
+            self.run(STEP_MS)
+
+    def open(self, name: str, witness: bool = False) -> Shard:
+        """A node starts, on the disk of that name."""
+        tables = self.tables.setdefault(name, MemoryTables())
+        settings = ShardSettings(name, shards=4, joins=name != "a", witness=witness, **self._settings)  # type: ignore[arg-type]
+        shard = self.shards[name] = Shard(self.shard, settings, tables, Bodies(limits.MIB), Opener())
+        shard.lead(self.now)
+        return shard
+
+    @property
+    def leader(self) -> Shard:
+        leaders = [shard for name, shard in self.shards.items() if shard.leading and name not in self.away]
+        assert leaders, "nobody leads"
+        return max(leaders, key=lambda shard: shard.term)
+
+    @property
+    def serving(self) -> bool:
+        """Whether somebody would take a publish; in the middle of a hand-over nobody does."""
+        return any(shard.serving for name, shard in self.shards.items() if name not in self.away)
+
+    @property
+    def config(self) -> tuple[list[str], list[str], list[str]]:
+        config = self.leader.replica.config
+        return config.voters, config.witnesses, config.learners
+
+    def aim(self, *roster: Member) -> None:
+        """Every copy is told its target by hand."""
+        targets = plan(roster, 4, 3)
+        for shard in self.shards.values():
+            shard.target = targets[self.shard]
+
+    def turn(self, name: str) -> None:
+        shard = self.shards[name]
+        shard.begin(self.now)
+        if self.follow and shard.ledger.members:
+            shard.target = plan(shard.ledger.members.values(), 4, 3)[self.shard]
+        shard.tick()
+        shard.gather()
+        if shard.target is not None and name not in (*shard.target.voters, *shard.target.learners):
+            question = shard.peers.stray(self.now.boot_ms)
+            for leader in [other for other, asked in self.shards.items() if question and asked.leading]:
+                self._deliver(name, leader, question, shard.term, None)
+        for sent in shard.replication():
+            self._deliver(name, sent.to, sent.append, shard.term, sent)
+        if shard.promised or self.now.boot_ms >= self._lazy_ms.get(name, self.now.boot_ms + 1):
+            self._lazy_ms.pop(name, None)
+            shard.write(self.now)
+            shard.stored()
+        effects = shard.take()
+        if shard.pending:
+            self._lazy_ms.setdefault(name, self.now.boot_ms + limits.LEASE_LOG_MS)
+        self.seen.setdefault(name, []).append(effects)
+        for mail in effects.answers:
+            self._deliver(name, mail.to, mail.message, shard.term, mail)
+
+    def _deliver(self, source: str, target: str, message: Message, term: int, sent: object) -> None:
+        if target in self.shards and not self.away & {source, target}:
+            self.shards[target].begin(self.now)
+            entries, rows = getattr(sent, "entries", []), getattr(sent, "rows", b"")
+            self.shards[target].step((), 0, None, message, term, entries, rows)
+
+    def run(self, ms: int) -> None:
+        for _ in range(ms // STEP_MS):
+            self.now = Now(self.now.boot_ms + STEP_MS, self.now.wall_ms + STEP_MS)
+            for name in list(self.shards):
+                if name not in self.away:
+                    self.turn(name)
+
+    def ask(self, message: Message) -> Message:
+        """A request to the leader, and its answer."""
+        leader = self.leader
+        seen = len(self.seen.get(leader.replica.me, []))
+        leader.begin(self.now)
+        leader.step(ORIGIN, 7, CLIENT, message)
+        for _ in range(20):
+            self.run(STEP_MS)
+            for effects in self.seen[leader.replica.me][seen:]:
+                for origin, _, answer in effects.replies:
+                    if origin == ORIGIN:
+                        return answer
+        raise AssertionError(f"{message} was not answered")
+
+    def join(self, name: str, **more: object) -> Message:
+        """A node starts, and enters the roster."""
+        if name not in self.shards:
+            self.open(name, bool(more.get("witness")))
+        return self.ask(Join(member(name, **more), token=self._settings.get("token", b"")))  # type: ignore[arg-type]
+
+    def roster(self) -> dict[str, str]:
+        return {copy: row.state for copy, row in self.leader.ledger.members.items()}
+
+    def topic(self, **config: object) -> PartitionKey:
+        """Laid into the shard as the register does it; its only partition."""
+        info = TopicInfo(5, "orders", 1, TopicConfig(**config), [self.shard])  # type: ignore[arg-type]
+        self.leader.step((), 0, None, InstallTopic(info))
+        self.run(4 * STEP_MS)
+        return partition_key(info.id, 0)
+
+    def publish(self, partition: int, *values: bytes, level: str = "", **more: object) -> None:
+        batch = bytes(batches.seal(list(values), **more))  # type: ignore[arg-type]
+        leader = self.leader
+        leader.begin(self.now)
+        leader.publish(ORIGIN, 9, CLIENT, Publish(partition, level), batches.check(batch), batch)
+
+    def tell(self, message: Message) -> None:
+        """A request to the leader; nobody looks for an answer."""
+        leader = self.leader
+        leader.begin(self.now)
+        leader.step(ORIGIN, 7, CLIENT, message)
+
+    def confirmed(self) -> int:
+        return sum(len(rows) for seen in self.seen.values() for effects in seen for rows in effects.confirms.values())
+
+
+def entered(answer: Message) -> Members:
+    assert isinstance(answer, Members), answer
+    return answer

@@ -1,0 +1,91 @@
+"""What a shard remembers is bounded by what is there, not by what ever was."""
+
+from array import array
+
+import pytest
+
+from core.harness import FakeWorker, client, single
+from gossipq import limits
+from gossipq.core import producers, retention
+from gossipq.core.payloads import Config
+from gossipq.core.replica import Place
+from gossipq.core.snapshot import Sending
+from gossipq.core.tables import MemoryTables
+from gossipq.messages import Ack, Credit, DropTopic, Subscribe
+from gossipq.peer_messages import Installed
+from gossipq.types import KEY_HASH
+from gossipq.values import GroupOptions, Start
+
+ADA = client("ada")
+
+
+def test_keys_that_are_done_are_forgotten() -> None:
+    worker = FakeWorker()
+    orders = single(worker.topic())
+    worker.subscribe(ADA, orders, "g", records=10_000, config=GroupOptions(mode="key_ordered"))
+    for first in range(0, 400, 100):
+        worker.publish(orders, [b"x"] * 100, fixed={KEY_HASH: array("I", range(first, first + 100))})
+        worker.ask(1, ADA, Ack(1, [(orders, first, first + 100)]))
+    (group,) = worker.shards[1].dispatch.groups.values()
+    assert group.views[orders].cursor.state.acked == 400
+    assert len(group.views[orders].keys._keys) == 0
+
+
+def test_producers_that_are_refused_are_not_kept(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(producers, "OPENED_MAX", 50)
+    worker = FakeWorker()
+    orders = single(worker.topic())
+    worker.tick(1_000)
+    shard = worker.shards[1]
+    shard.full = "no space"
+    for number in range(500):
+        worker.publish(orders, [b"x"], producer=number.to_bytes(16, "big"), sequence=1)
+    assert len(shard.ledger.producers._opened) <= 51
+
+
+def test_all_idle_producers_are_forgotten_some_at_a_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(retention, "PRODUCERS_MAX", 20)
+    monkeypatch.setattr(retention, "PRODUCERS_LOOKED_AT", 30)
+    worker = FakeWorker()
+    orders = single(worker.topic())
+    for number in range(100):
+        worker.publish(orders, [b"x"], producer=number.to_bytes(16, "big"), sequence=1)
+    worker.tick(limits.PRODUCER_IDLE_MS // 2)
+    for number in range(0, 100, 10):
+        worker.publish(orders, [b"y"], producer=number.to_bytes(16, "big"), sequence=2)
+    worker.tick(limits.PRODUCER_IDLE_MS // 2 + 1_000)
+    for _ in range(2):  # the first look began before all of them were idle
+        worker.tick(limits.HOUR_MS)
+        for _ in range(10):
+            worker.tick(retention.FORGET_AGAIN_MS)
+    rows = [key for key, _ in worker.shards[1].ledger.state.scan(b"S", b"T")]
+    assert len(rows) == 10
+
+
+def test_a_reader_of_a_topic_that_is_gone_may_still_lend() -> None:
+    worker = FakeWorker()
+    orders = single(worker.topic())
+    worker.publish(orders, [b"a"])
+    origin = (b"c", ADA.session)
+    worker.ask(1, ADA, Subscribe(1, "", [Start(orders)], 0, 0), origin=origin)
+    worker.ask(0, client("operator"), DropTopic("orders"))
+    worker.ask(1, ADA, Credit(1, 10, limits.MIB), origin=origin)
+    assert worker.taken() == []
+
+
+@pytest.mark.parametrize("sync_ms", [100, 500, 600, 3_000])
+def test_a_snapshot_goes_on_however_slow_the_disk_of_its_receiver(sync_ms: int) -> None:
+    tables = MemoryTables()
+    for number in range(2_000):
+        tables.state.put(b"O%08d" % number, bytes(5_000))
+    sending = Sending("a", 5, 1, Place(bytes(8), 0), Config(["a"]), tables, True, 1_000)
+    wanted, busy_ms, answers = 0, 0, []
+    for now_ms in range(1_000, 61_000, 10):
+        for answer in [each for at_ms, each in answers if at_ms <= now_ms]:
+            assert sending.answered(answer, now_ms)
+        answers = [each for each in answers if each[0] > now_ms]
+        if part := sending.due(now_ms):
+            busy_ms = max(now_ms, busy_ms) + sync_ms
+            wanted += part[0].number == wanted
+            answers.append((busy_ms, Installed("b", 5, wanted, sent_ms=part[0].sent_ms)))
+    assert sending.number >= min(15, 60_000 // sync_ms // 4)

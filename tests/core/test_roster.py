@@ -1,0 +1,229 @@
+"""Who belongs to the cluster: entering, leaving, falling silent, and everything that must be refused."""
+
+import msgspec
+import pytest
+
+from core.fleet import ORIGIN, Fleet, entered, member
+from gossipq import limits
+from gossipq.core.consuming import Client
+from gossipq.core.roster import LIVING_MS
+from gossipq.messages import AskMembers, Join, Refused, SetMember
+from gossipq.values import Message
+
+ROOT = Client(b"root".ljust(16, b"."), "root")
+
+
+def refused(answer: Message, *said: str) -> Refused:
+    assert isinstance(answer, Refused), answer
+    for text in said:
+        assert text in f"{answer.message} {answer.hint}", answer
+    return answer
+
+
+@pytest.fixture
+def fleet() -> Fleet:
+    """Three nodes."""
+    fleet = Fleet()
+    for name in "abc":
+        entered(fleet.join(name))
+    fleet.run(4_000)
+    assert sorted(fleet.config[0]) == ["a", "b", "c"]
+    return fleet
+
+
+def test_the_founder_enters_first() -> None:
+    fleet = Fleet(cluster_name="west")
+    fleet.open("b")
+    assert refused(fleet.ask(Join(member("b"))), "own roster").retry_after_ms > 0
+    answer = entered(fleet.join("a"))
+    assert [row.copy for row in answer.members] == ["a"]
+    assert answer.cluster_name == "west"
+    assert answer.version == fleet.leader.ledger.roster_version > 0
+    assert entered(fleet.join("a")).version == answer.version, "said again, nothing changes"
+    assert [row.copy for row in entered(fleet.join("b")).members] == ["a", "b"]
+
+
+def test_nodes_that_join_get_copies_and_every_copy_has_the_roster(fleet: Fleet) -> None:
+    entered(fleet.join("d"))
+    entered(fleet.join("w", witness=True))
+    fleet.run(16_000)
+    voters, witnesses, learners = fleet.config
+    assert len(voters) == 3
+    assert sorted(voters + learners) == ["a", "b", "c", "d", "w"]
+    assert witnesses == ["w"]
+    for name in "abcd":
+        assert sorted(fleet.shards[name].ledger.members) == ["a", "b", "c", "d", "w"], name
+        assert fleet.shards[name].ledger.roster_version == fleet.leader.ledger.roster_version
+    assert fleet.shards["w"].ledger.members == {}
+    fleet.open("b")
+    assert sorted(fleet.shards["b"].ledger.members) == ["a", "b", "c", "d", "w"], "from disk"
+    assert fleet.shards["b"].ledger.roster_version > 0
+
+
+def test_a_row_is_brought_up_to_date(fleet: Fleet) -> None:
+    moved = msgspec.structs.replace(member("b"), endpoint="tcp://elsewhere:7700", version="9.9", state="lost")
+    rows = {row.copy: row for row in entered(fleet.ask(Join(moved))).members}
+    assert rows["b"] == msgspec.structs.replace(moved, state="in"), "its state is the roster's to say"
+
+
+def test_a_name_or_address_of_a_living_member_is_refused_and_that_of_a_silent_one_taken_over(fleet: Fleet) -> None:
+    same_name = msgspec.structs.replace(member("z"), name="node-b")
+    same_address = msgspec.structs.replace(member("z"), endpoint="tcp://b:7700")
+    refused(fleet.ask(Join(same_name)), "node-b", "--name")
+    refused(fleet.ask(Join(same_address)), "tcp://b:7700", "--bind")
+    assert sorted(fleet.roster()) == ["a", "b", "c"]
+    fleet.away = {"b"}
+    fleet.run(LIVING_MS - 1_000)
+    refused(fleet.ask(Join(same_name)), "node-b")
+    fleet.run(2_000)
+    entered(fleet.ask(Join(same_name)))
+    assert sorted(fleet.roster()) == ["a", "c", "z"], "a wiped disk is a new member"
+    entered(fleet.ask(Join(same_address)))
+    assert sorted(fleet.roster()) == ["a", "c", "z"]
+    fleet.away = set()
+    refused(fleet.join("b"), "taken off")
+
+
+@pytest.mark.parametrize(
+    ("join", "said"),
+    [
+        (Join(member("d"), token=b"wrong"), ["secret"]),
+        (Join(member("d"), b"other", b"secret"), ["cluster", b"other".hex()]),
+        (Join(member("d"), b"mine", b"secret", {"copies": "5"}), ["copies = 5", "set copies = 3"]),
+        (Join(member("d", features=0), token=b"secret"), ["too old"]),
+        (Join(member("a", witness=True), token=b"secret"), ["was a full node"]),
+        (Join(msgspec.structs.replace(member("d"), name=""), token=b"secret"), ["name of a node"]),
+        (Join(msgspec.structs.replace(member("d"), name="x\ny"), token=b"secret"), ["name of a node"]),
+        (Join(msgspec.structs.replace(member("d"), copy=""), token=b"secret"), ["name of a copy"]),
+        (Join(msgspec.structs.replace(member("d"), endpoint="nowhere"), token=b"secret"), ["address"]),
+        (Join(msgspec.structs.replace(member("d"), workers=0), token=b"secret"), ["workers"]),
+        (SetMember("node-x", "gone"), ["no node is named"]),
+        (SetMember("node-a", "elsewhere"), ["elsewhere"]),
+        (SetMember("node-a", "leaving"), ["last node"]),
+        (SetMember("node-a", "gone"), ["last node"]),
+    ],
+)
+def test_what_does_not_belong_is_refused_and_changes_nothing(join: Message, said: list[str]) -> None:
+    fleet = Fleet(cluster=b"mine", token=b"secret", options={"copies": "3"})
+    entered(fleet.join("a"))
+    before = fleet.leader.last
+    refused(fleet.ask(join), *said)
+    assert fleet.leader.last == before
+    assert fleet.roster() == {"a": "in"}
+
+
+def test_options_that_agree_and_unknown_ones_pass() -> None:
+    fleet = Fleet(cluster=b"mine", options={"copies": "3"})
+    entered(fleet.join("a"))
+    entered(fleet.ask(Join(member("b"), b"mine", b"", {"copies": "3", "later": "x"})))
+
+
+def test_no_more_than_fit(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(limits, "MEMBERS_MAX", 2)
+    fleet = Fleet()
+    entered(fleet.join("a"))
+    entered(fleet.join("b"))
+    refused(fleet.ask(Join(member("c"))), "2 nodes")
+    entered(fleet.ask(Join(msgspec.structs.replace(member("b"), version="2"))))
+
+
+def test_a_drained_node_keeps_nothing_and_can_be_taken_off(fleet: Fleet) -> None:
+    drained = fleet.leader.replica.me
+    refused(fleet.ask(SetMember(f"node-{drained}", "gone")), "still leads")
+    other = next(name for name in "abc" if name != drained)
+    refused(fleet.ask(SetMember(f"node-{other}", "gone")), "there and well")
+    entered(fleet.join("d"))
+    fleet.run(16_000)
+    drained = fleet.leader.replica.me
+    entered(fleet.ask(SetMember(f"node-{drained}", "leaving")))
+    assert entered(fleet.ask(AskMembers())).members[ord(drained) - ord("a")].state == "leaving"
+    entered(fleet.join(drained))
+    assert fleet.roster()[drained] == "leaving", "a restart does not bring it back"
+    fleet.run(6_000)
+    voters, _, learners = fleet.config
+    assert drained not in voters + learners
+    assert fleet.leader.replica.me != drained
+    entered(fleet.ask(SetMember(f"node-{drained}", "gone")))
+    assert drained not in fleet.roster()
+    refused(fleet.join(drained), "taken off", "empty data directory")
+
+
+def test_a_drain_can_be_taken_back(fleet: Fleet) -> None:
+    name = next(name for name in "abc" if name != fleet.leader.replica.me)
+    entered(fleet.ask(SetMember(f"node-{name}", "leaving")))
+    fleet.run(1_000)
+    entered(fleet.ask(SetMember(f"node-{name}", "in")))
+    version = fleet.leader.ledger.roster_version
+    assert entered(fleet.ask(SetMember(f"node-{name}", "in"))).version == version
+    fleet.run(14_000)
+    assert sorted(fleet.config[0]) == ["a", "b", "c"]
+
+
+def test_who_is_silent_for_too_long_is_lost_and_comes_back_by_joining() -> None:
+    fleet = Fleet(replace_ms=20_000)
+    for name in "abcd":
+        entered(fleet.join(name))
+    fleet.run(16_000)
+    lost = next(name for name in fleet.config[0] if name != fleet.leader.replica.me)
+    fleet.away = {lost}
+    fleet.run(18_000)
+    assert fleet.roster()[lost] == "in"
+    assert lost in fleet.config[0]
+    fleet.run(6_000)
+    assert fleet.roster()[lost] == "lost"
+    assert sorted(fleet.config[0]) == sorted(set("abcd") - {lost}), "its copy is rebuilt elsewhere"
+    assert (
+        any("rebuilt elsewhere" in text for effects in fleet.seen["a"] + fleet.seen["b"] for text in effects.warnings) or lost
+    )
+    fleet.away = set()
+    entered(fleet.join(lost))
+    assert fleet.roster()[lost] == "in"
+    fleet.run(16_000)
+    assert lost in [*fleet.config[0], *fleet.config[2]]
+
+
+def test_who_enters_late_or_comes_back_is_not_lost_for_what_was_before() -> None:
+    fleet = Fleet(replace_ms=5_000)
+    entered(fleet.join("a"))
+    fleet.run(8_000)
+    entered(fleet.join("b"))
+    fleet.run(8_000)
+    assert fleet.roster() == {"a": "in", "b": "in"}
+    entered(fleet.ask(SetMember("node-b", "leaving")))
+    fleet.run(8_000)
+    entered(fleet.ask(SetMember("node-b", "in")))
+    fleet.run(100)
+    assert fleet.roster()["b"] == "in"
+
+
+def test_the_leader_hears_a_lost_copy_that_is_still_one_of_its_own() -> None:
+    fleet = Fleet(replace_ms=6_000)
+    fleet.follow = False
+    for name in "ab":
+        entered(fleet.join(name))
+    fleet.aim(member("a"), member("b"))
+    fleet.run(2_000)
+    other = next(name for name in "ab" if name != fleet.leader.replica.me)
+    fleet.away = {other}
+    fleet.run(11_000)
+    assert fleet.roster()[other] == "lost", "and stays it"
+    fleet.away = set()
+    fleet.run(3_000)
+    assert fleet.roster()[other] == "in"
+
+
+def test_one_change_after_the_other_and_who_waits_when_the_leader_falls_is_named(fleet: Fleet) -> None:
+    leader = fleet.leader
+    fleet.away = set("abc") - {leader.replica.me}
+    leader.begin(fleet.now)
+    leader.step(ORIGIN, 1, ROOT, Join(member("d")))
+    leader.step(ORIGIN, 2, ROOT, Join(member("e")))
+    fleet.run(3_000)
+    seen = fleet.seen[leader.replica.me][-70:]
+    assert [(request, answer.code) for effects in seen for _, request, answer in effects.replies] == [(2, "busy")]
+    assert [row for effects in seen for row in effects.abandoned] == [(ORIGIN, 1)]
+
+
+def test_another_shard_does_not_answer() -> None:
+    fleet = Fleet(shard=1)
+    assert refused(fleet.ask(AskMembers())).code == "not_leader"

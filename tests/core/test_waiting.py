@@ -1,0 +1,132 @@
+"""A delivery of an exclusive group waits until its lease is stored; what happens to its records meanwhile counts."""
+
+from array import array
+
+import pytest
+
+from core.harness import FakeWorker, client, single
+from gossipq import limits
+from gossipq.messages import Ack, Acked, Credit, ListDead, Nack, Publish
+from gossipq.types import TTL
+from gossipq.values import GroupOptions, TopicOptions
+from gossipq.wire import batch as batches
+
+ADA, BOB = client("ada"), client("bob")
+LEASE_MS, TTL_MS = 1_000, 400
+EXCLUSIVE = GroupOptions(mode="exclusive", lease_ms=LEASE_MS)
+ORIGIN = (b"c", ADA.session)
+
+
+class SlowWorker(FakeWorker):
+    """Stores what a turn promised in the next one, when the test says."""
+
+    slow = False
+
+    def _again(self, effects):
+        if not self.slow:
+            super()._again(effects)
+
+
+@pytest.fixture
+def worker():
+    return SlowWorker()
+
+
+@pytest.fixture
+def orders(worker):
+    return single(worker.topic("orders", TopicOptions(attempts_max=2)))
+
+
+def hand_out(worker, orders, records):
+    """To ada, who lends so much: the lease is not stored yet."""
+    worker.subscribe(ADA, orders, "g", records=0, config=EXCLUSIVE)
+    worker.slow = True
+    worker.ask(1, ADA, Credit(1, records, limits.MIB), origin=ORIGIN)
+    assert worker.taken() == []
+
+
+def store(worker, *messages):
+    """What ada has said meanwhile is read in the turn that stores."""
+    worker.slow = False
+    shard = worker.shards[1]
+    worker.seen.append(worker.turn(*[lambda m=m: shard.step(ORIGIN, 9, ADA, m) for m in messages])[1])
+
+
+def test_it_leaves_when_that_is_stored(worker, orders):
+    worker.publish(orders, [b"a", b"b"])
+    hand_out(worker, orders, 2)
+    store(worker)
+    assert worker.taken() == [(ADA.session, 0, 2, 1)]
+
+
+def test_what_was_given_back_does_not_leave_any_more(worker, orders):
+    worker.publish(orders, [b"a"])
+    hand_out(worker, orders, 1)
+    worker.slow = False
+    worker.subscribe(ADA, orders, "g", records=0, config=EXCLUSIVE, holding=[])
+    assert worker.taken() == [], "ada has said that it has nothing"
+    worker.ask(1, ADA, Credit(1, 5, limits.MIB), origin=ORIGIN)
+    assert worker.taken() == [(ADA.session, 0, 1, 2)]
+
+
+def test_what_was_handed_out_anew_meanwhile_leaves_once_also_as_the_same_attempt(worker, orders):
+    worker.publish(orders, [b"a"])
+    hand_out(worker, orders, 1)
+    dispatch = worker.shards[1].dispatch
+    ((delivery,),) = worker.shards[1]._gathering._late.values()
+    ((_, _, lease),) = dispatch.groups[delivery.late.group.id].views[orders].leases
+    lease.since_ms += 1  # as after a failure of the attempt before, which was stored later
+    assert dispatch.still(delivery).parts == []
+
+
+def test_a_failure_that_is_said_before_it_leaves_is_of_an_earlier_attempt_and_lost(worker, orders):
+    worker.publish(orders, [b"a"])
+    hand_out(worker, orders, 1)
+    worker.slow = False
+    answer = worker.ask(1, ADA, Nack(1, [(orders, 0, 1)], 0, failed=True), origin=ORIGIN)
+    assert answer == Acked(lost=[(orders, 0, 1)])
+    assert worker.taken() == [(ADA.session, 0, 1, 1)], "the first of two attempts is not over"
+
+
+def test_when_the_lease_ends_meanwhile_the_loan_is_free_again(worker, orders):
+    worker.publish(orders, [b"a"])
+    hand_out(worker, orders, 1)
+    worker.advance(LEASE_MS)
+    store(worker)
+    assert worker.taken() == [(ADA.session, 0, 1, 2)]
+
+
+def test_what_expires_meanwhile_is_a_dead_letter_and_the_rest_leaves(worker, orders):
+    batch = bytes(batches.seal([b"a", b"b", b"c"], fixed={TTL: array("q", [0, TTL_MS, 0])}))
+    worker.turn(lambda: worker.shards[1].publish((), 7, None, Publish(orders), batches.verify(batch), batch))
+    hand_out(worker, orders, 3)
+    worker.advance(TTL_MS)
+    store(worker)
+    assert worker.taken() == [(ADA.session, 0, 1, 1), (ADA.session, 2, 3, 1)]
+    effects = worker.turn(lambda: worker.shards[1].step(ORIGIN, 5, ADA, ListDead(orders, "g")))
+    (_, _, answer, _) = effects[1].enclosed[0]
+    assert [(letter.offset, letter.reason, letter.attempts) for letter in answer.letters] == [(1, "expired", 0)]
+    worker.publish(orders, [b"d"])
+    assert worker.taken() == [(ADA.session, 3, 4, 1)], "the loan for what did not leave is there"
+
+
+def test_what_was_acked_meanwhile_stays_acked(worker, orders):
+    """By an ack for the handing-over before this one."""
+    worker.publish(orders, [b"a", b"b", b"c"])
+    worker.subscribe(ADA, orders, "g", records=3, config=EXCLUSIVE)
+    assert worker.taken() == [(ADA.session, 0, 3, 1)]
+    worker.tick(LEASE_MS)
+    worker.slow = True
+    worker.ask(1, ADA, Credit(1, 3, limits.MIB), origin=ORIGIN)
+    store(worker, Ack(1, [(orders, 0, 1)]))
+    assert worker.taken() == [(ADA.session, 1, 3, 2)]
+
+
+def test_nothing_leaves_to_who_is_gone(worker, orders):
+    worker.publish(orders, [b"a"])
+    hand_out(worker, orders, 1)
+    worker.slow = False
+    worker.seen.append(worker.turn(lambda: worker.shards[1].end_session(ADA.session))[1])
+    assert worker.taken() == []
+    worker.subscribe(BOB, orders, "g", config=EXCLUSIVE)
+    assert worker.taken() == [(BOB.session, 0, 1, 2)]

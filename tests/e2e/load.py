@@ -1,0 +1,445 @@
+"""Load on nodes under faults: publishers and consumers in threads, a history of all that was promised and seen, and the
+account of it in the end. What a client raises fails the test: faults of nodes are none of its user's business. Only a full disk
+is: then nothing of what was refused may ever be seen.
+"""
+
+import asyncio
+import random
+import threading
+import time
+from collections import defaultdict, deque
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager, suppress
+from typing import Any, NamedTuple
+
+from e2e.harness import until
+from gossipq.core.intervals import Intervals
+from gossipq.errors import StoreFull
+from gossipq.messages import Acked, Deliver
+from gossipq.types import partition_of
+from gossipq_client import Client, connect
+from gossipq_client.aio import connect as aio_connect
+from gossipq_client.receipts import PendingReceipts
+
+TOPIC, GROUP, PARTITIONS = "load", "group", 4
+UNCONFIRMED_MAX = 60  #: batches of one publisher
+PATIENCE_S = 30
+PROBE_S = 0.5  #: what was just confirmed is there sooner
+Name = tuple[str, int, int]  #: of a record: (producer, partition, number)
+
+
+class Sent(NamedTuple):
+    """One batch of one producer: records `first` .. `first + count - 1` of its own numbering in that partition."""
+
+    producer: str
+    partition: int
+    first: int
+    count: int
+    pending: PendingReceipts
+
+
+def value_of(producer: str, partition: int, number: int) -> bytes:
+    """Every record is known by its bytes."""
+    return b"%s %d %d " % (producer.encode(), partition, number) + b"x" * (number * 7919 % 500)
+
+
+class History:
+    """What was promised, by the client's word, and what was seen. All threads write here."""
+
+    def __init__(self) -> None:
+        self.lock = threading.Lock()
+        self.offsets: dict[Name, int] = {}  # of confirmed records
+        self.refused: set[Name] = set()  # for want of space: certainly not stored
+        self.duplicates: set[tuple[str, int, int]] = set()  # first numbers of batches stored before their confirm came
+        self.attempted: dict[tuple[str, int], int] = defaultdict(int)  # (producer, partition) -> numbers given out
+        self.under_way: dict[tuple[str, int, int], Sent] = {}
+        self.confirmed_batches = [0] * PARTITIONS
+        self.abandoned = 0  # batches whose client went away before their confirm
+        self.acked: dict[int, list[tuple[int, Intervals]]] = defaultdict(list)  # partition -> (term, ranges) of confirmed acks
+        self.acked_total = [Intervals() for _ in range(PARTITIONS)]
+        self.delivered = [Intervals() for _ in range(PARTITIONS)]
+        self.values: dict[tuple[int, int], int] = {}  # (partition, offset) -> hash of the value that a consumer was given
+        self.deliveries = 0
+        self.violations: list[str] = []
+
+    def confirm(self, sent: Sent) -> None:
+        """Of a batch that is done, well or not."""
+        try:
+            receipt = sent.pending.result(0)
+        except StoreFull:
+            with self.lock:
+                self.refused |= {(sent.producer, sent.partition, sent.first + number) for number in range(sent.count)}
+                del self.under_way[sent.producer, sent.partition, sent.first]
+            return
+        with self.lock:
+            for number in range(sent.count):
+                self.offsets[sent.producer, sent.partition, sent.first + number] = receipt.offset + number
+            key = (sent.producer, sent.partition, sent.first)
+            if receipt.duplicate:
+                self.duplicates.add(key)
+            del self.under_way[key]
+            self.confirmed_batches[sent.partition] += 1
+
+    def ack(self, partition: int, term: int, first: int, end: int) -> None:
+        with self.lock:
+            terms = self.acked[partition]
+            if not terms or terms[-1][0] != term:
+                terms.append((term, Intervals()))
+            terms[-1][1].add(first, end)
+            self.acked_total[partition].add(first, end)
+
+    def deliver(self, partition: int, term: int, first: int, end: int) -> None:
+        """A delivery of a leader that knew an ack, directly or from its log, must not contain what was acked."""
+        with self.lock:
+            self.deliveries += end - first
+            self.delivered[partition].add(first, end)
+            for acked_term, ranges in self.acked[partition]:
+                if acked_term <= term and sum(high - low for low, high in ranges.missing(first, end)) != end - first:
+                    text = f"partition {partition}: {first}..{end} given out in term {term}, but acked in term {acked_term}"
+                    self.violations.append(text)
+
+
+class Watch:
+    """Notes what a client is given and which of its acks are confirmed, each with the term of the message that said so."""
+
+    def __init__(self, client: Client, history: History) -> None:
+        session = client.engine.session
+        self._history, self._term = history, 0
+        self._handle, self._acked = session._handle, session.consuming._acked
+        session._handle = self._on_message  # type: ignore[method-assign]
+        session.consuming._acked = self._on_acked  # type: ignore[method-assign]
+        self._session = session
+
+    def _on_message(self, endpoint: str, header: Any, body: Any, message: list[bytes]) -> None:
+        self._term = header.term
+        if isinstance(body, Deliver) and header.term >= self._session.links.term(header.shard):
+            for piece in body.slices:
+                self._history.deliver(partition_of(piece.partition), header.term, piece.offset, piece.offset + piece.count)
+        self._handle(endpoint, header, body, message)
+
+    def _on_acked(self, call: Any) -> None:
+        self._acked(call)
+        if isinstance(call.reply, Acked):
+            for key, first, end in call.message.ranges:
+                lost = Intervals([(low, high) for other, low, high in call.reply.lost if other == key])
+                for low, high in lost.missing(first, end):
+                    self._history.ack(partition_of(key), self._term, low, high)
+
+
+class Actor(threading.Thread):
+    """A client of its own in a thread of its own, until told to stop. Whatever it raises fails the test."""
+
+    def __init__(self, servers: Sequence[str], history: History, number: int, seed: int) -> None:
+        super().__init__(name=f"{type(self).__name__}-{number}", daemon=True)
+        self.servers, self.history, self.number = servers, history, number
+        self.random = random.Random(f"{seed} {self.name}")
+        self.stopping = threading.Event()
+        self.error: BaseException | None = None
+
+    def run(self) -> None:
+        try:
+            life = 0
+            while not self.stopping.is_set():
+                self.live(life)
+                life += 1
+        except BaseException as error:
+            self.error = error
+
+    def live(self, life: int) -> None:
+        raise NotImplementedError
+
+
+class Publisher(Actor):
+    """Batches of many sizes into all partitions; some of its lives end without waiting for what is under way."""
+
+    def __init__(self, servers: Sequence[str], history: History, number: int, seed: int, pause_s: float) -> None:
+        super().__init__(servers, history, number, seed)
+        self.pause_s = pause_s
+
+    def live(self, life: int) -> None:
+        producer = f"p{self.number}.{life}"
+        under_way: list[deque[Sent]] = [deque() for _ in range(PARTITIONS)]
+        mq = connect(*self.servers, timeout=PATIENCE_S)
+        end = time.monotonic() + self.random.uniform(3, 12)
+        try:
+            while not self.stopping.is_set() and time.monotonic() < end:
+                self._publish(mq, producer, under_way)
+                self._collect(under_way)
+                if sum(map(len, under_way)) >= UNCONFIRMED_MAX:
+                    with suppress(StoreFull):
+                        max(under_way, key=len)[0].pending.result(PATIENCE_S)
+                time.sleep(self.random.random() * 2 * self.pause_s)
+            if self.stopping.is_set() or self.random.random() < 0.5:
+                with suppress(StoreFull):
+                    mq.flush(PATIENCE_S)
+                self._collect(under_way)
+        finally:
+            mq.close(flush=False)
+        with self.history.lock:
+            for sent in (sent for row in under_way for sent in row):
+                self.history.under_way.pop((sent.producer, sent.partition, sent.first))
+                self.history.abandoned += 1
+
+    def _publish(self, mq: Client, producer: str, under_way: list[deque[Sent]]) -> None:
+        partition, count = self.random.randrange(PARTITIONS), self.random.choice((1, 1, 2, 10, 50))
+        with self.history.lock:
+            first = self.history.attempted[producer, partition]
+            self.history.attempted[producer, partition] += count
+        values = [value_of(producer, partition, number) for number in range(first, first + count)]
+        pending = mq.publish_many(TOPIC, values, partition=partition)
+        sent = Sent(producer, partition, first, count, pending)
+        with self.history.lock:
+            self.history.under_way[producer, partition, first] = sent
+        under_way[partition].append(sent)
+
+    def _collect(self, under_way: list[deque[Sent]]) -> None:
+        for row in under_way:
+            while row and row[0].pending.done():
+                self.history.confirm(row.popleft())
+
+
+class Consumer(Actor):
+    """Fetches, acks most of it, gives some back, holds some until it leaves; now and then it leaves."""
+
+    def live(self, life: int) -> None:
+        mq = connect(*self.servers, timeout=PATIENCE_S)
+        Watch(mq, self.history)
+        end = time.monotonic() + self.random.uniform(2, 8)
+        try:
+            while not self.stopping.is_set() and time.monotonic() < end:
+                take(mq, self.history, self.random.choice((1, 20, 400)), self.random.random())
+        finally:
+            mq.close(flush=self.stopping.is_set())
+
+
+def take(mq: Client, history: History, count: int, mood: float = 0.0) -> int:
+    """One fetch: below 0.8 all is acked, below 0.95 every second record, else nothing."""
+    batch = mq.fetch(TOPIC, GROUP, n=count, wait=0.1)
+    for msg in batch:
+        history.values[msg.partition, msg.offset] = hash(msg.value)
+    if mood < 0.8:
+        mq.ack(batch)
+    elif mood < 0.95:
+        for at, msg in enumerate(batch):
+            if at % 2:
+                msg.ack()
+            else:
+                msg.nack(delay=0)
+    return len(batch)
+
+
+class Probe(Actor):
+    """One record at a time into one partition, and out of it again: how long nothing was confirmed, and nothing handed out."""
+
+    def __init__(self, servers: Sequence[str], history: History, number: int, seed: int) -> None:
+        super().__init__(servers, history, number, seed)
+        self.confirmed_s: list[float] = []
+        self.pushed_s: list[float] = []
+
+    def live(self, life: int) -> None:
+        with connect(*self.servers, timeout=PATIENCE_S) as mq:
+            mq.create_topic(self.topic, if_not_exists=True)
+            while not self.stopping.is_set():
+                with suppress(StoreFull):
+                    mq.publish(self.topic, b"%d" % len(self.confirmed_s)).result(PATIENCE_S)
+                    self.confirmed_s.append(time.monotonic())
+                batch = mq.fetch(self.topic, "probe", n=100, wait=PROBE_S)
+                if batch:
+                    self.pushed_s.append(time.monotonic())
+                mq.ack(batch)
+
+    @property
+    def topic(self) -> str:
+        return f"probe-{self.number}"
+
+    def gap_ms(self, since_s: float) -> int:
+        """The longest time without a confirm that ended after `since_s`."""
+        return _gap_ms(self.confirmed_s, since_s)
+
+    def push_gap_ms(self, since_s: float) -> int:
+        return _gap_ms(self.pushed_s, since_s)
+
+
+class AioProbe(Probe):
+    """The same with the asyncio client."""
+
+    def live(self, life: int) -> None:
+        asyncio.run(self._live())
+
+    async def _live(self) -> None:
+        async with aio_connect(*self.servers, timeout=PATIENCE_S) as mq:
+            await mq.create_topic(self.topic, if_not_exists=True)
+            while not self.stopping.is_set():
+                with suppress(StoreFull):
+                    await (await mq.publish(self.topic, b"%d" % len(self.confirmed_s))).result(PATIENCE_S)
+                    self.confirmed_s.append(time.monotonic())
+                batch = await mq.fetch(self.topic, "probe", n=100, wait=PROBE_S)
+                if batch:
+                    self.pushed_s.append(time.monotonic())
+                await mq.ack(batch)
+
+
+def _gap_ms(times_s: list[float], since_s: float) -> int:
+    times_s = list(times_s)
+    pairs = zip(times_s, [*times_s[1:], time.monotonic()], strict=True)
+    return max((round(1000 * (end - first)) for first, end in pairs if end >= since_s), default=0)
+
+
+class Load:
+    """All actors together."""
+
+    def __init__(
+        self,
+        servers: Sequence[str],
+        seed: int,
+        publishers: int = 2,
+        consumers: int = 2,
+        probes: int = 2,
+        pause_s: float = 0.001,
+    ) -> None:
+        """`pause_s`: between two batches of a publisher, on average."""
+        self.servers, self.history = list(servers), History()
+        settings = self.servers, self.history
+        self.publishers: list[Actor] = [Publisher(*settings, number, seed, pause_s) for number in range(publishers)]
+        self.consumers: list[Actor] = [Consumer(*settings, number, seed) for number in range(consumers)]
+        self.probes = [(Probe, AioProbe)[number % 2](*settings, number, seed) for number in range(probes)]
+
+    def prepare(self) -> None:
+        """The topic and its group, from the first record on."""
+        with connect(*self.servers, timeout=PATIENCE_S) as mq:
+            mq.create_topic(TOPIC, partitions=PARTITIONS)
+            mq.fetch(TOPIC, GROUP, n=1, wait=0)
+
+    @contextmanager
+    def running(self) -> Iterator["Load"]:
+        """Publishers end first, so that consumers may see what they sent last."""
+        groups: tuple[Iterable[Actor], ...] = (self.publishers, self.probes, self.consumers)
+        for group in groups:
+            for actor in group:
+                actor.start()
+        try:
+            yield self
+        finally:
+            for group in groups:
+                for actor in group:
+                    actor.stopping.set()
+                for actor in group:
+                    actor.join(2 * PATIENCE_S)
+        self.check()
+        assert not any(actor.is_alive() for group in groups for actor in group)
+        assert not self.history.under_way
+
+    def check(self) -> None:
+        for actor in [*self.publishers, *self.consumers, *self.probes]:
+            if actor.error is not None:
+                raise actor.error
+        assert not self.history.violations, self.history.violations[:5]
+
+    def wait_going(self) -> None:
+        """Until every partition has confirmed something more, and each probe has confirmed and been handed out something."""
+
+        def counts() -> list[int]:
+            probed = [count for probe in self.probes for count in (len(probe.confirmed_s), len(probe.pushed_s))]
+            return [*self.history.confirmed_batches, *probed]
+
+        def going() -> bool:
+            self.check()
+            return all(now > then for now, then in zip(counts(), before, strict=True))
+
+        before = counts()
+        try:
+            until(going, PATIENCE_S)
+        except AssertionError:
+            raise AssertionError(f"something does not go on: {before} -> {counts()}") from None
+
+    def gaps_ms(self, since_s: float) -> list[int]:
+        return [probe.gap_ms(since_s) for probe in self.probes]
+
+    def push_gaps_ms(self, since_s: float) -> list[int]:
+        return [probe.push_gap_ms(since_s) for probe in self.probes]
+
+
+# --- the account
+
+
+def drain(servers: Sequence[str], history: History) -> None:
+    """A fresh consumer gets all that is left, and then nothing is."""
+    with connect(*servers, timeout=PATIENCE_S) as mq:
+        Watch(mq, history)
+
+        def empty() -> bool:
+            while take(mq, history, 1_000):
+                pass
+            mq.flush(PATIENCE_S)
+            return all(row.ready == row.in_flight == 0 for row in mq.groups(TOPIC))
+
+        until(empty, 2 * PATIENCE_S, "something is never handed out")
+        for row in mq.groups(TOPIC):
+            partition = partition_of(row.partition)
+            assert not history.acked_total[partition] or history.acked_total[partition].ends[-1] <= row.cursor
+            assert list(history.delivered[partition]) == [(0, row.cursor)]
+
+
+def read(servers: Sequence[str]) -> dict[int, list[bytes]]:
+    """What a reader gets: partition -> values from offset 0 on."""
+    found: dict[int, list[bytes]] = {partition: [] for partition in range(PARTITIONS)}
+    with connect(*servers, timeout=PATIENCE_S) as mq:
+        for msg in mq.consume(TOPIC, start="first", stop_at_end=True):
+            assert msg.offset == len(found[msg.partition]), "offsets have no gap"
+            found[msg.partition].append(msg.value)
+    return found
+
+
+class Account(NamedTuple):
+    """Of one log against the history; all but the first five must be 0."""
+
+    attempted: int
+    confirmed: int
+    stored: int
+    recovered: int  #: stored though nobody confirmed them
+    refused: int
+    lost: int  #: confirmed, and not at their offset
+    unexpected: int  #: never published, or with other bytes
+    phantom: int  #: refused, and stored all the same
+    duplicated: int
+    reordered: int  #: after a later one of the same producer
+    changed: int  #: not what a consumer was given there
+
+    @property
+    def clean(self) -> bool:
+        return not any(self[5:])
+
+
+def account(history: History, log: dict[int, list[bytes]]) -> Account:
+    """`log`: partition -> values from offset 0 on, as a reader or one replica has them."""
+    places: dict[Name, int] = {}
+    last: dict[tuple[str, int], int] = {}
+    unexpected = duplicated = reordered = changed = 0
+    for partition, values in log.items():
+        for offset, value in enumerate(values):
+            name = _name_of(value)
+            if name is None or name[1] != partition or name[2] >= history.attempted.get(name[:2], 0):
+                unexpected += 1
+                continue
+            duplicated += name in places
+            places.setdefault(name, offset)
+            reordered += name[2] < last.get(name[:2], -1)
+            last[name[:2]] = name[2]
+            changed += history.values.get((partition, offset), hash(value)) != hash(value)
+    lost = sum(places.get(name) != offset for name, offset in history.offsets.items())
+    stored = sum(map(len, log.values()))
+    recovered = len(places.keys() - history.offsets.keys())
+    attempted = sum(history.attempted.values())
+    confirmed = len(history.offsets)
+    refused, phantom = len(history.refused), len(history.refused & places.keys())
+    return Account(attempted, confirmed, stored, recovered, refused, lost, unexpected, phantom, duplicated, reordered, changed)
+
+
+def _name_of(value: bytes) -> Name | None:
+    """The name of a record, if its bytes are those that were published under it."""
+    try:
+        producer, partition, number = value.split(b" ", 3)[:3]
+        name = producer.decode(), int(partition), int(number)
+    except ValueError:
+        return None
+    return name if value == value_of(*name) else None

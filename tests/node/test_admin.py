@@ -1,0 +1,420 @@
+"""Metrics and health: what each page says, read by a real parser; and that nothing that comes in over HTTP does harm."""
+
+import http.client
+import json
+import os
+import signal
+import socket
+import threading
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, suppress
+from types import SimpleNamespace
+
+import pytest
+from prometheus_client.parser import text_string_to_metric_families
+
+from conftest import RunningNode
+from gossipq.core.alarms import HANGS_MS, alarm
+from gossipq.errors import BadRequest, ConfigError
+from gossipq.limits import TIMING_BOUNDS_US
+from gossipq.messages import StatsReply, StatusReply
+from gossipq.types import Now, partition_key
+from gossipq.values import GroupStats, Lead, Member, PartitionStats, Timing, WorkerStats
+from gossipq_client import connect
+from gossipq_node.actors.board import Board, Facts
+from gossipq_node.actors.timings import Timings
+from gossipq_node.adapters.metrics import exposition
+from gossipq_node.admin import PAGES, REQUESTS_MAX, Admin, Pages
+from ports import settled_port
+
+Families = dict[str, dict[tuple[tuple[str, str], ...], float]]
+
+
+def worker(number: int, state: str = "ready", **more: object) -> WorkerStats:
+    row = WorkerStats(number, 100 + number, f"tcp://127.0.0.1:{number}", state, 0, 2, 3, 40, 30, 20, 1, 0, 900, 80, 950, 4096)
+    return WorkerStats(**{name: getattr(row, name) for name in row.__struct_fields__} | more)  # type: ignore[arg-type]
+
+
+def status(*workers: WorkerStats, led: int = 4) -> StatusReply:
+    leads = [Lead(shard, 1, "a1") for shard in range(led)]
+    members = [Member("a1", "ada", "tcp://127.0.0.1:7700", 2)]
+    here = ("ada", "shop", bytes(16), "0.1.0", "standalone", 5_000, 4, led, list(workers), [])
+    return StatusReply(*here, copy="a1", members=members, leads=leads)
+
+
+class Moving:
+    """A clock that the test moves."""
+
+    def __init__(self) -> None:
+        self.boot_ms = 1_000_000
+
+    def now(self) -> Now:
+        return Now(self.boot_ms, 0)
+
+    def ticks_us(self) -> int:
+        return 0
+
+
+class House:
+    """Pages over a board that the test writes; nobody answers at its endpoint."""
+
+    def __init__(self) -> None:
+        self.clock = Moving()
+        self.board = Board(self.clock.boot_ms)
+        self.pages = Pages(self.board, "ipc:///nowhere/node.sock", self.clock)
+
+    def shows(self, *workers: WorkerStats, led: int = 4, heard_ms: dict[int, int] | None = None) -> None:
+        now_ms = self.clock.boot_ms
+        heard = {each.worker: now_ms for each in workers} | (heard_ms or {})
+        self.board.facts = Facts(status(*workers, led=led), {}, [], heard, now_ms)
+        self.board.turned_ms = now_ms
+
+    def get(self, path: str) -> tuple[int, dict[str, object]]:
+        code, _, body = self.pages.answer(path)
+        return int(code), json.loads(body)
+
+
+@pytest.fixture
+def house() -> House:
+    return House()
+
+
+def parsed(text: bytes) -> Families:
+    """Samples by name and labels, as the project's own parser of the format reads them."""
+    found: Families = {}
+    for family in text_string_to_metric_families(text.decode()):
+        for sample in family.samples:
+            found.setdefault(sample.name, {})[tuple(sorted(sample.labels.items()))] = sample.value
+    return found
+
+
+def shown(families: Families, name: str, /, **labels: str) -> float:
+    return families[name][tuple(sorted(labels.items()))]
+
+
+# --- health
+
+
+def test_a_node_that_starts_is_live_and_not_ready(house: House) -> None:
+    assert house.get("/livez") == (200, {"live": True, "reasons": []})
+    assert house.get("/readyz") == (503, {"ready": False, "reasons": ["the node is starting"]})
+    assert house.get("/statusz")[0] == 503
+
+
+def test_a_node_whose_workers_serve_is_ready(house: House) -> None:
+    house.shows(worker(0), worker(1))
+    assert house.get("/livez")[0] == house.get("/readyz")[0] == 200
+
+
+@pytest.mark.parametrize(
+    ("workers", "led", "reason"),
+    [
+        ((worker(0, "starting"), worker(1)), 4, "worker-0 is starting"),
+        ((worker(0, "recovering"), worker(1)), 4, "worker-0 is recovering"),
+        ((worker(0), worker(1, "down")), 4, "worker-1 is not running"),
+        ((worker(0, "full", detail="the disk has 9 bytes free"),), 4, "worker-0 refuses publishes: the disk has 9 bytes free"),
+        ((worker(0), worker(1)), 3, "1 of 4 shards have no leader"),
+    ],
+)
+def test_why_a_node_is_not_ready(house: House, workers: tuple[WorkerStats, ...], led: int, reason: str) -> None:
+    house.shows(*workers, led=led)
+    assert house.get("/readyz") == (503, {"ready": False, "reasons": [reason]})
+
+
+def test_a_worker_that_hangs_is_seen(house: House) -> None:
+    house.shows(worker(0), worker(1), heard_ms={1: house.clock.boot_ms - HANGS_MS - 1_000})
+    reason = "worker-1 (pid 101) has given no sign of life for 6 s"
+    assert house.get("/livez") == (503, {"live": False, "reasons": [reason]})
+    assert house.get("/readyz")[1]["reasons"] == [reason]
+
+
+def test_a_frontdoor_that_hangs_is_seen(house: House) -> None:
+    house.shows(worker(0))
+    house.clock.boot_ms += HANGS_MS + 2_000
+    assert house.get("/livez")[1]["reasons"] == ["the frontdoor has not turned for 7 s"]
+
+
+def test_statusz_has_names(house: House) -> None:
+    house.shows(worker(0))
+    code, said = house.get("/statusz?pretty=1")
+    assert code == 200
+    assert said["cluster"] == "00" * 16
+    assert said["workers"][0]["commit_us"] == 950  # type: ignore[index]
+    assert said["alarms"] == []
+
+
+# --- metrics
+
+
+def test_metrics_are_read_by_a_real_parser() -> None:
+    counts = [0] * (len(TIMING_BOUNDS_US) + 1)
+    counts[2], counts[-1] = 3, 1
+    key = partition_key(7, 1)
+    stats = StatsReply(
+        [PartitionStats(key, "orders", 6, 0, 20, 510, 530, 20, 55_000, 17, 3)],
+        [GroupStats(key, "orders", 'a "b"\n\\c', 17, 380, 90, 20, 0, 3, 2, 7, 8, 2, 1, 2, 5, 3, False, 900, 4_500, 0, 10)],
+    )
+    raised = [alarm("lag", "ada", "orders/billing", "far behind")]
+    families = parsed(exposition(status(worker(0)), {0: [Timing("publish", counts, 7_000_000)]}, raised, stats, 3, 2))
+    assert shown(families, "gossipq_rebalances_total") == 3
+    assert shown(families, "gossipq_gossip_event_queue") == 2
+    group = {"topic": "orders", "group": 'a "b"\n\\c', "partition": "1"}
+    assert shown(families, "gossipq_messages_published_total", topic="orders", partition="1") == 530
+    assert shown(families, "gossipq_topic_messages", topic="orders", partition="1") == 490
+    assert shown(families, "gossipq_messages_delivered_total", **group) == 900
+    assert shown(families, "gossipq_messages_redelivered_total", **group) == 2
+    assert shown(families, "gossipq_group_lag_messages", **group) == 380 + 90 + 7 + 8
+    assert shown(families, "gossipq_group_oldest_unacked_seconds", **group) == 4.5
+    assert shown(families, "gossipq_group_unaccounted_messages", **group) == 0
+    assert shown(families, "gossipq_partitions_led", worker="0") == 1
+    assert shown(families, "gossipq_store_bytes", worker="0") == 4096
+    assert shown(families, "gossipq_actor_restarts_total", role="worker-0") == 0
+    assert shown(families, "gossipq_cluster_members", status="in") == 1
+    assert shown(families, "gossipq_alarm", name="lag", severity="warning", subject="orders/billing") == 1
+    assert shown(families, "gossipq_publish_duration_seconds_bucket", worker="0", le="0.0001") == 0
+    assert shown(families, "gossipq_publish_duration_seconds_bucket", worker="0", le="0.0005") == 3
+    assert shown(families, "gossipq_publish_duration_seconds_bucket", worker="0", le="5.0") == 3
+    assert shown(families, "gossipq_publish_duration_seconds_bucket", worker="0", le="+Inf") == 4
+    assert shown(families, "gossipq_publish_duration_seconds_sum", worker="0") == 7
+    assert [value for labels, value in families["gossipq_build_info"].items() if ("version", "0.1.0") in labels] == [1]
+
+
+def test_without_the_workers_the_node_still_tells_of_itself(house: House, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("gossipq_node.admin.ASK_S", 0.1)
+    house.shows(worker(0))
+    code, kind, text = house.pages.answer("/metrics")
+    assert (int(code), kind.split(";")[0]) == (200, "text/plain")
+    families = parsed(text)
+    assert shown(families, "gossipq_scrape_complete") == 0
+    assert "gossipq_messages_published_total" not in families
+    house.pages.close()
+
+
+def test_timings_count_batches_when_they_are_confirmed() -> None:
+    timings = Timings()
+    timings.read(3)
+    timings.read(3)
+    timings.logged(3, 10, 1_000)
+    timings.read(3)
+    timings.logged(3, 11, 2_000)
+    timings.logged(4, 99, 2_000)
+    timings.confirmed(3, 10, 1_400)
+    publish = timings.rows()[0]
+    assert (sum(publish.counts), publish.counts[2], publish.sum_us) == (2, 2, 800), "two batches took 400 us each"
+    timings.confirmed(3, 11, 2_010)
+    assert sum(timings.rows()[0].counts) == 3
+    timings.read(3)
+    timings.forget()
+    timings.logged(3, 12, 3_000)
+    timings.confirmed(3, 12, 4_000)
+    assert sum(timings.rows()[0].counts) == 3, "what a failed commit took along is not counted"
+
+
+# --- over the wire
+
+
+@contextmanager
+def serving(house: House) -> Iterator[int]:
+    admin = Admin("127.0.0.1:0", house.pages)
+    try:
+        yield admin.port
+    finally:
+        admin.close()
+
+
+def http_get(port: int, path: str, method: str = "GET") -> tuple[int, bytes]:
+    connection = http.client.HTTPConnection("127.0.0.1", port, timeout=20)
+    try:
+        connection.request(method, path)
+        answer = connection.getresponse()
+        return answer.status, answer.read()
+    finally:
+        connection.close()
+
+
+@pytest.mark.parametrize(
+    "raw",
+    [
+        b"",
+        b"\n\n\n",
+        b"GET\r\n\r\n",
+        b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03",
+        b"GET /livez HTTP/9.9\r\n\r\n",
+        b"GET /" + b"a" * 70_000 + b" HTTP/1.1\r\n\r\n",
+        b"GET /livez HTTP/1.1\r\n" + b"X: y\r\n" * 200 + b"\r\n",
+        b"POST /metrics HTTP/1.1\r\nContent-Length: 99999999999\r\n\r\nxx",
+        b"GET /%00%ff/../../etc/passwd HTTP/1.0\r\n\r\n",
+        b"DELETE / HTTP/1.1\r\n\r\n",
+    ],
+)
+def test_garbage_ends_with_its_own_connection(house: House, raw: bytes) -> None:
+    house.shows(worker(0))
+    with serving(house) as port:
+        with socket.create_connection(("127.0.0.1", port), 10) as bad:
+            bad.sendall(raw)
+            bad.shutdown(socket.SHUT_WR)
+            while bad.recv(4_096):
+                pass
+        assert http_get(port, "/livez")[0] == 200
+
+
+def test_a_page_that_fails_is_an_answer_of_its_own(house: House, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(house.pages, "answer", lambda path: 1 / 0)
+    with serving(house) as port:
+        assert http_get(port, "/livez") == (500, b"see the log of the node\n")
+
+
+def test_who_asks_slowly_takes_no_place_from_others_for_ever(house: House, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("gossipq_node.admin._Handler.timeout", 0.3)
+    house.shows(worker(0))
+    with serving(house) as port:
+        slow = [socket.create_connection(("127.0.0.1", port), 10) for _ in range(REQUESTS_MAX + 4)]
+        try:
+            for each in slow:
+                while each.recv(100):  # every one of them is hung up on, the late ones at once
+                    pass
+            assert http_get(port, "/livez")[0] == 200
+        finally:
+            for each in slow:
+                each.close()
+
+
+@pytest.mark.parametrize("byte", [b"G", b""])
+def test_who_asks_byte_by_byte_takes_no_place_from_others(house: House, monkeypatch: pytest.MonkeyPatch, byte: bytes) -> None:
+    monkeypatch.setattr("gossipq_node.admin.CONNECTION_S", 0.5)
+    house.shows(worker(0))
+    with serving(house) as port:
+        slow = [socket.create_connection(("127.0.0.1", port), 10) for _ in range(REQUESTS_MAX)]
+        try:
+            for _ in range(8):
+                for each in slow:
+                    with suppress(OSError):  # it was hung up on
+                        each.sendall(byte)
+                time.sleep(0.2)
+            assert http_get(port, "/livez")[0] == 200
+        finally:
+            for each in slow:
+                each.close()
+
+
+def test_a_thread_that_cannot_start_takes_no_place(house: House, monkeypatch: pytest.MonkeyPatch) -> None:
+    house.shows(worker(0))
+    start = threading.Thread.start
+
+    def refuse(thread: threading.Thread) -> None:
+        if "process_request" in thread.name:
+            raise RuntimeError("can't start new thread")
+        start(thread)
+
+    with serving(house) as port:
+        with monkeypatch.context() as full:
+            full.setattr(threading.Thread, "start", refuse)
+            for _ in range(REQUESTS_MAX + 1):
+                with pytest.raises(OSError):
+                    http_get(port, "/livez")
+        assert http_get(port, "/livez")[0] == 200
+
+
+def test_a_worker_that_counts_too_much_for_one_answer_is_asked_in_parts(house: House) -> None:
+    class Asked:
+        """A client whose worker has 7 topics, and tells of two at a time."""
+
+        topic_names = tuple(f"t{number}" for number in range(7))
+
+        def topics(self) -> list[SimpleNamespace]:
+            return [SimpleNamespace(name=name) for name in self.topic_names]
+
+        def stats(self, topics: Sequence[str] = (), *, endpoint: str) -> StatsReply:
+            if len(topics or self.topic_names) > 2:
+                raise BadRequest("too much")
+            counts = (0, 0, 1, 10, 10, 0, 100, 0, 0)
+            return StatsReply([PartitionStats(partition_key(1, 0), name, *counts) for name in topics], [])
+
+    house.shows(worker(0))
+    house.pages._client = Asked()  # type: ignore[assignment]
+    families = parsed(house.pages.answer("/metrics")[2])
+    assert shown(families, "gossipq_scrape_complete") == 1
+    for name in Asked.topic_names:
+        assert shown(families, "gossipq_messages_published_total", topic=name, partition="0") == 10
+
+
+def test_head_unknown_pages_and_other_methods(house: House) -> None:
+    house.shows(worker(0))
+    with serving(house) as port:
+        assert http_get(port, "/livez", "HEAD") == (200, b"")
+        assert http_get(port, "/") == (404, f"there are {' '.join(PAGES)}\n".encode())
+        assert http_get(port, "/livez", "PUT")[0] == 501
+
+
+def test_a_place_that_is_taken_is_named(house: House) -> None:
+    with serving(house) as port, pytest.raises(ConfigError) as refused:
+        Admin(f"127.0.0.1:{port}", house.pages)
+    assert str(port) in refused.value.message
+    assert "--admin" in refused.value.hint
+
+
+# --- a real node
+
+
+def eventually(true: Callable[[], bool]) -> None:
+    end = time.monotonic() + 30
+    while not true():
+        assert time.monotonic() < end
+        time.sleep(0.1)
+
+
+@pytest.mark.e2e
+def test_a_node_is_scraped_and_a_worker_that_hangs_shows(make_node: Callable[..., RunningNode]) -> None:
+    port = settled_port()
+    node = make_node("--admin", f"127.0.0.1:{port}").start()
+    with connect(node.endpoint) as mq:
+        mq.publish_many("orders", [b"x"] * 100).result(timeout=10)
+        batch = mq.fetch("orders", group="billing", n=40, wait=10)
+        mq.ack(batch)
+        mq.flush()
+        eventually(lambda: http_get(port, "/readyz")[0] == 200)
+
+        def seen() -> bool:
+            families = parsed(http_get(port, "/metrics")[1])
+            group = {"topic": "orders", "group": "billing", "partition": "0"}
+            publishes = families["gossipq_publish_duration_seconds_count"]
+            return (
+                shown(families, "gossipq_scrape_complete") == 1
+                and shown(families, "gossipq_messages_published_total", topic="orders", partition="0") == 100
+                and shown(families, "gossipq_messages_acked_total", **group) == len(batch)
+                and shown(families, "gossipq_group_unaccounted_messages", **group) == 0
+                and sum(publishes.values()) >= 1
+                and sum(families["gossipq_delivery_duration_seconds_count"].values()) >= 1
+            )
+
+        eventually(seen)
+        pid = mq.status().workers[0].pid
+    os.kill(pid, signal.SIGSTOP)
+    try:
+        eventually(lambda: http_get(port, "/livez")[0] == 503)
+        assert f"worker-0 (pid {pid})" in http_get(port, "/livez")[1].decode()
+        raised = (("name", "worker_hangs"), ("severity", "critical"), ("subject", "worker-0"))
+        eventually(lambda: raised in parsed(http_get(port, "/metrics")[1]).get("gossipq_alarm", {}))
+        assert shown(parsed(http_get(port, "/metrics")[1]), "gossipq_scrape_complete") == 0
+    finally:
+        os.kill(pid, signal.SIGCONT)
+    eventually(lambda: http_get(port, "/livez")[0] == 200)
+
+
+@pytest.mark.e2e
+def test_a_place_somebody_asked_for_must_be_free_and_the_usual_one_need_not(make_node: Callable[..., RunningNode]) -> None:
+    with socket.socket() as holder:
+        holder.bind(("127.0.0.1", 0))
+        holder.listen()
+        taken = holder.getsockname()[1]
+        with pytest.raises(AssertionError, match="exit code"):
+            make_node("--admin", f"127.0.0.1:{taken}").start()
+    node = make_node("--admin", "auto")
+    with socket.socket() as holder:
+        holder.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        holder.bind(("127.0.0.1", node.port + 80))
+        holder.listen()
+        node.start()
+        with connect(node.endpoint) as mq:
+            assert mq.status().led == 32

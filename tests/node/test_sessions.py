@@ -1,0 +1,68 @@
+"""Who talks to a worker: its name, its connections, its silence."""
+
+import pytest
+
+from gossipq.errors import BadRequest, Refused
+from gossipq.limits import SESSION_SILENCE_MS
+from gossipq.messages import Hello
+from gossipq_node.actors.sessions import CONNECTIONS_MAX, KICKED_MAX, Sessions
+
+SESSION = b"0123456789abcdef"
+HELLO = Hello(SESSION, "shop", "1")
+
+
+def test_a_session_that_was_expected_has_its_name_when_it_comes() -> None:
+    """Acks that it sends again are told from those of others by it."""
+    fresh, after_takeover = Sessions(), Sessions()
+    fresh.greet((b"a",), HELLO, 0)
+    after_takeover.expect(SESSION, 0)
+    after_takeover.greet((b"a",), HELLO, 1)
+    assert fresh.get((b"a",), 0) == after_takeover.get((b"a",), 1)
+    assert after_takeover.get((b"a",), 1).consumer.startswith("shop/")  # type: ignore[union-attr]
+
+
+def test_one_name_over_all_its_connections() -> None:
+    sessions = Sessions()
+    sessions.greet((b"a",), HELLO, 0)
+    sessions.greet((b"b",), Hello(SESSION, "another", "1"), 0)
+    assert sessions.get((b"a",), 0) == sessions.get((b"b",), 0)
+    assert len(sessions) == 1
+
+
+def test_an_expected_session_that_never_comes_ends() -> None:
+    sessions = Sessions()
+    sessions.silent(0)
+    sessions.expect(SESSION, 0)
+    for now_ms in range(0, SESSION_SILENCE_MS + 1, 1_000):
+        assert sessions.silent(now_ms) == []
+    assert sessions.silent(SESSION_SILENCE_MS + 1_000) == [SESSION]
+
+
+def test_a_client_that_comes_over_and_over_leaves_its_newest_connections() -> None:
+    sessions = Sessions()
+    sessions.greet((b"steady",), HELLO, 0)
+    for number in range(100):
+        sessions.greet((b"%d" % number,), HELLO, number)
+        assert sessions.get((b"steady",), number)
+    (session,) = sessions
+    assert len(session.origins) == CONNECTIONS_MAX
+    assert sessions.get((b"99",), 100)
+    assert sessions.get((b"0",), 100) is None
+
+
+@pytest.mark.parametrize("session", [b"", b"short", b"x" * 1_000_000])
+def test_what_cannot_be_a_session_is_not_kicked(session: bytes) -> None:
+    with pytest.raises(BadRequest, match="a session is 16 bytes"):
+        Sessions().kick(session, 1_000)
+
+
+def test_so_many_sessions_are_kept_out_at_a_time_and_no_more() -> None:
+    sessions = Sessions()
+    for number in range(KICKED_MAX):
+        sessions.kick(number.to_bytes(16, "big"), 1_000)
+    with pytest.raises(Refused, match="are kept out already") as refused:
+        sessions.kick(b"x" * 16, 1_000)
+    assert "wait" in refused.value.hint
+    sessions.kick(bytes(16), 2_000)  # one of them, for longer
+    sessions.silent(1_000)
+    sessions.kick(b"x" * 16, 3_000)

@@ -1,0 +1,108 @@
+"""`gossipq store dump`, `load` and `compact`: nothing is lost, and a damaged stream leaves nothing behind."""
+
+import io
+from contextlib import closing
+from pathlib import Path
+
+import pytest
+
+from gossipq import limits
+from gossipq.errors import StoreError
+from gossipq_node import store_dump, store_tool
+from gossipq_node.adapters.lmdb_store import AS_STORED, LmdbStore
+from gossipq_node.directory import DataDirectory
+from node.test_store_tool import data, rows
+
+__all__ = ["data"]
+
+
+@pytest.fixture
+def dumped(data: Path) -> bytes:
+    stream = io.BytesIO()
+    done = store_dump.dump(data, stream)
+    assert (done.rows, done.bytes) == (66, len(stream.getvalue()))
+    return stream.getvalue()
+
+
+def test_what_was_dumped_is_loaded(data: Path, dumped: bytes, tmp_path: Path) -> None:
+    copy = tmp_path / "copy"
+    done = store_dump.load(copy, io.BytesIO(dumped))
+    assert done.rows == 66
+    assert rows(copy) == rows(data)
+    with closing(DataDirectory(data)) as first, closing(DataDirectory(copy)) as second:
+        old, new = first.read(), second.read()
+        assert old is not None
+        assert new is not None
+        second.check(new)
+        assert (new.node_id, new.cluster_uuid, new.workers) == (old.node_id, old.cluster_uuid, old.workers)
+        assert new.voter != old.voter
+        assert new.predecessors == [old.voter]
+    again = io.BytesIO()
+    store_dump.dump(copy, again)
+    assert len(again.getvalue()) > 0
+
+
+@pytest.mark.parametrize("cut", [0, 5, 100, 400, -1])
+def test_a_stream_that_ends_early_leaves_nothing(dumped: bytes, tmp_path: Path, cut: int) -> None:
+    with pytest.raises(StoreError, match="the dump is damaged"):
+        store_dump.load(tmp_path / "copy", io.BytesIO(dumped[:cut]))
+    assert list(tmp_path.glob("copy*")) == []
+
+
+@pytest.mark.parametrize("at", [0, 9, 20, 600, 2_000, -20])
+def test_a_flipped_bit_is_seen(dumped: bytes, tmp_path: Path, at: int) -> None:
+    wrong = bytearray(dumped)
+    wrong[at] ^= 1
+    with pytest.raises(StoreError, match="the dump is damaged"):
+        store_dump.load(tmp_path / "copy", io.BytesIO(wrong))
+    assert list(tmp_path.glob("copy*")) == []
+
+
+def test_more_than_the_dump_is_refused(dumped: bytes, tmp_path: Path) -> None:
+    with pytest.raises(StoreError, match="digest"):
+        store_dump.load(tmp_path / "copy", io.BytesIO(dumped + b"x"))
+
+
+def test_a_directory_with_something_in_it_is_left_alone(data: Path, dumped: bytes, tmp_path: Path) -> None:
+    with pytest.raises(StoreError, match="is not empty"):
+        store_dump.load(data, io.BytesIO(dumped))
+    (tmp_path / "empty").mkdir()
+    assert store_dump.load(tmp_path / "empty", io.BytesIO(dumped)).rows == 66
+
+
+def test_what_a_killed_load_left_is_cleared(dumped: bytes, tmp_path: Path) -> None:
+    (tmp_path / "copy.loading").mkdir()
+    (tmp_path / "copy.loading" / "junk").write_text("x")
+    assert store_dump.load(tmp_path / "copy", io.BytesIO(dumped)).rows == 66
+    assert [path.name for path in tmp_path.glob("copy*")] == ["copy"]
+
+
+def test_a_directory_in_use_is_not_dumped(data: Path) -> None:
+    with closing(DataDirectory(data)), pytest.raises(StoreError, match="in use"):
+        store_dump.dump(data, io.BytesIO())
+
+
+def test_compacting_keeps_every_row_and_gives_the_rest_back(data: Path) -> None:
+    with closing(DataDirectory(data)) as directory:
+        manifest = directory.read()
+        assert manifest is not None
+        with closing(LmdbStore(directory.store(manifest, 0), shards=manifest.shards)) as store:
+            junk = store.tables(0).state
+            for number in range(2_000):
+                junk.put(b"junk %d" % number, bytes(1_000))
+            store.commit()
+            junk.delete_range(b"junk", b"junl", 2_000)
+            store.commit()
+    before = rows(data)
+    old, new = store_tool.compact(data)
+    assert 0 < new < old // 2
+    assert rows(data) == before
+
+
+def test_a_load_maps_as_much_as_it_is_told(dumped: bytes, tmp_path: Path) -> None:
+    store_dump.load(tmp_path / "copy", io.BytesIO(dumped), map_bytes=limits.GIB)
+    with closing(DataDirectory(tmp_path / "copy")) as directory:
+        manifest = directory.read()
+        assert manifest is not None
+        with closing(LmdbStore(directory.store(manifest, 0), AS_STORED)) as store:
+            assert store.usage().map_bytes == limits.GIB

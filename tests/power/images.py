@@ -1,0 +1,189 @@
+"""What a power cut may leave of what was written: pure, from a journal and a source of chance.
+
+A file keeps what was written before its last sync, and what went through an O_DSYNC write that returned. The rest may be there
+or not, sector by sector of 512 bytes; the file may have grown without its new bytes. A sector is never half new: disks write
+whole ones, and LMDB relies on that for its meta page, which chooses between the old state and the new one. A directory keeps
+the names of its last sync, and of the later changes any first part: file systems order those, but a sync of a file promises
+nothing of its name.
+"""
+
+from collections.abc import Iterator
+from itertools import pairwise
+from random import Random
+from typing import NamedTuple
+
+from power.journal import Entry, Kind
+
+SECTOR = 512
+Image = dict[str, bytes | None]  #: path below the root -> what is in the file; None: a directory
+
+
+class Write(NamedTuple):
+    offset: int
+    data: bytearray
+
+
+class File:
+    def __init__(self) -> None:
+        self.kept = bytearray()
+        self.open: list[Write | int] = []  #: since the last sync: writes, and sizes it was cut to
+
+    def sync(self) -> None:
+        for change in self.open:
+            self._apply(self.kept, change)
+        self.open.clear()
+
+    def wrote(self, offset: int, size: int) -> None:
+        """That write lasts. Older ones to the same place are never seen again."""
+        last = next(w for w in reversed(self.open) if isinstance(w, Write) and (w.offset, len(w.data)) == (offset, size))
+        self.open.remove(last)
+        for other in self.open:
+            if isinstance(other, Write):
+                first, end = max(offset, other.offset), min(offset + size, other.offset + len(other.data))
+                if first < end:
+                    other.data[first - other.offset : end - other.offset] = last.data[first - offset : end - offset]
+        self._apply(self.kept, last)
+
+    def left(self, chance: "Chance") -> bytes:
+        data = bytearray(self.kept)
+        for change in self.open:
+            if isinstance(change, int):
+                if chance.keeps():
+                    self._apply(data, change)
+                continue
+            for first, end in chance.pieces(change.offset, change.offset + len(change.data)):
+                self._apply(data, Write(first, change.data[first - change.offset : end - change.offset]))
+        return bytes(data)
+
+    def _apply(self, data: bytearray, change: Write | int) -> None:
+        size = change if isinstance(change, int) else change.offset + len(change.data)
+        if len(data) < size:
+            data += bytes(size - len(data))
+        if isinstance(change, int):
+            del data[size:]
+        else:
+            data[change.offset : size] = change.data
+
+
+class Directory:
+    def __init__(self) -> None:
+        self.kept: dict[str, Node] = {}
+        self.now: dict[str, Node] = {}
+        self.open: list[dict[str, Node | None]] = []  #: since the last sync: what became of names, each in one step
+
+    def change(self, names: "dict[str, Node | None]") -> None:
+        self.open.append(names)
+        self._apply(self.now, names)
+
+    def sync(self) -> None:
+        self.kept, self.open = dict(self.now), []
+
+    def left(self, chance: "Chance", path: str = "") -> Image:
+        names = dict(self.kept)
+        for change in self.open[: chance.first_part(len(self.open))]:
+            self._apply(names, change)
+        image: Image = {}
+        for name, node in names.items():
+            if isinstance(node, Directory):
+                image |= {path + name: None, **node.left(chance, f"{path}{name}/")}
+            else:
+                image[path + name] = node.left(chance)
+        return image
+
+    def _apply(self, names: "dict[str, Node]", change: "dict[str, Node | None]") -> None:
+        for name, node in change.items():
+            names.pop(name, None)
+            if node is not None:
+                names[name] = node
+
+
+Node = File | Directory
+
+
+class Chance:
+    """How much of what was not synced is there: in some images almost nothing, in some almost all."""
+
+    def __init__(self, random: Random) -> None:
+        self._random, self._kept = random, random.choice((0.0, 0.1, 0.5, 0.9, 1.0))
+
+    def keeps(self) -> bool:
+        return self._random.random() < self._kept
+
+    def first_part(self, count: int) -> int:
+        return count if self.keeps() else self._random.randint(0, count)
+
+    def pieces(self, first: int, end: int) -> Iterator[tuple[int, int]]:
+        """The ranges of [first, end) that are there; an empty one at the end is a file that only grew."""
+        if self.keeps():
+            yield first, end
+            return
+        cuts = [first, *range(first - first % SECTOR + SECTOR, end, SECTOR), end]
+        sectors = list(pairwise(cuts))
+        fate, at = self._random.randrange(5), self._random.randint(0, len(sectors))
+        if fate == 1:
+            yield end, end
+        elif fate == 2:
+            yield from sectors[:at]
+        elif fate == 3:
+            yield from sectors[at:]
+        elif fate == 4:
+            yield from (sector for sector in sectors if self._random.random() < 0.5)
+
+
+class Disk:
+    """Takes the journal of everything below `root`, entry by entry; between two of them the power may go."""
+
+    def __init__(self, root: str, number: int, lie: Kind | None = None) -> None:
+        """`number` is that of the root, an empty directory. A lying disk does nothing at a SYNC of a file, or at a WROTE."""
+        self._root, self._lie, self._top = root, lie, Directory()
+        self._nodes: dict[int, Node] = {number: self._top}
+
+    def take(self, entry: Entry) -> None:
+        kind = entry.kind
+        if kind in (Kind.CREATE, Kind.MKDIR):
+            node = self._nodes[entry.file] = File() if kind == Kind.CREATE else Directory()
+            directory, name = self._place(entry.path)
+            directory.change({name: node})
+        elif kind == Kind.RENAME:
+            directory, name = self._place(entry.path)
+            other, new = self._place(entry.data.decode())
+            assert directory is other, "two directories never change in one step"
+            directory.change({name: None, new: directory.now[name]})
+        elif kind == Kind.REMOVE:
+            directory, name = self._place(entry.path)
+            directory.change({name: None})
+        elif kind == Kind.SYNC:
+            node = self._nodes[entry.file]
+            if isinstance(node, Directory) or kind != self._lie:
+                node.sync()
+        elif kind != Kind.MARK:
+            self._take_data(entry)
+
+    def _take_data(self, entry: Entry) -> None:
+        file = self._nodes[entry.file]
+        assert isinstance(file, File)
+        if entry.kind == Kind.WRITE:
+            file.open.append(Write(entry.offset, bytearray(entry.data)))
+        elif entry.kind == Kind.TRUNCATE:
+            file.open.append(entry.number)
+        elif entry.kind != self._lie:
+            file.wrote(entry.offset, entry.number)
+
+    def _place(self, path: str) -> tuple[Directory, str]:
+        *parents, name = path.removeprefix(self._root).strip("/").split("/")
+        directory = self._top
+        for parent in parents:
+            below = directory.now[parent]
+            assert isinstance(below, Directory)
+            directory = below
+        return directory, name
+
+    def cut(self, random: Random) -> Image:
+        """One of the images that a power cut may leave here."""
+        return self._top.left(Chance(random))
+
+    def now(self) -> Image:
+        """What a process sees while the power is on: all that was written."""
+        everything = Random()
+        everything.random = lambda: -1.0  # type: ignore[method-assign]
+        return self._top.left(Chance(everything))

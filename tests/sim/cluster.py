@@ -1,0 +1,127 @@
+"""A cluster that lives: nodes that say who they are, and a chief who starts, drains, replaces and takes them off.
+
+Nobody here names voters: each leader steers by the roster in its own ledger, as in a node."""
+
+from typing import TYPE_CHECKING, Any
+
+from gossipq.messages import AskMembers, Join, Members, Refused, SetMember
+from gossipq.peer_messages import Transfer
+from gossipq.values import Member
+from sim.clients import Party
+from sim.history import RosterSaid
+
+if TYPE_CHECKING:
+    from sim.node import Node
+    from sim.world import World
+
+HOSTS = "abcde"
+WITNESS = "w"
+
+
+def row_of(node: "Node") -> Member:
+    host = node.name[0]
+    return Member(node.name, f"node-{host}", f"tcp://{host}:7700", 1, node.witness)
+
+
+class Doorman(Party):
+    """The frontdoor of a host: it says who its node is, again and again."""
+
+    def __init__(self, world: "World", host: str) -> None:
+        super().__init__(world, f"door-{host}")
+        self.place = host
+        world.at(self.dice.randrange(100), self.look)
+
+    def turn_away(self) -> None:
+        """Views tell most of the time who leads."""
+        leader = self.world.leader()
+        self.node = leader.name if leader is not None and self.dice.random() < 0.7 else self.dice.choice(self.world.addresses())
+
+    def look(self) -> None:
+        if self.stopped:
+            return
+        node = self.world.host(self.place)
+        if node is not None and node.up and node.paused_until <= self.world.now:
+            self.ask(Join(row_of(node)))
+        self.world.at(self.dice.randrange(300, 1_500), self.look)
+
+    def receive(self, node: str, request_id: int, term: int, answer: Any, sent_ms: int) -> None:
+        heard(self.world, answer, sent_ms)
+        if isinstance(answer, Refused):
+            self.world.history.count(f"join {answer.code}")
+            self.node = ""
+
+
+def heard(world: "World", answer: Any, sent_ms: int) -> None:
+    if isinstance(answer, Members):
+        rows = tuple((member.copy, member.name, member.endpoint, member.state) for member in answer.members)
+        world.history.rosters.append(RosterSaid(sent_ms, answer.version, rows))
+
+
+class Chief(Party):
+    """One decision after the other, whatever is going on."""
+
+    def __init__(self, world: "World") -> None:
+        super().__init__(world, "operator")
+        self.hosts_max = self.dice.choice((2, 3, 4, 5))
+        self.witness = self.dice.random() < 0.4
+        self.shrunk_ms = -1_000_000  #: when it last did something that makes voters fewer
+        world.at(self.dice.randrange(200, 600), self.look)
+
+    def look(self) -> None:
+        if self.stopped:
+            return
+        leader = self.world.leader()
+        if leader is not None and leader.shard is not None:
+            self.node = leader.name
+            self.act(leader)
+        self.world.at(self.dice.randrange(150, 1_500), self.look)
+
+    def act(self, leader: "Node") -> None:
+        world, dice = self.world, self.dice
+        assert leader.shard is not None
+        members = leader.shard.ledger.members
+        living = [host for host in HOSTS if world.host(host) is not None]
+        choice = dice.random()
+        if not members:
+            pass  # the founder enters first
+        elif len(living) < self.hosts_max and choice < 0.6:
+            world.start_host(dice.choice([host for host in HOSTS if host not in living]))
+        elif self.witness and world.host(WITNESS) is None and choice < 0.3:
+            world.start_host(WITNESS)
+        elif choice < 0.15 and members:
+            member = dice.choice(sorted(members.values(), key=lambda member: member.copy))
+            self.set(member, "in" if member.state == "leaving" else "leaving")
+        elif choice < 0.3:
+            self.take_off(leader, members)
+        elif choice < 0.4:
+            self.world.end_politely(dice.choice(living))
+        elif choice < 0.45 and leader.shard.replica.progress:
+            self.ask(Transfer(dice.choice(sorted(leader.shard.replica.progress))))
+        elif choice < 0.55:
+            self.ask(AskMembers())
+        elif choice < 0.7:
+            leaving = [member for member in members.values() if member.state == "leaving"]
+            if leaving:
+                self.set(leaving[0], "in")
+
+    def set(self, member: Member, state: str) -> None:
+        self.shrunk_ms = self.world.now
+        self.ask(SetMember(member.name, state))
+
+    def take_off(self, leader: "Node", members: dict[str, Member]) -> None:
+        """Who has been drained is ended; who is dead anyway is named as gone."""
+        assert leader.shard is not None
+        config = leader.shard.replica.config
+        for member in members.values():
+            node = self.world.nodes[member.copy]
+            drained = member.state == "leaving" and member.copy not in (*config.voters, *config.learners)
+            settled = leader.shard.replica.config_index <= leader.shard.replica.commit
+            if node.dead or (drained and settled and leader.shard.serving):
+                if not node.dead:
+                    node.end("taken off")
+                self.set(member, "gone")
+                return
+
+    def receive(self, node: str, request_id: int, term: int, answer: Any, sent_ms: int) -> None:
+        heard(self.world, answer, sent_ms)
+        self.world.history.count("refused" if isinstance(answer, Refused) else "roster changed")

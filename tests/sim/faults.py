@@ -1,0 +1,180 @@
+"""What may go wrong in a run: the network, the disks, processes and clocks; how much of it is thrown once for each seed."""
+
+from random import Random
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from gossipq.core.log import Entry
+from gossipq.core.shard import Shard
+from sim.clients import SHRINK_MS
+from sim.node import Node
+
+if TYPE_CHECKING:
+    from sim.world import World
+
+
+class Faults:
+    def __init__(self, world: "World", dice: Random) -> None:
+        self.world, self.dice = world, dice
+        self.cuts: set[tuple[str, str]] = set()  #: between hosts, one way; "x" is where the clients are
+        self.loss = dice.choice((0, 0.01, 0.05, 0.15))
+        self.double = dice.choice((0, 0.02, 0.1))
+        self.slow = dice.choice((0, 0.02, 0.1))
+        self.fail_commits = dice.choice((0, 0, 0.002, 0.01))
+        self.crash_inside = dice.choice((0, 0.0005, 0.002))
+        self.garble = dice.choice((0, 0, 0.01))
+        self.wipes = dice.random() < 0.5
+        self.hard_luck = dice.choice((0, 0, 0.3, 0.7, 1.0))  #: a leader is struck right after its election
+        self.adversary = dice.random() < 0.1
+
+    # --- the network -----------------------------------------------------------------------------------------------
+
+    def delays(self, source: str, target: str) -> list[int]:
+        """When a message arrives: lost, doubled, late or in time."""
+        dice, calm = self.dice, self.world.calm
+        if (source, target) in self.cuts or (not calm and dice.random() < self.loss):
+            return []
+        delays = []
+        for _ in range(1 if calm or dice.random() >= self.double else 2):
+            late = not calm and dice.random() < self.slow
+            delays.append(dice.choice((50, 300, 1_500, 4_000)) if late else dice.randrange(1, 6))
+        return delays
+
+    def garbled(self, entries: list[Entry], rows: bytes) -> tuple[list[Entry], bytes]:
+        """Sometimes as a peer of another mind would send them."""
+        if not (entries or rows) or self.world.calm or self.dice.random() >= self.garble:
+            return entries, rows
+        return [msgspec.structs.replace(entry, payload=entry.payload + b"!") for entry in entries], rows[:-1]
+
+    # --- strikes ---------------------------------------------------------------------------------------------------
+
+    def commit_fails(self) -> bool:
+        return not self.world.calm and self.dice.random() < self.fail_commits
+
+    def crashes_here(self) -> bool:
+        return not self.world.calm and self.crash_inside > 0 and self.dice.random() < self.crash_inside
+
+    def strike(self) -> None:
+        """One fault, and the next one later."""
+        if self.world.calm or (self.adversary and self.dice.random() < 0.9):
+            return
+        self.world.at(self.dice.randrange(200, 2_400), self.strike)
+        living = [node for node in self.world.nodes.values() if node.up]
+        leader = self.world.leader()
+        if not living:
+            return
+        node = leader if leader is not None and self.dice.random() < 0.6 else self.dice.choice(living)
+        fault = self.dice.random()
+        if fault < 0.3:
+            lost = self.wipes and self.may_lose(node) and self.dice.random() < 0.7
+            node.crash()
+            if lost:
+                self.ruin(node)
+            self.world.restart_later(node)
+        elif fault < 0.4:
+            for each in living:  # all at once, as by a power cut
+                each.crash()
+                self.world.restart_later(each)
+        elif fault < 0.55:
+            node.paused_until = self.world.now + self.dice.choice((200, 1_300, 2_000, 3_500))
+            self.world.history.count("pause")
+        elif fault < 0.6 and not self.world.history.clock_error_ms:
+            node.wall_off += self.dice.choice((-3_600_000, -5_000, 5_000, 3_600_000))
+        else:
+            self.cut(node)
+
+    def greet_leader(self, node: Node, shard: Shard) -> None:
+        """Bad luck right after an election. The *adversary* knows Raft's figure 8: who leads with only new entries is cut
+        off before it says a word; who has an old tail may just hand that on."""
+        if self.adversary:
+            replica = shard.replica
+            old = (replica.log.term_at(replica.commit + 1) or shard.term) < shard.term
+            for_ms = self.dice.randrange(1_500, 4_000)
+            if old:
+                self.world.at(self.dice.randrange(6, 40), self.isolate, node.name[0], for_ms)
+            else:
+                self.isolate(node.name[0], for_ms)
+        elif self.dice.random() < self.hard_luck:
+            if self.dice.random() < 0.4:
+                self.cut(node)
+            else:
+                self.world.at(self.dice.randrange(1, 30), self.strike_leader, node)
+
+    def isolate(self, host: str, for_ms: int) -> None:
+        if not self.world.calm:
+            hosts = {name[0] for name in self.world.nodes}
+            pairs = [(host, other) for other in hosts] + [(other, host) for other in hosts]
+            self.cuts.update(pairs)
+            self.world.at(for_ms, self.heal, pairs)
+
+    def strike_leader(self, node: Node) -> None:
+        if not self.world.calm and node.up:
+            if self.dice.random() < 0.5:
+                node.crash()
+                self.world.restart_later(node)
+            else:
+                self.cut(node)
+
+    def ruin(self, node: Node) -> None:
+        """Its disk is lost, or torn: the copy is gone for good, and its host comes back as a new one."""
+        if self.dice.random() < 0.5:
+            node.dead = "wiped"
+            self.world.history.count("wipe")
+        else:
+            node.torn = node.disk.tear(self.dice)
+            self.world.history.count("tear")
+
+    def may_lose(self, node: Node) -> bool:
+        """Whether a minority is lost with it, in every set of voters that any copy goes by, also if it is made a voter yet."""
+        world = self.world
+        if node.witness or world.kind in ("pair", "standby", "grow") or world.now < world.operator.shrunk_ms + SHRINK_MS:
+            return False
+        if world.steered and not self.settled():
+            return False
+        for each in self.world.nodes.values():
+            if each.shard is None:
+                if not each.dead:
+                    return False  # nobody knows what it goes by
+                continue
+            config = each.shard.replica.config
+            gone = {other.name for other in self.world.nodes.values() if other.dead or other.torn or other is node}
+            voters = {*config.voters, node.name}
+            if 2 * len(gone & voters) >= len(voters):
+                return False
+        return True
+
+    def cut(self, node: Node) -> None:
+        """One of the shapes, for a while."""
+        hosts = sorted({name[0] for name in self.world.nodes})
+        host, shape = node.name[0], self.dice.randrange(6)
+        if shape == 0:  # alone, with or without its clients
+            pairs = [(host, other) for other in [*hosts, *(["x"] if self.dice.random() < 0.5 else [])]]
+            pairs += [(b, a) for a, b in pairs]
+        elif shape == 1:  # hears nobody
+            pairs = [(other, host) for other in hosts]
+        elif shape == 2:  # is heard by nobody
+            pairs = [(host, other) for other in hosts]
+        elif shape == 3:  # halves
+            half = set(self.dice.sample(hosts, len(hosts) // 2))
+            pairs = [(a, b) for a in hosts for b in hosts if (a in half) != (b in half)]
+        elif shape == 4:  # two that do not see each other, and all see the others
+            other = self.dice.choice(hosts)
+            pairs = [(host, other), (other, host)]
+        else:  # one direction of one wire
+            pairs = [(host, self.dice.choice(hosts))]
+        self.world.history.count("cut")
+        self.cuts.update(pairs)
+        self.world.at(self.dice.choice((100, 800, 1_700, 2_500, 4_000)), self.heal, pairs)
+
+    def heal(self, pairs: list[tuple[str, str]]) -> None:
+        if not self.world.frozen:
+            self.cuts.difference_update(pairs)
+
+    def settled(self) -> bool:
+        """Whether the leader has the three copies or more that it should have, and no others may be lost while it moves."""
+        leader = self.world.leader()
+        if leader is None or leader.shard is None or leader.shard.target is None:
+            return False
+        config, target = leader.shard.replica.config, leader.shard.target
+        return len(config.voters) > 2 and not target.witnesses and set(config.voters) == set(target.voters)

@@ -1,0 +1,230 @@
+"""The checkers of what records ask for: times, ids, keys, attempts, routes, and the modes of groups."""
+
+from bisect import bisect_right
+from collections import Counter, defaultdict
+from collections.abc import Callable, Iterator
+
+from sim.history import History, Job, JobConfirmed, Pushed
+from sim.jobs import ATTEMPTS_MAX
+
+LATE_MS = 1_000  #: what is due has its offset by then
+STORED_MS = 2_000  #: an ack that must be on a majority of disks before its record leaves takes so long at the most
+Offsets = dict[bytes, int]
+
+
+def offset_of(history: History) -> Offsets:
+    """Where each job lies, as far as any copy knows."""
+    return {
+        value: offset
+        for copy in history.copies
+        for records in copy.records.values()
+        for offset, value in records.items()
+        if value in history.jobs
+    }
+
+
+def handed(history: History) -> Iterator[tuple[Pushed, int, Job]]:
+    """Each job that was handed to a consumer: the row, the offset, the job."""
+    for row in history.pushed:
+        if row.group == "jobs":
+            for offset, value in enumerate(row.values, row.offset):
+                if value in history.jobs:  # `topics_are_apart` tells of others
+                    yield row, offset, history.jobs[value]
+
+
+def jobs_are_kept(history: History) -> Iterator[str]:
+    """P1, P6: a confirmed job is at one offset, or scheduled; or its id was known, and then who had it first is."""
+    confirmed = {job.value: run for row in history.job_confirms for job, run in each_run(row)}
+    for copy in history.copies:
+        places = Counter(value for records in copy.records.values() for value in records.values() if value in history.jobs)
+        places.update(value for values in copy.scheduled.values() for value in values)
+        ids = {history.jobs[value].id for value in places}
+        for value, duplicate in confirmed.items():
+            job = history.jobs[value]
+            if duplicate and (not job.id or job.id not in ids):
+                yield f"P6 {value!r} was said to be known on {copy.name}, and nothing has its id"
+            if not duplicate and not places[value]:
+                yield f"P1 {value!r} was confirmed and {copy.name} has it nowhere"
+        for value, count in places.items():
+            if count > 1:
+                yield f"P6 {copy.name} has {value!r} {count} times"
+        twice = [
+            identity
+            for identity, count in Counter(history.jobs[value].id for value in places).items()
+            if identity and count > 1
+        ]
+        if twice:
+            yield f"P6 {copy.name} has the ids {twice} more than once"
+
+
+def each_run(row: JobConfirmed) -> Iterator[tuple[Job, bool]]:
+    """Each job of a confirmed batch, and whether it was known."""
+    jobs = list(row.jobs)
+    if not row.runs:
+        yield from ((job, False) for job in jobs)
+    for count, _, _, _, duplicate in row.runs:
+        yield from ((job, duplicate) for job in jobs[:count])
+        del jobs[:count]
+
+
+def at_most_once(history: History) -> Iterator[str]:
+    """P8: without acks nothing is handed out a second time."""
+    seen = Counter(offset for _, offset, _ in handed(history)) if history.mode == "at most once" else Counter()
+    for offset, count in seen.items():
+        if count > 1:
+            yield f"P8 {offset} was handed out {count} times, at most once was asked for"
+
+
+def one_at_a_time(history: History) -> Iterator[str]:
+    """P10: in one term, what an exclusive group holds is in one hand; what a key-ordered one holds, in one hand for each key,
+    and new records of a key come in order."""
+    if history.mode not in ("exclusive", "key_ordered"):
+        return
+    ends = let_go(history)
+    term = 0
+    held: dict[int, tuple[Pushed, int]] = {}
+    newest: dict[int, int] = {}
+    for row, offset, job in handed(history):
+        if row.term != term:
+            term, held, newest = row.term, {}, {}
+        key = job.key if history.mode == "key_ordered" else -1
+        if key == 0:
+            continue
+        for other, (before, its_key) in list(held.items()):
+            over = row.time_ms >= before.time_ms + before.lease_ms
+            if over or gone(ends[before.consumer], before, other, row.time_ms):
+                del held[other]
+            elif its_key == key and before.consumer != row.consumer and other != offset:
+                yield f"P10 {offset} went to {row.consumer} at {row.time_ms}; {before.consumer} had {other}, key {key}"
+        held[offset] = row, key
+        if row.attempt == 1 and key > 0:
+            if offset < newest.get(key, -1):
+                yield f"P10 {offset} of key {key} came after {newest[key]}, first attempts both"
+            newest[key] = offset
+
+
+def let_go(history: History) -> dict[str, list[tuple[int, int, int]]]:
+    """For each consumer, in order of time: from when on it may have a range no more."""
+    ends: dict[str, list[tuple[int, int, int]]] = defaultdict(list)
+    for row in sorted([*history.released, *history.asked], key=lambda row: row.time_ms):
+        ends[row.consumer].append((row.time_ms, row.first, row.end))
+    return ends
+
+
+def gone(ends: list[tuple[int, int, int]], before: Pushed, offset: int, now_ms: int) -> bool:
+    start = bisect_right(ends, before.time_ms - 1, key=lambda row: row[0])
+    for time_ms, first, end in ends[start:]:
+        if time_ms > now_ms:
+            return False
+        if first <= offset < end:
+            return True
+    return False
+
+
+def in_time(history: History) -> Iterator[str]:
+    """P11, P12: nothing comes before it is due, or after its time is over; what is due gets its offset."""
+    error_ms = history.clock_error_ms
+    if not error_ms:
+        return
+    stored_ms = STORED_MS if history.mode == "at most once" else 0
+    given = {
+        (partition, offset): time_ms
+        for copy in history.copies
+        for partition, times in copy.given.items()
+        for offset, time_ms in times.items()
+    }
+    for row, offset, job in handed(history):
+        if row.time_ms < job.due_ms - 2 * error_ms:
+            yield f"P11 {offset} was handed out at {row.time_ms}, and is due at {job.due_ms}"
+        over_ms = given.get((row.partition, offset), row.time_ms) + job.ttl_ms
+        if job.ttl_ms and row.time_ms > over_ms + 2 * error_ms + stored_ms:
+            yield f"P12 {offset} was handed out at {row.time_ms}, and was over at {over_ms}"
+    for copy in history.copies:
+        for values in copy.scheduled.values():
+            for value in values:
+                due_ms = history.jobs[value].due_ms + history.way_ms[value]  # what it was on its way is not in its age
+                if due_ms < history.end_ms - LATE_MS - 2 * error_ms:
+                    yield f"P11 {value!r} has no offset on {copy.name}, and was due at {due_ms}"
+
+
+def _ends(failed: list[int], given: list[int]) -> list[int]:
+    """Of the times at which a failure was confirmed, those that ended an attempt: who says it twice of one, as when the record
+    came doubled over the wire, has failed once."""
+    ends: list[int] = []
+    for time_ms in failed:
+        if any((ends[-1] if ends else -1) < at <= time_ms for at in given):
+            ends.append(time_ms)
+    return ends
+
+
+def attempts_are_counted(history: History) -> Iterator[str]:
+    """P13: who has failed as often as it may is a dead letter, once, and does not come again; who is one has failed."""
+    jobs = {offset: history.jobs[value] for value, offset in offset_of(history).items()}
+    failed: dict[int, list[int]] = defaultdict(list)
+    for row in history.failed:
+        if row.group == "jobs":
+            for offset in range(row.first, row.end):
+                failed[offset].append(row.time_ms)
+    places = {row.partition for row in history.job_confirms}
+    acked = {offset for row in history.asked if row.well and row.partition in places for offset in range(row.first, row.end)}
+    given: dict[int, list[int]] = defaultdict(list)
+    for row, offset, _ in handed(history):
+        given[offset].append(row.time_ms)
+    over: dict[int, int] = {}
+    for offset, times in failed.items():
+        if offset not in jobs:
+            continue  # P1 and P3 tell of it
+        most, ends = jobs[offset].attempts or ATTEMPTS_MAX, _ends(sorted(times), given[offset])
+        if len(ends) >= most and offset not in acked:  # a failure that comes after an ack changes nothing
+            over[offset] = ends[most - 1]
+    for row, offset, _ in handed(history):
+        if offset in over and row.time_ms > over[offset]:
+            yield f"P13 {offset} was handed out at {row.time_ms}, its last attempt was over at {over[offset]}"
+    tries = Counter(offset for _, offset, _ in handed(history))
+    for copy in history.copies:
+        for (_, group), dead in copy.dead.items():
+            for offset in over:
+                if group == "jobs" and offset not in dead and not jobs[offset].ttl_ms:  # or it had expired, and was dropped
+                    yield f"P13 {offset} has failed for good, and {copy.name} has no dead letter of it"
+            for offset, reason in dead.items():
+                if offset not in jobs:
+                    continue
+                if reason == "failures" and tries[offset] < (jobs[offset].attempts or ATTEMPTS_MAX):
+                    yield f"P13 {offset} is dead on {copy.name} after {tries[offset]} attempts"
+                if reason == "expired" and not jobs[offset].ttl_ms:
+                    yield f"P12 {offset} has expired on {copy.name}, and never should"
+
+
+def done_is_not_dead(history: History) -> Iterator[str]:
+    """P7, P13: what a consumer heard to be acked is no dead letter."""
+    for copy in history.copies:
+        for ack in history.acks:
+            dead = copy.dead.get((ack.partition, ack.group), {})
+            for offset in dead.keys() & range(ack.first, ack.end):
+                yield f"P13 {offset} was acked at {ack.time_ms}, and is a dead letter on {copy.name}: {dead[offset]}"
+
+
+def routes_are_kept(history: History) -> Iterator[str]:
+    """P16: a consumer gets what its routes match, and nothing else."""
+    for row, offset, job in handed(history):
+        if history.mode == "routes" and row.consumer == "k1" and not job.route.startswith(b"eu."):
+            yield f"P16 {offset} of route {job.route!r} went to {row.consumer}"
+
+
+def topics_are_apart(history: History) -> Iterator[str]:
+    """P2: a group of jobs gets jobs, and no record of another topic."""
+    for row in history.pushed:
+        if row.group == "jobs" and not history.jobs.keys() >= set(row.values):
+            yield f"P2 {row.values} went to {row.consumer}, and is of another topic"
+
+
+JOB_CHECKS: list[Callable[[History], Iterator[str]]] = [
+    jobs_are_kept,
+    at_most_once,
+    one_at_a_time,
+    in_time,
+    attempts_are_counted,
+    done_is_not_dead,
+    routes_are_kept,
+    topics_are_apart,
+]

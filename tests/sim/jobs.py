@@ -1,0 +1,126 @@
+"""Clients that ask for more: times, keys, ids, routes, retries; and groups of every mode that take what they publish."""
+
+from array import array
+from itertools import accumulate
+from typing import TYPE_CHECKING, Any
+
+from gossipq.messages import CreateTopic, Publish, Refused, Topics
+from gossipq.types import ATTEMPTS, DELAY, ID_HASH, KEY_HASH, TTL, partition_key
+from gossipq.values import TopicOptions
+from gossipq.wire import batch as batches
+from sim.clients import PATIENCE_MS, Consumer, Party
+from sim.history import Job, JobConfirmed
+
+if TYPE_CHECKING:
+    from sim.world import World
+
+TOPIC = "jobs"
+ATTEMPTS_MAX = 3
+BATCHES_MAX = 30
+FOREVER_MS = 7 * 24 * 3_600_000
+MODES = ("routes", "exclusive", "key_ordered", "at most once")
+
+
+class JobPublisher(Party):
+    """Makes the topic, then publishes one batch after the other; each is sent until it is confirmed."""
+
+    def __init__(self, world: "World") -> None:
+        super().__init__(world, "j1")
+        self.producer = self.name.encode().ljust(16, b".")
+        self.expire = self.dice.choice(("dead", "drop"))
+        self.partition = self.sequence = self.waiting = self.sealed_ms = 0
+        self.rows: list[Job] = []
+        self.batch = b""
+        world.history.expire = self.expire
+        self.next()
+
+    def next(self) -> None:
+        if self.stopped or self.sequence >= BATCHES_MAX:
+            return
+        if self.partition:
+            self.make()
+        self.send()
+
+    def make(self) -> None:
+        dice, count = self.dice, self.dice.choice((1, 1, 2, 4))
+        self.sequence += 1
+        self.sealed_ms = self.world.now
+        asks = [bit for bit in (KEY_HASH, DELAY, TTL, ATTEMPTS, ID_HASH) if dice.random() < 0.4]
+        columns = {
+            KEY_HASH: [dice.choice((0, 1, 2, 3)) for _ in range(count)],
+            DELAY: list(accumulate(dice.choice((0, 0, 300, 1_500, 4_000)) for _ in range(count))),
+            TTL: [dice.choice((0, 400, 3_000)) for _ in range(count)],
+            ATTEMPTS: [dice.choice((0, 1, 2)) for _ in range(count)],
+            ID_HASH: [dice.choice((0, dice.randrange(1, 40))) for _ in range(count)],
+        }
+        said = {bit: columns[bit] if bit in asks else [0] * count for bit in columns}
+        route = dice.choice((b"", b"eu.de", b"eu.fr", b"us.ny"))
+        values = [b"job-%d.%d" % (self.sequence, i) for i in range(count)]
+        self.rows = [
+            Job(values[i], self.sealed_ms, *(said[bit][i] for bit in (KEY_HASH, DELAY, TTL, ATTEMPTS, ID_HASH)), route)
+            for i in range(count)
+        ]
+        fixed = {bit: array(batches.FIXED[bit][0], columns[bit]) for bit in asks}
+        self.batch = bytes(batches.seal(values, producer=self.producer, sequence=self.sequence, route=route, fixed=fixed))
+        self.world.history.attempted.update(values)
+        self.world.history.jobs |= {row.value: row for row in self.rows}
+
+    def send(self) -> None:
+        if self.partition:
+            self.waiting = self.ask(Publish(self.partition, age_ms=self.world.now - self.sealed_ms), self.batch)
+        else:
+            options = TopicOptions(1, expire=self.expire, attempts_max=ATTEMPTS_MAX, backoff_ms=[100, 400], dedup_ms=FOREVER_MS)
+            self.waiting = self.ask(CreateTopic(TOPIC, options, if_not_exists=True))
+        self.world.at(PATIENCE_MS, self.again, self.waiting)
+
+    def again(self, request_id: int) -> None:
+        if self.waiting == request_id and not self.stopped:
+            self.turn_away()
+            self.send()
+
+    def receive(self, node: str, request_id: int, term: int, answer: Any, sent_ms: int) -> None:
+        if request_id != self.waiting:
+            return
+        if isinstance(answer, Refused):
+            if answer.code in ("out_of_sequence", "unknown_topic"):
+                self.world.broken(f"P6 {node} refuses batch {self.sequence} of {self.name}: {answer.code} {answer.detail}")
+                self.stopped = True
+                return
+            if answer.code == "not_leader":
+                self.turn_away()
+            self.world.at(30, self.again, request_id)
+            return
+        self.waiting = 0
+        if isinstance(answer, Topics):
+            self.partition = partition_key(answer.topics[0].id, 0)
+        else:
+            offset, _, runs = answer
+            row = JobConfirmed(sent_ms, self.partition, tuple(self.rows), offset, tuple(map(tuple_of, runs)))
+            self.world.history.job_confirms.append(row)
+        self.world.at(self.dice.randrange(150), self.next)
+
+
+def tuple_of(run: Any) -> tuple[int, int, int, int, bool]:
+    return run.count, run.offset, run.index, run.record, run.duplicate
+
+
+def job_parties(world: "World") -> list[Party]:
+    """A publisher, and a group of one mode with two members; sometimes they fail."""
+    publisher = JobPublisher(world)
+    mode = publisher.dice.choice(MODES)
+    world.history.mode = mode
+    consumers: list[Party] = []
+    for number, routes in enumerate((["eu.*"] if mode == "routes" else [], []), 1):
+        consumers.append(
+            Consumer(
+                world,
+                f"k{number}",
+                partition=lambda: publisher.partition,
+                group="jobs",
+                mode=mode if mode in ("exclusive", "key_ordered") else "shared",
+                routes=routes,
+                ack=mode != "at most once",
+                fails=0.3,
+            )
+        )
+    return [publisher, *consumers]

@@ -1,0 +1,277 @@
+"""A live cluster in Spark: batches, streams that tell their group how far they are, and writes that repeat themselves."""
+
+import time
+import uuid
+from collections import Counter
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+pytest.importorskip("pyspark", reason="pyspark is not installed: pip install 'gossipq[spark]'")
+
+from pyspark import TaskContext
+from pyspark.errors import PySparkException
+from pyspark.sql import functions as F
+from pyspark.sql.types import StringType
+
+from conftest import RunningNode
+from gossipq.errors import BadRequest
+from gossipq_client import Client, connect
+from pyspark_gossipq import live, schemas, writing
+from pyspark_gossipq.asked import parse
+
+pytestmark = pytest.mark.e2e
+PATIENCE_S = 60
+
+
+@pytest.fixture
+def mq(shared_node: RunningNode) -> Iterator[Client]:
+    with connect(shared_node.endpoint) as client:
+        yield client
+
+
+@pytest.fixture
+def topic(mq: Client) -> str:
+    """A topic of two partitions that no other test uses."""
+    name = f"t-{uuid.uuid4().hex[:12]}"
+    mq.create_topic(name, partitions=2)
+    return name
+
+
+def load(spark, node: RunningNode, topic: str, **options: str):
+    return spark.read.format("gossipq").options(servers=node.endpoint, topics=topic, **options).load()
+
+
+def values(mq: Client, topic: str) -> Counter[bytes]:
+    return Counter(msg.value for msg in mq.consume(topic, start="first", stop_at_end=True))
+
+
+def test_a_batch(spark, shared_node: RunningNode, mq: Client, topic: str) -> None:
+    mq.publish_many(topic, [b"%d" % at for at in range(3_000)], partition=0).result(5)
+    mq.publish(topic, b"one", key=b"k", headers={"h": "v"}, route="eu", partition=1).result(5)
+    read = load(spark, shared_node, topic, maxRecordsPerPartition="1000")
+    assert read.rdd.getNumPartitions() == 4
+    assert {row.partition: row["count"] for row in read.groupBy("partition").count().collect()} == {0: 3_000, 1: 1}
+    row = read.where("partition = 1").first()
+    assert (row.topic, row.offset, bytes(row.key), bytes(row.value), row.route) == (topic, 0, b"k", b"one", "eu")
+    assert [(header.key, bytes(header.value)) for header in row.headers] == [("h", b"v")]
+    assert read.count() == 3_001, "a frame can be used again"
+    begin, end = f'{{"{topic}": {{"0": 10}}}}', f'{{"{topic}": {{"0": 15, "1": -2}}}}'
+    some = load(spark, shared_node, topic, startingOffsets=begin, endingOffsets=end)
+    assert sorted(row.offset for row in some.collect()) == [10, 11, 12, 13, 14]
+    with connect(shared_node.endpoint) as mq:
+        for option, count in (("startingTimestamp", 3_001), ("endingTimestamp", 0)):
+            asked = parse({"servers": shared_node.endpoint, "topics": topic, option: "2020-01-01"})
+            assert sum(max(0, each.end - each.start) for each in live.between(mq, asked)) == count
+
+
+def test_an_unknown_topic_is_named(spark, shared_node: RunningNode) -> None:
+    with pytest.raises(PySparkException, match="topic 'nobody' does not exist"):
+        load(spark, shared_node, "nobody").count()
+
+
+class Run:
+    """A query that counts what it read, by value."""
+
+    def __init__(self, spark, node: RunningNode, topic: str, folder: Path) -> None:
+        self.spark, self.node, self.topic, self.folder = spark, node, topic, folder
+
+    def run(self, **options: str) -> int:
+        stream = self.spark.readStream.format("gossipq").options(servers=self.node.endpoint, topics=self.topic, **options)
+        query = (
+            stream.load()
+            .writeStream.format("parquet")
+            .option("checkpointLocation", str(self.folder / "checkpoint"))
+            .trigger(availableNow=True)
+            .start(str(self.folder / "table"))
+        )
+        try:
+            assert query.awaitTermination(PATIENCE_S), "it does not end"
+        finally:
+            query.stop()
+        return sum(int(progress["numInputRows"]) for progress in query.recentProgress)
+
+    def values(self) -> Counter[bytes]:
+        table = self.spark.read.schema(schemas.of("messages")).parquet(str(self.folder / "table"))
+        return Counter(bytes(row.value) for row in table.select("value").collect())
+
+
+def lag(mq: Client, topic: str, group: str) -> int:
+    return sum(row.ready for row in mq.groups(topic) if row.group == group)
+
+
+def test_a_stream_restarts_and_tells_its_group(spark, shared_node: RunningNode, mq: Client, topic: str, tmp_path: Path) -> None:
+    run = Run(spark, shared_node, topic, tmp_path)
+    sent = [b"%d" % at for at in range(2_500)]
+    mq.publish_many(topic, sent[:2_000], partition=0).result(5)
+    options = {"startingOffsets": "earliest", "group": "spark", "maxOffsetsPerTrigger": "900"}
+    assert run.run(**options) == 2_000
+    assert lag(mq, topic, "spark") == 0
+    mq.publish_many(topic, sent[2_000:], partition=1).result(5)
+    assert lag(mq, topic, "spark") == 500
+    assert run.run(**options) == 500
+    assert run.run(**options) == 0
+    assert run.values() == Counter(sent)
+    assert lag(mq, topic, "spark") == 0
+
+
+def test_what_retention_took_stops_a_stream(spark, shared_node: RunningNode, mq: Client, tmp_path: Path) -> None:
+    name = f"t-{uuid.uuid4().hex[:12]}"
+    mq.create_topic(name, bytes_max=60_000, overflow="drop_oldest")
+    run = Run(spark, shared_node, name, tmp_path)
+    mq.publish_many(name, [b"a" * 100] * 100).result(5)
+    assert run.run(startingOffsets="earliest") == 100
+    for _ in range(50):
+        mq.publish_many(name, [b"b" * 100] * 100).result(5)
+    with pytest.raises(PySparkException, match=r"records 100 to \d+ cannot be read any more"):
+        run.run()
+    left = run.run(failOnDataLoss="false")
+    first, end = mq.positions(name)[0]
+    assert first > 100
+    assert left == end - first
+
+
+# --- writing
+
+
+def write(frame: Any, node: RunningNode, topic: str, **options: str) -> None:
+    frame.write.format("gossipq").mode("append").options(servers=node.endpoint, topic=topic, **options).save()
+
+
+def test_rows_with_all_they_have(spark, shared_node: RunningNode, mq: Client, topic: str) -> None:
+    header = F.array(F.struct(F.lit("h").alias("key"), F.lit("v").cast("binary").alias("value")))
+    frame = spark.range(20).select(
+        F.col("id").cast("string").alias("value"),
+        F.when(F.col("id") % 2 == 0, F.lit("k")).alias("key"),
+        F.when(F.col("id") < 5, header).alias("headers"),
+        F.when(F.col("id") == 7, F.lit("eu.fr")).alias("route"),
+    )
+    write(frame, shared_node, topic)
+    found = {int(msg.value): msg for msg in mq.consume(topic, start="first", stop_at_end=True)}
+    assert sorted(found) == list(range(20))
+    assert [at for at, msg in found.items() if msg.headers == {"h": b"v"}] == [at for at in found if at < 5]
+    assert (found[7].route, found[8].key, found[9].key) == ("eu.fr", b"k", None)
+
+
+@F.udf(StringType())  # without type hints, for which Spark would want pandas
+def attempt_of(number):
+    """The attempt that a row is made by; the first one fails on its way."""
+    attempt = TaskContext.get().attemptNumber()
+    if attempt == 0 and number % 1_500 == 1_400:
+        time.sleep(1)  # the rows before are published by then
+        raise RuntimeError("this attempt fails on purpose")
+    return str(attempt)
+
+
+@pytest.mark.parametrize("by", ["content", "id"])
+def test_a_task_that_is_tried_again_makes_no_duplicate(
+    spark, shared_node: RunningNode, mq: Client, topic: str, by: str
+) -> None:
+    text = F.rpad((F.col("id") % 1_000).cast("string"), 500, ".")  # more than what Spark gathers before it hands rows on
+    frame = spark.range(0, 3_000, 1, 2).select(F.col("id").alias("number"), text.alias("value"))
+    tried = F.array(F.struct(F.lit("attempt").alias("key"), attempt_of("number").cast("binary").alias("value")))
+    if by == "id":
+        frame = frame.select("value", F.col("number").cast("string").alias("id"), tried.alias("headers"))
+    else:
+        frame = frame.where(attempt_of("number") >= "0").select("value")
+    spark.conf.set("spark.sql.execution.arrow.maxRecordsPerBatch", 200)
+    try:
+        write(frame, shared_node, topic)
+    finally:
+        spark.conf.unset("spark.sql.execution.arrow.maxRecordsPerBatch")
+    assert values(mq, topic) == Counter({(b"%d" % at).ljust(500, b"."): 3 for at in range(1_000)})
+    if by == "id":
+        tries = Counter(msg.headers["attempt"] for msg in mq.consume(topic, start="first", stop_at_end=True))
+        assert tries == {b"0": tries[b"0"], b"1": tries[b"1"]}
+        assert tries[b"0"] >= 200, "no attempt failed half way"
+
+
+def test_writing_again_under_the_same_name(spark, shared_node: RunningNode, mq: Client, topic: str) -> None:
+    frame = spark.range(0, 500, 1, 2).select(F.lit("same").alias("value"))
+    for _ in range(2):
+        write(frame, shared_node, topic, writeId="monday")
+    assert values(mq, topic) == {b"same": 500}
+    write(frame, shared_node, topic)
+    assert values(mq, topic) == {b"same": 1_000}, "another write is another"
+
+
+def test_a_stream_that_repeats_its_batch(spark, shared_node: RunningNode, mq: Client, topic: str, tmp_path: Path) -> None:
+    """As after a crash between the last confirm and Spark's own note that the batch is done."""
+    (tmp_path / "in").mkdir()
+    (tmp_path / "in" / "rows.txt").write_text("".join(f"{at % 10}\n" for at in range(400)))
+
+    def run() -> None:
+        stream = spark.readStream.text(str(tmp_path / "in")).writeStream.format("gossipq")
+        query = (
+            stream.options(servers=shared_node.endpoint, topic=topic)
+            .option("checkpointLocation", str(tmp_path / "checkpoint"))
+            .trigger(availableNow=True)
+            .start()
+        )
+        try:
+            assert query.awaitTermination(PATIENCE_S)
+        finally:
+            query.stop()
+
+    run()
+    done = list((tmp_path / "checkpoint" / "commits").glob("*0*"))
+    assert done, "Spark keeps its notes elsewhere"
+    for note in done:
+        note.unlink()
+    run()
+    assert values(mq, topic) == Counter({b"%d" % at: 40 for at in range(10)})
+
+
+def test_rows_of_a_topic_say_where_they_come_from(spark, shared_node: RunningNode, mq: Client, topic: str) -> None:
+    mq.publish_many(topic, [b"same"] * 10, partition=0).result(5)
+    mq.create_topic(target := f"{topic}.again")
+    read = load(spark, shared_node, topic)
+    for _ in range(2):
+        write(read, shared_node, target, writeId="r1")
+    found = list(mq.consume(target, start="first", stop_at_end=True))
+    assert sorted(msg.headers["x-replay-of"] for msg in found) == sorted(f"{topic}/0/{at}" for at in range(10))
+    assert {msg.headers["x-replay-id"] for msg in found} == {"r1"}
+    with pytest.raises(PySparkException, match="rows that were read from a topic never go back by themselves"):
+        read.write.format("gossipq").mode("append").option("servers", shared_node.endpoint).save()
+
+
+def test_a_topic_must_be_there(spark, shared_node: RunningNode, mq: Client) -> None:
+    with pytest.raises(PySparkException, match="topic 'not-there' does not exist"):
+        write(spark.range(3).select(F.lit("x").alias("value")).coalesce(1), shared_node, "not-there")
+    assert mq.topics("not-there") == []
+
+
+@pytest.mark.parametrize(
+    ("columns", "options", "overwrite", "says"),
+    [
+        ("value binary", {}, False, "servers= says where"),
+        ("value binary", {"servers": "x"}, False, "there is no column topic"),
+        ("value binary", {"servers": "x", "topic": "t"}, True, "only appended to"),
+        ("value binary", {"servers": "x", "topics": "t"}, False, "option 'topics' is not known"),
+        ("value int", {"servers": "x", "topic": "t"}, False, "column value is int"),
+        ("v string", {"servers": "x", "topic": "t"}, False, "no column value"),
+        ("value string, headers map<string,string>", {"servers": "x", "topic": "t"}, False, "column headers is map"),
+        ("value string", {"servers": "x", "topic": "t", "recordsPerSecond": "-1"}, False, "recordsPerSecond='-1'"),
+        ("value string, topic string, partition int, offset long", {"servers": "x"}, False, "never go back"),
+    ],
+)
+def test_wrong_writes(spark, columns: str, options: dict[str, str], overwrite: bool, says: str) -> None:
+    schema = spark.createDataFrame([], columns).schema
+    with pytest.raises(BadRequest) as caught:
+        writing.parse(options, schema, overwrite)
+    assert says in caught.value.message
+    assert caught.value.hint
+
+
+def test_ids_of_rows() -> None:
+    """The same rows in another order have the same ids, each its own."""
+    target = writing.Target(("x",), "t", "w", True, False, 0)
+    made = []
+    for rows in (["a", "b", "a"], ["b", "a", "a"]):
+        task = writing.Task(None, target, "w/0")  # type: ignore[arg-type]
+        made.append(sorted(task._ids({"value": rows}, 3)))
+    assert made[0] == made[1]
+    assert len(set(made[0])) == 3
+    assert set(writing.Task(None, target, "w/1")._ids({"value": ["a"]}, 1)).isdisjoint(made[0])  # type: ignore[arg-type]

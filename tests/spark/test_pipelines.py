@@ -1,0 +1,319 @@
+"""Jobs over exports and tables: imports that repeat themselves, reports, searches, and their commands."""
+
+import json
+import os
+import random
+import time
+from collections import Counter
+from pathlib import Path
+from typing import Any, NamedTuple
+from xml.etree import ElementTree
+
+import pytest
+
+pytest.importorskip("pyspark", reason="pyspark is not installed: pip install 'gossipq[spark]'")
+
+from pyspark.sql import functions as F
+
+from gossipq.errors import BadRequest, DataLoss, ExportError
+from gossipq.wire import export
+from gossipq_cli.main import main
+from gossipq_client import connect
+from pyspark_gossipq import charts, read_export, read_table, rollups
+from pyspark_gossipq.pipelines import importing, records, reports
+from spark.exports import SECOND_US, START_US, Exporter
+
+DAY_US = 86_400 * SECOND_US
+KILLS = int(os.environ.get("KILLS", "2"))
+
+
+class Ran(NamedTuple):
+    code: int
+    out: str
+    err: str
+
+
+@pytest.fixture
+def gossipq(spark, capsys: pytest.CaptureFixture[str]):
+    """gossipq("growth", ...) in this process, with the session of the tests."""
+
+    def run(*argv: Any) -> Ran:
+        capsys.readouterr()
+        code = main(["spark", *map(str, argv)])
+        return Ran(code, *capsys.readouterr())
+
+    return run
+
+
+@pytest.fixture(autouse=True)
+def small_segments(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(importing, "SEGMENT_RECORDS", 100)
+
+
+def offsets(spark, table: Path, topic: str = "007") -> list[int]:
+    rows = read_table(spark, str(table)).where(F.col("topic") == topic).select("offset").collect()
+    return sorted(row.offset for row in rows)
+
+
+# --- import
+
+
+def test_importing_again_and_again(spark, exporter: Exporter, tmp_path: Path) -> None:
+    table = tmp_path / "table"
+    exporter.messages("007", 0, 250)
+    exporter.messages("orders", 0, 5, topic_id=2)
+    exporter.publish()
+    first = importing.import_export(spark, str(exporter), str(table))
+    assert [(each.topic, each.first, each.end) for each in first] == [("007", 0, 250), ("orders", 0, 5)]
+    assert importing.import_export(spark, str(exporter), str(table)) == []
+    exporter.messages("007", 250, 320)
+    exporter.publish()
+    (second,) = importing.import_export(spark, str(exporter), str(table))
+    assert (second.first, second.end, second.rewritten_from) == (250, 320, 200)
+    assert offsets(spark, table) == [*range(320)]
+    assert offsets(spark, table, "orders") == [*range(5)]
+    exporter.messages("007", 0, 320)
+    exporter.messages("orders", 0, 5, topic_id=2)
+    exporter.publish(base=True)  # compacted
+    exporter.messages("007", 320, 330)
+    exporter.publish()
+    importing.import_export(spark, str(exporter), str(table), topics="0*")
+    assert offsets(spark, table) == [*range(330)]
+    assert read_table(spark, str(table)).schema == read_export(spark, str(exporter)).schema
+
+
+@pytest.mark.parametrize("form", ["parquet", "lmdb"])
+def test_an_import_that_was_cut_off(spark, exporter: Exporter, tmp_path: Path, form: str, monkeypatch) -> None:
+    exporter.format, table = form, tmp_path / "table"
+    exporter.messages("007", 0, 150)
+    exporter.publish()
+    importing.import_export(spark, str(exporter), str(table))
+    exporter.messages("007", 150, 350)
+    exporter.publish()
+    with monkeypatch.context() as patch:  # killed after the rows were written, before the note about it
+        patch.setattr(importing, "_keep", lambda *_: None)
+        importing.import_export(spark, str(exporter), str(table))
+    exporter.messages("007", 350, 360)
+    exporter.publish()
+    (done,) = importing.import_export(spark, str(exporter), str(table))
+    assert (done.first, done.end) == (150, 360)
+    assert offsets(spark, table) == [*range(360)]
+
+
+def test_what_cannot_be_imported(spark, exporter: Exporter, tmp_path: Path) -> None:
+    table = str(tmp_path / "table")
+    exporter.messages("007", 0, 250)
+    exporter.publish()
+    importing.import_export(spark, str(exporter), table)
+    other = Exporter(tmp_path / "other", cluster="0c" * 16)
+    other.messages("007", 0, 10)
+    other.publish()
+    with pytest.raises(ExportError, match="holds records of cluster c0c0"):
+        importing.import_export(spark, str(other), table)
+    later = Exporter(tmp_path / "later")
+    later.messages("007", 240, 300)
+    later.publish()
+    with pytest.raises(DataLoss, match="records 200 to 239 are in the table and no longer in the export"):
+        importing.import_export(spark, str(later), table)
+    assert len(offsets(spark, tmp_path / "table")) == 250
+
+
+# --- reports
+
+
+@pytest.fixture
+def lived(exporter: Exporter) -> Exporter:
+    """Two days of orders, of which a group has done some, failed with some, and not seen the rest."""
+    exporter.messages(
+        "orders", 0, 100, publish_time=lambda at: START_US + (at >= 60) * DAY_US, key=lambda at: b"k%d" % (at % 5)
+    )
+    exporter.messages("007", 0, 10, topic_id=7, value=b'{"user": "ada", "n": 5}')
+    place = {"topic": "orders", "topic_id": 1, "partition": 0, "group_name": "billing"}
+    runs = [(0, 50, 2 * SECOND_US), (50, 60, 10 * SECOND_US), (40, 50, 99 * SECOND_US)]  # the last one again, after a requeue
+    acks = [
+        place | {"start_offset": first, "end_offset": end, "acked_at": START_US + after, "consumer": "c", "change_seq": at}
+        for at, (first, end, after) in enumerate(runs)
+    ]
+    exporter.write(export.ACKS, "orders", 1, 0, 0, 9, acks)
+    told = {"attempts": 3, "failures": 3, "due_at": None, "changed_at": START_US, "consumer": None, "change_seq": 9}
+    states = [(0, 60, "done", None, None), (60, 64, "dead", "failures", "no money"), (64, 65, "dead", "expired", None)]
+    states += [(65, 70, "retrying", None, "slow"), (70, 100, "ready", None, None)]
+    rows = [
+        place | told | {"start_offset": first, "end_offset": end, "state": state, "reason": reason, "error": error}
+        for first, end, state, reason, error in states
+    ]
+    voided = (
+        place | told | {"group_name": "", "start_offset": 3, "end_offset": 4, "state": "voided", "reason": None, "error": None}
+    )
+    exporter.write(export.DELIVERIES, "orders", 1, 0, 0, 9, [*rows, voided])
+    exporter.publish()
+    return exporter
+
+
+def test_growth(gossipq, lived: Exporter, tmp_path: Path) -> None:
+    ran = gossipq("growth", lived, "--picture", tmp_path / "g.svg", "--rollups", tmp_path / "roll", "-o", "json")
+    assert ran.code == 0
+    rows = {(row["topic"], row["day"]): (row["records"], row["records_total"]) for row in json.loads(ran.out)}
+    assert rows == {("007", "2026-09-21"): (10, 10), ("orders", "2026-09-21"): (60, 60), ("orders", "2026-09-22"): (40, 100)}
+    assert sum(row["bytes"] for row in json.loads(ran.out) if row["topic"] == "orders") == 10 * 7 + 90 * 8
+    kept = rollups.load(str(tmp_path / "roll"), "growth")
+    assert (kept.kind, kept.source, kept.dicts()) == ("growth", str(lived), json.loads(ran.out))
+    assert ElementTree.parse(tmp_path / "g.svg").getroot().tag.endswith("svg")
+    assert [line.split()[0] for line in gossipq("growth", lived, "-t", "00*").out.splitlines()] == ["topic", "007"]
+
+
+def test_status_and_dead_letters(gossipq, lived: Exporter, tmp_path: Path) -> None:
+    ran = gossipq("status", lived, "-o", "json", "--picture", tmp_path / "s.svg")
+    (row,) = json.loads(ran.out)
+    counts = {"ready": 30, "in_flight": 0, "retrying": 5, "parked": 0, "dead": 5, "done": 60}
+    assert row == {"topic": "orders", "group": "billing", **counts}
+    assert "orders billing: done 60" in (tmp_path / "s.svg").read_text()
+    ran = gossipq("dead", lived, "-o", "json", "--rollups", tmp_path / "roll")
+    assert [(row["reason"], row["records"], row["last_error"]) for row in json.loads(ran.out)] == [
+        ("failures", 4, "no money"),
+        ("expired", 1, None),
+    ]
+    assert rollups.load(str(tmp_path / "roll"), "dead").dicts()[0]["first_at"].endswith("+00:00")
+
+
+def test_latency_and_sketches_that_merge(spark, gossipq, lived: Exporter, tmp_path: Path) -> None:
+    ran = gossipq("latency", lived, "--total", "-o", "json", "--rollups", tmp_path / "roll", "--picture", tmp_path / "l.svg")
+    (row,) = json.loads(ran.out)
+    assert (row["topic"], row["group"], row["records"]) == ("orders", "billing", 60), "the first ack of a record counts"
+    assert (row["p50_ms"], row["p99_ms"], row["max_ms"]) == (2_000, 10_000, 10_000)
+    kept = spark.read.parquet(str(tmp_path / "roll" / "latency.parquet"))
+    (twice,) = reports.latency(kept.unionAll(kept), by_day=False).collect()
+    assert (twice.records, twice.p50_ms) == (120, 2_000)
+    assert "p50" in (tmp_path / "l.svg").read_text()
+
+
+# --- records
+
+
+def test_search(gossipq, lived: Exporter) -> None:
+    ran = gossipq("search", lived, "--text", "value 7", "-o", "json")
+    assert [row["ref"] for row in json.loads(ran.out)] == [f"orders/0/{at}" for at in (7, *range(70, 80))]
+    assert len(json.loads(gossipq("search", lived, "--json", "$.user=ada", "-k", "", "-o", "json").out)) == 10
+    one = json.loads(gossipq("search", lived, "-k", "k3", "--since", "2026-09-22", "--limit", "1", "-o", "json").out)
+    assert [(row["ref"], row["key"], row["value"]) for row in one] == [("orders/0/63", "k3", "value 63")]
+    ran = gossipq("search", lived, "--until", "2020-01-01")
+    assert (ran.code, ran.out, ran.err) == (0, "", "no such record\n")
+
+
+def test_headers_are_found(spark, exporter: Exporter) -> None:
+    exporter.messages("t", 0, 10, headers=lambda at: [{"key": "shop", "value": b"n%d" % (at % 2)}])
+    exporter.publish()
+    found = records.search(read_export(spark, str(exporter)), header={"shop": "n1"})
+    assert sorted(row.offset for row in found.collect()) == [1, 3, 5, 7, 9]
+
+
+def test_deduplication(spark, gossipq, exporter: Exporter, tmp_path: Path) -> None:
+    exporter.messages("t", 0, 10, id=lambda at: b"%d" % (at % 4) if at < 8 else None)
+    exporter.publish()
+    (row,) = json.loads(gossipq("dedup", exporter, "--to", tmp_path / "once", "-o", "json").out)
+    assert row == {"topic": "t", "records": 8, "distinct": 4, "duplicates": 4}
+    once = spark.read.parquet(str(tmp_path / "once"))
+    assert sorted(row.offset for row in once.collect()) == [0, 1, 2, 3, 8, 9]
+    with pytest.raises(BadRequest, match="by='moon'"):
+        records.duplicates(read_export(spark, str(exporter)), "moon")
+
+
+@pytest.mark.e2e
+def test_from_a_node_to_a_table_and_back(gossipq, shared_node, spark, tmp_path: Path) -> None:
+    """The whole way: publish, export, import twice, replay a part twice under one name."""
+    export_to, table = tmp_path / "export", tmp_path / "table"
+    with connect(shared_node.endpoint) as mq:
+        mq.publish_many("007", [b"%d" % at for at in range(1_000)]).result(5)
+        mq.publish("007", b"x" * (1 << 20), key=b"big", headers={"h": "v"}).result(5)
+        mq.create_topic("nobody")
+        assert main(["-s", shared_node.endpoint, "export", "--out", str(export_to)]) == 0
+        for _ in range(2):
+            assert gossipq("import", export_to, table).code == 0
+        assert offsets(spark, table) == [*range(1_001)]
+        big = read_table(spark, str(table)).where("key is not null").first()
+        assert (len(big.value), big.headers[0].key) == (1 << 20, "h")
+        mq.create_topic("again")
+        line = ("-s", shared_node.endpoint, "replay", table, "-t", "007", "--text", "99", "--to", "again", "--id", "r1")
+        dry = json.loads(gossipq(*line[2:], "--dry-run", "-o", "json").out)
+        assert (dry["records"], mq.positions("again")) == (19, {0: (0, 0)})
+        for _ in range(2):
+            assert main(["spark", "replay", *map(str, line[3:]), "-s", shared_node.endpoint, "--rate", "1000"]) == 0
+        found = Counter(msg.headers["x-replay-of"] for msg in mq.consume("again", start="first", stop_at_end=True))
+        assert len(found) == sum(found.values()) == 19
+    ran = gossipq("replay", table, "--to", "007")
+    assert ran.code == 2
+    assert ran.err.startswith("error: records of '007' would go back to it")
+
+
+@pytest.mark.e2e
+def test_killed_exports_imported_twice_hold_every_confirmed_record_once(spark, make_node, tmp_path: Path) -> None:
+    """Under load, with the exporter killed at random points and an import after each kill."""
+    from export.test_export_kill import Load, export, finish
+
+    node, dice, folder, table = make_node().start(), random.Random(3), tmp_path / "export", str(tmp_path / "table")
+    with connect(node.endpoint) as mq:
+        for topic in ("007", "orders", "big"):
+            mq.create_topic(topic, partitions=2)
+    load = Load(node.endpoint)
+    load.start()
+    try:
+        for _ in range(KILLS):
+            process = export(node, folder, "--follow", "--every", "0.01s")
+            time.sleep(dice.uniform(0.8, 1.5))
+            process.kill()
+            process.communicate()
+            if list(folder.glob("manifests/*.json")):
+                importing.import_export(spark, str(folder), table)
+    finally:
+        load.stop()
+    finish(export(node, folder))
+    finish(export(node, folder, "--compact"))
+    for _ in range(2):
+        importing.import_export(spark, str(folder), table)
+    rows = read_table(spark, table).select("topic", "partition", "offset", "value").collect()
+    assert len(rows) == len(load.confirmed)
+    assert {(row.topic, row.partition, row.offset): bytes(row.value) for row in rows} == load.confirmed
+
+
+# --- what goes wrong, and what is small
+
+
+def test_commands_say_what_is_wrong(gossipq, tmp_path: Path) -> None:
+    ran = gossipq("growth", tmp_path / "nothing")
+    assert (ran.code, ran.out) == (1, "")
+    assert "has no manifest: nothing was exported there\n hint: gossipq export --out DIR" in ran.err
+    assert "name a file that ends in .svg" in gossipq("growth", tmp_path, "--picture", "a.png").err
+    assert "write NAME:VALUE" in gossipq("search", tmp_path, "-H", "x").err
+    assert gossipq("search", tmp_path, "--json", "x").code == 2
+
+
+def test_a_later_roll_up_is_refused(tmp_path: Path) -> None:
+    rollups.save(str(tmp_path), "growth", "here", ["a"], [{"a": 1}])
+    path = tmp_path / "growth.json"
+    path.write_text(path.read_text().replace('"version":1', '"version":2'))
+    with pytest.raises(ExportError, match="has version 2"):
+        rollups.load(str(tmp_path), "growth")
+
+
+@pytest.mark.parametrize("picture", [charts.bars("none", {}), charts.lines("none", {})])
+def test_empty_pictures(picture: str) -> None:
+    assert ElementTree.fromstring(picture).tag.endswith("svg")
+
+
+def test_a_legend_names_the_largest_eight_and_counts_the_rest() -> None:
+    series = {f"topic-{number:02}": [("2026-01-01", float(number)), ("2026-01-02", 1.0)] for number in range(20)}
+    picture = ElementTree.fromstring(charts.lines("Growth", series))
+    texts = [text.text or "" for text in picture.iter("{http://www.w3.org/2000/svg}text")]
+    assert [text for text in texts if text.startswith("topic-")] == [f"topic-{number:02}" for number in range(19, 11, -1)]
+    assert "12 more" in texts
+    right = [float(text.get("x", 0)) + 7 * len(text.text or "") for text in picture.iter("{http://www.w3.org/2000/svg}text")]
+    assert max(right) < float(picture.get("width", 0)) + 40
+    few = charts.lines("Growth", {"a": [("2026-01-01", 1.0)]})
+    assert "more" not in few
+
+
+def test_pictures_escape_what_they_show() -> None:
+    hostile = "<script>&"
+    drawn = charts.bars(hostile, {hostile: {hostile: 3.5}}, "ms") + charts.lines(hostile, {hostile: [("2026-01-01", 2e6)]})
+    assert "<script" not in drawn
+    assert "2.0M" in drawn
