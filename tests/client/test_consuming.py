@@ -107,10 +107,9 @@ class TestCredit:
         hand.deliver(second, 0, 1)
         assert bodies(hand, Recall) == []
         take(hand, subscription)
-        hand.flush()
         (again,) = [each for each in hand.flush() if isinstance(each.body, Recall)]
         assert again.body == Recall(second.number)
-        hand.answer(again, Recalled(second.number, 1, 1_000))
+        hand.answer(again, Recalled(second.number, 0, 990))
         assert bodies(hand, Credit) == [Credit(third.number, 1, 1_000)]
 
     def test_nothing_is_lent_to_a_part_while_it_is_recalled(self, hand: Hand) -> None:
@@ -123,7 +122,7 @@ class TestCredit:
         assert bodies(hand, Credit) == []
         hand.answer(asked, Recalled(first.number, 0, 990))
         assert (first.lent_records, first.lent_bytes) == (0, 0)
-        assert bodies(hand, Credit) == [Credit(first.number, 1, 1_000)]
+        assert bodies(hand, Credit) == [Credit(second.number, 1, 1_000)]
 
     def test_recalled_after_a_delivery_that_crossed_it(self, hand: Hand) -> None:
         subscription = hand.subscribe(shards=(1, 2), credit=(2, 2_000))

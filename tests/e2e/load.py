@@ -373,11 +373,24 @@ def drain(servers: Sequence[str], history: History) -> None:
             mq.flush(PATIENCE_S)
             return all(row.ready == row.in_flight == 0 for row in mq.groups(TOPIC))
 
-        until(empty, 2 * PATIENCE_S, "something is never handed out")
+        try:
+            until(empty, 2 * PATIENCE_S)
+        except AssertionError:
+            raise AssertionError(f"something is never handed out: {_loans(mq)}, {mq.groups(TOPIC)}") from None
         for row in mq.groups(TOPIC):
             partition = partition_of(row.partition)
             assert not history.acked_total[partition] or history.acked_total[partition].ends[-1] <= row.cursor
             assert list(history.delivered[partition]) == [(0, row.cursor)]
+
+
+def _loans(mq: Client) -> list[str]:
+    """What a client believes to have lent to each shard."""
+    consuming = mq.engine.session.consuming
+    return [
+        f"shard {part.shard}: share {part.share_records}, lent {part.lent_records} of {part.lent_bytes} bytes, untaken "
+        f"{part.untaken_records}, subscribed {part.subscribed}, hungry {part in consuming._hungry}, fed {part.fed}"
+        for part in consuming._parts.values()
+    ]
 
 
 def read(servers: Sequence[str]) -> dict[int, list[bytes]]:

@@ -150,17 +150,33 @@ class Part:
         )
 
     @property
-    def idle(self) -> bool:
-        """Has a loan and nothing to show for it."""
-        return self.lent_records > 0 and self.untaken_records == 0 and not self.recalling
+    def has_loan(self) -> bool:
+        """Whether the leader may hand out something."""
+        return self.lent_records > 0 and self.lent_bytes > 0
 
-    def lend(self) -> tuple[int, int]:
-        """What goes to the leader now so that the share is full again, within the credit of the subscription."""
+    @property
+    def idle(self) -> bool:
+        """Has a loan, or a part of one, and nothing to show for it."""
+        return (self.lent_records > 0 or self.lent_bytes > 0) and self.untaken_records == 0 and not self.recalling
+
+    def offer(self) -> tuple[int, int]:
+        """What could go to the leader so that the share is full again, within the credit of the subscription. Records without
+        bytes, or bytes without records, are of use to nobody: then it is nothing."""
         free_records, free_bytes = self.subscription.free()
         records, size = max(0, min(self.want_records, free_records)), max(0, min(self.want_bytes, free_bytes))
+        return (records, size) if self.lent_records + records > 0 and self.lent_bytes + size > 0 else (0, 0)
+
+    def lend(self) -> tuple[int, int]:
+        """What goes to the leader now."""
+        records, size = self.offer()
         self.lent_records += records
         self.lent_bytes += size
         return records, size
+
+    def cede(self, other: "Part", records: int) -> None:
+        """So much of its share moves over."""
+        self.share_records -= records
+        other.share_records += records
 
     def start_list(self) -> list[Start]:
         """A reader goes on where it is; a group's start counts only the first time."""

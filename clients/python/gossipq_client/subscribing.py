@@ -100,6 +100,7 @@ class Subscribing:
             part.standing = NOWHERE
             return
         self._subscribing.pop(part.request_id, None)
+        self._hungry.pop(part, None)  # who is new there is told again
         part.standing, part.request_id = self._links.standing(lane, part.shard), self._links.next_id()
         part.lent_records = part.lent_bytes = 0
         part.subscribed = part.at_end = part.recalling = part.fed = False
@@ -185,7 +186,7 @@ class Subscribing:
         if part.recalling:
             return  # what comes back is counted against what was lent before; its share is looked at then
         records, size = part.lend()
-        if records:
+        if part.has_loan:
             self._hungry.pop(part, None)
         if records or size:
             self._links.send(lane, Credit(part.number, records, size), part.shard)
@@ -198,32 +199,40 @@ class Subscribing:
             self._feed(part)
 
     def _feed(self, part: Part) -> None:
-        """What is free goes to a part without loan, or the share of one that stands idle; until then it stays hungry."""
+        """What is free goes to a part without loan, or the share of one that stands idle, or some of what others would get
+        again; until then it stays hungry."""
         subscription = part.subscription
-        if subscription.closing or subscription.paused:
+        if subscription.closing:
             self._hungry.pop(part, None)
+        if subscription.closing or subscription.paused or part.has_loan or part.fed:
             return
-        if part.lent_records > 0 or part.fed:
-            return
-        if part.want_records > 0 and subscription.free()[0] > 0:
+        if any(part.offer()):
             self._due[part] = None
             return
-        idle = max((other for other in subscription.parts if other is not part and other.idle), key=_lent_records, default=None)
+        others = [other for other in subscription.parts if other is not part and other not in self._hungry]
+        idle = max((other for other in others if other.idle), key=_lent, default=None)
         if idle is not None:
             idle.recalling = part.fed = True
             self._calls.ask(Recall(idle.number), idle.shard, lambda call: self._recalled(idle, part, call))
+            return
+        richest = max(others, key=_want, default=part)
+        if part.want_records <= 0 < richest.want_records:
+            richest.cede(part, (richest.want_records + 1) // 2)
+            self._due[part] = None
 
     def _recalled(self, idle: Part, needy: Part, call: Call) -> None:
         idle.recalling = needy.fed = False
         if isinstance(call.reply, Recalled):
-            records, size = call.reply.records, call.reply.bytes
-            idle.lent_records -= records
-            idle.lent_bytes -= size
-            idle.share_records -= records
-            needy.share_records += records
+            idle.lent_records -= call.reply.records
+            idle.lent_bytes -= call.reply.bytes
+            idle.cede(needy, max(0, idle.want_records))
         self._due[idle] = self._due[needy] = None
         self._hungry[needy] = None
 
 
-def _lent_records(part: Part) -> int:
-    return part.lent_records
+def _lent(part: Part) -> tuple[int, int]:
+    return part.lent_records, part.lent_bytes
+
+
+def _want(part: Part) -> int:
+    return part.want_records
