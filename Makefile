@@ -11,6 +11,7 @@ KILLS ?= 6
 MINUTES ?= 10
 IMAGES ?= 2000
 FIRST ?= 0
+export PYTHONDONTWRITEBYTECODE :=  # tests start a thousand processes: each would compile every module again
 
 .DEFAULT_GOAL := help
 .PHONY: help install serf demo test check unit sim sim-coverage perf e2e chaos power

