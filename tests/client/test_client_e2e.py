@@ -125,6 +125,21 @@ class TestPublish:
 
 
 class TestConsume:
+    @pytest.mark.parametrize("before", [0, 3])
+    def test_who_fetches_no_more_keeps_nothing_from_others(self, shared_node: RunningNode, topic: str, before: int) -> None:
+        with connect(shared_node.endpoint) as mq, connect(shared_node.endpoint) as other:
+            mq.create_topic(topic)
+            for _ in range(before):
+                mq.publish(topic, b"early").result(PATIENCE_S)
+                mq.ack(mq.fetch(topic, "g", n=10))
+            assert not mq.fetch(topic, "g", n=10, wait=0.1)
+            assert not other.fetch(topic, "g", n=10, wait=0)
+            other.publish_many(topic, [b"late"] * 5).result(PATIENCE_S)
+            found: list[bytes] = []
+            while len(found) < 5 and (batch := other.fetch(topic, "g", n=10, wait=PATIENCE_S)):
+                found += batch.values()
+            assert found == [b"late"] * 5
+
     def test_leaving_well_acks_and_an_exception_gives_back(self, mq: Client, topic: str) -> None:
         mq.publish_many(topic, [b"good", b"bad"]).result(PATIENCE_S)
         attempts = []

@@ -1,19 +1,21 @@
-"""Random lives of a loan: records of all sizes wait at several leaders, the user fetches now many and now few. Whatever was
-lent where before, what waits at any leader comes to who fetches."""
+"""Random lives of a loan: records of all sizes wait at several leaders, the user fetches now many and now few, and pauses; what
+is said takes its time. Whatever was lent where before, what waits at any leader comes to who fetches."""
 
 import random
+from collections import deque
 from collections.abc import Sequence
 
 import pytest
 
 from client.hand import Hand, Sent
 from gossipq import limits
-from gossipq.messages import Ack, Acked, Credit, Deliver, Ready, Recall, Recalled, Subscribe
+from gossipq.messages import Ack, Acked, Credit, Deliver, Nack, Ready, Recall, Recalled, Subscribe, Subscribed
 from gossipq.values import Delivered
 from gossipq.wire import batch as wire
 from gossipq_client.credit import Part
 
 LARGE = limits.CREDIT_BYTES // 2 - 1
+SIZES: Sequence[tuple[Sequence[int], int]] = (((10,), 3_000), ((1_000,), 3_000), ((10, LARGE), 60), ((LARGE,), 30))
 TURNS, EMPTY_FETCHES, ROUNDS_MAX = 60, 5, 500
 
 
@@ -24,8 +26,9 @@ class Leader:
         self.hand, self.part = hand, part
         self.records, self.bytes = part.lent_records, part.lent_bytes
         self.waiting: list[int] = []  #: bytes that each record is charged
-        self.next = 0
+        self.sizes: list[int] = []  #: of those handed out, by offset
         self.told_ready = False
+        self.mail: deque[Sent] = deque()
 
     def serve(self) -> None:
         while self.waiting and self.records > 0 and self.bytes > 0:
@@ -42,76 +45,88 @@ class Leader:
         self.records -= count
         self.bytes -= count * size
         del self.waiting[:count]
-        piece = Delivered(partition, self.next, count, 1, len(raw), count * size)
-        self.next += count
+        piece = Delivered(partition, len(self.sizes), count, 1, len(raw), count * size)
+        self.sizes += [size] * count
         self.hand.tell(Deliver(self.part.number, [piece], 30_000), self.part.shard, batch=raw)
 
-    def hear(self, sent: Sent) -> None:
-        if isinstance(sent.body, Credit):
-            self.records += sent.body.records
-            self.bytes += sent.body.bytes
-            self.told_ready = False
-        elif isinstance(sent.body, Recall):
-            records, size = max(0, self.records), max(0, self.bytes)
-            self.records -= records
-            self.bytes -= size
-            self.hand.answer(sent, Recalled(self.part.number, records, size))
-        elif isinstance(sent.body, Ack):
-            self.hand.answer(sent, Acked())
+    def hear(self) -> None:
+        sent = self.mail.popleft()
+        match sent.body:
+            case Credit(records=records, bytes=size):
+                self.records += records
+                self.bytes += size
+                self.told_ready = False
+            case Recall():
+                records, size = max(0, self.records), max(0, self.bytes)
+                self.records -= records
+                self.bytes -= size
+                self.hand.answer(sent, Recalled(self.part.number, records, size))
+            case Subscribe(credit_records=records, credit_bytes=size):
+                self.records, self.bytes, self.told_ready = records, size, False
+                self.hand.answer(sent, Subscribed(self.part.number, 30_000, []))
+            case Ack():
+                self.hand.answer(sent, Acked())
+            case Nack(ranges=ranges):
+                self.waiting += [self.sizes[offset] for _, first, end in ranges for offset in range(first, end)]
+                self.hand.answer(sent, Acked())
 
 
 class Life:
     def __init__(self, seed: int) -> None:
         self.random = random.Random(seed)
         self.hand = Hand()
-        self.subscription = self.hand.subscribe(shards=(1, 2, 3, 4), credit=(self.random.choice((2, 100)), limits.CREDIT_BYTES))
+        credit = self.random.choice((2, 100)), limits.CREDIT_BYTES
+        self.subscription = self.hand.subscribe(shards=(1, 2, 3, 4), credit=credit)
         self.leaders = [Leader(self.hand, part) for part in self.subscription.parts]
-        many: tuple[Sequence[int], int] = self.random.choice(
-            (((10,), 3_000), ((1_000,), 3_000), ((10, LARGE), 60), ((LARGE,), 30))
-        )
-        self.sizes, self.most = many
+        self.sizes, self.most = self.random.choice(SIZES)
 
-    def exchange(self) -> None:
-        for _ in range(ROUNDS_MAX):
+    def exchange(self, rounds: int = ROUNDS_MAX) -> None:
+        """Until nobody has anything to say, or for so many rounds."""
+        for _ in range(rounds):
             sent = self.hand.flush()
-            if not sent:
-                return
-            for each in sent:
-                assert not isinstance(each.body, Subscribe), "nobody was paused"
-                for leader in self.leaders:
-                    if leader.part.shard == each.header.shard:
-                        leader.hear(each)
             for leader in self.leaders:
+                leader.mail += [each for each in sent if each.header.shard == leader.part.shard]
+                while leader.mail and self.random.random() < 0.7:
+                    leader.hear()
                 leader.serve()
-        raise AssertionError("they talk without end, and nobody gets anything")
+            if not sent and not any(leader.mail for leader in self.leaders):
+                return
+        assert rounds < ROUNDS_MAX, "they talk without end, and nobody gets anything"
 
     def publish(self) -> None:
         leader = self.random.choice(self.leaders)
         leader.waiting += [self.random.choice(self.sizes)] * self.random.choice((1, 30, self.most))
         leader.serve()
 
-    def fetch(self, count: int) -> int:
+    def pause(self) -> None:
+        self.hand.session.consuming.pause(self.subscription)
+        self.exchange(1)
+
+    def fetch(self, count: int, rounds: int = ROUNDS_MAX) -> int:
         consuming = self.hand.session.consuming
         pieces = consuming.fetch(self.subscription, count)
-        self.exchange()
+        self.exchange(rounds)
         pieces = pieces or consuming.take(self.subscription, count)
         for piece in pieces:
             consuming.ack(piece.held, piece.first, piece.end)
         consuming.fetched(self.subscription, bool(pieces))
-        self.exchange()
+        self.exchange(rounds)
         return sum(piece.end - piece.first for piece in pieces)
+
+    def fetch_some(self) -> None:
+        self.fetch(self.random.choice((1, 20, 400, 1_000)), self.random.choice((1, 3, ROUNDS_MAX)))
 
 
 @pytest.mark.parametrize("seed", range(60))
 def test_what_waits_anywhere_comes_to_who_fetches(seed: int) -> None:
     life = Life(seed)
     for _ in range(TURNS):
-        life.random.choice((life.publish, lambda: life.fetch(life.random.choice((1, 20, 400, 1_000)))))()
-        for leader in life.leaders:
-            part = leader.part
-            assert (leader.records, leader.bytes) == (part.lent_records, part.lent_bytes), "both know the same loan"
+        life.random.choice((life.publish, life.publish, life.fetch_some, life.fetch_some, life.fetch_some, life.pause))()
     empty = 0
     while empty < EMPTY_FETCHES:
         empty = 0 if life.fetch(1_000) else empty + 1
-    assert [len(leader.waiting) for leader in life.leaders] == [0] * len(life.leaders)
+    for leader in life.leaders:
+        assert not leader.waiting
+        assert (leader.records, leader.bytes) == (leader.part.lent_records, leader.part.lent_bytes), "both know the same loan"
+        assert leader.records == 0, "nobody fetches"
     assert not life.subscription.ready

@@ -127,12 +127,12 @@ class Fetcher:
                 client.turn()
             if not pieces and await client.await_records(subscription, wait):
                 pieces = session.consuming.take(subscription, count)
-            if session.links.out:
-                client.turn()
         except BaseException:  # as CancelledError
             client.break_off(subscription, pieces)
             raise
         session.consuming.fetched(subscription, bool(pieces))
+        if session.links.out:
+            client.turn()
         return FetchedBatch(pieces, client.message)
 
 

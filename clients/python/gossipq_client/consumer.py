@@ -142,13 +142,13 @@ class Fetcher:
             if not pieces and client.await_records(subscription, wait):
                 with client.lock:
                     pieces = session.consuming.take(subscription, count)
-                    if session.links.out:
-                        client.turn()
         except BaseException:  # as KeyboardInterrupt
             client.break_off(subscription, pieces)
             raise
         with client.lock:
             session.consuming.fetched(subscription, bool(pieces))
+            if session.links.out:
+                client.turn()
         return FetchedBatch(pieces, client.message)
 
 

@@ -30,8 +30,9 @@ class Consuming(Settling):
             return
         part.lease_ms = deliver.lease_ms or part.lease_ms
         for piece, raw in zip(deliver.slices, split(joined, [each.size for each in deliver.slices]), strict=True):
-            part.lent_records -= piece.count
-            part.lent_bytes -= piece.charge
+            if part.subscribed:  # else it is of a loan that has ended
+                part.lent_records -= piece.count
+                part.lent_bytes -= piece.charge
             if piece.offset + piece.count > part.ends.get(piece.partition, 0):
                 part.at_end = False
             self._receive(part, piece, raw, deliver.lease_ms)
@@ -113,9 +114,10 @@ class Consuming(Settling):
         return self.take(subscription, count)
 
     def fetched(self, subscription: Subscription, some: bool) -> None:
-        """A fetch is over. Outside a streak nothing more comes until the next one."""
-        if not subscription.streak:
+        """A fetch is over. Outside a streak nothing more comes until the next one: others shall have it."""
+        if not (some and subscription.streak):
             self.lend(subscription, 0, 0)
+            self.take_in(subscription)
         subscription.streak = some
 
     def break_off(self, subscription: Subscription, pieces: list[Piece]) -> None:

@@ -212,22 +212,36 @@ class Subscribing:
         others = [other for other in subscription.parts if other is not part and other not in self._hungry]
         idle = max((other for other in others if other.idle), key=_lent, default=None)
         if idle is not None:
-            idle.recalling = part.fed = True
-            self._calls.ask(Recall(idle.number), idle.shard, lambda call: self._recalled(idle, part, call))
+            part.fed = True
+            self._recall(idle, part)
             return
         richest = max(others, key=_want, default=part)
         if part.want_records <= 0 < richest.want_records:
             richest.cede(part, (richest.want_records + 1) // 2)
             self._due[part] = None
 
-    def _recalled(self, idle: Part, needy: Part, call: Call) -> None:
-        idle.recalling = needy.fed = False
-        if isinstance(call.reply, Recalled):
-            idle.lent_records -= call.reply.records
-            idle.lent_bytes -= call.reply.bytes
-            idle.cede(needy, max(0, idle.want_records))
-        self._due[idle] = self._due[needy] = None
-        self._hungry[needy] = None
+    def take_in(self, subscription: Subscription) -> None:
+        """What is lent and not used comes back: nobody fetches now, and others shall have what comes."""
+        for part in subscription.parts:
+            if part.has_loan and not part.recalling:
+                self._recall(part)
+
+    def _recall(self, part: Part, needy: Part | None = None) -> None:
+        """Takes the loan of a part in, for another one."""
+        part.recalling = True
+        self._calls.ask(Recall(part.number), part.shard, lambda call: self._recalled(part, needy, call))
+
+    def _recalled(self, part: Part, needy: Part | None, call: Call) -> None:
+        if call.request_id > part.request_id:  # of what is lent now, not of a loan that ended with another SUBSCRIBE
+            part.recalling = False
+            if isinstance(call.reply, Recalled):
+                part.lent_records -= call.reply.records
+                part.lent_bytes -= call.reply.bytes
+        self._due[part] = None
+        if needy is not None:
+            needy.fed = False
+            part.cede(needy, max(0, part.want_records))
+            self._due[needy] = self._hungry[needy] = None
 
 
 def _lent(part: Part) -> tuple[int, int]:
