@@ -237,11 +237,10 @@ class Subscribing:
             if isinstance(call.reply, Recalled):
                 part.lent_records -= call.reply.records
                 part.lent_bytes -= call.reply.bytes
-        self._due[part] = None
         if needy is not None:
             needy.fed = False
             part.cede(needy, max(0, part.want_records))
-            self._due[needy] = self._hungry[needy] = None
+        self._due |= {each: None for each in (part, needy) if each is not None and each.number in self._parts}
 
 
 def _lent(part: Part) -> tuple[int, int]:
