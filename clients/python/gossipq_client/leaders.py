@@ -7,7 +7,7 @@ from gossipq.types import ShardId
 from gossipq.values import Route
 
 PAUSE_MS = 50  #: a shard that nobody leads is asked again after this,
-PAUSE_MS_MAX = 400  #: and after twice as much each time, up to this
+PAUSE_MS_MAX = 200  #: and after twice as much each time, up to this
 
 
 class Leaders:
