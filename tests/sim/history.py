@@ -128,6 +128,7 @@ class Copy(NamedTuple):
     given: dict[int, dict[int, int]]  #: partition -> offset -> when it was given, as true time if clocks are right
     scheduled: dict[int, dict[bytes, int]]  #: partition -> value -> entry of records that have no offset
     dead: dict[tuple[int, str], dict[int, str]]  #: (partition, group) -> offset -> reason
+    acked: dict[tuple[int, str], dict[int, int]]  #: (partition, group) -> offset -> when, as true time if clocks are right
 
 
 class History:

@@ -8,7 +8,6 @@ from sim.history import History, Job, JobConfirmed, Pushed
 from sim.jobs import ATTEMPTS_MAX
 
 LATE_MS = 1_000  #: what is due has its offset by then
-STORED_MS = 2_000  #: an ack that must be on a majority of disks before its record leaves takes so long at the most
 Offsets = dict[bytes, int]
 
 
@@ -126,7 +125,12 @@ def in_time(history: History) -> Iterator[str]:
     error_ms = history.clock_error_ms
     if not error_ms:
         return
-    stored_ms = STORED_MS if history.mode == "at most once" else 0
+    acked: dict[tuple[int, int], int] = {}
+    if history.mode == "at most once":  # decided with its ack; it leaves when that is on a majority of disks, however late
+        for copy in history.copies:
+            acked |= {
+                (where, at): ms for (where, group), times in copy.acked.items() if group == "jobs" for at, ms in times.items()
+            }
     given = {
         (partition, offset): time_ms
         for copy in history.copies
@@ -137,7 +141,8 @@ def in_time(history: History) -> Iterator[str]:
         if row.time_ms < job.due_ms - 2 * error_ms:
             yield f"P11 {offset} was handed out at {row.time_ms}, and is due at {job.due_ms}"
         over_ms = given.get((row.partition, offset), row.time_ms) + job.ttl_ms
-        if job.ttl_ms and row.time_ms > over_ms + 2 * error_ms + stored_ms:
+        decided_ms = min(row.time_ms, acked.get((row.partition, offset), row.time_ms))
+        if job.ttl_ms and decided_ms > over_ms + 2 * error_ms:
             yield f"P12 {offset} was handed out at {row.time_ms}, and was over at {over_ms}"
     for copy in history.copies:
         for values in copy.scheduled.values():

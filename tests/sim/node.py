@@ -13,6 +13,7 @@ from gossipq.core.exceptions import decode_dead
 from gossipq.core.placement import Target, plan
 from gossipq.core.schedule import decode_scheduled
 from gossipq.core.settings import ShardSettings
+from gossipq.core.settling import decode_ack
 from gossipq.core.shard import Shard
 from gossipq.errors import CorruptLog
 from gossipq.messages import Ack, Nack, Publish, Subscribe, Unsubscribe
@@ -371,11 +372,13 @@ class Node:
         topics = {name: info.id for name, info in ledger.names.items()}
         members = tuple((row.copy, row.name, row.endpoint, row.state) for row in ledger.members.values())
         applied = {index: chain for index, chain in chains.items() if index <= ledger.applied}
-        digest, (scheduled, dead) = self._digest(), self._dump_jobs()
-        return Copy(self.name, ledger.applied, applied, digest, found, firsts, cursors, topics, members, given, scheduled, dead)
+        digest, jobs = self._digest(), self._dump_jobs()
+        return Copy(self.name, ledger.applied, applied, digest, found, firsts, cursors, topics, members, given, *jobs)
 
-    def _dump_jobs(self) -> tuple[dict[int, dict[bytes, int]], dict[tuple[int, str], dict[int, str]]]:
-        """Records without an offset, and dead letters."""
+    def _dump_jobs(
+        self,
+    ) -> tuple[dict[int, dict[bytes, int]], dict[tuple[int, str], dict[int, str]], dict[tuple[int, str], dict[int, int]]]:
+        """Records without an offset, dead letters, and when records were acked."""
         assert self.shard is not None
         ledger, scheduled, dead = self.shard.ledger, dict[int, dict[bytes, int]](), dict[tuple[int, str], dict[int, str]]()
         for key, raw in self.disk.state.scan(b"W", b"X"):
@@ -388,7 +391,14 @@ class Node:
             row = decode_dead(raw)
             rows = dead.setdefault((partition, ledger.groups[group_id].name), {})
             rows.update(dict.fromkeys(range(first, row.end), row.reason))
-        return scheduled, dead
+        acked: dict[tuple[int, str], dict[int, int]] = {}
+        for key, raw in self.disk.state.scan(b"A", b"B"):
+            partition, group_id, first = records.U64X3.unpack_from(key, 1)
+            if partition in ledger.partitions and group_id in ledger.groups:  # else it is still being swept
+                ack = decode_ack(raw)
+                times = acked.setdefault((partition, ledger.groups[group_id].name), {})
+                times.update(dict.fromkeys(range(first, ack.end), ack.time_ms - WALL_MS))
+        return scheduled, dead, acked
 
     def _digest(self) -> str:
         """Of the state that entries made; what each copy sweeps in its own time is left out."""

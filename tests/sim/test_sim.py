@@ -107,7 +107,7 @@ def test_a_job_is_late_by_its_way_to_a_leader_and_by_no_more(way_ms: int, wrong:
     history.jobs[job.value], history.clock_error_ms, history.end_ms = job, 100, 11_400
     history.took((job.value, b"no job"), way_ms)
     history.took((job.value,), 1)
-    history.copies.append(Copy("a.1", 1, {}, "", {}, {}, {}, {}, (), {}, {7: {job.value: 1}}, {}))
+    history.copies.append(Copy("a.1", 1, {}, "", {}, {}, {}, {}, (), {}, {7: {job.value: 1}}, {}, {}))
     assert bool(list(in_time(history))) == wrong
 
 
