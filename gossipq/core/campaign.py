@@ -69,6 +69,8 @@ def on_vote_request(replica: Replica, request: VoteRequest) -> None:
         granted = False  # R2: not even its term is taken over, or a copy that was cut off ended every leadership
     elif request.pre:
         granted = request.term > replica.hard.term and up_to_date(replica, request)
+        if replica.role == FOLLOWER and not up_to_date(replica, request):
+            replica.election.asked_by_less(replica.now_ms)
     else:
         granted = replica.observe(request.term) and replica.hard.vote in ("", request.candidate)
         granted = granted and up_to_date(replica, request)

@@ -44,6 +44,11 @@ class Election:
         """Somebody else has our vote: it gets the time to use it."""
         self.due_ms = now_ms + limits.CAMPAIGN_AGAIN_MS + self._dice(limits.ELECTION_REST_MS)
 
+    def asked_by_less(self, now_ms: int) -> None:
+        """Who would lead has less than this copy, and its leader is silent here too: the turn of this copy comes now."""
+        if self.due_ms is not None:
+            self.due_ms = min(self.due_ms, now_ms + self._dice(limits.ELECTION_FIRST_MS))
+
     def stood(self, now_ms: int, me: str) -> None:
         """A campaign begins; if nobody wins, another one follows after a pause that doubles."""
         self.votes = {me}

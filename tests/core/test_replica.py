@@ -154,6 +154,23 @@ def test_nobody_votes_while_a_leader_is_heard_and_no_term_is_taken_over():
     assert trio["b"].sync()[0][1].granted
 
 
+def test_who_is_asked_by_one_that_has_less_stands_itself_instead_of_waiting_for_its_turn():
+    trio = Trio()
+    trio.lead("a", 1)
+    trio["a"].propose(b"x")
+    trio["a"].sync()
+    trio.exchange(1)
+    c = trio["c"].replica
+    c.election.due_ms = c.now_ms + limits.ELECTION_MS + limits.ELECTION_FIRST_MS + limits.ELECTION_REST_MS
+    less = VoteRequest("b", c.hard.term + 1, c.log.term, c.log.last - 1, pre=True)
+    campaign.on_vote_request(c, less)
+    assert c.election.due_ms > c.now_ms + limits.ELECTION_MS, "its leader is there"
+    trio.advance(limits.ELECTION_MS)
+    campaign.on_vote_request(c, less)
+    assert c.now_ms <= c.election.due_ms <= c.now_ms + limits.ELECTION_FIRST_MS
+    assert [vote.granted for _, vote in trio["c"].sync()] == [False, False]
+
+
 def test_who_was_just_opened_waits_before_it_votes():
     copy = Copy("b")
     copy.replica.now_ms = limits.ELECTION_MS - 1
