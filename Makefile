@@ -5,7 +5,7 @@ BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 SPARK := $(VENV)/.installed-spark
 PYTEST_ARGS ?=
-JOBS ?= 3
+JOBS ?= 4
 SEEDS ?= 2000
 KILLS ?= 6
 MINUTES ?= 10
@@ -53,7 +53,7 @@ check: $(STAMP)  ## format, lint, types
 	$(BIN)/ruff check .
 	$(BIN)/mypy
 
-unit: $(SPARK)  # tests mostly wait for nodes: three at a time keep two cores busy; JOBS=0 runs them one after the other
+unit: $(SPARK)  # tests mostly wait for nodes: four at a time keep two cores busy; JOBS=0 runs them one after the other
 	$(BIN)/python -m pytest -n $(JOBS) --dist loadfile $(PYTEST_ARGS)
 
 sim: $(STAMP)  ## the cluster simulator and the property tests of the core: SEEDS=40000 for more, SEEDS=1 FIRST=17 for seed 17 again
