@@ -285,7 +285,7 @@ def test_asyncio_publishes_all_of_it(shared_node: RunningNode, topic: str) -> No
             scheduled = await (await mq.publish(topic, b"never", delay="1h", id="i"))
             again = await (await mq.publish(topic, b"never", id="i"))
             assert (again.duplicate, again.ref, again.offset) == (True, scheduled.ref, -1)
-            await mq.publish(topic, b"late", delay="200ms")
+            await mq.publish(topic, b"late", delay="2s")
             many = await (await mq.publish_many(topic, [b"b", b"a"], delays=["100ms", None], ttl=60))
             assert [each.offset for each in many.receipts] == [-1, 0]
             found = []
