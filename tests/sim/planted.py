@@ -352,7 +352,7 @@ PLANTED: dict[str, Planted] = {
         Planted(quorums_that_do_not_meet, 150),
         Planted(memory_ahead_of_disk, 60),
         Planted(apply_reads_outside, 40),
-        Planted(commit_ahead_of_own_disk, 300, first=40),
+        Planted(commit_ahead_of_own_disk, 40, first=40),
         Planted(handed_out_when_over, 40),
         Planted(early, 40),
         Planted(ids_forgotten, 40),
