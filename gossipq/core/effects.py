@@ -1,12 +1,9 @@
 """What a shard wants done, gathered over a turn and taken when what it promises is stored."""
 
-from typing import NamedTuple
-
-from gossipq.core.dispatch import Delivery
-from gossipq.core.log import Entry
+from gossipq.core.copies import Mail
+from gossipq.core.delivery import Delivery
 from gossipq.errors import GossipqError
 from gossipq.messages import Refused
-from gossipq.peer_messages import Append
 from gossipq.types import Offset, Origin, SessionId
 from gossipq.values import Message, Run
 
@@ -15,22 +12,6 @@ ConfirmRow = tuple[int, Offset, int, bool]
 
 def refusal(error: GossipqError) -> Refused:
     return Refused(error.code, error.message, error.hint, error.retry_after_ms, error.detail)
-
-
-class Mail(NamedTuple):
-    """To another copy of the shard, under the term that the shard has now. `rows` is the second frame."""
-
-    to: str
-    message: Message
-    rows: bytes = b""
-
-
-class Replication(NamedTuple):
-    """An Append to a follower with its entries. Promises nothing of this copy, so it may leave before the sync."""
-
-    to: str
-    append: Append
-    entries: list[Entry]
 
 
 class Effects:

@@ -19,31 +19,14 @@ does not lead any more, everything volatile goes at once.
 
 from collections import deque
 
-from gossipq.core import campaign, log, payloads
-from gossipq.core.admitting import Admitting
-from gossipq.core.bodies import Bodies
-from gossipq.core.columns import Columns
-from gossipq.core.consuming import Client, Consuming
-from gossipq.core.dispatch import MOVES, Dispatch
-from gossipq.core.effects import Effects, Replication, refusal
-from gossipq.core.election import Dice
-from gossipq.core.explaining import Explaining
-from gossipq.core.gathering import Gathering
-from gossipq.core.leadertime import LeaderTime
-from gossipq.core.ledger import Ledger
-from gossipq.core.log import Due, Entry
-from gossipq.core.mending import Mending
-from gossipq.core.moving import Moving
-from gossipq.core.peers import VERBS, Peers
-from gossipq.core.placement import Target
-from gossipq.core.replica import LEADER
-from gossipq.core.retention import Sweeper, Upkeep
-from gossipq.core.roster import ROSTER_VERBS, Roster
-from gossipq.core.settings import ShardSettings
-from gossipq.core.snapshot import open_ledger
-from gossipq.core.storing import Published
-from gossipq.core.tables import Tables
-from gossipq.core.topics import REGISTER_VERBS, TopicRegister
+from gossipq.core.copies import VERBS, Moving, Peers, Replication, Target, open_ledger
+from gossipq.core.delivery import MOVES, Dispatch, Gathering
+from gossipq.core.effects import Effects, refusal
+from gossipq.core.ledger import LeaderTime, Ledger, Published, Sweeper, Upkeep
+from gossipq.core.raft import LEADER, Dice, campaign
+from gossipq.core.register import REGISTER_VERBS, ROSTER_VERBS, Roster, TopicRegister
+from gossipq.core.requests import Admitting, Client, Consuming, Explaining, Mending
+from gossipq.core.storage import Bodies, Columns, Due, Entry, ShardSettings, Tables, log, payloads
 from gossipq.errors import BadRequest, Busy, CorruptLog, GossipqError, NotLeader, StoreError, UnknownKind, UnknownVerb
 from gossipq.messages import Ack, Credit, Extend, Nack, Publish, Recall, Started, Unsubscribe
 from gossipq.peer_messages import ChangeVoters, InstallTopic, Stray, TopicInstalled, Transfer
@@ -85,7 +68,7 @@ class Shard:
         self.ledger = self.peers.ledger = ledger
         self._unapplied: deque[Entry] = deque(self.peers.after(ledger.applied))
         self._outcomes: list[tuple[Entry, object]] = []
-        self._sweeper = Sweeper(self._tables, ledger, self.replica)
+        self._sweeper = Sweeper(self._tables, ledger, self.replica.log, whole=not self.replica.hollow)
         self._forget()
 
     def _forget(self) -> None:
@@ -362,7 +345,7 @@ class Shard:
         self._upkeep.release()
         if self._upkeep.due:
             self.dispatch.expire_fronts()
-            self._upkeep.retain()
+            self._upkeep.retain(len(self.replica.config.voters))
         self.moving.tick(self.boot_ms)
 
     # --- storing ---------------------------------------------------------------------------------------------------

@@ -8,7 +8,7 @@ from gossipq.wire.batch import Batch
 
 
 class Opener:
-    """Answers for `gossipq.core.columns.Columns`."""
+    """Answers for `gossipq.core.storage.columns.Columns`."""
 
     def fixed(self, body: bytes, bit: int) -> "array[int] | None":
         return Batch(body, batches.peek(body)).fixed(bit)

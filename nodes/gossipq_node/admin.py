@@ -19,7 +19,7 @@ import msgspec
 
 from gossipq.alarms import CRITICAL
 from gossipq.clock import Clock
-from gossipq.core.alarms import HANGS_MS
+from gossipq.core.requests import HANGS_MS
 from gossipq.errors import BadRequest, ConfigError, GossipqError
 from gossipq.messages import StatsReply
 from gossipq_node.actors.board import Board, Facts

@@ -13,7 +13,7 @@ import msgspec
 
 from gossipq import alarms
 from gossipq.clock import Clock
-from gossipq.core.alarms import key_of
+from gossipq.core.requests import key_of
 from gossipq.errors import GossipqError
 from gossipq.values import Alarm
 from gossipq_node.actors.board import Board

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import msgspec
 
-from gossipq.core.members import check_member
+from gossipq.core.register import check_member
 from gossipq.errors import Refused
 from gossipq.values import Member
 

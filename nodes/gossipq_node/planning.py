@@ -3,7 +3,7 @@
 from collections.abc import Iterable, Mapping, Sequence
 from typing import NamedTuple
 
-from gossipq.core.placement import plan
+from gossipq.core.copies import plan
 from gossipq.values import CopyStats, Lead, Member
 
 VOTERS = ("leader", "follower", "witness")  #: roles of those that vote

@@ -3,7 +3,7 @@
 from collections.abc import Callable, Mapping, Sequence
 from typing import NamedTuple, Protocol
 
-from gossipq.core.tables import Tables
+from gossipq.core.storage import Tables
 from gossipq.types import Origin
 from gossipq.values import GossipEvent
 

@@ -9,10 +9,8 @@ import uuid
 
 import msgspec
 
-from gossipq.core import records
-from gossipq.core.log import LogState
-from gossipq.core.records import Meta
-from gossipq.core.tables import Tables
+from gossipq.core.ledger import Meta, records
+from gossipq.core.storage import LogState, Tables
 from gossipq.errors import StoreError
 from gossipq.types import META_SHARD, ShardId
 from gossipq.values import Member

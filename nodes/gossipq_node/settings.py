@@ -3,7 +3,7 @@
 import msgspec
 
 from gossipq import __version__, limits
-from gossipq.core.settings import ShardSettings
+from gossipq.core.storage import ShardSettings
 from gossipq.endpoints import endpoint
 from gossipq.messages import Welcome
 from gossipq.values import ConfigRow, GroupConfig, Member, Route, TopicConfig

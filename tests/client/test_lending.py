@@ -20,7 +20,7 @@ TURNS, EMPTY_FETCHES, ROUNDS_MAX = 60, 5, 500
 
 
 class Leader:
-    """Hands out what waits against credit, as `gossipq.core.serving` does."""
+    """Hands out what waits against credit, as `gossipq.core.delivery.selection` does."""
 
     def __init__(self, hand: Hand, part: Part) -> None:
         self.hand, self.part = hand, part

@@ -5,7 +5,7 @@ from collections.abc import Iterator, Sequence
 from itertools import count
 
 from gossipq import limits
-from gossipq.core.tables import MemoryTable, MemoryTables
+from gossipq.core.storage.tables import MemoryTable, MemoryTables
 from gossipq.errors import StoreError
 from gossipq.types import Origin
 from gossipq_node.ports import Incoming, StoreUsage

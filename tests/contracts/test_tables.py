@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from gossipq.core.tables import MemoryTable, Table
+from gossipq.core.storage.tables import MemoryTable, Table
 from gossipq_node.adapters.lmdb_store import LmdbStore, make_store
 
 MAP_BYTES = 64 << 20

@@ -1,14 +1,14 @@
 """Several nodes' copies of one shard: real turns, messages that arrive at once, a clock moved by hand."""
 
 from gossipq import limits
-from gossipq.core import records
-from gossipq.core.bodies import Bodies
-from gossipq.core.consuming import Client
+from gossipq.core.copies.placement import plan
 from gossipq.core.effects import Effects
-from gossipq.core.placement import plan
-from gossipq.core.settings import ShardSettings
+from gossipq.core.ledger import records
+from gossipq.core.requests.consume import Client
 from gossipq.core.shard import Shard
-from gossipq.core.tables import MemoryTables
+from gossipq.core.storage.bodies import Bodies
+from gossipq.core.storage.settings import ShardSettings
+from gossipq.core.storage.tables import MemoryTables
 from gossipq.messages import Join, Members, Publish
 from gossipq.peer_messages import InstallTopic
 from gossipq.types import Now, PartitionKey, partition_key

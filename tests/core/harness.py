@@ -4,12 +4,12 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from gossipq import limits
-from gossipq.core.bodies import Bodies
-from gossipq.core.consuming import Client
 from gossipq.core.effects import Effects
-from gossipq.core.settings import ShardSettings
+from gossipq.core.requests.consume import Client
 from gossipq.core.shard import Shard
-from gossipq.core.tables import MemoryTables
+from gossipq.core.storage.bodies import Bodies
+from gossipq.core.storage.settings import ShardSettings
+from gossipq.core.storage.tables import MemoryTables
 from gossipq.messages import CreateTopic, Publish, Refused, Subscribe, Topics
 from gossipq.types import Now, Origin, PartitionKey, partition_key
 from gossipq.values import GroupOptions, Message, Range, Start, TopicInfo, TopicOptions

@@ -7,7 +7,7 @@ import pytest
 
 from core.harness import FakeWorker, client, single
 from gossipq import alarms
-from gossipq.core.alarms import DEAD_WINDOW_MS, HANGS_MS, RESTART_WINDOW_MS, Standing, Watch, alarm
+from gossipq.core.requests.alarms import DEAD_WINDOW_MS, HANGS_MS, RESTART_WINDOW_MS, Standing, Watch, alarm
 from gossipq.messages import Ack, Nack, StatusReply
 from gossipq.peer_messages import Report
 from gossipq.types import Now

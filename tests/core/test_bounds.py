@@ -6,11 +6,11 @@ import pytest
 
 from core.harness import FakeWorker, client, single
 from gossipq import limits
-from gossipq.core import producers, retention
-from gossipq.core.payloads import Config
-from gossipq.core.replica import Place
-from gossipq.core.snapshot import Sending
-from gossipq.core.tables import MemoryTables
+from gossipq.core.copies.snapshot import Sending
+from gossipq.core.ledger import producers, retention
+from gossipq.core.raft.replica import Place
+from gossipq.core.storage.payloads import Config
+from gossipq.core.storage.tables import MemoryTables
 from gossipq.messages import Ack, Credit, DropTopic, Subscribe
 from gossipq.peer_messages import Installed
 from gossipq.types import KEY_HASH

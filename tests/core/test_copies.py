@@ -4,13 +4,14 @@ import pytest
 
 from core.harness import client
 from gossipq import limits
-from gossipq.core import log, payloads, records
-from gossipq.core.bodies import Bodies
 from gossipq.core.effects import Effects
-from gossipq.core.replica import HardState
-from gossipq.core.settings import ShardSettings
+from gossipq.core.ledger import records
+from gossipq.core.raft.replica import HardState
 from gossipq.core.shard import Shard
-from gossipq.core.tables import MemoryTables
+from gossipq.core.storage import log, payloads
+from gossipq.core.storage.bodies import Bodies
+from gossipq.core.storage.settings import ShardSettings
+from gossipq.core.storage.tables import MemoryTables
 from gossipq.errors import NotLeader
 from gossipq.messages import Ack, Acked, Publish, Subscribe
 from gossipq.peer_messages import ChangeVoters, Transfer

@@ -1,4 +1,4 @@
-from gossipq.core.deadlines import Deadlines
+from gossipq.core.storage.deadlines import Deadlines
 
 
 def test_what_is_due_comes_earliest_first():

@@ -5,7 +5,7 @@ from itertools import pairwise
 import pytest
 
 from core.harness import FakeWorker, client, single
-from gossipq.core import log
+from gossipq.core.storage import log
 from gossipq.limits import GROWTH_HOURS_MS, GROWTH_MINUTES_MS, HOUR_MS, MINUTE_MS
 from gossipq.messages import Ack, DropTopic
 from gossipq.values import TopicOptions
@@ -130,8 +130,8 @@ def test_copies_make_the_same_rows(worker, orders):
     for number in range(1, 4):
         worker.publish(orders, [b"x"], b"p" * 16, number)
         minute(worker)
-    from gossipq.core.ledger import Ledger
-    from gossipq.core.tables import MemoryTables
+    from gossipq.core.ledger.ledger import Ledger
+    from gossipq.core.storage.tables import MemoryTables
     from gossipq.wire.opener import Opener
 
     disk, fresh = worker.disk[1], MemoryTables()

@@ -3,7 +3,7 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gossipq.core.intervals import Intervals, RangeMap
+from gossipq.core.storage.intervals import Intervals, RangeMap
 
 spans = st.tuples(st.integers(0, 40), st.integers(0, 12)).map(lambda t: (t[0], t[0] + t[1]))
 

@@ -17,13 +17,13 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 
 from core.harness import FakeWorker, client, single
 from gossipq import limits
-from gossipq.core import records
-from gossipq.core.counts import stats
-from gossipq.core.exceptions import decode_dead, decode_exception
-from gossipq.core.intervals import Intervals
-from gossipq.core.routes import matcher
-from gossipq.core.schedule import decode_scheduled
-from gossipq.core.surveying import Surveying
+from gossipq.core.delivery.routes import matcher
+from gossipq.core.ledger import records
+from gossipq.core.ledger.exceptions import decode_dead, decode_exception
+from gossipq.core.ledger.schedule import decode_scheduled
+from gossipq.core.requests.counts import stats
+from gossipq.core.requests.survey import Surveying
+from gossipq.core.storage.intervals import Intervals
 from gossipq.export_messages import ListAcks, ListStates
 from gossipq.messages import (
     Ack,

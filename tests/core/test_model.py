@@ -13,7 +13,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 
 from core.harness import FakeWorker, client, single
 from gossipq import limits
-from gossipq.core.counts import stats
+from gossipq.core.requests.counts import stats
 from gossipq.messages import Ack, Acked, Credit, Extend, Nack, Unsubscribe
 from gossipq.types import Now, topic_id_of
 from gossipq.values import GroupOptions, TopicOptions

@@ -4,8 +4,8 @@ import pytest
 
 from core.fleet import Fleet, member
 from gossipq import limits
-from gossipq.core import log, payloads
-from gossipq.core.moving import FALLS_MS
+from gossipq.core.copies.reconfiguration import FALLS_MS
+from gossipq.core.storage import log, payloads
 from gossipq.messages import Refused
 from gossipq.peer_messages import ChangeVoters
 from gossipq.types import partition_key

@@ -4,7 +4,7 @@ import pytest
 
 from core.harness import FakeWorker, client, single
 from gossipq import limits
-from gossipq.core.counts import stats
+from gossipq.core.requests.counts import stats
 from gossipq.messages import Ack, Done, Nack, Refused, Topics, Why
 from gossipq.operator_messages import DropGroup, GroupShown, PurgeTopic, SeekGroup, SetTopic, ShowGroup, Sought
 from gossipq.types import topic_id_of
@@ -245,7 +245,7 @@ def test_purge_takes_whole_batches_below_a_place_and_counts_what_was_not_done(wo
 
 
 def test_a_purge_goes_in_bounded_steps_and_can_be_taken_up_again(worker, orders, monkeypatch):
-    monkeypatch.setattr("gossipq.core.retention.SLICES_MAX", 2)
+    monkeypatch.setattr("gossipq.core.ledger.retention.SLICES_MAX", 2)
     ten_records_seven_done(worker, orders)
     assert worker.ask(1, ADA, PurgeTopic(orders, 10)) == Done(4)
     worker.restart()

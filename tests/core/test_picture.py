@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from gossipq.core.replica import TRANSITIONS
+from gossipq.core.raft.replica import TRANSITIONS
 
 ARCHITECTURE = Path(__file__).resolve().parents[2] / "ARCHITECTURE.md"
 

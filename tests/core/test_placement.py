@@ -6,9 +6,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gossipq.core import voters
-from gossipq.core.payloads import Config
-from gossipq.core.placement import Target, plan
+from gossipq.core.copies.placement import Target, plan
+from gossipq.core.raft import voters
+from gossipq.core.storage.payloads import Config
 from gossipq.values import Member
 
 

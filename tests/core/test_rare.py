@@ -3,12 +3,13 @@
 import msgspec
 import pytest
 
-from gossipq.core import campaign, log, payloads
-from gossipq.core.ledger import Ledger
-from gossipq.core.log import LogState
-from gossipq.core.payloads import Config, encode
-from gossipq.core.replica import LEADER, HardState, Replica
-from gossipq.core.tables import MemoryTables
+from gossipq.core.ledger.ledger import Ledger
+from gossipq.core.raft import campaign
+from gossipq.core.raft.replica import LEADER, HardState, Replica
+from gossipq.core.storage import log, payloads
+from gossipq.core.storage.log import LogState
+from gossipq.core.storage.payloads import Config, encode
+from gossipq.core.storage.tables import MemoryTables
 from gossipq.errors import CorruptLog, ProtocolError, UnknownKind
 from gossipq.peer_messages import Append
 from gossipq.types import ID_HASH, partition_key

@@ -3,11 +3,12 @@
 import pytest
 
 from gossipq import limits
-from gossipq.core import campaign, log
-from gossipq.core.log import Entry, LogState
-from gossipq.core.payloads import Config, encode
-from gossipq.core.progress import SNAPSHOT, STREAM
-from gossipq.core.replica import FOLLOWER, LEADER, PRE_CANDIDATE, HardState, Outgoing, Place, Replica
+from gossipq.core.raft import campaign
+from gossipq.core.raft.progress import SNAPSHOT, STREAM
+from gossipq.core.raft.replica import FOLLOWER, LEADER, PRE_CANDIDATE, HardState, Outgoing, Place, Replica
+from gossipq.core.storage import log
+from gossipq.core.storage.log import Entry, LogState
+from gossipq.core.storage.payloads import Config, encode
 from gossipq.errors import CorruptLog, ProtocolError
 from gossipq.peer_messages import Append, Appended, TimeoutNow, Vote, VoteRequest
 from gossipq.values import Message

@@ -5,8 +5,8 @@ import pytest
 
 from core.fleet import ORIGIN, Fleet, entered, member
 from gossipq import limits
-from gossipq.core.consuming import Client
-from gossipq.core.roster import LIVING_MS
+from gossipq.core.register.roster import LIVING_MS
+from gossipq.core.requests.consume import Client
 from gossipq.messages import AskMembers, Join, Refused, SetMember
 from gossipq.values import Message
 

@@ -6,8 +6,8 @@ import pytest
 
 from core.harness import FakeWorker, client, single
 from gossipq import limits
-from gossipq.core.counts import stats
-from gossipq.core.routes import check_patterns, matcher
+from gossipq.core.delivery.routes import check_patterns, matcher
+from gossipq.core.requests.counts import stats
 from gossipq.errors import BadRequest
 from gossipq.messages import (
     Ack,

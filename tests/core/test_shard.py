@@ -4,7 +4,7 @@ import pytest
 
 from core.harness import WALL_MS, FakeWorker, client, single
 from gossipq import limits
-from gossipq.core import records
+from gossipq.core.ledger import records
 from gossipq.messages import (
     Ack,
     Acked,
@@ -41,7 +41,7 @@ def orders(worker):
 
 
 def stats(worker, partition):
-    from gossipq.core.counts import stats as shard_stats
+    from gossipq.core.requests.counts import stats as shard_stats
 
     shard = worker.shards[1]
     partitions, groups = shard_stats(shard.ledger, shard.dispatch, 0, [])

@@ -3,10 +3,10 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gossipq.core import voters
-from gossipq.core.payloads import Config
-from gossipq.core.placement import Target, plan
-from gossipq.core.steering import Known, next_step, way_out
+from gossipq.core.copies.placement import Target, plan
+from gossipq.core.copies.transitions import Known, next_step, way_out
+from gossipq.core.raft import voters
+from gossipq.core.storage.payloads import Config
 from gossipq.peer_messages import ChangeVoters, Transfer
 from gossipq.values import Member
 

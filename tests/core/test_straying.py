@@ -5,9 +5,9 @@ import pytest
 from core.fleet import Fleet
 from core.test_moving import PARTITION, grown, roster
 from gossipq import limits
-from gossipq.core import records
-from gossipq.core.replica import HardState
-from gossipq.core.tables import MemoryTables
+from gossipq.core.ledger import records
+from gossipq.core.raft.replica import HardState
+from gossipq.core.storage.tables import MemoryTables
 from gossipq.peer_messages import Append, Dismiss, Stray, VoteRequest
 
 LONG_MS = limits.STRAY_MS + 5_000

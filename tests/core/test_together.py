@@ -6,7 +6,8 @@ import pytest
 
 from core.fleet import CLIENT, ORIGIN, STEP_MS, Fleet
 from gossipq import limits
-from gossipq.core import log, payloads, records, retention
+from gossipq.core.ledger import records, retention
+from gossipq.core.storage import log, payloads
 from gossipq.messages import Ack, Nack, Publish, Refused, Subscribe
 from gossipq.peer_messages import Append, ChangeVoters, InstallTopic, Snapshot
 from gossipq.types import ID_HASH, KEY_HASH, Now

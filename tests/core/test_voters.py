@@ -2,8 +2,8 @@
 
 import pytest
 
-from gossipq.core.payloads import Config
-from gossipq.core.voters import all_meet, check, check_change, quorum_size, quorums
+from gossipq.core.raft.voters import all_meet, check, check_change, quorum_size, quorums
+from gossipq.core.storage.payloads import Config
 from gossipq.errors import BadRequest
 
 FIVE = ["a", "b", "c", "d", "e"]

@@ -13,7 +13,7 @@ from contextlib import contextmanager, suppress
 from typing import Any, NamedTuple
 
 from e2e.harness import until
-from gossipq.core.intervals import Intervals
+from gossipq.core.storage.intervals import Intervals
 from gossipq.errors import StoreFull
 from gossipq.messages import Acked, Deliver
 from gossipq.types import partition_of

@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from gossipq.core.snapshot import open_ledger
+from gossipq.core.copies.snapshot import open_ledger
 from gossipq.types import partition_of, topic_id_of
 from gossipq.wire.batch import Batch, check
 from gossipq.wire.opener import Opener

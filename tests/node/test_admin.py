@@ -15,7 +15,7 @@ import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
 from conftest import RunningNode
-from gossipq.core.alarms import HANGS_MS, alarm
+from gossipq.core.requests.alarms import HANGS_MS, alarm
 from gossipq.errors import BadRequest, ConfigError
 from gossipq.limits import TIMING_BOUNDS_US
 from gossipq.messages import StatsReply, StatusReply

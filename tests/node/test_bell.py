@@ -10,7 +10,7 @@ import pytest
 
 from conftest import RunningNode
 from gossipq.clock import SystemClock
-from gossipq.core.alarms import alarm
+from gossipq.core.requests.alarms import alarm
 from gossipq.errors import GossipqError
 from gossipq.messages import StatusReply
 from gossipq.values import Alarm, WorkerStats

@@ -1,6 +1,6 @@
 """What `gossipq cluster rebalance --plan` shows."""
 
-from gossipq.core.placement import plan
+from gossipq.core.copies.placement import plan
 from gossipq.values import CopyStats, Lead, Member
 from gossipq_node.planning import shard_plans
 

@@ -8,9 +8,9 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from gossipq.core import records
-from gossipq.core.log import NOOP, Entry, LogState, encode_row, seal
-from gossipq.core.records import Meta
+from gossipq.core.ledger import records
+from gossipq.core.ledger.records import Meta
+from gossipq.core.storage.log import NOOP, Entry, LogState, encode_row, seal
 from gossipq.errors import StoreError
 from gossipq.values import Member
 from gossipq_client import connect

@@ -16,7 +16,7 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from conftest import HOME, RunningNode
 from gossipq import limits
-from gossipq.core.alarms import alarm
+from gossipq.core.requests.alarms import alarm
 from gossipq.messages import StatsReply, StatusReply
 from gossipq.values import GroupStats, Member, PartitionStats, WorkerStats
 from gossipq_client import connect

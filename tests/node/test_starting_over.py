@@ -8,9 +8,10 @@ from msgspec import structs
 
 from contracts.memory import MemoryMailbox, MemoryStore
 from gossipq import limits
-from gossipq.core import log, records
-from gossipq.core.log import NO_CHAIN
+from gossipq.core.ledger import records
 from gossipq.core.shard import Shard
+from gossipq.core.storage import log
+from gossipq.core.storage.log import NO_CHAIN
 from gossipq.errors import CorruptLog
 from gossipq.messages import Confirm, Publish, Resolve, Topics
 from gossipq.peer_messages import Append, Bundle, Installed, Snapshot

@@ -11,8 +11,8 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
 from pathlib import Path
 
-from gossipq.core.snapshot import open_ledger
-from gossipq.core.tables import Tables
+from gossipq.core.copies.snapshot import open_ledger
+from gossipq.core.storage.tables import Tables
 from gossipq.types import partition_of, topic_id_of
 from gossipq.wire.batch import Batch
 from gossipq.wire.opener import Opener

@@ -3,7 +3,7 @@ costs what it wrote."""
 
 from random import Random
 
-from gossipq.core.tables import MemoryTable
+from gossipq.core.storage.tables import MemoryTable
 
 Change = tuple[bytes, bytes | None]  #: a key, and the value that it had
 

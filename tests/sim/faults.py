@@ -5,8 +5,8 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from gossipq.core.log import Entry
 from gossipq.core.shard import Shard
+from gossipq.core.storage.log import Entry
 from sim.clients import SHRINK_MS
 from sim.node import Node
 

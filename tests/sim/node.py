@@ -6,15 +6,16 @@ from random import Random
 from typing import TYPE_CHECKING
 
 from gossipq import limits
-from gossipq.core import log, records
-from gossipq.core.bodies import Bodies
-from gossipq.core.consuming import Client
-from gossipq.core.exceptions import decode_dead
-from gossipq.core.placement import Target, plan
-from gossipq.core.schedule import decode_scheduled
-from gossipq.core.settings import ShardSettings
-from gossipq.core.settling import decode_ack
+from gossipq.core.copies.placement import Target, plan
+from gossipq.core.ledger import records
+from gossipq.core.ledger.exceptions import decode_dead
+from gossipq.core.ledger.groups import decode_ack
+from gossipq.core.ledger.schedule import decode_scheduled
+from gossipq.core.requests.consume import Client
 from gossipq.core.shard import Shard
+from gossipq.core.storage import log
+from gossipq.core.storage.bodies import Bodies
+from gossipq.core.storage.settings import ShardSettings
 from gossipq.errors import CorruptLog
 from gossipq.messages import Ack, Nack, Publish, Subscribe, Unsubscribe
 from gossipq.types import Now

@@ -9,22 +9,26 @@ from typing import Any, NamedTuple
 import msgspec
 import pytest
 
-from gossipq.core import campaign, dispatch, groups, log, payloads, records, serving, snapshot, voters
-from gossipq.core.dedup import Dedup
-from gossipq.core.failing import Failing
-from gossipq.core.gathering import Gathering
-from gossipq.core.groups import Subscription, View
-from gossipq.core.holding import DONE, Holding
-from gossipq.core.keys import Keys
-from gossipq.core.ledger import Ledger
-from gossipq.core.log import Entry
-from gossipq.core.payloads import Config
-from gossipq.core.peers import Peers
-from gossipq.core.producers import Producer, Producers
-from gossipq.core.replica import HardState, Replica
-from gossipq.core.schedule import Schedule
-from gossipq.core.serving import Serving
+from gossipq.core.copies import snapshot
+from gossipq.core.copies.peers import Peers
+from gossipq.core.delivery import consumers, dispatch, selection
+from gossipq.core.delivery.consumers import Subscription, View
+from gossipq.core.delivery.failures import Failing
+from gossipq.core.delivery.keys import Keys
+from gossipq.core.delivery.leases import DONE, Holding
+from gossipq.core.delivery.outbox import Gathering
+from gossipq.core.delivery.selection import Serving
+from gossipq.core.ledger import records
+from gossipq.core.ledger.dedup import Dedup
+from gossipq.core.ledger.ledger import Ledger
+from gossipq.core.ledger.producers import Producer, Producers
+from gossipq.core.ledger.schedule import Schedule
+from gossipq.core.raft import campaign, voters
+from gossipq.core.raft.replica import HardState, Replica
 from gossipq.core.shard import Shard
+from gossipq.core.storage import log, payloads
+from gossipq.core.storage.log import Entry
+from gossipq.core.storage.payloads import Config
 from gossipq.messages import Acked
 from sim.faults import Faults
 from sim.history import Copy
@@ -275,7 +279,7 @@ def ids_forgotten(patch: pytest.MonkeyPatch) -> None:
 
 def two_at_once(patch: pytest.MonkeyPatch) -> None:
     """An exclusive group gives to everybody, and a key to whoever asks."""
-    patch.setattr(serving, "EXCLUSIVE", "")
+    patch.setattr(selection, "EXCLUSIVE", "")
     patch.setattr(dispatch, "EXCLUSIVE", "")
     patch.setattr(Keys, "allows", lambda self, key_hash, offset, owner: True)
 
@@ -300,7 +304,7 @@ def at_most_once_is_forgotten(patch: pytest.MonkeyPatch) -> None:
 
 
 def routes_not_asked(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(groups, "matcher", lambda routes: None)
+    patch.setattr(consumers, "matcher", lambda routes: None)
 
 
 def names_not_unique(patch: pytest.MonkeyPatch) -> None:

@@ -4,7 +4,9 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 from gossipq import limits
-from gossipq.core import retention, roster, snapshot
+from gossipq.core.copies import snapshot
+from gossipq.core.ledger import retention
+from gossipq.core.register import roster
 
 SMALL = [
     (retention, "LOG_KEEP", 6),

@@ -15,8 +15,8 @@ from typing import Any
 import pytest
 
 from gossipq import __version__
-from gossipq.core.payloads import Config
-from gossipq.core.placement import Target
+from gossipq.core.copies.placement import Target
+from gossipq.core.storage.payloads import Config
 from sim import world
 from sim.checks import failures
 from sim.history import Copy, History, Job

@@ -9,10 +9,11 @@ from heapq import heappop, heappush
 from random import Random
 from typing import Any
 
-from gossipq.core import payloads, records
-from gossipq.core.campaign import may_stand
-from gossipq.core.log import Entry
+from gossipq.core.ledger import records
+from gossipq.core.raft.campaign import may_stand
 from gossipq.core.shard import Shard
+from gossipq.core.storage import payloads
+from gossipq.core.storage.log import Entry
 from gossipq.messages import Publish
 from gossipq.types import Origin
 from gossipq.values import Message

@@ -9,7 +9,8 @@ import msgspec
 import pytest
 
 from gossipq import errors, limits, messages, values
-from gossipq.core import log, payloads, records
+from gossipq.core.ledger import records
+from gossipq.core.storage import log, payloads
 from gossipq.errors import GossipqError
 from gossipq.messages import MESSAGES
 from gossipq.wire import batch, frames

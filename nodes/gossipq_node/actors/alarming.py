@@ -2,8 +2,8 @@
 
 from collections.abc import Iterable, Mapping
 
-from gossipq.core.alarms import SLOW_COMMIT_US, Watch, alarm
 from gossipq.core.ledger import Ledger
+from gossipq.core.requests import SLOW_COMMIT_US, Watch, alarm
 from gossipq.types import Now
 from gossipq.values import Alarm
 

@@ -3,8 +3,8 @@
 from collections.abc import Collection
 
 from gossipq import limits
-from gossipq.core.counts import stats
-from gossipq.core.policy import NUMBER_MAX, within
+from gossipq.core.delivery import NUMBER_MAX, within
+from gossipq.core.requests import stats
 from gossipq.core.shard import Shard
 from gossipq.errors import BadRequest
 from gossipq.messages import Stats, StatsReply

@@ -2,14 +2,10 @@
 
 from collections.abc import Iterable, Iterator, Sequence
 
-from gossipq.core import shipping
-from gossipq.core.columns import Columns
-from gossipq.core.effects import Mail
-from gossipq.core.log import Entry
-from gossipq.core.members import check_member
-from gossipq.core.placement import Target, plan
+from gossipq.core.copies import Mail, Target, plan, shipment
+from gossipq.core.register import View, check_member
 from gossipq.core.shard import Shard
-from gossipq.core.view import View
+from gossipq.core.storage import Columns, Entry
 from gossipq.errors import UnknownVerb
 from gossipq.peer_messages import Append, Report
 from gossipq.peer_messages import View as Said
@@ -61,7 +57,7 @@ class Cluster:
     def replicate(self, shard: Shard) -> None:
         """Entries for the other copies; before this one has stored them."""
         for to, append, entries in shard.replication():
-            sizes, pieces = shipping.pack(entries)
+            sizes, pieces = shipment.pack(entries)
             append = Append(
                 append.leader, append.prev_index, append.prev_term, append.commit, sizes, append.sent_ms, append.prev_chain
             )
@@ -114,7 +110,7 @@ class Cluster:
             if isinstance(inner, Said) and sender != self._me:
                 raise UnknownVerb("a worker hears of the cluster from its own frontdoor")
             if isinstance(inner, Append):
-                yield header, inner, shipping.unpack(inner, frame, self._columns), b""
+                yield header, inner, shipment.unpack(inner, frame, self._columns), b""
             else:
                 yield header, inner, [], bytes(frame)
 

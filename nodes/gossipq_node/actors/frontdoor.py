@@ -11,8 +11,7 @@ from typing import Protocol
 from msgspec import structs
 
 from gossipq import __version__, limits
-from gossipq.core.members import check_member
-from gossipq.core.view import View
+from gossipq.core.register import View, check_member
 from gossipq.errors import BadRequest, Busy, GossipqError, ProtocolError, UnknownVerb
 from gossipq.messages import Bye, Hello, Join, Ping, Pong, Refused, Status, StatusReply
 from gossipq.operator_messages import Alarms, ConfigShown, ListAlarms, ShowConfig

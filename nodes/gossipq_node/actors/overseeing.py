@@ -4,7 +4,7 @@ from collections import deque
 from collections.abc import Sequence
 from itertools import groupby
 
-from gossipq.core.alarms import HANGS_MS, RESTART_WINDOW_MS, Standing, alarm, key_of
+from gossipq.core.requests import HANGS_MS, RESTART_WINDOW_MS, Standing, alarm, key_of
 from gossipq.messages import StatusReply
 from gossipq.peer_messages import Report
 from gossipq.texts import many

@@ -4,9 +4,8 @@ import logging
 
 from msgspec import structs
 
-from gossipq.core.dispatch import Delivery
+from gossipq.core.delivery import Delivery, Part
 from gossipq.core.effects import Effects, refusal
-from gossipq.core.groups import Part
 from gossipq.core.shard import Shard
 from gossipq.errors import BadBatch, CorruptLog, NotLeader, ProtocolError
 from gossipq.messages import Confirm, Deliver, Refused, Subscribed

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator
 
-from gossipq.core.consuming import Client
+from gossipq.core.requests import Client
 from gossipq.errors import BadRequest, Refused
 from gossipq.limits import PING_MS, SESSION_SILENCE_MS
 from gossipq.messages import Hello

@@ -12,13 +12,12 @@ from msgspec import structs
 
 from gossipq import limits
 from gossipq.clock import Clock
-from gossipq.core.bodies import Bodies
-from gossipq.core.consuming import Client
+from gossipq.core.delivery import within
 from gossipq.core.effects import refusal
-from gossipq.core.election import Dice
-from gossipq.core.log import Entry
-from gossipq.core.policy import within
+from gossipq.core.raft import Dice
+from gossipq.core.requests import Client
 from gossipq.core.shard import Shard
+from gossipq.core.storage import Bodies, Entry
 from gossipq.errors import (
     BadBatch,
     BadRequest,

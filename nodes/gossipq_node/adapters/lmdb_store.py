@@ -83,7 +83,7 @@ class _NoTransaction:
 
 
 class LmdbTable:
-    """One named table inside the store's open transaction. Good over commits; see gossipq.core.tables.Table."""
+    """One named table inside the store's open transaction. Good over commits; see gossipq.core.storage.tables.Table."""
 
     __slots__ = ("_db", "_store", "name")
 

@@ -1,0 +1,21 @@
+"""One copy among the others of its shard, over tables: append, snapshot, reconfiguration, placement."""
+
+from gossipq.core.copies import shipment
+from gossipq.core.copies.mail import Mail, Replication
+from gossipq.core.copies.peers import VERBS, Peers
+from gossipq.core.copies.placement import Target, plan, topic_shards
+from gossipq.core.copies.reconfiguration import Moving
+from gossipq.core.copies.snapshot import open_ledger
+
+__all__ = [
+    "VERBS",
+    "Mail",
+    "Moving",
+    "Peers",
+    "Replication",
+    "Target",
+    "open_ledger",
+    "plan",
+    "shipment",
+    "topic_shards",
+]

@@ -1,0 +1,355 @@
+"""A copy among the copies of its shard: what the replica decides, read from and written into this copy's tables."""
+
+from collections.abc import Sequence
+from itertools import islice
+
+import msgspec
+
+from gossipq import limits
+from gossipq.core.copies.mail import Mail, Replication
+from gossipq.core.copies.snapshot import Receiving, Sending, wipe
+from gossipq.core.ledger import Ledger, records
+from gossipq.core.raft import LEADER, SNAPSHOT, Dice, HardState, Place, Progress, Replica, campaign, voters
+from gossipq.core.storage import Bodies, Config, Entry, LogState, ShardSettings, Tables, log
+from gossipq.errors import BadRequest, Busy, CorruptLog
+from gossipq.peer_messages import (
+    Append,
+    Appended,
+    ChangeVoters,
+    Dismiss,
+    Installed,
+    Snapshot,
+    Stray,
+    TimeoutNow,
+    Vote,
+    VoteRequest,
+)
+from gossipq.types import Index, Term
+from gossipq.values import Message
+
+VERBS = frozenset((Append, Appended, VoteRequest, Vote, TimeoutNow, Snapshot, Installed, Stray, Dismiss))
+READ_ROWS_MAX = 1_024  #: entries in one Append
+_pack = log.INDEX_KEY.pack
+_unpack = log.INDEX_KEY.unpack
+
+
+class Peers:
+    """`term` of a message is that in its header: the sender's own."""
+
+    def __init__(
+        self, shard: int, settings: ShardSettings, tables: Tables, bodies: Bodies, ledger: Ledger, dice: Dice | None
+    ) -> None:
+        """Opens the log. Raises CorruptLog."""
+        self._shard, self._tables, self._bodies, self.ledger = shard, tables, bodies, ledger
+        meta, me, alone = ledger.meta, settings.me, settings.alone(ledger.meta.voters)
+        self._witness = settings.witness
+        state = LogState.load(tables.log, meta.log_first, meta.chain, meta.epochs)
+        state.time_ms = max(state.time_ms, meta.time_ms)
+        if ledger.applied > state.last:
+            raise CorruptLog(f"shard {shard}: entry {ledger.applied} was applied, and the log ends at {state.last}")
+        row = tables.state.get(records.HARD)
+        hard = msgspec.msgpack.decode(row, type=HardState) if row else HardState()
+        config = Config([me]) if alone else Config(meta.voters, meta.witnesses, meta.learners)
+        self.replica = Replica(me, config, hard, state, self, dice)
+        self.replica.commit = ledger.applied
+        self.replica.hollow = tables.state.get(records.INSTALLING) is not None
+        self._receiving: Receiving | None = None
+        self._sending: dict[str, Sending] = {}
+        self._asked_ms = 0  # when this copy asked last whether it is still one
+        self.emptying = False  #: it is none any more: its rows go, some with each write
+        if not alone:
+            for entry in self.after(ledger.applied):
+                if entry.kind == log.CONFIG:
+                    self.replica.configure(entry.index, msgspec.msgpack.decode(entry.payload, type=Config))
+
+    # --- the log on disk -------------------------------------------------------------------------------------------
+
+    def read(self, first: Index, end: Index, bytes_max: int, rows_max: int = READ_ROWS_MAX) -> list[Entry]:
+        """Entries from `first` on, up to these bounds and one beyond."""
+        entries, size = [], 0
+        for key, row in self._tables.log.scan(_pack(first), _pack(end)):
+            entries.append(log.decode_row(_unpack(key)[0], row, self._tables.body.get(key) or b""))
+            size += len(entries[-1].body) + len(row)
+            if size >= bytes_max or len(entries) >= rows_max:
+                break
+        return entries
+
+    def after(self, index: Index) -> list[Entry]:
+        """All entries after `index`, also those that are not written yet."""
+        stored = self.read(index + 1, self.replica.saved + 1, 2**62, 2**62)
+        return stored + [entry for entry in self.replica.unsaved if entry.index > index]
+
+    def place(self, index: Index) -> Place:
+        """Of an entry at `log.first - 1` or later. Raises CorruptLog."""
+        if index < self.replica.log.first:
+            return Place(self.ledger.meta.chain, self.ledger.meta.time_ms)
+        row = self._tables.log.get(_pack(index))
+        if row is None:
+            raise CorruptLog(f"shard {self._shard}: entry {index} is missing")
+        entry = log.decode_row(index, row)
+        return Place(entry.chain, entry.time_ms)
+
+    # --- messages --------------------------------------------------------------------------------------------------
+
+    def step(self, term: Term, message: Message, entries: Sequence[Entry], rows: bytes) -> Index | None:
+        """Returns the index from which on the log has changed. Raises ProtocolError, CorruptLog."""
+        replica = self.replica
+        if isinstance(message, Append):
+            return replica.on_append(term, message, list(entries))
+        if isinstance(message, Appended):
+            if replica.observe(term):
+                replica.on_appended(message)
+        elif isinstance(message, VoteRequest):
+            campaign.on_vote_request(replica, message)
+        elif isinstance(message, Vote):
+            campaign.on_vote(replica, term, message)
+        elif isinstance(message, TimeoutNow):
+            campaign.on_timeout_now(replica, term, message)
+        elif isinstance(message, Snapshot):
+            return self._on_snapshot(term, message, rows)
+        elif isinstance(message, Stray):
+            self._on_stray(message)
+        elif isinstance(message, Dismiss):
+            return self._on_dismiss(term, message)
+        elif isinstance(message, Installed) and replica.observe(term):
+            self._on_installed(message)
+        return None
+
+    def _on_snapshot(self, term: Term, message: Snapshot, rows: bytes) -> Index | None:
+        """Stores one part. Returns 0 with the first and the last one: the ledger must be opened again."""
+        replica = self.replica
+        if not replica.observe(term):
+            replica.answers.append((message.leader, Installed(replica.me, message.index, 0, sent_ms=message.sent_ms)))
+            return None
+        replica.hear(message.leader)
+        name = term, message.index, message.spooled_ms
+        done = message.index <= replica.commit and not replica.hollow
+        complete = begun = False
+        if not done:
+            if message.number == 0 and (self._receiving is None or self._receiving.name != name):
+                self._receiving = Receiving(name)
+                self.emptying = False
+                replica.hollow = begun = True
+                self._tables.state.put(records.INSTALLING, _pack(message.index))
+            receiving = self._receiving
+            if receiving is not None and receiving.name == name and receiving.number == message.number:
+                complete = receiving.take(message, rows, self._tables) and message.kind == "end"
+        if complete:
+            self._complete(message)
+        number = self._receiving.number if self._receiving is not None and self._receiving.name == name else 0
+        answer = Installed(replica.me, message.index, number, done or complete, message.sent_ms)
+        replica.answers.append((message.leader, answer))
+        if complete:
+            self._receiving = None
+        return 0 if complete or begun else None
+
+    def _complete(self, message: Snapshot) -> None:
+        """All parts are here: they are the state now, and the log goes on behind them."""
+        replica, tables = self.replica, self._tables
+        index, place = message.index, Place(message.chain, message.time_ms)
+        config = Config(message.voters, message.witnesses, message.learners)
+        if replica.restart(index, message.term, place, config):
+            tables.log.delete_range(b"", b"\xff" * 8, 2**31)
+            tables.body.delete_range(_pack(index + 1), b"\xff" * 8, 2**31)
+            replica.cut_from = None
+        else:
+            tables.log.delete_range(b"", _pack(index + 1), 2**31)
+            tables.body.delete_range(_pack(replica.saved + 1), b"\xff" * 8, 2**31)  # of a snapshot that was not completed
+        self._bodies.drop(self._shard)
+        meta = records.Meta(index, place.time_ms, index + 1, [(message.term, index)], place.chain)
+        meta.voters, meta.witnesses, meta.learners = config.voters, config.witnesses, config.learners
+        tables.state.put(records.META, records.encode(meta))
+        tables.state.delete(records.INSTALLING)
+        replica.hollow = False
+
+    def _on_installed(self, message: Installed) -> None:
+        replica, name = self.replica, message.follower
+        progress = replica.progress.get(name)
+        if replica.role != LEADER or progress is None:
+            return
+        progress.heard(replica.now_ms, message.sent_ms)
+        sending = self._sending.get(name)
+        if sending is None or progress.state != SNAPSHOT:
+            return
+        if message.done and message.index == sending.index:
+            del self._sending[name]
+            progress.match = max(progress.match, message.index)
+            progress.probe(message.index + 1)
+        elif not sending.answered(message, replica.now_ms):
+            del self._sending[name]
+
+    # --- copies that are none any more -----------------------------------------------------------------------------
+
+    def stray(self, now_ms: int) -> Stray | None:
+        """What a copy that has rows asks the leader of its shard when none has spoken to it for long."""
+        replica, heard_ms = self.replica, self.replica.election.heard_ms
+        silent = heard_ms is not None and now_ms >= max(heard_ms, self._asked_ms) + limits.STRAY_MS
+        if not silent or replica.role == LEADER or self._witness or self.emptying or not self._has_rows():
+            return None
+        self._asked_ms = now_ms
+        return Stray(replica.me, now_ms)
+
+    def _has_rows(self) -> bool:
+        """Whether there is anything that `empty` takes."""
+        rows = islice(self._tables.state.scan(b"", b"\xff" * 8), len(records.OWN_ROWS) + 1)
+        bodies = self._tables.body.scan(b"", _pack(self.ledger.applied + 1))
+        return any(key not in records.OWN_ROWS for key, _ in rows) or next(bodies, None) is not None
+
+    def _on_stray(self, message: Stray) -> None:
+        """Only a leader that has applied an entry of its own term, and cannot have been replaced, knows what is committed."""
+        replica, applied = self.replica, self.ledger.applied
+        if replica.role != LEADER or not replica.holds_lease or replica.log.term_at(applied) != replica.hard.term:
+            return
+        config = replica.config
+        if replica.config_index <= applied and message.copy not in (*config.voters, *config.learners):
+            replica.answers.append((message.copy, Dismiss(replica.me, message.sent_ms)))
+
+    def _on_dismiss(self, term: Term, message: Dismiss) -> Index | None:
+        """This copy is as one whose snapshot has not begun: it keeps term, vote and log, so what it has promised as a voter
+        holds for who still believes that it votes; and it comes back by a snapshot only. Who has heard a leader since it asked
+        may be a copy again."""
+        replica, heard_ms = self.replica, self.replica.election.heard_ms
+        if message.sent_ms != self._asked_ms or heard_ms is None or heard_ms >= self._asked_ms or not replica.observe(term):
+            return None
+        replica.hear(message.leader)
+        replica.hollow = self.emptying = True
+        self._receiving = None
+        self._tables.state.put(records.INSTALLING, _pack(0))
+        self._bodies.drop(self._shard)
+        return 0
+
+    def _empty(self) -> None:
+        """Takes some rows that a snapshot would bring; batches of entries that were not applied stay with their log rows."""
+        count = wipe(self._tables.state, limits.STRAY_ROWS)
+        low, end = b"", _pack(self.ledger.applied + 1)
+        count += self._tables.body.delete_range(low, end, limits.STRAY_ROWS - count)
+        self.emptying = count == limits.STRAY_ROWS
+
+    # --- what is sent ----------------------------------------------------------------------------------------------
+
+    @property
+    def sending(self) -> bool:
+        """Whether a snapshot is on its way: it still reads batches."""
+        return bool(self._sending)
+
+    @property
+    def wants_spool(self) -> bool:
+        """Whether a snapshot should begin: it is read when everything is written."""
+        return any(self._wants(name, progress) for name, progress in self.replica.progress.items())
+
+    def _wants(self, name: str, progress: Progress) -> bool:
+        """Whether a copy waits for a snapshot, and answers. One of less than it knew to be committed would end behind the
+        beginning of its log, and take away what it has acknowledged."""
+        replica, index = self.replica, self.ledger.applied
+        hears = replica.now_ms < progress.heard_ms + limits.ELECTION_MS
+        waits = progress.state == SNAPSHOT and name not in self._sending and hears
+        return waits and max(1, progress.knew) <= index and replica.log.term_at(index) is not None
+
+    def spool(self) -> None:
+        """Right after the ledger was flushed: its rows are those of the applied index."""
+        replica, index = self.replica, self.ledger.applied
+        meta = self.ledger.meta
+        config = Config(meta.voters, meta.witnesses, meta.learners)
+        for name, progress in replica.progress.items():
+            if self._wants(name, progress):
+                place, term = replica.place(index), replica.log.term_at(index)
+                assert term is not None, "a copy waits for what the log can name"
+                self._sending[name] = Sending(
+                    replica.me, index, term, place, config, self._tables, progress.full, replica.now_ms
+                )
+
+    def replication(self) -> list[Replication]:
+        """May be sent before this copy has stored its own part: it promises nothing of it."""
+        return [Replication(*out) for out in self.replica.outgoing()]
+
+    def mail(self) -> list[Mail]:
+        """Answers, unless the disk does not know yet what they say, and parts of snapshots."""
+        replica = self.replica
+        if not replica.answers and not self._sending:
+            return []
+        mail = [] if replica.dirty else [Mail(to, message) for to, message in replica.take_answers()]
+        progress = replica.progress
+        for name, sending in list(self._sending.items()):
+            other = progress.get(name)
+            if other is None or other.state != SNAPSHOT or replica.now_ms >= other.heard_ms + limits.STRAY_MS:
+                del self._sending[name]  # who comes back after so long gets a newer one
+            elif part := sending.due(replica.now_ms):
+                mail.append(Mail(name, *part))
+        return mail
+
+    def deadline_ms(self) -> int | None:
+        if not self._sending:
+            return campaign.deadline_ms(self.replica)
+        due = [campaign.deadline_ms(self.replica), *(sending.wait_ms for sending in self._sending.values())]
+        return min((at for at in due if at is not None), default=None)
+
+    def hold(self) -> Index:
+        """The first log row that a copy which is behind still needs."""
+        return min((self._needs(name, progress) for name, progress in self.replica.progress.items()), default=2**63)
+
+    def _needs(self, name: str, progress: Progress) -> Index:
+        """Who gets a snapshot, or comes in behind one, needs all that came meanwhile: else it would need the next one."""
+        replica = self.replica
+        if name in self._sending:
+            return self._sending[name].index + 1
+        comes_in = progress.match > 0 and not progress.synced and replica.now_ms < progress.heard_ms + limits.ELECTION_MS
+        return progress.match + 1 if comes_in else max(progress.match + 1, replica.log.last - limits.LOG_HOLD_ROWS)
+
+    # --- storing ---------------------------------------------------------------------------------------------------
+
+    def write(self) -> None:
+        """What the log has new goes into the open transaction."""
+        unsaved = self.replica.take_unsaved()
+        if unsaved.hard is not None:
+            self._tables.state.put(records.HARD, records.encode(unsaved.hard))
+        if unsaved.cut_from is not None:
+            low = _pack(unsaved.cut_from)
+            for table in (self._tables.log, self._tables.body):
+                table.delete_range(low, b"\xff" * 8, 2**31)
+        append_log, append_body = self._tables.log.append, self._tables.body.append
+        for entry in unsaved.entries:
+            key = _pack(entry.index)
+            append_log(key, log.encode_row(entry))
+            if entry.body and not self._witness:
+                append_body(key, entry.body)
+                self._bodies.put(self._shard, entry.index, entry.body)
+        if self.emptying:
+            self._empty()
+
+    def reset(self) -> None:
+        """This copy does not lead any more."""
+        self._sending.clear()
+
+    # --- voters ----------------------------------------------------------------------------------------------------
+
+    def check_change(self, message: ChangeVoters) -> Config:
+        """What the next CONFIG entry says. The leader serves, so an entry of its term is committed (R16). A change that is not
+        committed yet may be taken back: the quorums of the voters before it meet its own. Raises what forbids it now."""
+        replica = self.replica
+        config = Config(message.voters, message.witnesses, message.learners)
+        if replica.config_index > replica.commit and set(config.voters) != set(replica.settled_config.voters):
+            raise Busy("another change of the copies is under way", retry_after_ms=limits.HEARTBEAT_MS)
+        voters.check_change(replica.config, config)
+        if replica.me not in config.voters:
+            raise BadRequest(f"{replica.me} leads and cannot leave", hint="hand leadership over first")
+        alive = [name for name in config.voters if name == replica.me or replica.hears(name)]
+        if len(alive) < voters.quorum_size(config.voters):
+            raise Busy(f"only {len(alive)} of the new voters answer", retry_after_ms=limits.HEARTBEAT_MS)
+        for name in set(config.voters) - set(replica.config.voters):
+            progress = replica.progress.get(name)
+            if name not in config.witnesses and (progress is None or not progress.synced):
+                raise Busy(f"{name} is not caught up", retry_after_ms=limits.HEARTBEAT_MS)
+
+        return config
+
+    def hand_over(self, to: str) -> None:
+        """Raises what forbids it."""
+        replica = self.replica
+        progress = replica.progress.get(to)
+        if replica.config_index > replica.commit:
+            raise Busy("a change of the copies is under way", retry_after_ms=limits.HEARTBEAT_MS)
+        if progress is None or to not in replica.config.voters or not progress.full:
+            raise BadRequest(f"{to} cannot lead", hint="name a voter with records")
+        if not progress.synced:
+            raise Busy(f"{to} is not caught up", retry_after_ms=limits.HEARTBEAT_MS)
+        replica.hand_over(to)

@@ -1,0 +1,193 @@
+"""Other copies, another leader: what the leader of a shard does about them, asked by an operator or by its target."""
+
+from collections import deque
+from typing import Protocol
+
+from gossipq import limits
+from gossipq.core.copies.peers import Peers
+from gossipq.core.copies.placement import Target
+from gossipq.core.copies.transitions import Known, next_step, way_out
+from gossipq.core.raft import LEADER
+from gossipq.core.storage import log, payloads
+from gossipq.errors import Busy, Refused
+from gossipq.messages import Acked
+from gossipq.peer_messages import ChangeVoters, Transfer
+from gossipq.types import Index, Origin, ShardId
+from gossipq.values import CopyStats, Message
+
+FALLS_MAX = 3  #: who has lost leadership so often in FALLS_MS does not get it back before they are over
+FALLS_MS = 10 * limits.MINUTE_MS
+
+
+class Host(Protocol):
+    """What this room asks of its shard."""
+
+    def propose(self, kind: int, payload: bytes) -> Index: ...
+    def reply(self, origin: Origin, request_id: int, message: Message) -> None: ...
+    def warn(self, text: str) -> None:
+        """For whoever looks after this node."""
+
+
+class Moving:
+    def __init__(self, host: Host, shard: ShardId, peers: Peers) -> None:
+        self._host, self._shard, self._peers, self._replica = host, shard, peers, peers.replica
+        self._target: Target | None = None
+        self.free = True  #: another copy of this shard may begin to catch up
+        self._leaving = False
+        self._stay_ms = 0  # who got leadership back though it leaves keeps it until then
+        self._falls: dict[str, deque[int]] = {}  # boot times at which somebody lost leadership
+        self._leader = ""  # the last one that was known
+        self._forget()
+
+    def _forget(self) -> None:
+        self._askers: dict[Index, tuple[Origin, int]] = {}
+        self._look_ms: int | None = 0  # when to look for the next step
+        self._kept_up: tuple[str, int] | None = None  # who should lead, and since when it has been synced
+
+    @property
+    def target(self) -> Target | None:
+        return self._target
+
+    @target.setter
+    def target(self, target: Target | None) -> None:
+        if target != self._target:
+            self._target, self._look_ms = target, 0
+
+    def leave(self, leaving: bool) -> bool:
+        """Leadership goes to whoever can take it. Whether that is news."""
+        if leaving == self._leaving:
+            return False
+        self._leaving, self._look_ms, self._stay_ms = leaving, 0, 0
+        return True
+
+    def can_leave(self, soon: bool = False) -> bool:
+        """Whether this copy leads and another can; `soon`: one that answers, though it may have to catch up first."""
+        if self._replica.role != LEADER:
+            return False
+        known = self._known(self._replica.now_ms)
+        return self._way_out(known._replace(synced=known.answering) if soon else known, self._replica.now_ms) is not None
+
+    def _way_out(self, known: Known, now_ms: int) -> ChangeVoters | Transfer | None:
+        stays = self._leaving and now_ms < self._stay_ms
+        return None if stays else way_out(self._replica.config, known)
+
+    # --- requests --------------------------------------------------------------------------------------------------
+
+    def serve(self, origin: Origin, request_id: int, message: ChangeVoters | Transfer) -> None:
+        """Raises what forbids it."""
+        if isinstance(message, Transfer):
+            self._peers.hand_over(message.to)
+            self._host.reply(origin, request_id, Acked())
+        else:
+            self._askers[self._change(message)] = origin, request_id
+
+    def _change(self, message: ChangeVoters) -> Index:
+        return self._host.propose(log.CONFIG, payloads.encode(self._peers.check_change(message)))
+
+    def applied(self, index: Index) -> None:
+        """A CONFIG is committed: the next one may follow."""
+        self._look_ms = 0
+        if index in self._askers:
+            self._host.reply(*self._askers.pop(index), Acked())
+
+    def waiting(self) -> list[tuple[Origin, int]]:
+        return list(self._askers.values())
+
+    def resign(self) -> None:
+        """This copy does not lead any more."""
+        self._stay_ms = self._replica.now_ms + limits.HAND_BACK_MS
+        self._forget()
+
+    # --- steering --------------------------------------------------------------------------------------------------
+
+    def observe(self, now_ms: int) -> None:
+        """On every copy: who loses leadership is remembered."""
+        leader = self._replica.leader
+        if leader and leader != self._leader:
+            if self._leader:
+                self._falls.setdefault(self._leader, deque(maxlen=FALLS_MAX)).append(now_ms)
+            self._leader = leader
+
+    def next_deadline(self) -> int | None:
+        return self._look_ms
+
+    def tick(self, now_ms: int) -> None:
+        """Of a leader that serves."""
+        if self._look_ms is None or now_ms < self._look_ms:
+            return
+        self._look_ms = None
+        replica = self._replica
+        known = self._known(now_ms)
+        step = self._way_out(known, now_ms) if self._leaving else None
+        if step is None and self._target is not None:
+            step = next_step(replica.config, self._for_now(self._target, known), known)
+        if step is not None:
+            self._take(step, now_ms)
+        elif self._leaving or self._unfinished():
+            soon = known.answering - known.synced or len(replica.config.voters) % 2 == 0
+            self._look_ms = now_ms + (limits.STEER_MS if soon else limits.SECOND_MS)
+
+    def _take(self, step: ChangeVoters | Transfer, now_ms: int) -> None:
+        self._look_ms = now_ms + limits.STEER_MS
+        try:
+            if isinstance(step, Transfer):
+                self._peers.hand_over(step.to)
+            else:
+                self._change(step)
+        except Busy:
+            pass  # it will be possible later
+        except Refused as error:
+            self._host.warn(f"shard {self._shard} cannot get the copies that it should have: {error}")
+
+    def _unfinished(self) -> bool:
+        target, config = self._target, self._replica.config
+        return target is not None and (
+            target.voters != config.voters
+            or set(target.learners) != set(config.learners)
+            or target.voters[0] != self._replica.me
+        )
+
+    def _known(self, now_ms: int) -> Known:
+        replica = self._replica
+        me, others = replica.me, replica.progress
+        answering = {me, *(name for name, other in others.items() if now_ms < other.heard_ms + limits.LEADER_LEASE_MS)}
+        synced = {me, *(name for name, other in others.items() if other.synced)}
+        return Known(me, answering, synced, self.free, self._settled(synced, now_ms))
+
+    def _settled(self, synced: set[str], now_ms: int) -> bool:
+        """Whether leadership may go back to who should have it."""
+        first = self._target.voters[0] if self._target else ""
+        if first not in synced:
+            self._kept_up = None
+            return False
+        if self._kept_up is None or self._kept_up[0] != first:
+            self._kept_up = first, now_ms
+        falls = self._falls.get(first)
+        shaky = falls is not None and len(falls) == FALLS_MAX and falls[0] > now_ms - FALLS_MS
+        return not shaky and now_ms >= self._kept_up[1] + limits.HAND_BACK_MS
+
+    def _for_now(self, target: Target, known: Known) -> Target:
+        """A standby that has got the leadership keeps it for a while, alone: the other one may be about to end."""
+        stays = len(target.voters) == 1 and known.me in target.learners and not known.settled
+        return target.led_by(known.me) if stays else target
+
+    # --- what is seen ----------------------------------------------------------------------------------------------
+
+    @property
+    def adding(self) -> int:
+        """Copies that are catching up."""
+        replica = self._replica
+        return sum(
+            not other.synced and replica.now_ms < other.heard_ms + limits.LEADER_LEASE_MS for other in replica.progress.values()
+        )
+
+    def copies(self) -> list[CopyStats]:
+        """Every copy of the shard, the leader first."""
+        replica, config = self._replica, self._replica.config
+        term, last, now_ms = replica.hard.term, replica.log.last, replica.now_ms
+        rows = [CopyStats(self._shard, term, replica.me, "leader", replica.saved, last - replica.saved, 0, True)]
+        for name, other in replica.progress.items():
+            role = "witness" if name in config.witnesses else "follower" if name in config.voters else "learner"
+            silent_ms = max(0, now_ms - other.heard_ms)
+            rows.append(CopyStats(self._shard, term, name, role, other.match, last - other.match, silent_ms, other.synced))
+        return rows

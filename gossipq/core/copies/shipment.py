@@ -1,0 +1,34 @@
+"""Entries of a log as they travel to another copy: each one's row, then its batch, nothing between them."""
+
+from collections.abc import Sequence
+
+from gossipq.core.storage import Columns, Entry, decode_row, encode_row
+from gossipq.errors import ProtocolError
+from gossipq.peer_messages import Append
+
+
+def pack(entries: Sequence[Entry]) -> tuple[list[int], list[bytes]]:
+    """What `Append.sizes` says, and the pieces of the second frame."""
+    sizes: list[int] = []
+    pieces: list[bytes] = []
+    for entry in entries:
+        row = encode_row(entry)
+        sizes += len(row), len(entry.body)
+        pieces += row, entry.body
+    return sizes, pieces
+
+
+def unpack(message: Append, frame: memoryview, columns: Columns) -> list[Entry]:
+    """The entries that came with a message. Batches are checked, chains are not yet. Raises ProtocolError, CorruptLog."""
+    sizes = message.sizes
+    if len(sizes) % 2 or min(sizes, default=0) < 0 or sum(sizes) != len(frame):
+        raise ProtocolError(f"the sizes of APPEND say {sum(sizes)} bytes, and {len(frame)} came")
+    entries: list[Entry] = []
+    at = 0
+    for index, (row, body) in enumerate(zip(sizes[::2], sizes[1::2], strict=True), message.prev_index + 1):
+        batch = bytes(frame[at + row : at + row + body])
+        entries.append(decode_row(index, bytes(frame[at : at + row]), batch))
+        if batch and columns.check(batch) != entries[-1].body_crc:
+            raise ProtocolError(f"entry {index} came with another batch than its own")
+        at += row + body
+    return entries

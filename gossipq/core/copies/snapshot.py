@@ -1,0 +1,211 @@
+"""A shard's state for a copy that the log cannot help: spooled from one read, sent part by part, installed row by row.
+
+The sender reads the state rows once, right after they were flushed, so that they are those of one log index. Then come the
+batches by ranges of the log index, then "end". The receiver is *hollow* from the first part to "end": it votes by the log
+that it had, and neither leads nor applies. If it starts over, so does the snapshot.
+"""
+
+from collections import deque
+from collections.abc import Iterator
+
+import msgspec
+
+from gossipq import limits
+from gossipq.core.ledger import Ledger, records
+from gossipq.core.raft import Place
+from gossipq.core.storage import INDEX_KEY, Columns, Config, Table, Tables
+from gossipq.errors import ProtocolError
+from gossipq.peer_messages import Installed, Snapshot
+from gossipq.types import Index, Term
+
+WIPE_ROWS = 20_000  #: deleted in one turn
+AGAIN_MS_MAX = 8 * limits.SECOND_MS  #: a receiver with a slow disk is not sent the same again and again
+_encode = msgspec.msgpack.Encoder().encode
+_state_rows = msgspec.msgpack.Decoder(list[tuple[bytes, bytes]]).decode
+_body_rows = msgspec.msgpack.Decoder(list[tuple[int, bytes]]).decode
+Name = tuple[Term, Index, int]
+
+
+def spool(state: Table) -> deque[bytes]:
+    """All rows that are not this copy's own, packed into parts."""
+    parts: deque[bytes] = deque()
+    rows: list[tuple[bytes, bytes]] = []
+    size = 0
+    for row in state.scan(b"", b"\xff" * 8):
+        if row[0] in records.OWN_ROWS:
+            continue
+        rows.append(row)
+        size += len(row[0]) + len(row[1])
+        if size >= limits.SNAPSHOT_PART_BYTES:
+            parts.append(_encode(rows))
+            rows, size = [], 0
+    if rows:
+        parts.append(_encode(rows))
+    return parts
+
+
+def wipe(state: Table, rows_max: int) -> int:
+    """Deletes at most so many of the rows that a snapshot brings; returns how many."""
+    count, low = 0, b""
+    for own in (*records.OWN_ROWS, b"\xff" * 8):
+        count += state.delete_range(low, own, rows_max - count)
+        low = own + b"\0"
+    return count
+
+
+class OwnRows:
+    """The state table of a hollow copy: what is in it says nothing yet, but for this copy's own rows."""
+
+    def __init__(self, state: Table) -> None:
+        self._state = state
+
+    def get(self, key: bytes) -> bytes | None:
+        return self._state.get(key) if key in records.OWN_ROWS else None
+
+    def put(self, key: bytes, value: bytes) -> None:
+        if key in records.OWN_ROWS:
+            self._state.put(key, value)
+
+    append = put
+
+    def delete(self, key: bytes) -> bool:
+        return False
+
+    def scan(self, first: bytes, end: bytes) -> Iterator[tuple[bytes, bytes]]:
+        return iter(())
+
+    def floor(self, key: bytes) -> tuple[bytes, bytes] | None:
+        return None
+
+    def delete_range(self, first: bytes, end: bytes, rows_max: int) -> int:
+        return 0
+
+
+class HollowTables:
+    def __init__(self, tables: Tables) -> None:
+        self.log, self.body, self.state = tables.log, tables.body, OwnRows(tables.state)
+
+
+def open_ledger(shard: int, tables: Tables, columns: Columns) -> Ledger:
+    """The ledger of a copy; an empty one while a snapshot is being installed."""
+    hollow = tables.state.get(records.INSTALLING) is not None
+    return Ledger(shard, HollowTables(tables) if hollow else tables, columns)
+
+
+class Sending:
+    """The leader's side, for one copy."""
+
+    __slots__ = ("_again_ms", "_body_next", "_config", "_full", "_me", "_parts", "_place", "_rows",
+                 "index", "number", "part", "spooled_ms", "term", "wait_ms")  # fmt: skip
+
+    def __init__(
+        self, me: str, index: Index, term: Term, place: Place, config: Config, tables: Tables, full: bool, now_ms: int
+    ) -> None:
+        """`tables` hold the state as it is after `index`. A witness (not `full`) gets none of it."""
+        self.index, self.term, self.spooled_ms = index, term, now_ms
+        self._me, self._place, self._config, self._full = me, place, config, full
+        self._parts = spool(tables.state) if full else deque()
+        self._rows = tables.body
+        self._body_next: Index = 0
+        self.number = 0  #: of the part that is on its way
+        self.part: tuple[Snapshot, bytes] | None = None
+        self.wait_ms = now_ms  #: when to send it: again, or at all
+        self._again_ms = limits.HEARTBEAT_MS  #: until it is sent again
+
+    def due(self, now_ms: int) -> tuple[Snapshot, bytes] | None:
+        """The part to send now."""
+        if now_ms < self.wait_ms:
+            return None
+        message, rows = self.part or self._make()
+        self.part = msgspec.structs.replace(message, sent_ms=now_ms), rows
+        self.wait_ms, self._again_ms = now_ms + self._again_ms, min(2 * self._again_ms, AGAIN_MS_MAX)
+        return self.part
+
+    def _make(self) -> tuple[Snapshot, bytes]:
+        kind, first, end, rows = "end", 0, 0, b""
+        if self._parts:
+            kind, rows = "state", self._parts.popleft()
+        elif self._full and self._body_next <= self.index:
+            kind, first = "body", self._body_next
+            found, end = self._read(first)
+            rows, self._body_next = _encode(found), end
+        config, place = self._config, self._place
+        message = Snapshot(
+            self._me,
+            self.index,
+            self.term,
+            place.chain,
+            place.time_ms,
+            config.voters,
+            config.witnesses,
+            config.learners,
+            self.number,
+            kind,
+            first,
+            end,
+            spooled_ms=self.spooled_ms,
+        )
+        return message, rows
+
+    def _read(self, first: Index) -> tuple[list[tuple[Index, bytes]], Index]:
+        found, size = [], 0
+        for key, body in self._rows.scan(INDEX_KEY.pack(first), INDEX_KEY.pack(self.index + 1)):
+            found.append((INDEX_KEY.unpack(key)[0], body))
+            size += len(body)
+            if size >= limits.SNAPSHOT_PART_BYTES:
+                return found, found[-1][0] + 1
+        return found, self.index + 1
+
+    def answered(self, answer: Installed, now_ms: int) -> bool:
+        """Takes an answer to the newest sending. False: the receiver lost its place, the snapshot starts over."""
+        if self.part is None or answer.index != self.index or answer.sent_ms < self.spooled_ms:
+            return True
+        if answer.number == self.number + 1:
+            pause_ms = len(self.part[1]) * 1_000 // limits.SNAPSHOT_BYTES_PER_S
+            self.number, self.part, self.wait_ms = answer.number, None, now_ms + pause_ms
+            self._again_ms = limits.HEARTBEAT_MS
+        elif answer.sent_ms != self.part[0].sent_ms:
+            return True  # an answer to a sending before the newest
+        elif answer.number == self.number:
+            self.wait_ms = now_ms
+        else:
+            return False
+        return True
+
+
+class Receiving:
+    """The receiver's side: which part is wanted."""
+
+    __slots__ = ("name", "number")
+
+    def __init__(self, name: Name) -> None:
+        self.name, self.number = name, 0
+
+    def take(self, message: Snapshot, rows: bytes, tables: Tables) -> bool:
+        """Stores the part that is wanted. False: it must come again. Raises ProtocolError."""
+        if message.number == 0 and wipe(tables.state, WIPE_ROWS) == WIPE_ROWS:
+            return False
+        for table, key, value in list(_rows(message, rows, tables)):
+            table.put(key, value)
+        self.number += 1
+        return True
+
+
+def _rows(message: Snapshot, rows: bytes, tables: Tables) -> Iterator[tuple[Table, bytes, bytes]]:
+    """What a part brings, checked as a whole before anything is written."""
+    try:
+        if message.kind == "state":
+            found = _state_rows(rows)
+            if any(key in records.OWN_ROWS for key, _ in found):
+                raise ProtocolError(f"the snapshot of {message.leader} brings rows that are each copy's own")
+            yield from ((tables.state, key, value) for key, value in found)
+        elif message.kind == "body":
+            bodies = _body_rows(rows)
+            if any(not message.first <= index < message.end for index, _ in bodies):
+                raise ProtocolError(f"the snapshot of {message.leader} brings batches from outside its range")
+            tables.body.delete_range(INDEX_KEY.pack(message.first), INDEX_KEY.pack(message.end), 2**31)
+            yield from ((tables.body, INDEX_KEY.pack(index), body) for index, body in bodies)
+        elif message.kind != "end":
+            raise ProtocolError(f"a part of a snapshot is of kind {message.kind!r}")
+    except msgspec.MsgspecError as error:
+        raise ProtocolError(f"the snapshot of {message.leader} cannot be read: {error}") from None

@@ -1,0 +1,33 @@
+"""Who gets what next: consumers, credit, leases and failures. Volatile; reads the ledger, never changes it."""
+
+from gossipq.core.delivery.consumers import EXCLUSIVE, MODES, Group, Lease, Part, Subscription, View, place_of
+from gossipq.core.delivery.dispatch import MOVES, Delivery, Dispatch
+from gossipq.core.delivery.failures import expires_ms
+from gossipq.core.delivery.leases import Waiter
+from gossipq.core.delivery.outbox import Gathering
+from gossipq.core.delivery.policy import NOTHING, NUMBER_MAX, alarm_lag, check_policy, ruling, within
+from gossipq.core.delivery.routes import check_patterns
+
+__all__ = [
+    "EXCLUSIVE",
+    "MODES",
+    "MOVES",
+    "NOTHING",
+    "NUMBER_MAX",
+    "Delivery",
+    "Dispatch",
+    "Gathering",
+    "Group",
+    "Lease",
+    "Part",
+    "Subscription",
+    "View",
+    "Waiter",
+    "alarm_lag",
+    "check_patterns",
+    "check_policy",
+    "expires_ms",
+    "place_of",
+    "ruling",
+    "within",
+]

@@ -1,0 +1,215 @@
+"""What dispatch remembers: groups, their view of each partition, members, leases, and the parts they are handed."""
+
+from collections import deque
+
+import msgspec
+
+from gossipq.core.delivery.keys import Keys
+from gossipq.core.delivery.routes import matcher
+from gossipq.core.ledger import ROUTE_LANE, Cursor, ExceptionRow, GroupState, Ledger
+from gossipq.core.storage import RangeMap
+from gossipq.messages import Subscribe
+from gossipq.types import Index, Offset, Origin, PartitionKey, SessionId
+from gossipq.values import Range
+
+UNKNOWN_NUMBER = -1  #: of a subscription before a restart
+EXCLUSIVE, KEY_ORDERED = "exclusive", "key_ordered"
+MODES = ("shared", EXCLUSIVE, KEY_ORDERED)
+
+
+class Part(msgspec.Struct, frozen=True, gc=False):
+    """Records of one stored batch, handed to one consumer: `count` from record `first` of the batch at log index `index`."""
+
+    partition: PartitionKey
+    offset: Offset
+    index: Index
+    first: int
+    count: int
+    whole: bool  #: the stored bytes go out as they are
+    attempt: int
+    charge: int  #: bytes of credit it took
+    time_ms: int = 0  #: when the records got their offsets, leader time; 0 = not known any more
+
+    @property
+    def end(self) -> Offset:
+        return self.offset + self.count
+
+    def cut(self, first: Offset, end: Offset) -> "Part":
+        """The records [first, end) of it."""
+        if (first, end) == (self.offset, self.end):
+            return self
+        count, record = end - first, self.first + first - self.offset
+        charge = self.charge // self.count * count
+        return msgspec.structs.replace(self, offset=first, first=record, count=count, whole=False, charge=charge)
+
+
+class Place(msgspec.Struct, frozen=True, gc=False):
+    """Where the records from some offset up to `end` lie, and what is known of them without opening their batch."""
+
+    entry: Index
+    record: int
+    end: Offset
+    size: int
+    batch_count: int
+    columns: int
+    route: bytes
+    time_ms: int  #: when they got their offsets; 0 = not known any more
+    row: ExceptionRow | None = None
+
+
+def place_of(ledger: Ledger, cursor: Cursor | None, partition: PartitionKey, offset: Offset) -> Place | None:
+    """The place of a record; for a group that has passed it, that of its exception row."""
+    state = ledger.partitions.get(partition)
+    if state is None:
+        return None  # its topic ended in the same turn
+    at = ledger.slices.at(partition, offset) if offset >= state.first else None
+    if cursor is not None and cursor.exceptional and not cursor.fresh(offset, offset + 1):
+        found = cursor.exceptions.at(offset)
+        if found is not None:
+            row, record = found.row, found.row.record + offset - found.first
+            columns, route, time_ms = (at.columns, at.route, at.time_ms) if at else (0, b"", 0)
+            return Place(row.index, record, row.end, row.size, row.batch_count, columns, route, time_ms, row)
+    if at is None:
+        return None
+    return Place(at.index, at.first + offset - at.offset, at.end, at.size, at.batch_count, at.columns, at.route, at.time_ms)
+
+
+class Lease:
+    """Who holds some records of a view, until when. An empty session: nobody, an entry that moves them is on its way."""
+
+    __slots__ = ("attempt", "consumer", "deadline_ms", "number", "open", "session", "since_ms", "started", "view", "waits")
+
+    def __init__(self, view: "View", session: SessionId, number: int, consumer: str, attempt: int, since_ms: int) -> None:
+        self.view, self.session, self.number, self.consumer = view, session, number, consumer
+        self.attempt, self.since_ms = attempt, since_ms  #: boot time of the handing-over
+        self.deadline_ms = since_ms
+        self.open = 0  #: records still held
+        self.started = False  #: if it just ends, that is a failure
+        self.waits = False  #: till an entry is stored; its taker has not seen the records
+
+    @property
+    def owner(self) -> tuple[SessionId, int]:
+        return self.session, self.number
+
+
+class View:
+    """One group in one partition. Above the ledger's cursor each record is passed, leased, returned, in a lane, or not looked
+    at yet (from `next` on). Exception rows come back into `returned` when their time or lane comes."""
+
+    __slots__ = (
+        "cursor", "delivered", "draining", "due_ms", "group", "keys", "lanes", "leases", "next", "partition", "returned",
+        "since", "unlogged",
+    )  # fmt: skip
+
+    def __init__(self, group: "Group", partition: PartitionKey, cursor: Cursor) -> None:
+        self.group, self.partition, self.cursor = group, partition, cursor
+        self.next: Offset = cursor.state.cursor
+        self.leases: RangeMap[Lease] = RangeMap()
+        self.returned: RangeMap[int] = RangeMap()  #: attempts so far
+        self.lanes: dict[bytes, RangeMap[int]] = {}  #: nobody can have these now: attempts so far
+        self.draining: dict[bytes, Offset] = {}  #: lanes that are read back from disk, from this offset on
+        self.keys = Keys() if group.state.config.mode == KEY_ORDERED else None
+        self.unlogged: list[tuple[Offset, Offset]] = []  #: leased or returned since the last LEASE entry
+        self.delivered = 0  #: records handed out
+        self.since = (0, 0)  #: (due, offset) from which exception rows have not been read back
+        self.due_ms: int | None = None  #: when there may be some; leader time
+
+    def in_flight(self) -> int:
+        return sum(end - first for first, end, lease in self.leases if lease.session)
+
+    def in_lanes(self) -> int:
+        return sum(ranges.total() for ranges in self.lanes.values())
+
+    def wait_in(self, lane: bytes, first: Offset, end: Offset, attempts: int) -> None:
+        self.lanes.setdefault(lane, RangeMap()).set(first, end, attempts)
+
+    def open_lane(self, lane: bytes) -> None:
+        """What waits in a lane may be looked at again; on disk it goes on when these are through."""
+        for first, end, attempts in self.lanes.pop(lane, ()):
+            self.returned.set(first, end, attempts)
+
+
+class Group:
+    __slots__ = ("id", "members", "state", "views")
+
+    def __init__(self, state: GroupState) -> None:
+        self.id, self.state = state.id, state
+        self.members: deque[Subscription] = deque()
+        self.views: dict[PartitionKey, View] = {}
+
+    def takes(self, route: bytes) -> bool:
+        return any(member.takes(route) for member in self.members)
+
+
+class Subscription:
+    """A member of a group, or a reader (no group). Credit is what the client lends and has not been used."""
+
+    __slots__ = (
+        "ack", "consumer", "credit_bytes", "credit_records", "frame_bytes", "group", "matches", "notify_end", "number",
+        "origin", "positions", "session", "told_end", "told_ready", "views",
+    )  # fmt: skip
+
+    def __init__(self, session: SessionId, consumer: str, origin: Origin, message: Subscribe) -> None:
+        self.session, self.consumer, self.origin, self.number = session, consumer, origin, message.subscription
+        self.credit_records, self.credit_bytes = message.credit_records, message.credit_bytes
+        self.notify_end, self.ack = message.notify_end, message.ack
+        self.matches = matcher(message.routes)
+        self.group: Group | None = None
+        self.views: list[View] = []
+        self.positions: dict[PartitionKey, Offset] = {}
+        self.told_end = self.told_ready = False
+        self.frame_bytes = 0
+
+    @property
+    def name(self) -> tuple[SessionId, int]:
+        return self.session, self.number
+
+    @property
+    def has_credit(self) -> bool:
+        return self.credit_records > 0 and self.credit_bytes > 0
+
+    @property
+    def group_window(self) -> int:
+        assert self.group is not None
+        return self.group.state.config.in_flight_max
+
+    def takes(self, route: bytes) -> bool:
+        return self.matches is None or self.matches(route)
+
+    def untake(self, parts: list[Part]) -> None:
+        """Parts that did not reach a reader: it is where it was, with the credit that it had."""
+        for part in reversed(parts):
+            self.credit_records += part.count
+            self.credit_bytes += part.charge
+            if part.partition in self.positions:
+                self.positions[part.partition] = part.offset
+
+    def waiting(self, ledger: Ledger) -> bool:
+        """Whether something could be handed out now, credit aside."""
+        for partition, position in self.positions.items():
+            if position < ledger.partitions[partition].next:
+                return True
+        if self.group is not None and self.group.state.config.paused:
+            return False
+        return any(self._waits_in(view, ledger) for view in self.views)
+
+    def _waits_in(self, view: View, ledger: Ledger) -> bool:
+        end = min(ledger.partitions[view.partition].next, view.cursor.state.cursor + self.group_window)
+        if view.returned.starts or view.draining or view.next < end:
+            return True
+        return any(lane[:1] == ROUTE_LANE and self.takes(lane[1:]) for lane in view.lanes)
+
+    def at_end(self, ledger: Ledger) -> bool:
+        """Whether everything there is has been handed out once."""
+        if self.waiting(ledger):
+            return False
+        return all(
+            view.next == ledger.partitions[view.partition].next and all(lane[:1] == ROUTE_LANE for lane in view.lanes)
+            for view in self.views
+        )
+
+    def ends(self, ledger: Ledger) -> list[Range]:
+        """(partition, position, end) of everything subscribed."""
+        reading = [(partition, position, ledger.partitions[partition].next) for partition, position in self.positions.items()]
+        sharing = [(view.partition, view.next, ledger.partitions[view.partition].next) for view in self.views]
+        return reading + sharing

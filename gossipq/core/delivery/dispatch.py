@@ -1,0 +1,488 @@
+"""Who gets what next: the leader's volatile side of a shard. Rebuilt from the ledger when leadership begins.
+
+Dispatch hands out committed records against credit (`serving`), remembers who holds them until when (`holding`), and collects
+what must be logged. It reads the ledger and never changes it; nothing here may influence apply.
+"""
+
+from typing import NamedTuple
+
+import msgspec
+
+from gossipq import limits
+from gossipq.core.delivery.consumers import (
+    EXCLUSIVE,
+    KEY_ORDERED,
+    UNKNOWN_NUMBER,
+    Group,
+    Lease,
+    Part,
+    Subscription,
+    View,
+    place_of,
+)
+from gossipq.core.delivery.keys import Keys
+from gossipq.core.delivery.leases import Holding
+from gossipq.core.delivery.selection import Handed, Serving
+from gossipq.core.ledger import Ledger, key_of
+from gossipq.core.storage import Entry, Intervals, log, payloads
+from gossipq.messages import AtEnd, Ready
+from gossipq.types import Index, Offset, Origin, PartitionKey, SessionId, topic_id_of
+from gossipq.values import GroupConfig, Message, Range
+
+NO_LEASE_MS = 0
+MOVES = (log.ACK, log.FAIL, log.PARK, log.DEAD, log.REPLAY, log.PURGE, log.REQUEUE)
+
+
+class Delivery(NamedTuple):
+    """Parts for one subscription, in the order in which they were handed out. `late`: it waits till an entry is stored."""
+
+    origin: Origin
+    subscription: int
+    lease_ms: int
+    parts: list[Part]
+    late: Subscription | None = None
+    at_ms: int = 0  #: boot time of the handing-over
+
+
+class Dispatch:
+    def __init__(self, ledger: Ledger, cluster: GroupConfig) -> None:
+        self._ledger = ledger
+        self.holding = Holding(ledger)
+        self.serving = Serving(ledger, self.holding, cluster)
+        self.groups: dict[int, Group] = {}
+        self.subscriptions: dict[tuple[SessionId, int], Subscription] = {}
+        self.joining: dict[tuple[SessionId, int], Index] = {}  #: who joins when an entry is stored, the newest of a name
+        self.notices: list[tuple[Origin, Message]] = []
+        self._readers: dict[PartitionKey, list[Subscription]] = {}
+        self._dirty_readers: dict[Subscription, None] = {}
+
+    @property
+    def delivered(self) -> int:
+        """Records handed out."""
+        return self.serving.delivered
+
+    def begin(self, boot_ms: int, leader_ms: int) -> None:
+        """The clocks of this turn."""
+        self.serving.boot_ms, self.serving.leader_ms = boot_ms, leader_ms
+
+    # --- sessions, subscriptions -----------------------------------------------------------------------------------
+
+    def rebuild(self, boot_ms: int, leader_ms: int) -> set[SessionId]:
+        """Opens every group of the ledger; returns the sessions that hold something."""
+        self.begin(boot_ms, leader_ms)
+        sessions: set[SessionId] = set()
+        for partition, cursors in self._ledger.cursors.items():
+            for group_id in cursors:
+                sessions |= self._reopen(self._view(group_id, partition), boot_ms, leader_ms)
+        self.holding.logged()
+        return sessions
+
+    def _reopen(self, view: View, boot_ms: int, leader_ms: int) -> set[SessionId]:
+        cursor, sessions = view.cursor, set()
+        position = cursor.state.cursor
+        high = max([position, *cursor.passed.ends[-1:], *cursor.holds.ends[-1:]])
+        for first, end in cursor.passed.missing(position, high):
+            view.returned.set(first, end, 0)
+        for first, end, hold in cursor.holds:
+            left_ms = hold.deadline_ms - leader_ms
+            if hold.session and left_ms > 0:
+                sessions.add(hold.session)
+                view.returned.clear(first, end)
+                lease = Lease(view, hold.session, UNKNOWN_NUMBER, hold.consumer, hold.attempt, boot_ms)
+                lease.started = hold.started
+                self.holding.lease(view, first, end, lease, boot_ms + left_ms)
+            else:
+                for low, high_ in cursor.fresh(first, end):
+                    view.returned.set(low, high_, hold.attempt)
+        view.next = high
+        if cursor.exceptional:
+            self.holding.look_again(view, 0)
+        if view.keys is not None:
+            self._reopen_keys(view)
+        return sessions
+
+    def _reopen_keys(self, view: View) -> None:
+        """Keys that are closed by what waits on disk."""
+        assert view.keys is not None
+        for found in view.cursor.exceptions.scan():
+            for offset, key_hash in self.holding.hashes(view, found.first, found.end):
+                if key_of(found.row.lane):
+                    view.keys.parked(key_hash, offset)
+                    view.draining.setdefault(found.row.lane, 0)
+                elif not found.row.lane:
+                    view.keys.failed(key_hash, offset)
+
+    def _view(self, group_id: int, partition: PartitionKey) -> View:
+        group = self.groups.get(group_id)
+        if group is None:
+            group = self.groups[group_id] = Group(self._ledger.groups[group_id])
+        view = group.views.get(partition)
+        if view is None:
+            cursor = self._ledger.cursors[partition][group_id]
+            view = group.views[partition] = View(group, partition, cursor)
+        return view
+
+    def joins(self, name: tuple[SessionId, int], index: Index) -> None:
+        """A subscription that begins when that entry is stored. Till then the one that it replaces gets nothing: it would be
+        taken back from a client that works on it."""
+        self.joining[name] = index
+        old = self.subscriptions.get(name)
+        if old is not None:
+            old.credit_records, old.told_ready = 0, True
+
+    def subscribe(
+        self, subscription: Subscription, group_id: int | None, partitions: list[tuple[PartitionKey, Offset]]
+    ) -> None:
+        """Adds a member to a group, or a reader at the given positions. Replaces one of the same name, in its place."""
+        self.joining.pop(subscription.name, None)
+        old = self.subscriptions.get(subscription.name)
+        turn = old.group.members.index(old) if old is not None and old.group is not None else None
+        self._detach(subscription.name)
+        self.subscriptions[subscription.name] = subscription
+        if group_id is None:
+            subscription.positions = dict(partitions)
+            for partition, _ in partitions:
+                self._readers.setdefault(partition, []).append(subscription)
+            self._dirty_readers[subscription] = None
+            return
+        subscription.views = [self._view(group_id, partition) for partition, _ in partitions]
+        group = subscription.group = self.groups[group_id]
+        group.members.insert(len(group.members) if turn is None else turn, subscription)
+        self._members_changed(group)
+
+    def _members_changed(self, group: Group) -> None:
+        self.holding.dirty.add(group.id)
+        for view in group.views.values():
+            self.serving.wake_lanes(view)
+
+    def keep(self, subscription: Subscription, holding: list[Range], boot_ms: int, lease_ms: int) -> None:
+        """After a lost connection: the client says what it holds."""
+        for view in subscription.views:
+            mine = Intervals()
+            end_max = self._ledger.partitions[view.partition].next
+            for partition, first, end in holding:
+                if partition == view.partition:
+                    mine.add(first, min(end, end_max))
+            self.holding.keep(subscription, view, list(mine), boot_ms, lease_ms)
+            self.holding.dirty.add(view.group.id)
+
+    def _detach(self, name: tuple[SessionId, int]) -> None:
+        old = self.subscriptions.pop(name, None)
+        if old is None:
+            return
+        if old.group is not None:
+            old.group.members.remove(old)
+            self._members_changed(old.group)
+        for partition in old.positions:
+            self._readers[partition].remove(old)
+        self._dirty_readers.pop(old, None)
+
+    def unsubscribe(self, name: tuple[SessionId, int]) -> None:
+        """The subscription ends, also one that has not begun; what it holds goes back."""
+        self.joining.pop(name, None)
+        self._detach(name)
+        for view in self._views():
+            self.holding.end_where(view, lambda lease: lease.owner == name, "")
+
+    def _views(self) -> list[View]:
+        return [view for group in self.groups.values() for view in group.views.values()]
+
+    def holds(self, session: SessionId) -> bool:
+        """Whether the session has a subscription or a record here."""
+        return any(name[0] == session for name in (*self.subscriptions, *self.joining)) or any(
+            lease.session == session for view in self._views() for _, _, lease in view.leases
+        )
+
+    def end_session(self, session: SessionId, silent: bool) -> None:
+        """Everything of a session ends; what it holds goes back. It said so, or fell silent."""
+        for name in [name for name in (*self.subscriptions, *self.joining) if name[0] == session]:
+            self.joining.pop(name, None)
+            self._detach(name)
+        for view in self._views():
+            self.holding.end_where(view, lambda lease: lease.session == session, "its consumer fell silent" if silent else "")
+
+    def drop_topic(self, topic_id: int) -> None:
+        known = {p for group in self.groups.values() for p in group.views} | {
+            p for p, readers in self._readers.items() if readers
+        }
+        for partition in sorted(p for p in known if topic_id_of(p) == topic_id):
+            self._drop_partition(partition)
+
+    def _drop_partition(self, partition: PartitionKey) -> None:
+        """Its topic is gone."""
+        for group in self.groups.values():
+            view = group.views.pop(partition, None)
+            if view is not None:
+                self.holding.drop(view)
+        for subscription in self.subscriptions.values():
+            subscription.views = [view for view in subscription.views if view.partition != partition]
+            subscription.positions.pop(partition, None)
+        self._readers.pop(partition, None)
+
+    def drop_group(self, group_id: int) -> None:
+        """It has ended, also for who was about to join it."""
+        group = self.groups.pop(group_id, None)
+        if group is not None:
+            for member in list(group.members):
+                self._detach(member.name)
+            for view in group.views.values():
+                self.holding.drop(view)
+
+    # --- what entries changed --------------------------------------------------------------------------------------
+
+    def trim(self) -> None:
+        """Retention moved: what left is nobody's any more."""
+        for view in self._views():
+            state = self._ledger.partitions.get(view.partition)
+            if state is None:
+                continue  # it ended in the same turn
+            first = state.first
+            exceptions = view.cursor.exceptions
+            kept = exceptions.overlap(0, first) if view.cursor.exceptional else []
+            at = 0
+            for low, high in [*((found.first, found.end) for found in kept), (first, first)]:
+                if at < low:
+                    self.holding.forget(view, at, low)
+                at = high
+            view.next = max(view.next, first)
+            if view.keys is not None:
+                for key_hash in view.keys.trim(first):
+                    self.holding.let_on(view, key_hash)
+
+    def voided(self, partition: PartitionKey, offset: Offset) -> None:
+        """An operator took a record away."""
+        for view in self._views():
+            if view.partition == partition:
+                self.holding.forget(view, offset, offset + 1)
+                if view.keys is not None:
+                    for _, key_hash in self.holding.hashes(view, offset, offset + 1):
+                        self.holding.key_done(view, offset, key_hash)
+                self.holding.dirty.add(view.group.id)
+
+    def settled(self, entry: Entry) -> None:
+        """An entry that moved records of a group is applied: one of MOVES."""
+        decode = msgspec.msgpack.decode
+        if entry.kind == log.ACK:
+            ack = decode(entry.payload, type=payloads.Ack)
+            for partition, first, end in ack.ranges:
+                self._landed(ack.group_id, partition, first, end)
+                self.wake(partition)  # the window moved
+        elif entry.kind == log.FAIL:
+            fail = decode(entry.payload, type=payloads.Fail)
+            for row in fail.rows:
+                self._again(fail.group_id, row.partition, row.first, row.end, row.due_ms)
+        elif entry.kind == log.PARK:
+            park = decode(entry.payload, type=payloads.Park)
+            for parked in park.rows:
+                self._landed(park.group_id, parked.partition, parked.first, parked.end)
+        elif entry.kind == log.DEAD:
+            dead = decode(entry.payload, type=payloads.Dead)
+            self._buried(dead.group_id, dead.partition, dead.first, dead.end)
+        else:
+            letters = decode(entry.payload, type=payloads.Letters)
+            for first, end in letters.ranges:
+                self._again(letters.group_id, letters.partition, first, end, entry.time_ms)
+
+    def _landed(self, group_id: int, partition: PartitionKey, first: Offset, end: Offset) -> View | None:
+        """Nobody waits for that entry any more."""
+        group = self.groups.get(group_id)
+        view = group.views.get(partition) if group else None
+        if view is not None:
+            self.holding.landed(view, first, end)
+        return view
+
+    def _again(self, group_id: int, partition: PartitionKey, first: Offset, end: Offset, due_ms: int) -> None:
+        """Records come again at `due_ms`; till then their keys are closed."""
+        view = self._landed(group_id, partition, first, end)
+        if view is None:
+            return
+        view.since = min(view.since, (due_ms, first))
+        self.holding.look_again(view, due_ms if view.due_ms is None else min(due_ms, view.due_ms))
+        if view.keys is not None:
+            for found in view.cursor.exceptions.overlap(first, end):
+                if not found.row.lane:
+                    for offset, key_hash in self.holding.hashes(view, found.first, found.end):
+                        view.keys.failed(key_hash, offset)
+
+    def _buried(self, group_id: int, partition: PartitionKey, first: Offset, end: Offset) -> None:
+        """Records are dead, dropped or done: their keys are free."""
+        view = self._landed(group_id, partition, first, end)
+        if view is not None and view.keys is not None:
+            for offset, key_hash in self.holding.hashes(view, first, end):
+                if not view.cursor.fresh(offset, offset + 1) and view.cursor.exceptions.at(offset) is None:
+                    self.holding.key_done(view, offset, key_hash)
+
+    def changed(self, topic_id: int, name: str) -> None:
+        """The policy of a group did."""
+        group = self._ledger.group(topic_id, name)
+        if group is not None and group.id in self.groups:
+            self.holding.dirty.add(group.id)
+            for view in self.groups[group.id].views.values():
+                if (view.keys is not None) != (group.config.mode == KEY_ORDERED):
+                    self._remode(view)
+
+    def _remode(self, view: View) -> None:
+        """Key order begins or ends; nobody consumes meanwhile."""
+        for lane in [lane for lane in view.lanes if key_of(lane)]:
+            view.open_lane(lane)
+        view.keys = Keys() if view.group.state.config.mode == KEY_ORDERED else None
+        if view.keys is not None:
+            self._reopen_keys(view)
+        else:
+            view.draining |= {lane: 0 for lane in view.cursor.exceptions.lanes() if key_of(lane)}
+
+    # --- handing out -----------------------------------------------------------------------------------------------
+
+    def wake(self, partition: PartitionKey) -> None:
+        """New records are committed in this partition, or its cursors moved."""
+        for group_id in self._ledger.cursors.get(partition, ()):
+            self.holding.dirty.add(group_id)
+        for subscription in self._readers.get(partition, ()):
+            self._dirty_readers[subscription] = None
+
+    def lend(self, subscription: Subscription, records: int, size: int) -> None:
+        if subscription.name in self.joining:
+            return  # to be replaced, and the loan with it
+        subscription.credit_records = min(subscription.credit_records + records, limits.CREDIT_MAX)
+        subscription.credit_bytes = min(subscription.credit_bytes + size, limits.CREDIT_BYTES_MAX)
+        subscription.told_ready = False
+        if subscription.group is None:
+            self._dirty_readers[subscription] = None
+        else:
+            self.holding.dirty.add(subscription.group.id)
+
+    def next_deadline(self, leader_ahead_ms: int) -> int | None:
+        """Boot time at which a lease ends or a record is due again; leader time is that much ahead of boot time."""
+        again_ms, ends_ms = self.holding.again.next(), self.holding.next_deadline()
+        if again_ms is None:
+            return ends_ms
+        again_ms -= leader_ahead_ms
+        return again_ms if ends_ms is None else min(again_ms, ends_ms)
+
+    def tick(self, boot_ms: int, leader_ms: int) -> None:
+        """Leases that end; records that are due again."""
+        self.holding.expire(boot_ms)
+        for view in self.holding.again.expire(leader_ms):
+            self.holding.dirty.add(view.group.id)
+
+    def expire_fronts(self) -> None:
+        """What nobody takes expires too."""
+        for view in self._views():
+            self.serving.expire_front(view)
+
+    def run(self) -> list[Delivery]:
+        """Hands out what credit allows."""
+        deliveries: list[Delivery] = []
+        dirty, self.holding.dirty = self.holding.dirty, set()
+        for group_id in dirty:
+            group = self.groups.get(group_id)
+            if group is not None and group.members:
+                self._serve(group, deliveries)
+        readers, self._dirty_readers = self._dirty_readers, {}
+        for subscription in readers:
+            while subscription.has_credit and (part := self._read(subscription)):
+                self._add(deliveries, subscription, Handed(part, NO_LEASE_MS))
+            self._notify(subscription)
+        return deliveries
+
+    def _serve(self, group: Group, deliveries: list[Delivery]) -> None:
+        """Round robin over the members that lend credit; a small rest is shared among them."""
+        members, served = group.members, self.serving.members(group)
+        exclusive = group.state.config.mode == EXCLUSIVE
+        active = [members[0]] if exclusive and served else list(members) if served else []
+        idle = 0
+        lending = sum(member.has_credit for member in active)
+        while lending and idle < served:
+            member = members[0]
+            if not exclusive:
+                members.rotate(-1)
+            handed = self.serving.next_part(member, lending) if member.has_credit else None
+            if handed is None:
+                idle += 1
+                continue
+            idle = 0
+            self._add(deliveries, member, handed, member if exclusive or not member.ack else None)
+            if not member.has_credit:
+                lending = sum(each.has_credit for each in active)
+        for member in members:
+            self._notify(member)
+
+    def still(self, delivery: Delivery) -> Delivery:
+        """What waited for an entry, less what its taker does not hold any more or has expired; that part of the loan is free
+        again. What counts as acked when it is handed out leaves in any case."""
+        member = delivery.late
+        if member is None or member.group is None or not member.ack:
+            return delivery
+        known, views, parts = self.subscriptions.get(member.name), member.group.views, list[Part]()
+        for part in delivery.parts:
+            if known is not None and known.group is member.group and part.partition in views:
+                parts += self.serving.still_held(views[part.partition], member, part, delivery.at_ms)
+        if known is member and parts != delivery.parts:
+            records = sum(part.count for part in delivery.parts) - sum(part.count for part in parts)
+            self.lend(member, records, sum(part.charge for part in delivery.parts) - sum(part.charge for part in parts))
+        return delivery._replace(parts=parts)
+
+    def undelivered(self, delivery: Delivery) -> None:
+        """The connection did not take it. A reader goes on from there; a group's records come back with the lease."""
+        for subscription in self.subscriptions.values():
+            name = subscription.origin, subscription.number
+            if subscription.group is None and name == (delivery.origin, delivery.subscription):
+                subscription.untake(delivery.parts)
+                self._dirty_readers[subscription] = None
+
+    def _read(self, subscription: Subscription) -> Part | None:
+        """The next part for a reader: it passes over voids and over routes that it does not take."""
+        for partition, position in subscription.positions.items():
+            state, voids = self._ledger.partitions[partition], self._ledger.voids.get(partition)
+            position = max(position, state.first)
+            while position < state.next:
+                left = voids.missing(position, state.next) if voids is not None else [(position, state.next)]
+                if not left:
+                    position = state.next
+                    break
+                position, end = left[0]
+                place = place_of(self._ledger, None, partition, position)
+                assert place is not None, "what is committed has a slice row"
+                if not subscription.takes(place.route):
+                    position = place.end
+                    continue
+                record_bytes = -(-place.size // place.batch_count)
+                count = min(place.end, end) - position
+                count = min(count, subscription.credit_records, max(1, subscription.credit_bytes // record_bytes))
+                charge = count * record_bytes
+                subscription.credit_records -= count
+                subscription.credit_bytes -= charge
+                self.serving.delivered += count
+                whole = place.record == 0 and count == place.batch_count
+                subscription.positions[partition] = position + count
+                return Part(partition, position, place.entry, place.record, count, whole, 1, charge, place.time_ms)
+            subscription.positions[partition] = position
+        return None
+
+    def _add(
+        self, deliveries: list[Delivery], subscription: Subscription, handed: Handed, late: Subscription | None = None
+    ) -> None:
+        subscription.told_end = False
+        part, lease_ms = handed
+        if late is not None and late.ack and late.group is not None:
+            for _, _, lease in late.group.views[part.partition].leases.overlap(part.offset, part.end):
+                lease.waits = True
+        last = deliveries[-1] if deliveries else None
+        name = subscription.origin, subscription.number, lease_ms
+        if last is not None and (last.origin, last.subscription, last.lease_ms) == name:
+            subscription.frame_bytes += part.charge
+            if subscription.frame_bytes <= limits.DELIVER_BYTES_MAX:
+                last.parts.append(part)
+                return
+        subscription.frame_bytes = part.charge
+        deliveries.append(Delivery(*name, [part], late, self.serving.boot_ms))
+
+    def _notify(self, subscription: Subscription) -> None:
+        """READY when records wait and nothing is lent; AT_END when everything readable is handed out."""
+        waiting = subscription.waiting(self._ledger)
+        if waiting and not subscription.has_credit and not subscription.told_ready:
+            subscription.told_ready = True
+            self.notices.append((subscription.origin, Ready(subscription.number)))
+        elif subscription.notify_end and not subscription.told_end and subscription.at_end(self._ledger):
+            subscription.told_end = True
+            self.notices.append((subscription.origin, AtEnd(subscription.number, subscription.ends(self._ledger))))

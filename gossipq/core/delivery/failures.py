@@ -1,0 +1,100 @@
+"""What follows a failed attempt, and an expiry: another attempt later, or a dead letter. Decided by the leader, row by row."""
+
+from collections.abc import Iterator
+from typing import NamedTuple
+
+from gossipq import limits
+from gossipq.core.delivery.consumers import Place, View, place_of
+from gossipq.core.delivery.leases import Failed
+from gossipq.core.delivery.policy import NOTHING, Policy, Said, ruling
+from gossipq.core.ledger import Ledger
+from gossipq.core.storage import Dead, FailRow, Opened
+from gossipq.types import ATTEMPTS, BACKOFF, LEASE, TTL, Offset
+from gossipq.values import GroupConfig, TopicConfig
+
+EXPIRED, FAILURES = "expired", "failures"
+
+
+def expires_ms(ledger: Ledger, view: View, place: Place) -> int:
+    """Leader time at which the record at the start of a place expires; 0 = never."""
+    ttl_ms = ledger.config(view.partition).ttl_ms
+    if place.columns & TTL:
+        column = ledger.opened.column(place.entry, TTL)
+        ttl_ms = (column[place.record] if column else 0) or ttl_ms
+    return place.time_ms + ttl_ms if ttl_ms and place.time_ms else 0
+
+
+def said_by(opened: Opened, place: Place) -> Said:
+    """What the record at the start of a place says of its own policy."""
+    if not place.columns & (LEASE | ATTEMPTS | BACKOFF):
+        return NOTHING
+    columns = [opened.column(place.entry, bit) if place.columns & bit else None for bit in (LEASE, ATTEMPTS, BACKOFF)]
+    return Said(*(column[place.record] if column else 0 for column in columns))
+
+
+class Burial(NamedTuple):
+    """A DEAD entry: its payload, and the batch of the records; empty when they are dropped."""
+
+    dead: Dead
+    body: bytes
+
+
+class Failing:
+    def __init__(self, ledger: Ledger, cluster: GroupConfig) -> None:
+        self._ledger, self.cluster = ledger, cluster
+        self._plain: dict[int, tuple[GroupConfig, TopicConfig, Policy]] = {}  # of records that say nothing, by group id
+
+    def policy(self, view: View, place: Place) -> Policy:
+        said = said_by(self._ledger.opened, place)
+        group, topic = view.group.state.config, self._ledger.config(view.partition)
+        if said is not NOTHING:
+            return ruling(said, group, topic, self.cluster)
+        known = self._plain.get(view.group.id)
+        if known is None or known[0] is not group or known[1] is not topic:
+            known = self._plain[view.group.id] = group, topic, ruling(said, group, topic, self.cluster)
+        return known[2]
+
+    def _pieces(self, failed: Failed) -> Iterator[tuple[Offset, Offset, Place]]:
+        """Runs of records with one fate: of one place and row; single ones where records have a policy of their own."""
+        first = failed.first
+        while first < failed.end:
+            place = place_of(self._ledger, failed.view.cursor, failed.view.partition, first)
+            if place is None:
+                return
+            end = first + 1 if place.columns & (LEASE | ATTEMPTS | BACKOFF | TTL) else min(failed.end, place.end)
+            yield first, end, place
+            first = end
+
+    def sort_out(self, failed: Failed, leader_ms: int) -> tuple[list[FailRow], list[Burial]]:
+        """What is tried again, and what is dead."""
+        rows: list[FailRow] = []
+        burials: list[Burial] = []
+        for first, end, place in self._pieces(failed):
+            policy = self.policy(failed.view, place)
+            failures = (place.row.failures if place.row else 0) + failed.counted
+            expiry_ms = expires_ms(self._ledger, failed.view, place)
+            dead = failed.dead
+            if not dead and failed.counted and failures >= policy.attempts_max:
+                dead = FAILURES
+            if not dead and expiry_ms and expiry_ms <= leader_ms:
+                dead = EXPIRED
+            if dead:
+                burials.append(self._burial(failed, first, end, place, dead))
+                continue
+            pause_ms = failed.delay_ms if failed.delay_ms >= 0 else policy.pause_ms(max(1, failures))
+            reason = _short(failed.reason)
+            name = failed.view.partition, first, end, failed.attempts, failed.counted
+            rows.append(FailRow(*name, leader_ms + pause_ms, reason, failed.consumer))
+        return rows, burials
+
+    def _burial(self, failed: Failed, first: Offset, end: Offset, place: Place, reason: str) -> Burial:
+        view = failed.view
+        dropped = reason == EXPIRED and self._ledger.config(view.partition).expire == "drop"
+        body = b"" if dropped else self._ledger.opened.cut(place.entry, place.record, end - first)
+        name = view.group.id, view.partition, first, end, reason, _short(failed.reason)
+        return Burial(Dead(*name, failed.consumer, failed.attempts, failed.counted), body)
+
+
+def _short(reason: str) -> str:
+    """At most ERROR_BYTES_MAX bytes of what a consumer said."""
+    return reason.encode("utf-8", "replace")[: limits.ERROR_BYTES_MAX].decode("utf-8", "ignore")

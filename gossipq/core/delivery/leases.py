@@ -1,0 +1,486 @@
+"""Who holds what, until when: leases, acks, records given back and failed attempts, and what of that must be logged.
+
+A record that is plainly given back stays in memory (`View.returned`, lazily logged). A failed attempt becomes a `Failed`, which
+`failing` turns into entries; until those are applied nobody gets the records.
+"""
+
+from collections.abc import Callable, Iterator
+from typing import NamedTuple
+
+from gossipq import limits
+from gossipq.core.delivery.consumers import UNKNOWN_NUMBER, Lease, Subscription, View, place_of
+from gossipq.core.delivery.policy import NUMBER_MAX
+from gossipq.core.ledger import Ledger, ack_rows, key_lane
+from gossipq.core.storage import Deadlines, Intervals, LeaseRow
+from gossipq.errors import BadRequest
+from gossipq.types import KEY_HASH, Offset, Origin, PartitionKey, SessionId
+from gossipq.values import Range
+
+DONE, FAILED, BACK = "done", "failed", "back"
+ACKED_NUMBER = -2  #: in place of a subscription: who acks that again is not told that it is lost
+
+
+class Waiter:
+    """Who waits for entries to be stored, and what of its request was lost to others."""
+
+    __slots__ = ("entries", "lost", "origin", "request_id")
+
+    def __init__(self, origin: Origin, request_id: int, lost: list[Range] | None = None) -> None:
+        self.origin, self.request_id = origin, request_id
+        self.lost: list[Range] = [] if lost is None else lost
+        self.entries = 0  #: not stored yet
+
+
+class Acks:
+    """Ranges of one group and consumer, gathered over a turn."""
+
+    __slots__ = ("ranges", "waiters")
+
+    def __init__(self) -> None:
+        self.ranges: list[Range] = []
+        self.waiters: list[Waiter] = []
+
+    def add(self, partition: PartitionKey, first: Offset, end: Offset) -> None:
+        if self.ranges and self.ranges[-1][0] == partition and self.ranges[-1][2] == first:
+            first = self.ranges.pop()[1]
+        self.ranges.append((partition, first, end))
+
+
+class Failed(NamedTuple):
+    """An attempt that is over without success. `delay_ms` -1: the policy rules; `dead`: no further attempt, for that reason."""
+
+    view: View
+    first: Offset
+    end: Offset
+    attempts: int
+    consumer: str
+    reason: str
+    delay_ms: int = -1
+    counted: bool = True
+    dead: str = ""
+    waiter: Waiter | None = None
+
+
+class Holding:
+    def __init__(self, ledger: Ledger) -> None:
+        self._ledger = ledger
+        self.failed: list[Failed] = []
+        self.dirty: set[int] = set()  #: groups that may have something to hand out
+        self.again: Deadlines[View] = Deadlines()  #: when exception rows are due; leader time
+        self._deadlines: Deadlines[Lease] = Deadlines()
+        self._acks: dict[tuple[int, str], Acks] = {}
+        self._unlogged: dict[View, None] = {}  # views with something for the lazy log
+
+    # --- leases ----------------------------------------------------------------------------------------------------
+
+    def lease(self, view: View, first: Offset, end: Offset, lease: Lease, deadline_ms: int) -> None:
+        lease.deadline_ms = deadline_ms
+        lease.open += end - first
+        view.leases.set(first, end, lease)
+        self._deadlines.set(lease, deadline_ms)
+        self.log_later(view, first, end)
+        if view.keys is not None:
+            for offset, key_hash in self.hashes(view, first, end):
+                view.keys.took(key_hash, offset, lease.owner)
+
+    def moving(self, view: View, first: Offset, end: Offset, number: int = 0) -> None:
+        """An entry that moves these records is on its way: nobody gets them."""
+        view.leases.set(first, end, Lease(view, b"", number, "", 0, 0))
+
+    def landed(self, view: View, first: Offset, end: Offset) -> None:
+        """That entry is applied."""
+        for low, high, lease in view.leases.overlap(first, end):
+            if not lease.session:
+                view.leases.clear(low, high)
+        self.dirty.add(view.group.id)
+
+    def hold(
+        self, member: Subscription, view: View, first: Offset, end: Offset, attempt: int, boot_ms: int, lease_ms: int
+    ) -> None:
+        """Leases [first, end) to a member; grows the last lease when it is of this turn."""
+        leases, deadline_ms = view.leases, boot_ms + lease_ms
+        if view.keys is None and leases.ends and leases.ends[-1] == first:
+            last = leases.values[-1]
+            if last.deadline_ms == deadline_ms and last.attempt == attempt and last.owner == member.name and not last.started:
+                leases.ends[-1] = end
+                last.open += end - first
+                self.log_later(view, first, end)
+                return
+        lease = Lease(view, member.session, member.number, member.consumer, attempt, boot_ms)
+        self.lease(view, first, end, lease, deadline_ms)
+
+    def _close(self, lease: Lease, count: int) -> None:
+        lease.open -= count
+        if not lease.open:
+            self._deadlines.cancel(lease)
+
+    def forget(self, view: View, first: Offset, end: Offset) -> None:
+        """Records that left by themselves: nobody holds them any more."""
+        for low, high, lease in view.leases.pop(first, end):
+            self._close(lease, high - low)
+            if lease.session:
+                self._let_go(view, low, high, DONE)
+        view.returned.clear(first, end)
+        for ranges in view.lanes.values():
+            ranges.clear(first, end)
+
+    def look_again(self, view: View, due_ms: int | None) -> None:
+        """Exception rows of a view are to be read back then; None: there are none that wait for their time."""
+        view.due_ms = due_ms
+        if due_ms is None:
+            self.again.cancel(view)
+        else:
+            self.again.set(view, due_ms)
+
+    def drop(self, view: View) -> None:
+        """The partition of a view is gone."""
+        self.again.cancel(view)
+        self._unlogged.pop(view, None)
+        for _, _, lease in view.leases:
+            self._deadlines.cancel(lease)
+        self.failed = [each for each in self.failed if each.view is not view]
+
+    def give_back(self, view: View, first: Offset, end: Offset, attempts: int) -> None:
+        """Ready again, uncounted."""
+        view.returned.set(first, end, attempts)
+        self.log_later(view, first, end)
+        self.dirty.add(view.group.id)
+
+    def _end(self, view: View, first: Offset, end: Offset, lease: Lease, why: str) -> None:
+        """A lease ends. When nobody said so (`why` tells how), what was started has failed; all else is given back."""
+        view.leases.clear(first, end)
+        self._close(lease, end - first)
+        if lease.started and why:
+            self._let_go(view, first, end, FAILED)
+            self._fail(Failed(view, first, end, lease.attempt, lease.consumer, why))
+        else:
+            self._let_go(view, first, end, BACK)
+            self.give_back(view, first, end, lease.attempt)
+
+    def _fail(self, failed: Failed) -> None:
+        self.moving(failed.view, failed.first, failed.end)
+        self.failed.append(failed)
+        if failed.waiter is not None:
+            failed.waiter.entries += 1  # taken back when its entries are counted
+
+    def end_where(self, view: View, mine: Callable[[Lease], bool], why: str) -> None:
+        for first, end, lease in [row for row in view.leases if row[2].session and mine(row[2])]:
+            self._end(view, first, end, lease, why)
+
+    def next_deadline(self) -> int | None:
+        return self._deadlines.next()
+
+    def expire(self, boot_ms: int) -> None:
+        """Leases that end by now."""
+        over = dict.fromkeys(self._deadlines.expire(boot_ms))
+        for view in dict.fromkeys(lease.view for lease in over):
+            self.end_where(view, lambda lease: lease in over, "its lease ended")
+
+    # --- keys ------------------------------------------------------------------------------------------------------
+
+    def hashes(self, view: View, first: Offset, end: Offset) -> Iterator[tuple[Offset, int]]:
+        """(offset, key hash) of records of a key-ordered group."""
+        while first < end:
+            place = place_of(self._ledger, view.cursor, view.partition, first)
+            if place is None:
+                return
+            column = self._ledger.opened.column(place.entry, KEY_HASH) if place.columns & KEY_HASH else None
+            stop = min(end, place.end)
+            for offset in range(first, stop):
+                yield offset, column[place.record + offset - first] if column else 0
+            first = stop
+
+    def _let_go(self, view: View, first: Offset, end: Offset, outcome: str, held: bool = True) -> None:
+        """Records of a key-ordered group are no longer in flight; keys that this frees let go on what waits."""
+        keys = view.keys
+        if keys is None:
+            return
+        touched = set()
+        for offset, key_hash in self.hashes(view, first, end):
+            if held:
+                keys.let_go(key_hash, offset)
+            if outcome == DONE:
+                keys.done(key_hash, offset)
+            elif outcome == FAILED:
+                keys.failed(key_hash, offset)
+            touched.add(key_hash)
+        for key_hash in touched:
+            self.let_on(view, key_hash)
+        self.dirty.add(view.group.id)
+
+    def let_on(self, view: View, key_hash: int) -> None:
+        """What waits behind a key goes on, if the key is free: on disk first."""
+        assert view.keys is not None
+        lane, on_disk = key_lane(key_hash), view.keys.on_disk(key_hash)
+        waiting = view.lanes.get(lane)
+        first = on_disk if on_disk is not None else waiting.starts[0] if waiting and waiting.starts else None
+        if not view.keys.opens(key_hash, 0 if first is None else first) or first is None:
+            return
+        if on_disk is None:
+            view.open_lane(lane)
+        else:
+            view.draining.setdefault(lane, on_disk)
+
+    def key_done(self, view: View, offset: Offset, key_hash: int) -> None:
+        """A record of a key-ordered group is out of the way for good."""
+        if view.keys is not None:
+            view.keys.done(key_hash, offset)
+            self.let_on(view, key_hash)
+
+    # --- requests --------------------------------------------------------------------------------------------------
+
+    def _held(
+        self, view: View, session: SessionId, low: Offset, high: Offset, lost: list[Range], waiting: bool = True
+    ) -> list[tuple[Offset, Offset, Lease]]:
+        """Takes the leases of `session` in [low, high) out, and those it has not seen yet if `waiting`; what others hold stays
+        and is added to `lost`."""
+        mine = []
+        for first, end, lease in view.leases.overlap(low, high):
+            if lease.session == session and (waiting or not lease.waits):
+                mine.append((first, end, lease))
+            elif lease.session or lease.number != ACKED_NUMBER:
+                lost.append((view.partition, first, end))
+        for first, end, lease in mine:
+            view.leases.clear(first, end)
+            self._close(lease, end - first)
+        return mine
+
+    def ack(self, subscription: Subscription, ranges: list[Range], origin: Origin, request_id: int) -> None:
+        """Done, unless somebody else holds it or has done it. The last holder may be late (lease over, leader new)."""
+        acks = self._acks_of(subscription)
+        waiter = Waiter(origin, request_id)
+        for view, low, high in self._views(subscription, ranges):
+            for first, end in self._done(view, subscription, low, high, waiter.lost):
+                acks.add(view.partition, first, end)
+        acks.waiters.append(waiter)
+
+    def _acks_of(self, subscription: Subscription) -> Acks:
+        assert subscription.group is not None, "readers are refused before"
+        return self._acks.setdefault((subscription.group.id, subscription.consumer), Acks())
+
+    def ack_all(self, subscription: Subscription, view: View, first: Offset, end: Offset) -> None:
+        """At most once: handed out is done."""
+        self._acks_of(subscription).add(view.partition, first, end)
+        self._let_go(view, first, end, DONE, held=False)
+        if view.cursor.exceptional:
+            self.moving(view, first, end, ACKED_NUMBER)
+
+    def _done(
+        self, view: View, subscription: Subscription, low: Offset, high: Offset, lost: list[Range]
+    ) -> Iterator[tuple[Offset, Offset]]:
+        """The parts of [low, high) that are done by that; takes them out of everything here."""
+        high = min(high, self._ledger.partitions[view.partition].next)
+        if high > view.next:  # handed out by a leader before this one, and not logged
+            if low > view.next:
+                view.returned.set(view.next, low, 0)
+            view.next = high
+        kept = len(lost)
+        mine = self._held(view, subscription.session, low, high, lost)
+        self._elsewhere(view, subscription.consumer, low, high, lost)
+        for first, end, _ in mine:
+            self._let_go(view, first, end, DONE)
+        self.dirty.add(view.group.id)
+        at = low
+        for first, end in [*sorted((first, end) for _, first, end in lost[kept:]), (high, high)]:
+            if at < first:
+                if view.returned:
+                    view.returned.clear(at, first)
+                for ranges in view.lanes.values():
+                    ranges.clear(at, first)
+                if view.keys is not None:
+                    self._let_go(view, at, first, DONE, held=False)
+                if view.cursor.exceptional:  # a row of its own would come again when its time comes
+                    self.moving(view, at, first, ACKED_NUMBER)
+                yield at, first
+            at = max(at, end)
+
+    def _elsewhere(self, view: View, consumer: str, low: Offset, high: Offset, lost: list[Range]) -> None:
+        """Adds what the cursor has passed, unless it has a row of its own or was done by this consumer."""
+        cursor = view.cursor
+        if low >= cursor.state.cursor and not cursor.passed.starts:
+            return
+        for first, end in [(low, min(high, cursor.state.cursor)), *cursor.passed]:
+            first, end = max(first, low), min(end, high)
+            if first >= end:
+                continue
+            fine = Intervals()
+            for found in cursor.exceptions.overlap(first, end) if cursor.exceptional else ():
+                fine.add(found.first, found.end)
+            for at, row in ack_rows(self._ledger.state, view.partition, view.group.id, first, end):
+                if row.consumer == consumer:
+                    fine.add(max(at, first), min(row.end, end))
+            lost += [(view.partition, *missing) for missing in fine.missing(first, end)]
+
+    def nack(
+        self,
+        subscription: Subscription,
+        ranges: list[Range],
+        waiter: Waiter,
+        delay_ms: int,
+        failed: bool,
+        reason: str,
+        dead: str,
+    ) -> None:
+        """The attempt is over: counted or not, with a pause or without. What the session does not hold is lost."""
+        plain = not failed and not dead and delay_ms <= 0
+        for view, low, high in self._views(subscription, ranges):
+            mine = self._held(view, subscription.session, low, high, [], waiting=False)
+            gaps = Intervals([(first, end) for first, end, _ in mine]).missing(low, high)
+            waiter.lost += [(view.partition, *gap) for gap in gaps]
+            for first, end, lease in mine:
+                if plain:
+                    self._let_go(view, first, end, BACK)
+                    self.give_back(view, first, end, lease.attempt)
+                else:
+                    self._let_go(view, first, end, FAILED)
+                    consumer = subscription.consumer
+                    each = Failed(
+                        view, first, end, lease.attempt, consumer, reason, delay_ms, failed or bool(dead), dead, waiter
+                    )
+                    self._fail(each)
+
+    def start(self, subscription: Subscription, ranges: list[Range]) -> None:
+        """A handler begins: from now on a lease that just ends is a failure."""
+        for view, low, high in self._views(subscription, ranges):
+            for first, end, old in view.leases.overlap(low, high):
+                if old.session == subscription.session and not old.started:
+                    lease = self._renewed(subscription, view, old)
+                    lease.started = True
+                    self._replace(view, first, end, old, lease, old.deadline_ms)
+
+    def extend(self, subscription: Subscription, ranges: list[Range], lease_ms: int, boot_ms: int) -> list[Range]:
+        """Moves deadlines, up to the longest a record may be held. Returns what the session does not hold any more."""
+        lost: list[Range] = []
+        for view, low, high in self._views(subscription, ranges):
+            at = low
+            for first, end, old in view.leases.overlap(low, high):
+                if at < first:
+                    lost.append((view.partition, at, first))
+                at = end
+                if old.session != subscription.session:
+                    lost.append((view.partition, first, end))
+                    continue
+                deadline_ms = min(boot_ms + lease_ms, old.since_ms + limits.LEASE_TOTAL_MS_MAX)
+                self._replace(view, first, end, old, self._renewed(subscription, view, old), deadline_ms)
+            if at < high:
+                lost.append((view.partition, at, high))
+        return lost
+
+    @staticmethod
+    def _renewed(subscription: Subscription, view: View, old: Lease) -> Lease:
+        lease = Lease(view, subscription.session, subscription.number, subscription.consumer, old.attempt, old.since_ms)
+        lease.started, lease.waits = old.started, old.waits
+        return lease
+
+    def _replace(self, view: View, first: Offset, end: Offset, old: Lease, lease: Lease, deadline_ms: int) -> None:
+        view.leases.set(first, end, lease)
+        self._close(old, end - first)
+        lease.deadline_ms, lease.open = deadline_ms, end - first
+        self._deadlines.set(lease, deadline_ms)
+        self.log_later(view, first, end)
+
+    def holds_all(self, subscription: Subscription, ranges: list[Range]) -> bool:
+        """Whether the session holds every record of the ranges."""
+        found = 0
+        for view, low, high in self._views(subscription, ranges):
+            rows = view.leases.overlap(low, high)
+            found += sum(end - first for first, end, lease in rows if lease.session == subscription.session)
+        return found == sum(end - first for _, first, end in ranges)
+
+    def stepping(self, subscription: Subscription, ranges: list[Range]) -> list[tuple[View, Offset, Offset, Lease]]:
+        """An entry that acks these is on its way; what is to be undone if it does not."""
+        taken = []
+        for view, low, high in self._views(subscription, ranges):
+            for first, end, lease in self._held(view, subscription.session, low, high, []):
+                self.moving(view, first, end)
+                taken.append((view, first, end, lease))
+        return taken
+
+    def stepped(self, taken: list[tuple[View, Offset, Offset, Lease]], done: bool) -> None:
+        """That entry is applied: the records are acked, or given back because it was refused."""
+        for view, first, end, lease in taken:
+            self._let_go(view, first, end, DONE if done else BACK)
+            self.landed(view, first, end)
+            if not done:
+                self.give_back(view, first, end, lease.attempt)
+
+    def keep(
+        self, subscription: Subscription, view: View, kept: list[tuple[Offset, Offset]], boot_ms: int, lease_ms: int
+    ) -> None:
+        """After a lost connection: what the client still holds is its own, unless others hold it; the rest goes back."""
+        from_before = (subscription.number, UNKNOWN_NUMBER)
+        for low, high, lease in list(view.leases):
+            if lease.session == subscription.session and lease.number in from_before:
+                at = low
+                for first, end in [*kept, (high, high)]:
+                    if at < min(first, high):
+                        self._let_go(view, at, min(first, high), BACK)
+                        view.leases.clear(at, min(first, high))
+                        self._close(lease, min(first, high) - at)
+                        self.give_back(view, at, min(first, high), lease.attempt)
+                    at = max(at, end)
+        for first, end in kept:
+            if end > view.next:
+                view.returned.set(view.next, end, 1)
+                view.next = end
+            for low, high, attempts in view.returned.pop(first, end):
+                lease = Lease(view, subscription.session, subscription.number, subscription.consumer, attempts, boot_ms)
+                self.lease(view, low, high, lease, boot_ms + lease_ms)
+
+    def _views(self, subscription: Subscription, ranges: list[Range]) -> Iterator[tuple[View, Offset, Offset]]:
+        """Raises BadRequest before the first one."""
+        assert subscription.group is not None, "readers are refused before"
+        for _, low, high in ranges:
+            if low < 0 or high > NUMBER_MAX:
+                raise BadRequest(f"range {low} to {high}", hint=f"offsets are 0 to {NUMBER_MAX}")
+        for partition, low, high in ranges:
+            view = subscription.group.views.get(partition)
+            if view is not None:
+                low = max(low, 0 if view.cursor.exceptional else self._ledger.partitions[partition].first)
+                if low < high:
+                    yield view, low, high
+
+    # --- what must be logged ---------------------------------------------------------------------------------------
+
+    def log_later(self, view: View, first: Offset, end: Offset) -> None:
+        if view.unlogged and view.unlogged[-1][1] == first:
+            first = view.unlogged.pop()[0]
+        view.unlogged.append((first, end))
+        self._unlogged[view] = None
+
+    def logged(self) -> None:
+        """What was opened from the log is there already."""
+        for view in self._unlogged:
+            view.unlogged.clear()
+        self._unlogged.clear()
+
+    def take_acks(self) -> dict[tuple[int, str], Acks]:
+        taken, self._acks = self._acks, {}
+        return taken
+
+    def waiters(self) -> list[Waiter]:
+        """Who waits for what is not in the log yet."""
+        found = [waiter for acks in self._acks.values() for waiter in acks.waiters]
+        return found + [each.waiter for each in self.failed if each.waiter is not None]
+
+    @property
+    def unlogged(self) -> bool:
+        """Whether something waits for the lazy log."""
+        return bool(self._unlogged)
+
+    def take_leases(self, boot_ms: int, leader_ms: int) -> dict[int, list[LeaseRow]]:
+        """Rows per group of what is still leased or given back; what was acked meanwhile costs nothing."""
+        taken: dict[int, list[LeaseRow]] = {}
+        views, self._unlogged = self._unlogged, {}
+        for view in views:
+            rows = taken.setdefault(view.group.id, [])
+            unlogged, view.unlogged = view.unlogged, []
+            for low, high in unlogged:
+                for first, end, lease in view.leases.overlap(low, high):
+                    if lease.session:
+                        deadline_ms = leader_ms + lease.deadline_ms - boot_ms
+                        name = lease.session, deadline_ms, lease.attempt, lease.consumer, lease.started
+                        rows.append(LeaseRow(view.partition, first, end, *name))
+                for first, end, attempts in view.returned.overlap(low, high):
+                    rows.append(LeaseRow(view.partition, first, end, b"", 0, attempts))
+        return {group_id: rows for group_id, rows in taken.items() if rows}

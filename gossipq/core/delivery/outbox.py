@@ -1,0 +1,109 @@
+"""What dispatch collected in a turn becomes entries. Who waits for those is answered when they are stored, and what must not
+leave before them leaves then."""
+
+from typing import Protocol
+
+from gossipq.core.delivery.dispatch import Delivery, Dispatch
+from gossipq.core.delivery.leases import Failed, Waiter
+from gossipq.core.storage import log, payloads
+from gossipq.messages import Acked
+from gossipq.types import Index, Origin
+from gossipq.values import Message
+
+
+class Host(Protocol):
+    """What this room asks of its shard."""
+
+    acked: int
+
+    @property
+    def boot_ms(self) -> int: ...
+    @property
+    def leader_ms(self) -> int: ...
+    @property
+    def last(self) -> Index:
+        """The newest entry."""
+
+    def propose(self, kind: int, payload: bytes, promise: bool = True, body: bytes = b"") -> Index: ...
+    def reply(self, origin: Origin, request_id: int, message: Message) -> None: ...
+
+
+class Gathering:
+    def __init__(self, host: Host, dispatch: Dispatch) -> None:
+        self._host, self._dispatch = host, dispatch
+        self._waiters: dict[Index, list[Waiter]] = {}
+        self._late: dict[Index, list[Delivery]] = {}  # go out when an entry is stored
+        self._ready: list[Delivery] = []  # it is stored
+
+    def gather(self) -> None:
+        """One entry per group and consumer, one for each dead letter."""
+        holding, serving = self._dispatch.holding, self._dispatch.serving
+        for (group_id, consumer), acks in holding.take_acks().items():
+            if acks.ranges:
+                entry = payloads.Ack(group_id, consumer, acks.ranges)
+                self._waits(self._host.propose(log.ACK, payloads.encode(entry)), *acks.waiters)
+                self._host.acked += sum(end - first for _, first, end in acks.ranges)
+            else:
+                for waiter in acks.waiters:
+                    self._host.reply(waiter.origin, waiter.request_id, Acked(waiter.lost))
+        failed, holding.failed = holding.failed, []
+        for each in failed:
+            self._fail(each)
+        parking, serving.parking = serving.parking, {}
+        for group_id, rows in parking.items():
+            if rows:
+                self._host.propose(log.PARK, payloads.encode(payloads.Park(group_id, rows)))
+
+    def _fail(self, failed: Failed) -> None:
+        propose = self._host.propose
+        rows, burials = self._dispatch.serving.failing.sort_out(failed, self._host.leader_ms)
+        indexes = [propose(log.DEAD, payloads.encode(burial.dead), body=burial.body) for burial in burials]
+        if rows:
+            indexes.append(propose(log.FAIL, payloads.encode(payloads.Fail(failed.view.group.id, rows))))
+        waiter = failed.waiter
+        if waiter is not None:
+            waiter.entries -= 1
+            for index in indexes:
+                self._waits(index, waiter)
+            if not waiter.entries:  # the records are gone meanwhile
+                self._host.reply(waiter.origin, waiter.request_id, Acked(waiter.lost))
+
+    def _waits(self, index: Index, *waiters: Waiter) -> None:
+        for waiter in waiters:
+            waiter.entries += 1
+        self._waiters.setdefault(index, []).extend(waiters)
+
+    def log_leases(self) -> None:
+        leases = self._dispatch.holding.take_leases(self._host.boot_ms, self._host.leader_ms)
+        for group_id, rows in leases.items():
+            self._host.propose(log.LEASE, payloads.encode(payloads.Lease(group_id, rows)))
+
+    def after_commit(self, late: list[Delivery]) -> None:
+        """Leases of exclusive groups, and acks that come before the push, are stored before anything leaves."""
+        self.log_leases()
+        self.gather()
+        self._late.setdefault(self._host.last, []).extend(late)
+
+    def applied(self, index: Index) -> None:
+        """An entry is stored."""
+        for waiter in self._waiters.pop(index, ()):
+            waiter.entries -= 1
+            if not waiter.entries:
+                self._host.reply(waiter.origin, waiter.request_id, Acked(waiter.lost))
+        self._ready += self._late.pop(index, ())
+
+    def take_ready(self) -> list[Delivery]:
+        """What waited for an entry and may leave now. What was taken from its taker meanwhile goes to whoever has it next."""
+        ready, self._ready = self._ready, []
+        return [left for left in map(self._dispatch.still, ready) if left.parts]
+
+    @property
+    def behind(self) -> set[Origin]:
+        """Who has deliveries to come: no AT_END overtakes them."""
+        return {delivery.origin for waiting in self._late.values() for delivery in waiting}
+
+    def waiting(self) -> list[tuple[Origin, int]]:
+        """Requests that were not answered yet."""
+        found = dict.fromkeys(waiter for waiters in self._waiters.values() for waiter in waiters)
+        found |= dict.fromkeys(self._dispatch.holding.waiters())
+        return [(waiter.origin, waiter.request_id) for waiter in found]

@@ -1,0 +1,334 @@
+"""Handing out to groups: which records a member may have next, inside its credit and the group's window.
+
+First what came back, then what waits for a route the member takes, then what is new. A record that this member may not have
+goes into a lane (its route, or its key) and is looked at again when that changes; what has expired becomes a dead letter.
+"""
+
+from itertools import takewhile
+from typing import NamedTuple
+
+from gossipq.core.delivery.consumers import EXCLUSIVE, Group, Part, Place, Subscription, View, place_of
+from gossipq.core.delivery.failures import EXPIRED, Failing
+from gossipq.core.delivery.leases import Failed, Holding
+from gossipq.core.ledger import ROUTE_LANE, Ledger, key_lane, key_of, route_lane
+from gossipq.core.storage import ParkRow, RangeMap
+from gossipq.types import KEY_HASH, LEASE, TTL, Offset
+from gossipq.values import GroupConfig
+
+REFILL_ROWS = 512  #: exception rows read back in one go
+PARK_ROWS = 2_048  #: in one entry
+
+
+class Candidate(NamedTuple):
+    """Records [first, end) that may be next; `source` is None for new ones."""
+
+    source: RangeMap[int] | None
+    first: Offset
+    end: Offset
+    attempts: int
+
+
+class Handed(NamedTuple):
+    part: Part
+    lease_ms: int
+
+
+class Serving:
+    def __init__(self, ledger: Ledger, holding: Holding, cluster: GroupConfig) -> None:
+        self._ledger, self._holding = ledger, holding
+        self.failing = Failing(ledger, cluster)
+        self.parking: dict[int, list[ParkRow]] = {}  #: rows to log, per group
+        self.boot_ms = self.leader_ms = 0
+        self.delivered = 0  #: records handed out
+
+    # --- who -------------------------------------------------------------------------------------------------------
+
+    def members(self, group: Group) -> int:
+        """How many members may be served: one when the group is exclusive, none while it is paused."""
+        config = group.state.config
+        if config.paused:
+            return 0
+        return min(1, len(group.members)) if config.mode == EXCLUSIVE else len(group.members)
+
+    def next_part(self, member: Subscription, sharers: int) -> Handed | None:
+        """The next part for a member; `sharers` divide what there is."""
+        for _ in range(len(member.views)):
+            view = member.views[0]
+            if len(member.views) > 1:
+                member.views.append(member.views.pop(0))
+            handed = self._from(view, member, sharers)
+            if handed is not None:
+                return handed
+        return None
+
+    # --- what ------------------------------------------------------------------------------------------------------
+
+    def _from(self, view: View, member: Subscription, sharers: int) -> Handed | None:
+        if view.due_ms is not None or view.draining:
+            self.refill(view)
+        while (candidate := self._candidate(view, member)) is not None:
+            source, first, end, attempts = candidate
+            skipped = self._skip_voids(view, candidate)
+            if skipped is not None:
+                first, end = skipped
+                if first >= end:
+                    continue
+            place = place_of(self._ledger, view.cursor, view.partition, first)
+            if place is None or (source is not None and place.row is None and not view.cursor.fresh(first, first + 1)):
+                self._used(view, source, first, first + 1)  # done meanwhile
+                continue
+            end = min(end, place.end)
+            end = self._living(view, source, first, end, attempts, place)
+            if end == first:
+                continue
+            if member.matches is not None and not member.matches(place.route):
+                self._used(view, source, first, end)
+                view.wait_in(route_lane(place.route), first, end, attempts)
+                continue
+            end = min(end, first + max(1, -(-(candidate.end - first) // sharers)))
+            if view.keys is not None:
+                end = self._in_key_order(view, member, source, first, end, attempts, place)
+                if end == first:
+                    continue
+            return self._hand(view, member, source, first, end, attempts, place)
+        if view.lanes:
+            self._make_way(view, member)
+        return None
+
+    def _candidate(self, view: View, member: Subscription) -> Candidate | None:
+        returned = view.returned
+        if returned.starts:
+            return Candidate(returned, returned.starts[0], returned.ends[0], returned.values[0])
+        for lane, ranges in view.lanes.items():
+            if lane[:1] == ROUTE_LANE and ranges.starts and member.takes(lane[1:]):
+                return Candidate(ranges, ranges.starts[0], ranges.ends[0], ranges.values[0])
+        state = self._ledger.partitions[view.partition]
+        end = min(state.next, view.cursor.state.cursor + member.group_window)
+        return Candidate(None, view.next, end, 0) if view.next < end else None
+
+    @staticmethod
+    def _used(view: View, source: RangeMap[int] | None, first: Offset, end: Offset) -> None:
+        """These are no longer where the candidate was found."""
+        if source is None:
+            view.next = end
+            return
+        source.clear(first, end)
+        if not source.starts and source is not view.returned:
+            for lane in [lane for lane, ranges in view.lanes.items() if ranges is source]:
+                del view.lanes[lane]
+
+    def _skip_voids(self, view: View, candidate: Candidate) -> tuple[Offset, Offset] | None:
+        """What is left of a candidate before the next void; None: all of it."""
+        voids = self._ledger.voids.get(view.partition)
+        if voids is None:
+            return None
+        left = voids.missing(candidate.first, candidate.end)
+        first, end = left[0] if left else (candidate.end, candidate.end)
+        if first > candidate.first:
+            self._used(view, candidate.source, candidate.first, first)
+        return first, end
+
+    def _living(
+        self, view: View, source: RangeMap[int] | None, first: Offset, end: Offset, attempts: int, place: Place
+    ) -> Offset:
+        """End of those at the front that have not expired. When the first has, it leaves, with those that expired with it."""
+        over, end = self._over(view, first, end, attempts, place)
+        if not over:
+            return end
+        self._used(view, source, first, end)
+        self._expire(view, first, end, attempts)
+        return first
+
+    def _over(self, view: View, first: Offset, end: Offset, attempts: int, place: Place) -> tuple[bool, Offset]:
+        """Whether the first has expired, and the end of those that fare like it."""
+        config = self._ledger.config(view.partition)
+        column = self._ledger.opened.column(place.entry, TTL) if place.columns & TTL else None
+        if not (config.ttl_ms or column) or not place.time_ms or (not attempts and config.expire == "try_once"):
+            return False, end
+        asked = column[place.record : place.record + end - first] if column else (0,)
+        over = [0 < (ttl_ms or config.ttl_ms) <= self.leader_ms - place.time_ms for ttl_ms in asked]
+        if column:  # each record for itself: up to the first that fares otherwise
+            end = first + sum(1 for _ in takewhile(over[0].__eq__, over))
+        return over[0], end
+
+    def _expire(self, view: View, first: Offset, end: Offset, attempts: int) -> None:
+        self._holding.moving(view, first, end)
+        self._holding.failed.append(Failed(view, first, end, attempts, "", "", counted=False, dead=EXPIRED))
+
+    def still_held(self, view: View, member: Subscription, part: Part, at_ms: int) -> list[Part]:
+        """What is left of a part that waited since it was handed over: what its taker holds by that, and has not expired."""
+        left: list[Part] = []
+        handing = member.name, part.attempt, at_ms
+        for at, stop, lease in view.leases.overlap(part.offset, part.end):
+            while (lease.owner, lease.attempt, lease.since_ms) == handing and at < stop:
+                lease.waits = False
+                place = place_of(self._ledger, view.cursor, part.partition, at)
+                assert place is not None, "what is held is there"
+                over, end = self._over(view, at, min(stop, place.end), part.attempt - 1, place)
+                if over:
+                    self._holding.forget(view, at, end)
+                    self._expire(view, at, end, part.attempt - 1)
+                else:
+                    left.append(part.cut(at, end))
+                at = end
+        return left
+
+    def expire_front(self, view: View) -> None:
+        """What nobody takes expires too: the front of what is new. Cheap when nothing can expire."""
+        state = self._ledger.partitions[view.partition]
+        while view.next < state.next and not self._ledger.is_void(view.partition, view.next):
+            place = place_of(self._ledger, view.cursor, view.partition, view.next)
+            if (
+                place is None
+                or self._living(view, None, view.next, min(place.end, view.next + PARK_ROWS), 0, place) > view.next
+            ):
+                return
+
+    def _in_key_order(
+        self,
+        view: View,
+        member: Subscription,
+        source: RangeMap[int] | None,
+        first: Offset,
+        end: Offset,
+        attempts: int,
+        place: Place,
+    ) -> Offset:
+        """End of the records whose keys the member may have; those before the first such go into their lanes."""
+        keys = view.keys
+        column = self._ledger.opened.column(place.entry, KEY_HASH) if place.columns & KEY_HASH else None
+        if keys is None or column is None:
+            return end
+        for offset in range(first, end):
+            key_hash = column[place.record + offset - first]
+            waiting = view.lanes.get(key_lane(key_hash)) if view.lanes else None
+            behind = waiting is not None and waiting.starts and waiting.starts[0] < offset
+            if behind or not keys.allows(key_hash, offset, member.name):
+                if offset > first:
+                    return offset
+                self._used(view, source, offset, offset + 1)
+                view.wait_in(key_lane(key_hash), offset, offset + 1, attempts)
+                return first
+        return end
+
+    def _hand(
+        self,
+        view: View,
+        member: Subscription,
+        source: RangeMap[int] | None,
+        first: Offset,
+        end: Offset,
+        attempts: int,
+        place: Place,
+    ) -> Handed:
+        record_bytes = -(-place.size // place.batch_count)
+        count = min(end - first, member.credit_records, max(1, member.credit_bytes // record_bytes))
+        if place.columns & LEASE:
+            count = self._same_lease(place, count)
+        end = first + count
+        charge = count * record_bytes
+        member.credit_records -= count
+        member.credit_bytes -= charge
+        self.delivered += count
+        view.delivered += count
+        self._used(view, source, first, end)
+        if place.row is not None:  # it may have been read back twice
+            self._leave_lanes(view, first, end)
+        lease_ms = 0
+        if member.ack:
+            lease_ms = self.failing.policy(view, place).lease_ms
+            self._holding.hold(member, view, first, end, attempts + 1, self.boot_ms, lease_ms)
+        else:
+            self._holding.moving(view, first, end)
+            self._holding.ack_all(member, view, first, end)
+        whole = place.record == 0 and count == place.batch_count
+        part = Part(view.partition, first, place.entry, place.record, count, whole, attempts + 1, charge, place.time_ms)
+        return Handed(part, lease_ms)
+
+    @staticmethod
+    def _leave_lanes(view: View, first: Offset, end: Offset) -> None:
+        for lane, ranges in list(view.lanes.items()):
+            ranges.clear(first, end)
+            if not ranges.starts:
+                del view.lanes[lane]
+
+    def _same_lease(self, place: Place, count: int) -> int:
+        """How many records from the first on ask for the same lease."""
+        column = self._ledger.opened.column(place.entry, LEASE)
+        if column is None:
+            return count
+        asked = column[place.record]
+        return next((n for n in range(1, count) if column[place.record + n] != asked), count)
+
+    # --- what waits on disk ----------------------------------------------------------------------------------------
+
+    def refill(self, view: View) -> None:
+        """Reads exception rows back whose time or lane has come."""
+        if len(view.returned) >= REFILL_ROWS:
+            return
+        if view.due_ms is not None and view.due_ms <= self.leader_ms:
+            rows = view.cursor.exceptions.due(view.since, self.leader_ms, REFILL_ROWS)
+            for due_ms, first in rows:
+                view.since = due_ms, first + 1
+                self._read_back(view, first)
+            if len(rows) < REFILL_ROWS:
+                later = view.cursor.exceptions.due(view.since, 2**62, 1)
+                self._holding.look_again(view, later[0][0] if later else None)
+        for lane, first in list(view.draining.items()):
+            self._drain(view, lane, first)
+
+    def _read_back(self, view: View, first: Offset) -> None:
+        found = view.cursor.exceptions.at(first)
+        if found is None:
+            return
+        taken = [(low, high) for low, high, _ in view.leases.overlap(first, found.end)]
+        at = first
+        for low, high in [*taken, (found.end, found.end)]:
+            if at < low:
+                view.returned.set(at, low, found.row.attempts)
+            at = max(at, high)
+
+    def _drain(self, view: View, lane: bytes, first: Offset) -> None:
+        """Rows of a lane come back in order; what waits in memory follows when the last of them did."""
+        firsts = view.cursor.exceptions.in_lane(lane, first, REFILL_ROWS)
+        for each in firsts:
+            self._read_back(view, each)
+        more = view.cursor.exceptions.in_lane(lane, firsts[-1] + 1, 1) if len(firsts) == REFILL_ROWS else []
+        if view.keys is not None and key_of(lane):
+            view.keys.unparked(key_of(lane), more[0] if more else None)
+        del view.draining[lane]
+        if not more:
+            view.open_lane(lane)
+        elif not key_of(lane):
+            view.draining[lane] = more[0]
+
+    def wake_lanes(self, view: View) -> None:
+        """Members came or went: parked rows whose route somebody takes now are read back."""
+        if view.cursor.state.parked:
+            for lane in view.cursor.exceptions.lanes():
+                if not key_of(lane) and view.group.takes(lane[1:]):
+                    view.draining.setdefault(lane, 0)
+
+    def _make_way(self, view: View, member: Subscription) -> None:
+        """A window full of records that nobody can have: they go to disk, so that the cursor can pass."""
+        state, cursor = self._ledger.partitions[view.partition], view.cursor.state
+        if view.next < min(state.next, cursor.cursor + member.group_window) or view.next >= state.next:
+            return
+        rows = self.parking.setdefault(view.group.id, [])
+        room = view.group.state.config.parked_max - cursor.parked
+        for lane, ranges in list(view.lanes.items()):
+            if not key_of(lane) and view.group.takes(lane[1:]):
+                continue  # its consumers are slow, but there
+            for first, end, attempts in list(ranges):
+                if len(rows) >= PARK_ROWS or (key_of(lane) and room < end - first):
+                    break
+                if not view.cursor.fresh(first, end):
+                    continue  # it has its row, and is not in the way
+                ranges.clear(first, end)
+                if view.keys is not None and key_of(lane):
+                    view.keys.parked(key_of(lane), first)
+                rows.append(ParkRow(view.partition, first, end, attempts, lane))
+                self._holding.moving(view, first, end)
+                room -= (end - first) if key_of(lane) else 0
+            if not ranges.starts:
+                del view.lanes[lane]

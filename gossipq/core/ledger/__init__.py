@@ -1,0 +1,55 @@
+"""What a committed entry does to partitions and groups, the same on every copy, and the rows that it moves."""
+
+from gossipq.core.ledger import records
+from gossipq.core.ledger.cursors import Cursor
+from gossipq.core.ledger.groups import ack_rows, decode_ack
+from gossipq.core.ledger.lanes import ROUTE_LANE, key_lane, key_of, route_lane
+from gossipq.core.ledger.leader_time import LeaderTime
+from gossipq.core.ledger.ledger import Ledger, decode_void
+from gossipq.core.ledger.partitions import Published, Voided
+from gossipq.core.ledger.records import (
+    U64,
+    U64X2,
+    DeadRow,
+    ExceptionRow,
+    GroupState,
+    Meta,
+    PartitionState,
+    ScheduledRow,
+    TraceRow,
+    VoidRow,
+)
+from gossipq.core.ledger.retention import Sweeper, Upkeep, purge_plan
+from gossipq.core.ledger.runs import Found, RunRow, Runs
+
+__all__ = [
+    "ROUTE_LANE",
+    "U64",
+    "U64X2",
+    "Cursor",
+    "DeadRow",
+    "ExceptionRow",
+    "Found",
+    "GroupState",
+    "LeaderTime",
+    "Ledger",
+    "Meta",
+    "PartitionState",
+    "Published",
+    "RunRow",
+    "Runs",
+    "ScheduledRow",
+    "Sweeper",
+    "TraceRow",
+    "Upkeep",
+    "VoidRow",
+    "Voided",
+    "ack_rows",
+    "decode_ack",
+    "decode_void",
+    "key_lane",
+    "key_of",
+    "purge_plan",
+    "records",
+    "route_lane",
+]

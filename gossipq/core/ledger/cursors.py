@@ -1,0 +1,66 @@
+"""A group in one partition as the ledger keeps it: the cursor row, opened, and the rows beside it."""
+
+from gossipq.core.ledger import records
+from gossipq.core.ledger.exceptions import Exceptions, dead_rows
+from gossipq.core.ledger.records import CursorState, Hold
+from gossipq.core.storage import Intervals, RangeMap, Table
+from gossipq.types import Offset
+
+
+class Cursor:
+    __slots__ = ("dead", "exceptions", "holds", "passed", "state")
+
+    def __init__(self, table: Table, state: CursorState) -> None:
+        self.state = state
+        self.passed = Intervals(state.passed)
+        self.holds: RangeMap[Hold] = RangeMap()
+        for first, end, hold in state.holds:
+            self.holds.set(first, end, hold)
+        self.exceptions = Exceptions(table, state.partition, state.group_id)
+        self.dead = dead_rows(table, state.partition, state.group_id)
+
+    @property
+    def exceptional(self) -> bool:
+        """Whether there are exception rows. Plain groups have none and pay nothing."""
+        return self.state.retrying + self.state.parked > 0
+
+    def row(self) -> bytes:
+        self.state.passed, self.state.holds = list(self.passed), list(self.holds)
+        return records.encode(self.state)
+
+    def fresh(self, first: Offset, end: Offset) -> list[tuple[Offset, Offset]]:
+        """The parts of [first, end) that the cursor has not passed."""
+        return self.passed.missing(max(first, self.state.cursor), end)
+
+    def passes(self, first: Offset, end: Offset) -> None:
+        """[first, end) is done here, or has a row of its own."""
+        self.holds.clear(first, end)
+        self.passed.add(first, end)
+
+    def behind(self, end: Offset) -> int:
+        """Records below `end` that are not done: fresh ones, and those that wait for another attempt or for their lane."""
+        return end - self.state.cursor - self.passed.total() + self.state.retrying + self.state.parked
+
+    def unaccounted(self) -> int:
+        """What is passed and counted nowhere: always 0."""
+        state = self.state
+        gone = state.acked + state.removed + state.voided + state.dropped
+        return state.cursor - state.start + self.passed.total() - gone - state.retrying - state.parked - state.dead
+
+    def settle(self, offset: Offset = 0) -> None:
+        """Everything below `offset` is done; moves the cursor over what has passed behind it."""
+        state, passed = self.state, self.passed
+        state.cursor = max(state.cursor, offset)
+        if passed.starts and passed.starts[0] <= state.cursor:
+            passed.drop_below(state.cursor)
+            if passed.starts and passed.starts[0] == state.cursor:
+                state.cursor = passed.ends[0]
+                passed.drop_below(state.cursor)
+
+    def needs_from(self) -> Offset:
+        """The lowest offset that this group still needs in the partition's log."""
+        if self.exceptional:
+            for found in self.exceptions.scan():
+                if not found.row.own_body:
+                    return min(found.first, self.state.cursor)
+        return self.state.cursor

@@ -1,0 +1,366 @@
+"""What committed entries do to groups: LEASE, ACK, FAIL, PARK, DEAD, REPLAY, PURGE, REQUEUE. Part of the ledger.
+
+A record that a cursor has not passed is *fresh*. One that it has passed without an ack has an exception row or a dead row; an
+entry treats both kinds, and what it does not find (acked meanwhile, removed) is left alone.
+"""
+
+from collections.abc import Callable, Iterator
+from typing import Protocol
+
+import msgspec
+
+from gossipq.core.ledger import records
+from gossipq.core.ledger.cursors import Cursor
+from gossipq.core.ledger.lanes import key_of
+from gossipq.core.ledger.records import AckRow, DeadRow, ExceptionRow, Failure, Hold, PartitionState, TraceRow
+from gossipq.core.ledger.runs import Found
+from gossipq.core.ledger.slices import Slices
+from gossipq.core.storage import Entry, Table, payloads
+from gossipq.types import Index, Offset, PartitionKey, Slice
+from gossipq.values import Range, TopicConfig
+
+decode_ack = msgspec.msgpack.Decoder(AckRow).decode
+
+HISTORY_MAX = 16  #: failures remembered of a record
+
+
+class Host(Protocol):
+    """What this room needs of its ledger."""
+
+    partitions: dict[PartitionKey, PartitionState]
+    slices: Slices
+
+    @property
+    def state(self) -> Table: ...
+    def cursor(self, partition: PartitionKey, group_id: int) -> Cursor | None:
+        """The cursor, which is written with the next flush."""
+
+    def config(self, partition: PartitionKey) -> TopicConfig: ...
+    def needed(self, index: Index, count: int) -> None:
+        """So many records need the body of an entry."""
+
+    def not_needed(self, index: Index, count: int) -> None: ...
+
+
+def _failed(old: ExceptionRow | None, row: payloads.FailRow | payloads.Dead, time_ms: int, reason: str) -> list[Failure]:
+    history = old.history if old else []
+    return [*history[1 - HISTORY_MAX :], Failure(time_ms, row.consumer, reason, row.attempts)] if row.counted else history
+
+
+def _placed(row: ExceptionRow, end: Offset, at: Slice, record: int) -> ExceptionRow:
+    return msgspec.structs.replace(row, end=end, index=at.index, record=record, size=at.size, batch_count=at.batch_count)
+
+
+def ack_rows(
+    state: Table, partition: PartitionKey, group_id: int, first: Offset, end: Offset
+) -> Iterator[tuple[Offset, AckRow]]:
+    """Where each ack begins that reaches into [first, end), and its row."""
+    prefix = records.row_key(b"A", partition, group_id)
+    before = state.floor(prefix + records.U64.pack(first))
+    low = before[0] if before is not None and before[0].startswith(prefix) else prefix
+    for row_key, row in state.scan(low, prefix + records.U64.pack(end)):
+        ack = decode_ack(row)
+        if ack.end > first:
+            yield records.U64.unpack_from(row_key, len(prefix))[0], ack
+
+
+class Settling:
+    def __init__(self, host: Host) -> None:
+        self._host = host
+
+    def _trace(self, cursor: Cursor, first: Offset, entry: Entry, row: TraceRow) -> None:
+        state = cursor.state
+        row_key = records.row_key(b"Q", state.partition, state.group_id, first, entry.index)
+        self._host.state.put(row_key, records.encode(row))
+
+    def _traces(self, partition: PartitionKey, wanted: str) -> bool:
+        """Whether steps of this kind ("failures" or "all") are kept."""
+        return self._host.config(partition).trace in (wanted, "all")
+
+    def _taken(self, cursor: Cursor, first: Offset, end: Offset) -> list[Found[ExceptionRow]]:
+        """Takes exception rows out, and the holds and counts with them."""
+        if not cursor.exceptional:
+            return []
+        found = cursor.exceptions.take(first, end)
+        for part in found:
+            cursor.holds.clear(part.first, part.end)
+            if part.row.lane:
+                self._parked(cursor, part.row.lane, -part.total)
+            else:
+                cursor.state.retrying -= part.total
+        return found
+
+    @staticmethod
+    def _parked(cursor: Cursor, lane: bytes, count: int) -> None:
+        cursor.state.parked += count
+        if not key_of(lane):
+            cursor.state.unmatched += count
+
+    def _retry(self, cursor: Cursor, part: Found[ExceptionRow]) -> None:
+        cursor.exceptions.put(*part)
+        cursor.state.retrying += part.total
+
+    def _new_rows(self, cursor: Cursor, first: Offset, end: Offset, row: ExceptionRow) -> int:
+        """Gives fresh records a row each run of one slice; returns how many records."""
+        count = 0
+        for low, high in cursor.fresh(first, end):
+            for start, stop, at in self._host.slices.between(cursor.state.partition, low, high):
+                place = at.first + start - at.offset
+                cursor.exceptions.put(start, _placed(row, stop, at, place))
+                count += stop - start
+            cursor.passes(low, high)
+        return count
+
+    def lease(self, entry: Entry) -> None:
+        payload = msgspec.msgpack.decode(entry.payload, type=payloads.Lease)
+        for row in payload.rows:
+            cursor = self._host.cursor(row.partition, payload.group_id)
+            if cursor is None:
+                continue
+            hold = Hold(row.session, row.deadline_ms, row.attempt, row.consumer, row.started)
+            held = cursor.fresh(row.first, row.end)
+            for first, end in held:
+                cursor.holds.set(first, end, hold)
+            for part in self._taken(cursor, row.first, row.end):
+                due_ms = row.deadline_ms if row.session else entry.time_ms
+                changed = msgspec.structs.replace(part.row, lane=b"", due_ms=due_ms, attempts=row.attempt)
+                self._retry(cursor, Found(part.first, changed))
+                if row.session:
+                    cursor.holds.set(part.first, part.end, hold)
+                held.append((part.first, part.end))
+            for first, end in held:
+                if row.session and row.attempt > 1:
+                    cursor.state.redelivered += end - first
+                if self._traces(row.partition, "all"):
+                    what = "handed_out" if row.session else "given_back"
+                    self._trace(cursor, first, entry, TraceRow(end, entry.time_ms, what, row.consumer, "", row.attempt))
+
+    def held(self, payload: payloads.Ack) -> list[Range]:
+        """Of the ranges, what is done already or gone: nobody can ack it any more."""
+        lost = []
+        for partition, low, high in payload.ranges:
+            cursor = self._host.cursor(partition, payload.group_id)
+            open_count = 0
+            if cursor is not None:
+                open_count = sum(
+                    end - first for first, end in cursor.fresh(low, min(high, self._host.partitions[partition].next))
+                )
+                if cursor.exceptional:
+                    open_count += sum(part.total for part in cursor.exceptions.overlap(low, high))
+            if open_count < high - low:
+                lost.append((partition, low, high))
+        return lost
+
+    def ack(self, entry: Entry) -> None:
+        self.acked(entry, msgspec.msgpack.decode(entry.payload, type=payloads.Ack))
+
+    def acked(self, entry: Entry, payload: payloads.Ack) -> None:
+        for partition, low, high in payload.ranges:
+            cursor = self._host.cursor(partition, payload.group_id)
+            if cursor is None:
+                continue
+            done = cursor.fresh(low, min(high, self._host.partitions[partition].next))
+            for first, end in done:
+                cursor.passes(first, end)
+            for part in self._taken(cursor, low, high):
+                done.append((part.first, part.end))
+                if part.row.own_body:
+                    self._host.not_needed(part.row.index, part.total)
+                if part.row.history and self._traces(partition, "failures"):
+                    row = TraceRow(part.end, entry.time_ms, "acked", payload.consumer, "", part.row.attempts, part.row.history)
+                    self._trace(cursor, part.first, entry, row)
+            for first, end in done:
+                cursor.state.acked += end - first
+                ack = AckRow(end, entry.time_ms, payload.consumer, entry.index)
+                self._host.state.put(records.ack_key(partition, payload.group_id, first), records.encode(ack))
+            cursor.settle()
+
+    def _unacked(self, cursor: Cursor, first: Offset, end: Offset) -> None:
+        """Records that were acked come again: the row of that ack leaves them out."""
+        state, name = self._host.state, (cursor.state.partition, cursor.state.group_id)
+        found = state.floor(records.ack_key(*name, first))
+        if found is None or not found[0].startswith(records.row_key(b"A", *name)):
+            return
+        (before,), row = records.U64.unpack_from(found[0], 17), decode_ack(found[1])
+        if row.end <= first:
+            return
+        if self._traces(cursor.state.partition, "failures"):  # the next ack takes its place
+            trace = TraceRow(min(end, row.end), row.time_ms, "acked", row.consumer, "", 0)
+            trace_key = records.row_key(b"Q", *name, first, row.index)
+            state.put(trace_key, state.get(trace_key) or records.encode(trace))
+        state.delete(found[0])
+        if before < first:
+            state.put(found[0], records.encode(msgspec.structs.replace(row, end=first)))
+        if end < row.end:
+            state.put(records.ack_key(*name, end), found[1])
+
+    def fail(self, entry: Entry) -> None:
+        payload = msgspec.msgpack.decode(entry.payload, type=payloads.Fail)
+        for row in payload.rows:
+            cursor = self._host.cursor(row.partition, payload.group_id)
+            if cursor is None:
+                continue
+            for part in self._taken(cursor, row.first, row.end):
+                changed = msgspec.structs.replace(
+                    part.row,
+                    lane=b"",
+                    due_ms=row.due_ms,
+                    attempts=row.attempts,
+                    failures=part.row.failures + row.counted,
+                    history=_failed(part.row, row, entry.time_ms, row.reason),
+                )
+                self._retry(cursor, Found(part.first, changed))
+            history = _failed(None, row, entry.time_ms, row.reason)
+            fresh = ExceptionRow(0, row.due_ms, row.attempts, int(row.counted), 0, 0, history=history)
+            cursor.state.retrying += self._new_rows(
+                cursor, row.first, min(row.end, self._host.partitions[row.partition].next), fresh
+            )
+            cursor.settle()
+
+    def park(self, entry: Entry) -> None:
+        payload = msgspec.msgpack.decode(entry.payload, type=payloads.Park)
+        for row in payload.rows:
+            cursor = self._host.cursor(row.partition, payload.group_id)
+            if cursor is not None:
+                fresh = ExceptionRow(0, entry.time_ms, row.attempts, 0, 0, 0, lane=row.lane)
+                self._parked(cursor, row.lane, self._new_rows(cursor, row.first, row.end, fresh))
+                cursor.settle()
+
+    def dead(self, entry: Entry) -> int:
+        """Returns how many records became dead letters, or were dropped."""
+        payload = msgspec.msgpack.decode(entry.payload, type=payloads.Dead)
+        cursor = self._host.cursor(payload.partition, payload.group_id)
+        if cursor is None:
+            return 0
+        kept, count = bool(entry.body), 0
+        reason = payload.error or payload.reason
+        for part in self._taken(cursor, payload.first, payload.end):
+            self._bury(cursor, entry, payload, part.first, part.end, part.row, reason) if kept else None
+            if part.row.own_body:
+                self._host.not_needed(part.row.index, part.total)
+            count += part.total
+        for first, end in cursor.fresh(payload.first, min(payload.end, self._host.partitions[payload.partition].next)):
+            self._bury(cursor, entry, payload, first, end, None, reason) if kept else None
+            cursor.passes(first, end)
+            count += end - first
+        cursor.settle()
+        if kept:
+            cursor.state.dead += count
+            self._host.needed(entry.index, count)
+        else:
+            cursor.state.dropped += count
+        return count
+
+    @staticmethod
+    def _bury(
+        cursor: Cursor,
+        entry: Entry,
+        payload: payloads.Dead,
+        first: Offset,
+        end: Offset,
+        old: ExceptionRow | None,
+        reason: str,
+    ) -> None:
+        cursor.dead.put(
+            first,
+            DeadRow(
+                end,
+                payload.reason,
+                payload.error,
+                payload.attempts,
+                (old.failures if old else 0) + payload.counted,
+                entry.time_ms,
+                entry.index,
+                first - payload.first,
+                len(entry.body),
+                payload.end - payload.first,
+                _failed(old, payload, entry.time_ms, reason),
+            ),
+        )
+
+    def _letters(self, entry: Entry, treat: Callable[[Cursor, Found[DeadRow]], None]) -> tuple[Cursor | None, payloads.Letters]:
+        payload = msgspec.msgpack.decode(entry.payload, type=payloads.Letters)
+        cursor = self._host.cursor(payload.partition, payload.group_id)
+        if cursor is not None:
+            for first, end in payload.ranges:
+                for part in cursor.dead.take(first, end):
+                    cursor.state.dead -= part.total
+                    treat(cursor, part)
+        return cursor, payload
+
+    def replay(self, entry: Entry) -> None:
+        self._letters(entry, lambda cursor, part: self._revive(entry, cursor, part, "replayed"))
+
+    def _again(self, cursor: Cursor, first: Offset, end: Offset, entry: Entry, what: str) -> None:
+        """An operator's step."""
+        if self._traces(cursor.state.partition, "failures"):
+            self._trace(cursor, first, entry, TraceRow(end, entry.time_ms, what, "", "", 0))
+
+    def _revive(self, entry: Entry, cursor: Cursor, part: Found[DeadRow], what: str) -> None:
+        dead = part.row
+        self._again(cursor, part.first, part.end, entry, what)
+        row = ExceptionRow(
+            dead.end,
+            entry.time_ms,
+            0,
+            0,
+            dead.index,
+            dead.record,
+            dead.size,
+            dead.batch_count,
+            own_body=True,
+            history=dead.history,
+        )
+        self._retry(cursor, Found(part.first, row))
+
+    def purge(self, entry: Entry) -> None:
+        def drop(cursor: Cursor, part: Found[DeadRow]) -> None:
+            cursor.state.voided += part.total
+            self._host.not_needed(part.row.index, part.total)
+
+        self._letters(entry, drop)
+
+    def requeue(self, entry: Entry) -> None:
+        cursor, payload = self._letters(entry, lambda cursor, part: self._revive(entry, cursor, part, "requeued"))
+        if cursor is None:
+            return
+        for first, end in payload.ranges:
+            for part in self._taken(cursor, first, end):
+                changed = msgspec.structs.replace(part.row, lane=b"", due_ms=entry.time_ms)
+                self._retry(cursor, Found(part.first, changed))
+                self._again(cursor, part.first, part.end, entry, "requeued")
+        for first, end in payload.ready:
+            taken = cursor.fresh(first, end) or cursor.exceptions.at(first) or cursor.dead.at(first)
+            at = self._host.slices.at(payload.partition, first)
+            if not taken and at is not None:
+                row = _placed(ExceptionRow(0, entry.time_ms, 0, 0, 0, 0), end, at, at.first + first - at.offset)
+                self._retry(cursor, Found(first, row))
+                cursor.state.acked -= end - first
+                self._unacked(cursor, first, end)
+                self._again(cursor, first, end, entry, "requeued")
+
+    def void(self, cursor: Cursor, first: Offset, end: Offset) -> None:
+        """[first, end) is taken from a group, whatever it was but acked."""
+        count = self.leave(cursor, first, end, whole=True)
+        for part in cursor.dead.take(first, end):
+            cursor.state.dead -= part.total
+            self._host.not_needed(part.row.index, part.total)
+            count += part.total
+        cursor.state.voided += count
+        cursor.settle()
+
+    def leave(self, cursor: Cursor, first: Offset, end: Offset, whole: bool) -> int:
+        """Takes out what is neither acked nor dead; returns how many records that were. Not `whole`: rows with a body of
+        their own stay."""
+        count = 0
+        for part in self._taken(cursor, first, end):
+            if part.row.own_body and not whole:
+                self._retry(cursor, part)
+            else:
+                count += part.total
+                if part.row.own_body:
+                    self._host.not_needed(part.row.index, part.total)
+        for low, high in cursor.fresh(first, end):
+            count += high - low
+            cursor.passes(low, high)
+        return count

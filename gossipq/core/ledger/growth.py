@@ -1,0 +1,139 @@
+"""How topics grow: their counters at the end of each minute and hour, in rows that stay bounded in number.
+
+The leader logs a ROLLUP once a minute if anything was applied since the last one. Every copy makes the same rows of it,
+from its own ledger; a topic whose counters did not change gets none.
+"""
+
+from typing import Protocol
+
+import msgspec
+
+from gossipq.core.ledger import records
+from gossipq.core.ledger.cursors import Cursor
+from gossipq.core.ledger.records import U64, GrowthState, PartitionState
+from gossipq.core.storage import Entry, Rollup, Table
+from gossipq.limits import GROWTH_HOURS_MS, GROWTH_MINUTES_MS, HOUR_MS, MINUTE_MS
+from gossipq.types import Index, PartitionKey, Term
+from gossipq.values import GrowthRow, TopicInfo
+
+EVERYTHING = 0  #: in place of a topic id
+MINUTES, HOURS = 0, 1
+STEPS = (
+    (MINUTES, MINUTE_MS, GROWTH_MINUTES_MS),
+    (HOURS, HOUR_MS, GROWTH_HOURS_MS),
+)  #: (step, its length, rows are kept so long)
+STAGGER_MS = 1_789  #: shards do not all roll up in the same turn
+SWEEP_ROWS = 1_024
+LATEST = 2**63 - 1
+
+Counts = tuple[int, ...]  #: the fields of GrowthState but for the last two
+
+_decode = msgspec.msgpack.Decoder(GrowthState).decode
+
+
+class Host(Protocol):
+    """What this room needs of its ledger."""
+
+    shard: int
+    partitions: dict[PartitionKey, PartitionState]
+    topics: dict[int, TopicInfo]
+    cursors: dict[PartitionKey, dict[int, Cursor]]
+
+    @property
+    def state(self) -> Table: ...
+    @property
+    def applied(self) -> Index: ...
+
+
+class Growth:
+    def __init__(self, host: Host) -> None:
+        self._host = host
+        newest = self._newest(EVERYTHING)
+        self._rolled: Index = 0  #: the newest ROLLUP
+        self._minute_ms = newest[0] if newest else 0
+
+    def _newest(self, topic_id: int) -> tuple[int, GrowthState] | None:
+        """(time, counters) of the last minute that a topic has a row of."""
+        prefix = records.key(b"g", topic_id, MINUTES)
+        row = self._host.state.floor(prefix + U64.pack(LATEST))
+        if row is None or not row[0].startswith(prefix):
+            return None
+        return int(U64.unpack_from(row[0], 17)[0]), _decode(row[1])
+
+    def due(self, leader_ms: int, voters: int) -> Rollup | None:
+        """What the leader logs when a minute is over and something was applied in it; once."""
+        late_ms = self._host.shard * STAGGER_MS % MINUTE_MS
+        minute_ms = (leader_ms - late_ms) // MINUTE_MS * MINUTE_MS
+        if minute_ms <= self._minute_ms or self._host.applied == self._rolled:
+            return None
+        self._minute_ms = minute_ms
+        return Rollup(minute_ms, voters)
+
+    def roll_up(self, entry: Entry) -> None:
+        """A ROLLUP is applied."""
+        payload = msgspec.msgpack.decode(entry.payload, type=Rollup)
+        time_ms, context = payload.time_ms, (entry.term, payload.voters)
+        self._rolled, self._minute_ms = entry.index, max(time_ms, self._minute_ms)
+        began = self._newest(EVERYTHING) is not None
+        total: Counts = (0,) * 7
+        for topic_id, counts in self._counts().items():
+            total = tuple(map(sum, zip(total, counts, strict=True)))
+            state = _state(counts, *context)
+            newest = self._newest(topic_id)
+            if newest is None and began:  # a topic that is new: what it has now is its growth
+                self._put(topic_id, time_ms - MINUTE_MS, _state((0,) * 7, *context))
+            if newest is None or _counts_of(newest[1]) != counts:
+                self._put(topic_id, time_ms, state)
+        state = _state(total, *context)
+        newest = self._newest(EVERYTHING)
+        if newest is None or newest[1] != state:
+            self._put(EVERYTHING, time_ms, state)
+
+    def _counts(self) -> dict[int, Counts]:
+        """By topic, over its partitions in this shard."""
+        found: dict[int, Counts] = {}
+        for partition, state in self._host.partitions.items():
+            acked = dead = backlog = 0
+            for cursor in self._host.cursors.get(partition, {}).values():
+                acked, dead, backlog = acked + cursor.state.acked, dead + cursor.state.dead, backlog + cursor.behind(state.next)
+            counts = state.published, acked, dead, state.removed, state.next - state.first, state.bytes, backlog
+            before = found.get(state.topic_id)
+            found[state.topic_id] = counts if before is None else tuple(map(sum, zip(before, counts, strict=True)))
+        return found
+
+    def _put(self, topic_id: int, time_ms: int, state: GrowthState) -> None:
+        """Into its minute and its hour, whose row the last minute leaves behind; what is too old for its step goes."""
+        table, row = self._host.state, records.encode(state)
+        for step, length_ms, kept_ms in STEPS:
+            end_ms = -(-time_ms // length_ms) * length_ms
+            table.put(records.key(b"g", topic_id, step, end_ms), row)
+            low, high = records.key(b"g", topic_id, step), records.key(b"g", topic_id, step, max(0, end_ms - kept_ms))
+            table.delete_range(low, high, SWEEP_ROWS)
+
+    def drop(self, topic_id: int) -> None:
+        """The topic is gone."""
+        low = records.key(b"g", topic_id)
+        self._host.state.delete_range(low, records.after(low), 2 * SWEEP_ROWS)
+
+    def rows(self, names: list[str], hours: bool, since_ms: int) -> list[GrowthRow]:
+        """Of topics by name, or of everything together."""
+        wanted = (
+            [(info.id, info.name) for info in self._host.topics.values() if info.name in names] if names else [(EVERYTHING, "")]
+        )
+        found = []
+        for topic_id, name in wanted:
+            prefix = records.key(b"g", topic_id, HOURS if hours else MINUTES)
+            for row_key, row in self._host.state.scan(prefix + U64.pack(since_ms + 1), records.after(prefix)):
+                state = _decode(row)
+                time_ms = U64.unpack_from(row_key, 17)[0]
+                fields = [name, self._host.shard, time_ms, *_counts_of(state), state.term, state.voters]
+                found.append(msgspec.convert(fields, GrowthRow))
+        return found
+
+
+def _counts_of(state: GrowthState) -> Counts:
+    return state.published, state.acked, state.dead, state.removed, state.records, state.bytes, state.backlog
+
+
+def _state(counts: Counts, term: Term, voters: int) -> GrowthState:
+    return msgspec.convert([*counts, term, voters], GrowthState)

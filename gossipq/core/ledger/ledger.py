@@ -1,0 +1,465 @@
+"""The replicated state of a shard, changed only by applying committed entries, in order, the same on every copy.
+
+`apply` reads its entry and its own rows, nothing else: no clock, no dispatch, no other shard. Rows that change with every
+entry are kept decoded and written by `flush`, once a turn.
+"""
+
+import msgspec
+
+from gossipq.core.ledger import records
+from gossipq.core.ledger.cursors import Cursor
+from gossipq.core.ledger.dedup import Dedup
+from gossipq.core.ledger.groups import Settling
+from gossipq.core.ledger.growth import Growth
+from gossipq.core.ledger.partitions import Storing
+from gossipq.core.ledger.producers import Producers
+from gossipq.core.ledger.records import (
+    COUNT,
+    PLACE,
+    CursorState,
+    GroupState,
+    Meta,
+    PartitionState,
+    VoidRow,
+)
+from gossipq.core.ledger.schedule import Schedule
+from gossipq.core.ledger.slices import Slices
+from gossipq.core.storage import Columns, Entry, Intervals, Opened, Tables, log, payloads
+from gossipq.errors import BadRequest, CorruptLog, UnknownKind
+from gossipq.types import (
+    META_SHARD,
+    BatchInfo,
+    Index,
+    Offset,
+    PartitionKey,
+    partition_key,
+)
+from gossipq.values import Member, Run, Start, TopicConfig, TopicInfo
+
+_decode_meta = msgspec.msgpack.Decoder(Meta).decode
+_decode_partition = msgspec.msgpack.Decoder(PartitionState).decode
+_decode_group = msgspec.msgpack.Decoder(GroupState).decode
+_decode_cursor = msgspec.msgpack.Decoder(CursorState).decode
+_decode_topic = msgspec.msgpack.Decoder(TopicInfo).decode
+_decode_member = msgspec.msgpack.Decoder(Member).decode
+decode_void = msgspec.msgpack.Decoder(VoidRow).decode
+
+
+class Ledger:
+    def __init__(self, shard: int, tables: Tables, columns: Columns) -> None:
+        """Opens what `tables` hold: work and memory go with partitions and groups, never with records."""
+        self.shard, self._tables, self.state = shard, tables, tables.state
+        row = self.state.get(records.META)
+        self.meta = _decode_meta(row) if row else Meta()
+        self.partitions: dict[PartitionKey, PartitionState] = {}
+        self.topics: dict[int, TopicInfo] = {}
+        self.groups: dict[int, GroupState] = {}
+        self.group_ids: dict[tuple[int, str], int] = {}  #: by topic id and name
+        self.cursors: dict[PartitionKey, dict[int, Cursor]] = {}
+        self.voids: dict[PartitionKey, Intervals] = {}  #: offsets that nobody gets any more
+        self.names: dict[str, TopicInfo] = {}  #: the meta shard's topics
+        self.members: dict[str, Member] = {}  #: and its roster, by the name of the copy
+        self.roster_version: Index = 0  #: entry that changed it last
+        self.slices = Slices(self.state)
+        self.schedule = Schedule(self.state, self.partitions.__contains__)
+        self.dedup = Dedup(self.state)
+        self.opened = Opened(columns, self._body)
+        self.producers = Producers(self.state)
+        self._settling = Settling(self)
+        self._storing = Storing(self, columns, self._settling)
+        self._dirty_partitions: set[PartitionKey] = set()
+        self._dirty_cursors: set[tuple[PartitionKey, int]] = set()
+        self._applied = self.meta.applied
+        self.meta_changed = False
+        self._keeping, self._kept = False, list[Index]()
+        self._apply = {
+            log.NOOP: self._noop,
+            log.CONFIG: self._config,
+            log.PUBLISH: self._storing.publish,
+            log.TOPIC: self._topic,
+            log.GROUP: self._group,
+            log.LEASE: self._settling.lease,
+            log.ACK: self._settling.ack,
+            log.TRIM: self._trim,
+            log.META_TOPIC: self._meta_topic,
+            log.MEMBER: self._member,
+            log.FORGET: self._forget,
+            log.RELEASE: self._storing.release,
+            log.FAIL: self._settling.fail,
+            log.PARK: self._settling.park,
+            log.DEAD: self._settling.dead,
+            log.REPLAY: self._settling.replay,
+            log.PURGE: self._settling.purge,
+            log.VOID: self._storing.void,
+            log.RESCHEDULE: self._storing.reschedule,
+            log.EDIT: self._storing.void,
+            log.REQUEUE: self._settling.requeue,
+            log.STEP: self._storing.step,
+            log.ROLLUP: self._roll_up,
+            log.REGROUP: self._regroup,
+        }
+        self._load()
+        self.growth = Growth(self)
+
+    def _load(self) -> None:
+        for row_key, row in self._scan(b"P"):
+            self.partitions[records.U64.unpack_from(row_key, 1)[0]] = _decode_partition(row)
+        for _, row in self._scan(b"T"):
+            info = _decode_topic(row)
+            self.topics[info.id] = info
+        for _, row in self._scan(b"G"):
+            group = _decode_group(row)
+            self.groups[group.id], self.group_ids[group.topic_id, group.name] = group, group.id
+        for _, row in self._scan(b"C"):
+            state = _decode_cursor(row)
+            self.cursors.setdefault(state.partition, {})[state.group_id] = Cursor(self.state, state)
+        for row_key, row in self._scan(b"Z"):
+            partition, first = records.U64X2.unpack_from(row_key, 1)
+            if partition in self.partitions:
+                self.voids.setdefault(partition, Intervals()).add(first, decode_void(row).end)
+        for _, row in self._scan(b"N"):
+            info = _decode_topic(row)
+            self.names[info.name] = info
+        for _, row in self._scan(b"m"):
+            member = _decode_member(row)
+            self.members[member.copy] = member
+        version = self.state.get(records.ROSTER)
+        if version is not None:
+            (self.roster_version,) = records.U64.unpack(version)
+
+    def _scan(self, prefix: bytes) -> list[tuple[bytes, bytes]]:
+        return list(self.state.scan(prefix, records.after(prefix)))
+
+    # --- reading ---------------------------------------------------------------------------------------------------
+
+    def _body(self, index: Index) -> bytes:
+        body = self._tables.body.get(log.INDEX_KEY.pack(index))
+        if body is None:
+            raise CorruptLog(f"shard {self.shard}: the batch of entry {index} is missing")
+        return body
+
+    def config(self, partition: PartitionKey) -> TopicConfig:
+        """Policy of the topic of a partition."""
+        return self.topics[self.partitions[partition].topic_id].config
+
+    def offset_at(self, partition: PartitionKey, time_ms: int) -> Offset:
+        """The first offset whose leader time is `time_ms` or later; the end when there is none."""
+        state = self.partitions[partition]
+        low, high = state.first, state.next
+        while low < high:
+            middle = (low + high) // 2
+            part = self.slices.at(partition, middle)
+            if part is None or part.time_ms >= time_ms:
+                high = max(low, part.offset) if part else middle
+            else:
+                low = part.end
+        return low
+
+    def knows(self, partition: PartitionKey, info: BatchInfo) -> bool:
+        """Whether a batch with this sequence, or a later one, is stored already."""
+        return bool(info.sequence) and info.sequence <= self.producers.get(partition, info.producer).last
+
+    def located(self, run: Run, partition: PartitionKey) -> Run:
+        """`run` with the offset of its first record, when that has one by now."""
+        if run.index == 0:
+            return run
+        offset = self.offset_of(partition, run.index, run.record)
+        return run if offset is None else msgspec.structs.replace(run, offset=offset)
+
+    def places(self, partition: PartitionKey, index: Index, count: int) -> list[Run]:
+        """Where the records of a scheduled batch are by now: runs that have offsets, and runs that do not."""
+        runs, record = [], 0
+        while record < count:
+            offset, end = self._released(partition, index, record)
+            if offset is None:
+                scheduled = self.schedule.get(partition, index, record)
+                end = scheduled[1].end if scheduled else record + 1
+            runs.append(Run(min(end, count) - record, -1 if offset is None else offset, index, record))
+            record = end
+        return runs
+
+    def offset_of(self, partition: PartitionKey, index: Index, record: int) -> Offset | None:
+        """Offset of a record that was scheduled or has an id; None when it has none yet, or is not known any more."""
+        return self._released(partition, index, record)[0]
+
+    def _released(self, partition: PartitionKey, index: Index, record: int) -> tuple[Offset | None, int]:
+        """Its offset, and where the run that it lies in ends."""
+        prefix = records.key(b"R", partition, index)
+        found = self.state.floor(prefix + records.U64.pack(record))
+        if found is None or not found[0].startswith(prefix):
+            return None, record
+        offset, count = PLACE.unpack(found[1])
+        first = int(records.U64.unpack_from(found[0], 17)[0])
+        return (int(offset) + record - first, first + count) if record < first + count else (None, record)
+
+    def void_of(self, partition: PartitionKey, index: Index, record: int) -> VoidRow | None:
+        """How a record left before it had an offset."""
+        row = self.state.get(records.key(b"v", partition, index, record))
+        return decode_void(row) if row else None
+
+    def is_void(self, partition: PartitionKey, offset: Offset) -> bool:
+        return partition in self.voids and offset in self.voids[partition]
+
+    def was_member(self, copy: str) -> bool:
+        """Whether a copy has been taken off the roster."""
+        return self.state.get(b"g" + copy.encode()) is not None
+
+    def group(self, topic_id: int, name: str) -> GroupState | None:
+        found = self.group_ids.get((topic_id, name))
+        return None if found is None else self.groups[found]
+
+    def no_group(self, topic_id: int, name: str) -> BadRequest:
+        """For who named a group that is not here."""
+        topic = self.topics.get(topic_id)
+        on = f" on {topic.name}" if topic else ""
+        return BadRequest(f"no group {name}{on}", hint=f"gossipq group ls {topic.name if topic else 'TOPIC'}")
+
+    def done_below(self, partition: PartitionKey) -> Offset:
+        """Every group has acked everything below; without groups, the end."""
+        cursors = self.cursors.get(partition)
+        if not cursors:
+            return self.partitions[partition].next
+        return min(cursor.needs_from() for cursor in cursors.values())
+
+    # --- applying --------------------------------------------------------------------------------------------------
+
+    def apply(self, entry: Entry) -> object:
+        """Takes the next committed entry; returns its outcome, for the leader to answer with. Raises UnknownKind."""
+        handler = self._apply.get(entry.kind)
+        if handler is None or entry.version > log.VERSION:
+            raise UnknownKind(
+                f"shard {self.shard} met entry {entry.index} of kind {entry.kind} version {entry.version}",
+                hint="upgrade this node: a newer leader wrote it",
+            )
+        assert entry.index == self._applied + 1, "entries are applied in order, each once"
+        self._applied, self.meta.time_ms = entry.index, entry.time_ms
+        return handler(entry)
+
+    def skip(self, entry: Entry) -> None:
+        """What a witness does with a committed entry: it knows the voters, and how far the log goes."""
+        self._applied, self.meta.time_ms = entry.index, entry.time_ms
+        if entry.kind == log.CONFIG:
+            self._config(entry)
+
+    @property
+    def applied(self) -> int:
+        return self._applied
+
+    @property
+    def dirty(self) -> bool:
+        """Whether `flush` has something to write."""
+        return self.meta_changed or self.meta.applied != self._applied
+
+    def flush(self) -> None:
+        """Writes the rows that changed, and how far the log is applied, into the open transaction."""
+        put = self.state.put
+        for partition in self._dirty_partitions:
+            put(records.key(b"P", partition), records.encode(self.partitions[partition]))
+        for partition, group_id in self._dirty_cursors:
+            put(records.key(b"C", partition, group_id), self.cursors[partition][group_id].row())
+        self.producers.flush()
+        self._dirty_partitions.clear()
+        self._dirty_cursors.clear()
+        if self.dirty:
+            self.meta.applied, self.meta_changed = self._applied, False
+            put(records.META, records.encode(self.meta))
+
+    def _noop(self, entry: Entry) -> None:
+        """Only its term matters."""
+
+    def _config(self, entry: Entry) -> None:
+        config = msgspec.msgpack.decode(entry.payload, type=payloads.Config)
+        self.meta.voters, self.meta.witnesses, self.meta.learners = config.voters, config.witnesses, config.learners
+
+    def changed(self, partition: PartitionKey) -> None:
+        self._dirty_partitions.add(partition)
+
+    def needed(self, index: Index, count: int) -> None:
+        """So many records need the body of an entry; none: it goes."""
+        if count:
+            self.state.put(records.key(b"B", index), COUNT.pack(count))
+        else:
+            self._drop_body(index)
+
+    def keep_bodies(self, keep: bool) -> None:
+        """While a snapshot is read, batches stay that what follows it in the log may ask for."""
+        self._keeping = keep
+        if self._kept and not keep:
+            kept, self._kept = self._kept, []
+            for index in kept:
+                self._drop_body(index)
+
+    def _drop_body(self, index: Index) -> None:
+        if self._keeping:
+            self._kept.append(index)
+        else:
+            self._tables.body.delete(log.INDEX_KEY.pack(index))
+
+    def not_needed(self, index: Index, count: int) -> None:
+        """So many records less need the body of an entry; the last one takes it along."""
+        row_key = records.key(b"B", index)
+        row = self.state.get(row_key)
+        left = COUNT.unpack(row)[0] - count if row else 0
+        if left > 0:
+            self.state.put(row_key, COUNT.pack(left))
+        else:
+            self.state.delete(row_key)
+            self._drop_body(index)
+
+    def _topic(self, entry: Entry) -> payloads.Topic:
+        payload = msgspec.msgpack.decode(entry.payload, type=payloads.Topic)
+        info = payload.info
+        mine = [partition_key(info.id, i) for i, shard in enumerate(info.shards) if shard == self.shard]
+        if payload.deleted:
+            self.topics.pop(info.id, None)
+            self.state.delete(records.key(b"T", info.id))
+            for partition in mine:
+                self._drop_partition(partition)
+            for group in [group for group in self.groups.values() if group.topic_id == info.id]:
+                del self.groups[group.id], self.group_ids[group.topic_id, group.name]
+                self.state.delete(records.key(b"G", group.id))
+            self.growth.drop(info.id)
+            return payload
+        self.topics[info.id] = info
+        self.state.put(records.key(b"T", info.id), records.encode(info))
+        for partition in mine:
+            if partition not in self.partitions:
+                self.partitions[partition] = PartitionState(info.id)
+                self._dirty_partitions.add(partition)
+        return payload
+
+    def _drop_partition(self, partition: PartitionKey) -> None:
+        if self.partitions.pop(partition, None) is None:
+            return
+        self._dirty_partitions.discard(partition)
+        self.state.delete(records.key(b"P", partition))
+        for group_id in self.cursors.pop(partition, {}):
+            self._dirty_cursors.discard((partition, group_id))
+            self.state.delete(records.key(b"C", partition, group_id))
+        self.producers.drop(partition)
+        self.slices.drop(partition)
+        self.voids.pop(partition, None)
+        self.state.put(records.key(b"D", partition), b"")
+
+    def _group(self, entry: Entry) -> payloads.Group:
+        payload = msgspec.msgpack.decode(entry.payload, type=payloads.Group)
+        group = self.group(payload.topic_id, payload.name)
+        if group is None:
+            group = GroupState(entry.index, payload.topic_id, payload.name, payload.config)
+            self.groups[group.id], self.group_ids[group.topic_id, group.name] = group, group.id
+            self.state.put(records.key(b"G", group.id), records.encode(group))
+        elif group.config != payload.config:
+            group.config, group.version = payload.config, group.version + 1
+            self.state.put(records.key(b"G", group.id), records.encode(group))
+        for start in payload.starts:
+            self._start(group, start)
+        return payload
+
+    def _start(self, group: GroupState, start: Start) -> None:
+        """A group begins in a partition that it does not know yet."""
+        state = self.partitions.get(start.partition)
+        cursors = self.cursors.setdefault(start.partition, {})
+        if state is None or group.id in cursors:
+            return
+        at = {"first": state.first, "new": state.next}.get(start.kind, start.value)
+        at = min(max(at, state.first), state.next)
+        cursor = cursors[group.id] = Cursor(self.state, CursorState(group.id, start.partition, at, at))
+        for first, end in self.voids.get(start.partition, ()):
+            if end > at:
+                cursor.state.voided += end - max(first, at)
+                cursor.passes(max(first, at), end)
+        cursor.settle()
+        self._dirty_cursors.add((start.partition, group.id))
+
+    def _regroup(self, entry: Entry) -> str:
+        """A group ends, and may begin anew under the id of this entry. Returns the code of a refusal, or ""."""
+        payload = msgspec.msgpack.decode(entry.payload, type=payloads.Regroup)
+        group = self.groups.pop(payload.group_id, None)
+        if group is None:
+            return "wrong_state"
+        del self.group_ids[group.topic_id, group.name]
+        self.state.delete(records.key(b"G", group.id))
+        for partition, cursors in self.cursors.items():
+            if cursors.pop(group.id, None) is not None:
+                self._dirty_cursors.discard((partition, group.id))
+                self.state.delete(records.key(b"C", partition, group.id))
+                self.state.put(records.key(b"d", partition, group.id), b"")
+        if payload.starts:
+            anew = msgspec.structs.replace(group, id=entry.index, version=group.version + 1)
+            self.groups[anew.id], self.group_ids[anew.topic_id, anew.name] = anew, anew.id
+            self.state.put(records.key(b"G", anew.id), records.encode(anew))
+            for start in payload.starts:
+                self._start(anew, start)
+        return ""
+
+    def _roll_up(self, entry: Entry) -> None:
+        self.growth.roll_up(entry)
+
+    def cursor(self, partition: PartitionKey, group_id: int) -> Cursor | None:
+        """The cursor, to be changed: it is written with the next flush."""
+        found = self.cursors.get(partition, {}).get(group_id)
+        if found is not None:
+            self._dirty_cursors.add((partition, group_id))
+        return found
+
+    def _trim(self, entry: Entry) -> None:
+        payload = msgspec.msgpack.decode(entry.payload, type=payloads.Trim)
+        state = self.partitions.get(payload.partition)
+        if state is None or payload.first <= state.first:
+            return
+        void = self.voids.get(payload.partition)
+        state.removed += sum(end - first for first, end in (void or Intervals()).missing(state.first, payload.first))
+        if void is not None:
+            void.drop_below(payload.first)
+        parts = self.slices.between(payload.partition, state.first, payload.first)
+        state.bytes -= sum(part.share_bytes for _, _, part in parts)
+        state.first = payload.first
+        self._dirty_partitions.add(payload.partition)
+        for group_id, cursor in self.cursors.get(payload.partition, {}).items():
+            if cursor.state.cursor < state.first or cursor.exceptional:
+                cursor.state.removed += self._settling.leave(cursor, 0, state.first, whole=False)
+                cursor.settle(state.first)
+                self._dirty_cursors.add((payload.partition, group_id))
+
+    def _meta_topic(self, entry: Entry) -> payloads.Topic:
+        assert self.shard == META_SHARD, "the topic register lies in the meta shard"
+        payload = msgspec.msgpack.decode(entry.payload, type=payloads.Topic)
+        name = payload.info.name
+        known = self.names.get(name)
+        if payload.deleted:
+            if known is not None:
+                del self.names[name]
+                self.state.delete(b"N" + name.encode())
+                self.state.put(records.key(b"X", known.id), records.encode(known))
+            return payload
+        if known is not None and (payload.info.id, payload.info.version) == (known.id, known.version + 1):
+            known = payload.info
+        elif known is not None and known.config.virtual and payload.info.config.virtual:
+            known = msgspec.structs.replace(payload.info, id=known.id, version=known.version + 1)
+        elif known is not None:
+            return payloads.Topic(known)
+        else:
+            known = msgspec.structs.replace(payload.info, id=entry.index)
+        self.names[name] = known
+        self.state.put(b"N" + name.encode(), records.encode(known))
+        return payloads.Topic(known)
+
+    def _member(self, entry: Entry) -> None:
+        """A name and an address belong to who came last: nobody else of that name or address stays. Who goes stays away."""
+        assert self.shard == META_SHARD, "the roster lies in the meta shard"
+        payload = msgspec.msgpack.decode(entry.payload, type=payloads.Membership)
+        member = payload.member
+        for other in list(self.members.values()):
+            if other.copy == member.copy or other.name == member.name or other.endpoint == member.endpoint:
+                del self.members[other.copy]
+                self.state.delete(b"m" + other.copy.encode())
+                if payload.gone or other.copy != member.copy:
+                    self.state.put(b"g" + other.copy.encode(), b"")
+        if not payload.gone:
+            self.members[member.copy] = member
+            self.state.put(b"m" + member.copy.encode(), records.encode(member))
+        self.roster_version = entry.index
+        self.state.put(records.ROSTER, records.U64.pack(entry.index))
+
+    def _forget(self, entry: Entry) -> None:
+        self.producers.forget(msgspec.msgpack.decode(entry.payload, type=payloads.Forget).producers)

@@ -1,0 +1,282 @@
+"""What committed entries do to partitions: PUBLISH, RELEASE, STEP, VOID, EDIT, RESCHEDULE. Part of the ledger."""
+
+from typing import NamedTuple, Protocol
+
+import msgspec
+
+from gossipq.core.ledger import records
+from gossipq.core.ledger.cursors import Cursor
+from gossipq.core.ledger.dedup import Dedup
+from gossipq.core.ledger.groups import Settling
+from gossipq.core.ledger.producers import Producers
+from gossipq.core.ledger.records import PLACE, PartitionState, ScheduledRow, VoidRow
+from gossipq.core.ledger.schedule import Schedule
+from gossipq.core.ledger.slices import Slices
+from gossipq.core.storage import Columns, Due, Entry, Intervals, Opened, Table, log, payloads
+from gossipq.types import DELAY, ID_HASH, BatchInfo, Index, Offset, PartitionKey, Slice, share
+from gossipq.values import Run, TopicConfig
+
+
+class Published(NamedTuple):
+    """Outcome of a PUBLISH: where it lies, or the code of a refusal. `added` are records that count, `runs` where each lies
+    when that is not simply one slice."""
+
+    partition: PartitionKey
+    offset: Offset
+    added: int
+    duplicate: bool = False
+    error: str = ""
+    detail: int = 0
+    runs: list[Run] | None = None
+
+
+class Voided(NamedTuple):
+    """Outcome of a VOID or EDIT: the code of a refusal, or "", and what took the record's place."""
+
+    error: str
+    published: Published | None = None
+
+
+class Host(Protocol):
+    """What this room needs of its ledger."""
+
+    partitions: dict[PartitionKey, PartitionState]
+    cursors: dict[PartitionKey, dict[int, Cursor]]
+    voids: dict[PartitionKey, Intervals]
+    slices: Slices
+    schedule: Schedule
+    dedup: Dedup
+    opened: Opened
+    producers: Producers
+
+    @property
+    def state(self) -> Table: ...
+    def cursor(self, partition: PartitionKey, group_id: int) -> Cursor | None: ...
+    def config(self, partition: PartitionKey) -> TopicConfig: ...
+    def changed(self, partition: PartitionKey) -> None:
+        """Its row is written with the next flush."""
+
+    def located(self, run: Run, partition: PartitionKey) -> Run: ...
+    def places(self, partition: PartitionKey, index: Index, count: int) -> list[Run]: ...
+    def is_void(self, partition: PartitionKey, offset: Offset) -> bool: ...
+    def needed(self, index: Index, count: int) -> None: ...
+    def not_needed(self, index: Index, count: int) -> None: ...
+
+
+class Storing:
+    def __init__(self, host: Host, columns: Columns, settling: Settling) -> None:
+        self._host, self._columns, self._settling = host, columns, settling
+
+    def publish(self, entry: Entry) -> Published:
+        partition, info, due = log.parse_publish(entry.payload)
+        repeat = self._repeat(entry, partition, info)
+        if repeat is not None:
+            self._host.needed(entry.index, 0)  # adds nothing
+        return repeat or self._store(entry, partition, info, due)
+
+    def _repeat(self, entry: Entry, partition: PartitionKey, info: BatchInfo) -> Published | None:
+        """The answer to a batch that adds nothing: its topic is gone, or its sequence is not the next one."""
+        if partition not in self._host.partitions:
+            return Published(partition, -1, 0, error="unknown_topic")
+        if not info.sequence:
+            return None
+        producer = self._host.producers.get(partition, info.producer)
+        behind = producer.last - info.sequence
+        if behind == -1:
+            return None
+        if not 0 <= behind < len(producer.recent):
+            return Published(partition, -1, 0, error="out_of_sequence", detail=producer.last + 1)
+        place = producer.recent[-1 - behind]
+        if place >= 0:
+            return Published(partition, place, 0, duplicate=True)
+        index = -2 - place
+        hashes = self._columns.fixed(entry.body, ID_HASH) if info.columns & ID_HASH else None
+        if hashes is None:
+            runs = self._host.places(partition, index, info.count)
+        else:
+            runs = [self._host.located(run, partition) for run in self._host.dedup.again(partition, index, hashes)]
+        return Published(partition, runs[0].offset, 0, duplicate=True, runs=runs)
+
+    def _store(self, entry: Entry, partition: PartitionKey, info: BatchInfo, due: Due | None) -> Published:
+        """The batch gets its offsets, or its place in the schedule."""
+        state = self._host.partitions[partition]
+        offset, added, runs = state.next, info.count, None
+        self._host.changed(partition)
+        if info.columns & (DELAY | ID_HASH):
+            runs = self._sorted_out(entry, partition, info)
+            fresh = [run for run in runs if not run.duplicate]
+            added = sum(run.count for run in fresh)
+            self._host.needed(entry.index, added)
+            if due is not None:
+                self._schedule(entry, partition, info, due, fresh)
+            else:
+                for run in fresh:
+                    self._place(partition, self._slice(entry, info, state.next, run.record, run.count))
+            runs = [self._host.located(run, partition) for run in runs]
+            offset = runs[0].offset
+            state.bytes += sum(share(info.size, info.count, run.record, run.record + run.count) for run in fresh)
+        else:
+            self._add(partition, self._slice(entry, info, offset, 0, info.count))
+            state.bytes += info.size
+        state.published += added
+        if info.sequence:
+            place = offset if runs is None else -2 - entry.index
+            self._host.producers.spoke(partition, info.producer, info.sequence, place, entry.time_ms)
+        return Published(partition, offset, added, not added, runs=runs)
+
+    def _sorted_out(self, entry: Entry, partition: PartitionKey, info: BatchInfo) -> list[Run]:
+        """Runs of a batch: those with an id that is known stay out."""
+        hashes = self._columns.fixed(entry.body, ID_HASH)
+        if hashes is None:
+            return [Run(info.count, -1, entry.index)]
+        state, config = self._host.partitions[partition], self._host.config(partition)
+        runs = self._host.dedup.sort_out(partition, entry.index, hashes, entry.time_ms, config.dedup_ms)
+        new = len(hashes) - sum(run.count for run in runs if run.duplicate) - hashes.count(0)
+        state.ids += new
+        state.ids -= self._host.dedup.evict(partition, state.ids, config.dedup_count, entry.time_ms - config.dedup_ms)
+        return runs
+
+    @staticmethod
+    def _slice(entry: Entry, info: BatchInfo, offset: Offset, first: int, count: int) -> Slice:
+        return Slice(offset, entry.index, first, count, info.size, info.count, entry.time_ms, info.columns, info.route)
+
+    def _schedule(self, entry: Entry, partition: PartitionKey, info: BatchInfo, due: Due, fresh: list[Run]) -> None:
+        for run in fresh:
+            due_ms = due.due_ms
+            if run.record:
+                delays = self._columns.fixed(entry.body, DELAY)
+                assert delays is not None, "a scheduled batch has a DELAY column"
+                due_ms = due.base_ms + delays[run.record]
+            end = run.record + run.count
+            row = ScheduledRow(end, due_ms, due.base_ms, info.size, info.count, info.columns, info.route, entry.time_ms)
+            self._host.schedule.add(partition, entry.index, run.record, row)
+            self._host.partitions[partition].scheduled += run.count
+
+    def _add(self, partition: PartitionKey, part: Slice) -> None:
+        self._host.slices.add(partition, part)
+        self._host.partitions[partition].next = part.end
+
+    def _place(self, partition: PartitionKey, part: Slice) -> None:
+        """Adds a slice whose records are known by (index, record) too."""
+        self._add(partition, part)
+        self._host.state.put(records.key(b"R", partition, part.index, part.first), PLACE.pack(part.offset, part.count))
+
+    def release(self, entry: Entry) -> set[PartitionKey]:
+        """Returns the partitions that grew."""
+        grown = set()
+        for row in msgspec.msgpack.decode(entry.payload, type=payloads.Release).rows:
+            state = self._host.partitions.get(row.partition)
+            if state is None:
+                continue
+            part = self._host.schedule.release(row, state.next, entry.time_ms)
+            if part is not None:
+                self._place(row.partition, part)
+                state.scheduled -= part.count
+                self._host.changed(row.partition)
+                grown.add(row.partition)
+        return grown
+
+    def step(self, entry: Entry) -> Published:
+        payload = msgspec.msgpack.decode(entry.payload, type=payloads.Step)
+        partition, info, due = log.parse_publish(payload.publish)
+        outcome = self._repeat(entry, partition, info)
+        if outcome is None and self._settling.held(payload.ack):
+            outcome = Published(partition, -1, 0, error="lease_lost")
+        if outcome is not None:
+            self._host.needed(entry.index, 0)
+            return outcome
+        self._settling.acked(entry, payload.ack)
+        return self._store(entry, partition, info, due)
+
+    def void(self, entry: Entry) -> Voided:
+        payload = msgspec.msgpack.decode(entry.payload, type=payloads.Void)
+        state = self._host.partitions.get(payload.partition)
+        error, scheduled = "unknown_topic", None
+        if state is not None:
+            error, scheduled = self._leave(entry, payload, state)
+        if error:
+            if entry.body:
+                self._host.needed(entry.index, 0)
+            return Voided(error)
+        if not payload.publish:
+            return Voided("")
+        _, info, due = log.parse_publish(payload.publish)
+        if scheduled is not None and due is None:  # keeps its time
+            info = msgspec.structs.replace(info, columns=info.columns | DELAY)
+            due = Due(scheduled.due_ms, scheduled.due_ms)
+        published = self._edited(entry, payload, info, due)
+        return Voided("", published)
+
+    def _edited(self, entry: Entry, payload: payloads.Void, info: BatchInfo, due: Due | None) -> Published:
+        """Stores what replaces a record; it can be asked what that was."""
+        partition, state = payload.partition, self._host.partitions[payload.partition]
+        run = Run(1, -1, entry.index)
+        self._host.needed(entry.index, 1)
+        if due is not None:
+            row = ScheduledRow(1, due.due_ms, due.base_ms, info.size, 1, info.columns, info.route, entry.time_ms, fixed=True)
+            self._host.schedule.add(partition, entry.index, 0, row)
+            state.scheduled += 1
+        else:
+            run = Run(1, state.next, entry.index)
+            columns = info.columns | ID_HASH  # it has a row of its own
+            self._place(partition, Slice(state.next, entry.index, 0, 1, info.size, 1, entry.time_ms, columns, info.route))
+        state.bytes += info.size
+        state.published += 1
+        replaced = payload.offset, payload.index, payload.record
+        self._host.state.put(records.key(b"F", partition, entry.index), records.encode(replaced))
+        return Published(partition, run.offset, 1, runs=[run])
+
+    def _leave(self, entry: Entry, payload: payloads.Void, state: PartitionState) -> tuple[str, ScheduledRow | None]:
+        """One record goes. Returns a refusal, or the row that it had while scheduled."""
+        partition, offset = payload.partition, payload.offset
+        self._host.changed(partition)
+        if offset < 0:
+            row = self._unschedule(partition, payload.index, payload.record)
+            if row is None:
+                return "wrong_state", None
+            self._host.not_needed(payload.index, 1)
+            void = VoidRow(payload.record + 1, entry.time_ms, payload.reason, payload.by, entry.index if payload.publish else 0)
+            self._host.state.put(records.key(b"v", partition, payload.index, payload.record), records.encode(void))
+            state.bytes -= share(row.size, row.batch_count, payload.record, payload.record + 1)
+            state.voided += 1
+            return "", row
+        if not state.first <= offset < state.next or self._host.is_void(partition, offset):
+            return "wrong_state", None
+        row_key = records.key(b"Z", partition, offset)
+        void = VoidRow(offset + 1, entry.time_ms, payload.reason, payload.by, entry.index if payload.publish else 0)
+        self._host.state.put(row_key, records.encode(void))
+        self._host.voids.setdefault(partition, Intervals()).add(offset, offset + 1)
+        state.voided += 1
+        for group_id in self._host.cursors.get(partition, {}):
+            cursor = self._host.cursor(partition, group_id)
+            assert cursor is not None
+            self._settling.void(cursor, offset, offset + 1)
+        return "", None
+
+    def _unschedule(self, partition: PartitionKey, index: Index, record: int) -> ScheduledRow | None:
+        """Takes a record out of the schedule; its due time is that of the row, unless its batch has delays."""
+
+        def delay_of(number: int) -> int:
+            delays = self._host.opened.column(index, DELAY)
+            assert delays is not None, "only a scheduled batch has rows that are not fixed"
+            return delays[number]
+
+        row = self._host.schedule.take(partition, index, record, delay_of)
+        if row is None:
+            return None
+        self._host.partitions[partition].scheduled -= 1
+        return row if row.fixed else msgspec.structs.replace(row, due_ms=row.base_ms + delay_of(record))
+
+    def reschedule(self, entry: Entry) -> str:
+        """Returns the code of a refusal, or ""."""
+        payload = msgspec.msgpack.decode(entry.payload, type=payloads.Reschedule)
+        if payload.partition not in self._host.partitions:
+            return "unknown_topic"
+        row = self._unschedule(payload.partition, payload.index, payload.record)
+        if row is None:
+            return "wrong_state"
+        changed = msgspec.structs.replace(row, due_ms=payload.due_ms, fixed=True)
+        self._host.schedule.add(payload.partition, payload.index, payload.record, changed)
+        self._host.partitions[payload.partition].scheduled += 1
+        self._host.changed(payload.partition)
+        return ""

@@ -1,0 +1,78 @@
+"""What a shard remembers of producers, so that a repeat is answered instead of stored again."""
+
+from array import array
+from collections import deque
+from collections.abc import Iterable
+
+import msgspec
+
+from gossipq import limits
+from gossipq.core.ledger import records
+from gossipq.core.ledger.records import ProducerState
+from gossipq.core.storage import Table
+from gossipq.types import PartitionKey
+
+ProducerName = tuple[PartitionKey, bytes]
+OPENED_MAX = 4 * limits.TURN_MESSAGES_MAX
+
+decode_producer = msgspec.msgpack.Decoder(ProducerState).decode
+
+
+class Producer:
+    """A ProducerState, opened. `recent` says where the last sequences were stored, newest last."""
+
+    __slots__ = ("last", "recent", "time_ms")
+
+    def __init__(self, state: ProducerState | None) -> None:
+        self.last = state.last if state else 0
+        self.time_ms = state.time_ms if state else 0
+        self.recent = deque(state.places() if state else (), maxlen=limits.PRODUCER_REPEATS)
+
+
+class Producers:
+    """Opened when they speak, written once a turn."""
+
+    def __init__(self, state: Table) -> None:
+        self._state = state
+        self._opened: dict[ProducerName, Producer] = {}
+        self._dirty: set[ProducerName] = set()
+
+    def get(self, partition: PartitionKey, producer: bytes) -> Producer:
+        name = partition, producer
+        found = self._opened.get(name)
+        if found is None:
+            self._close_some()
+            row = self._state.get(records.key(b"S", partition) + producer)
+            found = self._opened[name] = Producer(decode_producer(row) if row else None)
+        return found
+
+    def spoke(self, partition: PartitionKey, producer: bytes, sequence: int, place: int, time_ms: int) -> None:
+        """`sequence` is stored; `place` is what a repeat is answered with."""
+        found = self.get(partition, producer)
+        found.last, found.time_ms = sequence, time_ms
+        found.recent.append(place)
+        self._dirty.add((partition, producer))
+
+    def flush(self) -> None:
+        for name in self._dirty:
+            producer = self._opened[name]
+            row = ProducerState(producer.last, producer.time_ms, array("q", producer.recent).tobytes())
+            self._state.put(records.key(b"S", name[0]) + name[1], records.encode(row))
+        self._dirty.clear()
+
+    def _close_some(self) -> None:
+        """All, when all are written; they are read back when they speak again."""
+        if len(self._opened) > OPENED_MAX and not self._dirty:
+            self._opened.clear()
+
+    def drop(self, partition: PartitionKey) -> None:
+        """The partition is gone; its rows are swept."""
+        for name in [name for name in self._opened if name[0] == partition]:
+            del self._opened[name]
+            self._dirty.discard(name)
+
+    def forget(self, names: Iterable[ProducerName]) -> None:
+        for name in names:
+            self._opened.pop(name, None)
+            self._dirty.discard(name)
+            self._state.delete(records.key(b"S", name[0]) + name[1])

@@ -1,0 +1,280 @@
+"""Rows of a shard's `state` table: keys, layouts, and the values the ledger keeps of them in memory.
+
+    key                                   value
+    "M"                                   Meta
+    "H"                                   HardState, as (term, vote)
+    "."                                   index of the snapshot that is being installed: the state is not whole
+    "P" partition                         PartitionState
+    "O" partition offset                  slice row: where the records from `offset` on lie
+    "S" partition producer                ProducerState
+    "T" topic id                          TopicInfo
+    "G" group id                          GroupState
+    "C" partition group id                CursorState
+    "A" partition group id first          AckRow
+    "V" partition group id first          ExceptionRow: neither new nor done, so that the cursor can pass
+    "Y" partition group id due first      when an exception row is to be looked at again
+    "U" partition group id lane first     exception rows that wait for their lane; the lane with its length before it
+    "L" partition group id first          DeadRow
+    "Q" partition group id first index    TraceRow
+    "W" partition index first             ScheduledRow
+    "E" due index first                   the due index; value: the partition
+    "R" partition index first             where released records, and those of batches with ids, got their offsets
+    "B" index                             records that still need the batch of this entry; no row: all or none do
+    "I" partition id hash                 an id that is remembered
+    "J" partition index                   the ids that an entry brought, oldest entry first
+    "Z" partition first                   VoidRow
+    "v" partition index record            VoidRow of a record that had no offset
+    "F" partition index                   what the record of an EDIT entry replaces: (offset, index, record)
+    "K"                                   ClockRow: this copy's own, not replicated
+    "D" partition                         a partition that is gone and still being swept
+    "d" partition group id                a group that is gone there and still being swept
+    "g" topic id, step, time              GrowthState: topic 0 = all, step 0 = minutes, 1 = hours
+    "N" name                              TopicInfo, in the meta shard only
+    "m" copy                              Member, in the meta shard only
+    "g" copy                              was a member, and does not return; in the meta shard only
+    "n"                                   index of the entry that changed the roster last, in the meta shard only
+    "X" topic id                          TopicInfo of a topic that was removed, in the meta shard only
+
+Numbers in keys are 8 bytes, big endian. Values are msgpack arrays, fields only ever appended, but for the two hot rows
+("O" and the offsets inside "S"), which are fixed little-endian numbers.
+"""
+
+from array import array
+from struct import Struct
+
+import msgspec
+
+from gossipq.core.storage import NO_CHAIN
+from gossipq.types import Index, Offset, PartitionKey, SessionId, Slice, Term
+from gossipq.values import GroupConfig
+
+META, HARD, INSTALLING, CLOCK = b"M", b"H", b".", b"K"
+ROSTER = b"n"
+OWN_ROWS = (INSTALLING, HARD, CLOCK, META)  #: of each copy, in key order; not part of a snapshot
+U64, U64X2, U64X3 = Struct(">Q"), Struct(">QQ"), Struct(">QQQ")
+SLICE = Struct("<QIIIIqI")
+ID, PLACE, COUNT = Struct("<qQI"), Struct("<QQ"), Struct("<Q")
+
+encode = msgspec.msgpack.Encoder().encode
+
+
+def key(prefix: bytes, *numbers: int) -> bytes:
+    """`prefix` and each number as 8 bytes, big endian."""
+    return prefix + b"".join(map(U64.pack, numbers))
+
+
+def after(prefix: bytes) -> bytes:
+    """The lowest key above all that start with `prefix`."""
+    return prefix[:-1] + bytes([prefix[-1] + 1]) if prefix[-1] < 255 else after(prefix[:-1])
+
+
+def slice_key(partition: PartitionKey, offset: Offset) -> bytes:
+    return b"O" + U64X2.pack(partition, offset)
+
+
+def encode_slice(part: Slice) -> bytes:
+    return SLICE.pack(*msgspec.structs.astuple(part)[1:-1]) + part.route
+
+
+def decode_slice(row_key: bytes, row: bytes) -> Slice:
+    (offset,) = U64.unpack_from(row_key, 9)
+    index, first, count, size, batch_count, time_ms, columns = SLICE.unpack_from(row)
+    return Slice(offset, index, first, count, size, batch_count, time_ms, columns, row[SLICE.size :])
+
+
+def row_key(prefix: bytes, partition: PartitionKey, group_id: int, *numbers: int) -> bytes:
+    """Key of a row of one group in one partition."""
+    return prefix + U64X2.pack(partition, group_id) + b"".join(map(U64.pack, numbers))
+
+
+def lane_key(partition: PartitionKey, group_id: int, lane: bytes, first: Offset) -> bytes:
+    """Routes have up to 255 bytes, keys 4, one byte names which: the length fits two."""
+    return row_key(b"U", partition, group_id) + len(lane).to_bytes(2, "big") + lane + U64.pack(first)
+
+
+def ack_key(partition: PartitionKey, group_id: int, first: Offset) -> bytes:
+    return b"A" + U64X3.pack(partition, group_id, first)
+
+
+class Meta(msgspec.Struct, array_like=True):
+    """How far this copy has applied its log, and what is left of the log's past."""
+
+    applied: Index = 0
+    time_ms: int = 0
+    log_first: Index = 1
+    epochs: list[tuple[Term, Index]] = []
+    chain: bytes = NO_CHAIN  #: of the entry before `log_first`
+    voters: list[str] = []
+    witnesses: list[str] = []
+    learners: list[str] = []
+
+
+class PartitionState(msgspec.Struct, array_like=True):
+    """Counters of records, and the bytes of stored batches. published = next + scheduled + those voided without an offset."""
+
+    topic_id: int
+    first: Offset = 0
+    next: Offset = 0
+    published: int = 0
+    removed: int = 0
+    bytes: int = 0
+    scheduled: int = 0
+    voided: int = 0
+    ids: int = 0  #: remembered
+
+
+class ProducerState(msgspec.Struct, array_like=True):
+    """Where the last sequences were stored, newest last: the answer to a repeat."""
+
+    last: int
+    time_ms: int
+    recent: bytes  #: int64 little endian: the offset; -2 - index for a batch with due times or ids
+
+    def places(self) -> "array[int]":
+        found: array[int] = array("q")
+        found.frombytes(self.recent)
+        return found
+
+
+class GroupState(msgspec.Struct, array_like=True):
+    """A group belongs to one topic: two topics may have groups of the same name that know nothing of each other."""
+
+    id: int
+    topic_id: int
+    name: str
+    config: GroupConfig
+    version: int = 1
+
+
+class Hold(msgspec.Struct, array_like=True, frozen=True):
+    """A lease as it was logged. An empty session: given back. `attempt` is the ordinal of the last handing-over."""
+
+    session: SessionId
+    deadline_ms: int  #: leader time
+    attempt: int
+    consumer: str = ""
+    started: bool = False  #: if it just ends, that is a failure
+
+
+class CursorState(msgspec.Struct, array_like=True):
+    """One group in one partition. Below `cursor`, and in `passed` above it, every record is acked, removed, voided, dropped,
+    or has a row of its own (retrying, parked, dead); `holds` may lie anywhere.
+
+    cursor - start + what passed = acked + removed + voided + dropped + retrying + parked + dead, at any moment."""
+
+    group_id: int
+    partition: PartitionKey
+    start: Offset
+    cursor: Offset
+    passed: list[tuple[Offset, Offset]] = []
+    holds: list[tuple[Offset, Offset, Hold]] = []
+    acked: int = 0
+    removed: int = 0  #: left unacked, by retention
+    redelivered: int = 0
+    retrying: int = 0
+    parked: int = 0
+    unmatched: int = 0  #: of the parked: for want of a consumer of their route
+    dead: int = 0
+    voided: int = 0
+    dropped: int = 0
+
+
+class AckRow(msgspec.Struct, array_like=True, frozen=True):
+    end: Offset
+    time_ms: int
+    consumer: str
+    index: Index = 0  #: of the entry that brought it
+
+
+class Failure(msgspec.Struct, array_like=True, frozen=True):
+    """One failed attempt."""
+
+    time_ms: int
+    consumer: str
+    reason: str
+    attempt: int
+
+
+class ExceptionRow(msgspec.Struct, array_like=True, frozen=True):
+    """Records [first, end) of a group that wait: for their time (`lane` empty), or for their lane to be free."""
+
+    end: Offset
+    due_ms: int
+    attempts: int
+    failures: int
+    index: Index  #: entry whose body holds them,
+    record: int  #: from this record on
+    size: int = 0  #: of that body, in bytes
+    batch_count: int = 0  #: and in records
+    lane: bytes = b""
+    own_body: bool = False  #: the body belongs to these records alone (they were dead letters)
+    history: list[Failure] = []
+
+
+class DeadRow(msgspec.Struct, array_like=True, frozen=True):
+    end: Offset
+    reason: str
+    error: str
+    attempts: int
+    failures: int
+    time_ms: int
+    index: Index
+    record: int
+    size: int
+    batch_count: int
+    history: list[Failure] = []
+
+
+class TraceRow(msgspec.Struct, array_like=True, frozen=True):
+    end: Offset
+    time_ms: int
+    what: str
+    consumer: str
+    reason: str
+    attempt: int
+    history: list[Failure] = []
+
+
+class ScheduledRow(msgspec.Struct, array_like=True, frozen=True):
+    """Records [first, end) of the batch of an entry, without offsets. `base_ms` + its delay is when one is due; with `fixed`,
+    all are due at `due_ms`, which is that of the first otherwise."""
+
+    end: int
+    due_ms: int
+    base_ms: int
+    size: int  #: bytes of the whole batch
+    batch_count: int
+    columns: int
+    route: bytes
+    time_ms: int  #: when it was published
+    fixed: bool = False
+
+
+class VoidRow(msgspec.Struct, array_like=True, frozen=True):
+    end: Offset
+    time_ms: int
+    reason: str
+    by: str
+    replaced_by: Index = 0  #: entry that brought the new record
+
+
+class ClockRow(msgspec.Struct, array_like=True, frozen=True):
+    """Leader time at some moment of this machine's boot, so that a restart goes on from there, whatever the wall clock says."""
+
+    boot: str
+    boot_ms: int
+    leader_ms: int
+
+
+class GrowthState(msgspec.Struct, array_like=True, frozen=True):
+    """Counters of a topic in this shard at the end of a minute or an hour."""
+
+    published: int
+    acked: int
+    dead: int
+    removed: int
+    records: int
+    bytes: int
+    backlog: int
+    term: Term
+    voters: int

@@ -1,0 +1,268 @@
+"""What may leave, and taking it off the disk. Leaving is decided by the leader and logged as TRIM; sweeping is each copy's."""
+
+from itertools import islice
+from typing import Protocol
+
+from gossipq import limits
+from gossipq.core.ledger import records
+from gossipq.core.ledger.exceptions import decode_dead, decode_exception
+from gossipq.core.ledger.ledger import Ledger
+from gossipq.core.ledger.producers import decode_producer
+from gossipq.core.ledger.schedule import decode_scheduled
+from gossipq.core.storage import INDEX_KEY, ROLLUP, TRIM, LogState, Rollup, Tables, Trim, decode_row, log, payloads
+from gossipq.types import DELAY, ID_HASH, Index, Offset, PartitionKey
+from gossipq.values import TopicConfig
+
+RETENTION_CHECK_MS = 1_000
+FORGET_CHECK_MS = limits.HOUR_MS
+SLICES_MAX = 1_024  #: looked at in one go
+LOG_KEEP = 1_024  #: applied entries that stay for followers a little behind
+LOG_STEP = 64  #: log rows that are worth a sweep
+PRODUCERS_MAX = 1_000  #: forgotten in one go
+PRODUCERS_LOOKED_AT = 10_000  #: in one go
+FORGET_AGAIN_MS = limits.SECOND_MS  #: until the next ones are
+
+
+class Host(Protocol):
+    """What the housekeeping asks of its shard."""
+
+    boot_ms: int
+    leader_ms: int
+
+    def propose(self, kind: int, payload: bytes, promise: bool = True) -> Index: ...
+
+
+class Upkeep:
+    """What a leader does by the clock: scheduled records get their offsets, old ones leave, idle producers are forgotten."""
+
+    def __init__(self, host: Host, ledger: Ledger, tables: Tables) -> None:
+        self._host, self._ledger, self._tables = host, ledger, tables
+        self._retain_ms = self._forget_ms = 0
+        self._producers_from = b"S"  #: row of the next producer to look at
+        self._releasing = False  #: a RELEASE is not applied yet
+
+    def start(self) -> None:
+        """The leader serves now."""
+        self._retain_ms, self._forget_ms = self._host.boot_ms + RETENTION_CHECK_MS, self._host.boot_ms + FORGET_CHECK_MS
+
+    def next_deadline(self, ahead_ms: int) -> int:
+        """`ahead_ms`: leader time minus boot time."""
+        scheduled_ms = None if self._releasing else self._ledger.schedule.next_ms()
+        return self._retain_ms if scheduled_ms is None else min(self._retain_ms, scheduled_ms - ahead_ms)
+
+    def release(self) -> None:
+        """What is due gets its offsets."""
+        next_ms = self._ledger.schedule.next_ms()
+        if next_ms is None or next_ms > self._host.leader_ms or self._releasing:
+            return
+        rows = self._ledger.schedule.plan(self._host.leader_ms, self._ledger.opened)
+        if rows:
+            self._releasing = True
+            self._host.propose(log.RELEASE, payloads.encode(payloads.Release(rows)))
+
+    def released(self) -> None:
+        self._releasing = False
+
+    def soon(self) -> None:
+        """Something may leave."""
+        self._retain_ms = self._host.boot_ms
+
+    @property
+    def due(self) -> bool:
+        """Whether it is time to look what may leave."""
+        return self._host.boot_ms >= self._retain_ms
+
+    def retain(self, voters: int) -> None:
+        """What may leave does. `voters`: how many copies vote in this shard."""
+        host = self._host
+        self._retain_ms = host.boot_ms + RETENTION_CHECK_MS
+        for kind, payload in due(self._ledger, host.leader_ms, voters):
+            host.propose(kind, payloads.encode(payload), promise=False)
+            self._retain_ms = host.boot_ms + limits.LEASE_LOG_MS  # there may be more
+        if host.boot_ms >= self._forget_ms:
+            before_ms = host.leader_ms - limits.PRODUCER_IDLE_MS
+            idle, self._producers_from = idle_producers(self._tables, self._producers_from, before_ms)
+            self._forget_ms = host.boot_ms + (FORGET_CHECK_MS if self._producers_from == b"S" else FORGET_AGAIN_MS)
+            if idle:
+                host.propose(log.FORGET, payloads.encode(payloads.Forget(idle)), promise=False)
+
+
+def due(ledger: Ledger, leader_ms: int, voters: int) -> list[tuple[int, Trim | Rollup]]:
+    """Entries that are due, by kind: what may leave in all partitions, and the roll-up of a minute that is over."""
+    found: list[tuple[int, Trim | Rollup]] = [
+        (TRIM, trim) for partition in ledger.partitions if (trim := plan(ledger, partition, leader_ms)) is not None
+    ]
+    rollup = ledger.growth.due(leader_ms, voters)
+    return found if rollup is None else [*found, (ROLLUP, rollup)]
+
+
+def plan(ledger: Ledger, partition: PartitionKey, leader_ms: int) -> Trim | None:
+    """The trim that is due in a partition: whole slices, oldest first; None when nothing may leave.
+
+    Age removes what every group has acked (`retain = "acked"`; without groups, everything old, but never at once). A size
+    bound removes acked records of any age, and with `overflow = "drop_oldest"` also others.
+    """
+    state = ledger.partitions[partition]
+    config = ledger.topics[state.topic_id].config
+    done = ledger.done_below(partition)
+    first, freed, grouped = state.first, 0, bool(ledger.cursors.get(partition))
+    for _ in range(SLICES_MAX):
+        part = ledger.slices.at(partition, first) if first < state.next else None
+        if part is None or not _may_leave(config, part.time_ms, part.end <= done, state.bytes - freed, leader_ms, grouped):
+            break
+        first, freed = part.end, freed + part.share_bytes
+    return Trim(partition, first) if first > state.first else None
+
+
+def purge_plan(ledger: Ledger, partition: PartitionKey, before: Offset) -> Trim | None:
+    """The next step of a purge: whole slices that end at or below `before`, so many as one go looks at."""
+    state = ledger.partitions[partition]
+    first = state.first
+    for _ in range(SLICES_MAX):
+        part = ledger.slices.at(partition, first) if first < before else None
+        if part is None or part.end > before:
+            break
+        first = part.end
+    return Trim(partition, first) if first > state.first else None
+
+
+def _may_leave(config: TopicConfig, time_ms: int, done: bool, stored_bytes: int, leader_ms: int, grouped: bool) -> bool:
+    crowded = config.bytes_max > 0 and stored_bytes > config.bytes_max // 8 * 7
+    if crowded and config.overflow == "drop_oldest":
+        return True
+    if not done or config.retain == "forever":
+        return False
+    if grouped:
+        return crowded or time_ms <= leader_ms - config.retention_ms
+    return time_ms <= leader_ms - (config.retention_ms or limits.RETENTION_MS)
+
+
+def idle_producers(tables: Tables, first: bytes, before_ms: int) -> tuple[list[tuple[PartitionKey, bytes]], bytes]:
+    """Producers that were last heard before `before_ms`, leader time, among some rows from row `first` on; and the row to go on
+    from, which is the first of all when these were the last."""
+    idle: list[tuple[PartitionKey, bytes]] = []
+    for number, (row_key, row) in enumerate(tables.state.scan(first, records.after(b"S"))):
+        if number == PRODUCERS_LOOKED_AT or len(idle) == PRODUCERS_MAX:
+            return idle, row_key
+        if decode_producer(row).time_ms < before_ms:
+            idle.append((records.U64.unpack_from(row_key, 1)[0], row_key[9:]))
+    return idle, b"S"
+
+
+class Sweeper:
+    """Deletes what the ledger no longer counts, a few rows at a time, inside whatever transaction is open."""
+
+    def __init__(self, tables: Tables, ledger: Ledger, log_state: LogState, whole: bool) -> None:
+        """`whole`: the ledger has its state; while a snapshot brings that, nothing but log rows is swept."""
+        self._tables, self._ledger, self._log = tables, ledger, log_state
+        self._swept: dict[PartitionKey, Offset] = {}
+        self.behind = whole  #: whether another sweep has work
+        self.hold: Index = 2**63  #: log rows from here on are kept for copies that are behind
+
+    def sweep(self, rows_max: int) -> None:
+        left = rows_max - self._log_rows(rows_max)
+        if not self.behind:
+            return
+        for partition, state in self._ledger.partitions.items():
+            if left > 0 and self._swept.get(partition, -1) < state.first:
+                left -= self._partition(partition, state.first, left)
+        if left > 0:
+            for row_key, _ in list(self._tables.state.scan(b"D", records.after(b"D"))):
+                left -= self._gone(row_key, left)
+                if left <= 0:
+                    break
+        if left > 0:
+            for row_key, _ in list(self._tables.state.scan(b"d", records.after(b"d"))):
+                left -= self._gone_group(row_key, left)
+                if left <= 0:
+                    break
+        self.behind = left <= 0
+
+    def _log_rows(self, rows_max: int) -> int:
+        """Drops applied log rows, remembering what the first kept one continues."""
+        meta = self._ledger.meta
+        end = min(meta.log_first + rows_max, self._ledger.applied - LOG_KEEP, self.hold)
+        if end < meta.log_first + LOG_STEP:
+            return 0
+        row = self._tables.log.get(INDEX_KEY.pack(end - 1))
+        assert row is not None, "applied entries are in the log until they are swept"
+        meta.chain = decode_row(end - 1, row).chain
+        count = self._tables.log.delete_range(INDEX_KEY.pack(meta.log_first), INDEX_KEY.pack(end), rows_max)
+        meta.log_first = self._log.first = end
+        meta.epochs = self._log.compact()
+        self._ledger.meta_changed = True
+        return count
+
+    def _partition(self, partition: PartitionKey, first: Offset, rows_max: int) -> int:
+        count = self._slices(partition, first, rows_max)
+        for group_id in self._ledger.cursors.get(partition, ()):
+            for prefix in (b"A", b"Q"):
+                low, high = (records.row_key(prefix, partition, group_id, offset) for offset in (0, first))
+                count += self._tables.state.delete_range(low, high, rows_max)
+        low, high = records.key(b"Z", partition, 0), records.key(b"Z", partition, first)
+        count += self._tables.state.delete_range(low, high, rows_max)
+        if count < rows_max:
+            self._swept[partition] = first
+        return count
+
+    def _slices(self, partition: PartitionKey, end: Offset, rows_max: int) -> int:
+        """Slice rows below `end`, each with its body."""
+        scan = self._tables.state.scan(records.slice_key(partition, 0), records.slice_key(partition, end))
+        rows = list(islice(scan, rows_max))
+        for row_key, row in rows:
+            part = records.decode_slice(row_key, row)
+            if part.columns & (DELAY | ID_HASH):
+                self._ledger.not_needed(part.index, part.count)
+                self._tables.state.delete(records.key(b"R", partition, part.index, part.first))
+                self._tables.state.delete(records.key(b"F", partition, part.index))
+            else:
+                self._tables.body.delete(INDEX_KEY.pack(part.index))
+        if rows:
+            self._tables.state.delete_range(rows[0][0], records.slice_key(partition, end), len(rows))
+        return 2 * len(rows)
+
+    def _gone(self, row_key: bytes, rows_max: int) -> int:
+        """A partition whose topic was removed."""
+        partition = records.U64.unpack_from(row_key, 1)[0]
+        count = self._slices(partition, 2**63, rows_max) + self._bodies((b"L", b"V", b"W"), (partition,), rows_max)
+        return self._rest(
+            (b"A", b"S", b"Q", b"Y", b"U", b"I", b"J", b"Z", b"F", b"R", b"v"), row_key, (partition,), count, rows_max
+        )
+
+    def _gone_group(self, row_key: bytes, rows_max: int) -> int:
+        """What a group that has ended had in a partition."""
+        name = records.U64X2.unpack_from(row_key, 1)
+        count = self._bodies((b"L", b"V"), name, rows_max)
+        return self._rest((b"A", b"Q", b"Y", b"U"), row_key, name, count, rows_max)
+
+    def _rest(self, prefixes: tuple[bytes, ...], row_key: bytes, name: tuple[int, ...], count: int, rows_max: int) -> int:
+        """Rows that own no body; when all are gone, the row that asked for it."""
+        for prefix in prefixes:
+            low = records.key(prefix, *name)
+            count += self._tables.state.delete_range(low, records.after(low), rows_max)
+        if count < rows_max:
+            self._tables.state.delete(row_key)
+        return count + 1
+
+    def _bodies(self, prefixes: tuple[bytes, ...], name: tuple[int, ...], rows_max: int) -> int:
+        """Dead letters, exception rows and scheduled records of what is gone, each with its share of a body."""
+        state, not_needed = self._tables.state, self._ledger.not_needed
+        rows: list[tuple[bytes, bytes]] = []
+        for prefix in prefixes:
+            low = records.key(prefix, *name)
+            rows += islice(state.scan(low, records.after(low)), rows_max - len(rows))
+        for row_key, row in rows:
+            first = records.U64.unpack_from(row_key, 17)[0]
+            if row_key[:1] == b"L":
+                dead = decode_dead(row)
+                not_needed(dead.index, dead.end - first)
+            elif row_key[:1] == b"V":
+                exception = decode_exception(row)
+                if exception.own_body:
+                    not_needed(exception.index, exception.end - first)
+            else:
+                scheduled, (index,) = decode_scheduled(row), records.U64.unpack_from(row_key, 9)
+                not_needed(index, scheduled.end - first)
+                state.delete(records.key(b"E", scheduled.due_ms, index, first))
+            state.delete(row_key)
+        return 2 * len(rows)

@@ -1,0 +1,96 @@
+"""Rows that stand for a run of neighbouring records each: found by any offset inside, split where a part is taken out."""
+
+from collections.abc import Callable, Iterator
+from typing import Generic, NamedTuple, Protocol, TypeVar
+
+import msgspec
+
+from gossipq.core.ledger import records
+from gossipq.core.ledger.records import U64
+from gossipq.core.storage import Table
+from gossipq.types import Offset
+
+
+class RunRow(Protocol):
+    """`end` is behind the last record; `record` is the place of the first one in its batch."""
+
+    @property
+    def end(self) -> Offset: ...
+    @property
+    def record(self) -> int: ...
+
+
+R = TypeVar("R", bound=RunRow)
+
+
+class Found(NamedTuple, Generic[R]):
+    first: Offset
+    row: R
+
+    @property
+    def end(self) -> Offset:
+        return self.row.end
+
+    @property
+    def total(self) -> int:
+        return self.row.end - self.first
+
+    def part(self, first: Offset, end: Offset) -> "Found[R]":
+        if (first, end) == (self.first, self.row.end):
+            return self
+        changed = msgspec.structs.replace(self.row, end=end, record=self.row.record + first - self.first)  # type: ignore[type-var]
+        return Found(first, changed)
+
+
+class Runs(Generic[R]):
+    """Rows under one prefix of 17 bytes, by their first offset."""
+
+    __slots__ = ("_decode", "_prefix", "_state")
+
+    def __init__(self, state: Table, prefix: bytes, decode: Callable[[bytes], R]) -> None:
+        self._state, self._prefix, self._decode = state, prefix, decode
+
+    def _found(self, row_key: bytes, row: bytes) -> Found[R]:
+        return Found(U64.unpack_from(row_key, len(self._prefix))[0], self._decode(row))
+
+    def scan(self, first: Offset = 0) -> Iterator[Found[R]]:
+        """Rows that begin at `first` or behind it."""
+        for row_key, row in self._state.scan(self._prefix + U64.pack(first), records.after(self._prefix)):
+            yield self._found(row_key, row)
+
+    def at(self, offset: Offset) -> Found[R] | None:
+        """The row that holds an offset."""
+        row = self._state.floor(self._prefix + U64.pack(offset))
+        if row is None or not row[0].startswith(self._prefix):
+            return None
+        found = self._found(*row)
+        return found if offset < found.end else None
+
+    def overlap(self, first: Offset, end: Offset) -> list[Found[R]]:
+        """What lies in [first, end), rows at its edges cut to it."""
+        parts = []
+        before = self.at(first)
+        for found in self.scan(first if before is None else before.first):
+            if found.first >= end:
+                break
+            parts.append(found.part(max(found.first, first), min(found.end, end)))
+        return parts
+
+    def put(self, first: Offset, row: R) -> None:
+        self._state.put(self._prefix + U64.pack(first), records.encode(row))
+
+    def delete(self, found: Found[R]) -> None:
+        self._state.delete(self._prefix + U64.pack(found.first))
+
+    def take(self, first: Offset, end: Offset) -> list[Found[R]]:
+        """Takes what lies in [first, end) out, splitting the rows at its edges."""
+        parts = self.overlap(first, end)
+        for part in parts:
+            whole = self.at(part.first)
+            assert whole is not None, "a part has its row"
+            self.delete(whole)
+            if whole.first < part.first:
+                self.put(*whole.part(whole.first, part.first))
+            if part.end < whole.end:
+                self.put(*whole.part(part.end, whole.end))
+        return parts

@@ -1,0 +1,137 @@
+"""Scheduled records: rows on disk until they are due, then offsets. A batch has one due row, so the future costs disk only.
+
+The records of a scheduled batch lie in order of their delays (`wire.batch.verify` refuses others), so what is due is always the
+front of a ScheduledRow. Releasing is decided by the leader (`plan`), logged as RELEASE, and applied by every copy (`release`).
+"""
+
+from bisect import bisect_right
+from collections.abc import Callable, Iterator
+from heapq import heappop, heappush
+
+import msgspec
+
+from gossipq.core.ledger import records
+from gossipq.core.ledger.records import U64, U64X3, ScheduledRow
+from gossipq.core.storage import Opened, ReleaseRow, Table
+from gossipq.types import DELAY, Index, Offset, PartitionKey, Slice
+
+NEVER_MS = 2**62
+TOGETHER_MS = 20  #: records of one batch that are due so close together may pass those of others
+RELEASE_RECORDS_MAX = 16_384  #: in one entry
+
+decode_scheduled = msgspec.msgpack.Decoder(ScheduledRow).decode
+
+
+class Schedule:
+    def __init__(self, state: Table, knows: Callable[[PartitionKey], bool]) -> None:
+        """`knows`: whether a partition still exists; rows of others wait to be swept."""
+        self._state, self._knows = state, knows
+        self._next_ms: int | None = None  # None: not known
+
+    # --- reading ---------------------------------------------------------------------------------------------------
+
+    def next_ms(self) -> int | None:
+        """Leader time at which something is due; None when nothing is scheduled."""
+        if self._next_ms is None:
+            first = next(self._due_rows(NEVER_MS), None)
+            self._next_ms = first[0] if first else NEVER_MS
+        return self._next_ms if self._next_ms < NEVER_MS else None
+
+    def _due_rows(self, before_ms: int) -> Iterator[tuple[int, Index, int, PartitionKey]]:
+        """(due, index, first, partition) of rows due before that, in order."""
+        for row_key, row in self._state.scan(b"E", records.key(b"E", before_ms)):
+            (partition,) = U64.unpack(row)
+            if self._knows(partition):
+                yield (*U64X3.unpack_from(row_key, 1), partition)
+
+    def get(self, partition: PartitionKey, index: Index, record: int) -> tuple[int, ScheduledRow] | None:
+        """(first record, row) of the scheduled run that holds a record."""
+        prefix = records.key(b"W", partition, index)
+        found = self._state.floor(prefix + U64.pack(record))
+        if found is None or found[0][:17] != prefix:
+            return None
+        first, row = U64.unpack_from(found[0], 17)[0], decode_scheduled(found[1])
+        return (first, row) if record < row.end else None
+
+    def plan(self, leader_ms: int, opened: Opened) -> list[ReleaseRow]:
+        """What is due, oldest due first over all batches; at most RELEASE_RECORDS_MAX records."""
+        rows = self._due_rows(leader_ms + 1)
+        heap: list[tuple[int, Index, int, PartitionKey, ScheduledRow]] = []
+        planned: list[ReleaseRow] = []
+        waiting, count, last = next(rows, None), 0, None
+        while (waiting or heap) and count < RELEASE_RECORDS_MAX:
+            while waiting and (not heap or waiting[0] <= heap[0][0]):
+                due_ms, index, first, partition = waiting
+                found = self.get(partition, index, first)
+                assert found is not None, "a due row has its scheduled row"
+                heappush(heap, (due_ms, index, first, partition, found[1]))
+                waiting = next(rows, None)
+            due_ms, index, first, partition, row = heappop(heap)
+            next_ms = min(waiting[0] if waiting else leader_ms, heap[0][0] if heap else leader_ms)
+            until_ms = min(leader_ms, max(next_ms, due_ms + TOGETHER_MS))
+            end, next_ms = self._due_end(opened, index, first, row, until_ms)
+            before = planned.pop().first if last is row and planned[-1].end == first else first
+            planned.append(ReleaseRow(partition, index, before, end, next_ms))
+            last = row
+            count += end - first
+            if end < row.end and next_ms <= leader_ms:
+                heappush(heap, (next_ms, index, end, partition, row))
+        return planned
+
+    @staticmethod
+    def _due_end(opened: Opened, index: Index, first: int, row: ScheduledRow, until_ms: int) -> tuple[int, int]:
+        """Where the records that are due by then end, and when the next one is."""
+        delays = None if row.fixed else opened.column(index, DELAY)
+        if delays is None:
+            return row.end, NEVER_MS
+        end = max(first + 1, bisect_right(delays, until_ms - row.base_ms, first, row.end))
+        return end, row.base_ms + delays[end] if end < row.end else NEVER_MS
+
+    # --- applying --------------------------------------------------------------------------------------------------
+
+    def add(self, partition: PartitionKey, index: Index, first: int, row: ScheduledRow) -> None:
+        self._state.put(records.key(b"W", partition, index, first), records.encode(row))
+        self._state.put(records.key(b"E", row.due_ms, index, first), U64.pack(partition))
+        if self._next_ms is not None:
+            self._next_ms = min(self._next_ms, row.due_ms)
+
+    def _drop(self, partition: PartitionKey, index: Index, first: int, row: ScheduledRow) -> None:
+        self._state.delete(records.key(b"W", partition, index, first))
+        self._state.delete(records.key(b"E", row.due_ms, index, first))
+        self._next_ms = None
+
+    def release(self, row: ReleaseRow, offset: Offset, time_ms: int) -> Slice | None:
+        """Takes records out; the slice that they become. None when they are not there any more."""
+        found = self.get(row.partition, row.index, row.first)
+        if found is None or found[0] != row.first or found[1].end < row.end or found[1].due_ms > time_ms:
+            return None  # cancelled or rescheduled at the same moment; what is due is planned again
+        scheduled = found[1]
+        self._drop(row.partition, row.index, row.first, scheduled)
+        if row.end < scheduled.end:
+            rest = msgspec.structs.replace(scheduled, due_ms=row.due_ms)
+            self.add(row.partition, row.index, row.end, rest)
+        return Slice(
+            offset,
+            row.index,
+            row.first,
+            row.end - row.first,
+            scheduled.size,
+            scheduled.batch_count,
+            time_ms,
+            scheduled.columns,
+            scheduled.route,
+        )
+
+    def take(self, partition: PartitionKey, index: Index, record: int, due_of: Callable[[int], int]) -> ScheduledRow | None:
+        """Takes one record out; the rows beside it keep their times, `due_of(record)` being that of one with a delay column."""
+        found = self.get(partition, index, record)
+        if found is None:
+            return None
+        first, row = found
+        self._drop(partition, index, first, row)
+        if first < record:
+            self.add(partition, index, first, msgspec.structs.replace(row, end=record))
+        if record + 1 < row.end:
+            due_ms = row.due_ms if row.fixed else row.base_ms + due_of(record + 1)
+            self.add(partition, index, record + 1, msgspec.structs.replace(row, due_ms=due_ms))
+        return msgspec.structs.replace(row, end=record + 1)

@@ -1,0 +1,64 @@
+"""Where the records of a partition lie: a row for each slice, and the newest of them in memory."""
+
+from bisect import bisect_right
+from collections.abc import Iterator
+
+from gossipq.core.ledger import records
+from gossipq.core.storage import Table
+from gossipq.types import Offset, PartitionKey, Slice
+
+TAIL_SLICES = 4_096
+
+
+class Tail:
+    """The newest slices of a partition: where consumers mostly are."""
+
+    __slots__ = ("offsets", "parts")
+
+    def __init__(self) -> None:
+        self.offsets: list[Offset] = []
+        self.parts: list[Slice] = []
+
+    def add(self, part: Slice) -> None:
+        if len(self.offsets) >= TAIL_SLICES:
+            del self.offsets[: TAIL_SLICES // 2], self.parts[: TAIL_SLICES // 2]
+        self.offsets.append(part.offset)
+        self.parts.append(part)
+
+    def find(self, offset: Offset) -> Slice | None:
+        at = bisect_right(self.offsets, offset) - 1
+        return self.parts[at] if at >= 0 else None
+
+
+class Slices:
+    def __init__(self, state: Table) -> None:
+        self._state = state
+        self._tails: dict[PartitionKey, Tail] = {}
+
+    def add(self, partition: PartitionKey, part: Slice) -> None:
+        self._state.put(records.slice_key(partition, part.offset), records.encode_slice(part))
+        tail = self._tails.get(partition)
+        if tail is None:
+            tail = self._tails[partition] = Tail()
+        tail.add(part)
+
+    def at(self, partition: PartitionKey, offset: Offset) -> Slice | None:
+        """The slice that holds `offset`; None beyond the end."""
+        tail = self._tails.get(partition)
+        part = tail.find(offset) if tail else None
+        if part is None:
+            row = self._state.floor(records.slice_key(partition, offset))
+            if row is None or row[0][:9] != records.slice_key(partition, 0)[:9]:
+                return None
+            part = records.decode_slice(*row)
+        return part if offset < part.end else None
+
+    def between(self, partition: PartitionKey, first: Offset, end: Offset) -> Iterator[tuple[Offset, Offset, Slice]]:
+        """The parts of [first, end) that lie in one slice each, with that slice."""
+        while first < end and (part := self.at(partition, first)) is not None:
+            yield first, min(end, part.end), part
+            first = part.end
+
+    def drop(self, partition: PartitionKey) -> None:
+        """The partition is gone; its rows are swept."""
+        self._tails.pop(partition, None)

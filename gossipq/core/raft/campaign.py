@@ -1,0 +1,96 @@
+"""Standing for election, and voting: what a replica does while it hears no leader (Raft 3.4, 9.6; rules R2 to R4)."""
+
+from gossipq.core.raft import voters
+from gossipq.core.raft.replica import CANDIDATE, FOLLOWER, LEADER, PRE_CANDIDATE, HardState, Replica
+from gossipq.peer_messages import TimeoutNow, Vote, VoteRequest
+from gossipq.types import Term
+
+
+def tick(replica: Replica) -> None:
+    """Time passes."""
+    if replica.role == LEADER:
+        if replica.progress:
+            if replica.handing_failed():
+                stand(replica, pre=False, transfer=True)
+            else:
+                replica.keep_leading()
+        return
+    due_ms = replica.election.due_ms
+    if due_ms is None:
+        replica.election.heard(replica.now_ms, first=False)  # just opened
+    elif replica.now_ms >= due_ms:
+        if may_stand(replica):
+            stand(replica, pre=True)
+        else:
+            replica.election.voted(replica.now_ms)
+
+
+def deadline_ms(replica: Replica) -> int | None:
+    if replica.role == LEADER:
+        return replica.deadline_ms
+    due_ms = replica.election.due_ms
+    return replica.now_ms if due_ms is None else due_ms if may_stand(replica) else None
+
+
+def may_stand(replica: Replica) -> bool:
+    """R4: a voter of its own voter list, with all records and a whole state."""
+    return replica.electable and not replica.hollow
+
+
+def stand(replica: Replica, pre: bool, transfer: bool = False) -> None:
+    """Asks every voter. The term and the vote for itself are stored before anybody hears of them."""
+    replica.stand(PRE_CANDIDATE if pre else CANDIDATE)
+    replica.election.stood(replica.now_ms, replica.me)
+    if not pre:
+        replica.hard, replica.hard_changed = HardState(replica.hard.term + 1, replica.me), True
+    term = replica.hard.term + pre
+    request = VoteRequest(replica.me, term, replica.log.term, replica.log.last, pre, transfer)
+    replica.answers += [(voter, request) for voter in replica.config.voters if voter != replica.me]
+    _count(replica, pre)
+
+
+def _count(replica: Replica, pre: bool) -> None:
+    """Goes on to the vote, or leads, with a majority of the voters of its own list (R4)."""
+    if len(replica.election.votes.intersection(replica.config.voters)) < voters.quorum_size(replica.config.voters):
+        return
+    if pre:
+        stand(replica, pre=False)
+    else:
+        replica.lead()
+
+
+def up_to_date(replica: Replica, request: VoteRequest) -> bool:
+    """R3: by the term of the last entry, then by its index; never by the count alone."""
+    return (request.last_term, request.last_index) >= (replica.log.term, replica.log.last)
+
+
+def on_vote_request(replica: Replica, request: VoteRequest) -> None:
+    if not request.transfer and (replica.role == LEADER or replica.election.hears(replica.now_ms)):
+        granted = False  # R2: not even its term is taken over, or a copy that was cut off ended every leadership
+    elif request.pre:
+        granted = request.term > replica.hard.term and up_to_date(replica, request)
+        if replica.role == FOLLOWER and not up_to_date(replica, request):
+            replica.election.asked_by_less(replica.now_ms)
+    else:
+        granted = replica.observe(request.term) and replica.hard.vote in ("", request.candidate)
+        granted = granted and up_to_date(replica, request)
+        if granted and not replica.hard.vote:
+            replica.hard, replica.hard_changed = HardState(replica.hard.term, request.candidate), True
+        if granted:
+            replica.election.voted(replica.now_ms)
+    replica.answers.append((request.candidate, Vote(replica.me, request.term, granted, request.pre)))
+
+
+def on_vote(replica: Replica, term: Term, vote: Vote) -> None:
+    """`term` is the voter's own."""
+    if not vote.granted:
+        replica.observe(term)
+    elif vote.term == replica.hard.term + vote.pre and replica.role == (PRE_CANDIDATE if vote.pre else CANDIDATE):
+        replica.election.votes.add(vote.voter)
+        _count(replica, vote.pre)
+
+
+def on_timeout_now(replica: Replica, term: Term, message: TimeoutNow) -> None:
+    """The leader of this term asks this copy to follow it."""
+    if term == replica.hard.term and replica.role == FOLLOWER and replica.leader == message.leader and may_stand(replica):
+        stand(replica, pre=False, transfer=True)

@@ -1,0 +1,15 @@
+"""What the meta shard knows of its cluster: topics and nodes."""
+
+from gossipq.core.register.members import check_member
+from gossipq.core.register.roster import ROSTER_VERBS, Roster
+from gossipq.core.register.topics import REGISTER_VERBS, TopicRegister
+from gossipq.core.register.view import View
+
+__all__ = [
+    "REGISTER_VERBS",
+    "ROSTER_VERBS",
+    "Roster",
+    "TopicRegister",
+    "View",
+    "check_member",
+]

@@ -1,0 +1,189 @@
+"""The roster of the cluster: what the leader of the meta shard does besides leading a shard and keeping the topics.
+
+A node enters it by JOIN, and says so again when its row is not what it is. Rows are MEMBER entries; whoever applies the meta
+shard's log has them. Names and addresses are unique: a living member keeps its own, that of a silent one is for who comes.
+"""
+
+from typing import Protocol
+
+import msgspec
+
+from gossipq import limits
+from gossipq.core.ledger import Ledger
+from gossipq.core.raft import Replica
+from gossipq.core.register.members import check_member
+from gossipq.core.storage import ShardSettings, log, payloads
+from gossipq.errors import BadRequest, Busy, WrongState
+from gossipq.messages import AskMembers, Join, Members, SetMember
+from gossipq.types import Index, Origin
+from gossipq.values import Member, Message
+
+ROSTER_VERBS = (Join, AskMembers, SetMember)  #: what the roster serves
+FEATURES = 1  #: level of the cluster: a node that knows less cannot read its log
+LIVING_MS = 5 * limits.SECOND_MS  #: who was heard within it lives
+AGAIN_MS = 50
+
+
+class Proposes(Protocol):
+    """What the roster asks of its shard."""
+
+    def propose(self, kind: int, payload: bytes) -> Index: ...
+    def reply(self, origin: Origin, request_id: int, message: Message) -> None: ...
+    def warn(self, text: str) -> None:
+        """For whoever looks after this node."""
+
+
+class Roster:
+    def __init__(self, shard: Proposes, ledger: Ledger, replica: Replica, settings: ShardSettings) -> None:
+        self._shard, self._ledger, self._replica, self._settings = shard, ledger, replica, settings
+        self._asker: tuple[Origin, int] | None = None  # who waits for the change that is under way
+        self._changing: Index = 0  # its entry
+        self._rows: dict[str, tuple[Member, int]] = {}  # since when this leader has seen each row as it is
+        self._look_ms: int | None = None
+
+    def lead(self) -> None:
+        """This shard leads."""
+        self._look()
+
+    def _look(self) -> None:
+        now_ms, rows = self._replica.now_ms, self._rows
+        self._rows = {
+            copy: rows[copy] if copy in rows and rows[copy][0] == member else (member, now_ms)
+            for copy, member in self._ledger.members.items()
+        }
+        self._look_ms = now_ms + limits.SECOND_MS if len(self._rows) > 1 else None
+
+    # --- requests --------------------------------------------------------------------------------------------------
+
+    def serve(self, origin: Origin, request_id: int, message: Message) -> None:
+        """Raises what a client must hear."""
+        if isinstance(message, AskMembers):
+            self._answer(origin, request_id)
+            return
+        if self._changing:
+            raise Busy("the roster is being changed", retry_after_ms=AGAIN_MS)
+        if isinstance(message, Join):
+            member = self._joining(message)
+            change = None if self._ledger.members.get(member.copy) == member else payloads.Membership(member)
+        else:
+            assert isinstance(message, SetMember)
+            change = self._setting(message)
+        if change is None:
+            self._answer(origin, request_id)
+        else:
+            self._propose(change)
+            self._asker = origin, request_id
+
+    def _answer(self, origin: Origin, request_id: int) -> None:
+        members = sorted(self._ledger.members.values(), key=lambda member: member.name)
+        self._shard.reply(origin, request_id, Members(self._ledger.roster_version, members, self._settings.cluster_name))
+
+    def _propose(self, change: payloads.Membership) -> None:
+        self._changing = self._shard.propose(log.MEMBER, payloads.encode(change))
+
+    def _joining(self, message: Join) -> Member:
+        """The row that the node gets."""
+        member, settings, members = message.member, self._settings, self._ledger.members
+        check_member(member)
+        if message.token != settings.token:
+            raise BadRequest(f"{member.name} does not know the secret of this cluster", hint="use the cluster's --secret-file")
+        if settings.cluster and message.cluster not in (b"", settings.cluster):
+            mine, its = settings.cluster.hex(), message.cluster.hex()
+            raise BadRequest(f"{member.name} belongs to cluster {its}, this is {mine}", hint="use an empty data directory")
+        for key, text in message.options.items():
+            mine = settings.options.get(key, text)
+            if mine != text:
+                raise BadRequest(f"{key} = {text} on {member.name}, and {mine} in this cluster", hint=f"set {key} = {mine}")
+        if member.features < FEATURES:
+            raise BadRequest(f"gossipq {member.version} on {member.name} is too old for this cluster", hint="upgrade it")
+        if self._ledger.was_member(member.copy):
+            raise BadRequest(f"{member.name} was taken off this cluster", hint="start it with an empty data directory")
+        known = members.get(member.copy)
+        if known is not None and known.witness != member.witness:
+            kind = "a witness" if known.witness else "a full node"
+            raise BadRequest(f"{member.name} was {kind}", hint="what it is now needs a data directory of its own")
+        for other in members.values():
+            if other.copy != member.copy and self._lives(other.copy):
+                if other.name == member.name:
+                    raise BadRequest(f"a node named {other.name} is there, at {other.endpoint}", hint="choose another --name")
+                if other.endpoint == member.endpoint:
+                    raise BadRequest(f"{other.endpoint} is the address of {other.name}", hint="choose another --bind")
+        if known is None and len(members) >= limits.MEMBERS_MAX:
+            raise BadRequest(f"{limits.MEMBERS_MAX} nodes are there", hint="remove one: gossipq cluster rm NAME")
+        if self._replica.me not in (*members, member.copy):
+            raise Busy("this node is not in its own roster yet", retry_after_ms=AGAIN_MS)  # or it would lose all shards
+        state = known.state if known is not None and known.state == "leaving" else "in"
+        return msgspec.structs.replace(member, state=state)
+
+    def _setting(self, message: SetMember) -> payloads.Membership | None:
+        members = self._ledger.members
+        found = [member for member in members.values() if member.name == message.name]
+        if not found:
+            raise BadRequest(f"no node is named {message.name}", hint="gossipq cluster ls")
+        if message.state not in ("in", "leaving", "gone"):
+            raise BadRequest(f"state = {message.state!r}", hint='one of "in", "leaving", "gone"')
+        (member,) = found
+        if message.state == member.state:
+            return None
+        stays = [m for m in members.values() if m.copy != member.copy and m.state == "in" and not m.witness]
+        if message.state != "in" and not stays:
+            raise WrongState(f"{member.name} is the last node that keeps records", hint="let another one join first")
+        gone = message.state == "gone"
+        if gone and member.copy == self._replica.me:
+            raise WrongState(f"{member.name} still leads", hint=f"gossipq cluster drain {member.name}, and ask again then")
+        if gone and member.state == "in" and self._lives(member.copy):
+            raise WrongState(f"{member.name} is there and well", hint=f"gossipq cluster drain {member.name} first")
+        return payloads.Membership(member if gone else msgspec.structs.replace(member, state=message.state), gone)
+
+    # --- what follows ----------------------------------------------------------------------------------------------
+
+    def applied(self, index: Index) -> None:
+        """A MEMBER is committed."""
+        self._look()
+        if index == self._changing:
+            asker, self._asker, self._changing = self._asker, None, 0
+            if asker is not None:
+                self._answer(*asker)
+
+    def waiting(self) -> list[tuple[Origin, int]]:
+        """Requests that were not answered yet."""
+        return [self._asker] if self._asker is not None else []
+
+    # --- who lives -------------------------------------------------------------------------------------------------
+
+    def _silent_ms(self, copy: str) -> int:
+        """Since its copy of this shard answered, or since it could have: when its row became what it is."""
+        if copy == self._replica.me:
+            return 0
+        other, row = self._replica.progress.get(copy), self._rows.get(copy)
+        return self._replica.now_ms - max(other.heard_ms if other else 0, row[1] if row else 0)
+
+    def _came_back(self, copy: str) -> bool:
+        """Whether it was heard since its row is as it is."""
+        other = self._replica.progress.get(copy)
+        return copy == self._replica.me or (other is not None and other.heard_ms > self._rows[copy][1])
+
+    def _lives(self, copy: str) -> bool:
+        return self._silent_ms(copy) < LIVING_MS
+
+    def next_deadline(self) -> int | None:
+        return self._look_ms
+
+    def tick(self, boot_ms: int) -> None:
+        """Who is silent for too long is lost; who is heard again is in."""
+        if self._look_ms is None or boot_ms < self._look_ms:
+            return
+        self._look()
+        if self._changing:
+            return
+        for member in self._ledger.members.values():
+            silent_ms = self._silent_ms(member.copy)
+            state = member.state
+            if state == "in" and silent_ms >= self._settings.replace_ms:
+                state = "lost"
+                self._shard.warn(f"{member.name} is silent for {silent_ms // 1_000} s: its copies are rebuilt elsewhere")
+            elif state == "lost" and self._came_back(member.copy):
+                state = "in"
+            if state != member.state:
+                self._propose(payloads.Membership(msgspec.structs.replace(member, state=state)))
+                return

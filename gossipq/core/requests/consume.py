@@ -1,0 +1,287 @@
+"""The requests of consumers: checked here, served by dispatch, logged through the shard."""
+
+from collections.abc import Callable
+from typing import Any, Protocol
+
+import msgspec
+
+from gossipq.core.delivery import (
+    EXCLUSIVE,
+    MODES,
+    NOTHING,
+    Dispatch,
+    Subscription,
+    Waiter,
+    check_patterns,
+    check_policy,
+    ruling,
+    within,
+)
+from gossipq.core.ledger import GroupState, Ledger
+from gossipq.core.storage import log, payloads
+from gossipq.errors import BadName, BadRequest, Busy, GossipqError, OffsetOutOfRange
+from gossipq.limits import (
+    ALARM_LAG_MAX,
+    CREDIT_BYTES_MAX,
+    CREDIT_MAX,
+    DELAY_MS_MAX,
+    IN_FLIGHT_HARD_MAX,
+    LEASE_TOTAL_MS_MAX,
+    NAME_BYTES_MAX,
+    PARKED_HARD_MAX,
+)
+from gossipq.messages import Ack, Acked, Credit, Extend, Nack, Recall, Recalled, Started, Subscribe, Subscribed, Unsubscribe
+from gossipq.types import Index, Offset, Origin, PartitionKey, SessionId, partition_of, topic_id_of
+from gossipq.values import GroupConfig, Message, Start
+
+DEAD_REASONS = ("", "rejected", "undecodable")
+STARTS = ("first", "new", "offset", "time")
+
+
+class Client(msgspec.Struct, frozen=True):
+    """Who sent a message: session, and the name that `why` shows."""
+
+    session: SessionId
+    consumer: str
+
+
+class Waiting(msgspec.Struct, frozen=True):
+    """A SUBSCRIBE whose group is being logged."""
+
+    origin: Origin
+    request_id: int
+    client: Client
+    message: Subscribe
+    config: GroupConfig
+
+
+class Host(Protocol):
+    """What this room asks of its shard."""
+
+    def propose(self, kind: int, payload: bytes) -> Index: ...
+    def reply(self, origin: Origin, request_id: int, message: Message) -> None: ...
+    def refuse(self, origin: Origin, request_id: int, error: GossipqError) -> None: ...
+    def unknown(self, partition: PartitionKey) -> GossipqError: ...
+
+
+class Consuming:
+    def __init__(self, host: Host, ledger: Ledger, dispatch: Dispatch, defaults: GroupConfig) -> None:
+        self._host, self._ledger, self._dispatch, self._defaults = host, ledger, dispatch, defaults
+        self._unsaid = GroupConfig(in_flight_max=defaults.in_flight_max, parked_max=defaults.parked_max)
+        self._waiting: dict[Index, Waiting] = {}
+        self._serve: dict[type[Message], Callable[[Origin, int, Client, Any, int], None]] = {
+            Subscribe: self._subscribe,
+            Unsubscribe: self._unsubscribe,
+            Credit: self._credit,
+            Recall: self._recall,
+            Ack: self._ack,
+            Nack: self._nack,
+            Extend: self._extend,
+            Started: self._started,
+        }
+
+    def serves(self, message: Message) -> bool:
+        return type(message) in self._serve
+
+    def step(self, origin: Origin, request_id: int, client: Client, message: Message, boot_ms: int) -> None:
+        """Raises what must be refused."""
+        self._serve[type(message)](origin, request_id, client, message, boot_ms)
+
+    def waiting(self) -> list[tuple[Origin, int]]:
+        """Requests that were not answered yet."""
+        return [(waiting.origin, waiting.request_id) for waiting in self._waiting.values()]
+
+    def _subscribe(self, origin: Origin, request_id: int, client: Client, message: Subscribe, boot_ms: int) -> None:
+        group, pending = self._group(message), self._being_made(message)
+        config = message.config.over(pending or (group.config if group else self._unsaid))
+        if pending is not None and pending.mode != config.mode:
+            raise Busy(f"group {message.group} is being made with another mode", retry_after_ms=20)
+        self._check(message, config)
+        partitions = [start.partition for start in message.starts]
+        known = group is not None and all(group.id in self._ledger.cursors.get(p, ()) for p in partitions)
+        if not message.group or (group is not None and known and group.config == config):
+            self._attach(Waiting(origin, request_id, client, message, config), boot_ms)
+            return
+        starts = [
+            Start(start.partition, "offset", self._position(start)) if start.kind == "time" else start
+            for start in message.starts
+        ]
+        payload = payloads.encode(payloads.Group(_topic_id(message), message.group, config, starts))
+        index = self._host.propose(log.GROUP, payload)
+        self._waiting[index] = Waiting(origin, request_id, client, message, config)
+        self._dispatch.joins((client.session, message.subscription), index)
+
+    def _being_made(self, message: Subscribe) -> GroupConfig | None:
+        """The policy of the same group that is on its way to the log."""
+        if not message.group or not message.starts:
+            return None
+        name, found = (_topic_id(message), message.group), None
+        for waiting in self._waiting.values():
+            if (_topic_id(waiting.message), waiting.message.group) == name:
+                found = waiting.config
+        return found
+
+    def _group(self, message: Subscribe) -> GroupState | None:
+        return self._ledger.group(_topic_id(message), message.group) if message.group and message.starts else None
+
+    def _check(self, message: Subscribe, config: GroupConfig) -> None:
+        within("credit_records", message.credit_records, 0, CREDIT_MAX)
+        within("credit_bytes", message.credit_bytes, 0, CREDIT_BYTES_MAX)
+        check_patterns(message.routes)
+        if len(message.group.encode("utf-8", "replace")) > NAME_BYTES_MAX:
+            raise BadName(f"group name of more than {NAME_BYTES_MAX} bytes")
+        if message.group:
+            if len({topic_id_of(start.partition) for start in message.starts}) != 1:
+                raise BadRequest("a subscription of a group covers one topic", hint="send one for each topic")
+            check_group(config)
+            self._check_mode(message, config)
+            if self._group(message) is None:
+                check_group_name(message.group)
+        if len({start.partition for start in message.starts}) < len(message.starts):
+            raise BadRequest("a partition is named twice")
+        group = self._group(message)
+        for start in message.starts:
+            state = self._ledger.partitions.get(start.partition)
+            if state is None:
+                raise self._host.unknown(start.partition)
+            if start.kind not in STARTS:
+                raise BadRequest(f"start {start.kind!r}", hint=f"one of {', '.join(STARTS)}")
+            known = group is not None and group.id in self._ledger.cursors.get(start.partition, ())
+            if not known and start.kind == "offset" and not state.first <= start.value <= state.next:
+                text = f"offset {start.value} of partition {partition_of(start.partition)} cannot be read"
+                raise OffsetOutOfRange(text, hint=f"{state.first} to {state.next} can", detail=state.first)
+
+    def _check_mode(self, message: Subscribe, config: GroupConfig) -> None:
+        """A group cannot change how it hands out while somebody consumes; an exclusive one lives in one shard."""
+        group = self._group(message)
+        if group is not None and group.config.mode != config.mode and self._others(group.id, message):
+            raise BadRequest(
+                f"group {message.group} is {group.config.mode}, not {config.mode}",
+                hint="stop its consumers first, then subscribe with the other mode",
+            )
+        if config.mode != EXCLUSIVE:
+            return
+        topic = self._ledger.topics.get(_topic_id(message))
+        shards = {self._ledger.shard, *message.shards, *(topic.shards if topic else ())}
+        if len(shards) > 1:
+            raise BadRequest(
+                f"an exclusive group reads one shard, and this one would read {len(shards)}",
+                hint="use a topic of one partition, or make the topics beside each other: topic create NAME --beside OTHER",
+            )
+
+    def _others(self, group_id: int, message: Subscribe) -> bool:
+        group = self._dispatch.groups.get(group_id)
+        return group is not None and bool(group.members)
+
+    def applied(self, index: Index, boot_ms: int) -> None:
+        """A GROUP is committed: who waited for it joins, unless it has asked for something else meanwhile, or ended."""
+        waiting = self._waiting.pop(index, None)
+        if waiting is None:
+            return
+        message = waiting.message
+        name = waiting.client.session, message.subscription
+        error: GossipqError | None = None
+        if self._dispatch.joining.get(name) != index:
+            error = BadRequest(f"subscription {message.subscription} was replaced or ended before its group was stored")
+        elif message.starts and self._group(message) is None:
+            self._dispatch.unsubscribe(name)
+            error = Busy(f"group {message.group} was removed just now", retry_after_ms=20)
+        if error is None:
+            self._attach(waiting, boot_ms)
+        else:
+            self._host.refuse(waiting.origin, waiting.request_id, error)
+
+    def _attach(self, waiting: Waiting, boot_ms: int) -> None:
+        message, client = waiting.message, waiting.client
+        group = self._group(message)
+        lease_ms = self._lease_ms(group.config, message) if group else 0
+        subscription = Subscription(client.session, client.consumer, waiting.origin, message)
+        starts = [start for start in message.starts if start.partition in self._ledger.partitions]
+        positions = [(start.partition, 0 if group else self._position(start)) for start in starts]
+        self._dispatch.subscribe(subscription, group.id if group else None, positions)
+        if message.holding is not None:
+            self._dispatch.keep(subscription, message.holding, boot_ms, lease_ms)
+        mode = group.config.mode if group else ""
+        answer = Subscribed(message.subscription, lease_ms, subscription.ends(self._ledger), mode=mode)
+        self._host.reply(waiting.origin, waiting.request_id, answer)
+
+    def _lease_ms(self, config: GroupConfig, message: Subscribe) -> int:
+        """The shortest lease of its topics, as far as records name none."""
+        partitions = [start.partition for start in message.starts if start.partition in self._ledger.partitions]
+        policies = [ruling(NOTHING, config, self._ledger.config(partition), self._defaults) for partition in partitions]
+        return min((policy.lease_ms for policy in policies), default=0)
+
+    def _position(self, start: Start) -> Offset:
+        state = self._ledger.partitions[start.partition]
+        if start.kind == "time":
+            return self._ledger.offset_at(start.partition, start.value)
+        return {"first": state.first, "new": state.next}.get(start.kind, start.value)
+
+    def subscription(self, client: Client, number: int, grouped: bool = True) -> Subscription:
+        """Raises BadRequest when the session has none of that number."""
+        found = self._dispatch.subscriptions.get((client.session, number))
+        if found is None:
+            raise BadRequest(f"no subscription {number} in this session", hint="subscribe again")
+        if grouped and found.group is None:
+            raise BadRequest("a reader holds nothing that could be acked", hint="subscribe with a group")
+        return found
+
+    def _unsubscribe(self, origin: Origin, request_id: int, client: Client, message: Unsubscribe, boot_ms: int) -> None:
+        self._dispatch.unsubscribe((client.session, message.subscription))
+        self._host.reply(origin, request_id, Acked())
+
+    def _credit(self, origin: Origin, request_id: int, client: Client, message: Credit, boot_ms: int) -> None:
+        within("records", message.records, 0, CREDIT_MAX)
+        within("bytes", message.bytes, 0, CREDIT_BYTES_MAX)
+        subscription = self.subscription(client, message.subscription, grouped=False)
+        self._dispatch.lend(subscription, message.records, message.bytes)
+
+    def _recall(self, origin: Origin, request_id: int, client: Client, message: Recall, boot_ms: int) -> None:
+        subscription = self.subscription(client, message.subscription, grouped=False)
+        records_left, bytes_left = max(0, subscription.credit_records), max(0, subscription.credit_bytes)
+        subscription.credit_records -= records_left
+        subscription.credit_bytes -= bytes_left
+        self._host.reply(origin, request_id, Recalled(message.subscription, records_left, bytes_left))
+
+    def _ack(self, origin: Origin, request_id: int, client: Client, message: Ack, boot_ms: int) -> None:
+        self._dispatch.holding.ack(self.subscription(client, message.subscription), message.ranges, origin, request_id)
+
+    def _nack(self, origin: Origin, request_id: int, client: Client, message: Nack, boot_ms: int) -> None:
+        within("delay_ms", message.delay_ms, -1, DELAY_MS_MAX)
+        if message.dead not in DEAD_REASONS:
+            raise BadRequest(f"dead = {message.dead!r}", hint=f"one of {', '.join(DEAD_REASONS[1:])}")
+        subscription, waiter = self.subscription(client, message.subscription), Waiter(origin, request_id)
+        name = message.delay_ms, message.failed, message.reason, message.dead
+        self._dispatch.holding.nack(subscription, message.ranges, waiter, *name)
+        if not waiter.entries:
+            self._host.reply(origin, request_id, Acked(waiter.lost))
+
+    def _started(self, origin: Origin, request_id: int, client: Client, message: Started, boot_ms: int) -> None:
+        self._dispatch.holding.start(self.subscription(client, message.subscription), message.ranges)
+
+    def _extend(self, origin: Origin, request_id: int, client: Client, message: Extend, boot_ms: int) -> None:
+        within("lease_ms", message.lease_ms, 1, LEASE_TOTAL_MS_MAX)
+        subscription = self.subscription(client, message.subscription)
+        lost = self._dispatch.holding.extend(subscription, message.ranges, message.lease_ms, boot_ms)
+        self._host.reply(origin, request_id, Acked(lost))
+
+
+def _topic_id(message: Subscribe) -> int:
+    """Of a group: all partitions are of one topic."""
+    return topic_id_of(message.starts[0].partition)
+
+
+def check_group_name(name: str) -> None:
+    """Raises BadName for a new group that nobody could tell from another by looking."""
+    if name != name.strip() or not name.isprintable():
+        raise BadName(f"group name {name!r}", hint="blanks at its ends, and characters that do not show, are not allowed")
+
+
+def check_group(config: GroupConfig) -> None:
+    """Raises BadRequest naming the field."""
+    if config.mode not in MODES:
+        raise BadRequest(f"mode {config.mode!r}", hint=f"one of {', '.join(MODES)}")
+    within("in_flight_max", config.in_flight_max, 1, IN_FLIGHT_HARD_MAX)
+    within("parked_max", config.parked_max, 0, PARKED_HARD_MAX)
+    within("alarm_lag", config.alarm_lag, 0, ALARM_LAG_MAX)
+    check_policy(config)

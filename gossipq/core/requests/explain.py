@@ -1,0 +1,492 @@
+"""Why a record is where it is: WHY, WHY_GROUP, TRACE, SHOW, LIST_DEAD. Reads the ledger and dispatch, changes nothing."""
+
+from collections.abc import Callable, Iterator
+from typing import Any, NamedTuple, Protocol
+
+import msgspec
+
+from gossipq import limits
+from gossipq.core.delivery import NUMBER_MAX, Dispatch, Group, View, expires_ms, place_of, within
+from gossipq.core.ledger import (
+    Cursor,
+    ExceptionRow,
+    Ledger,
+    ScheduledRow,
+    TraceRow,
+    VoidRow,
+    decode_ack,
+    decode_void,
+    key_of,
+    records,
+)
+from gossipq.core.requests.survey import Surveying
+from gossipq.errors import GossipqError, UnknownRecord
+from gossipq.messages import DeadLetters, Explained, GroupExplained, ListDead, Show, Shown, Trace, Traced, Why, WhyGroup
+from gossipq.texts import many
+from gossipq.types import DELAY, Index, Offset, Origin, PartitionKey, partition_of, topic_id_of
+from gossipq.values import DeadLetter, Message, Ref, Standing, Step
+
+TRACE_ROWS_MAX = 1_024
+HOLDERS_MAX = 3  #: consumers that are named
+TRACE_BACK = limits.BATCH_RECORDS_HARD_MAX  #: a row that covers an offset begins at most so far before it
+
+_decode_trace = msgspec.msgpack.Decoder(TraceRow).decode
+
+
+class Host(Protocol):
+    """What this room asks of its shard."""
+
+    @property
+    def leader_ms(self) -> int: ...
+    def reply(self, origin: Origin, request_id: int, message: Message) -> None: ...
+    def enclose(self, origin: Origin, request_id: int, message: Message, bodies: list[bytes]) -> None: ...
+    def unknown(self, partition: PartitionKey) -> GossipqError: ...
+
+
+class Named(NamedTuple):
+    """A record that a request named: by its offset, or scheduled as record `record` of an entry."""
+
+    partition: PartitionKey
+    offset: Offset
+    entry: Index = 0
+    record: int = 0
+
+    @property
+    def ref(self) -> Ref:
+        return Ref(self.partition, self.offset, self.entry, self.record)
+
+
+def find(ledger: Ledger, ref: Ref) -> Named:
+    """The record of a ref: it has an offset by now, or is scheduled, or was voided before. Raises UnknownRecord, BadRequest."""
+    index, record, offset = ref.index, ref.record, ref.offset
+    within("index", index, 0, NUMBER_MAX)
+    within("record", record, 0, NUMBER_MAX)
+    within("offset", offset, -1, NUMBER_MAX)
+    within("id_hash", ref.id_hash, 0, 2**64 - 1)
+    if ref.id_hash:
+        known = ledger.dedup.find(ref.partition, ref.id_hash)
+        if known is None:
+            raise UnknownRecord("no record with this id is remembered", hint="the window of ids may be over: use its offset")
+        index, record, offset = known.index, known.record, -1
+    if offset < 0:
+        offset = -1 if (found := ledger.offset_of(ref.partition, index, record)) is None else found
+        if offset < 0:
+            scheduled = ledger.schedule.get(ref.partition, index, record)
+            if scheduled is None and ledger.void_of(ref.partition, index, record) is None:
+                raise UnknownRecord("no such record is scheduled", hint="it may have left long ago")
+            return Named(ref.partition, -1, index, record)
+    if not 0 <= offset < ledger.partitions[ref.partition].next:
+        end = ledger.partitions[ref.partition].next
+        raise UnknownRecord(f"offset {offset} has no record yet", hint=f"offsets below {end} have one")
+    return Named(ref.partition, offset, index, record)
+
+
+def _waits(count: int) -> str:
+    return f"{many(count, 'record')} {'waits' if count == 1 else 'wait'}"
+
+
+def _holders(view: View) -> str:
+    """Who has records of a group now."""
+    names = sorted({lease.consumer for _, _, lease in view.leases if lease.session})
+    return ", ".join(names[:HOLDERS_MAX]) + (f" and {len(names) - HOLDERS_MAX} more" if len(names) > HOLDERS_MAX else "")
+
+
+class Explaining:
+    def __init__(self, host: Host, ledger: Ledger, dispatch: Dispatch) -> None:
+        self._host, self._ledger, self._dispatch = host, ledger, dispatch
+        self._serve: dict[type[Message], Callable[[Origin, int, Any], None]] = {
+            Why: self._why,
+            WhyGroup: self._why_group,
+            Trace: self._trace,
+            Show: self._show,
+            ListDead: self._list_dead,
+            **Surveying(host, ledger).serve,
+        }
+
+    def serves(self, message: Message) -> bool:
+        return type(message) in self._serve
+
+    def step(self, origin: Origin, request_id: int, message: Message) -> None:
+        """Raises what must be refused."""
+        self._serve[type(message)](origin, request_id, message)
+
+    # --- a record --------------------------------------------------------------------------------------------------
+
+    def _named(self, ref: Ref) -> Named:
+        if ref.partition not in self._ledger.partitions:
+            raise self._host.unknown(ref.partition)
+        return find(self._ledger, ref)
+
+    def _text(self, named: Named) -> str:
+        """The ref as users write it."""
+        topic = self._ledger.topics[self._ledger.partitions[named.partition].topic_id].name
+        place = str(named.offset) if named.offset >= 0 else f"@{named.entry}.{named.record}"
+        return f"{topic}/{partition_of(named.partition)}/{place}"
+
+    def _why(self, origin: Origin, request_id: int, message: Why) -> None:
+        named = self._named(message.ref)
+        lines: list[str] = []
+        if named.offset < 0:
+            standings = [self._unplaced(named)]
+        else:
+            standings, lines = self._placed(named, message.group)
+        self._host.reply(origin, request_id, Explained(named.ref, standings, lines))
+
+    def _unplaced(self, named: Named) -> Standing:
+        """A record without an offset."""
+        void = self._ledger.void_of(named.partition, named.entry, named.record)
+        if void is not None:
+            return self._voided(void)
+        found = self._ledger.schedule.get(named.partition, named.entry, named.record)
+        assert found is not None, "a record that was found is scheduled or void"
+        due_ms, text = self._due_ms(named, found[1]), self._text(named)
+        because = f"it is due in {_span(due_ms - self._host.leader_ms)}"
+        return Standing("", "scheduled", because, f"gossipq msg reschedule {text} --delay 0s", time_ms=due_ms)
+
+    def _due_ms(self, named: Named, row: ScheduledRow) -> int:
+        delays = None if row.fixed else self._ledger.opened.column(named.entry, DELAY)
+        return row.due_ms if delays is None else row.base_ms + delays[named.record]
+
+    def _voided(self, void: VoidRow) -> Standing:
+        because = f"{void.by or 'an operator'} took it away" + (f": {void.reason}" if void.reason else "")
+        if void.replaced_by:
+            because = f"{void.by or 'an operator'} put another record in its place (entry {void.replaced_by})"
+        return Standing("", "voided", because, time_ms=void.time_ms)
+
+    def _placed(self, named: Named, group_name: str) -> tuple[list[Standing], list[str]]:
+        ledger, partition, offset = self._ledger, named.partition, named.offset
+        if ledger.is_void(partition, offset):
+            return self._void_standings(named), []
+        group_ids = list(ledger.cursors.get(partition, {}))
+        if group_name:
+            group = ledger.group(topic_id_of(partition), group_name)
+            if group is None or group.id not in group_ids:
+                raise ledger.no_group(topic_id_of(partition), group_name)
+            group_ids = [group.id]
+        standings = [self._standing(named, group_id) for group_id in group_ids]
+        lines = self._policies(named, group_ids)
+        if not standings:
+            state = "removed" if offset < ledger.partitions[partition].first else "ready"
+            because = "retention removed it" if state == "removed" else "no group reads this topic yet"
+            standings = [Standing("", state, because)]
+        return standings, lines
+
+    def _void_standings(self, named: Named) -> list[Standing]:
+        """A void record: some groups may have been done with it before."""
+        row = self._ledger.state.floor(records.key(b"Z", named.partition, named.offset))
+        assert row is not None, "a void has its row"
+        void, standings = self._voided(decode_void(row[1])), []
+        for group_id in self._ledger.cursors.get(named.partition, {}):
+            acked = self._acked(self._ledger.groups[group_id].name, named, group_id)
+            name = self._ledger.groups[group_id].name
+            standings.append(acked if acked.state == "acked" else msgspec.structs.replace(void, group=name))
+        return standings or [void]
+
+    def _policies(self, named: Named, group_ids: list[int]) -> list[str]:
+        """What rules the record, each with its origin."""
+        place = place_of(self._ledger, None, named.partition, named.offset)
+        if place is None:
+            return []
+        lines = [f"route {place.route.decode('utf-8', 'replace')}"] if place.route else []
+        replaced = self._ledger.state.get(records.key(b"F", named.partition, place.entry))
+        if replaced is not None:
+            offset, index, record = msgspec.msgpack.decode(replaced)
+            lines.append(f"replaces {self._text(Named(named.partition, offset, index, record))}")
+        for group_id in group_ids:
+            view = self._view(group_id, named.partition)
+            if view is None:
+                continue
+            policy = self._dispatch.serving.failing.policy(view, place)
+            backoff = ", ".join(map(_span, policy.backoff_ms))
+            lines.append(
+                f"{view.group.state.name}: lease {_span(policy.lease_ms)} ({policy.lease_by}), dead after "
+                f"{many(policy.attempts_max, 'failure')} ({policy.attempts_by}), pauses {backoff} ({policy.backoff_by})"
+            )
+            if expiry_ms := expires_ms(self._ledger, view, place):
+                lines.append(f"{view.group.state.name}: expires in {_span(expiry_ms - self._host.leader_ms)}")
+        return lines
+
+    def _view(self, group_id: int, partition: PartitionKey) -> View | None:
+        group = self._dispatch.groups.get(group_id)
+        return group.views.get(partition) if group else None
+
+    def _standing(self, named: Named, group_id: int) -> Standing:
+        partition, offset, text = named.partition, named.offset, self._text(named)
+        name = self._ledger.groups[group_id].name
+        cursor, view = self._ledger.cursors[partition][group_id], self._view(group_id, partition)
+        leases = view.leases.overlap(offset, offset + 1) if view else []
+        if leases and leases[0][2].session:
+            lease = leases[0][2]
+            left_ms = lease.deadline_ms - self._dispatch.serving.boot_ms
+            because = f"{lease.consumer} has it for another {_span(left_ms)}, attempt {lease.attempt}"
+            ends_ms = self._host.leader_ms + left_ms
+            return Standing(
+                name, "in_flight", because, "", lease.consumer, ends_ms, lease.attempt, self._failures(cursor, offset)
+            )
+        if cursor.exceptional and (found := cursor.exceptions.at(offset)) is not None:
+            return self._waiting(name, text, found.row, cursor, view)
+        dead = cursor.dead.at(offset)
+        if dead is not None:
+            row = dead.row
+            because = f"it is a dead letter ({row.reason})" + (f": {row.error}" if row.error else "")
+            verb = f"gossipq dlq replay {text.rsplit('/', 2)[0]} --group {name}"
+            return Standing(name, "dead", because, verb, "", row.time_ms, row.attempts, row.failures)
+        if cursor.fresh(offset, offset + 1):
+            return self._fresh(name, named, cursor, view)
+        return self._acked(name, named, group_id)
+
+    @staticmethod
+    def _failures(cursor: Cursor, offset: Offset) -> int:
+        found = cursor.exceptions.at(offset) if cursor.exceptional else None
+        return found.row.failures if found else 0
+
+    def _waiting(self, name: str, text: str, row: ExceptionRow, cursor: Cursor, view: View | None) -> Standing:
+        counts, topic = (row.attempts, row.failures), text.rsplit("/", 2)[0]
+        if row.lane:
+            return Standing(name, "parked", self._lane(row.lane), f"gossipq why {topic} --group {name}", "", 0, *counts)
+        left_ms = row.due_ms - self._host.leader_ms
+        last = f": {row.history[-1].reason}" if row.history and row.history[-1].reason else ""
+        verb = f"gossipq msg requeue {text} --group {name}"
+        if left_ms > 0:
+            because = f"it failed {many(row.failures, 'time')}, the next attempt is in {_span(left_ms)}{last}"
+            return Standing(name, "retrying", because, verb, "", row.due_ms, *counts)
+        _, because, verb = self._stands(topic, name, view, cursor, cursor.state.cursor)
+        failed = f"; it failed {many(row.failures, 'time')}{last}" if row.failures else ""
+        return Standing(name, "ready", because + failed, verb, "", 0, *counts)
+
+    @staticmethod
+    def _lane(lane: bytes) -> str:
+        if key_of(lane):
+            return "another record of its key is not done"
+        return f"no consumer takes the route {lane[1:].decode('utf-8', 'replace') or '(none)'}"
+
+    def _fresh(self, name: str, named: Named, cursor: Cursor, view: View | None) -> Standing:
+        topic = self._text(named).rsplit("/", 2)[0]
+        for lane, ranges in view.lanes.items() if view else ():
+            if ranges.overlap(named.offset, named.offset + 1):
+                return Standing(name, "parked", self._lane(lane), f"gossipq why {topic} --group {name}")
+        _, because, verb = self._stands(topic, name, view, cursor, named.offset)
+        return Standing(name, "ready", because, verb)
+
+    def _stands(self, topic: str, name: str, view: View | None, cursor: Cursor, offset: Offset) -> tuple[str, str, str]:
+        """(state, because, next command) of a record that nobody holds, and of a group that does not move."""
+        group = view.group if view else None
+        config = self._ledger.groups[cursor.state.group_id].config
+        if config.paused:
+            return "paused", "the group is paused", f"gossipq group resume {topic} {name}"
+        if group is None or not any(view in member.views for member in group.members):
+            return "no consumer", "no consumer is there", f"gossipq sub {topic} --group {name}"
+        if not any(member.has_credit for member in self._served(group)):
+            return "no credit", "its consumers have no credit left: they are busy", "start more consumers of the group"
+        if offset >= cursor.state.cursor + config.in_flight_max:
+            because = f"the window of {many(config.in_flight_max, 'record')} is full: {cursor.state.cursor} is not done"
+            return "window full", because, f"gossipq why {topic}/{partition_of(cursor.state.partition)}/{cursor.state.cursor}"
+        return "moving", "it is next", ""
+
+    def _served(self, group: Group) -> list[Any]:
+        count = self._dispatch.serving.members(group)
+        return list(group.members)[:count]
+
+    def _acked(self, name: str, named: Named, group_id: int) -> Standing:
+        state = self._ledger.partitions[named.partition]
+        if named.offset < state.first:
+            return Standing(name, "removed", "retention removed it")
+        row = self._ledger.state.floor(records.ack_key(named.partition, group_id, named.offset))
+        prefix = records.row_key(b"A", named.partition, group_id)
+        if row is None or not row[0].startswith(prefix) or (ack := decode_ack(row[1])).end <= named.offset:
+            if named.offset < self._ledger.cursors[named.partition][group_id].state.start:
+                return Standing(name, "skipped", "the group began behind it")
+            return Standing(name, "removed", "it was dropped, or purged as a dead letter")
+        verb = f"gossipq msg requeue {self._text(named)} --group {name}"
+        return Standing(name, "acked", f"{ack.consumer} was done with it", verb, ack.consumer, ack.time_ms)
+
+    # --- a group ---------------------------------------------------------------------------------------------------
+
+    def _why_group(self, origin: Origin, request_id: int, message: WhyGroup) -> None:
+        rows = []
+        for partition in message.partitions:
+            if partition not in self._ledger.partitions:
+                raise self._host.unknown(partition)
+            group = self._ledger.group(topic_id_of(partition), message.group)
+            cursor = self._ledger.cursors.get(partition, {}).get(group.id) if group else None
+            if group is not None and cursor is not None:
+                rows.append((partition, *self._group_row(partition, group.id, cursor)))
+        self._host.reply(origin, request_id, GroupExplained(rows))
+
+    def _group_row(self, partition: PartitionKey, group_id: int, cursor: Cursor) -> tuple[str, str, str, int]:
+        """(state, because, next command, since)."""
+        ledger, view = self._ledger, self._view(group_id, partition)
+        state, name = ledger.partitions[partition], ledger.groups[group_id].name
+        topic = ledger.topics[state.topic_id].name
+        since_ms = self._last_ack_ms(partition, group_id, cursor.state.cursor)
+        behind = cursor.fresh(cursor.state.cursor, state.next)
+        config = ledger.groups[group_id].config
+        if config.paused:
+            return (*self._stands(topic, name, view, cursor, cursor.state.cursor), 0)
+        if not behind and not cursor.exceptional:
+            return "idle", "everything is done", "", since_ms
+        if cursor.state.parked - cursor.state.unmatched >= config.parked_max > 0 and view is not None and view.lanes:
+            because = f"{many(config.parked_max, 'record')} wait behind others of their key"
+            return "keys blocked", because, f"gossipq dlq ls {topic} --group {name}", since_ms
+        unmatched = cursor.state.unmatched + (view.in_lanes() if view else 0)
+        first = view.next if view else cursor.state.cursor
+        if first >= state.next and unmatched and view is not None and not view.in_flight():
+            return (
+                "unmatched",
+                f"{_waits(unmatched)} for their route or key",
+                f"gossipq sub {topic} --group {name}",
+                since_ms,
+            )
+        if view is not None and view.in_flight() and first >= state.next:
+            verb = f"gossipq why {topic}/{partition_of(partition)}/{cursor.state.cursor}"
+            return "working", f"{many(view.in_flight(), 'record')} in flight, with {_holders(view)}", verb, since_ms
+        if not behind:
+            return (*self._again(topic, name, view, cursor), since_ms)
+        return (*self._stands(topic, name, view, cursor, first), since_ms)
+
+    def _again(self, topic: str, name: str, view: View | None, cursor: Cursor) -> tuple[str, str, str]:
+        """Of a group in which nothing is left but what was handed out before and is to come again."""
+        state, because, verb = self._stands(topic, name, view, cursor, cursor.state.cursor)
+        dues = cursor.exceptions.due((0, 0), self._host.leader_ms + limits.DELAY_MS_MAX, 1)
+        if not dues:
+            return (
+                (state, because, verb) if state != "moving" else ("unmatched", f"{_waits(cursor.state.parked)} in a lane", "")
+            )
+        due_ms, first = dues[0]
+        waits, left_ms = _waits(cursor.state.retrying), due_ms - self._host.leader_ms
+        if left_ms <= 0:
+            return state, f"{because}; {waits} to be handed out again", verb
+        nobody = f"; {because}" if state == "no consumer" else ""
+        requeue = f"gossipq msg requeue {topic}/{partition_of(cursor.state.partition)}/{first} --group {name}"
+        return "retrying", f"{waits} for another attempt, the next is in {_span(left_ms)}{nobody}", requeue
+
+    def _last_ack_ms(self, partition: PartitionKey, group_id: int, cursor: Offset) -> int:
+        row = self._ledger.state.floor(records.ack_key(partition, group_id, cursor))
+        prefix = records.row_key(b"A", partition, group_id)
+        return decode_ack(row[1]).time_ms if row is not None and row[0].startswith(prefix) else 0
+
+    # --- its history -----------------------------------------------------------------------------------------------
+
+    def _trace(self, origin: Origin, request_id: int, message: Trace) -> None:
+        named = self._named(message.ref)
+        steps = list(self._steps(named, message.group))
+        steps.sort(key=lambda step: step.time_ms)
+        self._host.reply(origin, request_id, Traced(steps))
+
+    def _steps(self, named: Named, group_name: str) -> Iterator[Step]:
+        ledger, partition, offset = self._ledger, named.partition, named.offset
+        if offset < 0:
+            found = ledger.schedule.get(partition, named.entry, named.record)
+            if found is not None:
+                yield Step(found[1].time_ms, "published")
+                yield Step(self._due_ms(named, found[1]), "due")
+            elif (void := ledger.void_of(partition, named.entry, named.record)) is not None:
+                yield Step(void.time_ms, "voided", "", void.by, void.reason)
+            return
+        place = place_of(ledger, None, partition, offset)
+        if place is not None:
+            yield Step(place.time_ms, "due" if place.columns & DELAY else "published")
+        if ledger.is_void(partition, offset) and (row := ledger.state.floor(records.key(b"Z", partition, offset))):
+            void = decode_void(row[1])
+            yield Step(void.time_ms, "voided", "", void.by, void.reason)
+        for group_id, cursor in ledger.cursors.get(partition, {}).items():
+            name = ledger.groups[group_id].name
+            if group_name in ("", name):
+                yield from self._group_steps(named, name, group_id, cursor)
+
+    def _group_steps(self, named: Named, name: str, group_id: int, cursor: Cursor) -> Iterator[Step]:
+        history = []
+        found = cursor.exceptions.at(named.offset) if cursor.exceptional else None
+        dead = cursor.dead.at(named.offset)
+        if found is not None:
+            history = found.row.history
+        if dead is not None:
+            history = dead.row.history
+        state, partition = self._ledger.state, named.partition
+        low = records.row_key(b"Q", partition, group_id, max(0, named.offset - TRACE_BACK))
+        high = records.row_key(b"Q", partition, group_id, named.offset + 1)
+        acked_ms = set()
+        for count, (_, raw) in enumerate(state.scan(low, high)):
+            row = _decode_trace(raw)
+            if count >= TRACE_ROWS_MAX:
+                break
+            if row.end > named.offset:
+                history = history or row.history
+                if row.what == "acked" and row.time_ms in acked_ms:
+                    continue
+                acked_ms |= {row.time_ms} if row.what == "acked" else set()
+                yield Step(row.time_ms, row.what, name, row.consumer, row.reason, row.attempt)
+        for failure in history:
+            yield Step(failure.time_ms, "failed", name, failure.consumer, failure.reason, failure.attempt)
+        if dead is not None:
+            yield Step(dead.row.time_ms, "dead", name, "", dead.row.reason, dead.row.attempts)
+        standing = self._standing(named, group_id)
+        if standing.state == "acked" and standing.time_ms not in acked_ms:
+            yield Step(standing.time_ms, "acked", name, standing.consumer)
+
+    # --- bodies ----------------------------------------------------------------------------------------------------
+
+    def _show(self, origin: Origin, request_id: int, message: Show) -> None:
+        named = self._named(message.ref)
+        place, time_ms = self._body_of(named)
+        body = self._ledger.opened.cut(*place, 1)
+        self._host.enclose(origin, request_id, Shown(named.ref, time_ms), [body])
+
+    def _body_of(self, named: Named) -> tuple[tuple[Index, int], int]:
+        """((entry, record), time) of a record: in the log, in the schedule, or with a dead letter. Raises UnknownRecord."""
+        if named.offset < 0:
+            found = self._ledger.schedule.get(named.partition, named.entry, named.record)
+            if found is None:
+                raise UnknownRecord("the record was cancelled before it was due")
+            return (named.entry, named.record), found[1].time_ms
+        place = place_of(self._ledger, None, named.partition, named.offset)
+        if place is not None:
+            return (place.entry, place.record), place.time_ms
+        for cursor in self._ledger.cursors.get(named.partition, {}).values():
+            dead = cursor.dead.at(named.offset)
+            if dead is not None:
+                return (dead.row.index, dead.row.record + named.offset - dead.first), dead.row.time_ms
+        raise UnknownRecord(f"retention removed {self._text(named)}")
+
+    def _list_dead(self, origin: Origin, request_id: int, message: ListDead) -> None:
+        within("limit", message.limit, 1, limits.DEAD_LIST_HARD_MAX)
+        within("after", message.after, 0, NUMBER_MAX)
+        if message.partition not in self._ledger.partitions:
+            raise self._host.unknown(message.partition)
+        found = []
+        for group_id, cursor in self._ledger.cursors.get(message.partition, {}).items():
+            name = self._ledger.groups[group_id].name
+            if message.group in ("", name) and cursor.state.dead:
+                for dead in cursor.dead.scan(message.after):
+                    found.append((dead.first, name, dead.row))
+                    if len(found) > message.limit * (1 + len(self._ledger.groups)):
+                        break
+        found.sort(key=lambda row: row[:2])
+        letters: list[DeadLetter] = []
+        bodies: list[bytes] = []
+        size, more = 0, -1
+        for first, name, row in found:
+            if len(letters) >= message.limit or size > limits.DELIVER_BYTES_MAX:
+                more = first
+                break
+            body = self._ledger.opened.cut(row.index, row.record, row.end - first) if message.bodies else b""
+            counts = row.attempts, row.failures, row.time_ms, len(body)
+            history = [Step(each.time_ms, "failed", name, each.consumer, each.reason, each.attempt) for each in row.history]
+            letter = DeadLetter(message.partition, name, first, row.end - first, row.reason, row.error, *counts, history)
+            letters.append(letter)
+            bodies.append(body)
+            size += len(body)
+        while more >= 0 and letters and letters[-1].offset == more:  # all groups of an offset, or none
+            letters.pop()
+            bodies.pop()
+        self._host.enclose(origin, request_id, DeadLetters(letters, more), bodies)
+
+
+def _span(span_ms: int) -> str:
+    """A time span for people."""
+    if span_ms < 1_000:
+        return f"{max(0, span_ms)} ms"
+    for unit_ms, unit in ((86_400_000, "d"), (3_600_000, "h"), (60_000, "min"), (1_000, "s")):
+        if span_ms >= unit_ms:
+            return f"{span_ms / unit_ms:.1f}".removesuffix(".0") + f" {unit}"
+    return f"{span_ms} ms"

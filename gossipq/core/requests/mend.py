@@ -1,0 +1,236 @@
+"""What operators and owners change: CANCEL, RESCHEDULE, EDIT, REQUEUE, REPLAY_DEAD, PURGE_DEAD, SET_GROUP.
+
+Checked here against what is committed and held now, logged, and answered when the entry is stored.
+"""
+
+from collections.abc import Callable
+from typing import Any, NamedTuple, Protocol
+
+import msgspec
+
+from gossipq import limits
+from gossipq.core.delivery import Dispatch, within
+from gossipq.core.ledger import Cursor, Ledger, Published, Voided
+from gossipq.core.requests.consume import Client, check_group
+from gossipq.core.requests.explain import Named, find
+from gossipq.core.requests.operate import Operating
+from gossipq.core.storage import Due, Entry, log, payloads
+from gossipq.errors import BadBatch, BadRequest, GossipqError, WrongState, from_code
+from gossipq.messages import Cancel, Done, Edit, PurgeDead, ReplayDead, Requeue, Reschedule, SetGroup
+from gossipq.types import BatchInfo, Index, Offset, Origin, PartitionKey, topic_id_of
+from gossipq.values import Message, Ref
+
+ALL = (0, 2**62)
+
+
+class Host(Protocol):
+    """What this room asks of its shard."""
+
+    @property
+    def leader_ms(self) -> int: ...
+    def propose(self, kind: int, payload: bytes, promise: bool = True, body: bytes = b"") -> Index: ...
+    def reply(self, origin: Origin, request_id: int, message: Message) -> None: ...
+    def confirm(self, origin: Origin, request_id: int, index: Index, outcome: Published) -> None: ...
+    def refuse(self, origin: Origin, request_id: int, error: GossipqError) -> None: ...
+    def unknown(self, partition: PartitionKey) -> GossipqError: ...
+    def peek(self, batch: bytes) -> BatchInfo:
+        """Header of a batch that was verified."""
+
+    def due_of(self, info: BatchInfo, batch: bytes, age_ms: int) -> Due | None: ...
+
+
+class Asked(NamedTuple):
+    """A request that waits for its entry, and the answer if that succeeds."""
+
+    origin: Origin
+    request_id: int
+    answer: Message
+
+
+class Mending:
+    def __init__(self, host: Host, ledger: Ledger, dispatch: Dispatch) -> None:
+        self._host, self._ledger, self._dispatch = host, ledger, dispatch
+        self._asked: dict[Index, Asked] = {}
+        self._serve: dict[type[Message], Callable[[Origin, int, Client, Any, bytes], None]] = {
+            Cancel: self._cancel,
+            Reschedule: self._reschedule,
+            Edit: self._edit,
+            Requeue: self._requeue,
+            ReplayDead: self._replay,
+            PurgeDead: self._purge,
+            SetGroup: self._set_group,
+        }
+        self._serve |= Operating(host, ledger, dispatch, self._propose).serves
+
+    def serves(self, message: Message) -> bool:
+        return type(message) in self._serve
+
+    def step(self, origin: Origin, request_id: int, client: Client, message: Message, batch: bytes) -> None:
+        """Raises what must be refused."""
+        self._serve[type(message)](origin, request_id, client, message, batch)
+
+    def _propose(self, origin: Origin, request_id: int, kind: int, payload: bytes, answer: Message, body: bytes = b"") -> None:
+        self._asked[self._host.propose(kind, payload, body=body)] = Asked(origin, request_id, answer)
+
+    def applied(self, entry: Entry, outcome: object) -> None:
+        """An entry is stored; if it was asked for here, that is answered."""
+        if entry.kind in (log.VOID, log.EDIT) and isinstance(outcome, Voided) and not outcome.error:
+            void = msgspec.msgpack.decode(entry.payload, type=payloads.Void)
+            if void.offset >= 0:
+                self._dispatch.voided(void.partition, void.offset)
+            self._dispatch.wake(void.partition)
+        if entry.kind == log.REGROUP:
+            self._dispatch.drop_group(msgspec.msgpack.decode(entry.payload, type=payloads.Regroup).group_id)
+        asked = self._asked.pop(entry.index, None)
+        if asked is None:
+            return
+        error = outcome.error if isinstance(outcome, Voided) else outcome if entry.kind in (log.RESCHEDULE, log.REGROUP) else ""
+        if error:
+            text = "the record changed at the same moment"
+            self._host.refuse(asked.origin, asked.request_id, from_code(str(error), text, hint="ask why, and try again"))
+        elif isinstance(outcome, Voided) and outcome.published is not None:
+            self._host.confirm(asked.origin, asked.request_id, entry.index, outcome.published)
+        else:
+            self._host.reply(asked.origin, asked.request_id, asked.answer)
+
+    def waiting(self) -> list[tuple[Origin, int]]:
+        """Requests that were not answered yet."""
+        return [(asked.origin, asked.request_id) for asked in self._asked.values()]
+
+    # --- single records --------------------------------------------------------------------------------------------
+
+    def _named(self, ref: Ref) -> Named:
+        if ref.partition not in self._ledger.partitions:
+            raise self._host.unknown(ref.partition)
+        return find(self._ledger, ref)
+
+    def _removable(self, ref: Ref) -> Named:
+        """The record, if it may be taken away. Raises WrongState."""
+        named = self._named(ref)
+        partition, offset = named.partition, named.offset
+        if offset < 0:
+            if self._ledger.schedule.get(partition, named.entry, named.record) is None:
+                raise WrongState("the record is cancelled already")
+            return named
+        if offset < self._ledger.partitions[partition].first:
+            raise WrongState(f"retention removed offset {offset}")
+        if self._ledger.is_void(partition, offset):
+            raise WrongState(f"offset {offset} is void already")
+        open_groups = 0
+        for group_id, cursor in self._ledger.cursors.get(partition, {}).items():
+            self._nobody_holds(group_id, partition, offset)
+            waits = cursor.exceptional and cursor.exceptions.at(offset) is not None
+            open_groups += waits or bool(cursor.fresh(offset, offset + 1)) or cursor.dead.at(offset) is not None
+        if self._ledger.cursors.get(partition) and not open_groups:
+            raise WrongState(f"offset {offset} is done in every group", hint="what is acked stays until retention removes it")
+        return named
+
+    def _nobody_holds(self, group_id: int, partition: PartitionKey, offset: Offset) -> None:
+        group = self._dispatch.groups.get(group_id)
+        view = group.views.get(partition) if group else None
+        for _, _, lease in view.leases.overlap(offset, offset + 1) if view else ():
+            holder = lease.consumer or "an entry that is being stored"
+            name = self._ledger.groups[group_id].name
+            raise WrongState(f"offset {offset} is with {holder} in group {name}", hint="wait until that is over, or stop it")
+
+    def _cancel(self, origin: Origin, request_id: int, client: Client, message: Cancel, batch: bytes) -> None:
+        named = self._removable(message.ref)
+        name = named.partition, named.offset, named.entry, named.record
+        reason = message.reason[: limits.ERROR_BYTES_MAX]
+        payload = payloads.encode(payloads.Void(*name, reason, client.consumer))
+        self._propose(origin, request_id, log.VOID, payload, Done(1, named.ref))
+
+    def _reschedule(self, origin: Origin, request_id: int, client: Client, message: Reschedule, batch: bytes) -> None:
+        within("delay_ms", message.delay_ms, 0, limits.DELAY_MS_MAX)
+        named = self._named(message.ref)
+        if named.offset >= 0:
+            raise WrongState(
+                f"the record is due already, it has offset {named.offset}",
+                hint="gossipq msg requeue hands it out again at once",
+            )
+        if self._ledger.schedule.get(named.partition, named.entry, named.record) is None:
+            raise WrongState("the record is cancelled already")
+        due_ms = self._host.leader_ms + message.delay_ms
+        payload = payloads.encode(payloads.Reschedule(named.partition, named.entry, named.record, due_ms))
+        self._propose(origin, request_id, log.RESCHEDULE, payload, Done(1, named.ref))
+
+    def _edit(self, origin: Origin, request_id: int, client: Client, message: Edit, batch: bytes) -> None:
+        if not batch:
+            raise BadBatch("an edit needs the new record", hint="send it as a batch of one in the second frame")
+        info = self._host.peek(batch)
+        if info.count != 1:
+            raise BadBatch(f"an edit puts one record in the place of another, not {info.count}")
+        named = self._removable(message.ref)
+        publish = log.publish_payload(named.partition, info, self._host.due_of(info, batch, 0))
+        name = named.partition, named.offset, named.entry, named.record
+        payload = payloads.encode(payloads.Void(*name, "", client.consumer, publish))
+        self._propose(origin, request_id, log.EDIT, payload, Done(1, named.ref), batch)
+
+    # --- records of a group ----------------------------------------------------------------------------------------
+
+    def _cursor(self, partition: PartitionKey, group_name: str) -> Cursor:
+        if partition not in self._ledger.partitions:
+            raise self._host.unknown(partition)
+        group = self._ledger.group(topic_id_of(partition), group_name)
+        cursor = self._ledger.cursors.get(partition, {}).get(group.id) if group else None
+        if cursor is None:
+            raise self._ledger.no_group(topic_id_of(partition), group_name)
+        return cursor
+
+    def _requeue(self, origin: Origin, request_id: int, client: Client, message: Requeue, batch: bytes) -> None:
+        named = self._named(message.ref)
+        cursor, offset = self._cursor(named.partition, message.group), named.offset
+        if offset < 0:
+            raise WrongState("the record is not due yet", hint="gossipq msg reschedule REF --delay 0s")
+        self._nobody_holds(cursor.state.group_id, named.partition, offset)
+        if self._ledger.is_void(named.partition, offset):
+            raise WrongState(f"offset {offset} is void", hint="publish it again")
+        dead = cursor.dead.at(offset)
+        if dead is None and offset < self._ledger.partitions[named.partition].first:
+            raise WrongState(f"retention removed offset {offset}", hint="publish it again")
+        if offset < cursor.state.start:
+            raise WrongState(f"the group began behind offset {offset}", hint="read it without a group")
+        if cursor.fresh(offset, offset + 1):
+            raise WrongState("the record is ready and was never handed out", hint="gossipq why tells what it waits for")
+        waits = dead is not None or (cursor.exceptional and cursor.exceptions.at(offset) is not None)
+        payload = payloads.Letters(
+            cursor.state.group_id, named.partition, [(offset, offset + 1)], [] if waits else [(offset, offset + 1)]
+        )
+        self._propose(origin, request_id, log.REQUEUE, payloads.encode(payload), Done(1, named.ref))
+
+    def _replay(self, origin: Origin, request_id: int, client: Client, message: ReplayDead, batch: bytes) -> None:
+        self._letters(origin, request_id, message, log.REPLAY)
+
+    def _purge(self, origin: Origin, request_id: int, client: Client, message: PurgeDead, batch: bytes) -> None:
+        self._letters(origin, request_id, message, log.PURGE)
+
+    def _letters(self, origin: Origin, request_id: int, message: ReplayDead | PurgeDead, kind: int) -> None:
+        cursor = self._cursor(message.partition, message.group)
+        for first, end in message.ranges:
+            if not 0 <= first < end:
+                raise BadRequest(
+                    f"range {first} to {end}", hint="ranges are half-open: the first offset, and one past the last"
+                )
+        ranges = message.ranges or [ALL]
+        count = sum(dead.total for first, end in ranges for dead in cursor.dead.overlap(first, end))
+        if message.dry_run or not count:
+            self._host.reply(origin, request_id, Done(count))
+            return
+        payload = payloads.encode(payloads.Letters(cursor.state.group_id, message.partition, ranges))
+        self._propose(origin, request_id, kind, payload, Done(count))
+
+    def _set_group(self, origin: Origin, request_id: int, client: Client, message: SetGroup, batch: bytes) -> None:
+        group = self._ledger.group(message.topic_id, message.group)
+        if group is None:
+            raise self._ledger.no_group(message.topic_id, message.group)
+        config = message.config.over(group.config)
+        check_group(config)
+        if config.mode != group.config.mode:
+            raise BadRequest(
+                "the mode of a group is chosen by its consumers", hint="stop them, then subscribe with the other mode"
+            )
+        if config == group.config:
+            self._host.reply(origin, request_id, Done(0))
+            return
+        payload = payloads.encode(payloads.Group(group.topic_id, group.name, config, []))
+        self._propose(origin, request_id, log.GROUP, payload, Done(1))

@@ -1,0 +1,175 @@
+"""What operators do to whole topics and groups: PURGE_TOPIC, SEEK_GROUP, DROP_GROUP, SHOW_GROUP. A part of mending."""
+
+from collections.abc import Callable
+from typing import Any, Protocol
+
+from gossipq.core.delivery import NOTHING, Dispatch, alarm_lag, ruling
+from gossipq.core.ledger import Cursor, GroupState, Ledger, purge_plan
+from gossipq.core.requests.consume import Client, check_group, check_group_name
+from gossipq.core.storage import log, payloads
+from gossipq.errors import BadRequest, GossipqError, OffsetOutOfRange, WrongState
+from gossipq.messages import Done
+from gossipq.operator_messages import DropGroup, GroupShown, PurgeTopic, SeekGroup, ShowGroup, Sought
+from gossipq.texts import many
+from gossipq.types import Origin, PartitionKey, partition_of, topic_id_of
+from gossipq.values import Message, SoughtRow, Start
+
+
+class Host(Protocol):
+    """What this room asks of its shard."""
+
+    def reply(self, origin: Origin, request_id: int, message: Message) -> None: ...
+    def unknown(self, partition: PartitionKey) -> GossipqError: ...
+
+
+Propose = Callable[[Origin, int, int, bytes, Message], None]
+
+
+class Operating:
+    def __init__(self, host: Host, ledger: Ledger, dispatch: Dispatch, propose: Propose) -> None:
+        """`propose` logs an entry whose outcome is answered with its last argument."""
+        self._host, self._ledger, self._dispatch, self._propose = host, ledger, dispatch, propose
+        self.serves: dict[type[Message], Callable[[Origin, int, Client, Any, bytes], None]] = {
+            PurgeTopic: self._purge,
+            SeekGroup: self._seek,
+            DropGroup: self._drop,
+            ShowGroup: self._show,
+        }
+
+    def _purge(self, origin: Origin, request_id: int, client: Client, message: PurgeTopic, batch: bytes) -> None:
+        state = self._ledger.partitions.get(message.partition)
+        if state is None:
+            raise self._host.unknown(message.partition)
+        if not 0 <= message.before <= state.next:
+            raise BadRequest(f"before = {message.before}", hint=f"0 to {state.next} are allowed")
+        if message.dry_run:
+            self._host.reply(origin, request_id, Done(max(0, message.before - state.first)))
+            return
+        trim = purge_plan(self._ledger, message.partition, message.before)
+        if trim is None:
+            self._host.reply(origin, request_id, Done(0))
+        else:
+            self._propose(origin, request_id, log.TRIM, payloads.encode(trim), Done(trim.first - state.first))
+
+    # --- groups ----------------------------------------------------------------------------------------------------
+
+    def _group(self, topic_id: int, name: str) -> GroupState:
+        group = self._ledger.group(topic_id, name)
+        if group is None:
+            raise self._ledger.no_group(topic_id, name)
+        return group
+
+    def _idle(self, group: GroupState, doing: str) -> None:
+        """Raises WrongState while somebody consumes, or holds records of a consumer that is not known to be gone."""
+        live = self._dispatch.groups.get(group.id)
+        if live is None:
+            return
+        consumers = len({member.session for member in live.members})
+        held = sum(view.in_flight() for view in live.views.values())
+        if consumers:
+            text = f"group {group.name} has {many(consumers, 'consumer')}"
+            raise WrongState(text, hint=f"stop {'them' if consumers > 1 else 'it'} before {doing}")
+        if held:
+            hint = "they go back within seconds if it is gone; `gossipq client ls` shows who is there"
+            raise WrongState(f"a consumer holds {many(held, 'record')} of group {group.name}", hint=hint)
+
+    def _cursors(self, group: GroupState) -> dict[PartitionKey, Cursor]:
+        return {partition: found[group.id] for partition, found in self._ledger.cursors.items() if group.id in found}
+
+    def _without_dead(self, group: GroupState, doing: str) -> None:
+        dead = sum(cursor.state.dead for cursor in self._cursors(group).values())
+        if dead:
+            topic = self._ledger.topics[group.topic_id].name
+            raise WrongState(
+                f"group {group.name} has {many(dead, 'dead letter')}, which {doing} would lose",
+                hint=f"first: gossipq dlq replay {topic} -g {group.name}, or gossipq dlq purge {topic} -g {group.name}",
+            )
+
+    def _seek(self, origin: Origin, request_id: int, client: Client, message: SeekGroup, batch: bytes) -> None:
+        group = self._ledger.group(message.topic_id, message.group)
+        if group is not None:
+            self._idle(group, "moving the group")
+            self._without_dead(group, "moving the group")
+        elif message.config is None:
+            raise self._ledger.no_group(message.topic_id, message.group)
+        else:
+            check_group(message.config)
+            check_group_name(message.group)
+        mine = sorted(partition for partition in self._ledger.partitions if topic_id_of(partition) == message.topic_id)
+        if sorted(start.partition for start in message.starts) != mine:
+            hint = "name each partition of the topic in this shard once"
+            raise BadRequest(f"a group moves in all {len(mine)} partitions of a shard", hint=hint)
+        starts = [Start(start.partition, "offset", self._place(start)) for start in message.starts]
+        answer = Sought([self._moved(group, start) for start in starts])
+        if message.dry_run:
+            self._host.reply(origin, request_id, answer)
+        elif group is not None:
+            payload = payloads.encode(payloads.Regroup(group.id, starts))
+            self._propose(origin, request_id, log.REGROUP, payload, answer)
+        else:
+            assert message.config is not None, "checked above"
+            made = payloads.Group(message.topic_id, message.group, message.config, starts)
+            self._propose(origin, request_id, log.GROUP, payloads.encode(made), answer)
+
+    def _place(self, start: Start) -> int:
+        """Raises OffsetOutOfRange, BadRequest."""
+        state = self._ledger.partitions[start.partition]
+        if start.kind in ("first", "new"):
+            return state.first if start.kind == "first" else state.next
+        if start.kind == "time":
+            return self._ledger.offset_at(start.partition, start.value)
+        if start.kind != "offset":
+            raise BadRequest(f"start {start.kind!r}", hint="one of first, new, offset, time")
+        if not state.first <= start.value <= state.next:
+            text = f"offset {start.value} of partition {partition_of(start.partition)} cannot be read"
+            raise OffsetOutOfRange(text, hint=f"{state.first} to {state.next} can", detail=state.first)
+        return start.value
+
+    def _moved(self, group: GroupState | None, start: Start) -> SoughtRow:
+        partition, after = start.partition, start.value
+        state = self._ledger.partitions[partition]
+        cursor = self._ledger.cursors.get(partition, {}).get(group.id) if group else None
+        if cursor is None:
+            return SoughtRow(partition, after, after, 0, 0)
+        undone = sum(high - low for low, high in cursor.fresh(after, state.next))
+        skipped = sum(high - low for low, high in cursor.fresh(0, after))
+        if cursor.exceptional:
+            undone += sum(found.total for found in cursor.exceptions.overlap(after, state.next))
+            skipped += sum(found.total for found in cursor.exceptions.overlap(0, after))
+        void = self._ledger.voids.get(partition)
+        void_records = state.next - after - sum(high - low for low, high in void.missing(after, state.next)) if void else 0
+        return SoughtRow(partition, cursor.state.cursor, after, state.next - after - undone - void_records, skipped)
+
+    def _drop(self, origin: Origin, request_id: int, client: Client, message: DropGroup, batch: bytes) -> None:
+        group = self._ledger.group(message.topic_id, message.group)
+        if group is None:
+            self._host.reply(origin, request_id, Done(0))
+            return
+        self._idle(group, "removing the group")
+        if not message.dead:
+            self._without_dead(group, "removing the group")
+        if message.dry_run:
+            self._host.reply(origin, request_id, Done(1))
+        else:
+            payload = payloads.encode(payloads.Regroup(group.id, []))
+            self._propose(origin, request_id, log.REGROUP, payload, Done(1))
+
+    def _show(self, origin: Origin, request_id: int, client: Client, message: ShowGroup, batch: bytes) -> None:
+        group = self._group(message.topic_id, message.group)
+        live = self._dispatch.groups.get(group.id)
+        consumers = sorted({member.consumer for member in live.members}) if live else []
+        self._host.reply(origin, request_id, GroupShown(group.config, self._policy(group), consumers))
+
+    def _policy(self, group: GroupState) -> list[tuple[str, str, str]]:
+        config, topic = group.config, self._ledger.topics[group.topic_id].config
+        rules = ruling(NOTHING, config, topic, self._dispatch.serving.failing.cluster)
+        lag = alarm_lag(config, topic)
+        return [
+            ("mode", config.mode, "group"),
+            ("lease_ms", str(rules.lease_ms), rules.lease_by),
+            ("attempts_max", str(rules.attempts_max), rules.attempts_by),
+            ("backoff_ms", ", ".join(map(str, rules.backoff_ms)), rules.backoff_by),
+            ("in_flight_max", str(config.in_flight_max), "group"),
+            ("parked_max", str(config.parked_max), "group"),
+            ("alarm_lag", str(lag), "none" if not lag else "topic" if config.alarm_lag is None else "group"),
+        ]

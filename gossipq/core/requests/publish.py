@@ -1,0 +1,224 @@
+"""Publishes at the door: refused before they are logged, or confirmed when they are on a majority of disks."""
+
+from typing import NamedTuple, Protocol
+
+from gossipq import limits
+from gossipq.core.copies import Moving
+from gossipq.core.delivery import NUMBER_MAX, Dispatch, Lease, View, within
+from gossipq.core.ledger import Ledger, Published
+from gossipq.core.requests.consume import Client, Consuming
+from gossipq.core.storage import Columns, Due, log, payloads
+from gossipq.errors import (
+    BadBatch,
+    BadRequest,
+    Busy,
+    GossipqError,
+    LeaseLost,
+    NotLeader,
+    StoreFull,
+    TopicFull,
+    UnknownTopic,
+    from_code,
+)
+from gossipq.messages import Publish
+from gossipq.peer_messages import AskTopic, TopicInstalled
+from gossipq.types import (
+    DELAY,
+    META_SHARD,
+    PARTITION_BITS,
+    BatchInfo,
+    Index,
+    Offset,
+    Origin,
+    PartitionKey,
+    partition_of,
+    topic_id_of,
+)
+from gossipq.values import Message, TopicConfig, TopicInfo
+
+TOPIC_ASK_MS = 200
+GONE = -1  #: in place of a time: there is no such topic
+
+
+class Host(Protocol):
+    """What this room asks of its shard."""
+
+    id: int
+    full: str
+    moving: Moving
+
+    @property
+    def leading(self) -> bool: ...
+    @property
+    def boot_ms(self) -> int: ...
+    @property
+    def leader_ms(self) -> int: ...
+    def propose(self, kind: int, payload: bytes, promise: bool = True, body: bytes = b"") -> Index: ...
+    def refuse(self, origin: Origin, request_id: int, error: GossipqError) -> None: ...
+    def confirm(self, origin: Origin, request_id: int, index: Index, outcome: Published) -> None: ...
+    def tell(self, shard: int, message: Message) -> None: ...
+    def retain_soon(self) -> None:
+        """A partition is full: what may leave should."""
+
+
+class Logged(NamedTuple):
+    """A batch that is logged and not stored yet: which it is, and who waits for it, if anybody does."""
+
+    asker: tuple[Origin, int] | None
+    name: tuple[PartitionKey, bytes, int]  #: partition, producer, sequence
+
+
+class Admitting:
+    def __init__(self, host: Host, ledger: Ledger, dispatch: Dispatch, consuming: Consuming, columns: Columns) -> None:
+        self._host, self._ledger, self._dispatch, self._consuming = host, ledger, dispatch, consuming
+        self._columns = columns
+        self._logged: dict[Index, Logged] = {}
+        self._steps: dict[Index, list[tuple[View, Offset, Offset, Lease]]] = {}  # what a STEP takes from its consumer
+        self._asked: dict[int, int] = {}  # topic id -> boot time of the last AskTopic, or GONE
+
+    def publish(
+        self, origin: Origin, request_id: int, client: Client | None, message: Publish, info: BatchInfo, batch: bytes
+    ) -> None:
+        """A verified batch. Raises what forbids it."""
+        config = self._may_publish(message.partition, info)
+        payload = log.publish_payload(message.partition, info, self.due_of(info, batch, message.age_ms))
+        if message.acks:
+            self._step(origin, request_id, client, message, info, payload, batch)
+            return
+        confirmed = (message.level or config.level) != "none"
+        index = self._host.propose(log.PUBLISH, payload, confirmed, batch)
+        if confirmed or info.sequence:
+            asker = (origin, request_id) if confirmed else None
+            self._logged[index] = Logged(asker, (message.partition, info.producer, info.sequence))
+
+    def _may_publish(self, partition: PartitionKey, info: BatchInfo) -> TopicConfig:
+        """Raises what forbids it. A repeat is let through: it is answered, and adds nothing."""
+        state = self._ledger.partitions.get(partition)
+        if state is None:
+            raise self.unknown(partition)
+        topic = self._ledger.topics[state.topic_id]
+        if self._host.full or topic.config.bytes_max:
+            self._require_space(partition, info, topic, state.bytes)
+        if not self._host.leading:
+            raise NotLeader(f"shard {self._host.id} is led elsewhere")
+        return topic.config
+
+    def _require_space(self, partition: PartitionKey, info: BatchInfo, topic: TopicInfo, used: int) -> None:
+        """Raises Busy, StoreFull, TopicFull."""
+        full, config = self._host.full, topic.config
+        if not full:
+            if used + info.size <= config.bytes_max:
+                return
+            self._host.retain_soon()
+            if config.overflow != "refuse":
+                return
+        if self._knows(partition, info):
+            return
+        if full:
+            if self._host.moving.can_leave(soon=True):
+                raise Busy(f"{full}; shard {self._host.id} changes its leader", retry_after_ms=limits.STEER_MS)
+            raise StoreFull(full, hint="free space or remove a topic; acks and reads go on", retry_after_ms=1_000)
+        name = f"{topic.name}/{partition_of(partition)}"
+        raise TopicFull(f"{name} holds its bound of {config.bytes_max} bytes", hint="wait for acks, or raise bytes_max")
+
+    def _knows(self, partition: PartitionKey, info: BatchInfo) -> bool:
+        """Whether a batch is stored, or logged and about to be: a refusal would say that it certainly is not."""
+        name = partition, info.producer, info.sequence
+        under_way = bool(info.sequence) and any(logged.name == name for logged in self._logged.values())
+        return under_way or self._ledger.knows(partition, info)
+
+    def due_of(self, info: BatchInfo, batch: bytes, age_ms: int) -> Due | None:
+        """When a batch with a DELAY column was sealed and is first due; None without one. Raises BadRequest."""
+        if not info.columns & DELAY:
+            return None
+        delays = self._columns.fixed(batch, DELAY)
+        if not delays:
+            raise BadBatch("batch says it has delays, and has none")
+        within("age_ms", age_ms, 0, limits.DELAY_MS_MAX)
+        within("delay of a record in ms", delays[0], 0, limits.DELAY_MS_MAX)
+        within("delay of a record in ms", delays[-1], 0, limits.DELAY_MS_MAX)
+        base_ms = self._host.leader_ms - age_ms
+        return Due(base_ms, base_ms + delays[0])
+
+    def _step(
+        self,
+        origin: Origin,
+        request_id: int,
+        client: Client | None,
+        message: Publish,
+        info: BatchInfo,
+        payload: bytes,
+        batch: bytes,
+    ) -> None:
+        """Ack and publish in one entry. Raises LeaseLost, unless it is a repeat, which is answered as such."""
+        if client is None:
+            raise BadRequest("no session", hint="say HELLO first")
+        subscription = self._consuming.subscription(client, message.subscription)
+        assert subscription.group is not None
+        if not all(0 <= first < end for _, first, end in message.acks):
+            raise BadRequest(
+                "a range is empty or begins below 0", hint="ranges are half-open: the first offset, and one past the last"
+            )
+        held = self._dispatch.holding.holds_all(subscription, message.acks)
+        if not held and not self._knows(message.partition, info):
+            raise LeaseLost("the record is in other hands or done", hint="it will be, or was, handled there")
+        ack = payloads.Ack(subscription.group.id, subscription.consumer, message.acks)
+        index = self._host.propose(log.STEP, payloads.encode(payloads.Step(ack, payload)), True, batch)
+        self._logged[index] = Logged((origin, request_id), (message.partition, info.producer, info.sequence))
+        self._steps[index] = self._dispatch.holding.stepping(subscription, message.acks) if held else []
+
+    def applied(self, index: Index, outcome: Published) -> None:
+        """A PUBLISH or STEP is stored: who sent it is answered."""
+        if outcome.added:
+            self._dispatch.wake(outcome.partition)
+        if index in self._steps:
+            self._dispatch.holding.stepped(self._steps.pop(index), not outcome.error)
+        logged = self._logged.pop(index, None)
+        if logged is None or logged.asker is None:
+            return
+        asker = logged.asker
+        if outcome.error:
+            text = f"batch refused: {outcome.error}" + (f", {outcome.detail} is expected" if outcome.detail else "")
+            self._host.refuse(*asker, from_code(outcome.error, text, detail=outcome.detail))
+        else:
+            self._host.confirm(*asker, index, outcome)
+
+    def waiting(self) -> list[tuple[Origin, int]]:
+        """Requests that were not answered yet."""
+        return [logged.asker for logged in self._logged.values() if logged.asker is not None]
+
+    # --- topics that are not known here ------------------------------------------------------------------------------
+
+    def unknown(self, partition: PartitionKey) -> GossipqError:
+        """A topic this shard has not logged: the register is asked, the client comes again."""
+        topic_id = topic_id_of(partition)
+        asked_ms = self._asked.get(topic_id, 0)
+        if asked_ms == GONE or topic_id in self._ledger.topics:
+            text = f"no topic with id {topic_id} has partition {partition_of(partition)} in shard {self._host.id}"
+            return UnknownTopic(text, hint="resolve its name again")
+        if self._host.boot_ms - asked_ms >= TOPIC_ASK_MS:
+            if len(self._asked) > limits.TOPICS_MAX:
+                self._asked.clear()
+            self._asked[topic_id] = self._host.boot_ms
+            self._host.tell(META_SHARD, AskTopic(topic_id, self._host.id))
+        return Busy(f"the topic with id {topic_id} is not known here yet", retry_after_ms=20)
+
+    def install(self, info: TopicInfo, deleted: bool) -> None:
+        """The register names a topic of this shard, or says that there is none: it is logged, and the register hears of it.
+        Raises BadRequest."""
+        version = -info.id if deleted else info.version
+        known = self._ledger.topics.get(info.id)
+        if deleted and known is not None:
+            self._host.propose(log.TOPIC, payloads.encode(payloads.Topic(known, deleted)))  # what is here of it goes
+        elif deleted:
+            self._asked[info.id] = GONE
+            self._host.tell(META_SHARD, TopicInstalled(info.id, version, self._host.id))
+        elif known is not None and known.version >= info.version:
+            self._host.tell(META_SHARD, TopicInstalled(info.id, version, self._host.id))
+        else:
+            within("topic id", info.id, 1, NUMBER_MAX >> PARTITION_BITS)
+            if len(info.shards) > limits.PARTITIONS_MAX or (known is not None and known.shards != info.shards):
+                raise BadRequest(
+                    f"topic {info.name!r} with other partitions", hint="partitions are chosen when a topic is made"
+                )
+            self._host.propose(log.TOPIC, payloads.encode(payloads.Topic(info)))

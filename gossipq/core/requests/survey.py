@@ -1,0 +1,160 @@
+"""Where all records of a partition stand, page by page, for exports: LIST_ACKS, LIST_STATES. Reads the ledger, changes nothing.
+
+A page of states covers a range of offsets of one group wholly, as it is at one log index; so the pages of a group say of each
+record exactly once where it stands, whatever happens between two pages.
+"""
+
+from collections.abc import Callable, Iterator
+from heapq import merge
+from typing import Any, Protocol, TypeVar
+
+from gossipq import limits
+from gossipq.core.delivery import NUMBER_MAX, within
+from gossipq.core.ledger import (
+    U64,
+    U64X2,
+    Cursor,
+    DeadRow,
+    ExceptionRow,
+    Found,
+    Ledger,
+    RunRow,
+    Runs,
+    decode_ack,
+    decode_void,
+    records,
+)
+from gossipq.errors import GossipqError
+from gossipq.export_messages import AckRuns, ListAcks, ListStates, States
+from gossipq.types import Offset, Origin, PartitionKey
+from gossipq.values import AckRun, Message, StateRun
+
+VOIDS = 1 << 62  #: in the place of a group's id: what was taken from all groups; behind all ids
+ROW_BYTES = 96  #: of a row in an answer, without its texts
+PAGE_BYTES = limits.CONTROL_BYTES_MAX // 2
+NOWHERE = -1, 0  #: in the place of the next page: that was all
+
+
+R = TypeVar("R", bound=RunRow)
+
+
+class Host(Protocol):
+    """What this room asks of its shard."""
+
+    def reply(self, origin: Origin, request_id: int, message: Message) -> None: ...
+    def unknown(self, partition: PartitionKey) -> GossipqError: ...
+
+
+class Surveying:
+    def __init__(self, host: Host, ledger: Ledger) -> None:
+        self._host, self._ledger = host, ledger
+        self.serve: dict[type[Message], Callable[[Origin, int, Any], None]] = {
+            ListAcks: self._list_acks,
+            ListStates: self._list_states,
+        }
+
+    def _check(self, message: ListAcks | ListStates) -> None:
+        """Raises BadRequest, and what an unknown partition is told."""
+        if message.partition not in self._ledger.partitions:
+            raise self._host.unknown(message.partition)
+        within("group_id", message.group_id, 0, NUMBER_MAX)
+        within("offset", message.offset, 0, NUMBER_MAX)
+
+    # --- acks ------------------------------------------------------------------------------------------------------
+
+    def _list_acks(self, origin: Origin, request_id: int, message: ListAcks) -> None:
+        self._check(message)
+        runs: list[AckRun] = []
+        more, size, groups = NOWHERE, 0, self._ledger.groups
+        low = records.ack_key(message.partition, message.group_id, message.offset)
+        high = records.after(records.key(b"A", message.partition))
+        for count, (row_key, raw) in enumerate(self._ledger.state.scan(low, high)):
+            group_id, first = U64X2.unpack_from(row_key, 9)
+            if count == limits.SURVEY_ROWS_MAX or size > PAGE_BYTES:
+                more = group_id, first
+                break
+            row = decode_ack(raw)
+            if row.index >= message.since and group_id in groups:
+                runs.append(AckRun(groups[group_id].name, first, row.end, row.time_ms, row.consumer, row.index))
+                size += ROW_BYTES + len(runs[-1].group) + len(row.consumer)
+        self._host.reply(origin, request_id, AckRuns(self._ledger.applied, runs, *more))
+
+    # --- states ----------------------------------------------------------------------------------------------------
+
+    def _list_states(self, origin: Origin, request_id: int, message: ListStates) -> None:
+        self._check(message)
+        runs: list[StateRun] = []
+        more, size = NOWHERE, 0
+        for group_id, run in self._states(message.partition, message.group_id, message.offset):
+            if len(runs) == limits.SURVEY_ROWS_MAX or size > PAGE_BYTES:
+                more = group_id, run.first
+                break
+            runs.append(run)
+            size += ROW_BYTES + sum(map(len, (run.group, run.reason, run.error, run.consumer)))
+        self._host.reply(origin, request_id, States(self._ledger.applied, runs, *more))
+
+    def _states(self, partition: PartitionKey, group_id: int, offset: Offset) -> Iterator[tuple[int, StateRun]]:
+        """Runs with the id of their group, from `offset` of group `group_id` on."""
+        ledger = self._ledger
+        for each, cursor in sorted(ledger.cursors.get(partition, {}).items()):
+            if each >= group_id:
+                first = max(cursor.state.start, offset if each == group_id else 0)
+                for run in _of_group(cursor, ledger.groups[each].name, first, ledger.partitions[partition].next):
+                    yield each, run
+        low = records.key(b"Z", partition, offset if group_id == VOIDS else 0)
+        for row_key, raw in ledger.state.scan(low, records.after(records.key(b"Z", partition))):
+            (first,), row = U64.unpack_from(row_key, 9), decode_void(raw)
+            yield VOIDS, StateRun("", "voided", first, row.end, time_ms=row.time_ms, reason=row.reason, consumer=row.by)
+
+
+def _from(runs: Runs[R], offset: Offset) -> Iterator[Found[R]]:
+    """Rows from `offset` on, the first one cut to it."""
+    before = runs.at(offset)
+    for found in runs.scan(offset if before is None else before.first):
+        yield found.part(max(found.first, offset), found.end)
+
+
+def _of_group(cursor: Cursor, group: str, at: Offset, end: Offset) -> Iterator[StateRun]:
+    """What tiles [at, end)."""
+    waiting: Iterator[Found[Any]] = _from(cursor.exceptions, at) if cursor.exceptional else iter(())
+    dead: Iterator[Found[Any]] = _from(cursor.dead, at) if cursor.state.dead else iter(())
+    for found in merge(waiting, dead, key=lambda each: each.first):
+        yield from _without_row(cursor, group, at, found.first)
+        if isinstance(found.row, DeadRow):
+            row = found.row
+            counts = row.attempts, row.failures, 0, row.time_ms
+            yield StateRun(group, "dead", found.first, found.end, *counts, row.reason, row.error)
+        else:
+            yield from _waiting(cursor, group, found.first, found.row)
+        at = found.end
+    yield from _without_row(cursor, group, at, end)
+
+
+def _waiting(cursor: Cursor, group: str, at: Offset, row: ExceptionRow) -> Iterator[StateRun]:
+    last, state = row.history[-1] if row.history else None, "parked" if row.lane else "retrying"
+    why = (last.time_ms, last.reason, "", last.consumer) if last else ()
+    for first, end, hold in cursor.holds.overlap(at, row.end):
+        if hold.session:
+            yield from _rest(StateRun(group, state, at, first, row.attempts, row.failures, row.due_ms, *why))
+            yield StateRun(group, "in_flight", first, end, hold.attempt, row.failures, hold.deadline_ms, consumer=hold.consumer)
+            at = end
+    yield from _rest(StateRun(group, state, at, row.end, row.attempts, row.failures, row.due_ms, *why))
+
+
+def _without_row(cursor: Cursor, group: str, at: Offset, end: Offset) -> Iterator[StateRun]:
+    for low, high in cursor.fresh(at, end):
+        yield from _rest(StateRun(group, "done", at, low))
+        at = low
+        for first, last, hold in cursor.holds.overlap(low, high):
+            if hold.session:
+                yield from _rest(StateRun(group, "ready", at, first))
+                yield StateRun(group, "in_flight", first, last, hold.attempt, 0, hold.deadline_ms, consumer=hold.consumer)
+                at = last
+        yield from _rest(StateRun(group, "ready", at, high))
+        at = high
+    yield from _rest(StateRun(group, "done", at, end))
+
+
+def _rest(run: StateRun) -> Iterator[StateRun]:
+    if run.first < run.end:
+        yield run

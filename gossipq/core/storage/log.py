@@ -1,0 +1,171 @@
+"""Entries of a shard's log, their layout on disk and on the peer wire, and what a replica must remember of the log.
+
+A row of the `log` table, key = index (8 bytes, big endian):
+
+    offset  bytes  field (little endian)
+    0       8      term
+    8       8      leader time, unix milliseconds, never falling
+    16      1      kind
+    17      1      version of the kind's payload
+    18      2      reserved, 0
+    20      4      CRC-32 of the body, 0 = no body
+    24      8      chain: BLAKE2b-64 over the chain of the entry before, bytes 0 to 23, and the payload
+    32      ..     payload
+
+The body (a sealed batch) lies in the `body` table under the same key. Equal chains mean equal logs up to there.
+"""
+
+from hashlib import blake2b
+from struct import Struct
+from typing import NamedTuple
+
+import msgspec
+
+from gossipq.core.storage.tables import Table
+from gossipq.errors import CorruptLog
+from gossipq.types import DELAY, BatchInfo, Index, PartitionKey, Term
+
+HEAD = Struct("<QqBBHI")
+CHAIN_BYTES = 8
+ROW_HEAD_BYTES = HEAD.size + CHAIN_BYTES
+NO_CHAIN = bytes(CHAIN_BYTES)
+INDEX_KEY = Struct(">Q")
+PUBLISH_PAYLOAD, DUE_PAYLOAD = Struct("<QIII16sQqI"), Struct("<qq")
+
+# kinds of entries; numbers are for ever
+NOOP, CONFIG, PUBLISH, TOPIC, GROUP, LEASE, ACK, TRIM, META_TOPIC, FORGET = range(1, 11)
+RELEASE, FAIL, PARK, DEAD, REPLAY, PURGE, VOID, RESCHEDULE, EDIT, REQUEUE, STEP = range(11, 22)
+MEMBER = 22
+ROLLUP, REGROUP = 40, 41
+VERSION = 1  #: highest payload version this code writes and reads, for every kind
+
+
+class Entry(msgspec.Struct, frozen=True, gc=False):
+    index: Index
+    term: Term
+    time_ms: int
+    kind: int
+    payload: bytes
+    body: bytes
+    body_crc: int
+    chain: bytes
+    version: int = VERSION
+
+
+def seal(prev_chain: bytes, index: int, term: int, time_ms: int, kind: int, payload: bytes, body: bytes, crc: int) -> Entry:
+    """The next entry after the one that `prev_chain` belongs to."""
+    head = HEAD.pack(term, time_ms, kind, VERSION, 0, crc)
+    chain = blake2b(prev_chain + head + payload, digest_size=CHAIN_BYTES).digest()
+    return Entry(index, term, time_ms, kind, payload, body, crc, chain)
+
+
+def chained(prev_chain: bytes, entry: Entry) -> bool:
+    """Whether `entry` is untouched and follows the entry with `prev_chain`."""
+    head = HEAD.pack(entry.term, entry.time_ms, entry.kind, entry.version, 0, entry.body_crc)
+    return blake2b(prev_chain + head + entry.payload, digest_size=CHAIN_BYTES).digest() == entry.chain
+
+
+def encode_row(entry: Entry) -> bytes:
+    head = HEAD.pack(entry.term, entry.time_ms, entry.kind, entry.version, 0, entry.body_crc)
+    return head + entry.chain + entry.payload
+
+
+def decode_row(index: Index, row: bytes, body: bytes = b"") -> Entry:
+    if len(row) < ROW_HEAD_BYTES:
+        raise CorruptLog(f"log row {index} has {len(row)} bytes")
+    term, time_ms, kind, version, _, crc = HEAD.unpack_from(row)
+    return Entry(index, term, time_ms, kind, row[ROW_HEAD_BYTES:], body, crc, row[HEAD.size : ROW_HEAD_BYTES], version)
+
+
+class Due(NamedTuple):
+    """When a scheduled batch was sealed, and when its first record is due; leader time."""
+
+    base_ms: int
+    due_ms: int
+
+
+def publish_payload(partition: PartitionKey, info: BatchInfo, due: Due | None = None) -> bytes:
+    """What PUBLISH says of its batch, so that applying a plain one never opens the body. `due`: it has a DELAY column."""
+    fixed = PUBLISH_PAYLOAD.pack(
+        partition, info.count, info.size, info.crc, info.producer, info.sequence, info.publish_ms, info.columns
+    )
+    return fixed + (DUE_PAYLOAD.pack(*due) if due else b"") + info.route
+
+
+def parse_publish(payload: bytes) -> tuple[PartitionKey, BatchInfo, Due | None]:
+    partition, count, size, crc, producer, sequence, publish_ms, columns = PUBLISH_PAYLOAD.unpack_from(payload)
+    end, due = PUBLISH_PAYLOAD.size, None
+    if columns & DELAY:
+        due = Due(*DUE_PAYLOAD.unpack_from(payload, end))
+        end += DUE_PAYLOAD.size
+    return partition, BatchInfo(count, size, crc, producer, sequence, publish_ms, columns, payload[end:]), due
+
+
+class LogState:
+    """The log without its entries: where it ends, and which term each part of it has."""
+
+    __slots__ = ("chain", "epochs", "first", "last", "term", "time_ms")
+
+    def __init__(self) -> None:
+        self.first: Index = 1  #: lowest index whose row is kept
+        self.last: Index = 0
+        self.term: Term = 0  #: of the last entry
+        self.time_ms = 0  #: leader time of the last entry
+        self.chain = NO_CHAIN  #: of the last entry
+        self.epochs: list[tuple[Term, Index]] = []  #: (term, its first index), rising
+
+    @classmethod
+    def load(cls, table: Table, first: Index, chain: bytes, epochs: list[tuple[Term, Index]]) -> "LogState":
+        """Reads the kept rows and checks their chain; `chain` belongs to the entry before `first`. Raises CorruptLog."""
+        state = cls()
+        state.first, state.last, state.chain, state.epochs = first, first - 1, chain, list(epochs)
+        state.term = next((term for term, at in reversed(epochs) if at < first), 0)
+        state.epochs = [(term, at) for term, at in epochs if at < first]
+        for row_key, row in table.scan(INDEX_KEY.pack(first), INDEX_KEY.pack(2**64 - 1)):
+            entry = decode_row(INDEX_KEY.unpack(row_key)[0], row)
+            if entry.index != state.last + 1 or not chained(state.chain, entry):
+                raise CorruptLog(f"log row {entry.index} does not continue row {state.last}")
+            state.took(entry)
+        return state
+
+    def took(self, entry: Entry) -> None:
+        """`entry` is now the last one."""
+        if entry.term != self.term:
+            self.epochs.append((entry.term, entry.index))
+        self.last, self.term, self.time_ms, self.chain = entry.index, entry.term, entry.time_ms, entry.chain
+
+    def term_at(self, index: Index) -> Term | None:
+        """Term of an index in the log; 0 before what is known; None beyond the last."""
+        if index > self.last:
+            return None
+        for term, first in reversed(self.epochs):
+            if index >= first:
+                return term
+        return 0
+
+    def below(self, index: Index, term: Term) -> Index:
+        """The highest index up to `index` whose term is at most `term`: where two logs may still be equal."""
+        index = min(index, self.last)
+        for epoch, first in reversed(self.epochs):
+            if first <= index:
+                if epoch <= term:
+                    return index
+                index = first - 1
+        return index
+
+    def cut(self, last: Index, chain: bytes, time_ms: int) -> None:
+        """Entry `last`, with this chain and leader time, is now the last one."""
+        self.epochs = [(term, first) for term, first in self.epochs if first <= last]
+        self.last, self.chain, self.time_ms = last, chain, time_ms
+        self.term = self.epochs[-1][0] if self.epochs else 0
+
+    def compact(self) -> list[tuple[Term, Index]]:
+        """Forgets the terms of what lies before `first`, but for the one that the log continues; returns those."""
+        kept = [(term, at) for term, at in self.epochs if at < self.first][-1:]
+        self.epochs = kept + [(term, at) for term, at in self.epochs if at >= self.first]
+        return kept
+
+    def restart(self, at: Index, term: Term, chain: bytes, time_ms: int) -> None:
+        """The log is empty and continues entry `at`."""
+        self.first, self.last, self.term, self.chain, self.time_ms = at + 1, at, term, chain, time_ms
+        self.epochs = [(term, at)]
