@@ -47,7 +47,7 @@ class Running:
         with self.output.open("wb") as output:
             self.process = subprocess.Popen(
                 [sys.executable, "-m", "gossipq_cli", "-s", endpoint, "run", *line],
-                env={**os.environ, "PYTHONPATH": paths, "WORK_S": str(work_s)},
+                env={**os.environ, "PYTHONPATH": paths, "WORK_S": str(work_s), "PYTHONDONTWRITEBYTECODE": ""},
                 cwd=directory,
                 stdout=output,
                 stderr=subprocess.STDOUT,
@@ -85,8 +85,9 @@ def mq() -> Iterator[testing.Client]:
 def start(tmp_path: Path, mq: testing.Client) -> Iterator[Callable[..., Running]]:
     made: list[Running] = []
 
-    def run(*line: str, source: str = SYNC, work_s: float = 0) -> Running:
-        (tmp_path / "app.py").write_text(source)
+    def run(*line: str, source: str | None = SYNC, work_s: float = 0) -> Running:
+        if source is not None:
+            (tmp_path / "app.py").write_text(source)
         made.append(Running(tmp_path, mq.broker.endpoint, *(line or ("app:mq",)), work_s=work_s))
         return made[-1]
 
@@ -156,12 +157,21 @@ def test_processes_end_with_their_parent(start: Callable[..., Running], mq: test
 
 
 def test_a_changed_file_is_a_new_start(start: Callable[..., Running], mq: testing.Client, tmp_path: Path) -> None:
+    def write(source: str, at_ns: int) -> None:
+        """Every version has the same size, and was changed in the same second."""
+        draft = tmp_path / "draft"
+        draft.write_text(source.ljust(len(SYNC), "\n"))
+        os.utime(draft, ns=(at_ns, at_ns))
+        draft.replace(tmp_path / "app.py")
+
+    second_ns = 1_700_000_000_000_000_000
+    write(SYNC, second_ns)
     mq.publish("orders", b"old").result(PATIENCE_S)
-    running = start("app:mq", "--reload")
+    running = start("app:mq", "--reload", source=None)
     running.until(lambda: len(running.words("end")) == 1)
-    (tmp_path / "app.py").write_text("this is no Python\n")
+    write("this is no Python\n", second_ns + 1_000_000)
     running.until(lambda: "SyntaxError" in running.said)
-    (tmp_path / "app.py").write_text(SYNC.replace('say("end")', 'say("new")'))
+    write(SYNC.replace('say("end")', 'say("new")'), second_ns + 2_000_000)
     mq.publish("orders", b"fresh").result(PATIENCE_S)
     running.until(lambda: len(running.words("new")) == 1)
     assert running.end() == 0

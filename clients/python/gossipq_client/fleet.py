@@ -1,11 +1,13 @@
 """Several processes of one application: started, started again when they die or their files change, ended together."""
 
+import glob
 import logging
 import os
 import signal
 import subprocess
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from importlib.util import cache_from_source
 from pathlib import Path
 from types import FrameType
 
@@ -26,19 +28,39 @@ def source_directory(target: str) -> Path:
     return package if package.is_dir() else Path.cwd()
 
 
-def snapshot(directory: Path) -> dict[str, int]:
-    """Times of change of all Python files below, hidden directories and virtual environments left out."""
-    found = {}
+#: path of a file -> (time of its last change in ns, size in bytes)
+Files = dict[str, tuple[int, int]]
+
+
+def snapshot(directory: Path) -> Files:
+    """All Python files below, hidden directories and virtual environments left out."""
+    found: Files = {}
     for place, directories, files in os.walk(directory):
         directories[:] = [name for name in directories if not name.startswith(".") and not _is_environment(place, name)]
         for name in files:
             if name.endswith(".py"):
                 path = os.path.join(place, name)
                 try:
-                    found[path] = os.stat(path).st_mtime_ns
+                    state = os.stat(path)
                 except FileNotFoundError:  # an editor at work
                     continue
+                found[path] = (state.st_mtime_ns, state.st_size)
     return found
+
+
+def remove_bytecode(paths: Iterable[str]) -> None:
+    """Removes what Python has compiled of these source files.
+
+    Python takes compiled code for fresh while the size of its source and the whole second of its change are the same: of two
+    changes within a second that keep the size, it would run the first.
+    """
+    for path in paths:
+        compiled = Path(cache_from_source(path))
+        for found in compiled.parent.glob(f"{glob.escape(Path(path).stem)}.*.pyc"):  # of every level of optimization
+            try:
+                found.unlink(missing_ok=True)
+            except OSError as error:  # another user's: this user's children have not written it
+                log.warning("compiled code cannot be removed: %s", error)
 
 
 def _is_environment(place: str, name: str) -> bool:
@@ -110,17 +132,19 @@ class Fleet:
             for number, handler in before.items():
                 signal.signal(number, handler)
 
-    def _generations(self) -> Iterator[dict[str, int]]:
+    def _generations(self) -> Iterator[Files]:
         """The files as they are, once; with a watched directory again each time they have changed."""
-        yield self._files()
+        yield (files := self._files())
         while self._watched is not None and not self._signals:
             log.info("files have changed: starting again")
-            yield self._files()
+            before, files = files, self._files()
+            remove_bytecode(path for path, state in files.items() if before.get(path) != state)
+            yield files
 
-    def _files(self) -> dict[str, int]:
+    def _files(self) -> Files:
         return {} if self._watched is None else snapshot(self._watched)
 
-    def _run_members(self, files: dict[str, int]) -> int:
+    def _run_members(self, files: Files) -> int:
         """Until they have ended, a signal has come, or the files are others."""
         members = [Member(self._command) for _ in range(self._processes)]
         while not self._signals:
