@@ -13,7 +13,6 @@ from gossipq_cli.main import COMMANDS
 HOME = Path(__file__).resolve().parent.parent
 DOCUMENTS = [
     *sorted(HOME.glob("*.md")),
-    *sorted((HOME / "docs").glob("*.md")),
     *sorted((HOME / "nodes").rglob("*.md")),
     *sorted((HOME / "perf").glob("*.md")),
     *sorted((HOME / "spark").glob("*.md")),
@@ -37,6 +36,37 @@ def shell_lines(text: str) -> list[tuple[str, list[str]]]:
 @pytest.mark.parametrize("path", [path for path in DOCUMENTS if path.exists()], ids=lambda path: path.name)
 def test_no_machine_paths(path: Path) -> None:
     assert MACHINE_PATH.findall(path.read_text("utf-8")) == []
+
+
+LINK = re.compile(r"\]\((?!\w+:)([^)#\s]*)(?:#([^)\s]+))?\)")
+HEADING = re.compile(r"^#+ (.+)$", re.MULTILINE)
+
+
+def anchor(heading: str) -> str:
+    """What a link to this heading says after `#`."""
+    return re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-")
+
+
+def broken_links(path: Path, text: str) -> list[str]:
+    """Links to files that are not there, and to headings that their file does not have."""
+    found = []
+    for file, heading in LINK.findall(text):
+        target = path.parent / file if file else path
+        if not target.exists():
+            found.append(file)
+        elif heading and heading not in map(anchor, HEADING.findall(target.read_text("utf-8") if file else text)):
+            found.append(f"{file}#{heading}")
+    return found
+
+
+@pytest.mark.parametrize("path", [path for path in DOCUMENTS if path.suffix == ".md"], ids=lambda path: path.name)
+def test_links_lead_somewhere(path: Path) -> None:
+    assert broken_links(path, path.read_text("utf-8")) == []
+
+
+def test_a_broken_link_is_caught() -> None:
+    text = "## What is here\n[a](README.md) [b](#what-is-here) [c](https://x.y/z) [d](gone.md) [e](#gone) [f](README.md#gone)"
+    assert broken_links(HOME / "CHANGELOG.md", text) == ["gone.md", "#gone", "README.md#gone"]
 
 
 def targets() -> set[str]:

@@ -18,6 +18,7 @@ import pytest
 
 from chaos import faults
 from chaos.places import places
+from chaos.results import RESULTS
 from conftest import HOME
 from e2e.cluster import Cluster, cluster
 from e2e.load import TOPIC, Account, Load, account, drain, read
@@ -40,7 +41,6 @@ def commit() -> str:
 
 
 COMMIT = commit()  #: of what runs: by the end the tree may be another
-RESULTS = Path(__file__).with_name("results.jsonl")
 PROBED = "probe-0"
 HOLD_S = (0.3, 6.0)  #: how long a fault lasts
 SETTLE_S = 2.0

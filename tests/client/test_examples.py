@@ -1,4 +1,4 @@
-"""The example programs run as they are and say what they promise; the README shows them, or marked parts of them."""
+"""The example programs run as they are and say what they promise; the documents show them, or marked parts of them."""
 
 import os
 import re
@@ -23,8 +23,9 @@ FOLDER = HOME / "clients" / "python" / "examples"
 OWN_TEST = "mail_alarms"  #: needs a mail server
 EXAMPLES = sorted(path for path in FOLDER.glob("*.py") if not path.name.startswith("test_") and path.stem != OWN_TEST)
 PATIENCE_S = 30
-EXCERPT = re.compile(r"^ *# -- in the README\n(.*?)^ *# --\n", re.DOTALL | re.MULTILINE)
-EXCERPT_LINES_MAX = 5
+SHOWN_IN = ("README.md", "docs/GUIDE.md")
+EXCERPT = re.compile(r"^ *# -- in the guide\n(.*?)^ *# --\n", re.DOTALL | re.MULTILINE)
+EXCERPT_LINES_MAX, README_LINES_MAX = 5, 200
 
 #: what each prints, as a pattern for all of it
 SAYS = {
@@ -159,7 +160,7 @@ def test_one_effect_for_each_record_over_kill_9(node: RunningNode, tmp_path: Pat
     assert applied(database) == TRANSFERS + 3
 
 
-# --- the README ---------------------------------------------------------------------------------------------------------
+# --- README.md and docs/GUIDE.md ----------------------------------------------------------------------------------------
 
 
 def excerpts(source: str) -> list[str]:
@@ -167,7 +168,7 @@ def excerpts(source: str) -> list[str]:
 
 
 def test_marks_are_read() -> None:
-    source = "a\nif b:\n    # -- in the README\n    c\n      d\n    # --\n# -- in the README\ne\n# --\n"
+    source = "a\nif b:\n    # -- in the guide\n    c\n      d\n    # --\n# -- in the guide\ne\n# --\n"
     assert excerpts(source) == ["c\n  d\n", "e\n"]
 
 
@@ -179,12 +180,16 @@ def test_marks_come_in_pairs_and_what_they_mark_is_short(example: Path) -> None:
         assert len(excerpt.splitlines()) <= EXCERPT_LINES_MAX
 
 
-def test_the_readme_shows_examples_that_are_run() -> None:
-    readme = (HOME / "README.md").read_text("utf-8")
-    shown = re.findall(r"^```python\n(.*?)^```$", readme, re.DOTALL | re.MULTILINE)
+def test_documents_show_examples_that_are_run() -> None:
+    text = "".join((HOME / document).read_text("utf-8") for document in SHOWN_IN)
+    shown = re.findall(r"^```python\n(.*?)^```$", text, re.DOTALL | re.MULTILINE)
     known = {example.read_text("utf-8"): example.name for example in sorted(FOLDER.glob("*.py"))}
     parts = {part: name for source, name in known.items() for part in excerpts(source)}
     assert [block for block in shown if block not in known | parts] == []
     assert {known[block] for block in shown if block in known} >= {"publish.py", "consume.py", "fetch.py", "no_server.py"}
     assert [name for part, name in parts.items() if part not in shown] == [], "marked and not shown"
-    assert [name for name in known.values() if f"`{name}`" not in readme] == [], "the README names every example"
+    assert [name for name in known.values() if f"`{name}`" not in text] == [], "README.md or docs/GUIDE.md names every example"
+
+
+def test_the_readme_is_short() -> None:
+    assert len((HOME / "README.md").read_text("utf-8").splitlines()) <= README_LINES_MAX

@@ -9,7 +9,7 @@ with connect() as mq:
             msg.reject("no such customer")
         else:
             msg.ack()
-    # -- in the README
+    # -- in the guide
     for letter in mq.dead_letters("invoices", "books"):
         print(letter.offset, letter.reason, letter.error, letter.value)
     mq.replay_dead("invoices", "books")  # ready again, for this group only; purge_dead() removes them

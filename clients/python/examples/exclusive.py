@@ -4,7 +4,7 @@ from gossipq_client import connect
 
 with connect() as first, connect() as second:
     first.publish_many("steps", [b"lift", b"turn"])
-    # -- in the README
+    # -- in the guide
     robot = first.consume("steps", group="robot", mode="exclusive")  # strictly serial: one record under way
     with next(robot) as msg:
         print("first:", msg.value.decode())

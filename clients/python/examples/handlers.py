@@ -16,7 +16,7 @@ class Order:
     count: int
 
 
-# -- in the README
+# -- in the guide
 @mq.consumer("shop", group="packers", workers=4)
 def pack(order: Order) -> None:  # or bytes, str, dict, a msgspec.Struct; async def; and the message itself, if you want it
     print(f"{order.count} {order.item} packed")  # returns: acked; raises: as in retry.py

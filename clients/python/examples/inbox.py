@@ -19,7 +19,7 @@ add = "insert into account values (?, ?) on conflict (name) do update set balanc
 with connect() as mq:
     ids = [f"transfer-{number}" for number in range(len(TRANSFERS))]  # so that a second run publishes nothing new
     mq.publish_many("transfers", [amount for _, amount in TRANSFERS], keys=[name for name, _ in TRANSFERS], ids=ids).result(5)
-    # -- in the README
+    # -- in the guide
     for msg in mq.consume("transfers", group=GROUP, credit=100, stop_at_end=True):
         with msg, db:  # one transaction; the ack comes after it
             row = (GROUP, msg.topic, msg.partition, msg.offset)

@@ -7,7 +7,7 @@ done = []
 
 with connect() as mq:
     mq.publish_many("accounts", [value for _, value in CHANGES], keys=[key for key, _ in CHANGES])
-    # -- in the README
+    # -- in the guide
     for msg in mq.consume("accounts", group="ledger", mode="key_ordered"):
         with msg:  # no other consumer of the group has a record of this key now
             if msg.value == b"ada +5" and msg.attempt == 1:

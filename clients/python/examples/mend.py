@@ -4,7 +4,7 @@ from gossipq_client import connect
 
 with connect() as mq:
     mq.publish_many("letters", [b"Dear Ada", b"Deer Bob"]).result(timeout=5)
-    # -- in the README
+    # -- in the guide
     for msg in mq.find("letters", contains="Deer", start="-1h", limit=10):
         new = mq.edit(msg.topic, msg.partition, msg.offset, value="Dear Bob")  # one goes, one comes: both or neither
     # --
@@ -12,7 +12,7 @@ with connect() as mq:
         with msg:
             print(msg.offset, msg.value.decode())
     mq.flush()
-    # -- in the README
+    # -- in the guide
     mq.requeue(ref=new.ref, group="post")  # handed out once more, to this group only
     # --
     print("again:", mq.fetch("letters", "post").values())

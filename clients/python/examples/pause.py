@@ -7,7 +7,7 @@ with connect() as mq:
     workers = mq.consume("jobs", group="workers")
     with next(workers) as msg:
         print(msg.value.decode())
-    # -- in the README
+    # -- in the guide
     mq.pause("jobs", "workers")  # nothing is handed out; what is in hand can be acked, publishing goes on
     for _, state, because, command, _ in mq.why_group("jobs", "workers").rows:
         print(state, "-", because, "-", command)

@@ -7,7 +7,7 @@ from gossipq_client import connect
 mq, desk = connect(), connect()
 
 
-# -- in the README
+# -- in the guide
 @desk.consumer("prices", group="desk")
 def price(item: str) -> dict:
     return {"item": item, "cents": 120}
@@ -16,7 +16,7 @@ def price(item: str) -> dict:
 # --
 answering = threading.Thread(target=desk.run)  # another program, usually
 answering.start()
-# -- in the README
+# -- in the guide
 print(mq.request("prices", "apple", timeout=5).value)
 # --
 desk.stop()

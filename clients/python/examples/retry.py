@@ -15,7 +15,7 @@ def pay(payment: Message) -> None:
 
 with connect() as mq:
     mq.publish_many("payments", [b"10 EUR", b"nonsense", b"20 EUR"])
-    # -- in the README
+    # -- in the guide
     for msg in mq.consume("payments", group="bank", attempts_max=5, backoff=["100ms", "1s", "10m"]):
         with msg:  # left well: acked; Retry: again after the backoff; Reject: a dead letter; the fifth failure: likewise
             pay(msg)

@@ -3,7 +3,7 @@
 from gossipq_client import connect
 
 with connect() as mq:
-    # -- in the README
+    # -- in the guide
     mq.publish("trades", b"17 apples", route="eu.fr")
     mq.publish("trades", b"3 pears", route="us.ny").result(timeout=5)
     for msg in mq.consume("trades", group="desk", routes=["eu.*", "asia.#"], stop_at_end=True):

@@ -4,7 +4,7 @@ from gossipq_client import connect
 
 with connect() as mq:
     mq.publish("sensors.rain", b"3 mm").result(timeout=5)
-    # -- in the README
+    # -- in the guide
     for msg in mq.consume("sensors.*", group="weather"):  # or ["sensors.rain", "sensors.wind"]
         with msg:
             print(msg.topic, msg.value.decode())

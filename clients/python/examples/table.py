@@ -3,7 +3,7 @@
 from gossipq_client import connect
 
 with connect() as mq:
-    # -- in the README
+    # -- in the guide
     table = mq.table("orders", start="-10m")  # a pyarrow.Table, for polars, duckdb and pandas
     print(table.num_rows, "records", table.column_names)
     # --

@@ -15,7 +15,7 @@ def shop(mq, monkeypatch):
     module.mq.close()
 
 
-# -- in the README
+# -- in the guide
 def test_an_order_is_packed_when_it_is_due(mq, shop, capsys):
     mq.publish("shop", '{"item": "figs", "count": 3}', delay="1h")
     mq.advance("1h")

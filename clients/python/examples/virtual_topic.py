@@ -3,7 +3,7 @@
 from gossipq_client import connect
 
 with connect() as mq:
-    # -- in the README
+    # -- in the guide
     mq.bind_topic("new-orders", ["billing-in", "audit-in"])
     mq.publish("new-orders", b"17 apples").result(timeout=5)  # done when both have it
     # --

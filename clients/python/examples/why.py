@@ -4,7 +4,7 @@ from gossipq_client import connect
 
 with connect() as mq:
     parcel = mq.publish("parcels", b"to ada", delay="1h").result(timeout=5)
-    # -- in the README
+    # -- in the guide
     for standing in mq.why(ref=parcel.ref).standings:
         print(standing.state, "-", standing.because, "-", standing.next)
     mq.cancel(ref=parcel.ref, reason="lost")

@@ -1,0 +1,79 @@
+"""Counts and rates that documents tell are those of the files that they come from."""
+
+import re
+from pathlib import Path
+
+import pytest
+
+from chaos import results
+from conftest import HOME
+
+README, GUARANTEES = (HOME / name for name in ("README.md", "docs/GUARANTEES.md"))
+MEASURED = {
+    *("e2e-500", "e2e-64", "publish-one", "consume-one", "rtt"),
+    *("copies-500", "copies-64", "copies-rtt"),
+}
+ROW = re.compile(r"^\|(.*)\|$", re.MULTILINE)
+
+
+def rows(text: str) -> list[list[str]]:
+    """The cells of all rows of all tables of a document."""
+    return [[cell.strip() for cell in found.split("|")] for found in ROW.findall(text)]
+
+
+def newest(results_text: str) -> dict[str, tuple[str, str]]:
+    """figure -> (rate, share of the raw loop), as the last row of perf/RESULTS.md with that figure has them."""
+    return {cells[0]: (cells[1], cells[3]) for cells in rows(results_text) if len(cells) == 6}
+
+
+def told(readme: str) -> dict[str, tuple[str, str]]:
+    """The same, as the table of README.md has them."""
+    table = readme[readme.index("| figure | what |") :]
+    return {cells[0]: (cells[2], cells[3]) for cells in rows(table) if len(cells) == 4 and cells[0] in MEASURED}
+
+
+def test_the_readme_tells_the_newest_figures() -> None:
+    measured = newest((HOME / "perf" / "RESULTS.md").read_text("utf-8"))
+    assert told(README.read_text("utf-8")) == {figure: measured[figure] for figure in MEASURED}
+
+
+def test_counts_of_fault_runs_are_those_of_the_file() -> None:
+    table = [results.HEAD, "|" + "---|" * (results.HEAD.count("|") - 1), results.row(results.runs())]
+    assert "\n".join(table) in GUARANTEES.read_text("utf-8"), f"now: {table[-1]}"
+
+
+RUN = {
+    "commit": "abc",
+    "faults": {"kill": 2, "pause": 1},
+    "takeovers": 2,
+    "gap_ms": {"of": [900, 2_000, 1_100]},
+    "account": {"confirmed": 1_500, "lost": 0, "duplicated": 0, "reordered": 0},
+}
+
+
+@pytest.mark.parametrize(
+    ("runs", "cells"),
+    [
+        ([RUN], ["1", "3", "2", "1,500", "0", "0", "0", "1.1, 2.0", "0"]),
+        ([RUN, RUN], ["2", "6", "4", "3,000", "0", "0", "0", "1.1, 2.0", "0"]),
+        ([RUN, RUN | {"commit": "abc-dirty"}], ["1", "3", "2", "1,500", "0", "0", "0", "1.1, 2.0", "0"]),
+        (
+            [RUN, {"commit": "abc", "faults": {"kill": 9}, "failed": "why"}],
+            ["1", "3", "2", "1,500", "0", "0", "0", "1.1, 2.0", "1"],
+        ),
+        ([], ["0", "0", "0", "0", "0", "0", "0", "-", "0"]),
+    ],
+    ids=["one", "two", "dirty", "failed", "none"],
+)
+def test_runs_are_summed(runs: list[dict[str, object]], cells: list[str]) -> None:
+    assert rows(results.row(runs)) == [cells]
+
+
+def test_the_last_row_of_a_figure_counts() -> None:
+    text = "| figure | a | b | c | d | e |\n| rtt | 1/s |  | 0.1 |  | x |\n| rtt | 2/s |  | 0.2 |  | x |\n"
+    assert newest(text)["rtt"] == ("2/s", "0.2")
+
+
+def test_a_file_of_runs_is_read(tmp_path: Path) -> None:
+    (tmp_path / "results.jsonl").write_text('{"commit": "a"}\n{"commit": "b"}\n')
+    assert [run["commit"] for run in results.runs(tmp_path / "results.jsonl")] == ["a", "b"]
