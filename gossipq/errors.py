@@ -5,6 +5,7 @@
     |   +-- WrongVersion, UnknownVerb, BadBatch
     +-- Refused                  certainly not stored; the text says what to change
     |   +-- UnknownTopic, TopicExists, BadName, TooLarge, TopicFull, OffsetOutOfRange, BadRequest
+    |   +-- NotAdmitted          the cluster does not have this node, or not as it is; the node ends
     |   +-- Busy                 try again after `retry_after_ms`
     |   |   +-- StoreFull, NotLeader
     |   +-- OutOfSequence        a gap before this batch; `expected` is what the leader waits for
@@ -102,6 +103,12 @@ class WrongState(Refused):
     """The record is not where the request wants it: acked, in flight, due already."""
 
     code = "wrong_state"
+
+
+class NotAdmitted(Refused):
+    """The cluster does not have this node (any more), or not with the options that it was started with."""
+
+    code = "not_admitted"
 
 
 class Busy(Refused):

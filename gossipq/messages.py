@@ -1,7 +1,6 @@
 """Every protocol message once: what the wire carries is what the machines take and give.
 
-A message travels as a msgpack array in field order; fields are only ever appended, with a default, so that old and new
-understand each other. Durations are milliseconds that remain, never points in time. Ranges are half-open.
+A msgpack array in field order; fields are only appended, with a default. Durations are what remains, ranges half-open.
 """
 
 from gossipq import export_messages, limits, operator_messages, peer_messages
@@ -54,6 +53,7 @@ class Welcome(Message):
     routes: list[Route] = []
     shards: int = limits.SHARDS
     nodes: list[str] = []  #: frontdoors of the cluster: any of them will do
+    former: list[bytes] = []  #: clusters that this one went on from, by a recover: what is left of them must not go on
 
 
 class Ping(Message):

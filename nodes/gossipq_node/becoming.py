@@ -82,6 +82,7 @@ def _joined(directory: DataDirectory, manifest: Manifest, joined: Joined, log: l
         shards=joined.shards,
         workers=joined.member.workers,
         joined=True,
+        former=[cluster.hex() for cluster in joined.former],
         pledge="",
     )
     keep_roster(directory.roster_file, joined.version, joined.members)

@@ -1,6 +1,7 @@
 """Options and a data directory become what each process of a node is told."""
 
 import logging
+import os
 import shutil
 import socket
 from collections.abc import Mapping, Sequence
@@ -113,14 +114,17 @@ class Composition:
         log_json: bool,
         mode: Mode = "standalone",
         shown: Sequence[ConfigRow] = (),
+        insisted: Mapping[str, str] | None = None,
     ) -> None:
-        """`shown`: the options as who asks may see them. Raises ConfigError when the secret cannot be read."""
-        self._shown = tuple(shown)
+        """`shown`: the options as who asks may see them; `insisted`: what the cluster must not say otherwise. Raises
+        ConfigError when the secret cannot be read."""
+        self._shown, self._insisted = tuple(shown), dict(insisted or {})
         self.config, self.directory, self.manifest, self._log_json, self.mode = config, directory, manifest, log_json, mode
         self.secret = trust.read(config.node.secret_file)
         self.member = member_of(config, manifest)
         self.cluster = bytes.fromhex(manifest.cluster_uuid)
         self.token = trust.token(self.secret, self.cluster)
+        self._former = tuple(map(bytes.fromhex, manifest.former))
         self._place = place_of(config)
         listen, _, inside = self._place
         self._siblings = tuple(listen.step(limits.PEER_PORT_STEP + worker, inside) for worker in range(manifest.workers))
@@ -165,6 +169,8 @@ class Composition:
             cluster_name=manifest.cluster_name,
             options=self.options,
             replace_ms=config.cluster.replace_ms,
+            standalone=config.node.mode == "standalone",
+            former=self._former,
         )
 
     def frontdoor(self, restarts: int = 0) -> FrontdoorSettings:
@@ -195,6 +201,9 @@ class Composition:
             alarms=config.node.alarms and listen.transport == "tcp",
             endpoint=listen.step(0, inside),
             gossip=self.gossip([member.endpoint for member in roster.members]),
+            former=self._former,
+            insisted=self._insisted,
+            session=os.urandom(16),
         )
 
     def gossip(self, known: list[str]) -> GossipSettings | None:

@@ -9,13 +9,14 @@ from typing import TextIO
 
 from gossipq import limits
 from gossipq.config import Config, Loaded, shown
-from gossipq.errors import ConfigError, GossipqError
+from gossipq.errors import ConfigError, GossipqError, NotAdmitted
 from gossipq_node import machine
 from gossipq_node.actors.discovery import PAIR, pair_without_witness
 from gossipq_node.becoming import become_member
-from gossipq_node.composing import Composition, Mode, mode_of
+from gossipq_node.composing import Composition, Mode, insisted, mode_of
 from gossipq_node.directory import DataDirectory, Manifest
 from gossipq_node.processes import run_frontdoor, run_worker
+from gossipq_node.recovery import known_members
 from gossipq_node.service import Service
 from gossipq_node.settings import GossipSettings
 from gossipq_node.supervisor import Child, Supervisor
@@ -35,7 +36,9 @@ def run(loaded: Loaded, witness: bool = False) -> int:
             if manifest is None:
                 return EXIT_STOPPED
             check_options(loaded, manifest, log)
-            composition = Composition(loaded.config, directory, manifest, as_json, mode, list(shown(loaded)))
+            check_alone(loaded, directory, manifest)
+            asked = insisted(loaded.config, loaded.origins)
+            composition = Composition(loaded.config, directory, manifest, as_json, mode, shown(loaded), asked)
 
             def announce() -> None:
                 for line in ready_lines(composition, time.monotonic() - begin):
@@ -103,7 +106,7 @@ def complain(error: GossipqError, stream: TextIO) -> int:
     print(f"error: {error.message}", file=stream)
     if error.hint:
         print(f" hint: {error.hint}", file=stream)
-    return EXIT_CONFIG if isinstance(error, ConfigError) else EXIT_FAILED
+    return EXIT_CONFIG if isinstance(error, ConfigError | NotAdmitted) else EXIT_FAILED
 
 
 def _workers_of_new(config: Config) -> int:
@@ -125,6 +128,21 @@ def check_options(loaded: Loaded, manifest: Manifest, log: logging.Logger) -> No
             )
     if not manifest.witness:
         _check_workers(loaded, manifest, log)
+
+
+def check_alone(loaded: Loaded, directory: DataDirectory, manifest: Manifest) -> None:
+    """Raises ConfigError when the node is told to be alone, and its directory belongs to a cluster with other nodes."""
+    if loaded.config.node.mode != "standalone":
+        return
+    others = [member.name for member in known_members(directory, manifest) if member.copy != manifest.voter]
+    if not others and not manifest.joined:
+        return
+    place, names = loaded.config.node.data, ", ".join(sorted(others)) or "others"
+    raise ConfigError(
+        f"{place} belongs to cluster {manifest.cluster_name} together with {names}, and --mode standalone speaks to nobody",
+        "leave out --mode standalone to go back to them; "
+        f"to make it a cluster of its own: gossipq cluster recover --data {place}",
+    )
 
 
 def _check_workers(loaded: Loaded, manifest: Manifest, log: logging.Logger) -> None:

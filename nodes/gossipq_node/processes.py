@@ -19,7 +19,7 @@ from random import SystemRandom
 from typing import TYPE_CHECKING
 
 from gossipq.clock import Clock, SystemClock
-from gossipq.errors import ConfigError, StoreError
+from gossipq.errors import ConfigError, NotAdmitted, StoreError
 from gossipq_node import machine
 from gossipq_node.files import keep_roster
 from gossipq_node.ports import Membership
@@ -174,7 +174,7 @@ def child(name: str, log_json: bool, pipe: Connection, serve: Callable[[], None]
     log = machine.open_log(name, log_json)
     try:
         serve()
-    except (ConfigError, StoreError) as error:
+    except (ConfigError, NotAdmitted, StoreError) as error:
         with suppress(OSError):  # the parent is gone
             pipe.send((FAILED, error.code, error.message, error.hint))
         raise SystemExit(EXIT_FAILED) from None

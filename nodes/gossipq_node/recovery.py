@@ -27,6 +27,8 @@ MEANING = {
     NONE: "had no copy: the shard begins empty",
 }
 
+MEMBERS = b"m", records.after(b"m")  #: rows of the roster, in the state of the meta shard
+
 _decode_meta = msgspec.msgpack.Decoder(Meta).decode
 _decode_member = msgspec.msgpack.Decoder(Member).decode
 
@@ -43,11 +45,16 @@ def outlook(path: str | os.PathLike[str]) -> list[ShardOutlook]:
     """What this directory has of each shard. Raises StoreError, also while a node uses it."""
     with opened(path) as (directory, manifest):
         _check(directory, manifest)
-        rows = []
-        for worker in range(manifest.workers):
-            with open_store(directory.store(manifest, worker), manifest.shards) as store:
-                rows += [_outlook(shard, store.tables(shard), manifest) for shard in _shards(worker, manifest)]
-        return sorted(rows, key=lambda row: row.shard)
+        return surveyed(directory, manifest, manifest)
+
+
+def surveyed(directory: DataDirectory, manifest: Manifest, was: Manifest) -> list[ShardOutlook]:
+    """What the stores of `manifest` have of each shard, where this copy was that of `was`. Raises StoreError."""
+    rows = []
+    for worker in range(manifest.workers):
+        with open_store(directory.store(manifest, worker), manifest.shards) as store:
+            rows += [_outlook(shard, store.tables(shard), was) for shard in _shards(worker, manifest)]
+    return sorted(rows, key=lambda row: row.shard)
 
 
 def recover(path: str | os.PathLike[str]) -> Manifest:
@@ -56,17 +63,33 @@ def recover(path: str | os.PathLike[str]) -> Manifest:
     A crash in between leaves a directory on which this is done again. Raises StoreError."""
     with opened(path) as (directory, manifest):
         _check(directory, manifest)
-        for worker in range(manifest.workers):
-            with open_store(directory.store(manifest, worker), manifest.shards) as store:
-                for shard in _shards(worker, manifest):
-                    _stand_alone(shard, store.tables(shard), manifest.voter)
-                store.commit()
-        alone = msgspec.structs.replace(manifest, cluster_uuid=uuid.uuid4().hex, joined=False)
+        stand_alone(directory, manifest)
+        former = [*manifest.former, manifest.cluster_uuid]
+        alone = msgspec.structs.replace(manifest, cluster_uuid=uuid.uuid4().hex, joined=False, former=former)
         directory.write(alone)
         roster = directory.roster()
         mine = [member for member in roster.members if member.copy == manifest.voter]
         replace_file(directory.roster_file, Roster(roster.version if mine else 0, mine))
         return alone
+
+
+def stand_alone(directory: DataDirectory, manifest: Manifest) -> None:
+    """Makes the copy in the stores the only one of every shard. Raises StoreError."""
+    for worker in range(manifest.workers):
+        with open_store(directory.store(manifest, worker), manifest.shards) as store:
+            for shard in _shards(worker, manifest):
+                _stand_alone(shard, store.tables(shard), manifest.voter)
+            store.commit()
+
+
+def known_members(directory: DataDirectory, manifest: Manifest) -> list[Member]:
+    """Of the cluster, as this directory knows them: by its roster, else by its copy of the meta shard. Raises StoreError."""
+    roster = directory.roster()
+    if roster.version or not manifest.cluster_uuid:
+        return roster.members
+    with open_store(directory.store(manifest, META_SHARD % manifest.workers), manifest.shards) as store:
+        rows = store.tables(META_SHARD).state.scan(*MEMBERS)
+        return [_decode_member(row) for _, row in rows]
 
 
 def _check(directory: DataDirectory, manifest: Manifest) -> None:
@@ -110,7 +133,6 @@ def _stand_alone(shard: ShardId, tables: Tables, me: str) -> None:
     if meta is not None:
         tables.state.put(records.META, records.encode(msgspec.structs.replace(meta, voters=[], witnesses=[], learners=[])))
     if shard == META_SHARD:
-        rows = list(tables.state.scan(b"m", records.after(b"m")))
-        for key, row in rows:
+        for key, row in list(tables.state.scan(*MEMBERS)):
             if _decode_member(row).copy != me:
                 tables.state.delete(key)

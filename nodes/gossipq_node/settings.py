@@ -44,6 +44,8 @@ class WorkerSettings(msgspec.Struct, frozen=True, kw_only=True):
     cluster_name: str = ""
     options: dict[str, str] = {}  #: what [cluster] says here: newcomers must not say otherwise
     replace_ms: int = limits.REPLACE_MS
+    standalone: bool = False  #: it was told to be alone: nobody joins it
+    former: tuple[bytes, ...] = ()  #: clusters that this one went on from, by a recover
 
     @property
     def endpoint(self) -> str:
@@ -90,6 +92,9 @@ class FrontdoorSettings(msgspec.Struct, frozen=True, kw_only=True):
     gossip: GossipSettings | None = None  #: None: it looks for nobody
     alarms: bool = False  #: whether they are told as records
     endpoint: str = ""  #: where this machine's own clients reach the frontdoor
+    former: tuple[bytes, ...] = ()  #: clusters that this one went on from, by a recover
+    insisted: dict[str, str] = {}  #: what [cluster] was told to say: the cluster must not say otherwise
+    session: bytes = b""  #: 16 random bytes, for what it asks other nodes; b"": it asks nobody
 
     def worker_endpoint(self, worker: int) -> str:
         """Where clients reach a worker."""
@@ -108,6 +113,7 @@ def welcome(settings: WorkerSettings | FrontdoorSettings, routes: list[Route], n
         routes=routes,
         shards=settings.shards,
         nodes=nodes,
+        former=list(settings.former),
     )
 
 
@@ -139,4 +145,5 @@ def shard_settings(settings: WorkerSettings) -> ShardSettings:
         token=settings.token,
         options=settings.options,
         replace_ms=settings.replace_ms,
+        standalone=settings.standalone,
     )

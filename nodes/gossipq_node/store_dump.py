@@ -26,6 +26,7 @@ from gossipq_node import machine
 from gossipq_node.adapters.lmdb_store import ENGINE_NAME, TABLES, LmdbStore
 from gossipq_node.directory import DataDirectory, Manifest
 from gossipq_node.files import sync_directory
+from gossipq_node.recovery import ShardOutlook, stand_alone, surveyed
 from gossipq_node.store_tool import COPY_BYTES, KEY_END, open_store, opened
 
 MAGIC = b"GQDUMP1\n"
@@ -42,6 +43,7 @@ class Dumped(NamedTuple):
     manifest: Manifest
     rows: int
     bytes: int
+    shards: tuple[ShardOutlook, ...] = ()  #: of a load that detaches: what the dump has of each
 
 
 class _Digesting:
@@ -96,17 +98,19 @@ def load(
     stream: BinaryIO,
     progress: Progress = lambda rows: None,
     map_bytes: int = limits.MAP_BYTES,
+    adopt: bool = False,
 ) -> Dumped:
     """Makes a data directory of a dump. It appears whole or not at all. `map_bytes`: that the node will use. Raises StoreError.
 
-    The node keeps its id; the directory is another one, so that nobody takes it for the old disk."""
+    It is a cluster of its own, which knows no node of the old one. With `adopt` it takes the place of the directory that was
+    dumped, in its cluster: for one that is gone for good."""
     target = Path(path)
     if target.exists() and (not target.is_dir() or any(target.iterdir())):
         raise StoreError(f"{target} is not empty", "give a new directory with --data")
     building = target.with_name(target.name + LOADING)
     try:
         shutil.rmtree(building, ignore_errors=True)  # of a load that was killed
-        loaded = _build(building, _Digesting(stream), stream, progress, map_bytes)
+        loaded = _build(building, _Digesting(stream), stream, progress, map_bytes, adopt)
         if target.exists():
             target.rmdir()
         os.rename(building, target)
@@ -120,23 +124,28 @@ def load(
     return loaded
 
 
-def _build(building: Path, source: _Digesting, stream: BinaryIO, progress: Progress, map_bytes: int) -> Dumped:
+def _build(building: Path, source: _Digesting, stream: BinaryIO, progress: Progress, map_bytes: int, adopt: bool) -> Dumped:
     manifest = _manifest(source)
+    if manifest.witness and not adopt:
+        raise StoreError("the dump is that of a witness: it has no records", "load that of a full node")
     with closing(DataDirectory(building)) as directory:
-        mine = msgspec.structs.replace(
-            manifest,
-            engine=ENGINE_NAME,
-            dir_uuid=uuid.uuid4().hex,
-            predecessors=[*manifest.predecessors, manifest.voter],
-            machine=machine.machine_id(),
-            inode=directory.lock.inode,
-        )
+        place = {"engine": ENGINE_NAME, "machine": machine.machine_id(), "inode": directory.lock.inode}
+        mine = msgspec.structs.replace(manifest, dir_uuid=uuid.uuid4().hex, **place)
+        if adopt:
+            mine = msgspec.structs.replace(mine, predecessors=[*manifest.predecessors, manifest.voter])
+        else:
+            alone = {"node_id": uuid.uuid4().hex, "cluster_uuid": uuid.uuid4().hex, "joined": False, "former": []}
+            mine = msgspec.structs.replace(mine, predecessors=[], **alone)
         rows = _rows(directory, mine, source, progress, map_bytes)
         expected = source.digest.digest()
         if stream.read(DIGEST_BYTES + 1) != expected:
             _damaged("its digest differs")
+        shards: tuple[ShardOutlook, ...] = ()
+        if not adopt:
+            shards = tuple(surveyed(directory, mine, manifest))
+            stand_alone(directory, mine)
         directory.write(mine)
-        return Dumped(mine, rows, source.bytes + DIGEST_BYTES)
+        return Dumped(mine, rows, source.bytes + DIGEST_BYTES, shards)
 
 
 def _manifest(source: _Digesting) -> Manifest:

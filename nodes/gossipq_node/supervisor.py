@@ -18,7 +18,7 @@ from multiprocessing.context import SpawnProcess
 from types import FrameType, ModuleType
 from typing import Any
 
-from gossipq.errors import GossipqError, StoreError, from_code
+from gossipq.errors import GossipqError, NotAdmitted, StoreError, from_code
 from gossipq.texts import many
 from gossipq_node.processes import ALIVE, FAILED, NOT_FOR_CHILDREN, READY, STOP
 from gossipq_node.service import Service
@@ -162,7 +162,7 @@ class Supervisor:
     def run(self) -> int:
         """The exit code: 0 after a drain, 1 when some process had to be killed, 128 + signal after a second signal.
 
-        Raises ConfigError or StoreError when the node cannot start."""
+        Raises ConfigError or StoreError when the node cannot start, NotAdmitted when its cluster does not have it as it is."""
         with self._signals_to_pipe() as wakeup:
             try:
                 return self._supervise(wakeup)
@@ -173,13 +173,16 @@ class Supervisor:
         begin_ms = _now_ms()
         while not self._signals:
             changed = self._start_due() | self._look()
+            if isinstance(refusal := self._frontdoor.failure, NotAdmitted):
+                self._drain(wakeup, refusal.message)
+                raise refusal
             if changed or self._untold:
                 self._untold = not self._frontdoor.tell(self._states())
             if not self._announced:
                 self._starting(begin_ms)
             self._service.beat(_now_ms(), self._well())
             self._wait(wakeup, self._until_next_ms())
-        return self._drain(wakeup)
+        return self._drain(wakeup, signal.Signals(self._signals[0]).name)
 
     def _start_due(self) -> bool:
         """Starts what is not running and has waited long enough; whether there was any."""
@@ -255,11 +258,11 @@ class Supervisor:
             for number, child in enumerate(self._workers)
         ]
 
-    def _drain(self, wakeup: int) -> int:
+    def _drain(self, wakeup: int, why: str) -> int:
         self._service.stopping()
-        self._log.info("draining: %s, at most %d ms", signal.Signals(self._signals[0]).name, self._drain_ms)
+        self._log.info("draining: %s, at most %d ms", why, self._drain_ms)
         untold, deadline_ms = self._children, _now_ms() + self._drain_ms
-        while any(child.running for child in self._children) and len(self._signals) == 1:
+        while any(child.running for child in self._children) and len(self._signals) <= 1:
             untold = [child for child in untold if not child.tell(STOP)]
             left_ms = deadline_ms - _now_ms()
             if left_ms <= 0:

@@ -4,16 +4,21 @@ import io
 from contextlib import closing
 from pathlib import Path
 
+import msgspec
 import pytest
 
 from gossipq import limits
+from gossipq.core.ledger import Meta
+from gossipq.core.ledger.records import META
 from gossipq.errors import StoreError
 from gossipq_node import store_dump, store_tool
 from gossipq_node.adapters.lmdb_store import AS_STORED, LmdbStore
 from gossipq_node.directory import DataDirectory
+from gossipq_node.recovery import known_members
+from node.test_recovery import house
 from node.test_store_tool import data, rows
 
-__all__ = ["data"]
+__all__ = ["data", "house"]
 
 
 @pytest.fixture
@@ -26,7 +31,7 @@ def dumped(data: Path) -> bytes:
 
 def test_what_was_dumped_is_loaded(data: Path, dumped: bytes, tmp_path: Path) -> None:
     copy = tmp_path / "copy"
-    done = store_dump.load(copy, io.BytesIO(dumped))
+    done = store_dump.load(copy, io.BytesIO(dumped), adopt=True)
     assert done.rows == 66
     assert rows(copy) == rows(data)
     with closing(DataDirectory(data)) as first, closing(DataDirectory(copy)) as second:
@@ -40,6 +45,22 @@ def test_what_was_dumped_is_loaded(data: Path, dumped: bytes, tmp_path: Path) ->
     again = io.BytesIO()
     store_dump.dump(copy, again)
     assert len(again.getvalue()) > 0
+
+
+def test_what_is_loaded_is_another_cluster_and_knows_nobody(house: Path, tmp_path: Path) -> None:
+    stream = io.BytesIO()
+    was = store_dump.dump(house, stream).manifest
+    stream.seek(0)
+    done = store_dump.load(tmp_path / "copy", stream)
+    new = done.manifest
+    same = {was.cluster_uuid, was.node_id, was.dir_uuid} & {new.cluster_uuid, new.node_id, new.dir_uuid}
+    assert (same, new.joined, new.predecessors, new.former) == (set(), False, [], [])
+    assert [row.role for row in done.shards] == ["voter", "standby", "old", "incomplete", "none"]
+    with closing(DataDirectory(tmp_path / "copy")) as directory:
+        assert known_members(directory, new) == directory.roster().members == []
+        with closing(LmdbStore(directory.store(new, 0), shards=5)) as store:
+            metas = [msgspec.msgpack.decode(store.tables(s).state.get(META) or b"", type=Meta) for s in range(3)]
+            assert [(meta.voters, meta.learners) for meta in metas] == [([], [])] * 3
 
 
 @pytest.mark.parametrize("cut", [0, 5, 100, 400, -1])
@@ -67,13 +88,13 @@ def test_a_directory_with_something_in_it_is_left_alone(data: Path, dumped: byte
     with pytest.raises(StoreError, match="is not empty"):
         store_dump.load(data, io.BytesIO(dumped))
     (tmp_path / "empty").mkdir()
-    assert store_dump.load(tmp_path / "empty", io.BytesIO(dumped)).rows == 66
+    assert store_dump.load(tmp_path / "empty", io.BytesIO(dumped), adopt=True).rows == 66
 
 
 def test_what_a_killed_load_left_is_cleared(dumped: bytes, tmp_path: Path) -> None:
     (tmp_path / "copy.loading").mkdir()
     (tmp_path / "copy.loading" / "junk").write_text("x")
-    assert store_dump.load(tmp_path / "copy", io.BytesIO(dumped)).rows == 66
+    assert store_dump.load(tmp_path / "copy", io.BytesIO(dumped), adopt=True).rows == 66
     assert [path.name for path in tmp_path.glob("copy*")] == ["copy"]
 
 
@@ -100,7 +121,7 @@ def test_compacting_keeps_every_row_and_gives_the_rest_back(data: Path) -> None:
 
 
 def test_a_load_maps_as_much_as_it_is_told(dumped: bytes, tmp_path: Path) -> None:
-    store_dump.load(tmp_path / "copy", io.BytesIO(dumped), map_bytes=limits.GIB)
+    store_dump.load(tmp_path / "copy", io.BytesIO(dumped), map_bytes=limits.GIB, adopt=True)
     with closing(DataDirectory(tmp_path / "copy")) as directory:
         manifest = directory.read()
         assert manifest is not None

@@ -252,7 +252,7 @@ def samples() -> list[messages.Message]:
     client = v.ClientRow(SESSION, "example 1.0", "0.1.0", "n1", 0, 1, 60_000, 20, 7, 700, 70_000, consuming)
     return [
         m.Hello(SESSION, "example 1.0", "0.1.0", b"token", "ada"),
-        m.Welcome("n1", PRODUCER, "0.1.0", 33_554_432, 5_000, 1_000, [route], 32, ["tcp://127.0.0.1:7700"]),
+        m.Welcome("n1", PRODUCER, "0.1.0", 33_554_432, 5_000, 1_000, [route], 32, ["tcp://127.0.0.1:7700"], [bytes(range(16))]),
         m.Ping(),
         m.Pong(),
         m.Bye(),

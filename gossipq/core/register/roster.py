@@ -13,7 +13,7 @@ from gossipq.core.ledger import Ledger
 from gossipq.core.raft import Replica
 from gossipq.core.register.members import check_member
 from gossipq.core.storage import ShardSettings, log, payloads
-from gossipq.errors import BadRequest, Busy, WrongState
+from gossipq.errors import BadRequest, Busy, NotAdmitted, WrongState
 from gossipq.messages import AskMembers, Join, Members, SetMember
 from gossipq.types import Index, Origin
 from gossipq.values import Member, Message
@@ -87,17 +87,19 @@ class Roster:
         check_member(member)
         if message.token != settings.token:
             raise BadRequest(f"{member.name} does not know the secret of this cluster", hint="use the cluster's --secret-file")
+        if settings.standalone and member.copy != self._replica.me:
+            raise BadRequest("this node is standalone: it takes no other in", hint="start it without --mode standalone")
         if settings.cluster and message.cluster not in (b"", settings.cluster):
             mine, its = settings.cluster.hex(), message.cluster.hex()
             raise BadRequest(f"{member.name} belongs to cluster {its}, this is {mine}", hint="use an empty data directory")
         for key, text in message.options.items():
             mine = settings.options.get(key, text)
             if mine != text:
-                raise BadRequest(f"{key} = {text} on {member.name}, and {mine} in this cluster", hint=f"set {key} = {mine}")
+                raise NotAdmitted(f"{key} = {text} on {member.name}, and {mine} in this cluster", hint=f"set {key} = {mine}")
         if member.features < FEATURES:
-            raise BadRequest(f"gossipq {member.version} on {member.name} is too old for this cluster", hint="upgrade it")
+            raise NotAdmitted(f"gossipq {member.version} on {member.name} is too old for this cluster", hint="upgrade it")
         if self._ledger.was_member(member.copy):
-            raise BadRequest(f"{member.name} was taken off this cluster", hint="start it with an empty data directory")
+            raise NotAdmitted(f"{member.name} was taken off this cluster", hint="start it with an empty data directory")
         known = members.get(member.copy)
         if known is not None and known.witness != member.witness:
             kind = "a witness" if known.witness else "a full node"

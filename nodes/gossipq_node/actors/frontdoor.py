@@ -20,6 +20,7 @@ from gossipq.peer_messages import View as Said
 from gossipq.types import META_SHARD, NODE_SHARD, Now
 from gossipq.values import CopyStats, Member, Message, WorkerStats
 from gossipq.wire.frames import Header, decode, encode, peek
+from gossipq_node.actors.admission import Admission
 from gossipq_node.actors.board import Board, Facts
 from gossipq_node.actors.discovery import Discovery
 from gossipq_node.actors.overseeing import Overseeing
@@ -64,6 +65,7 @@ class Frontdoor:
         self._post = Post(settings, mailbox)
         self._view = View(settings.member, settings.version, settings.members)
         self._discovery = Discovery(membership, settings.cluster, settings.member, now)
+        self._admission = Admission(settings, mailbox, now)
         self.board = Board(now.boot_ms)
         self._overseeing = Overseeing(settings.node, len(settings.forwards), settings.warnings, now)
         self._stats: dict[int, WorkerStats] = {}  #: last report of each worker
@@ -80,6 +82,7 @@ class Frontdoor:
         due = [self._share_ms, self.board.turned_ms + LOOK_MS, self._discovery.next_deadline_ms()]
         if not self._announced:
             due.append(self._announce_ms)
+        due.append(self._admission.next_deadline_ms(self._view.roster.values()))
         return min(at for at in due if at is not None)
 
     @property
@@ -97,6 +100,7 @@ class Frontdoor:
                 self._copies.pop(worker, None)
 
     def turn(self, arrived: list[Incoming], now: Now) -> None:
+        """Raises NotAdmitted when the cluster does not have this node as it is: then the node ends."""
         for message in arrived:
             header = None
             try:
@@ -104,6 +108,8 @@ class Frontdoor:
                     self._hear(message, now)
                     continue
                 header = peek(message.control)
+                if self._admission.hears(header.request_id, message, now):
+                    continue
                 if header.shard == NODE_SHARD:
                     self._serve(message, header, now)
                 else:
@@ -116,6 +122,9 @@ class Frontdoor:
             self._share(now)
         if not self._announced and now.boot_ms >= self._announce_ms:
             self._announce(now)
+        self._admission.turn(self._view.roster.values(), now)
+        if self._admission.refusal is not None:
+            raise self._admission.refusal
         self._discovery.turn(sum(stats.published + stats.delivered for stats in self._stats.values()), now)
         self._post.flush()
         if self.board.due(now, LOOK_MS):
@@ -199,6 +208,7 @@ class Frontdoor:
         if joined:
             if self._me in members and self._me not in self._view.roster:
                 log.warning(REMOVED)
+                self._admission.again()
             self._listed |= self._me in self._view.roster
             for copy in members.keys() - self._view.roster.keys() - {self._me}:
                 self._post.put(copy, doors[copy], self._all_known(), NODE_SHARD)  # nobody else tells it

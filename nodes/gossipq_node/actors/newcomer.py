@@ -63,6 +63,7 @@ class Joined(NamedTuple):
     member: Member
     version: int
     members: list[Member]
+    former: tuple[bytes, ...] = ()  #: clusters that this one went on from
 
 
 class _Target(NamedTuple):
@@ -237,7 +238,10 @@ class Newcomer:
         """The roster has this node, or it has not got that far."""
         mine = next((member for member in said.members if member.copy == self._me.copy), None)
         if mine is not None:
-            self.outcome = Joined(target.cluster, said.cluster_name, target.shards, mine, said.version, said.members)
+            doors = self._clusters.get(target.cluster, {}).values()
+            former = tuple(dict.fromkeys(cluster for door in doors for cluster in door.former))
+            at = target.cluster, said.cluster_name, target.shards
+            self.outcome = Joined(*at, mine, said.version, said.members, former)
 
     def _hear_refusal(self, said: Refused, now_ms: int) -> None:
         error = from_code(said.code, said.message, said.hint, said.retry_after_ms)

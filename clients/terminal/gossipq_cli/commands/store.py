@@ -1,6 +1,6 @@
 """`gossipq store`."""
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 import msgspec
@@ -9,6 +9,9 @@ from gossipq.texts import many, size
 from gossipq_cli import failures
 from gossipq_cli.options import Choices, Noun, pass_choices
 from gossipq_cli.output import Column, Output, counter
+
+if TYPE_CHECKING:
+    from gossipq_node.store_dump import Dumped
 
 data_option = click.option(
     "--data", default="gossipq-data", show_default=True, metavar="DIR", help="data directory of a stopped node"
@@ -177,15 +180,18 @@ def dump(choices: Choices, data: str, file: str) -> None:
 @command.command("load")
 @data_option
 @click.argument("file", metavar="FILE|-", type=click.Path(exists=True, dir_okay=False, allow_dash=True))
+@click.option("--adopt", "adopts", is_flag=True, help="take the place of the directory that was dumped, which is gone for good")
 @pass_choices
-def load(choices: Choices, data: str, file: str) -> None:
+def load(choices: Choices, data: str, file: str, adopts: bool) -> None:
     """Make a data directory of what gossipq store dump wrote.
 
     \b
     gossipq store load backup.gq --data restored
     zstd -d < backup.gq.zst | gossipq store load - --data restored
+    gossipq store load backup.gq --data restored --adopt
 
-    The directory must be new or empty; it appears whole or not at all. The node that starts there is the one that was dumped:
+    The directory must be new or empty; it appears whole or not at all. The node that starts there is a cluster of its own: it
+    knows no node of the one that was dumped, which may go on. With --adopt it is the node that was dumped, in its cluster:
     never run both.
     """
     import os
@@ -198,9 +204,25 @@ def load(choices: Choices, data: str, file: str) -> None:
     out, map_bytes = Output(choices), configured(find(None, os.environ), os.environ, {}).config.node.map_bytes
     told = lambda rows: out.detail(f"{many(rows, 'row')} read")  # noqa: E731
     if file == "-":
-        done = store_dump.load(data, sys.stdin.buffer, told, map_bytes)
+        done = store_dump.load(data, sys.stdin.buffer, told, map_bytes, adopts)
     else:
         with open(file, "rb") as stream:
-            done = store_dump.load(data, stream, told, map_bytes)
+            done = store_dump.load(data, stream, told, map_bytes, adopts)
     row = {"data": data, "node_id": done.manifest.node_id, "rows": done.rows, "bytes": done.bytes}
-    out.one(row, f"{data} has {many(done.rows, 'row')}: gossipq node --data {data} starts there", data)
+    cluster = done.manifest.cluster_uuid
+    row |= {"cluster": cluster, "adopted": adopts}
+    whose = f"the place of the node that was dumped, in cluster {cluster[:8]}" if adopts else f"a new cluster, {cluster[:8]}"
+    out.one(row, f"{data} has {many(done.rows, 'row')} and is {whose}: gossipq node --data {data} starts there", data)
+    if not adopts:
+        out.say("It knows no node of the cluster that was dumped, and none of them knows it.")
+        _say_what_lacks(out, done)
+
+
+def _say_what_lacks(out: Output, done: "Dumped") -> None:
+    """One node has not all of a larger cluster."""
+    from gossipq_node import recovery
+
+    for role in sorted({row.role for row in done.shards} - {recovery.VOTER}):
+        where = [row.shard for row in done.shards if row.role == role]
+        if role != recovery.NONE or len(where) < len(done.shards):
+            out.say(f"{role}: the dumped copy {recovery.MEANING[role]}. Shards {', '.join(map(str, where))}")

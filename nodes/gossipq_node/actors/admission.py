@@ -1,0 +1,118 @@
+"""What a node asks its cluster after each start: whether the cluster still has this node, as it is.
+
+A node can be wrong about that: it was removed while it was away, its cluster was recovered from another disk, or its [cluster]
+says other than that of the others. It greets every node of its roster and says JOIN to the leader of the meta shard, each until
+it has an answer. Requests have numbers that nobody guesses, so only who is at these addresses can answer.
+"""
+
+import logging
+from collections.abc import Iterable
+
+from gossipq import __version__
+from gossipq.errors import NotAdmitted, NotLeader, ProtocolError
+from gossipq.messages import Bye, Hello, Join, Members, Refused, Welcome
+from gossipq.types import META_SHARD, NODE_SHARD, Now
+from gossipq.values import Member, Message
+from gossipq.wire.frames import decode, encode
+from gossipq_node.ports import Incoming, Mailbox
+from gossipq_node.settings import FrontdoorSettings
+
+ASK_MS = 1_000  #: between two questions to a node that has not answered
+REMEMBERED = 256  #: requests that may still be answered
+
+log = logging.getLogger(__name__)
+
+
+class Admission:
+    def __init__(self, settings: FrontdoorSettings, mailbox: Mailbox, now: Now) -> None:
+        self._settings, self._mailbox = settings, mailbox
+        self._request = int.from_bytes(settings.session[:6])  #: the last one
+        self._asked: dict[int, str] = {}  #: request -> address
+        self._heard: set[str] = set()  #: addresses that have answered a greeting
+        self._leader = ""  #: where the leader of the meta shard was said to be
+        self._due_ms = now.boot_ms
+        self._done = not settings.session  #: the meta leader has this node as it is
+        self.refusal: NotAdmitted | None = None
+
+    def next_deadline_ms(self, members: Iterable[Member]) -> int | None:
+        return self._due_ms if self._open(members) else None
+
+    def again(self) -> None:
+        """Asks again: others say that this node is no member any more."""
+        self._heard.clear()
+        self._done = not self._settings.session
+
+    def turn(self, members: Iterable[Member], now: Now) -> None:
+        """`members` are the nodes of the cluster as far as they are known."""
+        if now.boot_ms < self._due_ms:
+            return
+        if addresses := self._open(members):
+            self._due_ms = now.boot_ms + ASK_MS
+            for address in addresses:
+                self._ask(address, self._hello(), NODE_SHARD)
+            if self._leader and not self._done:
+                settings = self._settings
+                self._ask(self._leader, self._hello(), META_SHARD)
+                self._ask(self._leader, Join(settings.member, settings.cluster, settings.token, settings.insisted), META_SHARD)
+                self._leader = ""  # the next greeting says where it is then
+
+    def _open(self, members: Iterable[Member]) -> list[str]:
+        """Whom to greet: who has not answered yet; all others, as long as no leader has."""
+        if not self._settings.session or self.refusal is not None:
+            return []
+        mine = self._settings.member
+        others = [member.endpoint for member in members if member.copy != mine.copy]
+        return [address for address in others if not self._done or address not in self._heard]
+
+    def _hello(self) -> Hello:
+        return Hello(self._settings.session, f"node {self._settings.node}", __version__)
+
+    def _ask(self, address: str, message: Message, shard: int) -> None:
+        self._request += 1
+        self._asked[self._request] = address
+        for old in sorted(self._asked)[:-REMEMBERED]:
+            del self._asked[old]
+        self._mailbox.send(address, encode(message, shard, self._request))
+
+    def hears(self, request_id: int, message: Incoming, now: Now) -> bool:
+        """Whether that is an answer to one of its questions. Raises ProtocolError."""
+        address = self._asked.pop(request_id, None)
+        if address is None:
+            return False
+        header, said = decode(message.control)
+        if isinstance(said, Welcome) and header.shard == NODE_SHARD:
+            self._welcome(said, address, now)
+        elif isinstance(said, Members):
+            self._settled(address)
+        elif isinstance(said, Refused):
+            self._refused(said, address, now)
+        elif not isinstance(said, Welcome):
+            raise ProtocolError(f"verb {said.verb} answers neither HELLO nor JOIN")
+        return True
+
+    def _welcome(self, said: Welcome, address: str, now: Now) -> None:
+        mine = self._settings.cluster
+        self._heard.add(address)
+        if said.cluster != mine and mine in said.former:
+            text = f"cluster {mine.hex()[:8]} was recovered as {said.cluster.hex()[:8]} without this node, see {said.node}"
+            hint = "what it has may contradict what was confirmed since: start it with an empty --data, and it joins"
+            self.refusal = NotAdmitted(f"{text} at {address}", hint)
+        elif said.cluster != mine:
+            log.warning("at %s, where a node of this cluster was, answers %s of another one", address, said.node)
+        else:
+            leads = (route.endpoint for route in said.routes if route.shard == META_SHARD and route.endpoint)
+            self._lead(next(leads, ""), now)
+
+    def _lead(self, address: str, now: Now) -> None:
+        if address and not self._done and not self._leader:
+            self._leader, self._due_ms = address, now.boot_ms
+
+    def _refused(self, said: Refused, address: str, now: Now) -> None:
+        if said.code == NotAdmitted.code:
+            self.refusal = NotAdmitted(said.message, said.hint)
+        elif said.code == NotLeader.code:
+            self._lead(said.endpoint, now)
+
+    def _settled(self, address: str) -> None:
+        self._done = True
+        self._mailbox.send(address, encode(Bye(), META_SHARD))
