@@ -75,6 +75,8 @@ TIMING_BOUNDS_US = (100, 250, 500, 1_000, 2_500, 5_000, 10_000, 25_000, 50_000, 
 # one turn of the loop
 TURN_MESSAGES_MAX = 256
 TURN_BYTES_MAX = 4 * MIB
+FAILURES_PER_TURN = 1_024  #: failed attempts and expired records that one turn of a shard makes entries of
+BURIED_BYTES_PER_TURN = 1 * MIB  #: of the batches that dead letters keep, in one turn of a shard
 RECENT_BYTES_MAX = 16 * MIB  #: newest batches kept in memory, per worker
 REPLICATE_BYTES_MAX = 1 * MIB
 

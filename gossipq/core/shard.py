@@ -479,5 +479,5 @@ class Shard:
             behind = gathering.behind  # AT_END overtakes no delivery
             effects.notices = [notice for notice in dispatch.notices if notice[0] not in behind]
             dispatch.notices = [notice for notice in dispatch.notices if notice[0] in behind]
-        if dispatch.holding.failed or dispatch.serving.parking:
+        if dispatch.unfinished:
             self._promised = True  # another turn makes them entries

@@ -55,11 +55,17 @@ class Dispatch:
         self.notices: list[tuple[Origin, Message]] = []
         self._readers: dict[PartitionKey, list[Subscription]] = {}
         self._dirty_readers: dict[Subscription, None] = {}
+        self._expiring = False  #: a look at what has expired was cut short
 
     @property
     def delivered(self) -> int:
         """Records handed out."""
         return self.serving.delivered
+
+    @property
+    def unfinished(self) -> bool:
+        """Whether something was left for another turn."""
+        return bool(self.holding.failed or self.serving.parking or self._expiring)
 
     def begin(self, boot_ms: int, leader_ms: int) -> None:
         """The clocks of this turn."""
@@ -364,11 +370,14 @@ class Dispatch:
         self.holding.expire(boot_ms)
         for view in self.holding.again.expire(leader_ms):
             self.holding.dirty.add(view.group.id)
+        if self._expiring and not self.holding.overdue:
+            self.expire_fronts()
 
     def expire_fronts(self) -> None:
-        """What nobody takes expires too."""
+        """What nobody takes expires too. A backlog that is more than a turn's work goes on with every tick."""
         for view in self._views():
             self.serving.expire_front(view)
+        self._expiring = self.holding.overdue
 
     def run(self) -> list[Delivery]:
         """Hands out what credit allows."""

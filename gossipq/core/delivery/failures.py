@@ -39,6 +39,18 @@ class Burial(NamedTuple):
     body: bytes
 
 
+class Budget:
+    """What one turn may still make entries of. The first one always fits, however large it is."""
+
+    __slots__ = ("pieces", "size")
+
+    def __init__(self) -> None:
+        self.pieces, self.size = limits.FAILURES_PER_TURN, limits.BURIED_BYTES_PER_TURN
+
+    def __bool__(self) -> bool:
+        return self.pieces > 0 and self.size > 0
+
+
 class Failing:
     def __init__(self, ledger: Ledger, cluster: GroupConfig) -> None:
         self._ledger, self.cluster = ledger, cluster
@@ -65,11 +77,14 @@ class Failing:
             yield first, end, place
             first = end
 
-    def sort_out(self, failed: Failed, leader_ms: int) -> tuple[list[FailRow], list[Burial]]:
-        """What is tried again, and what is dead."""
+    def sort_out(self, failed: Failed, leader_ms: int, budget: Budget) -> tuple[list[FailRow], list[Burial], Failed | None]:
+        """What is tried again, what is dead, and what the budget leaves for another turn."""
         rows: list[FailRow] = []
         burials: list[Burial] = []
         for first, end, place in self._pieces(failed):
+            if not budget:
+                return rows, burials, failed._replace(first=first)
+            budget.pieces -= 1
             policy = self.policy(failed.view, place)
             failures = (place.row.failures if place.row else 0) + failed.counted
             expiry_ms = expires_ms(self._ledger, failed.view, place)
@@ -80,12 +95,13 @@ class Failing:
                 dead = EXPIRED
             if dead:
                 burials.append(self._burial(failed, first, end, place, dead))
+                budget.size -= len(burials[-1].body)
                 continue
             pause_ms = failed.delay_ms if failed.delay_ms >= 0 else policy.pause_ms(max(1, failures))
             reason = _short(failed.reason)
             name = failed.view.partition, first, end, failed.attempts, failed.counted
             rows.append(FailRow(*name, leader_ms + pause_ms, reason, failed.consumer))
-        return rows, burials
+        return rows, burials, None
 
     def _burial(self, failed: Failed, first: Offset, end: Offset, place: Place, reason: str) -> Burial:
         view = failed.view

@@ -4,6 +4,7 @@ A record that is plainly given back stays in memory (`View.returned`, lazily log
 `failing` turns into entries; until those are applied nobody gets the records.
 """
 
+from collections import deque
 from collections.abc import Callable, Iterator
 from typing import NamedTuple
 
@@ -64,7 +65,7 @@ class Failed(NamedTuple):
 class Holding:
     def __init__(self, ledger: Ledger) -> None:
         self._ledger = ledger
-        self.failed: list[Failed] = []
+        self.failed: deque[Failed] = deque()  #: oldest first
         self.dirty: set[int] = set()  #: groups that may have something to hand out
         self.again: Deadlines[View] = Deadlines()  #: when exception rows are due; leader time
         self._deadlines: Deadlines[Lease] = Deadlines()
@@ -138,7 +139,7 @@ class Holding:
         self._unlogged.pop(view, None)
         for _, _, lease in view.leases:
             self._deadlines.cancel(lease)
-        self.failed = [each for each in self.failed if each.view is not view]
+        self.failed = deque(each for each in self.failed if each.view is not view)
 
     def give_back(self, view: View, first: Offset, end: Offset, attempts: int) -> None:
         """Ready again, uncounted."""
@@ -162,6 +163,11 @@ class Holding:
         self.failed.append(failed)
         if failed.waiter is not None:
             failed.waiter.entries += 1  # taken back when its entries are counted
+
+    @property
+    def overdue(self) -> bool:
+        """Whether more failures wait than one turn makes entries of: nothing else is looked at for having expired."""
+        return len(self.failed) >= limits.FAILURES_PER_TURN
 
     def end_where(self, view: View, mine: Callable[[Lease], bool], why: str) -> None:
         for first, end, lease in [row for row in view.leases if row[2].session and mine(row[2])]:

@@ -4,6 +4,7 @@ leave before them leaves then."""
 from typing import Protocol
 
 from gossipq.core.delivery.dispatch import Delivery, Dispatch
+from gossipq.core.delivery.failures import Budget
 from gossipq.core.delivery.leases import Failed, Waiter
 from gossipq.core.storage import log, payloads
 from gossipq.messages import Acked
@@ -36,7 +37,7 @@ class Gathering:
         self._ready: list[Delivery] = []  # it is stored
 
     def gather(self) -> None:
-        """One entry per group and consumer, one for each dead letter."""
+        """One entry per group and consumer, one for each dead letter; what is beyond the budget of a turn waits."""
         holding, serving = self._dispatch.holding, self._dispatch.serving
         for (group_id, consumer), acks in holding.take_acks().items():
             if acks.ranges:
@@ -46,27 +47,31 @@ class Gathering:
             else:
                 for waiter in acks.waiters:
                     self._host.reply(waiter.origin, waiter.request_id, Acked(waiter.lost))
-        failed, holding.failed = holding.failed, []
-        for each in failed:
-            self._fail(each)
+        budget = Budget()
+        while holding.failed and budget:
+            rest = self._fail(holding.failed.popleft(), budget)
+            if rest is not None:
+                holding.failed.appendleft(rest)
         parking, serving.parking = serving.parking, {}
         for group_id, rows in parking.items():
             if rows:
                 self._host.propose(log.PARK, payloads.encode(payloads.Park(group_id, rows)))
 
-    def _fail(self, failed: Failed) -> None:
+    def _fail(self, failed: Failed, budget: Budget) -> Failed | None:
+        """Entries of a failure; returns what is left of it for another turn."""
         propose = self._host.propose
-        rows, burials = self._dispatch.serving.failing.sort_out(failed, self._host.leader_ms)
+        rows, burials, rest = self._dispatch.serving.failing.sort_out(failed, self._host.leader_ms, budget)
         indexes = [propose(log.DEAD, payloads.encode(burial.dead), body=burial.body) for burial in burials]
         if rows:
             indexes.append(propose(log.FAIL, payloads.encode(payloads.Fail(failed.view.group.id, rows))))
         waiter = failed.waiter
         if waiter is not None:
-            waiter.entries -= 1
+            waiter.entries -= rest is None
             for index in indexes:
                 self._waits(index, waiter)
             if not waiter.entries:  # the records are gone meanwhile
                 self._host.reply(waiter.origin, waiter.request_id, Acked(waiter.lost))
+        return rest
 
     def _waits(self, index: Index, *waiters: Waiter) -> None:
         for waiter in waiters:

@@ -67,6 +67,9 @@ class Serving:
         if view.due_ms is not None or view.draining:
             self.refill(view)
         while (candidate := self._candidate(view, member)) is not None:
+            if self._holding.overdue:  # a backlog that has expired: another turn goes on
+                self._holding.dirty.add(view.group.id)
+                return None
             source, first, end, attempts = candidate
             skipped = self._skip_voids(view, candidate)
             if skipped is not None:
@@ -174,9 +177,11 @@ class Serving:
         return left
 
     def expire_front(self, view: View) -> None:
-        """What nobody takes expires too: the front of what is new. Cheap when nothing can expire."""
+        """What nobody takes expires too: the front of what is new, as far as a turn goes. Cheap when nothing can expire."""
         state = self._ledger.partitions[view.partition]
         while view.next < state.next and not self._ledger.is_void(view.partition, view.next):
+            if self._holding.overdue:
+                return
             place = place_of(self._ledger, view.cursor, view.partition, view.next)
             if (
                 place is None

@@ -1,0 +1,99 @@
+"""Every turn is bounded: what is more than a budget goes on in the next turn, and nothing is forgotten between."""
+
+import pytest
+
+from core.harness import FakeWorker, client, single
+from gossipq import limits
+from gossipq.core.delivery.outbox import Gathering
+from gossipq.values import GroupOptions, TopicOptions
+
+ADA = client("ada")
+
+
+@pytest.fixture
+def worker():
+    return FakeWorker()
+
+
+@pytest.fixture
+def proposed(worker, monkeypatch):
+    """For each time that failures became entries: how many entries, and the bytes of their batches."""
+    turns = []
+    gather = Gathering.gather
+
+    def counted(self):
+        log = worker.shards[1].replica.log
+        before = log.last
+        gather(self)
+        new = [entry for entry in worker.shards[1].replica.unsaved if entry.index > before]
+        turns.append((len(new), sum(len(entry.body) for entry in new)))
+
+    monkeypatch.setattr(Gathering, "gather", counted)
+    return turns
+
+
+def dead(worker, partition):
+    cursors = worker.shards[1].ledger.cursors[partition]
+    return sum(cursor.state.dead for cursor in cursors.values())
+
+
+def backlog(worker, batches, size, ttl_ms=60_000, records=4):
+    orders = worker.topic("orders", TopicOptions(ttl_ms=ttl_ms))
+    partition = single(orders)
+    worker.subscribe(ADA, partition, records=0)
+    for _ in range(batches):
+        worker.publish(partition, [b"x" * size] * records)
+    return partition
+
+
+def test_a_backlog_that_nobody_takes_expires_turn_by_turn(worker, proposed):
+    partition = backlog(worker, 100, 10_000)
+    proposed.clear()
+    worker.tick(70_000)
+    assert dead(worker, partition) == 400
+    assert sum(count for count, _ in proposed) == 100
+    assert max(size for _, size in proposed) <= limits.BURIED_BYTES_PER_TURN + 41_000
+    assert sum(size for _, size in proposed) > 3 * limits.BURIED_BYTES_PER_TURN
+
+
+def test_a_consumer_that_meets_an_expired_backlog_waits_turn_by_turn(worker, proposed):
+    partition = backlog(worker, 100, 10_000)
+    worker.advance(60_500)
+    worker.publish(partition, [b"fresh"])
+    proposed.clear()
+    worker.seen.clear()
+    worker.subscribe(ADA, partition, records=10)
+    worker.tick(1)
+    assert max(size for _, size in proposed) <= limits.BURIED_BYTES_PER_TURN + 41_000
+    assert dead(worker, partition) == 400
+    assert [(first, end) for _, first, end, _ in worker.taken()] == [(400, 401)]
+
+
+def test_many_small_batches_expire_by_the_count(worker, proposed, monkeypatch):
+    monkeypatch.setattr(limits, "FAILURES_PER_TURN", 50)
+    partition = backlog(worker, 180, 1, records=1)
+    proposed.clear()
+    worker.tick(70_000)
+    assert dead(worker, partition) == 180
+    assert max(count for count, _ in proposed) <= 50
+
+
+def test_a_failure_of_many_records_becomes_entries_in_several_turns(worker, proposed, monkeypatch):
+    """Each record of a batch may have a policy of its own; who said they failed hears once, when all are stored."""
+    from array import array
+
+    from gossipq.messages import Acked, Nack
+    from gossipq.types import ATTEMPTS
+
+    monkeypatch.setattr(limits, "FAILURES_PER_TURN", 8)
+    partition = single(worker.topic())
+    worker.publish(partition, [b"%d" % n for n in range(30)], fixed={ATTEMPTS: array("I", [3] * 30)})
+    worker.subscribe(ADA, partition, config=GroupOptions())
+    assert worker.taken()
+    proposed.clear()
+    answer = worker.ask(1, ADA, Nack(1, [(partition, 0, 30)], 1_000, True, "no"), 9, (b"c", ADA.session))
+    assert isinstance(answer, Acked)
+    assert answer.lost == []
+    assert [count for count, _ in proposed if count] == [1, 1, 1, 1]  # FAIL entries of 8, 8, 8 and 6 rows
+    worker.tick(1_500)
+    assert sum(end - first for _, first, end, attempt in worker.taken() if attempt == 2) == 30
