@@ -97,3 +97,21 @@ def test_a_failure_of_many_records_becomes_entries_in_several_turns(worker, prop
     assert [count for count, _ in proposed if count] == [1, 1, 1, 1]  # FAIL entries of 8, 8, 8 and 6 rows
     worker.tick(1_500)
     assert sum(end - first for _, first, end, attempt in worker.taken() if attempt == 2) == 30
+
+
+def test_the_end_of_a_session_looks_at_what_it_held_alone(worker, monkeypatch):
+    """Two thousand sessions that vanish at once must not each look through the leases of all others."""
+    partition = single(worker.topic())
+    worker.publish(partition, [b"x"] * 100)
+    members = [client(f"c{number}") for number in range(20)]
+    for number, member in enumerate(members):
+        worker.subscribe(member, partition, records=5, number=number)
+    held = worker.taken()
+    assert len({session for session, *_ in held}) == 20
+    shard = worker.shards[1]
+    view = next(iter(next(iter(shard.dispatch.groups.values())).views.values()))
+    monkeypatch.setattr(type(view.leases), "__iter__", lambda self: pytest.fail("all leases are looked at"))
+    worker.turn(*[lambda m=m: shard.end_session(m.session) for m in members[1:]])
+    assert sum(end - first for first, end in zip(view.leases.starts, view.leases.ends, strict=True)) == 5
+    assert not shard.dispatch.holds(members[1].session)
+    assert shard.dispatch.holds(members[0].session)

@@ -3,7 +3,7 @@
 import pytest
 
 from gossipq.errors import BadRequest, Refused
-from gossipq.limits import SESSION_SILENCE_MS
+from gossipq.limits import SESSION_SILENCE_MS, SESSIONS_ENDED_PER_TURN
 from gossipq.messages import Hello
 from gossipq_node.actors.sessions import CONNECTIONS_MAX, KICKED_MAX, Sessions
 
@@ -66,3 +66,16 @@ def test_so_many_sessions_are_kept_out_at_a_time_and_no_more() -> None:
     sessions.kick(bytes(16), 2_000)  # one of them, for longer
     sessions.silent(1_000)
     sessions.kick(b"x" * 16, 3_000)
+
+
+def test_sessions_that_fall_silent_together_end_over_several_turns() -> None:
+    sessions = Sessions()
+    sessions.silent(0)
+    for number in range(SESSIONS_ENDED_PER_TURN + 20):
+        sessions.greet((b"%d" % number,), Hello(b"%016d" % number, "c", "1"), 0)
+    for now_ms in range(0, SESSION_SILENCE_MS + 1, 1_000):
+        assert sessions.silent(now_ms) == []
+    late_ms = SESSION_SILENCE_MS + 1_000
+    assert len(sessions.silent(late_ms)) == SESSIONS_ENDED_PER_TURN
+    assert len(sessions.silent(late_ms)) == 20
+    assert len(sessions) == 0

@@ -77,13 +77,18 @@ def place_of(ledger: Ledger, cursor: Cursor | None, partition: PartitionKey, off
 class Lease:
     """Who holds some records of a view, until when. An empty session: nobody, an entry that moves them is on its way."""
 
-    __slots__ = ("attempt", "consumer", "deadline_ms", "number", "open", "session", "since_ms", "started", "view", "waits")
+    __slots__ = (
+        "attempt", "consumer", "deadline_ms", "end", "first", "number", "open", "session", "since_ms", "started", "view",
+        "waits",
+    )  # fmt: skip
 
     def __init__(self, view: "View", session: SessionId, number: int, consumer: str, attempt: int, since_ms: int) -> None:
         self.view, self.session, self.number, self.consumer = view, session, number, consumer
         self.attempt, self.since_ms = attempt, since_ms  #: boot time of the handing-over
         self.deadline_ms = since_ms
-        self.open = 0  #: records still held
+        self.open = 0  #: records still held,
+        self.first: Offset = 0  #: from here
+        self.end: Offset = 0  #: to here, among others that are not
         self.started = False  #: if it just ends, that is a failure
         self.waits = False  #: till an entry is stored; its taker has not seen the records
 

@@ -53,6 +53,7 @@ class Dispatch:
         self.subscriptions: dict[tuple[SessionId, int], Subscription] = {}
         self.joining: dict[tuple[SessionId, int], Index] = {}  #: who joins when an entry is stored, the newest of a name
         self.notices: list[tuple[Origin, Message]] = []
+        self._numbers: dict[SessionId, dict[int, None]] = {}  #: of the subscriptions of a session, also of those that join
         self._readers: dict[PartitionKey, list[Subscription]] = {}
         self._dirty_readers: dict[Subscription, None] = {}
         self._expiring = False  #: a look at what has expired was cut short
@@ -132,6 +133,7 @@ class Dispatch:
         """A subscription that begins when that entry is stored. Till then the one that it replaces gets nothing: it would be
         taken back from a client that works on it."""
         self.joining[name] = index
+        self._numbers.setdefault(name[0], {})[name[1]] = None
         old = self.subscriptions.get(name)
         if old is not None:
             old.credit_records, old.told_ready = 0, True
@@ -145,6 +147,7 @@ class Dispatch:
         turn = old.group.members.index(old) if old is not None and old.group is not None else None
         self._detach(subscription.name)
         self.subscriptions[subscription.name] = subscription
+        self._numbers.setdefault(subscription.session, {})[subscription.number] = None
         if group_id is None:
             subscription.positions = dict(partitions)
             for partition, _ in partitions:
@@ -187,25 +190,25 @@ class Dispatch:
         """The subscription ends, also one that has not begun; what it holds goes back."""
         self.joining.pop(name, None)
         self._detach(name)
-        for view in self._views():
-            self.holding.end_where(view, lambda lease: lease.owner == name, "")
+        numbers = self._numbers.get(name[0], {})
+        numbers.pop(name[1], None)
+        if not numbers:
+            self._numbers.pop(name[0], None)
+        self.holding.end_subscription(name)
 
     def _views(self) -> list[View]:
         return [view for group in self.groups.values() for view in group.views.values()]
 
     def holds(self, session: SessionId) -> bool:
         """Whether the session has a subscription or a record here."""
-        return any(name[0] == session for name in (*self.subscriptions, *self.joining)) or any(
-            lease.session == session for view in self._views() for _, _, lease in view.leases
-        )
+        return session in self._numbers or self.holding.holds(session)
 
     def end_session(self, session: SessionId, silent: bool) -> None:
         """Everything of a session ends; what it holds goes back. It said so, or fell silent."""
-        for name in [name for name in (*self.subscriptions, *self.joining) if name[0] == session]:
-            self.joining.pop(name, None)
-            self._detach(name)
-        for view in self._views():
-            self.holding.end_where(view, lambda lease: lease.session == session, "its consumer fell silent" if silent else "")
+        for number in self._numbers.pop(session, ()):
+            self.joining.pop((session, number), None)
+            self._detach((session, number))
+        self.holding.end_session(session, "its consumer fell silent" if silent else "")
 
     def drop_topic(self, topic_id: int) -> None:
         known = {p for group in self.groups.values() for p in group.views} | {

@@ -5,7 +5,7 @@ A record that is plainly given back stays in memory (`View.returned`, lazily log
 """
 
 from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from typing import NamedTuple
 
 from gossipq import limits
@@ -69,20 +69,25 @@ class Holding:
         self.dirty: set[int] = set()  #: groups that may have something to hand out
         self.again: Deadlines[View] = Deadlines()  #: when exception rows are due; leader time
         self._deadlines: Deadlines[Lease] = Deadlines()
+        self._by_session: dict[SessionId, dict[Lease, None]] = {}
         self._acks: dict[tuple[int, str], Acks] = {}
         self._unlogged: dict[View, None] = {}  # views with something for the lazy log
 
     # --- leases ----------------------------------------------------------------------------------------------------
 
     def lease(self, view: View, first: Offset, end: Offset, lease: Lease, deadline_ms: int) -> None:
-        lease.deadline_ms = deadline_ms
-        lease.open += end - first
-        view.leases.set(first, end, lease)
-        self._deadlines.set(lease, deadline_ms)
-        self.log_later(view, first, end)
+        self._open(view, first, end, lease, deadline_ms)
         if view.keys is not None:
             for offset, key_hash in self.hashes(view, first, end):
                 view.keys.took(key_hash, offset, lease.owner)
+
+    def _open(self, view: View, first: Offset, end: Offset, lease: Lease, deadline_ms: int) -> None:
+        lease.deadline_ms = deadline_ms
+        lease.first, lease.end, lease.open = first, end, end - first
+        view.leases.set(first, end, lease)
+        self._deadlines.set(lease, deadline_ms)
+        self._by_session.setdefault(lease.session, {})[lease] = None
+        self.log_later(view, first, end)
 
     def moving(self, view: View, first: Offset, end: Offset, number: int = 0) -> None:
         """An entry that moves these records is on its way: nobody gets them."""
@@ -103,7 +108,7 @@ class Holding:
         if view.keys is None and leases.ends and leases.ends[-1] == first:
             last = leases.values[-1]
             if last.deadline_ms == deadline_ms and last.attempt == attempt and last.owner == member.name and not last.started:
-                leases.ends[-1] = end
+                leases.ends[-1] = last.end = end
                 last.open += end - first
                 self.log_later(view, first, end)
                 return
@@ -113,7 +118,15 @@ class Holding:
     def _close(self, lease: Lease, count: int) -> None:
         lease.open -= count
         if not lease.open:
-            self._deadlines.cancel(lease)
+            self._gone(lease)
+
+    def _gone(self, lease: Lease) -> None:
+        self._deadlines.cancel(lease)
+        known = self._by_session.get(lease.session)
+        if known is not None:
+            known.pop(lease, None)
+            if not known:
+                del self._by_session[lease.session]
 
     def forget(self, view: View, first: Offset, end: Offset) -> None:
         """Records that left by themselves: nobody holds them any more."""
@@ -138,7 +151,7 @@ class Holding:
         self.again.cancel(view)
         self._unlogged.pop(view, None)
         for _, _, lease in view.leases:
-            self._deadlines.cancel(lease)
+            self._gone(lease)
         self.failed = deque(each for each in self.failed if each.view is not view)
 
     def give_back(self, view: View, first: Offset, end: Offset, attempts: int) -> None:
@@ -147,7 +160,7 @@ class Holding:
         self.log_later(view, first, end)
         self.dirty.add(view.group.id)
 
-    def _end(self, view: View, first: Offset, end: Offset, lease: Lease, why: str) -> None:
+    def _end_part(self, view: View, first: Offset, end: Offset, lease: Lease, why: str) -> None:
         """A lease ends. When nobody said so (`why` tells how), what was started has failed; all else is given back."""
         view.leases.clear(first, end)
         self._close(lease, end - first)
@@ -169,18 +182,32 @@ class Holding:
         """Whether more failures wait than one turn makes entries of: nothing else is looked at for having expired."""
         return len(self.failed) >= limits.FAILURES_PER_TURN
 
-    def end_where(self, view: View, mine: Callable[[Lease], bool], why: str) -> None:
-        for first, end, lease in [row for row in view.leases if row[2].session and mine(row[2])]:
-            self._end(view, first, end, lease, why)
+    def holds(self, session: SessionId) -> bool:
+        """Whether the session holds a record."""
+        return session in self._by_session
+
+    def end_session(self, session: SessionId, why: str) -> None:
+        """All leases of a session end."""
+        for lease in list(self._by_session.get(session, ())):
+            self._end(lease, why)
+
+    def end_subscription(self, name: tuple[SessionId, int]) -> None:
+        """All leases of a subscription end by its own word."""
+        for lease in [lease for lease in self._by_session.get(name[0], ()) if lease.owner == name]:
+            self._end(lease, "")
+
+    def _end(self, lease: Lease, why: str) -> None:
+        for first, end, other in lease.view.leases.overlap(lease.first, lease.end):
+            if other is lease:
+                self._end_part(lease.view, first, end, lease, why)
 
     def next_deadline(self) -> int | None:
         return self._deadlines.next()
 
     def expire(self, boot_ms: int) -> None:
         """Leases that end by now."""
-        over = dict.fromkeys(self._deadlines.expire(boot_ms))
-        for view in dict.fromkeys(lease.view for lease in over):
-            self.end_where(view, lambda lease: lease in over, "its lease ended")
+        for lease in self._deadlines.expire(boot_ms):
+            self._end(lease, "its lease ended")
 
     # --- keys ------------------------------------------------------------------------------------------------------
 
@@ -379,11 +406,8 @@ class Holding:
         return lease
 
     def _replace(self, view: View, first: Offset, end: Offset, old: Lease, lease: Lease, deadline_ms: int) -> None:
-        view.leases.set(first, end, lease)
         self._close(old, end - first)
-        lease.deadline_ms, lease.open = deadline_ms, end - first
-        self._deadlines.set(lease, deadline_ms)
-        self.log_later(view, first, end)
+        self._open(view, first, end, lease, deadline_ms)
 
     def holds_all(self, subscription: Subscription, ranges: list[Range]) -> bool:
         """Whether the session holds every record of the ranges."""

@@ -1,10 +1,11 @@
 """Who talks to a worker: sessions by their connections, and which of them have fallen silent."""
 
 from collections.abc import Iterator
+from itertools import islice
 
 from gossipq.core.requests import Client
 from gossipq.errors import BadRequest, Refused
-from gossipq.limits import PING_MS, SESSION_SILENCE_MS
+from gossipq.limits import PING_MS, SESSION_SILENCE_MS, SESSIONS_ENDED_PER_TURN
 from gossipq.messages import Hello
 from gossipq.types import Origin, SessionId
 
@@ -113,13 +114,15 @@ class Sessions:
         self._sessions.pop(session.client.session, None)
 
     def silent(self, now_ms: int) -> list[SessionId]:
-        """Ends the sessions that were not heard of for too long. A pause of this process is not held against them."""
+        """Ends sessions that were not heard of for too long, as many as one turn may. A pause of this process is not held
+        against them."""
         paused_ms = now_ms - self._checked_ms - 2 * PING_MS
         if paused_ms > 0:
             for session in self._sessions.values():
                 session.last_ms = min(now_ms, session.last_ms + paused_ms)
         self._checked_ms = now_ms
-        gone = [session for session in self._sessions.values() if now_ms - session.last_ms > SESSION_SILENCE_MS]
+        late = (session for session in self._sessions.values() if now_ms - session.last_ms > SESSION_SILENCE_MS)
+        gone = list(islice(late, SESSIONS_ENDED_PER_TURN))
         for session in gone:
             self._end(session)
         return [session.client.session for session in gone]

@@ -438,8 +438,11 @@ class Worker:
 
     def _keep_house(self, now: Now) -> None:
         self._housekeeping_ms = now.boot_ms + HOUSEKEEPING_MS
-        for session in self._sessions.silent(now.boot_ms):
+        silent = self._sessions.silent(now.boot_ms)
+        for session in silent:
             self._end_session(session, now, silent=True)
+        if len(silent) == limits.SESSIONS_ENDED_PER_TURN:
+            self._housekeeping_ms = now.boot_ms  # there may be more
         if now.boot_ms >= self._maintenance_ms:
             self._maintenance_ms = now.boot_ms + MAINTENANCE_MS
             self._store.maintain()
