@@ -140,8 +140,7 @@ IMPORTERS = {
 #: who may read a clock or throw dice
 CLOCKS = {"time", "random", "secrets", "uuid"}
 CLOCK_ROOMS = {"clock", "adapters", "client", "process", "cli", "cli_offline", "spark"}
-MODULE_LINES_MAX = 500
-FUNCTION_LINES_MAX = 70
+FUNCTION_LINES_MAX = 60
 
 
 def inside(module: str, package: str) -> bool:
@@ -240,9 +239,7 @@ def room_modules(room: str) -> set[str]:
     return {path.stem for path in (PACKAGES["gossipq"] / "core" / room).glob("*.py")}
 
 
-def shape_trouble(tree: ast.Module, lines: int) -> Iterator[tuple[int, str]]:
-    if lines > MODULE_LINES_MAX:
-        yield lines, f"module of {lines} lines; {MODULE_LINES_MAX} at most"
+def shape_trouble(tree: ast.Module) -> Iterator[tuple[int, str]]:
     if ast.get_docstring(tree) is None:
         yield 1, "module without a docstring"
     for node in ast.walk(tree):
@@ -269,7 +266,7 @@ def violations(module: str, source: str, known: set[str]) -> list[str]:
             and node.func.id in ("open", "print", "input", "__import__")
         ]
     found += [f"{module}:{line}: {trouble}" for line, trouble in door_trouble(module, tree)]
-    return found + [f"{module}:{line}: {trouble}" for line, trouble in shape_trouble(tree, source.count("\n"))]
+    return found + [f"{module}:{line}: {trouble}" for line, trouble in shape_trouble(tree)]
 
 
 HOUSE = modules()
@@ -318,7 +315,6 @@ INJECTED = [
     ("gossipq_cli.commands.pub", "import gossipq_node.main", "imports point down"),
     ("gossipq_cli.main", "from . import output", "relative import"),
     ("gossipq_cli.main", LONG_FUNCTION, "at most"),
-    ("gossipq_cli.main", "x = 1\n" * (MODULE_LINES_MAX + 1), "at most"),
 ]
 
 
