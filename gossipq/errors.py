@@ -4,7 +4,9 @@
     +-- ProtocolError            a frame or batch that breaks PROTOCOL.md (the peer's fault)
     |   +-- WrongVersion, UnknownVerb, BadBatch
     +-- Refused                  certainly not stored; the text says what to change
-    |   +-- UnknownTopic, TopicExists, BadName, TooLarge, TopicFull, OffsetOutOfRange, BadRequest
+    |   +-- UnknownTopic
+    |   |   +-- WrongShard       the topic is there, and this shard has not the partition
+    |   +-- TopicExists, BadName, TooLarge, TopicFull, OffsetOutOfRange, BadRequest
     |   +-- NotAdmitted          the cluster does not have this node, or not as it is; the node ends
     |   +-- Busy                 try again after `retry_after_ms`
     |   |   +-- StoreFull, NotLeader
@@ -68,6 +70,12 @@ class Refused(GossipqError):
 
 class UnknownTopic(Refused):
     code = "unknown_topic"
+
+
+class WrongShard(UnknownTopic):
+    """The topic is there; its partition lies in another shard than the one that was asked."""
+
+    code = "wrong_shard"
 
 
 class TopicExists(Refused):

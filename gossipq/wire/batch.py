@@ -6,7 +6,7 @@
     8       4      size of the whole batch in bytes
     12      4      count of records
     16      16     producer
-    32      8      sequence, from 1; 0 = not deduplicated
+    32      8      sequence, from 1; 0 = not deduplicated, as is all of no producer
     40      8      publish time, unix milliseconds
     48      4      columns, a bit set
     52      2      bytes of the route
@@ -129,6 +129,7 @@ def check(batch: bytes | memoryview) -> BatchInfo:
         raise BadBatch(f"route of {route_size} bytes; at most {limits.ROUTE_BYTES_MAX}")
     if crc32(memoryview(batch)[8:]) != crc:
         raise BadBatch("batch CRC does not match its bytes")
+    sequence = sequence if producer != NO_PRODUCER else 0
     return BatchInfo(count, size, crc, producer, sequence, publish_ms, columns, _route(batch, route_size))
 
 
@@ -139,6 +140,7 @@ def _route(batch: bytes | memoryview, size: int) -> bytes:
 def peek(batch: bytes | memoryview) -> BatchInfo:
     """Header of a batch that was checked before."""
     _, crc, size, count, producer, sequence, publish_ms, columns, route_size, _ = HEADER.unpack_from(batch)
+    sequence = sequence if producer != NO_PRODUCER else 0
     return BatchInfo(count, size, crc, producer, sequence, publish_ms, columns, _route(batch, route_size))
 
 
@@ -270,6 +272,9 @@ def verify(batch: bytes | memoryview) -> BatchInfo:
     """
     opened = Batch(batch)
     columns = opened.info.columns
+    for named, hashes, what in ((KEYS, KEY_HASH, "keys"), (IDS, ID_HASH, "ids")):
+        if columns & named and not columns & hashes:  # nodes read the hashes: it would be taken as a batch without
+            raise BadBatch(f"batch has {what} without the column of their hashes")
     if columns & (DELAY | TTL):
         _verify_times(opened)
     for bit in VARIABLE_AND_VALUES if columns else VALUES:

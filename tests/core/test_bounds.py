@@ -48,10 +48,10 @@ def test_all_idle_producers_are_forgotten_some_at_a_time(monkeypatch: pytest.Mon
     monkeypatch.setattr(retention, "PRODUCERS_LOOKED_AT", 30)
     worker = FakeWorker()
     orders = single(worker.topic())
-    for number in range(100):
+    for number in range(1, 101):
         worker.publish(orders, [b"x"], producer=number.to_bytes(16, "big"), sequence=1)
     worker.tick(limits.PRODUCER_IDLE_MS // 2)
-    for number in range(0, 100, 10):
+    for number in range(10, 101, 10):
         worker.publish(orders, [b"y"], producer=number.to_bytes(16, "big"), sequence=2)
     worker.tick(limits.PRODUCER_IDLE_MS // 2 + 1_000)
     for _ in range(2):  # the first look began before all of them were idle

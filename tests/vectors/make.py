@@ -122,6 +122,7 @@ def sealed() -> dict[str, bytes]:
             words,
             keys=[b"ada", b"", b"bob", b"ada"],
             headers=[headers({"k": b"v"}), b"", headers({"a": b"1", "b": b"\xff\x00"}), b""],
+            fixed={batch.KEY_HASH: array("I", map(crc32, (b"ada", b"", b"bob", b"ada")))},
             sequence=2,
             **stamp,
         ),

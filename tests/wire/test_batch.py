@@ -13,7 +13,24 @@ from hypothesis import strategies as st
 from gossipq import limits
 from gossipq.errors import BadBatch, TooLarge
 from gossipq.wire import batch as wire
-from gossipq.wire.batch import DELAY, FIXED, HEADER, HEADERS, IDS, KEYS, TTL, Batch, check, peek, restamp, seal, split, verify
+from gossipq.wire.batch import (
+    DELAY,
+    FIXED,
+    HEADER,
+    HEADERS,
+    ID_HASH,
+    IDS,
+    KEY_HASH,
+    KEYS,
+    TTL,
+    Batch,
+    check,
+    peek,
+    restamp,
+    seal,
+    split,
+    verify,
+)
 
 RANGE = {"I": (0, 2**32 - 1), "q": (0, limits.DELAY_MS_MAX), "Q": (0, 2**64 - 1)}
 RECORD = st.one_of(st.just(b""), st.binary(max_size=24))
@@ -40,7 +57,7 @@ def samples(draw: st.DrawFn, count_max: int = 12) -> Sample:
     lists = st.lists(RECORD, min_size=count, max_size=count)
     values = draw(lists)
     options: dict[str, Any] = {
-        "producer": draw(st.binary(min_size=16, max_size=16)),
+        "producer": draw(st.binary(min_size=16, max_size=16).filter(any)),
         "sequence": draw(st.integers(0, 2**64 - 1)),
         "publish_ms": draw(st.integers(-(2**63), 2**63 - 1)),
         "route": draw(st.binary(max_size=20)),
@@ -49,6 +66,9 @@ def samples(draw: st.DrawFn, count_max: int = 12) -> Sample:
         "ids": draw(st.none() | lists),
         "fixed": {bit: draw(numbers(bit, count)) for bit in draw(st.sets(st.sampled_from(sorted(FIXED))))},
     }
+    for name, bit in (("keys", KEY_HASH), ("ids", ID_HASH)):
+        if options[name] is not None and bit not in options["fixed"]:
+            options["fixed"][bit] = draw(numbers(bit, count))
     return Sample(values, options, bytes(seal(values, **options)))
 
 
@@ -412,9 +432,21 @@ def test_lives_may_fall() -> None:
 
 
 def test_id_has_a_bound() -> None:
-    assert verify(plain([b""], ids=[bytes(limits.ID_BYTES_MAX)])).count == 1
+    hashes = {ID_HASH: array("Q", [7])}
+    assert verify(plain([b""], ids=[bytes(limits.ID_BYTES_MAX)], fixed=hashes)).count == 1
     with pytest.raises(TooLarge, match=f"id of {limits.ID_BYTES_MAX + 1} bytes"):
-        verify(plain([b""], ids=[bytes(limits.ID_BYTES_MAX + 1)]))
+        verify(plain([b""], ids=[bytes(limits.ID_BYTES_MAX + 1)], fixed=hashes))
+
+
+@pytest.mark.parametrize("what", ["keys", "ids"])
+def test_names_come_with_their_hashes(what: str) -> None:
+    with pytest.raises(BadBatch, match=f"{what} without"):
+        verify(plain([b"a"], **{what: [b"k"]}))
+
+
+def test_a_batch_of_no_producer_has_no_sequence() -> None:
+    raw = plain([b"a"], sequence=7)
+    assert (check(raw).sequence, peek(raw).sequence, verify(raw).sequence) == (0, 0, 0)
 
 
 def test_one_byte_changed_anywhere() -> None:

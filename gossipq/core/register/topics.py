@@ -285,13 +285,10 @@ class TopicRegister:
 
     def ask(self, message: AskTopic) -> None:
         """A shard met a topic id that it does not know: it gets the topic, or hears that it holds none of it."""
-        for info in self._ledger.names.values():
-            if info.id == message.topic_id and message.shard in info.shards:
-                self._shard.tell(message.shard, InstallTopic(info))
-                return
+        nothing = TopicInfo(message.topic_id, "", 0, TopicConfig(), [])
+        found = next((info for info in self._ledger.names.values() if info.id == message.topic_id), nothing)
         if 0 <= message.shard < self._shards:
-            nothing = TopicInfo(message.topic_id, "", 0, TopicConfig(), [])
-            self._shard.tell(message.shard, InstallTopic(nothing, deleted=True))
+            self._shard.tell(message.shard, InstallTopic(found, deleted=message.shard not in found.shards))
 
     def tick(self, boot_ms: int) -> None:
         """Repeats what was not answered."""

@@ -18,6 +18,7 @@ from gossipq.errors import (
     StoreFull,
     TopicFull,
     UnknownTopic,
+    WrongShard,
     from_code,
 )
 from gossipq.messages import Publish
@@ -37,7 +38,7 @@ from gossipq.types import (
 from gossipq.values import Message, TopicConfig, TopicInfo
 
 TOPIC_ASK_MS = 200
-GONE = -1  #: in place of a time: there is no such topic
+GONE, ELSEWHERE = -1, -2  #: in place of a time: there is no such topic; it has nothing in this shard
 
 
 class Host(Protocol):
@@ -74,7 +75,7 @@ class Admitting:
         self._columns = columns
         self._logged: dict[Index, Logged] = {}
         self._steps: dict[Index, list[tuple[View, Offset, Offset, Lease]]] = {}  # what a STEP takes from its consumer
-        self._asked: dict[int, int] = {}  # topic id -> boot time of the last AskTopic, or GONE
+        self._asked: dict[int, int] = {}  # topic id -> boot time of the last AskTopic, GONE or ELSEWHERE
 
     def publish(
         self, origin: Origin, request_id: int, client: Client | None, message: Publish, info: BatchInfo, batch: bytes
@@ -193,7 +194,11 @@ class Admitting:
         """A topic this shard has not logged: the register is asked, the client comes again."""
         topic_id = topic_id_of(partition)
         asked_ms = self._asked.get(topic_id, 0)
-        if asked_ms == GONE or topic_id in self._ledger.topics:
+        known = self._ledger.topics.get(topic_id)
+        if asked_ms == ELSEWHERE or (known is not None and partition_of(partition) < len(known.shards)):
+            text = f"partition {partition_of(partition)} of the topic with id {topic_id} is not in shard {self._host.id}"
+            return WrongShard(text, hint="resolve the topic's name: it tells the shard of each partition")
+        if asked_ms == GONE or known is not None:
             text = f"no topic with id {topic_id} has partition {partition_of(partition)} in shard {self._host.id}"
             return UnknownTopic(text, hint="resolve its name again")
         if self._host.boot_ms - asked_ms >= TOPIC_ASK_MS:
@@ -211,7 +216,7 @@ class Admitting:
         if deleted and known is not None:
             self._host.propose(log.TOPIC, payloads.encode(payloads.Topic(known, deleted)))  # what is here of it goes
         elif deleted:
-            self._asked[info.id] = GONE
+            self._asked[info.id] = ELSEWHERE if info.shards else GONE
             self._host.tell(META_SHARD, TopicInstalled(info.id, version, self._host.id))
         elif known is not None and known.version >= info.version:
             self._host.tell(META_SHARD, TopicInstalled(info.id, version, self._host.id))
