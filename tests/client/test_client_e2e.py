@@ -25,6 +25,7 @@ from gossipq_client import (
     Unreachable,
     connect,
     embedded,
+    testing,
 )
 
 pytestmark = pytest.mark.e2e
@@ -235,11 +236,20 @@ class TestConsume:
         mq.flush(PATIENCE_S)
         assert mq.groups(topic)[0].acked == 1
 
-    def test_extend(self, mq: Client, topic: str) -> None:
-        mq.publish(topic, b"x").result(PATIENCE_S)
-        (msg,) = mq.fetch(topic, "g")
-        msg.extend("1h")
-        msg.ack()
+    @pytest.mark.parametrize(("extended", "advanced", "kept"), [(False, "30m", 0), (True, "30m", 1), (True, "61m", 0)])
+    def test_extend_keeps_a_record_for_so_long_and_no_longer(self, extended: bool, advanced: str, kept: int) -> None:
+        with testing.Broker() as broker, broker.connect() as mq:
+            mq.publish("orders", b"x").result(PATIENCE_S)
+            (msg,) = mq.fetch("orders", "g")
+            if extended:
+                msg.extend("1h")
+            mq.advance(advanced)
+            (row,) = mq.groups("orders")
+            assert (row.in_flight, row.ready) == (kept, 1 - kept)
+            if kept:
+                msg.ack()
+                mq.flush(PATIENCE_S)
+                assert mq.groups("orders")[0].acked == 1
 
 
 class TestFetch:
