@@ -17,6 +17,12 @@ ROOTS = ("", "nodes", "clients/python", "clients/terminal")
 STOP_SECONDS = 20
 
 
+def pytest_configure() -> None:
+    """A shell starts what runs in its background with Ctrl-C ignored, and every process below would inherit that."""
+    if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+        signal.signal(signal.SIGINT, signal.default_int_handler)
+
+
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """Where several run at a time, what takes long begins first, so that none is left alone at the end."""
     if not hasattr(config, "workerinput"):

@@ -46,6 +46,7 @@ class Child:
         self.pipe: Connection | None = None
         self.ready = False
         self.restarts = -1
+        self.failures = 0  #: lives that ended, and starts that the machine did not allow
         self.started_ms = self.restart_ms = self.pause_ms = self.heard_ms = 0
         self.failure: GossipqError | None = None
 
@@ -68,6 +69,7 @@ class Child:
 
     def pause(self, now_ms: int, lived_ms: int) -> None:
         """Before the next start."""
+        self.failures += 1
         self.pause_ms = restart_pause_ms(self.pause_ms, lived_ms)
         self.restart_ms = now_ms + self.pause_ms
 
@@ -198,14 +200,14 @@ class Supervisor:
         return bool(due)
 
     def _starting(self, begin_ms: int) -> None:
-        """Announces, or gives up when a process still cannot start after some patience."""
+        """Announces, or gives up when a process still cannot start after some patience and a second attempt."""
         if all(child.ready for child in self._children):
             self._announced = True
             self._announce()
             self._service.ready(f"{many(len(self._workers), 'worker')} at work")
             return
         for child in self._children:
-            if not child.running and _now_ms() - begin_ms >= START_PATIENCE_MS:
+            if not child.running and child.failures > 1 and _now_ms() - begin_ms >= START_PATIENCE_MS:
                 raise child.failure or StoreError(f"{child.name} does not start", "the log above says why")
 
     def _wait(self, wakeup: int, timeout_ms: int | None) -> None:
