@@ -383,8 +383,6 @@ class Shard:
         self._sweeper.hold = self.peers.hold()
         self._sweeper.sweep(SWEEP_ROWS)
         self.ledger.flush()
-        if self.peers.wants_spool:
-            self.peers.spool()
         self.ledger.keep_bodies(self.peers.sending)
 
     def body(self, index: Index) -> tuple[bytes | None, bool]:
@@ -402,6 +400,9 @@ class Shard:
     def stored(self) -> None:
         """The transaction is on disk: what is committed by that is answered."""
         self._promised = False
+        if self.peers.wants_spool:
+            self.peers.spool()
+            self.ledger.keep_bodies(self.peers.sending)
         self.replica.stored()
         if self.replica.sole:
             self._answer_all()
