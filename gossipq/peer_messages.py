@@ -14,6 +14,8 @@ class Append(Message):
     sizes: list[int]  #: of each entry: bytes of its row, bytes of its batch
     sent_ms: int = 0
     prev_chain: bytes = b""
+    time_ms: int = 0  #: leader time when this left
+    sure: bool = False  #: whether it goes back to the clocks of all voters
 
 
 class Appended(Message):
@@ -27,6 +29,9 @@ class Appended(Message):
     rejected: int = 0  #: without ok: the prev_index that did not fit
     hint_term: int = 0  #: without ok: term of the follower's entry at `match`
     hollow: bool = False  #: its state is not whole: it needs a snapshot
+    wall_ms: int = 0  #: its wall clock when this left
+    est_ms: int = 0  #: leader time by its anchor then; 0: it has none
+    sure: bool = False  #: whether that is sure
 
 
 class InstallTopic(Message):
@@ -85,6 +90,9 @@ class Vote(Message):
     term: int  #: that was stood for
     granted: bool
     pre: bool = False
+    wall_ms: int = 0  #: as in APPENDED
+    est_ms: int = 0
+    sure: bool = False
 
 
 class TimeoutNow(Message):

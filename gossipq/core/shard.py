@@ -22,7 +22,7 @@ from collections import deque
 from gossipq.core.copies import VERBS, Moving, Peers, Replication, Target, open_ledger
 from gossipq.core.delivery import MOVES, Dispatch, Gathering
 from gossipq.core.effects import Effects, refusal
-from gossipq.core.ledger import LeaderTime, Ledger, Published, Sweeper, Upkeep
+from gossipq.core.ledger import Ledger, Published, Sweeper, Upkeep
 from gossipq.core.raft import LEADER, Dice, campaign
 from gossipq.core.register import REGISTER_VERBS, ROSTER_VERBS, Roster, TopicRegister
 from gossipq.core.requests import Admitting, Client, Consuming, Explaining, Mending
@@ -54,7 +54,6 @@ class Shard:
         self.full = ""  #: why publishes are refused for want of space; "" = they are not
         self.published = self.acked = self.refused = self.dead = 0
         self.boot_ms = self.leader_ms = 0  #: of this turn: boot time, leader time
-        self._time = LeaderTime(tables.state, settings.boot)
         self._promised = False
         self._effects = Effects()
         self.ledger = open_ledger(shard, tables, columns)
@@ -124,7 +123,6 @@ class Shard:
         now, config = self._now, self.replica.config
         self._forget()
         self._led = self.term
-        self._time.start(now, self.replica.log.time_ms)
         self.begin(now)
         if self.replica.config_index == 0 and self.ledger.meta.voters != config.voters:
             self.propose(log.CONFIG, payloads.encode(config))
@@ -188,8 +186,9 @@ class Shard:
     def begin(self, now: Now) -> None:
         """The clocks of this turn; before any step."""
         self._now = now
-        self.leader_ms = max(self.replica.log.time_ms, self._time.at(now.boot_ms))
-        self.boot_ms = self.replica.now_ms = now.boot_ms
+        self.replica.begin(now)
+        self.leader_ms = max(self.replica.log.time_ms, self.replica.time.now_ms)
+        self.boot_ms = now.boot_ms
         self.dispatch.begin(self.boot_ms, self.leader_ms)
 
     def _check_serving(self, reads: bool = False) -> None:
@@ -322,7 +321,7 @@ class Shard:
             return self.boot_ms
         due = [self.peers.deadline_ms()]
         if self.serving:
-            ahead_ms = self._time.ahead_ms
+            ahead_ms = self.replica.time.ahead_ms
             due += [
                 self._upkeep.next_deadline(ahead_ms),
                 self.dispatch.next_deadline(ahead_ms),
@@ -375,14 +374,14 @@ class Shard:
         """Everything that waits goes into the open transaction; with a quorum of one it is applied there too."""
         if self.serving:
             self._gathering.log_leases()
-        if self.leading:
-            self._time.mark(now.boot_ms)
         self.peers.write()
         if self.replica.sole and self.leading:
             self._apply(self.replica.log.last)
         self._sweeper.hold = self.peers.hold()
         self._sweeper.sweep(SWEEP_ROWS)
         self.ledger.flush()
+        if self.peers.wants_spool:
+            self.peers.spool()
         self.ledger.keep_bodies(self.peers.sending)
 
     def body(self, index: Index) -> tuple[bytes | None, bool]:
@@ -400,9 +399,6 @@ class Shard:
     def stored(self) -> None:
         """The transaction is on disk: what is committed by that is answered."""
         self._promised = False
-        if self.peers.wants_spool:
-            self.peers.spool()
-            self.ledger.keep_bodies(self.peers.sending)
         self.replica.stored()
         if self.replica.sole:
             self._answer_all()

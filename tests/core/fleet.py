@@ -35,6 +35,7 @@ class Fleet:
         self.tables: dict[str, MemoryTables] = {}
         self.shards: dict[str, Shard] = {}
         self.away: set[str] = set()  #: neither heard nor hearing
+        self.wall_off: dict[str, int] = {}  #: by how much somebody's wall clock is wrong
         self.follow = shard == 0  #: take targets from the roster
         self.seen: dict[str, list[Effects]] = {}
         self._lazy_ms: dict[str, int] = {}  #: when what waits for no promise is written, as in a worker
@@ -51,8 +52,11 @@ class Fleet:
         tables = self.tables.setdefault(name, MemoryTables())
         settings = ShardSettings(name, shards=4, joins=name != "a", witness=witness, **self._settings)  # type: ignore[arg-type]
         shard = self.shards[name] = Shard(self.shard, settings, tables, Bodies(limits.MIB), Opener())
-        shard.lead(self.now)
+        shard.lead(self.clock(name))
         return shard
+
+    def clock(self, name: str) -> Now:
+        return Now(self.now.boot_ms, self.now.wall_ms + self.wall_off.get(name, 0))
 
     @property
     def leader(self) -> Shard:
@@ -78,7 +82,7 @@ class Fleet:
 
     def turn(self, name: str) -> None:
         shard = self.shards[name]
-        shard.begin(self.now)
+        shard.begin(self.clock(name))
         if self.follow and shard.ledger.members:
             shard.target = plan(shard.ledger.members.values(), 4, 3)[self.shard]
         shard.tick()
@@ -91,7 +95,7 @@ class Fleet:
             self._deliver(name, sent.to, sent.append, shard.term, sent)
         if shard.promised or self.now.boot_ms >= self._lazy_ms.get(name, self.now.boot_ms + 1):
             self._lazy_ms.pop(name, None)
-            shard.write(self.now)
+            shard.write(self.clock(name))
             shard.stored()
         effects = shard.take()
         if shard.pending:
@@ -102,7 +106,7 @@ class Fleet:
 
     def _deliver(self, source: str, target: str, message: Message, term: int, sent: object) -> None:
         if target in self.shards and not self.away & {source, target}:
-            self.shards[target].begin(self.now)
+            self.shards[target].begin(self.clock(target))
             entries, rows = getattr(sent, "entries", []), getattr(sent, "rows", b"")
             self.shards[target].step((), 0, None, message, term, entries, rows)
 
@@ -117,7 +121,7 @@ class Fleet:
         """A request to the leader, and its answer."""
         leader = self.leader
         seen = len(self.seen.get(leader.replica.me, []))
-        leader.begin(self.now)
+        leader.begin(self.clock(leader.replica.me))
         leader.step(ORIGIN, 7, CLIENT, message)
         for _ in range(20):
             self.run(STEP_MS)
@@ -146,13 +150,13 @@ class Fleet:
     def publish(self, partition: int, *values: bytes, level: str = "", **more: object) -> None:
         batch = bytes(batches.seal(list(values), **more))  # type: ignore[arg-type]
         leader = self.leader
-        leader.begin(self.now)
+        leader.begin(self.clock(leader.replica.me))
         leader.publish(ORIGIN, 9, CLIENT, Publish(partition, level), batches.check(batch), batch)
 
     def tell(self, message: Message) -> None:
         """A request to the leader; nobody looks for an answer."""
         leader = self.leader
-        leader.begin(self.now)
+        leader.begin(self.clock(leader.replica.me))
         leader.step(ORIGIN, 7, CLIENT, message)
 
     def confirmed(self) -> int:

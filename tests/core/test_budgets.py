@@ -4,14 +4,7 @@ import pytest
 
 from core.harness import FakeWorker, client, single
 from gossipq import limits
-from gossipq.core.copies.snapshot import Receiving, Sending
 from gossipq.core.delivery.outbox import Gathering
-from gossipq.core.ledger import slices
-from gossipq.core.raft import Place
-from gossipq.core.storage import Config
-from gossipq.core.storage.tables import MemoryTables
-from gossipq.peer_messages import Installed
-from gossipq.types import Slice
 from gossipq.values import GroupOptions, TopicOptions
 
 ADA = client("ada")
@@ -122,47 +115,3 @@ def test_the_end_of_a_session_looks_at_what_it_held_alone(worker, monkeypatch):
     assert sum(end - first for first, end in zip(view.leases.starts, view.leases.ends, strict=True)) == 5
     assert not shard.dispatch.holds(members[1].session)
     assert shard.dispatch.holds(members[0].session)
-
-
-def test_partitions_that_nobody_writes_to_any_more_are_forgotten(monkeypatch):
-    """Four thousand busy partitions once held a gigabyte on every copy. What is forgotten is read from the rows."""
-    monkeypatch.setattr(slices, "TAILS_SLICES", 100)
-    monkeypatch.setattr(slices, "TAIL_SLICES", 40)
-    tables = MemoryTables()
-    known = slices.Slices(tables.state)
-    expected = {}
-    for number in range(600):
-        partition, offset = number % 30, number // 30 * 5
-        part = Slice(offset, number, 0, 5, 500, 5, 1)
-        known.add(partition, part)
-        expected[partition, offset] = part
-    assert sum(len(tail.parts) for tail in known._tails.values()) <= 100
-    assert all(known.at(partition, offset + 3) == part for (partition, offset), part in expected.items())
-    for number in range(600, 2_000):
-        known.add(7, Slice(number * 5, number, 0, 5, 500, 5, 1))
-    assert len(known._tails[7].parts) <= 40
-    for partition in list(known._tails):
-        known.drop(partition)
-    assert known._remembered == 0
-
-
-def test_a_snapshot_is_read_over_several_turns_and_is_of_one_moment(monkeypatch):
-    """Reading some million rows in one turn outlasts the lease of a leader; and rows that change meanwhile are of later."""
-    monkeypatch.setattr(limits, "SNAPSHOT_ROWS_PER_TURN", 100)
-    monkeypatch.setattr(limits, "SNAPSHOT_PART_BYTES", 1_000)
-    tables, brought = MemoryTables(), MemoryTables()
-    for number in range(1_000):
-        tables.state.put(b"O%04d" % number, b"then")
-    sending = Sending("a", 5, 1, Place(bytes(8), 0), Config(["a"]), tables, True, 1_000)
-    turns, now_ms, installed = 0, 1_000, Receiving((1, 5, 1_000))
-    while True:
-        tables.state.put(b"O%04d" % (turns * 7 % 1_000), b"later")
-        turns, now_ms = turns + 1, now_ms + 1
-        part = sending.due(now_ms)
-        if part is not None and part[0].number == installed.number:
-            assert installed.take(*part, brought)
-            assert sending.answered(Installed("b", 5, installed.number, sent_ms=part[0].sent_ms), now_ms)
-            if part[0].kind == "end":
-                break
-    assert turns > 10
-    assert list(brought.state.scan(b"", b"z")) == [(b"O%04d" % number, b"then") for number in range(1_000)]

@@ -188,16 +188,15 @@ def acked_before_commit(patch: pytest.MonkeyPatch) -> None:
 
 
 def snapshot_without_producers(patch: pytest.MonkeyPatch) -> None:
-    read = snapshot.Spool.read
+    spool = snapshot.spool
 
-    def forgetful(spool: snapshot.Spool, rows_max: int) -> None:
-        before = len(spool.parts)
-        read(spool, rows_max)
-        for number in range(before, len(spool.parts)):
-            rows = [row for row in msgspec.msgpack.decode(spool.parts[number]) if row[0][:1] != b"S"]
-            spool.parts[number] = msgspec.msgpack.encode(rows)
+    def forgetful(state: Any) -> Any:
+        for packed in (parts := spool(state)):
+            rows = [row for row in msgspec.msgpack.decode(packed) if row[0][:1] != b"S"]
+            parts[parts.index(packed)] = msgspec.msgpack.encode(rows)
+        return parts
 
-    patch.setattr(snapshot.Spool, "read", forgetful)
+    patch.setattr(snapshot, "spool", forgetful)
 
 
 def lease_not_checked(patch: pytest.MonkeyPatch) -> None:

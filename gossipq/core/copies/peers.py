@@ -9,7 +9,19 @@ from gossipq import limits
 from gossipq.core.copies.mail import Mail, Replication
 from gossipq.core.copies.snapshot import Receiving, Sending, wipe
 from gossipq.core.ledger import Ledger, records
-from gossipq.core.raft import LEADER, SNAPSHOT, Dice, HardState, Place, Progress, Replica, campaign, voters
+from gossipq.core.raft import (
+    LEADER,
+    SNAPSHOT,
+    ClockRow,
+    ClusterTime,
+    Dice,
+    HardState,
+    Place,
+    Progress,
+    Replica,
+    campaign,
+    voters,
+)
 from gossipq.core.storage import Bodies, Config, Entry, LogState, ShardSettings, Tables, log
 from gossipq.errors import BadRequest, Busy, CorruptLog
 from gossipq.peer_messages import (
@@ -50,7 +62,9 @@ class Peers:
         row = tables.state.get(records.HARD)
         hard = msgspec.msgpack.decode(row, type=HardState) if row else HardState()
         config = Config([me]) if alone else Config(meta.voters, meta.witnesses, meta.learners)
-        self.replica = Replica(me, config, hard, state, self, dice)
+        row = tables.state.get(records.CLOCK)
+        time = ClusterTime(me, settings.boot, msgspec.msgpack.decode(row, type=ClockRow) if row else None)
+        self.replica = Replica(me, config, hard, state, self, dice, time)
         self.replica.commit = ledger.applied
         self.replica.hollow = tables.state.get(records.INSTALLING) is not None
         self._receiving: Receiving | None = None
@@ -172,14 +186,11 @@ class Peers:
         if sending is None or progress.state != SNAPSHOT:
             return
         if message.done and message.index == sending.index:
-            self._end_sending(name)
+            del self._sending[name]
             progress.match = max(progress.match, message.index)
             progress.probe(message.index + 1)
         elif not sending.answered(message, replica.now_ms):
-            self._end_sending(name)
-
-    def _end_sending(self, name: str) -> None:
-        self._sending.pop(name).close()
+            del self._sending[name]
 
     # --- copies that are none any more -----------------------------------------------------------------------------
 
@@ -237,7 +248,7 @@ class Peers:
 
     @property
     def wants_spool(self) -> bool:
-        """Whether a snapshot should begin: it is read from the commit that flushes the ledger."""
+        """Whether a snapshot should begin: it is read when everything is written."""
         return any(self._wants(name, progress) for name, progress in self.replica.progress.items())
 
     def _wants(self, name: str, progress: Progress) -> bool:
@@ -249,7 +260,7 @@ class Peers:
         return waits and max(1, progress.knew) <= index and replica.log.term_at(index) is not None
 
     def spool(self) -> None:
-        """Right after the commit that flushed the ledger: what it left are the rows of the applied index."""
+        """Right after the ledger was flushed: its rows are those of the applied index."""
         replica, index = self.replica, self.ledger.applied
         meta = self.ledger.meta
         config = Config(meta.voters, meta.witnesses, meta.learners)
@@ -275,7 +286,7 @@ class Peers:
         for name, sending in list(self._sending.items()):
             other = progress.get(name)
             if other is None or other.state != SNAPSHOT or replica.now_ms >= other.heard_ms + limits.STRAY_MS:
-                self._end_sending(name)  # who comes back after so long gets a newer one
+                del self._sending[name]  # who comes back after so long gets a newer one
             elif part := sending.due(replica.now_ms):
                 mail.append(Mail(name, *part))
         return mail
@@ -283,7 +294,7 @@ class Peers:
     def deadline_ms(self) -> int | None:
         if not self._sending:
             return campaign.deadline_ms(self.replica)
-        due = [campaign.deadline_ms(self.replica), *(sending.deadline_ms for sending in self._sending.values())]
+        due = [campaign.deadline_ms(self.replica), *(sending.wait_ms for sending in self._sending.values())]
         return min((at for at in due if at is not None), default=None)
 
     def hold(self) -> Index:
@@ -305,6 +316,8 @@ class Peers:
         unsaved = self.replica.take_unsaved()
         if unsaved.hard is not None:
             self._tables.state.put(records.HARD, records.encode(unsaved.hard))
+        if (mark := self.replica.time.mark()) is not None:
+            self._tables.state.put(records.CLOCK, records.encode(mark))
         if unsaved.cut_from is not None:
             low = _pack(unsaved.cut_from)
             for table in (self._tables.log, self._tables.body):
@@ -321,8 +334,7 @@ class Peers:
 
     def reset(self) -> None:
         """This copy does not lead any more."""
-        for name in list(self._sending):
-            self._end_sending(name)
+        self._sending.clear()
 
     # --- voters ----------------------------------------------------------------------------------------------------
 

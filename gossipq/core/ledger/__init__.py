@@ -4,7 +4,6 @@ from gossipq.core.ledger import records
 from gossipq.core.ledger.cursors import Cursor
 from gossipq.core.ledger.groups import ack_rows, decode_ack
 from gossipq.core.ledger.lanes import ROUTE_LANE, key_lane, key_of, route_lane
-from gossipq.core.ledger.leader_time import LeaderTime
 from gossipq.core.ledger.ledger import Ledger, decode_void
 from gossipq.core.ledger.partitions import Published, Voided
 from gossipq.core.ledger.records import (
@@ -31,7 +30,6 @@ __all__ = [
     "ExceptionRow",
     "Found",
     "GroupState",
-    "LeaderTime",
     "Ledger",
     "Meta",
     "PartitionState",

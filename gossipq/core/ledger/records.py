@@ -258,14 +258,6 @@ class VoidRow(msgspec.Struct, array_like=True, frozen=True):
     replaced_by: Index = 0  #: entry that brought the new record
 
 
-class ClockRow(msgspec.Struct, array_like=True, frozen=True):
-    """Leader time at some moment of this machine's boot, so that a restart goes on from there, whatever the wall clock says."""
-
-    boot: str
-    boot_ms: int
-    leader_ms: int
-
-
 class GrowthState(msgspec.Struct, array_like=True, frozen=True):
     """Counters of a topic in this shard at the end of a minute or an hour."""
 

@@ -1,6 +1,7 @@
 """One copy of a shard's log, over values: terms, votes, matching, commit, lease, voters. Nobody outside writes into it."""
 
 from gossipq.core.raft import campaign, voters
+from gossipq.core.raft.cluster_time import ClockRow, ClusterTime
 from gossipq.core.raft.election import Dice
 from gossipq.core.raft.progress import SNAPSHOT, Progress
 from gossipq.core.raft.replica import LEADER, HardState, Place, Replica
@@ -9,6 +10,8 @@ from gossipq.core.raft.voters import quorum_size
 __all__ = [
     "LEADER",
     "SNAPSHOT",
+    "ClockRow",
+    "ClusterTime",
     "Dice",
     "HardState",
     "Place",

@@ -82,7 +82,9 @@ def on_vote_request(replica: Replica, request: VoteRequest) -> None:
 
 
 def on_vote(replica: Replica, term: Term, vote: Vote) -> None:
-    """`term` is the voter's own."""
+    """`term` is the voter's own. What it says of time counts, whomever it votes for."""
+    if replica.role != FOLLOWER:
+        replica.time.heard_copy(vote.voter, vote)
     if not vote.granted:
         replica.observe(term)
     elif vote.term == replica.hard.term + vote.pre and replica.role == (PRE_CANDIDATE if vote.pre else CANDIDATE):

@@ -11,12 +11,13 @@ import msgspec
 
 from gossipq import limits
 from gossipq.core.raft import voters
+from gossipq.core.raft.cluster_time import ClusterTime
 from gossipq.core.raft.election import Dice, Election, dice_of
 from gossipq.core.raft.progress import PROBE, SNAPSHOT, STREAM, Progress
 from gossipq.core.storage import Config, Entry, LogState, log
 from gossipq.errors import CorruptLog, ProtocolError
 from gossipq.peer_messages import Append, Appended, TimeoutNow
-from gossipq.types import DELAY, ID_HASH, Index, Term
+from gossipq.types import DELAY, ID_HASH, Index, Now, Term
 from gossipq.values import Message
 
 LEADER, FOLLOWER, CANDIDATE, PRE_CANDIDATE = "leader", "follower", "candidate", "pre-candidate"
@@ -72,8 +73,18 @@ class Unsaved(NamedTuple):
 class Replica:
     """Attributes are for reading; what changes them are the messages and the clock."""
 
-    def __init__(self, me: str, config: Config, hard: HardState, state: LogState, rows: Rows, dice: Dice | None = None) -> None:
+    def __init__(
+        self,
+        me: str,
+        config: Config,
+        hard: HardState,
+        state: LogState,
+        rows: Rows,
+        dice: Dice | None = None,
+        time: ClusterTime | None = None,
+    ) -> None:
         self.me, self.hard, self.log = me, hard, state
+        self.time = time or ClusterTime(me, "", None)
         self.role, self.leader = FOLLOWER, ""
         self.commit: Index = 0
         self.saved: Index = state.last  #: on this disk
@@ -95,6 +106,13 @@ class Replica:
         self._recent_bytes = 0
         self._beat_ms = 0
         self._tell_ms: int | None = None  # when to tell what is committed, if no entry does so before
+
+    def begin(self, now: Now) -> None:
+        """The clocks of this turn."""
+        self.now_ms = now.boot_ms
+        self.time.begin(now)
+        if self.role == LEADER and not self.time.sure:
+            self.time.correct(self.config.voters)  # a copy that is alone hears of nothing but its own clock
 
     # --- the copies ------------------------------------------------------------------------------------------------
 
@@ -145,6 +163,7 @@ class Replica:
         self.progress = {}
         self._recent, self._recent_bytes, self._beat_ms, self._tell_ms = {}, 0, self.now_ms, None
         self.handing, self.handed = "", False
+        self.time.lead(self.config.voters, self.log.time_ms)
         self._follow_members(self.config)
 
     def propose(self, kind: int, payload: bytes, body: bytes, crc: int, time_ms: int) -> Entry:
@@ -195,7 +214,7 @@ class Replica:
 
     def _append(self, name: str, progress: Progress, with_entries: bool) -> Outgoing:
         if progress.state == SNAPSHOT:
-            return Outgoing(name, Append(self.me, 0, 0, 0, [], self.now_ms, log.NO_CHAIN), [])
+            return Outgoing(name, Append(self.me, 0, 0, 0, [], self.now_ms, log.NO_CHAIN, *self.time.told()), [])
         entries, size = self._entries(progress.next, progress.full) if with_entries else ([], 0)
         if progress.full and any(lacks_body(entry) for entry in entries):
             progress.carry()
@@ -205,7 +224,7 @@ class Replica:
         prev = progress.next - 1
         term = self.log.term_at(prev)
         assert term is not None, "nothing beyond the end of the log was sent"
-        append = Append(self.me, prev, term, self.commit, [], self.now_ms, self.place(prev).chain)
+        append = Append(self.me, prev, term, self.commit, [], self.now_ms, self.place(prev).chain, *self.time.told())
         if with_entries or progress.state == PROBE:
             progress.sent(prev + 1 + len(entries), size)
         progress.told = self.commit
@@ -246,6 +265,8 @@ class Replica:
         if self.role != LEADER or progress is None:
             return
         progress.heard(self.now_ms, message.sent_ms)
+        self.time.heard_copy(message.follower, message, message.sent_ms)
+        self.time.correct(self.config.voters)
         if message.hollow:
             progress.knew = message.match
             if progress.state != SNAPSHOT:
@@ -348,6 +369,8 @@ class Replica:
         if self.role != FOLLOWER and role != LEADER:
             self.answers.clear()  # what a leader or candidate had to say
             self.progress, self._recent, self._recent_bytes = {}, {}, 0
+        if role == FOLLOWER:
+            self.time.follow()
         self.role, self.leader, self.handing = role, leader, ""
 
     def hear(self, leader: str) -> None:
@@ -365,6 +388,7 @@ class Replica:
             self.answers.append((message.leader, Appended(self.me, False, self.log.last, message.sent_ms)))
             return None
         self.hear(message.leader)
+        self.time.heard_leader(message.time_ms, message.sure)
         if self.hollow:  # entries would mix with what the snapshot brings
             self.answers.append((message.leader, Appended(self.me, False, self.commit, message.sent_ms, hollow=True)))
             return None
@@ -459,8 +483,9 @@ class Replica:
                 self._advance()
 
     def take_answers(self) -> list[tuple[str, Message]]:
+        """Each with this copy's clocks as they are when it leaves."""
         answers, self.answers = self.answers, []
-        return answers
+        return [(to, self.time.stamped(message)) for to, message in answers]
 
     @property
     def deadline_ms(self) -> int | None:

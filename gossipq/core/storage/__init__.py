@@ -8,7 +8,7 @@ from gossipq.core.storage.intervals import Intervals, RangeMap
 from gossipq.core.storage.log import INDEX_KEY, NO_CHAIN, ROLLUP, TRIM, Due, Entry, LogState, decode_row, encode_row
 from gossipq.core.storage.payloads import Config, Dead, FailRow, LeaseRow, ParkRow, ReleaseRow, Rollup, Trim
 from gossipq.core.storage.settings import ShardSettings
-from gossipq.core.storage.tables import Reader, Table, Tables
+from gossipq.core.storage.tables import Table, Tables
 
 __all__ = [
     "INDEX_KEY",
@@ -29,7 +29,6 @@ __all__ = [
     "Opened",
     "ParkRow",
     "RangeMap",
-    "Reader",
     "ReleaseRow",
     "Rollup",
     "ShardSettings",
