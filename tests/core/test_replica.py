@@ -10,7 +10,7 @@ from gossipq.core.storage import log
 from gossipq.core.storage.log import Entry, LogState
 from gossipq.core.storage.payloads import Config, encode
 from gossipq.errors import CorruptLog, ProtocolError
-from gossipq.peer_messages import Append, Appended, TimeoutNow, Vote, VoteRequest
+from gossipq.peer_messages import Append, Appended, TimeoutNow, VoteRequest
 from gossipq.values import Message
 
 NAMES = ["a", "b", "c"]
@@ -81,25 +81,13 @@ class Trio:
 
     def append(self, name: str, out: Outgoing) -> None:
         if name not in self.cut and out.to not in self.cut and out.to in self.copies:
-            self[out.to].replica.on_append(self[name].replica.hard.term, out.append, out.entries)
+            campaign.step(self[out.to].replica, self[name].replica.hard.term, out.append, out.entries)
             self.mail(out.to)
 
     def mail(self, name: str) -> None:
         for to, message in self[name].sync():
             if name not in self.cut and to not in self.cut:
-                self.deliver(name, to, message)
-
-    def deliver(self, sender: str, to: str, message: Message) -> None:
-        replica, term = self[to].replica, self[sender].replica.hard.term
-        if isinstance(message, Appended):
-            if replica.observe(term):
-                replica.on_appended(message)
-        elif isinstance(message, VoteRequest):
-            campaign.on_vote_request(replica, message)
-        elif isinstance(message, Vote):
-            campaign.on_vote(replica, term, message)
-        elif isinstance(message, TimeoutNow):
-            campaign.on_timeout_now(replica, term, message)
+                campaign.step(self[to].replica, self[name].replica.hard.term, message)
 
     def leader(self) -> str:
         leaders = [name for name, copy in self.copies.items() if copy.replica.role == LEADER]

@@ -108,20 +108,11 @@ class Peers:
     def step(self, term: Term, message: Message, entries: Sequence[Entry], rows: bytes) -> Index | None:
         """Returns the index from which on the log has changed. Raises ProtocolError, CorruptLog."""
         replica = self.replica
-        if isinstance(message, Append):
-            return replica.on_append(term, message, list(entries))
-        if isinstance(message, Appended):
-            if replica.observe(term):
-                replica.on_appended(message)
-        elif isinstance(message, VoteRequest):
-            campaign.on_vote_request(replica, message)
-        elif isinstance(message, Vote):
-            campaign.on_vote(replica, term, message)
-        elif isinstance(message, TimeoutNow):
-            campaign.on_timeout_now(replica, term, message)
-        elif isinstance(message, Snapshot):
+        if isinstance(message, campaign.Consensus):
+            return campaign.step(replica, term, message, entries)
+        if isinstance(message, Snapshot):
             return self._on_snapshot(term, message, rows)
-        elif isinstance(message, Stray):
+        if isinstance(message, Stray):
             self._on_stray(message)
         elif isinstance(message, Dismiss):
             return self._on_dismiss(term, message)

@@ -1,9 +1,35 @@
-"""Standing for election, and voting: what a replica does while it hears no leader (Raft 3.4, 9.6; rules R2 to R4)."""
+"""Standing for election, and voting: what a replica does while it hears no leader (Raft 3.4, 9.6; rules R2 to R4).
+
+`step` takes every message of consensus, also those of a leader, and gives each to who decides on it.
+"""
+
+from collections.abc import Sequence
 
 from gossipq.core.raft import voters
 from gossipq.core.raft.replica import CANDIDATE, FOLLOWER, LEADER, PRE_CANDIDATE, HardState, Replica
-from gossipq.peer_messages import TimeoutNow, Vote, VoteRequest
-from gossipq.types import Term
+from gossipq.core.storage import Entry
+from gossipq.peer_messages import Append, Appended, TimeoutNow, Vote, VoteRequest
+from gossipq.types import Index, Term
+
+Consensus = Append | Appended | VoteRequest | Vote | TimeoutNow
+
+
+def step(replica: Replica, term: Term, message: Consensus, entries: Sequence[Entry] = ()) -> Index | None:
+    """A message of a sender that is in `term`; an Append comes with its entries. Returns the index from which on the log has
+    changed. Raises ProtocolError, CorruptLog."""
+    match message:
+        case Append():
+            return replica.on_append(term, message, list(entries))
+        case Appended():
+            if replica.observe(term):
+                replica.on_appended(message)
+        case VoteRequest():
+            on_vote_request(replica, message)
+        case Vote():
+            on_vote(replica, term, message)
+        case TimeoutNow():
+            on_timeout_now(replica, term, message)
+    return None
 
 
 def tick(replica: Replica) -> None:

@@ -1,4 +1,6 @@
-"""How long `gossipq top` takes from its start to its first frame, and to all figures: printed, never asserted.
+"""How long `gossipq top` takes from its start to its first frame, and to all figures.
+
+The clock is printed: a busy machine stretches it. Asserted are processor time, and that the first frame waits for no node.
 
 By hand, against a node that runs: python tests/cli/dashboard/test_first_frame.py tcp://127.0.0.1:7700 [TIMES]
 """
@@ -6,6 +8,7 @@ By hand, against a node that runs: python tests/cli/dashboard/test_first_frame.p
 import fcntl
 import os
 import select
+import socket
 import struct
 import subprocess
 import sys
@@ -18,6 +21,10 @@ import pytest
 pytestmark = pytest.mark.e2e
 SIZE = 120, 40
 PATIENCE_S = 20.0
+FIRST_CPU_S_MAX, WHOLE_CPU_S_MAX = (
+    0.8,
+    1.2,
+)  #: four times what it takes: a library that is not needed yet, loaded before it, is more
 FRAME, WHOLE = b"7 growth", b"shards 32/32"  #: ends of the first frame, and what only a node can tell
 
 
@@ -27,8 +34,8 @@ def cpu_s(pid: int) -> float:
     return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 
 
-def first_frame_s(endpoint: str) -> tuple[float, float, float, float]:
-    """Seconds until something is drawn, and until the cluster is; by the clock, and of processor time."""
+def frames_s(endpoint: str, *marks: bytes) -> list[tuple[float, float]]:
+    """Seconds until each of these is drawn: by the clock, and of processor time."""
     ours, its = os.openpty()
     fcntl.ioctl(its, termios.TIOCSWINSZ, struct.pack("HHHH", SIZE[1], SIZE[0], 0, 0))
     environment = os.environ | {"PYTHONPATH": os.pathsep.join(filter(None, sys.path)), "TERM": "xterm-256color"}
@@ -39,30 +46,40 @@ def first_frame_s(endpoint: str) -> tuple[float, float, float, float]:
     os.close(its)
     seen, found = b"", {}  # mark -> (seconds, of processor time)
     try:
-        while WHOLE not in found:
+        while len(found) < len(marks):
             left_s = began_s + PATIENCE_S - time.monotonic()
-            assert left_s > 0, f"no whole frame in {seen[-2_000:]!r}"
+            assert left_s > 0, f"not {marks} in {seen[-2_000:]!r}"
             if select.select([ours], [], [], left_s)[0]:
                 seen += os.read(ours, 1 << 16)
                 now = time.monotonic() - began_s, cpu_s(process.pid)
-                found |= {each: now for each in (FRAME, WHOLE) if each in seen and each not in found}
+                found |= {each: now for each in marks if each in seen and each not in found}
     finally:
         process.kill()
         process.wait()
         os.close(ours)
-    return *found[FRAME], *found[WHOLE]
+    return [found[mark] for mark in marks]
 
 
 def told(endpoint: str, times: int) -> str:
     """The middle of several."""
-    taken = [first_frame_s(endpoint) for _ in range(times)]
-    first, first_cpu, whole, whole_cpu = (sorted(column)[times // 2] for column in zip(*taken, strict=True))
-    frame, figures = f"{first:.2f} s ({first_cpu:.2f} s of a processor)", f"{whole:.2f} s ({whole_cpu:.2f} s)"
+    taken = [frames_s(endpoint, FRAME, WHOLE) for _ in range(times)]
+    first, whole = (sorted(column)[times // 2] for column in zip(*taken, strict=True))
+    frame, figures = (f"{clock:.2f} s ({cpu:.2f} s of a processor)" for clock, cpu in (first, whole))
     return f"gossipq top: first frame after {frame}, all figures after {figures}, middle of {times}"
 
 
-def test_the_first_frame_of_a_node(shared_node) -> None:
-    print(told(shared_node.endpoint, 1))
+def test_the_first_frame_of_a_node_costs_little(shared_node) -> None:
+    frames_s(shared_node.endpoint, FRAME)  # modules are compiled
+    (first_s, first_cpu_s), (whole_s, whole_cpu_s) = frames_s(shared_node.endpoint, FRAME, WHOLE)
+    print(f"first frame after {first_s:.2f} s ({first_cpu_s:.2f} s), all figures after {whole_s:.2f} s ({whole_cpu_s:.2f} s)")
+    assert first_s <= whole_s
+    assert first_cpu_s < FIRST_CPU_S_MAX
+    assert whole_cpu_s < WHOLE_CPU_S_MAX
+
+
+def test_the_first_frame_waits_for_no_node() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as silent:  # takes connections, and says nothing
+        frames_s(f"tcp://127.0.0.1:{silent.getsockname()[1]}", FRAME)
 
 
 if __name__ == "__main__":
