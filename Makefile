@@ -8,13 +8,13 @@ PYTEST_ARGS ?=
 JOBS ?= 4
 SEEDS ?= 2000
 KILLS ?= 6
-MINUTES ?= 10
+MINUTES ?= 8
 IMAGES ?= 2000
 FIRST ?= 0
 export PYTHONDONTWRITEBYTECODE :=  # tests start a thousand processes: each would compile every module again
 
 .DEFAULT_GOAL := help
-.PHONY: help install serf demo test check unit sim sim-coverage perf e2e chaos power
+.PHONY: help install serf demo test check unit accept accept-slow accept-kills accept-sim accept-power accept-chaos sim sim-coverage perf e2e chaos power
 
 help:  ## list the targets
 	@echo "gossipq: make TARGET"
@@ -46,7 +46,7 @@ $(SPARK): $(STAMP)
 	  { echo "note: pyspark could not be installed; the tests of Spark will be skipped" >&2; \
 	  echo " hint: $(BIN)/python -m pip install '.[spark]' shows why" >&2; }
 
-test: check unit  ## everything: check, then all tests (about ten minutes on two cores)
+test: check unit  ## check, then all tests but the slow ones (less than six minutes on two cores)
 
 check: $(STAMP)  ## format, lint, types
 	$(BIN)/ruff format --check .
@@ -54,7 +54,26 @@ check: $(STAMP)  ## format, lint, types
 	$(BIN)/mypy
 
 unit: $(SPARK) serf  # tests mostly wait for nodes: four at a time keep two cores busy; JOBS=0 runs them one after the other
-	$(BIN)/python -m pytest -n $(JOBS) --dist loadfile $(PYTEST_ARGS)
+	$(BIN)/python -m pytest -n $(JOBS) --dist loadfile -m "not slow" $(PYTEST_ARGS)
+
+accept: accept-slow accept-kills accept-sim accept-power accept-chaos  ## what takes longer (less than 45 minutes); -k goes on after a failure
+
+accept-slow: $(SPARK) serf  # tests of more than ten seconds: Spark in full, takeovers, drains, demos
+	$(BIN)/python -m pytest -n 2 --dist loadfile -m slow $(PYTEST_ARGS)
+
+accept-kills: $(STAMP)
+	GOSSIPQ_KILLS=50 $(BIN)/python -m pytest tests/e2e/test_kill.py $(PYTEST_ARGS)
+
+accept-sim: $(STAMP)  # the seeds after those of make test, and more random lives of a shard
+	GOSSIPQ_FIRST=500 GOSSIPQ_SEEDS=1500 $(BIN)/python -m pytest --timeout 1800 \
+	  tests/sim/test_sim.py tests/core/test_life.py tests/core/test_model.py $(PYTEST_ARGS)
+
+accept-power: power
+
+# results.jsonl is for runs that somebody looks at: these print theirs
+accept-chaos: export GOSSIPQ_RESULTS = /dev/null
+accept-chaos: KILLS = 20
+accept-chaos: chaos
 
 sim: $(STAMP)  ## the cluster simulator and the property tests of the core: SEEDS=40000 for more, SEEDS=1 FIRST=17 for seed 17 again
 	GOSSIPQ_SEEDS=$(SEEDS) GOSSIPQ_FIRST=$(FIRST) $(BIN)/python -m pytest tests/sim tests/core --timeout 1800 $(PYTEST_ARGS)

@@ -1,6 +1,8 @@
 """Documents, sample configuration and make targets say what is so."""
 
+import os
 import re
+import subprocess
 from importlib import import_module
 from pathlib import Path
 
@@ -74,7 +76,7 @@ def targets() -> set[str]:
 
 
 def test_make_targets_are_there() -> None:
-    assert {"demo", "test", "install", "check", "sim", "perf", "e2e", "help"} <= targets()
+    assert {"demo", "test", "accept", "install", "check", "sim", "perf", "e2e", "help"} <= targets()
 
 
 @pytest.mark.parametrize("path", [path for path in DOCUMENTS if path.suffix == ".md"], ids=lambda path: path.name)
@@ -88,6 +90,32 @@ def test_commands_in_documents_exist(path: Path) -> None:
             verbs = getattr(import_module(f"gossipq_cli.commands.{words[0]}").command, "commands", None)
             if verbs and len(words) > 1 and re.fullmatch(r"[a-z0-9]+", words[1]):
                 assert words[1] in verbs, f"gossipq {' '.join(words)}"
+
+
+RED = "== 1 failed, 3 passed in 1.0s =="
+GREEN = "== 40 passed, 2 skipped, 1 warning in 61.5s (0:01:01) =="
+
+
+@pytest.mark.parametrize(
+    ("lines", "fails", "code", "last"),
+    [
+        ([GREEN, GREEN], False, 0, "80 passed, 4 skipped"),
+        ([RED, GREEN], True, 1, "1 failed, 43 passed, 2 skipped"),
+        ([GREEN, RED, "error: something after it"], True, 1, "1 failed, 43 passed, 2 skipped"),
+        (["ruff: a line is too long"], True, 1, "1 error"),
+        ([], False, 0, "no tests ran"),
+    ],
+)
+def test_ci_ends_with_a_line_that_sums_up(tmp_path: Path, lines: list[str], fails: bool, code: int, last: str) -> None:
+    """`make` is a stand-in: it says these lines for make test, and nothing for make accept."""
+    (tmp_path / "said").write_text("".join(f"{line}\n" for line in lines))
+    stand_in = tmp_path / "make"
+    stand_in.write_text(f'#!/bin/sh\n[ "$2" = accept ] && exit 0\ncat {tmp_path}/said\nexit {int(fails)}\n')
+    stand_in.chmod(0o755)
+    path = f"{tmp_path}{os.pathsep}{os.environ['PATH']}"
+    ran = subprocess.run(["bash", HOME / ".ci" / "run"], env={**os.environ, "PATH": path}, capture_output=True, text=True)
+    assert ran.returncode == code
+    assert re.fullmatch(rf"=+ {last} in \d+s =+", ran.stdout.splitlines()[-1])
 
 
 def test_a_document_that_lies_is_caught() -> None:

@@ -1,7 +1,8 @@
 """Random faults on real nodes for GOSSIPQ_MINUTES, under load: make chaos MINUTES=30. GOSSIPQ_SEED repeats a run's choices.
 
 Each run ends with the account of all that was promised, as a reader and as every replica has it, and is appended as one line of
-JSON to tests/chaos/results.jsonl, with seed and commit, the faults, and how many takeovers there really were."""
+JSON to tests/chaos/results.jsonl (or $GOSSIPQ_RESULTS), with seed and commit, the faults, and how many takeovers there really
+were."""
 
 import json
 import os
@@ -114,7 +115,7 @@ def percentile(values: list[int], share: float) -> int:
 
 def note(row: dict[str, Any]) -> None:
     print(json.dumps(row))
-    with RESULTS.open("a") as file:
+    with Path(os.environ.get("GOSSIPQ_RESULTS", RESULTS)).open("a") as file:
         file.write(json.dumps(row) + "\n")
 
 

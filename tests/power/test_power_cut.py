@@ -36,9 +36,9 @@ from power import load
 from power.images import SECTOR, Disk, Image
 from power.journal import Entry, Journal, Kind, build, compiler
 
-IMAGES = int(os.environ.get("GOSSIPQ_IMAGES", "200"))
+IMAGES = int(os.environ.get("GOSSIPQ_IMAGES", "100"))
 SEED = int(os.environ.get("GOSSIPQ_SEED", "0")) or SystemRandom().randrange(1, 10**6)
-pytestmark = [pytest.mark.e2e, pytest.mark.slow, pytest.mark.timeout(120 + IMAGES)]
+pytestmark = [pytest.mark.e2e, pytest.mark.timeout(120 + IMAGES)]
 SHARDS, BATCHES, SYNC_US = 4, 200, 1_000
 LYING_IMAGES_MAX = 200  #: one in five is bad
 NEW_IMAGES = 5  #: for each cut

@@ -26,7 +26,7 @@ from sim.planted import PLANTED
 from sim.small import small
 
 FIRST = int(os.environ.get("GOSSIPQ_FIRST", "0"))
-SEEDS = int(os.environ.get("GOSSIPQ_SEEDS", "2000"))
+SEEDS = int(os.environ.get("GOSSIPQ_SEEDS", "500"))
 HOME = Path(__file__).resolve().parents[2]
 
 

@@ -102,6 +102,7 @@ def lag(mq: Client, topic: str, group: str) -> int:
     return sum(row.ready for row in mq.groups(topic) if row.group == group)
 
 
+@pytest.mark.slow
 def test_a_stream_restarts_and_tells_its_group(spark, shared_node: RunningNode, mq: Client, topic: str, tmp_path: Path) -> None:
     run = Run(spark, shared_node, topic, tmp_path)
     sent = [b"%d" % at for at in range(2_500)]
@@ -117,6 +118,7 @@ def test_a_stream_restarts_and_tells_its_group(spark, shared_node: RunningNode, 
     assert lag(mq, topic, "spark") == 0
 
 
+@pytest.mark.slow
 def test_what_retention_took_stops_a_stream(spark, shared_node: RunningNode, mq: Client, tmp_path: Path) -> None:
     name = f"t-{uuid.uuid4().hex[:12]}"
     mq.create_topic(name, bytes_max=60_000, overflow="drop_oldest")
@@ -165,7 +167,7 @@ def attempt_of(number):
     return str(attempt)
 
 
-@pytest.mark.parametrize("by", ["content", "id"])
+@pytest.mark.parametrize("by", [pytest.param("content", marks=pytest.mark.slow), "id"])
 def test_a_task_that_is_tried_again_makes_no_duplicate(
     spark, shared_node: RunningNode, mq: Client, topic: str, by: str
 ) -> None:
@@ -197,6 +199,7 @@ def test_writing_again_under_the_same_name(spark, shared_node: RunningNode, mq: 
     assert values(mq, topic) == {b"same": 1_000}, "another write is another"
 
 
+@pytest.mark.slow
 def test_a_stream_that_repeats_its_batch(spark, shared_node: RunningNode, mq: Client, topic: str, tmp_path: Path) -> None:
     """As after a crash between the last confirm and Spark's own note that the batch is done."""
     (tmp_path / "in").mkdir()

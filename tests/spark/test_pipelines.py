@@ -58,6 +58,7 @@ def offsets(spark, table: Path, topic: str = "007") -> list[int]:
 # --- import
 
 
+@pytest.mark.slow
 def test_importing_again_and_again(spark, exporter: Exporter, tmp_path: Path) -> None:
     table = tmp_path / "table"
     exporter.messages("007", 0, 250)
@@ -246,6 +247,7 @@ def test_from_a_node_to_a_table_and_back(gossipq, shared_node, spark, tmp_path: 
 
 
 @pytest.mark.e2e
+@pytest.mark.slow
 def test_killed_exports_imported_twice_hold_every_confirmed_record_once(spark, make_node, tmp_path: Path) -> None:
     """Under load, with the exporter killed at random points and an import after each kill."""
     from export.test_export_kill import Load, export, finish

@@ -50,6 +50,7 @@ def stream(spark, exporter: Exporter, tmp_path: Path) -> Run:
     return Run(spark, exporter, tmp_path)
 
 
+@pytest.mark.slow
 def test_batches_restart_and_new_rows(stream: Run) -> None:
     exporter = stream.exporter
     exporter.messages("007", 0, 3_000)
