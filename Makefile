@@ -39,12 +39,14 @@ serf:  # nodes find each other by it; without it the demo runs with static peers
 	  apt-get update -qq && DEBIAN_FRONTEND=noninteractive apt-get install -y -qq serf >/dev/null; } || \
 	  { echo "note: serf is not installed: what needs it is left out" >&2; echo " hint: sudo apt-get install serf" >&2; }
 
-# half a gigabyte that only tests and jobs of Spark want: without it they are skipped, and everything else runs
+# half a gigabyte that only tests and jobs of Spark want: without it they are skipped, and everything else runs.
+# Spark finds data sources by listing packages; those of an editable install can be imported, not listed: hence the path.
 $(SPARK): $(STAMP)
 	@echo "installing pyspark into $(VENV): about a minute"
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --use-pep517 --editable '.[dev,spark]' && touch $@ || \
 	  { echo "note: pyspark could not be installed; the tests of Spark will be skipped" >&2; \
 	  echo " hint: $(BIN)/python -m pip install '.[spark]' shows why" >&2; }
+	@$(BIN)/python -c 'import sysconfig; print("$(CURDIR)/spark", file=open(sysconfig.get_path("purelib") + "/gossipq-spark.pth", "w"))'
 
 test: check unit  ## check, then all tests but the slow ones (less than six minutes on two cores)
 

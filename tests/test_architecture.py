@@ -129,7 +129,7 @@ IMPORTERS = {
     "zmq": ("gossipq_node.adapters.zmq_mailbox", "gossipq_client.transport"),
     "lmdb": ("gossipq_node.adapters.lmdb_store", "gossipq_node.export.lmdb_file", "pyspark_gossipq.files"),
     "serfclient": ("gossipq_node.adapters.serf_membership",),
-    "prometheus_client": ("gossipq_node.adapters.metrics",),
+    "prometheus_client": ("gossipq_node.adapters.metrics", "gossipq_node.export.metrics"),
     "rich": ("gossipq_cli",),
     "click": ("gossipq_cli",),
     "pyspark": ("pyspark_gossipq",),

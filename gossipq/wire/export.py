@@ -4,12 +4,12 @@
     DIR/messages/orders/40-0-00000000000000000000-00000000000000065536-1f3a5c7e9b2d.parquet
     DIR/acks/orders/... DIR/deliveries/orders/...                 data set, topic, then names as `file_path` makes them
 
-An export is the chain of its manifests: each names the SHA-256 of the one before. A *base* restates all files that count, so
-a reader begins at the newest base. Offsets and indices are half-open ranges, times are UTC microseconds.
+An export is the chain of its manifests: each names the SHA-256 of the one before and says what it adds. A *base* restates all
+that counts, so a reader begins at the newest base. Offsets and indices are half-open ranges, times are UTC microseconds.
 """
 
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from hashlib import sha256
 from typing import NamedTuple
 
@@ -18,7 +18,7 @@ import msgspec
 from gossipq.errors import DataLoss, ExportVersion, TornExport
 from gossipq.types import Offset
 
-VERSION = 1  #: of the layout; readers take this and all before it
+VERSION = 2  #: of the layout; readers take this and all before it
 MESSAGES, ACKS, DELIVERIES = "messages", "acks", "deliveries"
 FORMATS = ("parquet", "lmdb")
 MANIFESTS = "manifests"
@@ -122,6 +122,7 @@ class Position(msgspec.Struct, frozen=True, omit_defaults=True):
     retained: Offset  #: the lowest offset that the cluster could still give
     acks_end: int = 0  #: log index below which all acks are here
     deliveries_end: int = 0  #: log index below which `deliveries` is right
+    removed: bool = False  #: the cluster has the topic no more: its records stay, its `deliveries` do not count
 
 
 class Gap(msgspec.Struct, frozen=True):
@@ -135,7 +136,7 @@ class Gap(msgspec.Struct, frozen=True):
 
 
 class Manifest(msgspec.Struct, frozen=True, omit_defaults=True):
-    """One increment. `positions` and `gaps` are of the whole export, `files` of this increment, or of all when `base`."""
+    """One increment: the files that it adds, positions that changed, gaps that are new; all of the export's when `base`."""
 
     version: int
     cluster: str  #: 32 hex digits
@@ -191,61 +192,82 @@ class Export(NamedTuple):
     newest: Manifest | None
     digest: str  #: of the newest manifest: what the next one names as its previous
     files: list[File]
-
-    @property
-    def positions(self) -> dict[tuple[int, int], Position]:
-        """By (topic id, partition)."""
-        return {(at.topic_id, at.partition): at for at in self.newest.positions} if self.newest else {}
+    positions: dict[tuple[int, int], Position]  #: by (topic id, partition)
+    gaps: list[Gap]
 
     def of(self, data_set: str) -> list[File]:
         return [file for file in self.files if file.data_set == data_set]
 
 
+NOTHING = Export(None, "", [], {}, [])
+
+
 def fold(manifests: Mapping[int, bytes]) -> Export:
-    """What counts, of manifests by their number as they lie there; from the newest base on is enough.
+    """What counts, of manifests by their number as they lie there; from the newest base on is enough. Raises as `load`."""
+    return load(manifests, manifests.__getitem__)
+
+
+def load(sequences: Iterable[int], read: Callable[[int], bytes]) -> Export:
+    """What counts, of the manifests with these numbers. `read` gives one as it lies there, and is asked for none before the
+    newest base.
 
     Raises TornExport (one is missing, changed or not whole; two files hold the same range; another cluster) and
-    ExportVersion.
-    """
-    chain: list[tuple[int, Manifest]] = []
-    for sequence in sorted(manifests, reverse=True):
-        manifest = decode(manifests[sequence], manifest_path(sequence))
-        _check_link(sequence, manifest, chain[-1] if chain else None, manifests[sequence])
-        chain.append((sequence, manifest))
+    ExportVersion."""
+    chain: list[Manifest] = []
+    digest, number = "", 0
+    for number in sorted(sequences, reverse=True):
+        raw = read(number)
+        manifest = decode(raw, manifest_path(number))
+        _check_link(number, manifest, chain[-1] if chain else None, raw)
+        chain.append(manifest)
+        digest = digest or sha256(raw).hexdigest()
         if manifest.base:
             break
-    if chain and not chain[-1][1].base and chain[-1][0] != 1:
-        raise TornExport(f"{manifest_path(chain[-1][0] - 1)} is missing", hint="restore it from a copy of the export")
-    files: list[File] = [file for _, manifest in reversed(chain) for file in manifest.files]
     if not chain:
-        return Export(None, "", [])
-    check_ranges(kept := list(_newest_states(files)))
-    return Export(chain[0][1], sha256(manifests[chain[0][0]]).hexdigest(), kept)
+        return NOTHING
+    if not chain[-1].base and number != 1:
+        raise TornExport(f"{manifest_path(number - 1)} is missing", hint="restore it from a copy of the export")
+    found = accumulated(chain[0], digest, reversed(chain))
+    check_ranges(found.files)
+    return found
 
 
-def _check_link(sequence: int, manifest: Manifest, later: tuple[int, Manifest] | None, raw: bytes) -> None:
+def accumulated(newest: Manifest, digest: str, manifests: Iterable[Manifest]) -> Export:
+    """What manifests add up to, from a base on, in order. Version 1 repeats all positions and gaps in each."""
+    files: list[File] = []
+    positions: dict[tuple[int, int], Position] = {}
+    gaps: dict[Gap, None] = {}
+    for manifest in manifests:
+        files += manifest.files
+        positions |= {(at.topic_id, at.partition): at for at in manifest.positions}
+        gaps |= dict.fromkeys(manifest.gaps)
+    return Export(newest, digest, _counting(files, positions), positions, list(gaps))
+
+
+def _check_link(sequence: int, manifest: Manifest, later: Manifest | None, raw: bytes) -> None:
     name, restore = manifest_path(sequence), "restore it from a copy of the export"
     if manifest.sequence != sequence:
         raise TornExport(f"{name} says that it is number {manifest.sequence}", hint=restore)
     if later is None:
         return
-    if later[0] != sequence + 1:
-        raise TornExport(f"{manifest_path(later[0] - 1)} is missing", hint=restore)
-    if later[1].previous != sha256(raw).hexdigest():
-        raise TornExport(f"{name} was changed after {manifest_path(later[0])} was written", hint=restore)
-    if later[1].cluster != manifest.cluster:
-        raise TornExport(f"{manifest_path(later[0])} is of another cluster", hint="export each cluster to its own folder")
+    if later.sequence != sequence + 1:
+        raise TornExport(f"{manifest_path(later.sequence - 1)} is missing", hint=restore)
+    if later.previous != sha256(raw).hexdigest():
+        raise TornExport(f"{name} was changed after {manifest_path(later.sequence)} was written", hint=restore)
+    if later.cluster != manifest.cluster:
+        raise TornExport(f"{manifest_path(later.sequence)} is of another cluster", hint="export each cluster to its own folder")
 
 
-def _newest_states(files: Iterable[File]) -> Iterator[File]:
-    """Without the states that newer ones replaced, in order."""
+def _counting(files: Iterable[File], positions: Mapping[tuple[int, int], Position]) -> list[File]:
+    """In order, without states that newer ones replaced, and those of topics that are gone."""
     kept, newest = [], {}
     for file in files:
-        if file.data_set == DELIVERIES:
-            newest[file.place] = file
-        else:
+        at = positions.get((file.topic_id, file.partition))
+        if file.data_set != DELIVERIES:
             kept.append(file)
-    yield from sorted([*kept, *newest.values()], key=lambda file: (*file.place, file.start))
+        elif at is None or not at.removed:
+            newest[file.place] = file
+    return sorted([*kept, *newest.values()], key=lambda file: (*file.place, file.start))
 
 
 def check_ranges(files: Iterable[File]) -> None:
@@ -274,10 +296,10 @@ def check_file(file: File, bytes_found: int | None, digest: str | None = None) -
 
 def check_loss(export: Export, topic_id: int, partition: int, start: Offset, end: Offset) -> None:
     """Nothing of [start, end) was lost to retention before it was exported. Raises DataLoss."""
-    for gap in export.newest.gaps if export.newest else ():
+    for gap in export.gaps:
         if (gap.topic_id, gap.partition) == (topic_id, partition) and max(gap.start, start) < min(gap.end, end):
             raise DataLoss(
                 f"{gap.topic}/{partition}: records {max(gap.start, start)} to {min(gap.end, end) - 1} left by retention "
                 "before they were exported",
-                hint="read without them: failOnDataLoss=false; export more often, or raise the topic's retention",
+                hint="go on without them: failOnDataLoss=false, or --allow-gap of a job; export more often",
             )

@@ -190,9 +190,12 @@ def _assign(value: str) -> tuple[tuple[str, tuple[int, ...]], ...]:
 
 def _ranges(value: str) -> tuple[tuple[int, int, int, int], ...]:
     try:
-        return tuple((int(topic_id), int(number), int(start), int(end)) for topic_id, number, start, end in json.loads(value))
+        told = tuple((int(topic_id), int(number), int(start), int(end)) for topic_id, number, start, end in json.loads(value))
     except (ValueError, TypeError):
-        raise BadRequest(f"ranges={value!r}", hint="[[topic id, partition, start, end], ...]") from None
+        told = ((0, 0, 0, -1),)
+    if any(not 0 <= start <= end for _, _, start, end in told):
+        raise BadRequest(f"ranges={value!r}", hint="[[topic id, partition, start, end], ...] with 0 <= start <= end")
+    return told
 
 
 def micros(name: str, value: str) -> int:

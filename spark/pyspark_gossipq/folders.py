@@ -1,5 +1,6 @@
 """An export's folder, on this machine or wherever pyarrow has a filesystem for (s3://, gs://, hdfs://): manifests and files."""
 
+import re
 from collections.abc import Iterable
 from hashlib import sha256
 from pathlib import PurePosixPath
@@ -12,6 +13,7 @@ from gossipq.wire.export import Export, File
 
 VERIFY_BYTES_MAX = 256 << 20  #: exports up to this size have the SHA-256 of their files checked unless one says otherwise
 _CHUNK = 1 << 20
+_PATTERN = re.compile(r"[][{}*?\\]")  #: what patterns of Hadoop's paths are made of
 
 
 class Folder:
@@ -24,16 +26,16 @@ class Folder:
 
     def read(self) -> Export:
         """What counts now. Raises TornExport, ExportVersion, and TornExport for a folder without manifests."""
-        found = {}
         where = fs.FileSelector(f"{self.root}/{export.MANIFESTS}", allow_not_found=True)
-        for info in self.system.get_file_info(where):
-            sequence = export.sequence_of(info.base_name)
-            if sequence is not None:
-                with self.system.open_input_stream(info.path) as stream:
-                    found[sequence] = stream.read()
-        if not found:
+        there = {export.sequence_of(info.base_name): info.path for info in self.system.get_file_info(where)}
+        there.pop(None, None)
+        if not there:
             raise TornExport(f"{self.path} has no manifest: nothing was exported there", hint="gossipq export --out DIR")
-        return export.fold(found)
+        return export.load([number for number in there if number is not None], lambda number: self.content(there[number]))
+
+    def content(self, path: str) -> bytes:
+        with self.system.open_input_stream(path) as stream:
+            return bytes(stream.read())
 
     def check(self, files: Iterable[File], verify: bool | None) -> None:
         """The files lie there as they were written. Raises TornExport."""
@@ -57,5 +59,5 @@ class Folder:
         return str(PurePosixPath(self.root) / path)
 
     def address(self, path: str) -> str:
-        """A file as Spark names it."""
-        return f"{self.path}/{path}"
+        """A file as Spark reads it: by a pattern, unless what a pattern would be made of is escaped."""
+        return _PATTERN.sub(r"\\\g<0>", f"{self.path}/{path}")

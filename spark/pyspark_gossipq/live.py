@@ -33,15 +33,18 @@ def client(servers: Sequence[str]) -> Client:
 
 def known(mq: Client, asked: Asked) -> list[Known]:
     """The partitions that are asked for. Raises UnknownTopic for a name that no topic has."""
-    found = []
+    found: list[Known] = []
+    there: set[tuple[str, int]] = set()
     for name in asked.live_names:
         topics = [info for info in mq.topics(name) if not info.config.virtual]
         if not topics and "*" not in name:
             raise UnknownTopic(f"topic {name!r} does not exist", hint=f"gossipq topic create {name}")
         for info in topics:
+            there |= {(info.name, number) for number in range(len(info.shards))}
             wanted = [number for number in range(len(info.shards)) if asked.wants(info.name, number)]
             bounds = mq.positions(info.name) if wanted else {}
             found += [Known(info.name, info.id, number, *bounds[number]) for number in wanted]
+    planning.require_names(asked, there)
     return sorted(set(found))
 
 
@@ -78,6 +81,8 @@ def rows(asked: Asked, task: InputPartition, schema: StructType) -> Iterator[pa.
             return
         at = start
         for stretch in mq.batches(span.topic, start=start, stop=span.end, partition=span.partition):
+            if stretch.topic.id != span.topic_id:
+                break  # the topic was removed and made anew: what is asked for is gone
             missing |= stretch.first > at
             at = stretch.end
             for block in gathering.add(stretch):

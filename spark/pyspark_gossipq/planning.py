@@ -1,9 +1,10 @@
 """From what is there and what is asked to spans of offsets, parts of files, and tasks. Pure."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Set
+from difflib import get_close_matches
 from typing import NamedTuple
 
-from gossipq.errors import DataLoss
+from gossipq.errors import BadRequest, DataLoss, UnknownTopic
 from gossipq.wire import export
 from gossipq.wire.export import Export, File
 from pyspark_gossipq.asked import EARLIEST, Asked, Bound
@@ -44,7 +45,9 @@ class Span(NamedTuple):
 
 
 class Part(NamedTuple):
-    """What is taken of one file: all of it, or rows of offsets [start, end)."""
+    """What is taken of one file: all of it, or rows of offsets [start, end).
+
+    Only messages have offsets: of acks and deliveries all of a file is taken, and [start, end) counts its rows."""
 
     path: str
     format: str
@@ -60,22 +63,70 @@ class Part(NamedTuple):
 def known(exported: Export, asked: Asked) -> list[Known]:
     """The partitions of an export that are asked for."""
     found = [Known(at.topic, at.topic_id, at.partition, at.start, at.end) for at in exported.positions.values()]
-    return sorted(at for at in found if asked.wants(at.topic, at.partition))
+    wanted = sorted(at for at in found if asked.wants(at.topic, at.partition))
+    require_names(asked, {(at.topic, at.partition) for at in found})
+    return wanted
+
+
+def require_names(asked: Asked, there: Set[tuple[str, int]]) -> None:
+    """What is asked for by name is there: a slip of the pen would read nothing. Raises UnknownTopic, BadRequest.
+
+    `there`: (topic, partition) of all that could be asked for."""
+    topics = {topic for topic, _ in there}
+    for name in (*(name for name in asked.topics if "*" not in name), *(name for name, _ in asked.assign)):
+        if name not in topics:
+            raise UnknownTopic(f"topic {name!r} does not exist here", hint=_nearest(name, topics))
+    for name, numbers in asked.assign:
+        for number in numbers:
+            if (name, number) not in there:
+                raise BadRequest(f"assign: topic {name!r} has no partition {number}", hint="partitions count from 0")
+
+
+def require_offsets(asked: Asked, wanted: Iterable[Known]) -> None:
+    """Offsets are given for what is read: otherwise all of it would be. Raises UnknownTopic, BadRequest."""
+    chosen = {(at.topic, at.partition) for at in wanted}
+    topics = {topic for topic, _ in chosen}
+    for option, told in (("startingOffsets", asked.starting), ("endingOffsets", asked.ending)):
+        for name, number, _ in told.offsets if told else ():
+            if name not in topics:
+                raise UnknownTopic(f"{option} names topic {name!r}, which is not read", hint=_nearest(name, topics))
+            if (name, number) not in chosen:
+                raise BadRequest(f"{option} names {name}/{number}, which is not read", hint="partitions count from 0")
+
+
+def _nearest(name: str, names: Iterable[str]) -> str:
+    names = sorted(names)
+    close = get_close_matches(name, names, n=1)
+    more = ", ..." if len(names) > 8 else ""
+    return f"did you mean {close[0]}?" if close else f"there are {', '.join(names[:8])}{more}" if names else "there is none"
 
 
 def spans(partitions: Iterable[Known], asked: Asked) -> list[Span]:
-    """What a batch reads. Raises DataLoss for a start below the first offset, unless failOnDataLoss is off."""
+    """What a batch reads. Raises DataLoss for a start below the first offset, unless failOnDataLoss is off; UnknownTopic."""
+    partitions = list(partitions)
+    require_offsets(asked, partitions)
     starting, ending = asked.starting or Bound(EARLIEST), asked.ending
     found = []
     for at in partitions:
         if asked.ranges:
-            named = [each for each in asked.ranges if each[:2] == (at.topic_id, at.partition)]
-            found += [span(at, start, min(end, at.end), asked.fail_on_data_loss) for _, _, start, end in named]
+            named = [each[2:] for each in asked.ranges if each[:2] == (at.topic_id, at.partition)]
+            found += [span(at, start, min(end, at.end), asked.fail_on_data_loss) for start, end in _merged(named)]
             continue
         start = starting.of(at.topic, at.partition, at.first, at.end)
         end = at.end if ending is None else ending.of(at.topic, at.partition, at.first, at.end)
         found.append(span(at, start, min(end, at.end), asked.fail_on_data_loss))
     return [each for each in found if each.start < each.end]
+
+
+def _merged(ranges: Iterable[tuple[int, int]]) -> list[tuple[int, int]]:
+    """The same offsets, each once, in order."""
+    found: list[tuple[int, int]] = []
+    for start, end in sorted(ranges):
+        if found and start <= found[-1][1]:
+            found[-1] = found[-1][0], max(end, found[-1][1])
+        else:
+            found.append((start, end))
+    return found
 
 
 def span(at: Known, start: int, end: int, fail: bool) -> Span:
@@ -111,9 +162,13 @@ def parts(exported: Export, wanted: Iterable[Span], asked: Asked) -> list[Part]:
 
 
 def states(exported: Export, asked: Asked) -> list[Part]:
-    """Files of acks or deliveries."""
-    files = [file for file in exported.of(asked.data_set) if file.rows and asked.wants(file.topic, file.partition)]
-    return [_part(file, format_of(file), file.start, file.end) for file in files]
+    """Files of acks or deliveries of the partitions that are asked for."""
+    wanted = {(at.topic_id, at.partition) for at in known(exported, asked)}
+    files = [file for file in exported.of(asked.data_set) if file.rows and (file.topic_id, file.partition) in wanted]
+    return [
+        Part(file.path, format_of(file), file.topic_id, file.partition, 0, file.rows, True, file.rows, file.bytes)
+        for file in files
+    ]
 
 
 def format_of(file: File) -> str:
@@ -144,14 +199,15 @@ def _out_of_time(file: File, asked: Asked) -> bool:
 
 
 def tasks(found: list[Part], asked: Asked) -> list[list[Part]]:
-    """Parts put together, or cut, so that tasks have about the same size."""
+    """Parts put together, or cut, so that tasks have about the same size. Files of acks and deliveries are never cut."""
     total = sum(part.end - part.start for part in found)
     limit = asked.records_per_task or TASK_RECORDS
     if asked.tasks_min:
         limit = max(1, min(limit, -(-total // asked.tasks_min)))
     made: list[list[Part]] = []
     records = size = 0
-    for part in (piece for each in found for piece in _cut(each, limit)):
+    cut = asked.data_set == export.MESSAGES
+    for part in (piece for each in found for piece in (_cut(each, limit) if cut else [each])):
         if not made or records + part.end - part.start > limit or size + part.bytes > TASK_BYTES:
             made.append([])
             records = size = 0

@@ -77,7 +77,8 @@ def rows_of(spark: SparkSession, folder: Folder, parts: list[Part], asked: Asked
     cut = [part for part in parts if not part.whole]
     frames = [reader.parquet(*whole)] if whole else []
     if cut:
-        frames.append(reader.parquet(*(folder.address(part.path) for part in cut)).where(reduce(or_, map(_inside, cut))))
+        files = dict.fromkeys(folder.address(part.path) for part in cut)  # each once, whatever is taken of it
+        frames.append(reader.parquet(*files).where(reduce(or_, map(_inside, cut))))
     frame = reduce(DataFrame.unionAll, frames)
     if asked.starting_us is not None:
         frame = frame.where(F.col("publish_time") >= F.timestamp_micros(F.lit(asked.starting_us)))

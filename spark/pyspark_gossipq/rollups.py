@@ -15,6 +15,7 @@ from typing import Any
 import msgspec
 
 from gossipq.errors import ExportError
+from gossipq.wire.export import Gap
 from pyspark_gossipq.folders import Folder
 
 VERSION = 1
@@ -27,16 +28,19 @@ class RollUp(msgspec.Struct, frozen=True):
     columns: list[str]
     rows: list[list[Any]]
     version: int = VERSION
+    gaps: list[Gap] = []  #: records that are counted nowhere: retention took them before they were exported
 
     def dicts(self) -> list[dict[str, Any]]:
         return [dict(zip(self.columns, row, strict=True)) for row in self.rows]
 
 
-def save(folder: str, kind: str, source: str, columns: Sequence[str], rows: Sequence[Mapping[str, Any]]) -> str:
+def save(
+    folder: str, kind: str, source: str, columns: Sequence[str], rows: Sequence[Mapping[str, Any]], gaps: Sequence[Gap] = ()
+) -> str:
     """Returns the path of the file."""
     target = Folder(folder)
     plain_rows = [[plain(row[name]) for name in columns] for row in rows]
-    made = RollUp(kind, datetime.now(UTC).isoformat(timespec="seconds"), source, list(columns), plain_rows)
+    made = RollUp(kind, datetime.now(UTC).isoformat(timespec="seconds"), source, list(columns), plain_rows, gaps=list(gaps))
     target.system.create_dir(target.root, recursive=True)
     path = target.locate(f"{kind}.json")
     with target.system.open_output_stream(f"{path}.new") as stream:

@@ -7,6 +7,7 @@ from pathlib import Path
 from pyspark.sql import SparkSession
 
 import gossipq
+from pyspark_gossipq.source import DefaultSource
 
 LOOPBACK = "127.0.0.1"
 #: what holds unless it is set by spark-submit, spark-defaults.conf or the caller
@@ -27,7 +28,7 @@ def session(name: str = "gossipq", master: str = "local[*]", **settings: str) ->
     """
     running = SparkSession.getActiveSession()
     if running is not None:
-        return running
+        return _knowing(running)
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)  # workers take `python3` of the path otherwise
     builder = SparkSession.builder.appName(name)
     if "SPARK_SUBMIT" not in os.environ and "PYSPARK_GATEWAY_PORT" not in os.environ:
@@ -39,7 +40,13 @@ def session(name: str = "gossipq", master: str = "local[*]", **settings: str) ->
             builder = builder.config(key, value)
     for key, value in settings.items():
         builder = builder.config(key, value)
-    return builder.getOrCreate()
+    return _knowing(builder.getOrCreate())
+
+
+def _knowing(spark: SparkSession) -> SparkSession:
+    """Spark finds the source by itself where it can list the package; of a source tree it cannot."""
+    spark.dataSource.register(DefaultSource)
+    return spark
 
 
 def _let_workers_import() -> None:

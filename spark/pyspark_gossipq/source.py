@@ -50,4 +50,4 @@ class DefaultSource(DataSource):
     def streamWriter(self, schema: StructType, overwrite: bool) -> DataSourceStreamWriter:
         from pyspark_gossipq import writing
 
-        return writing.Writer(writing.parse(self.options, schema, overwrite))
+        return writing.Writer(writing.parse(self.options, schema, overwrite, streams=True))

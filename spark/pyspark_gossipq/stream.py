@@ -41,13 +41,14 @@ class Stream(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return self._polled[1]
 
     def initialOffset(self) -> Stamps:
-        bound = self.asked.starting or self.first_bound
+        bound, there = self.asked.starting or self.first_bound, self.known()
+        planning.require_offsets(self.asked, there)
         return planning.stamps(
             {
                 (at.name, at.partition): planning.span(
                     at, bound.of(at.topic, at.partition, at.first, at.end), at.end, self.asked.fail_on_data_loss
                 ).start
-                for at in self.known()
+                for at in there
             }
         )
 

@@ -1,8 +1,8 @@
 """`df.write.format("gossipq")` and `writeStream`: publishing back, each row under an id that a repeated task makes again.
 
-Spark runs a task again when it failed, and a batch of a stream again after a crash. The ids are the same then, and a topic
-stores an id once, for as long as it remembers it: create_topic(dedup=..., dedup_count=...) bounds that, 10 minutes and a
-million ids in each partition unless it says otherwise.
+Spark runs a task again when it failed, and a batch of a stream again after a crash. The ids are the same then
+(`identities`), and a topic stores an id once, for as long as it remembers it: create_topic(dedup=..., dedup_count=...)
+bounds that, 10 minutes and a million ids in each partition unless it says otherwise.
 """
 
 import os
@@ -13,16 +13,18 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from difflib import get_close_matches
 from hashlib import blake2b
+from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
-from pyspark import TaskContext
+from pyspark import SparkFiles, TaskContext
 from pyspark.sql.datasource import DataSourceArrowWriter, DataSourceStreamArrowWriter, WriterCommitMessage
 from pyspark.sql.types import BinaryType, DataType, StringType, StructType
 
 from gossipq.errors import BadRequest, UnknownTopic
 from gossipq_client import Client, PendingReceipt, connect
-from pyspark_gossipq import schemas
+from pyspark_gossipq import identities, schemas
+from pyspark_gossipq.identities import Commits, Property, Write
 
 NAMES = ("servers", "topic", "writeId", "recordsPerSecond", "checkpointLocation")
 RUN, RUN_BYTES = 500, 4 << 20  #: rows under one receipt, and about so many bytes
@@ -30,7 +32,7 @@ UNDER_WAY = 64  #: receipts that are waited for at a time
 PATIENCE_S = 60.0
 PLACE = ("topic", "partition", "offset")
 REPLAY_OF, REPLAY_ID = "x-replay-of", "x-replay-id"
-QUERY, BATCH = "sql.streaming.queryId", "streaming.sql.batchId"  #: local properties of Spark's streams
+PLACED = (*PLACE, "topic_id")  #: columns that name a record of a topic for good: another topic may have the same name later
 
 
 @dataclass(frozen=True)
@@ -41,11 +43,24 @@ class Target:
     topic: str
     write_id: str
     named: bool  #: by the user; otherwise it is made up for this write
-    replay: bool  #: rows come from a topic: they carry where from, and are named by that
+    replay: bool  #: rows come from a topic: they carry where from
     per_second: float  #: of each task; 0: no bound
+    streams: bool  #: the write is a stream's own, not a save
+    commits: dict[str, Commits]  #: saves that are done, of batches that run
+
+    def write_of(self, of: Property) -> Write:
+        """By the local properties of a task."""
+        return identities.write_of(self.write_id, self.named, self.streams, self.commits, of)
 
 
-def parse(options: Mapping[str, str], schema: StructType, overwrite: bool) -> Target:
+class Message(WriterCommitMessage):
+    """What a task tells the driver."""
+
+    def __init__(self, write: Write) -> None:
+        self.write = write
+
+
+def parse(options: Mapping[str, str], schema: StructType, overwrite: bool, streams: bool = False) -> Target:
     """Raises BadRequest."""
     if overwrite:
         raise BadRequest("topics are only appended to", hint='df.write.mode("append"), or outputMode("append") of a stream')
@@ -73,7 +88,13 @@ def parse(options: Mapping[str, str], schema: StructType, overwrite: bool) -> Ta
     if not per_second >= 0:
         raise BadRequest(f"recordsPerSecond={given['recordsPerSecond']!r}", hint="records a second, of each task")
     name = given.get("writeId", "")
-    return Target(servers, topic, name or uuid.uuid4().hex, bool(name), replay, per_second)
+    done = {} if streams else identities.commits(_application())
+    return Target(servers, topic, name or uuid.uuid4().hex, bool(name), replay, per_second, streams, done)
+
+
+def _application() -> Path:
+    """Spark's folder for the files of this application, on the driver."""
+    return Path(SparkFiles.getRootDirectory())
 
 
 def _check_columns(schema: StructType) -> None:
@@ -99,32 +120,29 @@ class Writer(DataSourceArrowWriter, DataSourceStreamArrowWriter):
         """One task. Raises what the cluster refuses; then Spark tries the task again."""
         context = TaskContext.get()
         assert context is not None, "Spark runs tasks with a context"
+        write = self.target.write_of(context.getLocalProperty)
         with connect(self.target.servers, name=f"spark-{os.getpid()}") as mq:
-            task = Task(mq, self.target, _name(self.target, context))
+            task = Task(mq, self.target, write, context.partitionId())
             for batch in iterator:
                 task.publish(batch)
             task.finish()
-        return WriterCommitMessage()
+        return Message(write)
 
     def commit(self, messages: list[WriterCommitMessage | None], batchId: int = -1) -> None:
-        """Everything is confirmed: there is nothing left to do."""
+        """Everything is confirmed. Raises BadRequest when two saves of one batch ran at the same time without a writeId."""
+        write = next((each.write for each in messages if isinstance(each, Message)), None)
+        if write is not None and write.batch is not None:
+            identities.commit(_application(), write.batch, write.ordinal)
 
     def abort(self, messages: list[WriterCommitMessage | None], batchId: int = -1) -> None:
         """What is published stays; when the write is tried again with the same writeId it is not published twice."""
 
 
-def _name(target: Target, context: TaskContext) -> str:
-    """What the ids of a task's rows begin with: the same for each of its attempts, and for a batch that a stream repeats."""
-    query, number = context.getLocalProperty(QUERY), context.getLocalProperty(BATCH)
-    whole = f"{query}/{number}/{target.write_id if target.named else ''}" if query and number else target.write_id
-    return f"{whole}/{context.partitionId()}"
-
-
 class Task:
     """Publishes rows of one task, a bounded number of them under way."""
 
-    def __init__(self, mq: Client, target: Target, name: str) -> None:
-        self._mq, self._target, self._name = mq, target, name
+    def __init__(self, mq: Client, target: Target, write: Write, partition: int) -> None:
+        self._mq, self._target, self._write, self._partition = mq, target, write, partition
         self._seen: Counter[bytes] = Counter()
         self._waiting: deque[PendingReceipt] = deque()
         self._began_s = time.monotonic()
@@ -140,7 +158,7 @@ class Task:
             self._run({name: rows.column(name).to_pylist() for name in names}, rows.num_rows)
 
     def _run(self, columns: dict[str, list[Any]], count: int) -> None:
-        ids = self._ids(columns, count)
+        ids = self.ids(columns, count)
         values, keys = columns["value"], columns.get("key")
         if None in values:
             raise BadRequest("a row has no value", hint="df.where('value is not null')")
@@ -164,18 +182,19 @@ class Task:
                 raise UnknownTopic(f"topic {topic!r} does not exist", hint=f"gossipq topic create {topic} --dedup 7d")
             self._known.add(topic)
 
-    def _ids(self, columns: dict[str, list[Any]], count: int) -> list[bytes]:
-        """The row's own id; else where it was read from; else what is in it, and the how-manieth of its like in this task."""
-        if self._target.replay:
-            places = zip(*(columns[name] for name in (*PLACE, "topic_id") if name in columns), strict=True)
-            return [_digest(self._target.write_id, *place) for place in places]
-        own = columns.get("id") or [None] * count
+    def ids(self, columns: dict[str, list[Any]], count: int) -> list[bytes]:
+        """The row's own id; else what is in it, and the how-manieth of its like in this task.
+
+        A row that names a record of a topic has the same id in whichever task it is, so that a batch may be cut into other
+        tasks when it is done again. Equal rows without a place are as many as there are, so theirs name the task."""
+        name = self._write.name if set(PLACED) <= columns.keys() else f"{self._write.name}/{self._partition}"
+        own = columns.get("id") if not self._target.replay else None
         made = []
-        for row, given in enumerate(own):
+        for row, given in enumerate(own or [None] * count):
             if given is not None:
                 made.append(given.encode() if isinstance(given, str) else given)
                 continue
-            like = _digest(self._name, *(columns[name][row] for name in sorted(columns)))
+            like = _digest(name, *(columns[column][row] for column in sorted(columns)))
             self._seen[like] += 1
             made.append(b"%s-%d" % (like, self._seen[like]))
         return made
@@ -183,7 +202,7 @@ class Task:
     def _headers(self, row: dict[str, Any]) -> dict[str, Any] | None:
         headers = {header["key"]: header["value"] or b"" for header in row.get("headers") or ()}
         if self._target.replay:
-            headers |= {REPLAY_OF: "{topic}/{partition}/{offset}".format(**row), REPLAY_ID: self._target.write_id}
+            headers |= {REPLAY_OF: "{topic}/{partition}/{offset}".format(**row), REPLAY_ID: self._write.label}
         return headers or None
 
     def _hold_back(self, count: int) -> None:

@@ -79,7 +79,7 @@ def test_killed_at_random_points_every_confirmed_record_is_exported_once(make_no
     killed = 0
     try:
         for number in range(KILLS):
-            flags = ["--follow", "--every", "0.01s"] if number % 2 else []
+            flags = ["--follow", "--every", "0.01s", "--roll", "0s"] if number % 2 else []
             process = export(node, out, *flags)
             time.sleep(dice.uniform(0.2, 0.9))
             if process.poll() is None:
@@ -113,7 +113,7 @@ def test_a_follower_lives_through_the_death_of_the_node(make_node, tmp_path):
     node.start()
     with connect(node.endpoint) as mq:
         mq.publish_many("orders", [b"x"] * 10).result(10)
-    follower = export(node, out, "--follow", "--every", "0.1s", "--timeout", "1s")
+    follower = export(node, out, "--follow", "--every", "0.1s", "--roll", "0s", "--timeout", "1s")
     try:
         assert json.loads(follower.stdout.readline())["records"] == 10
         node.kill()
@@ -142,7 +142,7 @@ def test_what_the_command_says(make_node, tmp_path):
     assert (json.loads(told)["records"], json.loads(told)["manifests"]) == (0, 0)
     _, errors = finish(export(node, out, "orderz"), code=4)
     assert "orderz" in errors
-    follower = export(node, out, "--follow", "--every", "0.05s")
+    follower = export(node, out, "--follow", "--every", "0.05s", "--roll", "0s")
     try:
         assert follower.stdout is not None
         assert json.loads(follower.stdout.readline())["records"] == 0

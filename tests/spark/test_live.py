@@ -17,9 +17,9 @@ from pyspark.sql import functions as F
 from pyspark.sql.types import StringType
 
 from conftest import RunningNode
-from gossipq.errors import BadRequest
+from gossipq.errors import BadRequest, DataLoss
 from gossipq_client import Client, connect
-from pyspark_gossipq import live, schemas, writing
+from pyspark_gossipq import live, planning, schemas, writing
 from pyspark_gossipq.asked import parse
 
 pytestmark = pytest.mark.e2e
@@ -268,13 +268,28 @@ def test_wrong_writes(spark, columns: str, options: dict[str, str], overwrite: b
     assert caught.value.hint
 
 
-def test_ids_of_rows() -> None:
-    """The same rows in another order have the same ids, each its own."""
-    target = writing.Target(("x",), "t", "w", True, False, 0)
-    made = []
-    for rows in (["a", "b", "a"], ["b", "a", "a"]):
-        task = writing.Task(None, target, "w/0")  # type: ignore[arg-type]
-        made.append(sorted(task._ids({"value": rows}, 3)))
-    assert made[0] == made[1]
-    assert len(set(made[0])) == 3
-    assert set(writing.Task(None, target, "w/1")._ids({"value": ["a"]}, 1)).isdisjoint(made[0])  # type: ignore[arg-type]
+def test_a_topic_made_anew_during_a_read_is_not_mixed_in(
+    shared_node: RunningNode, mq: Client, topic: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    mq.publish_many(topic, [b"old"] * 2_000, partition=0).result(5)
+    old = mq.topics(topic)[0].id
+    task = live.SpanTask(planning.Span(topic, old, 0, 0, 2_000))
+    batches = Client.batches
+
+    def anew(client: Client, *given: Any, **options: Any) -> Any:
+        """Between the plan and the first answer."""
+        mq.delete_topic(topic)
+        mq.create_topic(topic, partitions=2)
+        mq.publish_many(topic, [b"new"] * 2_000, partition=0).result(5)
+        return batches(client, *given, **options)
+
+    monkeypatch.setattr(Client, "batches", anew)
+    options = {"servers": shared_node.endpoint, "topics": topic}
+    found: list[bytes] = []
+    read = live.rows(parse(options), task, schemas.of("messages"))
+    with pytest.raises(DataLoss, match="records 0 to 1999 cannot be read any more"):
+        found.extend(value for block in read for value in block.column("value").to_pylist())
+    monkeypatch.setattr(Client, "batches", batches)
+    assert b"new" not in found
+    lenient = parse({**options, "failOnDataLoss": "false"})
+    assert list(live.rows(lenient, task, schemas.of("messages"))) == []

@@ -119,6 +119,47 @@ def test_what_cannot_be_imported(spark, exporter: Exporter, tmp_path: Path) -> N
     assert len(offsets(spark, tmp_path / "table")) == 250
 
 
+def with_a_gap(exporter: Exporter) -> Exporter:
+    exporter.messages("007", 0, 50)
+    exporter.messages("orders", 0, 5, topic_id=2)
+    exporter.publish()
+    exporter.gaps.append(export.Gap("007", 1, 0, 50, 60))
+    exporter.messages("007", 60, 90)
+    exporter.publish()
+    return exporter
+
+
+def test_gaps_are_allowed_and_told_by_every_job(spark, gossipq, exporter: Exporter, tmp_path: Path) -> None:
+    with_a_gap(exporter)
+    table, rollup = tmp_path / "table", tmp_path / "roll"
+    for job in (("import", exporter, table), ("growth", exporter), ("search", exporter), ("dedup", exporter)):
+        ran = gossipq(*job)
+        assert ran.code != 0, job
+        assert "007/0: records 50 to 59 left by retention" in ran.err, job
+        assert "--allow-gap" in ran.err, job
+    for job in (("growth", exporter, "--rollups", rollup), ("search", exporter, "--text", "value 8"), ("dedup", exporter)):
+        ran = gossipq(*job, "--allow-gap")
+        assert (ran.code, "not there: records 50 to 59 of 007/0" in ran.err) == (0, True), job
+    assert [(gap.start, gap.end) for gap in rollups.load(str(rollup), "growth").gaps] == [(50, 60)]
+    assert gossipq("growth", exporter, "-t", "orders").code == 0, "nothing of this topic is missing"
+    for _ in range(2):
+        assert gossipq("import", exporter, table, "--allow-gap").code == 0
+    assert offsets(spark, table) == [*range(50), *range(60, 90)]
+    ran = gossipq("growth", table)
+    assert (ran.code, "not there: records 50 to 59 of 007/0" in ran.err) == (0, True)
+    assert "not there" not in gossipq("growth", table, "-t", "orders").err
+
+
+def test_a_topic_that_the_source_does_not_have(spark, gossipq, exporter: Exporter, tmp_path: Path) -> None:
+    exporter.messages("orders", 0, 5)
+    exporter.publish()
+    importing.import_export(spark, str(exporter), str(tmp_path / "table"))
+    for source in (exporter, tmp_path / "table"):
+        ran = gossipq("growth", source, "-t", "ordes")
+        assert ran.code == 4
+        assert "hint: did you mean orders?" in ran.err
+
+
 # --- reports
 
 
@@ -161,6 +202,27 @@ def test_growth(gossipq, lived: Exporter, tmp_path: Path) -> None:
     assert (kept.kind, kept.source, kept.dicts()) == ("growth", str(lived), json.loads(ran.out))
     assert ElementTree.parse(tmp_path / "g.svg").getroot().tag.endswith("svg")
     assert [line.split()[0] for line in gossipq("growth", lived, "-t", "00*").out.splitlines()] == ["topic", "007"]
+
+
+@pytest.mark.parametrize("zone", ["Pacific/Kiritimati", "America/Los_Angeles"])
+def test_days_and_times_are_utc_in_every_session(spark, exporter: Exporter, zone: str) -> None:
+    midnight = 1_790_035_200 * SECOND_US
+    exporter.messages("t", 0, 4, publish_time=lambda at: midnight + (at - 2) * SECOND_US)
+    place = {"topic": "t", "topic_id": 1, "partition": 0, "group_name": "g", "start_offset": 0, "end_offset": 4}
+    exporter.write(export.ACKS, "t", 1, 0, 0, 9, [place | {"acked_at": midnight - 1, "consumer": "c", "change_seq": 1}])
+    exporter.publish()
+    before = spark.conf.get("spark.sql.session.timeZone")
+    spark.conf.set("spark.sql.session.timeZone", zone)
+    try:
+        messages, acks = (read_export(spark, str(exporter), dataSet=data_set) for data_set in ("messages", "acks"))
+        days = {str(row.day): row.records for row in reports.growth(messages).collect()}
+        (sketch,) = reports.latency_sketches(messages, acks).collect()
+        found = records.search(messages, since="2026-09-22").count(), records.search(messages, until="2026-09-22").count()
+    finally:
+        spark.conf.set("spark.sql.session.timeZone", before)
+    assert days == {"2026-09-21": 2, "2026-09-22": 2}
+    assert str(sketch.day) == "2026-09-21"
+    assert found == (2, 2)
 
 
 def test_status_and_dead_letters(gossipq, lived: Exporter, tmp_path: Path) -> None:
@@ -260,7 +322,7 @@ def test_killed_exports_imported_twice_hold_every_confirmed_record_once(spark, m
     load.start()
     try:
         for _ in range(KILLS):
-            process = export(node, folder, "--follow", "--every", "0.01s")
+            process = export(node, folder, "--follow", "--every", "0.01s", "--roll", "0s")
             time.sleep(dice.uniform(0.8, 1.5))
             process.kill()
             process.communicate()

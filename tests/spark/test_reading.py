@@ -1,5 +1,6 @@
 """Reading exports: what counts is counted once, however a frame is used; what is torn or lost is said."""
 
+import json
 import shutil
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -15,10 +16,11 @@ from pyspark.sql import functions as F
 from gossipq.errors import BadRequest, DataLoss, ExportVersion, GossipqError, TornExport
 from gossipq.wire import export
 from gossipq.wire.export import Gap
-from pyspark_gossipq import files, planning, read_export, schemas
+from pyspark_gossipq import files, planning, read_export, read_table, schemas
 from pyspark_gossipq.asked import parse
 from pyspark_gossipq.batch import arrow_schema
 from pyspark_gossipq.folders import Folder
+from pyspark_gossipq.pipelines import importing
 from spark import exports
 from spark.exports import SECOND_US, START_US, Exporter, edited
 
@@ -125,7 +127,61 @@ def test_offsets_and_times_choose_rows(spark, filled: Exporter, way: str) -> Non
     until_ms = str((START_US + 3 * SECOND_US) // 1_000)
     assert offsets(frame(spark, way, filled, endingTimestamp=until_ms, partitions="0")) == [0, 1, 2]
     assert frame(spark, way, filled, topics="orders", startingOffsets="latest").count() == 0
-    assert frame(spark, way, filled, topics="nothing").count() == 0
+    assert frame(spark, way, filled, topics="nothing*").count() == 0
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_names_that_are_not_there(spark, filled: Exporter, way: str) -> None:
+    """A slip of the pen would read nothing, or all there is."""
+    told = refused(spark, way, filled, topics="order")
+    assert "UnknownTopic: topic 'order' does not exist here" in told
+    assert "did you mean orders?" in told
+    assert "did you mean orders?" in refused(spark, way, filled, topics="orders", startingOffsets='{"ordres": {"0": 7}}')
+    assert "there are orders" in refused(spark, way, filled, topics="orders", endingOffsets='{"007": {"0": 7}}')
+    assert "orders/5, which is not read" in refused(spark, way, filled, startingOffsets='{"orders": {"5": 7}}')
+    assert "'orders' has no partition 2" in refused(spark, way, filled, assign='{"orders": [0, 2]}')
+    assert "did you mean 007?" in refused(spark, way, filled, topics="00", dataSet="acks")
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_ranges_hold_every_offset_once(spark, filled: Exporter, way: str) -> None:
+    def some(*ranges: tuple[int, int]) -> list[int]:
+        asked = json.dumps([[1, 0, start, end] for start, end in ranges])
+        return offsets(frame(spark, way, filled, ranges=asked))
+
+    assert some((10, 20), (30, 40)) == [*range(10, 20), *range(30, 40)]
+    assert some((1_000, 1_200), (1_100, 1_200)) == [*range(1_000, 1_200)]
+    assert some((30, 40), (1_490, 1_510), (35, 45), (40, 41)) == [*range(30, 45), *range(1_490, 1_510)]
+    assert "ranges=" in refused(spark, way, filled, ranges="[[1, 0, 5, 4]]")
+
+
+@pytest.mark.parametrize("form", ["parquet", "lmdb"])
+def test_states_are_read_once_however_long_the_log_is(spark, exporter: Exporter, form: str) -> None:
+    """Files of states hold log indices, which are no offsets: tasks cannot share them."""
+    exporter.format = form
+    exporter.messages("orders", 0, 10)
+    place = {"topic": "orders", "topic_id": 1, "partition": 0, "group_name": "billing", "start_offset": 0, "end_offset": 100}
+    more = dict.fromkeys(("due_at", "changed_at", "reason", "error", "consumer"))
+    state = place | more | {"state": "done", "attempts": 0, "failures": 0, "change_seq": 5}
+    exporter.write(export.DELIVERIES, "orders", 1, 0, 0, 1_200_000, [state])
+    exporter.write(export.ACKS, "orders", 1, 0, 0, 1_200_000, [place | {"acked_at": 0, "consumer": "c", "change_seq": 5}])
+    exporter.publish()
+    for data_set in ("deliveries", "acks"):
+        for options in ({}, {"minPartitions": "4"}, {"maxRecordsPerPartition": "1"}):
+            read = spark.read.format("gossipq").options(dataSet=data_set, **options).load(str(exporter))
+            assert [row.end_offset for row in read.collect()] == [100], (data_set, options)
+
+
+@pytest.mark.parametrize("name", ["lake*", "lake[1]", "la?e", "{a,b}", "a\\b", "with space, comma"])
+def test_folders_with_names_that_look_like_patterns(spark, tmp_path: Path, name: str) -> None:
+    for folder, count in (("lakeX", 7), ("lake1", 7), (name, 3)):
+        exporter = Exporter(tmp_path / folder)
+        exporter.messages("orders", 0, count)
+        exporter.publish()
+    assert offsets(read_export(spark, str(tmp_path / name))) == [0, 1, 2]
+    assert offsets(read_export(spark, str(tmp_path / name), startingOffsets={"orders": {0: 1}})) == [1, 2]
+    importing.import_export(spark, str(tmp_path / name), str(tmp_path / "table[1]*"))
+    assert read_table(spark, str(tmp_path / "table[1]*")).count() == 3
 
 
 def test_kafka_schema(spark, filled: Exporter) -> None:
@@ -302,7 +358,7 @@ def test_a_missing_manifest_and_a_later_version(spark, exporter: Exporter) -> No
     with pytest.raises(TornExport, match=r"0000000002.json is missing"):
         read_export(spark, str(exporter))
     edited(paths, version=export.VERSION + 1)
-    with pytest.raises(ExportVersion, match="has version 2; this gossipq reads versions up to 1"):
+    with pytest.raises(ExportVersion, match="has version 3; this gossipq reads versions up to 2"):
         read_export(spark, str(exporter))
 
 

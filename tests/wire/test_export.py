@@ -39,8 +39,8 @@ def test_fields_of_a_later_version_are_ignored_and_those_of_an_older_one_have_th
 
 
 def test_a_later_version_says_what_it_needs():
-    with pytest.raises(ExportVersion, match=r"0000000001.json has version 2; .* up to 1") as caught:
-        export.fold({1: b'{"version": 2, "everything": "else"}'})
+    with pytest.raises(ExportVersion, match=r"0000000001.json has version 3; .* up to 2") as caught:
+        export.fold({1: b'{"version": 3, "everything": "else"}'})
     assert "upgrade" in caught.value.hint or "pip" in caught.value.hint
 
 
@@ -51,7 +51,7 @@ def test_a_manifest_that_is_not_whole(raw):
 
 
 def test_an_empty_folder_is_an_empty_export():
-    assert export.fold({}) == (None, "", [])
+    assert export.fold({}) == (None, "", [], {}, [])
 
 
 def test_files_of_all_increments_count_in_order():

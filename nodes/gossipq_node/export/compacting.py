@@ -19,18 +19,25 @@ if TYPE_CHECKING:
 KEEP_S = 3600.0  #: what was replaced stays so long, for readers that are at it
 
 
-def compact(folder: Folder, keep_s: float = KEEP_S, progress: Callable[[int, int], None] = lambda done, total: None) -> int:
-    """Merges neighbouring files and publishes a base; then removes what was replaced more than `keep_s` ago. Returns how many
-    files there are less. Raises TornExport when a file is not what its manifest says: nothing is changed then."""
+def compact(
+    folder: Folder,
+    keep_s: float = KEEP_S,
+    progress: Callable[[int, int], None] = lambda done, total: None,
+    tiered: bool = False,
+) -> int:
+    """Merges neighbouring files; then removes what was replaced more than `keep_s` ago. Returns how many files there are less.
+
+    `tiered`: as a follower does it again and again: no large file is written anew for a small one, and a base is published in
+    any case. Raises TornExport when a file is not what its manifest says: nothing is changed then."""
     columns.arrow("an export")
     found = folder.read()
     if found.newest is None:
         raise ExportError(f"{folder.root} has no export", hint="gossipq export --out DIR makes one")
     kept: list[File] = []
-    for run in _runs(found):
+    for run in _tiered(found) if tiered else _runs(found):
         kept += run if len(run) == 1 else [_merge(folder, found.newest.format, run)]
         progress(len(kept), len(found.files))
-    if len(kept) < len(found.files):
+    if tiered or len(kept) < len(found.files):
         _publish(folder, found, kept)
     folder.forget(keep_s)
     return len(found.files) - len(kept)
@@ -41,13 +48,29 @@ def _runs(found: Export) -> Iterator[list[File]]:
     for _, placed in groupby(found.files, key=lambda file: file.place):
         run: list[File] = []
         for file in placed:
-            fits = sum(each.rows for each in run) + file.rows <= FILE_ROWS
-            fits = fits and sum(each.bytes for each in run) + file.bytes <= FILE_BYTES
-            if run and not (fits and _touch(found, run[-1], file)):
+            if run and not (_fit([*run, file]) and _touch(found, run[-1], file)):
                 yield run
                 run = []
             run.append(file)
         yield run
+
+
+def _tiered(found: Export) -> Iterator[list[File]]:
+    """The same, but a file that is twice as large as all that follows it in its run stays as it is: sizes double from file to
+    file, so there are few of them."""
+    for _, placed in groupby(found.files, key=lambda file: file.place):
+        runs: list[list[File]] = []
+        for file in reversed(list(placed)):
+            run = runs[-1] if runs else []
+            if run and file.rows <= 2 * sum(each.rows for each in run) and _fit([file, *run]) and _touch(found, file, run[0]):
+                run.insert(0, file)
+            else:
+                runs.append([file])
+        yield from reversed(runs)
+
+
+def _fit(run: list[File]) -> bool:
+    return sum(file.rows for file in run) <= FILE_ROWS and sum(file.bytes for file in run) <= FILE_BYTES
 
 
 def _touch(found: Export, before: File, file: File) -> bool:
@@ -94,7 +117,7 @@ def _publish(folder: Folder, found: Export, kept: list[File]) -> None:
             newest.format,
             base=True,
             files=kept,
-            positions=newest.positions,
-            gaps=newest.gaps,
+            positions=list(found.positions.values()),
+            gaps=found.gaps,
         )
     )

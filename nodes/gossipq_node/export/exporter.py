@@ -6,6 +6,7 @@ goes on is told by the manifests alone, so there is nothing else to lose.
 
 import time
 from collections.abc import Callable, Iterable, Iterator
+from fnmatch import fnmatchcase
 from typing import TYPE_CHECKING
 
 import msgspec
@@ -15,7 +16,7 @@ from gossipq.texts import many
 from gossipq.types import Offset, partition_key
 from gossipq.values import GroupStats, PartitionStats, TopicInfo
 from gossipq.wire import export
-from gossipq.wire.export import Export, File, Gap, Manifest, Position
+from gossipq.wire.export import NOTHING, Export, File, Gap, Manifest, Position
 from gossipq_client import Client, columns
 from gossipq_client.reading import Stretch
 from gossipq_node.export import states
@@ -39,6 +40,9 @@ class Done(msgspec.Struct):
     bytes: int = 0
     manifests: int = 0
     seconds: float = 0.0
+    waiting: dict[str, int] = {}  #: by topic: records that were left for a later run
+    gone: list[str] = []  #: topics that were asked for by name and are no more; their records stay in the export
+    gaps: list[Gap] = []  #: records that are not in the export for good, found by this run
 
 
 class Part(msgspec.Struct):
@@ -53,6 +57,11 @@ class Part(msgspec.Struct):
     @property
     def name(self) -> str:
         return f"{self.info.name}/{self.number}"
+
+    @property
+    def waiting(self) -> int:
+        """Records that are not in the export."""
+        return self.stats.next - self.position.end
 
 
 class Exporter:
@@ -69,7 +78,8 @@ class Exporter:
         columns.arrow("an export")
         self._mq, self._folder, self._topics, self._allow_gap = mq, folder, list(topics), allow_gap
         self._progress = progress or (lambda done, total: None)
-        self._export: Export = folder.read()
+        self._export = NOTHING
+        self.reload()
         self._cluster = mq.status().cluster.hex()
         newest = self._export.newest
         if newest and newest.cluster != self._cluster:
@@ -80,26 +90,33 @@ class Exporter:
         if newest and format and newest.format != format:
             raise ExportError(f"{folder.root} has {newest.format} files", hint=f"leave --format {format} out, or another --out")
         self._format = format or (newest.format if newest else export.FORMATS[0])
-        self._positions = dict(self._export.positions)
-        self._gaps = list(newest.gaps) if newest else []
         self._overtaken: list[Gap] = []  #: that retention made during this run
         self._files: list[File] = []
         self._seen: dict[int, list[GroupStats]] = {}  #: groups of a partition when its states were exported last
         self._done = Done()
         self._total = 0
 
-    def run(self, with_states: bool = True) -> Done:
-        """Everything that is there now. Raises DataLoss when retention was faster."""
+    def reload(self) -> None:
+        """Goes on from what the folder has now. Raises TornExport, ExportVersion."""
+        self._export = self._folder.read()
+        self._positions, self._gaps = dict(self._export.positions), list(self._export.gaps)
+
+    def run(self, with_states: bool = True, records_min: int = 0) -> Done:
+        """Everything that is there now, of partitions where at least `records_min` wait. Raises DataLoss when retention was
+        faster."""
         began_s, self._done, self._overtaken = time.monotonic(), Done(), []
         parts = self._parts()
         self._check_gaps(parts)
-        self._total = sum(part.stats.next - part.position.end for part in parts)
-        for part in parts:
+        due = [part for part in parts if part.waiting >= records_min]
+        self._total = sum(part.waiting for part in due)
+        for part in due:
             self._messages(part)
         if with_states:
             for part in parts:
                 self._states(part)
         self._publish()
+        for part in parts:
+            self._done.waiting[part.info.name] = self._done.waiting.get(part.info.name, 0) + part.waiting
         self._done.seconds = time.monotonic() - began_s
         if self._overtaken and not self._allow_gap:
             raise self._loss(self._overtaken)
@@ -108,15 +125,26 @@ class Exporter:
     # --- what there is
 
     def _infos(self) -> list[TopicInfo]:
+        """The topics to be exported. Notes which of the export's topics the cluster has no more."""
+        there = self._mq.topics()
+        ids = {info.id for info in there}
+        for key, position in self._positions.items():
+            if position.removed != (position.topic_id not in ids):
+                self._positions[key] = msgspec.structs.replace(position, removed=not position.removed)
+        real = [info for info in there if not info.config.virtual]
         if not self._topics:
-            return [info for info in self._mq.topics() if not info.config.virtual and not info.name.startswith("_")]
-        found = [info for name in self._topics for info in self._named(name)]
+            return [info for info in real if not info.name.startswith("_")]
+        found = [info for name in self._topics for info in self._named(name, real)]
         return list({info.id: info for info in found}.values())
 
-    def _named(self, name: str) -> list[TopicInfo]:
-        infos = [info for info in self._mq.topics(name) if not info.config.virtual]
+    def _named(self, name: str, real: list[TopicInfo]) -> list[TopicInfo]:
+        """Raises UnknownTopic for a name that neither the cluster nor the export has."""
+        infos = [info for info in real if fnmatchcase(info.name, name)]
         if not infos and "*" not in name:
-            raise UnknownTopic(f"topic {name!r} does not exist, or is virtual", hint="gossipq topic ls")
+            if not any(position.topic == name for position in self._positions.values()):
+                raise UnknownTopic(f"topic {name!r} does not exist, or is virtual", hint="gossipq topic ls")
+            if name not in self._done.gone:
+                self._done.gone.append(name)
         return infos
 
     def _parts(self) -> list[Part]:
@@ -165,8 +193,12 @@ class Exporter:
         if lost and not self._allow_gap:
             raise self._loss([self._gap(part, part.position.end, part.stats.first) for part in lost])
         for part in lost:
-            self._gaps.append(self._gap(part, part.position.end, part.stats.first))
+            self._lost(self._gap(part, part.position.end, part.stats.first))
             part.position = msgspec.structs.replace(part.position, end=part.stats.first)
+
+    def _lost(self, gap: Gap) -> None:
+        self._gaps.append(gap)
+        self._done.gaps.append(gap)
 
     @staticmethod
     def _gap(part: Part, start: Offset, end: Offset) -> Gap:
@@ -231,14 +263,15 @@ class Exporter:
         for start, end in holes:
             if start < min(end, first):
                 self._overtaken.append(self._gap(part, start, min(end, first)))
-                self._gaps.append(self._overtaken[-1])
+                self._lost(self._overtaken[-1])
         holes.clear()
 
     # --- acks and deliveries
 
     def _states(self, part: Part) -> None:
-        if not part.groups or self._seen.get(part.stats.partition) == part.groups:
-            return
+        key, never = part.stats.partition, part.position.deliveries_end == 0
+        if self._seen.get(key, [] if never else None) == part.groups:
+            return  # nothing has happened; or there are no groups, and never were
         since = part.position.acks_end
         index, runs = self._mq.ack_runs(part.info, part.number, since)
         acks = (
@@ -254,7 +287,7 @@ class Exporter:
             file = self._place(part, export.DELIVERIES).whole(rows, 0, end)
             self._reached(part, deliveries_end=end)
             self._add(file)
-        self._seen[part.stats.partition] = part.groups
+        self._seen[key] = part.groups
 
     # --- what counts
 
@@ -263,7 +296,10 @@ class Exporter:
 
     def _reached(self, part: Part, **ends: int) -> None:
         part.position = msgspec.structs.replace(part.position, **ends)
-        self._positions[part.info.id, part.number] = part.position
+        key = part.info.id, part.number
+        known = self._positions.get(key)
+        if known is None or msgspec.structs.replace(known, retained=part.position.retained) != part.position:
+            self._positions[key] = part.position  # where retention stands is not worth a manifest
 
     def _add(self, file: File, records: int = 0) -> None:
         self._files.append(file)
@@ -277,22 +313,23 @@ class Exporter:
             self._publish()
 
     def _publish(self) -> None:
-        """A manifest, if there is something to say."""
-        newest, files = self._export.newest, self._files
-        positions = [self._positions[key] for key in sorted(self._positions)]
-        if newest and not files and (newest.positions, newest.gaps) == (positions, self._gaps):
+        """A manifest of what has changed, if anything has."""
+        before, files = self._export, self._files
+        positions = [at for key, at in sorted(self._positions.items()) if before.positions.get(key) != at]
+        gaps = self._gaps[len(before.gaps) :]
+        if before.newest and not files and not positions and not gaps:
             return
-        sequence = newest.sequence + 1 if newest else 1
         manifest = Manifest(
             export.VERSION,
             self._cluster,
-            sequence,
-            self._export.digest,
+            before.newest.sequence + 1 if before.newest else 1,
+            before.digest,
             time.time_ns() // 1000,
             self._format,
             files=files,
             positions=positions,
-            gaps=self._gaps,
+            gaps=gaps,
         )
-        self._export, self._files = Export(manifest, self._folder.publish(manifest), []), []
+        digest = self._folder.publish(manifest)
+        self._export, self._files = Export(manifest, digest, [], dict(self._positions), list(self._gaps)), []
         self._done.manifests += 1

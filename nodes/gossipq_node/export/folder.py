@@ -39,7 +39,10 @@ class Folder:
             fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
             os.close(self._lock)
-            raise ExportError(f"{self.root} is being exported to already", hint="wait for that export, or end it") from None
+            raise ExportError(
+                f"{self.root} is being exported to already",
+                hint="wait for that export, or end it; with --follow it merges by itself",
+            ) from None
         except OSError as error:
             os.close(self._lock)
             raise ExportError(
@@ -73,12 +76,7 @@ class Folder:
 
     def read(self) -> Export:
         """What counts. Raises TornExport, ExportVersion."""
-        raws = {}
-        for sequence in reversed(self.sequences()):
-            raws[sequence] = self.manifest(sequence)
-            if export.decode(raws[sequence], export.manifest_path(sequence)).base:
-                break
-        return export.fold(raws)
+        return export.load(self.sequences(), self.manifest)
 
     def check(self, file: File) -> Path:
         """The path of a file that is as its manifest says, byte by byte. Raises TornExport."""

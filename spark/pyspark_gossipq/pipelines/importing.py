@@ -18,7 +18,7 @@ from pyspark.sql.types import StringType, StructField, StructType
 
 from gossipq.errors import DataLoss, ExportError
 from gossipq.wire import export
-from gossipq.wire.export import Export
+from gossipq.wire.export import Export, Gap
 from pyspark_gossipq import batch, planning, reading, schemas
 from pyspark_gossipq.asked import Asked, parse
 from pyspark_gossipq.folders import Folder
@@ -41,6 +41,7 @@ class State(msgspec.Struct):
     cluster: str
     segment_records: int
     places: dict[str, Place] = {}  #: by "topic id-partition"
+    gaps: list[Gap] = []  #: that were allowed: these records are in no table
 
 
 @dataclass(frozen=True)
@@ -54,8 +55,12 @@ class Imported:
     rewritten_from: int = field(default=0)  #: where the first segment that was written anew begins
 
 
-def import_export(spark: SparkSession, path: str, table: str, topics: str = "", verify: bool | None = None) -> list[Imported]:
-    """Raises TornExport, DataLoss, and ExportError when the table is of another cluster."""
+def import_export(
+    spark: SparkSession, path: str, table: str, topics: str = "", verify: bool | None = None, allow_gap: bool = False
+) -> list[Imported]:
+    """allow_gap: records that retention took before they were exported are noted in the table, and not an error.
+
+    Raises TornExport, DataLoss, UnknownTopic, and ExportError when the table is of another cluster."""
     options = {"path": path} | ({"topics": topics} if topics else {})
     asked, folder, target = parse(options), Folder(path), Folder(table)
     exported = folder.read()
@@ -70,7 +75,10 @@ def import_export(spark: SparkSession, path: str, table: str, topics: str = "", 
             done.append(Imported(at.topic, at.partition, came, at.end, wanted[-1].start))
             state.places[_name(at)] = Place(at.topic, place.start if place else at.first, at.end)
     if wanted:
+        if not allow_gap:
+            planning.require(exported, wanted)
         _messages(spark, folder, exported, wanted, asked, table, state, verify)
+    state.gaps = [gap for gap in exported.gaps if f"{gap.topic_id}-{gap.partition}" in state.places]
     for data_set in (export.ACKS, export.DELIVERIES):  # of all topics, since they take the place of what is there
         frame = reading.read_export(spark, path, dataSet=data_set, verify=verify)
         frame.write.mode("overwrite").parquet(f"{table}/{data_set}")
@@ -100,7 +108,6 @@ def _messages(
     state: State,
     verify: bool | None,
 ) -> None:
-    planning.require(exported, wanted)
     parts = planning.parts(exported, wanted, asked)
     batch.check(folder, exported, parts, verify)
     number = (F.col("offset") / state.segment_records).cast("long")
@@ -115,17 +122,23 @@ def _name(at: Known) -> str:
 
 
 def _state(target: Folder, cluster: str) -> State:
-    path = target.locate(STATE)
-    if target.system.get_file_info(path).type != fs.FileType.File:
+    state = _known(target)
+    if state is None:
         return State(cluster, SEGMENT_RECORDS)
-    with target.system.open_input_stream(path) as stream:
-        state = msgspec.json.decode(stream.read(), type=State)
     if state.cluster != cluster:
         raise ExportError(
             f"{target.path} holds records of cluster {state.cluster}, the export those of {cluster}",
             hint="import each cluster into a table of its own",
         )
     return state
+
+
+def _known(target: Folder) -> State | None:
+    path = target.locate(STATE)
+    if target.system.get_file_info(path).type != fs.FileType.File:
+        return None
+    with target.system.open_input_stream(path) as stream:
+        return msgspec.json.decode(stream.read(), type=State)
 
 
 def _keep(target: Folder, state: State) -> None:
@@ -145,19 +158,32 @@ def is_table(path: str) -> bool:
 
 def read_table(spark: SparkSession, table: str, dataSet: str = export.MESSAGES) -> DataFrame:
     """Rows of an imported table. Its schema is told to Spark, which would guess a number for topic "007" otherwise."""
-    schema = schemas.of(dataSet)
+    schema, path = schemas.of(dataSet), Folder(table).address(dataSet)
     if dataSet != export.MESSAGES:
-        return spark.read.schema(schema).parquet(f"{table}/{dataSet}")
+        return spark.read.schema(schema).parquet(path)
     whole = StructType([*schema.fields, StructField(SEGMENT, StringType())])
-    return spark.read.schema(whole).parquet(f"{table}/{dataSet}").drop(SEGMENT)
+    return spark.read.schema(whole).parquet(path).drop(SEGMENT)
 
 
-def rows(spark: SparkSession, path: str, dataSet: str = export.MESSAGES, topics: str = "") -> DataFrame:
-    """Of an export or of an imported table, whichever it is."""
-    if not is_table(path):
-        return reading.read_export(spark, path, topics or None, dataSet=dataSet)
+def rows(
+    spark: SparkSession, path: str, dataSet: str = export.MESSAGES, topics: str = "", allow_gap: bool = False
+) -> DataFrame:
+    """Of an export or of an imported table, whichever it is. Raises UnknownTopic; DataLoss for an export with gaps, unless
+    they are allowed; what a table lacks was allowed when it was imported."""
+    asked, state = parse({"path": path} | ({"topics": topics} if topics else {})), _known(Folder(path))
+    if state is None:
+        return reading.read_export(spark, path, topics or None, dataSet=dataSet, failOnDataLoss=not allow_gap)
+    places = {(place.topic, int(name.rpartition("-")[2])) for name, place in state.places.items()}
+    planning.require_names(asked, places)
     frame = read_table(spark, path, dataSet)
     if not topics:
         return frame
-    names = [name.strip().replace(".", "[.]").replace("*", ".*") for name in topics.split(",")]
-    return frame.where(F.col("topic").rlike(f"^({'|'.join(names)})$"))
+    return frame.where(F.col("topic").isin([topic for topic, number in sorted(places) if asked.wants(topic, number)]))
+
+
+def gaps(path: str, topics: str = "") -> list[Gap]:
+    """What an export or a table lacks, since retention took it before it was exported."""
+    asked, folder = parse({"path": path} | ({"topics": topics} if topics else {})), Folder(path)
+    state = _known(folder)
+    found = state.gaps if state is not None else folder.read().gaps
+    return [gap for gap in found if asked.wants(gap.topic, gap.partition)]

@@ -6,6 +6,7 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
 from gossipq.errors import BadRequest
+from pyspark_gossipq.asked import micros
 
 PLACE = ("topic", "topic_id", "partition", "offset")
 KINDS = {"place": PLACE, "id": ("topic", "id"), "key": ("topic", "key"), "value": ("topic", "value")}
@@ -22,12 +23,12 @@ def search(
     until: str = "",
 ) -> DataFrame:
     """Records with this text in their value, this key, these headers, these values at JSON paths ("$.user"), between two
-    times."""
+    times (ISO; UTC unless they say otherwise). Raises BadRequest."""
     found = messages
     if since:
-        found = found.where(F.col("publish_time") >= F.lit(since).cast("timestamp"))
+        found = found.where(F.col("publish_time") >= F.timestamp_micros(F.lit(micros("since", since))))
     if until:
-        found = found.where(F.col("publish_time") < F.lit(until).cast("timestamp"))
+        found = found.where(F.col("publish_time") < F.timestamp_micros(F.lit(micros("until", until))))
     if key:
         found = found.where(F.col("key") == F.lit(key.encode()))
     if text:

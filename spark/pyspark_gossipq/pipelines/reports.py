@@ -6,11 +6,17 @@ from pyspark.sql import functions as F
 STATES = ("ready", "in_flight", "retrying", "parked", "dead", "done")
 QUANTILES = {"p50_ms": 0.5, "p95_ms": 0.95, "p99_ms": 0.99}
 MS = 1_000  #: microseconds
+DAY_US = 86_400_000_000
+
+
+def utc_day(time: Column | str) -> Column:
+    """The date in UTC, whatever time zone the session shows times in."""
+    return F.date_from_unix_date(F.floor(F.unix_micros(time) / DAY_US).cast("int"))
 
 
 def growth(messages: DataFrame) -> DataFrame:
     """Records and bytes of values by topic and day of publishing (UTC), with running totals."""
-    days = messages.groupBy("topic", F.to_date("publish_time").alias("day")).agg(
+    days = messages.groupBy("topic", utc_day("publish_time").alias("day")).agg(
         F.count(F.lit(1)).alias("records"), F.sum(F.octet_length("value")).cast("long").alias("bytes")
     )
     so_far = Window.partitionBy("topic").orderBy("day")
@@ -33,7 +39,8 @@ def status(deliveries: DataFrame) -> DataFrame:
 
 
 def latency_sketches(messages: DataFrame, acks: DataFrame) -> DataFrame:
-    """A KLL sketch of the time from publishing (or from the due time) to the first ack, by topic, group and day.
+    """A KLL sketch of the time from publishing (or from the due time) to the first ack, by topic, group and day
+    (UTC).
 
     Sketches of several runs, or days, can be merged; percentiles cannot. The clocks are those of producer and leader, and a
     time below zero counts as none."""
@@ -50,7 +57,7 @@ def latency_sketches(messages: DataFrame, acks: DataFrame) -> DataFrame:
     timed = messages.select("topic", "topic_id", "partition", "offset", began.alias("began"))
     return (
         timed.join(first, ["topic_id", "partition", "offset"])
-        .groupBy("topic", "group", F.to_date("acked_at").alias("day"))
+        .groupBy("topic", "group", utc_day("acked_at").alias("day"))
         .agg(
             F.count(F.lit(1)).alias("records"),
             F.max(took).alias("max_us"),

@@ -14,8 +14,8 @@ from gossipq_cli.options import Choices, Verb, pass_choices
 from gossipq_cli.output import Output
 from gossipq_cli.progress import Progress
 
-STATES_EVERY_S = 60.0  #: while it follows, acks and deliveries are exported so often
-PASSING = (Busy, Unreachable, NoReply)  #: what --follow waits out
+PASSING = (Busy, Unreachable, NoReply, OSError)  #: what --follow waits out; OSError: a disk that is full may have room again
+PAUSE_MAX_S = 60.0  #: between two tries while nothing goes well
 
 
 @click.command(cls=Verb)
@@ -24,8 +24,12 @@ PASSING = (Busy, Unreachable, NoReply)  #: what --follow waits out
 @click.option("--format", "form", type=click.Choice(["parquet", "lmdb"]), help="of the files (default: parquet, or as it was)")
 @click.option("--follow", is_flag=True, help="go on with what comes, until it is interrupted")
 @click.option(
-    "--every", "every_s", type=Duration(), default="10s", show_default=True, help="pause between two steps of --follow"
+    "--every", "every_s", type=Duration(), default="10s", show_default=True, help="--follow looks so often for what is new"
 )
+@click.option(
+    "--roll", "roll_s", type=Duration(), default="5m", show_default=True, help="--follow writes records that waited so long"
+)
+@click.option("--metrics", metavar="HOST:PORT", help="--follow serves /metrics for Prometheus there")
 @click.option("--allow-gap", is_flag=True, help="go on where retention removed records before they were exported")
 @click.option("--compact", is_flag=True, help="only merge the small files of an export; no node is asked")
 @pass_choices
@@ -35,7 +39,7 @@ def command(choices: Choices, /, topics: tuple[str, ...], out: str, compact: boo
     \b
     gossipq export --out lake                      all topics
     gossipq export orders "in*" --out lake         these
-    gossipq export --out lake --follow             and what comes
+    gossipq export --out lake --follow             and what comes, for as long as it runs
     gossipq export --out lake --compact            few large files of many small ones
 
     Every run writes what is new since the last one; it may be interrupted at any time. Spark, polars and duckdb read the files.
@@ -59,28 +63,78 @@ def _compact(choices: Choices, out: str) -> int:
 
 
 def _export(
-    choices: Choices, out: str, topics: tuple[str, ...], form: str | None, follow: bool, every_s: float, allow_gap: bool
+    choices: Choices,
+    out: str,
+    topics: tuple[str, ...],
+    form: str | None,
+    follow: bool,
+    every_s: float,
+    roll_s: float,
+    allow_gap: bool,
+    metrics: str | None,
 ) -> int:
     from gossipq_node.export.exporter import Exporter
     from gossipq_node.export.folder import Folder
 
+    place = _place(metrics) if metrics else None
     output, progress = Output(choices), Progress("records", choices.quiet)
     with ask.connect(choices) as mq, Folder(out) as folder:
         exporter = Exporter(mq, folder, topics, form or "", allow_gap, progress)
-        _tell(output, progress, exporter.run())
-        states_s = time.monotonic()
-        while follow:
-            time.sleep(every_s)
-            due = time.monotonic() >= states_s + STATES_EVERY_S
-            try:
-                done = exporter.run(with_states=due)
-            except PASSING as error:
-                output.say(f"{error}; trying again")
-                continue
-            states_s = time.monotonic() if due else states_s
-            if done.manifests:
-                _tell(output, progress, done)
+        if not follow:
+            done = exporter.run()
+            _tell_gone(output, done.gone)
+            _tell(output, progress, done)
+            return failures.DONE
+        _follow(output, progress, exporter, folder, every_s, roll_s, place)
     return failures.DONE
+
+
+def _place(text: str) -> tuple[str, int]:
+    host, _, port = text.rpartition(":")
+    if not host or not port.isdecimal() or int(port) > 65_535:
+        raise click.UsageError(f"--metrics {text!r}: write HOST:PORT, as 127.0.0.1:7783")
+    return host, int(port)
+
+
+def _follow(
+    output: Output, progress: Progress, exporter: Any, folder: Any, every_s: float, roll_s: float, place: tuple[str, int] | None
+) -> None:
+    """Until it is interrupted."""
+    from gossipq_node.export.following import Follower
+    from gossipq_node.export.metrics import Metrics
+
+    follower, metrics, failed = Follower(exporter, folder, time.monotonic, roll_s), Metrics(), 0
+    gone: list[str] = []
+    first = True
+    if place is not None:
+        try:
+            metrics.serve(*place)
+        except OSError as error:
+            hint = "name another one: --metrics 127.0.0.1:7784"
+            raise failures.Failure("port_taken", f"{place[0]}:{place[1]} cannot be used: {error.strerror}", hint) from None
+    while True:
+        try:
+            step = follower.step()
+        except PASSING as error:
+            metrics.failed(error)
+            failed += 1
+            output.say(f"{error}; trying again")
+        else:
+            metrics.count(step)
+            failed = 0
+            _tell_gone(output, [name for name in step.done.gone if name not in gone])
+            gone = step.done.gone
+            if step.done.manifests or first:
+                _tell(output, progress, step.done)
+            first = False
+            if step.merged_files:
+                output.say(f"merged {many(step.merged_files, 'file')}")
+        time.sleep(min(PAUSE_MAX_S, every_s * 2**failed) if failed else every_s)
+
+
+def _tell_gone(output: Output, names: list[str]) -> None:
+    for name in names:
+        output.say(f"topic {name} is gone; what was exported of it stays")
 
 
 def _tell(output: Output, progress: Progress, done: Any) -> None:

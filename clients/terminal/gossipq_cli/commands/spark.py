@@ -5,6 +5,7 @@ import shutil
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from datetime import datetime
+from functools import wraps
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +20,7 @@ from gossipq_cli.output import Column, Output, brief, counter, dashed, readable
 Spark = Any  #: a SparkSession
 Frame = Any  #: a DataFrame
 SHOWN = 20  #: records that a search shows unless told otherwise
+GAPS_SHOWN = 8
 
 
 @click.group(cls=Noun)
@@ -52,15 +54,43 @@ def running(master: str) -> Iterator[Spark]:
         yield pyspark_gossipq.session("gossipq", master)
 
 
+class Source:
+    """What a job reads: an export or an imported table, and which topics of it."""
+
+    def __init__(self, path: str, topics: Sequence[str], allow_gap: bool) -> None:
+        self.path, self.topics, self.allow_gap = path, ",".join(topics), allow_gap
+
+    def rows(self, spark: Spark, data_set: str = "messages") -> Frame:
+        from pyspark_gossipq.pipelines import importing
+
+        return importing.rows(spark, self.path, data_set, self.topics, self.allow_gap)
+
+    def gaps(self, out: Output) -> list[Any]:
+        """What is not there, also told to people."""
+        from pyspark_gossipq.pipelines import importing
+
+        found = importing.gaps(self.path, self.topics)
+        for gap in found[:GAPS_SHOWN]:
+            out.say(f"not there: records {gap.start} to {gap.end - 1} of {gap.topic}/{gap.partition}, which retention took")
+        if len(found) > GAPS_SHOWN:
+            out.say(f"not there: {many(len(found) - GAPS_SHOWN, 'more gap')}")
+        return found
+
+
 def _job(*more: Callable[[Any], Any], reports: bool = False) -> Callable[[Any], Any]:
     """The arguments and options that jobs share."""
 
     def decorate(function: Any) -> Any:
+        @wraps(function)
+        def job(*given: Any, source: str, topics: tuple[str, ...], allow_gap: bool, **options: Any) -> Any:
+            return function(*given, source=Source(source, topics, allow_gap), **options)
+
         options = [
             click.option(
                 "--master", default="local[*]", show_default=True, help="where Spark runs; spark-submit's goes before"
             ),
             click.option("-t", "--topic", "topics", multiple=True, help="only these topics; * stands for any text"),
+            click.option("--allow-gap", is_flag=True, help="go on without records that retention took before their export"),
         ]
         if reports:
             options += [
@@ -70,22 +100,16 @@ def _job(*more: Callable[[Any], Any], reports: bool = False) -> Callable[[Any], 
                 ),
             ]
         for option in (*reversed(more), *reversed(options), click.argument("source")):
-            function = option(function)
-        return pass_choices(function)
+            job = option(job)
+        return pass_choices(job)
 
     return decorate
-
-
-def _rows(spark: Spark, source: str, data_set: str, topics: Sequence[str]) -> Frame:
-    from pyspark_gossipq.pipelines import importing
-
-    return importing.rows(spark, source, data_set, ",".join(topics))
 
 
 class Report:
     """A small result on its way to people, a picture and a roll-up."""
 
-    def __init__(self, choices: Choices, kind: str, source: str, picture: str | None, rollups: str | None) -> None:
+    def __init__(self, choices: Choices, kind: str, source: Source, picture: str | None, rollups: str | None) -> None:
         if picture is not None and not picture.endswith(".svg"):
             raise click.UsageError("--picture draws SVG; name a file that ends in .svg")
         self.out, self.kind, self.source, self.picture, self.rollups = Output(choices), kind, source, picture, rollups
@@ -98,8 +122,10 @@ class Report:
         self.out.rows(columns, rows)
         if not rows:
             self.out.say("nothing there")
+        gaps = self.source.gaps(self.out)
         if self.rollups is not None:
-            self.out.say(f"kept in {rollups.save(self.rollups, self.kind, self.source, list(frame.columns), rows)}")
+            path = rollups.save(self.rollups, self.kind, self.source.path, list(frame.columns), rows, gaps)
+            self.out.say(f"kept in {path}")
         if self.picture is not None:
             Path(self.picture).write_text(draw(rows), "utf-8")
             self.out.say(f"drawn in {self.picture}")
@@ -115,7 +141,7 @@ def _decimal(name: str) -> Column:
 
 @command.command("import")
 @_job(click.argument("table"))
-def import_(choices: Choices, source: str, table: str, topics: tuple[str, ...], master: str) -> None:
+def import_(choices: Choices, source: Source, table: str, master: str) -> None:
     """Import an export into Parquet tables; what is there already stays as it is, however often this runs.
 
     \b
@@ -125,18 +151,17 @@ def import_(choices: Choices, source: str, table: str, topics: tuple[str, ...], 
     with running(master) as spark:
         from pyspark_gossipq.pipelines import importing
 
-        done = importing.import_export(spark, source, table, ",".join(topics))
+        done = importing.import_export(spark, source.path, table, source.topics, allow_gap=source.allow_gap)
     out = Output(choices)
     columns = [Column("topic"), Column("partition"), *map(counter, ("first", "end", "new"))]
     out.rows(columns, [vars(each) | {"new": each.end - each.first} for each in done])
-    out.say(f"{table} has everything of {source}" + ("" if done else ", and had it before"))
+    source.gaps(out)
+    out.say(f"{table} has everything of {source.path}" + ("" if done else ", and had it before"))
 
 
 @command.command("growth")
 @_job(reports=True)
-def growth(
-    choices: Choices, source: str, topics: tuple[str, ...], master: str, picture: str | None, rollups: str | None
-) -> None:
+def growth(choices: Choices, source: Source, master: str, picture: str | None, rollups: str | None) -> None:
     """Records and bytes by topic and day.
 
     \b
@@ -158,14 +183,12 @@ def growth(
     with running(master) as spark:
         from pyspark_gossipq.pipelines import reports
 
-        report.show(columns, reports.growth(_rows(spark, source, "messages", topics)), draw)
+        report.show(columns, reports.growth(source.rows(spark)), draw)
 
 
 @command.command("status")
 @_job(reports=True)
-def status(
-    choices: Choices, source: str, topics: tuple[str, ...], master: str, picture: str | None, rollups: str | None
-) -> None:
+def status(choices: Choices, source: Source, master: str, picture: str | None, rollups: str | None) -> None:
     """How many records stand where, for each group.
 
     \b
@@ -182,15 +205,14 @@ def status(
         from pyspark_gossipq.pipelines import reports
 
         columns = [Column("topic"), Column("group"), *map(counter, reports.STATES)]
-        report.show(columns, reports.status(_rows(spark, source, "deliveries", topics)), draw)
+        report.show(columns, reports.status(source.rows(spark, "deliveries")), draw)
 
 
 @command.command("latency")
 @_job(click.option("--total", is_flag=True, help="all days together"), reports=True)
 def latency(
     choices: Choices,
-    source: str,
-    topics: tuple[str, ...],
+    source: Source,
     master: str,
     picture: str | None,
     rollups: str | None,
@@ -215,7 +237,7 @@ def latency(
     with running(master) as spark:
         from pyspark_gossipq.pipelines import reports
 
-        messages, acks = (_rows(spark, source, data_set, topics) for data_set in ("messages", "acks"))
+        messages, acks = (source.rows(spark, data_set) for data_set in ("messages", "acks"))
         sketches = reports.latency_sketches(messages, acks).cache()
         columns = [Column("topic"), Column("group"), *([] if total else [Column("day")]), counter("records")]
         columns += [_decimal(name) for name in (*reports.QUANTILES, "max_ms")]
@@ -227,7 +249,7 @@ def latency(
 
 @command.command("dead")
 @_job(reports=True)
-def dead(choices: Choices, source: str, topics: tuple[str, ...], master: str, picture: str | None, rollups: str | None) -> None:
+def dead(choices: Choices, source: Source, master: str, picture: str | None, rollups: str | None) -> None:
     """Dead letters by topic, group and reason.
 
     \b
@@ -249,7 +271,7 @@ def dead(choices: Choices, source: str, topics: tuple[str, ...], master: str, pi
     with running(master) as spark:
         from pyspark_gossipq.pipelines import reports
 
-        report.show(columns, reports.dead(_rows(spark, source, "deliveries", topics)), draw)
+        report.show(columns, reports.dead(source.rows(spark, "deliveries")), draw)
 
 
 def _pair(text: str, sign: str, what: str) -> tuple[str, str]:
@@ -291,7 +313,9 @@ class Looking:
 
 
 def _record(row: Any) -> dict[str, Any]:
-    told = {"ref": f"{row.topic}/{row.partition}/{row.offset}", "publish_time": row.publish_time.isoformat()}
+    from pyspark_gossipq import rollups
+
+    told = {"ref": f"{row.topic}/{row.partition}/{row.offset}", "publish_time": rollups.plain(row.publish_time)}
     return told | {"key": None if row.key is None else readable(row.key), "value": readable(row.value)}
 
 
@@ -299,7 +323,7 @@ def _record(row: Any) -> dict[str, Any]:
 @_looking
 @click.option("--limit", type=click.IntRange(min=1), default=SHOWN, show_default=True, help="show so many")
 @_job()
-def search(choices: Choices, source: str, topics: tuple[str, ...], master: str, limit: int, **asked: Any) -> None:
+def search(choices: Choices, source: Source, master: str, limit: int, **asked: Any) -> None:
     """Find records by text, key, header, JSON path and time.
 
     \b
@@ -308,9 +332,10 @@ def search(choices: Choices, source: str, topics: tuple[str, ...], master: str, 
     """
     looking = Looking(asked)
     with running(master) as spark:
-        found = looking.among(_rows(spark, source, "messages", topics))
+        found = looking.among(source.rows(spark))
         rows = found.orderBy("topic", "partition", "offset").limit(limit).collect()
     out, shown = Output(choices), [_record(row) for row in rows]
+    source.gaps(out)
     short = Column("value", lambda value: brief(value.encode()))
     out.rows([Column("ref"), Column("publish_time", title="time"), Column("key", dashed), short], shown)
     if not shown:
@@ -323,7 +348,7 @@ def search(choices: Choices, source: str, topics: tuple[str, ...], master: str, 
 @click.option("--by", type=click.Choice(["id", "key", "value", "place"]), default="id", show_default=True, help="what is alike")
 @click.option("--to", metavar="DIR", help="write the records without their duplicates there, as Parquet")
 @_job()
-def dedup(choices: Choices, source: str, topics: tuple[str, ...], master: str, by: str, to: str | None) -> None:
+def dedup(choices: Choices, source: Source, master: str, by: str, to: str | None) -> None:
     """Count records that are there more than once, and write them once.
 
     \b
@@ -333,12 +358,13 @@ def dedup(choices: Choices, source: str, topics: tuple[str, ...], master: str, b
     with running(master) as spark:
         from pyspark_gossipq.pipelines import records
 
-        messages = _rows(spark, source, "messages", topics)
+        messages = source.rows(spark)
         rows = [row.asDict() for row in records.duplicates(messages, by).collect()]
         if to is not None:
             records.deduplicated(messages, by).write.mode("errorifexists").parquet(to)
     out = Output(choices)
     out.rows([Column("topic"), *map(counter, ("records", "distinct", "duplicates"))], rows)
+    source.gaps(out)
     if to is not None:
         out.say(f"written to {to}")
 
@@ -352,8 +378,7 @@ def dedup(choices: Choices, source: str, topics: tuple[str, ...], master: str, b
 @_job()
 def replay(
     choices: Choices,
-    source: str,
-    topics: tuple[str, ...],
+    source: Source,
     master: str,
     to: str,
     replay_id: str | None,
@@ -376,10 +401,11 @@ def replay(
         from gossipq_client.inputs import addresses_of
         from pyspark_gossipq.pipelines import records
 
-        found = looking.among(_rows(spark, source, "messages", topics))
+        found = looking.among(source.rows(spark))
         count = found.count()
         if not dry_run and count:
             records.replay(found, ",".join(addresses_of(tuple(choices.servers))), to, name, rate)
     row = {"records": count, "to": to, "id": name, "dry_run": dry_run}
-    said = f"{many(count, 'record')} {'would be ' if dry_run else ''}published to {to} as {name}"
-    Output(choices).one(row, said, name)
+    said, out = f"{many(count, 'record')} {'would be ' if dry_run else ''}published to {to} as {name}", Output(choices)
+    source.gaps(out)
+    out.one(row, said, name)

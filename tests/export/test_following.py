@@ -1,0 +1,316 @@
+"""An exporter that goes on for months: topics and groups leave, small files are merged, manifests stay small."""
+
+import time
+import urllib.request
+from collections import Counter
+from types import SimpleNamespace
+
+import pytest
+
+pytest.importorskip("pyarrow", reason="exports need pyarrow")
+
+import pyarrow as pa
+
+from export.reading import read, values
+from gossipq.errors import UnknownTopic
+from gossipq.types import partition_key
+from gossipq.values import PartitionStats
+from gossipq.wire import export
+from gossipq_client import columns
+from gossipq_node.export import following
+from gossipq_node.export.compacting import compact
+from gossipq_node.export.exporter import Exporter
+from gossipq_node.export.folder import Folder
+from gossipq_node.export.following import Follower
+from gossipq_node.export.metrics import Metrics
+
+
+def publish(mq, topic, count, first=0, **options):
+    mq.publish_many(topic, [b"%d" % number for number in range(first, first + count)], **options).result(10)
+
+
+def ack(broker, topic, group, count):
+    """By a consumer that leaves."""
+    with broker.connect() as mq:
+        mq.ack(mq.fetch(topic, group, n=count, wait=1.0))
+        mq.flush()
+
+
+# --- what is removed ----------------------------------------------------------------------------------------------------
+
+
+def test_a_topic_that_is_removed_does_not_stop_the_others(broker, mq, open_folder):
+    for topic in ("a", "b"):
+        publish(mq, topic, 5)
+        ack(broker, topic, "g", 2)
+    folder = open_folder()
+    exporter = Exporter(mq, folder, ["a", "b"])
+    assert exporter.run().records == 10
+    assert {row["topic"] for row in read(folder, "deliveries")} == {"a", "b"}
+    mq.delete_topic("b")
+    publish(mq, "a", 3, 5)
+    done = exporter.run()
+    assert (done.records, done.gone) == (3, ["b"])
+    assert Counter(place[0] for place in values(folder)) == {"a": 8, "b": 5}, "records stay"
+    assert {row["topic"] for row in read(folder, "deliveries")} == {"a"}, "nobody waits for them any more"
+    assert {at.topic: at.removed for at in folder.read().positions.values()} == {"a": False, "b": True}
+    assert Exporter(mq, open_folder(), ["a", "b"]).run().gone == ["b"], "a later run knows it, too"
+    publish(mq, "b", 4, 100)
+    folder = open_folder()
+    assert Exporter(mq, folder, ["a", "b"]).run().records == 4, "made anew, it is another topic"
+    found = sorted((row["topic_id"], row["offset"]) for row in read(folder, "messages") if row["topic"] == "b")
+    assert [offset for _, offset in found] == [*range(5), *range(4)]
+    with pytest.raises(UnknownTopic, match="'c' does not exist"):
+        Exporter(mq, folder, ["a", "c"]).run()
+
+
+@pytest.mark.parametrize("restarted", [False, True])
+def test_a_group_that_is_removed_leaves_the_states(broker, mq, open_folder, restarted):
+    publish(mq, "t", 5)
+    ack(broker, "t", "g", 2)
+    ack(broker, "t", "h", 3)
+    folder = open_folder()
+    exporter = Exporter(mq, folder)
+    exporter.run()
+    for group, left in (("h", {"g"}), ("g", set())):
+        mq.delete_group("t", group)
+        if restarted:
+            folder = open_folder()
+            exporter = Exporter(mq, folder)
+        exporter.run()
+        assert {row["group_name"] for row in read(folder, "deliveries")} == left
+    assert exporter.run().manifests == 0, "that is told once"
+
+
+def test_what_retention_does_is_not_worth_a_manifest(broker, mq, open_folder):
+    mq.create_topic("t", retain="acked", retention="1s")
+    publish(mq, "t", 50)
+    ack(broker, "t", "g", 50)
+    exporter = Exporter(mq, open_folder())
+    exporter.run()
+    mq.advance("10m")
+    exporter.run(with_states=False)
+    assert exporter.run(with_states=False).manifests == 0
+
+
+def test_manifests_say_only_what_is_new(mq, open_folder):
+    mq.create_topic("t", partitions=4)
+    for partition in range(4):
+        publish(mq, "t", 1, partition=partition)
+    folder = open_folder()
+    exporter = Exporter(mq, folder)
+    exporter.run()
+    publish(mq, "t", 2, 10, partition=2)
+    exporter.run()
+    told = export.decode(folder.manifest(2))
+    assert [(at.partition, at.end) for at in told.positions] == [(2, 3)]
+    assert [at.end for at in folder.read().positions.values()] == [1, 1, 3, 1]
+    compact(folder)
+    assert len(export.decode(folder.manifest(3)).positions) == 4
+
+
+# --- following ----------------------------------------------------------------------------------------------------------
+
+
+class Clock:
+    def __init__(self):
+        self.now = 1_000.0
+
+    def __call__(self):
+        return self.now
+
+
+def test_records_wait_until_they_are_worth_a_file(mq, open_folder, monkeypatch):
+    monkeypatch.setattr(following, "ROLL_RECORDS", 100)
+    mq.create_topic("t", partitions=2)
+    publish(mq, "t", 3, partition=0)
+    clock, folder = Clock(), open_folder()
+    follower = Follower(Exporter(mq, folder), folder, clock, roll_s=60.0)
+    assert follower.step().done.records == 3, "what is there at the start does not wait"
+
+    def step(seconds):
+        clock.now += seconds
+        done = follower.step().done
+        return done.records, done.waiting["t"]
+
+    assert step(10) == (0, 0)
+    publish(mq, "t", 5, 10, partition=0)
+    assert step(10) == (0, 5)
+    publish(mq, "t", 100, 100, partition=1)
+    assert step(10) == (100, 5), "many records do not wait"
+    assert step(39) == (0, 5)
+    publish(mq, "t", 1, 20, partition=1)
+    assert step(12) == (6, 0), "nor do old ones, and others come along"
+    publish(mq, "t", 1, 30, partition=1)
+    assert step(59) == (0, 1)
+    assert step(60) == (1, 0)
+    assert len(values(folder)) == 110
+
+
+def test_a_follower_merges_and_removes_by_itself(mq, open_folder, tmp_path, monkeypatch):
+    clock, folder = Clock(), open_folder()
+    follower = Follower(Exporter(mq, folder), folder, clock, roll_s=0.0, keep_s=0.0)
+    mq.create_topic("t", partitions=2)
+    merged = 0
+    for number in range(30):
+        publish(mq, "t", 10, number * 10, partition=number % 2)
+        clock.now += 720
+        step = follower.step()
+        merged += step.merged_files
+        assert step.based == (number % 5 == 4)
+        assert len(values(folder)) == number * 10 + 10, "after each step all is there, once"
+    assert merged > 15
+    found = folder.read()
+    assert len(found.files) <= 6
+    on_disk = {str(path.relative_to(tmp_path / "out")) for path in (tmp_path / "out/messages").rglob("*") if path.is_file()}
+    assert on_disk == {file.path for file in found.files}, "what was replaced is gone"
+    assert len(folder.sequences()) == 1
+
+
+def test_a_follower_that_is_killed_while_it_merges_goes_on(mq, open_folder, monkeypatch):
+    clock, folder = Clock(), open_folder()
+    publish(mq, "t", 10)
+
+    class Killed(Exception):
+        pass
+
+    def killed(*_):
+        raise Killed
+
+    for number in range(1, 5):
+        follower = Follower(Exporter(mq, folder), folder, clock, roll_s=0.0)
+        publish(mq, "t", 10, number * 10)
+        follower.step()
+        clock.now += 4_000
+        with monkeypatch.context() as patch:
+            patch.setattr(folder, "publish", killed)
+            with pytest.raises(Killed):
+                follower.step()
+        folder = open_folder()
+        assert len(values(folder)) == number * 10 + 10
+    follower = Follower(Exporter(mq, folder), folder, clock, roll_s=0.0)
+    clock.now += 4_000
+    assert follower.step().merged_files > 0
+    assert len(values(folder)) == 50
+
+
+def test_metrics_over_http(mq, open_folder, settled_port):
+    publish(mq, "t", 5)
+    clock, folder, metrics = Clock(), open_folder(), Metrics()
+    follower = Follower(Exporter(mq, folder), folder, clock, roll_s=60.0)
+    metrics.serve("127.0.0.1", settled_port)
+    metrics.count(follower.step())
+    publish(mq, "t", 3)
+    metrics.count(follower.step())
+    metrics.failed(OSError(28, "full"))
+
+    def told():
+        with urllib.request.urlopen(f"http://127.0.0.1:{settled_port}/metrics") as answer:
+            lines = answer.read().decode().splitlines()
+        return dict(line.rsplit(" ", 1) for line in lines if not line.startswith("#"))
+
+    found = told()
+    assert found['gossipq_export_waiting_messages{topic="t"}'] == "3.0"
+    assert found["gossipq_export_messages_total"] == "5.0"
+    assert float(found["gossipq_export_bytes_total"]) == sum(file.bytes for file in folder.read().files)
+    assert found['gossipq_export_errors_total{error="OSError"}'] == "1.0"
+    assert abs(float(found["gossipq_export_last_success_timestamp_seconds"]) - time.time()) < 60
+
+
+@pytest.fixture
+def settled_port():
+    from ports import settled_port
+
+    return settled_port()
+
+
+# --- a simulated day ----------------------------------------------------------------------------------------------------
+
+PARTITIONS, DAY_S, EVERY_S = 64, 86_400, 10
+
+
+class Day:
+    """In the place of a cluster: 64 partitions that get a record each ten seconds, and a group that acks them."""
+
+    def __init__(self, clock):
+        self.clock, self.began = clock, clock.now
+        config = SimpleNamespace(virtual=[])
+        self.info = SimpleNamespace(name="orders", id=7, shards=list(range(PARTITIONS)), config=config)
+
+    @property
+    def next(self):
+        return int(self.clock.now - self.began) // EVERY_S + 1
+
+    def status(self):
+        return SimpleNamespace(cluster=b"\xab" * 16)
+
+    def topics(self):
+        return [self.info]
+
+    def stats(self, names):
+        rows = [
+            PartitionStats(partition_key(7, number), "orders", 0, 0, 0, self.next, self.next, 0, 0)
+            for number in range(PARTITIONS)
+        ]
+        groups = [SimpleNamespace(partition=row.partition, cursor=self.next) for row in rows]
+        return SimpleNamespace(partitions=rows, groups=groups)
+
+    def ack_runs(self, info, number, since):
+        end = self.next
+        run = SimpleNamespace(group="g", first=since, end=end, time_ms=int(self.clock.now * 1000), consumer="c", index=end)
+        return end, [run]
+
+    def state_pages(self, info, number):
+        names = ("attempts", "failures", "due_ms", "time_ms")
+        run = SimpleNamespace(
+            group="g", state="done", first=0, end=self.next, reason="", error="", consumer="", **dict.fromkeys(names, 0)
+        )
+        return [SimpleNamespace(index=self.next, runs=[run])]
+
+
+def batches(exporter, part, start, end, holes):
+    schema, count = columns.schema("messages"), end - start
+    told = {"topic": "orders", "topic_id": 7, "partition": part.number, "publish_time": 0, "value": b"x" * 100}
+    rows = [told | {"offset": offset} for offset in range(start, end)]
+    table = pa.Table.from_pylist(rows, schema)
+    assert count == table.num_rows
+    yield end, table.combine_chunks().to_batches()[0]
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(900)
+def test_a_day_of_64_partitions_is_few_files_and_small_manifests(tmp_path, monkeypatch):
+    clock = Clock()
+    clock.now = 0.0
+    written = 1_790_000_000.0
+    monkeypatch.setattr("os.fsync", lambda handle: None)
+    monkeypatch.setattr("gossipq_node.export.folder.sync_directory", lambda path: None)
+    monkeypatch.setattr(Exporter, "_batches", batches)
+    monkeypatch.setattr("time.time", lambda: written + clock.now)
+    monkeypatch.setattr("time.time_ns", lambda: int((written + clock.now) * 1e9))
+    most = Counter()
+    with Folder(tmp_path / "lake") as folder:
+        follower = Follower(Exporter(Day(clock), folder), folder, clock)
+        while clock.now < DAY_S:
+            step = follower.step()
+            if step.done.manifests:
+                paths = [path for path in (tmp_path / "lake").rglob("*") if path.is_file()]
+                manifests = [path for path in paths if path.parent.name == "manifests"]
+                most["manifest bytes"] = max(most["manifest bytes"], sum(path.stat().st_size for path in manifests))
+                most["files on disk"] = max(most["files on disk"], len(paths))
+                most["files"] = max(most["files"], len(folder.read().files))
+                began = time.perf_counter()
+                folder.read()
+                most["read us"] = max(most["read us"], round((time.perf_counter() - began) * 1e6))
+            clock.now += EVERY_S
+        found = folder.read()
+        assert sum(file.rows for file in found.of("messages")) >= PARTITIONS * (DAY_S - 600) // EVERY_S
+        timings = []
+        for _ in range(20):
+            began = time.perf_counter()
+            folder.read()
+            timings.append(time.perf_counter() - began)
+    print(dict(most), "median read", sorted(timings)[10])
+    assert most["manifest bytes"] < 5_000_000
+    assert most["files"] < 2_000
+    assert sorted(timings)[0] < 0.050
