@@ -1,29 +1,20 @@
-"""One shard: replica, ledger and dispatch behind one door. In: `step`, `tick`; out: `Effects`.
+"""One shard: replica, ledger and dispatch behind one door. `turn` drives it, and its docstring says in which order.
 
-A turn of the worker, for each shard that something happened to:
-
-    begin(now), step(...) any number of times, tick()
-    gather()                what dispatch collected becomes entries
-    replication()           may be sent at once: entries for the other copies
-    write(now)              only in a turn that syncs: everything goes into the open transaction
-        (the worker commits: one sync for all its shards)
-    stored()                what is on disk now may be spoken of
-    take() -> Effects       applies what is committed, hands out records; the worker sends it all
-
-With a quorum of one, applying belongs to the same transaction as appending. With more, it rides with the next sync; a crash
-replays it from the log. Nothing is kept from a failed commit: the worker drops the shard and opens it from its tables.
+With a quorum of one, applying belongs to the same transaction as appending. With more, it rides along with the next sync; a
+crash replays it from the log. Nothing is kept from a failed commit: the shard is dropped and opened from its tables.
 
 A copy *leads* from the election on, and *serves* from the moment its own NOOP is committed: then dispatch is rebuilt. When it
 does not lead any more, everything volatile goes at once.
 """
 
 from collections import deque
+from typing import NamedTuple
 
-from gossipq.core.copies import VERBS, Moving, Peers, Replication, Target, open_ledger
+from gossipq.core.copies import VERBS, Mail, Moving, Peers, Replication, Target, open_ledger
 from gossipq.core.delivery import MOVES, Dispatch, Gathering
 from gossipq.core.effects import Effects, refusal
 from gossipq.core.ledger import Ledger, Published, Sweeper, Upkeep
-from gossipq.core.raft import LEADER, Dice, campaign
+from gossipq.core.raft import LEADER, NOTHING_UNSAVED, Dice, Unsaved, campaign
 from gossipq.core.register import REGISTER_VERBS, ROSTER_VERBS, Roster, TopicRegister
 from gossipq.core.requests import Admitting, Client, Consuming, Explaining, Mending
 from gossipq.core.storage import Bodies, Columns, Due, Entry, ShardSettings, Tables, log, payloads
@@ -37,6 +28,14 @@ SWEEP_ROWS = 1_024  #: deleted in one turn, about 5 ms at the most
 TAKEOVER_MS = 50  #: a client waits so long while a leader takes over or hands over
 META_VERBS = frozenset((*REGISTER_VERBS, *ROSTER_VERBS))
 NOT_READS = (Ack, Nack, Extend, Credit, Recall, Started, Unsubscribe)  #: answered without a look at the ledger
+
+
+class Ready(NamedTuple):
+    """What one shard needs of a turn before it can advance."""
+
+    must_sync: bool  #: it has something to write, and to be committed before anything follows from it
+    unsaved: Unsaved  #: log rows to cut, entries to append, term and vote if they changed
+    appends: list[Replication]  #: for the followers; they promise nothing of this copy, and may leave at once
 
 
 class Shard:
@@ -105,18 +104,18 @@ class Shard:
         """Leads, has everything that was committed before, and is not handing over."""
         return self._serving and not self.replica.handing
 
-    def lead(self, now: Now) -> set[SessionId]:
-        """Right after opening. A quorum of one leads at once and returns the sessions that hold records; others wait."""
+    def lead(self, now: Now) -> None:
+        """Right after opening. A quorum of one leads at once; others wait."""
         self.begin(now)
         self.replica.election.heard(now.boot_ms, first=False)
         if not self.replica.sole:
-            return set()
+            return
         self._apply(self.replica.log.last)
         self._outcomes.clear()
         self.replica.commit = self.replica.log.last
         self.replica.lead()
         self._take_over()
-        return self._serve()
+        self._effects.returning |= self._serve()
 
     def _take_over(self) -> None:
         """First words of a leader: nothing is served before they are committed (R5)."""
@@ -332,6 +331,7 @@ class Shard:
         return min((at for at in due if at is not None), default=None)
 
     def tick(self) -> None:
+        """Time passes, and what dispatch has collected becomes entries."""
         if not (self.replica.sole and self._serving):
             campaign.tick(self.replica)
             self._follow_replica()
@@ -346,13 +346,10 @@ class Shard:
             self.dispatch.expire_fronts()
             self._upkeep.retain(len(self.replica.config.voters))
         self.moving.tick(self.boot_ms)
-
-    # --- storing ---------------------------------------------------------------------------------------------------
-
-    def gather(self) -> None:
-        """What dispatch collected becomes entries."""
         if self.serving:
             self._gathering.gather()
+
+    # --- storing ---------------------------------------------------------------------------------------------------
 
     @property
     def promised(self) -> bool:
@@ -366,15 +363,17 @@ class Shard:
         rows = self.ledger.dirty or self.dispatch.holding.unlogged or self._sweeper.behind or self.peers.emptying
         return rows or bool(self._unapplied and not self.replica.hollow)
 
-    def replication(self) -> list[Replication]:
-        """Appends for the followers; may leave before this copy has stored them."""
-        return self.peers.replication()
-
-    def write(self, now: Now) -> None:
-        """Everything that waits goes into the open transaction; with a quorum of one it is applied there too."""
-        if self.serving:
+    def ready(self, sync: bool) -> Ready:
+        """`sync`: the worker is about to commit; leases and whatever else waits ride along."""
+        must_sync = sync and (self.promised or self.pending)
+        if must_sync and self.serving:
             self._gathering.log_leases()
-        self.peers.write()
+        appends = self.peers.replication()
+        return Ready(must_sync, self.replica.take_unsaved() if must_sync else NOTHING_UNSAVED, appends)
+
+    def write(self, ready: Ready) -> None:
+        """Everything that waits goes into the open transaction; with a quorum of one it is applied there too."""
+        self.peers.write(ready.unsaved)
         if self.replica.sole and self.leading:
             self._apply(self.replica.log.last)
         self._sweeper.hold = self.peers.hold()
@@ -453,9 +452,14 @@ class Shard:
             self._sweeper.behind = True
         self.tell(META_SHARD, TopicInstalled(info.id, -info.id if payload.deleted else info.version, self.id))
 
-    def take(self) -> Effects:
+    def answers(self) -> list[Mail]:
+        """To other copies: what they asked, once it is stored."""
+        return self.peers.mail()
+
+    def advance(self, boot_ms: int) -> Effects:
         """Applies what is committed, hands out records, and gives everything that may be sent now; what must be stored first
-        comes later. Raises UnknownKind, CorruptLog."""
+        comes later. `boot_ms` is now: the commit may have outlasted a lease. Raises UnknownKind, CorruptLog."""
+        self.replica.now_ms = boot_ms
         if not self.replica.sole:
             self._apply(0 if self.replica.hollow else self.replica.commit)
             self._answer_all()

@@ -1,12 +1,12 @@
 """Several nodes' copies of one shard: real turns, messages that arrive at once, a clock moved by hand."""
 
-from gossipq import limits
+from core.seat import Seat
+from gossipq.core.copies import Mail, Replication
 from gossipq.core.copies.placement import plan
 from gossipq.core.effects import Effects
 from gossipq.core.ledger import records
 from gossipq.core.requests.consume import Client
 from gossipq.core.shard import Shard
-from gossipq.core.storage.bodies import Bodies
 from gossipq.core.storage.settings import ShardSettings
 from gossipq.core.storage.tables import MemoryTables
 from gossipq.messages import Join, Members, Publish
@@ -14,7 +14,6 @@ from gossipq.peer_messages import InstallTopic
 from gossipq.types import Now, PartitionKey, partition_key
 from gossipq.values import Member, Message, TopicConfig, TopicInfo
 from gossipq.wire import batch as batches
-from gossipq.wire.opener import Opener
 
 ORIGIN = (b"c", b"op")
 CLIENT = Client(b"op".ljust(16, b"."), "op")
@@ -33,12 +32,11 @@ class Fleet:
         self.shard, self._settings = shard, settings
         self.now = Now(1_000_000, 1_700_000_000_000)
         self.tables: dict[str, MemoryTables] = {}
-        self.shards: dict[str, Shard] = {}
+        self.seats: dict[str, Seat] = {}
         self.away: set[str] = set()  #: neither heard nor hearing
         self.wall_off: dict[str, int] = {}  #: by how much somebody's wall clock is wrong
         self.follow = shard == 0  #: take targets from the roster
         self.seen: dict[str, list[Effects]] = {}
-        self._lazy_ms: dict[str, int] = {}  #: when what waits for no promise is written, as in a worker
         for name in voters:
             if len(voters) > 1:
                 self.tables[name] = MemoryTables()
@@ -51,9 +49,15 @@ class Fleet:
         """A node starts, on the disk of that name."""
         tables = self.tables.setdefault(name, MemoryTables())
         settings = ShardSettings(name, shards=4, joins=name != "a", witness=witness, **self._settings)  # type: ignore[arg-type]
-        shard = self.shards[name] = Shard(self.shard, settings, tables, Bodies(limits.MIB), Opener())
-        shard.lead(self.clock(name))
-        return shard
+        seat = self.seats[name] = Seat(name, self.shard, settings, tables, self.clock(name), self._post)
+        self.seen.setdefault(name, []).extend(seat.seen)
+        seat.seen = self.seen[name]
+        seat.before = self._aim_by_roster
+        return seat.shard
+
+    @property
+    def shards(self) -> dict[str, Shard]:
+        return {name: seat.shard for name, seat in self.seats.items()}
 
     def clock(self, name: str) -> Now:
         return Now(self.now.boot_ms, self.now.wall_ms + self.wall_off.get(name, 0))
@@ -63,6 +67,11 @@ class Fleet:
         leaders = [shard for name, shard in self.shards.items() if shard.leading and name not in self.away]
         assert leaders, "nobody leads"
         return max(leaders, key=lambda shard: shard.term)
+
+    @property
+    def led(self) -> Seat:
+        """Where the leader is."""
+        return self.seats[self.leader.replica.me]
 
     @property
     def serving(self) -> bool:
@@ -80,40 +89,27 @@ class Fleet:
         for shard in self.shards.values():
             shard.target = targets[self.shard]
 
-    def turn(self, name: str) -> None:
-        shard = self.shards[name]
-        shard.begin(self.clock(name))
+    def _aim_by_roster(self, shard: Shard) -> None:
         if self.follow and shard.ledger.members:
             shard.target = plan(shard.ledger.members.values(), 4, 3)[self.shard]
-        shard.tick()
-        shard.gather()
+
+    def turn(self, name: str) -> None:
+        """One turn of one copy. Who should not be here and hears no leader asks whoever leads."""
+        self.seats[name].run(self.clock(name))
+        shard = self.shards[name]
         if shard.target is not None and name not in (*shard.target.voters, *shard.target.learners):
             question = shard.peers.stray(self.now.boot_ms)
             for leader in [other for other, asked in self.shards.items() if question and asked.leading]:
-                self._deliver(name, leader, question, shard.term, None)
-        for sent in shard.replication():
-            self._deliver(name, sent.to, sent.append, shard.term, sent)
-        if shard.promised or self.now.boot_ms >= self._lazy_ms.get(name, self.now.boot_ms + 1):
-            self._lazy_ms.pop(name, None)
-            shard.write(self.clock(name))
-            shard.stored()
-        effects = shard.take()
-        if shard.pending:
-            self._lazy_ms.setdefault(name, self.now.boot_ms + limits.LEASE_LOG_MS)
-        self.seen.setdefault(name, []).append(effects)
-        for mail in effects.answers:
-            self._deliver(name, mail.to, mail.message, shard.term, mail)
+                self._post(name, leader, shard.term, Mail(leader, question))
 
-    def _deliver(self, source: str, target: str, message: Message, term: int, sent: object) -> None:
-        if target in self.shards and not self.away & {source, target}:
-            self.shards[target].begin(self.clock(target))
-            entries, rows = getattr(sent, "entries", []), getattr(sent, "rows", b"")
-            self.shards[target].step((), 0, None, message, term, entries, rows)
+    def _post(self, source: str, target: str, term: int, sent: Replication | Mail) -> None:
+        if target in self.seats and not self.away & {source, target}:
+            self.seats[target].hear(term, sent)
 
     def run(self, ms: int) -> None:
         for _ in range(ms // STEP_MS):
             self.now = Now(self.now.boot_ms + STEP_MS, self.now.wall_ms + STEP_MS)
-            for name in list(self.shards):
+            for name in list(self.seats):
                 if name not in self.away:
                     self.turn(name)
 
@@ -121,8 +117,7 @@ class Fleet:
         """A request to the leader, and its answer."""
         leader = self.leader
         seen = len(self.seen.get(leader.replica.me, []))
-        leader.begin(self.clock(leader.replica.me))
-        leader.step(ORIGIN, 7, CLIENT, message)
+        self.tell(message)
         for _ in range(20):
             self.run(STEP_MS)
             for effects in self.seen[leader.replica.me][seen:]:
@@ -133,7 +128,7 @@ class Fleet:
 
     def join(self, name: str, **more: object) -> Message:
         """A node starts, and enters the roster."""
-        if name not in self.shards:
+        if name not in self.seats:
             self.open(name, bool(more.get("witness")))
         return self.ask(Join(member(name, **more), token=self._settings.get("token", b"")))  # type: ignore[arg-type]
 
@@ -143,21 +138,17 @@ class Fleet:
     def topic(self, **config: object) -> PartitionKey:
         """Laid into the shard as the register does it; its only partition."""
         info = TopicInfo(5, "orders", 1, TopicConfig(**config), [self.shard])  # type: ignore[arg-type]
-        self.leader.step((), 0, None, InstallTopic(info))
+        self.led.tell(InstallTopic(info))
         self.run(4 * STEP_MS)
         return partition_key(info.id, 0)
 
     def publish(self, partition: int, *values: bytes, level: str = "", **more: object) -> None:
         batch = bytes(batches.seal(list(values), **more))  # type: ignore[arg-type]
-        leader = self.leader
-        leader.begin(self.clock(leader.replica.me))
-        leader.publish(ORIGIN, 9, CLIENT, Publish(partition, level), batches.check(batch), batch)
+        self.led.publish(ORIGIN, 9, CLIENT, Publish(partition, level), batches.check(batch), batch)
 
     def tell(self, message: Message) -> None:
-        """A request to the leader; nobody looks for an answer."""
-        leader = self.leader
-        leader.begin(self.clock(leader.replica.me))
-        leader.step(ORIGIN, 7, CLIENT, message)
+        """A request to the leader, for its next turn; nobody looks for an answer."""
+        self.led.step(ORIGIN, 7, CLIENT, message)
 
     def confirmed(self) -> int:
         return sum(len(rows) for seen in self.seen.values() for effects in seen for rows in effects.confirms.values())

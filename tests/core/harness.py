@@ -1,15 +1,18 @@
 """A worker without sockets and disks: shards over memory tables, a hand-moved clock, commits that can be made to fail."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from typing import Any
 
 from gossipq import limits
+from gossipq.core.copies import Mail, Replication
 from gossipq.core.effects import Effects
 from gossipq.core.requests.consume import Client
 from gossipq.core.shard import Shard
 from gossipq.core.storage.bodies import Bodies
 from gossipq.core.storage.settings import ShardSettings
 from gossipq.core.storage.tables import MemoryTables
+from gossipq.core.turn import Turn
+from gossipq.errors import StoreError
 from gossipq.messages import CreateTopic, Publish, Refused, Subscribe, Topics
 from gossipq.types import Now, Origin, PartitionKey, partition_key
 from gossipq.values import GroupOptions, Message, Range, Start, TopicInfo, TopicOptions
@@ -33,57 +36,96 @@ class FakeWorker:
         self.settings = ShardSettings("n1", shards=shards)
         self.disk = {shard: MemoryTables() for shard in range(shards)}
         self.seen: list[Effects] = []
+        self.slow = False  #: a turn that is asked for at once waits for the next call of `turn`
         self.restart()
 
     def restart(self) -> None:
         """Memory is gone, the disk is what the last commit left."""
-        self.tables = {shard: tables.copy() for shard, tables in self.disk.items()}
-        bodies = Bodies(limits.RECENT_BYTES_MAX)
-        self.shards = {shard: Shard(shard, self.settings, tables, bodies, Opener()) for shard, tables in self.tables.items()}
-        self.held = {session for shard in self.shards.values() for session in shard.lead(self.now)}
-        self.lazy_ms: int | None = None
+        self.refuses = False
+        self._revert()
+        self.turns = Turn(self, self.disk)
         self.turn()
+        self.held = {session for effects in self._sent for session in effects.returning}
+
+    @property
+    def shards(self) -> dict[int, Shard]:
+        return self.turns.shards
 
     def advance(self, ms: int, wall_ms: int | None = None) -> None:
         self.now = Now(self.now.boot_ms + ms, self.now.wall_ms + (ms if wall_ms is None else wall_ms))
 
     def turn(self, *steps: Step, commit: bool = True) -> dict[int, Effects]:
-        """One turn. Without `commit` the disk refuses: nothing is sent, and memory starts over from disk."""
-        for shard in self.shards.values():
-            shard.begin(self.now)
+        """One turn of all shards, and those that it asks for at once. Without `commit` the disk refuses: nothing is sent, and
+        memory starts over from disk."""
+        self._sent: list[Effects] = []
+        self.effects: dict[int, Effects] = {}
+        self.refuses = not commit
+        self.turns.run(self.now, lambda: self._work(steps))
+        if not self.turns.open:
+            self.restart()
+            return {}
+        self.refuses = False
+        while self.turns.again and not self.slow:
+            self.turns.run(self.now, lambda: self._work(()))
+        return self.effects
+
+    def _work(self, steps: Sequence[Step]) -> None:
+        for shard in self.turns.shards:
+            self.turns.touch(shard)
         for step in steps:
             step()
-        for shard in self.shards.values():
-            shard.tick()
-            shard.gather()
-        if any(shard.promised for shard in self.shards.values()) or (self.lazy_ms or 2**62) <= self.now.boot_ms:
-            for shard in self.shards.values():
-                shard.write(self.now)
-            if not commit:
-                self.restart()
-                return {}
-            self.disk = {shard: tables.copy() for shard, tables in self.tables.items()}
-            self.lazy_ms = None
-            for shard in self.shards.values():
-                shard.stored()
-        effects = {shard.id: shard.take() for shard in self.shards.values()}
-        if self.lazy_ms is None and any(shard.pending for shard in self.shards.values()):
-            self.lazy_ms = self.now.boot_ms + limits.LEASE_LOG_MS
-        self._again(effects)
-        told = [(target, message) for each in effects.values() for target, message in each.told]
-        if told:
-            more = self.turn(*[lambda t=t, m=m: self.shards[t].step((), 0, None, m) for t, m in told])
-            for shard, each in more.items():
-                effects[shard].replies += each.replies
-                effects[shard].deliveries += each.deliveries
-        return effects
 
-    def _again(self, effects: dict[int, Effects]) -> None:
-        """What was handed out or found in a turn may ask for another one at once."""
-        if any(shard.promised for shard in self.shards.values()):
-            for shard, each in self.turn().items():
-                for name in ("replies", "deliveries", "notices", "enclosed"):
-                    getattr(effects[shard], name).extend(getattr(each, name))
+    def step(self, shard: int, *message: Any, **more: Any) -> None:
+        """Within a turn: what `Turn.step` takes."""
+        self.turns.step(self.shards[shard], *message, **more)
+
+    def take(self, shard: int, *message: Any) -> None:
+        """Within a turn: what `Turn.publish` takes."""
+        self.turns.publish(self.shards[shard], *message)
+
+    def end_session(self, session: bytes, silent: bool = False) -> None:
+        """Within a turn."""
+        self.turns.end_session(session, silent)
+
+    # --- the host of the turn ---------------------------------------------------------------------------------------
+
+    def _revert(self) -> None:
+        self.tables = {shard: tables.copy() for shard, tables in self.disk.items()}
+        self.bodies = Bodies(limits.RECENT_BYTES_MAX)
+
+    def open(self, shard: int) -> Shard:
+        return Shard(shard, self.settings, self.tables[shard], self.bodies, Opener())
+
+    def abort(self) -> None:
+        self._revert()
+
+    def commit(self) -> None:
+        if self.refuses:
+            raise StoreError("no space")
+        self.disk = {shard: tables.copy() for shard, tables in self.tables.items()}
+
+    def boot_ms(self) -> int:
+        return self.now.boot_ms
+
+    def send(self, shard: Shard, effects: Effects) -> None:
+        self._sent.append(effects)
+        first = self.effects.setdefault(shard.id, effects)
+        if first is effects:
+            return
+        for name in ("replies", "deliveries", "notices", "enclosed", "abandoned", "warnings"):
+            getattr(first, name).extend(getattr(effects, name))
+        for origin, rows in effects.confirms.items():
+            first.confirms.setdefault(origin, []).extend(rows)
+
+    def replicate(self, shard: Shard, appends: Sequence[Replication]) -> None: ...
+    def answer(self, shard: Shard, answers: Sequence[Mail]) -> None: ...
+    def flush(self) -> None: ...
+    def opened(self) -> None: ...
+    def dropped(self, shards: Collection[Shard]) -> None: ...
+    def refused(self, error: StoreError) -> None: ...
+
+    def stopped(self, shard: int, error: Exception) -> None:
+        raise error
 
     def settle(self) -> None:
         """Lets the lazy log reach the disk."""
@@ -96,7 +138,7 @@ class FakeWorker:
         self, shard: int, who: Client, message: Message, request_id: int = 1, origin: Origin = (b"c", b"1")
     ) -> Message | None:
         """Sends one message and returns its answer, if it came in this turn."""
-        effects = self.turn(lambda: self.shards[shard].step(origin, request_id, who, message))
+        effects = self.turn(lambda: self.step(shard, origin, request_id, who, message))
         answers = [m for e in effects.values() for o, r, m in e.replies if r == request_id and o == origin]
         self.seen.append(effects[shard])
         return answers[0] if answers else None
@@ -120,7 +162,7 @@ class FakeWorker:
         """The confirm row, the refusal, or None when there was no answer."""
         batch = bytes(batches.seal(values, producer=producer, sequence=sequence, **columns))
         origin, info = (b"c", b"p"), batches.check(batch)
-        step: Step = lambda: self.shards[shard].publish(origin, 7, None, Publish(partition, level), info, batch)  # noqa: E731
+        step: Step = lambda: self.take(shard, origin, 7, None, Publish(partition, level), info, batch)  # noqa: E731
         effects = self.turn(step, commit=commit)
         if not effects:
             return None

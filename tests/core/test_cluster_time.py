@@ -389,7 +389,6 @@ class TestOneWrongClock:
         fleet = shop.fleet
         fleet.wall_off = {"b": off_ms}
         fleet.now = Now(5_000, fleet.now.wall_ms + 60_000)
-        fleet._lazy_ms.clear()
         fleet._settings["boot"] = "another"
         for name in "abc":
             fleet.open(name)

@@ -3,22 +3,23 @@
 import pytest
 
 from core.harness import client
+from core.seat import Seat
 from gossipq import limits
+from gossipq.core.copies import Mail, Replication
 from gossipq.core.effects import Effects
 from gossipq.core.ledger import records
 from gossipq.core.raft.replica import HardState
+from gossipq.core.requests import Client
 from gossipq.core.shard import Shard
 from gossipq.core.storage import log, payloads
-from gossipq.core.storage.bodies import Bodies
 from gossipq.core.storage.settings import ShardSettings
 from gossipq.core.storage.tables import MemoryTables
 from gossipq.errors import NotLeader
 from gossipq.messages import Ack, Acked, Publish, Subscribe
 from gossipq.peer_messages import ChangeVoters, Transfer
-from gossipq.types import Now, partition_key
+from gossipq.types import Now, Origin, partition_key
 from gossipq.values import Message, Start, TopicConfig, TopicInfo
 from gossipq.wire import batch as batches
-from gossipq.wire.opener import Opener
 from sim.small import small
 
 NAMES = ["a", "b", "c"]
@@ -33,60 +34,58 @@ class Copies:
         self.tables = {name: MemoryTables() for name in NAMES}
         for tables in self.tables.values():
             tables.state.put(records.META, records.encode(records.Meta(voters=NAMES)))
-        self.shards = {name: self.open(name) for name in NAMES}
         self.away: set[str] = set()
+        self.seats: dict[str, Seat] = {}
+        for name in NAMES:
+            self.open(name)
         self.lead("a")
         self.turns()
         self.leader.propose(log.TOPIC, payloads.encode(payloads.Topic(TOPIC)))
         self.turns()
 
-    def open(self, name: str) -> Shard:
-        shard = Shard(1, ShardSettings(name), self.tables[name], Bodies(limits.MIB), Opener())
-        shard.lead(self.now)
-        return shard
+    def open(self, name: str, **settings: bool) -> None:
+        self.seats[name] = Seat(name, 1, ShardSettings(name, **settings), self.tables[name], self.now, self._post)
+
+    def _post(self, source: str, target: str, term: int, sent: Replication | Mail) -> None:
+        if target in self.seats and not self.away & {source, target}:
+            self.seats[target].hear(term, sent)
+
+    @property
+    def shards(self) -> dict[str, Shard]:
+        return {name: seat.shard for name, seat in self.seats.items()}
+
+    @property
+    def leader(self) -> Shard:
+        return self.led.shard
 
     def lead(self, name: str) -> None:
         """As if elected, in the next term."""
-        self.leader = self.shards[name]
+        self.led = self.seats[name]
         replica = self.leader.replica
         replica.hard = HardState(1 + max(shard.term for shard in self.shards.values()), name)
         replica.hard_changed = True
         replica.lead()
-
-    def turn(self, name: str) -> Effects:
-        """One turn of one copy: what it sends to followers arrives before its own sync, as it may."""
-        shard = self.shards[name]
-        shard.begin(self.now)
-        shard.tick()
-        shard.gather()
-        for sent in shard.replication():
-            if sent.to not in self.away and name not in self.away and sent.to in self.shards:
-                other = self.shards[sent.to]
-                other.begin(self.now)
-                other.step((), 0, None, sent.append, shard.term, sent.entries)
-        shard.write(self.now)
-        shard.stored()
-        return shard.take()
 
     def turns(self, rounds: int = 3) -> list[Effects]:
         """Everybody turns, and answers travel; the effects of the leader."""
         seen = []
         for _ in range(rounds):
             for name in NAMES:
-                effects = self.turn(name)
-                if self.shards[name] is self.leader:
-                    seen.append(effects)
-                for mail in effects.answers:
-                    if mail.to not in self.away and name not in self.away:
-                        self.shards[mail.to].begin(self.now)
-                        self.shards[mail.to].step((), 0, None, mail.message, self.shards[name].term, batch=mail.rows)
+                seat = self.seats[name]
+                seat.run(self.now)
+                if seat is self.led:
+                    seen += seat.seen
+                seat.seen.clear()
             self.now = Now(self.now.boot_ms + 100, self.now.wall_ms + 100)
         return seen
 
+    def step(self, origin: Origin, request_id: int, who: Client | None, message: Message) -> None:
+        """A request for the next turn of the leader."""
+        self.led.step(origin, request_id, who, message)
+
     def publish(self, *values: bytes) -> None:
         batch = bytes(batches.seal(values))
-        self.leader.begin(self.now)
-        self.leader.publish((b"c", b"p"), 7, None, Publish(PARTITION), batches.check(batch), batch)
+        self.led.publish((b"c", b"p"), 7, None, Publish(PARTITION), batches.check(batch), batch)
 
     def confirms(self, rounds: int = 3) -> list[tuple[int, int, int, bool]]:
         return [row for effects in self.turns(rounds) for rows in effects.confirms.values() for row in rows]
@@ -123,14 +122,16 @@ def test_what_is_logged_and_not_applied_is_not_refused_for_want_of_space(copies:
 
     def publish(producer: bytes, request_id: int, level: str = "stored") -> None:
         batch = bytes(batches.seal([b"x"], producer=producer * 16, sequence=1))
-        copies.leader.begin(copies.now)
-        copies.leader.publish((b"c", b"p"), request_id, None, Publish(PARTITION, level), batches.check(batch), batch)
+        copies.led.publish((b"c", b"p"), request_id, None, Publish(PARTITION, level), batches.check(batch), batch)
+
+    def fill() -> None:
+        if full:
+            copies.leader.full = "no space"
+        else:
+            copies.leader.ledger.partitions[PARTITION].bytes = 1_000
 
     publish(b"p", 1, level)
-    if full:
-        copies.leader.full = "no space"
-    else:
-        copies.leader.ledger.partitions[PARTITION].bytes = 1_000
+    copies.led.inbox.append(fill)
     publish(b"p", 2)  # the same again, after a lost connection
     publish(b"q", 3)
     seen = copies.turns()
@@ -144,11 +145,9 @@ def test_every_copy_applies_the_same_and_stores_the_bodies(copies: Copies) -> No
     for number in range(5):
         copies.publish(b"%d" % number)
     copies.turns()
-    copies.leader.begin(copies.now)
-    copies.leader.step((b"c", b"1"), 1, ADA, Subscribe(1, "g", [Start(PARTITION)], 10, limits.MIB))
+    copies.step((b"c", b"1"), 1, ADA, Subscribe(1, "g", [Start(PARTITION)], 10, limits.MIB))
     copies.turns()
-    copies.leader.begin(copies.now)
-    copies.leader.step((b"c", b"1"), 2, ADA, Ack(1, [(PARTITION, 0, 3)]))
+    copies.step((b"c", b"1"), 2, ADA, Ack(1, [(PARTITION, 0, 3)]))
     copies.turns()
     states = [copies.state(name) for name in NAMES]
     assert states[0] == states[1] == states[2]
@@ -164,8 +163,7 @@ def test_a_follower_leads_on_with_everything_that_was_confirmed(copies: Copies) 
     copies.turns(4)
     copies.publish(b"z")
     assert [row[1] for row in copies.confirms(6)] == [2]
-    copies.leader.begin(copies.now)
-    copies.leader.step((b"c", b"1"), 1, ADA, Subscribe(1, "g", [Start(PARTITION)], 10, limits.MIB))
+    copies.step((b"c", b"1"), 1, ADA, Subscribe(1, "g", [Start(PARTITION)], 10, limits.MIB))
     parts = [part for effects in copies.turns() for delivery in effects.deliveries for part in delivery.parts]
     assert [(part.offset, part.end) for part in parts] == [(0, 2), (2, 3)]
 
@@ -192,7 +190,7 @@ def test_a_copy_that_was_restarted_goes_on_from_its_disk(copies: Copies) -> None
     copies.publish(b"x")
     copies.confirms()
     copies.state("c")
-    copies.shards["c"] = copies.open("c")
+    copies.open("c")
     copies.publish(b"y")
     copies.confirms(6)
     assert copies.state("c") == copies.state("a")
@@ -203,8 +201,7 @@ def test_a_copy_that_was_restarted_goes_on_from_its_disk(copies: Copies) -> None
 
 def ask(copies: Copies, message: Message) -> Message:
     """A request to the leader, and its answer."""
-    copies.leader.begin(copies.now)
-    copies.leader.step((b"c", b"op"), 3, None, message)
+    copies.step((b"c", b"op"), 3, None, message)
     return next(m for effects in copies.turns(6) for _, request_id, m in effects.replies if request_id == 3)
 
 
@@ -215,7 +212,7 @@ def elected(copies: Copies) -> str:
         copies.turns(1)
         for name, shard in copies.shards.items():
             if shard.leading and shard is not before and name not in copies.away:
-                copies.leader = shard
+                copies.led = copies.seats[name]
                 copies.turns(4)
                 return name
     raise AssertionError("nobody was elected")
@@ -256,16 +253,16 @@ def test_a_leader_serves_nothing_before_its_own_entry_is_committed(copies: Copie
 def test_without_a_lease_nothing_is_handed_out(copies: Copies) -> None:
     copies.publish(b"x")
     copies.confirms()
-    copies.leader.begin(copies.now)
-    copies.leader.step((b"c", b"1"), 1, ADA, Subscribe(1, "g", [Start(PARTITION)], 10, limits.MIB))
+    copies.step((b"c", b"1"), 1, ADA, Subscribe(1, "g", [Start(PARTITION)], 10, limits.MIB))
     copies.turns(2)
     copies.publish(b"y")
     copies.turns(2)
     copies.now = Now(copies.now.boot_ms + limits.LEADER_LEASE_MS, copies.now.wall_ms)
-    copies.leader.begin(copies.now)
-    copies.leader.dispatch.end_session(ADA.session, silent=False)
-    copies.leader.step((b"c", b"2"), 1, BOB, Subscribe(1, "g", [Start(PARTITION)], 10, limits.MIB))
-    effects = copies.leader.take()
+    copies.led.inbox.clear()
+    copies.led.inbox.append(lambda: copies.led.turn.end_session(ADA.session))
+    copies.step((b"c", b"2"), 1, BOB, Subscribe(1, "g", [Start(PARTITION)], 10, limits.MIB))
+    copies.led.run(copies.now)
+    (effects,) = copies.led.seen
     assert effects.deliveries == []
     assert [message.code for _, _, message in effects.replies] == ["busy"]
 
@@ -302,9 +299,7 @@ def test_a_copy_that_the_log_cannot_help_gets_a_snapshot(
         copies.confirms()
         assert copies.leader.replica.log.first > 1
         copies.tables["d"] = MemoryTables()
-        settings = ShardSettings("d", joins=True, witness=witness)
-        copies.shards["d"] = Shard(1, settings, copies.tables["d"], Bodies(limits.MIB), Opener())
-        copies.shards["d"].lead(copies.now)
+        copies.open("d", joins=True, witness=witness)
         monkeypatch.setitem(globals(), "NAMES", [*NAMES, "d"])
         assert ask(copies, ChangeVoters(["a", "b", "c"], ["d"] * witness, ["d"])) == Acked()
         copies.turns(40)

@@ -24,8 +24,7 @@ def copies() -> Copies:
 
 
 def ask(copies: Copies, message: Message, request_id: int, origin: Origin) -> None:
-    copies.leader.begin(copies.now)
-    copies.leader.step(origin, request_id, ADA, message)
+    copies.step(origin, request_id, ADA, message)
 
 
 def joining(lease_ms: int = 5_000) -> Subscribe:
@@ -65,14 +64,17 @@ def test_a_subscription_gets_nothing_while_the_next_of_its_number_waits(copies: 
 
 @pytest.mark.parametrize("farewell", ["unsubscribe", "end of the session"])
 def test_who_goes_before_its_group_is_stored_does_not_join(copies: Copies, farewell: str) -> None:
+    held: list[bool] = []
+    look = lambda: held.append(copies.leader.dispatch.holds(ADA.session))  # noqa: E731
     ask(copies, joining(), 1, OLD)
-    assert copies.leader.dispatch.holds(ADA.session)
+    copies.led.inbox.append(look)
     if farewell == "unsubscribe":
         ask(copies, Unsubscribe(1), 2, OLD)
     else:
-        copies.leader.end_session(ADA.session)
-    assert not copies.leader.dispatch.holds(ADA.session)
+        copies.led.inbox.append(lambda: copies.led.turn.end_session(ADA.session))
+    copies.led.inbox.append(look)
     seen = copies.turns(4)
+    assert held == [True, False]
     assert handed(seen) == []
     assert isinstance(answers(seen)[1], Refused)
     assert not copies.leader.dispatch.subscriptions

@@ -135,7 +135,7 @@ class FullLife(RuleBasedStateMachine):
     def send(self, consumer, *messages: Message, batch=b"", commit=True):
         """The first answer of messages that arrive together, if there was one."""
         origin, answers = (b"c", consumer.session), []
-        steps = [lambda m=m: self.shard.step(origin, 9, consumer, m, batch=batch) for m in messages]
+        steps = [lambda m=m: self.worker.step(1, origin, 9, consumer, m, batch=batch) for m in messages]
         effects = self.worker.turn(*steps, commit=commit)
         if not effects:
             self.crashed()
@@ -237,7 +237,7 @@ class FullLife(RuleBasedStateMachine):
     def publish(self, data, count, commit, age_ms):
         batch, fresh = self.sealed(data, count, age_ms)
         info, origin = batches.verify(batch), (b"c", b"p")
-        step = lambda: self.shard.publish(origin, 7, None, Publish(self.partition, age_ms=age_ms), info, batch)  # noqa: E731
+        step = lambda: self.worker.take(1, origin, 7, None, Publish(self.partition, age_ms=age_ms), info, batch)  # noqa: E731
         effects = self.worker.turn(step, commit=bool(commit))
         if not effects:
             self.crashed()
@@ -332,7 +332,7 @@ class FullLife(RuleBasedStateMachine):
         origin = (b"c", consumer.session)
         message = Publish(self.partition, subscription=1, acks=[(self.partition, offset, offset + 1)])
         before = self.shard.ledger.partitions[self.partition].published
-        effects = self.worker.turn(lambda: self.shard.publish(origin, 7, consumer, message, batches.verify(batch), batch))
+        effects = self.worker.turn(lambda: self.worker.take(1, origin, 7, consumer, message, batches.verify(batch), batch))
         self.by_value |= fresh
         if effects[1].confirms.get(origin):
             self.done.add(offset)
@@ -346,7 +346,7 @@ class FullLife(RuleBasedStateMachine):
     def leave(self, consumer):
         self.holds = {o: hold for o, hold in self.holds.items() if hold[0] != consumer.session}
         self.logged = {o: hold for o, hold in self.logged.items() if hold[0] != consumer.session}
-        self.worker.seen.append(self.worker.turn(lambda: self.shard.end_session(consumer.session))[1])
+        self.worker.seen.append(self.worker.turn(lambda: self.worker.end_session(consumer.session))[1])
         self.watch()
 
     @rule(ms=st.sampled_from([1, 60, 60, 600, 1_000, 4_000, LEASE_MS]), jump_ms=st.sampled_from([0, 0, -3_600_000, 3_600_000]))
@@ -400,7 +400,7 @@ class FullLife(RuleBasedStateMachine):
         value = b"%d.0" % self.number
         self.by_value[value] = Record(value, 0, b"", 0, 0)
         batch, origin = bytes(batches.seal([value])), (b"c", OPERATOR.session)
-        effects = self.worker.turn(lambda: self.shard.step(origin, 9, OPERATOR, Edit(ref), batch=batch))
+        effects = self.worker.turn(lambda: self.worker.step(1, origin, 9, OPERATOR, Edit(ref), batch=batch))
         if effects[1].confirms.get(origin) and ref.offset >= 0:
             self.void.add(ref.offset)
         self.worker.seen.append(effects[1])
@@ -542,7 +542,7 @@ class FullLife(RuleBasedStateMachine):
         """In the end everything that is not done comes out, is expired, or is a dead letter."""
         if not hasattr(self, "partition"):
             return
-        self.worker.turn(*[lambda c=c: self.shard.end_session(c.session) for c in CONSUMERS])
+        self.worker.turn(*[lambda c=c: self.worker.end_session(c.session) for c in CONSUMERS])
         self.send(OPERATOR, SetGroup(self.topic_id, "g", GroupOptions(paused=False)))
         self.worker.restart()
         self.holds, self.was_down = {}, True

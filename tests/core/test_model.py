@@ -139,7 +139,7 @@ class ShardLife(RuleBasedStateMachine):
         ranges = [(self.partition, offset, offset + 1) for offset in sorted(some)]
         message = Ack(1, ranges)
         if not commit:
-            self.worker.turn(lambda: self.worker.shards[1].step((b"c", b"1"), 1, consumer, message), commit=False)
+            self.worker.turn(lambda: self.worker.step(1, (b"c", b"1"), 1, consumer, message), commit=False)
             self.crashed()
             return
         answer = self.worker.ask(1, consumer, message)
@@ -174,13 +174,13 @@ class ShardLife(RuleBasedStateMachine):
     @rule(consumer=who)
     def leave(self, consumer):
         self.forget(consumer)
-        self.worker.seen += self.worker.turn(lambda: self.worker.shards[1].end_session(consumer.session)).values()
+        self.worker.seen += self.worker.turn(lambda: self.worker.end_session(consumer.session)).values()
         self.watch()
 
     @rule(consumer=who)
     def unsubscribe(self, consumer):
         self.worker.ask(1, consumer, Unsubscribe(1))
-        self.worker.turn(lambda: self.worker.shards[1].end_session(consumer.session))
+        self.worker.turn(lambda: self.worker.end_session(consumer.session))
         self.forget(consumer)
         self.watch()
 
@@ -260,7 +260,7 @@ class ShardLife(RuleBasedStateMachine):
             return
         worker = self.worker
         if self.live:
-            worker.turn(*[lambda c=c: worker.shards[1].end_session(c.session) for c in CONSUMERS])
+            worker.turn(*[lambda c=c: worker.end_session(c.session) for c in CONSUMERS])
         else:
             worker.restart()
         worker.tick(LEASE_MS)

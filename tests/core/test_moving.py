@@ -114,7 +114,6 @@ def test_a_pair_moves_its_only_vote_and_back() -> None:
     assert fleet.config == ([other], [], [first]), "alone, before the first one is gone"
     assert fleet.leader.replica.me == other
     fleet.away = {first}
-    fleet.leader.begin(fleet.now)
     fleet.publish(PARTITION, b"x")
     fleet.run(2_000)
     assert fleet.confirmed() == 1

@@ -29,7 +29,7 @@ def group_of(worker, name="billing"):
 
 
 def leave(worker, who):
-    worker.turn(lambda: worker.shards[1].end_session(who.session))
+    worker.turn(lambda: worker.end_session(who.session))
 
 
 def seek(worker, partition, start, dry_run=False):
@@ -80,7 +80,7 @@ def test_seek_goes_anywhere_that_can_be_read(worker, orders, start, after, again
 def test_a_seek_is_stored_over_a_restart_and_a_failed_commit_changes_nothing(worker, orders):
     ten_records_seven_done(worker, orders)
     message = SeekGroup(topic_id_of(orders), "billing", [Start(orders, "first")])
-    worker.turn(lambda: worker.shards[1].step((b"c", b"1"), 1, ADA, message), commit=False)
+    worker.turn(lambda: worker.step(1, (b"c", b"1"), 1, ADA, message), commit=False)
     assert group_of(worker).acked == 7
     worker.ask(1, ADA, message)
     worker.restart()
@@ -200,13 +200,12 @@ def test_who_was_about_to_join_a_group_that_ends_is_told_to_subscribe_again(work
     worker.publish(orders, [b"x"])
     worker.subscribe(ADA, orders)
     leave(worker, ADA)
-    shard = worker.shards[1]
     from gossipq.messages import Subscribe
 
     again = Subscribe(1, "billing", [Start(orders)], 10, limits.MIB)
     worker.turn(
-        lambda: shard.step((b"c", b"1"), 1, ADA, DropGroup(topic_id_of(orders), "billing")),
-        lambda: shard.step((b"c", BOB.session), 2, BOB, again),
+        lambda: worker.step(1, (b"c", b"1"), 1, ADA, DropGroup(topic_id_of(orders), "billing")),
+        lambda: worker.step(1, (b"c", BOB.session), 2, BOB, again),
     )
     refused = worker.ask(1, BOB, Ack(1, [(orders, 0, 1)]), origin=(b"c", BOB.session))
     assert isinstance(refused, Refused)
@@ -285,15 +284,23 @@ def test_a_topic_is_changed_where_it_lies(worker, orders):
     assert worker.shards[1].ledger.config(orders).alarm_lag == 100
 
 
+class Killed(BaseException):
+    """The process ends here."""
+
+
 def test_a_change_that_one_shard_missed_is_told_again(worker, orders):
     """Killed between the register's entry and the shard's."""
     message = SetTopic("orders", TopicOptions(alarm_lag=7))
-    register = worker.shards[0]
-    register.begin(worker.now)
-    register.step((b"c", b"1"), 1, ADA, message)
-    register.gather()
-    register.write(worker.now)
-    worker.disk[0] = worker.tables[0].copy()
+    keep = worker.commit
+
+    def commit() -> None:
+        keep()
+        worker.commit = keep
+        raise Killed  # the register's entry is stored, the shard was not told
+
+    worker.commit = commit
+    with pytest.raises(Killed):
+        worker.turn(lambda: worker.step(0, (b"c", b"1"), 1, ADA, message))
     worker.restart()
     assert worker.shards[1].ledger.config(orders).alarm_lag == 7
 
@@ -315,10 +322,9 @@ def test_unknown_and_virtual_topics_have_nothing_to_set(worker, orders):
 
 
 def test_two_changes_at_once_are_both_made(worker, orders):
-    register = worker.shards[0]
     first, second = (SetTopic("orders", TopicOptions(**change)) for change in ({"alarm_lag": 1}, {"ttl_ms": 5}))
     effects = worker.turn(
-        lambda: register.step((b"c", b"1"), 1, ADA, first), lambda: register.step((b"c", b"1"), 2, ADA, second)
+        lambda: worker.step(0, (b"c", b"1"), 1, ADA, first), lambda: worker.step(0, (b"c", b"1"), 2, ADA, second)
     )
     answers = {request_id: message for _, request_id, message in effects[0].replies}
     assert isinstance(answers[1], Topics)
@@ -355,7 +361,7 @@ def test_a_group_that_two_remove_at_once_is_removed_once_and_others_stay(worker,
     worker.publish(other, [b"x"])
     worker.subscribe(ADA, other, "mail")
     shard, message = worker.shards[1], DropGroup(topic_id_of(orders), "billing")
-    effects = worker.turn(*[lambda number=number: shard.step((b"c", b"1"), number, ADA, message) for number in (1, 2)])[1]
+    effects = worker.turn(*[lambda number=number: worker.step(1, (b"c", b"1"), number, ADA, message) for number in (1, 2)])[1]
     answers = {request_id: answer for _, request_id, answer in effects.replies}
     assert answers[1] == Done(1)
     assert (type(answers[2]).__name__, answers[2].code) == ("Refused", "wrong_state")

@@ -215,9 +215,8 @@ def test_the_leader_hears_a_lost_copy_that_is_still_one_of_its_own() -> None:
 def test_one_change_after_the_other_and_who_waits_when_the_leader_falls_is_named(fleet: Fleet) -> None:
     leader = fleet.leader
     fleet.away = set("abc") - {leader.replica.me}
-    leader.begin(fleet.now)
-    leader.step(ORIGIN, 1, ROOT, Join(member("d")))
-    leader.step(ORIGIN, 2, ROOT, Join(member("e")))
+    fleet.led.step(ORIGIN, 1, ROOT, Join(member("d")))
+    fleet.led.step(ORIGIN, 2, ROOT, Join(member("e")))
     fleet.run(3_000)
     seen = fleet.seen[leader.replica.me][-70:]
     assert [(request, answer.code) for effects in seen for _, request, answer in effects.replies] == [(2, "busy")]

@@ -53,9 +53,9 @@ def orders(worker):
 
 def publish(worker, partition, batch, age_ms=0):
     """The runs of a batch, or None when it simply has offsets."""
-    origin, info, shard = (b"c", b"p"), batches.verify(batch), worker.shards[1]
+    origin, info = (b"c", b"p"), batches.verify(batch)
     message = Publish(partition, age_ms=age_ms)
-    effects = worker.turn(lambda: shard.publish(origin, 7, None, message, info, batch))
+    effects = worker.turn(lambda: worker.take(1, origin, 7, None, message, info, batch))
     worker.seen.append(effects[1])
     return dict(effects[1].runs.get(origin, [])).get(7)
 
@@ -154,7 +154,7 @@ def test_failures_lead_to_a_dead_letter_and_replay_leads_back(worker, orders):
     worker.tick(500)
     assert worker.taken() == [(ADA.session, 0, 1, 2)]
     worker.ask(1, ADA, Nack(1, [(orders, 0, 1)], reason="boom again"))
-    effects = worker.turn(lambda: worker.shards[1].step((b"c", b"1"), 5, ADA, ListDead(orders, "g", bodies=True)))
+    effects = worker.turn(lambda: worker.step(1, (b"c", b"1"), 5, ADA, ListDead(orders, "g", bodies=True)))
     (_, _, answer, bodies) = effects[1].enclosed[0]
     assert isinstance(answer, DeadLetters)
     (letter,) = answer.letters
@@ -169,8 +169,8 @@ def test_failures_lead_to_a_dead_letter_and_replay_leads_back(worker, orders):
 def test_what_was_started_and_fell_silent_counts_what_was_not_does_not(worker, orders):
     worker.publish(orders, [b"a", b"b"])
     join(worker, ADA, orders)
-    worker.turn(lambda: worker.shards[1].step((b"c", b"1"), 3, ADA, Started(1, [(orders, 0, 1)])))
-    worker.turn(lambda: worker.shards[1].end_session(ADA.session, silent=True))
+    worker.turn(lambda: worker.step(1, (b"c", b"1"), 3, ADA, Started(1, [(orders, 0, 1)])))
+    worker.turn(lambda: worker.end_session(ADA.session, silent=True))
     row = counts(worker)
     assert (row.retrying, row.ready) == (1, 1)
 
@@ -210,7 +210,7 @@ def test_a_group_names_what_its_last_record_waits_for_as_the_record_does(worker,
         "1 record waits for another attempt, the next is in 500 ms",
         "gossipq msg requeue orders/0/0 --group g",
     )
-    worker.turn(lambda: worker.shards[1].end_session(ADA.session))
+    worker.turn(lambda: worker.end_session(ADA.session))
     assert stands(worker, orders)[1][1].endswith("in 500 ms; no consumer is there")
     worker.tick(500)
     record, group = stands(worker, orders)
@@ -262,7 +262,7 @@ def test_an_exclusive_group_goes_to_the_next_when_the_first_leaves(worker, order
     join(worker, ADA, orders, "exclusive", records=1)
     join(worker, BOB, orders, "exclusive", records=1)
     assert worker.taken() == [(ADA.session, 0, 1, 1)]
-    worker.seen += worker.turn(lambda: worker.shards[1].end_session(ADA.session)).values()
+    worker.seen += worker.turn(lambda: worker.end_session(ADA.session)).values()
     assert worker.taken() == [(BOB.session, 0, 1, 2)]
 
 
@@ -310,12 +310,12 @@ def test_patterns_that_are_refused(pattern):
 
 
 def test_two_modes_of_a_new_group_at_once_do_not_both_get_it(worker, orders):
-    shard, starts = worker.shards[1], [Start(orders)]
+    starts = [Start(orders)]
     messages = [
         Subscribe(1, "g", starts, 10, limits.MIB),
         Subscribe(2, "g", starts, 10, limits.MIB, GroupOptions(mode="exclusive")),
     ]
-    effects = worker.turn(*[lambda m=m: shard.step((b"c", b"1"), m.subscription, ADA, m) for m in messages])
+    effects = worker.turn(*[lambda m=m: worker.step(1, (b"c", b"1"), m.subscription, ADA, m) for m in messages])
     answers = {request_id: message for _, request_id, message in effects[1].replies}
     assert isinstance(answers[1], Subscribed)
     assert answers[2].code == "busy", "its client asks again"
@@ -379,7 +379,7 @@ def test_each_record_of_a_batch_expires_for_itself(worker, orders):
     worker.subscribe(ADA, orders, config=GroupOptions(mode="key_ordered"))
     assert [(first, end) for _, first, end, _ in worker.taken()] == [(0, 1), (3, 4)], "those behind a living one too"
     worker.tick(1_000)
-    effects = worker.turn(lambda: worker.shards[1].step((b"c", b"1"), 5, ADA, ListDead(orders, "billing")))
+    effects = worker.turn(lambda: worker.step(1, (b"c", b"1"), 5, ADA, ListDead(orders, "billing")))
     (_, _, answer, _) = effects[1].enclosed[0]
     assert [(letter.offset, letter.count, letter.reason) for letter in answer.letters] == [
         (1, 1, "expired"),

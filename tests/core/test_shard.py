@@ -208,7 +208,7 @@ def test_acks_survive_a_restart_and_say_when_and_by_whom(worker, orders):
     group_id = worker.shards[1].ledger.group_ids[topic_id_of(orders), "billing"]
     row = worker.tables[1].state.get(records.ack_key(orders, group_id, 2))
     assert b"ada" in row
-    worker.turn(*[lambda s=shard: s.end_session(ADA.session) for shard in worker.shards.values()])
+    worker.turn(lambda: worker.end_session(ADA.session))
     worker.taken()
     worker.subscribe(BOB, orders)
     assert [row[1:3] for row in worker.taken()] == [(0, 2), (5, 10)]
@@ -230,7 +230,7 @@ def test_records_come_again_at_once_when_their_session_ends(worker, orders):
     worker.subscribe(ADA, orders)
     worker.subscribe(BOB, orders)
     worker.taken()
-    worker.seen += worker.turn(lambda: worker.shards[1].end_session(ADA.session)).values()
+    worker.seen += worker.turn(lambda: worker.end_session(ADA.session)).values()
     assert worker.taken() == [(BOB.session, 0, 3, 2)]
 
 

@@ -8,7 +8,7 @@ from gossipq import limits
 from gossipq.core.ledger import records
 from gossipq.core.raft.replica import HardState
 from gossipq.core.storage.tables import MemoryTables
-from gossipq.peer_messages import Append, Dismiss, Stray, VoteRequest
+from gossipq.peer_messages import Append, Dismiss, Stray, Vote, VoteRequest
 
 LONG_MS = limits.STRAY_MS + 5_000
 
@@ -52,11 +52,10 @@ def test_it_still_votes_by_its_log() -> None:
     fleet.run(limits.ELECTION_MS + 100)
     fleet.away = set("abcd")
     for candidate, index in (("b", last - 1), ("d", last)):
-        copy.begin(fleet.now)
-        copy.step((), 0, None, VoteRequest(candidate, copy.term + 1, term, index, pre=True), copy.term)
-    copy.write(fleet.now)
-    copy.stored()
-    assert [mail.message.granted for mail in copy.take().answers] == [False, True]  # type: ignore[attr-defined]
+        fleet.seats["c"].step((), 0, None, VoteRequest(candidate, copy.term + 1, term, index, pre=True), copy.term)
+    fleet.turn("c")
+    votes = [mail.message for mail in fleet.seen["c"][-1].answers if isinstance(mail.message, Vote)]
+    assert [vote.granted for vote in votes] == [False, True]
 
 
 def test_a_copy_that_comes_back_is_whole_by_a_snapshot() -> None:
@@ -97,10 +96,10 @@ def test_half_emptied_and_killed_it_is_not_taken_for_whole(again: bool, monkeypa
 
 
 def answered(fleet: Fleet, copy: str) -> bool:
-    leader = fleet.leader
-    leader.begin(fleet.now)
-    leader.step((), 0, None, Stray(copy, fleet.now.boot_ms))
-    return any(isinstance(mail.message, Dismiss) for mail in leader.peers.mail())
+    led = fleet.led
+    led.tell(Stray(copy, fleet.now.boot_ms))
+    fleet.turn(led.name)
+    return any(isinstance(mail.message, Dismiss) for mail in led.seen[-1].answers)
 
 
 def test_only_a_leader_that_knows_lets_a_copy_go() -> None:
@@ -113,10 +112,10 @@ def test_only_a_leader_that_knows_lets_a_copy_go() -> None:
     assert not answered(fleet, "c"), "a change is under way"
     fleet = moved()
     fleet.away = {name for name in "abd" if name != fleet.leader.replica.me}
-    leader = fleet.leader
-    leader.begin(fleet.now._replace(boot_ms=fleet.now.boot_ms + limits.LEADER_LEASE_MS))
-    leader.step((), 0, None, Stray("c", 1))
-    assert not leader.peers.mail(), "somebody else may have been elected"
+    led = fleet.led
+    led.inbox.clear()
+    fleet.now = fleet.now._replace(boot_ms=fleet.now.boot_ms + limits.LEADER_LEASE_MS)
+    assert not answered(fleet, "c"), "somebody else may have been elected"
     fleet = moved()
     leader = fleet.leader
     leader.replica.hard = HardState(leader.term + 1, leader.replica.me)
@@ -136,14 +135,15 @@ def test_who_has_heard_a_leader_since_it_asked_stays() -> None:
     fleet = moved()
     fleet.away = set("c")
     fleet.run(LONG_MS)
-    copy, leader = fleet.shards["c"], fleet.leader
-    copy.begin(fleet.now)
+    copy, leader, seat = fleet.shards["c"], fleet.leader, fleet.seats["c"]
     question = copy.peers.stray(fleet.now.boot_ms)
     assert question is not None
     dismiss = Dismiss(leader.replica.me, question.sent_ms)
-    copy.step((), 0, None, Dismiss(leader.replica.me, question.sent_ms - 1), leader.term)
-    copy.step((), 0, None, dismiss, copy.term - 1)
+    seat.step((), 0, None, Dismiss(leader.replica.me, question.sent_ms - 1), leader.term)
+    seat.step((), 0, None, dismiss, copy.term - 1)
+    fleet.turn("c")
     assert not copy.replica.hollow, "an answer to another question, or of a leader that was"
-    copy.step((), 0, None, Append(leader.replica.me, 10**6, leader.term, 0, [], 0), leader.term)
-    copy.step((), 0, None, dismiss, leader.term)
+    seat.step((), 0, None, Append(leader.replica.me, 10**6, leader.term, 0, [], 0), leader.term)
+    seat.step((), 0, None, dismiss, leader.term)
+    fleet.turn("c")
     assert not copy.replica.hollow

@@ -65,9 +65,11 @@ def test_a_step_of_ranges_that_are_none_does_not_reach_the_log(three: Fleet, ran
     leader, batch = three.leader, bytes(batches.seal([b"r"]))
     last = leader.replica.log.last
     acks = [(partition, *each) for each in ranges]
-    leader.publish(ORIGIN, 9, CLIENT, Publish(partition, subscription=1, acks=acks), batches.check(batch), batch)
+    led = three.led
+    led.publish(ORIGIN, 9, CLIENT, Publish(partition, subscription=1, acks=acks), batches.check(batch), batch)
+    three.turn(led.name)
     assert leader.replica.log.last == last
-    (refused,) = [message for _, _, message in leader.take().replies if isinstance(message, Refused)]
+    (refused,) = [message for _, _, message in led.seen[-1].replies if isinstance(message, Refused)]
     assert refused.code == "bad_request"
 
 
@@ -81,7 +83,7 @@ def test_a_topic_may_end_in_the_turn_in_which_its_records_leave(three: Fleet) ->
         three.run(STEP_MS)
         if any(entry.kind == log.TRIM for entry in leader._unapplied):
             break
-    leader.step((), 0, None, InstallTopic(info, True))
+    three.led.tell(InstallTopic(info, True))
     three.run(1_000)
     assert partition not in leader.ledger.partitions
 
@@ -92,7 +94,7 @@ def test_a_topic_may_end_in_the_turn_in_which_a_record_fails(three: Fleet) -> No
     three.run(100)
     leader, info = three.leader, three.leader.ledger.topics[5]
     three.tell(Nack(1, [(partition, 0, 1)], 1_000))
-    leader.gather()
+    three.turn(leader.replica.me)  # the failure is logged now
     leader.propose(log.TOPIC, payloads.encode(payloads.Topic(info, True)))
     three.run(1_000)
     assert partition not in leader.ledger.partitions
@@ -106,7 +108,6 @@ def test_bytes_are_taken_off_once_however_many_trims_are_on_their_way(three: Fle
     three.tell(Ack(1, [(partition, 0, 40)]))
     three.run(200)
     leader = three.leader
-    leader.begin(three.now)
     for first in (10, 20, 30):  # each planned before the one before it is applied
         leader.propose(log.TRIM, payloads.encode(payloads.Trim(partition, first)))
     three.run(100)
@@ -128,17 +129,17 @@ class TestLeadershipGoes:
         three.away = set(three.shards) - {me}
         if how == "silence":
             three.now = Now(three.now.boot_ms + limits.ELECTION_MS, three.now.wall_ms)
-        leader.begin(three.now)
+        led = three.led
         batch = bytes(batches.seal([b"z"]))
-        leader.publish(ORIGIN, 71, CLIENT, Publish(partition), batches.check(batch), batch)
-        leader.step(ORIGIN, 72, CLIENT, Ack(1, [(partition, 0, 1)]))
-        leader.step(ORIGIN, 73, CLIENT, Nack(1, [(partition, 1, 2)]))
+        led.publish(ORIGIN, 71, CLIENT, Publish(partition), batches.check(batch), batch)
+        led.step(ORIGIN, 72, CLIENT, Ack(1, [(partition, 0, 1)]))
+        led.step(ORIGIN, 73, CLIENT, Nack(1, [(partition, 1, 2)]))
         if how == "higher term":
-            leader.step((), 0, None, Append(other, 0, 0, 0, [], 1, log.NO_CHAIN), term + 1)
+            led.step((), 0, None, Append(other, 0, 0, 0, [], 1, log.NO_CHAIN), term + 1)
         elif how == "snapshot":
             voters = list(three.shards)
             part = Snapshot(other, 50, term + 1, log.NO_CHAIN, 1, voters, [], [], 0, "state")
-            leader.step((), 0, None, part, term + 1, [], b"\x90")
+            led.step((), 0, None, part, term + 1, [], b"\x90")
         three.turn(me)
         assert not leader.leading
         abandoned = {request_id for effects in three.seen[me] for _, request_id in effects.abandoned}

@@ -17,19 +17,9 @@ EXCLUSIVE = GroupOptions(mode="exclusive", lease_ms=LEASE_MS)
 ORIGIN = (b"c", ADA.session)
 
 
-class SlowWorker(FakeWorker):
-    """Stores what a turn promised in the next one, when the test says."""
-
-    slow = False
-
-    def _again(self, effects):
-        if not self.slow:
-            super()._again(effects)
-
-
 @pytest.fixture
 def worker():
-    return SlowWorker()
+    return FakeWorker()
 
 
 @pytest.fixture
@@ -48,8 +38,7 @@ def hand_out(worker, orders, records):
 def store(worker, *messages):
     """What ada has said meanwhile is read in the turn that stores."""
     worker.slow = False
-    shard = worker.shards[1]
-    worker.seen.append(worker.turn(*[lambda m=m: shard.step(ORIGIN, 9, ADA, m) for m in messages])[1])
+    worker.seen.append(worker.turn(*[lambda m=m: worker.step(1, ORIGIN, 9, ADA, m) for m in messages])[1])
 
 
 def test_it_leaves_when_that_is_stored(worker, orders):
@@ -98,12 +87,12 @@ def test_when_the_lease_ends_meanwhile_the_loan_is_free_again(worker, orders):
 
 def test_what_expires_meanwhile_is_a_dead_letter_and_the_rest_leaves(worker, orders):
     batch = bytes(batches.seal([b"a", b"b", b"c"], fixed={TTL: array("q", [0, TTL_MS, 0])}))
-    worker.turn(lambda: worker.shards[1].publish((), 7, None, Publish(orders), batches.verify(batch), batch))
+    worker.turn(lambda: worker.take(1, (), 7, None, Publish(orders), batches.verify(batch), batch))
     hand_out(worker, orders, 3)
     worker.advance(TTL_MS)
     store(worker)
     assert worker.taken() == [(ADA.session, 0, 1, 1), (ADA.session, 2, 3, 1)]
-    effects = worker.turn(lambda: worker.shards[1].step(ORIGIN, 5, ADA, ListDead(orders, "g")))
+    effects = worker.turn(lambda: worker.step(1, ORIGIN, 5, ADA, ListDead(orders, "g")))
     (_, _, answer, _) = effects[1].enclosed[0]
     assert [(letter.offset, letter.reason, letter.attempts) for letter in answer.letters] == [(1, "expired", 0)]
     worker.publish(orders, [b"d"])
@@ -126,7 +115,7 @@ def test_nothing_leaves_to_who_is_gone(worker, orders):
     worker.publish(orders, [b"a"])
     hand_out(worker, orders, 1)
     worker.slow = False
-    worker.seen.append(worker.turn(lambda: worker.shards[1].end_session(ADA.session))[1])
+    worker.seen.append(worker.turn(lambda: worker.end_session(ADA.session))[1])
     assert worker.taken() == []
     worker.subscribe(BOB, orders, "g", config=EXCLUSIVE)
     assert worker.taken() == [(BOB.session, 0, 1, 2)]

@@ -323,7 +323,7 @@ def test_a_node_that_ends_hands_its_shards_over_first(trio: House) -> None:
 def test_a_leader_without_space_is_busy_while_another_may_lead_and_says_full_when_all_are(trio: House) -> None:
     partition, shard = topic(trio)
     leader = trio.leader(shard)
-    leader.worker._shards[shard].full = "no space"  # it has not handed over yet
+    leader.worker._turn.shards[shard].full = "no space"  # it has not handed over yet
     refused = publish(trio, leader, partition, shard, b"x")
     assert isinstance(refused, Refused)
     assert refused.code == "busy"

@@ -12,6 +12,7 @@ from gossipq.core.ledger import records
 from gossipq.core.shard import Shard
 from gossipq.core.storage import log
 from gossipq.core.storage.log import NO_CHAIN
+from gossipq.core.turn import RECOVER_MS
 from gossipq.errors import CorruptLog
 from gossipq.messages import Confirm, Publish, Resolve, Topics
 from gossipq.peer_messages import Append, Bundle, Installed, Snapshot
@@ -19,7 +20,6 @@ from gossipq.types import ID_HASH, Now
 from gossipq.values import Member, Message
 from gossipq.wire import batch as batches
 from gossipq.wire.frames import decode, encode
-from gossipq_node.actors.worker import RECOVER_MS
 from node.test_worker import PEERS, PRODUCER, SETTINGS, Hands
 
 LEADER, ME = SETTINGS.member.copy, "bob.1"
@@ -113,17 +113,17 @@ def test_what_a_stopped_shard_has_applied_does_not_last() -> None:
     hands.turn()
     say(hands, mine.append(mine.last + 1, mine.last))
     hands.worker.turn(hands.mailbox.receive(0), hands.time)  # applied, and not synced
-    assert hands.worker._shards[mine.shard].ledger.applied == mine.last
+    assert hands.worker._turn.shards[mine.shard].ledger.applied == mine.last
     say(hands, mine.append(mine.last + 1, mine.last, chain=b"z" * 32), other.append(1, 0))
     hands.turn()
-    assert list(hands.worker._damaged) == [mine.shard]
+    assert list(hands.worker._turn.stopped) == [mine.shard]
     say(hands, other.append(1, 0))
     hands.turn()
     assert len(hands.store.disk[other.shard].log.rows) == other.last, "the other shard goes on"
     again = Hands(FOLLOWS, MemoryStore(hands.store.disk))
     say(again, mine.append(mine.last + 1, mine.last))
     again.turn()
-    assert again.worker._shards[mine.shard].ledger.partitions[partition].next == 1
+    assert again.worker._turn.shards[mine.shard].ledger.partitions[partition].next == 1
 
 
 def test_what_was_applied_while_the_disk_refuses_does_not_last() -> None:
@@ -140,7 +140,7 @@ def test_what_was_applied_while_the_disk_refuses_does_not_last() -> None:
     hands.turn(RECOVER_MS)
     say(hands, mine.append(mine.last + 1, mine.last))
     hands.turn()
-    assert hands.worker._shards[mine.shard].ledger.partitions[partition].next == 1
+    assert hands.worker._turn.shards[mine.shard].ledger.partitions[partition].next == 1
 
 
 def test_many_damaged_shards_stop_and_the_others_serve(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -153,7 +153,7 @@ def test_many_damaged_shards_stop_and_the_others_serve(monkeypatch: pytest.Monke
 
     monkeypatch.setattr(Shard, "lead", damaged)
     hands = Hands(structs.replace(SETTINGS, shards=limits.SHARDS, owned=tuple(range(limits.SHARDS))))
-    assert sorted(hands.worker._damaged) == list(range(1, limits.SHARDS))
+    assert sorted(hands.worker._turn.stopped) == list(range(1, limits.SHARDS))
     assert isinstance(hands.client().ask(Resolve([])), Topics)
 
 

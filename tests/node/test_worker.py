@@ -7,6 +7,7 @@ import pytest
 
 from contracts.memory import MemoryClient, MemoryMailbox, MemoryNetwork, MemoryStore
 from gossipq import limits
+from gossipq.core.turn import RECOVER_MS
 from gossipq.messages import (
     Ack,
     Acked,
@@ -34,7 +35,7 @@ from gossipq.values import GroupConfig, Member, Message, Start, TopicConfig
 from gossipq.wire import batch as batches
 from gossipq.wire.frames import decode, encode
 from gossipq_node.actors.space import FULL_HOLD_MS
-from gossipq_node.actors.worker import RECOVER_MS, Worker
+from gossipq_node.actors.worker import Worker
 from gossipq_node.ports import StoreUsage
 from gossipq_node.settings import WorkerSettings
 

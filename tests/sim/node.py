@@ -1,12 +1,16 @@
 """One copy of the shard as a worker drives it: the same turns, over a disk, a clock and a network that are the simulator's."""
 
 from collections import deque
+from collections.abc import Collection, Sequence
 from hashlib import blake2b
 from random import Random
+from traceback import format_exception
 from typing import TYPE_CHECKING
 
 from gossipq import limits
+from gossipq.core.copies import Mail, Replication
 from gossipq.core.copies.placement import Target, plan
+from gossipq.core.effects import Effects
 from gossipq.core.ledger import records
 from gossipq.core.ledger.exceptions import decode_dead
 from gossipq.core.ledger.groups import decode_ack
@@ -16,7 +20,8 @@ from gossipq.core.shard import Shard
 from gossipq.core.storage import log
 from gossipq.core.storage.bodies import Bodies
 from gossipq.core.storage.settings import ShardSettings
-from gossipq.errors import CorruptLog
+from gossipq.core.turn import Turn
+from gossipq.errors import CorruptLog, StoreError
 from gossipq.messages import Ack, Nack, Publish, Subscribe, Unsubscribe
 from gossipq.types import Now
 from gossipq.values import Message
@@ -29,7 +34,6 @@ from sim.history import Asked, Copy, Pushed, Released
 if TYPE_CHECKING:
     from sim.world import World
 
-RECOVER_MS = 500
 PLANNED_SHARDS = 8  #: as many does the cluster think it has; the plan of one of them is followed
 SILENCE_MS = 3_000  #: shorter than in a node, as a run is short
 WALL_MS = 1_700_000_000_000
@@ -37,7 +41,7 @@ EVERYTHING = 2**62
 _values: dict[bytes, tuple[bytes, ...]] = {}
 
 
-class Crashed(Exception):
+class Crashed(BaseException):
     """The process ends here, between two effects."""
 
 
@@ -59,15 +63,15 @@ class Node:
         self.boot_at = world.now - self.dice.randrange(10_000_000)  # true time when its boot clock was 0
         error_ms = world.history.clock_error_ms or 2_000
         self.wall_off = self.dice.randrange(-error_ms, error_ms)
-        self.shard: Shard | None = None
+        self.turns = Turn(self, [])
         self.dead = ""  #: why it never comes back
+        self.reading = False  #: its disk: what is torn there is found now
         self.torn = False  #: its disk is damaged, and nobody has noticed yet
         self.up = False
         self.paused_until = 0
         self.busy_until = 0
         self.inbox: deque[tuple[object, ...]] = deque()
         self.sessions: dict[bytes, int] = {}
-        self.lazy_at: int | None = None
         self.wake_at: int | None = None
         self.disk_term = (0, "")  #: what the disk said last
         self.disk_applied = 0
@@ -78,6 +82,11 @@ class Node:
         boot = self.world.now - self.boot_at
         return Now(boot, WALL_MS + self.world.now + self.wall_off)
 
+    @property
+    def shard(self) -> Shard | None:
+        """None while it is down, or reads its disk again."""
+        return self.turns.shards.get(0) if self.turns.open else None
+
     # --- life ------------------------------------------------------------------------------------------------------
 
     def start(self) -> None:
@@ -85,110 +94,122 @@ class Node:
             return
         self.up = True
         self.wake_at = None  # a turn that came while it was down was none
-        self.open()
-
-    def open(self) -> None:
-        """From disk, by the start-up code."""
-        try:
-            self.shard = Shard(0, self.settings, self.disk, Bodies(limits.MIB), Opener(), self.dice.randrange)
-        except CorruptLog as error:
-            self.stop(str(error))
-            return
-        now = self.clock()
-        self.traced = 0, 0
-        self.sessions = dict.fromkeys(self.shard.lead(now), now.boot_ms)
-        self.lazy_at = None
+        self.turns = Turn(self, [0])
         self.world.wake(self, 0)
+
+    def read(self) -> None:
+        """Opens its disk now, whenever its next turn is."""
+        self.turns = Turn(self, [0])
+        self.turns.run(self.clock(), lambda: None)
 
     def stop(self, why: str) -> None:
         """R17: a damaged copy neither votes nor leads; it is replaced under a new name."""
-        self.dead, self.up, self.shard = why, False, None
+        self.dead, self.up = why, False
         self.world.history.count("corrupt")
 
     def end(self, why: str) -> None:
         """Ended for good, by its operator."""
         self.disk.undo()
-        self.dead, self.up, self.shard = why, False, None
+        self.dead, self.up, self.turns = why, False, Turn(self, [])
 
     def end_politely(self) -> None:
         if self.shard is not None:
             self.shard.leave()
+            self.turns.wake(0)
             self.world.wake(self, 0)
             self.world.history.count("polite end")
 
     def crash(self) -> None:
         self.disk.undo()
-        self.up, self.shard = False, None
+        self.up, self.turns = False, Turn(self, [])
         self.inbox.clear()
         self.world.history.count("crash")
-
-    def commit_failed(self) -> None:
-        """Memory is ahead of disk: it is dropped, and read again from disk."""
-        self.disk.undo()
-        self.shard = None
-        self.inbox.clear()
-        self.world.history.count("failed commit")
-        self.world.at(RECOVER_MS, self._reopen, self.world.incarnation(self))
-
-    def _reopen(self, incarnation: int) -> None:
-        if self.up and self.shard is None and incarnation == self.world.incarnation(self):
-            self.open()
 
     # --- a turn ----------------------------------------------------------------------------------------------------
 
     def turn(self) -> None:
-        shard, world = self.shard, self.world
+        turns, now = self.turns, self.clock()
+        try:
+            turns.run(now, self._work)
+        except Crashed:
+            self.crash()
+            self.world.restart_later(self)
+        if not self.up:
+            return
+        if self.shard is not None:
+            self._trace(self.shard)
+            self._seek_leader(self.shard, now)
+        due = [at for at in (turns.next_deadline_ms(), now.boot_ms + limits.STRAY_MS) if at is not None]
+        if self.inbox:
+            due = [now.boot_ms]
+        self.world.wake(self, max(0, min(due) - now.boot_ms))
+
+    def _work(self) -> None:
+        """What has come; a copy that reads its disk again drops it."""
+        shard = self.shard
         if shard is None:
             self.inbox.clear()
             return
-        try:
-            self._turn(shard)
-        except Crashed:
-            self.crash()
-            world.restart_later(self)
-        except CorruptLog as error:
-            world.history.broken.append(f"P21 {self.name} at {world.now}: {error}")
-            self.disk.undo()
-            self.stop(str(error))
-
-    def _turn(self, shard: Shard) -> None:
-        now = self.clock()
-        shard.begin(now)
+        self.turns.touch(0)
         if self.world.steered:
             self._aim(shard)
         for _ in range(min(len(self.inbox), 64)):
             self._step(shard, *self.inbox.popleft())
-        self._end_silent(shard, now)
-        shard.tick()
-        shard.gather()
+        self._end_silent(shard, self.clock())
+
+    # --- the host of the turn --------------------------------------------------------------------------------------
+
+    def open(self, shard: int) -> Shard:
+        self.traced = 0, 0
+        self.sessions = {}
+        self.reading = True
+        opened = Shard(shard, self.settings, self.disk, Bodies(limits.MIB), Opener(), self.dice.randrange)
+        self.reading = False
+        return opened
+
+    def abort(self) -> None:
+        self.disk.undo()
+
+    def commit(self) -> None:
+        self._may_crash()
+        if self.world.faults.commit_fails():
+            raise StoreError("the disk refuses")
+        self.disk.commit()
+        self.busy_until = self.world.now + self.dice.randrange(1, 4)
+        self._check_disk()
+        self._may_crash()
+
+    def boot_ms(self) -> int:
+        return self.clock().boot_ms
+
+    def replicate(self, shard: Shard, appends: Sequence[Replication]) -> None:
         if shard.leading and self.traced[0] != shard.term:
             self.traced = shard.term, self.traced[1]
             self.world.elected(self, shard)
-        for out in shard.replication():
+        for out in appends:
             self._may_crash()
             self.world.post_copy(self, out.to, shard.term, out.append, out.entries, b"")
-        if shard.promised or (self.lazy_at is not None and now.boot_ms >= self.lazy_at):
+
+    def answer(self, shard: Shard, answers: Sequence[Mail]) -> None:
+        for mail in answers:
             self._may_crash()
-            shard.write(now)
-            self.lazy_at = None
-            if self.world.faults.commit_fails():
-                self.commit_failed()
-                return
-            self.disk.commit()
-            self.busy_until = self.world.now + self.dice.randrange(1, 4)
-            self._check_disk()
-            self._may_crash()
-            shard.stored()
-        self._send(shard, now)
-        self._trace(shard)
-        if shard.pending and self.lazy_at is None:
-            self.lazy_at = now.boot_ms + limits.LEASE_LOG_MS
-        self._seek_leader(shard, now)
-        due = [at for at in (shard.next_deadline(), self.lazy_at, now.boot_ms + limits.STRAY_MS) if at is not None]
-        if self.inbox:
-            due = [now.boot_ms]
-        if due:
-            self.world.wake(self, max(0, min(due) - now.boot_ms))
+            self.world.post_copy(self, mail.to, shard.term, mail.message, [], mail.rows)
+
+    def flush(self) -> None: ...
+    def opened(self) -> None: ...
+    def dropped(self, shards: Collection[Shard]) -> None: ...
+
+    def refused(self, error: StoreError) -> None:
+        """Memory is ahead of disk: it is dropped, and read again from disk."""
+        self.inbox.clear()
+        self.world.history.count("failed commit")
+
+    def stopped(self, shard: int, error: Exception) -> None:
+        if not (isinstance(error, CorruptLog) and self.reading):
+            said = "".join(format_exception(error)) if not isinstance(error, CorruptLog) else error
+            self.world.broken(f"P21 {self.name}: {said}")
+        self.disk.undo()
+        self.stop(str(error))
 
     def _seek_leader(self, shard: Shard, now: Now) -> None:
         """Whoever may lead is asked, also by a copy that should be here."""
@@ -214,7 +235,7 @@ class Node:
         if kind == "copy":
             term, message, entries, rows = rest
             refused = shard.refused
-            shard.step((), 0, None, message, term, entries, rows)  # type: ignore[arg-type]
+            self.turns.step(shard, (), 0, None, message, term, entries, rows)  # type: ignore[arg-type]
             if shard.refused > refused:
                 self.world.history.count("refused a copy")
             return
@@ -230,7 +251,7 @@ class Node:
             assert isinstance(batch, bytes)
             if shard.serving:
                 self.world.history.took(values_of(batch, 0, batches.peek(batch).count), self.world.now - sent_ms)
-            shard.publish(origin, request_id, Client(session, sender), message, batches.peek(batch), batch)
+            self.turns.publish(shard, origin, request_id, Client(session, sender), message, batches.peek(batch), batch)
             return
         self.sessions[session] = self.clock().boot_ms
         if isinstance(message, Ack | Nack):
@@ -238,7 +259,7 @@ class Node:
                 Asked(self.world.now, sender, *row, well=isinstance(message, Ack)) for row in message.ranges
             ]
         self._released(shard, sender, message)
-        shard.step(origin, request_id, Client(session, sender), message)
+        self.turns.step(shard, origin, request_id, Client(session, sender), message)
 
     def _released(self, shard: Shard, sender: str, message: Message) -> None:
         ranges: list[tuple[int, int, int]] = []
@@ -263,18 +284,15 @@ class Node:
             consumer = session.rstrip(b".").decode()
             for partition in shard.ledger.partitions:
                 self.world.history.released.append(Released(self.world.now, consumer, partition, 0, EVERYTHING))
-            shard.end_session(session)
+            self.turns.end_session(session)
 
-    def _send(self, shard: Shard, now: Now) -> None:
-        world, effects, term = self.world, shard.take(), shard.term
-        for session in effects.returning:
-            self.sessions[session] = now.boot_ms
+    def send(self, shard: Shard, effects: Effects) -> None:
+        world, term = self.world, shard.term
+        self.sessions |= dict.fromkeys(effects.returning, self.boot_ms())
         for text in effects.warnings:
             if "cannot get" in text:
                 world.broken(f"L4 {self.name}: {text}")
-        for mail in effects.answers:
-            self._may_crash()
-            world.post_copy(self, mail.to, term, mail.message, [], mail.rows)
+        self.answer(shard, effects.answers)
         for origin, rows in effects.confirms.items():
             runs = dict(effects.runs.get(origin, ()))
             for request_id, offset, copies, _ in rows:
@@ -316,7 +334,8 @@ class Node:
 
     def _check_disk(self) -> None:
         """I7: term, vote and applied index never go back on one disk."""
-        assert self.shard is not None
+        if self.shard is None:
+            return  # it could not be read
         hard, applied = self.shard.replica.hard, self.shard.ledger.meta.applied
         term, vote = self.disk_term
         if hard.term < term or (hard.term == term and vote and hard.vote != vote):

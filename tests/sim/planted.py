@@ -29,6 +29,7 @@ from gossipq.core.shard import Shard
 from gossipq.core.storage import log, payloads
 from gossipq.core.storage.log import Entry
 from gossipq.core.storage.payloads import Config
+from gossipq.errors import StoreError
 from gossipq.messages import Acked
 from sim.faults import Faults
 from sim.history import Copy
@@ -50,15 +51,15 @@ def confirm_before_fsync(patch: pytest.MonkeyPatch) -> None:
     """What was taken is said to be on disk, and the turn does not sync."""
     patch.setattr(Shard, "promised", property(lambda shard: shard.replica.hard_changed))
     patch.setattr(Replica, "dirty", property(lambda replica: replica.hard_changed))
-    take = Shard.take
+    advance = Shard.advance
 
-    def eager(shard: Shard) -> Any:
+    def eager(shard: Shard, boot_ms: int) -> Any:
         shard.replica.saved = shard.replica.log.last
         if shard.leading:
             shard.replica._advance()
-        return take(shard)
+        return advance(shard, boot_ms)
 
-    patch.setattr(Shard, "take", eager)
+    patch.setattr(Shard, "advance", eager)
 
 
 def confirm_on_leader_only(patch: pytest.MonkeyPatch) -> None:
@@ -164,14 +165,14 @@ def cut_to_commit(patch: pytest.MonkeyPatch) -> None:
 
 
 def push_before_commit(patch: pytest.MonkeyPatch) -> None:
-    take = Shard.take
+    advance = Shard.advance
 
-    def early(shard: Shard) -> Any:
+    def early(shard: Shard, boot_ms: int) -> Any:
         if shard.serving and not shard.replica.dirty:
             shard.replica.commit = shard.replica.log.last
-        return take(shard)
+        return advance(shard, boot_ms)
 
-    patch.setattr(Shard, "take", early)
+    patch.setattr(Shard, "advance", early)
 
 
 def acked_before_commit(patch: pytest.MonkeyPatch) -> None:
@@ -206,17 +207,17 @@ def lease_not_checked(patch: pytest.MonkeyPatch) -> None:
 
 
 def wall_clock_in_apply(patch: pytest.MonkeyPatch) -> None:
-    turn, apply = Node._turn, Ledger.apply
+    turn, apply = Node.turn, Ledger.apply
     wall: list[int] = [0]
 
-    def timed(node: Node, shard: Shard) -> None:
+    def timed(node: Node) -> None:
         wall[0] = node.clock().wall_ms
-        turn(node, shard)
+        turn(node)
 
     def local(ledger: Ledger, entry: Entry) -> object:
         return apply(ledger, msgspec.structs.replace(entry, time_ms=wall[0]))
 
-    patch.setattr(Node, "_turn", timed)
+    patch.setattr(Node, "turn", timed)
     patch.setattr(Ledger, "apply", local)
 
 
@@ -241,14 +242,15 @@ def quorums_that_do_not_meet(patch: pytest.MonkeyPatch) -> None:
 def memory_ahead_of_disk(patch: pytest.MonkeyPatch) -> None:
     """After a failed commit the worker goes on with what it has in memory."""
 
-    def keep(node: Node) -> None:
-        node.disk.undo()
-        assert node.shard is not None
-        node.shard.stored()
-        node.world.history.count("failed commit")
-        node.world.wake(node, 1)
+    commit = Node.commit
 
-    patch.setattr(Node, "commit_failed", keep)
+    def keep(node: Node) -> None:
+        try:
+            commit(node)
+        except StoreError:
+            node.disk.undo()
+
+    patch.setattr(Node, "commit", keep)
 
 
 def apply_reads_outside(patch: pytest.MonkeyPatch) -> None:

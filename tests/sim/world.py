@@ -217,9 +217,6 @@ class World:
 
     # --- hosts -----------------------------------------------------------------------------------------------------
 
-    def incarnation(self, node: Node) -> int:
-        return node.boot_at
-
     def restart_later(self, node: Node) -> None:
         if node.name not in self.frozen:
             self.at(self.dice.choice((20, 100, 500, 2_500)), node.start)
@@ -306,8 +303,8 @@ class World:
         intact = [node for node in self.nodes.values() if not node.dead]
         for node in intact:
             node.start()
-            if node.shard is None and not node.dead:  # its commit failed just now
-                node.open()
+            if node.shard is None:  # it was down, or its commit failed just now
+                node.read()
         configs = [node.shard.replica.config for node in intact if node.shard is not None]
         if self.kind in ("pair", "standby", "grow") or any(config.witnesses for config in configs):
             return [node for node in intact if not node.dead]  # a witness and the copy that is behind cannot go on

@@ -19,6 +19,7 @@ from gossipq.core.raft import (
     Place,
     Progress,
     Replica,
+    Unsaved,
     campaign,
     voters,
 )
@@ -302,9 +303,8 @@ class Peers:
 
     # --- storing ---------------------------------------------------------------------------------------------------
 
-    def write(self) -> None:
+    def write(self, unsaved: Unsaved) -> None:
         """What the log has new goes into the open transaction."""
-        unsaved = self.replica.take_unsaved()
         if unsaved.hard is not None:
             self._tables.state.put(records.HARD, records.encode(unsaved.hard))
         if (mark := self.replica.time.mark()) is not None:

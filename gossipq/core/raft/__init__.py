@@ -4,11 +4,12 @@ from gossipq.core.raft import campaign, voters
 from gossipq.core.raft.cluster_time import ClockRow, ClusterTime
 from gossipq.core.raft.election import Dice
 from gossipq.core.raft.progress import SNAPSHOT, Progress
-from gossipq.core.raft.replica import LEADER, HardState, Place, Replica
+from gossipq.core.raft.replica import LEADER, NOTHING_UNSAVED, HardState, Place, Replica, Unsaved
 from gossipq.core.raft.voters import quorum_size
 
 __all__ = [
     "LEADER",
+    "NOTHING_UNSAVED",
     "SNAPSHOT",
     "ClockRow",
     "ClusterTime",
@@ -17,6 +18,7 @@ __all__ = [
     "Place",
     "Progress",
     "Replica",
+    "Unsaved",
     "campaign",
     "quorum_size",
     "voters",

@@ -65,9 +65,14 @@ class Outgoing(NamedTuple):
 
 
 class Unsaved(NamedTuple):
-    cut_from: Index | None
-    entries: list[Entry]
-    hard: HardState | None
+    """What this disk does not know yet."""
+
+    cut_from: Index | None  #: log rows to remove first, from there on
+    entries: list[Entry]  #: to append then
+    hard: HardState | None  #: None: as it was
+
+
+NOTHING_UNSAVED = Unsaved(None, [], None)
 
 
 class Replica:

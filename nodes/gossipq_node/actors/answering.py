@@ -21,7 +21,9 @@ QUESTIONS = (Stats, Growth, ListClients)
 def answer(
     request: Message, settings: WorkerSettings, shards: Collection[Shard], sessions: Sessions, now: Now
 ) -> StatsReply | Grown | Clients:
-    """Of one of the QUESTIONS. Raises BadRequest: a number that cannot be, or an answer that would be too large."""
+    """Of one of the QUESTIONS; `shards` have the clocks of this turn.
+
+    Raises BadRequest: a number that cannot be, or an answer that would be too large."""
     if isinstance(request, Growth):
         return _growth(request, shards)
     if isinstance(request, ListClients):
@@ -29,7 +31,7 @@ def answer(
         _check_size(clients, f"{len(clients.rows)} clients", "close those that are not needed; gossipq top counts them")
         return clients
     assert isinstance(request, Stats), "one of the questions"
-    counted = _stats(request, settings, shards, now)
+    counted = _stats(request, settings, shards)
     what = f"{len(counted.partitions)} rows of partitions and {len(counted.groups)} of groups"
     _check_size(counted, what, "name fewer topics, and ask again for the others")
     return counted
@@ -41,9 +43,7 @@ def _check_size(reply: StatsReply | Clients, what: str, hint: str) -> None:
         raise BadRequest(f"{what} are {size} bytes; {limits.CONTROL_BYTES_MAX} go in one answer", hint=hint)
 
 
-def _stats(request: Stats, settings: WorkerSettings, shards: Collection[Shard], now: Now) -> StatsReply:
-    for shard in shards:
-        shard.begin(now)
+def _stats(request: Stats, settings: WorkerSettings, shards: Collection[Shard]) -> StatsReply:
     topics = frozenset(request.topics)
     parts = [stats(shard.ledger, shard.dispatch, settings.worker, topics) for shard in shards]
     return StatsReply([row for rows, _ in parts for row in rows], [row for _, rows in parts for row in rows])

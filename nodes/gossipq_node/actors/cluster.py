@@ -2,7 +2,7 @@
 
 from collections.abc import Iterable, Iterator, Sequence
 
-from gossipq.core.copies import Mail, Target, plan, shipment
+from gossipq.core.copies import Mail, Replication, Target, plan, shipment
 from gossipq.core.register import View, check_member
 from gossipq.core.shard import Shard
 from gossipq.core.storage import Columns, Entry
@@ -54,9 +54,9 @@ class Cluster:
 
     # --- saying ----------------------------------------------------------------------------------------------------
 
-    def replicate(self, shard: Shard) -> None:
+    def replicate(self, shard: Shard, appends: Sequence[Replication]) -> None:
         """Entries for the other copies; before this one has stored them."""
-        for to, append, entries in shard.replication():
+        for to, append, entries in appends:
             sizes, pieces = shipment.pack(entries)
             append = Append(
                 append.leader, append.prev_index, append.prev_term, append.commit, sizes, append.sent_ms, append.prev_chain
@@ -66,12 +66,6 @@ class Cluster:
     def answer(self, shard: Shard, answers: Sequence[Mail]) -> None:
         for to, message, rows in answers:
             self._post.put(to, self.view.peer(to, shard.id), message, shard.id, shard.term, (rows,) if rows else ())
-
-    def answer_all(self, shards: Iterable[Shard]) -> None:
-        """What is stored is said before anything follows from it here: somebody waits for it."""
-        for shard in shards:
-            self.answer(shard, shard.peers.mail())
-        self._post.flush()
 
     def tell(self, shard: ShardId, message: Message, term: int) -> None:
         """The leader of another shard, if it is known: who says it says it again."""

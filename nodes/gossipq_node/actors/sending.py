@@ -10,7 +10,7 @@ from gossipq.core.shard import Shard
 from gossipq.errors import BadBatch, CorruptLog, NotLeader, ProtocolError
 from gossipq.messages import Confirm, Deliver, Refused, Subscribed
 from gossipq.types import Origin
-from gossipq.values import Delivered, Message
+from gossipq.values import Delivered
 from gossipq.wire import batch as batches
 from gossipq.wire.frames import Header, encode, peek
 from gossipq_node.actors.cluster import Cluster
@@ -26,12 +26,8 @@ log = logging.getLogger(__name__)
 class Sender:
     """Sends what a turn made true."""
 
-    def __init__(
-        self, settings: WorkerSettings, mailbox: Mailbox, cluster: Cluster, local: list[tuple[int, Message]], timings: Timings
-    ) -> None:
-        """Messages to shards that this worker leads are put into `local`."""
-        self._settings, self._mailbox, self._cluster, self._local = settings, mailbox, cluster, local
-        self._owned, self._me, self._timings = frozenset(settings.owned), settings.member.copy, timings
+    def __init__(self, settings: WorkerSettings, mailbox: Mailbox, cluster: Cluster, timings: Timings) -> None:
+        self._settings, self._mailbox, self._cluster, self._timings = settings, mailbox, cluster, timings
 
     def send(self, shard: Shard, effects: Effects) -> None:
         reply, term = self._mailbox.reply, shard.term
@@ -52,10 +48,7 @@ class Sender:
         for warning in effects.warnings:
             log.warning("shard %d: %s", shard.id, warning)
         for target, message in effects.told:
-            if target in self._owned and self._cluster.view.leader(target) in (self._me, ""):
-                self._local.append((target, message))
-            else:
-                self._cluster.tell(target, message, term)
+            self._cluster.tell(target, message, term)
         self._cluster.answer(shard, effects.answers)
         for delivery in effects.deliveries:
             self._deliver(shard, delivery, term)

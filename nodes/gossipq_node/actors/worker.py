@@ -1,40 +1,39 @@
-"""The worker: one core, its shards, its store. One turn is one transaction at most, and nothing is sent before what it
-promises is on disk.
+"""The worker: one core, its shards, its store. It takes what has come, and sends what its turn made true.
 
 A failed write leaves memory ahead of disk, and a shard that stops leaves half of what it did in the open transaction. Then
-nothing of the turn is sent, and the shards are opened again from disk by the code that opened them first; clients greet again
-and resend.
+nothing of the turn is sent, and `core.turn` opens the shards again from disk; clients greet again and resend.
 """
 
 import logging
+from collections.abc import Collection, Sequence
 
 from msgspec import structs
 
 from gossipq import limits
 from gossipq.clock import Clock
+from gossipq.core.copies import Mail, Replication
 from gossipq.core.delivery import within
-from gossipq.core.effects import refusal
+from gossipq.core.effects import Effects, refusal
 from gossipq.core.raft import Dice
 from gossipq.core.requests import Client
 from gossipq.core.shard import Shard
-from gossipq.core.storage import Bodies, Entry
+from gossipq.core.storage import Bodies
+from gossipq.core.turn import RECOVER_MS, ShardStopped, Turn
 from gossipq.errors import (
     BadBatch,
     BadRequest,
     Busy,
-    CorruptLog,
     GossipqError,
     NotLeader,
     ProtocolError,
     Refused,
     StoreError,
-    UnknownKind,
     UnknownVerb,
 )
 from gossipq.messages import Bye, Done, Hello, Ping, Pong, Publish
 from gossipq.operator_messages import Kick
 from gossipq.peer_messages import View
-from gossipq.types import BatchInfo, Now, Origin
+from gossipq.types import BatchInfo, Now, Origin, ShardId
 from gossipq.values import Message
 from gossipq.wire import batch as batches
 from gossipq.wire.frames import Header, decode, encode
@@ -55,20 +54,9 @@ MAINTENANCE_MS = 30_000
 LEAVE_MS = 2_500  #: for handing over before the end
 LEAVE_AT_ONCE = 2  #: shards of a worker that are handed over at the same time: each is without a leader for less long
 CATCHING_UP_MAX = 2  #: shards of a worker that bring new copies up to date at once
-RECOVER_MS = 500  #: between two attempts to open the store again
 FIRST_PEER_VERB = 96
 
-DAMAGE = (CorruptLog, UnknownKind)  #: a shard that raises one of these stops
-
 log = logging.getLogger(__name__)
-
-
-class ShardStopped(Exception):
-    """One shard cannot go on. What it did in this turn lies half in the open transaction, and must not last."""
-
-    def __init__(self, shard: int, error: GossipqError) -> None:
-        super().__init__(shard, error)
-        self.shard, self.error = shard, error
 
 
 class Worker:
@@ -84,21 +72,15 @@ class Worker:
         self._settings, self._mailbox, self._store, self._clock, self._dice = settings, mailbox, store, clock, dice
         self._shard_settings, self._opener = shard_settings(settings), Opener()
         self._cluster = Cluster(settings, mailbox, self._opener)
-        self._damaged: dict[int, str] = {}  # shards that stopped, and why
-        self._loaded = False  # shards have stood on what is in the store's transaction
-        self._shards: dict[int, Shard] = {}
-        self._touched: dict[int, Shard] = {}
-        self._due: dict[int, int | None] = {}
-        self._local: list[tuple[int, Message]] = []  # between shards of this worker
+        self._turn = Turn(self, settings.owned)
+        self._bodies = Bodies(limits.RECENT_BYTES_MAX)
+        self._now = Now(0, 0)
         self._sessions, self._timings = Sessions(), Timings()
-        self._sender = Sender(settings, mailbox, self._cluster, self._local, self._timings)
+        self._sender = Sender(settings, mailbox, self._cluster, self._timings)
         self._alarming = Alarming(settings.node, settings.worker)
         self._turned_us = 0
-        self._waiting: set[int] = set()  # shards with something for the lazy log
         self._catching_up: set[int] = set()  # shards with new copies
-        self._lazy_ms: int | None = None
         self._housekeeping_ms = self._maintenance_ms = 0
-        self._open_ms: int | None = 0  # when to open the shards (again); None: they are open
         self._tally = Tally(limits.MINUTE_MS // HOUSEKEEPING_MS, measure)
         self._leave_ms: int | None = None  # until when leadership is handed over before the end
         self._space = Space(settings)
@@ -107,99 +89,76 @@ class Worker:
     @property
     def ready(self) -> bool:
         """The shards are open."""
-        return self._open_ms is None
+        return self._turn.open
 
     # --- the loop ---------------------------------------------------------------------------------------------------
 
     def next_deadline_ms(self) -> int | None:
-        if self._local:
-            return 0
-        times = [self._housekeeping_ms, self._open_ms, self._lazy_ms, *self._due.values()]
-        return min(at for at in times if at is not None)
+        due_ms = self._turn.next_deadline_ms()
+        return self._housekeeping_ms if due_ms is None else min(self._housekeeping_ms, due_ms)
 
     def turn(self, arrived: list[Incoming], now: Now) -> None:
         self._tally.turns += 1
-        self._turned_us = self._clock.ticks_us()
-        try:
-            if self._open_ms is not None and now.boot_ms >= self._open_ms:
-                self._open(now)
-        except (StoreError, ShardStopped) as error:  # what has arrived is answered all the same
-            self._start_over(error, now)
-        try:
-            for message in arrived:
-                self._receive(message, now)
-            self._between_shards(now)
-            for shard_id, at_ms in self._due.items():
-                if at_ms is not None and at_ms <= now.boot_ms:
-                    self._touch(shard_id, now)
-            if now.boot_ms >= self._housekeeping_ms:
-                self._keep_house(now)
-            self._finish(now)
-        except (StoreError, ShardStopped) as error:
-            self._start_over(error, now)
+        self._now, self._turned_us = now, self._clock.ticks_us()
+        self._turn.run(now, lambda: self._work(arrived, now))
 
-    def _between_shards(self, now: Now) -> None:
-        local, self._local[:] = list(self._local), []
-        for shard_id, message in local:
-            shard = self._touch(shard_id, now)
-            if shard is not None:
-                shard.step((), 0, None, message)
+    def _work(self, arrived: list[Incoming], now: Now) -> None:
+        for message in arrived:
+            self._receive(message, now)
+        if now.boot_ms >= self._housekeeping_ms:
+            self._keep_house(now)
 
-    def _touch(self, shard_id: int, now: Now) -> Shard | None:
-        """The shard, with the clocks of this turn."""
-        shard = self._touched.get(shard_id)
-        if shard is None and (shard := self._shards.get(shard_id)) is not None:
-            self._touched[shard_id] = shard
-            shard.begin(now)
+    def _led(self) -> list[Shard]:
+        return [shard for shard in self._turn.shards.values() if shard.leading]
+
+    # --- what a turn asks of its host -------------------------------------------------------------------------------
+
+    def open(self, shard_id: ShardId) -> Shard:
+        """Raises StoreError, CorruptLog, UnknownKind."""
+        tables = self._store.tables(shard_id)
+        shard = Shard(shard_id, self._shard_settings, tables, self._bodies, self._opener, self._dice)
+        shard.full, shard.target = self._space.full, self._cluster.targets.get(shard_id)
         return shard
 
-    def _finish(self, now: Now) -> None:
-        """Stores what the turn promises, then sends what that made true."""
-        touched = self._touched
-        promised = False
-        for shard in touched.values():
-            try:
-                shard.tick()
-                shard.gather()
-                self._cluster.replicate(shard)
-            except DAMAGE as error:
-                raise ShardStopped(shard.id, error) from error
-            promised |= shard.promised
-            self._timings.logged(shard.id, shard.last, self._turned_us)
-        self._cluster.flush()  # the others store while this one does
-        if self.ready and (promised or (self._lazy_ms is not None and now.boot_ms >= self._lazy_ms)):
-            self._sync(now)
-        self._touched = {}
-        self._cluster.answer_all(touched.values())
-        for shard in touched.values():
-            self._take(shard, now)
-        self._cluster.flush()
+    def abort(self) -> None:
+        self._bodies = Bodies(limits.RECENT_BYTES_MAX)
+        self._store.abort()
 
-    def _take(self, shard: Shard, now: Now) -> None:
-        """Sends what is true now."""
-        shard.replica.now_ms = self._clock.now().boot_ms  # the sync may have outlasted a lease
-        try:
-            effects = shard.take()
-            self._sender.send(shard, effects)
-        except DAMAGE as error:
-            raise ShardStopped(shard.id, error) from error
+    def commit(self) -> None:
+        started_us = self._clock.ticks_us()
+        self._store.commit()
+        took_us = self._clock.ticks_us() - started_us
+        self._timings.commit.add(took_us)
+        self._tally.committed(took_us)
+
+    def boot_ms(self) -> int:
+        return self._clock.now().boot_ms
+
+    def replicate(self, shard: Shard, appends: Sequence[Replication]) -> None:
+        self._cluster.replicate(shard, appends)
+        self._timings.logged(shard.id, shard.last, self._turned_us)
+
+    def answer(self, shard: Shard, answers: Sequence[Mail]) -> None:
+        self._cluster.answer(shard, answers)
+
+    def send(self, shard: Shard, effects: Effects) -> None:
+        self._sender.send(shard, effects)
         self._timings.confirmed(shard.id, shard.ledger.applied, self._clock.ticks_us())
         for session in effects.returning:
-            self._sessions.expect(session, now.boot_ms)
-        self._look_around(shard, now)
+            self._sessions.expect(session, self._now.boot_ms)
+        self._look_around(shard)
         self._pace(shard)
-        self._due[shard.id] = shard.next_deadline()
-        if shard.pending and self.ready:
-            self._waiting.add(shard.id)
-            self._lazy_ms = self._lazy_ms or now.boot_ms + limits.LEASE_LOG_MS
 
-    def _look_around(self, shard: Shard, now: Now) -> None:
+    def flush(self) -> None:
+        self._cluster.flush()
+
+    def _look_around(self, shard: Shard) -> None:
         """Other leaders and another roster are news for the frontdoor."""
         led, changed = self._cluster.learn_from(shard)
         if changed:
             self._aim()
         if led or changed:
-            self._housekeeping_ms = now.boot_ms
+            self._housekeeping_ms = self._now.boot_ms
 
     def _pace(self, shard: Shard) -> None:
         """Not too many new copies at once."""
@@ -209,108 +168,41 @@ class Worker:
             self._catching_up.discard(shard.id)
         shard.moving.free = len(self._catching_up - {shard.id}) < CATCHING_UP_MAX
 
-    def _led(self) -> list[Shard]:
-        return [shard for shard in self._shards.values() if shard.leading]
-
     def _aim(self) -> None:
         """The roster changed: the shards may have other copies to strive for."""
-        for shard_id, shard in self._shards.items():
+        for shard_id, shard in self._turn.shards.items():
             shard.target = self._cluster.targets.get(shard_id)
-            self._due[shard_id] = 0
-
-    def _sync(self, now: Now) -> None:
-        """One transaction for all shards that have something to write."""
-        self._lazy_ms = None
-        for shard_id in self._waiting:
-            self._touch(shard_id, now)
-        self._waiting.clear()
-        writers = [shard for shard in self._touched.values() if shard.promised or shard.pending]
-        for shard in writers:
-            try:
-                shard.write(now)
-            except DAMAGE as error:
-                raise ShardStopped(shard.id, error) from error
-        started_us = self._clock.ticks_us()
-        self._store.commit()
-        took_us = self._clock.ticks_us() - started_us
-        self._timings.commit.add(took_us)
-        self._tally.committed(took_us)
-        for shard in writers:
-            shard.stored()
+            self._turn.wake(shard_id)
 
     # --- opening, failing -------------------------------------------------------------------------------------------
 
-    def _open(self, now: Now) -> None:
-        """Opens every shard from disk and takes its next term. Raises StoreError when the disk refuses that."""
-        self._load()
-        for shard_id, shard in self._shards.items():
-            try:
-                returning = shard.lead(now)
-            except DAMAGE as error:
-                raise ShardStopped(shard_id, error) from error
-            for session in returning:
-                self._sessions.expect(session, now.boot_ms)
-            self._waiting.add(shard_id)
-        self._sync(now)
-        self._due = {shard.id: shard.next_deadline() for shard in self._shards.values()}
-        self._open_ms = None
+    def opened(self) -> None:
         if self._state == "recovering":
             log.warning("worker %d serves again", self._settings.worker)
-            self._space.hold(now)
-        self._set_state("ready", now)
+            self._space.hold(self._now)
+        self._set_state("ready")
 
-    def _load(self) -> None:
-        """The shards as the disk has them: what was not committed is forgotten. Raises StoreError."""
-        bodies = Bodies(limits.RECENT_BYTES_MAX)
-        self._shards, self._touched, self._due, self._waiting, self._catching_up = {}, {}, {}, set(), set()
-        if self._loaded:  # not the first time: once LMDB was closed, malloc keeps blocks that large messages leave
-            self._store.abort()
-        self._loaded = True
-        for shard_id in self._settings.owned:
-            if shard_id in self._damaged:
-                continue
-            try:
-                shard = Shard(shard_id, self._shard_settings, self._store.tables(shard_id), bodies, self._opener, self._dice)
-            except DAMAGE as error:
-                self._stop_shard(shard_id, error)
-                continue
-            shard.full, shard.target = self._space.full, self._cluster.targets.get(shard_id)
-            self._shards[shard_id] = shard
+    def dropped(self, shards: Collection[Shard]) -> None:
+        for shard in shards:
+            self._tally.add(shard)
+        self._timings.forget()
+        self._catching_up.clear()
 
-    def _stop_shard(self, shard_id: int, error: GossipqError) -> None:
+    def stopped(self, shard: ShardId, error: Exception) -> None:
         """One damaged shard stops; the others go on."""
-        log.critical("worker %d: shard %d stops: %s", self._settings.worker, shard_id, error)
-        self._damaged[shard_id] = str(error)
+        unexpected = None if isinstance(error, GossipqError) else error
+        log.critical("worker %d: shard %d stops: %s", self._settings.worker, shard, error, exc_info=unexpected)
         self._sessions.forget_connections()  # who greets and asks again is told
 
-    def _start_over(self, error: StoreError | ShardStopped, now: Now) -> None:
-        """Nothing that is in memory lasts, nothing of this turn is sent: a later turn opens the shards from disk."""
-        for shard in self._shards.values():
-            self._tally.add(shard)
-        self._shards, self._touched, self._due = {}, {}, {}
-        self._local.clear()
-        self._timings.forget()
-        self._lazy_ms = None
-        if isinstance(error, ShardStopped):
-            self._stop_shard(error.shard, error.error)
-            self._open_ms = 0  # the others are fine: the next turn
-        else:
-            self._fail(error, now)
-
-    def _fail(self, error: StoreError, now: Now) -> None:
-        """The disk refused."""
+    def refused(self, error: StoreError) -> None:
+        """The disk refused. Raises the error while this worker has never served."""
         if self._state == "starting":
             raise error
         if self._state != "recovering":
             log.error("worker %d: a write failed, starting over from disk: %s", self._settings.worker, error)
             self._sessions = Sessions()
         self._space.refused(f"the disk refused a write: {error}")
-        self._open_ms = now.boot_ms + RECOVER_MS
-        self._set_state("recovering", now)
-        try:
-            self._load()
-        except StoreError:
-            self._shards = {}
+        self._set_state("recovering")
 
     # --- messages ---------------------------------------------------------------------------------------------------
 
@@ -324,7 +216,7 @@ class Worker:
             header, request = decode(message.control)
             client = self._sessions.get(origin, now.boot_ms)
             if type(request) is Publish and client is not None:
-                self._publish(message, header, client, request, now)
+                self._publish(message, header, client, request)
             elif request.verb >= FIRST_PEER_VERB:
                 raise UnknownVerb(f"verb {request.verb} is for nodes only")
             elif isinstance(request, Hello):
@@ -340,11 +232,11 @@ class Worker:
                 self._tally.bad_frames += 1
             self._refuse(origin, header or header_of(message.control), error)
 
-    def _publish(self, message: Incoming, header: Header, client: Client, request: Publish, now: Now) -> None:
+    def _publish(self, message: Incoming, header: Header, client: Client, request: Publish) -> None:
         info = self._verified(message.batch)
-        shard = self._shard(header, now)
+        shard = self._shard(header)
         refused = shard.refused
-        shard.publish(message.origin, header.request_id, client, request, info, message.batch)
+        self._turn.publish(shard, message.origin, header.request_id, client, request, info, message.batch)
         if shard.refused == refused:
             self._sessions.sent(message.origin, info.count, info.size)
             self._timings.read(header.shard)
@@ -357,15 +249,13 @@ class Worker:
             raise BadBatch(f"batch of {info.size} bytes; at most {limits.BATCH_BYTES_HARD_MAX}")
         return info
 
-    def _shard(self, header: Header, now: Now) -> Shard:
-        """Raises NotLeader when it lives elsewhere, Busy while this worker starts over."""
-        shard = self._touch(header.shard, now)
+    def _shard(self, header: Header) -> Shard:
+        """Raises NotLeader when it lives elsewhere, Busy while this worker starts over, Refused when it has stopped."""
+        shard = self._turn.touch(header.shard)
         if shard is not None:
             return shard
-        if header.shard in self._damaged:
-            raise Refused(
-                f"shard {header.shard} stopped: {self._damaged[header.shard]}", hint="gossipq store verify --data DIR"
-            )
+        if (why := self._turn.stopped.get(header.shard)) is not None:
+            raise Refused(f"shard {header.shard} stopped: {why}", hint="gossipq store verify --data DIR")
         if header.shard in self._settings.owned:
             raise Busy("this worker is reading its disk", retry_after_ms=RECOVER_MS)
         raise NotLeader(f"shard {header.shard} is not led by worker {self._settings.worker}")
@@ -377,19 +267,13 @@ class Worker:
                 if isinstance(request, View):
                     if self._cluster.learn(request):
                         self._aim()
-                elif (shard := self._touch(header.shard, now)) is not None:
-                    self._from_copy(shard, header, request, entries, frame)
+                elif (shard := self._turn.touch(header.shard)) is not None:
+                    self._turn.step(shard, (), header.request_id, None, request, header.term, entries, frame)
         except StoreError:
             raise
         except GossipqError as error:
             self._tally.bad_frames += 1
             self._cluster.complain(str(error), now.boot_ms)
-
-    def _from_copy(self, shard: Shard, header: Header, request: Message, entries: list[Entry], frame: bytes) -> None:
-        try:
-            shard.step((), header.request_id, None, request, header.term, entries, frame)
-        except DAMAGE as error:
-            raise ShardStopped(shard.id, error) from error
 
     def _greet(self, origin: Origin, header: Header, hello: Hello, now: Now) -> None:
         if len(hello.session) != 16:
@@ -405,29 +289,26 @@ class Worker:
         elif isinstance(request, Bye):
             session = self._sessions.bye(origin)
             if session is not None:
-                self._end_session(session, now)
+                self._turn.end_session(session)
         elif isinstance(request, answering.QUESTIONS):
-            reply = answering.answer(request, self._settings, self._led(), self._sessions, now)
+            led = self._led()
+            for shard in led:
+                self._turn.touch(shard.id)
+            reply = answering.answer(request, self._settings, led, self._sessions, now)
             self._mailbox.reply(origin, encode(reply, header.shard, header.request_id))
         elif isinstance(request, Kick):
             self._mailbox.reply(origin, encode(self._kick(request, now), header.shard, header.request_id))
         else:
             if message.batch:
                 self._verified(message.batch)
-            self._shard(header, now).step(origin, header.request_id, client, request, batch=message.batch)
+            self._turn.step(self._shard(header), origin, header.request_id, client, request, batch=message.batch)
 
     def _kick(self, request: Kick, now: Now) -> Done:
         within("for_ms", request.for_ms, 0, limits.KICK_MS_MAX)
         known = self._sessions.kick(request.session, now.boot_ms + request.for_ms)
         if known:
-            self._end_session(request.session, now, silent=True)
+            self._turn.end_session(request.session, silent=True)
         return Done(int(known))
-
-    def _end_session(self, session: bytes, now: Now, silent: bool = False) -> None:
-        for shard_id, shard in self._shards.items():
-            if shard.dispatch.holds(session):
-                self._touch(shard_id, now)
-                shard.end_session(session, silent)
 
     def _refuse(self, origin: Origin, header: Header | None, error: GossipqError) -> None:
         self._tally.refused += 1
@@ -440,7 +321,7 @@ class Worker:
         self._housekeeping_ms = now.boot_ms + HOUSEKEEPING_MS
         silent = self._sessions.silent(now.boot_ms)
         for session in silent:
-            self._end_session(session, now, silent=True)
+            self._turn.end_session(session, silent=True)
         if len(silent) == limits.SESSIONS_ENDED_PER_TURN:
             self._housekeeping_ms = now.boot_ms  # there may be more
         if now.boot_ms >= self._maintenance_ms:
@@ -448,7 +329,7 @@ class Worker:
             self._store.maintain()
         if self.ready:
             self._check_space(now)
-        self._cluster.seek_leaders(self._shards.values(), now.boot_ms)
+        self._cluster.seek_leaders(self._turn.shards.values(), now.boot_ms)
         self._alarming.look((shard.ledger for shard in self._led()), now)
         self._report()
 
@@ -457,24 +338,24 @@ class Worker:
         space = self._space
         space.look(self._store.usage(), now)
         self._alarming.space(space.free_bytes, space.reserve_bytes)
-        if any(shard.full != space.full for shard in self._shards.values()):
+        if any(shard.full != space.full for shard in self._turn.shards.values()):
             log.warning("worker %d: %s", self._settings.worker, space.full or "there is space again")
-            for shard_id, shard in self._shards.items():
+            for shard_id, shard in self._turn.shards.items():
                 shard.full = space.full
                 shard.leave(bool(space.full))
-                self._due[shard_id] = 0
+                self._turn.wake(shard_id)
         self._state = "full" if space.full else "ready"
 
-    def _set_state(self, state: str, now: Now) -> None:
+    def _set_state(self, state: str) -> None:
         self._state = state
-        self._housekeeping_ms = now.boot_ms
+        self._housekeeping_ms = self._now.boot_ms
 
     def _report(self) -> None:
         """To the frontdoor: counters for `status`, alarms, and who leads what."""
-        shards, full, tally = list(self._shards.values()), self._space.full, self._tally
+        shards, full, tally = list(self._turn.shards.values()), self._space.full, self._tally
         row = tally.row(self._settings, self._state, shards, len(self._sessions), self._mailbox, self._space.file_bytes)
-        row = structs.replace(row, detail="; ".join([*([full] if full else []), *self._damaged.values()]))
-        alarms = self._alarming.raised(self._state, full, tally.commit_us, self._damaged)
+        row = structs.replace(row, detail="; ".join([*([full] if full else []), *self._turn.stopped.values()]))
+        alarms = self._alarming.raised(self._state, full, tally.commit_us, self._turn.stopped)
         self._cluster.report(row, shards, self._timings.rows(), alarms)
 
     # --- the end ----------------------------------------------------------------------------------------------------
@@ -487,16 +368,15 @@ class Worker:
         """The next shards are handed over. Whether there is one, and time for it."""
         if self._leave_ms is None or self._clock.now().boot_ms >= self._leave_ms or not self.ready:
             return False
-        led = [shard_id for shard_id, shard in self._shards.items() if shard.moving.can_leave()]
+        led = [shard_id for shard_id, shard in self._turn.shards.items() if shard.moving.can_leave()]
         for shard_id in led[:LEAVE_AT_ONCE]:
-            if self._shards[shard_id].leave():
-                self._due[shard_id] = 0
+            if self._turn.shards[shard_id].leave():
+                self._turn.wake(shard_id)
         return bool(led)
 
     def stop(self) -> None:
         """What waits for the lazy log goes to disk."""
-        if self.ready:
-            try:
-                self._sync(self._clock.now())
-            except (StoreError, ShardStopped) as error:
-                log.error("worker %d: the last write failed: %s", self._settings.worker, error)
+        try:
+            self._turn.last(self._clock.now())
+        except (StoreError, ShardStopped) as error:
+            log.error("worker %d: the last write failed: %s", self._settings.worker, error)

@@ -1,0 +1,326 @@
+"""The turn of a worker over its shards, and the only driver of `Shard`: every program and every test runs this code.
+
+One call of `Turn.run` is one turn. For each shard that something happened to, in this order:
+
+    begin(now)           the clocks of the turn, when the shard is touched first
+    step, publish        any number of times: requests, and what other copies say
+    tick()               time passes; what was collected becomes entries
+    ready(sync)          -> Ready: what must be stored, and what may be sent before that
+    write(ready)         into the open transaction of all shards
+      `Host.commit`      one sync for all of them
+    stored()             what is on disk now may be spoken of
+    answers()            to other copies
+    advance()            -> Effects: what is committed is applied, records are handed out; the host sends it all
+
+A turn commits only when a shard promises something. What waits for no promise (leases, retention, applied rows) rides along
+with the next commit, at the latest LEASE_LOG_MS after it came up.
+
+When the disk refuses (StoreError) or one shard cannot go on (ShardStopped), nothing of the turn is sent after that, all memory
+is dropped, the open transaction is aborted, and the shards are opened again from their tables by the code that opened them
+first: after RECOVER_MS, or in the next turn without the shard that stopped.
+"""
+
+from collections.abc import Callable, Collection, Iterable, Sequence
+from typing import Protocol
+
+from gossipq import limits
+from gossipq.core.copies import Mail, Replication
+from gossipq.core.effects import Effects
+from gossipq.core.requests import Client
+from gossipq.core.shard import Ready, Shard
+from gossipq.core.storage import Entry
+from gossipq.errors import GossipqError, StoreError
+from gossipq.messages import Publish
+from gossipq.types import BatchInfo, Now, Origin, SessionId, ShardId
+from gossipq.values import Message
+
+RECOVER_MS = 500  #: between two attempts to open the shards, while the disk refuses
+
+
+class ShardStopped(Exception):
+    """One shard cannot go on. What it did in this turn lies half in the open transaction, and must not last."""
+
+    def __init__(self, shard: ShardId, error: Exception) -> None:
+        super().__init__(shard, error)
+        self.shard, self.error = shard, error
+
+
+class Host(Protocol):
+    """What a turn asks of the process that it runs in."""
+
+    def open(self, shard: ShardId) -> Shard:
+        """A shard over its tables. Raises what makes it unusable, and StoreError."""
+
+    def abort(self) -> None:
+        """Everything since the last commit is forgotten. Raises StoreError."""
+
+    def commit(self) -> None:
+        """Everything since the last commit is on disk when this returns. Raises StoreError: then nothing of it is."""
+
+    def boot_ms(self) -> int:
+        """Boot time now: a commit may have outlasted a lease."""
+
+    def replicate(self, shard: Shard, appends: Sequence[Replication]) -> None:
+        """Sends what may leave before the commit; called for each shard of a turn."""
+
+    def answer(self, shard: Shard, answers: Sequence[Mail]) -> None:
+        """To other copies, after the commit."""
+
+    def send(self, shard: Shard, effects: Effects) -> None:
+        """Everything else that is true now."""
+
+    def flush(self) -> None:
+        """All shards have said what they have to say for now."""
+
+    def opened(self) -> None:
+        """The shards are open, and what that promised is stored."""
+
+    def dropped(self, shards: Collection[Shard]) -> None:
+        """The memory of these shards goes, and what waits in it."""
+
+    def refused(self, error: StoreError) -> None:
+        """The disk refused: the shards are opened again after RECOVER_MS."""
+
+    def stopped(self, shard: ShardId, error: Exception) -> None:
+        """This shard stays closed; the others are opened again."""
+
+
+class Turn:
+    """The turns of the shards in `owned`. Their first turn opens them."""
+
+    def __init__(self, host: Host, owned: Iterable[ShardId]) -> None:
+        self.shards: dict[ShardId, Shard] = {}  #: those that are open
+        self.stopped: dict[ShardId, str] = {}  #: those that stopped, and why
+        self._host, self._owned = host, tuple(owned)
+        self._now = Now(0, 0)
+        self._open_ms: int | None = 0  # when to open the shards (again); None: they are open
+        self._opened_before = False
+        self._touched: dict[ShardId, Shard] = {}
+        self._due: dict[ShardId, int | None] = {}
+        self._told: list[tuple[ShardId, Message]] = []  # between shards of this worker
+        self._waiting: set[ShardId] = set()  # shards with something that rides along
+        self._lazy_ms: int | None = None  # when that is committed, if nothing is promised before
+
+    @property
+    def open(self) -> bool:
+        """The shards are open, and may store."""
+        return self._open_ms is None
+
+    @property
+    def again(self) -> bool:
+        """Whether the turn that ended has made work for another one at once."""
+        return bool(self._told) or any(shard.promised for shard in self.shards.values())
+
+    def next_deadline_ms(self) -> int | None:
+        """Boot time of the next turn that has something to do, though nothing arrives."""
+        if self._told:
+            return 0
+        times = [self._open_ms, self._lazy_ms, *self._due.values()]
+        return min((at for at in times if at is not None), default=None)
+
+    # --- what work does ---------------------------------------------------------------------------------------------
+
+    def touch(self, shard_id: ShardId) -> Shard | None:
+        """The shard, with the clocks of this turn and a part in it; None when it is not open."""
+        shard = self._touched.get(shard_id)
+        if shard is None and (shard := self.shards.get(shard_id)) is not None:
+            self._touched[shard_id] = shard
+            shard.begin(self._now)
+        return shard
+
+    def wake(self, shard_id: ShardId) -> None:
+        """This shard has a part in the next turn."""
+        self._due[shard_id] = 0
+
+    def step(
+        self,
+        shard: Shard,
+        origin: Origin,
+        request_id: int,
+        client: Client | None,
+        message: Message,
+        term: int = 0,
+        entries: list[Entry] | None = None,
+        batch: bytes = b"",
+    ) -> None:
+        """A request, or what another copy says, for a shard that was touched. Raises StoreError, ShardStopped."""
+        try:
+            shard.step(origin, request_id, client, message, term, entries, batch)
+        except StoreError:
+            raise
+        except Exception as error:
+            raise ShardStopped(shard.id, error) from error
+
+    def publish(
+        self,
+        shard: Shard,
+        origin: Origin,
+        request_id: int,
+        client: Client | None,
+        message: Publish,
+        info: BatchInfo,
+        batch: bytes,
+    ) -> None:
+        """A verified batch for a shard that was touched. Raises StoreError."""
+        shard.publish(origin, request_id, client, message, info, batch)
+
+    def end_session(self, session: SessionId, silent: bool = False) -> None:
+        """In every shard that knows it."""
+        for shard_id, shard in self.shards.items():
+            if shard.dispatch.holds(session):
+                self.touch(shard_id)
+                shard.end_session(session, silent)
+
+    # --- a turn -----------------------------------------------------------------------------------------------------
+
+    def run(self, now: Now, work: Callable[[], None]) -> None:
+        """One turn: opens what must be opened, lets `work` step what has come, stores what that promises, sends what is true
+        then. Raises what `Host.refused` raises."""
+        self._now = now
+        if self._open_ms is not None and now.boot_ms >= self._open_ms:
+            self._attempt(self._open, self._finish, self._host.opened)
+        self._attempt(work, self._pass_on, self._finish)
+
+    def last(self, now: Now) -> None:
+        """The worker ends: what rides along is committed. Raises StoreError, ShardStopped."""
+        self._now = now
+        if self.open:
+            self._store(self._ready(sync=True))
+
+    def _attempt(self, *parts: Callable[[], None]) -> None:
+        """Either all that these parts of a turn promise is stored and sent, or memory starts over."""
+        try:
+            for part in parts:
+                part()
+        except (StoreError, ShardStopped) as error:
+            self._start_over(error)
+
+    def _pass_on(self) -> None:
+        told, self._told = self._told, []
+        for shard_id, message in told:
+            shard = self.touch(shard_id)
+            if shard is not None:
+                self.step(shard, (), 0, None, message)
+        for shard_id, at_ms in self._due.items():
+            if at_ms is not None and at_ms <= self._now.boot_ms:
+                self.touch(shard_id)
+
+    def _finish(self) -> None:
+        """Stores what the turn promises, then sends what that made true."""
+        host = self._host
+        self._each(self._touched.values(), Shard.tick)
+        lazy = self._lazy_ms is not None and self._now.boot_ms >= self._lazy_ms
+        sync = self.open and (lazy or any(shard.promised for shard in self._touched.values()))
+        readies = self._ready(sync)
+        host.flush()  # the others store while this one does
+        if sync:
+            self._store(readies)
+        touched, self._touched = self._touched, {}
+        self._each(touched.values(), lambda shard: host.answer(shard, shard.answers()))
+        host.flush()  # what is stored is said before anything follows from it here: somebody waits for it
+        self._each(touched.values(), self._advance)
+        host.flush()
+
+    def _ready(self, sync: bool) -> list[tuple[Shard, Ready]]:
+        """What each shard has to store; what may leave before that leaves."""
+        if sync:
+            for shard_id in self._waiting:
+                self.touch(shard_id)
+        readies = []
+
+        def collect(shard: Shard) -> None:
+            ready = shard.ready(sync)
+            readies.append((shard, ready))
+            self._host.replicate(shard, ready.appends)
+
+        self._each(self._touched.values(), collect)
+        return readies
+
+    def _store(self, readies: list[tuple[Shard, Ready]]) -> None:
+        """One transaction for all shards that have something to write."""
+        self._lazy_ms = None
+        self._waiting.clear()
+        writers = {shard: ready for shard, ready in readies if ready.must_sync}
+        self._each(writers, lambda shard: shard.write(writers[shard]))
+        self._host.commit()
+        self._each(writers, Shard.stored)
+
+    def _advance(self, shard: Shard) -> None:
+        """Sends what is true now."""
+        effects = shard.advance(self._host.boot_ms())
+        if effects.told:
+            effects.told = [each for each in effects.told if not self._told_here(*each)]
+        self._host.send(shard, effects)
+        self._due[shard.id] = shard.next_deadline()
+        if shard.pending and self.open:
+            self._waiting.add(shard.id)
+            self._lazy_ms = self._lazy_ms or self._now.boot_ms + limits.LEASE_LOG_MS
+
+    def _told_here(self, shard_id: ShardId, message: Message) -> bool:
+        """What a shard says to one that this worker leads is stepped in the next turn."""
+        shard = self.shards.get(shard_id)
+        if shard is None or not shard.leading:
+            return False
+        self._told.append((shard_id, message))
+        return True
+
+    @staticmethod
+    def _each(shards: Iterable[Shard], part: Callable[[Shard], None]) -> None:
+        """Raises StoreError, and ShardStopped for whatever else goes wrong in a shard."""
+        for shard in shards:
+            try:
+                part(shard)
+            except StoreError:
+                raise
+            except Exception as error:
+                raise ShardStopped(shard.id, error) from error
+
+    # --- opening, starting over -------------------------------------------------------------------------------------
+
+    def _open(self) -> None:
+        """Opens every shard from disk and takes its next term."""
+        self._load()
+        self._open_ms, self._lazy_ms = None, self._now.boot_ms  # whatever comes of it is committed: the disk can be written
+        for shard_id in self.shards:
+            self.touch(shard_id)
+        self._each(self.shards.values(), lambda shard: shard.lead(self._now))
+
+    def _load(self) -> None:
+        """The shards as the disk has them: what was not committed is forgotten. Raises StoreError."""
+        self._forget()
+        if self._opened_before:
+            self._host.abort()
+        self._opened_before = True
+        for shard_id in self._owned:
+            if shard_id in self.stopped:
+                continue
+            try:
+                self.shards[shard_id] = self._host.open(shard_id)
+            except StoreError:
+                raise
+            except Exception as error:
+                self._stop(shard_id, error)
+
+    def _forget(self) -> None:
+        self.shards, self._touched, self._due, self._waiting = {}, {}, {}, set()
+        self._told.clear()
+        self._lazy_ms = None
+
+    def _stop(self, shard_id: ShardId, error: Exception) -> None:
+        self.stopped[shard_id] = str(error) if isinstance(error, GossipqError) else repr(error)
+        self._host.stopped(shard_id, error)
+
+    def _start_over(self, error: StoreError | ShardStopped) -> None:
+        """Nothing that is in memory lasts. While the disk refuses, shards are there to say so, and do not store."""
+        self._host.dropped(self.shards.values())
+        self._forget()
+        if isinstance(error, ShardStopped):
+            self._open_ms = 0
+            self._stop(error.shard, error.error)
+            return
+        self._open_ms = self._now.boot_ms + RECOVER_MS
+        self._host.refused(error)
+        try:
+            self._load()
+        except StoreError:
+            self._forget()

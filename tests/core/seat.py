@@ -1,0 +1,104 @@
+"""One copy of one shard under the product's own turn, over memory tables; what it says is handed to who made it."""
+
+from collections import deque
+from collections.abc import Callable, Collection, Sequence
+
+from gossipq import limits
+from gossipq.core.copies import Mail, Replication
+from gossipq.core.effects import Effects
+from gossipq.core.shard import Shard
+from gossipq.core.storage.bodies import Bodies
+from gossipq.core.storage.settings import ShardSettings
+from gossipq.core.storage.tables import MemoryTables
+from gossipq.core.turn import Turn
+from gossipq.errors import StoreError
+from gossipq.types import Now, ShardId
+from gossipq.values import Message
+from gossipq.wire.opener import Opener
+
+Post = Callable[[str, str, int, Replication | Mail], None]  #: from, to, term, what
+
+
+class Seat:
+    def __init__(self, name: str, shard: ShardId, settings: ShardSettings, tables: MemoryTables, now: Now, post: Post) -> None:
+        """Opens the shard in a turn at `now`."""
+        self.name, self._settings, self._tables, self._post = name, settings, tables, post
+        self.now = now
+        self.turn = Turn(self, [shard])
+        self.inbox: deque[Callable[[], None]] = deque()  #: what the next turn takes
+        self.seen: list[Effects] = []  #: with the answers to other copies
+        self.before: Callable[[Shard], None] = lambda shard: None  #: at the beginning of each turn
+        self._answers: list[Mail] = []
+        self.run(now)
+
+    @property
+    def shard(self) -> Shard:
+        (shard,) = self.turn.shards.values()
+        return shard
+
+    def run(self, now: Now) -> None:
+        self.now = now
+        self.turn.run(now, self._work)
+
+    def _work(self) -> None:
+        for shard_id, shard in self.turn.shards.items():
+            self.turn.touch(shard_id)
+            self.before(shard)
+        while self.inbox:
+            self.inbox.popleft()()
+
+    def hear(self, term: int, sent: Replication | Mail) -> None:
+        """What another copy sends, for the next turn."""
+        if isinstance(sent, Replication):
+            self.step((), 0, None, sent.append, term, sent.entries)
+        else:
+            self.step((), 0, None, sent.message, term, [], sent.rows)
+
+    def step(self, *message: object, **more: object) -> None:
+        """For the next turn: what `Turn.step` takes."""
+        self.inbox.append(lambda: self.turn.step(self.shard, *message, **more))  # type: ignore[arg-type]
+
+    def publish(self, *message: object) -> None:
+        """For the next turn: what `Turn.publish` takes."""
+        self.inbox.append(lambda: self.turn.publish(self.shard, *message))  # type: ignore[arg-type]
+
+    def tell(self, message: Message) -> None:
+        """Another shard tells this one, in the next turn."""
+        self.step((), 0, None, message)
+
+    # --- the host of the turn ---------------------------------------------------------------------------------------
+
+    def open(self, shard: ShardId) -> Shard:
+        return Shard(shard, self._settings, self._tables, Bodies(limits.MIB), Opener())
+
+    def abort(self) -> None:
+        raise AssertionError("no commit fails here")
+
+    def commit(self) -> None: ...
+
+    def boot_ms(self) -> int:
+        return self.now.boot_ms
+
+    def replicate(self, shard: Shard, appends: Sequence[Replication]) -> None:
+        for append in appends:
+            self._post(self.name, append.to, shard.term, append)
+
+    def answer(self, shard: Shard, answers: Sequence[Mail]) -> None:
+        self._answers += answers
+
+    def send(self, shard: Shard, effects: Effects) -> None:
+        effects.answers[:0] = self._answers
+        self._answers = []
+        self.seen.append(effects)
+        for mail in effects.answers:
+            self._post(self.name, mail.to, shard.term, mail)
+
+    def flush(self) -> None: ...
+    def opened(self) -> None: ...
+    def dropped(self, shards: Collection[Shard]) -> None: ...
+
+    def refused(self, error: StoreError) -> None:
+        raise error
+
+    def stopped(self, shard: ShardId, error: Exception) -> None:
+        raise error

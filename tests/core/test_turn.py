@@ -1,0 +1,226 @@
+"""The turn itself: who drives a shard, what a turn commits, and what becomes of one that cannot be finished."""
+
+import ast
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from core.harness import FakeWorker, client, single
+from gossipq import limits
+from gossipq.core.ledger import Ledger
+from gossipq.core.shard import Shard
+from gossipq.core.turn import RECOVER_MS
+from gossipq.errors import CorruptLog
+from gossipq.messages import CreateTopic, Publish
+from gossipq.values import TopicOptions
+from gossipq.wire import batch as batches
+
+ROOT = Path(__file__).parents[2]
+ADA = client("ada")
+DRIVEN = {"begin", "step", "publish", "end_session", "tick", "ready", "write", "stored", "answers", "advance", "lead"}
+DRIVERS = {"gossipq/core/turn.py", "gossipq/core/shard.py"}
+SEEN = ("gossipq/core/*.py", "nodes/gossipq_node/actors/*.py", "tests/core/*.py", "tests/sim/*.py")  #: who may hold a shard
+#: what carries a method of the same name and is no shard, by the last word of the receiver
+NO_SHARDS = {
+    *("turn", "turns", "_turn"),  # the turn itself
+    *("worker", "copies", "fleet", "three", "seat", "seats", "led", "trio", "book", "self", "super"),  # test drivers
+    *("replica", "campaign", "machine", "time", "life"),  # of tests that drive a replica, a clock or a model
+}  # fmt: skip
+
+
+def last_word(node: ast.expr) -> str:
+    """Of a receiver: `copies.shards["a"]` is shards, `node.start()` is start."""
+    while isinstance(node, ast.Subscript | ast.Call):
+        node = node.value if isinstance(node, ast.Subscript) else node.func
+    return node.attr if isinstance(node, ast.Attribute) else node.id if isinstance(node, ast.Name) else "?"
+
+
+def driven_by_hand(source: str) -> Iterator[tuple[int, str]]:
+    for node in ast.walk(ast.parse(source)):
+        if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr in DRIVEN:
+            who = last_word(node.func.value)
+            if who not in NO_SHARDS:
+                yield node.lineno, f"{who}.{node.func.attr}"
+
+
+def test_only_the_turn_drives_a_shard() -> None:
+    files = [path for pattern in SEEN for path in ROOT.glob(pattern)]
+    found = {str(path.relative_to(ROOT)): list(driven_by_hand(path.read_text("utf-8"))) for path in files}
+    assert {name for name in DRIVERS if found.pop(name)} == DRIVERS, "or this test sees nothing"
+    assert {name: calls for name, calls in found.items() if calls} == {}
+
+
+@pytest.mark.parametrize("line", ["shard.tick()", "worker.shards[1].step(1)", "self.leader.advance(0)", "lambda s: s.begin(1)"])
+def test_a_driver_beside_it_would_be_seen(line: str) -> None:
+    assert list(driven_by_hand(line))
+
+
+def test_every_method_that_is_driven_is_one_of_a_shard() -> None:
+    assert set(dir(Shard)) >= DRIVEN
+
+
+# --- what a turn commits ------------------------------------------------------------------------------------------------
+
+
+class Counting(FakeWorker):
+    commits = 0
+
+    def commit(self) -> None:
+        super().commit()
+        self.commits += 1
+
+
+def test_a_turn_commits_when_it_promises_something_and_the_rest_rides_along_in_time() -> None:
+    worker = Counting()
+    orders = single(worker.topic())
+    worker.subscribe(ADA, orders)
+    worker.settle()
+    before = worker.commits
+    worker.turn()
+    assert worker.commits == before, "nothing is promised"
+    worker.publish(orders, [b"x"])
+    worker.turn()
+    assert worker.commits == before + 1
+    assert worker.shards[1].pending, "the lease of what was handed out"
+    worker.advance(limits.LEASE_LOG_MS - 1)
+    worker.turn()
+    assert worker.commits == before + 1
+    worker.advance(1)
+    worker.turn()
+    assert worker.commits == before + 2
+    assert not worker.shards[1].pending
+
+
+def test_what_waits_in_another_shard_rides_along() -> None:
+    worker = Counting()
+    orders = single(worker.topic())
+    worker.subscribe(ADA, orders)
+    worker.publish(orders, [b"x"])
+    assert worker.shards[1].pending
+    worker.slow = True
+    worker.turn(lambda: worker.step(0, (b"c", b"1"), 1, ADA, CreateTopic("other")))
+    assert not worker.shards[1].pending
+
+
+def test_what_a_shard_tells_another_one_here_is_heard_in_the_next_turn() -> None:
+    worker = FakeWorker()
+    worker.slow = True
+    worker.turn(lambda: worker.step(0, (b"c", b"1"), 1, ADA, CreateTopic("orders", TopicOptions(partitions=2))))
+    assert worker.turns.next_deadline_ms() == 0
+    assert not worker.shards[1].ledger.partitions
+    worker.turn()
+    assert worker.shards[1].ledger.partitions
+
+
+# --- what cannot be finished --------------------------------------------------------------------------------------------
+
+
+class Failing(FakeWorker):
+    """Says what the turn said to it, and does not open the shards itself."""
+
+    def __init__(self) -> None:
+        self.heard: list[str] = []
+        super().__init__()
+
+    def run(self, *steps: object) -> None:
+        self._sent, self.effects = [], {}
+        self.turns.run(self.now, lambda: self._work(steps))  # type: ignore[arg-type]
+
+    def dropped(self, shards: object) -> None:
+        self.heard.append("dropped")
+
+    def refused(self, error: object) -> None:
+        self.heard.append("refused")
+
+    def opened(self) -> None:
+        self.heard.append("opened")
+
+    def stopped(self, shard: int, error: Exception) -> None:
+        self.heard.append(f"stopped {shard}")
+
+
+@pytest.fixture
+def worker() -> Failing:
+    worker = Failing()
+    worker.heard.clear()
+    return worker
+
+
+def publishing(worker: FakeWorker, partition: int, value: bytes) -> object:
+    batch = bytes(batches.seal([value]))
+    return lambda: worker.take(1, (b"c", b"p"), 7, None, Publish(partition), batches.check(batch), batch)
+
+
+def test_a_failed_commit_sends_nothing_and_opens_from_disk_after_a_pause(worker: Failing) -> None:
+    orders = single(worker.topic())
+    worker.publish(orders, [b"kept"])
+    worker.refuses = True
+    worker.run(publishing(worker, orders, b"lost"))
+    assert (worker._sent, worker.heard) == ([], ["dropped", "refused"])
+    assert not worker.turns.open
+    assert worker.turns.next_deadline_ms() == worker.now.boot_ms + RECOVER_MS
+    worker.run(publishing(worker, orders, b"not open"))
+    assert [answer.code for effects in worker._sent for _, _, answer in effects.replies] == ["not_leader"]  # type: ignore[attr-defined]
+    worker.advance(RECOVER_MS)
+    worker.refuses = False
+    worker.run()
+    assert worker.heard[-1] == "opened"
+    assert worker.turns.open
+    assert worker.shards[1].ledger.partitions[orders].next == 1
+    assert worker.publish(orders, [b"next"]) == (7, 1, 1, False)
+
+
+def test_while_the_disk_refuses_every_attempt_pauses(worker: Failing) -> None:
+    worker.topic()
+    worker.refuses = True
+    worker.run(publishing(worker, single(worker.shards[0].ledger.names["orders"]), b"lost"))
+    for _ in range(3):
+        worker.advance(RECOVER_MS)
+        worker.run()
+        assert not worker.turns.open
+        assert worker.turns.next_deadline_ms() == worker.now.boot_ms + RECOVER_MS
+
+
+@pytest.mark.parametrize("error", [CorruptLog("the chain"), KeyError(7)])
+def test_a_shard_that_cannot_apply_stops_and_the_others_go_on(
+    worker: Failing, error: Exception, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    orders = single(worker.topic())
+    worker.publish(orders, [b"kept"])
+    apply = Ledger.apply
+
+    def fails(ledger: Ledger, entry: object) -> object:
+        if ledger is worker.shards[1].ledger:
+            raise error
+        return apply(ledger, entry)  # type: ignore[arg-type]
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Ledger, "apply", fails)
+        worker.run(publishing(worker, orders, b"poison"))
+    assert worker.heard == ["dropped", "stopped 1"]
+    assert worker._sent == []
+    worker.run()
+    assert worker.heard[-1] == "opened"
+    assert list(worker.shards) == [0]
+    assert list(worker.turns.stopped) == [1]
+    assert "orders" in worker.shards[0].ledger.names
+    for _ in range(5):
+        worker.advance(RECOVER_MS)
+        worker.run()
+    assert worker.heard.count("opened") == 1, "no loop of restarts"
+
+
+def test_a_shard_that_cannot_be_opened_stops_before_anything_else(monkeypatch: pytest.MonkeyPatch) -> None:
+    opened = FakeWorker.open
+
+    def fails(worker: FakeWorker, shard: int) -> Shard:
+        if shard == 1:
+            raise ValueError("planted")
+        return opened(worker, shard)
+
+    monkeypatch.setattr(FakeWorker, "open", fails)
+    worker = Failing()
+    assert worker.heard == ["stopped 1", "opened"]
+    assert worker.shards[0].serving
+    assert worker.turns.stopped[1] == "ValueError('planted')"
