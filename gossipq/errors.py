@@ -9,13 +9,15 @@
     |   +-- TopicExists, BadName, TooLarge, TopicFull, OffsetOutOfRange, BadRequest
     |   +-- NotAdmitted          the cluster does not have this node, or not as it is; the node ends
     |   +-- Busy                 try again after `retry_after_ms`
-    |   |   +-- StoreFull, NotLeader
+    |   |   +-- StoreFull, NotLeader, StillJoining
     |   +-- OutOfSequence        a gap before this batch; `expected` is what the leader waits for
     +-- NotConfirmed             may be stored: no answer came
     +-- LeaseLost                the record is in other hands or done
     +-- Backpressure             the publish window is full and block=False
     +-- NoReply                  nobody has answered a request in time
     +-- Unreachable              no node answered
+    |   +-- NoQuorum             a node answered, and the shard has no leader: most of its copies are away
+    |   +-- TurnedAway           a node answered, and does not speak to this client; the text says why
     +-- ConfigError              cluster.toml, a flag or the environment is wrong
     +-- StoreError               a data directory that cannot be used
     +-- CorruptLog               a shard's log is not what was written: it neither votes nor leads
@@ -132,6 +134,12 @@ class NotLeader(Busy):
     code = "not_leader"
 
 
+class StillJoining(Busy):
+    """The node belongs to no cluster yet."""
+
+    code = "joining"
+
+
 class OutOfSequence(Refused):
     """`expected` is the lowest sequence the leader has not seen."""
 
@@ -167,6 +175,17 @@ class NoReply(GossipqError):
 class Unreachable(GossipqError):
     code = "unreachable"
     retryable = True
+
+
+class NoQuorum(Unreachable):
+    code = "no_quorum"
+
+
+class TurnedAway(Unreachable):
+    """`why` is the code of the refusal."""
+
+    code = "turned_away"
+    why = ""
 
 
 class ConfigError(GossipqError):

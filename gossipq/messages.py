@@ -54,6 +54,8 @@ class Welcome(Message):
     shards: int = limits.SHARDS
     nodes: list[str] = []  #: frontdoors of the cluster: any of them will do
     former: list[bytes] = []  #: clusters that this one went on from, by a recover: what is left of them must not go on
+    leaderless: list[int] = []  #: shards that this node keeps, and that have no leader as far as it sees; from frontdoors only
+    away: list[str] = []  #: nodes that are missed for a majority of those; empty while one may be elected
 
 
 class Ping(Message):

@@ -300,6 +300,12 @@ class WorkerStats(msgspec.Struct, array_like=True, frozen=True):
     dead_per_minute: int = 0  #: of the last minute
     cpu_ms: int = 0  #: that this process has used; 0 = not known
     rss_bytes: int = 0  #: of its memory, with what it has mapped of its store; 0 = not known
+    leaderless: list[int] = []  #: shards of which it keeps a voting copy, and knows no leader
+    away: list[str] = []  #: other copies of those, of which it hears nothing, where a majority is missed
+    stopped: list[int] = []  #: shards whose copy here is damaged
+    disk_free_bytes: int = 0  #: of the disk of its store; 0 = not known
+    disk_reserve_bytes: int = 0  #: publishes stop when so much is left
+    silent_ms: int = 0  #: since it reported to its node
 
 
 class Member(msgspec.Struct, array_like=True, frozen=True):

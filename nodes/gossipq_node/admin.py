@@ -21,9 +21,9 @@ from gossipq.alarms import CRITICAL
 from gossipq.clock import Clock
 from gossipq.core.requests import HANGS_MS
 from gossipq.errors import BadRequest, ConfigError, GossipqError
+from gossipq.health import MEANINGS, State, of_node
 from gossipq.messages import StatsReply
 from gossipq_node.actors.board import Board, Facts
-from gossipq_node.actors.frontdoor import SERVING
 
 if TYPE_CHECKING:
     from gossipq_client import Client
@@ -58,13 +58,19 @@ class Pages:
 
     def livez(self) -> Answer:
         """Whether every loop of the node turns."""
-        return _verdict("live", self._stuck())
+        stuck = self._stuck()
+        return _verdict("live", State.PAUSED if stuck else State.HEALTHY, stuck)
+
+    def _late(self) -> str:
+        """Why nothing that is on the board can be believed; "" when it can."""
+        late_ms = self._clock.now().boot_ms - self._board.turned_ms
+        return f"the frontdoor has not turned for {late_ms // 1_000} s" if late_ms > HANGS_MS else ""
 
     def _stuck(self) -> list[str]:
         now_ms, facts = self._clock.now().boot_ms, self._board.facts
+        if late := self._late():
+            return [late]
         found = []
-        if (late_ms := now_ms - self._board.turned_ms) > HANGS_MS:
-            return [f"the frontdoor has not turned for {late_ms // 1_000} s"]
         for worker in facts.status.workers if facts else ():
             silent_ms = now_ms - facts.heard_ms[worker.worker] if facts else 0
             if worker.state == "down":
@@ -74,19 +80,17 @@ class Pages:
         return found
 
     def readyz(self) -> Answer:
-        """Whether clients are served: every loop turns, every worker has its shards, publishes are taken."""
-        facts, reasons = self._board.facts, self._stuck()
+        """Whether clients are served: every loop turns, every worker has its shards, all of them have a leader, publishes are
+        taken. `state` is the word for the node, also while it serves."""
+        facts, late, stuck = self._board.facts, self._late(), self._stuck()
+        if late:
+            return _verdict("ready", State.PAUSED, [late])
         if facts is None:
-            return _verdict("ready", ["the node is starting"])
-        for worker in facts.status.workers:
-            if worker.state not in (*SERVING, "down"):
-                reasons.append(f"worker-{worker.worker} is {worker.state}")
-            elif worker.state == "full":
-                reasons.append(f"worker-{worker.worker} refuses publishes: {worker.detail}")
-        status = facts.status
-        if not reasons and len(status.leads) < status.shards:
-            reasons.append(f"{status.shards - len(status.leads)} of {status.shards} shards have no leader")
-        return _verdict("ready", reasons)
+            return _verdict("ready", State.STARTING, ["the node is starting"])
+        health = of_node(facts.status)
+        if stuck and health.serves:
+            return _verdict("ready", State.PAUSED, stuck)
+        return _verdict("ready", health.state, [f.text for f in health.findings if not MEANINGS[f.state].serves])
 
     def statusz(self) -> Answer:
         facts = self._board.facts
@@ -145,8 +149,8 @@ def _counted_of(client: "Client", worker: str, topics: list[str]) -> list[StatsR
     return _counted_of(client, worker, topics[:half]) + _counted_of(client, worker, topics[half:])
 
 
-def _verdict(name: str, reasons: list[str]) -> Answer:
-    body = json.dumps({name: not reasons, "reasons": reasons}).encode() + b"\n"
+def _verdict(name: str, state: State, reasons: list[str]) -> Answer:
+    body = json.dumps({name: not reasons, "state": state, "reasons": reasons}).encode() + b"\n"
     return HTTPStatus.OK if not reasons else HTTPStatus.SERVICE_UNAVAILABLE, JSON, body
 
 

@@ -120,23 +120,26 @@ def test_show_names_the_shards(town: Town, gossipq) -> None:
 def test_status_says_when_all_is_well(town: Town, gossipq) -> None:
     ran = gossipq("status")
     assert ran.code == 0
-    assert "3 shards, each with a leader and all its voters" in ran.out
+    assert "healthy: 3 shards, each with a leader and all its copies" in ran.out
     assert json.loads(gossipq("status", "-o", "json").out)["healthy"] is True
 
 
 @pytest.mark.parametrize(
     ("copies", "says"),
     [
-        ([], "2 of 3 shards have a leader"),
+        ([], "no quorum: 1 of 3 shards has no leader"),
         (
             [row(0, "ada", "leader"), row(0, "bob", "follower"), row(0, "cat", "follower", silent_ms=3_000)],
-            "1 of 3 shards have a voter that",
+            "degraded: cat is away: its copies of 1 shard are missing",
         ),
         (
             [row(0, "ada", "leader"), row(0, "bob", "follower"), row(0, "cat", "follower", synced=False)],
-            "1 of 3 shards have a voter that",
+            "degraded: cat still learns 1 shard",
         ),
-        ([row(0, "ada", "leader"), row(0, "bob", "learner"), row(0, "cat", "learner")], "1 of 3 shards wait for more copies"),
+        (
+            [row(0, "ada", "leader"), row(0, "bob", "learner"), row(0, "cat", "learner")],
+            "degraded: 1 of 3 shards wait for another copy",
+        ),
     ],
 )
 def test_status_says_what_is_not_well(town: Town, gossipq, copies: list[CopyStats], says: str) -> None:
@@ -165,7 +168,8 @@ def test_how_many_voters_a_cluster_should_have(town: Town, gossipq, members: lis
     for wanted, code in ((voters, 0), (voters - 1, 1)):
         town.nodes = {}
         for name in names:
-            rows = [row(0, each, "follower") for each in names[1:wanted]] if name == "ada" else []
+            roles = {each: "follower" if at < wanted else "learner" for at, each in enumerate(names)}
+            rows = [row(0, each, roles[each]) for each in names[1:] if roles[each] != "learner" or len(names) == 2]
             town.set(name, [row(0, "ada", "leader"), *rows] if name == "ada" and wanted else [], members=members, shards=1)
         assert gossipq("status").code == code
 

@@ -21,6 +21,7 @@ from gossipq.values import (
     CopyStats,
     GroupConfig,
     GroupStats,
+    Lead,
     Member,
     SoughtRow,
     TopicConfig,
@@ -50,6 +51,7 @@ def status(*workers: WorkerStats, led: int = 32) -> StatusReply:
         *("ada", "shop", bytes(16), "0.1.0", "standalone", 1_000, 32, led, list(workers or [worker()]), []),
         copy="c1",
         members=[Member("c1", "ada", "tcp://x", 1)],
+        leads=[Lead(shard, 1, "c1") for shard in range(led)],
         copies=copies,
     )
 
@@ -249,16 +251,26 @@ def test_what_a_node_refuses_is_told(gossipq: Callable[..., Any], asked: Any, ra
     ("line", "answers", "code", "out"),
     [
         ("ready", {}, 0, "GOSSIPQ READY OK - ada serves | led=32;; shards=32;;"),
-        ("ready", {"status": status(worker("recovering"))}, 2, "GOSSIPQ READY CRITICAL - worker-0 is recovering"),
+        (
+            "ready",
+            {"status": status(worker("recovering"))},
+            2,
+            "GOSSIPQ READY CRITICAL - starting: worker-0 of ada opens its store again",
+        ),
         (
             "ready",
             {"status": status(worker("full", "no space"))},
             2,
-            "GOSSIPQ READY CRITICAL - worker-0 refuses publishes: no space",
+            "GOSSIPQ READY CRITICAL - full: worker-0 of ada refuses publishes: no space",
         ),
-        ("ready", {"status": errors.Unreachable("no node answers")}, 2, "GOSSIPQ READY CRITICAL - no node answers"),
+        (
+            "ready",
+            {"status": errors.Unreachable("no node answers")},
+            2,
+            "GOSSIPQ READY CRITICAL - unreachable: no node answers",
+        ),
         ("cluster", {}, 0, "GOSSIPQ CLUSTER OK - all 32 shards have a leader"),
-        ("cluster", {"status": status(led=30)}, 2, "GOSSIPQ CLUSTER CRITICAL - 30 of 32 shards have a leader"),
+        ("cluster", {"status": status(led=30)}, 2, "GOSSIPQ CLUSTER CRITICAL - no quorum: 2 of 32 shards have no leader"),
         ("cluster", {"alarms": [ALARM]}, 0, "GOSSIPQ CLUSTER OK"),
         ("cluster", {"alarms": [Alarm("insecure", "warning", "a", "", "open", "x")]}, 1, "GOSSIPQ CLUSTER WARNING - open"),
         ("lag", {}, 0, "GOSSIPQ LAG OK - billing on orders is 5 records behind | lag=5;;"),
@@ -269,7 +281,7 @@ def test_what_a_node_refuses_is_told(gossipq: Callable[..., Any], asked: Any, ra
         ("lag -g other", {}, 3, "GOSSIPQ LAG UNKNOWN - no group other"),
         ("lag", {"stats": StatsReply([], [])}, 0, "GOSSIPQ LAG OK - no groups"),
         ("lag nothing", {"stats": StatsReply([], []), "topics": []}, 3, "GOSSIPQ LAG UNKNOWN - no topic nothing"),
-        ("lag", {"stats": errors.Unreachable("no node answers")}, 3, "GOSSIPQ LAG UNKNOWN - no node answers"),
+        ("lag", {"stats": errors.Unreachable("no node answers")}, 3, "GOSSIPQ LAG UNKNOWN - unreachable: no node answers"),
         (
             "disk",
             {},

@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from types import SimpleNamespace
 
+import msgspec
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
@@ -20,7 +21,7 @@ from gossipq.errors import BadRequest, ConfigError
 from gossipq.limits import TIMING_BOUNDS_US
 from gossipq.messages import StatsReply, StatusReply
 from gossipq.types import Now, partition_key
-from gossipq.values import GroupStats, Lead, Member, PartitionStats, Timing, WorkerStats
+from gossipq.values import CopyStats, GroupStats, Lead, Member, PartitionStats, Timing, WorkerStats
 from gossipq_client import connect
 from gossipq_node.actors.board import Board, Facts
 from gossipq_node.actors.timings import Timings
@@ -64,11 +65,17 @@ class House:
         self.board = Board(self.clock.boot_ms)
         self.pages = Pages(self.board, "ipc:///nowhere/node.sock", self.clock)
 
-    def shows(self, *workers: WorkerStats, led: int = 4, heard_ms: dict[int, int] | None = None) -> None:
+    def shows(
+        self,
+        *workers: WorkerStats,
+        led: int = 4,
+        heard_ms: dict[int, int] | None = None,
+        copies: Sequence[CopyStats] = (),
+    ) -> None:
         now_ms = self.clock.boot_ms
         heard = {each.worker: now_ms for each in workers} | (heard_ms or {})
-        self.board.facts = Facts(status(*workers, led=led), {}, [], heard, now_ms)
-        self.board.turned_ms = now_ms
+        said = msgspec.structs.replace(status(*workers, led=led), copies=list(copies))
+        self.board.written(Facts(said, {}, [], heard, now_ms), now_ms)
 
     def get(self, path: str) -> tuple[int, dict[str, object]]:
         code, _, body = self.pages.answer(path)
@@ -97,8 +104,8 @@ def shown(families: Families, name: str, /, **labels: str) -> float:
 
 
 def test_a_node_that_starts_is_live_and_not_ready(house: House) -> None:
-    assert house.get("/livez") == (200, {"live": True, "reasons": []})
-    assert house.get("/readyz") == (503, {"ready": False, "reasons": ["the node is starting"]})
+    assert house.get("/livez") == (200, {"live": True, "state": "healthy", "reasons": []})
+    assert house.get("/readyz") == (503, {"ready": False, "state": "starting", "reasons": ["the node is starting"]})
     assert house.get("/statusz")[0] == 503
 
 
@@ -108,25 +115,38 @@ def test_a_node_whose_workers_serve_is_ready(house: House) -> None:
 
 
 @pytest.mark.parametrize(
-    ("workers", "led", "reason"),
+    ("workers", "led", "state", "reason"),
     [
-        ((worker(0, "starting"), worker(1)), 4, "worker-0 is starting"),
-        ((worker(0, "recovering"), worker(1)), 4, "worker-0 is recovering"),
-        ((worker(0), worker(1, "down")), 4, "worker-1 is not running"),
-        ((worker(0, "full", detail="the disk has 9 bytes free"),), 4, "worker-0 refuses publishes: the disk has 9 bytes free"),
-        ((worker(0), worker(1)), 3, "1 of 4 shards have no leader"),
+        ((worker(0, "starting"), worker(1)), 4, "starting", "worker-0 of ada is starting"),
+        ((worker(0, "recovering"), worker(1)), 4, "starting", "worker-0 of ada opens its store again"),
+        ((worker(0), worker(1, "down")), 4, "starting", "worker-1 of ada is not running"),
+        ((worker(0, "full", detail="9 bytes free"),), 4, "full", "worker-0 of ada refuses publishes: 9 bytes free"),
+        ((worker(0), worker(1)), 3, "no quorum", "1 of 4 shards has no leader (being elected)"),
+        (
+            (worker(0, leaderless=[0, 2], away=["b2"]),),
+            4,
+            "no quorum",
+            "2 of 4 shards have no leader (1 of 1 node is away: b2)",
+        ),
+        ((worker(0, silent_ms=4_000),), 4, "paused", "worker-0 of ada (pid 100) has given no sign of life for 4 s"),
     ],
 )
-def test_why_a_node_is_not_ready(house: House, workers: tuple[WorkerStats, ...], led: int, reason: str) -> None:
+def test_why_a_node_is_not_ready(house: House, workers: tuple[WorkerStats, ...], led: int, state: str, reason: str) -> None:
     house.shows(*workers, led=led)
-    assert house.get("/readyz") == (503, {"ready": False, "reasons": [reason]})
+    assert house.get("/readyz") == (503, {"ready": False, "state": state, "reasons": [reason]})
+
+
+def test_a_node_whose_followers_are_away_is_ready_and_degraded(house: House) -> None:
+    copies = [CopyStats(0, 1, "a1", "leader", 5, 0, 0, True), CopyStats(0, 1, "b2", "follower", 3, 2, 9_000, False)]
+    house.shows(worker(0), copies=copies)
+    assert house.get("/readyz") == (200, {"ready": True, "state": "degraded", "reasons": []})
 
 
 def test_a_worker_that_hangs_is_seen(house: House) -> None:
     house.shows(worker(0), worker(1), heard_ms={1: house.clock.boot_ms - HANGS_MS - 1_000})
     reason = "worker-1 (pid 101) has given no sign of life for 6 s"
-    assert house.get("/livez") == (503, {"live": False, "reasons": [reason]})
-    assert house.get("/readyz")[1]["reasons"] == [reason]
+    for page, name in (("/livez", "live"), ("/readyz", "ready")):
+        assert house.get(page) == (503, {name: False, "state": "paused", "reasons": [reason]})
 
 
 def test_a_frontdoor_that_hangs_is_seen(house: House) -> None:

@@ -322,7 +322,7 @@ def test_clients_hear_that_it_is_no_node_yet() -> None:
     world.turns(2)
     (refused,) = world.heard["tcp://client:1"]
     assert isinstance(refused, Refused)
-    assert (refused.code, newcomer.done) == ("busy", False)
+    assert (refused.code, newcomer.done) == ("joining", False)
     assert f"waiting for a node of the cluster; none answers at {address_of(1)}" in refused.message
 
 

@@ -243,7 +243,7 @@ def samples() -> list[messages.Message]:
     letter = v.DeadLetter(PARTITION, "billing", 17, 1, "failures", "timeout at the bank", 12, 10, PUBLISH_MS, 72, steps[1:])
     worker = v.WorkerStats(
         *(0, 4711, "tcp://127.0.0.1:7701", "ready", 1, 16, 3, 1_000, 900, 800, 7, 2, 5_000, 400, 950, 1 << 20, "recovered"),
-        *(3, 40, 2, 93_000, 120 << 20),
+        *(3, 40, 2, 93_000, 120 << 20, [3, 5], ["n2.copy"], [7], 8 << 30, 1 << 28, 250),
     )
     alarm = v.Alarm(
         *("lag", "warning", "n1", "orders/billing", "group billing on orders is 12,000 records behind"),
@@ -253,7 +253,20 @@ def samples() -> list[messages.Message]:
     client = v.ClientRow(SESSION, "example 1.0", "0.1.0", "n1", 0, 1, 60_000, 20, 7, 700, 70_000, consuming)
     return [
         m.Hello(SESSION, "example 1.0", "0.1.0", b"token", "ada"),
-        m.Welcome("n1", PRODUCER, "0.1.0", 33_554_432, 5_000, 1_000, [route], 32, ["tcp://127.0.0.1:7700"], [bytes(range(16))]),
+        m.Welcome(
+            "n1",
+            PRODUCER,
+            "0.1.0",
+            33_554_432,
+            5_000,
+            1_000,
+            [route],
+            32,
+            ["tcp://127.0.0.1:7700"],
+            [bytes(range(16))],
+            [3, 5],
+            ["n2", "n3"],
+        ),
         m.Ping(),
         m.Pong(),
         m.Bye(),

@@ -231,5 +231,5 @@ def test_fields_are_in_the_documented_order() -> None:
     welcome = Welcome("n1", b"c" * 16, "0.1.0", 1, 2, 3)
     assert frames.encode(welcome, shard=0x0102, request_id=0x0A, term=0x0B) == (
         b"GQ\x01\x02" b"\x02\x01" b"\x00\x00" b"\x0a" + bytes(7) + b"\x0b" + bytes(7)
-        + b"\x9a\xa2n1\xc4\x10" + b"c" * 16 + b"\xa50.1.0\x01\x02\x03\x90\x20\x90\x90"
+        + b"\x9c\xa2n1\xc4\x10" + b"c" * 16 + b"\xa50.1.0\x01\x02\x03\x90\x20\x90\x90\x90\x90"
     )  # fmt: skip

@@ -134,7 +134,9 @@ class Driver:
 
     async def answered(self, call: Call) -> None:
         try:
-            await self._require(lambda: call.done, self.timeout)
+            await self._require(lambda: call.done or self.engine.in_vain(call), self.timeout)
+            if not call.done:
+                raise self.engine.unreachable()
         except BaseException:
             self.engine.session.calls.cancel(call)
             raise

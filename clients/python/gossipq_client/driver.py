@@ -75,7 +75,9 @@ class Driver:
 
     def _answered(self, call: Call, timeout: float) -> None:
         try:
-            self._require(lambda: call.done, timeout)
+            self._require(lambda: call.done or self.engine.in_vain(call), timeout)
+            if not call.done:
+                raise self.engine.unreachable()
         except BaseException:
             with self.lock:
                 self.engine.session.calls.cancel(call)

@@ -8,7 +8,18 @@ from typing import ClassVar
 
 from gossipq import __version__, limits
 from gossipq.clock import SystemClock
-from gossipq.errors import Backpressure, BadRequest, ClientClosed, ForkedClient, NotConfirmed, UnknownTopic, Unreachable
+from gossipq.errors import (
+    Backpressure,
+    BadRequest,
+    ClientClosed,
+    ForkedClient,
+    GossipqError,
+    NoQuorum,
+    NotConfirmed,
+    TurnedAway,
+    UnknownTopic,
+    Unreachable,
+)
 from gossipq.messages import Resolve, Stats, StatsReply, Topics
 from gossipq.texts import many
 from gossipq.types import META_SHARD, partition_of, topic_id_of
@@ -195,10 +206,23 @@ class Engine:
         groups = {(row.partition, row.group): row for reply in replies for row in reply.groups}
         return StatsReply([*partitions.values()], [*groups.values()])
 
+    def in_vain(self, call: Call) -> bool:
+        """Whether nobody can answer now."""
+        return self.session.links.in_vain(call.shard)
+
     def unreachable(self) -> Unreachable:
+        links = self.session.links
+        if links.home.greeting and links.away:
+            away = f"{', '.join(links.away)} {'is' if len(links.away) == 1 else 'are'} away"
+            text = f"{links.home.endpoint} answers, and {many(len(links.leaderless), 'shard')} cannot have a leader: {away}"
+            return NoQuorum(text, hint="gossipq cluster ls")
         addresses, refusal = ", ".join(self.session.links.addresses), self.session.links.refusal
         if refusal is not None:
-            return Unreachable(f"{addresses}: {refusal.message}", hint=refusal.hint)
+            turned_away = TurnedAway(f"{addresses}: {refusal.message}", hint=refusal.hint)
+            turned_away.why = refusal.code
+            return turned_away
+        if links.home.greeting:
+            return Unreachable(f"{links.home.endpoint} answers, and the leader that was asked does not", hint="gossipq status")
         return Unreachable(f"no node answers at {addresses}", hint="start one: gossipq node")
 
     def workers(self) -> dict[str, int]:
@@ -220,8 +244,11 @@ class Engine:
         self._send()
         self.transport.close(LINGER_MS)
 
-    def lost(self) -> NotConfirmed:
+    def lost(self) -> GossipqError:
+        """What is said when the time of a flush is over."""
         count = self.session.publishing.unconfirmed_records()
+        if not count:  # only requests and acks wait
+            return self.unreachable()
         return NotConfirmed(f"no confirm in time for {many(count, 'record')}", hint="they may be stored; gossipq status")
 
 

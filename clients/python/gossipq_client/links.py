@@ -18,6 +18,7 @@ ROUTES_MS = 5 * limits.SECOND_MS  #: routes are renewed this often, also when al
 SEEK_MS = 50  #: between two rounds of asking for routes, at least
 HURRY_MS = 300  #: a hand-over lasts no longer: after its first sign they are asked for as often as that
 SEEK_LONG_MS = 10 * limits.SECOND_MS  #: who seeks for so long asks HELLO_AGAIN_MS apart
+IN_VAIN_MS = limits.SECOND_MS  #: a shard that cannot have a leader for so long is not waited for
 SCOUTS = 2  #: nodes beside the home that are asked
 REST_MS = 10 * limits.SECOND_MS  #: scouts that nobody needs for so long are let go
 
@@ -31,6 +32,9 @@ class Links(Connections):
         self.greetings = 0
         self.cluster = b""
         self.refusal: GossipqError | None = None  #: why the last node that was greeted did not let this client in
+        self.leaderless: frozenset[ShardId] = frozenset()  #: shards that a node says have no leader, and cannot elect one
+        self.away: list[str] = []  #: the nodes that they miss
+        self._in_vain_ms = self.now_ms  #: since when
         self._direct: dict[str, Lane] = {}
         self._forwarded: dict[ShardId, Lane] = {}
         self._scouts: list[Lane] = []
@@ -128,6 +132,8 @@ class Links(Connections):
         self.nodes = welcome.nodes or self.nodes
         for route in welcome.routes:
             self.learn(route)
+        if lane.shard == NODE_SHARD:
+            self._hear_of_leaders(welcome)
         if lane.greeting:
             return False
         self.greetings += 1
@@ -135,6 +141,16 @@ class Links(Connections):
         if lane is self._direct.get(lane.endpoint):
             self._retire_forwarded(lane.endpoint)
         return True
+
+    def _hear_of_leaders(self, welcome: Welcome) -> None:
+        if not self.leaderless:
+            self._in_vain_ms = self.now_ms
+        self.leaderless = frozenset(welcome.leaderless if welcome.away else ())
+        self.away = welcome.away
+
+    def in_vain(self, shard: ShardId) -> bool:
+        """Whether a leader of `shard` was waited for long enough: the nodes that answer say that there can be none."""
+        return shard in self.leaderless and self.now_ms - self._in_vain_ms >= IN_VAIN_MS
 
     def _belongs(self, lane: Lane, cluster: bytes) -> bool:
         """A node of another cluster is not spoken to, unless nobody of the known one is there any more."""

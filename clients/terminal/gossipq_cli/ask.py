@@ -17,6 +17,7 @@ from gossipq_cli.contexts import servers_of
 from gossipq_cli.options import Choices
 
 if TYPE_CHECKING:
+    from gossipq_cli.clusters import ClusterView
     from gossipq_client import Client
 
 ASK_AGAIN_S = 0.1  #: pause between two questions of `wait_healthy`
@@ -53,8 +54,8 @@ def status(choices: Choices) -> StatusReply:
         return mq.status()
 
 
-def wait_healthy(choices: Choices, wait_s: float) -> StatusReply:
-    """Asks until the answer is good, also when nobody is there yet. Raises Failure when the time is over."""
+def wait_healthy(choices: Choices, wait_s: float) -> "ClusterView":
+    """Asks until all is well, also when nobody is there yet. Raises Failure when the time is over."""
     from gossipq_cli import clusters
 
     deadline, last = time.monotonic() + wait_s, "no answer"
@@ -68,7 +69,7 @@ def wait_healthy(choices: Choices, wait_s: float) -> StatusReply:
         else:
             last = clusters.unhealthy(view)
             if not last:
-                return view.asked
+                return view
         time.sleep(max(0.0, min(ASK_AGAIN_S, deadline - time.monotonic())))
     raise failures.Failure(
         "timed_out", f"not healthy within {wait_s:g} s: {last}", "`gossipq status` says more", failures.TIMED_OUT

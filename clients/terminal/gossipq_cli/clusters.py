@@ -5,7 +5,9 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from typing import NamedTuple
 
+from gossipq import limits
 from gossipq.errors import GossipqError
+from gossipq.health import VOTERS, Health, of_cluster
 from gossipq.messages import StatusReply
 from gossipq.values import CopyStats, Lead, Member
 from gossipq_cli import ask
@@ -13,9 +15,6 @@ from gossipq_cli.options import Choices
 
 ASK_S = 2.0  #: a node that does not answer within it is away
 ASK_AT_ONCE = 16
-SILENT_MS = 2_000  #: leaders hear their followers twice a second
-VOTERS = ("leader", "follower", "witness")  #: roles of those that vote
-REPLICATED = 3  #: voters of a shard, at least, where there are so many nodes
 
 
 class NodeView(NamedTuple):
@@ -69,28 +68,17 @@ def _status_of(choices: Choices, asked: StatusReply, member: Member) -> StatusRe
 
 def votes(view: ClusterView, copy: str) -> int:
     """On how many shards this copy votes and answers."""
-    return sum(row.copy == copy and row.role in VOTERS and row.silent_ms < SILENT_MS for row in view.copies)
+    return sum(row.copy == copy and row.role in VOTERS and row.silent_ms < limits.SILENT_COPY_MS for row in view.copies)
+
+
+def health(view: ClusterView) -> Health:
+    """How the cluster is, by all that its nodes say."""
+    return of_cluster(view.asked, {node.member.copy: node.status for node in view.nodes}, view.copies)
 
 
 def unhealthy(view: ClusterView) -> str:
-    """Why not every shard has a leader with its full set of voters reachable, for people; "" when each has."""
-    shards, led = view.asked.shards, len(view.leads)
-    if led < shards or not shards:
-        return f"{led} of {shards} shards have a leader"
-    voters = [row for row in view.copies if row.role in VOTERS]
-    away = {row.shard for row in voters if row.silent_ms >= SILENT_MS or not row.synced}
-    if away:
-        names = {view.name_of(row.copy) for row in voters if row.silent_ms >= SILENT_MS or not row.synced}
-        return f"{len(away)} of {shards} shards have a voter that does not keep up: {', '.join(sorted(names))}"
-    few = sum(sum(row.shard == shard for row in voters) < _voters_wanted(view.members) for shard in range(shards))
-    return f"{few} of {shards} shards wait for more copies" if few else ""
-
-
-def _voters_wanted(members: Iterable[Member]) -> int:
-    """Of each shard, at least."""
-    witnesses = [member.witness for member in members if member.state == "in"]
-    full = witnesses.count(False)
-    return REPLICATED if full >= REPLICATED or (full == 2 and len(witnesses) > full) else 1
+    """Why not every shard has a leader and every copy keeps up, for people; "" when all is well."""
+    return health(view).text
 
 
 def roles_of(copy: str, rows: Iterable[CopyStats]) -> dict[str, list[int]]:

@@ -43,6 +43,7 @@ _EXITS: tuple[tuple[type[errors.GossipqError], int], ...] = (
     (errors.Refused, REFUSED),
     (errors.NotConfirmed, TIMED_OUT),
     (errors.Backpressure, TIMED_OUT),
+    (errors.NoQuorum, TIMED_OUT),
     (errors.Unreachable, UNREACHABLE),
     (errors.ConfigError, BAD_CONFIG),
     (errors.GossipqError, FAILED),

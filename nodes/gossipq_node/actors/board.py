@@ -25,6 +25,15 @@ class Board:
     def __init__(self, boot_ms: int) -> None:
         self.turned_ms = boot_ms
         self.facts: Facts | None = None  #: None: it has not turned yet
+        self._outdated = False
+
+    def outdate(self) -> None:
+        """Something has changed that readers must not wait a second for."""
+        self._outdated = True
+
+    def written(self, facts: Facts, boot_ms: int) -> None:
+        """By the loop: what it sees now."""
+        self.facts, self.turned_ms, self._outdated = facts, boot_ms, False
 
     def due(self, now: Now, period_ms: int) -> bool:
-        return self.facts is None or now.boot_ms - self.facts.turned_ms >= period_ms
+        return self.facts is None or self._outdated or now.boot_ms - self.facts.turned_ms >= period_ms

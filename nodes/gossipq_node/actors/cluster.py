@@ -2,6 +2,7 @@
 
 from collections.abc import Iterable, Iterator, Sequence
 
+from gossipq import limits
 from gossipq.core.copies import Mail, Replication, Target, plan, shipment
 from gossipq.core.register import View, check_member
 from gossipq.core.shard import Shard
@@ -22,6 +23,8 @@ class Cluster:
         self._settings, self._columns = settings, columns
         self._me = settings.member.copy
         self._post = Post(settings, mailbox)
+        self._heard_ms: dict[str, int] = {}  # by copy: when one of its processes said something
+        self._begun_ms: int | None = None  # when this one began to listen
         self.view = View(settings.member, settings.version, settings.members)
         self.targets = self._plan()
 
@@ -85,6 +88,21 @@ class Cluster:
             if question := shard.peers.stray(now_ms):
                 self.tell(shard.id, question, shard.term)
 
+    def leaderless(self, shards: Iterable[Shard], now_ms: int) -> tuple[list[int], list[str]]:
+        """Shards of which a voting copy is here that knows no leader; and, of those that cannot elect one, the voters that are
+        not heard."""
+        self._begun_ms = now_ms if self._begun_ms is None else self._begun_ms
+        without = [shard for shard in shards if not shard.replica.leader and self._me in shard.replica.config.voters]
+        away: set[str] = set()
+        for voters in {tuple(shard.replica.config.voters) for shard in without}:
+            silent = [copy for copy in voters if copy != self._me and self._silent_ms(copy, now_ms) >= limits.FRESH_MS]
+            if 2 * (len(voters) - len(silent)) <= len(voters):
+                away |= set(silent)
+        return [shard.id for shard in without], sorted(away)
+
+    def _silent_ms(self, copy: str, now_ms: int) -> int:
+        return now_ms - self._heard_ms.get(copy, self._begun_ms or 0)
+
     def report(self, stats: WorkerStats, shards: Sequence[Shard], timings: list[Timing], alarms: list[Alarm]) -> None:
         """To the frontdoor, at once: how this worker is, the leaders that its shards know of, the roster."""
         leads = [Lead(shard.id, shard.term, shard.replica.leader) for shard in shards if shard.replica.leader]
@@ -101,6 +119,7 @@ class Cluster:
     def open(self, message: Incoming, now_ms: int) -> Iterator[tuple[Header, Message, list[Entry], bytes]]:
         """What other processes said. Raises ProtocolError, CorruptLog, BadBatch."""
         for sender, header, inner, frame in self._post.open(message.control, message.batch, now_ms):
+            self._heard_ms[sender] = now_ms
             if isinstance(inner, Said) and sender != self._me:
                 raise UnknownVerb("a worker hears of the cluster from its own frontdoor")
             if isinstance(inner, Append):

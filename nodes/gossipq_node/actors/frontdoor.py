@@ -13,7 +13,7 @@ from msgspec import structs
 from gossipq import __version__, limits
 from gossipq.core.register import View, check_member
 from gossipq.errors import BadRequest, Busy, GossipqError, ProtocolError, UnknownVerb
-from gossipq.messages import Bye, Hello, Join, Ping, Pong, Refused, Status, StatusReply
+from gossipq.messages import Bye, Hello, Join, Ping, Pong, Refused, Status, StatusReply, Welcome
 from gossipq.operator_messages import Alarms, ConfigShown, ListAlarms, ShowConfig
 from gossipq.peer_messages import Append, Report
 from gossipq.peer_messages import View as Said
@@ -135,15 +135,15 @@ class Frontdoor:
         status = self._status(now)
         alarms = self._overseeing.alarms(status, now)
         timings, heard_ms = self._overseeing.timings(), self._overseeing.heard_ms()
-        self.board.facts = Facts(status, timings, alarms, heard_ms, now.boot_ms, self._moves, self._discovery.queued)
-        self.board.turned_ms = now.boot_ms
+        facts = Facts(status, timings, alarms, heard_ms, now.boot_ms, self._moves, self._discovery.queued)
+        self.board.written(facts, now.boot_ms)
 
     # --- clients ----------------------------------------------------------------------------------------------------
 
     def _serve(self, message: Incoming, header: Header, now: Now) -> None:
         _, request = decode(message.control)
         if isinstance(request, Hello):
-            self._answer(message, header, welcome(self._settings, self._view.routes(), self._view.nodes()))
+            self._answer(message, header, self._welcome())
         elif isinstance(request, Ping):
             self._answer(message, header, Pong())
         elif isinstance(request, Status):
@@ -154,6 +154,14 @@ class Frontdoor:
             self._answer(message, header, ConfigShown(list(self._settings.config)))
         elif not isinstance(request, Bye):
             raise UnknownVerb(f"verb {header.verb} is not for the frontdoor: put the shard it is for in the header")
+
+    def _welcome(self) -> Welcome:
+        """Also says where waiting for a leader is in vain."""
+        names = {member.copy: member.name for member in self._view.roster.values()}
+        leaderless = sorted(shard for stats in self._stats.values() for shard in stats.leaderless)
+        away = sorted({names.get(copy, copy) for stats in self._stats.values() for copy in stats.away})
+        said = welcome(self._settings, self._view.routes(), self._view.nodes())
+        return structs.replace(said, leaderless=leaderless, away=away)
 
     def _forward(self, message: Incoming, header: Header) -> None:
         if header.verb >= Append.verb:
@@ -194,6 +202,9 @@ class Frontdoor:
             return  # the last words of a process that is gone
         self._overseeing.heard(report, now)
         serves = report.stats.state in SERVING
+        before = self._stats.get(worker)
+        if before is None or (before.state, before.leaderless) != (report.stats.state, report.stats.leaderless):
+            self.board.outdate()
         self._stats[worker], self._copies[worker] = report.stats, report.copies if serves else []
         self._learn(Said(report.version, report.members, report.leads if serves else []), now)
 
@@ -267,7 +278,7 @@ class Frontdoor:
             uptime_ms=now.boot_ms - self._started_ms,
             shards=settings.shards,
             led=len({row.shard for rows in self._copies.values() for row in rows if row.role == "leader"}),
-            workers=[self._worker(worker) for worker in range(len(settings.forwards))],
+            workers=[self._worker(worker, now.boot_ms) for worker in range(len(settings.forwards))],
             routes=self._view.routes(),
             warnings=[*settings.warnings, *self._warnings()],
             bad_frames=self.bad_messages + self._mailbox.bad_frames,
@@ -287,13 +298,14 @@ class Frontdoor:
             return [REMOVED]
         return self._discovery.warnings(self._view.members.values())
 
-    def _worker(self, worker: int) -> WorkerStats:
-        """The last report, with what only the supervisor knows."""
+    def _worker(self, worker: int, now_ms: int) -> WorkerStats:
+        """The last report, its age, and what only the supervisor knows."""
+        silent_ms = now_ms - self._overseeing.heard_ms()[worker]
         state, stats = self._states.get(worker), self._stats.get(worker)
         restarts, detail, pid = (state.restarts, state.detail, state.pid) if state else (0, "", 0)
         if stats is not None:
             fields = {name: getattr(stats, name) for name in stats.__struct_fields__}
-            return WorkerStats(**fields | {"restarts": restarts, "detail": stats.detail or detail})
+            return WorkerStats(**fields | {"restarts": restarts, "detail": stats.detail or detail, "silent_ms": silent_ms})
         return WorkerStats(
             worker=worker,
             pid=pid,

@@ -14,7 +14,7 @@ import msgspec
 
 from gossipq import __version__, limits
 from gossipq.endpoints import Endpoint, endpoint
-from gossipq.errors import Busy, ConfigError, GossipqError, NotLeader, ProtocolError, from_code
+from gossipq.errors import ConfigError, GossipqError, NotLeader, ProtocolError, StillJoining, from_code
 from gossipq.messages import Bye, Hello, Join, Members, Pong, Refused, Welcome
 from gossipq.peer_messages import Append, Waiting
 from gossipq.types import META_SHARD, NODE_SHARD, Now
@@ -165,7 +165,7 @@ class Newcomer:
     def _turn_away(self, message: Incoming, header: Header) -> None:
         """Clients hear that this node is not one yet."""
         text = f"node {self._me.name} belongs to no cluster yet: {self.waiting_for()}"
-        refusal = Refused(Busy.code, text, "its log says more", GREET_MS)
+        refusal = Refused(StillJoining.code, text, "its log says more", GREET_MS)
         self._mailbox.reply(message.origin, encode(refusal, header.shard, header.request_id))
 
     # --- addresses --------------------------------------------------------------------------------------------------

@@ -13,7 +13,7 @@ class Space:
         self._settings = settings
         self._hold_ms = 0  # refused until then, whatever the numbers say
         self.full = ""  #: why publishes are refused; "" = they are not
-        self.file_bytes = self.free_bytes = self.reserve_bytes = 0
+        self.file_bytes = self.free_bytes = self.reserve_bytes = self.disk_free_bytes = 0
 
     def refused(self, why: str) -> None:
         """The disk refused a write."""
@@ -25,7 +25,7 @@ class Space:
 
     def look(self, usage: StoreUsage, now: Now) -> None:
         settings = self._settings
-        self.file_bytes = usage.file_bytes
+        self.file_bytes, self.disk_free_bytes = usage.file_bytes, usage.disk_free_bytes
         self.reserve_bytes = max(settings.disk_reserve_bytes, usage.disk_bytes * settings.disk_reserve_percent // 100)
         # a file never shrinks: what is free in it is used again
         self.free_bytes = usage.disk_free_bytes + max(0, usage.file_bytes - usage.used_bytes)

@@ -354,7 +354,16 @@ class Worker:
         """To the frontdoor: counters for `status`, alarms, and who leads what."""
         shards, full, tally = list(self._turn.shards.values()), self._space.full, self._tally
         row = tally.row(self._settings, self._state, shards, len(self._sessions), self._mailbox, self._space.file_bytes)
-        row = structs.replace(row, detail="; ".join([*([full] if full else []), *self._turn.stopped.values()]))
+        leaderless, away = self._cluster.leaderless(shards, self._clock.now().boot_ms)
+        row = structs.replace(
+            row,
+            detail="; ".join([*([full] if full else []), *self._turn.stopped.values()]),
+            leaderless=leaderless,
+            away=away,
+            stopped=sorted(self._turn.stopped),
+            disk_free_bytes=self._space.disk_free_bytes,
+            disk_reserve_bytes=self._space.reserve_bytes,
+        )
         alarms = self._alarming.raised(self._state, full, tally.commit_us, self._turn.stopped)
         self._cluster.report(row, shards, self._timings.rows(), alarms)
 

@@ -15,6 +15,7 @@ from prometheus_client.core import (
 )
 from prometheus_client.exposition import CONTENT_TYPE_LATEST, generate_latest
 
+from gossipq.health import State, of_node
 from gossipq.limits import TIMING_BOUNDS_US
 from gossipq.messages import StatsReply, StatusReply
 from gossipq.types import partition_of
@@ -39,6 +40,7 @@ OF_GROUP = (
     (CounterMetricFamily, "gossipq_messages_acked", "Records acked", "acked"),
     (CounterMetricFamily, "gossipq_messages_dropped", "Records that expired and were dropped", "dropped"),
     (GaugeMetricFamily, "gossipq_group_lag_messages", "Published and not done: ready, in flight, retrying, parked", "lag"),
+    (GaugeMetricFamily, "gossipq_group_ready_messages", "Could be handed out now", "ready"),
     (GaugeMetricFamily, "gossipq_group_in_flight_messages", "Handed out and not acked", "in_flight"),
     (GaugeMetricFamily, "gossipq_group_retrying_messages", "Failed, waiting for the next attempt", "retrying"),
     (GaugeMetricFamily, "gossipq_group_parked_messages", "Waiting for their key or for a consumer of their route", "parked"),
@@ -55,6 +57,9 @@ OF_WORKER = (
     (CounterMetricFamily, "gossipq_messages_dropped_sends", "Messages to who was gone or did not read", "dropped"),
     (CounterMetricFamily, "gossipq_messages_dead", "Records that became dead letters since the worker started", "dead"),
     (GaugeMetricFamily, "gossipq_store_bytes", "Bytes of the store's file", "store_bytes"),
+    (GaugeMetricFamily, "gossipq_disk_free_bytes", "Bytes free on the disk of the store", "disk_free_bytes"),
+    (GaugeMetricFamily, "gossipq_disk_reserve_bytes", "Free bytes at which publishes are refused", "disk_reserve_bytes"),
+    (GaugeMetricFamily, "gossipq_worker_silent_seconds", "Since the worker reported to its node", "silent_seconds"),
     (GaugeMetricFamily, "gossipq_sessions", "Client sessions", "sessions"),
     (GaugeMetricFamily, "gossipq_shards_led", "Shards that this worker leads", "leading"),
 )
@@ -92,8 +97,11 @@ def _families(
     for family, name, text, field in OF_WORKER:
         metric = family(name, text, labels=["worker"])
         for worker in status.workers:
-            metric.add_metric([str(worker.worker)], getattr(worker, field))
+            value = worker.silent_ms / 1_000 if field == "silent_seconds" else getattr(worker, field)
+            metric.add_metric([str(worker.worker)], value)
         yield metric
+    yield _behind(status)
+    yield _health(status)
     for kind, (name, text) in DURATIONS.items():
         yield _histogram(name, text, kind, timings)
     if stats is not None:
@@ -107,7 +115,12 @@ def _of_node(status: StatusReply, alarms: list[Alarm], complete: bool) -> Iterat
     for name, text, value in (
         ("gossipq_uptime_seconds", "Since the node started", status.uptime_ms / 1_000),
         ("gossipq_shards", "Shards of the cluster", status.shards),
-        ("gossipq_shards_with_leader", "Shards with a leader, as this node knows", len(status.leads)),
+        ("gossipq_shards_with_leader", "Shards that some node was last known to lead", len(status.leads)),
+        (
+            "gossipq_shards_without_leader",
+            "Shards of which a copy here knows no leader",
+            sum(len(worker.leaderless) for worker in status.workers),
+        ),
         (
             "gossipq_copies_behind",
             "Copies of the shards led here that do not keep up",
@@ -133,6 +146,29 @@ def _of_node(status: StatusReply, alarms: list[Alarm], complete: bool) -> Iterat
     for each in alarms:
         raised.add_metric([each.name, each.severity, each.subject], 1)
     yield raised
+
+
+def _behind(status: StatusReply) -> Metric:
+    names = {member.copy: member.name for member in status.members}
+    metric = GaugeMetricFamily(
+        "gossipq_follower_behind_entries", "Log entries that a node lacks of the shards led here", labels=["follower"]
+    )
+    behind: dict[str, int] = {}
+    for row in status.copies:
+        if row.role != "leader":
+            name = names.get(row.copy, row.copy)
+            behind[name] = behind.get(name, 0) + row.behind
+    for name, entries in sorted(behind.items()):
+        metric.add_metric([name], entries)
+    return metric
+
+
+def _health(status: StatusReply) -> Metric:
+    metric = GaugeMetricFamily("gossipq_health", "1 for the word that holds for this node, 0 for the others", labels=["state"])
+    now = of_node(status).state
+    for state in State:
+        metric.add_metric([state], int(state is now))
+    return metric
 
 
 def _role(worker: WorkerStats) -> str:

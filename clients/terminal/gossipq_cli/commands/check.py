@@ -6,11 +6,12 @@ from typing import Any, NamedTuple
 import click
 
 from gossipq.errors import GossipqError
+from gossipq.health import State, of_error, of_node
 from gossipq.messages import StatusReply
 from gossipq.texts import many, size
 from gossipq.values import Alarm
 from gossipq_cli import ask, failures
-from gossipq_cli.clusters import look, unhealthy
+from gossipq_cli.clusters import health, look
 from gossipq_cli.options import Choices, Noun, pass_choices
 from gossipq_cli.output import Output, json_text, printable
 
@@ -42,7 +43,7 @@ def _run(choices: Choices, name: str, judge: Callable[[], Verdict], when_gone: i
     try:
         verdict = judge()
     except GossipqError as error:
-        verdict = Verdict(when_gone, failures.explain(error).message)
+        verdict = Verdict(when_gone, told_of(error))
     if Output(choices).for_machines:
         figures: dict[str, Any] = {figure: value for figure, value, _, _ in verdict.figures}
         Output.write(json_text({"check": name, "state": WORDS[verdict.code], "text": verdict.text, "figures": figures}))
@@ -51,6 +52,12 @@ def _run(choices: Choices, name: str, judge: Callable[[], Verdict], when_gone: i
         line = f"GOSSIPQ {name.upper()} {WORDS[verdict.code]} - {verdict.text}" + (f" | {tail}" if tail else "")
         Output.write(printable(line))
     return verdict.code
+
+
+def told_of(error: GossipqError) -> str:
+    """With the word for it."""
+    text, state = failures.explain(error).message, of_error(error)
+    return f"{state}: {text}" if state else text
 
 
 def _unit(figure: str) -> str:
@@ -85,12 +92,11 @@ def ready(choices: Choices) -> int:
     def judge() -> Verdict:
         with ask.connect(choices) as mq:
             status = mq.status()
-        away = [f"worker-{each.worker} is {each.state}" for each in status.workers if each.state not in ("ready", "full")]
-        full = [f"worker-{each.worker} refuses publishes: {each.detail}" for each in status.workers if each.state == "full"]
+        health = of_node(status)
         figures = (("led", status.led, "", ""), ("shards", status.shards, "", ""))
-        if away or full:
-            return Verdict(CRITICAL, "; ".join(away + full), figures)
-        return Verdict(OK, f"{status.node} serves", figures)
+        if not health.serves:
+            return Verdict(CRITICAL, health.text, figures)
+        return Verdict(OK, "; ".join(filter(None, (f"{status.node} serves", health.text))), figures)
 
     return _run(choices, "ready", judge, CRITICAL)
 
@@ -108,8 +114,11 @@ def cluster(choices: Choices) -> int:
         status, alarms = _state(choices)
         view = look(choices)
         figures = (("led", len(view.leads), "", ""), ("shards", status.shards, "", ""))
-        if why := unhealthy(view):
-            return Verdict(CRITICAL, why, figures)
+        state = health(view)
+        if state.findings and state.state is not State.DEGRADED:
+            return Verdict(CRITICAL, state.text, figures)
+        if state.findings and not any(alarm.severity == "critical" for alarm in alarms):
+            return Verdict(WARNING, state.text, figures)
         worst = _worst([alarm for alarm in alarms if alarm.name not in CLUSTER_ALARMS_EXCEPT])
         return worst._replace(figures=figures) if worst else Verdict(OK, f"all {status.shards} shards have a leader", figures)
 

@@ -7,6 +7,7 @@ from typing import Any
 import click
 import msgspec
 
+from gossipq.health import REPLICATED, VOTERS
 from gossipq.texts import many
 from gossipq.values import GossipEvent
 from gossipq_cli import ask, clusters, failures
@@ -112,7 +113,7 @@ def _await_empty(choices: Choices, copy: str, name: str, wait_s: float) -> None:
     deadline = time.monotonic() + wait_s
     while True:
         view = clusters.look(choices)
-        left = [row for row in view.copies if row.copy == copy and row.role in clusters.VOTERS]
+        left = [row for row in view.copies if row.copy == copy and row.role in VOTERS]
         if not left and not clusters.unhealthy(view):
             return
         if time.monotonic() >= deadline:
@@ -167,8 +168,8 @@ def rebalance(choices: Choices, plan: bool, copies: str | None, everything: bool
         raise click.UsageError("the cluster moves its shards by itself: `--plan` shows what it strives for")
     view, out = clusters.look(choices), Output(choices)
     rows = view.copies
-    most = max((sum(r.shard == row.shard and r.role in clusters.VOTERS for r in rows) for row in rows), default=0)
-    wanted = int(copies) if copies else max(clusters.REPLICATED, most)
+    most = max((sum(r.shard == row.shard and r.role in VOTERS for r in rows) for row in rows), default=0)
+    wanted = int(copies) if copies else max(REPLICATED, most)
     plans = shard_plans(view.members, view.asked.shards, wanted, view.leads, rows)
     moving = [row for row in plans if row.moves]
     columns = [counter("shard"), *(Column(name) for name in ("leader", "leads_then"))]

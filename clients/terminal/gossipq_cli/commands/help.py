@@ -4,11 +4,12 @@ import click
 
 from gossipq_cli import failures
 from gossipq_cli.options import Choices, Verb, nearest, pass_choices
-from gossipq_cli.output import Output
+from gossipq_cli.output import Column, Output
 
 ALARM = "alarm-"
 TOPICS = {
     "exit-codes": "What a command's exit code says.",
+    "health": "The words for how a node and its cluster are.",
     "alarms": "What a node may raise an alarm for.",
     "times": "How durations and points in time are written.",
     "refs": "How one record is named.",
@@ -50,7 +51,7 @@ One address is enough: the node there tells the others.
 @click.argument("topic", required=False)
 @pass_choices
 def command(choices: Choices, topic: str | None) -> None:
-    """Explain a topic: exit codes, an alarm, times, refs.
+    """Explain a topic: exit codes, health, an alarm, times, refs.
 
     \b
     gossipq help
@@ -60,6 +61,7 @@ def command(choices: Choices, topic: str | None) -> None:
     The help of a command is gossipq COMMAND --help.
     """
     from gossipq.alarms import KINDS
+    from gossipq.health import table
 
     if topic is None:
         pages = {**TOPICS, f"{ALARM}NAME": f"One alarm: {', '.join(KINDS)}."}
@@ -68,6 +70,10 @@ def command(choices: Choices, topic: str | None) -> None:
     elif topic == "exit-codes":
         Output.write("\n".join(f"{code:>4}  {text}" for code, text in failures.EXIT_CODES.items()))
         Output.write("Only `gossipq check` has others: 0 OK, 1 WARNING, 2 CRITICAL, 3 UNKNOWN.")
+    elif topic == "health":
+        out = Output(choices)
+        names = ("word", "scope", "ready", "meaning")
+        out.rows([Column(name) for name in names], [dict(zip(names, row, strict=True)) for row in table()])
     elif topic == "alarms":
         width = max(map(len, KINDS))
         Output.write("\n".join(f"{name:<{width}}  {kind.severity:<8}  {kind.verb}" for name, kind in KINDS.items()))

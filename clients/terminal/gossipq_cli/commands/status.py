@@ -18,7 +18,9 @@ ROWS = ("workers", "routes", "members", "leads", "copies", "events")
 def as_object(view: clusters.ClusterView) -> dict[str, Any]:
     """For JSON: names instead of positions. What one node answered, and what was found out by asking all."""
     fields = msgspec.structs.asdict(view.asked)
-    fields |= {"cluster": view.asked.cluster.hex(), "healthy": not clusters.unhealthy(view)}
+    health = clusters.health(view)
+    fields |= {"cluster": view.asked.cluster.hex(), "healthy": not health.findings, "state": health.state}
+    fields |= {"findings": [finding._asdict() for finding in health.findings]}
     fields |= {name: [msgspec.structs.asdict(item) for item in fields[name]] for name in ROWS}
     return fields | {"copies": [msgspec.structs.asdict(row) for row in view.copies]}
 
@@ -29,7 +31,7 @@ def as_object(view: clusters.ClusterView) -> dict[str, Any]:
     "wait_s",
     type=Duration(),
     metavar="SECONDS",
-    help="ask again until every shard has a leader and all its voters keep up; the node need not be up yet",
+    help="ask again until every shard has a leader and all its copies keep up; the node need not be up yet",
 )
 @pass_choices
 def command(choices: Choices, wait_s: float | None) -> int:
@@ -40,12 +42,12 @@ def command(choices: Choices, wait_s: float | None) -> int:
     gossipq status --wait-healthy 30 && echo go
     gossipq status -o json
 
-    Exits 0 when every shard has a leader (elsewhere called master; followers are slaves) and its full set of voters, else 1,
-    and 75 when the wait was too short.
+    Exits 0 when all is well: every shard has a leader (elsewhere called master; followers are slaves), every copy that there
+    should be keeps up, and publishes are taken; else 1, and 75 when the wait was too short. `gossipq help health` explains the
+    words.
     """
-    if wait_s is not None:
-        ask.wait_healthy(choices, wait_s)
-    view, out = clusters.look(choices), Output(choices)
+    view = clusters.look(choices) if wait_s is None else ask.wait_healthy(choices, wait_s)
+    out = Output(choices)
     if out.for_machines or out.form == "names":
         out.one(as_object(view), name=view.asked.node)
     else:
@@ -53,17 +55,29 @@ def command(choices: Choices, wait_s: float | None) -> int:
     return failures.FAILED if wait_s is None and clusters.unhealthy(view) else failures.DONE
 
 
+def _print_dead(out: Output, view: clusters.ClusterView) -> None:
+    """Of all nodes that answer."""
+    answers = [node.status for node in view.nodes if node.status is not None] or [view.asked]
+    workers = [worker for status in answers for worker in status.workers]
+    dead, last = sum(worker.dead for worker in workers), sum(worker.dead_per_minute for worker in workers)
+    if dead:
+        of = "" if len(answers) == max(1, len(view.nodes)) else f" (of {len(answers)} of {len(view.nodes)} nodes)"
+        out.write(f"dead letters since the workers started{of}: {dead:,}, {last:,} of them in the last minute: gossipq dlq ls")
+
+
 def _print(out: Output, view: clusters.ClusterView) -> None:
     status = view.asked
     out.write(
         f"{status.node}  {status.mode}  cluster {status.cluster_name}  up {span(status.uptime_ms)}  gossipq {status.version}"
     )
-    trouble = clusters.unhealthy(view)
-    out.write(trouble or f"{status.shards} shards, each with a leader and all its voters")
-    dead = sum(worker.dead for worker in status.workers)
-    if dead:
-        last = sum(worker.dead_per_minute for worker in status.workers)
-        out.write(f"dead letters since the workers started: {dead:,}, {last:,} of them in the last minute: gossipq dlq ls")
+    health = clusters.health(view)
+    for finding in health.findings:
+        out.write(f"{finding.state}: {finding.text}")
+    if health.findings:
+        out.write(f"see: {health.command}")
+    else:
+        out.write(f"{health.state}: {status.shards} shards, each with a leader and all its copies")
+    _print_dead(out, view)
     for warning in status.warnings:
         out.write(f"warning: {warning}")
     if len(view.nodes) > 1:

@@ -1,0 +1,289 @@
+"""How well a node and its cluster are: one vocabulary for every surface. docs/OPERATIONS.md has it as a table.
+
+A finding has one word, which says by its scope what it is about: who looks (observer), a node, a shard, or a copy of one. The
+words stand in the order of precedence: where several hold, the first is the word for the whole. What follows from a STATUS
+alone is `of_node`; who has asked all nodes has `of_cluster`. Pure: times come in as ages.
+"""
+
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from enum import StrEnum
+from typing import NamedTuple
+
+from gossipq import limits
+from gossipq.errors import GossipqError, NoQuorum, StillJoining, StoreFull, TurnedAway, Unreachable
+from gossipq.messages import StatusReply
+from gossipq.texts import many
+from gossipq.values import CopyStats, Member, WorkerStats
+
+NAMES_SHOWN = 5
+VOTERS = ("leader", "follower", "witness")  #: roles of copies that vote
+REPLICATED = 3  #: copies of a shard, at least, where there are so many nodes
+
+
+class Scope(StrEnum):
+    OBSERVER, NODE, SHARD, COPY = "observer", "node", "shard", "copy"
+
+
+class State(StrEnum):
+    """Worst first."""
+
+    UNREACHABLE = "unreachable"
+    REFUSED = "refused"
+    JOINING = "joining"
+    STARTING = "starting"
+    PAUSED = "paused"
+    NO_QUORUM = "no quorum"
+    STOPPED = "stopped"
+    FULL = "full"
+    DEGRADED = "degraded"
+    STALE = "stale"
+    HEALTHY = "healthy"
+
+
+class Meaning(NamedTuple):
+    """Of a word. `serves`: clients may go on, so readiness is not touched. `command` tells more, or helps."""
+
+    scope: Scope
+    serves: bool
+    text: str
+    command: str
+
+
+MEANINGS: dict[State, Meaning] = {
+    State.UNREACHABLE: Meaning(
+        Scope.OBSERVER, False, "Nothing answers at any address that was asked.", "gossipq doctor --data DIR"
+    ),
+    State.REFUSED: Meaning(
+        Scope.NODE,
+        False,
+        "The node answers and turns away who asks, or its cluster turns it away; it says why.",
+        "gossipq status",
+    ),
+    State.JOINING: Meaning(
+        Scope.NODE, False, "The node runs and belongs to no cluster yet: it waits for the others.", "the log of the node"
+    ),
+    State.STARTING: Meaning(
+        Scope.NODE, False, "A worker of the node opens its store, for the first time or again.", "gossipq status"
+    ),
+    State.PAUSED: Meaning(
+        Scope.NODE, False, "A process of the node has given no sign of life for three seconds.", "gossipq status"
+    ),
+    State.NO_QUORUM: Meaning(
+        Scope.SHARD,
+        False,
+        "Shards have no leader, because most of their copies are away, or for a moment while another one is elected.",
+        "gossipq cluster ls",
+    ),
+    State.STOPPED: Meaning(
+        Scope.SHARD,
+        False,
+        "A shard stopped, because what is on disk is not what was written, and no other node leads it.",
+        "gossipq store verify --data DIR",
+    ),
+    State.FULL: Meaning(
+        Scope.NODE, False, "A worker refuses publishes, because its disk or store is nearly full.", "gossipq check disk"
+    ),
+    State.DEGRADED: Meaning(
+        Scope.COPY, True, "All is served, but copies of shards are missing or still learn.", "gossipq cluster ls"
+    ),
+    State.STALE: Meaning(
+        Scope.OBSERVER, True, "What is shown is older than three seconds; it says since when.", "gossipq status"
+    ),
+    State.HEALTHY: Meaning(Scope.NODE, True, "Every shard has a leader, and every copy keeps up.", "gossipq top"),
+}
+
+
+class Finding(NamedTuple):
+    state: State
+    subject: str  #: the node, worker or shard that it is about
+    text: str  #: for people: what, and why
+
+    @property
+    def command(self) -> str:
+        """That tells more."""
+        return MEANINGS[self.state].command
+
+
+class Health(NamedTuple):
+    findings: tuple[Finding, ...]  #: worst first; none when all is well
+
+    @property
+    def state(self) -> State:
+        return self.findings[0].state if self.findings else State.HEALTHY
+
+    @property
+    def text(self) -> str:
+        """All findings in one line; "" when all is well."""
+        return "; ".join(f"{finding.state}: {finding.text}" for finding in self.findings)
+
+    @property
+    def command(self) -> str:
+        return MEANINGS[self.state].command
+
+    @property
+    def serves(self) -> bool:
+        return all(MEANINGS[finding.state].serves for finding in self.findings)
+
+
+def health(findings: Iterable[Finding]) -> Health:
+    order = list(State)
+    return Health(tuple(sorted(findings, key=lambda finding: order.index(finding.state))))
+
+
+def of_node(status: StatusReply) -> Health:
+    """What one node knows of itself: its workers, the shards that it keeps, the copies of those that it leads."""
+    return health(
+        [
+            *_of_workers(status),
+            *_leaderless(status),
+            *of_copies(status.copies, status.members),
+        ]
+    )
+
+
+def of_cluster(asked: StatusReply, answers: Mapping[str, StatusReply | None], copies: Sequence[CopyStats]) -> Health:
+    """What all nodes say together. `answers`: by copy, None = the node does not answer; `copies`: as the newest leaders see
+    them. Of other nodes than the `asked` one counts what stops them: that they start shows in the copies."""
+    findings = _of_workers(asked)
+    for status in answers.values():
+        if status is not None and status.copy != asked.copy:
+            findings += [found for found in _of_workers(status) if found.state is not State.STARTING]
+    led = {row.shard for row in copies if row.role == "leader"}
+    stopped = {shard for status in answers.values() if status is not None for shard in _stopped(status)}
+    missing = asked.shards - len(led | stopped)
+    if missing or not asked.shards:
+        away = [member.name for member in asked.members if answers.get(member.copy) is None]
+        findings.append(no_leader(missing, asked.shards, away, len(asked.members)))
+    return health([*findings, *of_copies(copies, asked.members, asked.shards)])
+
+
+def no_leader(shards: int, of: int, away: Sequence[str], nodes: int) -> Finding:
+    """So many shards have none, and these nodes do not answer."""
+    if of <= 0:
+        return Finding(State.NO_QUORUM, "", "no shard is known")
+    names = _names(away)
+    why = f"{len(away)} of {many(nodes, 'node')} {'is' if len(away) == 1 else 'are'} away: {names}" if away else "being elected"
+    return Finding(State.NO_QUORUM, names, f"{shards} of {many(of, 'shard')} {_have(shards)} no leader ({why})")
+
+
+def _have(count: int) -> str:
+    return "has" if count == 1 else "have"
+
+
+def _names(names: Iterable[str]) -> str:
+    found = sorted(set(names))
+    more = f" and {len(found) - NAMES_SHOWN} more" if len(found) > NAMES_SHOWN else ""
+    return ", ".join(found[:NAMES_SHOWN]) + more
+
+
+def _stopped(status: StatusReply) -> set[int]:
+    """Shards whose copy here is damaged, and that nobody else is known to lead."""
+    elsewhere = {lead.shard for lead in status.leads if lead.copy != status.copy}
+    return {shard for worker in status.workers for shard in worker.stopped} - elsewhere
+
+
+def _of_workers(status: StatusReply) -> list[Finding]:
+    stopped = _stopped(status)
+    return [found for worker in status.workers for found in _of_worker(status.node, worker, stopped)]
+
+
+def _of_worker(node: str, worker: WorkerStats, unserved: set[int]) -> list[Finding]:
+    subject, detail = f"worker-{worker.worker} of {node}", worker.detail
+    if worker.state == "down":
+        return [Finding(State.STARTING, node, f"{subject} is not running{': ' if detail else ''}{detail}")]
+    if worker.state == "recovering":
+        return [Finding(State.STARTING, node, f"{subject} opens its store again{': ' if detail else ''}{detail}")]
+    if worker.state == "starting":
+        return [Finding(State.STARTING, node, f"{subject} is starting")]
+    found = []
+    if worker.silent_ms > limits.FRESH_MS:
+        text = f"{subject} (pid {worker.pid}) has given no sign of life for {worker.silent_ms // 1_000} s"
+        found.append(Finding(State.PAUSED, node, text))
+    if worker.state == "full":
+        found.append(Finding(State.FULL, node, f"{subject} refuses publishes: {detail}"))
+    for shard in worker.stopped:
+        state = State.STOPPED if shard in unserved else State.DEGRADED
+        found.append(Finding(state, node, f"shard {shard} stopped on {subject}: {detail}"))
+    return found
+
+
+def _leaderless(status: StatusReply) -> list[Finding]:
+    """Shards that this node keeps and that have no leader, as far as it sees; and shards of which nobody is known to lead."""
+    without = {shard for worker in status.workers for shard in worker.leaderless}
+    led = {lead.shard for lead in status.leads}
+    ready = all(worker.state in ("ready", "full") for worker in status.workers)
+    unknown = set(range(status.shards)) - led if ready else set()
+    count = len((without | unknown) - _stopped(status))
+    if not count:
+        return []
+    names = {member.copy: member.name for member in status.members}
+    away = {names.get(copy, copy[:8]) for worker in status.workers for copy in worker.away}
+    return [no_leader(count, status.shards, sorted(away), len(status.members))]
+
+
+def of_copies(rows: Sequence[CopyStats], members: Sequence[Member], shards: int | None = None) -> list[Finding]:
+    """Copies that do not answer, still learn, or are wanted and not there yet. `rows` are those of led shards; with `shards`
+    those of all."""
+    names = {member.copy: member.name for member in members}
+    away, learning = _late(rows, names, True), _late(rows, names, False)
+    late = {row.shard for row in rows if not row.synced or row.silent_ms >= limits.SILENT_COPY_MS}
+    full, voters = Counter(r.shard for r in rows if r.role != "witness"), Counter(r.shard for r in rows if r.role in VOTERS)
+    wanted, voting = copies_wanted(members), voters_wanted(members)
+    few = sum((full[shard] < wanted or voters[shard] < voting) for shard in full if shard not in late)
+    found = [
+        Finding(State.DEGRADED, name, f"{name} is away: its copies of {many(count, 'shard')} are missing")
+        for name, count in away.items()
+    ]
+    found += [Finding(State.DEGRADED, name, f"{name} still learns {many(count, 'shard')}") for name, count in learning.items()]
+    if few:
+        of = f" of {shards}" if shards else ""
+        found.append(Finding(State.DEGRADED, "", f"{few}{of} shards wait for another copy"))
+    return found
+
+
+def _late(rows: Iterable[CopyStats], names: Mapping[str, str], silent: bool) -> dict[str, int]:
+    """Node -> shards of which its copy is silent, or else does not keep up."""
+    found: dict[str, int] = {}
+    for row in rows:
+        away = row.silent_ms >= limits.SILENT_COPY_MS
+        if row.role != "leader" and (away if silent else not (away or row.synced)):
+            name = names.get(row.copy, row.copy[:8])
+            found[name] = found.get(name, 0) + 1
+    return dict(sorted(found.items()))
+
+
+def copies_wanted(members: Iterable[Member]) -> int:
+    """Full copies of each shard, at least."""
+    full = sum(member.state == "in" and not member.witness for member in members)
+    return max(1, min(REPLICATED, full))
+
+
+def voters_wanted(members: Iterable[Member]) -> int:
+    """Of each shard, at least: two full nodes without a witness have one voter and a standby."""
+    witnesses = [member.witness for member in members if member.state == "in"]
+    full = witnesses.count(False)
+    return REPLICATED if full >= REPLICATED or (full == 2 and len(witnesses) > full) else 1
+
+
+def aged(age_ms: int) -> Finding | None:
+    """What is to be said of figures so old; None while they are fresh."""
+    if age_ms <= limits.FRESH_MS:
+        return None
+    return Finding(State.STALE, "", f"figures of {age_ms // 1_000} s ago")
+
+
+def of_error(error: GossipqError) -> State | None:
+    """The word for what a client met; None when it is about the request alone."""
+    if isinstance(error, NoQuorum):
+        return State.NO_QUORUM
+    if isinstance(error, TurnedAway):
+        return State.JOINING if error.why == StillJoining.code else State.REFUSED
+    if isinstance(error, StoreFull):
+        return State.FULL
+    return State.UNREACHABLE if isinstance(error, Unreachable) else None
+
+
+def table() -> list[tuple[str, str, str, str]]:
+    """(word, scope, whether /readyz stays 200, meaning), by precedence: as docs/OPERATIONS.md has it."""
+    return [(state, MEANINGS[state].scope, "yes" if MEANINGS[state].serves else "no", MEANINGS[state].text) for state in State]

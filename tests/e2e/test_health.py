@@ -1,0 +1,231 @@
+"""The truth on every surface: real nodes in each state, and the word that clients, commands and pages have for it."""
+
+import json
+import os
+import signal
+import time
+import urllib.error
+import urllib.request
+from collections.abc import Callable, Iterator
+from contextlib import closing
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from gossipq.errors import GossipqError
+from gossipq.health import State, of_error
+from gossipq_cli.main import main
+from gossipq_client import connect
+from gossipq_node.adapters.lmdb_store import LmdbStore
+from gossipq_node.directory import DataDirectory
+from hosts import Host
+
+pytestmark = pytest.mark.e2e
+PATIENCE_S = 40.0  #: for a state to come about; machines under test are slow
+SHARDS = 4
+CODES = {"OK": 0, "WARNING": 1, "CRITICAL": 2}
+
+
+class Town:
+    """Three nodes, seen through the first one."""
+
+    def __init__(self, place: Path, capsys: pytest.CaptureFixture[str]) -> None:
+        self.place, self._capsys = place, capsys
+        (place / "cluster.toml").write_text(f"[cluster]\nshards = {SHARDS}\n")
+        self.hosts: list[Host] = []
+        self.ada, self.bob, self.cat = (self.make(name) for name in ("ada", "bob", "cat"))
+
+    def make(self, name: str) -> Host:
+        self.hosts.append(Host(self.place, name))
+        return self.hosts[-1]
+
+    def start(self, host: Host, *flags: str) -> Host:
+        found = ("--mode", "static") if host is self.ada else ("--peer", self.ada.endpoint)
+        return host.start("--config", str(self.place / "cluster.toml"), *(flags or found))
+
+    # --- surfaces: each answers with a word
+
+    def publish(self) -> str:
+        return self._met(lambda mq: mq.publish("orders", b"x").result(timeout=10))
+
+    def fetch(self) -> str:
+        return self._met(lambda mq: mq.fetch("orders", group="billing", n=1, wait=0.1))
+
+    def _met(self, act: Callable[[Any], object]) -> str:
+        try:
+            with connect(self.ada.endpoint, timeout=8) as mq:
+                act(mq)
+        except GossipqError as error:
+            return of_error(error) or error.code
+        return "served"
+
+    def gossipq(self, *line: str) -> tuple[int, str]:
+        self._capsys.readouterr()
+        code = main(("-s", self.ada.endpoint, *line))
+        return code, self._capsys.readouterr().out
+
+    def status(self) -> str:
+        _, out = self.gossipq("status", "-o", "json")
+        return str(json.loads(out)["state"]) if out else "unreachable"
+
+    def check(self, what: str) -> str:
+        code, out = self.gossipq("check", what)
+        verdict = out.split()[2]
+        assert CODES[verdict] == code
+        found = next((state for state in State if f"{state}: " in out), State.HEALTHY)
+        return f"{verdict} {found}"
+
+    def check_ready(self) -> str:
+        return self.check("ready")
+
+    def check_cluster(self) -> str:
+        return self.check("cluster")
+
+    def page(self, path: str) -> str:
+        try:
+            with urllib.request.urlopen(f"http://127.0.0.1:{self.ada.port + 80}{path}", timeout=5) as answer:
+                return f"200 {json.load(answer)['state']}"
+        except urllib.error.HTTPError as error:
+            return f"{error.code} {json.load(error)['state']}"
+        except urllib.error.URLError:
+            return "unreachable"
+
+    def readyz(self) -> str:
+        return self.page("/readyz")
+
+    def livez(self) -> str:
+        return self.page("/livez")
+
+    def metrics(self) -> str:
+        with urllib.request.urlopen(f"http://127.0.0.1:{self.ada.port + 80}/metrics", timeout=10) as answer:
+            lines = answer.read().decode().splitlines()
+        return next(line.split('"')[1] for line in lines if line.startswith("gossipq_health{") and line.endswith(" 1.0"))
+
+    def shows(self, **cells: str) -> None:
+        """Each surface has this word, in time."""
+        end = time.monotonic() + PATIENCE_S
+        while True:
+            found = {surface: getattr(self, surface)() for surface in cells}
+            if found == cells:
+                return
+            assert time.monotonic() < end, {cell: word for cell, word in found.items() if word != cells[cell]}
+            time.sleep(0.2)
+
+    def pids(self, host: Host, worker: int = 0) -> int:
+        return host.status().workers[worker].pid
+
+
+@pytest.fixture
+def town(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> Iterator[Town]:
+    town = Town(tmp_path, capsys)
+    yield town
+    for host in town.hosts:
+        host.kill()
+
+
+HEALTHY = {
+    "status": "healthy",
+    "check_cluster": "OK healthy",
+    "check_ready": "OK healthy",
+    "readyz": "200 healthy",
+    "livez": "200 healthy",
+    "metrics": "healthy",
+    "publish": "served",
+    "fetch": "served",
+}
+DEGRADED = {
+    "status": "degraded",
+    "check_ready": "OK degraded",
+    "check_cluster": "WARNING degraded",
+    "readyz": "200 degraded",
+    "livez": "200 healthy",
+    "metrics": "degraded",
+    "publish": "served",
+    "fetch": "served",
+}
+NO_QUORUM = {
+    "status": "no quorum",
+    "check_ready": "CRITICAL no quorum",
+    "check_cluster": "CRITICAL no quorum",
+    "readyz": "503 no quorum",
+    "livez": "200 healthy",
+    "metrics": "no quorum",
+    "publish": "no quorum",
+    "fetch": "no quorum",
+}
+
+
+def test_one_and_two_of_three_away_and_back(town: Town) -> None:
+    for host in town.hosts:
+        town.start(host).ready()
+    town.shows(**HEALTHY)
+    town.cat.kill()
+    town.shows(**DEGRADED)
+    code, out = town.gossipq("status")
+    assert (code, "degraded: cat is away: its copies of " in out, "see: gossipq cluster ls" in out) == (1, True, True)
+
+    town.bob.kill()
+    town.shows(**NO_QUORUM)
+    code, out = town.gossipq("status")
+    assert code == 1
+    assert f"no quorum: {SHARDS} of {SHARDS} shards have no leader (2 of 3 nodes are away: bob, cat)" in out
+    began = time.monotonic()
+    with pytest.raises(GossipqError, match="cannot have a leader: bob, cat are away") as met, connect(town.ada.endpoint) as mq:
+        mq.topics()
+    assert met.value.hint == "gossipq cluster ls"
+    assert time.monotonic() - began < 4.5, "before the time limit of 5 s"
+
+    for host in (town.bob, town.cat):
+        town.start(host)
+    town.shows(**HEALTHY)
+
+
+def test_a_full_disk_and_a_paused_worker(town: Town) -> None:
+    (town.place / "cluster.toml").write_text("[node]\nworkers = 1\n[cluster]\nshards = 4\n")
+    town.start(town.ada).ready()
+    town.shows(**HEALTHY)
+    pid = town.pids(town.ada)
+    os.kill(pid, signal.SIGSTOP)
+    try:
+        town.shows(status="paused", check_ready="CRITICAL paused", readyz="503 paused", livez="503 paused")
+    finally:
+        os.kill(pid, signal.SIGCONT)
+    town.shows(**HEALTHY)
+
+    town.ada.kill()
+    (town.place / "cluster.toml").write_text(f"[node]\ndisk_reserve_bytes = {1 << 60}\n[cluster]\nshards = 4\n")
+    town.start(town.ada).ready()
+    full = {"status": "full", "check_ready": "CRITICAL full", "check_cluster": "CRITICAL full", "readyz": "503 full"}
+    town.shows(**full, livez="200 healthy", metrics="full", publish="full", fetch="served")
+
+
+def test_a_stopped_shard(town: Town) -> None:
+    town.start(town.ada).ready()
+    town.shows(**HEALTHY)
+    town.ada.kill()
+    with closing(DataDirectory(town.ada.data)) as directory:
+        manifest = directory.read()
+        assert manifest is not None
+        with closing(LmdbStore(directory.store(manifest, 0), shards=SHARDS)) as store:
+            table = store.tables(3).log
+            key, row = next(iter(table.scan(b"", b"\xff" * 9)))
+            table.put(key, row[:-1] + bytes([row[-1] ^ 1]))
+            store.commit()
+    town.start(town.ada).ready()
+    town.shows(
+        status="stopped",
+        check_ready="CRITICAL stopped",
+        check_cluster="CRITICAL stopped",
+        readyz="503 stopped",
+        livez="200 healthy",
+        metrics="stopped",
+    )
+
+
+def test_a_node_that_waits_and_one_with_another_secret(town: Town) -> None:
+    town.start(town.ada, "--peer", "tcp://127.0.0.1:1").says("waiting for")
+    joining = {"publish": "joining", "fetch": "joining", "check_ready": "CRITICAL joining"}
+    town.shows(**joining, readyz="unreachable")
+    town.ada.kill()
+    town.shows(publish="unreachable", check_ready="CRITICAL unreachable", readyz="unreachable")
