@@ -8,24 +8,47 @@ does not lead any more, everything volatile goes at once.
 """
 
 from collections import deque
+from collections.abc import Iterable
 from typing import NamedTuple
 
 from gossipq.core.copies import VERBS, Mail, Moving, Peers, Replication, Target, open_ledger
 from gossipq.core.delivery import MOVES, Dispatch, Gathering
 from gossipq.core.effects import Effects, refusal
-from gossipq.core.ledger import Ledger, Published, Sweeper, Upkeep
-from gossipq.core.raft import LEADER, NOTHING_UNSAVED, Dice, Unsaved, campaign
+from gossipq.core.ledger import (
+    Counted,
+    Ledger,
+    Outcome,
+    Published,
+    Regrouped,
+    Released,
+    Sweeper,
+    TopicChanged,
+    Upkeep,
+    Voided,
+)
+from gossipq.core.raft import LEADER, NOTHING_UNSAVED, Dice, Pending, Requester, Unsaved, campaign
 from gossipq.core.register import REGISTER_VERBS, ROSTER_VERBS, Roster, TopicRegister
 from gossipq.core.requests import Admitting, Client, Consuming, Explaining, Mending
 from gossipq.core.storage import Bodies, Columns, Due, Entry, ShardSettings, Tables, log, payloads
-from gossipq.errors import BadRequest, Busy, CorruptLog, GossipqError, NotLeader, StoreError, UnknownKind, UnknownVerb
+from gossipq.errors import (
+    BadRequest,
+    Busy,
+    CorruptLog,
+    GossipqError,
+    NotLeader,
+    StoreError,
+    UnknownKind,
+    UnknownVerb,
+    from_code,
+)
 from gossipq.messages import Ack, Credit, Extend, Nack, Publish, Recall, Started, Unsubscribe
 from gossipq.peer_messages import ChangeVoters, InstallTopic, Stray, TopicInstalled, Transfer
 from gossipq.types import META_SHARD, BatchInfo, Index, Now, Origin, PartitionKey, SessionId
-from gossipq.values import CopyStats, Message, TopicInfo
+from gossipq.values import CopyStats, Message
 
 SWEEP_ROWS = 1_024  #: deleted in one turn, about 5 ms at the most
 TAKEOVER_MS = 50  #: a client waits so long while a leader takes over or hands over
+AGAIN_MS = 20  #: and so long when another entry came before its own
 META_VERBS = frozenset((*REGISTER_VERBS, *ROSTER_VERBS))
 NOT_READS = (Ack, Nack, Extend, Credit, Recall, Started, Unsubscribe)  #: answered without a look at the ledger
 
@@ -58,28 +81,31 @@ class Shard:
         self.ledger = open_ledger(shard, tables, columns)
         self.peers = Peers(shard, settings, tables, bodies, self.ledger, dice)
         self.replica = self.peers.replica
-        self.moving = Moving(self, shard, self.peers)
+        self._pending: Pending[Outcome] = Pending()
+        self.moving = Moving(self, shard, self.peers, self._pending)
         self._open(self.ledger)
 
     def _open(self, ledger: Ledger) -> None:
         """Everything that stands on the ledger. Also when a snapshot has replaced it."""
         self.ledger = self.peers.ledger = ledger
         self._unapplied: deque[Entry] = deque(self.peers.after(ledger.applied))
-        self._outcomes: list[tuple[Entry, object]] = []
+        self._outcomes: list[tuple[Entry, Outcome]] = []
         self._sweeper = Sweeper(self._tables, ledger, self.replica.log, whole=not self.replica.hollow)
         self._forget()
 
     def _forget(self) -> None:
         """The volatile side of a leader starts empty; so it stays on a copy that does not lead."""
-        settings, ledger = self._settings, self.ledger
+        settings, ledger, pending = self._settings, self.ledger, self._pending
         self.dispatch = Dispatch(ledger, settings.group)
-        self._register = TopicRegister(self, ledger, settings.shards, settings.auto_create, settings.topic, settings.virtual)
-        self._consuming = Consuming(self, ledger, self.dispatch, settings.group)
-        self._admitting = Admitting(self, ledger, self.dispatch, self._consuming, self._columns)
+        self._register = TopicRegister(
+            self, ledger, settings.shards, settings.auto_create, settings.topic, settings.virtual, pending
+        )
+        self._consuming = Consuming(self, ledger, self.dispatch, settings.group, pending)
+        self._admitting = Admitting(self, ledger, self.dispatch, self._consuming, self._columns, pending)
         self._explaining = Explaining(self, ledger, self.dispatch)
-        self._mending = Mending(self, ledger, self.dispatch)
-        self._gathering = Gathering(self, self.dispatch)
-        self._roster = Roster(self, ledger, self.replica, settings)
+        self._mending = Mending(self, ledger, self.dispatch, pending)
+        self._gathering = Gathering(self, self.dispatch, pending)
+        self._roster = Roster(self, ledger, self.replica, settings, pending)
         self._upkeep = Upkeep(self, ledger, self._tables)
         self._led = 0  # term that this copy leads
         self._serving = False
@@ -146,9 +172,7 @@ class Shard:
 
     def _resign(self) -> None:
         """What was asked here may be stored or not: the next leader knows."""
-        rooms = (self._admitting, self._gathering, self._mending, self._consuming, self._register, self._roster, self.moving)
-        for room in rooms:
-            self._effects.abandoned += room.waiting()
+        self._effects.abandoned += [*self._pending.abandon(), *self._gathering.waiting(), *self._register.waiting()]
         self._effects.abandoned += [(origin, 0) for origin in {s.origin for s in self.dispatch.subscriptions.values()}]
         self.moving.resign()
         self.peers.reset()
@@ -279,6 +303,19 @@ class Shard:
         if origin:
             self._effects.replies.append((origin, request_id, message))
 
+    def refuse_by(self, asker: Requester, outcome: Outcome) -> None:
+        """An entry was refused when it was applied: who asked for it hears why."""
+        if asker.origin:
+            again_ms = AGAIN_MS if outcome.error == Busy.code else 0
+            self.refuse(*asker, from_code(outcome.error, outcome.why, retry_after_ms=again_ms, detail=outcome.detail))
+
+    def answer(self, asker: Requester, outcome: Outcome, reply: Message) -> None:
+        """The reply of an entry that is done, or its refusal."""
+        if outcome.error:
+            self.refuse_by(asker, outcome)
+        else:
+            self.reply(*asker, reply)
+
     def enclose(self, origin: Origin, request_id: int, message: Message, bodies: list[bytes]) -> None:
         """A reply with batches in its second frame."""
         self._effects.enclosed.append((origin, request_id, message, bodies))
@@ -288,6 +325,10 @@ class Shard:
         self._effects.confirms.setdefault(origin, []).append((request_id, outcome.offset, copies, outcome.duplicate))
         if outcome.runs is not None:
             self._effects.runs.setdefault(origin, []).append((request_id, outcome.runs))
+
+    def unapplied(self) -> Iterable[Entry]:
+        """Entries that are not applied yet, oldest first."""
+        return self._unapplied
 
     def tell(self, shard: int, message: Message) -> None:
         self._effects.told.append((shard, message))
@@ -415,42 +456,54 @@ class Shard:
     def warn(self, text: str) -> None:
         self._effects.warnings.append(text)
 
-    def _answer(self, entry: Entry, outcome: object) -> None:
+    def _answer(self, entry: Entry, outcome: Outcome) -> None:
+        """What is volatile follows the ledger; then who waits for the entry is answered."""
         if isinstance(outcome, Published):
             self.published += outcome.added
-            self._admitting.applied(entry.index, outcome)
-            if entry.kind == log.PUBLISH:
-                return  # nobody else waits for it
-        self._gathering.applied(entry.index)
-        if entry.kind == log.RELEASE and isinstance(outcome, set):
-            self._upkeep.released()
-            for partition in outcome:
-                self.dispatch.wake(partition)
-        elif entry.kind in MOVES:
-            self.dispatch.settled(entry)
-            if entry.kind == log.DEAD and entry.body and isinstance(outcome, int):
-                self.dead += outcome
-        elif entry.kind == log.TOPIC and isinstance(outcome, payloads.Topic):
-            self._installed(outcome)
-        elif entry.kind == log.GROUP and isinstance(outcome, payloads.Group):
-            self._consuming.applied(entry.index, self.boot_ms)
-            self.dispatch.changed(outcome.topic_id, outcome.name)
-        elif entry.kind == log.CONFIG:
-            self.moving.applied(entry.index)
-        elif entry.kind == log.TRIM:
-            self.dispatch.trim()
-        elif entry.kind == log.META_TOPIC and isinstance(outcome, payloads.Topic):
-            self._register.applied(outcome)
-        elif entry.kind == log.MEMBER:
-            self._roster.applied(entry.index)
-        self._mending.applied(entry, outcome)
+            if outcome.added:
+                self.dispatch.wake(outcome.partition)
+        elif not outcome.error or entry.kind in MOVES:
+            self._follow(entry, outcome)
+        self._pending.resolve(entry.index, outcome)
 
-    def _installed(self, payload: payloads.Topic) -> None:
-        info: TopicInfo = payload.info
-        if payload.deleted:
-            self.dispatch.drop_topic(info.id)
+    def _follow(self, entry: Entry, outcome: Outcome) -> None:
+        kind = entry.kind
+        if isinstance(outcome, Released):
+            self._upkeep.released()
+            for partition in outcome.partitions:
+                self.dispatch.wake(partition)
+        elif kind in MOVES:
+            self.dispatch.settled(entry)
+            if kind == log.DEAD and entry.body and isinstance(outcome, Counted):
+                self.dead += outcome.count
+        elif isinstance(outcome, Voided):
+            self.dispatch.voided(entry)
+        elif isinstance(outcome, Regrouped):
+            self._abandon(self.dispatch.drop_group(outcome.group_id))
+        elif kind == log.META_TOPIC and isinstance(outcome, TopicChanged):
+            self._register.applied(outcome)
+        elif isinstance(outcome, TopicChanged):
+            self._installed(outcome)
+        elif kind == log.GROUP:
+            self.dispatch.changed(entry)
+        elif kind == log.CONFIG:
+            self.moving.applied()
+        elif kind == log.TRIM:
+            self.dispatch.trim()
+        elif kind == log.MEMBER:
+            self._roster.applied()
+
+    def _abandon(self, origins: set[Origin]) -> None:
+        """Subscriptions ended that their clients take for running: they subscribe again, and hear how it stands."""
+        self._effects.abandoned += [(origin, 0) for origin in sorted(origins)]
+
+    def _installed(self, outcome: TopicChanged) -> None:
+        """A topic is here in this version, or gone: the register counts on hearing that."""
+        info = outcome.info
+        if outcome.deleted:
+            self._abandon(self.dispatch.drop_topic(info.id))
             self._sweeper.behind = True
-        self.tell(META_SHARD, TopicInstalled(info.id, -info.id if payload.deleted else info.version, self.id))
+        self.tell(META_SHARD, TopicInstalled(info.id, -info.id if outcome.deleted else info.version, self.id))
 
     def answers(self) -> list[Mail]:
         """To other copies: what they asked, once it is stored."""

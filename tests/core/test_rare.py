@@ -94,6 +94,7 @@ def test_names_in_the_register(book: Book) -> None:
     assert book.write(log.META_TOPIC, real) == made, "asked for twice at once"
     virtual = TopicInfo(0, "all", 1, TopicConfig(virtual=["bills"]), [])
     book.write(log.META_TOPIC, payloads.Topic(virtual))
+    book.write(log.META_TOPIC, payloads.Topic(TopicInfo(0, "orders", 1, TopicConfig(), [1])))
     first = book.ledger.names["all"]
     book.write(log.META_TOPIC, payloads.Topic(msgspec.structs.replace(virtual, config=TopicConfig(virtual=["orders"]))))
     again = book.ledger.names["all"]

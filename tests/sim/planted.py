@@ -176,16 +176,12 @@ def push_before_commit(patch: pytest.MonkeyPatch) -> None:
 
 
 def acked_before_commit(patch: pytest.MonkeyPatch) -> None:
-    gather = Gathering.gather
+    def early(gathering: Gathering, index: int, *waiters: Any) -> None:
+        for waiter in waiters:
+            waiter.entries += 1  # nothing will take it back
+            gathering._host.reply(waiter.origin, waiter.request_id, Acked(waiter.lost))
 
-    def early(gathering: Gathering) -> None:
-        gather(gathering)
-        for waiters in gathering._waiters.values():
-            for waiter in waiters:
-                gathering._host.reply(waiter.origin, waiter.request_id, Acked(waiter.lost))
-            waiters.clear()
-
-    patch.setattr(Gathering, "gather", early)
+    patch.setattr(Gathering, "_waits", early)
 
 
 def snapshot_without_producers(patch: pytest.MonkeyPatch) -> None:

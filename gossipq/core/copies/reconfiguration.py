@@ -7,7 +7,8 @@ from gossipq import limits
 from gossipq.core.copies.peers import Peers
 from gossipq.core.copies.placement import Target
 from gossipq.core.copies.transitions import Known, next_step, way_out
-from gossipq.core.raft import LEADER
+from gossipq.core.ledger import Outcome
+from gossipq.core.raft import LEADER, Pending, Requester
 from gossipq.core.storage import log, payloads
 from gossipq.errors import Busy, Refused
 from gossipq.messages import Acked
@@ -29,8 +30,9 @@ class Host(Protocol):
 
 
 class Moving:
-    def __init__(self, host: Host, shard: ShardId, peers: Peers) -> None:
+    def __init__(self, host: Host, shard: ShardId, peers: Peers, pending: Pending[Outcome]) -> None:
         self._host, self._shard, self._peers, self._replica = host, shard, peers, peers.replica
+        self._pending = pending
         self._target: Target | None = None
         self.free = True  #: another copy of this shard may begin to catch up
         self._leaving = False
@@ -40,7 +42,6 @@ class Moving:
         self._forget()
 
     def _forget(self) -> None:
-        self._askers: dict[Index, tuple[Origin, int]] = {}
         self._look_ms: int | None = 0  # when to look for the next step
         self._kept_up: tuple[str, int] | None = None  # who should lead, and since when it has been synced
 
@@ -79,19 +80,17 @@ class Moving:
             self._peers.hand_over(message.to)
             self._host.reply(origin, request_id, Acked())
         else:
-            self._askers[self._change(message)] = origin, request_id
+            self._pending.add(self._change(message), self._changed, origin, request_id)
 
     def _change(self, message: ChangeVoters) -> Index:
         return self._host.propose(log.CONFIG, payloads.encode(self._peers.check_change(message)))
 
-    def applied(self, index: Index) -> None:
+    def _changed(self, asker: Requester, index: Index, outcome: Outcome) -> None:
+        self._host.reply(*asker, Acked())
+
+    def applied(self) -> None:
         """A CONFIG is committed: the next one may follow."""
         self._look_ms = 0
-        if index in self._askers:
-            self._host.reply(*self._askers.pop(index), Acked())
-
-    def waiting(self) -> list[tuple[Origin, int]]:
-        return list(self._askers.values())
 
     def resign(self) -> None:
         """This copy does not lead any more."""

@@ -178,6 +178,10 @@ class Subscription:
         assert self.group is not None
         return self.group.state.config.in_flight_max
 
+    def covered(self) -> set[PartitionKey]:
+        """Partitions of the subscription."""
+        return {view.partition for view in self.views} | self.positions.keys()
+
     def takes(self, route: bytes) -> bool:
         return self.matches is None or self.matches(route)
 

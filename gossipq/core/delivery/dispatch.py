@@ -210,12 +210,21 @@ class Dispatch:
             self._detach((session, number))
         self.holding.end_session(session, "its consumer fell silent" if silent else "")
 
-    def drop_topic(self, topic_id: int) -> None:
+    def drop_topic(self, topic_id: int) -> set[Origin]:
+        """A topic is gone, and its groups. Returns who subscribed to it."""
+        origins = {
+            subscription.origin
+            for subscription in self.subscriptions.values()
+            if any(topic_id_of(partition) == topic_id for partition in subscription.covered())
+        }
         known = {p for group in self.groups.values() for p in group.views} | {
             p for p, readers in self._readers.items() if readers
         }
         for partition in sorted(p for p in known if topic_id_of(p) == topic_id):
             self._drop_partition(partition)
+        for group in [group for group in self.groups.values() if group.state.topic_id == topic_id]:
+            self.drop_group(group.id)
+        return origins
 
     def _drop_partition(self, partition: PartitionKey) -> None:
         """Its topic is gone."""
@@ -228,14 +237,17 @@ class Dispatch:
             subscription.positions.pop(partition, None)
         self._readers.pop(partition, None)
 
-    def drop_group(self, group_id: int) -> None:
-        """It has ended, also for who was about to join it."""
+    def drop_group(self, group_id: int) -> set[Origin]:
+        """It has ended, also for who was about to join it. Returns who consumed."""
         group = self.groups.pop(group_id, None)
-        if group is not None:
-            for member in list(group.members):
-                self._detach(member.name)
-            for view in group.views.values():
-                self.holding.drop(view)
+        if group is None:
+            return set()
+        origins = {member.origin for member in group.members}
+        for member in list(group.members):
+            self._detach(member.name)
+        for view in group.views.values():
+            self.holding.drop(view)
+        return origins
 
     # --- what entries changed --------------------------------------------------------------------------------------
 
@@ -258,8 +270,14 @@ class Dispatch:
                 for key_hash in view.keys.trim(first):
                     self.holding.let_on(view, key_hash)
 
-    def voided(self, partition: PartitionKey, offset: Offset) -> None:
-        """An operator took a record away."""
+    def voided(self, entry: Entry) -> None:
+        """A VOID or EDIT took a record away, and may have brought another."""
+        void = msgspec.msgpack.decode(entry.payload, type=payloads.Void)
+        if void.offset >= 0:
+            self._void(void.partition, void.offset)
+        self.wake(void.partition)
+
+    def _void(self, partition: PartitionKey, offset: Offset) -> None:
         for view in self._views():
             if view.partition == partition:
                 self.holding.forget(view, offset, offset + 1)
@@ -321,9 +339,10 @@ class Dispatch:
                 if not view.cursor.fresh(offset, offset + 1) and view.cursor.exceptions.at(offset) is None:
                     self.holding.key_done(view, offset, key_hash)
 
-    def changed(self, topic_id: int, name: str) -> None:
-        """The policy of a group did."""
-        group = self._ledger.group(topic_id, name)
+    def changed(self, entry: Entry) -> None:
+        """A GROUP may have changed the policy of a group."""
+        payload = msgspec.msgpack.decode(entry.payload, type=payloads.Group)
+        group = self._ledger.group(payload.topic_id, payload.name)
         if group is not None and group.id in self.groups:
             self.holding.dirty.add(group.id)
             for view in self.groups[group.id].views.values():

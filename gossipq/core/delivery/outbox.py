@@ -1,11 +1,14 @@
 """What dispatch collected in a turn becomes entries. Who waits for those is answered when they are stored, and what must not
 leave before them leaves then."""
 
+from functools import partial
 from typing import Protocol
 
 from gossipq.core.delivery.dispatch import Delivery, Dispatch
 from gossipq.core.delivery.failures import Budget
 from gossipq.core.delivery.leases import Failed, Waiter
+from gossipq.core.ledger import Counted, Outcome
+from gossipq.core.raft import Pending, Requester
 from gossipq.core.storage import log, payloads
 from gossipq.messages import Acked
 from gossipq.types import Index, Origin
@@ -30,10 +33,9 @@ class Host(Protocol):
 
 
 class Gathering:
-    def __init__(self, host: Host, dispatch: Dispatch) -> None:
-        self._host, self._dispatch = host, dispatch
-        self._waiters: dict[Index, list[Waiter]] = {}
-        self._late: dict[Index, list[Delivery]] = {}  # go out when an entry is stored
+    def __init__(self, host: Host, dispatch: Dispatch, pending: Pending[Outcome]) -> None:
+        self._host, self._dispatch, self._pending = host, dispatch, pending
+        self._late: list[list[Delivery]] = []  # go out when an entry is stored
         self._ready: list[Delivery] = []  # it is stored
 
     def gather(self) -> None:
@@ -76,7 +78,7 @@ class Gathering:
     def _waits(self, index: Index, *waiters: Waiter) -> None:
         for waiter in waiters:
             waiter.entries += 1
-        self._waiters.setdefault(index, []).extend(waiters)
+            self._pending.add(index, partial(self._landed, waiter), waiter.origin, waiter.request_id)
 
     def log_leases(self) -> None:
         leases = self._dispatch.holding.take_leases(self._host.boot_ms, self._host.leader_ms)
@@ -87,15 +89,21 @@ class Gathering:
         """Leases of exclusive groups, and acks that come before the push, are stored before anything leaves."""
         self.log_leases()
         self.gather()
-        self._late.setdefault(self._host.last, []).extend(late)
+        self._late.append(late)
+        self._pending.add(self._host.last, partial(self._leave, late))
 
-    def applied(self, index: Index) -> None:
-        """An entry is stored."""
-        for waiter in self._waiters.pop(index, ()):
-            waiter.entries -= 1
-            if not waiter.entries:
-                self._host.reply(waiter.origin, waiter.request_id, Acked(waiter.lost))
-        self._ready += self._late.pop(index, ())
+    def _landed(self, waiter: Waiter, asker: Requester, index: Index, outcome: Outcome) -> None:
+        """One of the entries that a request waits for is applied."""
+        waiter.entries -= 1
+        if isinstance(outcome, Counted):
+            waiter.lost += outcome.lost
+        if not waiter.entries:
+            self._host.reply(*asker, Acked(waiter.lost))
+
+    def _leave(self, late: list[Delivery], asker: Requester, index: Index, outcome: Outcome) -> None:
+        """What waited for an entry may leave."""
+        self._ready += late
+        self._late = [each for each in self._late if each is not late]
 
     def take_ready(self) -> list[Delivery]:
         """What waited for an entry and may leave now. What was taken from its taker meanwhile goes to whoever has it next."""
@@ -105,10 +113,9 @@ class Gathering:
     @property
     def behind(self) -> set[Origin]:
         """Who has deliveries to come: no AT_END overtakes them."""
-        return {delivery.origin for waiting in self._late.values() for delivery in waiting}
+        return {delivery.origin for late in self._late for delivery in late}
 
     def waiting(self) -> list[tuple[Origin, int]]:
-        """Requests that were not answered yet."""
-        found = dict.fromkeys(waiter for waiters in self._waiters.values() for waiter in waiters)
-        found |= dict.fromkeys(self._dispatch.holding.waiters())
-        return [(waiter.origin, waiter.request_id) for waiter in found]
+        """Requests for which there is no entry yet."""
+        waiters = dict.fromkeys(self._dispatch.holding.waiters())
+        return [(waiter.origin, waiter.request_id) for waiter in waiters]

@@ -5,13 +5,14 @@ from gossipq.core.ledger.cursors import Cursor
 from gossipq.core.ledger.groups import ack_rows, decode_ack
 from gossipq.core.ledger.lanes import ROUTE_LANE, key_lane, key_of, route_lane
 from gossipq.core.ledger.ledger import Ledger, decode_void
-from gossipq.core.ledger.partitions import Published, Voided
+from gossipq.core.ledger.outcomes import Counted, Outcome, Published, Regrouped, Released, TopicChanged, Voided, refused
 from gossipq.core.ledger.records import (
     U64,
     U64X2,
     DeadRow,
     ExceptionRow,
     GroupState,
+    Installing,
     Meta,
     PartitionState,
     ScheduledRow,
@@ -25,19 +26,25 @@ __all__ = [
     "ROUTE_LANE",
     "U64",
     "U64X2",
+    "Counted",
     "Cursor",
     "DeadRow",
     "ExceptionRow",
     "Found",
     "GroupState",
+    "Installing",
     "Ledger",
     "Meta",
+    "Outcome",
     "PartitionState",
     "Published",
+    "Regrouped",
+    "Released",
     "RunRow",
     "Runs",
     "ScheduledRow",
     "Sweeper",
+    "TopicChanged",
     "TraceRow",
     "Upkeep",
     "VoidRow",
@@ -49,5 +56,6 @@ __all__ = [
     "key_of",
     "purge_plan",
     "records",
+    "refused",
     "route_lane",
 ]

@@ -12,6 +12,7 @@ import msgspec
 from gossipq.core.ledger import records
 from gossipq.core.ledger.cursors import Cursor
 from gossipq.core.ledger.lanes import key_of
+from gossipq.core.ledger.outcomes import DONE, Counted, Outcome, refused
 from gossipq.core.ledger.records import AckRow, DeadRow, ExceptionRow, Failure, Hold, PartitionState, TraceRow
 from gossipq.core.ledger.runs import Found
 from gossipq.core.ledger.slices import Slices
@@ -22,6 +23,7 @@ from gossipq.values import Range, TopicConfig
 decode_ack = msgspec.msgpack.Decoder(AckRow).decode
 
 HISTORY_MAX = 16  #: failures remembered of a record
+CHANGED = "the record changed at the same moment"
 
 
 class Host(Protocol):
@@ -36,6 +38,7 @@ class Host(Protocol):
         """The cursor, which is written with the next flush."""
 
     def config(self, partition: PartitionKey) -> TopicConfig: ...
+    def is_void(self, partition: PartitionKey, offset: Offset) -> bool: ...
     def needed(self, index: Index, count: int) -> None:
         """So many records need the body of an entry."""
 
@@ -45,6 +48,10 @@ class Host(Protocol):
 def _failed(old: ExceptionRow | None, row: payloads.FailRow | payloads.Dead, time_ms: int, reason: str) -> list[Failure]:
     history = old.history if old else []
     return [*history[1 - HISTORY_MAX :], Failure(time_ms, row.consumer, reason, row.attempts)] if row.counted else history
+
+
+def _no_group() -> Outcome:
+    return refused("bad_request", "the group, or its topic, was removed at the same moment")
 
 
 def _placed(row: ExceptionRow, end: Offset, at: Slice, record: int) -> ExceptionRow:
@@ -111,7 +118,7 @@ class Settling:
             cursor.passes(low, high)
         return count
 
-    def lease(self, entry: Entry) -> None:
+    def lease(self, entry: Entry) -> Outcome:
         payload = msgspec.msgpack.decode(entry.payload, type=payloads.Lease)
         for row in payload.rows:
             cursor = self._host.cursor(row.partition, payload.group_id)
@@ -134,6 +141,7 @@ class Settling:
                 if self._traces(row.partition, "all"):
                     what = "handed_out" if row.session else "given_back"
                     self._trace(cursor, first, entry, TraceRow(end, entry.time_ms, what, row.consumer, "", row.attempt))
+        return DONE
 
     def held(self, payload: payloads.Ack) -> list[Range]:
         """Of the ranges, what is done already or gone: nobody can ack it any more."""
@@ -151,13 +159,15 @@ class Settling:
                 lost.append((partition, low, high))
         return lost
 
-    def ack(self, entry: Entry) -> None:
-        self.acked(entry, msgspec.msgpack.decode(entry.payload, type=payloads.Ack))
+    def ack(self, entry: Entry) -> Counted:
+        return self.acked(entry, msgspec.msgpack.decode(entry.payload, type=payloads.Ack))
 
-    def acked(self, entry: Entry, payload: payloads.Ack) -> None:
+    def acked(self, entry: Entry, payload: payloads.Ack) -> Counted:
+        count, lost = 0, list[Range]()
         for partition, low, high in payload.ranges:
             cursor = self._host.cursor(partition, payload.group_id)
             if cursor is None:
+                lost.append((partition, low, high))
                 continue
             done = cursor.fresh(low, min(high, self._host.partitions[partition].next))
             for first, end in done:
@@ -171,9 +181,11 @@ class Settling:
                     self._trace(cursor, part.first, entry, row)
             for first, end in done:
                 cursor.state.acked += end - first
+                count += end - first
                 ack = AckRow(end, entry.time_ms, payload.consumer, entry.index)
                 self._host.state.put(records.ack_key(partition, payload.group_id, first), records.encode(ack))
             cursor.settle()
+        return Counted(count, lost)
 
     def _unacked(self, cursor: Cursor, first: Offset, end: Offset) -> None:
         """Records that were acked come again: the row of that ack leaves them out."""
@@ -194,11 +206,13 @@ class Settling:
         if end < row.end:
             state.put(records.ack_key(*name, end), found[1])
 
-    def fail(self, entry: Entry) -> None:
+    def fail(self, entry: Entry) -> Counted:
         payload = msgspec.msgpack.decode(entry.payload, type=payloads.Fail)
+        count, lost = 0, list[Range]()
         for row in payload.rows:
             cursor = self._host.cursor(row.partition, payload.group_id)
             if cursor is None:
+                lost.append((row.partition, row.first, row.end))
                 continue
             for part in self._taken(cursor, row.first, row.end):
                 changed = msgspec.structs.replace(
@@ -210,14 +224,16 @@ class Settling:
                     history=_failed(part.row, row, entry.time_ms, row.reason),
                 )
                 self._retry(cursor, Found(part.first, changed))
+                count += part.total
             history = _failed(None, row, entry.time_ms, row.reason)
             fresh = ExceptionRow(0, row.due_ms, row.attempts, int(row.counted), 0, 0, history=history)
-            cursor.state.retrying += self._new_rows(
-                cursor, row.first, min(row.end, self._host.partitions[row.partition].next), fresh
-            )
+            new = self._new_rows(cursor, row.first, min(row.end, self._host.partitions[row.partition].next), fresh)
+            cursor.state.retrying += new
+            count += new
             cursor.settle()
+        return Counted(count, lost)
 
-    def park(self, entry: Entry) -> None:
+    def park(self, entry: Entry) -> Outcome:
         payload = msgspec.msgpack.decode(entry.payload, type=payloads.Park)
         for row in payload.rows:
             cursor = self._host.cursor(row.partition, payload.group_id)
@@ -225,13 +241,16 @@ class Settling:
                 fresh = ExceptionRow(0, entry.time_ms, row.attempts, 0, 0, 0, lane=row.lane)
                 self._parked(cursor, row.lane, self._new_rows(cursor, row.first, row.end, fresh))
                 cursor.settle()
+        return DONE
 
-    def dead(self, entry: Entry) -> int:
-        """Returns how many records became dead letters, or were dropped."""
+    def dead(self, entry: Entry) -> Counted:
+        """Records become dead letters, or are dropped."""
         payload = msgspec.msgpack.decode(entry.payload, type=payloads.Dead)
         cursor = self._host.cursor(payload.partition, payload.group_id)
         if cursor is None:
-            return 0
+            if entry.body:
+                self._host.needed(entry.index, 0)
+            return Counted(0, [(payload.partition, payload.first, payload.end)])
         kept, count = bool(entry.body), 0
         reason = payload.error or payload.reason
         for part in self._taken(cursor, payload.first, payload.end):
@@ -249,7 +268,7 @@ class Settling:
             self._host.needed(entry.index, count)
         else:
             cursor.state.dropped += count
-        return count
+        return Counted(count)
 
     @staticmethod
     def _bury(
@@ -278,18 +297,25 @@ class Settling:
             ),
         )
 
-    def _letters(self, entry: Entry, treat: Callable[[Cursor, Found[DeadRow]], None]) -> tuple[Cursor | None, payloads.Letters]:
+    def _letters(self, entry: Entry, treat: Callable[[Cursor, Found[DeadRow]], None]) -> Outcome:
         payload = msgspec.msgpack.decode(entry.payload, type=payloads.Letters)
         cursor = self._host.cursor(payload.partition, payload.group_id)
-        if cursor is not None:
-            for first, end in payload.ranges:
-                for part in cursor.dead.take(first, end):
-                    cursor.state.dead -= part.total
-                    treat(cursor, part)
-        return cursor, payload
+        if cursor is None:
+            return _no_group()
+        return Counted(self._taken_dead(cursor, payload, treat))
 
-    def replay(self, entry: Entry) -> None:
-        self._letters(entry, lambda cursor, part: self._revive(entry, cursor, part, "replayed"))
+    @staticmethod
+    def _taken_dead(cursor: Cursor, payload: payloads.Letters, treat: Callable[[Cursor, Found[DeadRow]], None]) -> int:
+        count = 0
+        for first, end in payload.ranges:
+            for part in cursor.dead.take(first, end):
+                cursor.state.dead -= part.total
+                treat(cursor, part)
+                count += part.total
+        return count
+
+    def replay(self, entry: Entry) -> Outcome:
+        return self._letters(entry, lambda cursor, part: self._revive(entry, cursor, part, "replayed"))
 
     def _again(self, cursor: Cursor, first: Offset, end: Offset, entry: Entry, what: str) -> None:
         """An operator's step."""
@@ -313,31 +339,37 @@ class Settling:
         )
         self._retry(cursor, Found(part.first, row))
 
-    def purge(self, entry: Entry) -> None:
+    def purge(self, entry: Entry) -> Outcome:
         def drop(cursor: Cursor, part: Found[DeadRow]) -> None:
             cursor.state.voided += part.total
             self._host.not_needed(part.row.index, part.total)
 
-        self._letters(entry, drop)
+        return self._letters(entry, drop)
 
-    def requeue(self, entry: Entry) -> None:
-        cursor, payload = self._letters(entry, lambda cursor, part: self._revive(entry, cursor, part, "requeued"))
+    def requeue(self, entry: Entry) -> Outcome:
+        payload = msgspec.msgpack.decode(entry.payload, type=payloads.Letters)
+        cursor = self._host.cursor(payload.partition, payload.group_id)
         if cursor is None:
-            return
+            return _no_group()
+        count = self._taken_dead(cursor, payload, lambda cursor, part: self._revive(entry, cursor, part, "requeued"))
         for first, end in payload.ranges:
             for part in self._taken(cursor, first, end):
                 changed = msgspec.structs.replace(part.row, lane=b"", due_ms=entry.time_ms)
                 self._retry(cursor, Found(part.first, changed))
                 self._again(cursor, part.first, part.end, entry, "requeued")
+                count += part.total
         for first, end in payload.ready:
             taken = cursor.fresh(first, end) or cursor.exceptions.at(first) or cursor.dead.at(first)
-            at = self._host.slices.at(payload.partition, first)
-            if not taken and at is not None:
+            left = first < self._host.partitions[payload.partition].first or self._host.is_void(payload.partition, first)
+            at = None if taken or left else self._host.slices.at(payload.partition, first)
+            if at is not None:
                 row = _placed(ExceptionRow(0, entry.time_ms, 0, 0, 0, 0), end, at, at.first + first - at.offset)
                 self._retry(cursor, Found(first, row))
                 cursor.state.acked -= end - first
                 self._unacked(cursor, first, end)
                 self._again(cursor, first, end, entry, "requeued")
+                count += end - first
+        return Counted(count) if count else refused("wrong_state", CHANGED)
 
     def void(self, cursor: Cursor, first: Offset, end: Offset) -> None:
         """[first, end) is taken from a group, whatever it was but acked."""

@@ -4,13 +4,17 @@
 entry are kept decoded and written by `flush`, once a turn.
 """
 
+from itertools import islice
+
 import msgspec
 
+from gossipq import limits
 from gossipq.core.ledger import records
 from gossipq.core.ledger.cursors import Cursor
 from gossipq.core.ledger.dedup import Dedup
 from gossipq.core.ledger.groups import Settling
 from gossipq.core.ledger.growth import Growth
+from gossipq.core.ledger.outcomes import DONE, Counted, Outcome, Regrouped, TopicChanged, refused
 from gossipq.core.ledger.partitions import Storing
 from gossipq.core.ledger.producers import Producers
 from gossipq.core.ledger.records import (
@@ -18,6 +22,7 @@ from gossipq.core.ledger.records import (
     PLACE,
     CursorState,
     GroupState,
+    Installing,
     Meta,
     PartitionState,
     VoidRow,
@@ -27,7 +32,6 @@ from gossipq.core.ledger.slices import Slices
 from gossipq.core.storage import Columns, Entry, Intervals, Opened, Tables, log, payloads
 from gossipq.errors import BadRequest, CorruptLog, UnknownKind
 from gossipq.types import (
-    META_SHARD,
     BatchInfo,
     Index,
     Offset,
@@ -42,6 +46,10 @@ _decode_group = msgspec.msgpack.Decoder(GroupState).decode
 _decode_cursor = msgspec.msgpack.Decoder(CursorState).decode
 _decode_topic = msgspec.msgpack.Decoder(TopicInfo).decode
 _decode_member = msgspec.msgpack.Decoder(Member).decode
+_decode_installing = msgspec.msgpack.Decoder(Installing).decode
+TOMBSTONE_MS = limits.DAY_MS * 7  #: leader time for which a shard remembers that a topic was removed
+TOMBSTONES_DROPPED = 64  #: old ones that go with one entry
+
 decode_void = msgspec.msgpack.Decoder(VoidRow).decode
 
 
@@ -58,6 +66,8 @@ class Ledger:
         self.cursors: dict[PartitionKey, dict[int, Cursor]] = {}
         self.voids: dict[PartitionKey, Intervals] = {}  #: offsets that nobody gets any more
         self.names: dict[str, TopicInfo] = {}  #: the meta shard's topics
+        self.ids: dict[int, str] = {}  #: their names by id
+        self.installing: dict[int, Installing] = {}  #: by topic id: what shards of the topic may not have logged yet
         self.members: dict[str, Member] = {}  #: and its roster, by the name of the copy
         self.roster_version: Index = 0  #: entry that changed it last
         self.slices = Slices(self.state)
@@ -82,6 +92,7 @@ class Ledger:
             log.ACK: self._settling.ack,
             log.TRIM: self._trim,
             log.META_TOPIC: self._meta_topic,
+            log.INSTALLED: self._installed,
             log.MEMBER: self._member,
             log.FORGET: self._forget,
             log.RELEASE: self._storing.release,
@@ -119,7 +130,9 @@ class Ledger:
                 self.voids.setdefault(partition, Intervals()).add(first, decode_void(row).end)
         for _, row in self._scan(b"N"):
             info = _decode_topic(row)
-            self.names[info.name] = info
+            self.names[info.name], self.ids[info.id] = info, info.name
+        for row_key, row in self._scan(b"X"):
+            self.installing[records.U64.unpack_from(row_key, 1)[0]] = _decode_installing(row)
         for _, row in self._scan(b"m"):
             member = _decode_member(row)
             self.members[member.copy] = member
@@ -200,6 +213,20 @@ class Ledger:
     def is_void(self, partition: PartitionKey, offset: Offset) -> bool:
         return partition in self.voids and offset in self.voids[partition]
 
+    def done_everywhere(self, partition: PartitionKey, offset: Offset) -> bool:
+        """Whether groups have taken an offset and none of them can get it any more."""
+        cursors = self.cursors.get(partition, {}).values()
+        return bool(cursors) and not any(
+            cursor.fresh(offset, offset + 1)
+            or (cursor.exceptional and cursor.exceptions.at(offset) is not None)
+            or cursor.dead.at(offset) is not None
+            for cursor in cursors
+        )
+
+    def removed(self, topic_id: int) -> bool:
+        """Whether a topic of this shard is known to be gone. False also for one whose tombstone is too old to be kept."""
+        return self.state.get(records.key(b"x", topic_id)) is not None
+
     def was_member(self, copy: str) -> bool:
         """Whether a copy has been taken off the roster."""
         return self.state.get(b"g" + copy.encode()) is not None
@@ -223,7 +250,7 @@ class Ledger:
 
     # --- applying --------------------------------------------------------------------------------------------------
 
-    def apply(self, entry: Entry) -> object:
+    def apply(self, entry: Entry) -> Outcome:
         """Takes the next committed entry; returns its outcome, for the leader to answer with. Raises UnknownKind."""
         handler = self._apply.get(entry.kind)
         if handler is None or entry.version > log.VERSION:
@@ -235,11 +262,10 @@ class Ledger:
         self._applied, self.meta.time_ms = entry.index, entry.time_ms
         return handler(entry)
 
-    def skip(self, entry: Entry) -> None:
+    def skip(self, entry: Entry) -> Outcome:
         """What a witness does with a committed entry: it knows the voters, and how far the log goes."""
         self._applied, self.meta.time_ms = entry.index, entry.time_ms
-        if entry.kind == log.CONFIG:
-            self._config(entry)
+        return self._config(entry) if entry.kind == log.CONFIG else DONE
 
     @property
     def applied(self) -> int:
@@ -264,12 +290,14 @@ class Ledger:
             self.meta.applied, self.meta_changed = self._applied, False
             put(records.META, records.encode(self.meta))
 
-    def _noop(self, entry: Entry) -> None:
+    def _noop(self, entry: Entry) -> Outcome:
         """Only its term matters."""
+        return DONE
 
-    def _config(self, entry: Entry) -> None:
+    def _config(self, entry: Entry) -> Outcome:
         config = msgspec.msgpack.decode(entry.payload, type=payloads.Config)
         self.meta.voters, self.meta.witnesses, self.meta.learners = config.voters, config.witnesses, config.learners
+        return DONE
 
     def changed(self, partition: PartitionKey) -> None:
         self._dirty_partitions.add(partition)
@@ -306,27 +334,46 @@ class Ledger:
             self.state.delete(row_key)
             self._drop_body(index)
 
-    def _topic(self, entry: Entry) -> payloads.Topic:
+    def _topic(self, entry: Entry) -> Outcome:
         payload = msgspec.msgpack.decode(entry.payload, type=payloads.Topic)
         info = payload.info
-        mine = [partition_key(info.id, i) for i, shard in enumerate(info.shards) if shard == self.shard]
         if payload.deleted:
-            self.topics.pop(info.id, None)
-            self.state.delete(records.key(b"T", info.id))
-            for partition in mine:
-                self._drop_partition(partition)
-            for group in [group for group in self.groups.values() if group.topic_id == info.id]:
-                del self.groups[group.id], self.group_ids[group.topic_id, group.name]
-                self.state.delete(records.key(b"G", group.id))
-            self.growth.drop(info.id)
-            return payload
+            return self._drop_topic(entry, info)
+        if self.removed(info.id):
+            return refused("unknown_topic", f"topic {info.name} was removed")
+        known = self.topics.get(info.id)
+        if known is not None and known.version >= info.version:
+            return TopicChanged(known)
+        if known is not None and known.shards != info.shards:
+            return refused("bad_request", f"topic {info.name} with other partitions than it was made with")
+        mine = [partition_key(info.id, i) for i, shard in enumerate(info.shards) if shard == self.shard]
         self.topics[info.id] = info
         self.state.put(records.key(b"T", info.id), records.encode(info))
         for partition in mine:
             if partition not in self.partitions:
                 self.partitions[partition] = PartitionState(info.id)
                 self._dirty_partitions.add(partition)
-        return payload
+        return TopicChanged(info)
+
+    def _drop_topic(self, entry: Entry, info: TopicInfo) -> TopicChanged:
+        """Everything of a topic goes, but for a tombstone: what comes late of it finds that."""
+        known = self.topics.pop(info.id, info)
+        self.state.delete(records.key(b"T", info.id))
+        for number, shard in enumerate(known.shards):
+            if shard == self.shard:
+                self._drop_partition(partition_key(info.id, number))
+        for group in [group for group in self.groups.values() if group.topic_id == info.id]:
+            del self.groups[group.id], self.group_ids[group.topic_id, group.name]
+            self.state.delete(records.key(b"G", group.id))
+        self.growth.drop(info.id)
+        if not self.removed(info.id):
+            self.state.put(records.key(b"x", info.id), b"")
+            self.state.put(records.key(b"e", entry.time_ms, info.id), b"")
+        old = self.state.scan(b"e", records.key(b"e", max(0, entry.time_ms - TOMBSTONE_MS)))
+        for row_key, _ in list(islice(old, TOMBSTONES_DROPPED)):
+            self.state.delete(row_key)
+            self.state.delete(b"x" + row_key[9:])
+        return TopicChanged(known, True)
 
     def _drop_partition(self, partition: PartitionKey) -> None:
         if self.partitions.pop(partition, None) is None:
@@ -341,9 +388,15 @@ class Ledger:
         self.voids.pop(partition, None)
         self.state.put(records.key(b"D", partition), b"")
 
-    def _group(self, entry: Entry) -> payloads.Group:
+    def _group(self, entry: Entry) -> Outcome:
         payload = msgspec.msgpack.decode(entry.payload, type=payloads.Group)
         group = self.group(payload.topic_id, payload.name)
+        if payload.topic_id not in self.topics or any(start.partition not in self.partitions for start in payload.starts):
+            return refused("unknown_topic", f"the topic with id {payload.topic_id} was removed at the same moment")
+        if group is None and (payload.version or not payload.starts):
+            return refused("busy", f"group {payload.name} was removed at the same moment")
+        if group is not None and group.config != payload.config and group.version != payload.version:
+            return refused("busy", f"the policy of group {payload.name} was changed at the same moment")
         if group is None:
             group = GroupState(entry.index, payload.topic_id, payload.name, payload.config)
             self.groups[group.id], self.group_ids[group.topic_id, group.name] = group, group.id
@@ -353,13 +406,12 @@ class Ledger:
             self.state.put(records.key(b"G", group.id), records.encode(group))
         for start in payload.starts:
             self._start(group, start)
-        return payload
+        return DONE
 
     def _start(self, group: GroupState, start: Start) -> None:
         """A group begins in a partition that it does not know yet."""
-        state = self.partitions.get(start.partition)
-        cursors = self.cursors.setdefault(start.partition, {})
-        if state is None or group.id in cursors:
+        state, cursors = self.partitions[start.partition], self.cursors.setdefault(start.partition, {})
+        if group.id in cursors:
             return
         at = {"first": state.first, "new": state.next}.get(start.kind, start.value)
         at = min(max(at, state.first), state.next)
@@ -371,29 +423,36 @@ class Ledger:
         cursor.settle()
         self._dirty_cursors.add((start.partition, group.id))
 
-    def _regroup(self, entry: Entry) -> str:
-        """A group ends, and may begin anew under the id of this entry. Returns the code of a refusal, or ""."""
+    def _regroup(self, entry: Entry) -> Outcome:
+        """A group ends, and may begin anew under the id of this entry."""
         payload = msgspec.msgpack.decode(entry.payload, type=payloads.Regroup)
-        group = self.groups.pop(payload.group_id, None)
+        group = self.groups.get(payload.group_id)
         if group is None:
-            return "wrong_state"
+            return refused("wrong_state", "the group, or its topic, was removed at the same moment")
+        mine = [cursors[group.id] for cursors in self.cursors.values() if group.id in cursors]
+        if not payload.dead and any(cursor.state.dead for cursor in mine):
+            return refused("wrong_state", f"group {group.name} got dead letters at the same moment")
+        del self.groups[group.id]
         del self.group_ids[group.topic_id, group.name]
         self.state.delete(records.key(b"G", group.id))
-        for partition, cursors in self.cursors.items():
-            if cursors.pop(group.id, None) is not None:
-                self._dirty_cursors.discard((partition, group.id))
-                self.state.delete(records.key(b"C", partition, group.id))
-                self.state.put(records.key(b"d", partition, group.id), b"")
+        for partition in [cursor.state.partition for cursor in mine]:
+            del self.cursors[partition][group.id]
+            if not self.cursors[partition]:
+                del self.cursors[partition]
+            self._dirty_cursors.discard((partition, group.id))
+            self.state.delete(records.key(b"C", partition, group.id))
+            self.state.put(records.key(b"d", partition, group.id), b"")
         if payload.starts:
             anew = msgspec.structs.replace(group, id=entry.index, version=group.version + 1)
             self.groups[anew.id], self.group_ids[anew.topic_id, anew.name] = anew, anew.id
             self.state.put(records.key(b"G", anew.id), records.encode(anew))
             for start in payload.starts:
                 self._start(anew, start)
-        return ""
+        return Regrouped(group.id)
 
-    def _roll_up(self, entry: Entry) -> None:
+    def _roll_up(self, entry: Entry) -> Outcome:
         self.growth.roll_up(entry)
+        return DONE
 
     def cursor(self, partition: PartitionKey, group_id: int) -> Cursor | None:
         """The cursor, to be changed: it is written with the next flush."""
@@ -402,11 +461,12 @@ class Ledger:
             self._dirty_cursors.add((partition, group_id))
         return found
 
-    def _trim(self, entry: Entry) -> None:
+    def _trim(self, entry: Entry) -> Counted:
         payload = msgspec.msgpack.decode(entry.payload, type=payloads.Trim)
         state = self.partitions.get(payload.partition)
         if state is None or payload.first <= state.first:
-            return
+            return Counted()
+        count = payload.first - state.first
         void = self.voids.get(payload.partition)
         state.removed += sum(end - first for first, end in (void or Intervals()).missing(state.first, payload.first))
         if void is not None:
@@ -420,33 +480,68 @@ class Ledger:
                 cursor.state.removed += self._settling.leave(cursor, 0, state.first, whole=False)
                 cursor.settle(state.first)
                 self._dirty_cursors.add((payload.partition, group_id))
+        return Counted(count)
 
-    def _meta_topic(self, entry: Entry) -> payloads.Topic:
-        assert self.shard == META_SHARD, "the topic register lies in the meta shard"
+    def _meta_topic(self, entry: Entry) -> Outcome:
+        """A topic is made (its info has no id yet), changed, or removed."""
         payload = msgspec.msgpack.decode(entry.payload, type=payloads.Topic)
-        name = payload.info.name
-        known = self.names.get(name)
-        if payload.deleted:
-            if known is not None:
-                del self.names[name]
-                self.state.delete(b"N" + name.encode())
-                self.state.put(records.key(b"X", known.id), records.encode(known))
-            return payload
-        if known is not None and (payload.info.id, payload.info.version) == (known.id, known.version + 1):
-            known = payload.info
-        elif known is not None and known.config.virtual and payload.info.config.virtual:
-            known = msgspec.structs.replace(payload.info, id=known.id, version=known.version + 1)
-        elif known is not None:
-            return payloads.Topic(known)
-        else:
-            known = msgspec.structs.replace(payload.info, id=entry.index)
-        self.names[name] = known
-        self.state.put(b"N" + name.encode(), records.encode(known))
-        return payloads.Topic(known)
+        name, known = payload.info.name, self.names.get(payload.info.name)
+        if payload.info.id or payload.deleted:
+            if known is None or known.id != payload.info.id:
+                return refused("unknown_topic", f"topic {name} was removed at the same moment")
+            if payload.deleted:
+                return self._unname(known)
+            if payload.info.version != known.version + 1:
+                return refused("busy", f"topic {name} was changed at the same moment")
+        elif known is not None and not (known.config.virtual and payload.info.config.virtual):
+            return TopicChanged(known)
+        if why := self._unfit(payload.info):
+            return refused("bad_request", why)
+        made = payload.info
+        if not made.id:
+            number, version = (entry.index, 1) if known is None else (known.id, known.version + 1)
+            made = msgspec.structs.replace(made, id=number, version=version)
+        self.names[name], self.ids[made.id] = made, name
+        self.state.put(b"N" + name.encode(), records.encode(made))
+        self._install(made, False)
+        return TopicChanged(made)
 
-    def _member(self, entry: Entry) -> None:
+    def _unfit(self, info: TopicInfo) -> str:
+        """Why a topic cannot be made or bound so, beside the others that there are; "" = it can."""
+        for target in info.config.virtual:
+            real = self.names.get(target)
+            if real is None or real.config.virtual:
+                return f"virtual topic {info.name} would hold {target}, which is {'virtual itself' if real else 'not there'}"
+        if info.name not in self.names and len(self.names) >= limits.TOPICS_MAX:
+            return f"{limits.TOPICS_MAX} topics exist"
+        return ""
+
+    def _unname(self, known: TopicInfo) -> Outcome:
+        holders = [info.name for info in self.names.values() if known.name in info.config.virtual]
+        if holders:
+            return refused("bad_request", f"topic {known.name} belongs to the virtual topic {holders[0]}")
+        del self.names[known.name], self.ids[known.id]
+        self.state.delete(b"N" + known.name.encode())
+        self._install(known, True)
+        return TopicChanged(known, True)
+
+    def _install(self, info: TopicInfo, deleted: bool) -> None:
+        """The shards of a topic are to be told, by this leader of the meta shard or the next. Virtual topics have none."""
+        if info.shards:
+            installing = self.installing[info.id] = Installing(info, deleted)
+            self.state.put(records.key(b"X", info.id), records.encode(installing))
+
+    def _installed(self, entry: Entry) -> Outcome:
+        """All shards of some topics have logged these versions of them."""
+        for topic_id, version in msgspec.msgpack.decode(entry.payload, type=payloads.InstalledTopics).versions:
+            installing = self.installing.get(topic_id)
+            if installing is not None and installing.version == version:
+                del self.installing[topic_id]
+                self.state.delete(records.key(b"X", topic_id))
+        return DONE
+
+    def _member(self, entry: Entry) -> Outcome:
         """A name and an address belong to who came last: nobody else of that name or address stays. Who goes stays away."""
-        assert self.shard == META_SHARD, "the roster lies in the meta shard"
         payload = msgspec.msgpack.decode(entry.payload, type=payloads.Membership)
         member = payload.member
         for other in list(self.members.values()):
@@ -460,6 +555,8 @@ class Ledger:
             self.state.put(b"m" + member.copy.encode(), records.encode(member))
         self.roster_version = entry.index
         self.state.put(records.ROSTER, records.U64.pack(entry.index))
+        return DONE
 
-    def _forget(self, entry: Entry) -> None:
-        self.producers.forget(msgspec.msgpack.decode(entry.payload, type=payloads.Forget).producers)
+    def _forget(self, entry: Entry) -> Counted:
+        payload = msgspec.msgpack.decode(entry.payload, type=payloads.Forget)
+        return Counted(self.producers.forget(payload.producers, payload.before_ms))

@@ -1,40 +1,21 @@
 """What committed entries do to partitions: PUBLISH, RELEASE, STEP, VOID, EDIT, RESCHEDULE. Part of the ledger."""
 
-from typing import NamedTuple, Protocol
+from typing import Protocol
 
 import msgspec
 
 from gossipq.core.ledger import records
 from gossipq.core.ledger.cursors import Cursor
 from gossipq.core.ledger.dedup import Dedup
-from gossipq.core.ledger.groups import Settling
+from gossipq.core.ledger.groups import CHANGED, Settling
+from gossipq.core.ledger.outcomes import DONE, Outcome, Published, Released, Voided, refused
 from gossipq.core.ledger.producers import Producers
 from gossipq.core.ledger.records import PLACE, PartitionState, ScheduledRow, VoidRow
 from gossipq.core.ledger.schedule import Schedule
 from gossipq.core.ledger.slices import Slices
 from gossipq.core.storage import Columns, Due, Entry, Intervals, Opened, Table, log, payloads
-from gossipq.types import DELAY, ID_HASH, BatchInfo, Index, Offset, PartitionKey, Slice, share
+from gossipq.types import DELAY, ID_HASH, BatchInfo, Index, Offset, PartitionKey, Slice, share, topic_id_of
 from gossipq.values import Run, TopicConfig
-
-
-class Published(NamedTuple):
-    """Outcome of a PUBLISH: where it lies, or the code of a refusal. `added` are records that count, `runs` where each lies
-    when that is not simply one slice."""
-
-    partition: PartitionKey
-    offset: Offset
-    added: int
-    duplicate: bool = False
-    error: str = ""
-    detail: int = 0
-    runs: list[Run] | None = None
-
-
-class Voided(NamedTuple):
-    """Outcome of a VOID or EDIT: the code of a refusal, or "", and what took the record's place."""
-
-    error: str
-    published: Published | None = None
 
 
 class Host(Protocol):
@@ -59,25 +40,30 @@ class Host(Protocol):
     def located(self, run: Run, partition: PartitionKey) -> Run: ...
     def places(self, partition: PartitionKey, index: Index, count: int) -> list[Run]: ...
     def is_void(self, partition: PartitionKey, offset: Offset) -> bool: ...
+    def done_everywhere(self, partition: PartitionKey, offset: Offset) -> bool: ...
     def needed(self, index: Index, count: int) -> None: ...
     def not_needed(self, index: Index, count: int) -> None: ...
+
+
+def _gone(partition: PartitionKey) -> Outcome:
+    return refused("unknown_topic", f"the topic with id {topic_id_of(partition)} is not here any more")
 
 
 class Storing:
     def __init__(self, host: Host, columns: Columns, settling: Settling) -> None:
         self._host, self._columns, self._settling = host, columns, settling
 
-    def publish(self, entry: Entry) -> Published:
+    def publish(self, entry: Entry) -> Outcome:
         partition, info, due = log.parse_publish(entry.payload)
         repeat = self._repeat(entry, partition, info)
         if repeat is not None:
             self._host.needed(entry.index, 0)  # adds nothing
         return repeat or self._store(entry, partition, info, due)
 
-    def _repeat(self, entry: Entry, partition: PartitionKey, info: BatchInfo) -> Published | None:
+    def _repeat(self, entry: Entry, partition: PartitionKey, info: BatchInfo) -> Outcome | None:
         """The answer to a batch that adds nothing: its topic is gone, or its sequence is not the next one."""
         if partition not in self._host.partitions:
-            return Published(partition, -1, 0, error="unknown_topic")
+            return _gone(partition)
         if not info.sequence:
             return None
         producer = self._host.producers.get(partition, info.producer)
@@ -85,7 +71,8 @@ class Storing:
         if behind == -1:
             return None
         if not 0 <= behind < len(producer.recent):
-            return Published(partition, -1, 0, error="out_of_sequence", detail=producer.last + 1)
+            why = f"batch refused: out_of_sequence, {producer.last + 1} is expected"
+            return refused("out_of_sequence", why, producer.last + 1)
         place = producer.recent[-1 - behind]
         if place >= 0:
             return Published(partition, place, 0, duplicate=True)
@@ -161,8 +148,7 @@ class Storing:
         self._add(partition, part)
         self._host.state.put(records.key(b"R", partition, part.index, part.first), PLACE.pack(part.offset, part.count))
 
-    def release(self, entry: Entry) -> set[PartitionKey]:
-        """Returns the partitions that grew."""
+    def release(self, entry: Entry) -> Released:
         grown = set()
         for row in msgspec.msgpack.decode(entry.payload, type=payloads.Release).rows:
             state = self._host.partitions.get(row.partition)
@@ -174,38 +160,35 @@ class Storing:
                 state.scheduled -= part.count
                 self._host.changed(row.partition)
                 grown.add(row.partition)
-        return grown
+        return Released(frozenset(grown))
 
-    def step(self, entry: Entry) -> Published:
+    def step(self, entry: Entry) -> Outcome:
         payload = msgspec.msgpack.decode(entry.payload, type=payloads.Step)
         partition, info, due = log.parse_publish(payload.publish)
         outcome = self._repeat(entry, partition, info)
         if outcome is None and self._settling.held(payload.ack):
-            outcome = Published(partition, -1, 0, error="lease_lost")
+            outcome = refused("lease_lost", "the record is done, or gone")
         if outcome is not None:
             self._host.needed(entry.index, 0)
             return outcome
         self._settling.acked(entry, payload.ack)
         return self._store(entry, partition, info, due)
 
-    def void(self, entry: Entry) -> Voided:
+    def void(self, entry: Entry) -> Outcome:
         payload = msgspec.msgpack.decode(entry.payload, type=payloads.Void)
         state = self._host.partitions.get(payload.partition)
-        error, scheduled = "unknown_topic", None
-        if state is not None:
-            error, scheduled = self._leave(entry, payload, state)
-        if error:
+        left = _gone(payload.partition) if state is None else self._leave(entry, payload, state)
+        if left is not None and not isinstance(left, ScheduledRow):
             if entry.body:
                 self._host.needed(entry.index, 0)
-            return Voided(error)
+            return left
         if not payload.publish:
-            return Voided("")
+            return Voided()
         _, info, due = log.parse_publish(payload.publish)
-        if scheduled is not None and due is None:  # keeps its time
+        if left is not None and due is None:  # keeps its time
             info = msgspec.structs.replace(info, columns=info.columns | DELAY)
-            due = Due(scheduled.due_ms, scheduled.due_ms)
-        published = self._edited(entry, payload, info, due)
-        return Voided("", published)
+            due = Due(left.due_ms, left.due_ms)
+        return Voided(self._edited(entry, payload, info, due))
 
     def _edited(self, entry: Entry, payload: payloads.Void, info: BatchInfo, due: Due | None) -> Published:
         """Stores what replaces a record; it can be asked what that was."""
@@ -226,22 +209,23 @@ class Storing:
         self._host.state.put(records.key(b"F", partition, entry.index), records.encode(replaced))
         return Published(partition, run.offset, 1, runs=[run])
 
-    def _leave(self, entry: Entry, payload: payloads.Void, state: PartitionState) -> tuple[str, ScheduledRow | None]:
+    def _leave(self, entry: Entry, payload: payloads.Void, state: PartitionState) -> Outcome | ScheduledRow | None:
         """One record goes. Returns a refusal, or the row that it had while scheduled."""
         partition, offset = payload.partition, payload.offset
         self._host.changed(partition)
         if offset < 0:
             row = self._unschedule(partition, payload.index, payload.record)
             if row is None:
-                return "wrong_state", None
+                return refused("wrong_state", CHANGED)
             self._host.not_needed(payload.index, 1)
             void = VoidRow(payload.record + 1, entry.time_ms, payload.reason, payload.by, entry.index if payload.publish else 0)
             self._host.state.put(records.key(b"v", partition, payload.index, payload.record), records.encode(void))
             state.bytes -= share(row.size, row.batch_count, payload.record, payload.record + 1)
             state.voided += 1
-            return "", row
-        if not state.first <= offset < state.next or self._host.is_void(partition, offset):
-            return "wrong_state", None
+            return row
+        known = state.first <= offset < state.next and not self._host.is_void(partition, offset)
+        if not known or self._host.done_everywhere(partition, offset):
+            return refused("wrong_state", CHANGED)
         row_key = records.key(b"Z", partition, offset)
         void = VoidRow(offset + 1, entry.time_ms, payload.reason, payload.by, entry.index if payload.publish else 0)
         self._host.state.put(row_key, records.encode(void))
@@ -251,7 +235,7 @@ class Storing:
             cursor = self._host.cursor(partition, group_id)
             assert cursor is not None
             self._settling.void(cursor, offset, offset + 1)
-        return "", None
+        return None
 
     def _unschedule(self, partition: PartitionKey, index: Index, record: int) -> ScheduledRow | None:
         """Takes a record out of the schedule; its due time is that of the row, unless its batch has delays."""
@@ -267,16 +251,15 @@ class Storing:
         self._host.partitions[partition].scheduled -= 1
         return row if row.fixed else msgspec.structs.replace(row, due_ms=row.base_ms + delay_of(record))
 
-    def reschedule(self, entry: Entry) -> str:
-        """Returns the code of a refusal, or ""."""
+    def reschedule(self, entry: Entry) -> Outcome:
         payload = msgspec.msgpack.decode(entry.payload, type=payloads.Reschedule)
         if payload.partition not in self._host.partitions:
-            return "unknown_topic"
+            return _gone(payload.partition)
         row = self._unschedule(payload.partition, payload.index, payload.record)
         if row is None:
-            return "wrong_state"
+            return refused("wrong_state", CHANGED)
         changed = msgspec.structs.replace(row, due_ms=payload.due_ms, fixed=True)
         self._host.schedule.add(payload.partition, payload.index, payload.record, changed)
         self._host.partitions[payload.partition].scheduled += 1
         self._host.changed(payload.partition)
-        return ""
+        return DONE

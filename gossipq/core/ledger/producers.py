@@ -71,8 +71,14 @@ class Producers:
             del self._opened[name]
             self._dirty.discard(name)
 
-    def forget(self, names: Iterable[ProducerName]) -> None:
+    def forget(self, names: Iterable[ProducerName], before_ms: int) -> int:
+        """Those that have not spoken since `before_ms`, leader time; returns how many."""
+        count = 0
         for name in names:
+            if self.get(*name).time_ms >= before_ms:
+                continue
+            count += 1
             self._opened.pop(name, None)
             self._dirty.discard(name)
             self._state.delete(records.key(b"S", name[0]) + name[1])
+        return count

@@ -33,7 +33,9 @@
     "m" copy                              Member, in the meta shard only
     "g" copy                              was a member, and does not return; in the meta shard only
     "n"                                   index of the entry that changed the roster last, in the meta shard only
-    "X" topic id                          TopicInfo of a topic that was removed, in the meta shard only
+    "X" topic id                          Installing: shards of the topic may not have logged that yet; in the meta shard only
+    "x" topic id                          tombstone: a topic that had partitions here was removed
+    "e" leader time, topic id             the same by time, so that tombstones go after a week
 
 Numbers in keys are 8 bytes, big endian. Values are msgpack arrays, fields only ever appended, but for the two hot rows
 ("O" and the offsets inside "S"), which are fixed little-endian numbers.
@@ -46,7 +48,7 @@ import msgspec
 
 from gossipq.core.storage import NO_CHAIN
 from gossipq.types import Index, Offset, PartitionKey, SessionId, Slice, Term
-from gossipq.values import GroupConfig
+from gossipq.values import GroupConfig, TopicInfo
 
 META, HARD, INSTALLING, CLOCK = b"M", b"H", b".", b"K"
 ROSTER = b"n"
@@ -94,6 +96,17 @@ def lane_key(partition: PartitionKey, group_id: int, lane: bytes, first: Offset)
 
 def ack_key(partition: PartitionKey, group_id: int, first: Offset) -> bytes:
     return b"A" + U64X3.pack(partition, group_id, first)
+
+
+class Installing(msgspec.Struct, array_like=True, frozen=True):
+    """A version of a topic that its shards are being told, or that it is removed."""
+
+    info: TopicInfo
+    deleted: bool
+
+    @property
+    def version(self) -> int:
+        return -self.info.id if self.deleted else self.info.version
 
 
 class Meta(msgspec.Struct, array_like=True):

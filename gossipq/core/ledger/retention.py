@@ -84,7 +84,7 @@ class Upkeep:
             idle, self._producers_from = idle_producers(self._tables, self._producers_from, before_ms)
             self._forget_ms = host.boot_ms + (FORGET_CHECK_MS if self._producers_from == b"S" else FORGET_AGAIN_MS)
             if idle:
-                host.propose(log.FORGET, payloads.encode(payloads.Forget(idle)), promise=False)
+                host.propose(log.FORGET, payloads.encode(payloads.Forget(idle, before_ms)), promise=False)
 
 
 def due(ledger: Ledger, leader_ms: int, voters: int) -> list[tuple[int, Trim | Rollup]]:

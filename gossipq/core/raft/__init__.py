@@ -3,21 +3,25 @@
 from gossipq.core.raft import campaign, voters
 from gossipq.core.raft.cluster_time import ClockRow, ClusterTime
 from gossipq.core.raft.election import Dice
+from gossipq.core.raft.pending import NOBODY, Pending, Requester
 from gossipq.core.raft.progress import SNAPSHOT, Progress
 from gossipq.core.raft.replica import LEADER, NOTHING_UNSAVED, HardState, Place, Replica, Unsaved
 from gossipq.core.raft.voters import quorum_size
 
 __all__ = [
     "LEADER",
+    "NOBODY",
     "NOTHING_UNSAVED",
     "SNAPSHOT",
     "ClockRow",
     "ClusterTime",
     "Dice",
     "HardState",
+    "Pending",
     "Place",
     "Progress",
     "Replica",
+    "Requester",
     "Unsaved",
     "campaign",
     "quorum_size",

@@ -9,8 +9,8 @@ from typing import Protocol
 import msgspec
 
 from gossipq import limits
-from gossipq.core.ledger import Ledger
-from gossipq.core.raft import Replica
+from gossipq.core.ledger import Ledger, Outcome
+from gossipq.core.raft import NOBODY, Pending, Replica, Requester
 from gossipq.core.register.members import check_member
 from gossipq.core.storage import ShardSettings, log, payloads
 from gossipq.errors import BadRequest, Busy, NotAdmitted, WrongState
@@ -34,10 +34,12 @@ class Proposes(Protocol):
 
 
 class Roster:
-    def __init__(self, shard: Proposes, ledger: Ledger, replica: Replica, settings: ShardSettings) -> None:
+    def __init__(
+        self, shard: Proposes, ledger: Ledger, replica: Replica, settings: ShardSettings, pending: Pending[Outcome]
+    ) -> None:
         self._shard, self._ledger, self._replica, self._settings = shard, ledger, replica, settings
-        self._asker: tuple[Origin, int] | None = None  # who waits for the change that is under way
-        self._changing: Index = 0  # its entry
+        self._pending = pending
+        self._changing = False  # a change is under way
         self._rows: dict[str, tuple[Member, int]] = {}  # since when this leader has seen each row as it is
         self._look_ms: int | None = None
 
@@ -71,15 +73,20 @@ class Roster:
         if change is None:
             self._answer(origin, request_id)
         else:
-            self._propose(change)
-            self._asker = origin, request_id
+            self._propose(change, origin, request_id)
 
     def _answer(self, origin: Origin, request_id: int) -> None:
         members = sorted(self._ledger.members.values(), key=lambda member: member.name)
         self._shard.reply(origin, request_id, Members(self._ledger.roster_version, members, self._settings.cluster_name))
 
-    def _propose(self, change: payloads.Membership) -> None:
-        self._changing = self._shard.propose(log.MEMBER, payloads.encode(change))
+    def _propose(self, change: payloads.Membership, origin: Origin = NOBODY, request_id: int = 0) -> None:
+        self._changing = True
+        self._pending.add(self._shard.propose(log.MEMBER, payloads.encode(change)), self._changed, origin, request_id)
+
+    def _changed(self, asker: Requester, index: Index, outcome: Outcome) -> None:
+        self._changing = False
+        if asker.origin:
+            self._answer(*asker)
 
     def _joining(self, message: Join) -> Member:
         """The row that the node gets."""
@@ -139,17 +146,9 @@ class Roster:
 
     # --- what follows ----------------------------------------------------------------------------------------------
 
-    def applied(self, index: Index) -> None:
+    def applied(self) -> None:
         """A MEMBER is committed."""
         self._look()
-        if index == self._changing:
-            asker, self._asker, self._changing = self._asker, None, 0
-            if asker is not None:
-                self._answer(*asker)
-
-    def waiting(self) -> list[tuple[Origin, int]]:
-        """Requests that were not answered yet."""
-        return [self._asker] if self._asker is not None else []
 
     # --- who lives -------------------------------------------------------------------------------------------------
 

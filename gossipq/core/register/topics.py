@@ -1,10 +1,16 @@
 """The register of topics: what the leader of the meta shard does besides leading a shard.
 
-A topic is made in three steps: META_TOPIC is committed here; each shard that holds a partition logs its own TOPIC entry
-(INSTALL_TOPIC, repeated until it answers); then the client hears of it. What is known twice is answered twice.
+A topic is made, changed and removed in three steps: META_TOPIC is committed here, with a row that says which version its shards
+are being told; each shard that holds a partition logs its own TOPIC entry (INSTALL_TOPIC, repeated until it answers); then the
+client hears of it, and INSTALLED takes the row away. A new leader of this shard goes on with every row that it finds. What is
+known twice is answered twice.
+
+Ids are indexes of entries, so no two topics ever have one id. A shard that lost a topic keeps a tombstone for a week of leader
+time; what comes later still is answered by the register, which knows every id that is not gone.
 """
 
 from fnmatch import fnmatchcase
+from functools import partial
 from typing import Protocol
 
 import msgspec
@@ -12,7 +18,8 @@ import msgspec
 from gossipq import limits
 from gossipq.core.copies import topic_shards
 from gossipq.core.delivery import check_policy, within
-from gossipq.core.ledger import Ledger
+from gossipq.core.ledger import Ledger, Outcome, TopicChanged, refused
+from gossipq.core.raft import Pending, Requester
 from gossipq.core.storage import log, payloads
 from gossipq.errors import BadName, BadRequest, Busy, Refused, TopicExists, UnknownTopic
 from gossipq.messages import BindTopic, CreateTopic, DropTopic, Resolve, Topics
@@ -30,8 +37,10 @@ _NAME_CHARS = frozenset("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ012
 class Proposes(Protocol):
     """What the register asks of its shard."""
 
-    def propose(self, kind: int, payload: bytes) -> Index: ...
+    def propose(self, kind: int, payload: bytes, promise: bool = True) -> Index: ...
     def reply(self, origin: Origin, request_id: int, message: Message) -> None: ...
+    def refuse_by(self, asker: Requester, outcome: Outcome) -> None: ...
+    def answer(self, asker: Requester, outcome: Outcome, reply: Message) -> None: ...
     def tell(self, shard: int, message: Message) -> None: ...
     def warn(self, text: str) -> None:
         """For whoever looks after this node."""
@@ -70,10 +79,10 @@ def check_config(config: TopicConfig) -> None:
 class Creation:
     """A request that waits: topics still being logged, and the answer gathered so far."""
 
-    __slots__ = ("found", "missing", "origin", "request_id")
+    __slots__ = ("asker", "found", "missing")
 
-    def __init__(self, origin: Origin, request_id: int, found: list[TopicInfo], missing: set[str]) -> None:
-        self.origin, self.request_id, self.found, self.missing = origin, request_id, found, missing
+    def __init__(self, asker: Requester, found: list[TopicInfo], missing: set[str]) -> None:
+        self.asker, self.found, self.missing = asker, found, missing
 
 
 class TopicRegister:
@@ -85,15 +94,16 @@ class TopicRegister:
         auto_create: bool,
         defaults: TopicConfig,
         virtual: dict[str, list[str]],
+        pending: Pending[Outcome],
     ) -> None:
         """`virtual` topics of the cluster's file are made as soon as this shard leads."""
-        self._shard, self._ledger, self._shards = shard, ledger, shards
+        self._shard, self._ledger, self._shards, self._pending = shard, ledger, shards, pending
         self._auto_create, self._defaults, self._virtual = auto_create, defaults, virtual
         self._creations: list[Creation] = []
         self._proposed: set[str] = set()
-        self._installing: dict[tuple[str, int], set[int]] = {}  # (name, version) -> shards that have not answered
-        self._infos: dict[tuple[str, int], tuple[TopicInfo, bool]] = {}
-        self._drops: dict[str, list[tuple[Origin, int]]] = {}
+        self._missing: dict[int, set[int]] = {}  # by id, of `ledger.installing`: shards that have not answered this leader
+        self._installed: list[tuple[int, int]] = []  # (id, version) that all shards have, and that is to be logged
+        self._drops: dict[int, list[Requester]] = {}  # by id: who waits for the end of a topic
         self._again_ms: int | None = None
 
     # --- requests --------------------------------------------------------------------------------------------------
@@ -164,8 +174,8 @@ class TopicRegister:
             self._shard.reply(origin, request_id, Topics([known]))
             return
         info = msgspec.structs.replace(known, version=known.version + 1, config=config)
-        self._shard.propose(log.META_TOPIC, payloads.encode(payloads.Topic(info)))
-        self._creations.append(Creation(origin, request_id, [], {known.name}))
+        self._propose(info)
+        self._creations.append(Creation(Requester(origin, request_id), [], {known.name}))
 
     def _check_targets(self, name: str, targets: list[str]) -> None:
         if not 0 < len(targets) <= limits.VIRTUAL_TARGETS_MAX:
@@ -184,11 +194,10 @@ class TopicRegister:
             raise BadRequest(f"{name} belongs to the virtual topic {holders[0]}", hint="virtual topics hold real ones only")
 
     def lead(self) -> None:
-        """This shard leads: virtual topics of the cluster's file that are missing are made, and topics that were changed are
-        told to their shards again, since nobody asks for a change."""
-        for info in self._ledger.names.values():
-            if info.version > 1 and info.shards:
-                self.applied(payloads.Topic(info))
+        """This shard leads: what a leader before it began is carried on, and virtual topics of the cluster's file that are
+        missing are made."""
+        for installing in self._ledger.installing.values():
+            self._begin(installing.info)
         for name, targets in self._virtual.items():
             known = self._ledger.names.get(name)
             if known is None or known.config.virtual != targets:
@@ -198,7 +207,7 @@ class TopicRegister:
                     self._shard.warn(f"virtual topic {name} of the configuration: {error}")
 
     def _make(self, origin: Origin, request_id: int, found: list[TopicInfo], configs: dict[str, TopicConfig]) -> None:
-        busy = {name for info in found for name, _ in self._installing if name == info.name}
+        busy = {info.name for info in found if info.id in self._missing}
         if not configs and not busy:
             self._shard.reply(origin, request_id, Topics(found))
             return
@@ -208,10 +217,13 @@ class TopicRegister:
             shards = self._place(name, config)
             if name not in self._proposed:
                 self._proposed.add(name)
-                info = TopicInfo(0, name, 1, config, shards)
-                self._shard.propose(log.META_TOPIC, payloads.encode(payloads.Topic(info)))
+                self._propose(TopicInfo(0, name, 1, config, shards))
         ready = [info for info in found if info.name not in busy]
-        self._creations.append(Creation(origin, request_id, ready, busy | set(configs)))
+        self._creations.append(Creation(Requester(origin, request_id), ready, busy | set(configs)))
+
+    def _propose(self, info: TopicInfo) -> None:
+        index = self._shard.propose(log.META_TOPIC, payloads.encode(payloads.Topic(info)))
+        self._pending.add(index, partial(self._logged, info.name))
 
     def _place(self, name: str, config: TopicConfig) -> list[int]:
         if config.virtual:
@@ -224,90 +236,119 @@ class TopicRegister:
         return [other.shards[i % len(other.shards)] for i in range(config.partitions)]
 
     def drop(self, origin: Origin, request_id: int, message: DropTopic) -> None:
-        known = self._ledger.names.get(message.name)
+        known, asker = self._ledger.names.get(message.name), Requester(origin, request_id)
         if known is None:
-            raise UnknownTopic(f"no topic {message.name}", hint="gossipq topic ls")
+            under_way = [each.info.id for each in self._ledger.installing.values() if each.info.name == message.name]
+            if not under_way or under_way[-1] not in self._missing:
+                raise UnknownTopic(f"no topic {message.name}", hint="gossipq topic ls")
+            self._drops.setdefault(under_way[-1], []).append(asker)  # its shards are being told
+            return
         holders = [info.name for info in self._ledger.names.values() if message.name in info.config.virtual]
         if holders:
             raise BadRequest(
                 f"topic {message.name} belongs to the virtual topic {holders[0]}",
                 hint=f"gossipq topic virtual {holders[0]} with the others, or remove that first",
             )
-        first = message.name not in self._drops
-        self._drops.setdefault(message.name, []).append((origin, request_id))
+        first = known.id not in self._drops
+        self._drops.setdefault(known.id, []).append(asker)
         if first:
-            self._shard.propose(log.META_TOPIC, payloads.encode(payloads.Topic(known, deleted=True)))
+            index = self._shard.propose(log.META_TOPIC, payloads.encode(payloads.Topic(known, deleted=True)))
+            self._pending.add(index, partial(self._unnamed, known.id))
 
     # --- what follows ----------------------------------------------------------------------------------------------
 
-    def applied(self, payload: payloads.Topic) -> None:
-        """A META_TOPIC is committed: its shards are told."""
-        info = payload.info
-        self._proposed.discard(info.name)
-        name = info.name, -info.id if payload.deleted else info.version
-        self._installing[name] = set(info.shards)
-        self._infos[name] = info, payload.deleted
-        self._tell(name)
-        if not info.shards:  # a virtual topic lives in the register alone
-            self._complete(name, info, payload.deleted)
+    def _logged(self, name: str, asker: Requester, index: Index, outcome: Outcome) -> None:
+        """An entry of this leader for a topic is applied. Refused: who waits for the topic is told."""
+        self._proposed.discard(name)
+        if outcome.error:
+            self._refuse(name, outcome)
+        elif isinstance(outcome, TopicChanged) and outcome.info.id not in self._missing:
+            self._arrived(outcome.info)  # it was there
 
-    def _tell(self, name: tuple[str, int]) -> None:
-        info, deleted = self._infos[name]
-        for shard in self._installing[name]:
-            self._shard.tell(shard, InstallTopic(info, deleted))
+    def _unnamed(self, topic_id: int, asker: Requester, index: Index, outcome: Outcome) -> None:
+        """The removal of a topic is applied. Done: who asked is answered when the shards have logged it."""
+        if outcome.error or topic_id not in self._missing:
+            for each in self._drops.pop(topic_id, ()):
+                self._shard.answer(each, outcome, Topics([]))
+
+    def _refuse(self, name: str, outcome: Outcome) -> None:
+        for creation in [each for each in self._creations if name in each.missing]:
+            self._creations.remove(creation)
+            self._shard.refuse_by(creation.asker, outcome)
+
+    def applied(self, outcome: TopicChanged) -> None:
+        """A META_TOPIC is committed: its shards are told."""
+        self._begin(outcome.info)
+        if outcome.deleted and outcome.info.name not in self._proposed:  # who waits for a change of it waits in vain
+            self._refuse(outcome.info.name, refused("unknown_topic", f"topic {outcome.info.name} was removed"))
+
+    def _begin(self, info: TopicInfo) -> None:
+        if info.id in self._ledger.installing:
+            self._missing[info.id] = set(info.shards)
+            self._tell(info.id)
+
+    def _tell(self, topic_id: int) -> None:
+        installing = self._ledger.installing[topic_id]
+        for shard in self._missing[topic_id]:
+            self._shard.tell(shard, InstallTopic(installing.info, installing.deleted))
 
     def installed(self, message: TopicInstalled) -> None:
-        """A shard has logged a version; the last one frees who waits."""
-        for name, (info, deleted) in list(self._infos.items()):
-            if info.id != message.topic_id or (-info.id if deleted else info.version) != message.version:
-                continue
-            self._installing[name].discard(message.shard)
-            if not self._installing[name]:
-                self._complete(name, info, deleted)
-
-    def _complete(self, name: tuple[str, int], info: TopicInfo, deleted: bool) -> None:
-        """Every shard of a topic knows this version of it."""
-        del self._installing[name], self._infos[name]
-        if deleted:
-            for origin, request_id in self._drops.pop(info.name, ()):
-                self._shard.reply(origin, request_id, Topics([]))
+        """A shard has logged a version; the last one frees who waits. One that has a topic which was removed hears of that."""
+        installing, missing = self._ledger.installing.get(message.topic_id), self._missing.get(message.topic_id)
+        if installing is None and min(message.version, message.topic_id) > 0 and message.topic_id not in self._ledger.ids:
+            self.ask(AskTopic(message.topic_id, message.shard))
+        if installing is None or missing is None or installing.version != message.version:
+            return
+        missing.discard(message.shard)
+        if missing:
+            return
+        del self._missing[message.topic_id]
+        self._installed.append((message.topic_id, message.version))
+        if installing.deleted:
+            for asker in self._drops.pop(message.topic_id, ()):
+                self._shard.reply(*asker, Topics([]))
         else:
-            self._arrived(info)
+            self._arrived(installing.info)
 
     def _arrived(self, info: TopicInfo) -> None:
-        for creation in list(self._creations):
-            if info.name in creation.missing:
-                creation.missing.discard(info.name)
-                creation.found.append(info)
+        """Every shard of a topic knows it."""
+        for creation in [each for each in self._creations if info.name in each.missing]:
+            creation.missing.discard(info.name)
+            creation.found.append(info)
             if not creation.missing:
                 self._creations.remove(creation)
-                self._shard.reply(creation.origin, creation.request_id, Topics(creation.found))
+                self._shard.reply(*creation.asker, Topics(creation.found))
 
     def ask(self, message: AskTopic) -> None:
-        """A shard met a topic id that it does not know: it gets the topic, or hears that it holds none of it."""
+        """A shard met a topic id that it does not know: it gets the topic, or hears that it holds none of it. Ids are
+        indexes of entries and used once: one that is not in the register was removed, or never was."""
+        name = self._ledger.ids.get(message.topic_id)
         nothing = TopicInfo(message.topic_id, "", 0, TopicConfig(), [])
-        found = next((info for info in self._ledger.names.values() if info.id == message.topic_id), nothing)
+        found = nothing if name is None else self._ledger.names[name]
         if 0 <= message.shard < self._shards:
             self._shard.tell(message.shard, InstallTopic(found, deleted=message.shard not in found.shards))
 
     def tick(self, boot_ms: int) -> None:
-        """Repeats what was not answered."""
-        if not self._installing:
+        """Repeats what was not answered, and logs what all shards have answered."""
+        if self._installed:
+            versions, self._installed = self._installed, []
+            self._shard.propose(log.INSTALLED, payloads.encode(payloads.InstalledTopics(versions)), promise=False)
+        if not self._missing:
             self._again_ms = None
         elif self._again_ms is None:
             self._again_ms = boot_ms + INSTALL_AGAIN_MS
         elif boot_ms >= self._again_ms:
             self._again_ms = boot_ms + INSTALL_AGAIN_MS
-            for name in self._installing:
-                self._tell(name)
+            for topic_id in self._missing:
+                self._tell(topic_id)
 
     def next_deadline(self) -> int | None:
         return self._again_ms
 
     def waiting(self) -> list[tuple[Origin, int]]:
-        """Requests that were not answered yet."""
-        creating = [(creation.origin, creation.request_id) for creation in self._creations]
-        return creating + [asker for askers in self._drops.values() for asker in askers]
+        """Requests that wait for shards to log what their entries say."""
+        askers = [creation.asker for creation in self._creations] + [each for askers in self._drops.values() for each in askers]
+        return [(asker.origin, asker.request_id) for asker in askers if asker.origin]
 
     def serve(self, origin: Origin, request_id: int, message: Message) -> None:
         """Any request of this room. Raises what a client must hear."""

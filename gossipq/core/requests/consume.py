@@ -1,6 +1,7 @@
 """The requests of consumers: checked here, served by dispatch, logged through the shard."""
 
 from collections.abc import Callable
+from functools import partial
 from typing import Any, Protocol
 
 import msgspec
@@ -17,7 +18,8 @@ from gossipq.core.delivery import (
     ruling,
     within,
 )
-from gossipq.core.ledger import GroupState, Ledger
+from gossipq.core.ledger import GroupState, Ledger, Outcome
+from gossipq.core.raft import Pending, Requester
 from gossipq.core.storage import log, payloads
 from gossipq.errors import BadName, BadRequest, Busy, GossipqError, OffsetOutOfRange
 from gossipq.limits import (
@@ -45,30 +47,34 @@ class Client(msgspec.Struct, frozen=True):
     consumer: str
 
 
-class Waiting(msgspec.Struct, frozen=True):
-    """A SUBSCRIBE whose group is being logged."""
+class Made(msgspec.Struct, frozen=True):
+    """The policy that a group has once an entry is applied, and the version of it."""
 
-    origin: Origin
-    request_id: int
-    client: Client
-    message: Subscribe
+    index: Index
     config: GroupConfig
+    version: int
 
 
 class Host(Protocol):
     """What this room asks of its shard."""
 
+    @property
+    def boot_ms(self) -> int: ...
     def propose(self, kind: int, payload: bytes) -> Index: ...
     def reply(self, origin: Origin, request_id: int, message: Message) -> None: ...
     def refuse(self, origin: Origin, request_id: int, error: GossipqError) -> None: ...
+    def refuse_by(self, asker: Requester, outcome: Outcome) -> None: ...
     def unknown(self, partition: PartitionKey) -> GossipqError: ...
 
 
 class Consuming:
-    def __init__(self, host: Host, ledger: Ledger, dispatch: Dispatch, defaults: GroupConfig) -> None:
+    def __init__(
+        self, host: Host, ledger: Ledger, dispatch: Dispatch, defaults: GroupConfig, pending: Pending[Outcome]
+    ) -> None:
         self._host, self._ledger, self._dispatch, self._defaults = host, ledger, dispatch, defaults
+        self._pending = pending
         self._unsaid = GroupConfig(in_flight_max=defaults.in_flight_max, parked_max=defaults.parked_max)
-        self._waiting: dict[Index, Waiting] = {}
+        self._making: dict[tuple[int, str], Made] = {}  # by topic id and name: groups that are on their way to the log
         self._serve: dict[type[Message], Callable[[Origin, int, Client, Any, int], None]] = {
             Subscribe: self._subscribe,
             Unsubscribe: self._unsubscribe,
@@ -87,39 +93,33 @@ class Consuming:
         """Raises what must be refused."""
         self._serve[type(message)](origin, request_id, client, message, boot_ms)
 
-    def waiting(self) -> list[tuple[Origin, int]]:
-        """Requests that were not answered yet."""
-        return [(waiting.origin, waiting.request_id) for waiting in self._waiting.values()]
-
     def _subscribe(self, origin: Origin, request_id: int, client: Client, message: Subscribe, boot_ms: int) -> None:
-        group, pending = self._group(message), self._being_made(message)
-        config = message.config.over(pending or (group.config if group else self._unsaid))
-        if pending is not None and pending.mode != config.mode:
+        group, making = self._group(message), self._being_made(message)
+        config = message.config.over(making.config if making else group.config if group else self._unsaid)
+        if making is not None and making.config.mode != config.mode:
             raise Busy(f"group {message.group} is being made with another mode", retry_after_ms=20)
         self._check(message, config)
         partitions = [start.partition for start in message.starts]
         known = group is not None and all(group.id in self._ledger.cursors.get(p, ()) for p in partitions)
         if not message.group or (group is not None and known and group.config == config):
-            self._attach(Waiting(origin, request_id, client, message, config), boot_ms)
+            self._attach(Requester(origin, request_id), client, message, boot_ms)
             return
         starts = [
             Start(start.partition, "offset", self._position(start)) if start.kind == "time" else start
             for start in message.starts
         ]
-        payload = payloads.encode(payloads.Group(_topic_id(message), message.group, config, starts))
+        before = making or (Made(0, group.config, group.version) if group else Made(0, config, 0))
+        name = _topic_id(message), message.group
+        payload = payloads.encode(payloads.Group(*name, config, starts, before.version))
         index = self._host.propose(log.GROUP, payload)
-        self._waiting[index] = Waiting(origin, request_id, client, message, config)
+        changes = not before.version or config != before.config
+        self._making[name] = Made(index, config, before.version + changes)
+        self._pending.add(index, partial(self._joined, client, message), origin, request_id)
         self._dispatch.joins((client.session, message.subscription), index)
 
-    def _being_made(self, message: Subscribe) -> GroupConfig | None:
-        """The policy of the same group that is on its way to the log."""
-        if not message.group or not message.starts:
-            return None
-        name, found = (_topic_id(message), message.group), None
-        for waiting in self._waiting.values():
-            if (_topic_id(waiting.message), waiting.message.group) == name:
-                found = waiting.config
-        return found
+    def _being_made(self, message: Subscribe) -> Made | None:
+        """The same group as it is on its way to the log."""
+        return self._making.get((_topic_id(message), message.group)) if message.group and message.starts else None
 
     def _group(self, message: Subscribe) -> GroupState | None:
         return self._ledger.group(_topic_id(message), message.group) if message.group and message.starts else None
@@ -173,29 +173,27 @@ class Consuming:
         group = self._dispatch.groups.get(group_id)
         return group is not None and bool(group.members)
 
-    def applied(self, index: Index, boot_ms: int) -> None:
-        """A GROUP is committed: who waited for it joins, unless it has asked for something else meanwhile, or ended."""
-        waiting = self._waiting.pop(index, None)
-        if waiting is None:
-            return
-        message = waiting.message
-        name = waiting.client.session, message.subscription
-        error: GossipqError | None = None
+    def _joined(self, client: Client, message: Subscribe, asker: Requester, index: Index, outcome: Outcome) -> None:
+        """A GROUP is applied: who waited for it joins, unless it has asked for something else meanwhile, or ended."""
+        making, name = self._being_made(message), (client.session, message.subscription)
+        if making is not None and making.index == index:
+            del self._making[_topic_id(message), message.group]
         if self._dispatch.joining.get(name) != index:
             error = BadRequest(f"subscription {message.subscription} was replaced or ended before its group was stored")
-        elif message.starts and self._group(message) is None:
+            self._host.refuse(*asker, error)
+        elif outcome.error:
             self._dispatch.unsubscribe(name)
-            error = Busy(f"group {message.group} was removed just now", retry_after_ms=20)
-        if error is None:
-            self._attach(waiting, boot_ms)
+            self._host.refuse_by(asker, outcome)
+        elif self._group(message) is None:  # a later entry of the same turn took it away
+            self._dispatch.unsubscribe(name)
+            self._host.refuse(*asker, Busy(f"group {message.group} was removed just now", retry_after_ms=20))
         else:
-            self._host.refuse(waiting.origin, waiting.request_id, error)
+            self._attach(asker, client, message, self._host.boot_ms)
 
-    def _attach(self, waiting: Waiting, boot_ms: int) -> None:
-        message, client = waiting.message, waiting.client
+    def _attach(self, asker: Requester, client: Client, message: Subscribe, boot_ms: int) -> None:
         group = self._group(message)
         lease_ms = self._lease_ms(group.config, message) if group else 0
-        subscription = Subscription(client.session, client.consumer, waiting.origin, message)
+        subscription = Subscription(client.session, client.consumer, asker.origin, message)
         starts = [start for start in message.starts if start.partition in self._ledger.partitions]
         positions = [(start.partition, 0 if group else self._position(start)) for start in starts]
         self._dispatch.subscribe(subscription, group.id if group else None, positions)
@@ -203,7 +201,7 @@ class Consuming:
             self._dispatch.keep(subscription, message.holding, boot_ms, lease_ms)
         mode = group.config.mode if group else ""
         answer = Subscribed(message.subscription, lease_ms, subscription.ends(self._ledger), mode=mode)
-        self._host.reply(waiting.origin, waiting.request_id, answer)
+        self._host.reply(*asker, answer)
 
     def _lease_ms(self, config: GroupConfig, message: Subscribe) -> int:
         """The shortest lease of its topics, as far as records name none."""

@@ -4,18 +4,18 @@ Checked here against what is committed and held now, logged, and answered when t
 """
 
 from collections.abc import Callable
-from typing import Any, NamedTuple, Protocol
-
-import msgspec
+from functools import partial
+from typing import Any, Protocol
 
 from gossipq import limits
 from gossipq.core.delivery import Dispatch, within
-from gossipq.core.ledger import Cursor, Ledger, Published, Voided
+from gossipq.core.ledger import Counted, Cursor, Ledger, Outcome, Published, Voided
+from gossipq.core.raft import Pending, Requester
 from gossipq.core.requests.consume import Client, check_group
 from gossipq.core.requests.explain import Named, find
 from gossipq.core.requests.operate import Operating
-from gossipq.core.storage import Due, Entry, log, payloads
-from gossipq.errors import BadBatch, BadRequest, GossipqError, WrongState, from_code
+from gossipq.core.storage import Due, log, payloads
+from gossipq.errors import BadBatch, BadRequest, GossipqError, WrongState
 from gossipq.messages import Cancel, Done, Edit, PurgeDead, ReplayDead, Requeue, Reschedule, SetGroup
 from gossipq.types import BatchInfo, Index, Offset, Origin, PartitionKey, topic_id_of
 from gossipq.values import Message, Ref
@@ -31,7 +31,7 @@ class Host(Protocol):
     def propose(self, kind: int, payload: bytes, promise: bool = True, body: bytes = b"") -> Index: ...
     def reply(self, origin: Origin, request_id: int, message: Message) -> None: ...
     def confirm(self, origin: Origin, request_id: int, index: Index, outcome: Published) -> None: ...
-    def refuse(self, origin: Origin, request_id: int, error: GossipqError) -> None: ...
+    def refuse_by(self, asker: Requester, outcome: Outcome) -> None: ...
     def unknown(self, partition: PartitionKey) -> GossipqError: ...
     def peek(self, batch: bytes) -> BatchInfo:
         """Header of a batch that was verified."""
@@ -39,18 +39,9 @@ class Host(Protocol):
     def due_of(self, info: BatchInfo, batch: bytes, age_ms: int) -> Due | None: ...
 
 
-class Asked(NamedTuple):
-    """A request that waits for its entry, and the answer if that succeeds."""
-
-    origin: Origin
-    request_id: int
-    answer: Message
-
-
 class Mending:
-    def __init__(self, host: Host, ledger: Ledger, dispatch: Dispatch) -> None:
-        self._host, self._ledger, self._dispatch = host, ledger, dispatch
-        self._asked: dict[Index, Asked] = {}
+    def __init__(self, host: Host, ledger: Ledger, dispatch: Dispatch, pending: Pending[Outcome]) -> None:
+        self._host, self._ledger, self._dispatch, self._pending = host, ledger, dispatch, pending
         self._serve: dict[type[Message], Callable[[Origin, int, Client, Any, bytes], None]] = {
             Cancel: self._cancel,
             Reschedule: self._reschedule,
@@ -70,32 +61,18 @@ class Mending:
         self._serve[type(message)](origin, request_id, client, message, batch)
 
     def _propose(self, origin: Origin, request_id: int, kind: int, payload: bytes, answer: Message, body: bytes = b"") -> None:
-        self._asked[self._host.propose(kind, payload, body=body)] = Asked(origin, request_id, answer)
+        self._pending.add(self._host.propose(kind, payload, body=body), partial(self._answer, answer), origin, request_id)
 
-    def applied(self, entry: Entry, outcome: object) -> None:
-        """An entry is stored; if it was asked for here, that is answered."""
-        if entry.kind in (log.VOID, log.EDIT) and isinstance(outcome, Voided) and not outcome.error:
-            void = msgspec.msgpack.decode(entry.payload, type=payloads.Void)
-            if void.offset >= 0:
-                self._dispatch.voided(void.partition, void.offset)
-            self._dispatch.wake(void.partition)
-        if entry.kind == log.REGROUP:
-            self._dispatch.drop_group(msgspec.msgpack.decode(entry.payload, type=payloads.Regroup).group_id)
-        asked = self._asked.pop(entry.index, None)
-        if asked is None:
-            return
-        error = outcome.error if isinstance(outcome, Voided) else outcome if entry.kind in (log.RESCHEDULE, log.REGROUP) else ""
-        if error:
-            text = "the record changed at the same moment"
-            self._host.refuse(asked.origin, asked.request_id, from_code(str(error), text, hint="ask why, and try again"))
+    def _answer(self, answer: Message, asker: Requester, index: Index, outcome: Outcome) -> None:
+        """An entry is applied; `answer` is for one that is done, the number of records as it turned out."""
+        if outcome.error:
+            self._host.refuse_by(asker, outcome)
         elif isinstance(outcome, Voided) and outcome.published is not None:
-            self._host.confirm(asked.origin, asked.request_id, entry.index, outcome.published)
+            self._host.confirm(*asker, index, outcome.published)
+        elif isinstance(outcome, Counted) and isinstance(answer, Done):
+            self._host.reply(*asker, Done(outcome.count, answer.ref))
         else:
-            self._host.reply(asked.origin, asked.request_id, asked.answer)
-
-    def waiting(self) -> list[tuple[Origin, int]]:
-        """Requests that were not answered yet."""
-        return [(asked.origin, asked.request_id) for asked in self._asked.values()]
+            self._host.reply(*asker, answer)
 
     # --- single records --------------------------------------------------------------------------------------------
 
@@ -116,12 +93,9 @@ class Mending:
             raise WrongState(f"retention removed offset {offset}")
         if self._ledger.is_void(partition, offset):
             raise WrongState(f"offset {offset} is void already")
-        open_groups = 0
-        for group_id, cursor in self._ledger.cursors.get(partition, {}).items():
+        for group_id in self._ledger.cursors.get(partition, ()):
             self._nobody_holds(group_id, partition, offset)
-            waits = cursor.exceptional and cursor.exceptions.at(offset) is not None
-            open_groups += waits or bool(cursor.fresh(offset, offset + 1)) or cursor.dead.at(offset) is not None
-        if self._ledger.cursors.get(partition) and not open_groups:
+        if self._ledger.done_everywhere(partition, offset):
             raise WrongState(f"offset {offset} is done in every group", hint="what is acked stays until retention removes it")
         return named
 
@@ -232,5 +206,5 @@ class Mending:
         if config == group.config:
             self._host.reply(origin, request_id, Done(0))
             return
-        payload = payloads.encode(payloads.Group(group.topic_id, group.name, config, []))
+        payload = payloads.encode(payloads.Group(group.topic_id, group.name, config, [], group.version))
         self._propose(origin, request_id, log.GROUP, payload, Done(1))

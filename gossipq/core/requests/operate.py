@@ -151,7 +151,7 @@ class Operating:
         if message.dry_run:
             self._host.reply(origin, request_id, Done(1))
         else:
-            payload = payloads.encode(payloads.Regroup(group.id, []))
+            payload = payloads.encode(payloads.Regroup(group.id, [], message.dead))
             self._propose(origin, request_id, log.REGROUP, payload, Done(1))
 
     def _show(self, origin: Origin, request_id: int, client: Client, message: ShowGroup, batch: bytes) -> None:

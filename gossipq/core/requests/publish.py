@@ -1,13 +1,18 @@
 """Publishes at the door: refused before they are logged, or confirmed when they are on a majority of disks."""
 
-from typing import NamedTuple, Protocol
+from collections.abc import Iterable
+from functools import partial
+from typing import Protocol
+
+import msgspec
 
 from gossipq import limits
 from gossipq.core.copies import Moving
 from gossipq.core.delivery import NUMBER_MAX, Dispatch, Lease, View, within
-from gossipq.core.ledger import Ledger, Published
+from gossipq.core.ledger import Ledger, Outcome, Published
+from gossipq.core.raft import Pending, Requester
 from gossipq.core.requests.consume import Client, Consuming
-from gossipq.core.storage import Columns, Due, log, payloads
+from gossipq.core.storage import Columns, Due, Entry, log, payloads
 from gossipq.errors import (
     BadBatch,
     BadRequest,
@@ -19,7 +24,6 @@ from gossipq.errors import (
     TopicFull,
     UnknownTopic,
     WrongShard,
-    from_code,
 )
 from gossipq.messages import Publish
 from gossipq.peer_messages import AskTopic, TopicInstalled
@@ -55,26 +59,28 @@ class Host(Protocol):
     @property
     def leader_ms(self) -> int: ...
     def propose(self, kind: int, payload: bytes, promise: bool = True, body: bytes = b"") -> Index: ...
-    def refuse(self, origin: Origin, request_id: int, error: GossipqError) -> None: ...
+    def refuse_by(self, asker: Requester, outcome: Outcome) -> None: ...
     def confirm(self, origin: Origin, request_id: int, index: Index, outcome: Published) -> None: ...
     def tell(self, shard: int, message: Message) -> None: ...
+    def unapplied(self) -> Iterable[Entry]:
+        """Entries that are not applied yet."""
+
     def retain_soon(self) -> None:
         """A partition is full: what may leave should."""
 
 
-class Logged(NamedTuple):
-    """A batch that is logged and not stored yet: which it is, and who waits for it, if anybody does."""
-
-    asker: tuple[Origin, int] | None
-    name: tuple[PartitionKey, bytes, int]  #: partition, producer, sequence
-
-
 class Admitting:
-    def __init__(self, host: Host, ledger: Ledger, dispatch: Dispatch, consuming: Consuming, columns: Columns) -> None:
+    def __init__(
+        self,
+        host: Host,
+        ledger: Ledger,
+        dispatch: Dispatch,
+        consuming: Consuming,
+        columns: Columns,
+        pending: Pending[Outcome],
+    ) -> None:
         self._host, self._ledger, self._dispatch, self._consuming = host, ledger, dispatch, consuming
-        self._columns = columns
-        self._logged: dict[Index, Logged] = {}
-        self._steps: dict[Index, list[tuple[View, Offset, Offset, Lease]]] = {}  # what a STEP takes from its consumer
+        self._columns, self._pending = columns, pending
         self._asked: dict[int, int] = {}  # topic id -> boot time of the last AskTopic, GONE or ELSEWHERE
 
     def publish(
@@ -88,9 +94,8 @@ class Admitting:
             return
         confirmed = (message.level or config.level) != "none"
         index = self._host.propose(log.PUBLISH, payload, confirmed, batch)
-        if confirmed or info.sequence:
-            asker = (origin, request_id) if confirmed else None
-            self._logged[index] = Logged(asker, (message.partition, info.producer, info.sequence))
+        if confirmed:
+            self._pending.add(index, self._stored, origin, request_id)
 
     def _may_publish(self, partition: PartitionKey, info: BatchInfo) -> TopicConfig:
         """Raises what forbids it. A repeat is let through: it is answered, and adds nothing."""
@@ -124,9 +129,7 @@ class Admitting:
 
     def _knows(self, partition: PartitionKey, info: BatchInfo) -> bool:
         """Whether a batch is stored, or logged and about to be: a refusal would say that it certainly is not."""
-        name = partition, info.producer, info.sequence
-        under_way = bool(info.sequence) and any(logged.name == name for logged in self._logged.values())
-        return under_way or self._ledger.knows(partition, info)
+        return self._ledger.knows(partition, info) or any(_brings(entry, partition, info) for entry in self._host.unapplied())
 
     def due_of(self, info: BatchInfo, batch: bytes, age_ms: int) -> Due | None:
         """When a batch with a DELAY column was sealed and is first due; None without one. Raises BadRequest."""
@@ -165,28 +168,22 @@ class Admitting:
             raise LeaseLost("the record is in other hands or done", hint="it will be, or was, handled there")
         ack = payloads.Ack(subscription.group.id, subscription.consumer, message.acks)
         index = self._host.propose(log.STEP, payloads.encode(payloads.Step(ack, payload)), True, batch)
-        self._logged[index] = Logged((origin, request_id), (message.partition, info.producer, info.sequence))
-        self._steps[index] = self._dispatch.holding.stepping(subscription, message.acks) if held else []
+        taken = self._dispatch.holding.stepping(subscription, message.acks) if held else []
+        self._pending.add(index, partial(self._stepped, taken), origin, request_id)
 
-    def applied(self, index: Index, outcome: Published) -> None:
-        """A PUBLISH or STEP is stored: who sent it is answered."""
-        if outcome.added:
-            self._dispatch.wake(outcome.partition)
-        if index in self._steps:
-            self._dispatch.holding.stepped(self._steps.pop(index), not outcome.error)
-        logged = self._logged.pop(index, None)
-        if logged is None or logged.asker is None:
-            return
-        asker = logged.asker
-        if outcome.error:
-            text = f"batch refused: {outcome.error}" + (f", {outcome.detail} is expected" if outcome.detail else "")
-            self._host.refuse(*asker, from_code(outcome.error, text, detail=outcome.detail))
-        else:
+    def _stored(self, asker: Requester, index: Index, outcome: Outcome) -> None:
+        """A PUBLISH is applied: who sent it is answered."""
+        if isinstance(outcome, Published):
             self._host.confirm(*asker, index, outcome)
+        else:
+            self._host.refuse_by(asker, outcome)
 
-    def waiting(self) -> list[tuple[Origin, int]]:
-        """Requests that were not answered yet."""
-        return [logged.asker for logged in self._logged.values() if logged.asker is not None]
+    def _stepped(
+        self, taken: list[tuple[View, Offset, Offset, Lease]], asker: Requester, index: Index, outcome: Outcome
+    ) -> None:
+        """A STEP is applied; `taken` is what it took from its consumer."""
+        self._dispatch.holding.stepped(taken, not outcome.error)
+        self._stored(asker, index, outcome)
 
     # --- topics that are not known here ------------------------------------------------------------------------------
 
@@ -198,7 +195,7 @@ class Admitting:
         if asked_ms == ELSEWHERE or (known is not None and partition_of(partition) < len(known.shards)):
             text = f"partition {partition_of(partition)} of the topic with id {topic_id} is not in shard {self._host.id}"
             return WrongShard(text, hint="resolve the topic's name: it tells the shard of each partition")
-        if asked_ms == GONE or known is not None:
+        if topic_id <= 0 or asked_ms == GONE or known is not None or self._ledger.removed(topic_id):
             text = f"no topic with id {topic_id} has partition {partition_of(partition)} in shard {self._host.id}"
             return UnknownTopic(text, hint="resolve its name again")
         if self._host.boot_ms - asked_ms >= TOPIC_ASK_MS:
@@ -211,19 +208,30 @@ class Admitting:
     def install(self, info: TopicInfo, deleted: bool) -> None:
         """The register names a topic of this shard, or says that there is none: it is logged, and the register hears of it.
         Raises BadRequest."""
-        version = -info.id if deleted else info.version
-        known = self._ledger.topics.get(info.id)
-        if deleted and known is not None:
-            self._host.propose(log.TOPIC, payloads.encode(payloads.Topic(known, deleted)))  # what is here of it goes
+        within("topic id", info.id, 1, NUMBER_MAX >> PARTITION_BITS)
+        known, removed = self._ledger.topics.get(info.id), self._ledger.removed(info.id)
+        if deleted and not removed and (known is not None or self._host.id in info.shards):
+            self._host.propose(log.TOPIC, payloads.encode(payloads.Topic(known or info, deleted)))
         elif deleted:
-            self._asked[info.id] = ELSEWHERE if info.shards else GONE
-            self._host.tell(META_SHARD, TopicInstalled(info.id, version, self._host.id))
+            self._asked[info.id] = ELSEWHERE if info.shards and not removed else GONE
+            self._host.tell(META_SHARD, TopicInstalled(info.id, -info.id, self._host.id))
+        elif removed:
+            pass  # said before the topic was removed, and late
         elif known is not None and known.version >= info.version:
-            self._host.tell(META_SHARD, TopicInstalled(info.id, version, self._host.id))
+            self._host.tell(META_SHARD, TopicInstalled(info.id, known.version, self._host.id))
         else:
-            within("topic id", info.id, 1, NUMBER_MAX >> PARTITION_BITS)
             if len(info.shards) > limits.PARTITIONS_MAX or (known is not None and known.shards != info.shards):
                 raise BadRequest(
                     f"topic {info.name!r} with other partitions", hint="partitions are chosen when a topic is made"
                 )
             self._host.propose(log.TOPIC, payloads.encode(payloads.Topic(info)))
+
+
+def _brings(entry: Entry, partition: PartitionKey, info: BatchInfo) -> bool:
+    """Whether an entry stores this batch."""
+    if not info.sequence or entry.kind not in (log.PUBLISH, log.STEP):
+        return False
+    step = entry.kind == log.STEP
+    payload = msgspec.msgpack.decode(entry.payload, type=payloads.Step).publish if step else entry.payload
+    its_partition, its, _ = log.parse_publish(payload)
+    return (its_partition, its.producer, its.sequence) == (partition, info.producer, info.sequence)

@@ -16,10 +16,17 @@ class Config(msgspec.Struct, array_like=True, frozen=True):
 
 
 class Topic(msgspec.Struct, array_like=True, frozen=True):
-    """TOPIC in a shard that holds partitions of it; META_TOPIC in the meta shard, where the entry's index becomes the id."""
+    """TOPIC in a shard that holds partitions of it; META_TOPIC in the meta shard, where id 0 is a topic to be made: the entry's
+    index becomes its id."""
 
     info: TopicInfo
     deleted: bool = False
+
+
+class InstalledTopics(msgspec.Struct, array_like=True, frozen=True):
+    """(topic id, version) that all shards of the topic have logged; the version of a removal is -id."""
+
+    versions: list[tuple[int, int]]
 
 
 class Membership(msgspec.Struct, array_like=True, frozen=True):
@@ -30,12 +37,14 @@ class Membership(msgspec.Struct, array_like=True, frozen=True):
 
 
 class Group(msgspec.Struct, array_like=True, frozen=True):
-    """A group of a topic, and where it starts in partitions that it does not know yet."""
+    """A group of a topic, and where it starts in partitions that it does not know yet. `version`: of the policy that this one
+    takes the place of; 0 = the group is new."""
 
     topic_id: int
     name: str
     config: GroupConfig
     starts: list[Start]
+    version: int = 0
 
 
 class LeaseRow(msgspec.Struct, array_like=True, frozen=True):
@@ -73,6 +82,7 @@ class Forget(msgspec.Struct, array_like=True, frozen=True):
     """Producers that were idle for too long."""
 
     producers: list[tuple[PartitionKey, bytes]]
+    before_ms: int  #: leader time: who spoke since then stays
 
 
 class ReleaseRow(msgspec.Struct, array_like=True, frozen=True):
@@ -186,7 +196,8 @@ class Rollup(msgspec.Struct, array_like=True, frozen=True):
 
 
 class Regroup(msgspec.Struct, array_like=True, frozen=True):
-    """A group ends with all that it has; with `starts` (of kind "offset") it begins anew there."""
+    """A group ends with all that it has; with `starts` (of kind "offset") it begins anew there. `dead`: dead letters too."""
 
     group_id: int
     starts: list[Start]
+    dead: bool = False

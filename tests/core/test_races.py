@@ -1,0 +1,254 @@
+"""Any two requests at once: whatever two of them meet in a log, in either order, every copy comes to the same state, nobody is
+left without an answer, and nothing is left behind of what is gone."""
+
+from array import array
+from collections.abc import Callable
+
+import pytest
+
+from core.harness import FakeWorker, client, single
+from gossipq import limits
+from gossipq.core.ledger import Ledger, Sweeper
+from gossipq.core.requests import Client, Watch, stats
+from gossipq.core.storage import INDEX_KEY, Entry
+from gossipq.core.storage.tables import MemoryTables
+from gossipq.messages import (
+    Ack,
+    Cancel,
+    CreateTopic,
+    DropTopic,
+    Edit,
+    Extend,
+    ListDead,
+    Nack,
+    Publish,
+    PurgeDead,
+    ReplayDead,
+    Requeue,
+    Reschedule,
+    Resolve,
+    SetGroup,
+    Subscribe,
+    Unsubscribe,
+    Why,
+    WhyGroup,
+)
+from gossipq.operator_messages import DropGroup, PurgeTopic, SeekGroup, SetTopic, ShowGroup
+from gossipq.types import DELAY, topic_id_of
+from gossipq.values import GroupOptions, Message, Ref, Start, TopicOptions
+from gossipq.wire import batch as batches
+from gossipq.wire.opener import Opener
+
+ADA, BOB, EVE = client("ada"), client("bob"), client("eve")
+HOUR_MS = limits.HOUR_MS
+
+
+class Scene:
+    """A topic with records in every state: 0 to 3 acked, 4 dead, 5 waiting for another attempt, 6 to 9 with `ada` or ready,
+    10 edited away, 11 new, two records that are scheduled."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch, consuming: bool) -> None:
+        self.written: dict[int, list[Entry]] = {0: [], 1: []}
+        self.noting = True
+        apply = Ledger.apply
+
+        def noted(ledger: Ledger, entry: Entry) -> object:
+            if self.noting:
+                self.written[ledger.shard].append(entry)
+            return apply(ledger, entry)
+
+        monkeypatch.setattr(Ledger, "apply", noted)
+        self.worker = worker = FakeWorker()
+        self.partition = partition = single(worker.topic("orders", TopicOptions(backoff_ms=[500], attempts_max=1)))
+        self.topic_id = topic_id_of(partition)
+        for sequence in range(1, 6):
+            worker.publish(partition, [b"x", b"y"], b"p" * 16, sequence)
+        self.scheduled = self.publish_at(worker)
+        worker.subscribe(ADA, partition)
+        worker.ask(1, ADA, Ack(1, [(partition, 0, 4)]))
+        worker.ask(1, ADA, Nack(1, [(partition, 4, 5)]))
+        worker.ask(1, ADA, Nack(1, [(partition, 5, 6)], HOUR_MS, failed=False))
+        if not consuming:
+            worker.turn(lambda: worker.shards[1].end_session(ADA.session))
+        worker.publish(partition, [b"late", b"later"])
+        worker.settle()
+        self.answers: list[tuple[bytes, object]] = []
+
+    def publish_at(self, worker: FakeWorker) -> int:
+        """Two records in an hour; the index of their entry."""
+        worker.publish(self.partition, [b"a", b"b"], fixed={DELAY: array("q", [HOUR_MS, HOUR_MS + 1])})
+        return worker.shards[1].ledger.applied
+
+    def send(self, name: bytes, request: "Request") -> None:
+        """One request, whose answers are noted under a name."""
+        shard, who, message, batch = request(self)
+        origin = (b"c", name)
+        if isinstance(message, Publish):
+            self.worker.shards[shard].publish(origin, 1, who, message, batches.check(batch), batch)
+        else:
+            self.worker.shards[shard].step(origin, 1, who, message, batch=batch)
+
+    def turn(self, *steps: Callable[[], None]) -> None:
+        effects = self.worker.turn(*steps)
+        for each in effects.values():
+            self.answers += [(origin[1], message) for origin, _, message in each.replies if origin]
+            self.answers += [(origin[1], message) for origin, _, message, _ in each.enclosed]
+            self.answers += [(origin[1], rows) for origin, rows in each.confirms.items()]
+
+    def ref(self, offset: int) -> Ref:
+        return Ref(self.partition, offset)
+
+
+Request = Callable[[Scene], tuple[int, Client, Message, bytes]]
+ONE = bytes(batches.seal([b"new"]))
+LATER = bytes(batches.seal([b"new"], fixed={DELAY: array("q", [HOUR_MS])}))
+
+REQUESTS: dict[str, Request] = {
+    "remove the topic": lambda s: (0, EVE, DropTopic("orders"), b""),
+    "make the topic": lambda s: (0, EVE, CreateTopic("orders", TopicOptions(), if_not_exists=True), b""),
+    "alter the topic": lambda s: (0, EVE, SetTopic("orders", TopicOptions(ttl_ms=HOUR_MS)), b""),
+    "resolve": lambda s: (0, EVE, Resolve(["orders"], create=True), b""),
+    "subscribe": lambda s: (1, BOB, Subscribe(1, "billing", [Start(s.partition)], 10, 10_000), b""),
+    "subscribe with another policy": lambda s: (
+        1,
+        BOB,
+        Subscribe(1, "billing", [Start(s.partition)], 10, 10_000, GroupOptions(in_flight_max=7)),
+        b"",
+    ),
+    "subscribe anew": lambda s: (1, BOB, Subscribe(1, "other", [Start(s.partition)], 10, 10_000), b""),
+    "read": lambda s: (1, BOB, Subscribe(2, "", [Start(s.partition)], 10, 10_000), b""),
+    "unsubscribe": lambda s: (1, ADA, Unsubscribe(1), b""),
+    "publish": lambda s: (1, EVE, Publish(s.partition), ONE),
+    "publish the next": lambda s: (
+        1,
+        EVE,
+        Publish(s.partition),
+        bytes(batches.seal([b"n"], producer=b"p" * 16, sequence=6)),
+    ),
+    "schedule": lambda s: (1, EVE, Publish(s.partition), LATER),
+    "step": lambda s: (1, ADA, Publish(s.partition, subscription=1, acks=[(s.partition, 6, 7)]), ONE),
+    "ack": lambda s: (1, ADA, Ack(1, [(s.partition, 6, 8)]), b""),
+    "nack": lambda s: (1, ADA, Nack(1, [(s.partition, 6, 8)]), b""),
+    "extend": lambda s: (1, ADA, Extend(1, [(s.partition, 6, 8)], 5_000), b""),
+    "set the group": lambda s: (1, EVE, SetGroup(s.topic_id, "billing", GroupOptions(lease_ms=7_000)), b""),
+    "pause": lambda s: (1, EVE, SetGroup(s.topic_id, "billing", GroupOptions(paused=True)), b""),
+    "seek": lambda s: (1, EVE, SeekGroup(s.topic_id, "billing", [Start(s.partition, "offset", 2)]), b""),
+    "seek a group to be": lambda s: (
+        1,
+        EVE,
+        SeekGroup(s.topic_id, "other", [Start(s.partition)], config=s.worker.settings.group),
+        b"",
+    ),
+    "drop the group": lambda s: (1, EVE, DropGroup(s.topic_id, "billing", dead=True), b""),
+    "show the group": lambda s: (1, EVE, ShowGroup(s.topic_id, "billing"), b""),
+    "cancel": lambda s: (1, EVE, Cancel(s.ref(11)), b""),
+    "cancel what is dead": lambda s: (1, EVE, Cancel(s.ref(4)), b""),
+    "cancel what is scheduled": lambda s: (1, EVE, Cancel(Ref(s.partition, -1, s.scheduled, 0)), b""),
+    "reschedule": lambda s: (1, EVE, Reschedule(Ref(s.partition, -1, s.scheduled, 0), 5), b""),
+    "edit": lambda s: (1, EVE, Edit(s.ref(11)), ONE),
+    "edit what is scheduled": lambda s: (1, EVE, Edit(Ref(s.partition, -1, s.scheduled, 0)), ONE),
+    "requeue what is acked": lambda s: (1, EVE, Requeue(s.ref(0), "billing"), b""),
+    "requeue what is dead": lambda s: (1, EVE, Requeue(s.ref(4), "billing"), b""),
+    "requeue what waits": lambda s: (1, EVE, Requeue(s.ref(5), "billing"), b""),
+    "replay": lambda s: (1, EVE, ReplayDead(s.partition, "billing"), b""),
+    "purge the dead": lambda s: (1, EVE, PurgeDead(s.partition, "billing"), b""),
+    "purge the topic": lambda s: (1, EVE, PurgeTopic(s.partition, 6), b""),
+    "list the dead": lambda s: (1, EVE, ListDead(s.partition), b""),
+}
+
+
+def rows_of(tables: MemoryTables) -> dict[bytes, bytes]:
+    """State rows that all copies have in common."""
+    return {key: row for key, row in tables.state.rows.items() if key not in (b"H", b"K", b"M")}
+
+
+def check_copy(scene: Scene, shard: int) -> None:
+    """Another copy that applies the same log has the same rows."""
+    tables = MemoryTables()
+    ledger = Ledger(shard, tables, Opener())
+    for entry in scene.written[shard]:
+        if entry.body:
+            tables.body.put(INDEX_KEY.pack(entry.index), entry.body)
+        ledger.apply(entry)
+    ledger.flush()
+    mine = scene.worker.shards[shard]
+    for each, its_tables, log_state in ((mine.ledger, scene.worker.tables[shard], mine.replica.log), (ledger, tables, None)):
+        sweeper = Sweeper(its_tables, each, log_state or mine.replica.log, whole=True)
+        sweeper.hold = 0
+        while sweeper.behind:
+            sweeper.sweep(1_000)
+        each.flush()
+    assert rows_of(tables) == rows_of(scene.worker.tables[shard])
+    assert set(tables.body.rows) == set(scene.worker.tables[shard].body.rows), "batches that are kept"
+
+
+def check_whole(scene: Scene) -> None:
+    """What is there hangs together, and everything that looks at it can."""
+    shard = scene.worker.shards[1]
+    ledger = shard.ledger
+    for partition, state in ledger.partitions.items():
+        assert state.topic_id in ledger.topics, partition
+    for partition, cursors in ledger.cursors.items():
+        assert partition in ledger.partitions, "a group in a partition that is gone"
+        assert cursors, "an empty dict of cursors"
+        assert set(cursors) <= set(ledger.groups), "a cursor of a group that is gone"
+        assert not any(cursor.unaccounted() for cursor in cursors.values())
+    for group in ledger.groups.values():
+        assert ledger.group_ids[group.topic_id, group.name] == group.id
+        assert any(group.id in cursors for cursors in ledger.cursors.values()), "a group without a partition"
+    assert len(ledger.group_ids) == len(ledger.groups)
+    for live in shard.dispatch.groups:
+        assert live in ledger.groups, "dispatch serves a group that is gone"
+    partitions, groups = stats(ledger, shard.dispatch, 0, [])
+    assert len(partitions) == len(ledger.partitions)
+    for row in groups:
+        done = row.acked + row.dead + row.voided + row.dropped + row.removed
+        assert row.ready + row.in_flight + row.retrying + row.parked + done >= 0
+    Watch("n1").look([ledger], shard.boot_ms)
+
+
+LOOKS: tuple[Request, ...] = (
+    lambda s: (1, EVE, ShowGroup(s.topic_id, "billing"), b""),
+    lambda s: (1, EVE, ShowGroup(s.topic_id, "other"), b""),
+    lambda s: (1, EVE, Why(s.ref(4)), b""),
+    lambda s: (1, EVE, WhyGroup("billing", [s.partition]), b""),
+    lambda s: (1, EVE, ListDead(s.partition), b""),
+)
+
+
+@pytest.mark.parametrize("consuming", [False, True], ids=["idle", "consuming"])
+@pytest.mark.parametrize("turns", [1, 2], ids=["one turn", "two turns"])
+@pytest.mark.parametrize("first", REQUESTS)
+def test_any_two_requests_at_once(monkeypatch: pytest.MonkeyPatch, first: str, turns: int, consuming: bool) -> None:
+    wrong: list[str] = []
+    for second in REQUESTS:
+        try:
+            with monkeypatch.context() as patch:
+                _race(patch, first, second, turns, consuming)
+        except Exception as error:
+            wrong.append(f"{first}, then {second}: {type(error).__name__}: {error}")
+    assert not wrong, "\n" + "\n".join(wrong)
+
+
+def _race(monkeypatch: pytest.MonkeyPatch, first: str, second: str, turns: int, consuming: bool) -> None:
+    scene = Scene(monkeypatch, consuming)
+    steps = [lambda: scene.send(b"first", REQUESTS[first]), lambda: scene.send(b"second", REQUESTS[second])]
+    if turns == 1:
+        scene.turn(*steps)
+    else:
+        for step in steps:
+            scene.turn(step)
+    for _ in range(4):
+        scene.worker.advance(limits.SECOND_MS)
+        scene.turn()
+    asked = [name for name, _ in scene.answers]
+    assert sorted(asked) == [b"first", b"second"], f"each is answered once: {scene.answers}"
+    check_whole(scene)
+    for number, look in enumerate(LOOKS):
+        scene.turn(lambda look=look, number=number: scene.send(b"look%d" % number, look))
+    assert len(scene.answers) == 2 + len(LOOKS)
+    scene.noting = False
+    for shard in (0, 1):
+        check_copy(scene, shard)
+    scene.worker.restart()
+    check_whole(scene)
