@@ -77,7 +77,7 @@ class Cluster(msgspec.Struct, frozen=True, kw_only=True):
     expect: Annotated[int, Meta(ge=0, le=limits.MEMBERS_MAX)] = 0
     copies: Literal[3, 5, 7] = 3
     replace_ms: Annotated[int, Meta(ge=10 * limits.SECOND_MS)] = limits.REPLACE_MS
-    shards: Annotated[int, Meta(ge=1, le=1_024)] = limits.SHARDS
+    shards: Annotated[int, Meta(ge=1, le=limits.SHARDS_MAX)] = limits.SHARDS
     auto_create: bool = True
     window_bytes: Annotated[int, Meta(ge=limits.BATCH_BYTES_HARD_MAX)] = limits.PUBLISH_WINDOW_BYTES
     topic: Topic = Topic()

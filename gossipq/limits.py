@@ -4,6 +4,11 @@ KIB, MIB, GIB = 1 << 10, 1 << 20, 1 << 30
 SECOND_MS, MINUTE_MS, HOUR_MS = 1_000, 60_000, 3_600_000
 DAY_MS = 24 * HOUR_MS
 
+# numbers that others say
+NUMBER_MAX = 2**62  #: of an index, a term, a time: one more still fits 63 bits, on the wire and on disk
+TERM_LEAP_MAX = 2**20  #: terms that a copy takes over at a time; each is an election, so nobody is honestly so far ahead
+ROSTER_VERSION_MAX = 2**48  #: a log index of the meta shard
+
 # names and records
 NAME_BYTES_MAX = 200
 VALUE_BYTES_MAX = 16 * MIB
@@ -23,6 +28,7 @@ DELIVER_BYTES_MAX = 1 * MIB  #: batches joined into one DELIVER
 
 # topics
 SHARDS = 32  #: per cluster, chosen at founding
+SHARDS_MAX = 1_024
 PARTITIONS_MAX = 1_024
 TOPICS_MAX = 10_000
 RETENTION_MS = 7 * DAY_MS

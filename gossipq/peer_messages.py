@@ -1,6 +1,21 @@
-"""Messages between workers, and inside a node. Verbs from 96 on; a client that sends one is refused."""
+"""Messages between workers, and inside a node. Verbs from 96 on; a client that sends one is refused.
 
+What a number or a list may be stands in its type: a message with another one is refused where it is read, before anything of it
+is kept.
+"""
+
+from typing import Annotated
+
+from msgspec import Meta
+
+from gossipq import limits
+from gossipq.types import Number
 from gossipq.values import Alarm, CopyStats, Lead, Member, Message, Timing, TopicInfo, WorkerStats
+
+RosterVersion = Annotated[int, Meta(ge=0, le=limits.ROSTER_VERSION_MAX)]
+Roster = Annotated[list[Member], Meta(max_length=limits.MEMBERS_MAX)]
+Leads = Annotated[list[Lead], Meta(max_length=limits.SHARDS_MAX)]
+Copies = Annotated[list[str], Meta(max_length=limits.MEMBERS_MAX)]
 
 
 class Append(Message):
@@ -8,13 +23,13 @@ class Append(Message):
 
     verb = 96
     leader: str
-    prev_index: int
-    prev_term: int
-    commit: int
-    sizes: list[int]  #: of each entry: bytes of its row, bytes of its batch
-    sent_ms: int = 0
+    prev_index: Number
+    prev_term: Number
+    commit: Number
+    sizes: list[Number]  #: of each entry: bytes of its row, bytes of its batch
+    sent_ms: Number = 0
     prev_chain: bytes = b""
-    time_ms: int = 0  #: leader time when this left
+    time_ms: Number = 0  #: leader time when this left
     sure: bool = False  #: whether it goes back to the clocks of all voters
 
 
@@ -24,13 +39,13 @@ class Appended(Message):
     verb = 97
     follower: str
     ok: bool
-    match: int
-    sent_ms: int = 0
-    rejected: int = 0  #: without ok: the prev_index that did not fit
-    hint_term: int = 0  #: without ok: term of the follower's entry at `match`
+    match: Number
+    sent_ms: Number = 0
+    rejected: Number = 0  #: without ok: the prev_index that did not fit
+    hint_term: Number = 0  #: without ok: term of the follower's entry at `match`
     hollow: bool = False  #: its state is not whole: it needs a snapshot
-    wall_ms: int = 0  #: its wall clock when this left
-    est_ms: int = 0  #: leader time by its anchor then; 0: it has none
+    wall_ms: Number = 0  #: its wall clock when this left
+    est_ms: Number = 0  #: leader time by its anchor then; 0: it has none
     sure: bool = False  #: whether that is sure
 
 
@@ -44,17 +59,17 @@ class InstallTopic(Message):
 
 class TopicInstalled(Message):
     verb = 99
-    topic_id: int
+    topic_id: Number
     version: int
-    shard: int
+    shard: Number
 
 
 class AskTopic(Message):
     """Shard leader to the meta leader: a publish named a topic id that is not in my log."""
 
     verb = 100
-    topic_id: int
-    shard: int
+    topic_id: Number
+    shard: Number
 
 
 class Report(Message):
@@ -62,10 +77,10 @@ class Report(Message):
 
     verb = 101
     stats: WorkerStats
-    leads: list[Lead]  #: of all shards that it keeps and knows a leader of
+    leads: Leads  #: of all shards that it keeps and knows a leader of
     copies: list[CopyStats] = []  #: of the shards that it leads
-    version: int = 0  #: of the roster, if this worker keeps the meta shard
-    members: list[Member] = []
+    version: RosterVersion = 0  #: of the roster, if this worker keeps the meta shard
+    members: Roster = []
     timings: list[Timing] = []
     alarms: list[Alarm] = []  #: what this worker has to say now
 
@@ -75,9 +90,9 @@ class VoteRequest(Message):
 
     verb = 102
     candidate: str
-    term: int  #: that it stands for
-    last_term: int
-    last_index: int
+    term: Number  #: that it stands for
+    last_term: Number
+    last_index: Number
     pre: bool = False
     transfer: bool = False  #: the leader asked it to: voters need not wait for that leader's silence
 
@@ -87,11 +102,11 @@ class Vote(Message):
 
     verb = 103
     voter: str
-    term: int  #: that was stood for
+    term: Number  #: that was stood for
     granted: bool
     pre: bool = False
-    wall_ms: int = 0  #: as in APPENDED
-    est_ms: int = 0
+    wall_ms: Number = 0  #: as in APPENDED
+    est_ms: Number = 0
     sure: bool = False
 
 
@@ -109,19 +124,19 @@ class Snapshot(Message):
 
     verb = 105
     leader: str
-    index: int
-    term: int  #: of entry `index`
+    index: Number
+    term: Number  #: of entry `index`
     chain: bytes
-    time_ms: int
-    voters: list[str]
-    witnesses: list[str]
-    learners: list[str]
-    number: int  #: of this part, from 0
+    time_ms: Number
+    voters: Copies
+    witnesses: Copies
+    learners: Copies
+    number: Number  #: of this part, from 0
     kind: str  #: "state": (key, value) rows; "body": (index, batch) rows, all there are in [first, end); "end": that was all
-    first: int = 0
-    end: int = 0
-    sent_ms: int = 0
-    spooled_ms: int = 0  #: with the term and `index` this names the snapshot
+    first: Number = 0
+    end: Number = 0
+    sent_ms: Number = 0
+    spooled_ms: Number = 0  #: with the term and `index` this names the snapshot
 
 
 class Installed(Message):
@@ -129,19 +144,19 @@ class Installed(Message):
 
     verb = 106
     follower: str
-    index: int
-    number: int
+    index: Number
+    number: Number
     done: bool = False
-    sent_ms: int = 0
+    sent_ms: Number = 0
 
 
 class ChangeVoters(Message):
     """To the leader of a shard: other voters, one more or one less. Answered by ACKED when it is committed."""
 
     verb = 107
-    voters: list[str]
-    witnesses: list[str]  #: of the voters and learners: those that keep no bodies
-    learners: list[str]
+    voters: Copies
+    witnesses: Copies  #: of the voters and learners: those that keep no bodies
+    learners: Copies
 
 
 class Transfer(Message):
@@ -160,16 +175,16 @@ class Bundle(Message):
     to: str
     token: bytes  #: proves that the sender knows the secret
     messages: list[bytes]  #: control frames
-    sizes: list[int] = []  #: bytes that each message has of the second frame; empty: nobody has any
+    sizes: list[Number] = []  #: bytes that each message has of the second frame; empty: nobody has any
 
 
 class View(Message):
     """What a frontdoor knows: to the other frontdoors what its own workers lead, to its own workers all there is."""
 
     verb = 110
-    version: int  #: of the roster
-    members: list[Member]
-    leads: list[Lead]
+    version: RosterVersion  #: of the roster
+    members: Roster
+    leads: Leads
 
 
 class Waiting(Message):
@@ -177,7 +192,7 @@ class Waiting(Message):
 
     verb = 111
     member: Member
-    expect: int  #: nodes that found the cluster together; 0: it only joins
+    expect: Number  #: nodes that found the cluster together; 0: it only joins
     pledge: str = ""  #: the copy that it has agreed should found the cluster; it agrees to one only
     options: dict[str, str] = {}  #: what its [cluster] says
     token: bytes = b""  #: proves that it knows the secret
@@ -189,7 +204,7 @@ class Stray(Message):
 
     verb = 112
     copy: str
-    sent_ms: int
+    sent_ms: Number
 
 
 class Dismiss(Message):
@@ -198,7 +213,7 @@ class Dismiss(Message):
 
     verb = 113
     leader: str
-    sent_ms: int  #: of the question
+    sent_ms: Number  #: of the question
 
 
 LOADED = Append.verb

@@ -1,9 +1,12 @@
 """Identities and small values. Every number says its unit; every range is half-open [first, end)."""
 
-from typing import NamedTuple
+from typing import Annotated, NamedTuple
 
 import msgspec
 
+from gossipq import limits
+
+Number = Annotated[int, msgspec.Meta(ge=0, le=limits.NUMBER_MAX)]  #: of an index, a term, a time, as another node says it
 ShardId = int  #: 0 .. shards - 1; shard 0 is the meta shard
 Index = int  #: position in a shard's log, from 1
 Term = int  #: number of a leadership, from 1; fences old leaders

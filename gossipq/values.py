@@ -8,7 +8,7 @@ from typing import ClassVar, TypeVar, dataclass_transform
 import msgspec
 
 from gossipq import limits
-from gossipq.types import Index, Offset, PartitionKey
+from gossipq.types import Index, Number, Offset, PartitionKey
 
 Config = TypeVar("Config", bound=msgspec.Struct)
 Range = tuple[PartitionKey, Offset, Offset]  #: (partition, first, end)
@@ -335,8 +335,8 @@ class GossipEvent(msgspec.Struct, array_like=True, frozen=True):
 class Lead(msgspec.Struct, array_like=True, frozen=True):
     """Who leads a shard, by the name of the copy."""
 
-    shard: int
-    term: int
+    shard: Number
+    term: Number
     copy: str
 
 

@@ -11,6 +11,7 @@ from collections import deque
 from collections.abc import Iterable
 from typing import NamedTuple
 
+from gossipq import limits
 from gossipq.core.copies import VERBS, Mail, Moving, Peers, Replication, Target, open_ledger
 from gossipq.core.delivery import MOVES, Dispatch, Gathering
 from gossipq.core.effects import Effects, refusal
@@ -77,6 +78,7 @@ class Shard:
         self.published = self.acked = self.refused = self.dead = 0
         self.boot_ms = self.leader_ms = 0  #: of this turn: boot time, leader time
         self._promised = False
+        self._complain_ms = 0  # when it may be said again that another copy sent what cannot be
         self._effects = Effects()
         self.ledger = open_ledger(shard, tables, columns)
         self.peers = Peers(shard, settings, tables, bodies, self.ledger, dice)
@@ -288,8 +290,10 @@ class Shard:
         except StoreError:
             raise
         except GossipqError as error:
-            if isinstance(error, CorruptLog | UnknownKind) and type(message) in VERBS:
-                raise
+            if type(message) in VERBS:
+                if isinstance(error, CorruptLog | UnknownKind):
+                    raise
+                self._complain(error)
             self.refuse(origin, request_id, error)
 
     def _for_leader(self, message: Message) -> bool:
@@ -298,6 +302,12 @@ class Shard:
     def refuse(self, origin: Origin, request_id: int, error: GossipqError) -> None:
         self.refused += 1
         self.reply(origin, request_id, refusal(error))
+
+    def _complain(self, error: GossipqError) -> None:
+        """Of what another copy said, once in a while: nobody waits for an answer that says no."""
+        if self.boot_ms >= self._complain_ms:
+            self._complain_ms = self.boot_ms + limits.MINUTE_MS
+            self.warn(f"dropped what another copy sent: {error}")
 
     def reply(self, origin: Origin, request_id: int, message: Message) -> None:
         if origin:

@@ -51,6 +51,8 @@ def peek(frame: bytes) -> Header:
     header = Header(*HEADER.unpack_from(frame))
     if header.magic != MAGIC:
         raise ProtocolError("control frame does not start with GQ")
+    if header.term > limits.NUMBER_MAX:
+        raise ProtocolError(f"term {header.term}; at most {limits.NUMBER_MAX}")
     if header.version != VERSION:
         raise WrongVersion(f"protocol version {header.version}; this side speaks {VERSION}")
     return header

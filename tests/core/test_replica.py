@@ -74,14 +74,15 @@ class Trio:
         """Delivers everything between those that are not cut off, until it is quiet."""
         for _ in range(rounds):
             for name, copy in self.copies.items():
+                term = copy.replica.hard.term  # an answer to the first of them may raise it
                 for out in copy.replica.outgoing():
-                    self.append(name, out)
+                    self.append(name, out, term)
                 self.mail(name)
             self.advance(limits.HEARTBEAT_MS)
 
-    def append(self, name: str, out: Outgoing) -> None:
+    def append(self, name: str, out: Outgoing, term: int) -> None:
         if name not in self.cut and out.to not in self.cut and out.to in self.copies:
-            campaign.step(self[out.to].replica, self[name].replica.hard.term, out.append, out.entries)
+            campaign.step(self[out.to].replica, term, out.append, out.entries)
             self.mail(out.to)
 
     def mail(self, name: str) -> None:
@@ -427,7 +428,7 @@ def test_a_lease_lasts_from_the_sending_of_the_round_that_a_majority_answered():
     assert not replica.holds_lease, "nobody has answered"
     sent = replica.outgoing()
     trio.advance(100)
-    trio.append("a", sent[0])
+    trio.append("a", sent[0], trio["a"].replica.hard.term)
     trio.advance(limits.LEADER_LEASE_MS - 101)
     assert replica.holds_lease
     trio.advance(1)
@@ -485,7 +486,7 @@ def test_a_confirm_waits_for_the_second_full_copy_while_it_keeps_up():
         trio["a"].propose(b"x")
         for _ in range(2):
             for out in trio["a"].replica.outgoing():
-                trio.append("a", out)
+                trio.append("a", out, trio["a"].replica.hard.term)
             trio.mail("a")
         assert trio["a"].replica.commit == 1
         trio.advance(limits.ELECTION_MS)

@@ -435,7 +435,7 @@ def raw_frame(verb: int, control: bytes, magic: bytes = frames.MAGIC, version: i
 def control_frames() -> dict[str, Any]:
     good = [described_frame(message, 6, 1_000 + message.verb, 2) for message in samples()]
     good.append(described_frame(messages.Ping(), 0xFFFF, 0, 0))
-    good.append(described_frame(messages.Ping(), 31, 2**64 - 1, 2**64 - 1))
+    good.append(described_frame(messages.Ping(), 31, 2**64 - 1, limits.NUMBER_MAX))
     encode: Callable[[Any], bytes] = msgspec.msgpack.encode
     publish = messages.Publish.verb
     accepted = {

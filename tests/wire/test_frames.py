@@ -1,7 +1,7 @@
 """The control frame: every message there and back, neighbours of other versions, and everything that is not a frame."""
 
 from types import NoneType, UnionType
-from typing import Any, Union, get_args, get_origin
+from typing import Annotated, Any, Union, get_args, get_origin
 
 import msgspec
 import pytest
@@ -36,6 +36,8 @@ def of_type(kind: Any) -> st.SearchStrategy[Any]:
     if kind in SCALARS:
         return SCALARS[kind]
     origin, arguments = get_origin(kind), get_args(kind)
+    if origin is Annotated:
+        return st.integers(arguments[1].ge, arguments[1].le) if arguments[0] is int else of_type(arguments[0])
     if origin is list:
         return st.lists(of_type(arguments[0]), max_size=3)
     if origin is dict:
@@ -66,7 +68,7 @@ def required(kind: type[Message]) -> int:
 @pytest.mark.parametrize("kind", KINDS, ids=lambda kind: kind.__name__)
 def test_every_message_comes_back_equal(kind: type[Message]) -> None:
     @settings(deadline=None, max_examples=25)
-    @given(of_type(kind), U16, U64, U64)
+    @given(of_type(kind), U16, U64, st.integers(0, limits.NUMBER_MAX))
     def there_and_back(message: Message, shard: int, request_id: int, term: int) -> None:
         frame = frames.encode(message, shard, request_id, term)
         header, twin = frames.decode(frame)

@@ -3,7 +3,7 @@
 import re
 from pathlib import Path
 from types import ModuleType, UnionType
-from typing import Any, get_args, get_origin
+from typing import Annotated, Any, get_args, get_origin
 
 import msgspec
 import pytest
@@ -44,6 +44,8 @@ def title(kind: type) -> str:
 
 
 def type_name(kind: Any) -> str:
+    if get_origin(kind) is Annotated:
+        return type_name(get_args(kind)[0])
     if kind == values.Range:
         return "range"
     if get_origin(kind) is list:

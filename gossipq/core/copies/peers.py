@@ -24,7 +24,7 @@ from gossipq.core.raft import (
     voters,
 )
 from gossipq.core.storage import Bodies, Config, Entry, LogState, ShardSettings, Tables, log
-from gossipq.errors import BadRequest, Busy, CorruptLog
+from gossipq.errors import BadRequest, Busy, CorruptLog, ProtocolError
 from gossipq.peer_messages import (
     Append,
     Appended,
@@ -127,6 +127,7 @@ class Peers:
         if not replica.observe(term):
             replica.answers.append((message.leader, Installed(replica.me, message.index, 0, sent_ms=message.sent_ms)))
             return None
+        self._check_snapshot(term, message)
         replica.hear(message.leader)
         name = term, message.index, message.spooled_ms
         done = message.index <= replica.commit and not replica.hollow
@@ -148,6 +149,16 @@ class Peers:
         if complete:
             self._receiving = None
         return 0 if complete or begun else None
+
+    def _check_snapshot(self, term: Term, message: Snapshot) -> None:
+        """Raises ProtocolError for one that no leader of this term can have made, CorruptLog for one that contradicts
+        what is committed here: rather than lose that, this copy stops and says so."""
+        replica = self.replica
+        if message.leader not in message.voters or message.leader in message.witnesses or not 0 < message.term <= term:
+            raise ProtocolError(f"a snapshot of term {message.term} by {message.leader}, which is no leader in it")
+        known = not replica.hollow and replica.log.first - 1 <= message.index <= replica.commit
+        if known and replica.place(message.index).chain != message.chain:
+            raise CorruptLog(f"the snapshot of {message.leader} contradicts entry {message.index}, which is committed here")
 
     def _complete(self, message: Snapshot) -> None:
         """All parts are here: they are the state now, and the log goes on behind them."""

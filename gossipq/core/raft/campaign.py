@@ -91,6 +91,8 @@ def up_to_date(replica: Replica, request: VoteRequest) -> bool:
 
 
 def on_vote_request(replica: Replica, request: VoteRequest) -> None:
+    """Raises ProtocolError."""
+    replica.check_term(request.term)
     if not request.transfer and (replica.role == LEADER or replica.election.hears(replica.now_ms)):
         granted = False  # R2: not even its term is taken over, or a copy that was cut off ended every leadership
     elif request.pre:

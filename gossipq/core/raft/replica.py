@@ -350,8 +350,15 @@ class Replica:
 
     # --- following -------------------------------------------------------------------------------------------------
 
+    def check_term(self, term: Term) -> None:
+        """Raises ProtocolError for one that no election can have reached: if it were taken over, terms could be used up. A
+        copy that has no term yet takes that of its cluster."""
+        if self.hard.term and term > self.hard.term + limits.TERM_LEAP_MAX:
+            raise ProtocolError(f"term {term} is too far from the term {self.hard.term} of {self.me}: it is not taken over")
+
     def observe(self, term: Term) -> bool:
-        """A peer speaks in `term`; False when that is the past (R1)."""
+        """A peer speaks in `term`; False when that is the past (R1). Raises ProtocolError, see `check_term`."""
+        self.check_term(term)
         if term > self.hard.term:
             self.hard, self.hard_changed = HardState(term), True
             self.answers.clear()  # said in a term that is over
@@ -382,6 +389,8 @@ class Replica:
         """A sign of life of the leader of this term."""
         if self.role == LEADER:
             raise ProtocolError(f"{leader} leads a term of {self.me}")
+        if self.leader not in ("", leader):
+            raise ProtocolError(f"{leader} leads a term of {self.leader}")
         self.follow(leader)
         others = [name for name in self.config.voters if name != leader and name not in self.config.witnesses]
         self.election.heard(self.now_ms, first=others[:1] == [self.me])

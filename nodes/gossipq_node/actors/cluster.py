@@ -7,8 +7,19 @@ from gossipq.core.copies import Mail, Replication, Target, plan, shipment
 from gossipq.core.register import View, check_member
 from gossipq.core.shard import Shard
 from gossipq.core.storage import Columns, Entry
-from gossipq.errors import UnknownVerb
-from gossipq.peer_messages import Append, Report
+from gossipq.errors import ProtocolError, UnknownVerb
+from gossipq.peer_messages import (
+    Append,
+    Appended,
+    Dismiss,
+    Installed,
+    Report,
+    Snapshot,
+    Stray,
+    TimeoutNow,
+    Vote,
+    VoteRequest,
+)
 from gossipq.peer_messages import View as Said
 from gossipq.types import META_SHARD, ShardId
 from gossipq.values import Alarm, Lead, Member, Message, Timing, WorkerStats
@@ -16,6 +27,18 @@ from gossipq.wire.frames import Header
 from gossipq_node.actors.post import Post
 from gossipq_node.ports import Incoming, Mailbox
 from gossipq_node.settings import WorkerSettings
+
+SPEAKERS: dict[type[Message], str] = {  #: the field in which a copy names itself
+    Append: "leader",
+    Appended: "follower",
+    VoteRequest: "candidate",
+    Vote: "voter",
+    TimeoutNow: "leader",
+    Snapshot: "leader",
+    Installed: "follower",
+    Stray: "copy",
+    Dismiss: "leader",
+}
 
 
 class Cluster:
@@ -122,10 +145,19 @@ class Cluster:
             self._heard_ms[sender] = now_ms
             if isinstance(inner, Said) and sender != self._me:
                 raise UnknownVerb("a worker hears of the cluster from its own frontdoor")
+            self._check_speaker(sender, inner)
             if isinstance(inner, Append):
                 yield header, inner, shipment.unpack(inner, frame, self._columns), b""
             else:
                 yield header, inner, [], bytes(frame)
+
+    def _check_speaker(self, sender: str, message: Message) -> None:
+        """Raises ProtocolError when somebody speaks for another copy, or sends a state and is no member."""
+        field = SPEAKERS.get(type(message))
+        if field is not None and (named := getattr(message, field)) != sender:
+            raise ProtocolError(f"{sender} speaks for {named}")
+        if isinstance(message, Snapshot) and self.view.version and sender not in self.view.members:
+            raise ProtocolError(f"a snapshot of {sender}, which is not on the roster")
 
     def complain(self, error: str, now_ms: int) -> None:
         """Of what cannot be read: nobody knows who sent it."""
