@@ -22,7 +22,7 @@ from gossipq.messages import MESSAGES
 from gossipq.values import Message
 
 MAGIC = b"GQ"
-VERSION = 1
+VERSION = 2
 HEADER = Struct("<2sBBHHQQ")
 
 _encode = msgspec.msgpack.Encoder().encode
@@ -54,7 +54,10 @@ def peek(frame: bytes) -> Header:
     if header.term > limits.NUMBER_MAX:
         raise ProtocolError(f"term {header.term}; at most {limits.NUMBER_MAX}")
     if header.version != VERSION:
-        raise WrongVersion(f"protocol version {header.version}; this side speaks {VERSION}")
+        raise WrongVersion(
+            f"protocol version {header.version}; this side speaks {VERSION}",
+            hint="version 1 is that of gossipq 0.1: take client and node of one release",
+        )
     return header
 
 

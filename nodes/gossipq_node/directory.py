@@ -13,7 +13,7 @@ from gossipq_node import machine
 from gossipq_node.adapters.lmdb_store import ENGINE_NAME, LOCK_FILE, DirectoryLock, make_store
 from gossipq_node.files import Roster, make_directory, read_roster, replace_file, sync_directory
 
-FORMAT = 1
+FORMAT = 2  #: 1 is that of gossipq 0.1
 MANIFEST = "manifest.json"
 NEW_MANIFEST = "manifest.json.new"
 STORES = "stores"
@@ -149,8 +149,14 @@ class DataDirectory:
         except msgspec.DecodeError as error:
             raise StoreError(f"{self.path / MANIFEST} is damaged: {error}", "restore it from a copy") from None
 
-    def check(self, manifest: Manifest) -> None:
-        """Raises StoreError when the stores cannot be used as they are: another engine, or a copy of another directory."""
+    def check(self, manifest: Manifest, older: bool = False) -> None:
+        """Raises StoreError when the stores cannot be used as they are: another engine, a copy of another directory, or an
+        `older` format where that is not good enough."""
+        if manifest.format < FORMAT and not older:
+            raise StoreError(
+                f"{self.path} was made by an older gossipq (format {manifest.format}; this one uses {FORMAT})",
+                f"convert it: gossipq store dump --data {self.path} old.gq; gossipq store load old.gq --data NEW",
+            )
         if manifest.engine != ENGINE_NAME:
             raise StoreError(
                 f"{self.path} was made with {manifest.engine}; this gossipq uses {ENGINE_NAME}",

@@ -24,7 +24,7 @@ from gossipq import limits
 from gossipq.errors import StoreError
 from gossipq_node import machine
 from gossipq_node.adapters.lmdb_store import ENGINE_NAME, TABLES, LmdbStore
-from gossipq_node.directory import DataDirectory, Manifest
+from gossipq_node.directory import FORMAT, DataDirectory, Manifest
 from gossipq_node.files import sync_directory
 from gossipq_node.recovery import ShardOutlook, stand_alone, surveyed
 from gossipq_node.store_tool import COPY_BYTES, KEY_END, open_store, opened
@@ -72,8 +72,8 @@ def _damaged(why: str) -> NoReturn:
 
 
 def dump(path: str | os.PathLike[str], stream: BinaryIO, progress: Progress = lambda rows: None) -> Dumped:
-    """Writes everything that a stopped node has. Raises StoreError."""
-    with opened(path) as (directory, manifest):
+    """Writes everything that a stopped node has, also one of an older gossipq. Raises StoreError."""
+    with opened(path, older=True) as (directory, manifest):
         out, rows = _Digesting(stream), 0
         head = msgspec.json.encode(manifest)
         out.write(MAGIC + SIZE.pack(len(head)) + head)
@@ -102,8 +102,8 @@ def load(
 ) -> Dumped:
     """Makes a data directory of a dump. It appears whole or not at all. `map_bytes`: that the node will use. Raises StoreError.
 
-    It is a cluster of its own, which knows no node of the old one. With `adopt` it takes the place of the directory that was
-    dumped, in its cluster: for one that is gone for good."""
+    A dump of an older format becomes one of this. It is a cluster of its own, which knows no node of the old one. With `adopt`
+    it takes the place of the directory that was dumped, in its cluster: for one that is gone for good."""
     target = Path(path)
     if target.exists() and (not target.is_dir() or any(target.iterdir())):
         raise StoreError(f"{target} is not empty", "give a new directory with --data")
@@ -129,7 +129,7 @@ def _build(building: Path, source: _Digesting, stream: BinaryIO, progress: Progr
     if manifest.witness and not adopt:
         raise StoreError("the dump is that of a witness: it has no records", "load that of a full node")
     with closing(DataDirectory(building)) as directory:
-        place = {"engine": ENGINE_NAME, "machine": machine.machine_id(), "inode": directory.lock.inode}
+        place = {"format": FORMAT, "engine": ENGINE_NAME, "machine": machine.machine_id(), "inode": directory.lock.inode}
         mine = msgspec.structs.replace(manifest, dir_uuid=uuid.uuid4().hex, **place)
         if adopt:
             mine = msgspec.structs.replace(mine, predecessors=[*manifest.predecessors, manifest.voter])

@@ -52,8 +52,10 @@ class Verified(msgspec.Struct, frozen=True):
 
 
 @contextmanager
-def opened(path: str | os.PathLike[str], adopting: bool = False) -> Iterator[tuple[DataDirectory, Manifest]]:
-    """The locked directory of a founded node. Raises StoreError."""
+def opened(
+    path: str | os.PathLike[str], adopting: bool = False, older: bool = False
+) -> Iterator[tuple[DataDirectory, Manifest]]:
+    """The locked directory of a founded node; with `older` also one that an older gossipq made. Raises StoreError."""
     if not Path(path).is_dir():
         raise StoreError(f"{path} is not a directory", "give the node's data directory with --data")
     directory = DataDirectory(path)
@@ -62,7 +64,7 @@ def opened(path: str | os.PathLike[str], adopting: bool = False) -> Iterator[tup
         if manifest is None or not manifest.cluster_uuid:
             raise StoreError(f"{path} is empty: no node has run there", "give the node's data directory with --data")
         if not adopting:
-            directory.check(manifest)
+            directory.check(manifest, older)
         yield directory, manifest
     finally:
         directory.close()

@@ -452,7 +452,7 @@ def control_frames() -> dict[str, Any]:
         "no bytes": ("protocol", b""),
         "23 bytes": ("protocol", raw_frame(messages.Ping.verb, b"")[:-1]),
         "wrong magic": ("protocol", raw_frame(messages.Ping.verb, b"\x90", magic=b"QG")),
-        "version 2": ("wrong_version", raw_frame(messages.Ping.verb, b"\x90", version=2)),
+        "version 1": ("wrong_version", raw_frame(messages.Ping.verb, b"\x90", version=1)),
         "verb 255": ("unknown_verb", raw_frame(255, b"\x90")),
         "no control part": ("protocol", raw_frame(messages.Ping.verb, b"")),
         "bytes after the array": ("protocol", raw_frame(messages.Ping.verb, b"\x90\x90")),
