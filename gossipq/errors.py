@@ -9,9 +9,10 @@
     |   +-- TopicExists, BadName, TooLarge, TopicFull, OffsetOutOfRange, BadRequest
     |   +-- NotAdmitted          the cluster does not have this node, or not as it is; the node ends
     |   +-- Busy                 try again after `retry_after_ms`
-    |   |   +-- StoreFull, NotLeader, StillJoining
+    |   |   +-- StoreFull, StillJoining
     |   +-- OutOfSequence        a gap before this batch; `expected` is what the leader waits for
     +-- NotConfirmed             may be stored: no answer came
+    +-- NotLeader                led elsewhere; what was asked of a leader that resigned may be done
     +-- LeaseLost                the record is in other hands or done
     +-- Backpressure             the publish window is full and block=False
     +-- NoReply                  nobody has answered a request in time
@@ -130,8 +131,11 @@ class StoreFull(Busy):
     code = "store_full"
 
 
-class NotLeader(Busy):
+class NotLeader(GossipqError):
+    """Led elsewhere. What a leader took and could not answer before it resigned may be stored: the next leader knows."""
+
     code = "not_leader"
+    retryable = True
 
 
 class StillJoining(Busy):

@@ -216,8 +216,11 @@ LOOKS: tuple[Request, ...] = (
 )
 
 
-@pytest.mark.parametrize("consuming", [False, True], ids=["idle", "consuming"])
-@pytest.mark.parametrize("turns", [1, 2], ids=["one turn", "two turns"])
+@pytest.mark.parametrize(
+    ("turns", "consuming"),
+    [(1, False), (1, True), (2, True)],
+    ids=["in one turn, nobody consumes", "in one turn", "in two turns"],
+)
 @pytest.mark.parametrize("first", REQUESTS)
 def test_any_two_requests_at_once(monkeypatch: pytest.MonkeyPatch, first: str, turns: int, consuming: bool) -> None:
     wrong: list[str] = []

@@ -10,6 +10,7 @@ import pytest
 
 from gossipq import errors, limits, messages, values
 from gossipq.core.ledger import records
+from gossipq.core.raft import ClockRow
 from gossipq.core.storage import log, payloads
 from gossipq.errors import GossipqError
 from gossipq.messages import MESSAGES
@@ -97,7 +98,12 @@ def codes_of(kind: type[GossipqError]) -> set[str]:
 
 def test_error_codes() -> None:
     documented = set(re.findall(r"^    ([a-z_]+)  +\w", section("2. Errors"), re.MULTILINE))
-    assert documented == codes_of(errors.ProtocolError) | codes_of(errors.Refused)
+    assert documented == codes_of(errors.ProtocolError) | codes_of(errors.Refused) | codes_of(errors.NotLeader)
+
+
+def test_refused_means_certainly_not_stored() -> None:
+    assert not issubclass(errors.NotLeader, errors.Refused), "a leader that resigned cannot say whether it is"
+    assert errors.from_code("not_leader", "").retryable
 
 
 def test_limits() -> None:
@@ -133,7 +139,9 @@ def test_rows_of_the_state() -> None:
     table = rows(section("State"))
     letters = re.findall(r'^    "(\w)"', records.__doc__ or "", re.MULTILINE)
     assert [row[0] for row in table if len(row) == 3] == letters
-    assert [row for row in table if len(row) == 2 and row[0] != "value"] == [listed(kind) for kind in structs_of(records)]
+    assert [row for row in table if len(row) == 2 and row[0] != "value"] == [
+        listed(kind) for kind in (*structs_of(records), ClockRow)
+    ]
 
 
 def test_column_bits() -> None:

@@ -147,7 +147,7 @@ class Session:
             return
         if header.request_id and self.links.unwelcome(header.request_id, error):
             return
-        if not isinstance(error, Busy):
+        if not isinstance(error, Busy | NotLeader):
             if self.links.outdated(header.shard, header.term, endpoint):
                 self._ask_again(header.request_id)
                 return

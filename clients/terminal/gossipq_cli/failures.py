@@ -39,6 +39,7 @@ _EXITS: tuple[tuple[type[errors.GossipqError], int], ...] = (
     (errors.TooLarge, REFUSED),
     (errors.TopicFull, REFUSED),
     (errors.Busy, TIMED_OUT),
+    (errors.NotLeader, TIMED_OUT),
     (errors.OutOfSequence, TIMED_OUT),
     (errors.Refused, REFUSED),
     (errors.NotConfirmed, TIMED_OUT),

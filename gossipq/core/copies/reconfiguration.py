@@ -10,7 +10,7 @@ from gossipq.core.copies.transitions import Known, next_step, way_out
 from gossipq.core.ledger import Outcome
 from gossipq.core.raft import LEADER, Pending, Requester
 from gossipq.core.storage import log, payloads
-from gossipq.errors import Busy, Refused
+from gossipq.errors import Busy, NotLeader, Refused
 from gossipq.messages import Acked
 from gossipq.peer_messages import ChangeVoters, Transfer
 from gossipq.types import Index, Origin, ShardId
@@ -133,7 +133,7 @@ class Moving:
                 self._peers.hand_over(step.to)
             else:
                 self._change(step)
-        except Busy:
+        except (Busy, NotLeader):
             pass  # it will be possible later
         except Refused as error:
             self._host.warn(f"shard {self._shard} cannot get the copies that it should have: {error}")
