@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from gossipq_client import testing
 from ports import settled_port
 
 HOME = Path(__file__).resolve().parent.parent
@@ -141,3 +142,10 @@ def shared_node(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningNod
     yield running
     if running.process is not None:
         running.stop()
+
+
+@pytest.fixture
+def movable() -> Iterator[testing.Client]:
+    """A client of a node whose clock the test moves."""
+    with testing.Broker() as broker, broker.connect() as client:
+        yield client

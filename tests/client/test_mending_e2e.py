@@ -10,7 +10,7 @@ import pytest
 
 from conftest import RunningNode
 from gossipq.types import partition_of
-from gossipq_client import BadRequest, Client, UnknownRecord, UnknownTopic, WrongState, connect
+from gossipq_client import BadRequest, Client, UnknownRecord, UnknownTopic, WrongState, connect, testing
 from gossipq_client.aio import connect as aio_connect
 
 pytestmark = pytest.mark.e2e
@@ -118,13 +118,14 @@ class TestExplain:
 
 
 class TestMendOne:
-    def test_cancel(self, mq: Client, topic: str) -> None:
-        scheduled = mq.publish(topic, b"never", delay="2s").result(PATIENCE_S)
+    def test_cancel(self, movable: testing.Client, topic: str) -> None:
+        mq = movable
+        scheduled = mq.publish(topic, b"never", delay="1h").result(PATIENCE_S)
         kept = mq.publish(topic, b"kept").result(PATIENCE_S)
         ready = mq.publish(topic, b"neither").result(PATIENCE_S)
         assert mq.cancel(ref=scheduled.ref, reason="too late") == scheduled.ref
         assert mq.cancel(ref=ready.ref) == ready.ref
-        time.sleep(2.3)
+        mq.advance("2h")
         assert drain(mq, topic) == [b"kept"]
         assert mq.why(ref=scheduled.ref).standings[0].state == "voided"
         for ref in (scheduled.ref, ready.ref, kept.ref):

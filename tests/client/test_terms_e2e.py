@@ -9,12 +9,11 @@ from datetime import UTC, datetime, timedelta
 import pytest
 
 from conftest import RunningNode
-from gossipq_client import Backpressure, BadRequest, Client, TopicExists, UnknownTopic, connect
+from gossipq_client import Backpressure, BadRequest, Client, TopicExists, UnknownTopic, connect, testing
 from gossipq_client.aio import connect as aio_connect
 
 pytestmark = pytest.mark.e2e
 PATIENCE_S = 10
-LATE_S = 1.0  #: a busy machine
 
 
 @pytest.fixture
@@ -40,22 +39,21 @@ def take(mq: Client, topic: str, count: int, group: str = "g") -> list[tuple[byt
 
 
 class TestDueTimes:
-    def test_never_early_and_not_late(self, mq: Client, topic: str) -> None:
-        mq.create_topic(topic)
-        start = time.monotonic()
-        receipt = mq.publish(topic, b"d", delay="250ms").result(PATIENCE_S)
-        mq.publish(topic, b"a", at=datetime.now(UTC) + timedelta(seconds=0.5))
-        mq.publish(topic, b"n")
-        found = {value: came - start for value, came in take(mq, topic, 3)}
+    def test_never_early_and_not_late(self, movable: testing.Client, topic: str) -> None:
+        movable.create_topic(topic)
+        receipt = movable.publish(topic, b"d", delay="1h").result(PATIENCE_S)
+        movable.publish(topic, b"a", at=datetime.now(UTC) + timedelta(hours=2))
+        movable.publish(topic, b"n").result(PATIENCE_S)
         assert (receipt.offset, receipt.ref.count("@")) == (-1, 1)
-        assert 0 <= found[b"n"] < 0.25
-        assert 0.25 <= found[b"d"] < 0.25 + LATE_S
-        assert 0.5 <= found[b"a"] < 0.5 + LATE_S
+        for values in ([b"n"], [b"n"], [b"n", b"d"], [b"n", b"d"], [b"n", b"d", b"a"]):
+            assert [msg.value for msg in movable.consume(topic, start="first", stop_at_end=True)] == values
+            movable.advance("30m")
 
-    def test_offsets_are_given_in_the_order_of_due_times(self, mq: Client, topic: str) -> None:
-        delays = [0.4, 0.1, 0, 0.3, None, 0.2, 0.1]
+    def test_offsets_are_given_in_the_order_of_due_times(self, movable: testing.Client, topic: str) -> None:
+        mq, delays = movable, ["4h", "1h", 0, "3h", None, "2h", "1h"]
         receipt = mq.publish_many(topic, [b"%d" % at for at in range(7)], delays=delays).result(PATIENCE_S)
         assert [each.offset for each in receipt.receipts] == [-1, -1, 0, -1, 1, -1, -1]
+        mq.advance("4h")
         assert [value for value, _ in take(mq, topic, 7)] == [b"2", b"4", b"1", b"6", b"5", b"3", b"0"]
         refs = [each.ref for each in receipt.receipts]
         assert [mq.why(ref=ref).ref.offset for ref in refs] == [6, 2, 0, 5, 1, 4, 3]
@@ -97,23 +95,25 @@ class TestDueTimes:
 
 
 class TestTtl:
-    def test_untried_records_die_and_say_so(self, mq: Client, topic: str) -> None:
+    def test_untried_records_die_and_say_so(self, movable: testing.Client, topic: str) -> None:
+        mq = movable
         mq.create_topic(topic, ttl="10m")
         for msg in mq.consume(topic, "g", stop_at_end=True):
             msg.ack()
-        mq.publish(topic, b"short", ttl="50ms")
+        mq.publish(topic, b"short", ttl="5m")
         mq.publish(topic, b"long").result(PATIENCE_S)
-        time.sleep(0.3)
+        mq.advance("5m")
         assert [value for value, _ in take(mq, topic, 1)] == [b"long"]
         (letter,) = mq.dead_letters(topic, "g")
         assert (letter.reason, letter.value, letter.offset) == ("expired", b"short", 0)
 
-    def test_dropped_when_the_topic_says_so(self, mq: Client, topic: str) -> None:
-        mq.create_topic(topic, ttl="50ms", expire="drop")
+    def test_dropped_when_the_topic_says_so(self, movable: testing.Client, topic: str) -> None:
+        mq = movable
+        mq.create_topic(topic, ttl="5m", expire="drop")
         assert not list(mq.consume(topic, "g", stop_at_end=True))
         mq.publish(topic, b"short").result(PATIENCE_S)
-        mq.publish(topic, b"long", ttl=60).result(PATIENCE_S)
-        time.sleep(0.3)
+        mq.publish(topic, b"long", ttl="10m").result(PATIENCE_S)
+        mq.advance("5m")
         assert [value for value, _ in take(mq, topic, 1)] == [b"long"]
         mq.flush(PATIENCE_S)
         (row,) = mq.groups(topic)
@@ -142,10 +142,13 @@ class TestIds:
         assert (again.ref, again.offset, again.duplicate) == (first.ref, -1, True)
         assert mq.cancel(topic, id="i") == first.ref
 
-    def test_a_short_window(self, mq: Client, topic: str) -> None:
-        mq.create_topic(topic, dedup="50ms")
+    def test_an_id_is_forgotten_when_its_window_is_over(self, movable: testing.Client, topic: str) -> None:
+        mq = movable
+        mq.create_topic(topic, dedup="10m")
         mq.publish(topic, b"v", id="i").result(PATIENCE_S)
-        time.sleep(0.2)
+        mq.advance("5m")
+        assert mq.publish(topic, b"v", id="i").result(PATIENCE_S).duplicate
+        mq.advance("5m")
         assert not mq.publish(topic, b"v", id="i").result(PATIENCE_S).duplicate
 
 
@@ -213,11 +216,13 @@ class TestVirtualTopics:
         assert (receipt.duplicate, [each.duplicate for each in receipt.receipts]) == (False, [False, True])
         assert mq.publish(topic, b"v", id="i").result(PATIENCE_S).duplicate
 
-    def test_lists_and_due_times(self, mq: Client, topic: str) -> None:
+    def test_lists_and_due_times(self, movable: testing.Client, topic: str) -> None:
+        mq = movable
         names = [f"{topic}.a", f"{topic}.b"]
         mq.bind_topic(topic, names)
-        receipt = mq.publish_many(topic, [b"0", b"1", b"2"], delays=[0.2, 0.1, None]).result(PATIENCE_S)
+        receipt = mq.publish_many(topic, [b"0", b"1", b"2"], delays=["2h", "1h", None]).result(PATIENCE_S)
         assert (receipt.count, [each.count for each in receipt.receipts]) == (3, [3, 3])
+        mq.advance("2h")
         for name in names:
             assert [value for value, _ in take(mq, name, 3)] == [b"2", b"1", b"0"]
 
