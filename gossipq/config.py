@@ -101,6 +101,7 @@ class Node(msgspec.Struct, frozen=True, kw_only=True):
     secret_file: str = ""
     insecure: bool = False
     drain_ms: Count = 5_000
+    stray_ms: Annotated[int, Meta(ge=2 * limits.SECOND_MS)] = limits.STRAY_MS
     map_bytes: Annotated[int, Meta(ge=limits.MIB)] = limits.MAP_BYTES
     disk_reserve_bytes: Count = limits.DISK_RESERVE_BYTES
     disk_reserve_percent: Annotated[int, Meta(ge=0, le=100)] = limits.DISK_RESERVE_PERCENT

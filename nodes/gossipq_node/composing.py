@@ -169,6 +169,7 @@ class Composition:
             cluster_name=manifest.cluster_name,
             options=self.options,
             replace_ms=config.cluster.replace_ms,
+            stray_ms=config.node.stray_ms,
             standalone=config.node.mode == "standalone",
             former=self._former,
         )

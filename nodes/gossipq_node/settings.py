@@ -44,6 +44,7 @@ class WorkerSettings(msgspec.Struct, frozen=True, kw_only=True):
     cluster_name: str = ""
     options: dict[str, str] = {}  #: what [cluster] says here: newcomers must not say otherwise
     replace_ms: int = limits.REPLACE_MS
+    stray_ms: int = limits.STRAY_MS
     standalone: bool = False  #: it was told to be alone: nobody joins it
     former: tuple[bytes, ...] = ()  #: clusters that this one went on from, by a recover
 
@@ -145,5 +146,6 @@ def shard_settings(settings: WorkerSettings) -> ShardSettings:
         token=settings.token,
         options=settings.options,
         replace_ms=settings.replace_ms,
+        stray_ms=settings.stray_ms,
         standalone=settings.standalone,
     )

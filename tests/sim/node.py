@@ -57,7 +57,9 @@ def values_of(body: bytes, first: int, count: int) -> tuple[bytes, ...]:
 class Node:
     def __init__(self, world: "World", name: str, joins: bool = False, witness: bool = False) -> None:
         self.world, self.name, self.witness = world, name, witness
-        self.settings = ShardSettings(name, shards=1, joins=joins, witness=witness, replace_ms=world.replace_ms)
+        self.settings = ShardSettings(
+            name, shards=1, joins=joins, witness=witness, replace_ms=world.replace_ms, stray_ms=limits.STRAY_MS
+        )
         self.disk = Disk()
         self.dice = Random(f"{world.seed}/{name}")
         self.boot_at = world.now - self.dice.randrange(10_000_000)  # true time when its boot clock was 0

@@ -55,7 +55,7 @@ class Peers:
         """Opens the log. Raises CorruptLog."""
         self._shard, self._tables, self._bodies, self.ledger = shard, tables, bodies, ledger
         meta, me, alone = ledger.meta, settings.me, settings.alone(ledger.meta.voters)
-        self._witness = settings.witness
+        self._witness, self._stray_ms = settings.witness, settings.stray_ms
         state = LogState.load(tables.log, meta.log_first, meta.chain, meta.epochs)
         state.time_ms = max(state.time_ms, meta.time_ms)
         if ledger.applied > state.last:
@@ -200,7 +200,7 @@ class Peers:
     def stray(self, now_ms: int) -> Stray | None:
         """What a copy that has rows asks the leader of its shard when none has spoken to it for long."""
         replica, heard_ms = self.replica, self.replica.election.heard_ms
-        silent = heard_ms is not None and now_ms >= max(heard_ms, self._asked_ms) + limits.STRAY_MS
+        silent = heard_ms is not None and now_ms >= max(heard_ms, self._asked_ms) + self._stray_ms
         if not silent or replica.role == LEADER or self._witness or self.emptying or not self._has_rows():
             return None
         self._asked_ms = now_ms
@@ -288,7 +288,7 @@ class Peers:
         progress = replica.progress
         for name, sending in list(self._sending.items()):
             other = progress.get(name)
-            if other is None or other.state != SNAPSHOT or replica.now_ms >= other.heard_ms + limits.STRAY_MS:
+            if other is None or other.state != SNAPSHOT or replica.now_ms >= other.heard_ms + self._stray_ms:
                 del self._sending[name]  # who comes back after so long gets a newer one
             elif part := sending.due(replica.now_ms):
                 mail.append(Mail(name, *part))

@@ -26,6 +26,7 @@ class ShardSettings(msgspec.Struct, frozen=True):
     token: bytes = b""  #: what newcomers must show: it proves that they know the secret
     options: dict[str, str] = {}  #: what [cluster] says here: newcomers must not say otherwise
     replace_ms: int = limits.REPLACE_MS
+    stray_ms: int = limits.STRAY_MS
     standalone: bool = False  #: it was told to be alone: nobody joins it
 
     def alone(self, voters: list[str]) -> bool:
