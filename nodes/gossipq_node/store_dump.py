@@ -34,6 +34,8 @@ SIZE, ROW, COUNT = Struct("<I"), Struct("<BHHI"), Struct("<Q")
 END = 255
 DIGEST_BYTES = 32
 LOADING = ".loading"
+STATE = "state"
+DROPPED_SINCE_1 = (b"X",)  #: rows of format 1 that nothing read; their keys mean something else since
 VALUE_BYTES_MAX = limits.FRAME_BYTES_MAX
 
 Progress = Callable[[int], None]
@@ -136,7 +138,7 @@ def _build(building: Path, source: _Digesting, stream: BinaryIO, progress: Progr
         else:
             alone = {"node_id": uuid.uuid4().hex, "cluster_uuid": uuid.uuid4().hex, "joined": False, "former": []}
             mine = msgspec.structs.replace(mine, predecessors=[], **alone)
-        rows = _rows(directory, mine, source, progress, map_bytes)
+        rows = _rows(directory, mine, manifest.format, source, progress, map_bytes)
         expected = source.digest.digest()
         if stream.read(DIGEST_BYTES + 1) != expected:
             _damaged("its digest differs")
@@ -163,7 +165,10 @@ def _manifest(source: _Digesting) -> Manifest:
     return manifest
 
 
-def _rows(directory: DataDirectory, manifest: Manifest, source: _Digesting, progress: Progress, map_bytes: int) -> int:
+def _rows(
+    directory: DataDirectory, manifest: Manifest, was: int, source: _Digesting, progress: Progress, map_bytes: int
+) -> int:
+    """Stores what a dump of format `was` has; returns how many rows that is."""
     stores: dict[int, LmdbStore] = {}
     rows = pending = 0
     try:
@@ -171,9 +176,12 @@ def _rows(directory: DataDirectory, manifest: Manifest, source: _Digesting, prog
         for worker in range(manifest.workers):
             stores[worker] = LmdbStore(directory.store(manifest, worker), map_bytes, manifest.shards)
         for shard, table, key, value in _read(source, manifest.shards):
+            rows += 1
+            if was < 2 and TABLES[table] == STATE and key[:1] in DROPPED_SINCE_1:
+                continue
             home = stores[shard % manifest.workers]
             home.tables(shard)[table].put(key, value)
-            rows, pending = rows + 1, pending + len(key) + len(value)
+            pending += len(key) + len(value)
             if pending >= COPY_BYTES:
                 pending = 0
                 for each in stores.values():

@@ -82,7 +82,7 @@ class Forget(msgspec.Struct, array_like=True, frozen=True):
     """Producers that were idle for too long."""
 
     producers: list[tuple[PartitionKey, bytes]]
-    before_ms: int  #: leader time: who spoke since then stays
+    before_ms: int = 0  #: leader time: who spoke since then stays
 
 
 class ReleaseRow(msgspec.Struct, array_like=True, frozen=True):
