@@ -14,7 +14,7 @@
     +-- NotConfirmed             may be stored: no answer came
     +-- NotLeader                led elsewhere; what was asked of a leader that resigned may be done
     +-- LeaseLost                the record is in other hands or done
-    +-- Backpressure             the publish window is full and block=False
+    +-- Backpressure             the publish window stayed full for as long as wait= says
     +-- NoReply                  nobody has answered a request in time
     +-- Unreachable              no node answered
     |   +-- NoQuorum             a node answered, and the shard has no leader: most of its copies are away

@@ -114,7 +114,7 @@ PURE_ROOMS = {"vocabulary", "core", "wire"}
 CLIENT_IMPURE = {
     "gossipq_client." + name
     for name in (
-        *("transport", "client", "driver", "keeper", "engine", "aio", "aio_driver", "embedded"),
+        *("transport", "client", "driver", "keeper", "bell", "exits", "engine", "aio", "aio_driver", "embedded"),
         *("running", "loop_thread", "aio_running", "aio_workers", "app", "fleet", "testing", "pytest_plugin"),
     )
 }

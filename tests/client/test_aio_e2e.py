@@ -75,7 +75,7 @@ def test_topics_status_and_errors(shared_node: RunningNode, topic: str) -> None:
         assert [each.name for each in await mq.topics(topic)] == [topic]
         much = [bytes(1 << 20)] * 24
         with pytest.raises(Backpressure):
-            await asyncio.gather(*(mq.publish_many(topic, much, block=False, partition=0) for _ in range(3)))
+            await asyncio.gather(*(mq.publish_many(topic, much, wait=0, partition=0) for _ in range(3)))
         await mq.flush(PATIENCE_S)
         await mq.delete_topic(topic)
         assert (await mq.status()).led == 32

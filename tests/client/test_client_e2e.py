@@ -109,7 +109,7 @@ class TestPublish:
     def test_block_false_says_when_the_window_is_full(self, mq: Client, topic: str) -> None:
         values = [bytes(limits.MIB)] * 24
         with pytest.raises(Backpressure):
-            any(mq.publish_many(topic, values, block=False) is None for _ in range(5))
+            any(mq.publish_many(topic, values, wait=0) is None for _ in range(5))
         mq.flush(PATIENCE_S)
 
     def test_bad_options(self, mq: Client, topic: str) -> None:

@@ -53,7 +53,7 @@ def bodies(hand: Hand, kind: type[Kind]) -> list[Kind]:
 def test_a_reader_whose_fetch_is_broken_off_finds_what_came_in_the_next_one(hand: Hand) -> None:
     subscription = hand.subscribe(group="")
     hand.deliver(subscription.parts[0], 0, 3)
-    hand.session.consuming.break_off(subscription, [])
+    hand.session.consuming.break_off(subscription, None)
     assert take(hand, subscription) == [b"0", b"1", b"2"]
 
 
@@ -139,10 +139,10 @@ class TestCredit:
         subscription, consuming = hand.subscribe(credit=(10, 1_000)), hand.session.consuming
         part = subscription.parts[0]
         hand.deliver(part, 0, 10)
-        assert len(consuming.fetch(subscription, 10)[0]) == 10
-        consuming.fetched(subscription, True)
+        assert len(consuming.fetch(subscription, 10, None)[0]) == 10
+        consuming.fetched(subscription, True, None)
         assert bodies(hand, Credit) == []
-        assert consuming.fetch(subscription, 10) == []
+        assert consuming.fetch(subscription, 10, None) == []
         (credit,) = bodies(hand, Credit)
         assert credit.records == 1_000
 

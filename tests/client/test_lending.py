@@ -104,12 +104,12 @@ class Life:
 
     def fetch(self, count: int, rounds: int = ROUNDS_MAX) -> int:
         consuming = self.hand.session.consuming
-        pieces = consuming.fetch(self.subscription, count)
+        pieces = consuming.fetch(self.subscription, count, None)
         self.exchange(rounds)
         pieces = pieces or consuming.take(self.subscription, count)
         for piece in pieces:
             consuming.ack(piece.held, piece.first, piece.end)
-        consuming.fetched(self.subscription, bool(pieces))
+        consuming.fetched(self.subscription, bool(pieces), None)
         self.exchange(rounds)
         return sum(piece.end - piece.first for piece in pieces)
 

@@ -137,8 +137,8 @@ def test_refused_in_the_middle_moves_the_rest_up(hand: Hand) -> None:
     assert [flight.error is None for flight in flights] == [True, False, True, True]
     hand.batch(topic)
     assert [each.sequence for each in hand.published()] == [4]
-    assert [type(error) for error in hand.session.publishing.failures()] == [TooLarge]
-    assert hand.session.publishing.failures() == []
+    assert type(hand.session.publishing.failure()) is TooLarge
+    assert hand.session.publishing.failure() is None
 
 
 def test_a_full_store_is_told_not_retried(hand: Hand) -> None:

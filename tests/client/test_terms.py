@@ -30,7 +30,7 @@ def of_list(count: int, **options: Any) -> Terms | list[Terms] | None:
 
 
 def test_a_plain_record_has_no_terms() -> None:
-    assert publish_options(now) == (None, b"", b"", "", None, None, True)
+    assert publish_options(now) == (None, b"", b"", "", None, None, None)
     assert of_one(key="k", headers={"a": "b"}, route="r", level="none", delay=0) is None
     assert of_one(at=WALL_MS / 1000 - 60) is None
     assert of_list(3, keys=[None, "a", "b"], delay=0) is None

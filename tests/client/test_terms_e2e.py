@@ -277,7 +277,7 @@ def test_block_false_says_when_the_window_is_full_before_any_copy_goes(mq: Clien
     mq.bind_topic(topic, [f"{topic}.a", f"{topic}.b"])
     values = [bytes(1 << 20)] * 12
     with pytest.raises(Backpressure):
-        any(mq.publish_many(topic, values, block=False) is None for _ in range(5))
+        any(mq.publish_many(topic, values, wait=0) is None for _ in range(5))
     mq.flush(PATIENCE_S)
     first, second = (row.published for row in mq.stats([f"{topic}.a", f"{topic}.b"]).partitions)
     assert first == second

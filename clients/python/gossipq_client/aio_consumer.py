@@ -1,17 +1,18 @@
-"""The asyncio consumer: messages for `async with`, the loop, fetching ahead, and the verbs for all of it."""
+"""The consumer: messages that are acked by leaving their `with`, the loop, fetching ahead, and the verbs for all of it."""
 
 from collections.abc import AsyncIterator, Iterable
+from functools import partial
 from types import TracebackType
 from typing import Self, Unpack
 
 from gossipq import limits
-from gossipq.errors import BadRequest
+from gossipq.errors import BadRequest, LeaseLost
 from gossipq.values import Message as Request
-from gossipq_client import inputs, outcomes
-from gossipq_client.aio_driver import PendingReceipt
+from gossipq_client import credit, inputs, outcomes
+from gossipq_client.aio_driver import PendingReceipt, started
 from gossipq_client.aio_producer import Producers
-from gossipq_client.credit import Subscription
-from gossipq_client.held import Held, Piece
+from gossipq_client.engine import log
+from gossipq_client.held import Held
 from gossipq_client.joining import ConsumeOptions, FetchOptions, credit_of, joining
 from gossipq_client.outcomes import Outcome, Reject, Retry
 from gossipq_client.terms import PublishOptions
@@ -28,28 +29,39 @@ class Message(Record):
         self._client, self._held, self.offset, self._settled = client, held, offset, False
 
     async def ack(self) -> None:
-        """As the sync `ack`."""
-        if not self._settled:
+        """Done. It is told within milliseconds, joined with its neighbours; `flush` waits until it is stored.
+
+        Raises LeaseLost when somebody else is known to have the record by now, ClientClosed.
+        """
+        if self._settled:
+            return
+        held, offset = self._held, self.offset
+        if held.lost:
             self._settled = True
             self._require_lease()
-            self._client.ack_range(self._held, self.offset, self.offset + 1)
+        self._client.ack_range(held, offset, offset + 1)
+        self._settled = True  # last, so that an ack that was interrupted can be done again
 
     async def nack(self, delay: inputs.Duration | None = None, reason: str = "") -> None:
-        """As the sync `nack`."""
+        """Failed: it comes again after `delay` (default: as the backoff policy says), until its attempts are used up."""
         self.settle(outcomes.failed(delay, reason))
 
     async def reject(self, reason: str = "") -> None:
-        """As the sync `reject`."""
+        """No further attempt: it becomes a dead letter."""
         self.settle(outcomes.rejected(reason))
 
     def settle(self, outcome: Outcome) -> None:
         """Gives it back, unless it is settled already."""
         if not self._settled:
-            self._settled = True
             self._client.nack_range(self._held, self.offset, self.offset + 1, outcome)
+            self._settled = True
 
     async def ack_with(self, topic: str, value: inputs.Value, **options: Unpack[PublishOptions]) -> PendingReceipt:
-        """As the sync `ack_with`."""
+        """Done, and this comes of it: the ack and the publish are one atomic step. If that fails, the record has failed.
+
+        The receipt raises LeaseLost when somebody else had the record. Raises BadRequest unless both lie in one shard, as those
+        of `create_topic(topic, beside=...)` do.
+        """
         held, offset = self._held, self.offset
         self._require_lease()
         if self._settled or not held.part.subscription.leased:
@@ -63,77 +75,137 @@ class Message(Record):
         return pending
 
     async def extend(self, seconds: inputs.Duration) -> None:
-        """As the sync `extend`."""
+        """Holds on for so long from now. Raises LeaseLost."""
         lease_ms = inputs.duration_ms(seconds, "seconds", 1, limits.LEASE_TOTAL_MS_MAX)
         await self._client.extend_lease(self._held, self.offset, lease_ms)
         self._require_lease()
 
     async def __aenter__(self) -> Self:
         """Raises LeaseLost."""
-        self._require_lease()
+        if self._held.lost:
+            self._require_lease()
         return self
 
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> bool:
         if error is None:
-            await self.ack()
+            try:
+                await self.ack()
+            except LeaseLost as lost:  # it ends this message, not the loop
+                log.warning("%s", lost)
             return False
         self.settle(outcomes.of(error))
-        return isinstance(error, Retry | Reject)
+        return isinstance(error, Retry | Reject | LeaseLost)
 
 
-async def messages(client: "Consumers", subscription: Subscription) -> AsyncIterator[Message]:
-    """Messages one by one; what the user has not seen goes back when the loop ends."""
-    consuming = client.engine.session.consuming
+async def messages(client: "Consumers", subscription: credit.Subscription) -> AsyncIterator[Message]:
+    """Messages one by one, behind a first turn that brings none; what the user has not seen goes back when the loop ends."""
+    engine, consuming = client.engine, client.engine.session.consuming
     chunk = max(1, subscription.credit_records // 4)
+    end, leave_later = partial(consuming.close, subscription), engine.later.append
+    held, handed = None, 0
     try:
-        while True:
-            held = consuming.front(subscription)
+        yield Message.__new__(Message)  # taken by `started`
+        while not subscription.stopping:
+            held = client.do(lambda: consuming.front(subscription))
             if held is None:
                 if not await client.await_records(subscription, None):
                     return
                 continue
-            first, again = held.taken, held.attempt > 1
+            first = handed = held.taken
+            again = held.attempt > 1
             for offset in range(first, min(held.end, first + chunk)):
                 held.taken = offset + 1
                 if held.lost and held.is_lost(offset):
                     continue
                 if subscription.paused and not held.open_ranges(offset, offset + 1):
-                    break  # given back
+                    break  # given back; what is open was taken a moment before the pause
                 if again:
                     client.begin(held, offset)
-                yield Message(client, held, offset)
-            consuming.took(subscription, held, held.taken - first)
+                message = Message(client, held, offset)
+                handed = offset + 1
+                yield message
+                if subscription.stopping:
+                    return
+            client.do(partial(consuming.took, subscription, held, held.taken - first))
+            held = None
             if consuming.credit_due:
-                client.turn()
+                client.exchange()
     finally:
-        client.end(subscription)
+        if held is not None and held.taken > handed:
+            held.taken = handed  # taken and never handed out: it goes back with the rest
+        leave_later(end)
+        client.settle_later()
+
+
+class Subscription:
+    """A consumer that can be held: iterate over it for its messages, `stop` it from anywhere, leave its `async with` to end it.
+
+    Ending gives back what the user has not seen; what is in hand can still be acked.
+    """
+
+    def __init__(self, client: "Consumers", state: credit.Subscription) -> None:
+        self._client, self._state = client, state
+        self._messages = started(messages(client, state))
+
+    def __aiter__(self) -> AsyncIterator[Message]:
+        return self._messages
+
+    async def __anext__(self) -> Message:
+        return await self._messages.__anext__()
+
+    def stop(self) -> None:
+        """Ends the loop behind the message in hand: what is here and was not handed out goes back. From any thread, also from a
+        signal handler."""
+        self._state.stopping = True
+        self._client.wake()
+
+    async def aclose(self) -> None:
+        """Ends it. Done twice it does no harm."""
+        self._client.end(self._state)
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self.aclose()
 
 
 class Fetcher:
-    """As the sync one."""
+    """`fetch` after `fetch` of the same topics and group, also several at a time."""
 
-    def __init__(self, client: "Consumers", subscription: Subscription) -> None:
+    def __init__(self, client: "Consumers", subscription: credit.Subscription) -> None:
         self._client, self.subscription = client, subscription
 
-    async def fetch(self, count: int, wait: float) -> FetchedBatch[Message]:
-        client, subscription = self._client, self.subscription
-        session, pieces = client.engine.session, list[Piece]()
-        client.engine.check()
+    async def fetch(self, count: int, wait_s: float) -> FetchedBatch[Message]:
+        """At most `count` messages, none after `wait_s` seconds."""
+        client, subscription, fetch = self._client, self.subscription, object()
+        engine, consuming = client.engine, client.engine.session.consuming
+        give_back, leave_later = partial(consuming.break_off, subscription, fetch), engine.later.append
         try:
-            pieces = session.consuming.fetch(subscription, count)
-            if pieces and session.consuming.credit_due:
-                client.turn()
-            if not pieces and await client.await_records(subscription, wait):
-                pieces = session.consuming.take(subscription, count)
-        except BaseException:  # as CancelledError
-            client.break_off(subscription, pieces)
+            pieces = client.do(lambda: consuming.fetch(subscription, count, fetch))
+            if pieces:
+                if consuming.credit_due or engine.session.links.out:
+                    client.exchange()
+            else:
+                deadline_ms = engine.now_ms() + wait_s * 1000
+                while await client.await_records(subscription, max(0.0, (deadline_ms - engine.now_ms()) / 1000)):
+                    pieces = client.do(lambda: consuming.take(subscription, count, fetch))
+                    if pieces:
+                        break  # else another fetch was faster
+            client.do(lambda: consuming.fetched(subscription, bool(pieces), fetch))
+            if engine.session.links.out:
+                client.exchange()
+            batch = FetchedBatch(pieces, client.message)
+            del subscription.fetches[fetch]
+            return batch
+        except BaseException:  # as an interrupt or a cancellation: what was taken for it goes back
+            leave_later(give_back)
+            client.settle_later()
             raise
-        session.consuming.fetched(subscription, bool(pieces))
-        if session.links.out:
-            client.turn()
-        return FetchedBatch(pieces, client.message)
 
 
 class Consumers(Producers):
@@ -143,6 +215,25 @@ class Consumers(Producers):
         super().__init__(addresses, name, timeout)
         self._fetchers: dict[tuple[tuple[str, ...], str | None], Fetcher] = {}
 
+    def subscribe(
+        self,
+        topics: str | Iterable[str],
+        group: str | None = None,
+        *,
+        stop_at_end: bool = False,
+        **options: Unpack[ConsumeOptions],
+    ) -> Subscription:
+        """Messages of topics ("orders", ["a", "b"], "orders.*") as they come; with a group they are shared among its consumers.
+
+        A new group begins at "first", a reader (no group) at "new"; `start` says otherwise. With stop_at_end the loop ends when
+        everything there was has been handed out. Options: see ConsumeOptions. Raises BadRequest.
+        """
+        state = self.engine.made_subscription(joining(topics, group, **options), stop_at_end)
+        subscription = Subscription(self, state)
+        self.do(lambda: self.engine.session.subscribe(state))
+        self.exchange()
+        return subscription
+
     def consume(
         self,
         topics: str | Iterable[str],
@@ -151,12 +242,9 @@ class Consumers(Producers):
         stop_at_end: bool = False,
         **options: Unpack[ConsumeOptions],
     ) -> AsyncIterator[Message]:
-        """As the sync `consume`, for `async for`; leave each message by `async with`."""
-        asked = joining(topics, group, **options)
-        self.engine.check()
-        subscription = self.engine.subscribe(asked, stop_at_end)
-        self.turn()
-        return messages(self, subscription)
+        """The messages of `subscribe`, with the same options, for a loop that nobody needs to stop from outside: leaving it
+        ends the subscription."""
+        return self.subscribe(topics, group, stop_at_end=stop_at_end, **options).__aiter__()
 
     async def fetch(
         self,
@@ -164,11 +252,15 @@ class Consumers(Producers):
         group: str | None = None,
         *,
         n: int | None = None,
-        wait: float = 1.0,
+        wait: inputs.Duration = 1.0,
         **options: Unpack[FetchOptions],
     ) -> FetchedBatch[Message]:
-        """As the sync `fetch`."""
+        """At most `n` messages; returns as soon as there is one, and empty after `wait`. Ack with `ack(batch)`.
+
+        Options (see FetchOptions) count for the first fetch of these topics and group. Raises BadRequest.
+        """
         count = credit_of(n, options.get("mode"), "n")
+        wait_s = wait if type(wait) is float else inputs.duration_ms(wait, "wait") / 1000
         name = (topics,) if isinstance(topics, str) else tuple(topics)
         fetcher = self._fetchers.get((name, group))
         if fetcher is not None and fetcher.subscription.error is not None:  # refused before: this may be another try
@@ -176,12 +268,14 @@ class Consumers(Producers):
             fetcher = None
         if fetcher is None:
             asked = joining(name, group, credit=count, **options)
-            self.engine.check()
-            fetcher = self._fetchers[name, group] = Fetcher(self, self.engine.subscribe(asked, False))
-        return await fetcher.fetch(count, wait)
+            fetcher = self._fetchers.setdefault((name, group), Fetcher(self, self.engine.made_subscription(asked, False)))
+        state = fetcher.subscription
+        if not state.asked:
+            self.do(lambda: self.engine.session.subscribe(state))
+        return await fetcher.fetch(count, wait_s)
 
     async def ack(self, batch: FetchedBatch[Message] | Message) -> None:
-        """As the sync `ack`."""
+        """All messages of a fetched batch are done. Told within milliseconds; `flush` waits until it is stored."""
         if isinstance(batch, Message):
             await batch.ack()
             return
@@ -191,52 +285,36 @@ class Consumers(Producers):
     def message(self, held: Held, offset: int) -> Message:
         return Message(self, held, offset)
 
-    async def await_records(self, subscription: Subscription, timeout: float | None) -> bool:
+    async def await_records(self, subscription: credit.Subscription, timeout: float | None) -> bool:
         """Waits for something to take; False at the end of the stream or of the time. Raises what was refused."""
         consuming = self.engine.session.consuming
 
         def ready() -> bool:
             consuming.resume(subscription)
-            return bool(subscription.ready or subscription.error or subscription.closing) or subscription.finished
+            return bool(subscription.ready or subscription.error or subscription.over) or subscription.finished
 
         await self.until(ready, timeout)
         if subscription.error is not None:
             raise subscription.error
-        return bool(subscription.ready)
-
-    def begin(self, held: Held, offset: int) -> None:
-        """The user gets a record that was handed out before."""
-        self.engine.session.consuming.begin(held, offset, offset + 1)
-        self.turn()
-
-    def ack_range(self, held: Held, first: int, end: int) -> None:
-        self.engine.check()
-        self.engine.session.consuming.ack(held, first, end)
-        self.soon()
+        return bool(subscription.ready) and not subscription.over
 
     def nack_range(self, held: Held, first: int, end: int, outcome: Outcome) -> None:
-        self.engine.check()
-        self.engine.session.consuming.nack(held, first, end, outcome)
-        self.turn()
+        """Gives records back, with what is said of them."""
+        self.do(lambda: self.engine.session.consuming.nack(held, first, end, outcome))
+        self.exchange()
 
     async def extend_lease(self, held: Held, offset: int, lease_ms: int) -> None:
-        self.engine.check()
-        call = self.engine.session.consuming.extend(held, offset, lease_ms)
+        """Asks the leader for more time."""
+        call = self.do(lambda: self.engine.session.consuming.extend(held, offset, lease_ms))
         if call is not None:
-            await self.answered(call)
+            await self.answered(call, self.timeout)
             call.answer(Request)
 
-    def end(self, subscription: Subscription) -> None:
-        """The loop over a subscription is over."""
+    def end(self, subscription: credit.Subscription) -> None:
+        """Nobody takes from a subscription any more."""
         if self.engine.usable:
-            self.engine.session.consuming.close(subscription)
-            self.turn()
-
-    def break_off(self, subscription: Subscription, pieces: list[Piece]) -> None:
-        """As the sync `break_off`."""
-        if self.engine.usable and not subscription.closing and subscription.error is None:
-            self.engine.session.consuming.break_off(subscription, pieces)
-            self.turn()
+            self.do(lambda: self.engine.session.consuming.close(subscription))
+            self.exchange()
 
     def _before_flush(self) -> None:
         for fetcher in self._fetchers.values():

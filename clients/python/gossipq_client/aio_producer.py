@@ -1,6 +1,7 @@
-"""The asyncio producer: the same names as the sync one, awaited."""
+"""The producer: publishing records, lists and copies, and the publish that acks what it comes of."""
 
 from collections.abc import Callable, Iterable
+from functools import partial
 from typing import Unpack
 
 from gossipq.errors import GossipqError
@@ -8,7 +9,7 @@ from gossipq_client import inputs
 from gossipq_client.aio_driver import Driver, PendingReceipt
 from gossipq_client.held import Held
 from gossipq_client.lists import plan
-from gossipq_client.packer import Flight, Topic
+from gossipq_client.packer import Flight, Topic, Writer
 from gossipq_client.receipts import Copied, One, half_way
 from gossipq_client.terms import PLAIN, ListOptions, Options, PublishOptions, list_options, publish_options
 
@@ -17,54 +18,53 @@ class Producers(Driver):
     """The part of a client that publishes."""
 
     async def publish(self, topic: str, value: inputs.Value, **options: Unpack[PublishOptions]) -> PendingReceipt:
-        """As the sync `publish`; awaiting it means that the record is on its way, awaiting the receipt that it is kept."""
+        """Sends one record; batches form by themselves while earlier ones wait for their confirm. When it returns, the record
+        is on its way; its receipt says when it is kept.
+
+        Options: key, headers, route, partition, level; delay or at (due later), ttl, id (stored once), lease, attempts_max,
+        backoff; see PublishOptions. Waits while the window is full; with wait= not longer than that: then Backpressure.
+        Raises TooLarge, BadRequest, UnknownTopic before anything is sent.
+        """
         raw = inputs.value_bytes(value)
         checked = publish_options(self.engine.clock.now, **options) if options else PLAIN
         known = await self._topic(topic)
         if not known.virtual:
-            return PendingReceipt(self, await self._append(known, raw, checked))
+            return self.pending(await self._append(known, raw, checked))
         checked, targets = checked.with_id(self.engine.made_ids(1)[0]), await self._targets(known)
         writers = [target.writer(checked.chooser, checked.partition) for target in targets]
-        if not checked.block:
-            self.engine.require_open(writers)
+        if checked.wait_s == 0:
+            self.do(lambda: self.engine.require_open(writers))
         copies, ids = list[One](), [checked.made_id]
         for target in targets:
             try:
                 copies.append(await self._append(target, raw, checked))
             except GossipqError as error:
                 raise half_way(error, ids) if copies else error from None
-        return PendingReceipt(self, Copied(copies, ids))
+        return self.pending(Copied(copies, ids))
 
     async def _append(self, topic: Topic, raw: bytes, options: Options) -> One:
-        writer = topic.writer(options.chooser, options.partition)
-        if not options.block:
-            self.engine.require_open([writer])
-        await self.room(writer)
-        appended = self.engine.session.publishing.append(writer, raw, *options.record)
-        if self.engine.session.links.out:
-            self.turn()
-        else:
-            self.soon()
-        return One(*appended)
+        publishing, writer = self.engine.session.publishing, topic.writer(options.chooser, options.partition)
+        return One(*await self.in_window(writer, options.wait_s, lambda heir: publishing.append(heir, raw, *options.record)))
 
     async def publish_many(self, topic: str, values: Iterable[inputs.Value], **options: Unpack[ListOptions]) -> PendingReceipt:
-        """As the sync `publish_many`."""
+        """Sends a list in order, packed, under one receipt. Options as in `publish`, and for each value one of `keys`, `ids`,
+        `delays`; see ListOptions. Records that are due later go in the order of their due times."""
         raws = inputs.values_of(values)
         many = list_options(len(raws), self.engine.clock.now, **options)
         known = await self._topic(topic)
         targets = [known]
         if known.virtual:
             many, targets = many.with_ids(self.engine.made_ids(len(raws))), await self._targets(known)
-        listed = [plan(self.engine.session.publishing, target, raws, many) for target in targets]
+        publishing = self.engine.session.publishing
+        listed = self.do(lambda: [plan(publishing, target, raws, many) for target in targets])
         flights = [flight for each in listed for flight in each.flights]
-        if not many.block:
-            self.engine.require_room(flights)
-        for flight in flights:
-            if many.block:
-                await self.room(flight.writer)
-            self.engine.session.publishing.take(flight)
-            self.turn()
-        return PendingReceipt(self, Copied(listed, many.made_ids) if known.virtual else listed[0])
+        if many.wait_s == 0:
+            self.do(lambda: self.engine.take_all(flights))
+            self.exchange()
+        else:
+            for flight in flights:
+                await self.in_window(flight.writer, many.wait_s, partial(publishing.take, flight))
+        return self.pending(Copied(listed, many.made_ids) if known.virtual else listed[0])
 
     async def step(
         self,
@@ -75,26 +75,27 @@ class Producers(Driver):
         value: inputs.Value,
         **options: Unpack[PublishOptions],
     ) -> PendingReceipt:
-        """As the sync `step`."""
+        """Publishes what comes of a record in hand and acks it, as one atomic step; `then` hears when it is done, well or not.
+
+        Raises BadRequest unless both lie in one shard.
+        """
         raw = inputs.value_bytes(value)
         checked = publish_options(self.engine.clock.now, **options)
         writer = self.engine.writer_beside(held, await self._topic(topic), checked)
-        if not checked.block:
-            self.engine.require_open([writer])
-        await self.room(writer)
-        acks = [(held.partition, offset, offset + 1)]
-        flight = self.engine.session.publishing.step(writer, checked, raw, held.part.number, acks, then)
-        self.turn()
-        return PendingReceipt(self, One(flight, 0))
+        acks, publishing = [(held.partition, offset, offset + 1)], self.engine.session.publishing
+
+        def send(heir: Writer) -> Flight:
+            return publishing.step(heir, checked, raw, held.part.number, acks, then)
+
+        return self.pending(One(await self.in_window(writer, checked.wait_s, send), 0))
 
     async def _targets(self, topic: Topic) -> list[Topic]:
         """What a virtual topic is bound to."""
         return [await self._topic(name, create=False) for name in topic.virtual]
 
     async def _topic(self, name: str, create: bool = True) -> Topic:
-        self.engine.check()
-        found = self.engine.find_topic(name, create)
+        found = self.do(lambda: self.engine.find_topic(name, create))
         if isinstance(found, Topic):
             return found
-        await self.answered(found)
-        return self.engine.learn_topic(name, found)
+        await self.answered(found, self.timeout)
+        return self.do(lambda: self.engine.learn_topic(name, found))

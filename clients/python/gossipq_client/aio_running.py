@@ -52,7 +52,7 @@ class Runner:
         """As the sync one."""
         client = self._client
         client.engine.check()
-        self._crews = [Crew(client, handler, self._stop_at_end) for handler in self._handlers]
+        self._crews = client.do(lambda: [Crew(client, handler, self._stop_at_end) for handler in self._handlers])
         tasks = [asyncio.create_task(self._work(crew)) for crew in self._crews for _ in range(crew.handler.workers)]
         try:
             await client.until(self._over, None)
@@ -62,9 +62,9 @@ class Runner:
             raise self._failure
 
     def stop(self) -> None:
-        """What runs is finished, nothing new begins."""
+        """What runs is finished, nothing new begins. From any thread, also from a signal handler."""
         self._stopping = True
-        self._client.turn()
+        self._client.wake()
 
     def _over(self) -> bool:
         """Looked at after each exchange with the sockets."""
@@ -85,7 +85,7 @@ class Runner:
             self._threads.shutdown()
         if client.engine.usable:
             for crew in self._crews:
-                crew.lanes.give_back()
+                client.do(crew.lanes.give_back)
                 client.end(crew.lanes.subscription)
             await client.until(lambda: client.engine.session.settled, CLOSE_SECONDS)
 
@@ -104,7 +104,7 @@ class Runner:
         client = self._client
         session = client.engine.session
         while not self._stopping and client.engine.usable:
-            item = crew.lanes.take()
+            item = client.do(crew.lanes.take)
             if session.links.out or session.consuming.credit_due:
                 client.turn()
             if item is not None:

@@ -74,6 +74,14 @@ PROBE_NUMBERS = 1 << 32  #: subscriptions above it only ask for positions
 KEPT_BY_EDIT = (KEY_HASH, TTL, LEASE, ATTEMPTS, BACKOFF)
 
 
+def go_on(talk: Talk[Result]) -> tuple[Call | Flight | None, Result | None]:
+    """What a talk waits for next; None and its result at its end."""
+    try:
+        return next(talk), None
+    except StopIteration as end:
+        return None, end.value
+
+
 class Found(NamedTuple):
     """An answer, and the topic that gave it."""
 

@@ -40,7 +40,7 @@ class Call:
         self.error: GossipqError | None = None
 
     def settle(self, reply: Message | None, error: GossipqError | None) -> None:
-        self.done, self.reply, self.error = True, reply, error
+        self.reply, self.error, self.done = reply, error, True
         if self.then is not None:
             self.then(self)
 
@@ -78,7 +78,7 @@ class Calls:
 
     def unanswered(self) -> list[Message]:
         """In the order they were asked."""
-        return [call.message for call in self._open]
+        return [call.message for call in self._open if not call.done]
 
     def pump_all(self) -> None:
         for call in list(self._open):
@@ -86,7 +86,7 @@ class Calls:
 
     def _pump(self, call: Call) -> None:
         lane = self._links.lane(call.shard)
-        if lane is None or self._links.now_ms < call.retry_at_ms:
+        if lane is None or call.done or self._links.now_ms < call.retry_at_ms:
             return
         if lane.greeting == call.greeting or not self.stands(getattr(call.message, "subscription", 0)):
             return
@@ -102,24 +102,37 @@ class Calls:
 
     def answered(self, request_id: int, reply: Message, frames: Sequence[bytes] = ()) -> bool:
         """False when nobody asked."""
-        call = self._sent.pop(request_id, None)
+        call = self._sent.get(request_id)
         if call is None:
             return False
-        del self._open[call]
         call.frames = frames
-        call.settle(reply, None)
+        self._settle(call, reply, None)
         return True
 
+    def _settle(self, call: Call, reply: Message | None, error: GossipqError | None) -> None:
+        """It is let go last, so that `recover` finds one that was settled by half."""
+        call.settle(reply, error)
+        self.cancel(call)
+
+    def recover(self) -> None:
+        """A step was torn and all ways were closed: what has no answer is asked again, what was settled by half is settled."""
+        self._sent.clear()
+        for call in list(self._open):
+            if call.done:
+                self._settle(call, call.reply, call.error)
+            else:
+                call.greeting = call.retry_at_ms = 0
+
     def refused(self, request_id: int, error: GossipqError) -> bool:
-        call = self._sent.pop(request_id, None)
+        call = self._sent.get(request_id)
         if call is None:
             return False
         if isinstance(error, NotLeader) or type(error) is Busy:
             pause_ms = 0 if isinstance(error, NotLeader) else error.retry_after_ms or RETRY_MS
+            del self._sent[request_id]
             call.greeting, call.retry_at_ms = 0, self._links.now_ms + pause_ms
         else:
-            del self._open[call]
-            call.settle(None, error)
+            self._settle(call, None, error)
         return True
 
     def forgotten(self, request_id: int, term: int = 0, pause_ms: int = 0) -> bool:

@@ -4,58 +4,39 @@ import os
 from collections.abc import Iterable
 from typing import Unpack
 
-from gossipq.messages import CreateTopic, DropTopic, Resolve, StatsReply, Status, StatusReply, Topics
-from gossipq.types import META_SHARD, NODE_SHARD
-from gossipq.values import GroupStats, TopicInfo
+from gossipq import limits
 from gossipq_client import inputs
 from gossipq_client.engine import REQUEST_SECONDS
 from gossipq_client.operators import Operators
-from gossipq_client.policies import TopicPolicy, as_asked, topic_options
 from gossipq_client.reader import Readers
+from gossipq_client.receipts import PendingReceipt
+from gossipq_client.terms import PublishOptions
+from gossipq_client.topics import TopicKeepers
 from gossipq_client.workers import Workers
 
 
-class Client(Workers, Operators, Readers):
+class Client(Workers, Operators, Readers, TopicKeepers):
     """A connection to a cluster. Safe to share between threads; not across fork. Use `connect` to make one."""
 
-    # --- topics and status
+    def __init__(self, addresses: list[str], name: str, timeout: float) -> None:
+        super().__init__(addresses, name, timeout)
+        self._plain = self.engine.session.publishing.plain
 
-    def create_topic(
-        self, name: str, partitions: int | None = None, *, if_not_exists: bool = False, **policy: Unpack[TopicPolicy]
-    ) -> TopicInfo:
-        """Policy: retention, retain, bytes_max, overflow, level, beside, ttl, expire, dedup, dedup_count, trace, lease,
-        attempts_max, backoff; see TopicPolicy. With `if_not_exists` a topic that is there stays as it is. Raises TopicExists,
-        also for one with other partitions; BadName, BadRequest.
-        """
-        config = topic_options(partitions, **policy)
-        return as_asked(self._ask(CreateTopic(name, config, if_not_exists), META_SHARD, Topics).topics[0], partitions)
+    def publish(self, topic: str, value: inputs.Value, **options: Unpack[PublishOptions]) -> PendingReceipt:
+        if (not options or list(options.values()).count(None) == len(options)) and type(value) is bytes:
+            added = len(value)
+            with self.lock:
+                flight = self._plain.get(topic)
+                if flight is not None:  # from here to `append` nothing is called, so that no signal handler can come between
+                    values, index, size = flight.values, flight.count, flight.size + added
+                    room = size < limits.BATCH_BYTES_MAX and index < limits.BATCH_RECORDS_MAX - 1
+                    if values is not None and room and not self.engine.busy:
+                        flight.count, flight.size = index + 1, size
+                        values.append(value)
+                        return PendingReceipt(self, flight, index)
+        return super().publish(topic, value, **options)
 
-    def delete_topic(self, name: str) -> None:
-        """The topic, its records and its groups. Raises UnknownTopic."""
-        self._ask(DropTopic(name), META_SHARD, Topics)
-        with self.lock:
-            self.engine.session.publishing.drop(name)
-
-    def topics(self, pattern: str = "*") -> list[TopicInfo]:
-        """Topics whose name fits, `*` standing for any text; never makes one."""
-        return self._ask(Resolve([pattern]), META_SHARD, Topics).topics
-
-    def groups(self, topic: str) -> list[GroupStats]:
-        """Counters of each group of a topic, one row for each partition."""
-        return self.stats([topic]).groups
-
-    def stats(self, topics: Iterable[str] = (), *, endpoint: str = "") -> StatsReply:
-        """Counters of partitions and groups, of all topics or the ones named; led anywhere, or at one endpoint."""
-        with self.lock:
-            self.engine.check()
-            calls = self.engine.stats_calls(list(topics), endpoint)
-        for call in calls:
-            self._answered(call, self.timeout)
-        return self.engine.merged_stats(calls)
-
-    def status(self) -> StatusReply:
-        """How the node sees itself and its workers."""
-        return self._ask(Status(), NODE_SHARD, StatusReply)
+    publish.__doc__ = Workers.publish.__doc__
 
 
 def connect(*addresses: str | Iterable[str], name: str = "", timeout: float = REQUEST_SECONDS) -> Client:

@@ -1,5 +1,7 @@
 """What comes of subscriptions: slices, taken by the user or given back, and what time brings: acks, leases, pauses, ends."""
 
+from collections import deque
+
 from gossipq import limits
 from gossipq.errors import BadBatch
 from gossipq.messages import Ack, Acked, AtEnd, Deliver, Started, Unsubscribe
@@ -68,15 +70,19 @@ class Consuming(Settling):
             if not subscription.ready:
                 subscription.touched_ms = self._links.now_ms
             subscription.ready.append(held)
+        part.saw(piece.partition, end)
 
-    def take(self, subscription: Subscription, count: int) -> list[Piece]:
-        """At most `count` records, in the order they came."""
-        ready, pieces = subscription.ready, []
+    def take(self, subscription: Subscription, count: int, fetch: object = None) -> list[Piece]:
+        """At most `count` records, in the order they came. A `fetch` that is under way is noted with what it takes."""
+        ready = subscription.ready
+        pieces: list[Piece] = subscription.fetches.setdefault(fetch, []) if fetch is not None else []
         subscription.touched_ms = self._links.now_ms
         while count and ready:
             held = ready[0]
             part, first = held.part, held.taken
             end = min(held.end, first + count)
+            fresh = [Piece(held, low, high) for low, high in subtract([(first, end)], held.lost)]
+            pieces += fresh
             held.taken = end
             part.untaken_records -= end - first
             if end == held.end:
@@ -84,10 +90,9 @@ class Consuming(Settling):
                 part.untaken_bytes -= held.charge
             if part.due:
                 self._due[part] = None
-            for low, high in subtract([(first, end)], held.lost):
-                count -= high - low
-                self.begin(held, low, high)
-                pieces.append(Piece(held, low, high))
+            for each in fresh:
+                count -= len(each)
+                self.begin(held, each.first, each.end)
         return pieces
 
     def begin(self, held: Held, first: Offset, end: Offset) -> None:
@@ -105,30 +110,53 @@ class Consuming(Settling):
         if subscription.paused and not subscription.closing:
             self.lend(subscription, subscription.credit_records, subscription.credit_bytes)
 
-    def fetch(self, subscription: Subscription, count: int) -> list[Piece]:
+    def fetch(self, subscription: Subscription, count: int, fetch: object) -> list[Piece]:
         """`take` for one fetch after the other: in a streak more is lent, so that the next batch is under way meanwhile."""
-        ahead = count
+        ahead = max(count, subscription.credit_records) if subscription.fetches else count  # others wait for theirs
         if subscription.streak and not subscription.exclusive:
             ahead = max(count, limits.CREDIT_RECORDS, min(FETCHES_AHEAD * count, AHEAD_RECORDS_MAX))
         self.lend(subscription, ahead, limits.CREDIT_BYTES)
-        return self.take(subscription, count)
+        return self.take(subscription, count, fetch)
 
-    def fetched(self, subscription: Subscription, some: bool) -> None:
+    def fetched(self, subscription: Subscription, some: bool, fetch: object) -> None:
         """A fetch is over. Outside a streak nothing more comes until the next one: others shall have it."""
+        if len(subscription.fetches) > (fetch in subscription.fetches):
+            return  # others wait for what is lent
         if not (some and subscription.streak):
             self.lend(subscription, 0, 0)
             self.take_in(subscription)
         subscription.streak = some
 
-    def break_off(self, subscription: Subscription, pieces: list[Piece]) -> None:
+    def break_off(self, subscription: Subscription, fetch: object) -> None:
         """A fetch that nobody waits for any more: what it took and what is lent for it goes to others."""
-        subscription.streak = False
-        if not subscription.leased:
-            self.lend(subscription, 0, 0)  # there are no others: the next fetch has what is here
+        pieces = subscription.fetches.get(fetch, [])
+        if subscription.closing or subscription.error is not None:
             return
-        for piece in pieces:
-            self.nack(piece.held, piece.first, piece.end)
-        self.pause(subscription)
+        subscription.streak = False
+        if subscription.leased:
+            for piece in pieces:
+                self.nack(piece.held, piece.first, piece.end)
+        else:
+            self._put_back(subscription, pieces)  # there are no others: the next fetch has it
+        subscription.fetches.pop(fetch, None)
+        if subscription.fetches:
+            return  # others wait for what is lent
+        if subscription.leased:
+            self.pause(subscription)
+        else:
+            self.lend(subscription, 0, 0)
+
+    @staticmethod
+    def _put_back(subscription: Subscription, pieces: list[Piece]) -> None:
+        for piece in reversed(pieces):
+            held, ready = piece.held, subscription.ready
+            if piece.first >= held.taken:
+                continue
+            if held not in ready:
+                ready.appendleft(held)
+                held.part.untaken_bytes += held.charge
+            held.part.untaken_records += held.taken - piece.first
+            held.taken = piece.first
 
     def front(self, subscription: Subscription) -> Held | None:
         """The slice to go on with; its `taken` moves as the user takes records, `took` then settles the account."""
@@ -166,8 +194,8 @@ class Consuming(Settling):
         fresh, self._fresh = self._fresh, {}
         for part in fresh:
             ranges = merge((partition, first, end) for partition, first, end in part.fresh)
-            part.fresh = []
             self._calls.ask(Ack(part.number, ranges), part.shard, self._acked)
+            part.fresh = []  # behind it: an ack that is told twice does no harm
             if part.subscription.exclusive:
                 self._due[part] = None
         for part in list(self._hungry):
@@ -235,9 +263,11 @@ class Consuming(Settling):
 
     def close(self, subscription: Subscription) -> None:
         """No more records; what the user has in hand can still be acked, then the subscription ends."""
-        if subscription.closing:
-            return
-        subscription.closing = True
+        if not subscription.closing:
+            subscription.closing = True
+            self._close(subscription)
+
+    def _close(self, subscription: Subscription) -> None:
         self.pause(subscription)
         for part in list(subscription.parts):
             self._leave(part)
@@ -252,5 +282,29 @@ class Consuming(Settling):
     def _leave(self, part: Part) -> None:
         """Ends a subscription as soon as nothing more hangs on it: a new leader would not know who acks."""
         if not part.outstanding and not part.fresh and not self._unanswered(part) and part.number in self._parts:
-            self._remove(part)
             self._calls.ask(Unsubscribe(part.number), part.shard)
+            self._remove(part)
+
+    # --- after a step was torn
+
+    def recover(self) -> None:
+        """A step ended half way, by an exception out of a signal handler, and all ways were closed: subscribes again, with
+        what is here. What had arrived and is not here comes again."""
+        self._subscribing.clear()
+        self._hungry.clear()
+        self._due.clear()
+        for part in list(self._parts.values()):
+            if part not in part.subscription.parts:
+                del self._parts[part.number]  # its topic is looked up again
+        subscriptions = list({id(part.subscription): part.subscription for part in self._parts.values()}.values())
+        for subscription in subscriptions:
+            subscription.parts = [part for part in subscription.parts if part.number in self._parts]
+            subscription.ready = deque(held for held in subscription.ready if held.taken < held.end)
+            for part in subscription.parts:
+                part.recover()
+            self._share(subscription)
+        self._fresh = {part: None for part in self._parts.values() if part.fresh}
+        self.ack_due_ms = self._links.now_ms if self._fresh else 0
+        for subscription in subscriptions:
+            if subscription.closing:
+                self._close(subscription)

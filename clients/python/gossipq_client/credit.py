@@ -8,12 +8,16 @@ its share moves over.
 
 from collections import deque
 from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
 from gossipq.errors import GossipqError
 from gossipq.types import Offset, PartitionKey, ShardId
 from gossipq.values import GroupOptions, Start, TopicInfo
 from gossipq_client.connections import NOWHERE
-from gossipq_client.held import Held, subtract
+from gossipq_client.held import Held, Piece, subtract
+
+if TYPE_CHECKING:
+    from gossipq_client.calls import Call
 
 REPAY_FRACTION = 4  #: credit goes back when this part of a share is due
 
@@ -40,7 +44,10 @@ class Subscription:
         self.topics: dict[int, TopicInfo] = {}
         self.ready: deque[Held] = deque()
         self.error: GossipqError | None = None
-        self.lookups = 0  #: topic look-ups under way
+        self.lookups: set[Call] = set()  #: of topics, under way
+        self.asked = False  #: its topics are, or were, looked up
+        self.fetches: dict[object, list[Piece]] = {}  #: under way, and what each has taken
+        self.stopping = False  #: the user takes no more
         self.closing = self.paused = self.streak = False
         self.touched_ms = 0  #: when the user last took something
         self.progress = (0, 0)  #: the slice the user is at, and how far
@@ -49,6 +56,10 @@ class Subscription:
     def leased(self) -> bool:
         """What comes is held for the user until it is acked or given back."""
         return bool(self.group) and self.acks
+
+    @property
+    def over(self) -> bool:
+        return self.stopping or self.closing
 
     @property
     def patterns(self) -> bool:
@@ -187,11 +198,29 @@ class Part:
         """What of a delivered slice is not here already: leaders repeat themselves after a crash."""
         if not self.subscription.group:
             first = max(first, self.positions.get(partition, 0))
-            self.positions[partition] = max(end, self.positions.get(partition, 0))
             return [(first, end)] if first < end else []
-        high = self.high.get(partition, 0)
-        self.high[partition] = max(end, high)
-        if first >= high:
+        if first >= self.high.get(partition, 0):
             return [(first, end)]
         here = [piece for held in self.outstanding if held.partition == partition for piece in held.open_ranges(first, end)]
         return subtract([(first, end)], here)
+
+    def saw(self, partition: PartitionKey, end: Offset) -> None:
+        """A slice up to `end` is here, wholly."""
+        places = self.high if self.subscription.group else self.positions
+        places[partition] = max(end, places.get(partition, 0))
+
+    def recover(self) -> None:
+        """A step was torn and all ways were closed: no leader is known, nothing is lent, and what is here counts."""
+        self.standing = self.known = NOWHERE
+        self.subscribed = self.at_end = self.recalling = self.fed = False
+        self.lent_records = self.lent_bytes = self.retry_at_ms = 0
+        self.barred = {}
+        ready = [held for held in self.subscription.ready if held.part is self]
+        for held in list(self.outstanding):
+            held.recount()
+            if not held.left or (held.taken == held.first and held not in ready):
+                del self.outstanding[held]  # the leader hears that it is not here
+        for held in [*self.outstanding, *ready]:
+            self.saw(held.partition, held.end)
+        self.untaken_records = sum(held.end - held.taken for held in ready)
+        self.untaken_bytes = sum(held.charge for held in ready)

@@ -5,13 +5,13 @@
     with embedded.open("./queue") as mq:
         mq.publish("orders", b"one")
 
-The first process that opens a directory starts the node and ends it with its client; others that open the same directory
-meanwhile become clients of the same node.
+The first process that opens a directory starts the node; others that open the same directory meanwhile become clients of the
+same node. It ends with the last of them, however they end. POSIX only: it listens on a socket in that directory.
 """
 
 import contextlib
+import fcntl
 import os
-import select
 import socket
 import subprocess
 import sys
@@ -30,18 +30,41 @@ WORKERS = 1
 IN_USE = "in use"
 
 
-class EmbeddedClient(Client):
-    """A client that ends its private node with itself."""
+class Place:
+    """A client's share in the node of a directory, which it keeps locked with the others: the guard ends the node when nobody
+    has one any more."""
 
-    def __init__(self, address: str, timeout: float, node: "subprocess.Popen[bytes] | None") -> None:
-        self._node = node
+    def __init__(self, path: str) -> None:
+        """Waits while a node there is about to end."""
+        self._file = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+        fcntl.flock(self._file, fcntl.LOCK_SH)
+
+    def leave(self) -> bool:
+        """Whether it was the last one, as far as can be seen."""
+        try:
+            fcntl.flock(self._file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            return True
+        except BlockingIOError:
+            return False
+        finally:
+            os.close(self._file)
+
+
+class EmbeddedClient(Client):
+    """A client that ends its private node with itself, unless others use it."""
+
+    def __init__(self, address: str, timeout: float, node: "subprocess.Popen[bytes] | None", place: Place) -> None:
+        self._node, self._place = node, place
+        self._left = False
         super().__init__([address], f"embedded-{os.getpid()}", timeout)
 
     def _shut(self) -> None:
         super()._shut()
-        if self._node is not None:
-            _stop(self._node)
-            self._node = None
+        if not self._left:
+            self._left = True
+            last = self._place.leave()
+            if self._node is not None:
+                _stop(self._node, last)
 
 
 def open(directory: str | os.PathLike[str], *, timeout: inputs.Duration = REQUEST_SECONDS) -> EmbeddedClient:
@@ -53,17 +76,19 @@ def open(directory: str | os.PathLike[str], *, timeout: inputs.Duration = REQUES
     address = f"ipc://{at}"
     if _answers(at):
         with contextlib.suppress(Unreachable):
-            return EmbeddedClient(address, seconds, None)
+            return EmbeddedClient(address, seconds, None, Place(path))
+    place = Place(path)
     node = _start(path, address)
     try:
         complaint = _await_ready(node)
         if complaint is None:
-            return EmbeddedClient(address, seconds, node)
+            return EmbeddedClient(address, seconds, node, place)
     except BaseException:
         _stop(node)
         raise
     if IN_USE in complaint:
-        return EmbeddedClient(address, seconds, None)
+        return EmbeddedClient(address, seconds, None, place)
+    place.leave()
     raise StoreError(f"the node in {path} did not start: {complaint}", hint=f"gossipq store verify --data {path}")
 
 
@@ -100,7 +125,7 @@ def _start(path: str, address: str) -> "subprocess.Popen[bytes]":
         str(_workers(path)),
     ]
     return subprocess.Popen(
-        [sys.executable, "-m", __name__, sys.executable, "-m", *command],
+        [sys.executable, "-m", __name__, path, sys.executable, "-m", *command],
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
@@ -137,9 +162,12 @@ def _pass_on(node: "subprocess.Popen[bytes]") -> None:
             log.info("%s", line.decode(errors="replace").rstrip())
 
 
-def _stop(node: "subprocess.Popen[bytes]") -> None:
+def _stop(node: "subprocess.Popen[bytes]", last: bool = True) -> None:
+    """Lets go of it; it ends, and who was the `last` waits for that."""
     assert node.stdin is not None, "started with a pipe"
     node.stdin.close()
+    if not last:
+        return
     try:
         node.wait(STOP_SECONDS)
     except subprocess.TimeoutExpired:
@@ -147,19 +175,25 @@ def _stop(node: "subprocess.Popen[bytes]") -> None:
         node.wait()
 
 
-def guard(command: list[str]) -> int:
-    """Runs a node until it ends, or until standard input ends because the client is gone. Returns the exit code."""
-    node = subprocess.Popen(command, stdin=subprocess.DEVNULL)
-    ended = os.pidfd_open(node.pid)
-    poll = select.poll()
-    poll.register(0, select.POLLIN)
-    poll.register(ended, select.POLLIN)
-    while node.poll() is None:
-        if any(fd == 0 for fd, _ in poll.poll()) and not os.read(0, 1):
-            node.terminate()
-            break
+def guard(path: str, command: list[str]) -> int:
+    """Runs a node until it ends, or until all its clients are gone: standard input ends with the one that started it, and
+    nobody else has a place at `path` any more. Returns the exit code."""
+    node = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE)
+    threading.Thread(target=_end_with_clients, args=(path, node), daemon=True).start()
+    assert node.stdout is not None, "started with a pipe"
+    for line in node.stdout:
+        with contextlib.suppress(OSError):  # who would read it is gone
+            os.write(1, line)
     return node.wait()
 
 
+def _end_with_clients(path: str, node: "subprocess.Popen[bytes]") -> None:
+    while os.read(0, 1):
+        pass
+    held = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    fcntl.flock(held, fcntl.LOCK_EX)  # kept until this process ends: who comes now waits, and starts a node of its own
+    node.terminate()
+
+
 if __name__ == "__main__":
-    sys.exit(guard(sys.argv[1:]))
+    sys.exit(guard(sys.argv[1], sys.argv[2:]))

@@ -2,9 +2,13 @@
 
 import logging
 import os
+import threading
+import time
 import weakref
+from _thread import start_new_thread
+from collections import deque
 from collections.abc import Callable, Iterable
-from typing import ClassVar
+from typing import ClassVar, TypeVar
 
 from gossipq import __version__, limits
 from gossipq.clock import SystemClock
@@ -32,7 +36,9 @@ from gossipq_client.operating import Operating
 from gossipq_client.packer import Flight, Topic, Writer
 from gossipq_client.session import Session
 from gossipq_client.terms import Options
-from gossipq_client.transport import Transport
+from gossipq_client.transport import Transport, wait
+
+Stepped = TypeVar("Stepped")
 
 log = logging.getLogger("gossipq_client")
 
@@ -43,6 +49,8 @@ ERROR_CLOSE_SECONDS = 5.0  #: the same, when a `with` ends in an exception
 VIRTUAL_MS = 3_000  #: what a virtual topic is bound to is believed for so long
 PAUSE_SECONDS = 0.5  #: after an error in what goes on beside the callers
 LINGER_MS = 500  #: how long closing sockets try to send a farewell
+RECOVERY_LOOK_SECONDS = 0.001  #: between two looks whether a client is mended
+OUR_PACKAGES = ("gossipq", "gossipq_client")
 
 
 class Engine:
@@ -56,9 +64,63 @@ class Engine:
         self.session = Session(addresses, os.urandom(16), name, __version__, _new_producer, self.clock.now())
         self.asking = Operating(self.session)
         self.forked = self.closed = False
+        self.busy = False  #: a step is under way
+        self.torn = False  #: a step ended half way: see `_recover`
+        self.later: deque[Callable[[], None]] = deque()  #: what finalizers leave for the next step; done twice it does no harm
         self.on_fork = on_fork
         self._due_ms = 0
+        self._recovering = False
         Engine.alive.add(self)
+
+    # --- steps
+
+    def enter(self) -> None:
+        """Before each step. Raises ClientClosed, ForkedClient, and RuntimeError where a signal handler interrupted a step."""
+        self.check()
+        if self.busy:
+            raise RuntimeError(
+                "a signal handler called a gossipq client that is at work in the same thread: set a flag there and look at it "
+                "later; close() and stop() can be called at any time"
+            )
+        while self.torn:
+            self._start_recovery()
+
+    def step(self, do: Callable[[], Stepped]) -> Stepped:
+        """Does something whole. What an exception from outside ends half way is mended before the next step: a signal handler
+        may raise at any point. Call `enter` before; one step at a time."""
+        try:
+            self.busy = True
+            return do()
+        except BaseException as error:
+            if not isinstance(error, GossipqError) or not _is_ours(error):
+                self.torn = True
+            raise
+        finally:
+            self.busy = False
+
+    def _start_recovery(self) -> None:
+        """No signal handler runs in a thread that is not the main one, so nothing ends it half way."""
+        if threading.current_thread() is not threading.main_thread():
+            self._recover()
+            return
+        if not self._recovering:
+            self._recovering = True
+            try:
+                start_new_thread(self._recover, ())
+            except RuntimeError:  # the interpreter is about to end
+                self._recover()
+        time.sleep(RECOVERY_LOOK_SECONDS)
+
+    def _recover(self) -> None:
+        """All connections are closed and greeted anew, and what is not confirmed goes again with its old sequence."""
+        try:
+            self.transport.restart()
+            self.session.recover(self.clock.now())
+            self._due_ms = 0
+        except Exception:
+            log.exception("mending a client after an interrupt")
+        finally:
+            self._recovering = self.torn = False
 
     def check(self) -> None:
         """Raises ClientClosed, ForkedClient."""
@@ -75,6 +137,9 @@ class Engine:
         """Sends what waits and takes what has arrived; True when something has. `thorough` also looks at connections."""
         session, transport, links = self.session, self.transport, self.session.links
         session.advance(self.clock.now())
+        while self.later:
+            self.later[0]()
+            self.later.popleft()
         if links.now_ms >= self._due_ms or (thorough and links.now_ms >= session.deadline_ms()):
             thorough = True
             session.tick()
@@ -159,6 +224,13 @@ class Engine:
         if flights and not self.session.publishing.has_room(flights):
             raise self.backpressure(flights[0].writer)
 
+    def take_all(self, flights: list[Flight]) -> None:
+        """Sends them now. Raises Backpressure unless all can go."""
+        self.require_room(flights)
+        self.session.advance(self.clock.now())
+        for flight in flights:
+            self.session.publishing.take(flight)
+
     def require_open(self, writers: list[Writer]) -> None:
         """Raises Backpressure when one of them is full."""
         for writer in writers:
@@ -191,8 +263,13 @@ class Engine:
 
     # --- consuming
 
+    def made_subscription(self, asked: Joining, stop_at_end: bool) -> Subscription:
+        """For `session.subscribe`."""
+        return asked.subscription(self.clock.now().wall_ms, stop_at_end)
+
     def subscribe(self, asked: Joining, stop_at_end: bool) -> Subscription:
-        subscription = asked.subscription(self.clock.now().wall_ms, stop_at_end)
+        """Within a step."""
+        subscription = self.made_subscription(asked, stop_at_end)
         self.session.subscribe(subscription)
         return subscription
 
@@ -244,12 +321,37 @@ class Engine:
         self._send()
         self.transport.close(LINGER_MS)
 
+    def finish(self, seconds: float) -> GossipqError | None:
+        """Waits for what is owed, by itself, for a program that ends. What a publish failed with that nobody was told of."""
+        self.enter()
+        self.step(self.session.publishing.seal_all)
+        deadline_ms = self.now_ms() + seconds * 1000
+        while self.session.owes:
+            self.enter()
+            self.step(lambda: self.exchange(thorough=True))
+            left_ms = deadline_ms - self.now_ms()
+            if left_ms <= 0:
+                break
+            if self.session.owes:
+                wait(self.transport.fds(), min(left_ms, self.timeout_ms()))
+        return self.session.publishing.failure()
+
     def lost(self) -> GossipqError:
         """What is said when the time of a flush is over."""
         count = self.session.publishing.unconfirmed_records()
         if not count:  # only requests and acks wait
             return self.unreachable()
         return NotConfirmed(f"no confirm in time for {many(count, 'record')}", hint="they may be stored; gossipq status")
+
+
+def _is_ours(error: BaseException) -> bool:
+    """Whether it was raised by this client itself, and not by a signal handler that the client happened to be under."""
+    trace = error.__traceback__
+    while trace is not None:
+        if str(trace.tb_frame.f_globals.get("__name__")).partition(".")[0] not in OUR_PACKAGES:
+            return False
+        trace = trace.tb_next
+    return True
 
 
 def _new_producer() -> bytes:
@@ -264,4 +366,5 @@ def _in_child() -> None:
         engine.session.publishing.plain.clear()
 
 
-os.register_at_fork(after_in_child=_in_child)
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_in_child)

@@ -110,22 +110,26 @@ class Held:
         return self._hashes
 
     def finish(self, first: Offset, end: Offset) -> Ranges:
-        """Marks records as done; returns those that were not before."""
+        """Marks records as done; returns those that were not before. All or none."""
         done = self.done
-        if not done:
-            done.append([first, end])
-        elif done[-1][1] == first:
+        if done and done[-1][1] == first:
             done[-1][1] = end
-        else:
-            return self._finish_between(first, end)
-        self.left -= end - first
-        return [(first, end)]
-
-    def _finish_between(self, first: Offset, end: Offset) -> Ranges:
-        fresh = subtract([(first, end)], self.done)
-        self.done = sorted([*self.done, *map(list, fresh)])
-        self.left -= sum(b - a for a, b in fresh)
+            self.left -= end - first
+            return [(first, end)]
+        fresh = self.undone(first, end)
+        more, left = sorted([*done, *map(list, fresh)]), self.left - sum(b - a for a, b in fresh)
+        self.done, self.left = more, left
         return fresh
+
+    def undone(self, first: Offset, end: Offset) -> Ranges:
+        """What `finish` would mark."""
+        done = self.done
+        if not done or done[-1][1] <= first:
+            return [(first, end)]
+        return subtract([(first, end)], done)
+
+    def recount(self) -> None:
+        self.left = self.end - self.first - sum(end - first for first, end in self.done)
 
     def open_ranges(self, first: Offset, end: Offset) -> Ranges:
         """What of [first, end) is not done."""

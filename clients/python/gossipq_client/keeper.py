@@ -4,11 +4,11 @@ It waits on the sockets only while no caller uses them, and stands back as soon 
 looks at the timers now and then.
 """
 
-import os
 import threading
 import time
 from typing import TYPE_CHECKING
 
+from gossipq_client.bell import Bell
 from gossipq_client.engine import PAUSE_SECONDS, log
 from gossipq_client.transport import wait
 
@@ -16,26 +16,26 @@ if TYPE_CHECKING:
     from gossipq_client.driver import Driver
 
 REST_MS = 20  #: between two looks while callers do the work themselves
+JOIN_SECONDS = 1.0  #: how long its end is waited for: a signal handler that closes a client may hold what it needs
 
 
 class Keeper:
     def __init__(self, client: "Driver") -> None:
         self.parked = False  #: waits for long: who makes something urgent wakes it
         self._client = client
-        self._wake = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
+        self._bell = Bell()
         self._thread = threading.Thread(target=self._run, name="gossipq-keeper", daemon=True)
         self._thread.start()
 
     def wake(self) -> None:
         self.parked = False
-        os.eventfd_write(self._wake, 1)
+        self._bell.ring()
 
     def stop(self) -> None:
-        """Call without the lock, after the client is marked closed."""
+        """Call after the client is marked closed."""
         self.wake()
         if threading.current_thread() is not self._thread:
-            self._thread.join()
-        os.close(self._wake)
+            self._thread.join(JOIN_SECONDS)
 
     def _run(self) -> None:
         seen: int | None = -1
@@ -45,26 +45,26 @@ class Keeper:
             except Exception:
                 log.exception("keeping the promises of a client: it goes on in %s s", PAUSE_SECONDS)
                 time.sleep(PAUSE_SECONDS)
+        self._bell.close()
 
     def _round(self, seen: int) -> int | None:
         """One wait and what it brings. `seen`, in and out: how often callers have done I/O; None: the client is closed."""
         client = self._client
+        client.close_as_told()
         with client.lock:
             if client.engine.closed:
                 return None
             busy, seen = client.exchanges != seen, client.exchanges
-            timeout_ms = client.engine.timeout_ms()
+            timeout_ms = 0 if client.engine.torn else client.engine.timeout_ms()
             self.parked = not busy
-            fds = [] if busy else client.engine.transport.fds()
-        wait([*fds, self._wake], min(timeout_ms, REST_MS) if busy else timeout_ms)
+            fds = [] if busy or client.engine.torn else client.engine.transport.fds()
+        wait([*fds, self._bell.fd], min(timeout_ms, REST_MS) if busy else timeout_ms)
         with client.lock:
             self.parked = False
             if client.engine.closed:
                 return None
-            try:
-                os.eventfd_read(self._wake)
-            except BlockingIOError:
-                pass
-            if client.exchanges == seen or client.engine.timeout_ms() == 0:
-                client.turn()
+            self._bell.clear()
+            if client.exchanges == seen or client.engine.torn or client.engine.timeout_ms() == 0:
+                client.engine.enter()
+                client.engine.step(client.turn)
         return seen

@@ -16,6 +16,11 @@ class Leaders:
         self.moved = False  #: something has to go another way than before; who sends it sets this back
         self._shut: dict[ShardId, tuple[int, int]] = {}  #: (until when, how long it was)
 
+    def restart(self) -> None:
+        """Every shard may be asked at once."""
+        self.moved = False
+        self._shut = {}
+
     def term(self, shard: ShardId) -> int:
         route = self.routes.get(shard)
         return route.term if route else 0

@@ -45,6 +45,18 @@ class Links(Connections):
         self._sought_ms = self._routes_ms = self._ticked_ms = self.now_ms
         self.home = self._make(addresses[0], NODE_SHARD)
 
+    def restart(self) -> None:
+        """All connections were closed at once: they are opened and greeted anew."""
+        home = self.home.endpoint
+        self.out.clear()
+        self.actions.clear()
+        self._up, self._since_ms, self._lanes = {}, {}, {}
+        self._direct, self._forwarded, self._scouts = {}, {}, []
+        self._missed_ms = self._seeking_ms = None
+        self._hurry_ms = self._sought_ms = self._routes_ms = self._ticked_ms = self.now_ms
+        self.leaders.restart()
+        self.home = self._make(home, NODE_SHARD)
+
     # --- the way to a shard
 
     def lane(self, shard: ShardId) -> Lane | None:

@@ -1,4 +1,5 @@
-"""The sync operator: why a record does not move, what happened to it, and the verbs that change it."""
+# Made by clients/python/make_twins.py from aio_mending.py: change that, then run it.
+"""The operator: why a record does not move, what happened to it, and the verbs that change it."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Unpack
@@ -6,7 +7,7 @@ from typing import Unpack
 from gossipq.messages import Explained, GroupExplained, Members
 from gossipq.values import GroupOptions, Step, TopicInfo
 from gossipq_client import inputs, progress
-from gossipq_client.asking import Letters, Ranges
+from gossipq_client.asking import Ranges
 from gossipq_client.consumer import Consumers, Message
 from gossipq_client.policies import GroupPolicy, group_options
 from gossipq_client.receipts import Receipt
@@ -36,11 +37,11 @@ class Menders(Consumers):
         group: str = "",
     ) -> Explained:
         """Where a record stands for a group, or for each: its state, because of what, and the command that changes it."""
-        return self._talk(self.engine.asking.why(address(topic, partition, offset, ref, id), group))
+        return self.talk(self.engine.asking.why(address(topic, partition, offset, ref, id), group))
 
     def why_group(self, topic: str, group: str) -> GroupExplained:
         """Why a group stands still, or does not: one row for each partition."""
-        return self._talk(self.engine.asking.why_group(topic, group))
+        return self.talk(self.engine.asking.why_group(topic, group))
 
     def trace(
         self,
@@ -53,7 +54,7 @@ class Menders(Consumers):
         group: str = "",
     ) -> list[Step]:
         """What happened to a record, as far as the topic's `trace` keeps it."""
-        return self._talk(self.engine.asking.trace(address(topic, partition, offset, ref, id), group))
+        return self.talk(self.engine.asking.trace(address(topic, partition, offset, ref, id), group))
 
     def show(
         self,
@@ -65,7 +66,7 @@ class Menders(Consumers):
         id: inputs.Value | None = None,
     ) -> StoredRecord:
         """The record itself, also while it is scheduled or a dead letter."""
-        return self._talk(self.engine.asking.show(address(topic, partition, offset, ref, id)))
+        return self.talk(self.engine.asking.show(address(topic, partition, offset, ref, id)))
 
     def find(
         self,
@@ -82,10 +83,10 @@ class Menders(Consumers):
         """Records between `start` and `end` (offsets, aware datetimes, "-10m") with this key, this text in their value, these
         headers; at most `limit`. `progress` is told now and then how many were looked at, and of how many."""
         search = Search(start, end, key, contains, header, limit, progress, self.engine.clock.now().wall_ms)
-        self._talk(self.engine.asking.cover(topic, search))
         return self._found(topic, start, search)
 
     def _found(self, topic: str, start: inputs.Start, search: Search) -> Iterator[Message]:
+        self.talk(self.engine.asking.cover(topic, search))
         if search.over:
             return
         for record in self.consume(topic, start=start, stop_at_end=True):
@@ -108,7 +109,7 @@ class Menders(Consumers):
         reason: str = "",
     ) -> str:
         """Voids a record that no consumer holds and not every group has acked. Returns its ref, as the next three do."""
-        return self._talk(self.engine.asking.cancel(address(topic, partition, offset, ref, id), reason))
+        return self.talk(self.engine.asking.cancel(address(topic, partition, offset, ref, id), reason))
 
     def reschedule(
         self,
@@ -123,7 +124,7 @@ class Menders(Consumers):
     ) -> str:
         """Another due time for a scheduled record: `delay` from now, or `at`."""
         delay_ms = delay_of(self.engine.clock.now, delay, at)
-        return self._talk(self.engine.asking.reschedule(address(topic, partition, offset, ref, id), delay_ms))
+        return self.talk(self.engine.asking.reschedule(address(topic, partition, offset, ref, id), delay_ms))
 
     def requeue(
         self,
@@ -136,7 +137,7 @@ class Menders(Consumers):
         group: str,
     ) -> str:
         """Hands a record to a group once more: acked, retrying, parked or dead, it is ready now."""
-        return self._talk(self.engine.asking.requeue(address(topic, partition, offset, ref, id), group))
+        return self.talk(self.engine.asking.requeue(address(topic, partition, offset, ref, id), group))
 
     def edit(
         self,
@@ -151,7 +152,7 @@ class Menders(Consumers):
     ) -> Receipt:
         """A record with another value or other headers takes the place of the old one, which is voided; None = as it was."""
         raw, raw_headers = inputs.edited(value, headers)
-        return self._talk(self.engine.asking.edit(address(topic, partition, offset, ref, id), raw, raw_headers))
+        return self.talk(self.engine.asking.edit(address(topic, partition, offset, ref, id), raw, raw_headers))
 
     # --- dead letters
 
@@ -159,12 +160,9 @@ class Menders(Consumers):
         self, topic: str, group: str = "", *, values: bool = True, partition: int | None = None, start: int = 0
     ) -> Iterator[DeadLetter]:
         """Dead letters of a group, or of all, from offset `start` on. Without values they cost less, and neighbours are one."""
-        return self._letters(self._talk(self.engine.asking.dead_letters(topic, group, values, partition, start)))
-
-    def _letters(self, partitions: list[Letters]) -> Iterator[DeadLetter]:
-        for letters in partitions:
+        for letters in self.talk(self.engine.asking.dead_letters(topic, group, values, partition, start)):
             while letters.after >= 0:
-                yield from self._talk(letters.page())
+                yield from self.talk(letters.page())
 
     def replay_dead(
         self, topic: str, group: str, ranges: Ranges | None = None, *, to: str | None = None, dry_run: bool = False
@@ -173,50 +171,50 @@ class Menders(Consumers):
 
         With `to` they are published to that topic instead, and purged here. Returns how many.
         """
-        return self._talk(self.engine.asking.replay_dead(topic, group, ranges, to, dry_run))
+        return self.talk(self.engine.asking.replay_dead(topic, group, ranges, to, dry_run))
 
     def purge_dead(self, topic: str, group: str, ranges: Ranges | None = None, *, dry_run: bool = False) -> int:
         """Dead letters go for good. Returns how many."""
-        return self._talk(self.engine.asking.purge_dead(topic, group, ranges, dry_run))
+        return self.talk(self.engine.asking.purge_dead(topic, group, ranges, dry_run))
 
     # --- groups and virtual topics
 
     def pause(self, topic: str, group: str) -> None:
         """Nothing is handed out to the group until `resume`."""
-        self._talk(self.engine.asking.set_group(topic, group, GroupOptions(paused=True)))
+        self.talk(self.engine.asking.set_group(topic, group, GroupOptions(paused=True)))
 
     def resume(self, topic: str, group: str) -> None:
         """Goes on after `pause`."""
-        self._talk(self.engine.asking.set_group(topic, group, GroupOptions(paused=False)))
+        self.talk(self.engine.asking.set_group(topic, group, GroupOptions(paused=False)))
 
     def set_group(self, topic: str, group: str, **policy: Unpack[GroupPolicy]) -> None:
         """Changes the policy of a group in the shards of a topic. Raises BadRequest when there is no such group.
 
         Policy: lease, in_flight_max, attempts_max, backoff, parked_max, paused; see GroupPolicy.
         """
-        self._talk(self.engine.asking.set_group(topic, group, group_options(**policy)))
+        self.talk(self.engine.asking.set_group(topic, group, group_options(**policy)))
 
     def positions(self, topic: str, start: inputs.Start = "first") -> dict[int, tuple[int, int]]:
         """For each partition the offset where a reader would start, and the one behind its last record."""
         where = inputs.start_of(start, self.engine.clock.now().wall_ms)
-        return self._talk(progress.positions(self.engine.asking, self.engine.session, topic, where))
+        return self.talk(progress.positions(self.engine.asking, self.engine.session, topic, where))
 
     def ack_below(self, topic: str, group: str, ends: Mapping[int, int]) -> None:
         """Acks for a group everything below these offsets (partition -> offset) but what its consumers hold: for who reads
         without a group and keeps positions of its own, as Spark does, so that its lag is seen and retention waits for it. A new
         group begins at the first record."""
-        self._talk(progress.ack_below(self.engine.asking, self.engine.session, topic, group, ends))
+        self.talk(progress.ack_below(self.engine.asking, self.engine.session, topic, group, ends))
 
     def bind_topic(self, name: str, targets: Sequence[str]) -> TopicInfo:
         """Makes a virtual topic, or binds it to other topics: what is published to it is copied to each of them."""
-        return self._talk(self.engine.asking.bind_topic(name, targets))
+        return self.talk(self.engine.asking.bind_topic(name, targets))
 
     # --- the roster
 
     def members(self) -> Members:
         """The nodes of the cluster, as the leader of its meta shard has them."""
-        return self._talk(self.engine.asking.members())
+        return self.talk(self.engine.asking.members())
 
     def set_member(self, name: str, state: str) -> Members:
         """Drains a node ("leaving"), takes it back ("in"), or off the roster ("gone"). Raises BadRequest, WrongState."""
-        return self._talk(self.engine.asking.set_member(name, state))
+        return self.talk(self.engine.asking.set_member(name, state))

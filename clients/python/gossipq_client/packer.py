@@ -17,6 +17,7 @@ UNCONFIRMED_MAX = limits.PRODUCER_REPEATS - 1  #: batches of one partition under
 WINDOW_BATCHES = 100  #: with so many unconfirmed batches of one partition the next record waits
 assert WINDOW_BATCHES < UNCONFIRMED_MAX
 UNKNOWN_OFFSET = -1
+NO_BATCH = bytearray()  #: of a flight that is open, or done
 
 
 class Special:
@@ -76,7 +77,7 @@ class Flight:
         self.keys: list[bytes] | None = [] if keyed else None
         self.headers: list[bytes] | None = None
         self.size = self.count = 0
-        self.batch = bytearray()
+        self.batch = NO_BATCH
         self.producer, self.sequence, self.request_id = writer.producer, 0, 0
         self.told = False  #: the user has seen the error
         self.uncertain = False  #: sent on a connection that was lost: may be stored
@@ -102,8 +103,8 @@ class Flight:
         values = self.values
         assert values is not None, "records join an open flight"
         index = len(values)
-        values.append(value)
         self.size += len(value)
+        self.count = index + 1
         if key is not None:
             assert self.keys is not None, "a keyed record joins a keyed flight"
             self.keys.append(key)
@@ -119,7 +120,16 @@ class Flight:
         if self.special is not None:
             self.special.terms.append(terms or NOTHING)
             self.size += len(terms.id) if terms is not None else 0
+        values.append(value)  # last: it makes the record, see `trim`
         return index
+
+    def trim(self) -> int:
+        """Takes away what was added by half of a last record. How many are left."""
+        self.count = count = len(self.values or ())
+        for column in (self.keys, self.headers, self.special.terms if self.special is not None else None):
+            if column is not None:
+                del column[count:]
+        return count
 
     def seal(self, sequence: int, wall_ms: int, now_ms: int) -> None:
         fixed = ids = None
@@ -160,11 +170,17 @@ class Flight:
             return
         order = sorted(range(len(dues)), key=dues.__getitem__)
         assert self.values is not None, "an open flight is sorted"
-        special.terms = [special.terms[at] for at in order]
-        self.values = [self.values[at] for at in order]
-        self.keys = self.keys and [self.keys[at] for at in order]
-        self.headers = self.headers and [self.headers[at] for at in order]
-        special.places = sorted(range(len(order)), key=order.__getitem__)
+        terms, values = [special.terms[at] for at in order], [self.values[at] for at in order]
+        keys = self.keys and [self.keys[at] for at in order]
+        headers = self.headers and [self.headers[at] for at in order]
+        places = sorted(range(len(order)), key=order.__getitem__)
+        special.terms, self.values, self.keys, self.headers, special.places = (
+            terms,
+            values,
+            keys,
+            headers,
+            places,
+        )  # all or none
 
     def restamp(self, producer: bytes, sequence: int) -> None:
         """Another producer or sequence, for a batch that is certainly not stored."""
@@ -173,16 +189,19 @@ class Flight:
 
     def settle(self, offset: int, copies: int, duplicate: bool) -> None:
         self.offset, self.copies, self.duplicate, self.done = offset, copies, duplicate, True
-        self.batch = bytearray()
-        if self.special is not None and self.special.then is not None:
-            self.special.then(self)
+        self.batch = NO_BATCH
+        self.tell()
 
     def fail(self, error: GossipqError) -> None:
-        self.error, self.done = error, True
-        self.values = None
-        self.batch = bytearray()
-        if self.special is not None and self.special.then is not None:
-            self.special.then(self)
+        self.error, self.values, self.batch, self.done = error, None, NO_BATCH, True
+        self.tell()
+
+    def tell(self) -> None:
+        """Who waits for the outcome hears of it; forgotten afterwards, so that it can be done again when it was torn."""
+        special = self.special
+        if special is not None and special.then is not None:
+            special.then(self)
+            special.then = None
 
 
 class Writer:
@@ -190,6 +209,7 @@ class Writer:
 
     __slots__ = (
         "flights",
+        "gap",
         "greeting",
         "number",
         "open",
@@ -212,6 +232,7 @@ class Writer:
         self.sent = 0  #: how many of `flights` are under way on the greeting `greeting`
         self.greeting = 0
         self.paused_until_ms = 0
+        self.gap = 0  #: the sequence of a flight that was refused, while those behind it move up
 
     @property
     def full(self) -> bool:

@@ -1,76 +1,19 @@
-"""Batches on their way to the leaders: sealing, sending in order, confirms, refusals, and what a lost connection means.
+"""Records on their way into batches, and what becomes of batches when their topic changes or a step was torn."""
 
-A batch keeps its sequence until it is confirmed, so whatever was sent on a lost connection is sent again unchanged and the
-leader answers a repeat with its old offset. A refusal for good lowers the sequences behind it, since the leader still waits for
-that one.
-"""
-
-from collections import Counter
 from collections.abc import Callable
-from itertools import islice
 
 from gossipq import limits
-from gossipq.errors import Busy, GossipqError, NotConfirmed, NotLeader, OutOfSequence, UnknownTopic
-from gossipq.messages import Confirm, Publish
+from gossipq.errors import GossipqError, UnknownTopic
 from gossipq.values import Range, TopicInfo
-from gossipq.wire import frames
-from gossipq_client.connections import Lane
-from gossipq_client.links import Links
-from gossipq_client.packer import UNCONFIRMED_MAX, WINDOW_BATCHES, Flight, Special, Topic, Writer, runs
+from gossipq_client.packer import Flight, Special, Topic, Writer, runs
+from gossipq_client.sending import Sending
 from gossipq_client.terms import NOTHING, Options, Terms
 
-RETRY_MS = 20  #: pause before a batch is sent again when the leader named none
 LINGER_MS = 2  #: how long records that ask for no confirm wait for company
 
 
-class Publishing:
-    def __init__(self, links: Links, new_producer: Callable[[], bytes]) -> None:
-        self.topics: dict[str, Topic] = {}
-        self.plain: dict[str, Flight] = {}  #: open flights that take a record of bytes and nothing else, by topic
-        self.unconfirmed_bytes = 0
-        self.stale: list[Topic] = []  #: to be resolved again: their leader does not know them
-        self.linger_ms = 0  #: when an open flight without confirm must go; 0 = none waits
-        self.stands: Callable[[int], bool] = lambda subscription: True  #: whether its leader knows that subscription
-        self._links, self._new_producer = links, new_producer
-        self._producer = new_producer()
-        self._flying: dict[int, Flight] = {}
-        self._loose: list[Flight] = []  #: sealed, without confirm, no open way yet
-        self._failed: list[Flight] = []
-        self._waiting: set[Writer] = set()  #: have flights that are not under way
-        self._asked_again: set[int] = set()  #: partitions whose topics were resolved a second time
-
-    @property
-    def idle(self) -> bool:
-        return not self._flying and not self._waiting and not self._loose and not any(map(_is_open, self._writers()))
-
-    def _writers(self) -> list[Writer]:
-        return [writer for topic in self.topics.values() for writer in topic.writers]
-
-    def unconfirmed_records(self) -> int:
-        return sum(flight.count for writer in self._writers() for flight in writer.flights)
-
-    def failures(self) -> list[GossipqError]:
-        """Errors of batches whose receipts nobody has looked at; each is told once."""
-        untold = [flight.error for flight in self._failed if flight.error is not None and not flight.told]
-        self._failed.clear()
-        return untold
-
-    def full(self, writer: Writer) -> bool:
-        """Whether one more batch must wait for a confirm."""
-        return writer.full or (self.unconfirmed_bytes > 0 and self.unconfirmed_bytes >= self._window_bytes(writer))
-
-    def has_room(self, flights: list[Flight]) -> bool:
-        """Whether all of them can go now. What nothing is waiting before always can."""
-        size = self.unconfirmed_bytes + sum(flight.size for flight in flights)
-        counts = Counter(flight.writer for flight in flights)
-        return all(
-            len(writer.flights) + count <= WINDOW_BATCHES and (not self.unconfirmed_bytes or size <= self._window_bytes(writer))
-            for writer, count in counts.items()
-        )
-
-    def _window_bytes(self, writer: Writer) -> int:
-        lane = self._links.lane(writer.shard)
-        return lane.window_bytes if lane else limits.PUBLISH_WINDOW_BYTES
+class Publishing(Sending):
+    """What a client publishes: records, lists, steps; topics that come and go."""
 
     # --- records in
 
@@ -169,16 +112,16 @@ class Publishing:
         self.seal(writer)
         return flight
 
-    def take(self, flight: Flight) -> None:
+    def take(self, flight: Flight, writer: Writer | None = None) -> None:
         """Seals and sends a flight of `batches`, behind whatever its partition has open."""
-        writer = flight.writer
+        writer = flight.writer = writer or self.heir(flight.writer)
         self.seal(writer)
         writer.open = flight
         self.seal(writer)
 
     def seal(self, writer: Writer) -> None:
         """Closes the open flight of a partition and sends it."""
-        flight, writer.open = writer.open, None
+        flight = writer.open
         if flight is None:
             return
         topic = writer.topic
@@ -187,12 +130,15 @@ class Publishing:
         topic.turn += 1
         if flight.level == "none":
             flight.seal(0, self._links.wall_ms, self._links.now_ms)
-            self._send_loose(flight)
+            self._loose.append(flight)
+            writer.open = None
+            self._pump_loose()
             return
         flight.seal(writer.sequence, self._links.wall_ms, self._links.now_ms)
-        writer.sequence += 1
-        writer.flights.append(flight)
         flight.size = len(flight.batch)
+        writer.flights.append(flight)
+        writer.open = None  # it is always in one of the two
+        writer.sequence += 1
         self.unconfirmed_bytes += flight.size
         self.pump(writer)
 
@@ -209,191 +155,6 @@ class Publishing:
         for writer in topic.writers:
             self.seal(writer)
 
-    # --- sending
-
-    def pump(self, writer: Writer) -> None:
-        """Sends what is not under way, in order, as far as there is an open way, and no more than the leader can remember."""
-        lane = self._links.lane(writer.shard)
-        news = lane is not None and lane.greeting != writer.greeting  # who paused this writer has no say there
-        if lane is None or (self._links.now_ms < writer.paused_until_ms and not news):
-            self._waiting.add(writer)
-            return
-        if news:
-            self._doubt(writer)
-            writer.greeting, writer.sent = lane.greeting, 0
-        flights = writer.flights
-        for at in range(writer.sent, min(len(flights), UNCONFIRMED_MAX)):
-            flight = flights[at]
-            if flight.special is not None and flight.special.acks and not self.stands(flight.special.subscription):
-                self._waiting.add(writer)
-                return
-            self._flying.pop(flight.request_id, None)
-            flight.request_id = self._links.next_id()
-            if flight.special is not None:
-                flight.special.term = max(flight.special.term, self._links.term(writer.shard))
-            self._flying[flight.request_id] = flight
-            self._send(lane, flight)
-            writer.sent = at + 1
-        self._waiting.discard(writer)
-
-    @staticmethod
-    def _doubt(writer: Writer) -> None:
-        """What is under way may be stored, and nobody there will say so."""
-        for flight in islice(writer.flights, writer.sent):
-            flight.uncertain = True
-
-    def _send(self, lane: Lane, flight: Flight) -> None:
-        writer, special = flight.writer, flight.special
-        if special is None:
-            request = Publish(writer.partition, flight.level)
-        else:
-            request = special.request(writer.partition, flight.level, self._links.now_ms)
-        control = frames.encode(request, writer.shard, flight.request_id)
-        self._links.out.append((lane.endpoint, [control, flight.batch]))
-
-    def _send_loose(self, flight: Flight) -> None:
-        lane = self._links.lane(flight.writer.shard)
-        if lane is None:
-            self._loose.append(flight)
-        else:
-            self._send(lane, flight)
-
-    def pump_all(self) -> None:
-        """After any change of the ways: what was sent on an old greeting goes again."""
-        for writer in self._writers():
-            if writer.flights:
-                self.pump(writer)
-        loose, self._loose = self._loose, []
-        for flight in loose:
-            self._send_loose(flight)
-
-    def tick(self) -> None:
-        now_ms = self._links.now_ms
-        if self.linger_ms and now_ms >= self.linger_ms:
-            self.linger_ms = 0
-            for writer in self._writers():
-                if writer.open is not None and writer.open.level == "none":
-                    self.seal(writer)
-        for writer in list(self._waiting):
-            if now_ms >= writer.paused_until_ms:
-                self.pump(writer)
-
-    def deadline_ms(self) -> int | None:
-        """When `tick` has something to do."""
-        pauses = [writer.paused_until_ms for writer in self._waiting if writer.paused_until_ms > self._links.now_ms]
-        if self.linger_ms:
-            pauses.append(self.linger_ms)
-        return min(pauses, default=None)
-
-    # --- answers
-
-    def confirmed(self, confirm: Confirm) -> list[int]:
-        """Request ids of the rows that are not for a publish of ours, or for an old one."""
-        runs, others = dict(confirm.runs) if confirm.runs else None, []
-        for request_id, offset, copies, duplicate in confirm.rows:
-            flight = self._flying.pop(request_id, None)
-            if flight is None:
-                others.append(request_id)
-                continue
-            self.unconfirmed_bytes -= flight.size
-            if runs is not None and flight.special is not None:
-                flight.special.runs = runs.get(request_id, [])
-            writer = flight.writer
-            flights = writer.flights
-            flights.remove(flight)  # the first, since a leader confirms in order
-            writer.sent -= writer.sent > 0
-            flight.settle(offset, copies, duplicate)
-            if not flights and writer.open is not None:
-                self.seal(writer)
-            elif writer.sent < len(flights):
-                self.pump(writer)
-        return others
-
-    def refused(self, request_id: int, error: GossipqError) -> bool:
-        """False when the request is not a publish of ours, or an old one."""
-        flight = self._flying.get(request_id)
-        if flight is None:
-            return False
-        writer = flight.writer
-        if isinstance(error, NotLeader):
-            self._doubt(writer)  # a leader that had to go says this of what it has stored, too
-            self._rewind(writer, 0, 0)
-            writer.paused_until_ms = 0
-        elif type(error) is Busy:
-            self._rewind(writer, 0, error.retry_after_ms)
-        elif isinstance(error, OutOfSequence):
-            self._resequence(flight, error.expected)
-        elif isinstance(error, UnknownTopic) and writer.partition not in self._asked_again:
-            self._asked_again.add(writer.partition)
-            self.stale.append(writer.topic)
-            self._rewind(writer, 0, limits.MINUTE_MS)
-        else:
-            self._fail(flight, error)
-        return True
-
-    def forgotten(self, request_id: int, term: int) -> bool:
-        """Who answered did not know what a step is about: it goes again if it was sent before `term`. Whether it does."""
-        flight = self._flying.get(request_id)
-        if flight is None or flight.special is None or term <= flight.special.term:
-            return False
-        flight.special.term = term
-        self._rewind(flight.writer, 0, 0)
-        flight.writer.paused_until_ms = 0
-        return True
-
-    def doubtful(self, request_id: int) -> None:
-        """Who answered was no leader any more: whether it is stored, only the next one knows."""
-        flight = self._flying.get(request_id)
-        if flight is not None:
-            self._doubt(flight.writer)
-            self._rewind(flight.writer, 0, 0)
-
-    def _rewind(self, writer: Writer, to: int, retry_after_ms: int) -> None:
-        """Everything from flight `to` on is sent again, after a pause; answers to the old requests no longer count."""
-        for flight in islice(writer.flights, to, None):
-            self._flying.pop(flight.request_id, None)
-        writer.sent = min(writer.sent, to)
-        writer.paused_until_ms = self._links.now_ms + (retry_after_ms or RETRY_MS)
-        self._waiting.add(writer)
-
-    def _resequence(self, flight: Flight, expected: int) -> None:
-        writer = flight.writer
-        if expected < writer.flights[0].sequence:
-            self._start_over(writer)
-        elif flight.sequence < expected:  # its repeats, and those of older ones, are refused for ever
-            newest = max(flight.sequence, expected - 1 - limits.PRODUCER_REPEATS)
-            for old in [old for old in writer.flights if old.sequence <= newest]:
-                self._drop(old, NotConfirmed("stored, but its offset is not remembered any more", hint="read it back"))
-        self._rewind(writer, 0, 0)
-
-    def _start_over(self, writer: Writer) -> None:
-        """The leader has forgotten this producer: under a new one goes what certainly is not stored, the rest is unknown."""
-        writer.producer, writer.sequence = self._new_producer(), 1
-        for flight in list(writer.flights):
-            if flight.uncertain:
-                self._drop(flight, NotConfirmed("the leader no longer knows whether this batch is stored", hint="read it back"))
-            else:
-                flight.restamp(writer.producer, writer.sequence)
-                writer.sequence += 1
-
-    def _fail(self, flight: Flight, error: GossipqError) -> None:
-        """Refused for good. The batches behind it move up one sequence, and go again."""
-        writer, at = flight.writer, flight.writer.flights.index(flight)
-        self._rewind(writer, at, 0)
-        writer.paused_until_ms = 0
-        self._drop(flight, error)
-        for later in islice(writer.flights, at, None):
-            later.restamp(later.producer, later.sequence - 1)
-        writer.sequence -= 1
-        self.pump(writer)
-
-    def _drop(self, flight: Flight, error: GossipqError) -> None:
-        self._flying.pop(flight.request_id, None)
-        flight.writer.flights.remove(flight)
-        self.unconfirmed_bytes -= flight.size
-        self._failed.append(flight)
-        flight.fail(error)
-
     # --- topics
 
     def learn(self, info: TopicInfo) -> Topic:
@@ -404,28 +165,49 @@ class Publishing:
             for writer in known.writers:
                 writer.paused_until_ms = 0
             return known
-        topic = self.topics[info.name] = Topic(info, self._producer)
+        topic = Topic(info, self._producer)
         topic.learned_ms = self._links.now_ms
-        if known is not None and not topic.writers:
-            self.forget(known, UnknownTopic(f"topic {info.name!r} is virtual now", hint="publish again: it goes to its topics"))
-        elif known is not None:
-            self._move(known, topic)
+        if known is not None:
+            self._moves.append((known, topic))
+        self.topics[info.name] = topic
+        self._finish_moves()
         return topic
+
+    def _finish_moves(self) -> None:
+        for old, new in list(self._moves):
+            if new.writers:
+                self._move(old, new)
+            else:
+                hint = "publish again: it goes to its topics"
+                self.forget(old, UnknownTopic(f"topic {old.name!r} is virtual now", hint=hint))
+            self._moves.remove((old, new))
 
     def _move(self, old: Topic, new: Topic) -> None:
         self._seal_topic(old)
         for writer in old.writers:
-            target = new.writers[writer.number % len(new.writers)]
-            for flight in [flight for flight in writer.flights if flight.special and flight.special.acks]:
-                self._drop(flight, UnknownTopic(f"topic {old.name!r} was made anew", hint="do the step again"))
-            for flight in writer.flights:
-                self._flying.pop(flight.request_id, None)
-                flight.writer = target
-                flight.restamp(target.producer, target.sequence)
-                target.sequence += 1
-                target.flights.append(flight)
+            target, flights = new.writers[writer.number % len(new.writers)], writer.flights
+            while flights:
+                flight = flights[0]
+                if flight.special and flight.special.acks:
+                    self._drop(flight, UnknownTopic(f"topic {old.name!r} was made anew", hint="do the step again"))
+                    continue
+                if not target.flights or target.flights[-1] is not flight:
+                    self._flying.pop(flight.request_id, None)
+                    flight.restamp(target.producer, target.sequence)
+                    flight.writer = target
+                    target.flights.append(flight)
+                    target.sequence += 1
+                flights.popleft()  # so that who waits for room in the old window goes on
+            writer.sent = 0
             self._waiting.discard(writer)
             self.pump(target)
+
+    def heir(self, writer: Writer) -> Writer:
+        """What a partition is now: another one when its topic was made anew meanwhile. Raises UnknownTopic."""
+        topic = self.topics.setdefault(writer.topic.name, writer.topic)
+        if not topic.writers:
+            raise UnknownTopic(f"topic {topic.name!r} is virtual now", hint="publish again: it goes to its topics")
+        return topic.writers[writer.number % len(topic.writers)]
 
     def drop(self, name: str) -> None:
         """The topic was deleted from here: the next publish looks its name up, unless some are still under way."""
@@ -435,8 +217,6 @@ class Publishing:
 
     def forget(self, topic: Topic, error: GossipqError) -> None:
         """The topic is gone: its batches fail."""
-        if self.topics.get(topic.name) is topic:
-            del self.topics[topic.name]
         self.plain.pop(topic.name, None)
         for writer in topic.writers:
             self._waiting.discard(writer)
@@ -444,9 +224,53 @@ class Publishing:
                 self._drop(flight, error)
             if writer.open is not None:
                 writer.open.fail(error)
-                self._failed.append(writer.open)
+                self._note_failed(writer.open)
                 writer.open = None
+        if self.topics.get(topic.name) is topic:
+            del self.topics[topic.name]
 
+    # --- after a step was torn
 
-def _is_open(writer: Writer) -> bool:
-    return writer.open is not None
+    def recover(self) -> None:
+        """A step ended half way, by an exception out of a signal handler, and all ways were closed: brings what is meant to
+        be sent in order, so that it goes again. A batch is always open, in `flights`, or done."""
+        self._flying.clear()
+        self._waiting.clear()
+        self.plain.clear()
+        self.linger_ms = self._links.now_ms
+        moved = [old for old, _ in self._moves]
+        for topic in [*moved, *self.topics.values()]:
+            for writer in topic.writers:
+                self._recover(writer)
+        self._finish_moves()
+        self.unconfirmed_bytes = sum(flight.size for writer in self._writers() for flight in writer.flights)
+
+    def _recover(self, writer: Writer) -> None:
+        flight, flights = writer.open, writer.flights
+        if flight is not None and flight.values is None:
+            if flight.error is not None:
+                self._note_failed(flight)
+            elif flight.level == "none":
+                self._loose += [flight] if flight not in self._loose else []
+            elif flight not in flights:
+                flight.size = len(flight.batch)
+                flights.append(flight)
+            writer.open = None
+        elif flight is not None and not flight.trim():
+            writer.open = None
+        self._doubt(writer)
+        for flight in [flight for flight in flights if flight.done]:
+            flight.tell()
+            flights.remove(flight)
+            if flight.error is not None:
+                self._note_failed(flight)
+        if any(flight.producer != writer.producer for flight in flights):
+            self._adopt_producer(writer)
+        if writer.gap:
+            self._close_gap(writer)
+        for flight in flights:
+            flight.restamp(flight.producer, flight.sequence)
+        if flights:
+            writer.sequence = flights[-1].sequence + 1
+            self._waiting.add(writer)
+        writer.sent = writer.greeting = writer.paused_until_ms = 0

@@ -1,4 +1,5 @@
-"""The sync reader: ranges of a topic batch by batch, and as tables; acks and states for exports."""
+# Made by clients/python/make_twins.py from aio_reader.py: change that, then run it.
+"""The reader: ranges of a topic batch by batch, and as tables; acks and states for exports."""
 
 from collections.abc import Iterator
 
@@ -20,18 +21,15 @@ class Readers(Consumers):
         """What lies between `start` and `stop` (offsets, aware datetimes, "-10m"; default: all there is now), batch by batch,
         in order within each partition. Raises UnknownTopic, BadRequest, and OffsetOutOfRange when retention removed `start`."""
         places = between(start, stop, self.engine.clock.now().wall_ms)
-        reading = self._talk(self.engine.asking.reading(topic, *places, partition))
+        reading = self.talk(self.engine.asking.reading(topic, *places, partition))
         try:
             while not reading.over:
                 if not self.until(lambda: reading.ready, self.timeout):
                     raise Busy(f"no records of {topic!r} came within {self.timeout} s", hint="gossipq status")
-                with self.lock:
-                    stretches = reading.take()
-                yield from stretches
+                yield from self.do(reading.take)
         finally:
-            with self.lock:
-                if self.engine.usable:
-                    reading.close()
+            self.engine.later.append(reading.close)
+            self.settle_later()
 
     def table(
         self, topic: str, *, start: inputs.Start = "first", stop: inputs.Start | None = None, partition: int | None = None
@@ -39,12 +37,12 @@ class Readers(Consumers):
         """The same as a pyarrow.Table: topic, topic_id, partition, offset, publish_time, key, headers, value, route, id,
         deliver_at. Needs pyarrow."""
         columns.arrow()
-        return columns.table(self.batches(topic, start=start, stop=stop, partition=partition))
+        return columns.table(list(self.batches(topic, start=start, stop=stop, partition=partition)))
 
     def ack_runs(self, topic: TopicInfo, partition: int, since: Index = 0) -> tuple[Index, list[AckRun]]:
         """Acks of a partition by log entries from `since` on, and the entry up to which these are all."""
-        return self._talk(self.engine.asking.acks(topic, partition, since))
+        return self.talk(self.engine.asking.acks(topic, partition, since))
 
     def state_pages(self, topic: TopicInfo, partition: int) -> list[States]:
         """Where all records of a partition stand, for each group."""
-        return self._talk(self.engine.asking.states(topic, partition))
+        return self.talk(self.engine.asking.states(topic, partition))

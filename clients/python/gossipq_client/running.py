@@ -54,9 +54,7 @@ class Runner:
     def run(self) -> None:
         """Raises what a subscription was refused with, and what is no Exception and came out of a handler."""
         client = self._client
-        with client.lock:
-            client.engine.check()
-            self._crews = [Crew(client, handler, self._stop_at_end) for handler in self._handlers]
+        self._crews = client.do(lambda: [Crew(client, handler, self._stop_at_end) for handler in self._handlers])
         threads = [
             threading.Thread(target=self._work, args=(crew,), name=f"{crew.handler.name}-{number}", daemon=True)
             for crew in self._crews
@@ -72,10 +70,9 @@ class Runner:
             raise self._failure
 
     def stop(self) -> None:
-        """What runs is finished, nothing new begins."""
-        with self._client.lock:
-            self._stopping = True
-            self._client.wake()
+        """What runs is finished, nothing new begins. Takes no lock: it may be called where one is held."""
+        self._stopping = True
+        self._client.wake()
 
     def _over(self) -> bool:
         """Looked at after each exchange with the sockets, with the lock."""
@@ -97,9 +94,8 @@ class Runner:
         if self._loop is not None:
             self._loop.close()
         if client.engine.usable:
-            with client.lock:
-                for crew in self._crews:
-                    crew.lanes.give_back()
+            for crew in self._crews:
+                client.do(crew.lanes.give_back)
             for crew in self._crews:
                 client.end(crew.lanes.subscription)
             client.until(lambda: client.engine.session.settled, CLOSE_SECONDS)
@@ -121,10 +117,10 @@ class Runner:
         session = client.engine.session
         with client.lock:
             while not self._stopping and client.engine.usable:
-                item = crew.lanes.take()
+                client.engine.enter()
+                item = client.engine.step(crew.lanes.take)
                 if session.links.out or session.consuming.credit_due:
-                    client.exchanges += 1
-                    client.turn()
+                    client.exchange()
                 if item is not None:
                     crew.rouse()
                     return item
@@ -179,9 +175,10 @@ def tell(handler: Handler, message: Record, error: Exception) -> None:
 
 
 @contextmanager
-def until_signal(stop: Callable[[], object]) -> Iterator[None]:
-    """The first SIGTERM or Ctrl-C calls `stop`, a second one does what it always does. Only the main thread hears them."""
-    if threading.current_thread() is not threading.main_thread():
+def until_signal(stop: Callable[[], object], wanted: bool = True) -> Iterator[None]:
+    """The first SIGTERM or Ctrl-C calls `stop`, a second one does what it always does. Only the main thread hears them, and
+    not even that one unless it is `wanted`."""
+    if not wanted or threading.current_thread() is not threading.main_thread():
         yield
         return
     before = {number: signal.getsignal(number) or signal.SIG_DFL for number in STOP_SIGNALS}

@@ -9,7 +9,21 @@ from collections.abc import Callable
 
 from gossipq import limits
 from gossipq.errors import BadRequest, Busy, GossipqError, NotLeader, ProtocolError, UnknownTopic, from_code
-from gossipq.messages import AtEnd, Confirm, Deliver, Ping, Pong, Ready, Refused, Resolve, Subscribed, Topics, Welcome
+from gossipq.messages import (
+    Ack,
+    AtEnd,
+    Confirm,
+    Deliver,
+    Nack,
+    Ping,
+    Pong,
+    Ready,
+    Refused,
+    Resolve,
+    Subscribed,
+    Topics,
+    Welcome,
+)
 from gossipq.types import META_SHARD, Now
 from gossipq.values import Message, Route
 from gossipq.wire import frames
@@ -221,26 +235,26 @@ class Session:
         patterns = [name for name in subscription.names if "*" in name]
         literal = [name for name in subscription.names if "*" not in name]
         subscription.touched_ms = self.links.now_ms
-        subscription.lookups = bool(patterns) + bool(literal)
         if literal:
             self._look_up(subscription, literal, create=True)
         if patterns:
             self._watched[subscription] = patterns
             self._look_up(subscription, patterns, create=False)
+        subscription.asked = True
 
     def _look_up(self, subscription: Subscription, names: list[str], create: bool) -> None:
         def found(call: Call) -> None:
-            subscription.lookups = max(0, subscription.lookups - 1)
             topics = call.reply.topics if isinstance(call.reply, Topics) else []
             virtual = next((topic for topic in topics if topic.config.virtual), None)
             if create and virtual is not None:
                 subscription.error = refs.is_virtual(virtual)
             elif create and call.error is not None:
                 subscription.error = call.error
-            else:
+            elif not subscription.closing:
                 self.consuming.cover(subscription, [topic for topic in topics if not topic.config.virtual])
+            subscription.lookups.discard(call)
 
-        self.calls.ask(Resolve(names, create), META_SHARD, found)
+        subscription.lookups.add(self.calls.ask(Resolve(names, create), META_SHARD, found))
 
     # --- farewell
 
@@ -248,6 +262,21 @@ class Session:
         """Last acks and BYE: what is still held goes back uncounted."""
         self.consuming.farewell()
         self.links.bye()
+
+    def recover(self, now: Now) -> None:
+        """A step ended half way, by an exception that came out of a signal handler, and all connections were closed. What is
+        certain is kept in an order that leaves each record in one place or in two, so everything else is made anew of it."""
+        self.advance(now)
+        self.links.restart()
+        self.publishing.recover()
+        self.consuming.recover()
+        self.calls.recover()
+
+    @property
+    def owes(self) -> bool:
+        """Whether publishes have no confirm yet, or acks are not stored."""
+        waiting = any(isinstance(message, Ack | Nack) for message in self.calls.unanswered())
+        return waiting or not self.publishing.idle or bool(self.consuming.ack_due_ms)
 
     @property
     def settled(self) -> bool:

@@ -24,11 +24,12 @@ class Settling(Subscribing):
             self._fresh[part] = None
             self.ack_due_ms = self.ack_due_ms or self._links.now_ms + ACK_LINGER_MS
         partition = held.partition
-        for low, high in held.finish(first, end):
+        for low, high in held.undone(first, end):
             if fresh and fresh[-1][2] == low and fresh[-1][0] == partition:
                 fresh[-1][2] = high
             else:
                 fresh.append([partition, low, high])
+        held.finish(first, end)  # last: what is done here is sure to be told
         if not held.left:
             part.outstanding.pop(held, None)
 

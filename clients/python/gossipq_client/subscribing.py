@@ -4,7 +4,7 @@ from collections.abc import Iterable, Mapping
 
 from gossipq.errors import BadRequest, Busy, GossipqError, NotLeader, UnknownTopic
 from gossipq.messages import Ack, Credit, Nack, Recall, Recalled, Subscribe, Subscribed
-from gossipq.types import Offset, PartitionKey, partition_key
+from gossipq.types import Offset, PartitionKey, partition_key, topic_id_of
 from gossipq.values import Range, Start, TopicInfo
 from gossipq_client.calls import RETRY_MS, Call, Calls
 from gossipq_client.connections import NOWHERE
@@ -31,20 +31,24 @@ class Subscribing:
     ) -> None:
         """Adds the parts of topics that the subscription does not have yet; `firsts`: only of these partitions, from there."""
         starts: dict[tuple[int, int], list[Start]] = {}  # a group is one of its topic: a part for each shard and topic
+        covered = {topic_id_of(partition) for part in subscription.parts for partition in part.starts}
         for topic in topics:
             if topic.config.virtual:
                 self._virtual(subscription, topic)
-            elif topic.id not in subscription.topics:
+            elif topic.id not in covered:
+                covered.add(topic.id)
                 subscription.topics[topic.id] = topic
                 for number, shard in enumerate(topic.shards):
                     key, start = partition_key(topic.id, number), subscription.start
                     if firsts is None or key in firsts:
                         found = start if firsts is None else ("offset", firsts[key])
                         starts.setdefault((shard, topic.id), []).append(Start(key, *found))
+        made: list[Part] = []
         for (shard, _), each in starts.items():
             self._numbers += 1
-            part = self._parts[self._numbers] = Part(subscription, self._numbers, shard, each)
-            subscription.parts.append(part)
+            made.append(Part(subscription, self._numbers, shard, each))
+            self._parts[made[-1].number] = made[-1]
+        subscription.parts += made  # all or none: see `recover`
         if starts:
             self._share(subscription)
             for part in subscription.parts:

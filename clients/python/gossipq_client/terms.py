@@ -25,7 +25,7 @@ class Common(TypedDict, total=False):
     route: str  #: matched by consumers, as in "eu.fr"
     level: str | None  #: "stored" (confirmed means kept) or "none" (no confirm); None = as the topic says
     partition: int | None  #: in place of the choice by key or id
-    block: bool  #: False: raises Backpressure where it would wait for the window
+    wait: inputs.Duration | None  #: raises Backpressure when the window stays full for so long; 0: at once; None: never
     delay: inputs.Duration | None  #: due so long from now; until then it is scheduled and has no offset
     at: inputs.Time | None  #: due then: an aware datetime, or seconds since 1970
     ttl: inputs.Duration | None  #: expires so long after it is due
@@ -71,7 +71,7 @@ class Options(NamedTuple):
     level: str
     terms: Terms | None
     partition: int | None = None
-    block: bool = True
+    wait_s: float | None = None
 
     @property
     def chooser(self) -> bytes | None:
@@ -106,7 +106,7 @@ class Many(NamedTuple):
     level: str
     terms: Terms | list[Terms] | None
     partition: int | None
-    block: bool
+    wait_s: float | None
 
     @property
     def choosers(self) -> list[bytes | None] | None:
@@ -137,7 +137,7 @@ def publish_options(
     route: str = "",
     level: str | None = None,
     partition: int | None = None,
-    block: bool = True,
+    wait: inputs.Duration | None = None,
     id: inputs.Value | None = None,
     delay: inputs.Duration | None = None,
     at: inputs.Time | None = None,
@@ -158,7 +158,7 @@ def publish_options(
         inputs.level_of(level),
         None if terms == NOTHING else terms,
         partition,
-        block,
+        None if wait is None else inputs.duration_ms(wait, "wait") / 1000,
     )
 
 
@@ -172,7 +172,7 @@ def list_options(
     route: str = "",
     level: str | None = None,
     partition: int | None = None,
-    block: bool = True,
+    wait: inputs.Duration | None = None,
     ids: Sequence[inputs.Value | None] | None = None,
     delay: inputs.Duration | None = None,
     delays: Sequence[inputs.Duration | None] | None = None,
@@ -197,7 +197,7 @@ def list_options(
         inputs.level_of(level),
         None if terms == NOTHING else terms,
         partition,
-        block,
+        None if wait is None else inputs.duration_ms(wait, "wait") / 1000,
     )
 
 

@@ -6,8 +6,10 @@ Used by one thread at a time. `wait` alone may run without the caller's lock: it
 import errno
 import os
 import select
+import threading
+from _thread import allocate_lock, start_new_thread
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import zmq
 
@@ -63,6 +65,7 @@ class Transport:
     def __init__(self) -> None:
         self.backlog_bytes = 0
         self._context: zmq.Context[zmq.Socket[bytes]] = zmq.Context()
+        self._making = threading.Lock()
         self._peers: dict[str, Peer] = {}
         self._pid = os.getpid()
 
@@ -78,18 +81,48 @@ class Transport:
         """Connects in the background. False: no descriptor is left for that. Raises Unreachable for what is no address."""
         if endpoint not in self._peers:
             try:
-                self._peers[endpoint] = Peer(self._context, endpoint)
+                self._apart(lambda: self._make(endpoint))
             except zmq.ZMQError as error:
                 if error.errno not in (errno.EMFILE, errno.ENFILE):
                     raise
                 return False
         return True
 
+    def _make(self, endpoint: str) -> None:
+        self._peers[endpoint] = Peer(self._context, endpoint)
+
+    def _apart(self, work: Callable[[], None]) -> None:
+        """Signal handlers run in the main thread: sockets are made and closed in another one, so that none is left half made.
+        Raises what `work` does."""
+        if threading.current_thread() is not threading.main_thread():
+            with self._making:
+                work()
+            return
+        done, errors = allocate_lock(), list[Exception]()
+        done.acquire()
+
+        def run() -> None:
+            try:
+                with self._making:
+                    work()
+            except Exception as error:
+                errors.append(error)
+            finally:
+                done.release()
+
+        try:
+            start_new_thread(run, ())
+        except RuntimeError:  # the interpreter is about to end
+            run()
+        done.acquire()
+        if errors:
+            raise errors[0]
+
     def close_peer(self, endpoint: str) -> None:
         peer = self._peers.pop(endpoint, None)
         if peer is not None:
             self.backlog_bytes -= sum(map(_size, peer.backlog))
-            peer.close(0)
+            self._apart(lambda: peer.close(0))
 
     def send(self, endpoint: str, message: Frames) -> None:
         """To a connected endpoint, else nowhere. What the socket does not take at once waits here."""
@@ -124,10 +157,19 @@ class Transport:
                 changes.append((peer.endpoint, peer.up))
         return changes
 
+    def restart(self) -> None:
+        """Closes all connections at once, whatever state they are in."""
+        with self._making:
+            peers, self._peers, self.backlog_bytes = self._peers, {}, 0
+            for peer in peers.values():
+                peer.close(0)
+
     def close(self, linger_ms: int) -> None:
         """Sends what is queued for at most `linger_ms`. In a forked child it leaves the parent's sockets alone."""
-        if os.getpid() != self._pid:
-            return
+        if os.getpid() == self._pid:
+            self._apart(lambda: self._close(linger_ms))
+
+    def _close(self, linger_ms: int) -> None:
         for peer in self._peers.values():
             peer.close(linger_ms)
         self._peers.clear()
@@ -158,9 +200,17 @@ def _size(message: Frames) -> int:
     return sum(map(len, message))
 
 
-def wait(fds: Sequence[int], timeout_ms: float | None) -> list[int]:
-    """Until one of the descriptors is readable, or the time is over; those that are."""
+def _wait_by_poll(fds: Sequence[int], timeout_ms: float | None) -> list[int]:
     poll = select.poll()
     for fd in fds:
         poll.register(fd, select.POLLIN)
     return [fd for fd, _ in poll.poll(timeout_ms)]
+
+
+def _wait_by_select(fds: Sequence[int], timeout_ms: float | None) -> list[int]:
+    return select.select(fds, [], [], None if timeout_ms is None else timeout_ms / 1000)[0]
+
+
+def wait(fds: Sequence[int], timeout_ms: float | None) -> list[int]:
+    """Until one of the descriptors is readable, or the time is over; those that are."""
+    return _wait_by_poll(fds, timeout_ms) if hasattr(select, "poll") else _wait_by_select(fds, timeout_ms)

@@ -15,7 +15,7 @@ from gossipq_cli import ask, failures
 from gossipq_cli.options import Choices
 
 if TYPE_CHECKING:
-    from gossipq_client import Client, PendingReceipts
+    from gossipq_client import Client, PendingReceipt
 
 POOL_BATCHES = 8  #: different batches that are sent in turn
 GROUP = "bench"
@@ -61,7 +61,7 @@ def publish(mq: "Client", load: Load, pool: list[list[bytes]], progress: Connect
     With `ahead` it reads from `progress` how far the consumer is, and waits for it where that is too far behind.
     """
     batches, topic = load.records // load.batch, load.topic
-    receipts: list[PendingReceipts] = []
+    receipts: list[PendingReceipt] = []
     start = time.perf_counter()
     if load.batch == 1:
         single, values = mq.publish, [batch[0] for batch in pool]

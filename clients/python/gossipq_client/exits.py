@@ -1,0 +1,70 @@
+"""Clients that are still open when the program ends: what they owe is sent then, and what stays unconfirmed is told."""
+
+import atexit
+import os
+import sys
+import time
+import warnings
+from typing import Protocol
+
+from gossipq.errors import GossipqError
+from gossipq.texts import many
+
+EXIT_SECONDS = 5.0  #: how long all clients together wait for their confirms at the end of the program
+
+
+class Leaver(Protocol):
+    @property
+    def label(self) -> str:
+        """For messages."""
+
+    def unconfirmed(self) -> int:
+        """Records without a confirm."""
+
+    def leave(self, seconds: float) -> GossipqError | None:
+        """Sends what waits, for so long at most, and closes. What a publish failed with that nobody was told of."""
+
+
+_open: dict[Leaver, None] = {}
+
+
+def note(client: Leaver) -> None:
+    _open[client] = None
+
+
+def forget(client: Leaver) -> None:
+    _open.pop(client, None)
+
+
+def leave_all() -> None:
+    """Each open client is closed as by `close`, with one time limit for all of them."""
+    deadline_s = time.monotonic() + EXIT_SECONDS
+    for client in list(_open):
+        forget(client)
+        owed, failure = client.unconfirmed(), None
+        try:
+            failure = client.leave(max(0.0, deadline_s - time.monotonic()))
+        except BaseException as error:  # as KeyboardInterrupt: the next client has its turn all the same
+            print(f"gossipq: client {client.label!r} at exit: {error!r}", file=sys.stderr)
+        _tell(client, owed, client.unconfirmed(), failure)
+
+
+def _tell(client: Leaver, owed: int, left: int, failure: GossipqError | None) -> None:
+    hint = "call close(), or use `with connect() as mq:`"
+    if left:
+        lost = f"{many(left, 'record')} of client {client.label!r} had no confirm when the program ended: they may be lost"
+        print(f"gossipq: {lost}; {hint}", file=sys.stderr)
+    if failure is not None:
+        print(f"gossipq: a publish of client {client.label!r} failed: {failure}", file=sys.stderr)
+    text = f"client {client.label!r} was not closed: {many(owed, 'record')} sent at the end, {left:,} without a confirm; {hint}"
+    warnings.warn(text, ResourceWarning, stacklevel=1)
+
+
+def _in_child() -> None:
+    """A forked child does not end its parent's clients."""
+    _open.clear()
+
+
+atexit.register(leave_all)
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_in_child)

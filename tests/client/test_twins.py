@@ -1,0 +1,58 @@
+"""The sync client and its asyncio twin: written once, and alike to whoever calls them."""
+
+import importlib.util
+import inspect
+from pathlib import Path
+from types import ModuleType
+
+import pytest
+
+import gossipq_client
+from gossipq_client import aio, aio_consumer, consumer
+
+MAKER = Path(__file__).resolve().parents[2] / "clients" / "python" / "make_twins.py"
+PAIRS = {
+    "Client": (gossipq_client.Client, aio.Client),
+    "Message": (consumer.Message, aio_consumer.Message),
+    "Subscription": (consumer.Subscription, aio_consumer.Subscription),
+}
+
+
+def maker() -> ModuleType:
+    spec = importlib.util.spec_from_file_location("make_twins", MAKER)
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+@pytest.mark.parametrize("name", maker().NAMES)
+def test_a_sync_module_is_what_is_made_of_its_twin(name: str) -> None:
+    makes = maker()
+    assert (makes.ROOM / f"{name}.py").read_text() == makes.twin(makes.ROOM / f"aio_{name}.py"), f"run {MAKER.name}"
+
+
+def public(kind: type) -> dict[str, list[str]]:
+    """Methods and how they are called: names, kinds and defaults of their parameters."""
+    found = {}
+    for name in dir(kind):
+        member = inspect.getattr_static(kind, name)
+        if not name.startswith("_") and inspect.isfunction(member):
+            parameters = inspect.signature(member).parameters.values()
+            found["close" if name == "aclose" else name] = [
+                f"{each.kind.name} {each.name} = {each.default!r}" for each in parameters
+            ]
+    return found
+
+
+#: what waits differs by its nature; none of it is for users
+BY_HAND = {"close_as_told", "progress", "start", "soon"}
+
+
+@pytest.mark.parametrize("name", PAIRS)
+def test_they_are_called_alike(name: str) -> None:
+    sync, twin = (public(kind) for kind in PAIRS[name])
+    assert sync.keys() - BY_HAND == twin.keys() - BY_HAND
+    different = {each: (sync[each], twin[each]) for each in sync.keys() & twin.keys() if sync[each] != twin[each]}
+    assert different == {}

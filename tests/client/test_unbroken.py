@@ -1,0 +1,349 @@
+"""What a client may never do: lose records without a word, hang without a reason, take what is its user's."""
+
+import asyncio
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from gossipq.errors import Backpressure, ClientClosed, TooLarge
+from gossipq.values import TopicConfig, TopicInfo
+from gossipq_client import Client, LeaseLost, aio, embedded, testing
+from gossipq_client.packer import WINDOW_BATCHES
+from gossipq_client.sending import FAILURES_MAX
+from tests.client.hand import SHARD, Hand
+
+pytestmark = pytest.mark.e2e
+PATIENCE_S = 20
+HOME = Path(__file__).resolve().parents[2]
+SYNC = """
+import sys, gossipq_client
+mq = gossipq_client.connect(sys.argv[1])
+"""
+ASYNC = """
+import asyncio, sys
+from gossipq_client import aio
+async def main():
+    mq = await aio.connect(sys.argv[1])
+    for number in range(20_000):
+        await mq.publish("left", b"%d" % number)
+asyncio.run(main())
+"""
+
+
+@pytest.fixture(scope="module")
+def broker() -> Iterator[testing.Broker]:
+    with testing.Broker() as broker:
+        yield broker
+
+
+@pytest.fixture
+def mq(broker: testing.Broker) -> Iterator[Client]:
+    with broker.connect() as mq:
+        yield mq
+
+
+def script(text: str, endpoint: str) -> "subprocess.Popen[str]":
+    paths = os.pathsep.join(str(HOME / root) for root in ("", "nodes", "clients/python"))
+    return subprocess.Popen(
+        [sys.executable, "-W", "always", "-c", text, endpoint],
+        env={**os.environ, "PYTHONPATH": paths},
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+
+
+class TestTheEndOfAProgram:
+    @pytest.mark.parametrize(
+        "text", [SYNC + "for number in range(20_000):\n    mq.publish('left', b'%d' % number)", ASYNC], ids=["sync", "asyncio"]
+    )
+    def test_what_was_published_is_sent_without_a_close(self, text: str) -> None:
+        with testing.Broker() as broker:
+            process = script(text, broker.endpoint)
+            _, said = process.communicate(timeout=60)
+            assert process.returncode == 0
+            assert "ResourceWarning" in said
+            assert "0 without a confirm" in said
+            with broker.connect() as mq:
+                assert sum(row.next - row.first for row in mq.stats(["left"]).partitions) == 20_000
+
+    def test_what_stays_unconfirmed_is_told(self) -> None:
+        broker = testing.Broker()
+        text = SYNC + "mq.publish('lost', b'x').result()\nprint('ready', flush=True)\ninput()\n"
+        process = script(text + "for number in range(7):\n    mq.publish('lost', b'%d' % number)\n", broker.endpoint)
+        assert process.stdout is not None
+        assert process.stdout.readline() == "ready\n"
+        broker.close()
+        begun_s = time.monotonic()
+        _, said = process.communicate("\n", timeout=60)
+        assert time.monotonic() - begun_s < 30
+        assert "7 records of client" in said
+        assert "had no confirm when the program ended" in said
+        assert "ResourceWarning" in said
+
+    def test_a_closed_client_says_nothing(self, broker: testing.Broker) -> None:
+        process = script(SYNC + "mq.publish('closed', b'x')\nmq.close()", broker.endpoint)
+        assert process.communicate(timeout=60)[1] == ""
+
+
+class TestFetchesSideBySide:
+    def test_of_threads(self, mq: Client) -> None:
+        mq.create_topic("threads", 1)
+        found: list[bytes] = []
+        patient = threading.Thread(target=lambda: found.extend(mq.fetch("threads", "g", n=10, wait=PATIENCE_S).values()))
+        patient.start()
+        time.sleep(0.2)
+        assert mq.fetch("threads", "g", n=10, wait=0.1).values() == []
+        mq.publish("threads", b"one").result(PATIENCE_S)
+        patient.join(PATIENCE_S / 2)
+        assert found == [b"one"]
+
+    def test_of_tasks(self, broker: testing.Broker) -> None:
+        async def main() -> None:
+            async with aio.connect(broker.endpoint) as mq:
+                await mq.create_topic("tasks", 1)
+                patient = asyncio.create_task(mq.fetch("tasks", "g", n=10, wait=PATIENCE_S))
+                await asyncio.sleep(0.2)
+                assert (await mq.fetch("tasks", "g", n=10, wait=0.1)).values() == []
+                await (await mq.publish("tasks", b"one"))
+                assert (await asyncio.wait_for(patient, PATIENCE_S / 2)).values() == [b"one"]
+
+        asyncio.run(main())
+
+    def test_who_comes_too_late_waits_on(self, mq: Client) -> None:
+        mq.create_topic("late", 1)
+        found: list[bytes] = []
+
+        def fetch() -> None:
+            found.extend(mq.fetch("late", "g", n=1, wait=PATIENCE_S).values())
+
+        threads = [threading.Thread(target=fetch) for _ in range(3)]
+        for thread in threads:
+            thread.start()
+        for number in range(3):
+            time.sleep(0.1)
+            mq.publish("late", b"%d" % number).result(PATIENCE_S)
+        for thread in threads:
+            thread.join(PATIENCE_S / 2)
+        assert sorted(found) == [b"0", b"1", b"2"]
+
+
+class TestSignals:
+    def test_a_handler_may_close_a_client_that_is_at_work(
+        self, broker: testing.Broker, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        mq = broker.connect()
+        mq.publish("signalled", b"first").result(PATIENCE_S)
+        real, left = mq.engine.session.consuming.flush, [1]
+
+        def flush() -> None:
+            real()
+            if left and threading.current_thread() is threading.main_thread():
+                left.pop()
+                signal.raise_signal(signal.SIGUSR1)
+
+        monkeypatch.setattr(mq.engine.session.consuming, "flush", flush)
+        before = signal.signal(signal.SIGUSR1, lambda *_: mq.close())
+        try:
+            pending = mq.publish("signalled", b"kept")
+            with pytest.raises(ClientClosed):
+                mq.until(lambda: False, PATIENCE_S)
+        finally:
+            signal.signal(signal.SIGUSR1, before)
+        assert pending.result().offset == 1
+
+    def test_a_handler_that_publishes_in_a_step_is_told(self, mq: Client, monkeypatch: pytest.MonkeyPatch) -> None:
+        real, left = mq.engine.session.consuming.flush, [1]
+
+        def flush() -> None:
+            if left and threading.current_thread() is threading.main_thread():
+                left.pop()
+                signal.raise_signal(signal.SIGUSR1)
+            real()
+
+        mq.publish("handled", b"0").result(PATIENCE_S)
+        monkeypatch.setattr(mq.engine.session.consuming, "flush", flush)
+        before = signal.signal(signal.SIGUSR1, lambda *_: mq.publish("handled", b"2"))
+        try:
+            with pytest.raises(RuntimeError, match="signal handler"):
+                mq.publish("handled", b"1")
+        finally:
+            signal.signal(signal.SIGUSR1, before)
+        mq.flush(PATIENCE_S)
+        assert mq.fetch("handled", "g", n=10, wait=PATIENCE_S).values() == [b"0", b"1"]
+
+    @pytest.mark.parametrize("signals", [True, False])
+    def test_run_takes_signals_only_where_it_may(self, mq: Client, signals: bool) -> None:
+        topic, seen = f"embedded-{signals}", list[object]()
+        mq.publish(topic, b"x").result(PATIENCE_S)
+
+        @mq.consumer(topic, group="g")
+        def work(value: bytes) -> None:
+            seen.append(signal.getsignal(signal.SIGTERM))
+
+        before = signal.getsignal(signal.SIGTERM)
+        mq.run(stop_at_end=True, signals=signals)
+        assert (seen == [before]) is not signals
+        assert signal.getsignal(signal.SIGTERM) is before
+
+
+class TestSubscriptions:
+    def test_one_that_was_never_begun_keeps_no_place(self, mq: Client) -> None:
+        mq.publish("place", b"x").result(PATIENCE_S)
+        dropped = mq.consume("place", group="g", mode="exclusive")
+        mq.flush(PATIENCE_S)
+        del dropped
+        assert next(mq.consume("place", group="g", mode="exclusive")).value == b"x"
+
+    def test_an_asyncio_one_neither(self, broker: testing.Broker) -> None:
+        async def main() -> None:
+            async with aio.connect(broker.endpoint) as mq:
+                await (await mq.publish("aplace", b"x"))
+                dropped = mq.consume("aplace", group="g", mode="exclusive")
+                await mq.flush(PATIENCE_S)
+                del dropped
+                async for msg in mq.consume("aplace", group="g", mode="exclusive"):
+                    assert msg.value == b"x"
+                    break
+
+        asyncio.run(main())
+
+    def test_it_stops_behind_the_message_in_hand(self, broker: testing.Broker, mq: Client) -> None:
+        mq.create_topic("stopped", 1)
+        mq.publish_many("stopped", [b"%d" % number for number in range(100)]).result(PATIENCE_S)
+        seen = []
+        with mq.subscribe("stopped", group="g") as sub:
+            for msg in sub:
+                with msg:
+                    seen.append(msg.offset)
+                    if msg.offset == 9:
+                        sub.stop()
+        mq.flush(PATIENCE_S)
+        with broker.connect() as other:
+            rest = other.fetch("stopped", "g", n=1_000, wait=PATIENCE_S)
+            assert seen == list(range(10))
+            assert [msg.offset for msg in rest] == list(range(10, 100))
+
+    def test_another_thread_stops_one_that_waits(self, mq: Client) -> None:
+        mq.create_topic("quiet", 1)
+        sub = mq.subscribe("quiet", group="g")
+        threading.Timer(0.3, sub.stop).start()
+        assert list(sub) == []
+
+    def test_one_that_is_held_goes_on_after_a_break(self, mq: Client) -> None:
+        mq.create_topic("held", 1)
+        mq.publish_many("held", [b"%d" % number for number in range(10)]).result(PATIENCE_S)
+        with mq.subscribe("held", group="g", stop_at_end=True) as sub:
+            for msg in sub:
+                if msg.offset == 3:
+                    break
+            assert [msg.offset for msg in sub] == list(range(4, 10))
+
+    def test_a_lost_lease_ends_a_message_and_not_the_loop(self, mq: Client) -> None:
+        mq.create_topic("leases", 1)
+        mq.publish_many("leases", [b"%d" % number for number in range(4)]).result(PATIENCE_S)
+        seen = []
+        for msg in mq.consume("leases", group="g", stop_at_end=True):
+            with msg:
+                seen.append(msg.offset)
+                if msg.offset == 1:
+                    raise LeaseLost("in other hands")
+                if msg.offset == 2:
+                    msg._held.lose([(2, 3)])
+        assert seen[:4] == [0, 1, 2, 3]
+
+
+class TestFullWindows:
+    def test_publish_waits_no_longer_than_it_may(self, mq: Client, monkeypatch: pytest.MonkeyPatch) -> None:
+        mq.create_topic("full", 1)
+        mq.publish("full", b"x").result(PATIENCE_S)
+        with monkeypatch.context() as patched:
+            patched.setattr(mq.engine.transport, "receive", list)  # no confirm comes
+            for _ in range(WINDOW_BATCHES):
+                mq.publish_many("full", [b"x"], wait=0.2)
+            with pytest.raises(Backpressure):
+                mq.publish_many("full", [b"x"], wait=0.2)
+            begun_s = time.monotonic()
+            with pytest.raises(Backpressure):
+                mq.publish("full", b"x", key=b"k", wait="300ms")
+            assert time.monotonic() - begun_s >= 0.25
+        mq.flush(PATIENCE_S)
+
+    def test_asyncio_publish_waits_no_longer_than_it_may(self, broker: testing.Broker) -> None:
+        async def main() -> None:
+            async with aio.connect(broker.endpoint) as mq:
+                await mq.create_topic("afull", 1)
+                await (await mq.publish("afull", b"x"))
+                real = mq.engine.transport.receive
+                mq.engine.transport.receive = list  # type: ignore[method-assign]
+                for _ in range(WINDOW_BATCHES):
+                    await mq.publish_many("afull", [b"x"], wait=0.2)
+                with pytest.raises(Backpressure):
+                    await mq.publish_many("afull", [b"x"], wait=0.2)
+                with pytest.raises(Backpressure):
+                    await mq.publish("afull", b"x", wait=0)
+                mq.engine.transport.receive = real  # type: ignore[method-assign]
+
+        asyncio.run(main())
+
+    def test_who_waits_goes_on_when_the_topic_was_made_anew(self) -> None:
+        hand = Hand()
+        old = hand.topic()
+        for _ in range(WINDOW_BATCHES):
+            hand.batch(old)
+        hand.published()
+        writer = old.writers[0]
+        assert hand.session.publishing.full(writer)
+        hand.session.publishing.learn(TopicInfo(8, "t", 2, TopicConfig(1), [SHARD]))
+        assert not writer.flights
+        sent = hand.published()
+        assert len(sent) == WINDOW_BATCHES
+        hand.confirm(*sent)
+        heir = hand.session.publishing.heir(writer)
+        assert heir is not writer
+        assert not hand.session.publishing.full(heir)
+
+
+def test_refusals_that_nobody_reads_take_no_room() -> None:
+    hand = Hand()
+    topic = hand.topic()
+    for _ in range(3 * FAILURES_MAX):
+        hand.batch(topic)
+        hand.refuse(hand.published()[0], "too_large")
+    publishing = hand.session.publishing
+    assert len(publishing._failed) <= FAILURES_MAX
+    failure = publishing.failure()
+    assert isinstance(failure, TooLarge)
+    assert f"{3 * FAILURES_MAX:,} batches" in str(failure)
+    assert publishing.failure() is None
+
+
+OTHER = """
+import sys
+from gossipq_client import embedded
+with embedded.open(sys.argv[1]) as mq:
+    print("open", flush=True)
+    input()
+    print(mq.publish("shared", b"later").result(10).offset, flush=True)
+"""
+
+
+def test_an_embedded_node_stays_for_the_others_when_its_first_client_leaves(tmp_path: Path) -> None:
+    first = embedded.open(tmp_path / "q")
+    first.publish("shared", b"first").result(PATIENCE_S)
+    other = script(OTHER, str(tmp_path / "q"))
+    assert other.stdout is not None
+    assert other.stdout.readline() == "open\n"
+    first.close()
+    said, complaints = other.communicate("\n", timeout=60)
+    assert said == "1\n", complaints
+    with embedded.open(tmp_path / "q") as again:  # the last one has ended it, and nothing is lost
+        assert again.fetch("shared", "g", n=10, wait=PATIENCE_S).values() == [b"first", b"later"]
