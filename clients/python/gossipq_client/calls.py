@@ -76,9 +76,13 @@ class Calls:
         self._open.pop(call, None)
         self._sent.pop(call.request_id, None)
 
+    def open_calls(self) -> list[Call]:
+        """Those without an answer, in the order they were asked."""
+        return [call for call in self._open if not call.done]
+
     def unanswered(self) -> list[Message]:
         """In the order they were asked."""
-        return [call.message for call in self._open if not call.done]
+        return [call.message for call in self.open_calls()]
 
     def pump_all(self) -> None:
         for call in list(self._open):

@@ -4,10 +4,10 @@ from collections import deque
 
 from gossipq import limits
 from gossipq.errors import BadBatch
-from gossipq.messages import Ack, Acked, AtEnd, Deliver, Started, Unsubscribe
+from gossipq.messages import Ack, Acked, AtEnd, Deliver, Nack, Recall, Started, Unsubscribe
 from gossipq.texts import many
 from gossipq.types import Offset
-from gossipq.values import Delivered
+from gossipq.values import Delivered, Message
 from gossipq.wire.batch import Batch, split
 from gossipq_client.calls import Call
 from gossipq_client.connections import NOWHERE
@@ -303,8 +303,16 @@ class Consuming(Settling):
             for part in subscription.parts:
                 part.recover()
             self._share(subscription)
+        for call in self._calls.open_calls():
+            if isinstance(call.message, Recall) or _gives_back(call.message):
+                self._calls.cancel(call)  # a leader that is subscribed to anew takes back what is not here
         self._fresh = {part: None for part in self._parts.values() if part.fresh}
         self.ack_due_ms = self._links.now_ms if self._fresh else 0
         for subscription in subscriptions:
             if subscription.closing:
                 self._close(subscription)
+
+
+def _gives_back(message: Message) -> bool:
+    """Whether it says nothing of its records but that they are not here any more."""
+    return isinstance(message, Nack) and not (message.failed or message.delay_ms or message.reason or message.dead)

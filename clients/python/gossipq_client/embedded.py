@@ -160,6 +160,7 @@ def _pass_on(node: "subprocess.Popen[bytes]") -> None:
     with node.stdout:
         for line in node.stdout:
             log.info("%s", line.decode(errors="replace").rstrip())
+    node.wait()
 
 
 def _stop(node: "subprocess.Popen[bytes]", last: bool = True) -> None:

@@ -66,6 +66,7 @@ class Transport:
         self.backlog_bytes = 0
         self._context: zmq.Context[zmq.Socket[bytes]] = zmq.Context()
         self._making = threading.Lock()
+        self._closed = False
         self._peers: dict[str, Peer] = {}
         self._pid = os.getpid()
 
@@ -89,7 +90,8 @@ class Transport:
         return True
 
     def _make(self, endpoint: str) -> None:
-        self._peers[endpoint] = Peer(self._context, endpoint)
+        if not self._closed and endpoint not in self._peers:  # it may come late, when who asked was interrupted
+            self._peers[endpoint] = Peer(self._context, endpoint)
 
     def _apart(self, work: Callable[[], None]) -> None:
         """Signal handlers run in the main thread: sockets are made and closed in another one, so that none is left half made.
@@ -119,10 +121,15 @@ class Transport:
             raise errors[0]
 
     def close_peer(self, endpoint: str) -> None:
-        peer = self._peers.pop(endpoint, None)
+        peer = self._peers.get(endpoint)
         if peer is not None:
             self.backlog_bytes -= sum(map(_size, peer.backlog))
-            self._apart(lambda: peer.close(0))
+            self._apart(lambda: self._unmake(peer))
+
+    def _unmake(self, peer: Peer) -> None:
+        if self._peers.get(peer.endpoint) is peer:
+            del self._peers[peer.endpoint]
+            peer.close(0)
 
     def send(self, endpoint: str, message: Frames) -> None:
         """To a connected endpoint, else nowhere. What the socket does not take at once waits here."""
@@ -170,6 +177,7 @@ class Transport:
             self._apart(lambda: self._close(linger_ms))
 
     def _close(self, linger_ms: int) -> None:
+        self._closed = True
         for peer in self._peers.values():
             peer.close(linger_ms)
         self._peers.clear()
