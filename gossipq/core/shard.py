@@ -129,8 +129,8 @@ class Shard:
 
     @property
     def serving(self) -> bool:
-        """Leads, has everything that was committed before, and is not handing over."""
-        return self._serving and not self.replica.handing
+        """Leads, has everything that was committed before, knows the time, and is not handing over."""
+        return self._serving and not self.replica.handing and self.replica.time.wait_ms is None
 
     def lead(self, now: Now) -> None:
         """Right after opening. A quorum of one leads at once; others wait."""
@@ -379,6 +379,8 @@ class Shard:
                 self._roster.next_deadline(),
                 self.moving.next_deadline(),
             ]
+        elif self._serving:
+            due.append(self.replica.time.wait_ms)
         return min((at for at in due if at is not None), default=None)
 
     def tick(self) -> None:

@@ -25,6 +25,14 @@ def no_lost_confirm(history: History) -> Iterator[str]:
                     yield f"P1 {value!r} was confirmed at {offset} and {copy.name} has {kept.get(offset)!r} there"
 
 
+def nothing_ages_early(history: History) -> Iterator[str]:
+    """P1: age removes nothing in a run that is shorter than retention, whatever clocks say."""
+    for copy in history.copies:
+        for partition, first in copy.firsts.items():
+            if first and history.retention_ms > history.end_ms and partition in {row.partition for row in history.confirmed}:
+                yield f"P1 {copy.name} removed {first} records of {partition}, which are kept for {history.retention_ms} ms"
+
+
 def no_phantom(history: History) -> Iterator[str]:
     """P2: everything that is read was attempted."""
     for copy in history.copies:
@@ -194,6 +202,7 @@ def roster_is_linear(history: History) -> Iterator[str]:
 
 CHECKS: list[Check] = [
     no_lost_confirm,
+    nothing_ages_early,
     no_phantom,
     one_value_per_offset,
     order_is_kept,

@@ -13,6 +13,43 @@ from sim.node import Node
 if TYPE_CHECKING:
     from sim.world import World
 
+HOUR_MS = 3_600_000
+
+
+class Clocks:
+    """Wall clocks that are wrong: at most one living node's, so that a majority is right; by hours to days, and
+    it jumps before, during and after leaderships. Some machines boot: their boot clocks start anew."""
+
+    def __init__(self, world: "World", jumps: bool) -> None:
+        self.world, self.dice = world, Random(f"clocks/{world.seed}")
+        self.jumps = jumps
+        self.boots = self.dice.random() < 0.5
+        self.wrong: Node | None = None
+
+    def may_be_wrong(self, node: Node) -> None:
+        """A node is made; of several that found a cluster together one may be it, and whoever comes later."""
+        alone = self.world.kind in ("grow", "standby") or self.world.steered
+        living = self.wrong is not None and not self.wrong.dead
+        if self.jumps and not living and not (alone and node.name == "a.1") and self.dice.random() < 0.6:
+            self.wrong = node
+            if self.dice.random() < 0.7:
+                self.jump()
+
+    def jump(self) -> None:
+        """Where machines boot it is never behind: with one voter gone for good nobody knows which one is right."""
+        if self.wrong is None:
+            return
+        way = 1 if self.boots else self.dice.choice((-1, 1))
+        self.wrong.wall_off = way * self.dice.choice((0, HOUR_MS, HOUR_MS, 24 * HOUR_MS, 8 * 24 * HOUR_MS))
+        self.world.history.count("clock jumped")
+
+    def boot(self, node: Node) -> None:
+        """Its machine starts anew, unless a copy might be left alone with a wrong clock."""
+        shards = [other.shard for other in self.world.nodes.values() if other.shard is not None]
+        if self.boots and all(len(shard.replica.config.voters) > 2 for shard in shards):
+            node.boot_anew(self.dice.randrange(1, 60_000))
+            self.world.history.count("boot")
+
 
 class Faults:
     def __init__(self, world: "World", dice: Random) -> None:
@@ -27,6 +64,7 @@ class Faults:
         self.wipes = dice.random() < 0.5
         self.hard_luck = dice.choice((0, 0, 0.3, 0.7, 1.0))  #: a leader is struck right after its election
         self.adversary = dice.random() < 0.1
+        self.clocks = Clocks(world, dice.random() < 0.7)
 
     # --- the network -----------------------------------------------------------------------------------------------
 
@@ -68,25 +106,32 @@ class Faults:
         fault = self.dice.random()
         if fault < 0.3:
             lost = self.wipes and self.may_lose(node) and self.dice.random() < 0.7
+            if self.clocks.dice.random() < 0.3:
+                self.clocks.boot(node)
             node.crash()
             if lost:
                 self.ruin(node)
             self.world.restart_later(node)
         elif fault < 0.4:
+            boots = self.dice.random() < 0.5
             for each in living:  # all at once, as by a power cut
+                if boots:
+                    self.clocks.boot(each)
                 each.crash()
                 self.world.restart_later(each)
         elif fault < 0.55:
             node.paused_until = self.world.now + self.dice.choice((200, 1_300, 2_000, 3_500))
             self.world.history.count("pause")
-        elif fault < 0.6 and not self.world.history.clock_error_ms:
-            node.wall_off += self.dice.choice((-3_600_000, -5_000, 5_000, 3_600_000))
+        elif fault < 0.6 and self.clocks.jumps:
+            self.clocks.jump()
         else:
             self.cut(node)
 
     def greet_leader(self, node: Node, shard: Shard) -> None:
         """Bad luck right after an election. The *adversary* knows Raft's figure 8: who leads with only new entries is cut
         off before it says a word; who has an old tail may just hand that on."""
+        if self.clocks.dice.random() < 0.2:
+            self.clocks.jump()
         if self.adversary:
             replica = shard.replica
             old = (replica.log.term_at(replica.commit + 1) or shard.term) < shard.term

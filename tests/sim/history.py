@@ -147,7 +147,8 @@ class History:
         self.job_confirms: list[JobConfirmed] = []
         self.way_ms: dict[bytes, int] = {}  #: the longest that a request with this job was on its way to a leader
         self.mode = self.expire = ""  #: of the group that takes jobs, and of their topic
-        self.clock_error_ms = 0  #: wall clocks are wrong by so much at the most; 0: by anything
+        self.clock_error_ms = 100  #: of wall clocks that are right; one node's may be wrong by anything
+        self.retention_ms = 0  #: of the topic that all use
         self.end_ms = 0
         self.released: list[Released] = []
         self.topics: list[TopicSaid] = []

@@ -7,6 +7,8 @@ from random import Random
 from traceback import format_exception
 from typing import TYPE_CHECKING
 
+import msgspec
+
 from gossipq import limits
 from gossipq.core.copies import Mail, Replication
 from gossipq.core.copies.placement import Target, plan
@@ -37,6 +39,8 @@ if TYPE_CHECKING:
 PLANNED_SHARDS = 8  #: as many does the cluster think it has; the plan of one of them is followed
 SILENCE_MS = 3_000  #: shorter than in a node, as a run is short
 WALL_MS = 1_700_000_000_000
+CLOCK_ERROR_MS = 100  #: of a wall clock that is right
+LATE_TIME_MS = 5_000  #: an anchor may go back to a message that was slow
 EVERYTHING = 2**62
 _values: dict[bytes, tuple[bytes, ...]] = {}
 
@@ -58,13 +62,19 @@ class Node:
     def __init__(self, world: "World", name: str, joins: bool = False, witness: bool = False) -> None:
         self.world, self.name, self.witness = world, name, witness
         self.settings = ShardSettings(
-            name, shards=1, joins=joins, witness=witness, replace_ms=world.replace_ms, stray_ms=limits.STRAY_MS
+            name,
+            shards=1,
+            joins=joins,
+            witness=witness,
+            replace_ms=world.replace_ms,
+            stray_ms=limits.STRAY_MS,
+            boot="1",
         )
         self.disk = Disk()
         self.dice = Random(f"{world.seed}/{name}")
         self.boot_at = world.now - self.dice.randrange(10_000_000)  # true time when its boot clock was 0
-        error_ms = world.history.clock_error_ms or 2_000
-        self.wall_off = self.dice.randrange(-error_ms, error_ms)
+        self.wall_off = self.dice.randrange(-CLOCK_ERROR_MS, CLOCK_ERROR_MS)
+        world.faults.clocks.may_be_wrong(self)
         self.turns = Turn(self, [])
         self.dead = ""  #: why it never comes back
         self.reading = False  #: its disk: what is torn there is found now
@@ -88,6 +98,11 @@ class Node:
     def shard(self) -> Shard | None:
         """None while it is down, or reads its disk again."""
         return self.turns.shards.get(0) if self.turns.open else None
+
+    def boot_anew(self, ago_ms: int) -> None:
+        """The machine, not the process alone."""
+        self.boot_at = self.world.now - ago_ms
+        self.settings = msgspec.structs.replace(self.settings, boot=f"{self.settings.boot}1")
 
     # --- life ------------------------------------------------------------------------------------------------------
 
@@ -347,7 +362,10 @@ class Node:
         self.disk_term, self.disk_applied = (hard.term, hard.vote), applied
 
     def _trace(self, shard: Shard) -> None:
-        """I3: what is committed is the same everywhere."""
+        """I3: what is committed is the same everywhere. I11: the time of a leader that serves is right."""
+        off_ms = shard.leader_ms - WALL_MS - self.world.now
+        if shard.serving and not -LATE_TIME_MS < off_ms < 2 * CLOCK_ERROR_MS:
+            self.world.broken(f"I11 {self.name} leads with time that is {off_ms} ms ahead")
         replica, world = shard.replica, self.world
         if replica.commit > self.traced[1] and not replica.hollow and replica.commit <= replica.log.last:
             self.traced = self.traced[0], replica.commit

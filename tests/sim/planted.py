@@ -23,7 +23,8 @@ from gossipq.core.ledger.dedup import Dedup
 from gossipq.core.ledger.ledger import Ledger
 from gossipq.core.ledger.producers import Producer, Producers
 from gossipq.core.ledger.schedule import Schedule
-from gossipq.core.raft import campaign, voters
+from gossipq.core.raft import campaign, cluster_time, voters
+from gossipq.core.raft.cluster_time import ClusterTime
 from gossipq.core.raft.replica import HardState, Replica
 from gossipq.core.shard import Shard
 from gossipq.core.storage import log, payloads
@@ -333,6 +334,22 @@ def commit_ahead_of_own_disk(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(Replica, "_advance", ahead)
 
 
+def one_wall_clock(patch: pytest.MonkeyPatch) -> None:
+    """Who leads trusts its own wall clock, whatever the others say and boot times know."""
+    lead = ClusterTime.lead
+
+    def trusting(time: ClusterTime, voters: list[str], last_ms: int) -> None:
+        time.heard_leader(time.reading().wall_ms, True)
+        lead(time, voters, last_ms)
+
+    patch.setattr(ClusterTime, "lead", trusting)
+
+
+def first_clock_heard(patch: pytest.MonkeyPatch) -> None:
+    """Instead of a majority of wall clocks the latest one counts."""
+    patch.setattr(cluster_time, "passed", lambda clocks, voters: max(clocks))
+
+
 PLANTED: dict[str, Planted] = {
     planted.plant.__name__: planted
     for planted in (
@@ -363,5 +380,7 @@ PLANTED: dict[str, Planted] = {
         Planted(at_most_once_is_forgotten, 200, first=75),
         Planted(routes_not_asked, 40),
         Planted(names_not_unique, 100, kinds=STEERED),
+        Planted(one_wall_clock, 60),
+        Planted(first_clock_heard, 100),
     )
 }

@@ -108,9 +108,9 @@ class World:
         self.fault_ms = max(fault_ms, STEERED_MS) if self.steered else fault_ms
         self.hosts: dict[str, str] = {}  #: the node that runs on each
         self.lease_ms = self.dice.choice((400, 2_000, 30_000))
-        self.history.clock_error_ms = self.dice.choice((0, 100))
         self._found()
-        self.admin = Admin(self, self.dice.choice((0, 1_500, 600_000)))
+        self.history.retention_ms = self.dice.choice((0, 1_500, 600_000))
+        self.admin = Admin(self, self.history.retention_ms)
         self.operator: Operator | Chief = (
             Chief(self) if self.steered else Operator(self, self.dice.random() < 0.6 and self.kind not in ("pair", "standby"))
         )

@@ -5,10 +5,11 @@ is ahead of its own boot time (its *anchor*), and a new leader goes on from the 
 Only when nobody's boot time knows, as after a boot of all machines, the wall clocks of the voters count, and
 then by majority.
 
-An anchor is *sure* when it goes back to a leader that had a sure one, or that had heard the clocks of all its
-voters. A leader without a sure one takes what is latest (the last entry, any anchor, what a majority of the
-wall clocks have passed) and steps forward as it hears more. With a sure one it goes by boot time, slewed by at
-most one thousandth towards the majority.
+An anchor is *sure* when it goes back to a leader that had a sure one, or that had heard a majority of clocks that
+agree, or all of them. A leader without a sure one takes what is latest (the last entry, any anchor, what a
+majority of the wall clocks have passed) and steps forward as it hears more; what is stored meanwhile would be
+early after such a step, so it waits a moment for more clocks before it serves. With a sure one it goes by boot
+time, slewed by at most one thousandth towards the majority.
 """
 
 from typing import NamedTuple
@@ -20,6 +21,8 @@ from gossipq.types import Now
 from gossipq.values import Message
 
 SLEW_MS = 1_000  #: a leader looks that often whether its time should go a little faster, or slower
+AGREE_MS = 2_000  #: wall clocks that are no further apart agree
+WAIT_MS = 3_000  #: a leader that is not sure waits so long for more clocks
 MARK_US = 100_000  #: an anchor that has moved by so much is stored again
 MS_MAX = 2**48  #: a time beyond it, from a peer, is none
 DECAY = 2  #: thousandths by which an anchor falls until it is heard again: twice what its leader may be slewed
@@ -57,6 +60,12 @@ def passed(clocks: list[int], voters: int) -> int | None:
     return sorted(clocks, reverse=True)[quorum - 1] if len(clocks) >= quorum else None
 
 
+def agree(clocks: list[int], voters: int) -> bool:
+    """Whether a majority of the `voters` agree, by the `clocks` that were heard."""
+    quorum, falling = voters // 2 + 1, sorted(clocks, reverse=True)
+    return any(high - low <= AGREE_MS for high, low in zip(falling, falling[quorum - 1 :], strict=False))
+
+
 class ClusterTime:
     """One copy's. `begin` hands in the clocks of a turn; who leads, and who votes, is the replica's to say."""
 
@@ -71,6 +80,7 @@ class ClusterTime:
         self.sure = row is not None and row.sure
         self._marked = (self._ahead_us, self.sure)  # as it is stored
         self._floor_ms = 0  # of a leader: time of the last entry before its own
+        self._led_ms = 0  # and since when it leads
         self._clocks: dict[str, _Clock] = {}  # of the others, since this copy follows nobody
 
     def begin(self, now: Now) -> None:
@@ -149,7 +159,7 @@ class ClusterTime:
         ahead_us = [1_000 * clock.est_ahead_ms for clock in known if clock.est_ahead_ms is not None]
         own_us = [] if self._ahead_us is None else [self._ahead_us]
         self._ahead_us = max([(last_ms - boot_ms) * 1_000, *own_us, *ahead_us])
-        self._floor_ms, self._heard_ms = last_ms, boot_ms
+        self._floor_ms, self._led_ms, self._heard_ms = last_ms, boot_ms, boot_ms
         self.correct(voters)
 
     def correct(self, voters: list[str]) -> None:
@@ -158,32 +168,38 @@ class ClusterTime:
         if self._ahead_us is None:  # boot time went back
             self.lead(voters, self._floor_ms)
             return
-        if self.sure:
-            elapsed_ms = boot_ms - self._heard_ms
-            if elapsed_ms >= SLEW_MS and len(voters) > 1:  # one clock alone moves nothing
-                aim_ms = self._majority_ahead_ms(voters)
-                away_us = 0 if aim_ms is None else aim_ms * 1_000 - self._ahead_us
-                self._ahead_us += max(-elapsed_ms, min(elapsed_ms, away_us))
-                self._heard_ms = boot_ms
-            return
-        clocks = [clock for clock in self._clocks.values() if clock.sure]
-        known = [clock.est_ahead_ms for clock in clocks if clock.est_ahead_ms is not None]
-        aim_ms = self._majority_ahead_ms(voters)
-        if known:
-            self.sure = True
-        elif aim_ms is not None:
-            known = [aim_ms]
-            heard = all(name == self._me or name in self._clocks for name in voters)
-            self.sure = heard and boot_ms + aim_ms >= self._floor_ms  # else they are known to be wrong
-        self._ahead_us = max([self._ahead_us, *(ahead_ms * 1_000 for ahead_ms in known)])
-        self._heard_ms = boot_ms
-
-    def _majority_ahead_ms(self, voters: list[str]) -> int | None:
-        """What a majority of the voters' wall clocks have passed, minus boot time."""
         clocks = [self._clocks[name].wall_ahead_ms for name in voters if name in self._clocks]
         if self._me in voters:
-            clocks.append(self._now.wall_ms - self._now.boot_ms)
-        return passed(clocks, len(voters))
+            clocks.append(self._now.wall_ms - boot_ms)
+        aim_ms = passed(clocks, len(voters))
+        if self.sure:
+            self._slew(boot_ms - self._heard_ms, aim_ms if len(voters) > 1 else None)
+            return
+        known = [clock.est_ahead_ms for clock in self._clocks.values() if clock.sure]
+        ahead_ms = [each for each in known if each is not None]
+        if ahead_ms:
+            self.sure = True
+        elif aim_ms is not None:
+            ahead_ms = [aim_ms]
+            enough = len(clocks) == len(voters) or agree(clocks, len(voters))
+            self.sure = enough and boot_ms + aim_ms >= self._floor_ms  # else they are known to be wrong
+        self._ahead_us = max([self._ahead_us, *(1_000 * each for each in ahead_ms)])
+        self._heard_ms = boot_ms
+
+    def _slew(self, elapsed_ms: int, aim_ms: int | None) -> None:
+        """Towards `aim_ms` minus boot time; one clock alone gives no aim, and moves nothing."""
+        if elapsed_ms < SLEW_MS or self._ahead_us is None:
+            return
+        away_us = 0 if aim_ms is None else aim_ms * 1_000 - self._ahead_us
+        self._ahead_us += max(-elapsed_ms, min(elapsed_ms, away_us))
+        self._heard_ms += elapsed_ms
+
+    @property
+    def wait_ms(self) -> int | None:
+        """Boot time until which a leader waits for more clocks; None: it does not."""
+        if self.sure or self._now.boot_ms >= self._led_ms + WAIT_MS:
+            return None
+        return self._led_ms + WAIT_MS
 
     def off_ms(self, name: str) -> int:
         """How far the wall clock of a copy is ahead of leader time, at least; 0: nothing is known."""
