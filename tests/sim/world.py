@@ -213,7 +213,8 @@ class World:
             self.parties[name].receive(node, request_id, term, answer, sent_ms)
 
     def addresses(self) -> list[str]:
-        return [node.name for node in self.nodes.values() if not node.dead]
+        """Of those that live; when none does, of all: who asks them hears nothing."""
+        return [node.name for node in self.nodes.values() if not node.dead] or list(self.nodes)
 
     # --- hosts -----------------------------------------------------------------------------------------------------
 
