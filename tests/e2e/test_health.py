@@ -22,7 +22,7 @@ from gossipq_node.directory import DataDirectory
 from hosts import Host
 
 pytestmark = pytest.mark.e2e
-PATIENCE_S = 40.0  #: for a state to come about; machines under test are slow
+PATIENCE_S = 150.0  #: for a state to come about; machines under test are slow
 SHARDS = 4
 CODES = {"OK": 0, "WARNING": 1, "CRITICAL": 2}
 
@@ -97,6 +97,11 @@ class Town:
     def livez(self) -> str:
         return self.page("/livez")
 
+    def top(self) -> str:
+        """Of a dashboard that starts now."""
+        code, out = self.gossipq("top", "--json")
+        return json.loads(out)["state"] if code == 0 else "unreachable"
+
     def metrics(self) -> str:
         with urllib.request.urlopen(f"http://127.0.0.1:{self.ada.port + 80}/metrics", timeout=10) as answer:
             lines = answer.read().decode().splitlines()
@@ -131,6 +136,7 @@ HEALTHY = {
     "readyz": "200 healthy",
     "livez": "200 healthy",
     "metrics": "healthy",
+    "top": "healthy",
     "publish": "served",
     "fetch": "served",
 }
@@ -141,6 +147,7 @@ DEGRADED = {
     "readyz": "200 degraded",
     "livez": "200 healthy",
     "metrics": "degraded",
+    "top": "degraded",
     "publish": "served",
     "fetch": "served",
 }
@@ -151,6 +158,7 @@ NO_QUORUM = {
     "readyz": "503 no quorum",
     "livez": "200 healthy",
     "metrics": "no quorum",
+    "top": "no quorum",
     "publish": "no quorum",
     "fetch": "no quorum",
 }
@@ -197,7 +205,7 @@ def test_a_full_disk_and_a_paused_worker(town: Town) -> None:
     (town.place / "cluster.toml").write_text(f"[node]\ndisk_reserve_bytes = {1 << 60}\n[cluster]\nshards = 4\n")
     town.start(town.ada).ready()
     full = {"status": "full", "check_ready": "CRITICAL full", "check_cluster": "CRITICAL full", "readyz": "503 full"}
-    town.shows(**full, livez="200 healthy", metrics="full", publish="full", fetch="served")
+    town.shows(**full, livez="200 healthy", metrics="full", top="full", publish="full", fetch="served")
 
 
 def test_a_stopped_shard(town: Town) -> None:
@@ -220,6 +228,7 @@ def test_a_stopped_shard(town: Town) -> None:
         readyz="503 stopped",
         livez="200 healthy",
         metrics="stopped",
+        top="stopped",
     )
 
 

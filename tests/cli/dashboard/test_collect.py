@@ -13,7 +13,7 @@ from gossipq_cli.dashboard.rows import UNKNOWN, Copy, Shard, Snapshot, Subscript
 SHARDS = 3
 
 
-def worker(node: str, number: int, state: str = "ready", **more: int) -> WorkerStats:
+def worker(node: str, number: int, state: str = "ready", **more: Any) -> WorkerStats:
     counts = dict.fromkeys(("sessions", "acked", "refused", "bad_frames", "turns", "commits", "commit_us"), 1)
     counts |= {"published": 5, "delivered": 7, "store_bytes": 100} | more
     pid, endpoint = 100 * (ord(node[-1]) - 96) + number, f"tcp://{node}:{7701 + number}"
@@ -61,6 +61,7 @@ def copies(shard: int, term: int = 4, leader: str | None = None, silent_ms: int 
             role="leader" if name == leader else "follower",
             behind=0 if name == leader else 9,
             silent_ms=silent_ms if name == silent else 0,
+            synced=name != silent,
         )
         for name in NODES
     ]
@@ -143,6 +144,19 @@ def test_a_silent_node_has_failed_and_what_it_led_has_no_leader() -> None:
     assert [shard.state for shard in found.shards] == ["degraded", "degraded", "no leader"]
     assert not next(copy for copy in found.shards[0].copies if copy.node == "node-c").reachable
     assert found.answered_by != "node-c"
+
+
+def test_the_word_for_the_cluster_and_its_alarm() -> None:
+    found = taken(*heard())
+    assert (found.state, found.findings) == ("healthy", [])
+    assert taken(*heard()[:2]).state == "", "one is still being asked"
+    silent = heard("node-b", "node-c")
+    alone = silent[0]._replace(status=cluster("node-a", 0, copies=[], workers=[worker("node-a", 0, leaderless=[0, 1, 2])]))
+    found = taken(alone, *silent[1:])
+    assert (found.state, found.shards_led) == ("no quorum", 0)
+    text = "no quorum: 3 of 3 shards have no leader (2 of 3 nodes are away: node-b, node-c)"
+    assert found.findings[0] == found.alarms[0].text == text
+    assert (found.alarms[0].severity, found.alarms[0].command) == ("critical", "gossipq cluster ls")
 
 
 def test_the_highest_term_says_who_leads() -> None:

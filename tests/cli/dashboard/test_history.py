@@ -242,3 +242,12 @@ def test_a_recording_of_an_older_version_is_read(recording) -> None:
 def test_a_damaged_recording_says_where(lines: list[bytes], says: str) -> None:
     with pytest.raises(ValueError, match=says):
         load(lines)
+
+
+def test_rates_of_counters_that_nobody_tells_any_more_are_not_shown() -> None:
+    history = History()
+    for second, counted in ((1, 1), (2, 2), (3, 3), (4, 3), (5, 3), (6, 3), (7, 3)):
+        part = Partition(topic="orders", shard=0, partition=0, next=100 * counted, published=100 * counted)
+        history.add(Snapshot(time_ms=1_000 * second, counted_ms=1_000 * counted, partitions=[part]))
+        fresh = second - counted <= 3
+        assert (history.last("in") > 0, history.stale_ms) == (fresh and second > 1, 0 if fresh else 1_000 * (second - counted))

@@ -9,6 +9,8 @@ from typing import Any, NamedTuple
 
 from msgspec.structs import replace
 
+from gossipq.alarms import CRITICAL
+from gossipq.health import Finding, Health, State, health, of_cluster
 from gossipq.messages import StatsReply, StatusReply
 from gossipq.types import partition_of
 from gossipq.values import Alarm as AlarmRow
@@ -78,6 +80,8 @@ def snapshot(told: Told, time_ms: int, server: str, silent_ms: int = SILENT_MS) 
     workers = [worker_row(heard.status.node, worker, gone) for heard in told.nodes for worker in heard.status.workers]
     shards = shard_rows(told.nodes, workers, gone, silent_ms)
     gossip = home.gossip
+    asking = not home.members or any(node.state == "asking" for node in nodes)
+    findings = () if asking else health_of(told.nodes, home, silent_ms).findings
     return Snapshot(
         time_ms=time_ms,
         counted_ms=told.counted_ms,
@@ -97,13 +101,34 @@ def snapshot(told: Told, time_ms: int, server: str, silent_ms: int = SILENT_MS) 
         partitions=[partition_row(part) for part in told.stats.partitions],
         groups=[group_row(part) for part in told.stats.groups],
         clients=[client_row(row) for row in told.clients],
-        alarms=[alarm_row(row) for heard in told.nodes if heard.age_ms <= silent_ms for row in heard.alarms],
+        alarms=[
+            *(_health_alarm(found, home.node, time_ms) for found in findings if found.state is State.NO_QUORUM),
+            *(alarm_row(row) for heard in told.nodes if heard.age_ms <= silent_ms for row in heard.alarms),
+        ],
         events=event_rows(told.nodes, time_ms),
         growth_hours=[Growth(**point._asdict()) for point in told.growth_hours],
         growth_minutes=[Growth(**point._asdict()) for point in told.growth_minutes],
         warnings=sorted({warning for heard in told.nodes for warning in heard.status.warnings}),
         missing=list(told.missing),
+        state="" if asking else health(findings).state,
+        findings=[f"{found.state}: {found.text}" for found in findings],
     )
+
+
+def health_of(nodes: Sequence[Heard], home: StatusReply, silent_ms: int) -> Health:
+    """By what the nodes said that have not been silent."""
+    fresh = {heard.status.copy: heard.status for heard in nodes if heard.age_ms <= silent_ms}
+    rows = [row for status in fresh.values() for row in status.copies]
+    terms: dict[int, int] = {}
+    for row in rows:
+        terms[row.shard] = max(row.term, terms.get(row.shard, 0))
+    return of_cluster(home, fresh, [row for row in rows if row.term == terms[row.shard]])
+
+
+def _health_alarm(found: Finding, node: str, time_ms: int) -> Alarm:
+    """Of what no node raises one by itself."""
+    text = f"{found.state}: {found.text}"
+    return alarm_row(AlarmRow("no_quorum", CRITICAL, node, found.subject, text, found.command, time_ms))
 
 
 # --- nodes and workers
@@ -185,6 +210,8 @@ def shard_rows(nodes: Sequence[Heard], workers: Sequence[Worker], gone: set[str]
         return _routed(nodes[0].status)
     by_place = {(worker.node, worker.worker): worker for worker in workers}
     names = {copy: member.name for copy, member in roster.items()}
+    told = {heard.status.copy for heard in nodes if heard.status.copies or any(w.leaderless for w in heard.status.workers)}
+    leading = {(row.shard, row.copy) for heard in nodes for row in heard.status.copies if row.role == "leader"}
     seen: dict[tuple[int, int], list[CopyStats]] = {}
     for heard in nodes:
         for row in heard.status.copies:
@@ -193,7 +220,7 @@ def shard_rows(nodes: Sequence[Heard], workers: Sequence[Worker], gone: set[str]
     for shard in range(nodes[0].status.shards):
         term, copy = leads.get(shard, (0, ""))
         leader = names.get(copy, copy)
-        led = bool(leader) and leader not in gone
+        led = bool(leader) and leader not in gone and (copy not in told or (shard, copy) in leading)
         number = shard % max(1, roster[copy].workers) if copy in roster else UNKNOWN
         place = by_place.get((leader, number))
         copies = [

@@ -2,6 +2,7 @@
 
 from rich.text import Text
 
+from gossipq.health import State
 from gossipq_cli.dashboard.figures import short, span
 from gossipq_cli.dashboard.history import ASKING
 from gossipq_cli.dashboard.history import GOOD as GOOD_STATES
@@ -77,6 +78,10 @@ def header(board: Board, ui: Ui, width: int) -> Text:
     if board.history.count:
         if stale(board, ui):
             parts.append((0, Text(f"✖ no answer for {span(board.age_ms)}", BAD)))
+        if now.state not in ("", State.HEALTHY):
+            parts.append((0, Text(now.state, WARN if now.state == State.DEGRADED else BAD)))
+        if history.stale_ms and not board.recorded:
+            parts.append((0, Text(f"figures of {span(history.stale_ms)} ago", WARN)))
         sound = all(node.state in (*GOOD_STATES, ASKING) for node in now.nodes) and now.shards_led >= now.shards_total
         mark, style = ("●", GOOD) if sound else ("✖", BAD)
         count = f"{well}/{len(now.nodes)} nodes" if len(now.nodes) != 1 else now.answered_by

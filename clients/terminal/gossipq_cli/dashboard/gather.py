@@ -7,10 +7,11 @@ which change slowly, more seldom. What a node is too old to tell is named in `Sn
 import threading
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 from gossipq import limits
-from gossipq.errors import GossipqError, UnknownVerb, Unreachable
+from gossipq.errors import GossipqError, NoQuorum, UnknownVerb, Unreachable
 from gossipq.messages import StatsReply
 from gossipq.values import ClientRow, TopicInfo
 from gossipq_cli.ask import own_name
@@ -136,7 +137,8 @@ def once(connect: Connect, server: str) -> Snapshot:
     home, cluster = NodeTeller(server), ClusterTeller()
     with connect("") as mq:
         home.ask(mq)
-        cluster.ask(mq)
+        with suppress(NoQuorum):  # the snapshot says so
+            cluster.ask(mq)
     first = home.heard
     assert first is not None, "it has answered"
     nodes, unreachable = [first], []
@@ -229,7 +231,8 @@ class Gathering:
         told = list(nodes.values())
         self._meet(told)
         rounds = sum(poll.rounds for poll in self._polls.values())
-        if not self._cluster.asked or rounds == self._rounds:
+        waits = not self._cluster.asked and self._polls["cluster"].error is None
+        if waits or rounds == self._rounds:
             return None
         self._rounds = rounds
         unreachable = [endpoint for endpoint in self._others if self._polls[endpoint].error is not None]

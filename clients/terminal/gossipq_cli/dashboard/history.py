@@ -4,12 +4,14 @@ from collections import deque
 from collections.abc import Iterable, Mapping, Sequence
 from typing import NamedTuple
 
+from gossipq import limits
 from gossipq.texts import many
 from gossipq_cli.dashboard.rows import Alarm, Event, Group, Growth, Node, Partition, Shard, Snapshot, Worker
 
 LENGTH = 240  #: values of a series: one a snapshot
 SERIES_MAX = 2_000  #: series that are kept; names beyond have no sparkline
 EVENTS_MAX = 200
+STALE_RHYTHMS = 3  #: counts that were missed: what they tell is old then
 PAIR = 2  #: nodes that cannot tell which of them is cut off
 ASKING = "asking"  #: state of a node that has had no time to answer yet
 ALIKE_MS = 10_000  #: two nodes tell the same thing within it
@@ -114,6 +116,7 @@ class History:
         self._counted = Counters(0, {})
         self._rates: dict[Name, float] = {}
         self._past, self._used = Past(), Past()
+        self._rhythm_ms = 0  # between the last two counts: a large cluster is counted more seldom
 
     def add(self, snapshot: Snapshot) -> None:
         """The next snapshot; one that is not newer than the last is left out."""
@@ -167,8 +170,17 @@ class History:
             values: dict[Name, float] = {("topic", name): found.published for name, found in self.topics.items()}
             values |= {("group", *at): found.acked for at, found in self.groups.items()}
             now = Counters(counted_ms, values)
+            self._rhythm_ms = counted_ms - self._counted.time_ms if self._counted.time_ms else 0
             self._rates, self._counted = rates(self._counted, now, stored=True), now
+        elif self.stale_ms:
+            self._rates = {}  # nothing is known of now
         return self._rates
+
+    @property
+    def stale_ms(self) -> int:
+        """The age of the counters where they are older than they should be; 0 while they are fresh."""
+        age_ms = self.now.time_ms - self._counted.time_ms
+        return age_ms if self._counted.time_ms and age_ms > max(limits.FRESH_MS, STALE_RHYTHMS * self._rhythm_ms) else 0
 
     def _node_rates(self, snapshot: Snapshot) -> dict[Name, float]:
         """Over a few snapshots: what workers report comes in steps of a second."""

@@ -214,6 +214,8 @@ class Snapshot(Row):
     growth_minutes: list[Growth] = []  #: the last hours, oldest first
     warnings: list[str] = []
     missing: list[str] = []  #: what this node cannot tell, in words
+    state: str = ""  #: the word of gossipq.health for the cluster; "" = not known: nodes are still asked
+    findings: list[str] = []  #: what is not well, the worst first
 
 
 def load(lines: list[bytes]) -> list[Snapshot]:
