@@ -18,6 +18,7 @@ from gossipq.endpoints import Endpoint, endpoint, gossip_address
 from gossipq.errors import ConfigError
 from gossipq.values import ConfigRow, GroupConfig, TopicConfig
 
+DEFAULT, ADOPTED = "default", "the cluster"  #: origins of what nobody said here
 AUTO = "auto"  #: of node.admin: loopback, so many ports above that of bind
 SECRET = re.compile("secret$|token|password")  #: keys whose values are shown to nobody
 ENVIRONMENT_PREFIX = "GOSSIPQ_"
@@ -181,10 +182,34 @@ def load(path: str, environment: Mapping[str, str], flags: Mapping[str, object])
         for table in tables:
             place = place.setdefault(table, {})
         place[name] = checked
-    origins = {key: found[key][1] if key in found else "default" for key in known}
+    origins = {key: found[key][1] if key in found else DEFAULT for key in known}
     config = msgspec.convert(nested, Config)
     _check_relations(config, origins)
     return Loaded(config, origins, path)
+
+
+def adopted(loaded: Loaded, said: Mapping[str, str]) -> Loaded:
+    """With what the cluster says of options that nobody said here: `said` is dotted key -> JSON text. Raises ConfigError."""
+    tree = msgspec.to_builtins(loaded.config)
+    origins = dict(loaded.origins)
+    for key, text in said.items():
+        if origins.get(key) == DEFAULT and key not in limits.OPTIONS_FOUNDED:
+            *tables, name = key.split(".")
+            place = tree
+            for table in tables:
+                place = place[table]
+            place[name], origins[key] = msgspec.json.decode(text), ADOPTED
+    try:
+        return Loaded(msgspec.convert(tree, Config), origins, loaded.path)
+    except msgspec.ValidationError as error:
+        raise ConfigError(f"an option of the cluster makes no sense here: {error}", "gossipq cluster config show") from None
+
+
+def in_force(key: str) -> str:
+    """When a change of an option of [cluster] is."""
+    if key in limits.OPTIONS_FOUNDED:
+        return "never: it is settled when the cluster is founded"
+    return "at once" if key in limits.OPTIONS_AT_ONCE else "at the next start of each node"
 
 
 def _checked(key: str, kind: Any, value: object, origin: str) -> object:

@@ -481,6 +481,14 @@ class Members(Message):
     version: int
     members: list[Member]
     cluster_name: str = ""
+    options: dict[str, str] = {}  #: what [cluster] says: dotted key -> JSON text
+
+
+class SetOptions(Message):
+    """An operator changes options of [cluster]. Answered by MEMBERS."""
+
+    verb = 47
+    options: dict[str, str]  #: dotted key -> JSON text
 
 
 class AskMembers(Message):

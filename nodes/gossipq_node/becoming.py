@@ -83,6 +83,7 @@ def _joined(directory: DataDirectory, manifest: Manifest, joined: Joined, log: l
         workers=joined.member.workers,
         joined=True,
         former=[cluster.hex() for cluster in joined.former],
+        options=joined.options,
         pledge="",
     )
     keep_roster(directory.roster_file, joined.version, joined.members)

@@ -10,7 +10,7 @@ from typing import Literal, NamedTuple
 import msgspec
 
 from gossipq import __version__, limits
-from gossipq.config import AUTO, Config, admin_place, options, value_of
+from gossipq.config import ADOPTED, AUTO, DEFAULT, Config, admin_place, options, value_of
 from gossipq.endpoints import Endpoint, endpoint, gossip_address
 from gossipq.errors import ConfigError
 from gossipq.values import ConfigRow, Member
@@ -23,7 +23,6 @@ Mode = Literal["standalone", "static", "serf"]
 SERF = "serf"
 INSTALL = "apt-get install serf   (or list the nodes: --mode static --peer tcp://HOST:PORT)"
 OF_THE_NODE = frozenset(("cluster.join", "cluster.expect"))  #: in [cluster], and no matter when they differ
-OF_THE_FOUNDER = frozenset(("cluster.name", "cluster.shards"))  #: what a newcomer does not say it takes over
 
 
 def serf_installed() -> bool:
@@ -98,9 +97,9 @@ def options_of(config: Config) -> dict[str, str]:
 
 
 def insisted(config: Config, origins: Mapping[str, str]) -> dict[str, str]:
-    """What a newcomer asks the cluster to be like."""
+    """What the cluster must not say otherwise: what was said here. The rest is taken over from it."""
     said = options_of(config)
-    return {key: text for key, text in said.items() if key not in OF_THE_FOUNDER or origins[key] != "default"}
+    return {key: text for key, text in said.items() if origins[key] not in (DEFAULT, ADOPTED)}
 
 
 class Composition:

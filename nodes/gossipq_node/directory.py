@@ -42,6 +42,7 @@ class Manifest(msgspec.Struct, frozen=True, kw_only=True):
     predecessors: list[str] = []  #: names of the copies that `gossipq store adopt` let this one replace
     joined: bool = False  #: the cluster was there before
     witness: bool = False  #: it votes, and keeps no records
+    options: dict[str, str] = {}  #: what [cluster] said when this node joined: dotted key -> JSON text
     former: list[str] = []  #: uuids of clusters that this one went on from, by a recover; the newest last
     pledge: str = ""  #: without a cluster: what it has said yes to, the uuid of a cluster or the copy that is to found one
 

@@ -8,7 +8,7 @@ from collections.abc import Callable
 from typing import TextIO
 
 from gossipq import limits
-from gossipq.config import Config, Loaded, shown
+from gossipq.config import Config, Loaded, adopted, shown
 from gossipq.errors import ConfigError, GossipqError, NotAdmitted
 from gossipq_node import machine
 from gossipq_node.actors.discovery import PAIR, pair_without_witness
@@ -16,7 +16,7 @@ from gossipq_node.becoming import become_member
 from gossipq_node.composing import Composition, Mode, insisted, mode_of
 from gossipq_node.directory import DataDirectory, Manifest
 from gossipq_node.processes import run_frontdoor, run_worker
-from gossipq_node.recovery import known_members
+from gossipq_node.recovery import known_members, known_options
 from gossipq_node.service import Service
 from gossipq_node.settings import GossipSettings
 from gossipq_node.supervisor import Child, Supervisor
@@ -37,6 +37,7 @@ def run(loaded: Loaded, witness: bool = False) -> int:
                 return EXIT_STOPPED
             check_options(loaded, manifest, log)
             check_alone(loaded, directory, manifest)
+            loaded = adopted(loaded, known_options(directory, manifest))
             asked = insisted(loaded.config, loaded.origins)
             composition = Composition(loaded.config, directory, manifest, as_json, mode, shown(loaded), asked)
 

@@ -92,6 +92,14 @@ def known_members(directory: DataDirectory, manifest: Manifest) -> list[Member]:
         return [_decode_member(row) for _, row in rows]
 
 
+def known_options(directory: DataDirectory, manifest: Manifest) -> dict[str, str]:
+    """What [cluster] says, as this directory knows it: by its copy of the meta shard, else as it was when the node joined.
+    Raises StoreError."""
+    with open_store(directory.store(manifest, META_SHARD % manifest.workers), manifest.shards) as store:
+        row = store.tables(META_SHARD).state.get(records.OPTIONS)
+    return msgspec.msgpack.decode(row, type=dict[str, str]) if row is not None else manifest.options
+
+
 def _check(directory: DataDirectory, manifest: Manifest) -> None:
     if manifest.witness:
         raise StoreError(f"{directory.path} is that of a witness: it has no records", "use the directory of a full node")

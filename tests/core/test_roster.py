@@ -89,7 +89,10 @@ def test_a_name_or_address_of_a_living_member_is_refused_and_that_of_a_silent_on
     [
         (Join(member("d"), token=b"wrong"), ["secret"]),
         (Join(member("d"), b"other", b"secret"), ["cluster", b"other".hex()]),
-        (Join(member("d"), b"mine", b"secret", {"copies": "5"}), ["copies = 5", "set copies = 3"]),
+        (
+            Join(member("d"), b"mine", b"secret", {"copies": "5"}),
+            ["copies = 5", "write 3 there", "gossipq cluster config set copies=5"],
+        ),
         (Join(member("d", features=0), token=b"secret"), ["too old"]),
         (Join(member("a", witness=True), token=b"secret"), ["was a full node"]),
         (Join(msgspec.structs.replace(member("d"), name=""), token=b"secret"), ["name of a node"]),

@@ -164,6 +164,8 @@ NO_QUORUM = {
 }
 
 
+@pytest.mark.slow
+@pytest.mark.timeout(600)
 def test_one_and_two_of_three_away_and_back(town: Town) -> None:
     for host in town.hosts:
         town.start(host).ready()
@@ -189,6 +191,8 @@ def test_one_and_two_of_three_away_and_back(town: Town) -> None:
     town.shows(**HEALTHY)
 
 
+@pytest.mark.slow
+@pytest.mark.timeout(600)
 def test_a_full_disk_and_a_paused_worker(town: Town) -> None:
     (town.place / "cluster.toml").write_text("[node]\nworkers = 1\n[cluster]\nshards = 4\n")
     town.start(town.ada).ready()

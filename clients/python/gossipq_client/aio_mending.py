@@ -218,3 +218,7 @@ class Menders(Consumers):
     async def set_member(self, name: str, state: str) -> Members:
         """Drains a node ("leaving"), takes it back ("in"), or off the roster ("gone"). Raises BadRequest, WrongState."""
         return await self.talk(self.engine.asking.set_member(name, state))
+
+    async def set_cluster_options(self, options: dict[str, str]) -> Members:
+        """As the sync `set_cluster_options`."""
+        return await self.talk(self.engine.asking.set_cluster_options(options))

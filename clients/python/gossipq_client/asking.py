@@ -28,6 +28,7 @@ from gossipq.messages import (
     Resolve,
     SetGroup,
     SetMember,
+    SetOptions,
     Show,
     Shown,
     Subscribe,
@@ -159,6 +160,9 @@ class Asking:
 
     def set_member(self, name: str, state: str) -> Talk[Members]:
         return (yield from self.ask(SetMember(name, state), META_SHARD, Members))
+
+    def set_cluster_options(self, options: dict[str, str]) -> Talk[Members]:
+        return (yield from self.ask(SetOptions(options), META_SHARD, Members))
 
     # --- explain
 

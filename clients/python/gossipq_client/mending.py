@@ -218,3 +218,7 @@ class Menders(Consumers):
     def set_member(self, name: str, state: str) -> Members:
         """Drains a node ("leaving"), takes it back ("in"), or off the roster ("gone"). Raises BadRequest, WrongState."""
         return self.talk(self.engine.asking.set_member(name, state))
+
+    def set_cluster_options(self, options: dict[str, str]) -> Members:
+        """Changes options of [cluster], dotted key -> JSON text; the answer has all of them. Raises BadRequest, WrongState."""
+        return self.talk(self.engine.asking.set_cluster_options(options))

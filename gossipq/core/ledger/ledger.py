@@ -70,6 +70,7 @@ class Ledger:
         self.installing: dict[int, Installing] = {}  #: by topic id: what shards of the topic may not have logged yet
         self.members: dict[str, Member] = {}  #: and its roster, by the name of the copy
         self.roster_version: Index = 0  #: entry that changed it last
+        self.options: dict[str, str] = {}  #: and what [cluster] says: dotted key -> JSON text; empty until a leader has said it
         self.slices = Slices(self.state)
         self.schedule = Schedule(self.state, self.partitions.__contains__)
         self.dedup = Dedup(self.state)
@@ -94,6 +95,7 @@ class Ledger:
             log.META_TOPIC: self._meta_topic,
             log.INSTALLED: self._installed,
             log.MEMBER: self._member,
+            log.OPTIONS: self._set_options,
             log.FORGET: self._forget,
             log.RELEASE: self._storing.release,
             log.FAIL: self._settling.fail,
@@ -128,6 +130,8 @@ class Ledger:
             partition, first = records.U64X2.unpack_from(row_key, 1)
             if partition in self.partitions:
                 self.voids.setdefault(partition, Intervals()).add(first, decode_void(row).end)
+        if (options := self.state.get(records.OPTIONS)) is not None:
+            self.options = msgspec.msgpack.decode(options, type=dict[str, str])
         for _, row in self._scan(b"N"):
             info = _decode_topic(row)
             self.names[info.name], self.ids[info.id] = info, info.name
@@ -555,6 +559,11 @@ class Ledger:
             self.state.put(b"m" + member.copy.encode(), records.encode(member))
         self.roster_version = entry.index
         self.state.put(records.ROSTER, records.U64.pack(entry.index))
+        return DONE
+
+    def _set_options(self, entry: Entry) -> Outcome:
+        self.options = msgspec.msgpack.decode(entry.payload, type=payloads.Options).options
+        self.state.put(records.OPTIONS, records.encode(self.options))
         return DONE
 
     def _forget(self, entry: Entry) -> Counted:

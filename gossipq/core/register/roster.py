@@ -14,14 +14,15 @@ from gossipq.core.raft import NOBODY, Pending, Replica, Requester
 from gossipq.core.register.members import check_member
 from gossipq.core.storage import ShardSettings, log, payloads
 from gossipq.errors import BadRequest, Busy, NotAdmitted, WrongState
-from gossipq.messages import AskMembers, Join, Members, SetMember
+from gossipq.messages import AskMembers, Join, Members, SetMember, SetOptions
 from gossipq.types import Index, Origin
 from gossipq.values import Member, Message
 
-ROSTER_VERBS = (Join, AskMembers, SetMember)  #: what the roster serves
+ROSTER_VERBS = (Join, AskMembers, SetMember, SetOptions)  #: what the roster serves
 FEATURES = 1  #: level of the cluster: a node that knows less cannot read its log
 LIVING_MS = 5 * limits.SECOND_MS  #: who was heard within it lives
 AGAIN_MS = 50
+OPTION_BYTES_MAX = 64 * limits.KIB  #: of one as text
 
 
 class Proposes(Protocol):
@@ -42,10 +43,25 @@ class Roster:
         self._changing = False  # a change is under way
         self._rows: dict[str, tuple[Member, int]] = {}  # since when this leader has seen each row as it is
         self._look_ms: int | None = None
+        self._compared = False  # the options of the log with those of this node, since it leads
 
     def lead(self) -> None:
         """This shard leads."""
+        self._compared = not self._settings.options
         self._look()
+
+    @property
+    def options(self) -> dict[str, str]:
+        """What [cluster] says: as logged; until a leader has done that, as this node has it."""
+        return self._ledger.options or self._settings.options
+
+    @property
+    def _replace_ms(self) -> int:
+        """Of nobody else than an operator's making, so it may make no sense."""
+        try:
+            return msgspec.json.decode(self._ledger.options["cluster.replace_ms"], type=int)
+        except (KeyError, msgspec.DecodeError):
+            return self._settings.replace_ms
 
     def _look(self) -> None:
         now_ms, rows = self._replica.now_ms, self._rows
@@ -53,7 +69,7 @@ class Roster:
             copy: rows[copy] if copy in rows and rows[copy][0] == member else (member, now_ms)
             for copy, member in self._ledger.members.items()
         }
-        self._look_ms = now_ms + limits.SECOND_MS if len(self._rows) > 1 else None
+        self._look_ms = now_ms + limits.SECOND_MS if len(self._rows) > 1 or not self._compared else None
 
     # --- requests --------------------------------------------------------------------------------------------------
 
@@ -67,6 +83,9 @@ class Roster:
         if isinstance(message, Join):
             member = self._joining(message)
             change = None if self._ledger.members.get(member.copy) == member else payloads.Membership(member)
+        elif isinstance(message, SetOptions):
+            self._set_options(self._checked(message.options), origin, request_id)
+            return
         else:
             assert isinstance(message, SetMember)
             change = self._setting(message)
@@ -77,7 +96,25 @@ class Roster:
 
     def _answer(self, origin: Origin, request_id: int) -> None:
         members = sorted(self._ledger.members.values(), key=lambda member: member.name)
-        self._shard.reply(origin, request_id, Members(self._ledger.roster_version, members, self._settings.cluster_name))
+        version, name = self._ledger.roster_version, self._settings.cluster_name
+        self._shard.reply(origin, request_id, Members(version, members, name, self.options))
+
+    def _checked(self, asked: dict[str, str]) -> dict[str, str]:
+        """All options, with those that were asked for."""
+        options = self.options
+        for key, text in asked.items():
+            if key in limits.OPTIONS_FOUNDED:
+                raise WrongState(f"{key} is settled when a cluster is founded", hint="dump the stores and load them elsewhere")
+            if key not in options:
+                raise BadRequest(f"{key} is no option of the cluster", hint="gossipq cluster config show")
+            if len(text) > OPTION_BYTES_MAX:
+                raise BadRequest(f"{key} has {len(text)} bytes; at most {OPTION_BYTES_MAX}")
+        return options | asked
+
+    def _set_options(self, options: dict[str, str], origin: Origin = NOBODY, request_id: int = 0) -> None:
+        self._changing = True
+        index = self._shard.propose(log.OPTIONS, payloads.encode(payloads.Options(options)))
+        self._pending.add(index, self._changed, origin, request_id)
 
     def _propose(self, change: payloads.Membership, origin: Origin = NOBODY, request_id: int = 0) -> None:
         self._changing = True
@@ -100,9 +137,12 @@ class Roster:
             mine, its = settings.cluster.hex(), message.cluster.hex()
             raise BadRequest(f"{member.name} belongs to cluster {its}, this is {mine}", hint="use an empty data directory")
         for key, text in message.options.items():
-            mine = settings.options.get(key, text)
+            mine = self.options.get(key, text)
             if mine != text:
-                raise NotAdmitted(f"{key} = {text} on {member.name}, and {mine} in this cluster", hint=f"set {key} = {mine}")
+                raise NotAdmitted(
+                    f"{key} = {text} on {member.name}, and {mine} in this cluster",
+                    hint=f"write {mine} there, or leave it out; to change it for all: gossipq cluster config set {key}={text}",
+                )
         if member.features < FEATURES:
             raise NotAdmitted(f"gossipq {member.version} on {member.name} is too old for this cluster", hint="upgrade it")
         if self._ledger.was_member(member.copy):
@@ -177,10 +217,15 @@ class Roster:
         self._look()
         if self._changing:
             return
+        if not self._compared:
+            self._compared = True
+            if not self._ledger.options or (len(self._rows) <= 1 and self._ledger.options != self._settings.options):
+                self._set_options(self._settings.options)  # of a cluster of one node its file has the last word
+                return
         for member in self._ledger.members.values():
             silent_ms = self._silent_ms(member.copy)
             state = member.state
-            if state == "in" and silent_ms >= self._settings.replace_ms:
+            if state == "in" and silent_ms >= self._replace_ms:
                 state = "lost"
                 self._shard.warn(f"{member.name} is silent for {silent_ms // 1_000} s: its copies are rebuilt elsewhere")
             elif state == "lost" and self._came_back(member.copy):

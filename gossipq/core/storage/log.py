@@ -35,7 +35,7 @@ PUBLISH_PAYLOAD, DUE_PAYLOAD = Struct("<QIII16sQqI"), Struct("<qq")
 # kinds of entries; numbers are for ever
 NOOP, CONFIG, PUBLISH, TOPIC, GROUP, LEASE, ACK, TRIM, META_TOPIC, FORGET = range(1, 11)
 RELEASE, FAIL, PARK, DEAD, REPLAY, PURGE, VOID, RESCHEDULE, EDIT, REQUEUE, STEP = range(11, 22)
-MEMBER, INSTALLED = 22, 23
+MEMBER, INSTALLED, OPTIONS = 22, 23, 24
 ROLLUP, REGROUP = 40, 41
 VERSION = 1  #: highest payload version this code writes and reads, for every kind
 

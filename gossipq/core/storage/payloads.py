@@ -36,6 +36,12 @@ class Membership(msgspec.Struct, array_like=True, frozen=True):
     gone: bool = False
 
 
+class Options(msgspec.Struct, array_like=True, frozen=True):
+    """What [cluster] says from here on: dotted key -> JSON text."""
+
+    options: dict[str, str]
+
+
 class Group(msgspec.Struct, array_like=True, frozen=True):
     """A group of a topic, and where it starts in partitions that it does not know yet. `version`: of the policy that this one
     takes the place of; 0 = the group is new."""

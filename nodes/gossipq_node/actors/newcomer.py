@@ -63,7 +63,8 @@ class Joined(NamedTuple):
     member: Member
     version: int
     members: list[Member]
-    former: tuple[bytes, ...] = ()  #: clusters that this one went on from
+    former: tuple[bytes, ...]  #: clusters that this one went on from
+    options: dict[str, str]  #: what [cluster] says there
 
 
 class _Target(NamedTuple):
@@ -241,7 +242,7 @@ class Newcomer:
             doors = self._clusters.get(target.cluster, {}).values()
             former = tuple(dict.fromkeys(cluster for door in doors for cluster in door.former))
             at = target.cluster, said.cluster_name, target.shards
-            self.outcome = Joined(*at, mine, said.version, said.members, former)
+            self.outcome = Joined(*at, mine, said.version, said.members, former, said.options)
 
     def _hear_refusal(self, said: Refused, now_ms: int) -> None:
         error = from_code(said.code, said.message, said.hint, said.retry_after_ms)

@@ -7,6 +7,8 @@ from typing import Any
 import click
 import msgspec
 
+from gossipq import limits
+from gossipq.errors import GossipqError
 from gossipq.health import REPLICATED, VOTERS
 from gossipq.texts import many
 from gossipq.values import GossipEvent
@@ -33,7 +35,7 @@ EVENT_TEXTS = {
 
 @click.group(cls=Noun)
 def command() -> None:
-    """List, show, drain and remove nodes; follow gossip; recover a survivor."""
+    """List, show, drain and remove nodes; change options; follow gossip; recover a survivor."""
 
 
 @command.command("ls")
@@ -259,3 +261,117 @@ def recover(choices: Choices, data: str, force: bool) -> int:
         row, f"{data} is cluster {manifest.cluster_uuid[:8]} now: start it with `gossipq node --data {data}`", manifest.voter
     )
     return failures.DONE
+
+
+# --- options of the cluster
+
+
+@command.group("config", cls=Noun)
+def config() -> None:
+    """Show, compare and change the options of [cluster], which all nodes have in common."""
+
+
+@config.command("show")
+@pass_choices
+def show_options(choices: Choices) -> None:
+    """Show what [cluster] says, and when a change of it is in force.
+
+    \b
+    gossipq cluster config show
+    gossipq cluster config show -o json
+    """
+    from gossipq.config import in_force
+
+    with ask.connect(choices) as mq:
+        options = mq.members().options
+    rows = [{"key": key, "value": _toml(text), "changes": in_force(key)} for key, text in options.items()]
+    Output(choices).rows([Column("key"), Column("value"), Column("changes")], rows)
+
+
+@config.command("diff")
+@pass_choices
+def diff(choices: Choices) -> int:
+    """Say which nodes run with other options than the cluster has; exits 1 when there are some.
+
+    \b
+    gossipq cluster config diff
+
+    A node that was started before an option was changed runs with the old one until its next start.
+    """
+    from dataclasses import replace
+
+    out = Output(choices)
+    with ask.connect(choices) as mq:
+        told = mq.members()
+    rows, silent = [], []
+    for member in told.members:
+        try:
+            with ask.connect(replace(choices, servers=[member.endpoint])) as mq:
+                running = {row.key: row.value for row in mq.running_config()}
+        except GossipqError:
+            silent.append(member.name)
+            continue
+        for key, text in told.options.items():
+            if key not in limits.OPTIONS_AT_ONCE and key in running and running[key] != _toml(text):
+                rows.append({"node": member.name, "key": key, "runs_with": running[key], "cluster": _toml(text)})
+    out.rows([Column("node"), Column("key"), Column("runs_with"), Column("cluster")], rows)
+    if silent:
+        out.say(f"{', '.join(silent)} did not answer")
+    if rows:
+        out.say("These nodes take the cluster's value over at their next start: restart them one after another.")
+    elif not silent:
+        out.say("every node runs with the options of the cluster")
+    return failures.FAILED if rows or silent else failures.DONE
+
+
+@config.command("set")
+@click.argument("changes", metavar="KEY=VALUE...", nargs=-1, required=True)
+@click.option("--dry-run", is_flag=True, help="check and show, change nothing")
+@pass_choices
+def set_options(choices: Choices, changes: tuple[str, ...], dry_run: bool) -> None:
+    """Change options of [cluster] while it runs.
+
+    \b
+    gossipq cluster config set cluster.replace_ms=600000
+    gossipq cluster config set cluster.auto_create=false cluster.topic.retention_ms=86400000 --dry-run
+
+    The change is logged as any record is. When it is in force depends on the option: the answer says so.
+    """
+    from gossipq.config import in_force
+
+    asked = dict(_change(text) for text in changes)
+    out = Output(choices)
+    with ask.connect(choices) as mq:
+        before = mq.members().options
+        after = before | asked if dry_run else mq.set_cluster_options(asked).options
+    columns = [Column(name) for name in ("key", "before", "after", "in_force")]
+    rows = [
+        {"key": key, "before": _toml(before.get(key, "")), "after": _toml(after[key]), "in_force": in_force(key)}
+        for key in asked
+    ]
+    out.rows(columns, rows)
+    if dry_run:
+        out.say("nothing was changed")
+        return
+    out.say("Write it into the cluster.toml of each node that names this option, or leave it out there: a node that says")
+    out.say("otherwise ends with exit code 78 at its next start. `gossipq cluster config diff` says which nodes to restart.")
+
+
+def _change(text: str) -> tuple[str, str]:
+    """KEY=VALUE -> (dotted key, JSON text). Raises UsageError, ConfigError."""
+    from gossipq import config as configuration
+
+    key, equals, value = text.partition("=")
+    key = key.strip() if key.strip().startswith("cluster.") else f"cluster.{key.strip()}"
+    if not equals:
+        raise click.UsageError(f"{text!r} is not KEY=VALUE")
+    variable = f"{configuration.ENVIRONMENT_PREFIX}{key.upper().replace('.', '__')}"
+    loaded = configuration.load("", {variable: value}, {})
+    return key, msgspec.json.encode(configuration.value_of(loaded.config, key)).decode()
+
+
+def _toml(text: str) -> str:
+    """As cluster.toml has it."""
+    from gossipq.config import toml_text
+
+    return toml_text(msgspec.json.decode(text)) if text else ""

@@ -1,0 +1,89 @@
+"""Options of [cluster] on real nodes: one that says otherwise does not start, a change reaches all, what needs what is said."""
+
+import json
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from gossipq_cli.main import main
+from hosts import Host, until
+
+pytestmark = pytest.mark.e2e
+
+
+@pytest.fixture
+def host(tmp_path: Path) -> Iterator[Callable[[str], Host]]:
+    hosts: list[Host] = []
+
+    def make(name: str) -> Host:
+        hosts.append(Host(tmp_path, name))
+        return hosts[-1]
+
+    yield make
+    for each in hosts:
+        each.kill()
+
+
+def options(at: Host, **said: object) -> tuple[str, str]:
+    """Flags for a node whose own file says that."""
+    path = at.directory / f"{at.name}.toml"
+    path.write_text("\n".join(["[cluster]", "shards = 4", *(f"{key} = {json.dumps(value)}" for key, value in said.items())]))
+    return "--config", str(path)
+
+
+@pytest.mark.timeout(300)
+def test_who_says_otherwise_is_refused_by_name_also_after_it_was_in(
+    host: Callable[[str], Host], capsys: pytest.CaptureFixture[str]
+) -> None:
+    ada, bob, eve = host("ada"), host("bob"), host("eve")
+    ada.start("--mode", "static", *options(ada, replace_ms=600_000)).ready()
+    bob.start("--peer", ada.endpoint, *options(bob)).ready()
+    until(lambda: ada.names() == bob.names() == ["ada", "bob"])
+
+    def gossipq(*line: str) -> tuple[int, str]:
+        capsys.readouterr()
+        return main(("-s", ada.endpoint, *line)), capsys.readouterr().out
+
+    until(lambda: gossipq("cluster", "config", "show")[0] == 0)
+    shown = {row["key"]: row for row in json.loads(gossipq("cluster", "config", "show", "-o", "json")[1])}
+    assert shown["cluster.replace_ms"] == {"key": "cluster.replace_ms", "value": "600000", "changes": "at once"}
+    assert shown["cluster.shards"]["changes"].startswith("never")
+    until(lambda: gossipq("cluster", "config", "diff") == (0, ""))
+
+    eve.start("--peer", ada.endpoint, *options(eve, replace_ms=700_000))
+    assert eve.ended() == 78, eve.said
+    assert "cluster.replace_ms = 700000 on eve, and 600000 in this cluster" in eve.said
+    bob.kill()
+    for reason in ("cluster.replace_ms = 700000 on bob, and 600000 in this cluster",):
+        bob.log.unlink()
+        bob.start(*options(bob, replace_ms=700_000))
+        assert bob.ended() == 78, bob.said
+        assert f"error: {reason}" in bob.said
+        assert "hint: write 600000 there, or leave it out; to change it for all: gossipq cluster config set" in bob.said
+
+    code, out = gossipq("cluster", "config", "set", "replace_ms=700000", "auto_create=false", "-o", "json")
+    assert (code, {row["key"]: row["in_force"] for row in json.loads(out)}) == (
+        0,
+        {"cluster.replace_ms": "at once", "cluster.auto_create": "at the next start of each node"},
+    )
+    bob.log.unlink()
+    bob.start(*options(bob, replace_ms=700_000)).ready()
+    until(lambda: bob.names() == ["ada", "bob"])
+    code, out = gossipq("cluster", "config", "diff", "-o", "json")
+    rows = [(row["node"], row["key"], row["runs_with"], row["cluster"]) for row in json.loads(out)]
+    assert code == 1
+    assert ("ada", "cluster.auto_create", "true", "false") in rows
+
+    copy = bob.manifest().voter
+    until(lambda: any(row.shard == 0 and row.copy == copy and not row.behind for row in ada.status().copies))
+    assert bob.process is not None
+    bob.process.terminate()
+    assert bob.ended() == 0
+    bob.log.unlink()
+    bob.start(*options(bob, replace_ms=700_000)).ready()
+    until(lambda: {row["node"] for row in json.loads(gossipq("cluster", "config", "diff", "-o", "json")[1])} == {"ada"})
+    code, out = gossipq("cluster", "config", "set", "shards=8")
+    assert code == 5
+    code, _ = gossipq("cluster", "config", "set", "replace=8")
+    assert code == 78
