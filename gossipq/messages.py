@@ -168,13 +168,17 @@ class Deliver(Message):
 
 
 class Ack(Message):
+    """Done by who had the records. What was never handed out comes back as lost, unless `unseen` says that this is meant."""
+
     verb = 37
     subscription: int
     ranges: list[Range]
+    unseen: bool = False
 
 
 class Acked(Message):
-    """Answer to ACK, NACK, EXTEND and UNSUBSCRIBE, when stored. `lost` are ranges that others hold, or nobody any more."""
+    """Answer to ACK, NACK, EXTEND and UNSUBSCRIBE, when stored. `lost` are ranges that others hold, nobody any more,
+    or nobody ever had."""
 
     verb = 38
     lost: list[Range] = []

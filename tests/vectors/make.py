@@ -299,7 +299,7 @@ def samples() -> list[messages.Message]:
         m.Unsubscribe(1),
         m.Credit(1, 500, 65_536),
         m.Deliver(1, [v.Delivered(PARTITION, 17, 4, 1, 96, 96), v.Delivered(PARTITION, 21, 1, 2, 72, 72)], 29_999),
-        m.Ack(1, ranges),
+        m.Ack(1, ranges, True),
         m.Acked([(PARTITION, 30, 31)]),
         m.Nack(1, ranges, 5_000, True, "timeout at the bank", "rejected"),
         m.Extend(1, ranges, 30_000),

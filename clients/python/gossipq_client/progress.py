@@ -28,7 +28,7 @@ def positions(asking: Asking, session: Session, topic: str, start: tuple[str, in
 def ack_below(asking: Asking, session: Session, topic: str, group: str, ends: Mapping[int, Offset]) -> Talk[None]:
     """Acks everything below these offsets for a group, but what its consumers hold; a new one begins at the first record.
 
-    A subscription without credit says so, since an ack may come from who does not hold a record any more. Raises BadRequest.
+    A subscription without credit says so, by acks of what was never handed out. Raises BadRequest.
     """
     if not group:
         raise BadRequest("no group named", hint="gossipq group ls TOPIC")
@@ -43,7 +43,7 @@ def ack_below(asking: Asking, session: Session, topic: str, group: str, ends: Ma
         stops = {key: min(end, ends[partition_of(key)]) for key, _, end in here}
         ranges = [(key, position, stops[key]) for key, position, _ in here if position < stops[key]]
         if ranges:
-            yield from asking.ask(Ack(number, ranges), shard, Acked)
+            yield from asking.ask(Ack(number, ranges, unseen=True), shard, Acked)
         yield from asking.ask(Unsubscribe(number), shard, Acked)
 
 

@@ -102,13 +102,14 @@ class View:
     at yet (from `next` on). Exception rows come back into `returned` when their time or lane comes."""
 
     __slots__ = (
-        "cursor", "delivered", "draining", "due_ms", "group", "keys", "lanes", "leases", "next", "partition", "returned",
-        "since", "unlogged",
+        "cursor", "delivered", "draining", "due_ms", "group", "inherited", "keys", "lanes", "leases", "next", "partition",
+        "returned", "since", "unlogged",
     )  # fmt: skip
 
     def __init__(self, group: "Group", partition: PartitionKey, cursor: Cursor) -> None:
         self.group, self.partition, self.cursor = group, partition, cursor
         self.next: Offset = cursor.state.cursor
+        self.inherited: Offset = 0  #: a leader before this one may have handed out records below, without an entry that says so
         self.leases: RangeMap[Lease] = RangeMap()
         self.returned: RangeMap[int] = RangeMap()  #: attempts so far
         self.lanes: dict[bytes, RangeMap[int]] = {}  #: nobody can have these now: attempts so far

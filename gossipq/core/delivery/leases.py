@@ -278,12 +278,15 @@ class Holding:
             self._close(lease, end - first)
         return mine
 
-    def ack(self, subscription: Subscription, ranges: list[Range], origin: Origin, request_id: int) -> None:
-        """Done, unless somebody else holds it or has done it. The last holder may be late (lease over, leader new)."""
+    def ack(
+        self, subscription: Subscription, ranges: list[Range], origin: Origin, request_id: int, unseen: bool = False
+    ) -> None:
+        """Done, unless somebody else holds it or has done it, or nobody had it. The last holder may be late (lease over, leader
+        new). `unseen`: also what nobody had."""
         acks = self._acks_of(subscription)
         waiter = Waiter(origin, request_id)
-        for view, low, high in self._views(subscription, ranges):
-            for first, end in self._done(view, subscription, low, high, waiter.lost):
+        for view, low, high in self._views(subscription, ranges, waiter.lost):
+            for first, end in self._done(view, subscription, low, high, waiter.lost, unseen):
                 acks.add(view.partition, first, end)
         acks.waiters.append(waiter)
 
@@ -299,17 +302,17 @@ class Holding:
             self.moving(view, first, end, ACKED_NUMBER)
 
     def _done(
-        self, view: View, subscription: Subscription, low: Offset, high: Offset, lost: list[Range]
+        self, view: View, subscription: Subscription, low: Offset, high: Offset, lost: list[Range], unseen: bool
     ) -> Iterator[tuple[Offset, Offset]]:
         """The parts of [low, high) that are done by that; takes them out of everything here."""
-        high = min(high, self._ledger.partitions[view.partition].next)
-        if high > view.next:  # handed out by a leader before this one, and not logged
-            if low > view.next:
-                view.returned.set(view.next, low, 0)
-            view.next = high
         kept = len(lost)
+        known = NUMBER_MAX if unseen else view.inherited
+        self._look_up_to(view, low, min(high, known))
         mine = self._held(view, subscription.session, low, high, lost)
-        self._elsewhere(view, subscription.consumer, low, high, lost)
+        if sum(end - first for first, end, _ in mine) < high - low:
+            had = Intervals([(first, end) for first, end, _ in mine])
+            self._elsewhere(view, subscription.consumer, low, high, had, known, lost)
+            lost += [(view.partition, *part) for part in self._never_had(view, max(low, known), high, had)]
         for first, end, _ in mine:
             self._let_go(view, first, end, DONE)
         self.dirty.add(view.group.id)
@@ -327,8 +330,42 @@ class Holding:
                 yield at, first
             at = max(at, end)
 
-    def _elsewhere(self, view: View, consumer: str, low: Offset, high: Offset, lost: list[Range]) -> None:
-        """Adds what the cursor has passed, unless it has a row of its own or was done by this consumer."""
+    @staticmethod
+    def _look_up_to(view: View, low: Offset, end: Offset) -> None:
+        """Somebody has [low, end), as far as that is new here."""
+        if end > view.next:
+            if view.next < low:
+                view.returned.set(view.next, min(low, end), 0)
+            if low < end:
+                view.returned.set(max(low, view.next), end, 1)
+            view.next = end
+
+    @staticmethod
+    def _never_had(view: View, low: Offset, high: Offset, had: Intervals) -> list[tuple[Offset, Offset]]:
+        """The parts of [low, high) that were never handed out to anybody of the group. A leader before this one may have handed
+        out whatever its window allowed without an entry that says so: leases are logged when they last, and one that was cut
+        off hands out for the rest of its lease. The cursor moves by entries alone, so its window ended where the one that this
+        leader found ends (`View.inherited`). What others hold counts as had: it is lost already."""
+        low = max(low, view.cursor.state.cursor)
+        never: list[tuple[Offset, Offset]] = []
+        for first, end in view.cursor.fresh(low, high) if low < high else ():
+            seen = Intervals()
+            for part in had:
+                seen.add(*part)
+            for start, stop, _ in view.leases.overlap(first, end):
+                seen.add(start, stop)
+            for ranges in (view.returned, *view.lanes.values()):
+                for start, stop, attempts in ranges.overlap(first, end):
+                    if attempts:
+                        seen.add(start, stop)
+            never += seen.missing(first, end)
+        return never
+
+    def _elsewhere(
+        self, view: View, consumer: str, low: Offset, high: Offset, had: Intervals, known: Offset, lost: list[Range]
+    ) -> None:
+        """Adds what the cursor has passed, unless it was had, has a row of its own that somebody had (as anything below `known`
+        may have been), or was done by this consumer."""
         cursor = view.cursor
         if low >= cursor.state.cursor and not cursor.passed.starts:
             return
@@ -337,8 +374,11 @@ class Holding:
             if first >= end:
                 continue
             fine = Intervals()
+            for part in had:
+                fine.add(*part)
             for found in cursor.exceptions.overlap(first, end) if cursor.exceptional else ():
-                fine.add(found.first, found.end)
+                if found.row.attempts or found.first < known:
+                    fine.add(found.first, found.end)
             for at, row in ack_rows(self._ledger.state, view.partition, view.group.id, first, end):
                 if row.consumer == consumer:
                     fine.add(max(at, first), min(row.end, end))
@@ -356,7 +396,7 @@ class Holding:
     ) -> None:
         """The attempt is over: counted or not, with a pause or without. What the session does not hold is lost."""
         plain = not failed and not dead and delay_ms <= 0
-        for view, low, high in self._views(subscription, ranges):
+        for view, low, high in self._views(subscription, ranges, waiter.lost):
             mine = self._held(view, subscription.session, low, high, [], waiting=False)
             gaps = Intervals([(first, end) for first, end, _ in mine]).missing(low, high)
             waiter.lost += [(view.partition, *gap) for gap in gaps]
@@ -384,7 +424,7 @@ class Holding:
     def extend(self, subscription: Subscription, ranges: list[Range], lease_ms: int, boot_ms: int) -> list[Range]:
         """Moves deadlines, up to the longest a record may be held. Returns what the session does not hold any more."""
         lost: list[Range] = []
-        for view, low, high in self._views(subscription, ranges):
+        for view, low, high in self._views(subscription, ranges, lost):
             at = low
             for first, end, old in view.leases.overlap(low, high):
                 if at < first:
@@ -450,25 +490,36 @@ class Holding:
                         self.give_back(view, at, min(first, high), lease.attempt)
                     at = max(at, end)
         for first, end in kept:
-            if end > view.next:
-                view.returned.set(view.next, end, 1)
-                view.next = end
+            self._look_up_to(view, view.next, min(end, view.inherited))  # what lies between was handed out too, and lost
             for low, high, attempts in view.returned.pop(first, end):
+                if not attempts and high > view.inherited:  # never handed out: a claim does not make it so
+                    view.returned.set(max(low, view.inherited), high, 0)
+                    high = max(low, view.inherited)
+                    if low == high:
+                        continue
                 lease = Lease(view, subscription.session, subscription.number, subscription.consumer, attempts, boot_ms)
                 self.lease(view, low, high, lease, boot_ms + lease_ms)
 
-    def _views(self, subscription: Subscription, ranges: list[Range]) -> Iterator[tuple[View, Offset, Offset]]:
-        """Raises BadRequest before the first one."""
+    def _views(
+        self, subscription: Subscription, ranges: list[Range], lost: list[Range] | None = None
+    ) -> Iterator[tuple[View, Offset, Offset]]:
+        """Ranges by view, as far as records are there; what is not goes to `lost`, but for what retention removed. Raises
+        BadRequest before the first one."""
         assert subscription.group is not None, "readers are refused before"
         for _, low, high in ranges:
             if low < 0 or high > NUMBER_MAX:
                 raise BadRequest(f"range {low} to {high}", hint=f"offsets are 0 to {NUMBER_MAX}")
         for partition, low, high in ranges:
-            view = subscription.group.views.get(partition)
-            if view is not None:
-                low = max(low, 0 if view.cursor.exceptional else self._ledger.partitions[partition].first)
-                if low < high:
-                    yield view, low, high
+            view, state = subscription.group.views.get(partition), self._ledger.partitions.get(partition)
+            if view is None or state is None:
+                if lost is not None and low < high:
+                    lost.append((partition, low, high))
+                continue
+            if lost is not None and max(low, state.next) < high:
+                lost.append((partition, max(low, state.next), high))
+            low, high = max(low, 0 if view.cursor.exceptional else state.first), min(high, state.next)
+            if low < high:
+                yield view, low, high
 
     # --- what must be logged ---------------------------------------------------------------------------------------
 

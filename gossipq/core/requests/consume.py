@@ -242,7 +242,8 @@ class Consuming:
         self._host.reply(origin, request_id, Recalled(message.subscription, records_left, bytes_left))
 
     def _ack(self, origin: Origin, request_id: int, client: Client, message: Ack, boot_ms: int) -> None:
-        self._dispatch.holding.ack(self.subscription(client, message.subscription), message.ranges, origin, request_id)
+        subscription = self.subscription(client, message.subscription)
+        self._dispatch.holding.ack(subscription, message.ranges, origin, request_id, message.unseen)
 
     def _nack(self, origin: Origin, request_id: int, client: Client, message: Nack, boot_ms: int) -> None:
         within("delay_ms", message.delay_ms, -1, DELAY_MS_MAX)
