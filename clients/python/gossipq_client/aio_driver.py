@@ -49,7 +49,7 @@ class Driver:
         self.timeout = timeout
         self.label = name
         self._loop = asyncio.get_running_loop()
-        self._watched: set[int] = set()
+        self._watched: dict[int, object] = {}  #: whose the descriptors are that the loop watches
         self._waiters: dict[asyncio.Future[None], Callable[[], bool]] = {}
         self._landings: dict[Flight, asyncio.Future[None]] = {}
         self._gates: defaultdict[Writer, asyncio.Lock] = defaultdict(asyncio.Lock)
@@ -138,12 +138,17 @@ class Driver:
             self._again(due_s)
 
     def _watch(self) -> None:
-        wanted = set(self.engine.transport.fds())
-        for fd in self._watched - wanted:
-            self._loop.remove_reader(fd)
-        for fd in wanted - self._watched:
-            self._loop.add_reader(fd, self.turn, True)
-        self._watched = wanted
+        wanted = self.engine.transport.owners()
+        if wanted == self._watched:
+            return
+        for fd, owner in list(self._watched.items()):
+            if wanted.get(fd) is not owner:
+                self._loop.remove_reader(fd)
+                del self._watched[fd]
+        for fd, owner in wanted.items():
+            if fd not in self._watched:
+                self._loop.add_reader(fd, self.turn, True)
+                self._watched[fd] = owner
 
     async def until(self, ready: Callable[[], bool], timeout: float | None = None) -> bool:
         """Waits until `ready`; False when `timeout` seconds are over."""

@@ -74,6 +74,10 @@ class Transport:
         """Readable when `receive` or `events` may have something. Edge-triggered: take all before waiting."""
         return [fd for peer in self._peers.values() for fd in (peer.fd, peer.monitor_fd)]
 
+    def owners(self) -> dict[int, object]:
+        """Whose each of `fds` is: a number may be that of another connection by now."""
+        return {fd: peer for peer in self._peers.values() for fd in (peer.fd, peer.monitor_fd)}
+
     def monitor_fds(self) -> set[int]:
         """Those of `fds` that mean: look at `events`."""
         return {peer.monitor_fd for peer in self._peers.values()}
