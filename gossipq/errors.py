@@ -10,6 +10,7 @@
     |   +-- NotAdmitted          the cluster does not have this node, or not as it is; the node ends
     |   +-- Busy                 try again after `retry_after_ms`
     |   |   +-- StoreFull, StillJoining
+    |   +-- Internal             a fault of the node: nothing of the request is left, and the node's log says more
     |   +-- OutOfSequence        a gap before this batch; `expected` is what the leader waits for
     +-- NotConfirmed             may be stored: no answer came
     +-- NotLeader                led elsewhere; what was asked of a leader that resigned may be done
@@ -142,6 +143,12 @@ class StillJoining(Busy):
     """The node belongs to no cluster yet."""
 
     code = "joining"
+
+
+class Internal(Refused):
+    """The node met a fault of its own while it served this request. Nothing of the request is left."""
+
+    code = "internal"
 
 
 class OutOfSequence(Refused):

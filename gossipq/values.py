@@ -306,6 +306,7 @@ class WorkerStats(msgspec.Struct, array_like=True, frozen=True):
     disk_free_bytes: int = 0  #: of the disk of its store; 0 = not known
     disk_reserve_bytes: int = 0  #: publishes stop when so much is left
     silent_ms: int = 0  #: since it reported to its node
+    faults: int = 0  #: requests and parts of turns that met a fault of the node itself; its log tells each kind once
 
 
 class Member(msgspec.Struct, array_like=True, frozen=True):

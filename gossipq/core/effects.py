@@ -1,5 +1,7 @@
 """What a shard wants done, gathered over a turn and taken when what it promises is stored."""
 
+from typing import NamedTuple
+
 from gossipq.core.copies import Mail
 from gossipq.core.delivery import Delivery
 from gossipq.errors import GossipqError
@@ -7,11 +9,20 @@ from gossipq.messages import Refused
 from gossipq.types import Offset, Origin, SessionId
 from gossipq.values import Message, Run
 
+INTERNAL = "the node met a fault of its own"
+INTERNAL_HINT = "the log of the node says what it was"
 ConfirmRow = tuple[int, Offset, int, bool]
 
 
 def refusal(error: GossipqError) -> Refused:
     return Refused(error.code, error.message, error.hint, error.retry_after_ms, error.detail)
+
+
+class Fault(NamedTuple):
+    """An exception that nobody expected, and that was contained."""
+
+    what: str  #: the request, or the part of a turn, that met it
+    error: Exception
 
 
 class Effects:
@@ -23,6 +34,7 @@ class Effects:
         "confirms",
         "deliveries",
         "enclosed",
+        "faults",
         "notices",
         "replies",
         "returning",
@@ -39,8 +51,15 @@ class Effects:
         self.told: list[tuple[int, Message]] = []  #: to the leader of a shard
         self.answers: list[Mail] = []  #: to other copies of this shard
         self.warnings: list[str] = []  #: for whoever looks after this node
+        self.faults: list[Fault] = []  #: for the same
         self.deliveries: list[Delivery] = []
         self.notices: list[tuple[Origin, Message]] = []  #: after the deliveries: READY, AT_END
         self.returning: set[SessionId] = set()  #: sessions that hold records here since before this leadership
         self.abandoned: list[tuple[Origin, int]] = []  #: requests that this copy cannot answer any more: stored or not;
         #: request id 0: a subscription that it does not serve any more
+
+    def withdraw(self, origin: Origin, request_id: int) -> None:
+        """What this request has been answered so far does not hold."""
+        self.replies = [each for each in self.replies if each[:2] != (origin, request_id)]
+        self.enclosed = [each for each in self.enclosed if each[:2] != (origin, request_id)]
+        self.abandoned = [each for each in self.abandoned if each != (origin, request_id)]

@@ -8,13 +8,13 @@ does not lead any more, everything volatile goes at once.
 """
 
 from collections import deque
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import NamedTuple
 
 from gossipq import limits
 from gossipq.core.copies import VERBS, Mail, Moving, Peers, Replication, Target, open_ledger
 from gossipq.core.delivery import MOVES, Dispatch, Gathering
-from gossipq.core.effects import Effects, refusal
+from gossipq.core.effects import INTERNAL, INTERNAL_HINT, Effects, Fault, refusal
 from gossipq.core.ledger import (
     Counted,
     Ledger,
@@ -36,6 +36,7 @@ from gossipq.errors import (
     Busy,
     CorruptLog,
     GossipqError,
+    Internal,
     NotLeader,
     StoreError,
     UnknownKind,
@@ -47,6 +48,7 @@ from gossipq.peer_messages import ChangeVoters, InstallTopic, Stray, TopicInstal
 from gossipq.types import META_SHARD, BatchInfo, Index, Now, Origin, PartitionKey, SessionId
 from gossipq.values import CopyStats, Message
 
+CONTAINED_AGAIN_MS = 10_000  #: a shard that meets two faults of its own within it stops
 SWEEP_ROWS = 1_024  #: deleted in one turn, about 5 ms at the most
 TAKEOVER_MS = 50  #: a client waits so long while a leader takes over or hands over
 AGAIN_MS = 20  #: and so long when another entry came before its own
@@ -79,6 +81,7 @@ class Shard:
         self.boot_ms = self.leader_ms = 0  #: of this turn: boot time, leader time
         self._promised = False
         self._complain_ms = 0  # when it may be said again that another copy sent what cannot be
+        self._contained_ms: int | None = None  # when a part of a turn met a fault last
         self._effects = Effects()
         self.ledger = open_ledger(shard, tables, columns)
         self.peers = Peers(shard, settings, tables, bodies, self.ledger, dice)
@@ -206,6 +209,46 @@ class Shard:
         """Every copy, the leader first; empty unless leading."""
         return self.moving.copies() if self.leading else []
 
+    # --- faults ----------------------------------------------------------------------------------------------------
+
+    def _contain_request(
+        self, origin: Origin, request_id: int, message: Message, error: Exception, last: Index, untouched: bool
+    ) -> None:
+        """A request has met a fault of this node. Nothing of it is left: what it proposed after `last` is taken back, and the
+        volatile side, which it may have left half done, is built anew. `untouched`: it had changed nothing."""
+        self._effects.faults.append(Fault(type(message).__name__, error))
+        if not untouched:
+            self._lead_anew(last)
+        self._effects.withdraw(origin, request_id)
+        self.refuse(origin, request_id, Internal(INTERNAL, hint=INTERNAL_HINT))
+
+    def _guarded(self, what: str, part: Callable[[], None]) -> bool:
+        """A part of a turn that works on what is volatile. False: it met a fault, and nothing of it is left. The second one in
+        a short time is raised: this copy stops."""
+        last = self.last
+        try:
+            part()
+            return True
+        except GossipqError:
+            raise
+        except Exception as error:
+            if self._contained_ms is not None and self.boot_ms < self._contained_ms + CONTAINED_AGAIN_MS:
+                raise
+            self._contained_ms = self.boot_ms
+            self._effects.faults.append(Fault(what, error))
+            self._lead_anew(last)
+            return False
+
+    def _lead_anew(self, last: Index) -> None:
+        """What was proposed after `last` is taken back. Everything volatile goes, as when this copy does not lead any more, and
+        it serves again when a NOOP is committed. Log and ledger are whole: only entries change the ledger."""
+        self.replica.retract(last)
+        while self._unapplied and self._unapplied[-1].index > last:
+            self._unapplied.pop()
+        self._resign()
+        if self.leading:
+            self._take_over()
+
     # --- one door in -----------------------------------------------------------------------------------------------
 
     def begin(self, now: Now) -> None:
@@ -227,6 +270,7 @@ class Shard:
         self, origin: Origin, request_id: int, client: Client | None, message: Publish, info: BatchInfo, batch: bytes
     ) -> None:
         """A verified batch. A refusal is answered, never raised. A full store without a term says that. Raises StoreError."""
+        last = self.last
         try:
             if not (self.full and self.replica.sole):
                 self._check_serving()
@@ -235,6 +279,9 @@ class Shard:
             raise
         except GossipqError as error:
             self.refuse(origin, request_id, error)
+        except Exception as error:
+            untouched = self.last == last and not message.acks
+            self._contain_request(origin, request_id, message, error, last, untouched)
 
     def due_of(self, info: BatchInfo, batch: bytes, age_ms: int) -> Due | None:
         return self._admitting.due_of(info, batch, age_ms)
@@ -258,8 +305,10 @@ class Shard:
         entries: list[Entry] | None = None,
         batch: bytes = b"",
     ) -> None:
-        """Any other message. A refusal is answered, never raised. `batch` is its second frame; `term` and `entries` come with
-        the messages of other copies. Raises StoreError, and CorruptLog or UnknownKind: this copy must stop."""
+        """Any other message. A refusal is answered, never raised, and so is a fault. `batch` is its second frame; `term` and
+        `entries` come with the messages of other copies. Raises StoreError, and what must stop this copy: CorruptLog,
+        UnknownKind, any fault in what another copy says."""
+        last = self.last
         try:
             if type(message) in VERBS:
                 self._from_copy(term, message, entries or [], batch)
@@ -295,6 +344,10 @@ class Shard:
                     raise
                 self._complain(error)
             self.refuse(origin, request_id, error)
+        except Exception as error:
+            if type(message) in VERBS:
+                raise
+            self._contain_request(origin, request_id, message, error, last, self._explaining.serves(message))
 
     def _for_leader(self, message: Message) -> bool:
         return any(room.serves(message) for room in (self._consuming, self._mending, self._explaining))
@@ -344,7 +397,7 @@ class Shard:
         self._effects.told.append((shard, message))
 
     def end_session(self, session: SessionId, silent: bool = False) -> None:
-        self.dispatch.end_session(session, silent)
+        self._guarded("end of a session", lambda: self.dispatch.end_session(session, silent))
 
     # --- peers -----------------------------------------------------------------------------------------------------
 
@@ -391,6 +444,9 @@ class Shard:
             self.moving.observe(self.boot_ms)
         if not self.serving:
             return
+        self._guarded("tick", self._tick_leader)
+
+    def _tick_leader(self) -> None:
         self.dispatch.tick(self.boot_ms, self.leader_ms)
         self._register.tick(self.boot_ms)
         self._roster.tick(self.boot_ms)
@@ -420,7 +476,7 @@ class Shard:
         """`sync`: the worker is about to commit; leases and whatever else waits ride along."""
         must_sync = sync and (self.promised or self.pending)
         if must_sync and self.serving:
-            self._gathering.log_leases()
+            self._guarded("leases", self._gathering.log_leases)
         appends = self.peers.replication()
         return Ready(must_sync, self.replica.take_unsaved() if must_sync else NOTHING_UNSAVED, appends)
 
@@ -457,9 +513,11 @@ class Shard:
 
     def _answer_all(self) -> None:
         outcomes, self._outcomes = self._outcomes, []
+        self._sweeper.behind |= any(entry.kind in (log.TRIM, log.TOPIC, log.REGROUP) for entry, _ in outcomes)
+        self._guarded("answers", lambda: self._answer_each(outcomes))
+
+    def _answer_each(self, outcomes: list[tuple[Entry, Outcome]]) -> None:
         for entry, outcome in outcomes:
-            if entry.kind in (log.TRIM, log.TOPIC, log.REGROUP):
-                self._sweeper.behind = True
             if self._serving:
                 self._answer(entry, outcome)
             elif entry.kind == log.NOOP and entry.term == self._led:
@@ -530,7 +588,9 @@ class Shard:
             self._answer_all()
         effects, self._effects = self._effects, Effects()
         if self.serving and self.replica.holds_lease:
-            self._hand_out(effects)
+            handed_out = self._guarded("deliveries", lambda: self._hand_out(effects))
+            if not handed_out:
+                effects.deliveries, effects.notices = [], []
         effects.answers = self.peers.mail()
         return effects
 

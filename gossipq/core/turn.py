@@ -161,15 +161,20 @@ class Turn:
         info: BatchInfo,
         batch: bytes,
     ) -> None:
-        """A verified batch for a shard that was touched. Raises StoreError."""
-        shard.publish(origin, request_id, client, message, info, batch)
+        """A verified batch for a shard that was touched. Raises StoreError, ShardStopped."""
+        try:
+            shard.publish(origin, request_id, client, message, info, batch)
+        except StoreError:
+            raise
+        except Exception as error:
+            raise ShardStopped(shard.id, error) from error
 
     def end_session(self, session: SessionId, silent: bool = False) -> None:
-        """In every shard that knows it."""
+        """In every shard that knows it. Raises StoreError, ShardStopped."""
         for shard_id, shard in self.shards.items():
             if shard.dispatch.holds(session):
                 self.touch(shard_id)
-                shard.end_session(session, silent)
+                self._each((shard,), lambda shard: shard.end_session(session, silent))
 
     # --- a turn -----------------------------------------------------------------------------------------------------
 

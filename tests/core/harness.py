@@ -61,11 +61,11 @@ class FakeWorker:
         self.effects: dict[int, Effects] = {}
         self.refuses = not commit
         self.turns.run(self.now, lambda: self._work(steps))
-        if not self.turns.open:
+        if self.refuses and not self.turns.open:
             self.restart()
             return {}
         self.refuses = False
-        while self.turns.again and not self.slow:
+        while (self.turns.again and not self.slow) or not self.turns.open:  # a shard stopped: the others open again
             self.turns.run(self.now, lambda: self._work(()))
         return self.effects
 

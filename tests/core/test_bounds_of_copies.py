@@ -24,9 +24,9 @@ def snapshot(leader: str, index: int, term: int, voters: str) -> Snapshot:
 
 
 def say(fleet: Fleet, name: str, term: int, message: Message) -> None:
-    shard = fleet.shards[name]
-    shard.begin(fleet.now)
-    shard.step((), 0, None, message, term, [], b"\x90")
+    """In the next turn of that copy, which comes now."""
+    fleet.seats[name].step((), 0, None, message, term, [], b"\x90")
+    fleet.turn(name)
 
 
 @pytest.mark.parametrize(
@@ -45,7 +45,7 @@ def test_a_term_that_no_election_can_have_reached_is_not_taken_over(message: Mes
     say(fleet, name, FAR, message)
     assert fleet.shards[name].replica.hard == before
     say(fleet, name, FAR, message)
-    (warning,) = fleet.shards[name]._effects.warnings  # once a minute is enough
+    (warning,) = [text for effects in fleet.seen[name] for text in effects.warnings]  # once a minute is enough
     assert "too far" in warning
 
 

@@ -69,7 +69,7 @@ class Scene:
         worker.ask(1, ADA, Nack(1, [(partition, 4, 5)]))
         worker.ask(1, ADA, Nack(1, [(partition, 5, 6)], HOUR_MS, failed=False))
         if not consuming:
-            worker.turn(lambda: worker.shards[1].end_session(ADA.session))
+            worker.turn(lambda: worker.end_session(ADA.session))
         worker.publish(partition, [b"late", b"later"])
         worker.settle()
         self.answers: list[tuple[bytes, object]] = []
@@ -84,9 +84,9 @@ class Scene:
         shard, who, message, batch = request(self)
         origin = (b"c", name)
         if isinstance(message, Publish):
-            self.worker.shards[shard].publish(origin, 1, who, message, batches.check(batch), batch)
+            self.worker.take(shard, origin, 1, who, message, batches.check(batch), batch)
         else:
-            self.worker.shards[shard].step(origin, 1, who, message, batch=batch)
+            self.worker.step(shard, origin, 1, who, message, batch=batch)
 
     def turn(self, *steps: Callable[[], None]) -> None:
         effects = self.worker.turn(*steps)

@@ -154,7 +154,6 @@ class Node:
         if not self.up:
             return
         if self.shard is not None:
-            self._trace(self.shard)
             self._seek_leader(self.shard, now)
         due = [at for at in (turns.next_deadline_ms(), now.boot_ms + limits.STRAY_MS) if at is not None]
         if self.inbox:
@@ -305,6 +304,7 @@ class Node:
 
     def send(self, shard: Shard, effects: Effects) -> None:
         world, term = self.world, shard.term
+        self._trace(shard)
         self.sessions |= dict.fromkeys(effects.returning, self.boot_ms())
         for text in effects.warnings:
             if "cannot get" in text:

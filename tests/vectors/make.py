@@ -243,7 +243,7 @@ def samples() -> list[messages.Message]:
     letter = v.DeadLetter(PARTITION, "billing", 17, 1, "failures", "timeout at the bank", 12, 10, PUBLISH_MS, 72, steps[1:])
     worker = v.WorkerStats(
         *(0, 4711, "tcp://127.0.0.1:7701", "ready", 1, 16, 3, 1_000, 900, 800, 7, 2, 5_000, 400, 950, 1 << 20, "recovered"),
-        *(3, 40, 2, 93_000, 120 << 20, [3, 5], ["n2.copy"], [7], 8 << 30, 1 << 28, 250),
+        *(3, 40, 2, 93_000, 120 << 20, [3, 5], ["n2.copy"], [7], 8 << 30, 1 << 28, 250, 1),
     )
     alarm = v.Alarm(
         *("lag", "warning", "n1", "orders/billing", "group billing on orders is 12,000 records behind"),

@@ -191,6 +191,15 @@ class Replica:
                 oldest = self._recent.pop(next(iter(self._recent)))
                 self._recent_bytes -= len(oldest.body) + ROW_BYTES
 
+    def retract(self, last: Index) -> None:
+        """Takes back what this leader has proposed after `last`, and has neither stored nor sent."""
+        if self.log.last > last:
+            assert last >= self.saved, "what is on disk is not taken back"
+            for index in range(last + 1, self.log.last + 1):
+                entry = self._recent.pop(index, None)
+                self._recent_bytes -= 0 if entry is None else len(entry.body) + ROW_BYTES
+            self._cut(last + 1)
+
     def outgoing(self) -> list[Outgoing]:
         """What the others should be sent now: entries they lack, a moved commit index, a sign of life."""
         if self.role != LEADER or self.hard_changed or not self.progress:

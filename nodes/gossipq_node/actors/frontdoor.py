@@ -11,8 +11,9 @@ from typing import Protocol
 from msgspec import structs
 
 from gossipq import __version__, limits
+from gossipq.core.effects import INTERNAL, INTERNAL_HINT
 from gossipq.core.register import View, check_member
-from gossipq.errors import BadRequest, Busy, GossipqError, ProtocolError, UnknownVerb
+from gossipq.errors import BadRequest, Busy, GossipqError, Internal, ProtocolError, UnknownVerb
 from gossipq.messages import Bye, Hello, Join, Ping, Pong, Refused, Status, StatusReply, Welcome
 from gossipq.operator_messages import Alarms, ConfigShown, ListAlarms, ShowConfig
 from gossipq.peer_messages import Append, Report
@@ -23,6 +24,7 @@ from gossipq.wire.frames import Header, decode, encode, peek
 from gossipq_node.actors.admission import Admission
 from gossipq_node.actors.board import Board, Facts
 from gossipq_node.actors.discovery import Discovery
+from gossipq_node.actors.faults import Faults
 from gossipq_node.actors.overseeing import Overseeing
 from gossipq_node.actors.post import Post
 from gossipq_node.ports import DIRECT_ORIGIN_PARTS, Incoming, Mailbox, Measure, Membership, Use
@@ -77,6 +79,7 @@ class Frontdoor:
         self._moves = 0  #: shards that got another leader, since the start
         self._announce_ms = now.boot_ms
         self.bad_messages = 0
+        self._faults = Faults("frontdoor")
 
     def next_deadline_ms(self) -> int | None:
         due = [self._share_ms, self.board.turned_ms + LOOK_MS, self._discovery.next_deadline_ms()]
@@ -118,6 +121,10 @@ class Frontdoor:
                 self.bad_messages += 1
                 if header is not None or not self._mailbox.from_peer(message.origin):
                     self._refuse(message, header, Refused(error.code, error.message, "see PROTOCOL.md"))
+            except Exception as error:
+                self._faults.met("a message", None, error)
+                if not self._mailbox.from_peer(message.origin):
+                    self._refuse(message, header, Refused(Internal.code, INTERNAL, INTERNAL_HINT))
         if now.boot_ms >= self._share_ms:
             self._share(now)
         if not self._announced and now.boot_ms >= self._announce_ms:

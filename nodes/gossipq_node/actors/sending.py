@@ -1,19 +1,21 @@
 """From effects to frames: confirms gathered per client, deliveries with their batches read, checked and cut."""
 
 import logging
+from collections.abc import Sequence
 
 from msgspec import structs
 
 from gossipq.core.delivery import Delivery, Part
-from gossipq.core.effects import Effects, refusal
+from gossipq.core.effects import INTERNAL, INTERNAL_HINT, Effects, refusal
 from gossipq.core.shard import Shard
-from gossipq.errors import BadBatch, CorruptLog, NotLeader, ProtocolError
+from gossipq.errors import BadBatch, CorruptLog, GossipqError, Internal, NotLeader, ProtocolError
 from gossipq.messages import Confirm, Deliver, Refused, Subscribed
 from gossipq.types import Origin
-from gossipq.values import Delivered
+from gossipq.values import Delivered, Message
 from gossipq.wire import batch as batches
 from gossipq.wire.frames import Header, encode, peek
 from gossipq_node.actors.cluster import Cluster
+from gossipq_node.actors.faults import Faults
 from gossipq_node.actors.timings import Timings
 from gossipq_node.ports import DIRECT_ORIGIN_PARTS, Mailbox
 from gossipq_node.settings import WorkerSettings
@@ -26,34 +28,51 @@ log = logging.getLogger(__name__)
 class Sender:
     """Sends what a turn made true."""
 
-    def __init__(self, settings: WorkerSettings, mailbox: Mailbox, cluster: Cluster, timings: Timings) -> None:
-        self._settings, self._mailbox, self._cluster, self._timings = settings, mailbox, cluster, timings
+    def __init__(self, settings: WorkerSettings, mailbox: Mailbox, cluster: Cluster, timings: Timings, faults: Faults) -> None:
+        self._settings, self._mailbox, self._cluster = settings, mailbox, cluster
+        self._timings, self._faults = timings, faults
 
     def send(self, shard: Shard, effects: Effects) -> None:
-        reply, term = self._mailbox.reply, shard.term
+        reply, term = self._reply, shard.term
         for origin, rows in effects.confirms.items():
             confirm = Confirm(rows, self._settings.window_bytes, self._direct(origin), effects.runs.get(origin, []))
-            reply(origin, encode(confirm, shard.id, 0, term))
+            reply(origin, confirm, shard.id, 0, term)
         for origin, request_id, message in effects.replies:
             if isinstance(message, Subscribed):
                 message = structs.replace(message, direct=self._direct(origin))
             elif isinstance(message, Refused):
                 self.refuse(origin, shard.id, request_id, message)
                 continue
-            reply(origin, encode(message, shard.id, request_id, term))
+            reply(origin, message, shard.id, request_id, term)
         for origin, request_id in effects.abandoned:
             self.refuse(origin, shard.id, request_id, _ABANDONED)
         for origin, request_id, message, bodies in effects.enclosed:
-            reply(origin, encode(message, shard.id, request_id, term), bodies)
+            reply(origin, message, shard.id, request_id, term, bodies)
         for warning in effects.warnings:
             log.warning("shard %d: %s", shard.id, warning)
         for target, message in effects.told:
             self._cluster.tell(target, message, term)
         self._cluster.answer(shard, effects.answers)
         for delivery in effects.deliveries:
-            self._deliver(shard, delivery, term)
+            try:
+                self._deliver(shard, delivery, term)
+            except GossipqError:
+                raise
+            except Exception as error:  # its records come again when their lease is over
+                self._faults.met("Deliver", shard.id, error)
         for origin, notice in effects.notices:
-            reply(origin, encode(notice, shard.id, 0, term))
+            reply(origin, notice, shard.id, 0, term)
+
+    def _reply(
+        self, origin: Origin, message: Message, shard: int, request_id: int, term: int, bodies: Sequence[bytes] = ()
+    ) -> None:
+        try:
+            control = encode(message, shard, request_id, term)
+        except Exception as error:
+            self._faults.met(type(message).__name__, shard, error)
+            self.refuse(origin, shard, request_id, refusal(Internal(INTERNAL, hint=INTERNAL_HINT)))
+        else:
+            self._mailbox.reply(origin, control, bodies or b"")
 
     def refuse(self, origin: Origin, shard: int, request_id: int, refused: Refused) -> None:
         """Who asks the wrong worker is told the right one and its term, if they are known."""

@@ -13,7 +13,7 @@ from gossipq import limits
 from gossipq.clock import Clock
 from gossipq.core.copies import Mail, Replication
 from gossipq.core.delivery import within
-from gossipq.core.effects import Effects, refusal
+from gossipq.core.effects import INTERNAL, INTERNAL_HINT, Effects, refusal
 from gossipq.core.raft import Dice
 from gossipq.core.requests import Client
 from gossipq.core.shard import Shard
@@ -24,6 +24,7 @@ from gossipq.errors import (
     BadRequest,
     Busy,
     GossipqError,
+    Internal,
     NotLeader,
     ProtocolError,
     Refused,
@@ -41,6 +42,7 @@ from gossipq.wire.opener import Opener
 from gossipq_node.actors import answering
 from gossipq_node.actors.alarming import Alarming
 from gossipq_node.actors.cluster import Cluster
+from gossipq_node.actors.faults import Faults
 from gossipq_node.actors.sending import Sender, header_of
 from gossipq_node.actors.sessions import Sessions
 from gossipq_node.actors.space import Space
@@ -76,7 +78,8 @@ class Worker:
         self._bodies = Bodies(limits.RECENT_BYTES_MAX)
         self._now = Now(0, 0)
         self._sessions, self._timings = Sessions(), Timings()
-        self._sender = Sender(settings, mailbox, self._cluster, self._timings)
+        self._faults = Faults(f"worker {settings.worker}")
+        self._sender = Sender(settings, mailbox, self._cluster, self._timings, self._faults)
         self._alarming = Alarming(settings.node, settings.worker)
         self._turned_us = 0
         self._catching_up: set[int] = set()  # shards with new copies
@@ -142,6 +145,8 @@ class Worker:
         self._cluster.answer(shard, answers)
 
     def send(self, shard: Shard, effects: Effects) -> None:
+        for fault in effects.faults:
+            self._faults.met(fault.what, shard.id, fault.error)
         self._sender.send(shard, effects)
         self._timings.confirmed(shard.id, shard.ledger.applied, self._clock.ticks_us())
         for session in effects.returning:
@@ -190,8 +195,9 @@ class Worker:
 
     def stopped(self, shard: ShardId, error: Exception) -> None:
         """One damaged shard stops; the others go on."""
-        unexpected = None if isinstance(error, GossipqError) else error
-        log.critical("worker %d: shard %d stops: %s", self._settings.worker, shard, error, exc_info=unexpected)
+        log.critical("worker %d: shard %d stops: %s", self._settings.worker, shard, error)
+        if not isinstance(error, GossipqError):
+            self._faults.met("a part of a turn", shard, error)
         self._sessions.forget_connections()  # who greets and asks again is told
 
     def refused(self, error: StoreError) -> None:
@@ -211,7 +217,7 @@ class Worker:
         if self._mailbox.from_peer(origin):
             self._from_peers(message, now)
             return
-        header = None
+        header, request = None, None
         try:
             header, request = decode(message.control)
             client = self._sessions.get(origin, now.boot_ms)
@@ -225,12 +231,15 @@ class Worker:
                 raise BadRequest("this connection has no session", hint="say HELLO first")
             else:
                 self._from_client(message, header, client, request, now)
-        except StoreError:
+        except (StoreError, ShardStopped):
             raise
         except GossipqError as error:
             if isinstance(error, ProtocolError):
                 self._tally.bad_frames += 1
             self._refuse(origin, header or header_of(message.control), error)
+        except Exception as error:
+            self._faults.met(type(request).__name__, header.shard if header else None, error)
+            self._refuse(origin, header or header_of(message.control), Internal(INTERNAL, hint=INTERNAL_HINT))
 
     def _publish(self, message: Incoming, header: Header, client: Client, request: Publish) -> None:
         info = self._verified(message.batch)
@@ -269,11 +278,13 @@ class Worker:
                         self._aim()
                 elif (shard := self._turn.touch(header.shard)) is not None:
                     self._turn.step(shard, (), header.request_id, None, request, header.term, entries, frame)
-        except StoreError:
+        except (StoreError, ShardStopped):
             raise
         except GossipqError as error:
             self._tally.bad_frames += 1
             self._cluster.complain(str(error), now.boot_ms)
+        except Exception as error:
+            self._faults.met("a message of a node", None, error)
 
     def _greet(self, origin: Origin, header: Header, hello: Hello, now: Now) -> None:
         if len(hello.session) != 16:
@@ -319,22 +330,35 @@ class Worker:
 
     def _keep_house(self, now: Now) -> None:
         self._housekeeping_ms = now.boot_ms + HOUSEKEEPING_MS
+        for part in (self._end_silent, self._maintain, self._check_space, self._look, self._report):
+            try:
+                part(now)
+            except (StoreError, ShardStopped):
+                raise
+            except Exception as error:
+                self._faults.met("housekeeping", None, error)
+
+    def _end_silent(self, now: Now) -> None:
         silent = self._sessions.silent(now.boot_ms)
         for session in silent:
             self._turn.end_session(session, silent=True)
         if len(silent) == limits.SESSIONS_ENDED_PER_TURN:
             self._housekeeping_ms = now.boot_ms  # there may be more
+
+    def _maintain(self, now: Now) -> None:
         if now.boot_ms >= self._maintenance_ms:
             self._maintenance_ms = now.boot_ms + MAINTENANCE_MS
             self._store.maintain()
-        if self.ready:
-            self._check_space(now)
+
+    def _look(self, now: Now) -> None:
+        """At the shards: who leads them, and what is wrong with their groups."""
         self._cluster.seek_leaders(self._turn.shards.values(), now.boot_ms)
         self._alarming.look((shard.ledger for shard in self._led()), now)
-        self._report()
 
     def _check_space(self, now: Now) -> None:
         """Who has space leads; who has none refuses publishes."""
+        if not self.ready:
+            return
         space = self._space
         space.look(self._store.usage(), now)
         self._alarming.space(space.free_bytes, space.reserve_bytes)
@@ -350,7 +374,7 @@ class Worker:
         self._state = state
         self._housekeeping_ms = self._now.boot_ms
 
-    def _report(self) -> None:
+    def _report(self, now: Now) -> None:
         """To the frontdoor: counters for `status`, alarms, and who leads what."""
         shards, full, tally = list(self._turn.shards.values()), self._space.full, self._tally
         row = tally.row(self._settings, self._state, shards, len(self._sessions), self._mailbox, self._space.file_bytes)
@@ -363,6 +387,7 @@ class Worker:
             stopped=sorted(self._turn.stopped),
             disk_free_bytes=self._space.disk_free_bytes,
             disk_reserve_bytes=self._space.reserve_bytes,
+            faults=self._faults.count,
         )
         alarms = self._alarming.raised(self._state, full, tally.commit_us, self._turn.stopped)
         self._cluster.report(row, shards, self._timings.rows(), alarms)

@@ -53,6 +53,7 @@ OF_WORKER = (
     (CounterMetricFamily, "gossipq_commits", "Transactions of the store", "commits"),
     (CounterMetricFamily, "gossipq_turns", "Turns of the loop", "turns"),
     (CounterMetricFamily, "gossipq_requests_refused", "Requests refused", "refused"),
+    (CounterMetricFamily, "gossipq_faults", "Requests and parts of turns that met a fault of the node", "faults"),
     (CounterMetricFamily, "gossipq_bad_frames", "Messages that could not be read", "bad_frames"),
     (CounterMetricFamily, "gossipq_messages_dropped_sends", "Messages to who was gone or did not read", "dropped"),
     (CounterMetricFamily, "gossipq_messages_dead", "Records that became dead letters since the worker started", "dead"),

@@ -1,0 +1,31 @@
+"""Exceptions that nobody expected and that were contained: all are counted, each is told once with its traceback."""
+
+import logging
+from traceback import extract_tb
+
+from gossipq.types import ShardId
+
+TOLD_MAX = 256  #: different ones; after that they are only counted
+
+log = logging.getLogger(__name__)
+
+
+class Faults:
+    """Of one actor, since it started."""
+
+    def __init__(self, actor: str) -> None:
+        self._actor = actor
+        self._told: set[tuple[str, str, str]] = set()  # what was met, the exception, and where it was raised
+        self.count = 0
+
+    def met(self, what: str, shard: ShardId | None, error: Exception) -> None:
+        """`what` is the request, or the part of a turn, that met it."""
+        self.count += 1
+        frames = extract_tb(error.__traceback__)
+        where = f"{frames[-1].filename}:{frames[-1].lineno}" if frames else ""
+        key = what, type(error).__name__, where
+        if key in self._told or len(self._told) >= TOLD_MAX:
+            return
+        self._told.add(key)
+        place = "" if shard is None else f" of shard {shard}"
+        log.error("%s: %s%s met a fault; it is told once", self._actor, what, place, exc_info=error)
