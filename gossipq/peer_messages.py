@@ -47,6 +47,7 @@ class Appended(Message):
     wall_ms: Number = 0  #: its wall clock when this left
     est_ms: Number = 0  #: leader time by its anchor then; 0: it has none
     sure: bool = False  #: whether that is sure
+    no_space: bool = False  #: its store takes no publishes
 
 
 class InstallTopic(Message):

@@ -255,6 +255,7 @@ class Shard:
         """The clocks of this turn; before any step."""
         self._now = now
         self.replica.begin(now)
+        self.replica.no_space = bool(self.full)
         self.leader_ms = max(self.replica.log.time_ms, self.replica.time.now_ms)
         self.boot_ms = now.boot_ms
         self.dispatch.begin(self.boot_ms, self.leader_ms)

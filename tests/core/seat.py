@@ -29,6 +29,8 @@ class Seat:
         self.seen: list[Effects] = []  #: with the answers to other copies
         self.before: Callable[[Shard], None] = lambda shard: None  #: at the beginning of each turn
         self._answers: list[Mail] = []
+        self._kept: MemoryTables | None = None  # what its disk has kept since it was full
+        self._full = False
         self.run(now)
 
     @property
@@ -40,7 +42,17 @@ class Seat:
         self.now = now
         self.turn.run(now, self._work)
 
+    def fill(self) -> None:
+        """Its disk is full from here on: a commit that brings something is refused."""
+        self._kept, self._full = self._tables.copy(), True
+
+    def free(self) -> None:
+        self._full = False
+
     def _work(self) -> None:
+        if not self.turn.open:
+            self.inbox.clear()  # as a worker that cannot store
+            return
         for shard_id, shard in self.turn.shards.items():
             self.turn.touch(shard_id)
             self.before(shard)
@@ -72,9 +84,15 @@ class Seat:
         return Shard(shard, self._settings, self._tables, Bodies(limits.MIB), Opener())
 
     def abort(self) -> None:
-        raise AssertionError("no commit fails here")
+        assert self._kept is not None, "no other commit fails here"
+        self._tables = self._kept.copy()
 
-    def commit(self) -> None: ...
+    def commit(self) -> None:
+        mine, kept = self._tables, self._kept
+        if self._full and kept is not None:
+            pairs = (mine.log, kept.log), (mine.body, kept.body), (mine.state, kept.state)
+            if any(now.rows != then.rows for now, then in pairs):
+                raise StoreError("the disk is full")
 
     def boot_ms(self) -> int:
         return self.now.boot_ms
@@ -98,7 +116,7 @@ class Seat:
     def dropped(self, shards: Collection[Shard]) -> None: ...
 
     def refused(self, error: StoreError) -> None:
-        raise error
+        assert self._full, error
 
     def stopped(self, shard: ShardId, error: Exception) -> None:
         raise error

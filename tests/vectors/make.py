@@ -385,7 +385,7 @@ def samples() -> list[messages.Message]:
         o.ShowConfig(),
         o.ConfigShown([v.ConfigRow("node.bind", '"tcp://127.0.0.1:7700"', "default")]),
         p.Append("n1", 41, 2, 40, [56, 640, 48, 0], 1_000, b"12345678", 1_700_000_000_123, True),
-        p.Appended("n2", False, 43, 1_000, 47, 2, True, 1_700_000_000_120, 1_700_000_000_119, True),
+        p.Appended("n2", False, 43, 1_000, 47, 2, True, 1_700_000_000_120, 1_700_000_000_119, True, True),
         p.InstallTopic(topic, True),
         p.TopicInstalled(7, 3, 6),
         p.AskTopic(7, 6),

@@ -360,7 +360,7 @@ class Peers:
 
         return config
 
-    def hand_over(self, to: str) -> None:
+    def check_hand_over(self, to: str) -> None:
         """Raises what forbids it."""
         replica = self.replica
         progress = replica.progress.get(to)
@@ -370,4 +370,8 @@ class Peers:
             raise BadRequest(f"{to} cannot lead", hint="name a voter with records")
         if not progress.synced:
             raise Busy(f"{to} is not caught up", retry_after_ms=limits.HEARTBEAT_MS)
-        replica.hand_over(to)
+
+    def hand_over(self, to: str) -> None:
+        """Raises what forbids it."""
+        self.check_hand_over(to)
+        self.replica.hand_over(to)

@@ -18,6 +18,7 @@ from gossipq.values import CopyStats, Message
 
 FALLS_MAX = 3  #: who has lost leadership so often in FALLS_MS does not get it back before they are over
 FALLS_MS = 10 * limits.MINUTE_MS
+TRIAL_LOOK_MS = 20  #: between two looks whether the next leader has stored an entry
 
 
 class Host(Protocol):
@@ -39,11 +40,14 @@ class Moving:
         self._stay_ms = 0  # who got leadership back though it leaves keeps it until then
         self._falls: dict[str, deque[int]] = {}  # boot times at which somebody lost leadership
         self._leader = ""  # the last one that was known
+        self._handing = ""  # who leadership is being handed to
+        self._unfit: dict[str, tuple[int, int]] = {}  # who did not take it: until when it gets none, and for how long
         self._forget()
 
     def _forget(self) -> None:
         self._look_ms: int | None = 0  # when to look for the next step
         self._kept_up: tuple[str, int] | None = None  # who should lead, and since when it has been synced
+        self._trial: tuple[str, Index, int] | None = None  # who must store this entry before it may lead, and by when
 
     @property
     def target(self) -> Target | None:
@@ -106,6 +110,18 @@ class Moving:
             if self._leader:
                 self._falls.setdefault(self._leader, deque(maxlen=FALLS_MAX)).append(now_ms)
             self._leader = leader
+        if self._handing and leader and not self._replica.handing:
+            if leader == self._replica.me:
+                self._doubt(self._handing, now_ms)
+            else:
+                self._unfit.pop(leader, None)
+            self._handing = ""
+
+    def _doubt(self, name: str, now_ms: int) -> None:
+        """It could not take leadership: it gets none for a while, each time for twice as long."""
+        _, pause_ms = self._unfit.get(name, (0, limits.HAND_BACK_MS // 2))
+        pause_ms = min(2 * pause_ms, FALLS_MS)
+        self._unfit[name] = now_ms + pause_ms, pause_ms
 
     def next_deadline(self) -> int | None:
         return self._look_ms
@@ -130,13 +146,28 @@ class Moving:
         self._look_ms = now_ms + limits.STEER_MS
         try:
             if isinstance(step, Transfer):
-                self._peers.hand_over(step.to)
+                self._try_out(step.to, now_ms)
             else:
                 self._change(step)
         except (Busy, NotLeader):
             pass  # it will be possible later
         except Refused as error:
             self._host.warn(f"shard {self._shard} cannot get the copies that it should have: {error}")
+
+    def _try_out(self, name: str, now_ms: int) -> None:
+        """Who is to lead stores an entry first, while this leader goes on: one that cannot store costs nobody a moment."""
+        self._peers.check_hand_over(name)
+        self._look_ms = now_ms + TRIAL_LOOK_MS
+        if self._trial is None or self._trial[0] != name or now_ms > self._trial[2] + limits.SECOND_MS:
+            self._trial = name, self._host.propose(log.NOOP, b""), now_ms + limits.TRANSFER_READY_MS
+            return
+        _, index, until_ms = self._trial
+        if self._replica.progress[name].match >= index:
+            self._trial, self._handing = None, name
+            self._peers.hand_over(name)
+        elif now_ms >= until_ms:
+            self._trial = None
+            self._doubt(name, now_ms)
 
     def _unfinished(self) -> bool:
         target, config = self._target, self._replica.config
@@ -151,7 +182,9 @@ class Moving:
         me, others = replica.me, replica.progress
         answering = {me, *(name for name, other in others.items() if now_ms < other.heard_ms + limits.LEADER_LEASE_MS)}
         synced = {me, *(name for name, other in others.items() if other.synced)}
-        return Known(me, answering, synced, self.free, self._settled(synced, now_ms))
+        unfit = {name for name, (until_ms, _) in self._unfit.items() if now_ms < until_ms}
+        unfit |= {name for name, other in others.items() if other.no_space}
+        return Known(me, answering, synced, self.free, self._settled(synced - unfit, now_ms), unfit)
 
     def _settled(self, synced: set[str], now_ms: int) -> bool:
         """Whether leadership may go back to who should have it."""

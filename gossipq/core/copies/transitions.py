@@ -4,6 +4,7 @@ A copy comes as a learner, votes when it is synced, and goes as a learner again 
 are passed through at once: nobody begins what the next change cannot go on with, and who falls silent there is a learner.
 """
 
+from collections.abc import Set
 from typing import NamedTuple
 
 from gossipq import limits
@@ -21,6 +22,7 @@ class Known(NamedTuple):
     synced: set[str]
     free: bool = True  #: another copy may begin to catch up
     settled: bool = False  #: who should lead has kept up for long enough
+    unfit: Set[str] = frozenset()  #: they have no space, or did not take leadership when it was handed to them
 
 
 def next_step(config: Config, target: Target, known: Known) -> ChangeVoters | Transfer | None:
@@ -30,10 +32,11 @@ def next_step(config: Config, target: Target, known: Known) -> ChangeVoters | Tr
 
 def way_out(config: Config, known: Known) -> ChangeVoters | Transfer | None:
     """For a leader that is about to end: somebody else leads. None: nobody can."""
-    full = [name for name in _others(config.voters, known.me) if name not in config.witnesses and name in known.synced]
+    fit = known.synced - known.unfit
+    full = [name for name in _others(config.voters, known.me) if name not in config.witnesses and name in fit]
     if full:
         return Transfer(full[0])
-    standby = [name for name in config.learners if name not in config.witnesses and name in known.synced]
+    standby = [name for name in config.learners if name not in config.witnesses and name in fit]
     if standby and config.voters == [known.me]:
         return ChangeVoters([known.me, standby[0]], config.witnesses, _others(config.learners, standby[0]))
     return None
@@ -119,9 +122,8 @@ class _Steering:
         """Who should lead gets it back when it has kept up for long enough; who should not vote here does not wait for that,
         but for those that are still catching up."""
         config, target, known = self._config, self._target, self._known
-        able = [
-            name for name in target.voters if name in config.voters and name in known.synced and name not in config.witnesses
-        ]
+        fit = known.synced - known.unfit
+        able = [name for name in target.voters if name in config.voters and name in fit and name not in config.witnesses]
         if known.me in target.voters:
             able = able[:1] if target.voters[:1] == able[:1] and known.settled else []
         elif any(name in config.learners and name in known.answering - known.synced for name in target.voters):

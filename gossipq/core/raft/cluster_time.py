@@ -109,12 +109,15 @@ class ClusterTime:
         """What an Append of this turn says."""
         return self.now_ms, self.sure
 
-    def stamped(self, message: Message) -> Message:
+    def stamped(self, message: Message, no_space: bool) -> Message:
         """An answer to another copy, with the clocks as they are when it leaves."""
-        if not isinstance(message, Appended | Vote):
-            return message
         wall_ms, est_ms, sure = self.reading()
-        return msgspec.structs.replace(message, wall_ms=wall_ms, est_ms=est_ms, sure=sure)
+        if isinstance(message, Appended):
+            times = {"wall_ms": wall_ms, "est_ms": est_ms, "sure": sure}
+            return msgspec.structs.replace(message, **times, no_space=no_space)
+        if isinstance(message, Vote):
+            return msgspec.structs.replace(message, wall_ms=wall_ms, est_ms=est_ms, sure=sure)
+        return message
 
     def mark(self) -> ClockRow | None:
         """What should be stored now; None: what is stored will do."""

@@ -23,6 +23,9 @@ class Progress:
         "knew",
         "match",
         "next",
+        "no_space",
+        "owed",
+        "owed_ms",
         "state",
         "synced",
         "told",
@@ -39,7 +42,10 @@ class Progress:
         self.told: Index = 0  #: commit index it was sent
         self.heard_ms = now_ms  #: boot time of its last answer, or of the start
         self.acked_ms = NEVER_MS  #: when the newest round that it answered was sent
-        self.synced = False  #: it had all that was committed, and answers: confirms wait for it
+        self.synced = False  #: it had all that was committed, answers and stores: confirms wait for it
+        self.owed: Index = 0  #: what the leader had on its disk at `owed_ms`, and this copy had not stored before
+        self.owed_ms = now_ms
+        self.no_space = False  #: it said that its store takes no publishes
         self._flight: deque[tuple[Index, int]] = deque()  # (last index, bytes) of unanswered Appends
 
     def may_send(self) -> bool:
@@ -61,6 +67,13 @@ class Progress:
         """It answered, in this term, what was sent at `sent_ms`."""
         self.heard_ms = now_ms
         self.acked_ms = max(self.acked_ms, sent_ms)
+
+    def judge(self, saved: Index, now_ms: int) -> None:
+        """A copy is synced no more when it falls silent, and when it answers and does not store: what the leader
+        had on its disk one election timeout ago, `saved` then, it should have by now."""
+        if self.match >= self.owed:
+            self.owed, self.owed_ms = saved, now_ms
+        self.synced &= now_ms < min(self.heard_ms, self.owed_ms) + limits.ELECTION_MS
 
     def accepted(self, match: Index) -> None:
         self.match = max(self.match, match)

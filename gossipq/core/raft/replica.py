@@ -104,6 +104,7 @@ class Replica:
         self.handing = ""  #: who leadership is being handed to
         self.handed = False  #: and has been told: the lease is over
         self._handing_ms = 0
+        self.no_space = False  #: this copy's store takes no publishes; the others are told
         self._rows = rows
         self._configs: list[tuple[Index, Config]] = [(0, config)]
         self._configured()
@@ -279,6 +280,7 @@ class Replica:
         if self.role != LEADER or progress is None:
             return
         progress.heard(self.now_ms, message.sent_ms)
+        progress.no_space = message.no_space
         self.time.heard_copy(message.follower, message, message.sent_ms)
         self.time.correct(self.config.voters)
         if message.hollow:
@@ -333,7 +335,7 @@ class Replica:
     def keep_leading(self) -> None:
         """Time passes for a leader: copies fall silent, a majority may (check-quorum), a hand-over may fail."""
         for other in self.progress.values():
-            other.synced &= self.now_ms < other.heard_ms + limits.ELECTION_MS
+            other.judge(self.saved, self.now_ms)
         heard = {name: other.heard_ms for name, other in self.progress.items()}
         if self.now_ms >= self._majority_ms(heard) + limits.ELECTION_MS:
             self.follow("")
@@ -342,12 +344,12 @@ class Replica:
 
     def hand_over(self, to: str) -> None:
         """Leadership goes to `to` as soon as it has everything; nothing new is taken meanwhile."""
-        self.handing, self.handed, self._handing_ms = to, False, self.now_ms + limits.TRANSFER_MS
+        self.handing, self.handed, self._handing_ms = to, False, self.now_ms + limits.TRANSFER_READY_MS
         self._hand_over()
 
     def _hand_over(self) -> None:
         if self.handing and not self.handed and self.progress[self.handing].match == self.log.last:
-            self.handed = True
+            self.handed, self._handing_ms = True, self.now_ms + limits.TRANSFER_MS
             self.answers.append((self.handing, TimeoutNow(self.me)))
 
     def handing_failed(self) -> bool:
@@ -508,7 +510,7 @@ class Replica:
     def take_answers(self) -> list[tuple[str, Message]]:
         """Each with this copy's clocks as they are when it leaves."""
         answers, self.answers = self.answers, []
-        return [(to, self.time.stamped(message)) for to, message in answers]
+        return [(to, self.time.stamped(message, self.no_space)) for to, message in answers]
 
     @property
     def deadline_ms(self) -> int | None:
