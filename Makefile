@@ -14,7 +14,7 @@ FIRST ?= 0
 export PYTHONDONTWRITEBYTECODE :=  # tests start a thousand processes: each would compile every module again
 
 .DEFAULT_GOAL := help
-.PHONY: help install serf demo test check unit accept accept-slow accept-kills accept-sim accept-power accept-chaos sim sim-coverage perf e2e chaos power
+.PHONY: help install serf demo test check unit accept accept-slow accept-kills accept-sim accept-power accept-chaos sim hunt sim-coverage perf e2e chaos power
 
 help:  ## list the targets
 	@echo "gossipq: make TARGET"
@@ -79,6 +79,9 @@ accept-chaos: chaos
 
 sim: $(STAMP)  ## the cluster simulator and the property tests of the core: SEEDS=40000 for more, SEEDS=1 FIRST=17 for seed 17 again
 	GOSSIPQ_SEEDS=$(SEEDS) GOSSIPQ_FIRST=$(FIRST) $(BIN)/python -m pytest tests/sim tests/core --timeout 1800 $(PYTEST_ARGS)
+
+hunt: $(STAMP)  ## each planted bug ten times over fresh seeds: is it seen by the check that it names?
+	PYTHONPATH=tests $(BIN)/python -m sim.hunt
 
 sim-coverage: $(STAMP)  ## seeds and the tests of the core reach every branch of the replica, the ledger, elections and steering
 	PYTHONPATH=tests $(BIN)/python -m coverage run -m sim.many $(FIRST) 300

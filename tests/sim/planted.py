@@ -1,6 +1,6 @@
 """Rules broken on purpose, one at a time, in the test alone: a simulator that does not see them sees nothing.
 
-Each is a patch of one rule, and the number of seeds within which it must be caught.
+Each is a patch of one rule, and the check that must see it; `sim.hunt` looks for it over fresh seeds.
 """
 
 from collections.abc import Callable
@@ -18,7 +18,7 @@ from gossipq.core.delivery.keys import Keys
 from gossipq.core.delivery.leases import DONE, Holding
 from gossipq.core.delivery.outbox import Gathering
 from gossipq.core.delivery.selection import Serving
-from gossipq.core.ledger import records
+from gossipq.core.ledger import outcomes, records
 from gossipq.core.ledger.dedup import Dedup
 from gossipq.core.ledger.ledger import Ledger
 from gossipq.core.ledger.producers import Producer, Producers
@@ -34,6 +34,7 @@ from gossipq.errors import StoreError
 from gossipq.messages import Acked
 from sim.faults import Faults
 from sim.history import Copy
+from sim.jobs import MODES
 from sim.node import Node
 from sim.world import FIXED, STEERED, World
 
@@ -41,11 +42,24 @@ Patch = Callable[[pytest.MonkeyPatch], None]
 
 
 class Planted(NamedTuple):
+    """A broken rule, the label of the check that must see it, and what its clusters have in common, so that it can show."""
+
     plant: Patch
-    seeds: int  #: within so many it must be caught
-    adversary: bool = False  #: for what needs leaders to fall at the right moment
+    trips: str  #: as texts of `sim.checks.failures` begin with, or the name of an error of the core's own
+    adversary: bool = False  #: leaders fall at the worst moment
+    under: Patch | None = None  #: what happens in every run
     kinds: tuple[str, ...] = FIXED  #: of clusters
-    first: int = 0  #: seed to begin with: those before it do not show it, and take long
+    modes: tuple[str, ...] = MODES  #: of groups of jobs
+
+
+def leaders_are_cut_off(patch: pytest.MonkeyPatch) -> None:
+    """Each leader serves for a while; then no other copy hears it for some seconds, and its clients do."""
+
+    def later(faults: Faults, node: Node, shard: Shard) -> None:
+        after_ms, for_ms = faults.dice.randrange(300, 1_500), faults.dice.randrange(2_000, 4_000)
+        faults.world.at(after_ms, faults.isolate, node.name[0], for_ms)
+
+    patch.setattr(Faults, "greet_leader", later)
 
 
 def confirm_before_fsync(patch: pytest.MonkeyPatch) -> None:
@@ -55,7 +69,7 @@ def confirm_before_fsync(patch: pytest.MonkeyPatch) -> None:
     advance = Shard.advance
 
     def eager(shard: Shard, boot_ms: int) -> Any:
-        shard.replica.saved = shard.replica.log.last
+        shard.replica.saved, shard._promised = shard.replica.log.last, False
         if shard.leading:
             shard.replica._advance()
         return advance(shard, boot_ms)
@@ -269,7 +283,7 @@ def early(patch: pytest.MonkeyPatch) -> None:
     plan, release, next_ms = Schedule.plan, Schedule.release, Schedule.next_ms
     patch.setattr(Schedule, "plan", lambda self, leader_ms, opened: plan(self, leader_ms + 2_000, opened))
     patch.setattr(Schedule, "release", lambda self, row, offset, time_ms: release(self, row, offset, time_ms + 2_000))
-    patch.setattr(Schedule, "next_ms", lambda self: next_ms(self) and 0)
+    patch.setattr(Schedule, "next_ms", lambda self: (due_ms := next_ms(self)) and max(0, due_ms - 2_000))
 
 
 def ids_forgotten(patch: pytest.MonkeyPatch) -> None:
@@ -309,7 +323,7 @@ def routes_not_asked(patch: pytest.MonkeyPatch) -> None:
 def names_not_unique(patch: pytest.MonkeyPatch) -> None:
     """A row enters the roster, and whoever had the name stays."""
 
-    def member(ledger: Ledger, entry: Entry) -> None:
+    def member(ledger: Ledger, entry: Entry) -> outcomes.Outcome:
         payload = msgspec.msgpack.decode(entry.payload, type=payloads.Membership)
         copy = payload.member.copy
         ledger.members.pop(copy, None)
@@ -317,6 +331,7 @@ def names_not_unique(patch: pytest.MonkeyPatch) -> None:
             ledger.members[copy] = payload.member
             ledger.state.put(b"m" + copy.encode(), records.encode(payload.member))
         ledger.roster_version = entry.index
+        return outcomes.DONE
 
     patch.setattr(Ledger, "_member", member)
 
@@ -353,34 +368,34 @@ def first_clock_heard(patch: pytest.MonkeyPatch) -> None:
 PLANTED: dict[str, Planted] = {
     planted.plant.__name__: planted
     for planted in (
-        Planted(confirm_before_fsync, 20),
-        Planted(confirm_on_leader_only, 60),
-        Planted(vote_not_stored, 20),
-        Planted(term_reset_on_restart, 20),
-        Planted(compare_index_only, 400, first=220),
-        Planted(quorum_of_the_visible, 40),
-        Planted(old_term_by_count, 150, adversary=True),
-        Planted(reborn_replica_votes, 300, first=50),
-        Planted(cut_to_commit, 150),
-        Planted(push_before_commit, 60),
-        Planted(acked_before_commit, 150),
-        Planted(snapshot_without_producers, 40),
-        Planted(lease_not_checked, 400, first=100),
-        Planted(wall_clock_in_apply, 20),
-        Planted(reader_drops_last_batch, 20),
-        Planted(quorums_that_do_not_meet, 150),
-        Planted(memory_ahead_of_disk, 60),
-        Planted(apply_reads_outside, 40),
-        Planted(commit_ahead_of_own_disk, 40, first=40),
-        Planted(handed_out_when_over, 40),
-        Planted(early, 40),
-        Planted(ids_forgotten, 40),
-        Planted(two_at_once, 40),
-        Planted(one_attempt_too_many, 60),
-        Planted(at_most_once_is_forgotten, 200, first=75),
-        Planted(routes_not_asked, 40),
-        Planted(names_not_unique, 100, kinds=STEERED),
-        Planted(one_wall_clock, 60),
-        Planted(first_clock_heard, 100),
+        Planted(confirm_before_fsync, "P1"),
+        Planted(confirm_on_leader_only, "I4"),
+        Planted(vote_not_stored, "I7"),
+        Planted(term_reset_on_restart, "I7"),
+        Planted(compare_index_only, "I4", kinds=("five",)),
+        Planted(quorum_of_the_visible, "P1"),
+        Planted(old_term_by_count, "I4", adversary=True, kinds=("five",)),
+        Planted(reborn_replica_votes, "I4", kinds=("trio",)),
+        Planted(cut_to_commit, "P17"),
+        Planted(push_before_commit, "P5", under=leaders_are_cut_off),
+        Planted(acked_before_commit, "P7", under=leaders_are_cut_off),
+        Planted(snapshot_without_producers, "P17"),
+        Planted(lease_not_checked, "P9", under=leaders_are_cut_off),
+        Planted(wall_clock_in_apply, "P17"),
+        Planted(reader_drops_last_batch, "P1"),
+        Planted(quorums_that_do_not_meet, "I3", under=leaders_are_cut_off, kinds=("grow",)),
+        Planted(memory_ahead_of_disk, "P21"),
+        Planted(apply_reads_outside, "P17"),
+        Planted(commit_ahead_of_own_disk, "P1"),
+        Planted(handed_out_when_over, "P12"),
+        Planted(early, "P11"),
+        Planted(ids_forgotten, "P6"),
+        Planted(two_at_once, "P10", modes=("exclusive", "key_ordered")),
+        Planted(one_attempt_too_many, "P13"),
+        Planted(at_most_once_is_forgotten, "P8", modes=("at most once",)),
+        Planted(routes_not_asked, "P16", modes=("routes",)),
+        Planted(names_not_unique, "P18", kinds=STEERED),
+        Planted(one_wall_clock, "I11"),
+        Planted(first_clock_heard, "I11"),
     )
 }
