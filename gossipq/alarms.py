@@ -110,6 +110,13 @@ KINDS: dict[str, Kind] = {
         "Is the node running, can the others reach it, does its disk answer?",
         "gossipq cluster ls",
     ),
+    "clock": Kind(
+        WARNING,
+        "The wall clock of a node is more than 2 s off the time of its cluster. Nothing is early or late by that now; "
+        "after a boot of all machines it may be.",
+        "Is the clock of that machine set by NTP? When all are named, the time of the cluster is off, and goes back slowly.",
+        "gossipq doctor",
+    ),
     "pair": Kind(
         WARNING,
         "The cluster is two nodes without a witness: every confirmed record is on both disks, but neither takes over from the "

@@ -13,7 +13,7 @@ from typing import NamedTuple
 from gossipq import limits
 from gossipq.errors import GossipqError, NoQuorum, StillJoining, StoreFull, TurnedAway, Unreachable
 from gossipq.messages import StatusReply
-from gossipq.texts import many
+from gossipq.texts import many, span
 from gossipq.values import CopyStats, Member, WorkerStats
 
 NAMES_SHOWN = 5
@@ -287,3 +287,18 @@ def of_error(error: GossipqError) -> State | None:
 def table() -> list[tuple[str, str, str, str]]:
     """(word, scope, whether /readyz stays 200, meaning), by precedence: as docs/OPERATIONS.md has it."""
     return [(state, MEANINGS[state].scope, "yes" if MEANINGS[state].serves else "no", MEANINGS[state].text) for state in State]
+
+
+def wrong_clocks(copies: Iterable[CopyStats], members: Iterable[Member]) -> dict[str, str]:
+    """By the name of the node: what is wrong with its wall clock, as the leaders of its shards see it."""
+    names = {member.copy: member.name for member in members}
+    off_ms: dict[str, int] = {}
+    for row in copies:
+        if row.silent_ms < limits.SILENT_COPY_MS:
+            off_ms[row.copy] = max(row.clock_ms, off_ms.get(row.copy, 0), key=abs)
+    return {
+        names.get(copy, copy): f"the wall clock of {names.get(copy, copy)} is {span(abs(ms))} "
+        f"{'ahead of' if ms > 0 else 'behind'} the time of its cluster"
+        for copy, ms in off_ms.items()
+        if abs(ms) > limits.CLOCK_OFF_MS
+    }

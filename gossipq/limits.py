@@ -111,6 +111,7 @@ OPTIONS_FOUNDED = ("cluster.name", "cluster.shards")  #: of [cluster]: settled w
 OPTIONS_AT_ONCE = ("cluster.replace_ms",)  #: in force as soon as they are changed; others at each node's next start
 FRESH_MS = 3 * SECOND_MS  #: a sign of life, or a figure, that is older is stale, and said to be
 SILENT_COPY_MS = 2 * SECOND_MS  #: a copy that has not answered its leader for so long is away: leaders hear them twice a second
+CLOCK_OFF_MS = 2_000  #: a wall clock that is further off the time of its cluster is told
 VIEW_AGAIN_MS = 10 * SECOND_MS  #: what has not changed is said again
 STEER_MS = 250  #: a leader looks at who should keep copies of its shard
 HAND_BACK_MS = 10 * SECOND_MS  #: the copy that should lead has kept up for so long

@@ -14,3 +14,11 @@ def size(value: int) -> str:
             return f"{amount:.0f} B" if unit == "B" else f"{amount:.1f} {unit}"
         amount /= 1024
     return f"{amount:.1f} TiB"
+
+
+def span(span_ms: int) -> str:
+    """A time span for people: 40 ms, 1.5 h."""
+    for unit_ms, unit in ((86_400_000, "d"), (3_600_000, "h"), (60_000, "min"), (1_000, "s")):
+        if span_ms >= unit_ms:
+            return f"{span_ms / unit_ms:.1f}".removesuffix(".0") + f" {unit}"
+    return f"{max(0, span_ms)} ms"

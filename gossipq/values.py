@@ -352,6 +352,7 @@ class CopyStats(msgspec.Struct, array_like=True, frozen=True):
     behind: int  #: entries that the leader has and it has not
     silent_ms: int  #: since its last answer; 0 for the leader
     synced: bool  #: confirms wait for it
+    clock_ms: int = 0  #: how far its wall clock is ahead of leader time, at least; negative: behind
 
 
 class Timing(msgspec.Struct, array_like=True, frozen=True):

@@ -170,6 +170,13 @@ def test_a_cluster_that_is_not_whole_says_so():
         ("copy_behind", "n3"),
         ("last_copy", ""),
     ]
+    off = [CopyStats(0, 3, f"n{n}/1", "follower", 1, 0, 0, True, ms) for n, ms in ((1, 2_000), (2, -2_001), (3, 86_400_000))]
+    house.alarms(status(members=members, copies=off), Now(0, 5))
+    raised = house.alarms(status(members=members, copies=off), Now(LATE_MS, 5))
+    assert [(each.name, each.subject, each.text) for each in raised] == [
+        ("clock", "n2", "the wall clock of n2 is 2 s behind the time of its cluster"),
+        ("clock", "n3", "the wall clock of n3 is 1 d ahead of the time of its cluster"),
+    ]
     assert named(members[:2]) == [("pair", "")]
     assert named(members, gossip="no other Serf agent answers", at_ms=GOSSIP_MS - 1) == [], "it may just be starting"
     assert named(members, gossip="no other Serf agent answers", at_ms=GOSSIP_MS) == [("gossip", "")]

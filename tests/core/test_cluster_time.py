@@ -420,3 +420,13 @@ class TestOneWrongClock:
             fleet.open(name)
         fleet.run(10_000)
         shop.check()
+
+
+def test_the_leader_names_the_copy_whose_clock_is_wrong() -> None:
+    fleet = Fleet(1, "abc")
+    wrong = next(name for name in "abc" if name != fleet.leader.replica.me)
+    fleet.wall_off = {wrong: DAY_MS}
+    fleet.run(2_000)
+    off_ms = {row.copy: row.clock_ms for row in fleet.leader.copies()}
+    assert DAY_MS - 200 < off_ms.pop(wrong) <= DAY_MS
+    assert all(abs(each) < 200 for each in off_ms.values())

@@ -229,7 +229,7 @@ def samples() -> list[messages.Message]:
     options = v.TopicOptions(4, 86_400_000, "forever", 1 << 30, "drop_oldest", "none", "invoices", *policy, ["audit"], 10_000)
     route = v.Route(5, 2, "tcp://127.0.0.1:7701")
     member = v.Member("n2/1", "n2", "tcp://10.0.0.2:7700", 2, True, "leaving", "0.1.0", 1)
-    lead, copy = v.Lead(5, 2, "n1/1"), v.CopyStats(5, 2, "n2/1", "follower", 40, 3, 120, True)
+    lead, copy = v.Lead(5, 2, "n1/1"), v.CopyStats(5, 2, "n2/1", "follower", 40, 3, 120, True, -2_500)
     ranges = [(PARTITION, 10, 20), (PARTITION, 30, 31)]
     stored, scheduled = v.Ref(PARTITION, 17), v.Ref(PARTITION, -1, 4_711, 2)
     named = v.Ref(PARTITION, id_hash=id_hash(b"order-17"))

@@ -217,9 +217,11 @@ class Moving:
         """Every copy of the shard, the leader first."""
         replica, config = self._replica, self._replica.config
         term, last, now_ms = replica.hard.term, replica.log.last, replica.now_ms
-        rows = [CopyStats(self._shard, term, replica.me, "leader", replica.saved, last - replica.saved, 0, True)]
+        saved, off_ms = replica.saved, replica.time.off_ms
+        rows = [CopyStats(self._shard, term, replica.me, "leader", saved, last - saved, 0, True, off_ms(replica.me))]
         for name, other in replica.progress.items():
             role = "witness" if name in config.witnesses else "follower" if name in config.voters else "learner"
             silent_ms = max(0, now_ms - other.heard_ms)
-            rows.append(CopyStats(self._shard, term, name, role, other.match, last - other.match, silent_ms, other.synced))
+            place = other.match, last - other.match, silent_ms, other.synced
+            rows.append(CopyStats(self._shard, term, name, role, *place, off_ms(name)))
         return rows

@@ -22,7 +22,7 @@ from gossipq.core.ledger import (
 from gossipq.core.requests.survey import Surveying
 from gossipq.errors import GossipqError, UnknownRecord
 from gossipq.messages import DeadLetters, Explained, GroupExplained, ListDead, Show, Shown, Trace, Traced, Why, WhyGroup
-from gossipq.texts import many
+from gossipq.texts import many, span
 from gossipq.types import DELAY, Index, Offset, Origin, PartitionKey, partition_of, topic_id_of
 from gossipq.values import DeadLetter, Message, Ref, Standing, Step
 
@@ -140,7 +140,7 @@ class Explaining:
         found = self._ledger.schedule.get(named.partition, named.entry, named.record)
         assert found is not None, "a record that was found is scheduled or void"
         due_ms, text = self._due_ms(named, found[1]), self._text(named)
-        because = f"it is due in {_span(due_ms - self._host.leader_ms)}"
+        because = f"it is due in {span(due_ms - self._host.leader_ms)}"
         return Standing("", "scheduled", because, f"gossipq msg reschedule {text} --delay 0s", time_ms=due_ms)
 
     def _due_ms(self, named: Named, row: ScheduledRow) -> int:
@@ -197,13 +197,13 @@ class Explaining:
             if view is None:
                 continue
             policy = self._dispatch.serving.failing.policy(view, place)
-            backoff = ", ".join(map(_span, policy.backoff_ms))
+            backoff = ", ".join(map(span, policy.backoff_ms))
             lines.append(
-                f"{view.group.state.name}: lease {_span(policy.lease_ms)} ({policy.lease_by}), dead after "
+                f"{view.group.state.name}: lease {span(policy.lease_ms)} ({policy.lease_by}), dead after "
                 f"{many(policy.attempts_max, 'failure')} ({policy.attempts_by}), pauses {backoff} ({policy.backoff_by})"
             )
             if expiry_ms := expires_ms(self._ledger, view, place):
-                lines.append(f"{view.group.state.name}: expires in {_span(expiry_ms - self._host.leader_ms)}")
+                lines.append(f"{view.group.state.name}: expires in {span(expiry_ms - self._host.leader_ms)}")
         return lines
 
     def _view(self, group_id: int, partition: PartitionKey) -> View | None:
@@ -218,7 +218,7 @@ class Explaining:
         if leases and leases[0][2].session:
             lease = leases[0][2]
             left_ms = lease.deadline_ms - self._dispatch.serving.boot_ms
-            because = f"{lease.consumer} has it for another {_span(left_ms)}, attempt {lease.attempt}"
+            because = f"{lease.consumer} has it for another {span(left_ms)}, attempt {lease.attempt}"
             ends_ms = self._host.leader_ms + left_ms
             return Standing(
                 name, "in_flight", because, "", lease.consumer, ends_ms, lease.attempt, self._failures(cursor, offset)
@@ -248,7 +248,7 @@ class Explaining:
         last = f": {row.history[-1].reason}" if row.history and row.history[-1].reason else ""
         verb = f"gossipq msg requeue {text} --group {name}"
         if left_ms > 0:
-            because = f"it failed {many(row.failures, 'time')}, the next attempt is in {_span(left_ms)}{last}"
+            because = f"it failed {many(row.failures, 'time')}, the next attempt is in {span(left_ms)}{last}"
             return Standing(name, "retrying", because, verb, "", row.due_ms, *counts)
         _, because, verb = self._stands(topic, name, view, cursor, cursor.state.cursor)
         failed = f"; it failed {many(row.failures, 'time')}{last}" if row.failures else ""
@@ -358,7 +358,7 @@ class Explaining:
             return state, f"{because}; {waits} to be handed out again", verb
         nobody = f"; {because}" if state == "no consumer" else ""
         requeue = f"gossipq msg requeue {topic}/{partition_of(cursor.state.partition)}/{first} --group {name}"
-        return "retrying", f"{waits} for another attempt, the next is in {_span(left_ms)}{nobody}", requeue
+        return "retrying", f"{waits} for another attempt, the next is in {span(left_ms)}{nobody}", requeue
 
     def _last_ack_ms(self, partition: PartitionKey, group_id: int, cursor: Offset) -> int:
         row = self._ledger.state.floor(records.ack_key(partition, group_id, cursor))
@@ -480,13 +480,3 @@ class Explaining:
             letters.pop()
             bodies.pop()
         self._host.enclose(origin, request_id, DeadLetters(letters, more), bodies)
-
-
-def _span(span_ms: int) -> str:
-    """A time span for people."""
-    if span_ms < 1_000:
-        return f"{max(0, span_ms)} ms"
-    for unit_ms, unit in ((86_400_000, "d"), (3_600_000, "h"), (60_000, "min"), (1_000, "s")):
-        if span_ms >= unit_ms:
-            return f"{span_ms / unit_ms:.1f}".removesuffix(".0") + f" {unit}"
-    return f"{span_ms} ms"

@@ -5,6 +5,7 @@ from collections.abc import Sequence
 from itertools import groupby
 
 from gossipq.core.requests import HANGS_MS, RESTART_WINDOW_MS, Standing, alarm, key_of
+from gossipq.health import wrong_clocks
 from gossipq.messages import StatusReply
 from gossipq.peer_messages import Report
 from gossipq.texts import many
@@ -66,6 +67,8 @@ class Overseeing:
             alarm("copy_behind", self._node, name, f"{name} does not keep up in {shards} of the shards that this node leads")
             for name, shards in behind.items()
         ]
+        clocks = wrong_clocks(status.copies, status.members)
+        found += [alarm("clock", self._node, name, text) for name, text in clocks.items()]
         if alone:
             found.append(
                 alarm(

@@ -1,14 +1,27 @@
 """`gossipq doctor`."""
 
 import os
+from dataclasses import replace
 
 import click
 
-from gossipq_cli import failures
+from gossipq.errors import GossipqError
+from gossipq.health import wrong_clocks
+from gossipq_cli import ask, failures
 from gossipq_cli.options import Choices, Verb, pass_choices
 from gossipq_cli.output import Output
 
+ASK_S = 2.0  #: for a node that runs
 SIGNS = {"good": ("ok  ", "green"), "warning": ("warn", "yellow"), "bad": ("BAD ", "red")}
+
+
+def clocks(choices: Choices) -> list[str]:
+    """What the node that runs here knows of wrong clocks in its cluster; nothing when none answers."""
+    try:
+        status = ask.status(replace(choices, timeout_s=min(ASK_S, choices.timeout_s)))
+    except GossipqError:
+        return []
+    return list(wrong_clocks(status.copies, status.members).values())
 
 
 @click.command(cls=Verb)
@@ -25,13 +38,20 @@ def command(choices: Choices, config: str | None, data: str | None, bind: str | 
     gossipq doctor --data /var/lib/gossipq --bind tcp://127.0.0.1:7700
     gossipq doctor -o json
 
-    Each finding has its remedy. Exits 1 when something would keep a node from working. No node needs to run.
+    Each finding has its remedy. Exits 1 when something would keep a node from working. No node needs to run; one
+    that does says whose clock in its cluster is wrong.
     """
     from gossipq.config import find, load
     from gossipq_node import doctor
 
     flags = {"node.data": data, "node.bind": bind, "node.workers": workers}
     found = doctor.checked(load(find(config, os.environ), os.environ, flags).config)
+    found += [
+        doctor.Finding(
+            "cluster clock", doctor.WARNING, text, "set the clock of that machine: timedatectl set-ntp true, or chrony"
+        )
+        for text in clocks(choices)
+    ]
     out, bad = Output(choices), any(finding.verdict == doctor.BAD for finding in found)
     if out.for_machines:
         out.one({"ok": not bad, "findings": [finding._asdict() for finding in found]})

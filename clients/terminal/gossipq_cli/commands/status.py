@@ -5,6 +5,7 @@ from typing import Any
 import click
 import msgspec
 
+from gossipq.health import wrong_clocks
 from gossipq.texts import size
 from gossipq_cli import ask, clusters, failures
 from gossipq_cli.kinds import Duration
@@ -78,6 +79,8 @@ def _print(out: Output, view: clusters.ClusterView) -> None:
     else:
         out.write(f"{health.state}: {status.shards} shards, each with a leader and all its copies")
     _print_dead(out, view)
+    for text in wrong_clocks(view.copies, view.members).values():
+        out.write(f"clock: {text}")
     for warning in status.warnings:
         out.write(f"warning: {warning}")
     if len(view.nodes) > 1:
