@@ -43,7 +43,8 @@ def plan(members: Iterable[Member], shards: int, copies: int) -> dict[ShardId, T
     pair = len(full) == 2
     count = 2 if pair else min(copies, len(full) - 1 + len(full) % 2)
     targets = {}
-    for shard, (first, *others) in enumerate(_spread(full, shards, count)):
+    workers = max(member.workers for member in members if member.copy in full)
+    for shard, (first, *others) in enumerate(_spread(full, shards, count, workers)):
         if not pair:
             target = Target([first, *others], [], [])
         elif witnesses:
@@ -72,29 +73,36 @@ def _score(shard: ShardId, name: str) -> bytes:
     return blake2b(b"%d %s" % (shard, name.encode("utf-8", "replace")), digest_size=8).digest()
 
 
-def _spread(names: list[str], shards: int, count: int) -> list[list[str]]:
+def _spread(names: list[str], shards: int, count: int, workers: int) -> list[list[str]]:
     """For each shard `count` of the names. Rendezvous hashing, place by place (who leads, who is next, and so on), under
     exact quotas: of the first k places together each name has the floor or the ceiling of its share (with a handful of shards
-    and many names, one more at times; never of the first place)."""
+    and many names, one more at times; never of the first place). A shard lives in worker `shard % workers` of each node, so
+    who leads has quotas for each worker: what a node leads is shared evenly by its workers."""
     chosen: list[list[str]] = [[] for _ in range(shards)]
     ranked = sorted(names, key=lambda name: _score(shards, name))
     scores = {(shard, name): _score(shard, name) for shard in range(shards) for name in names}
     pairs = sorted(scores, key=lambda pair: scores[pair], reverse=True)
+    given = 0
     for place in range(count):
-        quotas = {
-            name: ((place + 1) * shards + rank) // len(names) - (place * shards + rank) // len(names)
-            for rank, name in enumerate(ranked)
-        }
-        matching = _Matching(chosen, quotas)
-        for shard, name in pairs:
-            matching.offer(shard, name)
-        for shard in range(shards):
-            if shard not in matching.given:
-                order = sorted(names, key=lambda name: scores[shard, name], reverse=True)
-                if not matching.push(shard, order, set()):
-                    matching.force(shard, order)
-        for shard, name in matching.given.items():
-            chosen[shard].append(name)
+        step = 1 if place else min(workers, shards)
+        for worker in range(step):
+            mine = range(worker, shards, step)
+            quotas = {
+                name: (given + len(mine) + rank) // len(names) - (given + rank) // len(names)
+                for rank, name in enumerate(ranked)
+            }
+            given += len(mine)
+            matching = _Matching(chosen, quotas)
+            for shard, name in pairs:
+                if shard % step == worker:
+                    matching.offer(shard, name)
+            for shard in mine:
+                if shard not in matching.given:
+                    order = sorted(names, key=lambda name: scores[shard, name], reverse=True)
+                    if not matching.push(shard, order, set()):
+                        matching.force(shard, order)
+            for shard, name in matching.given.items():
+                chosen[shard].append(name)
     return chosen
 
 
