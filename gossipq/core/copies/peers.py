@@ -65,7 +65,7 @@ class Peers:
         config = Config([me]) if alone else Config(meta.voters, meta.witnesses, meta.learners)
         row = tables.state.get(records.CLOCK)
         time = ClusterTime(me, settings.boot, msgspec.msgpack.decode(row, type=ClockRow) if row else None)
-        self.replica = Replica(me, config, hard, state, self, dice, time)
+        self.replica = Replica(me, config, hard, state, self, dice, time, bodies.recent.shelf())
         self.replica.commit = ledger.applied
         self.replica.hollow = tables.state.get(records.INSTALLING) is not None
         self._receiving: Receiving | None = None

@@ -14,7 +14,7 @@ from gossipq.core.raft import voters
 from gossipq.core.raft.cluster_time import ClusterTime
 from gossipq.core.raft.election import Dice, Election, dice_of
 from gossipq.core.raft.progress import PROBE, SNAPSHOT, STREAM, Progress
-from gossipq.core.storage import Config, Entry, LogState, log
+from gossipq.core.storage import Config, Entry, LogState, Recent, Shelf, log
 from gossipq.errors import CorruptLog, ProtocolError
 from gossipq.peer_messages import Append, Appended, TimeoutNow
 from gossipq.types import DELAY, ID_HASH, Index, Now, Term
@@ -87,7 +87,9 @@ class Replica:
         rows: Rows,
         dice: Dice | None = None,
         time: ClusterTime | None = None,
+        recent: Shelf | None = None,
     ) -> None:
+        """`recent` is this shard's part of what the worker keeps in memory of new entries."""
         self.me, self.hard, self.log = me, hard, state
         self.time = time or ClusterTime(me, "", None)
         self.role, self.leader = FOLLOWER, ""
@@ -108,8 +110,7 @@ class Replica:
         self._rows = rows
         self._configs: list[tuple[Index, Config]] = [(0, config)]
         self._configured()
-        self._recent: dict[Index, Entry] = {}  # newest entries, kept only while there are others to send them to
-        self._recent_bytes = 0
+        self._recent = recent or Recent(limits.RECENT_BYTES_MAX).shelf()  # filled while there are others to send entries to
         self._beat_ms = 0
         self._tell_ms: int | None = None  # when to tell what is committed, if no entry does so before
 
@@ -167,7 +168,8 @@ class Replica:
             self.hard, self.hard_changed = HardState(self.hard.term + 1, self.me), True
         self._become(LEADER, self.me)
         self.progress = {}
-        self._recent, self._recent_bytes, self._beat_ms, self._tell_ms = {}, 0, self.now_ms, None
+        self._recent.clear()
+        self._beat_ms, self._tell_ms = self.now_ms, None
         self.handing, self.handed = "", False
         self.time.lead(self.config.voters, self.log.time_ms)
         self._follow_members(self.config)
@@ -186,19 +188,14 @@ class Replica:
         if entry.kind == log.CONFIG:
             self.configure(entry.index, msgspec.msgpack.decode(entry.payload, type=Config))
         if self.progress:
-            self._recent[entry.index] = entry
-            self._recent_bytes += len(entry.body) + ROW_BYTES
-            while self._recent_bytes > limits.RECENT_BYTES_MAX:
-                oldest = self._recent.pop(next(iter(self._recent)))
-                self._recent_bytes -= len(oldest.body) + ROW_BYTES
+            self._recent.put(entry, len(entry.body) + ROW_BYTES)
 
     def retract(self, last: Index) -> None:
         """Takes back what this leader has proposed after `last`, and has neither stored nor sent."""
         if self.log.last > last:
             assert last >= self.saved, "what is on disk is not taken back"
             for index in range(last + 1, self.log.last + 1):
-                entry = self._recent.pop(index, None)
-                self._recent_bytes -= 0 if entry is None else len(entry.body) + ROW_BYTES
+                self._recent.pop(index)
             self._cut(last + 1)
 
     def outgoing(self) -> list[Outgoing]:
@@ -391,7 +388,8 @@ class Replica:
         assert role == self.role or (self.role, role) in TRANSITIONS, f"{self.role} to {role}"
         if self.role != FOLLOWER and role != LEADER:
             self.answers.clear()  # what a leader or candidate had to say
-            self.progress, self._recent, self._recent_bytes = {}, {}, 0
+            self.progress = {}
+            self._recent.clear()
         if role == FOLLOWER:
             self.time.follow()
         self.role, self.leader, self.handing = role, leader, ""

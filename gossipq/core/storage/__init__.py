@@ -7,6 +7,7 @@ from gossipq.core.storage.deadlines import Deadlines
 from gossipq.core.storage.intervals import Intervals, RangeMap
 from gossipq.core.storage.log import INDEX_KEY, NO_CHAIN, ROLLUP, TRIM, Due, Entry, LogState, decode_row, encode_row
 from gossipq.core.storage.payloads import Config, Dead, FailRow, LeaseRow, ParkRow, ReleaseRow, Rollup, Trim
+from gossipq.core.storage.recent import Recent, Shelf
 from gossipq.core.storage.settings import ShardSettings
 from gossipq.core.storage.tables import Table, Tables
 
@@ -29,9 +30,11 @@ __all__ = [
     "Opened",
     "ParkRow",
     "RangeMap",
+    "Recent",
     "ReleaseRow",
     "Rollup",
     "ShardSettings",
+    "Shelf",
     "Table",
     "Tables",
     "Trim",

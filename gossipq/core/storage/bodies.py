@@ -1,16 +1,19 @@
 """The newest batches of all shards of a worker, so that delivery rarely reads the disk."""
 
+from gossipq import limits
+from gossipq.core.storage.recent import Recent
 from gossipq.types import Index, ShardId
 
 
 class Bodies:
     """A bounded cache; what is in it was checked on arrival."""
 
-    __slots__ = ("_bodies", "_bytes", "_bytes_max")
+    __slots__ = ("_bodies", "_bytes", "_bytes_max", "recent")
 
     def __init__(self, bytes_max: int) -> None:
         self._bodies: dict[tuple[ShardId, Index], bytes] = {}
         self._bytes, self._bytes_max = 0, bytes_max
+        self.recent = Recent(limits.RECENT_BYTES_MAX)  #: newest entries, for other copies
 
     def get(self, shard: ShardId, index: Index) -> bytes | None:
         return self._bodies.get((shard, index))

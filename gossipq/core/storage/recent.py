@@ -1,0 +1,49 @@
+"""The newest entries of all shards that a worker leads, so that what other copies lack is rarely read from disk."""
+
+from gossipq.core.storage.log import Entry
+from gossipq.types import Index
+
+
+class Recent:
+    """One bound for all shelves, in bytes: the oldest entry goes first, whosever it is."""
+
+    def __init__(self, bytes_max: int) -> None:
+        self.bytes = 0
+        self.bytes_max = bytes_max
+        self.order: dict[tuple[Shelf, Index], int] = {}  #: bytes of each, oldest first
+
+    def shelf(self) -> "Shelf":
+        """The part of one shard."""
+        return Shelf(self)
+
+
+class Shelf:
+    """Entries of one shard. Whether one is still there depends on all shelves."""
+
+    __slots__ = ("_entries", "_recent")
+
+    def __init__(self, recent: Recent) -> None:
+        self._recent = recent
+        self._entries: dict[Index, Entry] = {}
+
+    def get(self, index: Index) -> Entry | None:
+        return self._entries.get(index)
+
+    def put(self, entry: Entry, size: int) -> None:
+        """`size` in bytes."""
+        self.pop(entry.index)
+        recent = self._recent
+        self._entries[entry.index] = entry
+        recent.order[self, entry.index] = size
+        recent.bytes += size
+        while recent.bytes > recent.bytes_max:
+            shelf, index = next(iter(recent.order))
+            shelf.pop(index)
+
+    def pop(self, index: Index) -> None:
+        if self._entries.pop(index, None) is not None:
+            self._recent.bytes -= self._recent.order.pop((self, index))
+
+    def clear(self) -> None:
+        for index in list(self._entries):
+            self.pop(index)
