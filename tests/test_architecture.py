@@ -40,6 +40,7 @@ ROOMS: dict[str, tuple[int, tuple[str, ...]]] = {
     "wire": (1, ("gossipq.wire",)),
     "config": (2, ("gossipq.config",)),
     "clock": (2, ("gossipq.clock",)),
+    "lakes": (2, ("gossipq.lakes",)),
     "ports": (3, ("gossipq_node.ports", "gossipq_node.settings", "gossipq_node.files")),
     "adapters": (3, ("gossipq_node.adapters",)),
     "client": (3, ("gossipq_client",)),
@@ -115,7 +116,7 @@ CLIENT_IMPURE = {
     "gossipq_client." + name
     for name in (
         *("transport", "client", "driver", "keeper", "bell", "exits", "engine", "aio", "aio_driver", "embedded"),
-        *("running", "loop_thread", "aio_running", "aio_workers", "app", "fleet", "testing", "pytest_plugin"),
+        *("running", "loop_thread", "aio_running", "aio_workers", "app", "fleet", "testing", "pytest_plugin", "lake"),
     )
 }
 #: what a pure module may import all the same, and why
@@ -134,7 +135,10 @@ IMPORTERS = {
     "rich": ("gossipq_cli",),
     "click": ("gossipq_cli",),
     "pyspark": ("pyspark_gossipq",),
-    "pyarrow": ("pyspark_gossipq", "gossipq_client.columns", "gossipq_node.export"),
+    "pyarrow": ("pyspark_gossipq", "gossipq.lakes", "gossipq_client.columns", "gossipq_client.lake", "gossipq_node.export"),
+    "duckdb": ("gossipq_client.lake",),
+    "polars": ("gossipq_client.lake",),
+    "pyiceberg": ("gossipq_node.export.iceberg",),
     "msgspec": ("gossipq", "gossipq_node", "gossipq_client", "gossipq_cli", "pyspark_gossipq"),
     "pytest": ("gossipq_client.pytest_plugin",),
 }

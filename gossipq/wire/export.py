@@ -10,12 +10,13 @@ that counts, so a reader begins at the newest base. Offsets and indices are half
 
 import re
 from collections.abc import Callable, Iterable, Mapping
+from datetime import UTC, datetime
 from hashlib import sha256
 from typing import NamedTuple
 
 import msgspec
 
-from gossipq.errors import DataLoss, ExportVersion, TornExport
+from gossipq.errors import DataLoss, ExportError, ExportVersion, TornExport
 from gossipq.types import Offset
 
 VERSION = 2  #: of the layout; readers take this and all before it
@@ -207,22 +208,31 @@ def fold(manifests: Mapping[int, bytes]) -> Export:
     return load(manifests, manifests.__getitem__)
 
 
-def load(sequences: Iterable[int], read: Callable[[int], bytes]) -> Export:
+def load(sequences: Iterable[int], read: Callable[[int], bytes], until_us: int | None = None) -> Export:
     """What counts, of the manifests with these numbers. `read` gives one as it lies there, and is asked for none before the
-    newest base.
+    newest base. `until_us`: as it was then, in microseconds since 1970.
 
-    Raises TornExport (one is missing, changed or not whole; two files hold the same range; another cluster) and
-    ExportVersion."""
+    Raises TornExport (one is missing, changed or not whole; two files hold the same range; another cluster), ExportVersion,
+    and ExportError when no manifest is as old as that."""
     chain: list[Manifest] = []
-    digest, number = "", 0
+    digest, number, since_us = "", 0, None
     for number in sorted(sequences, reverse=True):
         raw = read(number)
         manifest = decode(raw, manifest_path(number))
+        if until_us is not None and not chain and manifest.written_us > until_us:
+            since_us = manifest.written_us
+            continue
         _check_link(number, manifest, chain[-1] if chain else None, raw)
         chain.append(manifest)
         digest = digest or sha256(raw).hexdigest()
         if manifest.base:
             break
+    if since_us is not None and not chain:
+        first = datetime.fromtimestamp(since_us / 1_000_000, UTC).isoformat(timespec="seconds")
+        raise ExportError(
+            f"the export does not go back so far: what it still knows begins at {first}",
+            hint="name a later time; --keep of gossipq export says how long it knows what it was",
+        )
     if not chain:
         return NOTHING
     if not chain[-1].base and number != 1:

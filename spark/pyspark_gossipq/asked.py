@@ -4,12 +4,12 @@ import json
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
-from datetime import UTC, datetime
 from difflib import get_close_matches
 from fnmatch import fnmatchcase
 
 from gossipq.errors import BadRequest
 from gossipq.wire import export
+from gossipq.wire.times import micros
 
 EARLIEST, LATEST = -2, -1  #: as Kafka writes them in JSON
 Offsets = dict[str, dict[str, int]]  #: topic -> partition as text -> offset
@@ -35,6 +35,7 @@ NAMES = {
     "maxRecordsPerPartition": "records_per_task",
     "minPartitions": "tasks_min",
     "verify": "verify",
+    "asOf": "as_of_us",
     "group": "group",
     "kafkaSchema": "kafka_schema",
 }
@@ -71,6 +72,7 @@ class Asked:
     ending: Bound | None = None
     starting_us: int | None = None
     ending_us: int | None = None
+    as_of_us: int | None = None  #: the export as it was then
     fail_on_data_loss: bool = True
     offsets_per_trigger: int = 0  #: 0: all there is
     records_per_task: int = 0
@@ -125,6 +127,8 @@ def _asked(given: dict[str, tuple[str, str]]) -> Asked:
             fields[field] = _ranges(value)
         elif field in ("starting", "ending"):
             fields[field] = bound(name, value)
+        elif field == "as_of_us":
+            fields[field] = micros(name, value)
         elif field in ("starting_time", "ending_time"):
             fields[field.replace("time", "us")] = micros(name, value)
         elif field in ("fail_on_data_loss", "kafka_schema", "verify"):
@@ -156,6 +160,8 @@ def _check(asked: Asked) -> None:
             re.compile(asked.pattern)
         except re.error as error:
             raise BadRequest(f"topicsPattern={asked.pattern!r}: {error}", hint="a regular expression, as orders[.].*") from None
+    if asked.servers and asked.as_of_us is not None:
+        raise BadRequest("asOf is for exports", hint="endingTimestamp= says where to end in a cluster")
     if asked.data_set == export.MESSAGES:
         return
     if asked.servers:
@@ -196,19 +202,6 @@ def _ranges(value: str) -> tuple[tuple[int, int, int, int], ...]:
     if any(not 0 <= start <= end for _, _, start, end in told):
         raise BadRequest(f"ranges={value!r}", hint="[[topic id, partition, start, end], ...] with 0 <= start <= end")
     return told
-
-
-def micros(name: str, value: str) -> int:
-    """Milliseconds since 1970 as Kafka has them, or an ISO time (UTC unless it says otherwise). Raises BadRequest."""
-    text = value.strip()
-    if re.fullmatch(r"-?\d+", text):
-        return int(text) * 1_000
-    try:
-        told = datetime.fromisoformat(text)
-    except ValueError:
-        raise BadRequest(f"{name}={value!r}", hint="milliseconds since 1970, or 2026-11-21T09:00:00Z") from None
-    since = (told if told.tzinfo else told.replace(tzinfo=UTC)) - datetime.fromtimestamp(0, UTC)
-    return (since.days * 86_400 + since.seconds) * 1_000_000 + since.microseconds
 
 
 def _whole(name: str, value: str, least: int = 0) -> int:

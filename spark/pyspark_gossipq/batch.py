@@ -63,7 +63,9 @@ class ExportReader(DataSourceReader):
 
     def partitions(self) -> Sequence[InputPartition]:
         folder = Folder(self.asked.path)
-        return [FileTask(parts) for parts in planning.tasks(plan(folder, folder.read(), self.asked), self.asked)]
+        return [
+            FileTask(parts) for parts in planning.tasks(plan(folder, folder.read(self.asked.as_of_us), self.asked), self.asked)
+        ]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         return rows(self.asked.path, partition, self.schema, self.asked)

@@ -1,63 +1,13 @@
-"""An export's folder, on this machine or wherever pyarrow has a filesystem for (s3://, gs://, hdfs://): manifests and files."""
+"""An export's folder, with the names that Spark reads its files by."""
 
 import re
-from collections.abc import Iterable
-from hashlib import sha256
-from pathlib import PurePosixPath
 
-from pyarrow import fs
+from gossipq import lakes
 
-from gossipq.errors import TornExport
-from gossipq.wire import export
-from gossipq.wire.export import Export, File
-
-VERIFY_BYTES_MAX = 256 << 20  #: exports up to this size have the SHA-256 of their files checked unless one says otherwise
-_CHUNK = 1 << 20
 _PATTERN = re.compile(r"[][{}*?\\]")  #: what patterns of Hadoop's paths are made of
 
 
-class Folder:
-    def __init__(self, path: str) -> None:
-        self.path = path.rstrip("/")
-        if "://" in path:
-            self.system, self.root = fs.FileSystem.from_uri(self.path)
-        else:
-            self.system, self.root = fs.LocalFileSystem(), self.path.removeprefix("file:")
-
-    def read(self) -> Export:
-        """What counts now. Raises TornExport, ExportVersion, and TornExport for a folder without manifests."""
-        where = fs.FileSelector(f"{self.root}/{export.MANIFESTS}", allow_not_found=True)
-        there = {export.sequence_of(info.base_name): info.path for info in self.system.get_file_info(where)}
-        there.pop(None, None)
-        if not there:
-            raise TornExport(f"{self.path} has no manifest: nothing was exported there", hint="gossipq export --out DIR")
-        return export.load([number for number in there if number is not None], lambda number: self.content(there[number]))
-
-    def content(self, path: str) -> bytes:
-        with self.system.open_input_stream(path) as stream:
-            return bytes(stream.read())
-
-    def check(self, files: Iterable[File], verify: bool | None) -> None:
-        """The files lie there as they were written. Raises TornExport."""
-        files = list(files)
-        if verify is None:
-            verify = sum(file.bytes for file in files) <= VERIFY_BYTES_MAX
-        infos = self.system.get_file_info([self.locate(file.path) for file in files])
-        for file, info in zip(files, infos, strict=True):
-            there = info.size if info.type == fs.FileType.File else None
-            export.check_file(file, there, self._digest(file.path) if verify and there is not None else None)
-
-    def _digest(self, path: str) -> str:
-        digest = sha256()
-        with self.system.open_input_stream(self.locate(path)) as stream:
-            while chunk := stream.read(_CHUNK):
-                digest.update(chunk)
-        return digest.hexdigest()
-
-    def locate(self, path: str) -> str:
-        """A file as this folder's filesystem names it."""
-        return str(PurePosixPath(self.root) / path)
-
+class Folder(lakes.Folder):
     def address(self, path: str) -> str:
-        """A file as Spark reads it: by a pattern, unless what a pattern would be made of is escaped."""
-        return _PATTERN.sub(r"\\\g<0>", f"{self.path}/{path}")
+        """A file as Spark reads it: by a pattern, unless that is escaped; S3 by Spark's own connector."""
+        return _PATTERN.sub(r"\\\g<0>", re.sub("^s3n?://", "s3a://", f"{self.path}/{path}"))

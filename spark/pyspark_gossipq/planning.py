@@ -1,10 +1,10 @@
 """From what is there and what is asked to spans of offsets, parts of files, and tasks. Pure."""
 
 from collections.abc import Iterable, Mapping, Set
-from difflib import get_close_matches
 from typing import NamedTuple
 
 from gossipq.errors import BadRequest, DataLoss, UnknownTopic
+from gossipq.lakes import nearest
 from gossipq.wire import export
 from gossipq.wire.export import Export, File
 from pyspark_gossipq.asked import EARLIEST, Asked, Bound
@@ -75,7 +75,7 @@ def require_names(asked: Asked, there: Set[tuple[str, int]]) -> None:
     topics = {topic for topic, _ in there}
     for name in (*(name for name in asked.topics if "*" not in name), *(name for name, _ in asked.assign)):
         if name not in topics:
-            raise UnknownTopic(f"topic {name!r} does not exist here", hint=_nearest(name, topics))
+            raise UnknownTopic(f"topic {name!r} does not exist here", hint=nearest(name, topics))
     for name, numbers in asked.assign:
         for number in numbers:
             if (name, number) not in there:
@@ -89,16 +89,9 @@ def require_offsets(asked: Asked, wanted: Iterable[Known]) -> None:
     for option, told in (("startingOffsets", asked.starting), ("endingOffsets", asked.ending)):
         for name, number, _ in told.offsets if told else ():
             if name not in topics:
-                raise UnknownTopic(f"{option} names topic {name!r}, which is not read", hint=_nearest(name, topics))
+                raise UnknownTopic(f"{option} names topic {name!r}, which is not read", hint=nearest(name, topics))
             if (name, number) not in chosen:
                 raise BadRequest(f"{option} names {name}/{number}, which is not read", hint="partitions count from 0")
-
-
-def _nearest(name: str, names: Iterable[str]) -> str:
-    names = sorted(names)
-    close = get_close_matches(name, names, n=1)
-    more = ", ..." if len(names) > 8 else ""
-    return f"did you mean {close[0]}?" if close else f"there are {', '.join(names[:8])}{more}" if names else "there is none"
 
 
 def spans(partitions: Iterable[Known], asked: Asked) -> list[Span]:

@@ -33,13 +33,16 @@ def read_export(
     failOnDataLoss: bool = True,
     verify: bool | None = None,
     kafkaSchema: bool = False,
+    asOf: Time | None = None,
     **more: str | int | bool,
 ) -> DataFrame:
     """Rows of an export as they are now; what is exported later needs another call.
 
     `topics`: names and patterns with *; offsets: "earliest", "latest" or {"orders": {0: 23}}; times: datetime, ISO text or
     milliseconds, of `publish_time`. dataSet: messages, acks or deliveries. verify: SHA-256 of each file that is read; None: if
-    they are no more than 256 MiB. Raises BadRequest, TornExport, ExportVersion, DataLoss.
+    they are no more than 256 MiB. asOf: the export as it was at a time, as far as it goes back.
+
+    Raises BadRequest, UnknownTopic, TornExport, ExportVersion, DataLoss.
     """
     options = {
         "path": path,
@@ -53,11 +56,12 @@ def read_export(
         "failOnDataLoss": _flag(failOnDataLoss),
         "verify": None if verify is None else _flag(verify),
         "kafkaSchema": _flag(kafkaSchema),
+        "asOf": _time(asOf),
         **{name: _flag(value) if isinstance(value, bool) else str(value) for name, value in more.items()},
     }
     given = {name: value for name, value in options.items() if value is not None}
     asked, folder = parse(given), Folder(path)
-    parts = plan(folder, folder.read(), asked)
+    parts = plan(folder, folder.read(asked.as_of_us), asked)
     if parts and parts[0].format == "lmdb":
         return spark.read.format("gossipq").options(**given).load()
     frame = rows_of(spark, folder, parts, asked)

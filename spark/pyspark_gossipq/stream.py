@@ -26,6 +26,8 @@ class Stream(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def __init__(self, schema: StructType, asked: Asked) -> None:
         if asked.ending is not None or asked.ending_us is not None:
             raise BadRequest("a stream has no end", hint="leave endingOffsets and endingTimestamp away, or use spark.read")
+        if asked.as_of_us is not None:
+            raise BadRequest("a stream goes on", hint="leave asOf away, or use spark.read")
         self.schema, self.asked = schema, asked
         self._target: dict[tuple[str, int], int] | None = None
         self._polled: tuple[float, list[Known]] = (-math.inf, [])

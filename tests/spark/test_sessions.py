@@ -87,7 +87,7 @@ class Standalone:
         self._start("master.Master", *common, "--port", str(port))
         for number in range(2):
             folder = str(self.folder / f"worker-{number}")
-            self._start("worker.Worker", *common, "--cores", "1", "--memory", "600m", "--work-dir", folder, self.master)
+            self._start("worker.Worker", *common, "--cores", "1", "--memory", "1500m", "--work-dir", folder, self.master)
 
     def _start(self, name: str, *flags: str) -> None:
         command = [str(self.bin / "spark-class"), f"org.apache.spark.deploy.{name}", *flags]

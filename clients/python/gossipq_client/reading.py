@@ -80,4 +80,4 @@ def between(start: inputs.Start, stop: inputs.Start | None, wall_ms: int) -> tup
 
 
 def no_pyarrow(what: str) -> GossipqError:
-    return GossipqError(f"{what} needs pyarrow, which is not installed", hint='pip install "gossipq[export]"')
+    return GossipqError(f"{what} needs pyarrow, which is not installed", hint='pip install "gossipq[lake]"')

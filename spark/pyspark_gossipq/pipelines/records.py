@@ -6,7 +6,7 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
 from gossipq.errors import BadRequest
-from pyspark_gossipq.asked import micros
+from gossipq.wire.times import micros
 
 PLACE = ("topic", "topic_id", "partition", "offset")
 KINDS = {"place": PLACE, "id": ("topic", "id"), "key": ("topic", "key"), "value": ("topic", "value")}

@@ -29,11 +29,19 @@ PAUSE_MAX_S = 60.0  #: between two tries while nothing goes well
 @click.option(
     "--roll", "roll_s", type=Duration(), default="5m", show_default=True, help="--follow writes records that waited so long"
 )
+@click.option(
+    "--keep",
+    "keep_s",
+    type=Duration(),
+    default="1h",
+    show_default=True,
+    help="what merged files replaced stays so long, and with it what the export was (as_of)",
+)
 @click.option("--metrics", metavar="HOST:PORT", help="--follow serves /metrics for Prometheus there")
 @click.option("--allow-gap", is_flag=True, help="go on where retention removed records before they were exported")
 @click.option("--compact", is_flag=True, help="only merge the small files of an export; no node is asked")
 @pass_choices
-def command(choices: Choices, /, topics: tuple[str, ...], out: str, compact: bool, **options: Any) -> int:
+def command(choices: Choices, /, topics: tuple[str, ...], out: str, compact: bool, keep_s: float, **options: Any) -> int:
     """Write records, acks and states to Parquet or LMDB files.
 
     \b
@@ -47,16 +55,16 @@ def command(choices: Choices, /, topics: tuple[str, ...], out: str, compact: boo
     from gossipq_client import columns
 
     columns.arrow("an export")
-    return _compact(choices, out) if compact else _export(choices, out, topics, **options)
+    return _compact(choices, out, keep_s) if compact else _export(choices, out, topics, keep_s=keep_s, **options)
 
 
-def _compact(choices: Choices, out: str) -> int:
+def _compact(choices: Choices, out: str, keep_s: float) -> int:
     from gossipq_node.export.compacting import compact
     from gossipq_node.export.folder import Folder
 
     progress = Progress("files", choices.quiet)
     with Folder(out, make=False) as folder:
-        merged = compact(folder, progress=progress)
+        merged = compact(folder, keep_s, progress)
     progress.close()
     Output(choices).one({"merged_files": merged}, f"{out}: {many(merged, 'file')} less")
     return failures.DONE
@@ -72,9 +80,11 @@ def _export(
     roll_s: float,
     allow_gap: bool,
     metrics: str | None,
+    keep_s: float,
 ) -> int:
     from gossipq_node.export.exporter import Exporter
     from gossipq_node.export.folder import Folder
+    from gossipq_node.export.following import Follower
 
     place = _place(metrics) if metrics else None
     output, progress = Output(choices), Progress("records", choices.quiet)
@@ -85,7 +95,8 @@ def _export(
             _tell_gone(output, done.gone)
             _tell(output, progress, done)
             return failures.DONE
-        _follow(output, progress, exporter, folder, every_s, roll_s, place)
+        follower = Follower(exporter, folder, time.monotonic, roll_s, keep_s)
+        _follow(output, progress, follower, every_s, place)
     return failures.DONE
 
 
@@ -96,14 +107,11 @@ def _place(text: str) -> tuple[str, int]:
     return host, int(port)
 
 
-def _follow(
-    output: Output, progress: Progress, exporter: Any, folder: Any, every_s: float, roll_s: float, place: tuple[str, int] | None
-) -> None:
+def _follow(output: Output, progress: Progress, follower: Any, every_s: float, place: tuple[str, int] | None) -> None:
     """Until it is interrupted."""
-    from gossipq_node.export.following import Follower
     from gossipq_node.export.metrics import Metrics
 
-    follower, metrics, failed = Follower(exporter, folder, time.monotonic, roll_s), Metrics(), 0
+    metrics, failed = Metrics(), 0
     gone: list[str] = []
     first = True
     if place is not None:

@@ -1,0 +1,14 @@
+"""Exports a topic to files and looks at them, without Spark. Needs polars, and a node: gossipq node"""
+
+import subprocess
+import sys
+
+from gossipq_client import lake
+
+subprocess.run([sys.executable, "-m", "gossipq_cli", "-q", "export", "orders", "--out", "lake"], check=True)
+
+# -- in the guide
+orders = lake.open("lake").polars("orders")  # or .table(), .duckdb(), .pandas(); as_of="-1h": as it was
+by_key = orders.group_by("key").len().sort("len").collect()
+print(by_key["len"].sum(), "records of", len(by_key), "keys")
+# --

@@ -1,0 +1,72 @@
+"""An export's folder as readers see it, on this machine or wherever pyarrow has a file system for (s3://, gs://, hdfs://).
+
+Importing this imports pyarrow."""
+
+import re
+from collections.abc import Iterable
+from difflib import get_close_matches
+from hashlib import sha256
+from pathlib import PurePosixPath
+
+from pyarrow import fs
+
+from gossipq.errors import TornExport
+from gossipq.wire import export
+from gossipq.wire.export import Export, File
+
+VERIFY_BYTES_MAX = 256 << 20  #: exports up to this size have the SHA-256 of their files checked unless one says otherwise
+_CHUNK = 1 << 20
+
+
+class Folder:
+    def __init__(self, path: str) -> None:
+        """A path, or a URI; s3a:// is what Spark calls s3://."""
+        self.path = path.rstrip("/")
+        if "://" in path:
+            self.system, self.root = fs.FileSystem.from_uri(re.sub("^s3[an]:", "s3:", self.path))
+        else:
+            self.system, self.root = fs.LocalFileSystem(), self.path.removeprefix("file:")
+
+    def read(self, until_us: int | None = None) -> Export:
+        """What counts, now or at a time in microseconds since 1970. Raises TornExport, also for a folder without manifests,
+        ExportVersion, and ExportError for a time that the export does not go back to."""
+        where = fs.FileSelector(f"{self.root}/{export.MANIFESTS}", allow_not_found=True)
+        there = {export.sequence_of(info.base_name): info.path for info in self.system.get_file_info(where)}
+        there.pop(None, None)
+        if not there:
+            raise TornExport(f"{self.path} has no manifest: nothing was exported there", hint="gossipq export --out DIR")
+        numbers = [number for number in there if number is not None]
+        return export.load(numbers, lambda number: self.content(there[number]), until_us)
+
+    def content(self, path: str) -> bytes:
+        with self.system.open_input_stream(path) as stream:
+            return bytes(stream.read())
+
+    def check(self, files: Iterable[File], verify: bool | None) -> None:
+        """The files lie there as they were written. Raises TornExport."""
+        files = list(files)
+        if verify is None:
+            verify = sum(file.bytes for file in files) <= VERIFY_BYTES_MAX
+        infos = self.system.get_file_info([self.locate(file.path) for file in files])
+        for file, info in zip(files, infos, strict=True):
+            there = info.size if info.type == fs.FileType.File else None
+            export.check_file(file, there, self._digest(file.path) if verify and there is not None else None)
+
+    def _digest(self, path: str) -> str:
+        digest = sha256()
+        with self.system.open_input_stream(self.locate(path)) as stream:
+            while chunk := stream.read(_CHUNK):
+                digest.update(chunk)
+        return digest.hexdigest()
+
+    def locate(self, path: str) -> str:
+        """A file as this folder's filesystem names it."""
+        return str(PurePosixPath(self.root) / path)
+
+
+def nearest(name: str, names: Iterable[str]) -> str:
+    """A hint for who asked for a topic that is not there."""
+    names = sorted(names)
+    close = get_close_matches(name, names, n=1)
+    more = ", ..." if len(names) > 8 else ""
+    return f"did you mean {close[0]}?" if close else f"there are {', '.join(names[:8])}{more}" if names else "there is none"
