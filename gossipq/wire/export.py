@@ -123,6 +123,8 @@ class Position(msgspec.Struct, frozen=True, omit_defaults=True):
     retained: Offset  #: the lowest offset that the cluster could still give
     acks_end: int = 0  #: log index below which all acks are here
     deliveries_end: int = 0  #: log index below which `deliveries` is right
+    final: int = 0  #: files of `messages` below this offset stay as they are: a table may refer to them
+    acks_final: int = 0  #: the same for `acks`, by log index
     removed: bool = False  #: the cluster has the topic no more: its records stay, its `deliveries` do not count
 
 
@@ -195,6 +197,11 @@ class Export(NamedTuple):
     files: list[File]
     positions: dict[tuple[int, int], Position]  #: by (topic id, partition)
     gaps: list[Gap]
+
+    def is_final(self, file: File) -> bool:
+        """No merging may touch it."""
+        at = self.positions.get((file.topic_id, file.partition))
+        return at is not None and file.end <= {MESSAGES: at.final, ACKS: at.acks_final}.get(file.data_set, 0)
 
     def of(self, data_set: str) -> list[File]:
         return [file for file in self.files if file.data_set == data_set]

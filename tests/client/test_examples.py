@@ -36,7 +36,7 @@ SAYS = {
     "delay": r"scheduled as reminders/0/@\d+\.0\ntea is ready\ncall ada\n",
     "exclusive": r"first: lift\nsecond: \[\]\nsecond: \[b'turn'\]\n",
     "fetch": r"4 records, \d+ bytes\n",
-    "files": r"4 records in 1 file, .*\n[1-9]\d* records of [1-9]\d* keys\n",
+    "files": r"\d+ records in \d files?, .*\n[1-9]\d* records of [1-9]\d* keys\n",
     "handlers": r"17 apples packed\nundecodable .*count.*\n",
     "hello_asyncio": r"on disk at offset 0\n0 one\n",
     "ids": r"(incoming/0/\d+) new\n\1 known already\n",

@@ -74,7 +74,10 @@ def _fit(run: list[File]) -> bool:
 
 
 def _touch(found: Export, before: File, file: File) -> bool:
-    """Whether nothing is known to be lost between two files: what has no record there has none."""
+    """Whether two files may be one: no table refers to them, and nothing is known to be lost between them: what has no record
+    there has none."""
+    if found.is_final(before) or found.is_final(file):
+        return False
     if file.data_set != export.MESSAGES:
         return True
     try:

@@ -11,6 +11,7 @@ import msgspec
 from gossipq_node.export.compacting import KEEP_S, compact
 from gossipq_node.export.exporter import Done, Exporter
 from gossipq_node.export.folder import Folder
+from gossipq_node.export.iceberg import Committed
 
 ROLL_S = 300.0  #: records wait no longer for their file, unless one asks for another time
 ROLL_RECORDS = 1 << 18  #: so many of a partition wait no longer
@@ -24,6 +25,7 @@ class Step(msgspec.Struct):
     done: Done
     merged_files: int = 0
     based: bool = False
+    committed: Committed | None = None
 
 
 class Follower:
@@ -34,12 +36,15 @@ class Follower:
         now: Callable[[], float],
         roll_s: float = ROLL_S,
         keep_s: float = KEEP_S,
+        base_s: float = BASE_S,
+        commit: Callable[[], Committed] | None = None,
     ) -> None:
-        """`now`: seconds of a clock that never goes back. roll_s 0: nothing waits."""
+        """`now`: seconds of a clock that never goes back. roll_s 0: nothing waits. commit: to tables, after each base."""
+        self._base_s, self._commit = base_s, commit
         self._exporter, self._folder, self._now, self._roll_s, self._keep_s = exporter, folder, now, roll_s, keep_s
         self._waiting_since: float | None = now() - roll_s  # what is there at the start does not wait
         self._states_at = now()
-        self._base_at = now() + BASE_S
+        self._base_at = now() + (base_s if commit is None else 0.0)  # what a crash kept from a table is there soon
 
     def step(self) -> Step:
         """Exports what is due. Raises what `Exporter.run` raises; the next step goes on."""
@@ -58,6 +63,9 @@ class Follower:
                 self._folder.forget(self._keep_s)
             return Step(done)
         merged = compact(self._folder, self._keep_s, tiered=True)
-        self._exporter.reload()
-        self._base_at = now + BASE_S
-        return Step(done, merged, True)
+        try:
+            committed = self._commit() if self._commit is not None else None
+        finally:
+            self._exporter.reload()
+        self._base_at = now + self._base_s
+        return Step(done, merged, True, committed)

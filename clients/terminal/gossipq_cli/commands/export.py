@@ -1,7 +1,7 @@
 """`gossipq export`."""
 
 import time
-from typing import Any
+from typing import Any, NoReturn
 
 import click
 import msgspec
@@ -37,6 +37,11 @@ PAUSE_MAX_S = 60.0  #: between two tries while nothing goes well
     show_default=True,
     help="what merged files replaced stays so long, and with it what the export was (as_of)",
 )
+@click.option(
+    "--base", "base_s", type=Duration(), default="1h", show_default=True, help="--follow merges files and commits so often"
+)
+@click.option("--iceberg", metavar="CATALOG", help="commit to Iceberg: a folder, https://..., or catalog:NAME of pyiceberg")
+@click.option("--iceberg-namespace", "namespace", default="gossipq", show_default=True, metavar="NAME", help="of its tables")
 @click.option("--metrics", metavar="HOST:PORT", help="--follow serves /metrics for Prometheus there")
 @click.option("--allow-gap", is_flag=True, help="go on where retention removed records before they were exported")
 @click.option("--compact", is_flag=True, help="only merge the small files of an export; no node is asked")
@@ -71,32 +76,29 @@ def _compact(choices: Choices, out: str, keep_s: float) -> int:
 
 
 def _export(
-    choices: Choices,
-    out: str,
-    topics: tuple[str, ...],
-    form: str | None,
-    follow: bool,
-    every_s: float,
-    roll_s: float,
-    allow_gap: bool,
-    metrics: str | None,
-    keep_s: float,
+    choices: Choices, out: str, topics: tuple[str, ...], form: str | None, follow: bool, allow_gap: bool, **options: Any
 ) -> int:
+    from gossipq_node.export import iceberg
     from gossipq_node.export.exporter import Exporter
     from gossipq_node.export.folder import Folder
     from gossipq_node.export.following import Follower
 
-    place = _place(metrics) if metrics else None
+    place = _place(options["metrics"]) if options["metrics"] else None
+    catalog = iceberg.catalog(options["iceberg"]) if options["iceberg"] else None
     output, progress = Output(choices), Progress("records", choices.quiet)
     with ask.connect(choices) as mq, Folder(out) as folder:
         exporter = Exporter(mq, folder, topics, form or "", allow_gap, progress)
-        if not follow:
-            done = exporter.run()
-            _tell_gone(output, done.gone)
-            _tell(output, progress, done)
-            return failures.DONE
-        follower = Follower(exporter, folder, time.monotonic, roll_s, keep_s)
-        _follow(output, progress, follower, every_s, place)
+        commit = iceberg.Iceberg(folder, catalog, options["namespace"]).commit if catalog is not None else None
+        if follow:
+            follower = Follower(
+                exporter, folder, time.monotonic, options["roll_s"], options["keep_s"], options["base_s"], commit
+            )
+            _follow(output, progress, follower, options["every_s"], place)
+        done = exporter.run()
+        _tell_gone(output, done.gone)
+        _tell(output, progress, done)
+        if commit is not None:
+            _tell_committed(output, commit())
     return failures.DONE
 
 
@@ -107,7 +109,7 @@ def _place(text: str) -> tuple[str, int]:
     return host, int(port)
 
 
-def _follow(output: Output, progress: Progress, follower: Any, every_s: float, place: tuple[str, int] | None) -> None:
+def _follow(output: Output, progress: Progress, follower: Any, every_s: float, place: tuple[str, int] | None) -> NoReturn:
     """Until it is interrupted."""
     from gossipq_node.export.metrics import Metrics
 
@@ -137,12 +139,20 @@ def _follow(output: Output, progress: Progress, follower: Any, every_s: float, p
             first = False
             if step.merged_files:
                 output.say(f"merged {many(step.merged_files, 'file')}")
+            if step.committed is not None:
+                _tell_committed(output, step.committed)
         time.sleep(min(PAUSE_MAX_S, every_s * 2**failed) if failed else every_s)
 
 
 def _tell_gone(output: Output, names: list[str]) -> None:
     for name in names:
         output.say(f"topic {name} is gone; what was exported of it stays")
+
+
+def _tell_committed(output: Output, committed: Any) -> None:
+    if committed.files:
+        told = ", ".join(f"{many(count, 'file')} of {name}" for name, count in committed.files.items())
+        output.say(f"committed {many(committed.records, 'record')} to Iceberg: {told}")
 
 
 def _tell(output: Output, progress: Progress, done: Any) -> None:

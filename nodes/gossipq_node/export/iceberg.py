@@ -1,0 +1,183 @@
+"""Committing an export's files to Iceberg tables, as they are: every record once, whatever is killed.
+
+    NAMESPACE.messages, NAMESPACE.acks       unpartitioned; files of the export, added by reference
+
+How far a table has come is a property of the snapshot that brought it there, so files and positions are committed together.
+What is about to be committed is first made final by a manifest: no merging touches it any more, since a table may refer to it.
+After a crash in between the next commit finds it final and not committed, and adds it. No table has `deliveries`: they change.
+"""
+
+import os
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from datetime import UTC, datetime, timedelta
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+
+from gossipq.errors import Busy, ExportError, GossipqError
+from gossipq.wire import export
+from gossipq.wire.export import File, Manifest, Position
+from gossipq_client import columns
+from gossipq_node.export.folder import Folder
+
+if TYPE_CHECKING:
+    from pyiceberg.catalog import Catalog
+    from pyiceberg.table import Table
+
+NAMESPACE = "gossipq"
+DATA_SETS = (export.MESSAGES, export.ACKS)
+POSITIONS, CLUSTER = "gossipq.positions", "gossipq.cluster"  #: properties of snapshots
+SNAPSHOTS_KEPT_S = 7 * 86_400.0
+SNAPSHOTS_MIN = 2  #: so many are left whatever their age: without them nobody knew how far the table has come
+
+
+def catalog(place: str) -> "Catalog":
+    """https://... is a REST catalog, catalog:NAME one of pyiceberg's own configuration; anything else is a folder on this
+    machine, with an SQLite catalog and what belongs to its tables.
+
+    Raises GossipqError when pyiceberg is not installed, ExportError when the catalog cannot be used."""
+    try:
+        from pyiceberg.catalog import load_catalog
+        from pyiceberg.exceptions import ValidationError
+    except ImportError as error:
+        raise GossipqError(f"{error.name} is not installed", hint='pip install "gossipq[lake]"') from None
+    try:
+        if place.startswith(("http://", "https://")):
+            return load_catalog("gossipq", type="rest", uri=place)
+        if place.startswith("catalog:"):
+            return load_catalog(place.removeprefix("catalog:"))
+        root = os.path.abspath(place)
+        os.makedirs(root, exist_ok=True)
+        return load_catalog("gossipq", type="sql", uri=f"sqlite:///{root}/catalog.db", warehouse=f"file://{root}")
+    except (OSError, ValueError, ValidationError) as error:
+        raise ExportError(
+            f"the catalog {place} cannot be used: {error}", hint="a folder, https://... or catalog:NAME"
+        ) from None
+
+
+class Committed(msgspec.Struct):
+    """What one commit has added, by data set."""
+
+    files: dict[str, int] = {}
+    records: int = 0
+
+
+class Iceberg:
+    def __init__(
+        self,
+        folder: Folder,
+        catalog: "Catalog",
+        namespace: str = NAMESPACE,
+        keep_s: float = SNAPSHOTS_KEPT_S,
+        now: Callable[[], datetime] = lambda: datetime.now(UTC),
+    ) -> None:
+        """keep_s: snapshots older than that are forgotten."""
+        self._folder, self._catalog, self._namespace, self._keep_s, self._now = folder, catalog, namespace, keep_s, now
+
+    def commit(self) -> Committed:
+        """Everything that the export has and the tables lack. Raises ExportError, TornExport, Busy; the next commit goes on."""
+        done, found = Committed(), self._folder.read()
+        if found.newest is None:
+            return done
+        if found.newest.format != "parquet":
+            raise ExportError(
+                f"{self._folder.root} has {found.newest.format} files", hint="Iceberg takes Parquet: another --out"
+            )
+        cluster, found = found.newest.cluster, self._make_final(found)
+        with _plainly():
+            self._catalog.create_namespace_if_not_exists(self._namespace)
+            for data_set in DATA_SETS:
+                files = [file for file in found.of(data_set) if file.rows]
+                if files:
+                    self._add(data_set, files, cluster, done)
+        return done
+
+    def _make_final(self, found: export.Export) -> export.Export:
+        """By a manifest, before any table refers to it."""
+        ends: dict[tuple[str, int, int], int] = {}
+        for file in found.files:
+            ends[file.place] = max(file.end, ends.get(file.place, 0))
+        changed: list[Position] = []
+        for (topic_id, partition), at in found.positions.items():
+            final, acks = (ends.get((data_set, topic_id, partition), 0) for data_set in DATA_SETS)
+            if (at.final, at.acks_final) != (final, acks):
+                changed.append(msgspec.structs.replace(at, final=final, acks_final=acks))
+        if not changed or found.newest is None:
+            return found
+        newest = found.newest
+        manifest = Manifest(
+            export.VERSION,
+            newest.cluster,
+            newest.sequence + 1,
+            found.digest,
+            round(self._now().timestamp() * 1e6),
+            newest.format,
+            positions=changed,
+        )
+        self._folder.publish(manifest)
+        return self._folder.read()
+
+    def _add(self, data_set: str, files: list[File], cluster: str, done: Committed) -> None:
+        name = f"{self._namespace}.{data_set}"
+        table = self._catalog.create_table_if_not_exists(name, schema=columns.schema(data_set))
+        reached = _reached(table, name, cluster)
+        new = [file for file in files if file.end > reached.get(_key(file), 0)]
+        for file in new:
+            if file.start < reached.get(_key(file), 0):
+                raise ExportError(
+                    f"{name} has {file.topic}/{file.partition} up to {reached[_key(file)]}, and {file.path} begins before",
+                    hint="another export feeds this table: commit each to a namespace of its own (--iceberg-namespace)",
+                )
+            reached[_key(file)] = file.end
+        if not new:
+            return
+        told = {POSITIONS: msgspec.json.encode(reached).decode(), CLUSTER: cluster}
+        paths = [f"file://{os.path.abspath(self._folder.root / file.path)}" for file in new]
+        table.add_files(paths, snapshot_properties=told, check_duplicate_files=False)  # positions say what is there
+        done.files[data_set] = len(new)
+        done.records += sum(file.rows for file in new) if data_set == export.MESSAGES else 0
+        self._expire(table)
+
+    def _expire(self, table: "Table") -> None:
+        """Forgets snapshots that are old; their files are still referred to by later ones, for tables only grow."""
+        before = self._now() - timedelta(seconds=self._keep_s)
+        snapshots = sorted(table.snapshots(), key=_sequence)
+        old = [each.snapshot_id for each in snapshots[:-SNAPSHOTS_MIN] if each.timestamp_ms < before.timestamp() * 1000]
+        if old:
+            table.maintenance.expire_snapshots().by_ids(old).commit()
+
+
+def _key(file: File) -> str:
+    return f"{file.topic_id}-{file.partition}"
+
+
+def _sequence(snapshot: Any) -> int:
+    return snapshot.sequence_number or 0
+
+
+def _reached(table: "Table", name: str, cluster: str) -> dict[str, int]:
+    """How far the table has come: by the newest snapshot that says so, since others may have rewritten its files."""
+    for snapshot in sorted(table.snapshots(), key=_sequence, reverse=True):
+        told: dict[str, Any] = snapshot.summary.additional_properties if snapshot.summary else {}
+        if POSITIONS in told:
+            if told.get(CLUSTER) != cluster:
+                raise ExportError(
+                    f"{name} holds records of cluster {told.get(CLUSTER)}, the export those of {cluster}",
+                    hint="commit each cluster to a namespace of its own: --iceberg-namespace NAME",
+                )
+            return msgspec.json.decode(told[POSITIONS], type=dict[str, int])
+    if table.current_snapshot() is not None:
+        raise ExportError(f"{name} has rows of others", hint="name another namespace: --iceberg-namespace NAME")
+    return {}
+
+
+@contextmanager
+def _plainly() -> Iterator[None]:
+    """What passes is Busy, and the next commit tries again."""
+    from pyiceberg.exceptions import CommitFailedException, CommitStateUnknownException, ServerError, ServiceUnavailableError
+
+    try:
+        yield
+    except (CommitFailedException, CommitStateUnknownException, ServerError, ServiceUnavailableError) as error:
+        raise Busy(f"the catalog did not commit: {error}", hint="it is tried again with the next step") from error

@@ -1,0 +1,223 @@
+"""Iceberg tables that an export feeds: every record once, whatever is killed, and nothing is taken from under a table."""
+
+import json
+import random
+import subprocess
+import time
+from collections import Counter
+from datetime import UTC, datetime, timedelta
+
+import pytest
+
+pytest.importorskip("pyiceberg", reason="pyiceberg is not installed: pip install 'gossipq[lake]'")
+
+from export.test_following import Clock
+from gossipq.errors import Busy, ExportError
+from gossipq_client import connect, testing
+from gossipq_node.export import iceberg
+from gossipq_node.export.compacting import compact
+from gossipq_node.export.exporter import Exporter
+from gossipq_node.export.folder import Folder
+from gossipq_node.export.following import Follower
+from gossipq_node.export.iceberg import Iceberg
+
+
+def publish(mq, topic, count, first=0, **options):
+    mq.publish_many(topic, [b"%d" % number for number in range(first, first + count)], **options).result(10)
+
+
+def rows(catalog, data_set="messages", namespace="gossipq"):
+    return catalog.load_table(f"{namespace}.{data_set}").scan().to_arrow().to_pylist()
+
+
+def values(catalog):
+    found = {(row["topic"], row["partition"], row["offset"]): row["value"] for row in rows(catalog)}
+    assert len(found) == len(rows(catalog)), "a record is there twice"
+    return found
+
+
+@pytest.fixture
+def catalog(tmp_path):
+    return iceberg.catalog(str(tmp_path / "tables"))
+
+
+def test_every_record_and_ack_once(mq, broker, open_folder, catalog, monkeypatch):
+    folder = open_folder()
+    mq.create_topic("t", partitions=2)
+    acked = 0
+    for number in range(3):
+        publish(mq, "t", 10, number * 10, partition=number % 2, keys=[b"k"] * 10)
+        with broker.connect() as other:
+            batch = other.fetch("t", "g", n=5, wait=1.0)
+            acked += len(batch)
+            other.ack(batch)
+            other.flush()
+        Exporter(mq, folder).run()
+        done = Iceberg(folder, catalog).commit()
+        assert done.records == 10
+        assert len(values(catalog)) == number * 10 + 10
+    assert Iceberg(folder, catalog).commit().files == {}, "nothing is new"
+    assert Counter(values(catalog).values()) == Counter(b"%d" % number for number in range(30))
+    assert sum(row["end_offset"] - row["start_offset"] for row in rows(catalog, "acks")) == acked > 0
+    table = catalog.load_table("gossipq.messages")
+    polars, duckdb = pytest.importorskip("polars"), pytest.importorskip("duckdb")
+    monkeypatch.setenv("POLARS_ICEBERG_PLANNER", "pyiceberg")
+    assert polars.scan_iceberg(table).select(polars.len()).collect().item() == 30
+    arrow = table.scan(row_filter="partition = 0").to_arrow()
+    assert duckdb.from_arrow(arrow).aggregate("count(*)").fetchall() == [(20,)]
+    first = table.snapshots()[0]
+    assert table.scan(snapshot_id=first.snapshot_id).to_arrow().num_rows == 10, "as it was"
+    assert set(json.loads(first.summary.additional_properties["gossipq.positions"]).values()) == {10}
+
+
+def test_merging_takes_nothing_from_under_a_table(mq, open_folder, tmp_path, catalog):
+    folder = open_folder()
+    for number in range(4):
+        publish(mq, "t", 10, number * 10)
+        Exporter(mq, folder).run()
+    Iceberg(folder, catalog).commit()
+    for number in range(4, 8):
+        publish(mq, "t", 10, number * 10)
+        Exporter(mq, folder).run()
+    compact(folder, keep_s=0)
+    assert [(file.start, file.end) for file in folder.read().of("messages")] == [
+        *((at, at + 10) for at in range(0, 40, 10)),
+        (40, 80),
+    ]
+    assert len(values(catalog)) == 40
+    Iceberg(folder, catalog).commit()
+    publish(mq, "t", 10, 80)
+    Exporter(mq, open_folder()).run()
+    compact(open_folder(), keep_s=0)
+    assert len(values(catalog)) == 80
+    assert len(folder.read().of("messages")) == 6
+
+
+def test_a_follower_merges_first_and_commits_what_is_final(mq, open_folder, catalog):
+    clock, folder = Clock(), open_folder()
+    commit = Iceberg(folder, catalog).commit
+    follower = Follower(Exporter(mq, folder), folder, clock, roll_s=0.0, keep_s=0.0, commit=commit)
+    mq.create_topic("t")
+    committed = 0
+    for number in range(20):
+        publish(mq, "t", 10, number * 10)
+        step = follower.step()
+        committed += step.committed.records if step.committed else 0
+        clock.now += 720
+    assert committed == 160
+    assert len(values(catalog)) == 160
+    table = catalog.load_table("gossipq.messages")
+    assert len(list(table.scan().plan_files())) == 4, "one file for each hour, and the one of the start"
+
+
+@pytest.mark.parametrize("step", ["manifest", "before the commit", "after the commit"])
+def test_a_commit_that_is_cut_off_is_done_by_the_next(mq, open_folder, catalog, monkeypatch, step):
+    from pyiceberg.table import Table
+
+    class Killed(Exception):
+        pass
+
+    def killed(*_, **__):
+        raise Killed
+
+    def late(table, *given, add=Table.add_files, **options):
+        add(table, *given, **options)
+        raise Killed
+
+    folder = open_folder()
+    for number in range(1, 4):
+        publish(mq, "t", 10, number * 10)
+        Exporter(mq, folder).run()
+        with monkeypatch.context() as patch:
+            if step == "manifest":
+                patch.setattr(folder, "publish", killed)
+            else:
+                patch.setattr(Table, "add_files", killed if step == "before the commit" else late)
+            with pytest.raises(Killed):
+                Iceberg(folder, catalog).commit()
+        folder = open_folder()
+        compact(folder, keep_s=0)
+        Iceberg(folder, catalog).commit()
+        assert len(values(catalog)) == number * 10
+
+
+def test_who_else_commits_is_waited_for(mq, open_folder, catalog, monkeypatch):
+    from pyiceberg.exceptions import CommitFailedException
+    from pyiceberg.table import Table
+
+    publish(mq, "t", 10)
+    folder = open_folder()
+    Exporter(mq, folder).run()
+
+    def lost(*_, **__):
+        raise CommitFailedException("the branch main has changed")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Table, "add_files", lost)
+        with pytest.raises(Busy, match="branch main has changed"):
+            Iceberg(folder, catalog).commit()
+    assert Iceberg(folder, catalog).commit().records == 10
+
+
+def test_old_snapshots_are_forgotten_and_the_rows_stay(mq, open_folder, catalog):
+    folder, now = open_folder(), [datetime.now(UTC)]
+    for number in range(6):
+        publish(mq, "t", 10, number * 10)
+        Exporter(mq, folder).run()
+        now[0] += timedelta(days=1)
+        Iceberg(folder, catalog, keep_s=3_600.0, now=lambda: now[0]).commit()
+    table = catalog.load_table("gossipq.messages")
+    assert len(table.snapshots()) == iceberg.SNAPSHOTS_MIN
+    assert len(values(catalog)) == 60
+
+
+def test_tables_of_others_are_left_alone(mq, open_folder, tmp_path, catalog):
+    publish(mq, "t", 10)
+    folder = open_folder()
+    Exporter(mq, folder).run()
+    Iceberg(folder, catalog).commit()
+    again = open_folder("again")
+    publish(mq, "t", 5)
+    Exporter(mq, again).run()
+    with pytest.raises(ExportError, match="begins before"):
+        Iceberg(again, catalog).commit()
+    with testing.Broker() as other, other.connect() as elsewhere:
+        publish(elsewhere, "t", 1)
+        third = open_folder("third")
+        Exporter(elsewhere, third).run()
+        with pytest.raises(ExportError, match="holds records of cluster"):
+            Iceberg(third, catalog).commit()
+        assert Iceberg(third, catalog, "second").commit().records == 1
+    lmdb = open_folder("lmdb")
+    Exporter(mq, lmdb, format="lmdb").run()
+    with pytest.raises(ExportError, match="has lmdb files"):
+        Iceberg(lmdb, catalog).commit()
+
+
+@pytest.mark.e2e
+@pytest.mark.slow
+@pytest.mark.timeout(600)
+def test_kills_of_a_follower_that_commits(make_node, tmp_path):
+    from export.test_export_kill import Load, export, finish
+
+    node, dice, out, place = make_node().start(), random.Random(5), tmp_path / "out", str(tmp_path / "tables")
+    with connect(node.endpoint) as mq:
+        for topic in ("007", "orders", "big"):
+            mq.create_topic(topic, partitions=2)
+    load = Load(node.endpoint)
+    load.start()
+    flags = ["--iceberg", place, "--keep", "0s"]
+    try:
+        for _ in range(10):
+            process = export(node, out, "--follow", "--every", "0.01s", "--roll", "0s", "--base", "0.2s", *flags)
+            time.sleep(dice.uniform(2.0, 5.0))
+            process.kill()
+            process.communicate()
+    finally:
+        load.stop()
+    finish(export(node, out, *flags))
+    found = values(iceberg.catalog(place))
+    assert found == load.confirmed
+    folder = Folder(out)
+    folder.close()
+    assert isinstance(process, subprocess.Popen)
