@@ -17,3 +17,11 @@ def micros(name: str, value: str) -> int:
         raise BadRequest(f"{name}={value!r}", hint="milliseconds since 1970, or 2026-11-21T09:00:00Z") from None
     since = (told if told.tzinfo else told.replace(tzinfo=UTC)) - datetime.fromtimestamp(0, UTC)
     return (since.days * 86_400 + since.seconds) * 1_000_000 + since.microseconds
+
+
+def seconds(name: str, value: str) -> float:
+    """A duration such as 500ms, 30s, 15m, 2h. Raises BadRequest."""
+    found = re.fullmatch(r"(\d+(?:\.\d+)?)\s*(ms|s|m|h)", value.strip())
+    if found is None:
+        raise BadRequest(f"{name}={value!r}", hint="500ms, 30s, 15m or 2h")
+    return float(found[1]) * {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0}[found[2]]

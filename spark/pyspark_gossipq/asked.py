@@ -9,7 +9,7 @@ from fnmatch import fnmatchcase
 
 from gossipq.errors import BadRequest
 from gossipq.wire import export
-from gossipq.wire.times import micros
+from gossipq.wire.times import micros, seconds
 
 EARLIEST, LATEST = -2, -1  #: as Kafka writes them in JSON
 Offsets = dict[str, dict[str, int]]  #: topic -> partition as text -> offset
@@ -28,10 +28,13 @@ NAMES = {
     "ranges": "ranges",
     "startingOffsets": "starting",
     "endingOffsets": "ending",
+    "startingOffsetsByTimestamp": "starting_times",
     "startingTimestamp": "starting_time",
     "endingTimestamp": "ending_time",
     "failOnDataLoss": "fail_on_data_loss",
     "maxOffsetsPerTrigger": "offsets_per_trigger",
+    "minOffsetsPerTrigger": "offsets_min",
+    "maxTriggerDelay": "trigger_delay_s",
     "maxRecordsPerPartition": "records_per_task",
     "minPartitions": "tasks_min",
     "verify": "verify",
@@ -70,11 +73,14 @@ class Asked:
     ranges: tuple[tuple[int, int, int, int], ...] = ()  #: (topic id, partition, start, end) in place of offsets by topic
     starting: Bound | None = None  #: None: earliest; latest for a stream of a live cluster
     ending: Bound | None = None
+    starting_times: tuple[tuple[str, int, int], ...] = ()  #: (topic, partition, microseconds)
     starting_us: int | None = None
     ending_us: int | None = None
     as_of_us: int | None = None  #: the export as it was then
     fail_on_data_loss: bool = True
     offsets_per_trigger: int = 0  #: 0: all there is
+    offsets_min: int = 0  #: a batch waits for so many, but no longer than
+    trigger_delay_s: float = 15 * 60.0
     records_per_task: int = 0
     tasks_min: int = 0
     verify: bool | None = None  #: SHA-256 of every file; None: of small exports
@@ -127,6 +133,10 @@ def _asked(given: dict[str, tuple[str, str]]) -> Asked:
             fields[field] = _ranges(value)
         elif field in ("starting", "ending"):
             fields[field] = bound(name, value)
+        elif field == "starting_times":
+            fields[field] = _times(name, value)
+        elif field == "trigger_delay_s":
+            fields[field] = seconds(name, value)
         elif field == "as_of_us":
             fields[field] = micros(name, value)
         elif field in ("starting_time", "ending_time"):
@@ -160,6 +170,12 @@ def _check(asked: Asked) -> None:
             re.compile(asked.pattern)
         except re.error as error:
             raise BadRequest(f"topicsPattern={asked.pattern!r}: {error}", hint="a regular expression, as orders[.].*") from None
+    if asked.starting_times and (asked.starting or asked.starting_us is not None):
+        raise BadRequest(
+            "startingOffsetsByTimestamp, startingTimestamp and startingOffsets exclude each other", hint="keep one"
+        )
+    if asked.starting_times and asked.path:
+        raise BadRequest("startingOffsetsByTimestamp is for clusters", hint="startingTimestamp= chooses by publish_time")
     if asked.servers and asked.as_of_us is not None:
         raise BadRequest("asOf is for exports", hint="endingTimestamp= says where to end in a cluster")
     if asked.data_set == export.MESSAGES:
@@ -185,6 +201,19 @@ def bound(name: str, value: str) -> Bound:
     if any(type(offset) is not int or offset < EARLIEST for _, _, offset in offsets):
         raise BadRequest(f"{name}={value!r}", hint=hint)
     return Bound(EARLIEST if name == "startingOffsets" else LATEST, offsets)
+
+
+def _times(name: str, value: str) -> tuple[tuple[str, int, int], ...]:
+    """As Kafka writes them: {"orders": {"0": milliseconds since 1970}}."""
+    try:
+        told = json.loads(value)
+        return tuple(
+            (str(topic), int(number), micros(name, str(time)))
+            for topic, times in told.items()
+            for number, time in times.items()
+        )
+    except (ValueError, AttributeError):
+        raise BadRequest(f"{name}={value!r}", hint='{"orders": {"0": 1790000000000}}') from None
 
 
 def _assign(value: str) -> tuple[tuple[str, tuple[int, ...]], ...]:

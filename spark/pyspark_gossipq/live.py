@@ -51,11 +51,21 @@ def known(mq: Client, asked: Asked) -> list[Known]:
 def between(mq: Client, asked: Asked) -> list[Span]:
     """What a batch reads; times are by the clock of the leader. Raises DataLoss."""
     partitions = known(mq, asked)
-    begin, stop = at_time(mq, partitions, asked.starting_us), at_time(mq, partitions, asked.ending_us)
+    begin, stop = starting(mq, partitions, asked), at_time(mq, partitions, asked.ending_us)
     return [
         each._replace(start=max(each.start, begin.get(each.place, 0)), end=min(each.end, stop.get(each.place, each.end)))
         for each in planning.spans(partitions, asked)
     ]
+
+
+def starting(mq: Client, partitions: Sequence[Known], asked: Asked) -> dict[tuple[str, int], int]:
+    """Where the times that are asked for begin: (topic, partition) -> offset; behind all records when none is as new."""
+    found = at_time(mq, partitions, asked.starting_us)
+    for time_us in {time_us for _, _, time_us in asked.starting_times}:
+        places = {(topic, number) for topic, number, told_us in asked.starting_times if told_us == time_us}
+        there = [at for at in partitions if (at.topic, at.partition) in places]
+        found |= {place: offset for place, offset in at_time(mq, there, time_us).items() if place in places}
+    return found
 
 
 def at_time(mq: Client, partitions: Sequence[Known], time_us: int | None) -> dict[tuple[str, int], int]:
@@ -147,12 +157,12 @@ class LiveStream(Stream):
             raise
 
     def initialOffset(self) -> Stamps:
-        if self.asked.starting_us is None:
-            found = super().initialOffset()
-        else:
+        found = super().initialOffset()
+        if self.asked.starting_us is not None or self.asked.starting_times:
             partitions = self.known()
-            begin = at_time(self._client(), partitions, self.asked.starting_us)
-            found = planning.stamps({(at.name, at.partition): begin[at.topic, at.partition] for at in partitions})
+            begin = starting(self._client(), partitions, self.asked)
+            asked = {(at.name, at.partition): begin[at.place] for at in partitions if at.place in begin}
+            found = planning.stamps(planning.positions(found) | asked)
         self._report(found)
         return found
 

@@ -29,6 +29,10 @@ class Known(NamedTuple):
     def name(self) -> str:
         return f"{self.topic}{MARK}{self.topic_id}"
 
+    @property
+    def place(self) -> tuple[str, int]:
+        return self.topic, self.partition
+
 
 class Span(NamedTuple):
     """Offsets [start, end) of one partition."""
@@ -86,8 +90,13 @@ def require_offsets(asked: Asked, wanted: Iterable[Known]) -> None:
     """Offsets are given for what is read: otherwise all of it would be. Raises UnknownTopic, BadRequest."""
     chosen = {(at.topic, at.partition) for at in wanted}
     topics = {topic for topic, _ in chosen}
-    for option, told in (("startingOffsets", asked.starting), ("endingOffsets", asked.ending)):
-        for name, number, _ in told.offsets if told else ():
+    given = (
+        ("startingOffsets", asked.starting.offsets if asked.starting else ()),
+        ("startingOffsetsByTimestamp", asked.starting_times),
+        ("endingOffsets", asked.ending.offsets if asked.ending else ()),
+    )
+    for option, told in given:
+        for name, number, _ in told:
             if name not in topics:
                 raise UnknownTopic(f"{option} names topic {name!r}, which is not read", hint=nearest(name, topics))
             if (name, number) not in chosen:
@@ -253,6 +262,12 @@ def stamps(positions: Mapping[tuple[str, int], int]) -> Stamps:
 
 def positions(told: Stamps) -> dict[tuple[str, int], int]:
     return {(name, int(number)): offset for name, numbers in told.items() for number, offset in numbers.items()}
+
+
+def between(start: Stamps, end: Stamps) -> int:
+    """How many offsets lie between; those of partitions that are new are not counted."""
+    begin = positions(start)
+    return sum(offset - begin.get(place, offset) for place, offset in positions(end).items())
 
 
 def advance(start: Stamps, partitions: Iterable[Known], most: int) -> Stamps:

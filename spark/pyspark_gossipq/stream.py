@@ -31,6 +31,7 @@ class Stream(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self.schema, self.asked = schema, asked
         self._target: dict[tuple[str, int], int] | None = None
         self._polled: tuple[float, list[Known]] = (-math.inf, [])
+        self._batch_s = -math.inf  #: when the newest batch began; the first one waits for nothing
 
     def known(self) -> list[Known]:
         """Partitions that are asked for, as they are now."""
@@ -59,7 +60,13 @@ class Stream(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return ReadMaxRows(limit) if limit else ReadAllAvailable()
 
     def latestOffset(self, start: Stamps, limit: ReadLimit) -> Stamps:
-        return planning.advance(start, self._before_target(), limit.max_rows if isinstance(limit, ReadMaxRows) else 0)
+        found = planning.advance(start, self._before_target(), limit.max_rows if isinstance(limit, ReadMaxRows) else 0)
+        now_s, new = time.monotonic(), planning.between(start, found)
+        if self._target is None and new < self.asked.offsets_min and now_s < self._batch_s + self.asked.trigger_delay_s:
+            return start
+        if new:
+            self._batch_s = now_s
+        return found
 
     def reportLatestOffset(self) -> Stamps | None:
         return planning.stamps({(at.name, at.partition): at.end for at in self.polled()}) or None

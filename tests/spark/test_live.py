@@ -67,6 +67,19 @@ def test_a_batch(spark, shared_node: RunningNode, mq: Client, topic: str) -> Non
             assert sum(max(0, each.end - each.start) for each in live.between(mq, asked)) == count
 
 
+def test_offsets_by_timestamp(shared_node: RunningNode, mq: Client, topic: str) -> None:
+    mq.publish_many(topic, [b"a"] * 5, partition=0).result(5)
+    mq.publish_many(topic, [b"a"] * 5, partition=1).result(5)
+    early, late = 0, 4_000_000_000_000
+    told = f'{{"{topic}": {{"0": {early}, "1": {late}}}}}'
+    asked = parse({"servers": shared_node.endpoint, "topics": topic, "startingOffsetsByTimestamp": told})
+    assert sum(max(0, each.end - each.start) for each in live.between(mq, asked)) == 5
+    stream = live.LiveStream(schemas.of("messages"), asked)
+    (found,) = stream.initialOffset().values()
+    stream.stop()
+    assert found == {"0": 0, "1": 5}
+
+
 def test_an_unknown_topic_is_named(spark, shared_node: RunningNode) -> None:
     with pytest.raises(PySparkException, match="topic 'nobody' does not exist"):
         load(spark, shared_node, "nobody").count()

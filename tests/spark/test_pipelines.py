@@ -70,7 +70,9 @@ def test_importing_again_and_again(spark, exporter: Exporter, tmp_path: Path) ->
     exporter.messages("007", 250, 320)
     exporter.publish()
     (second,) = importing.import_export(spark, str(exporter), str(table))
-    assert (second.first, second.end, second.rewritten_from) == (250, 320, 200)
+    assert (second.first, second.end) == (250, 320)
+    segments = sorted(int(path.name.rpartition("-")[2]) for path in (table / "messages").glob("segment=s1-*"))
+    assert segments == [0, 100, 200, 250, 300], "what is there is not written anew"
     assert offsets(spark, table) == [*range(320)]
     assert offsets(spark, table, "orders") == [*range(5)]
     exporter.messages("007", 0, 320)
@@ -112,9 +114,9 @@ def test_what_cannot_be_imported(spark, exporter: Exporter, tmp_path: Path) -> N
     with pytest.raises(ExportError, match="holds records of cluster c0c0"):
         importing.import_export(spark, str(other), table)
     later = Exporter(tmp_path / "later")
-    later.messages("007", 240, 300)
+    later.messages("007", 260, 300)
     later.publish()
-    with pytest.raises(DataLoss, match="records 200 to 239 are in the table and no longer in the export"):
+    with pytest.raises(DataLoss, match="records 250 to 259 are neither in the table nor in the export"):
         importing.import_export(spark, str(later), table)
     assert len(offsets(spark, tmp_path / "table")) == 250
 
@@ -223,6 +225,36 @@ def test_days_and_times_are_utc_in_every_session(spark, exporter: Exporter, zone
     assert days == {"2026-09-21": 2, "2026-09-22": 2}
     assert str(sketch.day) == "2026-09-21"
     assert found == (2, 2)
+
+
+@pytest.mark.parametrize(
+    ("apart_us", "by", "points"),
+    [
+        (2 * DAY_US, "day", ["2026-09-21", "2026-09-23", "2026-09-25"]),
+        (2 * 3_600 * SECOND_US, "hour", ["2026-09-21 14:00", "2026-09-21 16:00", "2026-09-21 18:00"]),
+        (90 * SECOND_US, "minute", ["2026-09-21 14:13", "2026-09-21 14:14", "2026-09-21 14:16"]),
+        (2 * SECOND_US, "second", ["2026-09-21 14:13:20", "2026-09-21 14:13:22", "2026-09-21 14:13:24"]),
+    ],
+)
+def test_a_young_export_is_drawn_in_fine_steps(
+    spark, gossipq, exporter: Exporter, tmp_path: Path, apart_us: int, by: str, points: list[str]
+) -> None:
+    exporter.messages("t", 0, 3, publish_time=lambda at: START_US + at * apart_us)
+    exporter.publish()
+    messages = read_export(spark, str(exporter))
+    assert reports.fitting_step(messages) == by
+    assert [str(row[by]) for row in reports.growth(messages, by).collect()] == points
+    assert gossipq("growth", exporter, "--picture", tmp_path / "g.svg").code == 0
+    drawn = (tmp_path / "g.svg").read_text()
+    assert f"Records by {by}" in drawn
+    assert drawn.count("<circle") == 3
+
+
+def test_records_of_one_moment_are_a_bar(gossipq, exporter: Exporter, tmp_path: Path) -> None:
+    exporter.messages("t", 0, 7, publish_time=START_US)
+    exporter.publish()
+    assert gossipq("growth", exporter, "--picture", tmp_path / "g.svg").code == 0
+    assert "t: records 7" in (tmp_path / "g.svg").read_text()
 
 
 def test_status_and_dead_letters(gossipq, lived: Exporter, tmp_path: Path) -> None:

@@ -3,6 +3,7 @@
 import json
 import shutil
 from datetime import UTC, datetime, timedelta
+from hashlib import sha256
 from pathlib import Path
 
 import pytest
@@ -399,6 +400,11 @@ def test_compacted_exports_are_read_once(spark, exporter: Exporter) -> None:
         ({"path": "x", "minPartitions": "0"}, "minPartitions='0'", "a whole number from 1"),
         ({"path": "x", "subscribePattern": "("}, "topicsPattern='('", "regular expression"),
         ({"path": "x", "dataSet": "acks", "startingOffsets": "latest"}, "choose messages, not acks", "filter"),
+        ({"path": "x", "maxTriggerDelay": "soon"}, "maxTriggerDelay='soon'", "15m"),
+        ({"path": "x", "asOf": "noon"}, "asOf='noon'", "milliseconds"),
+        ({"servers": "x", "asOf": "2026-01-01"}, "asOf is for exports", "endingTimestamp"),
+        ({"path": "x", "startingOffsetsByTimestamp": '{"a": {"0": 5}}'}, "is for clusters", "startingTimestamp"),
+        ({"servers": "x", "startingOffsetsByTimestamp": '{"a": 5}'}, "startingOffsetsByTimestamp=", '{"0"'),
         ({"servers": "x", "dataSet": "acks"}, "dataSet=acks comes from an export", ""),
         ({"path": "x", "dataSet": "stuff"}, "dataSet='stuff'", "messages, acks, deliveries"),
     ],
@@ -421,3 +427,14 @@ def test_ways_to_name_topics() -> None:
 
 def test_data_loss_is_an_export_error() -> None:
     assert issubclass(DataLoss, GossipqError)
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_the_export_as_it_was(spark, exporter: Exporter, way: str) -> None:
+    for number in range(3):
+        exporter.messages("orders", number * 10, number * 10 + 10)
+        edited(path := exporter.publish(), written_us=START_US + number * SECOND_US)
+        exporter.previous = sha256(path.read_bytes()).hexdigest()
+    when = [str((START_US + at * SECOND_US) // 1_000) for at in range(3)]
+    assert [len(offsets(frame(spark, way, exporter, asOf=each))) for each in when] == [10, 20, 30]
+    assert "does not go back so far" in refused(spark, way, exporter, asOf="2020-01-01T00:00Z")

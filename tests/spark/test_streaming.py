@@ -139,3 +139,32 @@ def test_a_checkpoint_of_what_is_gone(exporter: Exporter) -> None:
 def test_a_stream_has_no_end(exporter: Exporter, option: str) -> None:
     with pytest.raises(Exception, match="a stream has no end"):
         reader(exporter, **{option: "5" if option == "endingTimestamp" else "latest"})
+
+
+def test_a_batch_waits_for_enough_but_not_for_ever(exporter: Exporter, monkeypatch: pytest.MonkeyPatch) -> None:
+    now = [1_000.0]
+    monkeypatch.setattr("pyspark_gossipq.stream.time.monotonic", lambda: now[0])
+    read = reader(exporter_of(exporter, 10), minOffsetsPerTrigger="100", maxTriggerDelay="5m")
+
+    def latest(start: int) -> int:
+        now[0] += 10
+        return read.latestOffset({"orders#1": {"0": start}}, read.getDefaultReadLimit())["orders#1"]["0"]
+
+    assert latest(0) == 10, "the first batch waits for nothing"
+    exporter_of(exporter, 50)
+    assert [latest(10) for _ in range(29)] == [10] * 29
+    assert [latest(10) for _ in range(3)][-1] == 50
+    exporter_of(exporter, 200)
+    assert latest(50) == 200
+    exporter_of(exporter, 210)
+    assert latest(200) == 200
+    read.prepareForTriggerAvailableNow()
+    assert latest(200) == 210, "availableNow takes what there is"
+
+
+def exporter_of(exporter: Exporter, end: int) -> Exporter:
+    """The export goes on to this offset."""
+    at = exporter.positions.get((1, 0))
+    exporter.messages("orders", at.end if at else 0, end)
+    exporter.publish()
+    return exporter

@@ -1,18 +1,20 @@
 """Import into Parquet tables: what is imported twice is there once, and a run that was cut off is mended by the next.
 
-    TABLE/messages/segment=s40-0-3/*.parquet     records 3,000,000 to 3,999,999 of partition 0 of topic 40
+    TABLE/messages/segment=s40-0-1200/*.parquet  records of partition 0 of topic 40, from 1,200 on
     TABLE/acks, TABLE/deliveries                 as the export has them now
     TABLE/_gossipq/import.json                   how far each partition has come; written last
 
-A run writes whole segments anew, those that have grown. Days would be a bad measure: the second increment of a day would take
-the place of the first. The topic is a real column, so "007" stays a text.
+A run adds segments, each named by where it begins: where the run before ended, and each million offsets. A run that was cut off
+has noted nothing, so the next one begins where it began, and takes the place of what it left. Days would be a bad measure: the
+second increment of a day would take the place of the first. The topic is a real column, so "007" stays a text.
 """
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
+from functools import reduce
 
 import msgspec
 from pyarrow import fs
-from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.types import StringType, StructField, StructType
 
@@ -52,7 +54,6 @@ class Imported:
     partition: int
     first: int
     end: int
-    rewritten_from: int = field(default=0)  #: where the first segment that was written anew begins
 
 
 def import_export(
@@ -69,10 +70,10 @@ def import_export(
     done, wanted = [], []
     for at in planning.known(exported, asked):
         place = state.places.get(_name(at))
-        if at.end > (place.end if place else at.first):
-            wanted.append(_span(at, place, state.segment_records))
-            came = place.end if place else at.first
-            done.append(Imported(at.topic, at.partition, came, at.end, wanted[-1].start))
+        came = place.end if place else at.first
+        if at.end > came:
+            wanted.append(_span(at, came))
+            done.append(Imported(at.topic, at.partition, came, at.end))
             state.places[_name(at)] = Place(at.topic, place.start if place else at.first, at.end)
     if wanted:
         if not allow_gap:
@@ -86,16 +87,14 @@ def import_export(
     return done
 
 
-def _span(at: Known, place: Place | None, size: int) -> Span:
-    """From the beginning of the segment that has grown. Raises DataLoss when the export no longer has what is in it."""
-    begin = at.first if place is None else max(place.start, place.end // size * size)
-    if begin < at.first:
+def _span(at: Known, came: int) -> Span:
+    """What is new. Raises DataLoss when the export begins after the table ends."""
+    if came < at.first:
         raise DataLoss(
-            f"{at.topic}/{at.partition}: records {begin} to {at.first - 1} are in the table and no longer in the export, and "
-            "their segment would be written without them",
+            f"{at.topic}/{at.partition}: records {came} to {at.first - 1} are neither in the table nor in the export",
             hint="import the rest into a new table, or keep exports whole",
         )
-    return Span(at.topic, at.topic_id, at.partition, begin, at.end)
+    return Span(at.topic, at.topic_id, at.partition, came, at.end)
 
 
 def _messages(
@@ -110,11 +109,17 @@ def _messages(
 ) -> None:
     parts = planning.parts(exported, wanted, asked)
     batch.check(folder, exported, parts, verify)
-    number = (F.col("offset") / state.segment_records).cast("long")
-    segment = F.concat_ws("-", F.concat(F.lit("s"), F.col("topic_id")), F.col("partition"), number)
+    came = reduce(lambda rest, span: F.when(_is_of(span), F.lit(span.start)).otherwise(rest), wanted, F.lit(None).cast("long"))
+    million = F.floor(F.col("offset") / state.segment_records) * state.segment_records
+    begin = F.greatest(came, million).cast("long")
+    segment = F.concat_ws("-", F.concat(F.lit("s"), F.col("topic_id")), F.col("partition"), begin)
     frame = reading.rows_of(spark, folder, parts, asked).withColumn(SEGMENT, segment)
     writer = frame.write.mode("overwrite").option("partitionOverwriteMode", "dynamic").partitionBy(SEGMENT)
     writer.parquet(f"{table}/{export.MESSAGES}")
+
+
+def _is_of(span: Span) -> Column:
+    return (F.col("topic_id") == span.topic_id) & (F.col("partition") == span.partition)
 
 
 def _name(at: Known) -> str:

@@ -7,6 +7,8 @@ STATES = ("ready", "in_flight", "retrying", "parked", "dead", "done")
 QUANTILES = {"p50_ms": 0.5, "p95_ms": 0.95, "p99_ms": 0.99}
 MS = 1_000  #: microseconds
 DAY_US = 86_400_000_000
+STEPS = {"day": DAY_US, "hour": 3_600_000_000, "minute": 60_000_000, "second": 1_000_000}
+POINTS_MIN = 3  #: of a chart
 
 
 def utc_day(time: Column | str) -> Column:
@@ -14,17 +16,38 @@ def utc_day(time: Column | str) -> Column:
     return F.date_from_unix_date(F.floor(F.unix_micros(time) / DAY_US).cast("int"))
 
 
-def growth(messages: DataFrame) -> DataFrame:
-    """Records and bytes of values by topic and day of publishing (UTC), with running totals."""
-    days = messages.groupBy("topic", utc_day("publish_time").alias("day")).agg(
+def growth(messages: DataFrame, by: str = "day") -> DataFrame:
+    """Records and bytes of values by topic and time of publishing (UTC), with running totals. by: one of STEPS, and the name of
+    the column, which is a date for days, and text such as 2026-11-21 09:05 otherwise."""
+    times = messages.groupBy("topic", step_of("publish_time", by).alias(by)).agg(
         F.count(F.lit(1)).alias("records"), F.sum(F.octet_length("value")).cast("long").alias("bytes")
     )
-    so_far = Window.partitionBy("topic").orderBy("day")
-    return days.select(
+    so_far = Window.partitionBy("topic").orderBy(by)
+    return times.select(
         "*",
         F.sum("records").over(so_far).alias("records_total"),
         F.sum("bytes").over(so_far).alias("bytes_total"),
-    ).orderBy("topic", "day")
+    ).orderBy("topic", by)
+
+
+def step_of(time: Column | str, by: str) -> Column:
+    """Which second, minute, hour or day a time lies in, in UTC."""
+    if by == "day":
+        return utc_day(time)
+    second = F.pmod(F.floor(F.unix_micros(time) / 1_000_000), F.lit(86_400))
+    parts = [F.floor(second / 3_600), F.floor(second / 60) % 60, second % 60]
+    shown = {"hour": "%02d:00", "minute": "%02d:%02d", "second": "%02d:%02d:%02d"}[by]
+    return F.format_string(f"%s {shown}", utc_day(time), *parts[: shown.count("%")])
+
+
+def fitting_step(messages: DataFrame) -> str:
+    """The largest of STEPS that gives a chart some points."""
+    first, last = messages.agg(F.min(F.unix_micros("publish_time")), F.max(F.unix_micros("publish_time"))).first() or (
+        None,
+        None,
+    )
+    span_us = (last or 0) - (first or 0)
+    return next((by for by, step_us in STEPS.items() if span_us >= POINTS_MIN * step_us), "second")
 
 
 def status(deliveries: DataFrame) -> DataFrame:

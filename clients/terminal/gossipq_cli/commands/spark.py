@@ -162,7 +162,7 @@ def import_(choices: Choices, source: Source, table: str, master: str) -> None:
 @command.command("growth")
 @_job(reports=True)
 def growth(choices: Choices, source: Source, master: str, picture: str | None, rollups: str | None) -> None:
-    """Records and bytes by topic and day.
+    """Records and bytes by topic and day; a picture of less than three days is by hour, minute or second.
 
     \b
     gossipq spark growth export
@@ -172,18 +172,23 @@ def growth(choices: Choices, source: Source, master: str, picture: str | None, r
     columns = [Column("topic"), Column("day"), counter("records"), Column("bytes", size, right=True)]
     columns += [counter("records_total"), Column("bytes_total", size, right=True)]
 
-    def draw(rows: Sequence[Mapping[str, Any]]) -> str:
-        from pyspark_gossipq import charts
-
-        series: dict[str, list[tuple[str, float]]] = {}
-        for row in rows:
-            series.setdefault(row["topic"], []).append((row["day"], row["records"]))
-        return charts.lines("Records by day", series)
-
     with running(master) as spark:
+        from pyspark_gossipq import charts
         from pyspark_gossipq.pipelines import reports
 
-        report.show(columns, reports.growth(source.rows(spark)), draw)
+        messages = source.rows(spark)
+
+        def draw(rows: Sequence[Mapping[str, Any]]) -> str:
+            by = reports.fitting_step(messages)
+            finer = rows if by == "day" else [row.asDict() for row in reports.growth(messages, by).collect()]
+            series: dict[str, list[tuple[str, float]]] = {}
+            for row in finer:
+                series.setdefault(row["topic"], []).append((row[by], row["records"]))
+            if len({time for points in series.values() for time, _ in points}) > 1:
+                return charts.lines(f"Records by {by}", series)
+            return charts.bars("Records", {topic: {"records": points[0][1]} for topic, points in series.items()})
+
+        report.show(columns, reports.growth(messages), draw)
 
 
 @command.command("status")
