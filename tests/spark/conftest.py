@@ -11,6 +11,13 @@ if TYPE_CHECKING:
     from spark.exports import Exporter
 
 
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """On a busy machine Spark may take minutes; a test that is interrupted leaves no session for those after it."""
+    for item in items:
+        if Path(__file__).parent in item.path.parents and item.get_closest_marker("timeout") is None:
+            item.add_marker(pytest.mark.timeout(600))
+
+
 @pytest.fixture(scope="session")
 def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
     """Two tasks at a time, each of which may fail twice."""

@@ -18,7 +18,7 @@ from gossipq_client import Client, connect
 from pyspark_gossipq import identities, writing
 from pyspark_gossipq.identities import BATCH, QUERY, ROOT, Commits, Write
 
-PATIENCE_S = 60
+PATIENCE_S = 240
 
 
 @pytest.fixture

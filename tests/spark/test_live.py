@@ -23,7 +23,7 @@ from pyspark_gossipq import live, planning, schemas, writing
 from pyspark_gossipq.asked import parse
 
 pytestmark = pytest.mark.e2e
-PATIENCE_S = 60
+PATIENCE_S = 240
 
 
 @pytest.fixture

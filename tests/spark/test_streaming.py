@@ -16,7 +16,7 @@ from pyspark_gossipq.planning import Known
 from pyspark_gossipq.stream import ExportStream
 from spark.exports import Exporter
 
-PATIENCE_S = 60
+PATIENCE_S = 240
 
 
 class Run:
