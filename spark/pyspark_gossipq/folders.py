@@ -9,5 +9,10 @@ _PATTERN = re.compile(r"[][{}*?\\]")  #: what patterns of Hadoop's paths are mad
 
 class Folder(lakes.Folder):
     def address(self, path: str) -> str:
-        """A file as Spark reads it: by a pattern, unless that is escaped; S3 by Spark's own connector."""
-        return _PATTERN.sub(r"\\\g<0>", re.sub("^s3n?://", "s3a://", f"{self.path}/{path}"))
+        """A file as Spark reads it: by a pattern, unless that is escaped."""
+        return _PATTERN.sub(r"\\\g<0>", f"{self.path}/{path}")
+
+    @property
+    def by_python(self) -> bool:
+        """Spark has no name for it: s3:// is read through pyarrow, s3a:// by Spark's own connector, whose jars one brings."""
+        return self.path.startswith("s3://")

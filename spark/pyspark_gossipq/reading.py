@@ -62,7 +62,7 @@ def read_export(
     given = {name: value for name, value in options.items() if value is not None}
     asked, folder = parse(given), Folder(path)
     parts = plan(folder, folder.read(asked.as_of_us), asked)
-    if parts and parts[0].format == "lmdb":
+    if parts and (parts[0].format == "lmdb" or folder.by_python):
         return spark.read.format("gossipq").options(**given).load()
     frame = rows_of(spark, folder, parts, asked)
     return as_kafka(frame) if asked.kafka_schema else frame
@@ -73,7 +73,7 @@ def rows_of(spark: SparkSession, folder: Folder, parts: list[Part], asked: Asked
     schema = schemas.of(asked.data_set)
     if not parts:
         return spark.createDataFrame([], schema)
-    if parts[0].format == "lmdb":
+    if parts[0].format == "lmdb" or folder.by_python:
         ranges = json.dumps([[part.topic_id, part.partition, part.start, part.end] for part in parts])
         return spark.read.format("gossipq").options(path=folder.path, ranges=ranges, verify="false").load()
     reader = spark.read.schema(schema)

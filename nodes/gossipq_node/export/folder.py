@@ -8,7 +8,6 @@ import fcntl
 import os
 import shutil
 import time
-from collections.abc import Iterator
 from hashlib import file_digest, sha256
 from pathlib import Path
 from types import TracebackType
@@ -87,6 +86,10 @@ class Folder:
             export.check_file(file, size, file_digest(opened, "sha256").hexdigest())
         return path
 
+    def address(self, path: str) -> str:
+        """A file as others name it."""
+        return f"file://{os.path.abspath(self.root / path)}"
+
     # --- writing
 
     def new(self) -> Path:
@@ -135,14 +138,18 @@ class Folder:
         manifests = {sequence: export.decode(self.manifest(sequence)) for sequence in self.sequences()}
         bases = [each for each in manifests.values() if each.base and each.written_us < (time.time() - older_than_s) * 1e6]
         for sequence in [sequence for sequence in manifests if bases and sequence < bases[-1].sequence]:
-            (self.root / export.manifest_path(sequence)).unlink()
+            self._delete(export.manifest_path(sequence))
             del manifests[sequence]
         named = {file.path for manifest in manifests.values() for file in manifest.files}
-        gone = [path for path in self._files() if str(path.relative_to(self.root)) not in named]
-        for path in gone:
-            path.unlink()
+        gone = [name for name in self._names() if name not in named]
+        for name in gone:
+            self._delete(name)
         return len(gone)
 
-    def _files(self) -> Iterator[Path]:
-        for data_set in export.SCHEMAS:
-            yield from (path for path in (self.root / data_set).glob("*/*") if path.is_file())
+    def _delete(self, name: str) -> None:
+        (self.root / name).unlink()
+
+    def _names(self) -> list[str]:
+        """Of files that may go when no manifest names them."""
+        found = (path for data_set in export.SCHEMAS for path in (self.root / data_set).glob("*/*") if path.is_file())
+        return [str(path.relative_to(self.root)) for path in found]

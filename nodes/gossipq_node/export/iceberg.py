@@ -133,7 +133,7 @@ class Iceberg:
         if not new:
             return
         told = {POSITIONS: msgspec.json.encode(reached).decode(), CLUSTER: cluster}
-        paths = [f"file://{os.path.abspath(self._folder.root / file.path)}" for file in new]
+        paths = [self._folder.address(file.path) for file in new]
         table.add_files(paths, snapshot_properties=told, check_duplicate_files=False)  # positions say what is there
         done.files[data_set] = len(new)
         done.records += sum(file.rows for file in new) if data_set == export.MESSAGES else 0

@@ -20,7 +20,7 @@ PAUSE_MAX_S = 60.0  #: between two tries while nothing goes well
 
 @click.command(cls=Verb)
 @click.argument("topics", nargs=-1, metavar="[TOPIC ...]")
-@click.option("--out", required=True, metavar="DIR", help="folder of the export; made if it is not there")
+@click.option("--out", required=True, metavar="DIR", help="folder of the export, or s3://bucket/name; made if it is not there")
 @click.option("--format", "form", type=click.Choice(["parquet", "lmdb"]), help="of the files (default: parquet, or as it was)")
 @click.option("--follow", is_flag=True, help="go on with what comes, until it is interrupted")
 @click.option(
@@ -65,10 +65,10 @@ def command(choices: Choices, /, topics: tuple[str, ...], out: str, compact: boo
 
 def _compact(choices: Choices, out: str, keep_s: float) -> int:
     from gossipq_node.export.compacting import compact
-    from gossipq_node.export.folder import Folder
+    from gossipq_node.export.objects import folder_at
 
     progress = Progress("files", choices.quiet)
-    with Folder(out, make=False) as folder:
+    with folder_at(out, make=False) as folder:
         merged = compact(folder, keep_s, progress)
     progress.close()
     Output(choices).one({"merged_files": merged}, f"{out}: {many(merged, 'file')} less")
@@ -80,13 +80,13 @@ def _export(
 ) -> int:
     from gossipq_node.export import iceberg
     from gossipq_node.export.exporter import Exporter
-    from gossipq_node.export.folder import Folder
     from gossipq_node.export.following import Follower
+    from gossipq_node.export.objects import folder_at
 
     place = _place(options["metrics"]) if options["metrics"] else None
     catalog = iceberg.catalog(options["iceberg"]) if options["iceberg"] else None
     output, progress = Output(choices), Progress("records", choices.quiet)
-    with ask.connect(choices) as mq, Folder(out) as folder:
+    with ask.connect(choices) as mq, folder_at(out) as folder:
         exporter = Exporter(mq, folder, topics, form or "", allow_gap, progress)
         commit = iceberg.Iceberg(folder, catalog, options["namespace"]).commit if catalog is not None else None
         if follow:
