@@ -37,7 +37,7 @@ def step_of(time: Column | str, by: str) -> Column:
     second = F.pmod(F.floor(F.unix_micros(time) / 1_000_000), F.lit(86_400))
     parts = [F.floor(second / 3_600), F.floor(second / 60) % 60, second % 60]
     shown = {"hour": "%02d:00", "minute": "%02d:%02d", "second": "%02d:%02d:%02d"}[by]
-    return F.format_string(f"%s {shown}", utc_day(time), *parts[: shown.count("%")])
+    return F.format_string(f"%s {shown}", utc_day(time).cast("string"), *parts[: shown.count("%")])
 
 
 def fitting_step(messages: DataFrame) -> str:
