@@ -1,0 +1,137 @@
+"""What the register has begun is finished, whoever leads the meta shard by then, and what was removed stays so."""
+
+import pytest
+
+from core.harness import FakeWorker, client, single
+from gossipq import limits
+from gossipq.core.register import TopicRegister
+from gossipq.messages import BindTopic, CreateTopic, DropTopic, Refused, Resolve, Topics
+from gossipq.operator_messages import SetTopic
+from gossipq.peer_messages import InstallTopic, TopicInstalled
+from gossipq.types import topic_id_of
+from gossipq.values import Message, TopicOptions
+
+ADA = client("ada")
+
+
+@pytest.fixture
+def worker() -> FakeWorker:
+    return FakeWorker()
+
+
+def cut_off(monkeypatch: pytest.MonkeyPatch, worker: FakeWorker, message: Message) -> None:
+    """The meta shard logs that, and its leader is gone before a shard hears of it."""
+    with monkeypatch.context() as patch:
+        patch.setattr(TopicRegister, "_tell", lambda register, topic_id: None)
+        assert worker.ask(0, ADA, message) is None
+    worker.restart()
+    for _ in range(3):
+        worker.tick(limits.SECOND_MS)
+
+
+def code(answer: object) -> str:
+    assert isinstance(answer, Refused), answer
+    return answer.code
+
+
+def test_a_removal_goes_on_after_a_takeover(monkeypatch: pytest.MonkeyPatch, worker: FakeWorker) -> None:
+    orders = single(worker.topic("orders"))
+    worker.publish(orders, [b"x"])
+    cut_off(monkeypatch, worker, DropTopic("orders"))
+    assert code(worker.publish(orders, [b"y"])) == "unknown_topic"
+    assert not worker.shards[1].ledger.partitions
+    assert code(worker.ask(0, ADA, DropTopic("orders"))) == "unknown_topic"
+    assert not worker.shards[0].ledger.installing, "it is finished"
+
+
+def test_so_does_a_change_and_a_creation(monkeypatch: pytest.MonkeyPatch, worker: FakeWorker) -> None:
+    orders = single(worker.topic("orders"))
+    cut_off(monkeypatch, worker, SetTopic("orders", TopicOptions(ttl_ms=5_000)))
+    assert worker.shards[1].ledger.topics[topic_id_of(orders)].config.ttl_ms == 5_000
+    cut_off(monkeypatch, worker, CreateTopic("bills", TopicOptions()))
+    (bills,) = [info for info in worker.shards[1].ledger.topics.values() if info.name == "bills"]
+    assert worker.ask(0, ADA, Resolve(["bills"])) == Topics([bills])
+    assert not worker.shards[0].ledger.installing
+
+
+def test_who_asks_again_for_a_removal_under_way_waits_for_its_end(monkeypatch: pytest.MonkeyPatch, worker: FakeWorker) -> None:
+    worker.topic("orders")
+    with monkeypatch.context() as patch:
+        patch.setattr(TopicRegister, "_tell", lambda register, topic_id: None)
+        assert worker.ask(0, ADA, DropTopic("orders")) is None
+        worker.restart()
+        assert worker.ask(0, ADA, DropTopic("orders"), request_id=9) is None
+    worker.tick(limits.SECOND_MS)
+    worker.tick(limits.SECOND_MS)
+    replies = [(request_id, message) for effects in worker.seen for _, request_id, message in effects.replies]
+    assert replies.count((9, Topics([]))) == 1
+
+
+@pytest.mark.parametrize("restart", [False, True], ids=["at once", "after a restart"])
+def test_a_late_word_of_the_register_brings_nothing_back(worker: FakeWorker, restart: bool) -> None:
+    info = worker.topic("orders")
+    worker.ask(0, ADA, DropTopic("orders"))
+    if restart:
+        worker.restart()
+    worker.turn(lambda: worker.shards[1].step((), 0, None, InstallTopic(info)))
+    assert not worker.shards[1].ledger.partitions
+    assert not worker.shards[1].ledger.topics
+    assert code(worker.publish(single(info), [b"y"])) == "unknown_topic"
+
+
+def test_tombstones_go_after_a_week_and_what_is_later_is_told_by_the_register(worker: FakeWorker) -> None:
+    info = worker.topic("orders")
+    worker.ask(0, ADA, DropTopic("orders"))
+    worker.advance(8 * limits.DAY_MS)
+    worker.topic("bills")
+    worker.ask(0, ADA, DropTopic("bills"))
+    assert not worker.shards[1].ledger.removed(info.id)
+    worker.turn(lambda: worker.shards[1].step((), 0, None, InstallTopic(info)))
+    worker.tick(limits.SECOND_MS)
+    assert not worker.shards[1].ledger.topics, "it was back for a moment, and the register knew better"
+    assert worker.shards[1].ledger.removed(info.id)
+
+
+def test_a_change_behind_a_removal_makes_no_topic(worker: FakeWorker) -> None:
+    worker.topic("orders")
+    shard, answers = worker.shards[0], []
+    effects = worker.turn(
+        lambda: shard.step((b"c", b"1"), 1, ADA, DropTopic("orders")),
+        lambda: shard.step((b"c", b"2"), 2, ADA, SetTopic("orders", TopicOptions(ttl_ms=5_000))),
+    )
+    answers = [(request_id, message) for each in effects.values() for _, request_id, message in each.replies]
+    assert (1, Topics([])) in answers
+    assert [code(message) for request_id, message in answers if request_id == 2] == ["unknown_topic"]
+    assert not shard.ledger.names
+
+
+def test_a_virtual_topic_and_the_end_of_its_real_one_do_not_pass_each_other(worker: FakeWorker) -> None:
+    worker.topic("orders")
+    shard = worker.shards[0]
+    effects = worker.turn(
+        lambda: shard.step((b"c", b"1"), 1, ADA, BindTopic("all", ["orders"])),
+        lambda: shard.step((b"c", b"2"), 2, ADA, DropTopic("orders")),
+    )
+    answers = {request_id: message for each in effects.values() for _, request_id, message in each.replies}
+    assert isinstance(answers[1], Topics)
+    assert code(answers[2]) == "bad_request"
+    assert set(shard.ledger.names) == {"all", "orders"}
+
+
+def test_an_old_answer_of_a_shard_frees_nobody(monkeypatch: pytest.MonkeyPatch, worker: FakeWorker) -> None:
+    info = worker.topic("orders")
+    with monkeypatch.context() as patch:
+        patch.setattr(TopicRegister, "_tell", lambda register, topic_id: None)
+        assert worker.ask(0, ADA, SetTopic("orders", TopicOptions(ttl_ms=5_000))) is None
+        worker.turn(lambda: worker.shards[0].step((), 0, None, TopicInstalled(info.id, info.version, 1)))
+    assert worker.shards[0].ledger.installing
+
+
+def test_a_producer_that_spoke_in_the_same_turn_is_not_forgotten(worker: FakeWorker) -> None:
+    orders = single(worker.topic("orders"))
+    worker.publish(orders, [b"x"], b"p" * 16, 1)
+    worker.advance(limits.PRODUCER_IDLE_MS + 2 * limits.HOUR_MS)
+    assert worker.publish(orders, [b"y"], b"p" * 16, 2) == (7, 1, 1, False), "FORGET is proposed in this very turn"
+    worker.settle()
+    worker.restart()
+    assert worker.publish(orders, [b"y"], b"p" * 16, 2) == (7, 1, 1, True)
