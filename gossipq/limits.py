@@ -83,6 +83,7 @@ TURN_MESSAGES_MAX = 256
 TURN_BYTES_MAX = 4 * MIB
 FAILURES_PER_TURN = 1_024  #: failed attempts and expired records that one turn of a shard makes entries of
 BURIED_BYTES_PER_TURN = 1 * MIB  #: of the batches that dead letters keep, in one turn of a shard
+UNAPPLIED_BYTES_MAX = 64 * MIB  #: of a shard that wait for other copies; then publishes are refused for a moment
 SESSIONS_ENDED_PER_TURN = 100  #: of those that fell silent
 RECENT_BYTES_MAX = 16 * MIB  #: newest batches kept in memory, per worker
 REPLICATE_BYTES_MAX = 1 * MIB

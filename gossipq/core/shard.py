@@ -7,12 +7,11 @@ A copy *leads* from the election on, and *serves* from the moment its own NOOP i
 does not lead any more, everything volatile goes at once.
 """
 
-from collections import deque
 from collections.abc import Callable, Iterable
 from typing import NamedTuple
 
 from gossipq import limits
-from gossipq.core.copies import VERBS, Mail, Moving, Peers, Replication, Target, open_ledger
+from gossipq.core.copies import VERBS, Mail, Moving, Peers, Replication, Target, Unapplied, open_ledger
 from gossipq.core.delivery import MOVES, Dispatch, Gathering
 from gossipq.core.effects import INTERNAL, INTERNAL_HINT, Effects, Fault, refusal
 from gossipq.core.ledger import (
@@ -93,7 +92,7 @@ class Shard:
     def _open(self, ledger: Ledger) -> None:
         """Everything that stands on the ledger. Also when a snapshot has replaced it."""
         self.ledger = self.peers.ledger = ledger
-        self._unapplied: deque[Entry] = deque(self.peers.after(ledger.applied))
+        self._unapplied = Unapplied(self.peers.after(ledger.applied))
         self._outcomes: list[tuple[Entry, Outcome]] = []
         self._sweeper = Sweeper(self._tables, ledger, self.replica.log, whole=not self.replica.hollow)
         self._forget()
@@ -267,6 +266,18 @@ class Shard:
         if not self.serving or (reads and not self.replica.holds_lease):
             raise Busy(f"shard {self.id} changes its leader", retry_after_ms=TAKEOVER_MS)
 
+    @property
+    def crowded(self) -> bool:
+        """Whether the other copies are so far behind that what waits for them has filled its share of memory."""
+        return self._unapplied.bytes >= limits.UNAPPLIED_BYTES_MAX
+
+    def _check_room(self) -> None:
+        if self.crowded:
+            raise Busy(
+                f"{self._unapplied.bytes} bytes of shard {self.id} wait for the disks of its other copies",
+                retry_after_ms=TAKEOVER_MS,
+            )
+
     def publish(
         self, origin: Origin, request_id: int, client: Client | None, message: Publish, info: BatchInfo, batch: bytes
     ) -> None:
@@ -275,6 +286,7 @@ class Shard:
         try:
             if not (self.full and self.replica.sole):
                 self._check_serving()
+            self._check_room()
             self._admitting.publish(origin, request_id, client, message, info, batch)
         except StoreError:
             raise
@@ -320,6 +332,8 @@ class Shard:
                 if self._consuming.serves(message):
                     self._consuming.step(origin, request_id, client, message, self.boot_ms)
                 elif self._mending.serves(message):
+                    if batch:
+                        self._check_room()
                     self._mending.step(origin, request_id, client, message, batch)
                 else:
                     self._explaining.step(origin, request_id, message)
@@ -410,8 +424,7 @@ class Shard:
             self._follow_replica()  # who waits here is named before all of it goes
             self._open(open_ledger(self.id, self._tables, self._columns))
         elif changed is not None:
-            while self._unapplied and self._unapplied[-1].index >= changed:
-                self._unapplied.pop()
+            self._unapplied.cut(changed)
             unsaved = self.replica.unsaved
             self._unapplied.extend(unsaved[changed - unsaved[0].index :])
         self._promised |= changed is not None or self.replica.hollow
@@ -499,10 +512,9 @@ class Shard:
         return (self._tables.body.get(log.INDEX_KEY.pack(index)), True) if body is None else (body, False)
 
     def _apply(self, end: Index) -> None:
-        unapplied, outcomes = self._unapplied, self._outcomes
+        outcomes = self._outcomes
         apply = self.ledger.skip if self._settings.witness else self.ledger.apply
-        while unapplied and unapplied[0].index <= end:
-            entry = unapplied.popleft()
+        for entry in self._unapplied.take(end):
             outcomes.append((entry, apply(entry)))
 
     def stored(self) -> None:
@@ -606,5 +618,5 @@ class Shard:
             behind = gathering.behind  # AT_END overtakes no delivery
             effects.notices = [notice for notice in dispatch.notices if notice[0] not in behind]
             dispatch.notices = [notice for notice in dispatch.notices if notice[0] in behind]
-        if dispatch.unfinished:
+        if dispatch.unfinished and not self.crowded:
             self._promised = True  # another turn makes them entries

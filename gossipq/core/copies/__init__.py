@@ -6,6 +6,7 @@ from gossipq.core.copies.peers import VERBS, Peers
 from gossipq.core.copies.placement import Target, plan, topic_shards
 from gossipq.core.copies.reconfiguration import Moving
 from gossipq.core.copies.snapshot import open_ledger
+from gossipq.core.copies.unapplied import Unapplied
 
 __all__ = [
     "VERBS",
@@ -14,6 +15,7 @@ __all__ = [
     "Peers",
     "Replication",
     "Target",
+    "Unapplied",
     "open_ledger",
     "plan",
     "shipment",

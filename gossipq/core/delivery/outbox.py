@@ -28,6 +28,10 @@ class Host(Protocol):
     def last(self) -> Index:
         """The newest entry."""
 
+    @property
+    def crowded(self) -> bool:
+        """Whether no more may wait for the other copies now."""
+
     def propose(self, kind: int, payload: bytes, promise: bool = True, body: bytes = b"") -> Index: ...
     def reply(self, origin: Origin, request_id: int, message: Message) -> None: ...
 
@@ -50,7 +54,7 @@ class Gathering:
                 for waiter in acks.waiters:
                     self._host.reply(waiter.origin, waiter.request_id, Acked(waiter.lost))
         budget = Budget()
-        while holding.failed and budget:
+        while holding.failed and budget and not self._host.crowded:
             rest = self._fail(holding.failed.popleft(), budget)
             if rest is not None:
                 holding.failed.appendleft(rest)

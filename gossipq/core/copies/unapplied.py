@@ -1,0 +1,51 @@
+"""Entries that a copy has in its log and has not applied yet, and how many bytes they hold in memory."""
+
+from collections import deque
+from collections.abc import Iterable, Iterator
+
+from gossipq.core.storage import Entry
+from gossipq.types import Index
+
+ENTRY_BYTES = 256  #: of an entry besides its payload and its body
+
+
+def _size(entry: Entry) -> int:
+    return ENTRY_BYTES + len(entry.payload) + len(entry.body)
+
+
+class Unapplied:
+    """Oldest first. `bytes` is what they hold in memory, about."""
+
+    __slots__ = ("_entries", "bytes")
+
+    def __init__(self, entries: Iterable[Entry] = ()) -> None:
+        self._entries: deque[Entry] = deque()
+        self.bytes = 0
+        self.extend(entries)
+
+    def __bool__(self) -> bool:
+        return bool(self._entries)
+
+    def __iter__(self) -> Iterator[Entry]:
+        return iter(self._entries)
+
+    def append(self, entry: Entry) -> None:
+        self._entries.append(entry)
+        self.bytes += _size(entry)
+
+    def extend(self, entries: Iterable[Entry]) -> None:
+        for entry in entries:
+            self.append(entry)
+
+    def cut(self, first: Index) -> None:
+        """Entries from `first` on are no longer in the log."""
+        while self._entries and self._entries[-1].index >= first:
+            entry = self._entries.pop()
+            self.bytes -= _size(entry)
+
+    def take(self, last: Index) -> Iterator[Entry]:
+        """Takes out what may be applied now: entries up to `last`."""
+        while self._entries and self._entries[0].index <= last:
+            entry = self._entries.popleft()
+            self.bytes -= _size(entry)
+            yield entry
