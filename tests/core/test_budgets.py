@@ -5,6 +5,9 @@ import pytest
 from core.harness import FakeWorker, client, single
 from gossipq import limits
 from gossipq.core.delivery.outbox import Gathering
+from gossipq.core.ledger import slices
+from gossipq.core.storage.tables import MemoryTables
+from gossipq.types import Slice
 from gossipq.values import GroupOptions, TopicOptions
 
 ADA = client("ada")
@@ -115,3 +118,25 @@ def test_the_end_of_a_session_looks_at_what_it_held_alone(worker, monkeypatch):
     assert sum(end - first for first, end in zip(view.leases.starts, view.leases.ends, strict=True)) == 5
     assert not shard.dispatch.holds(members[1].session)
     assert shard.dispatch.holds(members[0].session)
+
+
+def test_partitions_that_nobody_writes_to_any_more_are_forgotten(monkeypatch):
+    """Four thousand busy partitions once held a gigabyte on every copy. What is forgotten is read from the rows."""
+    monkeypatch.setattr(slices, "TAILS_SLICES", 100)
+    monkeypatch.setattr(slices, "TAIL_SLICES", 40)
+    tables = MemoryTables()
+    known = slices.Slices(tables.state)
+    expected = {}
+    for number in range(600):
+        partition, offset = number % 30, number // 30 * 5
+        part = Slice(offset, number, 0, 5, 500, 5, 1)
+        known.add(partition, part)
+        expected[partition, offset] = part
+    assert sum(len(tail.parts) for tail in known._tails.values()) <= 100
+    assert all(known.at(partition, offset + 3) == part for (partition, offset), part in expected.items())
+    for number in range(600, 2_000):
+        known.add(7, Slice(number * 5, number, 0, 5, 500, 5, 1))
+    assert len(known._tails[7].parts) <= 40
+    for partition in list(known._tails):
+        known.drop(partition)
+    assert known._remembered == 0

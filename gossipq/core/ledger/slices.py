@@ -7,7 +7,8 @@ from gossipq.core.ledger import records
 from gossipq.core.storage import Table
 from gossipq.types import Offset, PartitionKey, Slice
 
-TAIL_SLICES = 4_096
+TAIL_SLICES = 4_096  #: remembered of one partition,
+TAILS_SLICES = 8_192  #: and of all partitions of a shard; those that are written to least recently are forgotten first
 
 
 class Tail:
@@ -19,11 +20,14 @@ class Tail:
         self.offsets: list[Offset] = []
         self.parts: list[Slice] = []
 
-    def add(self, part: Slice) -> None:
-        if len(self.offsets) >= TAIL_SLICES:
+    def add(self, part: Slice) -> int:
+        """Returns by how many slices it grew."""
+        before = len(self.offsets)
+        if before >= TAIL_SLICES:
             del self.offsets[: TAIL_SLICES // 2], self.parts[: TAIL_SLICES // 2]
         self.offsets.append(part.offset)
         self.parts.append(part)
+        return len(self.offsets) - before
 
     def find(self, offset: Offset) -> Slice | None:
         at = bisect_right(self.offsets, offset) - 1
@@ -33,14 +37,16 @@ class Tail:
 class Slices:
     def __init__(self, state: Table) -> None:
         self._state = state
-        self._tails: dict[PartitionKey, Tail] = {}
+        self._tails: dict[PartitionKey, Tail] = {}  # in the order of their newest slices
+        self._remembered = 0  # slices in all of them
 
     def add(self, partition: PartitionKey, part: Slice) -> None:
         self._state.put(records.slice_key(partition, part.offset), records.encode_slice(part))
-        tail = self._tails.get(partition)
-        if tail is None:
-            tail = self._tails[partition] = Tail()
-        tail.add(part)
+        tail = self._tails.pop(partition, None) or Tail()
+        self._tails[partition] = tail
+        self._remembered += tail.add(part)
+        while self._remembered > TAILS_SLICES and len(self._tails) > 1:
+            self._forget(next(iter(self._tails)))
 
     def at(self, partition: PartitionKey, offset: Offset) -> Slice | None:
         """The slice that holds `offset`; None beyond the end."""
@@ -61,4 +67,9 @@ class Slices:
 
     def drop(self, partition: PartitionKey) -> None:
         """The partition is gone; its rows are swept."""
-        self._tails.pop(partition, None)
+        self._forget(partition)
+
+    def _forget(self, partition: PartitionKey) -> None:
+        tail = self._tails.pop(partition, None)
+        if tail is not None:
+            self._remembered -= len(tail.parts)
