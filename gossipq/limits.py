@@ -103,6 +103,7 @@ IN_FLIGHT_APPENDS_MAX = 64  #: unanswered, to one follower
 IN_FLIGHT_APPEND_BYTES_MAX = 8 * MIB
 LOG_HOLD_ROWS = 100_000  #: kept for a copy that is behind; then it needs a snapshot
 SNAPSHOT_PART_BYTES = 512 * KIB
+SNAPSHOT_ROWS_PER_TURN = 10_000  #: of the state, read in one turn: about 5 ms
 SNAPSHOT_BYTES_PER_S = 64 * MIB  #: to one copy
 COPIES_MAX = 7
 COPIES = 3

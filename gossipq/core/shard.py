@@ -242,8 +242,7 @@ class Shard:
         """What was proposed after `last` is taken back. Everything volatile goes, as when this copy does not lead any more, and
         it serves again when a NOOP is committed. Log and ledger are whole: only entries change the ledger."""
         self.replica.retract(last)
-        while self._unapplied and self._unapplied[-1].index > last:
-            self._unapplied.pop()
+        self._unapplied.cut(last + 1)
         self._resign()
         if self.leading:
             self._take_over()
@@ -502,8 +501,6 @@ class Shard:
         self._sweeper.hold = self.peers.hold()
         self._sweeper.sweep(SWEEP_ROWS)
         self.ledger.flush()
-        if self.peers.wants_spool:
-            self.peers.spool()
         self.ledger.keep_bodies(self.peers.sending)
 
     def body(self, index: Index) -> tuple[bytes | None, bool]:
@@ -520,6 +517,9 @@ class Shard:
     def stored(self) -> None:
         """The transaction is on disk: what is committed by that is answered."""
         self._promised = False
+        if self.peers.wants_spool:
+            self.peers.spool()
+            self.ledger.keep_bodies(self.peers.sending)
         self.replica.stored()
         if self.replica.sole:
             self._answer_all()

@@ -5,6 +5,7 @@ from collections.abc import Iterator, Sequence
 from itertools import count
 
 from gossipq import limits
+from gossipq.core.storage import Reader
 from gossipq.core.storage.tables import MemoryTable, MemoryTables
 from gossipq.errors import StoreError
 from gossipq.types import Origin
@@ -45,6 +46,11 @@ class _Handle:
 
     def delete_range(self, first: bytes, end: bytes, rows_max: int) -> int:
         return self._write().delete_range(first, end, rows_max)
+
+    def reader(self) -> Reader:
+        stored = self._store.disk.get(self._shard, MemoryTables())
+        table: MemoryTable = getattr(stored, self._name)
+        return table.reader()
 
 
 class _Tables:

@@ -5,7 +5,7 @@ import resource
 import shutil
 import signal
 from collections.abc import Callable, Iterator
-from contextlib import closing, contextmanager
+from contextlib import closing, contextmanager, suppress
 from pathlib import Path
 
 import lmdb
@@ -281,3 +281,37 @@ def test_the_size_of_the_map_is_what_the_store_had_unless_another_is_asked_for(t
         store.commit()
     with closing(LmdbStore(tmp_path, AS_STORED)) as store:
         assert store.usage().map_bytes == MAP_BYTES
+
+
+def test_a_reader_sees_the_last_commit_whatever_comes_later(place: Place) -> None:
+    store = place.open()
+    table = store.tables(1).state
+    for number in range(5):
+        table.put(bytes([number]), b"old")
+    store.commit()
+    reader = table.reader()
+    table.put(b"\1", b"new")
+    table.delete(b"\2")
+    table.put(b"\7", b"new")
+    assert list(reader.scan(b"", b"\3")) == [(b"\0", b"old"), (b"\1", b"old"), (b"\2", b"old")]
+    store.commit()
+    assert [key[0] for key, value in reader.scan(b"", b"\xff") if value == b"old"] == [0, 1, 2, 3, 4]
+    reader.close()
+    assert [key[0] for key, _ in table.scan(b"", b"\xff")] == [0, 1, 3, 4, 7]
+
+
+def test_a_reader_ends_with_its_environment_and_holds_nothing_up(place: Place) -> None:
+    store = place.open()
+    table = store.tables(1).state
+    table.put(b"a", b"1")
+    store.commit()
+    reader = table.reader()
+    table.put(b"b", b"2")
+    store.abort()
+    with suppress(StoreError):  # the fake has nothing to lose
+        assert [key for key, _ in reader.scan(b"", b"z")] == [b"a"]
+    reader.close()
+    assert [key for key, _ in table.scan(b"", b"z")] == [b"a"]
+    again = table.reader()
+    store.close()
+    again.close()

@@ -4,9 +4,13 @@ import pytest
 
 from core.harness import FakeWorker, client, single
 from gossipq import limits
+from gossipq.core.copies.snapshot import Receiving, Sending
 from gossipq.core.delivery.outbox import Gathering
 from gossipq.core.ledger import slices
+from gossipq.core.raft import Place
+from gossipq.core.storage import Config
 from gossipq.core.storage.tables import MemoryTables
+from gossipq.peer_messages import Installed
 from gossipq.types import Slice
 from gossipq.values import GroupOptions, TopicOptions
 
@@ -140,3 +144,25 @@ def test_partitions_that_nobody_writes_to_any_more_are_forgotten(monkeypatch):
     for partition in list(known._tails):
         known.drop(partition)
     assert known._remembered == 0
+
+
+def test_a_snapshot_is_read_over_several_turns_and_is_of_one_moment(monkeypatch):
+    """Reading some million rows in one turn outlasts the lease of a leader; and rows that change meanwhile are of later."""
+    monkeypatch.setattr(limits, "SNAPSHOT_ROWS_PER_TURN", 100)
+    monkeypatch.setattr(limits, "SNAPSHOT_PART_BYTES", 1_000)
+    tables, brought = MemoryTables(), MemoryTables()
+    for number in range(1_000):
+        tables.state.put(b"O%04d" % number, b"then")
+    sending = Sending("a", 5, 1, Place(bytes(8), 0), Config(["a"]), tables, True, 1_000)
+    turns, now_ms, installed = 0, 1_000, Receiving((1, 5, 1_000))
+    while True:
+        tables.state.put(b"O%04d" % (turns * 7 % 1_000), b"later")
+        turns, now_ms = turns + 1, now_ms + 1
+        part = sending.due(now_ms)
+        if part is not None and part[0].number == installed.number:
+            assert installed.take(*part, brought)
+            assert sending.answered(Installed("b", 5, installed.number, sent_ms=part[0].sent_ms), now_ms)
+            if part[0].kind == "end":
+                break
+    assert turns > 10
+    assert list(brought.state.scan(b"", b"z")) == [(b"O%04d" % number, b"then") for number in range(1_000)]

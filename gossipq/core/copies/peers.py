@@ -189,11 +189,14 @@ class Peers:
         if sending is None or progress.state != SNAPSHOT:
             return
         if message.done and message.index == sending.index:
-            del self._sending[name]
+            self._end_sending(name)
             progress.match = max(progress.match, message.index)
             progress.probe(message.index + 1)
         elif not sending.answered(message, replica.now_ms):
-            del self._sending[name]
+            self._end_sending(name)
+
+    def _end_sending(self, name: str) -> None:
+        self._sending.pop(name).close()
 
     # --- copies that are none any more -----------------------------------------------------------------------------
 
@@ -251,7 +254,7 @@ class Peers:
 
     @property
     def wants_spool(self) -> bool:
-        """Whether a snapshot should begin: it is read when everything is written."""
+        """Whether a snapshot should begin: it is read from the commit that flushes the ledger."""
         return any(self._wants(name, progress) for name, progress in self.replica.progress.items())
 
     def _wants(self, name: str, progress: Progress) -> bool:
@@ -263,7 +266,7 @@ class Peers:
         return waits and max(1, progress.knew) <= index and replica.log.term_at(index) is not None
 
     def spool(self) -> None:
-        """Right after the ledger was flushed: its rows are those of the applied index."""
+        """Right after the commit that flushed the ledger: what it left are the rows of the applied index."""
         replica, index = self.replica, self.ledger.applied
         meta = self.ledger.meta
         config = Config(meta.voters, meta.witnesses, meta.learners)
@@ -289,7 +292,7 @@ class Peers:
         for name, sending in list(self._sending.items()):
             other = progress.get(name)
             if other is None or other.state != SNAPSHOT or replica.now_ms >= other.heard_ms + self._stray_ms:
-                del self._sending[name]  # who comes back after so long gets a newer one
+                self._end_sending(name)  # who comes back after so long gets a newer one
             elif part := sending.due(replica.now_ms):
                 mail.append(Mail(name, *part))
         return mail
@@ -297,7 +300,7 @@ class Peers:
     def deadline_ms(self) -> int | None:
         if not self._sending:
             return campaign.deadline_ms(self.replica)
-        due = [campaign.deadline_ms(self.replica), *(sending.wait_ms for sending in self._sending.values())]
+        due = [campaign.deadline_ms(self.replica), *(sending.deadline_ms for sending in self._sending.values())]
         return min((at for at in due if at is not None), default=None)
 
     def hold(self) -> Index:
@@ -336,7 +339,8 @@ class Peers:
 
     def reset(self) -> None:
         """This copy does not lead any more."""
-        self._sending.clear()
+        for name in list(self._sending):
+            self._end_sending(name)
 
     # --- voters ----------------------------------------------------------------------------------------------------
 

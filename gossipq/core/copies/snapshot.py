@@ -1,8 +1,8 @@
 """A shard's state for a copy that the log cannot help: spooled from one read, sent part by part, installed row by row.
 
-The sender reads the state rows once, right after they were flushed, so that they are those of one log index. Then come the
-batches by ranges of the log index, then "end". The receiver is *hollow* from the first part to "end": it votes by the log
-that it had, and neither leads nor applies. If it starts over, so does the snapshot.
+The sender reads the state rows as the commit left them that flushed them, so that they are those of one log index; it takes
+several turns for that. Then come the batches by ranges of the log index, then "end". The receiver is *hollow* from the first
+part to "end": it votes by the log that it had, and neither leads nor applies. If it starts over, so does the snapshot.
 """
 
 from collections import deque
@@ -13,7 +13,7 @@ import msgspec
 from gossipq import limits
 from gossipq.core.ledger import Ledger, records
 from gossipq.core.raft import Place
-from gossipq.core.storage import INDEX_KEY, Columns, Config, Table, Tables
+from gossipq.core.storage import INDEX_KEY, Columns, Config, Reader, Table, Tables
 from gossipq.errors import ProtocolError
 from gossipq.peer_messages import Installed, Snapshot
 from gossipq.types import Index, Term
@@ -26,22 +26,46 @@ _body_rows = msgspec.msgpack.Decoder(list[tuple[int, bytes]]).decode
 Name = tuple[Term, Index, int]
 
 
-def spool(state: Table) -> deque[bytes]:
-    """All rows that are not this copy's own, packed into parts."""
-    parts: deque[bytes] = deque()
-    rows: list[tuple[bytes, bytes]] = []
-    size = 0
-    for row in state.scan(b"", b"\xff" * 8):
-        if row[0] in records.OWN_ROWS:
-            continue
-        rows.append(row)
-        size += len(row[0]) + len(row[1])
-        if size >= limits.SNAPSHOT_PART_BYTES:
-            parts.append(_encode(rows))
-            rows, size = [], 0
-    if rows:
-        parts.append(_encode(rows))
-    return parts
+class Spool:
+    """The state rows of one commit, packed into parts over several turns: some million rows are seconds of reading. They are
+    kept in memory, since the store keeps what a reader sees, and a copy may take its time."""
+
+    def __init__(self, reader: Reader) -> None:
+        self.parts: deque[bytes] = deque()
+        self._reader: Reader | None = reader
+        self._next = b""  # key of the first row that was not read
+
+    @property
+    def reading(self) -> bool:
+        return self._reader is not None
+
+    def read(self, rows_max: int) -> None:
+        """The next rows that are not this copy's own."""
+        if self._reader is None:
+            return
+        rows: list[tuple[bytes, bytes]] = []
+        size = count = 0
+        for row in self._reader.scan(self._next, b"\xff" * 8):
+            if count == rows_max:
+                self._next = row[0]
+                break
+            count += 1
+            if row[0] in records.OWN_ROWS:
+                continue
+            rows.append(row)
+            size += len(row[0]) + len(row[1])
+            if size >= limits.SNAPSHOT_PART_BYTES:
+                self.parts.append(_encode(rows))
+                rows, size = [], 0
+        else:
+            self.close()
+        if rows:
+            self.parts.append(_encode(rows))
+
+    def close(self) -> None:
+        if self._reader is not None:
+            self._reader.close()
+        self._reader = None
 
 
 def wipe(state: Table, rows_max: int) -> int:
@@ -80,6 +104,9 @@ class OwnRows:
     def delete_range(self, first: bytes, end: bytes, rows_max: int) -> int:
         return 0
 
+    def reader(self) -> Reader:
+        return self._state.reader()
+
 
 class HollowTables:
     def __init__(self, tables: Tables) -> None:
@@ -95,36 +122,50 @@ def open_ledger(shard: int, tables: Tables, columns: Columns) -> Ledger:
 class Sending:
     """The leader's side, for one copy."""
 
-    __slots__ = ("_again_ms", "_body_next", "_config", "_full", "_me", "_parts", "_place", "_rows",
-                 "index", "number", "part", "spooled_ms", "term", "wait_ms")  # fmt: skip
+    __slots__ = ("_again_ms", "_body_next", "_config", "_full", "_me", "_place", "_rows", "_spool",
+                 "_wait_ms", "index", "number", "part", "spooled_ms", "term")  # fmt: skip
 
     def __init__(
         self, me: str, index: Index, term: Term, place: Place, config: Config, tables: Tables, full: bool, now_ms: int
     ) -> None:
-        """`tables` hold the state as it is after `index`. A witness (not `full`) gets none of it."""
+        """What `tables` have committed is the state after `index`. A witness (not `full`) gets none of it."""
         self.index, self.term, self.spooled_ms = index, term, now_ms
         self._me, self._place, self._config, self._full = me, place, config, full
-        self._parts = spool(tables.state) if full else deque()
+        self._spool = Spool(tables.state.reader()) if full else None
         self._rows = tables.body
         self._body_next: Index = 0
         self.number = 0  #: of the part that is on its way
         self.part: tuple[Snapshot, bytes] | None = None
-        self.wait_ms = now_ms  #: when to send it: again, or at all
+        self._wait_ms = now_ms  # when to send it: again, or at all
         self._again_ms = limits.HEARTBEAT_MS  #: until it is sent again
 
+    @property
+    def deadline_ms(self) -> int:
+        """Boot time at which it goes on."""
+        return 0 if self._spool is not None and self._spool.reading else self._wait_ms
+
+    def close(self) -> None:
+        """It is not sent any more."""
+        if self._spool is not None:
+            self._spool.close()
+
     def due(self, now_ms: int) -> tuple[Snapshot, bytes] | None:
-        """The part to send now."""
-        if now_ms < self.wait_ms:
+        """The part to send now. Reads on, as far as one turn goes."""
+        spool = self._spool
+        if spool is not None:
+            spool.read(limits.SNAPSHOT_ROWS_PER_TURN)
+        waits = spool is not None and spool.reading and not spool.parts and self.part is None
+        if waits or now_ms < self._wait_ms:
             return None
         message, rows = self.part or self._make()
         self.part = msgspec.structs.replace(message, sent_ms=now_ms), rows
-        self.wait_ms, self._again_ms = now_ms + self._again_ms, min(2 * self._again_ms, AGAIN_MS_MAX)
+        self._wait_ms, self._again_ms = now_ms + self._again_ms, min(2 * self._again_ms, AGAIN_MS_MAX)
         return self.part
 
     def _make(self) -> tuple[Snapshot, bytes]:
         kind, first, end, rows = "end", 0, 0, b""
-        if self._parts:
-            kind, rows = "state", self._parts.popleft()
+        if self._spool is not None and self._spool.parts:
+            kind, rows = "state", self._spool.parts.popleft()
         elif self._full and self._body_next <= self.index:
             kind, first = "body", self._body_next
             found, end = self._read(first)
@@ -162,12 +203,12 @@ class Sending:
             return True
         if answer.number == self.number + 1:
             pause_ms = len(self.part[1]) * 1_000 // limits.SNAPSHOT_BYTES_PER_S
-            self.number, self.part, self.wait_ms = answer.number, None, now_ms + pause_ms
+            self.number, self.part, self._wait_ms = answer.number, None, now_ms + pause_ms
             self._again_ms = limits.HEARTBEAT_MS
         elif answer.sent_ms != self.part[0].sent_ms:
             return True  # an answer to a sending before the newest
         elif answer.number == self.number:
-            self.wait_ms = now_ms
+            self._wait_ms = now_ms
         else:
             return False
         return True

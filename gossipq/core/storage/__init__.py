@@ -9,7 +9,7 @@ from gossipq.core.storage.log import INDEX_KEY, NO_CHAIN, ROLLUP, TRIM, Due, Ent
 from gossipq.core.storage.payloads import Config, Dead, FailRow, LeaseRow, ParkRow, ReleaseRow, Rollup, Trim
 from gossipq.core.storage.recent import Recent, Shelf
 from gossipq.core.storage.settings import ShardSettings
-from gossipq.core.storage.tables import Table, Tables
+from gossipq.core.storage.tables import Reader, Table, Tables
 
 __all__ = [
     "INDEX_KEY",
@@ -30,6 +30,7 @@ __all__ = [
     "Opened",
     "ParkRow",
     "RangeMap",
+    "Reader",
     "Recent",
     "ReleaseRow",
     "Rollup",

@@ -5,6 +5,16 @@ from collections.abc import Iterator
 from typing import Protocol
 
 
+class Reader(Protocol):
+    """Rows as the last commit left them, whatever is written later."""
+
+    def scan(self, first: bytes, end: bytes) -> Iterator[tuple[bytes, bytes]]:
+        """Rows with first <= key < end, in order. Raises StoreError once the store was opened anew."""
+
+    def close(self) -> None:
+        """The store keeps every page that a reader may still look at: close it within seconds."""
+
+
 class Table(Protocol):
     """Sorted byte keys to byte values. A scan may be stopped at any point; the table must not change under it."""
 
@@ -22,6 +32,9 @@ class Table(Protocol):
 
     def delete_range(self, first: bytes, end: bytes, rows_max: int) -> int:
         """Deletes at most `rows_max` rows of [first, end), lowest first; returns how many."""
+
+    def reader(self) -> Reader:
+        """Right after a commit, or else what came since is not seen."""
 
 
 class Tables(Protocol):
@@ -77,6 +90,14 @@ class MemoryTable:
             del self.rows[key]
         del self.keys[low : low + len(gone)]
         return len(gone)
+
+    def reader(self) -> "MemoryTable":
+        twin = MemoryTable()
+        twin.rows, twin.keys = dict(self.rows), list(self.keys)
+        return twin
+
+    def close(self) -> None:
+        """Of a reader: nothing is kept for it."""
 
 
 class MemoryTables:

@@ -148,6 +148,12 @@ class LmdbTable:
             self._store.fail(error)
         return gone
 
+    def reader(self) -> "LmdbReader":
+        try:
+            return LmdbReader(self._store, self._db)
+        except lmdb.Error as error:
+            self._store.fail(error)
+
     def rows(self) -> int:
         """How many there are."""
         return int(self._store.txn.stat(self._db)["entries"])
@@ -159,6 +165,32 @@ class LmdbTable:
     @property
     def db(self) -> Any:
         return self._db
+
+
+class LmdbReader:
+    """A table in a read transaction of its own; see gossipq.core.storage.tables.Reader."""
+
+    def __init__(self, store: "LmdbStore", db: Any) -> None:
+        self._store, self._db = store, db
+        self.txn: Any = store.read()
+        store.readers.add(self)
+
+    def scan(self, first: bytes, end: bytes) -> Iterator[tuple[bytes, bytes]]:
+        try:
+            with self.txn.cursor(self._db) as cursor:
+                if cursor.set_range(first):
+                    for row in cursor:
+                        if row[0] >= end:
+                            return
+                        yield row
+        except lmdb.Error as error:
+            raise StoreError(f"what was read has ended: {error}", hint="read it again") from None
+
+    def close(self) -> None:
+        self._store.readers.discard(self)
+        if not isinstance(self.txn, _NoTransaction):
+            self.txn.abort()
+        self.txn = _NoTransaction()
 
 
 class LmdbTables(NamedTuple):
@@ -195,6 +227,7 @@ class LmdbStore:
         self._tables: dict[int, LmdbTables] = {}
         self._env: Any = None
         self.txn: Any = _NoTransaction()
+        self.readers: set[LmdbReader] = set()  #: that are open
         self._check_there()
         self._lock = DirectoryLock(self._directory)
         try:
@@ -241,7 +274,15 @@ class LmdbStore:
                 table.bind(self._env.open_db(table.name, txn=txn, create=True))
         self.txn = txn
 
+    def read(self) -> Any:
+        """A read transaction over the last commit. Raises lmdb.Error."""
+        if self._env is None:
+            raise lmdb.Error("the environment is closed")
+        return self._env.begin(write=False)
+
     def _close(self) -> None:
+        for reader in list(self.readers):
+            reader.close()
         env, txn, self._env, self.txn = self._env, self.txn, None, _NoTransaction()
         if env is not None:
             if not isinstance(txn, _NoTransaction):
