@@ -30,7 +30,7 @@ LIBRARIES = ("pyzmq", "lmdb", "msgspec", "click", "rich", "prometheus-client", "
 CLOCK_S = 3.0
 
 
-class Finding(NamedTuple):
+class Check(NamedTuple):
     """One thing that was looked at."""
 
     name: str
@@ -39,7 +39,7 @@ class Finding(NamedTuple):
     remedy: str = ""  #: what to do, unless it is good
 
 
-def examine(config: Config) -> Iterator[Finding]:
+def examine(config: Config) -> Iterator[Check]:
     """Everything, in the order in which it is worth reading."""
     yield from _versions()
     yield _serf()
@@ -52,12 +52,12 @@ def examine(config: Config) -> Iterator[Finding]:
     yield _clock()
 
 
-def _versions() -> Iterator[Finding]:
+def _versions() -> Iterator[Check]:
     python = ".".join(map(str, sys.version_info[:3]))
     if sys.version_info >= PYTHON_MIN:
-        yield Finding("python", GOOD, python)
+        yield Check("python", GOOD, python)
     else:
-        yield Finding("python", BAD, f"{python} is too old", f"use Python {'.'.join(map(str, PYTHON_MIN))} or later")
+        yield Check("python", BAD, f"{python} is too old", f"use Python {'.'.join(map(str, PYTHON_MIN))} or later")
     found, missing = [], []
     for name in LIBRARIES:
         try:
@@ -65,23 +65,23 @@ def _versions() -> Iterator[Finding]:
         except PackageNotFoundError:
             missing.append(name)
     if missing:
-        yield Finding("libraries", BAD, f"{', '.join(missing)} not installed", f"pip install {' '.join(missing)}")
+        yield Check("libraries", BAD, f"{', '.join(missing)} not installed", f"pip install {' '.join(missing)}")
     else:
-        yield Finding("libraries", GOOD, f"{', '.join(found)}; stores of {ENGINE_NAME}")
+        yield Check("libraries", GOOD, f"{', '.join(found)}; stores of {ENGINE_NAME}")
 
 
-def _serf() -> Finding:
+def _serf() -> Check:
     path = shutil.which("serf")
     if path is None:
         remedy = "apt-get install serf, if nodes shall find each other by gossip; a single node needs none"
-        return Finding("serf", WARNING, "the serf program is not installed", remedy)
-    return Finding("serf", GOOD, path)
+        return Check("serf", WARNING, "the serf program is not installed", remedy)
+    return Check("serf", GOOD, path)
 
 
-def _ports(config: Config) -> Iterator[Finding]:
+def _ports(config: Config) -> Iterator[Check]:
     place = endpoint(config.node.bind)
     if place.transport == "ipc":
-        yield Finding("ports", GOOD, "the node listens on a socket file, and needs none")
+        yield Check("ports", GOOD, "the node listens on a socket file, and needs none")
         return
     host = "" if place.is_wildcard else place.host.strip("[]")
     workers = config.node.workers or machine.worker_count()
@@ -90,15 +90,13 @@ def _ports(config: Config) -> Iterator[Finding]:
     taken = [place.port + step for step in sorted(steps) if not _free(host, place.port + step)]
     if taken:
         text = f"{', '.join(map(str, taken))} of {host or 'all addresses'} cannot be used: a node, or another program, has them"
-        yield Finding("ports", WARNING, text, "fine if that is this node; else stop the other, or choose another --bind")
+        yield Check("ports", WARNING, text, "fine if that is this node; else stop the other, or choose another --bind")
     else:
-        yield Finding("ports", GOOD, f"{many(len(steps), 'port')} from {place.port} on are free")
+        yield Check("ports", GOOD, f"{many(len(steps), 'port')} from {place.port} on are free")
     admin = admin_place(config)
     admin_host, _, port = admin.rpartition(":")
     if admin and not _free(admin_host.strip("[]"), int(port)):
-        yield Finding(
-            "admin port", WARNING, f"{admin} cannot be used", "fine if that is this node; else choose another --admin"
-        )
+        yield Check("admin port", WARNING, f"{admin} cannot be used", "fine if that is this node; else choose another --admin")
 
 
 def _free(host: str, port: int) -> bool:
@@ -117,7 +115,7 @@ def _home(data: Path) -> Path:
     return next((path for path in (data, *data.absolute().parents) if path.is_dir()), Path("/"))
 
 
-def _disk_speed(data: Path) -> Finding:
+def _disk_speed(data: Path) -> Check:
     home = _home(data)
     probe = home / f".gossipq-doctor-{os.getpid()}"
     took_ms = []
@@ -133,56 +131,56 @@ def _disk_speed(data: Path) -> Finding:
             os.close(file)
             os.unlink(probe)
     except OSError as error:
-        return Finding("disk speed", BAD, f"{home} cannot be written: {error.strerror}", "give another directory with --data")
+        return Check("disk speed", BAD, f"{home} cannot be written: {error.strerror}", "give another directory with --data")
     middle = sorted(took_ms)[SYNCS // 2]
     text = f"a write that is synced takes {middle:.2f} ms at {home}, {max(took_ms):.2f} ms at most"
     if middle >= BAD_SYNC_MS:
-        return Finding("disk speed", BAD, text, "use another disk: every confirm waits for this one")
+        return Check("disk speed", BAD, text, "use another disk: every confirm waits for this one")
     if middle >= SLOW_SYNC_MS:
-        return Finding("disk speed", WARNING, text, "publish in batches, or use a faster disk: every confirm waits for it")
-    return Finding("disk speed", GOOD, text)
+        return Check("disk speed", WARNING, text, "publish in batches, or use a faster disk: every confirm waits for it")
+    return Check("disk speed", GOOD, text)
 
 
-def _disk_space(data: Path, config: Config) -> Finding:
+def _disk_space(data: Path, config: Config) -> Check:
     home = _home(data)
     disk = os.statvfs(home)
     free, whole = disk.f_bavail * disk.f_frsize, disk.f_blocks * disk.f_frsize
     reserve = max(config.node.disk_reserve_bytes, whole * config.node.disk_reserve_percent // 100)
     text = f"{size(free)} of {size(whole)} are free at {home}; publishes stop at {size(reserve)}"
     if free < reserve:
-        return Finding("disk space", BAD, text, "free some, or lower node.disk_reserve_bytes and node.disk_reserve_percent")
+        return Check("disk space", BAD, text, "free some, or lower node.disk_reserve_bytes and node.disk_reserve_percent")
     if free < 2 * reserve:
-        return Finding("disk space", WARNING, text, "free some, or shorten retention: gossipq topic set NAME --retention 1d")
-    return Finding("disk space", GOOD, text)
+        return Check("disk space", WARNING, text, "free some, or shorten retention: gossipq topic set NAME --retention 1d")
+    return Check("disk space", GOOD, text)
 
 
-def _file_limit() -> Finding:
+def _file_limit() -> Check:
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     if 0 <= hard < FILES_MIN:
         text = f"a process may open {hard:,} files, and each connection is one"
-        return Finding("file limit", WARNING, text, f"ulimit -n {FILES_MIN * 16}, or LimitNOFILE= of the service")
-    return Finding(
+        return Check("file limit", WARNING, text, f"ulimit -n {FILES_MIN * 16}, or LimitNOFILE= of the service")
+    return Check(
         "file limit", GOOD, f"{'no bound' if hard < 0 else many(hard, 'file')} (a node raises it by itself from {soft:,})"
     )
 
 
-def _address_space(config: Config) -> Finding:
+def _address_space(config: Config) -> Check:
     _, hard = resource.getrlimit(resource.RLIMIT_AS)
     if 0 <= hard < config.node.map_bytes + limits.GIB:
         text = f"a process may have {size(hard)} of addresses, and a store maps {size(config.node.map_bytes)}"
-        return Finding("address space", BAD, text, "ulimit -v unlimited, or a smaller node.map_bytes")
-    return Finding("address space", GOOD, f"room for a map of {size(config.node.map_bytes)}")
+        return Check("address space", BAD, text, "ulimit -v unlimited, or a smaller node.map_bytes")
+    return Check("address space", GOOD, f"room for a map of {size(config.node.map_bytes)}")
 
 
-def _cores(config: Config) -> Finding:
+def _cores(config: Config) -> Check:
     cores, workers = machine.worker_count(), config.node.workers
     if workers > cores:
         text = f"{many(workers, 'worker')} share {many(cores, 'core')}"
-        return Finding("cores", WARNING, text, "leave --workers away, or give the node more cores")
-    return Finding("cores", GOOD, f"{many(cores, 'core')} for {many(workers or cores, 'worker')}")
+        return Check("cores", WARNING, text, "leave --workers away, or give the node more cores")
+    return Check("cores", GOOD, f"{many(cores, 'core')} for {many(workers or cores, 'worker')}")
 
 
-def _clock() -> Finding:
+def _clock() -> Check:
     """Whether somebody sets it. A node counts by the boot clock; times that people read are those of the wall clock."""
     try:
         said = subprocess.run(
@@ -196,17 +194,17 @@ def _clock() -> Finding:
         said = ""
     now = time.strftime("%Y-%m-%d %H:%M:%SZ", time.gmtime())
     if said == "yes":
-        return Finding("clock", GOOD, f"{now}, synchronized")
+        return Check("clock", GOOD, f"{now}, synchronized")
     if said == "no":
-        return Finding("clock", WARNING, f"{now}, not synchronized", "timedatectl set-ntp true, or run chrony")
-    return Finding("clock", GOOD, f"{now}; this machine does not tell whether anybody sets it")
+        return Check("clock", WARNING, f"{now}, not synchronized", "timedatectl set-ntp true, or run chrony")
+    return Check("clock", GOOD, f"{now}; this machine does not tell whether anybody sets it")
 
 
-def checked(config: Config) -> list[Finding]:
+def checked(config: Config) -> list[Check]:
     """All findings; one that cannot even be looked for is bad by itself."""
-    found: list[Finding] = []
+    found: list[Check] = []
     try:
         found.extend(examine(config))
     except (OSError, ConfigError) as error:
-        found.append(Finding("examination", BAD, str(error), "see the line above"))
+        found.append(Check("examination", BAD, str(error), "see the line above"))
     return found

@@ -3,16 +3,18 @@
 import pytest
 
 from core.harness import FakeWorker, client, single
+from core.test_copies import PARTITION, Copies
 from gossipq import limits
 from gossipq.core.copies.snapshot import Receiving, Sending
 from gossipq.core.delivery.outbox import Gathering
 from gossipq.core.ledger import slices
 from gossipq.core.raft import Place
-from gossipq.core.storage import Config
+from gossipq.core.storage import Config, log, payloads
 from gossipq.core.storage.tables import MemoryTables
+from gossipq.messages import Subscribe
 from gossipq.peer_messages import Installed
 from gossipq.types import Slice
-from gossipq.values import GroupOptions, TopicOptions
+from gossipq.values import GroupOptions, Start, TopicConfig, TopicInfo, TopicOptions
 
 ADA = client("ada")
 
@@ -122,6 +124,43 @@ def test_the_end_of_a_session_looks_at_what_it_held_alone(worker, monkeypatch):
     assert sum(end - first for first, end in zip(view.leases.starts, view.leases.ends, strict=True)) == 5
     assert not shard.dispatch.holds(members[1].session)
     assert shard.dispatch.holds(members[0].session)
+
+
+def test_what_waits_for_other_copies_is_bounded_and_publishes_are_refused_meanwhile(monkeypatch):
+    """Followers whose disks are slow still answer heartbeats: all that clients sent meanwhile stayed in memory."""
+    monkeypatch.setattr(limits, "UNAPPLIED_BYTES_MAX", 100_000)
+    copies = Copies()
+    copies.away = {"b", "c"}
+    for _ in range(15):
+        copies.publish(b"x" * 20_000)
+    answers = [answer for effects in copies.turns(1) for _, _, answer in effects.replies]
+    assert [answer.code for answer in answers] == ["busy"] * 10
+    assert all(answer.retry_after_ms > 0 for answer in answers)
+    assert 100_000 <= copies.leader._unapplied.bytes < 130_000
+    copies.away = set()
+    assert len(copies.confirms(20)) == 5
+    copies.publish(b"y")
+    assert len(copies.confirms(6)) == 1
+    assert [shard._unapplied.bytes for shard in copies.shards.values()] == [0, 0, 0]
+
+
+def test_dead_letters_wait_while_other_copies_are_behind(monkeypatch):
+    copies = Copies()
+    expiring = TopicInfo(9, "orders", 2, TopicConfig(ttl_ms=2_000), [1])
+    copies.leader.propose(log.TOPIC, payloads.encode(payloads.Topic(expiring)))
+    copies.step((b"c", b"1"), 1, ADA, Subscribe(1, "g", [Start(PARTITION)], 0, 0))
+    copies.turns()
+    for _ in range(20):
+        copies.publish(b"x" * 10_000)
+    copies.turns()
+    monkeypatch.setattr(limits, "UNAPPLIED_BYTES_MAX", 50_000)
+    most = 0
+    for _ in range(60):
+        copies.turns(1)
+        most = max(most, copies.leader._unapplied.bytes)
+    assert 20_000 < most < 70_000
+    (cursor,) = copies.leader.ledger.cursors[PARTITION].values()
+    assert cursor.state.dead == 20
 
 
 def test_partitions_that_nobody_writes_to_any_more_are_forgotten(monkeypatch):
