@@ -366,6 +366,7 @@ NAMED_TWICE = frozenset(
         "Config",
         "Consuming",
         "Done",
+        "Folder",
         "Found",
         "Group",
         "Growth",

@@ -47,7 +47,7 @@ def command(choices: Choices, config: str | None, data: str | None, bind: str | 
     flags = {"node.data": data, "node.bind": bind, "node.workers": workers}
     found = doctor.checked(load(find(config, os.environ), os.environ, flags).config)
     found += [
-        doctor.Finding(
+        doctor.Check(
             "cluster clock", doctor.WARNING, text, "set the clock of that machine: timedatectl set-ntp true, or chrony"
         )
         for text in clocks(choices)
