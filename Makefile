@@ -4,6 +4,7 @@ VENV ?= .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 SPARK := $(VENV)/.installed-spark
+ROOTS := $(VENV)/.roots
 PYTEST_ARGS ?=
 JOBS ?= 4
 SEEDS ?= 2000
@@ -20,7 +21,7 @@ help:  ## list the targets
 	@echo "gossipq: make TARGET"
 	@sed -n 's/^\([a-z0-9-]*\):.*## \(.*\)/  \1|\2/p' $(MAKEFILE_LIST) | awk -F'|' '{printf "%-10s %s\n", $$1, $$2}'
 
-install: $(SPARK)  ## make .venv and install gossipq with its tools, and pyspark, into it
+install: $(SPARK) $(ROOTS)  ## make .venv and install gossipq with its tools, and pyspark, into it
 
 $(STAMP): pyproject.toml
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { echo "error: Python 3.11 or later is needed" >&2; \
@@ -29,6 +30,12 @@ $(STAMP): pyproject.toml
 	  echo " hint: apt-get install python3-venv" >&2; rm -rf $(VENV); exit 1; }
 	@echo "installing into $(VENV)"
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --use-pep517 --editable '.[dev]'
+	@touch $@
+
+# an editable install of several roots works by an import hook, which type checkers do not run: they read paths
+$(ROOTS): $(STAMP)
+	@$(BIN)/python -c 'import sysconfig; roots = ("", "/nodes", "/clients/python", "/clients/terminal"); \
+	  print(*("$(CURDIR)" + root for root in roots), sep="\n", file=open(sysconfig.get_path("purelib") + "/gossipq-roots.pth", "w"))'
 	@touch $@
 
 demo: $(STAMP) serf  ## the main job: three nodes, a leader killed half way, a fourth that joins; all records counted
@@ -50,12 +57,12 @@ $(SPARK): $(STAMP)
 
 test: check unit  ## check, then all tests but the slow ones (less than six minutes on two cores)
 
-check: $(STAMP)  ## format, lint, types
+check: $(STAMP) $(ROOTS)  ## format, lint, types
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
 	$(BIN)/mypy
 
-unit: $(SPARK) serf  # tests mostly wait for nodes: four at a time keep two cores busy; JOBS=0 runs them one after the other
+unit: $(SPARK) $(ROOTS) serf  # tests mostly wait for nodes: four at a time keep two cores busy; JOBS=0 runs them one after the other
 	$(BIN)/python -m pytest -n $(JOBS) --dist loadfile -m "not slow" $(PYTEST_ARGS)
 
 accept: accept-slow accept-kills accept-sim accept-power accept-chaos  ## what takes longer (less than 45 minutes); -k goes on after a failure

@@ -28,6 +28,11 @@ CODES = {
     errors.NotConfirmed: 75,
     errors.Backpressure: 75,
     errors.Unreachable: 69,
+    errors.NoQuorum: 75,
+    errors.TurnedAway: 69,
+    errors.StillJoining: 75,
+    errors.NotAdmitted: 6,
+    errors.WrongShard: 4,
     errors.ConfigError: 78,
 }
 FAILED = 1  #: every other one

@@ -394,7 +394,7 @@ def test_a_context_is_kept_used_and_forgotten(gossipq: Callable[..., Any], home:
     assert gossipq("context", "use", "shop").out == "shop is in use\n"
     assert servers_of([]) == ["tcp://a:1", "tcp://b:1"]
     monkeypatch.setenv("GOSSIPQ_SERVER", "tcp://env:1")
-    assert servers_of([]) == [], "the environment comes first"
+    assert servers_of([]) == ["tcp://env:1"], "the environment comes first"
     rows = json.loads(gossipq("context", "ls", "-o", "json").out)
     assert rows == [{"context": "shop", "servers": ["tcp://a:1", "tcp://b:1"], "current": True}]
     monkeypatch.delenv("GOSSIPQ_SERVER")

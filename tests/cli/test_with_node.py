@@ -50,6 +50,16 @@ def test_pub_json(ask, topic: str) -> None:
     assert row == {"topic": topic, "partition": 0, "offset": 0, "ref": f"{topic}/0/0", "copies": 1, "duplicate": False}
 
 
+def test_an_empty_stdin_publishes_nothing_unless_asked_to(ask, topic: str) -> None:
+    ran = ask("pub", topic)
+    assert (ran.code, ran.out) == (1, "")
+    assert "nothing was published: stdin was empty" in ran.err
+    assert "--empty publishes an empty record" in ran.err
+    assert ask("sub", topic, "--create", "--from", "first", "--exit-at-end").out == ""
+    assert ask("pub", topic, "--empty").code == ask("pub", topic, "").code == 0
+    assert ask("topic", "ls", "-o", "json").code == 0
+
+
 def test_pub_stdin_is_one_record_as_it_is(ask, topic: str) -> None:
     assert ask("pub", topic, stdin=b"{n}\nb\xff\n").code == 0
     assert ask("sub", topic, "--from", "first", "--exit-at-end", "-f", "%S").out == "7\n"
@@ -350,7 +360,7 @@ def test_no_groups(ask, topic: str) -> None:
 def test_status(ask) -> None:
     ran = ask("status")
     assert ran.code == 0
-    assert "32 shards, each with a leader and all its voters" in ran.out
+    assert "healthy: 32 shards, each with a leader and all its copies" in ran.out
     status = json.loads(ask("status", "-o", "json").out)
     assert status["healthy"] is True
     assert [worker["state"] for worker in status["workers"]] == ["ready", "ready"]
@@ -360,7 +370,7 @@ def test_status(ask) -> None:
 def test_nobody_there(gossipq) -> None:
     ran = gossipq("-s", "tcp://127.0.0.1:1", "--timeout", "300ms", "status")
     assert (ran.code, ran.out) == (69, "")
-    assert ran.err.startswith("error: no node answers at tcp://127.0.0.1:1\n hint: ")
+    assert ran.err.startswith("error: no node answers at tcp://127.0.0.1:1: nothing listens on that port\n hint: ")
     assert "gossipq node" in ran.err
 
 

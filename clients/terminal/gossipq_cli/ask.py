@@ -12,7 +12,7 @@ import click
 
 from gossipq.errors import GossipqError
 from gossipq.messages import StatusReply
-from gossipq_cli import failures
+from gossipq_cli import failures, reach
 from gossipq_cli.contexts import servers_of
 from gossipq_cli.options import Choices
 
@@ -26,8 +26,11 @@ ASK_AGAIN_S = 0.1  #: pause between two questions of `wait_healthy`
 def connect(choices: Choices) -> "Client":
     """A client for the chosen servers; raises Unreachable when none answers within the time limit."""
     import gossipq_client
+    from gossipq_client import inputs
 
-    return gossipq_client.connect(*servers_of(choices.servers), name=own_name(), timeout=choices.timeout_s)
+    servers = servers_of(choices.servers)
+    reach.require(inputs.addresses_of(servers), choices.timeout_s)
+    return gossipq_client.connect(*servers, name=own_name(), timeout=choices.timeout_s)
 
 
 def own_name() -> str:

@@ -2,11 +2,13 @@
 
 import json
 import os
+import re
 from contextlib import suppress
 from pathlib import Path
 
 from gossipq_cli import failures
 
+HOST_AND_PORT = re.compile(r"(\[[0-9A-Fa-f:.]+\]|[^\s:/\[\]]+):\d{1,5}")
 FILE = Path("gossipq") / "contexts.json"
 
 
@@ -62,14 +64,20 @@ def load() -> Contexts:
 
 
 def servers_of(given: list[str]) -> list[str]:
-    """Addresses for what -s says, URLs or names of contexts; without it those of the context in use, unless $GOSSIPQ_SERVER
-    is set."""
+    """Addresses for what -s says, URLs, HOST:PORT or names of contexts; without it those of $GOSSIPQ_SERVER, else those of the
+    context in use."""
     if not given:
-        if os.environ.get("GOSSIPQ_SERVER"):
-            return []
+        if said := os.environ.get("GOSSIPQ_SERVER"):
+            return [address_of(server.strip()) for server in said.split(",") if server.strip()]
         kept = load()
         return kept.named(kept.current) if kept.current else []
+    given = [address_of(server) for server in given]
     if all("://" in server for server in given):
         return given
     kept = load()
     return [address for server in given for address in ([server] if "://" in server else kept.named(server))]
+
+
+def address_of(server: str) -> str:
+    """tcp://HOST:PORT for HOST:PORT; anything else as it is."""
+    return f"tcp://{server}" if HOST_AND_PORT.fullmatch(server) else server

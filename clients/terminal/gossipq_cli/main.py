@@ -8,6 +8,7 @@ from typing import NoReturn
 
 import click
 
+from gossipq import __version__
 from gossipq_cli import failures
 from gossipq_cli.options import Choices, Noun
 
@@ -25,7 +26,7 @@ COMMANDS = {
     "why": "Say where a record or a whole group stands, why, and what changes it.",
     "trace": "Show what happened to a record, step by step.",
     "status": "Say how a node and its cluster are, or wait until all is well.",
-    "cluster": "List, show, drain and remove nodes; follow gossip; recover a survivor.",
+    "cluster": "List, show, drain and remove nodes; change options; follow gossip; recover a survivor.",
     "export": "Write records, acks and states to Parquet or LMDB files.",
     "spark": "Run Spark jobs over exports: import, growth, status, latency, dead, search, dedup, replay.",
     "top": "Watch the cluster: nodes, topics, groups, clients, messages, growth.",
@@ -38,7 +39,7 @@ COMMANDS = {
     "store": "Look into, check, copy and shrink a data directory, offline.",
     "context": "Keep servers under a name, and choose one for all that follows.",
     "completion": "Print what a shell needs to complete these commands.",
-    "help": "Explain a topic: exit codes, an alarm, times, refs.",
+    "help": "Explain a command or a topic: health, exit codes, an alarm, times, refs.",
     "version": "Print the version.",
 }
 EPILOG = """\b
@@ -63,12 +64,19 @@ class Root(Noun):
             formatter.write_dl(list(COMMANDS.items()))
 
 
+def _version(ctx: click.Context, param: click.Parameter, value: bool) -> None:
+    if value:
+        click.echo(f"gossipq {__version__}")
+        ctx.exit()
+
+
 @click.group(
     cls=Root,
     epilog=EPILOG,
     invoke_without_command=False,
     context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 110},
 )
+@click.option("--version", is_flag=True, is_eager=True, expose_value=False, callback=_version, help="print the version")
 def root() -> None:
     """gossipq: a message broker that keeps what it confirmed.
 

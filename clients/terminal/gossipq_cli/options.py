@@ -60,7 +60,7 @@ def global_options() -> list[click.Option]:
             "-s",
             "--server",
             multiple=True,
-            metavar="URL",
+            metavar="HOST:PORT",
             callback=_servers,
             help="node to ask, or several, or a context; default $GOSSIPQ_SERVER",
         ),
@@ -70,7 +70,7 @@ def global_options() -> list[click.Option]:
         option("--timeout", type=Duration(), callback=_keep("timeout_s"), help="how long a request may take (5s)"),
         option("--no-color", is_flag=True, callback=_no_color, help="no colours; NO_COLOR does the same"),
         option("--debug", is_flag=True, help="show the traceback of an error"),
-        option("--yes", is_flag=True, help="answer yes to what would be asked"),
+        option("-y", "--yes", is_flag=True, help="answer yes to what would be asked"),
     ]
 
 
@@ -102,7 +102,7 @@ class Verb(click.Command):
         with formatter.section("Options"):
             formatter.write_dl(rows)
         formatter.write_paragraph()
-        formatter.write_text("Also -s -o -q -v --timeout --no-color --debug --yes: see `gossipq --help`.")
+        formatter.write_text("Also -s -o -q -v --timeout --no-color --debug -y: see `gossipq --help`.")
 
 
 class Noun(click.Group):
@@ -118,8 +118,41 @@ class Noun(click.Group):
     def resolve_command(self, ctx: click.Context, args: list[str]) -> tuple[str | None, click.Command | None, list[str]]:
         """Names the nearest verb when there is none of that name; never runs a guess."""
         if args and self.get_command(ctx, args[0]) is None and not args[0].startswith("-"):
-            raise click.UsageError(f"no such command: {args[0]}" + nearest(args[0], self.list_commands(ctx)), ctx)
+            raise click.UsageError(f"no such command: {args[0]}" + pointer(args[0], self.list_commands(ctx)), ctx)
         return super().resolve_command(ctx, args)
+
+
+#: verbs of other tools -> what does that here
+POINTERS = {
+    "consume": ("sub",),
+    "subscribe": ("sub",),
+    "tail": ("sub",),
+    "produce": ("pub",),
+    "publish": ("pub",),
+    "send": ("pub",),
+    "put": ("pub",),
+    "delete": ("rm", "topic rm", "group rm", "msg rm"),
+    "del": ("rm", "topic rm", "group rm", "msg rm"),
+    "remove": ("rm", "topic rm", "group rm", "msg rm"),
+    "info": ("show", "status"),
+    "describe": ("show", "topic show", "group show"),
+    "get": ("show", "msg show"),
+    "list": ("ls", "topic ls", "group ls"),
+    "add": ("create", "topic create"),
+    "new": ("create", "topic create"),
+    "reset": ("seek", "group seek"),
+    "edit": ("set", "topic set", "msg edit"),
+    "server": ("node",),
+    "start": ("node",),
+    "version": ("version",),
+}
+
+
+def pointer(word: str, known: Sequence[str]) -> str:
+    """As `nearest`, also for verbs of other tools."""
+    named = POINTERS.get(word, ())
+    here = [verb for verb in named if verb in known] or [verb for verb in named if verb.partition(" ")[0] in known]
+    return f"; that is {' or '.join(f'`{verb}`' for verb in here)} here" if here else nearest(word, known)
 
 
 def nearest(word: str, known: Sequence[str]) -> str:

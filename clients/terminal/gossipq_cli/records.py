@@ -15,6 +15,8 @@ from gossipq_cli.kinds import moment_of, seconds_of
 from gossipq_cli.options import nearest
 from gossipq_cli.output import iso, json_text, moment, printable, readable
 
+SCREEN_BYTES, SCREEN_LINES = 4_096, 40  #: of a value that is shown to people
+
 if TYPE_CHECKING:
     from gossipq_client import Message
 
@@ -160,7 +162,16 @@ def as_text(record: Any) -> str:
     fields["size"] = size(len(record.value))
     width = max(map(len, fields))
     lines = [f"{printable(name):<{width}}  {printable(text)}" for name, text in fields.items()]
-    return "\n".join([*lines, "", readable(record.value, keep="\n\t")])
+    return "\n".join([*lines, "", cut(record.value)])
+
+
+def cut(value: bytes) -> str:
+    """A value for people: at most a screen of it."""
+    shown = readable(value[:SCREEN_BYTES], keep="\n\t")
+    head = "\n".join(shown.splitlines()[:SCREEN_LINES])
+    if len(value) <= SCREEN_BYTES and head.count("\n") == shown.rstrip("\n").count("\n"):
+        return shown
+    return f"{head}\n... cut: {size(len(value))} in all; --raw has every byte, -o json all of the record"
 
 
 def to_json(message: "Message") -> bytes:

@@ -22,7 +22,7 @@ def save(choices: Choices, name: str) -> None:
     gossipq context save shop -s tcp://10.0.0.7:7700 -s tcp://10.0.0.8:7700
     gossipq -s shop status
     """
-    if "://" in name or not name.strip():
+    if ":" in name or not name.strip():
         raise click.UsageError(f"{name!r} is no name for a context")
     if not choices.servers:
         raise click.UsageError("name its servers: -s tcp://HOST:7700")

@@ -48,18 +48,22 @@ One address is enough: the node there tells the others.
 
 
 @click.command(cls=Verb)
-@click.argument("topic", required=False)
+@click.argument("words", metavar="[TOPIC | COMMAND...]", nargs=-1)
+@click.pass_context
 @pass_choices
-def command(choices: Choices, topic: str | None) -> None:
-    """Explain a topic: exit codes, health, an alarm, times, refs.
+def command(choices: Choices, ctx: click.Context, words: tuple[str, ...]) -> None:
+    """Explain a command or a topic: health, exit codes, an alarm, times, refs.
 
     \b
     gossipq help
     gossipq help exit-codes
     gossipq help alarm-lag
-
-    The help of a command is gossipq COMMAND --help.
+    gossipq help topic create      as gossipq topic create --help
     """
+    if words and (page := _of_command(ctx.find_root(), words)):
+        Output.write(page)
+        return
+    topic = " ".join(words) or None
     from gossipq.alarms import KINDS
     from gossipq.health import table
 
@@ -83,6 +87,22 @@ def command(choices: Choices, topic: str | None) -> None:
     elif topic in PAGES:
         Output.write(PAGES[topic])
     else:
-        known = [*TOPICS, *(f"{ALARM}{name}" for name in KINDS)]
+        from gossipq_cli.main import COMMANDS
+
+        known = [*TOPICS, *COMMANDS, *(f"{ALARM}{name}" for name in KINDS)]
         text = f"no help on {topic}{nearest(topic, known)}"
         raise failures.Failure("unknown_help", text, "`gossipq help` lists what there is", failures.NOT_FOUND)
+
+
+def _of_command(root: click.Context, words: tuple[str, ...]) -> str:
+    """The help of a command; "" when the first word is none. Raises UsageError when a later one is none."""
+    ctx, command = root, root.command
+    for at, word in enumerate(words):
+        found = command.get_command(ctx, word) if isinstance(command, click.Group) else None
+        if found is None and not at:
+            return ""
+        if found is None:
+            known = command.list_commands(ctx) if isinstance(command, click.Group) else []
+            raise click.UsageError(f"no such command: {' '.join(words)}{nearest(word, known)}")
+        ctx, command = click.Context(found, info_name=word, parent=ctx), found
+    return command.get_help(ctx)

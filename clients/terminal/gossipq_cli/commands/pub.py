@@ -29,6 +29,7 @@ class What(NamedTuple):
     lines: bool
     jsonl: bool
     times: int
+    empty: bool  #: an empty stdin is a record, too
     key: str | None
     headers: dict[str, str | bytes]
     options: dict[str, Any]
@@ -49,6 +50,8 @@ class What(NamedTuple):
                     )
             return
         stdin = sys.stdin.buffer.read() if self.body is None or self.body == "-" else None
+        if stdin == b"" and not self.empty:
+            raise failures.Failure("nothing", "nothing was published: stdin was empty", "--empty publishes an empty record")
         for number in range(self.times):
             value = stdin if stdin is not None else records.fill(self.body or "", number).encode("utf-8", "surrogateescape")
             yield Record(value, self._key(number), fixed, self._options(number, {}))
@@ -106,6 +109,7 @@ class Tally:
 @click.option("-H", "--header", "headers", multiple=True, metavar="NAME:VALUE", help="header, may be repeated")
 @click.option("--lines", is_flag=True, help="one record a line of stdin")
 @click.option("--jsonl", is_flag=True, help='one record a line of stdin: {"value":..., "key":..., "headers":{...}}')
+@click.option("--empty", is_flag=True, help="publish an empty stdin as an empty record")
 @click.option("--count", type=click.IntRange(min=1), help="publish the body so many times")
 @click.option("--rate", type=click.FloatRange(min=0, min_open=True), help="records per second at most")
 @click.option(
@@ -131,6 +135,7 @@ def command(
     headers: tuple[str, ...],
     lines: bool,
     jsonl: bool,
+    empty: bool,
     count: int | None,
     rate: float | None,
     **options: Any,
@@ -155,7 +160,7 @@ def command(
     if body is None and not (lines or jsonl) and sys.stdin.isatty():
         raise click.UsageError("nothing to publish: give a BODY, or pipe something in")
     given = {name: value for name, value in options.items() if value is not None}
-    what = What(body, lines, jsonl, count or 1, key, dict(map(records.header, headers)), given)
+    what = What(body, lines, jsonl, count or 1, empty, key, dict(map(records.header, headers)), given)
     out, tally, started = Output(choices), Tally(), time.monotonic()
     with ask.connect(choices) as mq:
         new = not choices.quiet and bool(ask.missing(mq, [topic]))

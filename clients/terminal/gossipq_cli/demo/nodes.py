@@ -38,9 +38,11 @@ class DemoNode:
     def start(self) -> None:
         # not from the user's cluster.toml or environment: the demo runs with the defaults
         environment = {name: value for name, value in os.environ.items() if not name.startswith("GOSSIPQ_")}
-        guard = [sys.executable, "-m", "gossipq_client.embedded"]
+        data = self._directory / self.name
+        data.mkdir(exist_ok=True)  # the guard locks it when its input ends
+        guard = [sys.executable, "-m", "gossipq_client.embedded", str(data)]
         line = [*guard, sys.executable, "-m", "gossipq_node", "--name", self.name, "--bind", self.server]
-        line += ["--data", str(self._directory / self.name), "--workers", str(self._workers), "--admin", "", *self._flags]
+        line += ["--data", str(data), "--workers", str(self._workers), "--admin", "", *self._flags]
         with self._log.open("ab") as log:
             self.process = subprocess.Popen(
                 line,

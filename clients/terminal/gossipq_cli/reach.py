@@ -1,0 +1,71 @@
+"""Why an address does not answer, told at once: before a client waits for it."""
+
+import socket
+import time
+from collections.abc import Sequence
+from typing import Any
+
+from gossipq.errors import Unreachable
+
+CONNECT_S = 2.0  #: for a connection to a host that may be far away
+GREETING_S = 3.0  #: whoever speaks the protocol says its first bytes with the connection; a busy machine takes a while
+SIGNATURE = b"\xff"  #: the first byte of a ZeroMQ greeting
+
+
+def require(addresses: Sequence[str], timeout_s: float) -> None:
+    """Returns when one of the addresses may answer. Raises Unreachable that says of each why it does not."""
+    trouble = []
+    for address in addresses:
+        why = trouble_of(address, timeout_s)
+        if not why:
+            return
+        trouble.append(why)
+    if trouble:
+        text = "; ".join(dict.fromkeys(why for why, _ in trouble))
+        raise Unreachable(text, hint=trouble[0][1])
+
+
+def trouble_of(address: str, timeout_s: float) -> tuple[str, str] | None:
+    """(why nobody can answer there, what to do); None: somebody may. Only addresses of TCP are looked at."""
+    if not address.startswith("tcp://"):
+        return None
+    host, _, port = address.removeprefix("tcp://").rpartition(":")
+    if not port.isdecimal():
+        return None
+    deadline = time.monotonic() + min(timeout_s, CONNECT_S)
+    try:
+        places = socket.getaddrinfo(host.strip("[]"), int(port), type=socket.SOCK_STREAM)
+    except OSError as error:
+        return f"host {host} of {address} is not known: {error.strerror or error}", "check the name, or write an IP address"
+    why = None
+    for family, kind, protocol, _, place in places:
+        why = _knocked(address, (family, kind, protocol), place, deadline, min(timeout_s, GREETING_S))
+        if why is None:
+            return None
+    return why
+
+
+def _knocked(address: str, how: tuple[int, int, int], place: Any, deadline: float, greeting_s: float) -> tuple[str, str] | None:
+    with socket.socket(*how) as probe:
+        probe.settimeout(max(0.05, deadline - time.monotonic()))
+        try:
+            probe.connect(place)
+        except ConnectionRefusedError:
+            return f"no node answers at {address}: nothing listens on that port", "start one: gossipq node"
+        except TimeoutError:
+            return (
+                f"no node answers at {address}: the host takes no connection",
+                "is it up? is there a firewall?",
+            )
+        except OSError as error:
+            return f"no node answers at {address}: {error.strerror or error}", "check the address"
+        probe.settimeout(greeting_s)
+        try:
+            first = probe.recv(1)
+        except OSError:
+            first = b""
+    if first == SIGNATURE:
+        return None
+    what = "does not speak as a gossipq node does" if first else "says nothing"
+    text = f"{address} takes connections and {what}"
+    return text, "is that the port for clients, 7700 by default, not that of metrics? Or is the node stopped (state T in ps)?"
