@@ -33,6 +33,7 @@ CODES = {
     errors.StillJoining: 75,
     errors.NotAdmitted: 6,
     errors.WrongShard: 4,
+    errors.Internal: 6,
     errors.ConfigError: 78,
 }
 FAILED = 1  #: every other one

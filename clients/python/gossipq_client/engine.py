@@ -79,8 +79,8 @@ class Engine:
         self.check()
         if self.busy:
             raise RuntimeError(
-                "a signal handler called a gossipq client that is at work in the same thread: set a flag there and look at it "
-                "later; close() and stop() can be called at any time"
+                "a signal handler called a client of gossipq that is at work in the same thread: set a flag there and look at "
+                "it later; close() and stop() can be called at any time"
             )
         while self.torn:
             self._start_recovery()
