@@ -242,6 +242,19 @@ def door_trouble(module: str, tree: ast.Module) -> Iterator[tuple[int, str]]:
             yield node.lineno, f"{mine} (floor {floor}) imports {room} (floor {CORE_ROOMS[room]}): imports point down"
 
 
+#: parts of a shard that only the core sees; `shard.ledger` may be handed on, and nobody outside looks into it
+INSIDE_A_SHARD = {"ledger", "dispatch", "replica", "peers", "moving"}
+
+
+def reach_trouble(module: str, tree: ast.Module) -> Iterator[tuple[int, str]]:
+    """Whoever reaches through the door of a shard into one of its rooms."""
+    if room_of(module) in ("actors", "process", "ports", "adapters"):
+        for node in ast.walk(tree):
+            through = node.value if isinstance(node, ast.Attribute) else None
+            if isinstance(through, ast.Attribute) and through.attr in INSIDE_A_SHARD:
+                yield node.lineno, f"{ast.unparse(node)} reaches into a shard: ask the shard"
+
+
 def room_modules(room: str) -> set[str]:
     return {path.stem for path in (PACKAGES["gossipq"] / "core" / room).glob("*.py")}
 
@@ -273,6 +286,7 @@ def violations(module: str, source: str, known: set[str]) -> list[str]:
             and node.func.id in ("open", "print", "input", "__import__")
         ]
     found += [f"{module}:{line}: {trouble}" for line, trouble in door_trouble(module, tree)]
+    found += [f"{module}:{line}: {trouble}" for line, trouble in reach_trouble(module, tree)]
     return found + [f"{module}:{line}: {trouble}" for line, trouble in shape_trouble(tree)]
 
 
@@ -307,6 +321,8 @@ INJECTED = [
     ("gossipq.core.raft.replica", "from gossipq.core.ledger import Ledger", "imports point down"),
     ("gossipq.core.ledger.ledger", "from gossipq.core.delivery import Dispatch", "imports point down"),
     ("gossipq.core.raft.replica", "from gossipq.core.raft import Progress", "its own door"),
+    ("gossipq_node.actors.worker", "print(shard.ledger.topics)", "ask the shard"),
+    ("gossipq_node.actors.worker", "shards[0].replica.now_ms = 7", "ask the shard"),
     ("gossipq_client.session", "import time", "is pure"),
     ("gossipq_client.session", "import zmq", "may"),
     ("gossipq_client.client", "from gossipq.core import tables", "never the rules"),

@@ -7,12 +7,12 @@ A copy *leads* from the election on, and *serves* from the moment its own NOOP i
 does not lead any more, everything volatile goes at once.
 """
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Collection, Iterable
 from typing import NamedTuple
 
 from gossipq import limits
-from gossipq.core.copies import VERBS, Mail, Moving, Peers, Replication, Target, Unapplied, open_ledger
-from gossipq.core.delivery import MOVES, Dispatch, Gathering
+from gossipq.core.copies import VERBS, Mail, Moving, Peers, Target, Unapplied, open_ledger
+from gossipq.core.delivery import MOVES, Delivery, Dispatch, Gathering
 from gossipq.core.effects import INTERNAL, INTERNAL_HINT, Effects, Fault, refusal
 from gossipq.core.ledger import (
     Counted,
@@ -26,9 +26,9 @@ from gossipq.core.ledger import (
     Upkeep,
     Voided,
 )
-from gossipq.core.raft import LEADER, NOTHING_UNSAVED, Dice, Pending, Requester, Unsaved, campaign
+from gossipq.core.raft import LEADER, NOTHING_UNSAVED, Dice, Pending, Replication, Requester, Unsaved, campaign
 from gossipq.core.register import REGISTER_VERBS, ROSTER_VERBS, Roster, TopicRegister
-from gossipq.core.requests import Admitting, Client, Consuming, Explaining, Mending
+from gossipq.core.requests import Admitting, Client, Consuming, Explaining, Mending, stats, subscriptions
 from gossipq.core.storage import Bodies, Columns, Due, Entry, ShardSettings, Tables, log, payloads
 from gossipq.errors import (
     BadRequest,
@@ -43,9 +43,11 @@ from gossipq.errors import (
     from_code,
 )
 from gossipq.messages import Ack, Credit, Extend, Nack, Publish, Recall, Started, Unsubscribe
+from gossipq.operator_messages import Growth
 from gossipq.peer_messages import ChangeVoters, InstallTopic, Stray, TopicInstalled, Transfer
 from gossipq.types import META_SHARD, BatchInfo, Index, Now, Origin, PartitionKey, SessionId
-from gossipq.values import CopyStats, Message
+from gossipq.values import Consuming as Consumes
+from gossipq.values import CopyStats, GroupStats, GrowthRow, Member, Message, PartitionStats
 
 CONTAINED_AGAIN_MS = 10_000  #: a shard that meets two faults of its own within it stops
 SWEEP_ROWS = 1_024  #: deleted in one turn, about 5 ms at the most
@@ -207,6 +209,67 @@ class Shard:
     def copies(self) -> list[CopyStats]:
         """Every copy, the leader first; empty unless leading."""
         return self.moving.copies() if self.leading else []
+
+    # --- what is asked of it -----------------------------------------------------------------------------------------
+
+    @property
+    def leader(self) -> str:
+        """The copy that leads, as far as this one knows; "" = it knows none."""
+        return self.replica.leader
+
+    @property
+    def voters(self) -> list[str]:
+        return self.replica.config.voters
+
+    @property
+    def applied(self) -> Index:
+        """Entries up to it are in the ledger."""
+        return self.ledger.applied
+
+    @property
+    def delivered(self) -> int:
+        """Records that were handed out."""
+        return self.dispatch.delivered
+
+    @property
+    def adding(self) -> bool:
+        """Leads, and brings new copies up to date."""
+        return self.leading and bool(self.moving.adding)
+
+    def may_add(self, free: bool) -> None:
+        """Whether another copy may begin to catch up: a worker does not do that for many shards at once."""
+        self.moving.free = free
+
+    def can_leave(self) -> bool:
+        """Whether this copy leads and another one can."""
+        return self.moving.can_leave()
+
+    def stray(self, now_ms: int) -> Stray | None:
+        """What a copy asks that may be none any more, and has heard no leader for long."""
+        return self.peers.stray(now_ms)
+
+    def roster(self) -> tuple[Index, Iterable[Member]]:
+        """Its version, and the nodes of the cluster; of the meta shard."""
+        return self.ledger.roster_version, self.ledger.members.values()
+
+    def knows(self, session: SessionId) -> bool:
+        """Whether a session has something here that ends with it."""
+        return self.dispatch.holds(session)
+
+    def undelivered(self, delivery: Delivery) -> None:
+        """A delivery could not be sent: who it was for is gone, or does not read."""
+        self.dispatch.undelivered(delivery)
+
+    def stats(self, worker: int, topics: Collection[str]) -> tuple[list[PartitionStats], list[GroupStats]]:
+        """Stored counters of all partitions and groups, or of those of the topics named."""
+        return stats(self.ledger, self.dispatch, worker, topics)
+
+    def growth(self, request: Growth) -> list[GrowthRow]:
+        return self.ledger.growth.rows(request.topics, request.hours, request.since_ms)
+
+    def subscriptions(self) -> list[tuple[SessionId, Consumes]]:
+        """What each session is subscribed to."""
+        return subscriptions(self.ledger, self.dispatch)
 
     # --- faults ----------------------------------------------------------------------------------------------------
 
@@ -490,7 +553,7 @@ class Shard:
         must_sync = sync and (self.promised or self.pending)
         if must_sync and self.serving:
             self._guarded("leases", self._gathering.log_leases)
-        appends = self.peers.replication()
+        appends = self.replica.outgoing()
         return Ready(must_sync, self.replica.take_unsaved() if must_sync else NOTHING_UNSAVED, appends)
 
     def write(self, ready: Ready) -> None:

@@ -24,8 +24,9 @@ from collections.abc import Callable, Collection, Iterable, Sequence
 from typing import Protocol
 
 from gossipq import limits
-from gossipq.core.copies import Mail, Replication
+from gossipq.core.copies import Mail
 from gossipq.core.effects import Effects
+from gossipq.core.raft import Replication
 from gossipq.core.requests import Client
 from gossipq.core.shard import Ready, Shard
 from gossipq.core.storage import Entry
@@ -172,7 +173,7 @@ class Turn:
     def end_session(self, session: SessionId, silent: bool = False) -> None:
         """In every shard that knows it. Raises StoreError, ShardStopped."""
         for shard_id, shard in self.shards.items():
-            if shard.dispatch.holds(session):
+            if shard.knows(session):
                 self.touch(shard_id)
                 self._each((shard,), lambda shard: shard.end_session(session, silent))
 

@@ -1,10 +1,11 @@
 """Several nodes' copies of one shard: real turns, messages that arrive at once, a clock moved by hand."""
 
 from core.seat import Seat
-from gossipq.core.copies import Mail, Replication
+from gossipq.core.copies import Mail
 from gossipq.core.copies.placement import plan
 from gossipq.core.effects import Effects
 from gossipq.core.ledger import records
+from gossipq.core.raft import Replication
 from gossipq.core.requests.consume import Client
 from gossipq.core.shard import Shard
 from gossipq.core.storage.settings import ShardSettings

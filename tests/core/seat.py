@@ -4,8 +4,9 @@ from collections import deque
 from collections.abc import Callable, Collection, Sequence
 
 from gossipq import limits
-from gossipq.core.copies import Mail, Replication
+from gossipq.core.copies import Mail
 from gossipq.core.effects import Effects
+from gossipq.core.raft import Replication
 from gossipq.core.shard import Shard
 from gossipq.core.storage.bodies import Bodies
 from gossipq.core.storage.settings import ShardSettings

@@ -5,9 +5,10 @@ import pytest
 from core.harness import client
 from core.seat import Seat
 from gossipq import limits
-from gossipq.core.copies import Mail, Replication
+from gossipq.core.copies import Mail
 from gossipq.core.effects import Effects
 from gossipq.core.ledger import records
+from gossipq.core.raft import Replication
 from gossipq.core.raft.replica import HardState
 from gossipq.core.requests import Client
 from gossipq.core.shard import Shard

@@ -5,7 +5,7 @@ import pytest
 from gossipq import limits
 from gossipq.core.raft import campaign
 from gossipq.core.raft.progress import SNAPSHOT, STREAM
-from gossipq.core.raft.replica import FOLLOWER, LEADER, PRE_CANDIDATE, HardState, Outgoing, Place, Replica
+from gossipq.core.raft.replica import FOLLOWER, LEADER, PRE_CANDIDATE, HardState, Place, Replica, Replication
 from gossipq.core.storage import log
 from gossipq.core.storage.log import Entry, LogState
 from gossipq.core.storage.payloads import Config, encode
@@ -80,7 +80,7 @@ class Trio:
                 self.mail(name)
             self.advance(limits.HEARTBEAT_MS)
 
-    def append(self, name: str, out: Outgoing, term: int) -> None:
+    def append(self, name: str, out: Replication, term: int) -> None:
         if name not in self.cut and out.to not in self.cut and out.to in self.copies:
             campaign.step(self[out.to].replica, term, out.append, out.entries)
             self.mail(out.to)

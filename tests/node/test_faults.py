@@ -117,7 +117,7 @@ def test_an_answer_that_cannot_be_encoded(hands: Hands, monkeypatch: pytest.Monk
     assert code(client.publish(partition, shard, 1)) == "Confirm", "the repeat is one"
 
 
-@pytest.mark.parametrize(("owner", "name"), [(Watch, "look"), (answering, "stats")])
+@pytest.mark.parametrize(("owner", "name"), [(Watch, "look"), (answering, "_stats")])
 def test_housekeeping_and_reports_go_on(hands: Hands, owner: Any, name: str) -> None:
     client = hands.client()
     with pytest.MonkeyPatch.context() as patch:

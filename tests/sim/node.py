@@ -10,13 +10,14 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from gossipq import limits
-from gossipq.core.copies import Mail, Replication
+from gossipq.core.copies import Mail
 from gossipq.core.copies.placement import Target, plan
 from gossipq.core.effects import Effects
 from gossipq.core.ledger import records
 from gossipq.core.ledger.exceptions import decode_dead
 from gossipq.core.ledger.groups import decode_ack
 from gossipq.core.ledger.schedule import decode_scheduled
+from gossipq.core.raft import Replication
 from gossipq.core.requests.consume import Client
 from gossipq.core.shard import Shard
 from gossipq.core.storage import log

@@ -1,7 +1,7 @@
 """One copy among the others of its shard, over tables: append, snapshot, reconfiguration, placement."""
 
 from gossipq.core.copies import shipment
-from gossipq.core.copies.mail import Mail, Replication
+from gossipq.core.copies.mail import Mail
 from gossipq.core.copies.peers import VERBS, Peers
 from gossipq.core.copies.placement import Target, plan, topic_shards
 from gossipq.core.copies.reconfiguration import Moving
@@ -13,7 +13,6 @@ __all__ = [
     "Mail",
     "Moving",
     "Peers",
-    "Replication",
     "Target",
     "Unapplied",
     "open_ledger",

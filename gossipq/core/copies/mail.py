@@ -2,8 +2,6 @@
 
 from typing import NamedTuple
 
-from gossipq.core.storage import Entry
-from gossipq.peer_messages import Append
 from gossipq.values import Message
 
 
@@ -13,11 +11,3 @@ class Mail(NamedTuple):
     to: str
     message: Message
     rows: bytes = b""
-
-
-class Replication(NamedTuple):
-    """An Append to a follower with its entries. Promises nothing of this copy, so it may leave before the sync."""
-
-    to: str
-    append: Append
-    entries: list[Entry]

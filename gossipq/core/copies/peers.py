@@ -6,7 +6,7 @@ from itertools import islice
 import msgspec
 
 from gossipq import limits
-from gossipq.core.copies.mail import Mail, Replication
+from gossipq.core.copies.mail import Mail
 from gossipq.core.copies.snapshot import Receiving, Sending, wipe
 from gossipq.core.ledger import Ledger, records
 from gossipq.core.raft import (
@@ -277,10 +277,6 @@ class Peers:
                 self._sending[name] = Sending(
                     replica.me, index, term, place, config, self._tables, progress.full, replica.now_ms
                 )
-
-    def replication(self) -> list[Replication]:
-        """May be sent before this copy has stored its own part: it promises nothing of it."""
-        return [Replication(*out) for out in self.replica.outgoing()]
 
     def mail(self) -> list[Mail]:
         """Answers, unless the disk does not know yet what they say, and parts of snapshots."""

@@ -1,21 +1,22 @@
 """Entries of a log as they travel to another copy: each one's row, then its batch, nothing between them."""
 
-from collections.abc import Sequence
+from msgspec import structs
 
+from gossipq.core.raft import Replication
 from gossipq.core.storage import Columns, Entry, decode_row, encode_row
 from gossipq.errors import ProtocolError
 from gossipq.peer_messages import Append
 
 
-def pack(entries: Sequence[Entry]) -> tuple[list[int], list[bytes]]:
-    """What `Append.sizes` says, and the pieces of the second frame."""
+def pack(sent: Replication) -> tuple[Append, list[bytes]]:
+    """The message as it travels, and the pieces of its second frame."""
     sizes: list[int] = []
     pieces: list[bytes] = []
-    for entry in entries:
+    for entry in sent.entries:
         row = encode_row(entry)
         sizes += len(row), len(entry.body)
         pieces += row, entry.body
-    return sizes, pieces
+    return structs.replace(sent.append, sizes=sizes), pieces
 
 
 def unpack(message: Append, frame: memoryview, columns: Columns) -> list[Entry]:

@@ -5,7 +5,7 @@ from gossipq.core.raft.cluster_time import ClockRow, ClusterTime
 from gossipq.core.raft.election import Dice
 from gossipq.core.raft.pending import NOBODY, Pending, Requester
 from gossipq.core.raft.progress import SNAPSHOT, Progress
-from gossipq.core.raft.replica import LEADER, NOTHING_UNSAVED, HardState, Place, Replica, Unsaved
+from gossipq.core.raft.replica import LEADER, NOTHING_UNSAVED, HardState, Place, Replica, Replication, Unsaved
 from gossipq.core.raft.voters import quorum_size
 
 __all__ = [
@@ -21,6 +21,7 @@ __all__ = [
     "Place",
     "Progress",
     "Replica",
+    "Replication",
     "Requester",
     "Unsaved",
     "campaign",

@@ -58,7 +58,9 @@ class Rows(Protocol):
         """Entries from `first` on, at least one of those that are there."""
 
 
-class Outgoing(NamedTuple):
+class Replication(NamedTuple):
+    """An Append to another copy with its entries. Promises nothing of this copy, so it may leave before the sync."""
+
     to: str
     append: Append
     entries: list[Entry]
@@ -198,7 +200,7 @@ class Replica:
                 self._recent.pop(index)
             self._cut(last + 1)
 
-    def outgoing(self) -> list[Outgoing]:
+    def outgoing(self) -> list[Replication]:
         """What the others should be sent now: entries they lack, a moved commit index, a sign of life."""
         if self.role != LEADER or self.hard_changed or not self.progress:
             return []
@@ -206,7 +208,7 @@ class Replica:
         if beat:  # all shards of a worker in one turn
             self._beat_ms = (self.now_ms // limits.HEARTBEAT_MS + 1) * limits.HEARTBEAT_MS
         late = self._tell_ms is not None and self.now_ms >= self._tell_ms
-        news: list[Outgoing] = []
+        news: list[Replication] = []
         for name, progress in self.progress.items():
             if progress.next < self.log.first and progress.state != SNAPSHOT:
                 progress.carry()
@@ -224,9 +226,9 @@ class Replica:
         self._tell_ms = (None if late else self._tell_ms) or (self.now_ms + limits.COMMIT_TOLD_MS if behind else None)
         return news
 
-    def _append(self, name: str, progress: Progress, with_entries: bool) -> Outgoing:
+    def _append(self, name: str, progress: Progress, with_entries: bool) -> Replication:
         if progress.state == SNAPSHOT:
-            return Outgoing(name, Append(self.me, 0, 0, 0, [], self.now_ms, log.NO_CHAIN, *self.time.told()), [])
+            return Replication(name, Append(self.me, 0, 0, 0, [], self.now_ms, log.NO_CHAIN, *self.time.told()), [])
         entries, size = self._entries(progress.next, progress.full) if with_entries else ([], 0)
         if progress.full and any(lacks_body(entry) for entry in entries):
             progress.carry()
@@ -240,7 +242,7 @@ class Replica:
         if with_entries or progress.state == PROBE:
             progress.sent(prev + 1 + len(entries), size)
         progress.told = self.commit
-        return Outgoing(name, append, entries)
+        return Replication(name, append, entries)
 
     def _entries(self, first: Index, full: bool) -> tuple[list[Entry], int]:
         """Entries from `first` on, as many as one Append carries, and their size. What is for a witness, and what may make the

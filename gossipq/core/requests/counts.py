@@ -7,8 +7,8 @@ from itertools import islice
 from gossipq.core.delivery import Dispatch, View, alarm_lag
 from gossipq.core.ledger import Cursor, Ledger, PartitionState, key_of
 from gossipq.core.storage import RangeMap
-from gossipq.types import Offset
-from gossipq.values import GroupStats, PartitionStats, TopicInfo
+from gossipq.types import Offset, SessionId, topic_id_of
+from gossipq.values import Consuming, GroupStats, PartitionStats, TopicInfo
 
 
 def stats(
@@ -29,6 +29,27 @@ def stats(
             view = group.views.get(partition) if group else None
             groups.append(_row(ledger, cursor, view, info, state, consumers[view] if view else 0, leader_ms))
     return partitions, groups
+
+
+def subscriptions(ledger: Ledger, dispatch: Dispatch) -> list[tuple[SessionId, Consuming]]:
+    """What each session is subscribed to, and how much of it it holds."""
+    found = []
+    for subscription in dispatch.subscriptions.values():
+        group = subscription.group
+        partitions = [view.partition for view in subscription.views] or list(subscription.positions)
+        held = 0
+        for view in subscription.views:
+            held += sum(end - first for first, end, lease in view.leases if lease.owner == subscription.name)
+        row = Consuming(
+            ", ".join(sorted({ledger.topics[topic_id_of(partition)].name for partition in partitions})),
+            group.state.name if group else "",
+            len(partitions),
+            max(0, subscription.credit_records),
+            max(0, subscription.credit_bytes),
+            held,
+        )
+        found.append((subscription.session, row))
+    return found
 
 
 def _row(

@@ -4,12 +4,11 @@ from collections.abc import Collection
 
 from gossipq import limits
 from gossipq.core.delivery import NUMBER_MAX, within
-from gossipq.core.requests import stats
 from gossipq.core.shard import Shard
 from gossipq.errors import BadRequest
 from gossipq.messages import Stats, StatsReply
 from gossipq.operator_messages import Clients, Grown, Growth, ListClients
-from gossipq.types import Now, SessionId, topic_id_of
+from gossipq.types import Now, SessionId
 from gossipq.values import ClientRow, Consuming, Message
 from gossipq.wire.frames import encode
 from gossipq_node.actors.sessions import Sessions
@@ -45,13 +44,13 @@ def _check_size(reply: StatsReply | Clients, what: str, hint: str) -> None:
 
 def _stats(request: Stats, settings: WorkerSettings, shards: Collection[Shard]) -> StatsReply:
     topics = frozenset(request.topics)
-    parts = [stats(shard.ledger, shard.dispatch, settings.worker, topics) for shard in shards]
+    parts = [shard.stats(settings.worker, topics) for shard in shards]
     return StatsReply([row for rows, _ in parts for row in rows], [row for _, rows in parts for row in rows])
 
 
 def _growth(request: Growth, shards: Collection[Shard]) -> Grown:
     within("since_ms", request.since_ms, 0, NUMBER_MAX)
-    rows = [row for shard in shards for row in shard.ledger.growth.rows(request.topics, request.hours, request.since_ms)]
+    rows = [row for shard in shards for row in shard.growth(request)]
     if len(rows) > limits.GROWTH_ROWS_MAX:
         hint = "name fewer topics, or a later time"
         raise BadRequest(f"{len(rows)} rows of growth; {limits.GROWTH_ROWS_MAX} in one answer", hint=hint)
@@ -59,7 +58,10 @@ def _growth(request: Growth, shards: Collection[Shard]) -> Grown:
 
 
 def _clients(settings: WorkerSettings, shards: Collection[Shard], sessions: Sessions, now: Now) -> Clients:
-    consuming = _consuming(shards)
+    consuming: dict[SessionId, list[Consuming]] = {}
+    for shard in shards:
+        for owner, row in shard.subscriptions():
+            consuming.setdefault(owner, []).append(row)
     return Clients(
         [
             ClientRow(
@@ -79,26 +81,3 @@ def _clients(settings: WorkerSettings, shards: Collection[Shard], sessions: Sess
             for session in sessions
         ]
     )
-
-
-def _consuming(shards: Collection[Shard]) -> dict[SessionId, list[Consuming]]:
-    """By session: what it is subscribed to, topic by topic."""
-    found: dict[SessionId, list[Consuming]] = {}
-    for shard in shards:
-        topics = shard.ledger.topics
-        for subscription in shard.dispatch.subscriptions.values():
-            group = subscription.group
-            partitions = [view.partition for view in subscription.views] or list(subscription.positions)
-            held = 0
-            for view in subscription.views:
-                held += sum(end - first for first, end, lease in view.leases if lease.owner == subscription.name)
-            row = Consuming(
-                ", ".join(sorted({topics[topic_id_of(partition)].name for partition in partitions})),
-                group.state.name if group else "",
-                len(partitions),
-                max(0, subscription.credit_records),
-                max(0, subscription.credit_bytes),
-                held,
-            )
-            found.setdefault(subscription.session, []).append(row)
-    return found

@@ -3,7 +3,8 @@
 from collections.abc import Iterable, Iterator, Sequence
 
 from gossipq import limits
-from gossipq.core.copies import Mail, Replication, Target, plan, shipment
+from gossipq.core.copies import Mail, Target, plan, shipment
+from gossipq.core.raft import Replication
 from gossipq.core.register import View, check_member
 from gossipq.core.shard import Shard
 from gossipq.core.storage import Columns, Entry
@@ -62,10 +63,8 @@ class Cluster:
 
     def learn_from(self, shard: Shard) -> tuple[bool, bool]:
         """What a shard of this worker knows: whether its leader is another one than before, and whether the roster changed."""
-        leader = shard.replica.leader
-        led = bool(leader) and self.view.follow([Lead(shard.id, shard.term, leader)])
-        ledger = shard.ledger
-        return led, shard.id == META_SHARD and self._roster(ledger.roster_version, ledger.members.values())
+        led = bool(shard.leader) and self.view.follow([Lead(shard.id, shard.term, shard.leader)])
+        return led, shard.id == META_SHARD and self._roster(*shard.roster())
 
     def _roster(self, version: int, members: Iterable[Member]) -> bool:
         if not self.view.learn(version, members):
@@ -82,12 +81,9 @@ class Cluster:
 
     def replicate(self, shard: Shard, appends: Sequence[Replication]) -> None:
         """Entries for the other copies; before this one has stored them."""
-        for to, append, entries in appends:
-            sizes, pieces = shipment.pack(entries)
-            append = Append(
-                append.leader, append.prev_index, append.prev_term, append.commit, sizes, append.sent_ms, append.prev_chain
-            )
-            self._post.put(to, self.view.peer(to, shard.id), append, shard.id, shard.term, pieces)
+        for sent in appends:
+            append, pieces = shipment.pack(sent)
+            self._post.put(sent.to, self.view.peer(sent.to, shard.id), append, shard.id, shard.term, pieces)
 
     def answer(self, shard: Shard, answers: Sequence[Mail]) -> None:
         for to, message, rows in answers:
@@ -108,16 +104,16 @@ class Cluster:
             target = self.targets.get(shard.id)
             if target is None or shard.id == META_SHARD or self._me in (*target.voters, *target.learners):
                 continue
-            if question := shard.peers.stray(now_ms):
+            if question := shard.stray(now_ms):
                 self.tell(shard.id, question, shard.term)
 
     def leaderless(self, shards: Iterable[Shard], now_ms: int) -> tuple[list[int], list[str]]:
         """Shards of which a voting copy is here that knows no leader; and, of those that cannot elect one, the voters that are
         not heard."""
         self._begun_ms = now_ms if self._begun_ms is None else self._begun_ms
-        without = [shard for shard in shards if not shard.replica.leader and self._me in shard.replica.config.voters]
+        without = [shard for shard in shards if not shard.leader and self._me in shard.voters]
         away: set[str] = set()
-        for voters in {tuple(shard.replica.config.voters) for shard in without}:
+        for voters in {tuple(shard.voters) for shard in without}:
             silent = [copy for copy in voters if copy != self._me and self._silent_ms(copy, now_ms) >= limits.FRESH_MS]
             if 2 * (len(voters) - len(silent)) <= len(voters):
                 away |= set(silent)
@@ -128,7 +124,7 @@ class Cluster:
 
     def report(self, stats: WorkerStats, shards: Sequence[Shard], timings: list[Timing], alarms: list[Alarm]) -> None:
         """To the frontdoor, at once: how this worker is, the leaders that its shards know of, the roster."""
-        leads = [Lead(shard.id, shard.term, shard.replica.leader) for shard in shards if shard.replica.leader]
+        leads = [Lead(shard.id, shard.term, shard.leader) for shard in shards if shard.leader]
         copies = [row for shard in shards for row in shard.copies()]
         report = Report(stats, leads, copies, self.view.version, list(self.view.roster.values()), timings, alarms)
         self._post.put(self._me, self._settings.frontdoor, report, META_SHARD)

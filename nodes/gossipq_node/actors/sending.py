@@ -99,7 +99,7 @@ class Sender:
                 self._timings.delivery.add(max(0, shard.leader_ms - part.time_ms) * 1_000)
         deliver = Deliver(delivery.subscription, slices, delivery.lease_ms)
         if not self._mailbox.reply(delivery.origin, encode(deliver, shard.id, 0, term), bodies):
-            shard.dispatch.undelivered(delivery)
+            shard.undelivered(delivery)
 
     def _body(self, shard: Shard, part: Part) -> bytes:
         """The bytes of a part. Raises CorruptLog when the disk does not give back what was stored."""

@@ -15,7 +15,7 @@ COUNTERS = ("published", "delivered", "acked", "refused", "dead")
 def _counts(shard: Shard) -> dict[str, int]:
     return {
         "published": shard.published,
-        "delivered": shard.dispatch.delivered,
+        "delivered": shard.delivered,
         "acked": shard.acked,
         "refused": shard.refused,
         "dead": shard.dead,

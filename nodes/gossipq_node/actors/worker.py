@@ -11,10 +11,10 @@ from msgspec import structs
 
 from gossipq import limits
 from gossipq.clock import Clock
-from gossipq.core.copies import Mail, Replication
+from gossipq.core.copies import Mail
 from gossipq.core.delivery import within
 from gossipq.core.effects import INTERNAL, INTERNAL_HINT, Effects, refusal
-from gossipq.core.raft import Dice
+from gossipq.core.raft import Dice, Replication
 from gossipq.core.requests import Client
 from gossipq.core.shard import Shard
 from gossipq.core.storage import Bodies
@@ -148,7 +148,7 @@ class Worker:
         for fault in effects.faults:
             self._faults.met(fault.what, shard.id, fault.error)
         self._sender.send(shard, effects)
-        self._timings.confirmed(shard.id, shard.ledger.applied, self._clock.ticks_us())
+        self._timings.confirmed(shard.id, shard.applied, self._clock.ticks_us())
         for session in effects.returning:
             self._sessions.expect(session, self._now.boot_ms)
         self._look_around(shard)
@@ -167,11 +167,11 @@ class Worker:
 
     def _pace(self, shard: Shard) -> None:
         """Not too many new copies at once."""
-        if shard.leading and shard.moving.adding:
+        if shard.adding:
             self._catching_up.add(shard.id)
         else:
             self._catching_up.discard(shard.id)
-        shard.moving.free = len(self._catching_up - {shard.id}) < CATCHING_UP_MAX
+        shard.may_add(len(self._catching_up - {shard.id}) < CATCHING_UP_MAX)
 
     def _aim(self) -> None:
         """The roster changed: the shards may have other copies to strive for."""
@@ -402,7 +402,7 @@ class Worker:
         """The next shards are handed over. Whether there is one, and time for it."""
         if self._leave_ms is None or self._clock.now().boot_ms >= self._leave_ms or not self.ready:
             return False
-        led = [shard_id for shard_id, shard in self._turn.shards.items() if shard.moving.can_leave()]
+        led = [shard_id for shard_id, shard in self._turn.shards.items() if shard.can_leave()]
         for shard_id in led[:LEAVE_AT_ONCE]:
             if self._turn.shards[shard_id].leave():
                 self._turn.wake(shard_id)
