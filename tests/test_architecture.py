@@ -255,6 +255,19 @@ def reach_trouble(module: str, tree: ast.Module) -> Iterator[tuple[int, str]]:
                 yield node.lineno, f"{ast.unparse(node)} reaches into a shard: ask the shard"
 
 
+def raft_trouble(module: str, tree: ast.Module) -> Iterator[tuple[int, str]]:
+    """Whoever writes into a replica, or into what it knows of another copy, from outside of its room."""
+    if not module.startswith(("gossipq", "gossipq_node")) or core_room(module) == "raft":
+        return
+    for node in ast.walk(tree):
+        targets = node.targets if isinstance(node, ast.Assign) else [node.target] if isinstance(node, ast.AugAssign) else []
+        for target in (each for found in targets for each in (found.elts if isinstance(found, ast.Tuple) else [found])):
+            owner = target.value if isinstance(target, ast.Attribute) else None
+            name = owner.attr if isinstance(owner, ast.Attribute) else owner.id if isinstance(owner, ast.Name) else ""
+            if name.lstrip("_") in ("replica", "progress"):
+                yield node.lineno, f"{ast.unparse(target)} is written outside of raft: call a method"
+
+
 def room_modules(room: str) -> set[str]:
     return {path.stem for path in (PACKAGES["gossipq"] / "core" / room).glob("*.py")}
 
@@ -286,7 +299,8 @@ def violations(module: str, source: str, known: set[str]) -> list[str]:
             and node.func.id in ("open", "print", "input", "__import__")
         ]
     found += [f"{module}:{line}: {trouble}" for line, trouble in door_trouble(module, tree)]
-    found += [f"{module}:{line}: {trouble}" for line, trouble in reach_trouble(module, tree)]
+    for rule in (reach_trouble, raft_trouble):
+        found += [f"{module}:{line}: {trouble}" for line, trouble in rule(module, tree)]
     return found + [f"{module}:{line}: {trouble}" for line, trouble in shape_trouble(tree)]
 
 
@@ -323,6 +337,9 @@ INJECTED = [
     ("gossipq.core.raft.replica", "from gossipq.core.raft import Progress", "its own door"),
     ("gossipq_node.actors.worker", "print(shard.ledger.topics)", "ask the shard"),
     ("gossipq_node.actors.worker", "shards[0].replica.now_ms = 7", "ask the shard"),
+    ("gossipq.core.copies.peers", "self.replica.commit = 7", "outside of raft"),
+    ("gossipq.core.copies.peers", "replica.hollow = begun = True", "outside of raft"),
+    ("gossipq.core.copies.peers", "a, progress.match = 1, 2", "outside of raft"),
     ("gossipq_client.session", "import time", "is pure"),
     ("gossipq_client.session", "import zmq", "may"),
     ("gossipq_client.client", "from gossipq.core import tables", "never the rules"),

@@ -144,7 +144,6 @@ class Shard:
             return
         self._apply(self.replica.log.last)
         self._outcomes.clear()
-        self.replica.commit = self.replica.log.last
         self.replica.lead()
         self._take_over()
         self._effects.returning |= self._serve()
@@ -315,8 +314,7 @@ class Shard:
     def begin(self, now: Now) -> None:
         """The clocks of this turn; before any step."""
         self._now = now
-        self.replica.begin(now)
-        self.replica.no_space = bool(self.full)
+        self.replica.begin(now, bool(self.full))
         self.leader_ms = max(self.replica.log.time_ms, self.replica.time.now_ms)
         self.boot_ms = now.boot_ms
         self.dispatch.begin(self.boot_ms, self.leader_ms)
@@ -658,7 +656,7 @@ class Shard:
     def advance(self, boot_ms: int) -> Effects:
         """Applies what is committed, hands out records, and gives everything that may be sent now; what must be stored first
         comes later. `boot_ms` is now: the commit may have outlasted a lease. Raises UnknownKind, CorruptLog."""
-        self.replica.now_ms = boot_ms
+        self.replica.at(boot_ms)
         if not self.replica.sole:
             self._apply(0 if self.replica.hollow else self.replica.commit)
             self._answer_all()

@@ -66,8 +66,7 @@ class Peers:
         row = tables.state.get(records.CLOCK)
         time = ClusterTime(me, settings.boot, msgspec.msgpack.decode(row, type=ClockRow) if row else None)
         self.replica = Replica(me, config, hard, state, self, dice, time, bodies.recent.shelf())
-        self.replica.commit = ledger.applied
-        self.replica.hollow = tables.state.get(records.INSTALLING) is not None
+        self.replica.resume(ledger.applied, tables.state.get(records.INSTALLING) is not None)
         self._receiving: Receiving | None = None
         self._sending: dict[str, Sending] = {}
         self._asked_ms = 0  # when this copy asked last whether it is still one
@@ -125,7 +124,7 @@ class Peers:
         """Stores one part. Returns 0 with the first and the last one: the ledger must be opened again."""
         replica = self.replica
         if not replica.observe(term):
-            replica.answers.append((message.leader, Installed(replica.me, message.index, 0, sent_ms=message.sent_ms)))
+            replica.say(message.leader, Installed(replica.me, message.index, 0, sent_ms=message.sent_ms))
             return None
         self._check_snapshot(term, message)
         replica.hear(message.leader)
@@ -136,7 +135,8 @@ class Peers:
             if message.number == 0 and (self._receiving is None or self._receiving.name != name):
                 self._receiving = Receiving(name)
                 self.emptying = False
-                replica.hollow = begun = True
+                begun = True
+                replica.lose_state()
                 self._tables.state.put(records.INSTALLING, _pack(message.index))
             receiving = self._receiving
             if receiving is not None and receiving.name == name and receiving.number == message.number:
@@ -145,7 +145,7 @@ class Peers:
             self._complete(message)
         number = self._receiving.number if self._receiving is not None and self._receiving.name == name else 0
         answer = Installed(replica.me, message.index, number, done or complete, message.sent_ms)
-        replica.answers.append((message.leader, answer))
+        replica.say(message.leader, answer)
         if complete:
             self._receiving = None
         return 0 if complete or begun else None
@@ -168,7 +168,6 @@ class Peers:
         if replica.restart(index, message.term, place, config):
             tables.log.delete_range(b"", b"\xff" * 8, 2**31)
             tables.body.delete_range(_pack(index + 1), b"\xff" * 8, 2**31)
-            replica.cut_from = None
         else:
             tables.log.delete_range(b"", _pack(index + 1), 2**31)
             tables.body.delete_range(_pack(replica.saved + 1), b"\xff" * 8, 2**31)  # of a snapshot that was not completed
@@ -177,21 +176,15 @@ class Peers:
         meta.voters, meta.witnesses, meta.learners = config.voters, config.witnesses, config.learners
         tables.state.put(records.META, records.encode(meta))
         tables.state.delete(records.INSTALLING)
-        replica.hollow = False
 
     def _on_installed(self, message: Installed) -> None:
         replica, name = self.replica, message.follower
-        progress = replica.progress.get(name)
-        if replica.role != LEADER or progress is None:
-            return
-        progress.heard(replica.now_ms, message.sent_ms)
-        sending = self._sending.get(name)
-        if sending is None or progress.state != SNAPSHOT:
+        progress, sending = replica.heard_copy(name, message.sent_ms), self._sending.get(name)
+        if progress is None or sending is None or progress.state != SNAPSHOT:
             return
         if message.done and message.index == sending.index:
             self._end_sending(name)
-            progress.match = max(progress.match, message.index)
-            progress.probe(message.index + 1)
+            progress.carried(message.index)
         elif not sending.answered(message, replica.now_ms):
             self._end_sending(name)
 
@@ -222,7 +215,7 @@ class Peers:
             return
         config = replica.config
         if replica.config_index <= applied and message.copy not in (*config.voters, *config.learners):
-            replica.answers.append((message.copy, Dismiss(replica.me, message.sent_ms)))
+            replica.say(message.copy, Dismiss(replica.me, message.sent_ms))
 
     def _on_dismiss(self, term: Term, message: Dismiss) -> Index | None:
         """This copy is as one whose snapshot has not begun: it keeps term, vote and log, so what it has promised as a voter
@@ -232,7 +225,8 @@ class Peers:
         if message.sent_ms != self._asked_ms or heard_ms is None or heard_ms >= self._asked_ms or not replica.observe(term):
             return None
         replica.hear(message.leader)
-        replica.hollow = self.emptying = True
+        self.emptying = True
+        replica.lose_state()
         self._receiving = None
         self._tables.state.put(records.INSTALLING, _pack(0))
         self._bodies.drop(self._shard)

@@ -6,7 +6,7 @@
 from collections.abc import Sequence
 
 from gossipq.core.raft import voters
-from gossipq.core.raft.replica import CANDIDATE, FOLLOWER, LEADER, PRE_CANDIDATE, HardState, Replica
+from gossipq.core.raft.replica import CANDIDATE, FOLLOWER, LEADER, PRE_CANDIDATE, Replica
 from gossipq.core.storage import Entry
 from gossipq.peer_messages import Append, Appended, TimeoutNow, Vote, VoteRequest
 from gossipq.types import Index, Term
@@ -68,10 +68,12 @@ def stand(replica: Replica, pre: bool, transfer: bool = False) -> None:
     replica.stand(PRE_CANDIDATE if pre else CANDIDATE)
     replica.election.stood(replica.now_ms, replica.me)
     if not pre:
-        replica.hard, replica.hard_changed = HardState(replica.hard.term + 1, replica.me), True
+        replica.enter(replica.hard.term + 1, replica.me)
     term = replica.hard.term + pre
     request = VoteRequest(replica.me, term, replica.log.term, replica.log.last, pre, transfer)
-    replica.answers += [(voter, request) for voter in replica.config.voters if voter != replica.me]
+    for voter in replica.config.voters:
+        if voter != replica.me:
+            replica.say(voter, request)
     _count(replica, pre)
 
 
@@ -103,10 +105,10 @@ def on_vote_request(replica: Replica, request: VoteRequest) -> None:
         granted = replica.observe(request.term) and replica.hard.vote in ("", request.candidate)
         granted = granted and up_to_date(replica, request)
         if granted and not replica.hard.vote:
-            replica.hard, replica.hard_changed = HardState(replica.hard.term, request.candidate), True
+            replica.enter(replica.hard.term, request.candidate)
         if granted:
             replica.election.voted(replica.now_ms)
-    replica.answers.append((request.candidate, Vote(replica.me, request.term, granted, request.pre)))
+    replica.say(request.candidate, Vote(replica.me, request.term, granted, request.pre))
 
 
 def on_vote(replica: Replica, term: Term, vote: Vote) -> None:

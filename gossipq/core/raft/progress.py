@@ -88,6 +88,11 @@ class Progress:
         self._reset(PROBE)
         self.next = max(self.match + 1, next_index)
 
+    def carried(self, index: Index) -> None:
+        """It has installed a snapshot up to `index`: the log goes on behind it."""
+        self.match = max(self.match, index)
+        self.probe(index + 1)
+
     def carry(self) -> None:
         """The log cannot help it: a snapshot is on its way."""
         self._reset(SNAPSHOT)

@@ -116,9 +116,9 @@ class Replica:
         self._beat_ms = 0
         self._tell_ms: int | None = None  # when to tell what is committed, if no entry does so before
 
-    def begin(self, now: Now) -> None:
-        """The clocks of this turn."""
-        self.now_ms = now.boot_ms
+    def begin(self, now: Now, no_space: bool = False) -> None:
+        """The clocks of this turn, and whether the store of this copy takes publishes."""
+        self.now_ms, self.no_space = now.boot_ms, no_space
         self.time.begin(now)
         if self.role == LEADER and not self.time.sure:
             self.time.correct(self.config.voters)  # a copy that is alone hears of nothing but its own clock
@@ -163,11 +163,32 @@ class Replica:
 
     # --- leading ---------------------------------------------------------------------------------------------------
 
+    def resume(self, applied: Index, hollow: bool) -> None:
+        """Right after opening: what the ledger of this copy has applied is committed. `hollow`: its state is not whole."""
+        self.commit, self.hollow = applied, hollow
+
+    def at(self, boot_ms: int) -> None:
+        """Time has passed within a turn."""
+        self.now_ms = boot_ms
+
+    def say(self, to: str, message: Message) -> None:
+        """To another copy, as soon as all that this one knows is on its disk."""
+        self.answers.append((to, message))
+
+    def enter(self, term: Term, vote: str = "") -> None:
+        """The term that this copy is in, and whom it votes for there."""
+        self.hard, self.hard_changed = HardState(term, vote), True
+
+    def lose_state(self) -> None:
+        """A snapshot comes, or this copy lets go of its rows: from now on it votes by its log and does nothing else."""
+        self.hollow = True
+
     def lead(self) -> None:
         """Takes leadership of the next term if this copy alone decides; of the current one if it was elected.
         The caller proposes a NOOP next (R5)."""
         if self.sole:
-            self.hard, self.hard_changed = HardState(self.hard.term + 1, self.me), True
+            self.enter(self.hard.term + 1, self.me)
+            self.commit = self.saved
         self._become(LEADER, self.me)
         self.progress = {}
         self._recent.clear()
@@ -273,6 +294,15 @@ class Replica:
             return Place(entry.chain, entry.time_ms)
         return self._rows.place(index)
 
+    def heard_copy(self, name: str, sent_ms: int) -> Progress | None:
+        """Another copy has answered, in this term, what was sent at `sent_ms`; None unless it is one that this leader looks
+        after."""
+        progress = self.progress.get(name)
+        if self.role != LEADER or progress is None:
+            return None
+        progress.heard(self.now_ms, sent_ms)
+        return progress
+
     def on_appended(self, message: Appended) -> None:
         """An answer of this term."""
         progress = self.progress.get(message.follower)
@@ -370,7 +400,7 @@ class Replica:
         """A peer speaks in `term`; False when that is the past (R1). Raises ProtocolError, see `check_term`."""
         self.check_term(term)
         if term > self.hard.term:
-            self.hard, self.hard_changed = HardState(term), True
+            self.enter(term)
             self.answers.clear()  # said in a term that is over
             self.follow("")
         return term == self.hard.term
@@ -410,7 +440,7 @@ class Replica:
         """Returns the index from which on the log has changed. Raises ProtocolError when the entries do not hold together,
         CorruptLog when the leader contradicts what this copy has."""
         if not self.observe(term):
-            self.answers.append((message.leader, Appended(self.me, False, self.log.last, message.sent_ms)))
+            self.say(message.leader, Appended(self.me, False, self.log.last, message.sent_ms))
             return None
         self.hear(message.leader)
         self.time.heard_leader(message.time_ms, message.sure)
@@ -470,7 +500,8 @@ class Replica:
         self._configured()
 
     def restart(self, index: Index, term: Term, place: Place, config: Config) -> bool:
-        """A snapshot stands for everything up to `index`. False: the log had that entry, and what follows it stays."""
+        """A snapshot stands for everything up to `index`, and the state is whole. False: the log had that entry, and what
+        follows it stays. True: the caller removes all rows of the log."""
         kept = self.log.first - 1 <= index <= self.log.last and self.place(index).chain == place.chain
         if kept:
             self.log.first = index + 1
@@ -478,10 +509,11 @@ class Replica:
             self._configs = [(index, config), *((at, value) for at, value in self._configs if at > index)]
         else:
             self.log.restart(index, term, place.chain, place.time_ms)
-            self.unsaved, self.cut_from = [], 0
+            self.unsaved, self.cut_from = [], None
             self._configs = [(index, config)]
         self.saved = min(max(self.saved, index), self.log.last)
         self.commit = max(self.commit, index)
+        self.hollow = False
         self._configured()
         return not kept
 
