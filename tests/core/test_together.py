@@ -7,6 +7,7 @@ import pytest
 from core.fleet import CLIENT, ORIGIN, STEP_MS, Fleet
 from gossipq import limits
 from gossipq.core.ledger import records, retention
+from gossipq.core.requests.consume import Client
 from gossipq.core.storage import log, payloads
 from gossipq.messages import Ack, Nack, Publish, Refused, Subscribe
 from gossipq.peer_messages import Append, ChangeVoters, InstallTopic, Snapshot
@@ -268,3 +269,27 @@ def test_a_copy_is_not_synced_before_it_has_an_entry_of_the_leaders_own(three: F
             assert not progress.synced or shard.replica.log.term_at(progress.match) == shard.term
     assert found
     assert found[-1][0]
+
+
+@pytest.mark.parametrize("cut_off", [True, False])
+def test_a_key_stays_closed_until_its_ack_is_committed(three: Fleet, cut_off: bool) -> None:
+    """A leader that is cut off hears an ack; the next one never does, and hands that record out again."""
+    partition, options = three.topic(), GroupOptions(mode="key_ordered")
+    three.tell(Subscribe(1, "g", [Start(partition)], 1, limits.MIB, options))
+    three.publish(partition, b"a", fixed={KEY_HASH: array("I", [7])})
+    three.run(200)
+    other = Client(b"other".ljust(16, b"."), "other")
+    three.led.step((b"c", b"o"), 8, other, Subscribe(1, "g", [Start(partition)], *CREDIT, options))
+    three.publish(partition, b"b", fixed={KEY_HASH: array("I", [7])})
+    three.run(200)
+    me = three.leader.replica.me
+    three.away = {me} if cut_off else set()
+    before = len(three.seen[me])
+    three.seats[me].step(ORIGIN, 7, CLIENT, Ack(1, [(partition, 0, 1)]))
+    for _ in range(10):
+        three.now = Now(three.now.boot_ms + 10, three.now.wall_ms + 10)
+        for name in [me] if cut_off else three.shards:
+            three.turn(name)
+    assert three.shards[me].replica.holds_lease
+    handed = [part.offset for each in three.seen[me][before:] for delivery in each.deliveries for part in delivery.parts]
+    assert handed == ([] if cut_off else [1])

@@ -294,7 +294,8 @@ class Dispatch:
         if entry.kind == log.ACK:
             ack = decode(entry.payload, type=payloads.Ack)
             for partition, first, end in ack.ranges:
-                self._landed(ack.group_id, partition, first, end)
+                if (view := self._view_of(ack.group_id, partition)) is not None:
+                    self.holding.acked(view, first, end)
                 self.wake(partition)  # the window moved
         elif entry.kind == log.FAIL:
             fail = decode(entry.payload, type=payloads.Fail)
@@ -314,11 +315,15 @@ class Dispatch:
 
     def _landed(self, group_id: int, partition: PartitionKey, first: Offset, end: Offset) -> View | None:
         """Nobody waits for that entry any more."""
-        group = self.groups.get(group_id)
-        view = group.views.get(partition) if group else None
+        view = self._view_of(group_id, partition)
         if view is not None:
             self.holding.landed(view, first, end)
         return view
+
+    def _view_of(self, group_id: int, partition: PartitionKey) -> View | None:
+        """None when the group, or the partition, is gone."""
+        group = self.groups.get(group_id)
+        return group.views.get(partition) if group else None
 
     def _again(self, group_id: int, partition: PartitionKey, first: Offset, end: Offset, due_ms: int) -> None:
         """Records come again at `due_ms`; till then their keys are closed."""

@@ -100,6 +100,12 @@ class Holding:
                 view.leases.clear(low, high)
         self.dirty.add(view.group.id)
 
+    def acked(self, view: View, first: Offset, end: Offset) -> None:
+        """An ACK entry is applied: its keys are free. Not before: a leader that is cut off would hand out what comes
+        next, and the one after it, that never saw the ack, what was acked."""
+        self.landed(view, first, end)
+        self._let_go(view, first, end, DONE)
+
     def hold(
         self, member: Subscription, view: View, first: Offset, end: Offset, attempt: int, boot_ms: int, lease_ms: int
     ) -> None:
@@ -313,8 +319,6 @@ class Holding:
             had = Intervals([(first, end) for first, end, _ in mine])
             self._elsewhere(view, subscription.consumer, low, high, had, known, lost)
             lost += [(view.partition, *part) for part in self._never_had(view, max(low, known), high, had)]
-        for first, end, _ in mine:
-            self._let_go(view, first, end, DONE)
         self.dirty.add(view.group.id)
         at = low
         for first, end in [*sorted((first, end) for _, first, end in lost[kept:]), (high, high)]:
@@ -323,8 +327,6 @@ class Holding:
                     view.returned.clear(at, first)
                 for ranges in view.lanes.values():
                     ranges.clear(at, first)
-                if view.keys is not None:
-                    self._let_go(view, at, first, DONE, held=False)
                 if view.cursor.exceptional:  # a row of its own would come again when its time comes
                     self.moving(view, at, first, ACKED_NUMBER)
                 yield at, first
