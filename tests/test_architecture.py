@@ -116,13 +116,12 @@ PURE_ROOMS = {"vocabulary", "core", "wire"}
 CLIENT_IMPURE = {
     "gossipq_client." + name
     for name in (
-        *("transport", "client", "driver", "keeper", "bell", "exits", "engine", "aio", "aio_driver", "embedded"),
+        *("transport", "client", "driver", "keeper", "bell", "exits", "contexts", "engine", "aio", "aio_driver", "embedded"),
         *("running", "loop_thread", "aio_running", "aio_workers", "app", "fleet", "testing", "pytest_plugin", "lake"),
     )
 }
 #: what a pure module may import all the same, and why
 PURE_EXCEPTIONS = {
-    ("gossipq_client.inputs", "os"): "looks up $GOSSIPQ_SERVER when no address is given",
     ("gossipq_client.handlers", "inspect"): "looks at what a handler takes",
 }
 #: imports that run up all the same, and why

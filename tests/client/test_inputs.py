@@ -104,14 +104,6 @@ def test_headers() -> None:
         inputs.route_bytes("x" * 256)
 
 
-def test_addresses(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.delenv("GOSSIPQ_SERVER", raising=False)
-    assert inputs.addresses_of(()) == ["tcp://127.0.0.1:7700"]
-    monkeypatch.setenv("GOSSIPQ_SERVER", "tcp://a:1, b:2")
-    assert inputs.addresses_of(()) == ["tcp://a:1", "tcp://b:2"]
-    assert inputs.addresses_of(("c:3", ["d:4"])) == ["tcp://c:3", "tcp://d:4"]
-
-
 def test_topics() -> None:
     assert inputs.names_of("a") == ["a"]
     assert inputs.names_of(["a", "b.*", "a"]) == ["a", "b.*"]

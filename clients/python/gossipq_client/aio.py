@@ -6,7 +6,7 @@ from types import TracebackType
 from typing import Any, Self
 
 from gossipq.errors import GossipqError
-from gossipq_client import inputs
+from gossipq_client import contexts
 from gossipq_client.aio_operators import Operators
 from gossipq_client.aio_reader import Readers
 from gossipq_client.aio_topics import TopicKeepers
@@ -64,4 +64,4 @@ class Connecting:
 
 def connect(*addresses: str | Iterable[str], name: str = "", timeout: float = REQUEST_SECONDS) -> Connecting:
     """As the sync `connect`, for `await` or `async with`."""
-    return Connecting(inputs.addresses_of(addresses), name or f"python-{os.getpid()}", timeout)
+    return Connecting(contexts.addresses_of(addresses), name or f"python-{os.getpid()}", timeout)

@@ -5,7 +5,7 @@ from collections.abc import Iterable
 from typing import Unpack
 
 from gossipq import limits
-from gossipq_client import inputs
+from gossipq_client import contexts, inputs
 from gossipq_client.engine import REQUEST_SECONDS
 from gossipq_client.operators import Operators
 from gossipq_client.reader import Readers
@@ -40,8 +40,10 @@ class Client(Workers, Operators, Readers, TopicKeepers):
 
 
 def connect(*addresses: str | Iterable[str], name: str = "", timeout: float = REQUEST_SECONDS) -> Client:
-    """A client of the cluster behind these addresses; none: $GOSSIPQ_SERVER, else tcp://127.0.0.1:7700.
+    """A client of the cluster behind these addresses: tcp://HOST:PORT, HOST:PORT, or the name of a context (`gossipq context
+    save`). None: $GOSSIPQ_SERVER, else the context in use, else tcp://127.0.0.1:7700.
 
-    `name` is shown by `gossipq status`. Raises Unreachable when no node answers within `timeout` seconds.
+    `name` is shown by `gossipq status`. Raises Unreachable when no node answers within `timeout` seconds, ConfigError for a
+    name that is no context.
     """
-    return Client(inputs.addresses_of(addresses), name or f"python-{os.getpid()}", timeout)
+    return Client(contexts.addresses_of(addresses), name or f"python-{os.getpid()}", timeout)

@@ -1,7 +1,6 @@
 """What users may pass, turned into what the wire carries: durations, starts, values, headers, addresses, topic names."""
 
 import math
-import os
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime, timedelta
@@ -18,7 +17,6 @@ Start = str | int | datetime
 Value = bytes | bytearray | memoryview | str
 Headers = Mapping[str, str | bytes]
 
-DEFAULT_ADDRESS = f"tcp://127.0.0.1:{limits.PORT}"
 DURATION_MS_MAX = 100 * limits.DELAY_MS_MAX
 OFFSET_END = 2**63  #: of what the wire carries
 TIME_SECONDS_END = 100_000_000_000  #: beyond it somebody passed milliseconds
@@ -193,15 +191,6 @@ def level_of(level: str | None) -> str:
     if level in (None, "", "stored", "none"):
         return level or ""
     raise BadRequest(f"level={level!r}", hint='use "stored" (confirmed means kept) or "none" (no confirm)')
-
-
-def addresses_of(addresses: Iterable[str | Iterable[str]]) -> list[str]:
-    """The endpoints to try; without any those of $GOSSIPQ_SERVER (comma separated), else the local default."""
-    found: list[str] = []
-    for address in addresses:
-        found += [address] if isinstance(address, str) else list(address)
-    found = found or os.environ.get("GOSSIPQ_SERVER", "").replace(",", " ").split() or [DEFAULT_ADDRESS]
-    return [address if "://" in address else f"tcp://{address}" for address in found]
 
 
 def names_of(topics: str | Iterable[str]) -> list[str]:

@@ -49,7 +49,8 @@ def use(choices: Choices, name: str) -> None:
     """
     kept = contexts.load()
     if name != "-":
-        kept.named(name)
+        with contexts.told():
+            kept.named(name)
     kept.current = "" if name == "-" else name
     kept.save()
     Output(choices).one(
@@ -83,7 +84,8 @@ def remove(choices: Choices, name: str) -> int:
     gossipq context rm shop
     """
     kept = contexts.load()
-    kept.named(name)
+    with contexts.told():
+        kept.named(name)
     del kept.servers[name]
     kept.current = "" if kept.current == name else kept.current
     kept.save()

@@ -139,9 +139,9 @@ def _connector(choices: Choices) -> "Callable[[str], Client]":
 
 
 def _server(choices: Choices) -> str:
-    from gossipq_client import inputs
+    from gossipq_client.contexts import addresses_of
 
-    return inputs.addresses_of(servers_of(choices.servers))[0]
+    return addresses_of(servers_of(choices.servers))[0]
 
 
 def _json(choices: Choices, ui: "Ui", snapshots: "list[Snapshot] | None") -> None:
