@@ -220,5 +220,5 @@ class Menders(Consumers):
         return await self.talk(self.engine.asking.set_member(name, state))
 
     async def set_cluster_options(self, options: dict[str, str]) -> Members:
-        """As the sync `set_cluster_options`."""
+        """Changes options of [cluster], dotted key -> JSON text; the answer has all of them. Raises BadRequest, WrongState."""
         return await self.talk(self.engine.asking.set_cluster_options(options))
