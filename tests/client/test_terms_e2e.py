@@ -80,13 +80,14 @@ class TestDueTimes:
     def test_what_is_scheduled_survives_kill_9_and_comes_in_time(self, make_node: Callable[..., RunningNode]) -> None:
         node = make_node().start()
         with connect(node.endpoint) as mq:
-            due = time.monotonic() + 8
-            kept = mq.publish("t", b"later", delay=8, id="order-17").result(PATIENCE_S)
+            kept = mq.publish("t", b"far", delay="1h", id="order-17").result(PATIENCE_S)
+            due = time.monotonic() + 4
+            mq.publish("t", b"later", delay=4).result(PATIENCE_S)
             missed = mq.publish("t", b"soon", delay="50ms").result(PATIENCE_S)
         node.kill()
         node.start()
         with connect(node.endpoint) as mq:
-            again = mq.publish("t", b"later", delay=60, id="order-17").result(PATIENCE_S)
+            again = mq.publish("t", b"far", delay=60, id="order-17").result(PATIENCE_S)
             assert (again.duplicate, again.ref) == (True, kept.ref)
             (first, _), (second, came) = take(mq, "t", 2)
             assert (first, second) == (b"soon", b"later")
