@@ -474,8 +474,9 @@ class Join(Message):
     verb = 75
     member: Member
     cluster: bytes = b""  #: the cluster it belongs to; b"" when it is new
-    token: bytes = b""  #: proves that it knows the secret
+    proof: bytes = b""  #: that it knows the secret: HMAC over the nonce of CHALLENGE and all else that is said here
     options: dict[str, str] = {}  #: options of [cluster] that it insists on
+    nonce: bytes = b""  #: of who asks: the proof of CHALLENGE is made for it
 
 
 class Members(Message):
@@ -507,6 +508,16 @@ class SetMember(Message):
     verb = 78
     name: str
     state: str
+    proof: bytes = b""  #: as that of JOIN
+
+
+class Challenge(Message):
+    """In place of an answer: prove that you know the secret of the cluster, and ask again on this connection."""
+
+    verb = 79
+    nonce: bytes  #: b"" between nodes: this connection was not greeted
+    sender: str = ""  #: name of the copy that is asked
+    proof: bytes = b""  #: that it knows the secret, over the nonce of who asked
 
 
 MESSAGES: dict[int, type[Message]] = {kind.verb: kind for kind in Message.__subclasses__()}

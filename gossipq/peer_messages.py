@@ -174,7 +174,6 @@ class Bundle(Message):
     cluster: bytes
     sender: str  #: name of the copy
     to: str
-    token: bytes  #: proves that the sender knows the secret
     messages: list[bytes]  #: control frames
     sizes: list[Number] = []  #: bytes that each message has of the second frame; empty: nobody has any
 
@@ -196,7 +195,7 @@ class Waiting(Message):
     expect: Number  #: nodes that found the cluster together; 0: it only joins
     pledge: str = ""  #: the copy that it has agreed should found the cluster; it agrees to one only
     options: dict[str, str] = {}  #: what its [cluster] says
-    token: bytes = b""  #: proves that it knows the secret
+    proof: bytes = b""  #: that it knows the secret: as that of JOIN
     known: list[str] = []  #: addresses of nodes that wait, as it knows
 
 
@@ -215,6 +214,25 @@ class Dismiss(Message):
     verb = 113
     leader: str
     sent_ms: Number  #: of the question
+
+
+class Greet(Message):
+    """First message on a connection between nodes. Answered by CHALLENGE; nothing else is heard before PROVE."""
+
+    verb = 114
+    cluster: bytes
+    sender: str  #: name of the copy
+    to: str
+    nonce: bytes
+
+
+class Prove(Message):
+    """Answer to CHALLENGE, on the same connection: from here on it is that copy's."""
+
+    verb = 115
+    sender: str
+    nonce: bytes  #: that of GREET
+    proof: bytes
 
 
 LOADED = Append.verb

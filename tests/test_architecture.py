@@ -100,6 +100,7 @@ PURE_STDLIB = frozenset(
             "functools",
             "hashlib",
             "heapq",
+            "hmac",
             "itertools",
             "math",
             "operator",

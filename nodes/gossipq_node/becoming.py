@@ -5,6 +5,7 @@ import os
 import signal
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from functools import partial
 from types import FrameType
 from typing import NamedTuple
 
@@ -12,6 +13,7 @@ import msgspec
 
 from gossipq.clock import SystemClock
 from gossipq.config import Loaded
+from gossipq.wire import proofs
 from gossipq_node import trust
 from gossipq_node.actors import loop
 from gossipq_node.actors.newcomer import Founds, Joined, Newcomer, Newcoming
@@ -28,7 +30,7 @@ def become_member(
     """Waits until the directory belongs to a cluster; None: a signal came first. Raises ConfigError, StoreError."""
     from gossipq_node.adapters.zmq_mailbox import ZmqMailbox  # a node that waits for nobody stays without it
 
-    config, secret = loaded.config, trust.read(loaded.config.node.secret_file)
+    config, secret = loaded.config, trust.secret_of(loaded.config.node, directory.path)
 
     def pledge(what: str) -> None:
         directory.write(msgspec.structs.replace(manifest, pledge=what))
@@ -36,9 +38,8 @@ def become_member(
     with _signals() as (stopped, wake), _others(loaded, directory, manifest, mode, secret) as others:
         mailbox = ZmqMailbox(clients=place_of(config).listen.step(0), wake=(wake,))
         try:
-            newcomer = Newcomer(
-                newcoming(loaded, manifest, secret), mailbox, lambda cluster: trust.token(secret, cluster), pledge, others.found
-            )
+            told, token = newcoming(loaded, manifest, secret), partial(proofs.token, secret)
+            newcomer = Newcomer(told, mailbox, token, pledge, others.found)
             clock, said = SystemClock(), _Saying(log)
 
             def waits() -> bool:
@@ -68,7 +69,7 @@ def newcoming(loaded: Loaded, manifest: Manifest, secret: bytes) -> Newcoming:
         peers=config.node.peer,
         insisted=insisted(config, loaded.origins),
         options=options_of(config),
-        founding=trust.token(secret, trust.FOUNDING),
+        founding=proofs.token(secret, proofs.FOUNDING),
         pledge=manifest.pledge,
     )
 

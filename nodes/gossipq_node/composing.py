@@ -14,6 +14,7 @@ from gossipq.config import ADOPTED, AUTO, DEFAULT, Config, admin_place, options,
 from gossipq.endpoints import Endpoint, endpoint, gossip_address
 from gossipq.errors import ConfigError
 from gossipq.values import ConfigRow, Member
+from gossipq.wire.proofs import token
 from gossipq_node import machine, trust
 from gossipq_node.directory import GOSSIP, DataDirectory, Manifest
 from gossipq_node.settings import FrontdoorSettings, GossipSettings, WorkerSettings
@@ -119,10 +120,10 @@ class Composition:
         ConfigError when the secret cannot be read."""
         self._shown, self._insisted = tuple(shown), dict(insisted or {})
         self.config, self.directory, self.manifest, self._log_json, self.mode = config, directory, manifest, log_json, mode
-        self.secret = trust.read(config.node.secret_file)
+        self.secret = trust.secret_of(config.node, directory.path)
         self.member = member_of(config, manifest)
         self.cluster = bytes.fromhex(manifest.cluster_uuid)
-        self.token = trust.token(self.secret, self.cluster)
+        self.token = token(self.secret, self.cluster)
         self._former = tuple(map(bytes.fromhex, manifest.former))
         self._place = place_of(config)
         listen, _, inside = self._place

@@ -20,7 +20,8 @@ STORES = "stores"
 ROSTER = "roster.json"
 NEW_ROSTER = "roster.json.new"
 GOSSIP = "gossip"  #: what the membership keeps
-OURS = frozenset((LOCK_FILE, MANIFEST, NEW_MANIFEST, STORES, ROSTER, NEW_ROSTER, GOSSIP))
+SECRET = "secret"  #: what the nodes of its cluster share, unless they were given a file
+OURS = frozenset((LOCK_FILE, MANIFEST, NEW_MANIFEST, STORES, ROSTER, NEW_ROSTER, GOSSIP, SECRET))
 VOLUME = frozenset(("lost+found",))  #: what a new ext4 volume has in it
 
 
@@ -60,6 +61,8 @@ class DataDirectory:
         self.path = Path(path)
         try:
             make_directory(self.path)
+            with suppress(PermissionError):  # a volume may be somebody else's
+                os.chmod(self.path, 0o700)  # nobody else reads the records
             strangers = sorted(set(os.listdir(self.path)) - OURS - VOLUME)
         except OSError as error:
             raise StoreError(f"{self.path} cannot be used: {error.strerror}", "give another directory with --data") from None

@@ -28,6 +28,7 @@ def run(loaded: Loaded, witness: bool = False) -> int:
     """Runs a node until SIGTERM or SIGINT; returns the exit code. Errors are one line and a hint on stderr."""
     begin = time.monotonic()
     log = machine.open_log("node", as_json := not sys.stderr.isatty())
+    os.umask(0o077)  # files, directories and sockets are of this user alone
     try:
         directory = DataDirectory(loaded.config.node.data)
         try:

@@ -37,6 +37,9 @@ class Mailbox(Protocol):
     def from_peer(self, origin: Origin) -> bool:
         """Whether a message came by the door for peers."""
 
+    def answerer(self, origin: Origin) -> str:
+        """The address to which this actor wrote, of a message that came back from there; "" of any other."""
+
     def close(self) -> None: ...
 
 

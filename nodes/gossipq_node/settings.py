@@ -143,7 +143,6 @@ def shard_settings(settings: WorkerSettings) -> ShardSettings:
         witness=settings.member.witness,
         cluster=settings.cluster,
         cluster_name=settings.cluster_name,
-        token=settings.token,
         options=settings.options,
         replace_ms=settings.replace_ms,
         stray_ms=settings.stray_ms,

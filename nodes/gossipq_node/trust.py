@@ -3,14 +3,18 @@
 import base64
 import os
 import stat
-from hashlib import blake2b
+from contextlib import suppress
 from pathlib import Path
 
+from gossipq.config import Node
+from gossipq.endpoints import endpoint
 from gossipq.errors import ConfigError
+from gossipq.wire.proofs import token
 
+SECRET = "secret"  #: name of its file
+SECRET_BYTES = 32
 SECRET_BYTES_MIN, SECRET_BYTES_MAX = 16, 4_096
 MAKE_ONE = "make one: head -c 32 /dev/urandom | base64 > FILE && chmod 600 FILE, and give every node the same"
-FOUNDING = b"founding"  #: purpose of a token while no cluster is known
 GOSSIP = b"gossip"
 
 
@@ -35,9 +39,63 @@ def exposed(path: str) -> bool:
     return bool(path) and bool(stat.S_IMODE(os.stat(path).st_mode) & 0o044)
 
 
-def token(secret: bytes, purpose: bytes) -> bytes:
-    """32 bytes that only who knows the secret can make, b"" without one. `purpose`: the cluster's uuid, or one of the above."""
-    return blake2b(purpose, key=blake2b(secret).digest(), digest_size=32, person=b"gossipq").digest() if secret else b""
+def secret_of(node: Node, directory: Path) -> bytes:
+    """What the nodes of a cluster share. Without a given file, a cluster that only this machine reaches has the secret that
+    lies in the directories of its nodes; b"" when the node listens to a network and has none. Raises ConfigError."""
+    if node.secret_file:
+        return read(node.secret_file)
+    if not endpoint(node.bind).is_loopback:
+        return b""
+    path = directory / SECRET
+    if not path.exists():
+        _write_new(path, _of_this_user())
+    return read(str(path))
+
+
+def known(path: str) -> bytes:
+    """For who operates a cluster: the secret in that file, else that of this user's own nodes, b"" if there is none. Raises
+    ConfigError."""
+    own = file_of_this_user()
+    return read(path or (str(own) if own.exists() else ""))
+
+
+def file_of_this_user() -> Path:
+    """What all directories of this user on this machine begin with: nodes of one host meet without being told a file."""
+    state = os.environ.get("XDG_STATE_HOME") or os.path.join(os.path.expanduser("~"), ".local", "state")
+    return Path(state) / "gossipq" / SECRET
+
+
+def _of_this_user() -> bytes:
+    """Its secret, made now if it has none. Random where there is no home: other nodes are then told by --secret-file."""
+    fresh, path = base64.b64encode(os.urandom(SECRET_BYTES)), file_of_this_user()
+    try:
+        path.parent.mkdir(0o700, parents=True, exist_ok=True)
+        if not path.exists():
+            _write_new(path, fresh)
+        about = os.stat(path)
+        if about.st_uid == os.geteuid() and not stat.S_IMODE(about.st_mode) & 0o077:
+            return read(str(path))
+    except (OSError, ConfigError):
+        pass
+    return fresh
+
+
+def _write_new(path: Path, secret: bytes) -> None:
+    """In one step, for this user alone; what is there stays. Raises ConfigError."""
+    new = path.with_name(f"{path.name}.{os.getpid()}")
+    try:
+        fd = os.open(new, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
+        try:
+            with open(fd, "wb") as file:
+                file.write(secret + b"\n")
+                file.flush()
+                os.fsync(fd)
+            with suppress(FileExistsError):  # another node was first
+                os.link(new, path)
+        finally:
+            os.unlink(new)
+    except OSError as error:
+        raise ConfigError(f"{path} cannot be written: {error.strerror}", "free some space or give another --data") from None
 
 
 def gossip_key(secret: bytes) -> str:

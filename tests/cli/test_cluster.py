@@ -60,7 +60,7 @@ class Asked:
     def status(self) -> StatusReply:
         return self._status
 
-    def set_member(self, name: str, state: str) -> Members:
+    def set_member(self, name: str, state: str, secret: bytes = b"") -> Members:
         if self._town.refusal:
             raise self._town.refusal
         self._town.words.append((name, state))

@@ -192,6 +192,9 @@ class MemoryMailbox:
     def from_peer(self, origin: Origin) -> bool:
         return origin[0] == b"p"
 
+    def answerer(self, origin: Origin) -> str:
+        return origin[1].decode() if origin[0] == b"d" else ""
+
     def close(self) -> None:
         for endpoint in (self.clients, self.peers):
             self._network.mailboxes.pop(endpoint, None)

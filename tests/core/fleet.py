@@ -131,7 +131,7 @@ class Fleet:
         """A node starts, and enters the roster."""
         if name not in self.seats:
             self.open(name, bool(more.get("witness")))
-        return self.ask(Join(member(name, **more), token=self._settings.get("token", b"")))  # type: ignore[arg-type]
+        return self.ask(Join(member(name, **more)))  # type: ignore[arg-type]
 
     def roster(self) -> dict[str, str]:
         return {copy: row.state for copy, row in self.leader.ledger.members.items()}

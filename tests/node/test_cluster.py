@@ -10,6 +10,7 @@ import pytest
 from contracts.memory import MemoryClient, MemoryMailbox, MemoryNetwork, MemoryStore
 from gossipq import limits
 from gossipq.messages import (
+    Challenge,
     Confirm,
     Credit,
     Deliver,
@@ -23,13 +24,15 @@ from gossipq.messages import (
     Subscribed,
     Topics,
 )
-from gossipq.peer_messages import Append, Bundle, Report, View
+from gossipq.peer_messages import Append, Bundle, Prove, Report, View
 from gossipq.types import META_SHARD, Now, partition_key
 from gossipq.values import GroupConfig, Lead, Member, Message, Start, TopicConfig
 from gossipq.wire import batch as batches
+from gossipq.wire import proofs
 from gossipq.wire.frames import decode, encode
-from gossipq_node.actors.post import SAID_MAX
+from gossipq_node.actors.post import SAID_MAX, Post
 from gossipq_node.actors.worker import Worker
+from gossipq_node.ports import Incoming
 from gossipq_node.settings import WorkerSettings
 
 CLUSTER, SHARDS, STEP_MS = b"c" * 16, 4, 20
@@ -82,6 +85,7 @@ class Node:
             token=b"t",
             joins=not self.founds,
         )
+        self.hears = Post(settings, self.door)
         self.worker = Worker(settings, self.mailbox, self.store, self.house, self.house.dice)
 
     def crash(self) -> None:
@@ -93,10 +97,7 @@ class Node:
     def turn(self) -> None:
         self.worker.turn(self.mailbox.receive(0), self.house.time)
         for mail in self.door.receive(0):
-            bundle = decode(mail.control)[1]
-            assert isinstance(bundle, Bundle)
-            for inner in bundle.messages:
-                report = decode(inner)[1]
+            for _, _, report, _ in self.hears.open(mail, self.house.time.boot_ms):
                 assert isinstance(report, Report)
                 self.reports.append(report)
                 self.roster = max(self.roster, (report.version, tuple(report.members)), key=lambda roster: roster[0])
@@ -130,7 +131,10 @@ class House:
         node = self.nodes[me.name] = Node(self, me, first is None, None)
         self.run(200)
         leader = self.leader(META_SHARD)
-        answer = self.client(leader).ask(Join(me, CLUSTER, b"t"), META_SHARD)
+        client = self.client(leader)
+        answer = client.ask(Join(me, CLUSTER), META_SHARD)
+        assert isinstance(answer, Challenge)
+        answer = client.ask(proofs.proven(b"t", answer.nonce, Join(me, CLUSTER)), META_SHARD)
         assert isinstance(answer, Members), answer
         assert me in answer.members
         node.roster = answer.version, tuple(answer.members)
@@ -160,10 +164,16 @@ class House:
                 del node.reports[:-1]
 
     def send(
-        self, node: Node, other: Node, *messages: bytes, cluster: bytes = CLUSTER, token: bytes = b"t", to: str = ""
+        self, node: Node, other: Node, *messages: bytes, cluster: bytes = CLUSTER, to: str = "", proven: bool = True
     ) -> None:
-        bundle = Bundle(cluster, node.member.copy, to or other.member.copy, token, list(messages))
-        self.network.mailboxes[other.mailbox.peers].take((b"p", node.member.name.encode()), [encode(bundle)])
+        """Over a connection that is that node's, as if it had proven so."""
+        bundle, origin = Bundle(cluster, node.member.copy, to or other.member.copy, list(messages)), (b"p", b"test")
+        if proven:
+            other.worker._cluster._post.proven[origin] = node.member.copy
+        self.network.mailboxes[other.mailbox.peers].take(origin, [encode(bundle)])
+        if proven:
+            other.turn()
+            del other.worker._cluster._post.proven[origin]
 
     def until(self, done, ms: int = 60_000) -> None:
         end_ms = self.time.boot_ms + ms
@@ -352,7 +362,6 @@ def test_an_idle_cluster_says_little(trio: House) -> None:
     ("wrong", "text"),
     [
         ({"cluster": b"x" * 16}, "is of cluster"),
-        ({"token": b"guess"}, "does not know the secret"),
         ({"to": "ada.0"}, "was replaced"),
     ],
 )
@@ -371,13 +380,16 @@ def test_what_is_not_for_this_copy_of_this_cluster_is_dropped_and_said_once(trio
 @pytest.mark.parametrize("field", ["cluster", "to", "sender"])
 def test_what_strangers_make_up_fills_neither_memory_nor_log(trio: House, field: str, caplog: pytest.LogCaptureFixture) -> None:
     post = trio.nodes["ada"].worker._cluster._post
-    fine = {"cluster": post._cluster, "sender": "bob", "to": post._me, "token": post._token}
+    fine = {"cluster": post._cluster, "sender": "bob", "to": post._me}
     with caplog.at_level(logging.WARNING):
         for number in range(500):
             made_up = b"%d" % number + b"\n" * 100_000
-            wrong = {"token": b"guess"} if field == "sender" else {}
-            wrong[field] = made_up if field == "cluster" else made_up.decode()
-            assert list(post.open(encode(Bundle(**fine | wrong, messages=[])), b"", 1_000)) == []
+            wrong = {field: made_up if field == "cluster" else made_up.decode()}
+            if field == "sender":  # it guesses
+                said: Message = Prove(made_up.decode(), bytes(16), bytes(32))
+            else:
+                said = Bundle(**fine | wrong, messages=[])
+            assert list(post.open(Incoming((b"p", b"x"), encode(said), b""), 1_000)) == []
     assert post.dropped == 500
     assert len(caplog.records) <= SAID_MAX
     assert max(len(record.getMessage()) for record in caplog.records) < 500

@@ -117,8 +117,9 @@ def test_no_message_of_a_node_ends_the_worker(seed: int) -> None:
     for _ in range(SAID):
         heard.append(fuzz.message(fuzz.random.choice(kinds)))
         inner = encode(heard[-1], fuzz.random.choice((0, 1)), 0, fuzz.random.choice((0, 1, 2, 5, 2**64 - 1)))
-        me = SETTINGS.member.copy
-        peer.send(encode(Bundle(SETTINGS.cluster, fuzz.random.choice((me, "bob.1")), me, b"", [inner])))
+        me, sender = SETTINGS.member.copy, fuzz.random.choice((SETTINGS.member.copy, "bob.1"))
+        hands.trust(peer._name, sender)
+        peer.send(encode(Bundle(SETTINGS.cluster, sender, me, [inner])))
         try:
             hands.time = Now(hands.time.boot_ms + fuzz.random.choice(WAITS_MS), hands.time.wall_ms)
             hands.worker.turn(hands.mailbox.receive(0), hands.time)

@@ -88,7 +88,7 @@ def test_who_cannot_join_is_told_why(host: Callable[[str], Host], tmp_path: Path
     for refused, text in (
         (tenant, f"{ada.endpoint} is the address of ada"),
         (twin, "a node named ada is there"),
-        (stranger, "does not know the secret of this cluster"),
+        (stranger, "do not have the same secret"),
         (other, "cluster.copies = 5 on bob, and 3 in this cluster"),
         (more, "cluster.shards = 64, and the cluster has 32"),
     ):
@@ -130,7 +130,7 @@ def test_a_secret_that_all_know_lets_them_in(host: Callable[[str], Host], tmp_pa
     until(lambda: ada.names() == bob.names() == ["ada", "bob"])
     plain = host("eve").start("--peer", ada.endpoint)
     assert plain.ended() == 78
-    assert "does not know the secret" in plain.said
+    assert "do not have the same secret" in plain.said
 
 
 def test_a_witness_joins_and_makes_a_pair_take_over(host: Callable[[str], Host]) -> None:

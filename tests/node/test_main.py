@@ -3,6 +3,7 @@
 import logging
 from contextlib import closing
 from pathlib import Path
+from typing import Any
 
 import msgspec
 import pytest
@@ -10,6 +11,7 @@ import pytest
 from gossipq.config import load
 from gossipq.errors import ConfigError
 from gossipq.values import Member
+from gossipq.wire import proofs
 from gossipq_node import becoming, composing, machine, main, trust
 from gossipq_node.actors.discovery import pair_without_witness
 from gossipq_node.composing import Composition, insisted, mode_of
@@ -104,10 +106,26 @@ def test_the_token_is_of_the_secret_and_the_cluster(tmp_path: Path) -> None:
     (tmp_path / "secret").write_text("correct horse battery staple\n")
     mine = house(tmp_path / "a", secret_file=str(tmp_path / "secret"))
     assert len(mine.token) == 32
-    assert mine.token == trust.token(b"correct horse battery staple", mine.cluster) == mine.worker(0, 0).token
-    assert mine.token != trust.token(b"correct horse battery staple", b"another cluster")
-    assert mine.token != trust.token(b"correct horse battery stapler", mine.cluster)
-    assert house(tmp_path / "b").token == b""
+    assert mine.token == proofs.token(b"correct horse battery staple", mine.cluster) == mine.worker(0, 0).token
+    assert mine.token != proofs.token(b"correct horse battery staple", b"another cluster")
+    assert mine.token != proofs.token(b"correct horse battery stapler", mine.cluster)
+    network: dict[str, Any] = {"bind": "tcp://0.0.0.0:7700", "advertise": "b", "insecure": True}
+    assert house(tmp_path / "b", **network).token == b""
+
+
+def test_nodes_of_a_user_on_one_host_share_a_secret_that_nobody_else_reads(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
+    first, second = house(tmp_path / "a").secret, house(tmp_path / "b").secret
+    assert first == second == trust.known("")
+    for path in (tmp_path / "a" / "secret", tmp_path / "state" / "gossipq" / "secret"):
+        assert path.stat().st_mode & 0o777 == 0o600
+    assert (tmp_path / "a").stat().st_mode & 0o777 == 0o700
+    trust.file_of_this_user().chmod(0o644)  # others may know it
+    third = house(tmp_path / "c").secret
+    assert third not in (b"", first)
+    assert house(tmp_path / "c").secret == third, "its directory has it"
 
 
 @pytest.mark.parametrize(("text", "says"), [(None, "cannot be read: No such file"), (b" short \n", "holds 5 bytes")])

@@ -52,6 +52,9 @@ class Box:
     def from_peer(self, origin: Origin) -> bool:
         return False
 
+    def answerer(self, origin: Origin) -> str:
+        return origin[1].decode()
+
     def close(self) -> None: ...
 
 
@@ -185,7 +188,7 @@ def test_it_joins_the_cluster_that_answers() -> None:
     assert (joined.cluster, joined.name, joined.shards, joined.version) == (b"u" * 16, "shop", 8, 2)
     assert [member.name for member in joined.members] == ["ada", "node-2"]
     join = node.joins[0]
-    assert (join.cluster, join.token, join.options) == (b"u" * 16, b"t" + b"u" * 16, {"cluster.copies": "3"})
+    assert (join.cluster, join.proof, join.options) == (b"u" * 16, b"", {"cluster.copies": "3"}), "it was not challenged"
     assert disk.pledges == [(b"u" * 16).hex()], "on disk before it is asked for"
 
 

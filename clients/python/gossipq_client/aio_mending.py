@@ -215,9 +215,9 @@ class Menders(Consumers):
         """The nodes of the cluster, as the leader of its meta shard has them."""
         return await self.talk(self.engine.asking.members())
 
-    async def set_member(self, name: str, state: str) -> Members:
-        """Drains a node ("leaving"), takes it back ("in"), or off the roster ("gone"). Raises BadRequest, WrongState."""
-        return await self.talk(self.engine.asking.set_member(name, state))
+    async def set_member(self, name: str, state: str, secret: bytes = b"") -> Members:
+        """As the sync `set_member`."""
+        return await self.talk(self.engine.asking.set_member(name, state, secret))
 
     async def set_cluster_options(self, options: dict[str, str]) -> Members:
         """Changes options of [cluster], dotted key -> JSON text; the answer has all of them. Raises BadRequest, WrongState."""

@@ -13,6 +13,7 @@ from gossipq.messages import (
     AskMembers,
     BindTopic,
     Cancel,
+    Challenge,
     Confirm,
     DeadLetters,
     Done,
@@ -55,6 +56,7 @@ from gossipq.types import (
 )
 from gossipq.values import AckRun, GroupOptions, Message, Ref, Start, Step, TopicInfo
 from gossipq.wire import batch as wire
+from gossipq.wire import proofs
 from gossipq_client import inputs, refs
 from gossipq_client.calls import Answer, Call, Calls
 from gossipq_client.packer import Flight
@@ -72,6 +74,7 @@ Position = tuple[str, int]  #: as in Start
 Ranges = Sequence[tuple[int, Offset, Offset]]  #: (partition number, first, end)
 
 PROBE_NUMBERS = 1 << 32  #: subscriptions above it only ask for positions
+PROOFS_MAX = 4  #: attempts to prove that we know the secret: the leader may change in between
 KEPT_BY_EDIT = (KEY_HASH, TTL, LEASE, ATTEMPTS, BACKOFF)
 
 
@@ -158,8 +161,20 @@ class Asking:
     def members(self) -> Talk[Members]:
         return (yield from self.ask(AskMembers(), META_SHARD, Members))
 
-    def set_member(self, name: str, state: str) -> Talk[Members]:
-        return (yield from self.ask(SetMember(name, state), META_SHARD, Members))
+    def set_member(self, name: str, state: str, secret: bytes = b"") -> Talk[Members]:
+        request = SetMember(name, state)
+        for _ in range(PROOFS_MAX):
+            call = self._calls.ask(request, META_SHARD)
+            yield call
+            if not isinstance(call.reply, Challenge):
+                return call.answer(Members)
+            if secret:
+                token = proofs.token(secret, self._calls.cluster)
+                request = proofs.proven(token, call.reply.nonce, SetMember(name, state))
+        raise BadRequest(
+            "changing the nodes of a cluster needs its secret" if not secret else "the cluster has another secret",
+            hint="give its --secret-file; a node that was given none has it in its directory: DIR/secret",
+        )
 
     def set_cluster_options(self, options: dict[str, str]) -> Talk[Members]:
         return (yield from self.ask(SetOptions(options), META_SHARD, Members))

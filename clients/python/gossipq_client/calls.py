@@ -60,6 +60,11 @@ class Calls:
         self._open: dict[Call, None] = {}  #: in the order they were asked
         self._sent: dict[int, Call] = {}
 
+    @property
+    def cluster(self) -> bytes:
+        """Its uuid, b"" as long as no node has answered."""
+        return self._links.cluster
+
     def __len__(self) -> int:
         return len(self._open)
 

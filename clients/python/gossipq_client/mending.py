@@ -215,9 +215,10 @@ class Menders(Consumers):
         """The nodes of the cluster, as the leader of its meta shard has them."""
         return self.talk(self.engine.asking.members())
 
-    def set_member(self, name: str, state: str) -> Members:
-        """Drains a node ("leaving"), takes it back ("in"), or off the roster ("gone"). Raises BadRequest, WrongState."""
-        return self.talk(self.engine.asking.set_member(name, state))
+    def set_member(self, name: str, state: str, secret: bytes = b"") -> Members:
+        """Drains a node ("leaving"), takes it back ("in"), or off the roster ("gone"). `secret` is what the nodes of the
+        cluster share; it is not sent. Raises BadRequest, WrongState."""
+        return self.talk(self.engine.asking.set_member(name, state, secret))
 
     def set_cluster_options(self, options: dict[str, str]) -> Members:
         """Changes options of [cluster], dotted key -> JSON text; the answer has all of them. Raises BadRequest, WrongState."""

@@ -129,8 +129,6 @@ class Roster:
         """The row that the node gets."""
         member, settings, members = message.member, self._settings, self._ledger.members
         check_member(member)
-        if message.token != settings.token:
-            raise BadRequest(f"{member.name} does not know the secret of this cluster", hint="use the cluster's --secret-file")
         if settings.standalone and member.copy != self._replica.me:
             raise BadRequest("this node is standalone: it takes no other in", hint="start it without --mode standalone")
         if settings.cluster and message.cluster not in (b"", settings.cluster):

@@ -23,7 +23,6 @@ class ShardSettings(msgspec.Struct, frozen=True):
     witness: bool = False
     cluster: bytes = b""  #: uuid; b"": newcomers are not asked for theirs
     cluster_name: str = ""
-    token: bytes = b""  #: what newcomers must show: it proves that they know the secret
     options: dict[str, str] = {}  #: what [cluster] says here: newcomers must not say otherwise
     replace_ms: int = limits.REPLACE_MS
     stray_ms: int = limits.STRAY_MS

@@ -10,9 +10,10 @@ from collections.abc import Iterable
 
 from gossipq import __version__
 from gossipq.errors import NotAdmitted, NotLeader, ProtocolError
-from gossipq.messages import Bye, Hello, Join, Members, Refused, Welcome
+from gossipq.messages import Bye, Challenge, Hello, Join, Members, Refused, Welcome
 from gossipq.types import META_SHARD, NODE_SHARD, Now
 from gossipq.values import Member, Message
+from gossipq.wire import proofs
 from gossipq.wire.frames import decode, encode
 from gossipq_node.ports import Incoming, Mailbox
 from gossipq_node.settings import FrontdoorSettings
@@ -53,7 +54,8 @@ class Admission:
             if self._leader and not self._done:
                 settings = self._settings
                 self._ask(self._leader, self._hello(), META_SHARD)
-                self._ask(self._leader, Join(settings.member, settings.cluster, settings.token, settings.insisted), META_SHARD)
+                join = Join(settings.member, settings.cluster, b"", settings.insisted, settings.session)
+                self._ask(self._leader, join, META_SHARD)
                 self._leader = ""  # the next greeting says where it is then
 
     def _open(self, members: Iterable[Member]) -> list[str]:
@@ -82,6 +84,8 @@ class Admission:
         header, said = decode(message.control)
         if isinstance(said, Welcome) and header.shard == NODE_SHARD:
             self._welcome(said, address, now)
+        elif isinstance(said, Challenge):
+            self._prove(said, address)
         elif isinstance(said, Members):
             self._settled(address)
         elif isinstance(said, Refused):
@@ -106,6 +110,15 @@ class Admission:
     def _lead(self, address: str, now: Now) -> None:
         if address and not self._done and not self._leader:
             self._leader, self._due_ms = address, now.boot_ms
+
+    def _prove(self, said: Challenge, address: str) -> None:
+        """To the leader of the meta shard: it asks whether this node knows the secret, and shows that it does itself."""
+        settings = self._settings
+        if not proofs.answered(settings.token, settings.session, settings.member.copy, said):
+            log.warning("at %s, where a node of this cluster was, answers one that does not know its secret", address)
+            return
+        join = Join(settings.member, settings.cluster, b"", settings.insisted, settings.session)
+        self._ask(address, proofs.proven(settings.token, said.nonce, join), META_SHARD)
 
     def _refused(self, said: Refused, address: str, now: Now) -> None:
         if said.code == NotAdmitted.code:

@@ -137,7 +137,7 @@ class Cluster:
 
     def open(self, message: Incoming, now_ms: int) -> Iterator[tuple[Header, Message, list[Entry], bytes]]:
         """What other processes said. Raises ProtocolError, CorruptLog, BadBatch."""
-        for sender, header, inner, frame in self._post.open(message.control, message.batch, now_ms):
+        for sender, header, inner, frame in self._post.open(message, now_ms):
             self._heard_ms[sender] = now_ms
             if isinstance(inner, Said) and sender != self._me:
                 raise UnknownVerb("a worker hears of the cluster from its own frontdoor")

@@ -14,7 +14,7 @@ from gossipq import __version__, limits
 from gossipq.core.effects import INTERNAL, INTERNAL_HINT
 from gossipq.core.register import View, check_member
 from gossipq.errors import BadRequest, Busy, GossipqError, Internal, ProtocolError, UnknownVerb
-from gossipq.messages import Bye, Hello, Join, Ping, Pong, Refused, Status, StatusReply, Welcome
+from gossipq.messages import Bye, Challenge, Hello, Join, Ping, Pong, Refused, Status, StatusReply, Welcome
 from gossipq.operator_messages import Alarms, ConfigShown, ListAlarms, ShowConfig
 from gossipq.peer_messages import Append, Report
 from gossipq.peer_messages import View as Said
@@ -111,6 +111,9 @@ class Frontdoor:
                     self._hear(message, now)
                     continue
                 header = peek(message.control)
+                if self._mailbox.answerer(message.origin) and header.verb == Challenge.verb and not header.request_id:
+                    self._hear(message, now)  # of a process that was written to by `post`
+                    continue
                 if self._admission.hears(header.request_id, message, now):
                     continue
                 if header.shard == NODE_SHARD:
@@ -195,7 +198,7 @@ class Frontdoor:
     # --- the cluster ------------------------------------------------------------------------------------------------
 
     def _hear(self, message: Incoming, now: Now) -> None:
-        for sender, _, said, _ in self._post.open(message.control, message.batch, now.boot_ms):
+        for sender, _, said, _ in self._post.open(message, now.boot_ms):
             if isinstance(said, Report) and sender == self._me:  # of its own workers only
                 self._report(said, now)
             elif isinstance(said, Said):
@@ -270,7 +273,7 @@ class Frontdoor:
         self._announce_ms = now.boot_ms + ANNOUNCE_MS
         settings, leader = self._settings, self._view.leader(META_SHARD)
         endpoint = settings.siblings[0] if leader == self._me else self._view.peer(leader, META_SHARD)
-        self._post.put(leader, endpoint, Join(settings.member, settings.cluster, settings.token), META_SHARD)
+        self._post.put(leader, endpoint, Join(settings.member, settings.cluster), META_SHARD)
 
     # --- status -----------------------------------------------------------------------------------------------------
 

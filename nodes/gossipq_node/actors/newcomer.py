@@ -7,19 +7,20 @@ have pledged founds. Who finds a cluster joins it, whatever was agreed: nobody f
 """
 
 from collections.abc import Callable, Iterable
-from hmac import compare_digest
 from typing import Any, NamedTuple
 
 import msgspec
 
 from gossipq import __version__, limits
 from gossipq.endpoints import Endpoint, endpoint
-from gossipq.errors import ConfigError, GossipqError, NotLeader, ProtocolError, StillJoining, from_code
-from gossipq.messages import Bye, Hello, Join, Members, Pong, Refused, Welcome
+from gossipq.errors import BadRequest, ConfigError, GossipqError, NotLeader, ProtocolError, StillJoining, from_code
+from gossipq.messages import Bye, Challenge, Hello, Join, Members, Pong, Refused, Welcome
 from gossipq.peer_messages import Append, Waiting
 from gossipq.types import META_SHARD, NODE_SHARD, Now
 from gossipq.values import Member, Message
+from gossipq.wire import proofs
 from gossipq.wire.frames import Header, decode, encode
+from gossipq_node.actors.proving import Prover
 from gossipq_node.ports import Incoming, Mailbox
 
 SAY_MS = 250  #: between two words to those that wait
@@ -34,7 +35,7 @@ FOREIGN = 64  #: addresses learned from others that are tried at most, and nodes
 STRANGE_SHOWN = 3  #: of these in one line
 NAME_CHARS = 80  #: of a name that anybody may have sent
 
-Token = Callable[[bytes], bytes]  #: cluster uuid, or trust.FOUNDING -> what proves that this node knows the secret
+Token = Callable[[bytes], bytes]  #: cluster uuid, or proofs.FOUNDING -> what proves that this node knows the secret
 
 
 class Newcoming(msgspec.Struct, frozen=True, kw_only=True):
@@ -96,6 +97,8 @@ class Newcomer:
         self._greeted: dict[int, str] = {}  #: request -> address; answers may be slow
         self._met_ms: dict[bytes, int] = {}  #: when nodes of each cluster answered last
         self._met = False  #: there is a cluster, so this node founds none
+        self._prover = Prover(settings.member.copy, settings.founding)
+        self._nonces: dict[str, bytes] = {}  #: of nodes that wait, by address: what this one's words are proven for
         self._asked: dict[int, _Target] = {}  #: request -> who was asked to let it in
         self._last: _Target | None = None
         self._next_target = ""  #: where a leader was said to be
@@ -148,15 +151,19 @@ class Newcomer:
     def _hear(self, message: Incoming, now_ms: int) -> None:
         header, said = decode(message.control)
         if isinstance(said, Waiting):
-            self._hear_waiting(said, now_ms)
+            self._hear_waiting(said, message, now_ms)
         elif isinstance(said, Welcome):
             self._hear_welcome(said, self._greeted.get(header.request_id, ""), now_ms)
-        elif isinstance(said, Members | Refused):
+        elif isinstance(said, Challenge) and not header.request_id:
+            self._nonces[self._mailbox.answerer(message.origin)] = said.nonce
+        elif isinstance(said, Members | Refused | Challenge):
             target = self._asked.get(header.request_id)
             if target is None:
                 return
             self._last = None
-            if isinstance(said, Members):
+            if isinstance(said, Challenge):
+                self._prove(said, target, now_ms)
+            elif isinstance(said, Members):
                 self._enter(said, target)
             else:
                 self._hear_refusal(said, now_ms)
@@ -227,13 +234,27 @@ class Newcomer:
 
     def _ask_at(self, target: _Target) -> None:
         self._greet(target.address, META_SHARD)
+        self._say_join(self._join(target), target)
+
+    def _join(self, target: _Target) -> Join:
+        member = msgspec.structs.replace(self._me, workers=min(self._settings.workers, target.shards))
+        return Join(member, target.cluster, b"", self._settings.insisted, self._settings.session)
+
+    def _say_join(self, join: Join, target: _Target) -> None:
         self._request += 1
         self._asked[self._request] = self._last = target
         _forget_oldest(self._asked)
-        workers = min(self._settings.workers, target.shards)
-        member = msgspec.structs.replace(self._me, workers=workers)
-        join = Join(member, target.cluster, self._token(target.cluster), self._settings.insisted)
         self._send(target.address, join, META_SHARD, self._request)
+
+    def _prove(self, said: Challenge, target: _Target, now_ms: int) -> None:
+        """The cluster has a secret, and shows that it knows it: so does this node. Which of both does not cannot be told."""
+        token = self._token(target.cluster)
+        if token and proofs.answered(token, self._settings.session, self._me.copy, said):
+            self._say_join(proofs.proven(token, said.nonce, self._join(target)), target)
+        else:
+            text = f"the node at {target.address} and this one do not have the same secret"
+            hint = "give both the same --secret-file; without one a node has its own, in its directory: DIR/secret"
+            self._hear_refusal(Refused(BadRequest.code, text, hint), now_ms)
 
     def _enter(self, said: Members, target: _Target) -> None:
         """The roster has this node, or it has not got that far."""
@@ -264,12 +285,17 @@ class Newcomer:
 
     # --- founding ---------------------------------------------------------------------------------------------------
 
-    def _hear_waiting(self, said: Waiting, now_ms: int) -> None:
+    def _hear_waiting(self, said: Waiting, message: Incoming, now_ms: int) -> None:
         address = said.member.endpoint[: limits.NAME_BYTES_MAX]
         self._strange.pop(address, None)
         if said.member.copy == self._me.copy:
             return
-        knows = compare_digest(said.token, self._settings.founding)
+        challenge = self._prover.asked(message.origin, said)
+        if challenge is not None:
+            self._mailbox.reply(message.origin, encode(challenge, NODE_SHARD))  # its next word can be proven
+            if not said.proof:
+                return
+        knows = challenge is None
         if knows:
             self._learn((said.member.endpoint,))
         if wrong := self._wrong(said) if knows else _another_secret(said):
@@ -304,9 +330,11 @@ class Newcomer:
             self._say_ms = now_ms + SAY_MS
             endpoints = [row.member.endpoint for row, _ in self._others.values()]
             settings = self._settings
-            word = Waiting(self._me, settings.expect, self._pledge, settings.options, settings.founding, endpoints)
+            word = Waiting(self._me, settings.expect, self._pledge, settings.options, b"", endpoints)
             for address in self._addresses():
-                self._send(address, word, NODE_SHARD)
+                nonce = self._nonces.get(address)
+                proven = proofs.proven(settings.founding, nonce, word) if nonce and settings.founding else word
+                self._send(address, proven, NODE_SHARD)
 
     def _pledge_to(self, what: str) -> None:
         """On disk before it is said."""

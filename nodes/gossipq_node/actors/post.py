@@ -1,26 +1,29 @@
 """What goes to other processes of the cluster: all that one turn has to say to one of them travels as one BUNDLE.
 
-A bundle says who sends it to whom in which cluster. What is not for this copy of this cluster, or comes from somebody who does
-not know the secret, is dropped, and said once in a while.
+A bundle says who sends it to whom in which cluster. What is not for this copy of this cluster, or comes over a connection whose
+other end has not proven that it knows the secret and is that copy, is dropped, and said once in a while.
 """
 
 import logging
 from collections.abc import Iterator, Sequence
-from hmac import compare_digest
 
 from gossipq import limits
 from gossipq.errors import ProtocolError, UnknownVerb
-from gossipq.peer_messages import Bundle
-from gossipq.types import ShardId
+from gossipq.messages import Challenge
+from gossipq.peer_messages import Bundle, Greet, Prove
+from gossipq.types import Origin, ShardId
 from gossipq.values import Message
 from gossipq.wire.frames import Header, decode, encode
-from gossipq_node.ports import Mailbox
+from gossipq_node.actors.links import ANOTHER_SECRET, Links
+from gossipq_node.actors.proving import Prover
+from gossipq_node.ports import Incoming, Mailbox
 from gossipq_node.settings import FrontdoorSettings, WorkerSettings
 
 SAY_AGAIN_MS = limits.MINUTE_MS
 SAID_MAX = 256  #: senders that are said in that time: anybody can make up more
 NAME_CHARS = 80  #: said of what a stranger calls itself, or us
 CLUSTER_BYTES = 16
+PROVEN_MAX = 4_096  #: connections; 64 nodes of 39 workers have fewer
 CONTROL_BYTES = limits.CONTROL_BYTES_MAX // 2  #: of one bundle, before it is sent and another one begun
 
 log = logging.getLogger(__name__)
@@ -41,8 +44,10 @@ class _Parcel:
 
 class Post:
     def __init__(self, settings: WorkerSettings | FrontdoorSettings, mailbox: Mailbox) -> None:
-        self._me, self._cluster, self._token = settings.member.copy, settings.cluster, settings.token
-        self._mailbox = mailbox
+        self._me, self._cluster, self._mailbox = settings.member.copy, settings.cluster, mailbox
+        self._links = Links(self._me, self._cluster, settings.token, mailbox)
+        self._prover = Prover(self._me, settings.token)
+        self.proven: dict[Origin, str] = {}  #: connections of those that know the secret: which copy that is
         self._parcels: dict[str, _Parcel] = {}
         self._said_ms: dict[tuple[str, str], int] = {}  # by sender and kind: when it may be said again
         self.dropped = 0  #: bundles that were not for this process
@@ -78,37 +83,64 @@ class Post:
 
     def _send(self, endpoint: str, parcel: _Parcel) -> None:
         sizes = parcel.sizes if parcel.bytes else []
-        bundle = Bundle(self._cluster, self._me, parcel.to, self._token, parcel.messages, sizes)
-        self._mailbox.send(endpoint, encode(bundle), b"".join(parcel.pieces))
+        bundle = Bundle(self._cluster, self._me, parcel.to, parcel.messages, sizes)
+        self._links.send(endpoint, parcel.to, encode(bundle), b"".join(parcel.pieces))
 
     # --- in --------------------------------------------------------------------------------------------------------
 
-    def open(self, control: bytes, frame: bytes, now_ms: int) -> Iterator[tuple[str, Header, Message, memoryview]]:
-        """What lies in a message that came by the door for peers, with the name of the copy that says so. Raises
-        ProtocolError when it cannot be read."""
-        _, bundle = decode(control)
+    def open(self, message: Incoming, now_ms: int) -> Iterator[tuple[str, Header, Message, memoryview]]:
+        """What lies in a message that came by the door for peers, or as an answer of one, with the name of the copy that says
+        so. Raises ProtocolError when it cannot be read."""
+        _, bundle = decode(message.control)
+        if endpoint := self._mailbox.answerer(message.origin):
+            if isinstance(bundle, Challenge) and (error := self._links.challenged(endpoint, bundle)):
+                self.say(endpoint, "secret", error, now_ms)
+            return
+        if isinstance(bundle, Greet | Prove):
+            self._greeted(message.origin, bundle, now_ms)
+            return
         if not isinstance(bundle, Bundle):
             raise UnknownVerb("nodes speak in bundles")
         if wrong := self._wrong(bundle):
-            self.dropped += 1
-            self.say(bundle.sender[:NAME_CHARS], *wrong, now_ms)
+            self._drop(bundle.sender, wrong, now_ms)
             return
+        if self.proven.get(message.origin) != bundle.sender:
+            self.dropped += 1
+            self._mailbox.reply(message.origin, encode(Challenge(b"", self._me)))  # it is greeted again
+            return
+        frame = message.batch
         sizes = bundle.sizes or [0] * len(bundle.messages)
         if len(sizes) != len(bundle.messages) or min(sizes, default=0) < 0 or sum(sizes) != len(frame):
             raise ProtocolError(f"the bundle says {sum(sizes)} bytes for {len(bundle.messages)} messages; {len(frame)} came")
         at, view = 0, memoryview(frame)
-        for message, size in zip(bundle.messages, sizes, strict=True):
-            header, inner = decode(message)
+        for control, size in zip(bundle.messages, sizes, strict=True):
+            header, inner = decode(control)
             yield bundle.sender, header, inner, view[at : at + size]
             at += size
 
-    def _wrong(self, bundle: Bundle) -> tuple[str, str] | None:
+    def _greeted(self, origin: Origin, said: Greet | Prove, now_ms: int) -> None:
+        """Somebody wants to speak, or proves that it may."""
+        if isinstance(said, Greet):
+            if wrong := self._wrong(said):
+                self._drop(said.sender, wrong, now_ms)
+            else:
+                self._mailbox.reply(origin, encode(self._prover.challenge(origin, said.sender, said.nonce)))
+        elif self._prover.knows(origin, said.sender, said.nonce, said.proof):
+            self.proven[origin] = said.sender
+            if len(self.proven) > PROVEN_MAX:
+                del self.proven[next(iter(self.proven))]  # if it is there still, it is greeted again
+        else:
+            self._drop(said.sender, ("secret", ANOTHER_SECRET), now_ms)
+
+    def _drop(self, sender: str, wrong: tuple[str, str], now_ms: int) -> None:
+        self.dropped += 1
+        self.say(sender[:NAME_CHARS], *wrong, now_ms)
+
+    def _wrong(self, bundle: Bundle | Greet) -> tuple[str, str] | None:
         """What kind of wrong it is, and the words for it; None when it is for this process."""
         if bundle.cluster != self._cluster:
             other = bundle.cluster.hex() if len(bundle.cluster) == CLUSTER_BYTES else "without a name"
             return "cluster", f"is of cluster {other}, this one is {self._cluster.hex()}: check its --join or --peer"
-        if not compare_digest(bundle.token, self._token):
-            return "secret", "does not know the secret of this cluster: give both nodes the same --secret-file"
         if bundle.to != self._me:
             to = bundle.to[:NAME_CHARS]
             return "copy", f"wants {to!r}, and this is {self._me}: the data directory was replaced, or the address given away"

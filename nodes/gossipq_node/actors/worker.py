@@ -31,7 +31,7 @@ from gossipq.errors import (
     StoreError,
     UnknownVerb,
 )
-from gossipq.messages import Bye, Done, Hello, Ping, Pong, Publish
+from gossipq.messages import Bye, Challenge, Done, Hello, Join, Ping, Pong, Publish, SetMember
 from gossipq.operator_messages import Kick
 from gossipq.peer_messages import View
 from gossipq.types import BatchInfo, Now, Origin, ShardId
@@ -43,6 +43,7 @@ from gossipq_node.actors import answering
 from gossipq_node.actors.alarming import Alarming
 from gossipq_node.actors.cluster import Cluster
 from gossipq_node.actors.faults import Faults
+from gossipq_node.actors.proving import Prover
 from gossipq_node.actors.sending import Sender, header_of
 from gossipq_node.actors.sessions import Sessions
 from gossipq_node.actors.space import Space
@@ -80,6 +81,7 @@ class Worker:
         self._sessions, self._timings = Sessions(), Timings()
         self._faults = Faults(f"worker {settings.worker}")
         self._sender = Sender(settings, mailbox, self._cluster, self._timings, self._faults)
+        self._prover = Prover(settings.member.copy, settings.token)
         self._alarming = Alarming(settings.node, settings.worker)
         self._turned_us = 0
         self._catching_up: set[int] = set()  # shards with new copies
@@ -214,7 +216,7 @@ class Worker:
 
     def _receive(self, message: Incoming, now: Now) -> None:
         origin = message.origin
-        if self._mailbox.from_peer(origin):
+        if self._mailbox.from_peer(origin) or self._mailbox.answerer(origin):
             self._from_peers(message, now)
             return
         header, request = None, None
@@ -307,12 +309,19 @@ class Worker:
                 self._turn.touch(shard.id)
             reply = answering.answer(request, self._settings, led, self._sessions, now)
             self._mailbox.reply(origin, encode(reply, header.shard, header.request_id))
+        elif isinstance(request, Join | SetMember) and (challenge := self._asked_of_roster(origin, request)):
+            self._mailbox.reply(origin, encode(challenge, header.shard, header.request_id))
         elif isinstance(request, Kick):
             self._mailbox.reply(origin, encode(self._kick(request, now), header.shard, header.request_id))
         else:
             if message.batch:
                 self._verified(message.batch)
             self._turn.step(self._shard(header), origin, header.request_id, client, request, batch=message.batch)
+
+    def _asked_of_roster(self, origin: Origin, request: Join | SetMember) -> Challenge | None:
+        """What to answer to who has not proven that it knows the secret."""
+        asker, nonce = (request.member.copy, request.nonce) if isinstance(request, Join) else ("", b"")
+        return self._prover.asked(origin, request, asker, nonce)
 
     def _kick(self, request: Kick, now: Now) -> Done:
         within("for_ms", request.for_ms, 0, limits.KICK_MS_MAX)

@@ -6,6 +6,7 @@ High-water marks only bound memory when a peer does not keep to its credit: then
 
 import errno
 import os
+import stat
 import time
 from collections.abc import Sequence
 from contextlib import suppress
@@ -36,6 +37,14 @@ Buffer = bytes | bytearray | memoryview
 
 _NOW, _MORE = int(zmq.NOBLOCK), int(zmq.NOBLOCK | zmq.SNDMORE)  #: plain numbers: enums cost more than the call
 _BAD_FRAMES = encode(Refused(ProtocolError.code, "a message is a control frame and at most one batch frame", "see PROTOCOL.md"))
+
+
+def _check_path(path: str) -> None:
+    """Raises ConfigError: libzmq would replace whatever lies there by its socket."""
+    with suppress(FileNotFoundError):
+        about = os.lstat(path)
+        if not stat.S_ISSOCK(about.st_mode) or about.st_uid != os.geteuid():
+            raise ConfigError(f"{path} is there, and no socket of this user", "choose another path with --bind ipc://PATH")
 
 
 class ZmqMailbox:
@@ -75,6 +84,8 @@ class ZmqMailbox:
         return socket
 
     def _bind(self, endpoint: str) -> "zmq.Socket[bytes]":
+        if endpoint.startswith(IPC):
+            _check_path(endpoint.removeprefix(IPC))
         router = self._socket(zmq.ROUTER, SEND_QUEUE)
         router.set(zmq.ROUTER_MANDATORY, 1)
         router.set(zmq.BACKLOG, BACKLOG)
@@ -188,6 +199,10 @@ class ZmqMailbox:
     def from_peer(self, origin: Origin) -> bool:
         """Whether a message came in by the ROUTER for peers."""
         return origin[0] == PEERS
+
+    def answerer(self, origin: Origin) -> str:
+        """See ports.Mailbox."""
+        return origin[1].decode() if origin[0] == DEALER else ""
 
     def _send_to_peer(self, endpoint: str, routing: Sequence[bytes], control: bytes, batch: Buffer) -> bool:
         self._used.add(endpoint)

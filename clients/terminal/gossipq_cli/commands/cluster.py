@@ -31,6 +31,16 @@ EVENT_TEXTS = {
     "degraded": "gossip of the asked node is degraded",
     "well": "gossip of the asked node is well again",
 }
+secret_option = click.option(
+    "--secret-file", metavar="FILE", default="", help="that of the cluster; without it that of your own nodes on this machine"
+)
+
+
+def _secret(path: str) -> bytes:
+    """What the nodes of the cluster share: only who knows it changes them."""
+    from gossipq_node import trust
+
+    return trust.known(path)
 
 
 @click.group(cls=Noun)
@@ -89,8 +99,9 @@ def _node(view: clusters.ClusterView, name: str) -> clusters.NodeView:
 @click.argument("node")
 @click.option("--undo", is_flag=True, help="take it back")
 @click.option("--wait", "wait_s", type=Duration(), metavar="SECONDS", help="wait until it keeps nothing any more")
+@secret_option
 @pass_choices
-def drain(choices: Choices, node: str, undo: bool, wait_s: float | None) -> None:
+def drain(choices: Choices, node: str, undo: bool, wait_s: float | None, secret_file: str) -> None:
     """Move everything away from a node: it hands over what it leads, others rebuild its copies.
 
     \b
@@ -100,7 +111,7 @@ def drain(choices: Choices, node: str, undo: bool, wait_s: float | None) -> None
     view, out = clusters.look(choices), Output(choices)
     found = _node(view, node)
     with ask.connect(choices) as mq:
-        mq.set_member(node, "in" if undo else "leaving")
+        mq.set_member(node, "in" if undo else "leaving", _secret(secret_file))
     if wait_s is not None and not undo:
         _await_empty(choices, found.member.copy, node, wait_s)
     done = "keeps nothing any more" if wait_s is not None else "is being drained"
@@ -129,8 +140,9 @@ def _await_empty(choices: Choices, copy: str, name: str, wait_s: float) -> None:
 @command.command("rm")
 @click.argument("node")
 @click.option("--force", is_flag=True, help="also while it answers and still votes")
+@secret_option
 @pass_choices
-def rm(choices: Choices, node: str, force: bool) -> None:
+def rm(choices: Choices, node: str, force: bool, secret_file: str) -> None:
     """Take a node off the roster: one that was drained, or is gone for good.
 
     \b
@@ -149,7 +161,7 @@ def rm(choices: Choices, node: str, force: bool) -> None:
         )
     ask.sure(choices, "removing a node", f"take {node} off the roster?")
     with ask.connect(choices) as mq:
-        left = mq.set_member(node, "gone").members
+        left = mq.set_member(node, "gone", _secret(secret_file)).members
     Output(choices).one({"node": node, "left": [member.name for member in left]}, f"{node} is removed", node)
 
 
