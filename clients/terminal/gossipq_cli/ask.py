@@ -26,10 +26,10 @@ ASK_AGAIN_S = 0.1  #: pause between two questions of `wait_healthy`
 def connect(choices: Choices) -> "Client":
     """A client for the chosen servers; raises Unreachable when none answers within the time limit."""
     import gossipq_client
-    from gossipq_client import inputs
+    from gossipq_client import contexts
 
     servers = servers_of(choices.servers)
-    reach.require(inputs.addresses_of(servers), choices.timeout_s)
+    reach.require(contexts.addresses_of(servers), choices.timeout_s)
     return gossipq_client.connect(*servers, name=own_name(), timeout=choices.timeout_s)
 
 
