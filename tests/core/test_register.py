@@ -73,7 +73,7 @@ def test_a_late_word_of_the_register_brings_nothing_back(worker: FakeWorker, res
     worker.ask(0, ADA, DropTopic("orders"))
     if restart:
         worker.restart()
-    worker.turn(lambda: worker.shards[1].step((), 0, None, InstallTopic(info)))
+    worker.turn(lambda: worker.step(1, (), 0, None, InstallTopic(info)))
     assert not worker.shards[1].ledger.partitions
     assert not worker.shards[1].ledger.topics
     assert code(worker.publish(single(info), [b"y"])) == "unknown_topic"
@@ -86,7 +86,7 @@ def test_tombstones_go_after_a_week_and_what_is_later_is_told_by_the_register(wo
     worker.topic("bills")
     worker.ask(0, ADA, DropTopic("bills"))
     assert not worker.shards[1].ledger.removed(info.id)
-    worker.turn(lambda: worker.shards[1].step((), 0, None, InstallTopic(info)))
+    worker.turn(lambda: worker.step(1, (), 0, None, InstallTopic(info)))
     worker.tick(limits.SECOND_MS)
     assert not worker.shards[1].ledger.topics, "it was back for a moment, and the register knew better"
     assert worker.shards[1].ledger.removed(info.id)
@@ -96,8 +96,8 @@ def test_a_change_behind_a_removal_makes_no_topic(worker: FakeWorker) -> None:
     worker.topic("orders")
     shard, answers = worker.shards[0], []
     effects = worker.turn(
-        lambda: shard.step((b"c", b"1"), 1, ADA, DropTopic("orders")),
-        lambda: shard.step((b"c", b"2"), 2, ADA, SetTopic("orders", TopicOptions(ttl_ms=5_000))),
+        lambda: worker.step(0, (b"c", b"1"), 1, ADA, DropTopic("orders")),
+        lambda: worker.step(0, (b"c", b"2"), 2, ADA, SetTopic("orders", TopicOptions(ttl_ms=5_000))),
     )
     answers = [(request_id, message) for each in effects.values() for _, request_id, message in each.replies]
     assert (1, Topics([])) in answers
@@ -109,8 +109,8 @@ def test_a_virtual_topic_and_the_end_of_its_real_one_do_not_pass_each_other(work
     worker.topic("orders")
     shard = worker.shards[0]
     effects = worker.turn(
-        lambda: shard.step((b"c", b"1"), 1, ADA, BindTopic("all", ["orders"])),
-        lambda: shard.step((b"c", b"2"), 2, ADA, DropTopic("orders")),
+        lambda: worker.step(0, (b"c", b"1"), 1, ADA, BindTopic("all", ["orders"])),
+        lambda: worker.step(0, (b"c", b"2"), 2, ADA, DropTopic("orders")),
     )
     answers = {request_id: message for each in effects.values() for _, request_id, message in each.replies}
     assert isinstance(answers[1], Topics)
@@ -123,7 +123,7 @@ def test_an_old_answer_of_a_shard_frees_nobody(monkeypatch: pytest.MonkeyPatch, 
     with monkeypatch.context() as patch:
         patch.setattr(TopicRegister, "_tell", lambda register, topic_id: None)
         assert worker.ask(0, ADA, SetTopic("orders", TopicOptions(ttl_ms=5_000))) is None
-        worker.turn(lambda: worker.shards[0].step((), 0, None, TopicInstalled(info.id, info.version, 1)))
+        worker.turn(lambda: worker.step(0, (), 0, None, TopicInstalled(info.id, info.version, 1)))
     assert worker.shards[0].ledger.installing
 
 
