@@ -8,6 +8,7 @@ import pytest
 
 from gossipq import errors
 from gossipq_cli import failures
+from gossipq_client.contexts import UnknownContext
 
 CODES = {
     errors.UnknownTopic: 4,
@@ -35,6 +36,7 @@ CODES = {
     errors.WrongShard: 4,
     errors.Internal: 6,
     errors.ConfigError: 78,
+    UnknownContext: 78,
 }
 FAILED = 1  #: every other one
 

@@ -16,6 +16,7 @@ from gossipq.errors import GossipqError, Refused, StoreFull
 from gossipq.values import WorkerStats
 from gossipq_client import Client, connect
 from gossipq_node import store_tool
+from gossipq_node.directory import FORMAT
 
 pytestmark = pytest.mark.e2e
 PATIENCE_S = 10
@@ -105,8 +106,8 @@ class TestDirectory:
         manifest = node.data / "manifest.json"
         before = manifest.read_bytes()
         changes: tuple[tuple[dict[str, object], str], ...] = (
-            ({"format": 2}, "has format 2; this version of gossipq reads up to 1"),
-            ({"format": 3, "engine": 7, "workers": "new"}, "has format 3"),
+            ({"format": FORMAT + 1}, f"has format {FORMAT + 1}; this version of gossipq reads up to {FORMAT}"),
+            ({"format": FORMAT + 2, "engine": 7, "workers": "new"}, f"has format {FORMAT + 2}"),
             ({"engine": "lmdb-1.0"}, "was made with lmdb-1.0"),
             ({"workers": None}, "is damaged"),
         )

@@ -103,8 +103,11 @@ class Town:
         return json.loads(out)["state"] if code == 0 else "unreachable"
 
     def metrics(self) -> str:
-        with urllib.request.urlopen(f"http://127.0.0.1:{self.ada.port + 80}/metrics", timeout=10) as answer:
-            lines = answer.read().decode().splitlines()
+        try:
+            with urllib.request.urlopen(f"http://127.0.0.1:{self.ada.port + 80}/metrics", timeout=10) as answer:
+                lines = answer.read().decode().splitlines()
+        except urllib.error.URLError:
+            return "unreachable"
         return next(line.split('"')[1] for line in lines if line.startswith("gossipq_health{") and line.endswith(" 1.0"))
 
     def shows(self, **cells: str) -> None:

@@ -11,7 +11,7 @@ import pytest
 from gossipq.errors import StoreError
 from gossipq_node import directory as rooms
 from gossipq_node.adapters.lmdb_store import DATA_FILE
-from gossipq_node.directory import MANIFEST, NEW_MANIFEST, STORES, DataDirectory
+from gossipq_node.directory import FORMAT, MANIFEST, NEW_MANIFEST, STORES, DataDirectory
 
 
 def found(path: Path, workers: int = 2, shards: int = 8) -> rooms.Manifest:
@@ -21,7 +21,7 @@ def found(path: Path, workers: int = 2, shards: int = 8) -> rooms.Manifest:
 
 def test_an_empty_directory_is_founded_once(tmp_path: Path) -> None:
     first = found(tmp_path / "new" / "data")
-    assert (first.workers, first.shards, first.cluster_name, first.format) == (2, 8, "shop", 1)
+    assert (first.workers, first.shards, first.cluster_name, first.format) == (2, 8, "shop", FORMAT)
     assert len({first.cluster_uuid, first.node_id, first.dir_uuid}) == 3
     assert found(tmp_path / "new" / "data", workers=7) == first
 
@@ -68,7 +68,7 @@ def test_a_directory_that_cannot_be_written_is_refused(tmp_path: Path, mode: int
 @pytest.mark.parametrize(
     ("change", "says"),
     [
-        ({"format": 2, "new": "thing"}, "has format 2; this version of gossipq reads up to 1"),
+        ({"format": FORMAT + 1, "new": "thing"}, f"has format {FORMAT + 1}; this version of gossipq reads up to {FORMAT}"),
         ({"engine": "lmdb-1.0"}, "was made with lmdb-1.0"),
         ({"machine": "another"}, "is a copy of another node's directory"),
         ({"inode": 1}, "is a copy of another node's directory"),

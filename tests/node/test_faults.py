@@ -130,11 +130,12 @@ def test_housekeeping_and_reports_go_on(hands: Hands, owner: Any, name: str) -> 
     assert isinstance(hands.client(b"n" * 16).ask(Stats()), StatsReply)
 
 
-def test_what_a_node_says(hands: Hands, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_a_node_says(hands: Hands) -> None:
     client = hands.client()
-    monkeypatch.setattr(Post, "open", planted)
-    hands.network.client("tcp://127.0.0.1:7741").send(b"junk")
-    hands.turn()
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(Post, "open", planted)
+        hands.network.client("tcp://127.0.0.1:7741").send(b"junk")
+        hands.turn()
     assert isinstance(client.ask(Ping()), Pong)
     assert faults(hands) == 1
 

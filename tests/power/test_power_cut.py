@@ -153,7 +153,7 @@ def start_worker(data: Path) -> None:
             worker = Worker(settled, MemoryMailbox(MemoryNetwork(), ENDPOINT, ENDPOINT), store, SystemClock())
             worker.turn([], SystemClock().now())
             assert worker.ready, "the worker cannot store"
-            assert not worker._damaged, worker._damaged
+            assert not worker._turn.stopped, worker._turn.stopped
 
 
 def check(data: Path, known: load.Known) -> int:

@@ -216,7 +216,8 @@ class Menders(Consumers):
         return await self.talk(self.engine.asking.members())
 
     async def set_member(self, name: str, state: str, secret: bytes = b"") -> Members:
-        """As the sync `set_member`."""
+        """Drains a node ("leaving"), takes it back ("in"), or off the roster ("gone"). `secret` is what the nodes of the
+        cluster share; it is not sent. Raises BadRequest, WrongState."""
         return await self.talk(self.engine.asking.set_member(name, state, secret))
 
     async def set_cluster_options(self, options: dict[str, str]) -> Members:

@@ -42,6 +42,7 @@ from gossipq.types import (
 from gossipq.values import Message, TopicConfig, TopicInfo
 
 TOPIC_ASK_MS = 200
+TOPIC_ID_MAX = NUMBER_MAX >> PARTITION_BITS
 GONE, ELSEWHERE = -1, -2  #: in place of a time: there is no such topic; it has nothing in this shard
 
 
@@ -195,7 +196,7 @@ class Admitting:
         if asked_ms == ELSEWHERE or (known is not None and partition_of(partition) < len(known.shards)):
             text = f"partition {partition_of(partition)} of the topic with id {topic_id} is not in shard {self._host.id}"
             return WrongShard(text, hint="resolve the topic's name: it tells the shard of each partition")
-        if topic_id <= 0 or asked_ms == GONE or known is not None or self._ledger.removed(topic_id):
+        if not 0 < topic_id <= TOPIC_ID_MAX or asked_ms == GONE or known is not None or self._ledger.removed(topic_id):
             text = f"no topic with id {topic_id} has partition {partition_of(partition)} in shard {self._host.id}"
             return UnknownTopic(text, hint="resolve its name again")
         if self._host.boot_ms - asked_ms >= TOPIC_ASK_MS:
@@ -208,7 +209,7 @@ class Admitting:
     def install(self, info: TopicInfo, deleted: bool) -> None:
         """The register names a topic of this shard, or says that there is none: it is logged, and the register hears of it.
         Raises BadRequest."""
-        within("topic id", info.id, 1, NUMBER_MAX >> PARTITION_BITS)
+        within("topic id", info.id, 1, TOPIC_ID_MAX)
         known, removed = self._ledger.topics.get(info.id), self._ledger.removed(info.id)
         if deleted and not removed and (known is not None or self._host.id in info.shards):
             self._host.propose(log.TOPIC, payloads.encode(payloads.Topic(known or info, deleted)))

@@ -13,7 +13,7 @@ from gossipq.peer_messages import Greet, Prove
 from gossipq.values import Message
 from gossipq.wire import proofs
 from gossipq.wire.frames import encode
-from gossipq_node.actors.proving import Random
+from gossipq_node.actors.prover import Random
 from gossipq_node.ports import Mailbox
 
 WAITING_MAX = 64  #: bundles that wait for a connection; older ones are old news

@@ -20,7 +20,7 @@ from gossipq.types import META_SHARD, NODE_SHARD, Now
 from gossipq.values import Member, Message
 from gossipq.wire import proofs
 from gossipq.wire.frames import Header, decode, encode
-from gossipq_node.actors.proving import Prover
+from gossipq_node.actors.prover import Prover
 from gossipq_node.ports import Incoming, Mailbox
 
 SAY_MS = 250  #: between two words to those that wait

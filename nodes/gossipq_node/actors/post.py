@@ -15,7 +15,7 @@ from gossipq.types import Origin, ShardId
 from gossipq.values import Message
 from gossipq.wire.frames import Header, decode, encode
 from gossipq_node.actors.links import ANOTHER_SECRET, Links
-from gossipq_node.actors.proving import Prover
+from gossipq_node.actors.prover import Prover
 from gossipq_node.ports import Incoming, Mailbox
 from gossipq_node.settings import FrontdoorSettings, WorkerSettings
 

@@ -43,7 +43,7 @@ from gossipq_node.actors import answering
 from gossipq_node.actors.alarming import Alarming
 from gossipq_node.actors.cluster import Cluster
 from gossipq_node.actors.faults import Faults
-from gossipq_node.actors.proving import Prover
+from gossipq_node.actors.prover import Prover
 from gossipq_node.actors.sending import Sender, header_of
 from gossipq_node.actors.sessions import Sessions
 from gossipq_node.actors.space import Space

@@ -94,7 +94,7 @@ def test_a_file_that_is_no_recording(gossipq, tmp_path: Path) -> None:
 def test_no_node(gossipq) -> None:
     ran = gossipq("-s", "tcp://127.0.0.1:1", "--timeout", "200ms", "top", "--once")
     assert (ran.code, ran.out) == (69, "")
-    assert ran.err.splitlines()[0] == "error: no node answers at tcp://127.0.0.1:1"
+    assert ran.err.splitlines()[0] == "error: no node answers at tcp://127.0.0.1:1: nothing listens on that port"
 
 
 # --- against a node
