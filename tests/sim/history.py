@@ -53,6 +53,7 @@ class Pushed(NamedTuple):
     values: tuple[bytes, ...]
     lease_ms: int
     newest_term: int  #: that anybody led at that moment
+    led_ms: int  #: the same moment by the leader's time, which may be late: I11 bounds that
 
 
 class Seen(NamedTuple):

@@ -138,8 +138,8 @@ def in_time(history: History) -> Iterator[str]:
     for row, offset, job in handed(history):
         if row.time_ms < job.due_ms - 2 * error_ms:
             yield f"P11 {offset} was handed out at {row.time_ms}, and is due at {job.due_ms}"
-        over_ms = given.get((row.partition, offset), row.time_ms) + job.ttl_ms
-        decided_ms = min(row.time_ms, acked.get((row.partition, offset), row.time_ms))
+        over_ms = given.get((row.partition, offset), row.led_ms) + job.ttl_ms
+        decided_ms = min(row.led_ms, acked.get((row.partition, offset), row.led_ms))
         if job.ttl_ms and decided_ms > over_ms + 2 * error_ms:
             yield f"P12 {offset} was handed out at {row.time_ms}, and was over at {over_ms}"
     for copy in history.copies:

@@ -344,6 +344,7 @@ class Node:
                     values,
                     delivery.lease_ms,
                     world.newest_term,
+                    shard.leader_ms - WALL_MS,
                 )
                 world.history.pushed.append(pushed)
                 world.post_client(self, delivery.origin, delivery.subscription, term, pushed)
