@@ -32,9 +32,10 @@ $(STAMP): pyproject.toml
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --use-pep517 --editable '.[dev]'
 	@touch $@
 
-# an editable install of several roots works by an import hook, which type checkers do not run: they read paths
+# an editable install of several roots works by an import hook: type checkers do not run it, and Spark, which lists packages to find
+# data sources, sees none behind it. Both read paths
 $(ROOTS): $(STAMP)
-	@$(BIN)/python -c 'import sysconfig; roots = ("", "/nodes", "/clients/python", "/clients/terminal"); \
+	@$(BIN)/python -c 'import sysconfig; roots = ("", "/nodes", "/clients/python", "/clients/terminal", "/spark"); \
 	  print(*("$(CURDIR)" + root for root in roots), sep="\n", file=open(sysconfig.get_path("purelib") + "/gossipq-roots.pth", "w"))'
 	@touch $@
 
@@ -46,14 +47,12 @@ serf:  # nodes find each other by it; without it the demo runs with static peers
 	  apt-get update -qq && DEBIAN_FRONTEND=noninteractive apt-get install -y -qq serf >/dev/null; } || \
 	  { echo "note: serf is not installed: what needs it is left out" >&2; echo " hint: sudo apt-get install serf" >&2; }
 
-# half a gigabyte that only tests and jobs of Spark want: without it they are skipped, and everything else runs.
-# Spark finds data sources by listing packages; those of an editable install can be imported, not listed: hence the path.
+# half a gigabyte that only tests and jobs of Spark want: without it they are skipped, and everything else runs
 $(SPARK): $(STAMP)
 	@echo "installing pyspark into $(VENV): about a minute"
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --use-pep517 --editable '.[dev,spark]' && touch $@ || \
 	  { echo "note: pyspark could not be installed; the tests of Spark will be skipped" >&2; \
 	  echo " hint: $(BIN)/python -m pip install '.[spark]' shows why" >&2; }
-	@$(BIN)/python -c 'import sysconfig; print("$(CURDIR)/spark", file=open(sysconfig.get_path("purelib") + "/gossipq-spark.pth", "w"))'
 
 test: check unit  ## check, then all tests but the slow ones (less than six minutes on two cores)
 
@@ -67,7 +66,7 @@ unit: $(SPARK) $(ROOTS) serf  # tests mostly wait for nodes: four at a time keep
 
 accept: accept-slow accept-kills accept-sim accept-power accept-chaos  ## what takes longer (less than 45 minutes); -k goes on after a failure
 
-accept-slow: $(SPARK) serf  # tests of more than ten seconds: Spark in full, takeovers, drains, demos
+accept-slow: $(SPARK) $(ROOTS) serf  # tests of more than ten seconds: Spark in full, takeovers, drains, demos
 	$(BIN)/python -m pytest -n 2 --dist loadfile -m slow $(PYTEST_ARGS)
 
 accept-kills: $(STAMP)
@@ -95,7 +94,7 @@ sim-coverage: $(STAMP)  ## seeds and the tests of the core reach every branch of
 	PYTHONPATH=tests $(BIN)/python -m coverage run --append -m pytest tests/core --timeout 900 $(PYTEST_ARGS)
 	$(BIN)/python -m coverage report
 
-e2e: $(SPARK) serf  ## only the tests that start real nodes
+e2e: $(SPARK) $(ROOTS) serf  ## only the tests that start real nodes
 	$(BIN)/python -m pytest -m e2e $(PYTEST_ARGS)
 
 chaos: $(STAMP)  ## random faults on real nodes: MINUTES=30 of 3 and 5 nodes, and all features on one that is killed: KILLS=20

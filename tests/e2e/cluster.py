@@ -171,15 +171,15 @@ class Cluster:
             return f"leads {dict(led)}"
         return ""
 
-    def leader(self, topic: str, partition: int = 0) -> Member:
-        """The node that leads that partition now."""
+    def leader(self, topic: str, partition: int = 0, besides: Member | None = None) -> Member:
+        """The node that leads that partition now. `besides` is not asked: what it last heard of itself may be old."""
         with connect(*(member.endpoint for member in self.running())) as mq:
             shard = next(found for found in mq.topics(topic) if found.name == topic).shards[partition]
-        return self.leader_of(shard)
+        return self.leader_of(shard, besides)
 
-    def leader_of(self, shard: int) -> Member:
+    def leader_of(self, shard: int, besides: Member | None = None) -> Member:
         def find() -> Member | None:
-            for member in self.running():
+            for member in (member for member in self.running() if member is not besides):
                 for copy in member.status().copies:
                     if copy.shard == shard and copy.role == "leader":
                         return member
