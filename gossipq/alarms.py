@@ -1,4 +1,5 @@
-"""What a node may raise an alarm for: what each means, what to look at, what helps. Told by `gossipq help alarm-NAME`."""
+"""What a node may raise an alarm for: what each means, what to look at, what helps. Told by `gossipq help
+alarm-NAME`."""
 
 from typing import NamedTuple
 
@@ -18,20 +19,25 @@ class Kind(NamedTuple):
 KINDS: dict[str, Kind] = {
     "lag": Kind(
         WARNING,
-        "A group is behind by more records of a partition than its alarm_lag allows (that of the group, or else of its topic).",
-        "Are its consumers there, and do they keep up? Is the group paused, or does it wait for a key or a route?",
+        "A group is behind by more records of a partition than its alarm_lag allows (that of the group, or "
+        "else of its topic).",
+        "Are its consumers there, and do they keep up? Is the group paused, or does it wait for a key or a "
+        "route?",
         "gossipq why TOPIC --group GROUP",
     ),
     "dead_letters": Kind(
         WARNING,
-        "Records of a group have become dead letters within the last minutes: they failed too often, were rejected, expired or "
+        "Records of a group have become dead letters within the last minutes: they failed too often, were "
+        "rejected, expired or "
         "could not be decoded.",
-        "Read the reason of the newest ones. When the cause is gone, replay them; nothing removes them by itself.",
+        "Read the reason of the newest ones. When the cause is gone, replay them; nothing removes them by "
+        "itself.",
         "gossipq dlq ls TOPIC -g GROUP",
     ),
     "store_full": Kind(
         CRITICAL,
-        "A worker refuses publishes, because its disk or its store is nearly full. Acks, deletes and consuming go on.",
+        "A worker refuses publishes, because its disk or its store is nearly full. Acks, deletes and "
+        "consuming go on.",
         "How much is free, and which topic holds most of it?",
         "gossipq topic ls",
     ),
@@ -43,7 +49,8 @@ KINDS: dict[str, Kind] = {
     ),
     "write_failed": Kind(
         CRITICAL,
-        "A disk refused a write. The worker has dropped its memory and tries to open its store again; nothing that was "
+        "A disk refused a write. The worker has dropped its memory and tries to open its store again; "
+        "nothing that was "
         "confirmed is "
         "lost, and nothing is served until it succeeds.",
         "The log of the node names the error. Is the disk full, read-only, or broken?",
@@ -57,15 +64,18 @@ KINDS: dict[str, Kind] = {
     ),
     "shard_damaged": Kind(
         CRITICAL,
-        "A shard stopped, because what is on disk is not what was written, or was written by a later version. The other "
+        "A shard stopped, because what is on disk is not what was written, or was written by a later "
+        "version. The other "
         "shards go on.",
-        "Stop the node and verify its store. A copy of the shard on another node has the records; without one, restore a "
+        "Stop the node and verify its store. A copy of the shard on another node has the records; without "
+        "one, restore a "
         "backup.",
         "gossipq store verify --data DIR",
     ),
     "unaccounted": Kind(
         CRITICAL,
-        "The counters of a group do not add up: published since its start is not ready + in flight + retrying + parked + "
+        "The counters of a group do not add up: published since its start is not ready + in flight + "
+        "retrying + parked + "
         "acked + dead + "
         "voided + dropped + removed. This is a fault of gossipq.",
         "Keep the data directory as it is, and report it together with the output of the command below.",
@@ -73,20 +83,23 @@ KINDS: dict[str, Kind] = {
     ),
     "worker_down": Kind(
         CRITICAL,
-        "A worker process is not running; it is started again with a growing pause. Its shards are not served meanwhile.",
+        "A worker process is not running; it is started again with a growing pause. Its shards are not "
+        "served meanwhile.",
         "The log of the node says why it ended. Ports taken, disk gone, memory limit reached?",
         "gossipq status",
     ),
     "worker_hangs": Kind(
         CRITICAL,
-        "A worker process is there and has given no sign of life for several seconds: it is stopped, swapped out, or "
+        "A worker process is there and has given no sign of life for several seconds: it is stopped, swapped "
+        "out, or "
         "waits for its disk.",
         "Is the machine overloaded, does the disk answer, is the process stopped (state T or D in ps)?",
         "gossipq status",
     ),
     "worker_restarts": Kind(
         WARNING,
-        "A worker process ended and was started again within the last ten minutes. Nothing confirmed is lost by that.",
+        "A worker process ended and was started again within the last ten minutes. Nothing confirmed is lost "
+        "by that.",
         "The log of the node says why it ended.",
         "gossipq status",
     ),
@@ -98,28 +111,34 @@ KINDS: dict[str, Kind] = {
     ),
     "last_copy": Kind(
         CRITICAL,
-        "A shard that had copies on several disks has only one that keeps up. It goes on, and a confirm is worth one disk "
+        "A shard that had copies on several disks has only one that keeps up. It goes on, and a confirm is "
+        "worth one disk "
         "until the others are back.",
-        "Which nodes are silent? Start them, or let them catch up; a node that is gone for good is replaced after replace_ms.",
+        "Which nodes are silent? Start them, or let them catch up; a node that is gone for good is replaced "
+        "after replace_ms.",
         "gossipq cluster ls",
     ),
     "copy_behind": Kind(
         WARNING,
-        "A copy of a shard does not keep up with its leader: its node is silent, or too slow. One more failure may stop that "
+        "A copy of a shard does not keep up with its leader: its node is silent, or too slow. One more "
+        "failure may stop that "
         "shard, or leave it with one copy.",
         "Is the node running, can the others reach it, does its disk answer?",
         "gossipq cluster ls",
     ),
     "clock": Kind(
         WARNING,
-        "The wall clock of a node is more than 2 s off the time of its cluster. Nothing is early or late by that now; "
+        "The wall clock of a node is more than 2 s off the time of its cluster. Nothing is early or late by "
+        "that now; "
         "after a boot of all machines it may be.",
-        "Is the clock of that machine set by NTP? When all are named, the time of the cluster is off, and goes back slowly.",
+        "Is the clock of that machine set by NTP? When all are named, the time of the cluster is off, and "
+        "goes back slowly.",
         "gossipq doctor",
     ),
     "pair": Kind(
         WARNING,
-        "The cluster is two nodes without a witness: every confirmed record is on both disks, but neither takes over from the "
+        "The cluster is two nodes without a witness: every confirmed record is on both disks, but neither "
+        "takes over from the "
         "other.",
         "A third, small host cures that: it votes and keeps no records.",
         "gossipq witness --join HOST",
@@ -127,7 +146,8 @@ KINDS: dict[str, Kind] = {
     "gossip": Kind(
         WARNING,
         "The Serf agent of the node is not there, or finds no other. Nothing but finding new nodes needs it.",
-        "Is serf installed, is its port free and reachable by TCP and UDP, is the secret the same everywhere?",
+        "Is serf installed, is its port free and reachable by TCP and UDP, is the secret the same "
+        "everywhere?",
         "gossipq cluster events",
     ),
 }

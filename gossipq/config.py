@@ -1,6 +1,7 @@
 """Options of a node: cluster.toml, environment, flags -> frozen, validated values, each with its origin.
 
-Precedence: flag, then environment (GOSSIPQ_NODE__BIND for node.bind), then file, then default. Pure but for reading one file.
+Precedence: flag, then environment (GOSSIPQ_NODE__BIND for node.bind), then file, then default. Pure but for
+reading one file.
 """
 
 import os
@@ -47,7 +48,9 @@ class Topic(msgspec.Struct, frozen=True, kw_only=True):
     dedup_ms: Count = TopicConfig().dedup_ms
     dedup_count: Count = TopicConfig().dedup_count
     trace: Literal["failures", "all", "off"] = "failures"
-    lease_ms: Annotated[int, Meta(ge=0, le=limits.LEASE_TOTAL_MS_MAX)] = 0  #: these three: 0 or [] = as [cluster.group] says
+    lease_ms: Annotated[int, Meta(ge=0, le=limits.LEASE_TOTAL_MS_MAX)] = (
+        0  #: these three: 0 or [] = as [cluster.group] says
+    )
     attempts_max: Annotated[int, Meta(ge=0, le=limits.ATTEMPTS_HARD_MAX)] = 0
     backoff_ms: Annotated[tuple[Pause, ...], Meta(max_length=limits.BACKOFF_STEPS_MAX)] = ()
 
@@ -58,11 +61,14 @@ class Topic(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Group(msgspec.Struct, frozen=True, kw_only=True):
-    """Defaults of groups that do not say otherwise: the last in the precedence record, group, topic, cluster."""
+    """Defaults of groups that do not say otherwise: the last in the precedence record, group, topic,
+    cluster."""
 
     lease_ms: Annotated[int, Meta(ge=1, le=limits.LEASE_TOTAL_MS_MAX)] = limits.LEASE_MS
     attempts_max: Annotated[int, Meta(ge=1, le=limits.ATTEMPTS_HARD_MAX)] = limits.ATTEMPTS_MAX
-    backoff_ms: Annotated[tuple[Pause, ...], Meta(min_length=1, max_length=limits.BACKOFF_STEPS_MAX)] = limits.BACKOFF_MS
+    backoff_ms: Annotated[tuple[Pause, ...], Meta(min_length=1, max_length=limits.BACKOFF_STEPS_MAX)] = (
+        limits.BACKOFF_MS
+    )
     in_flight_max: Annotated[int, Meta(ge=1, le=limits.IN_FLIGHT_HARD_MAX)] = GroupConfig().in_flight_max
     parked_max: Positive = GroupConfig().parked_max
 
@@ -116,7 +122,8 @@ class Config(msgspec.Struct, frozen=True, kw_only=True):
 
 class Loaded(NamedTuple):
     config: Config
-    origins: dict[str, str]  #: "node.bind" -> "flag --bind", "environment GOSSIPQ_NODE__BIND", "file cluster.toml" or "default"
+    #: "node.bind" -> "flag --bind", "environment GOSSIPQ_NODE__BIND", "file cluster.toml" or "default"
+    origins: dict[str, str]
     path: str  #: the file that was read, "" without one
 
 
@@ -143,24 +150,35 @@ def toml_text(value: object) -> str:
         return "{" + ", ".join(f'"{name}" = {toml_text(each)}' for name, each in value.items()) + "}"
     if isinstance(value, list | tuple):
         return f"[{', '.join(map(toml_text, value))}]"
-    return str(value).lower() if isinstance(value, bool) else f'"{value}"' if isinstance(value, str) else str(value)
+    return (
+        str(value).lower()
+        if isinstance(value, bool)
+        else f'"{value}"'
+        if isinstance(value, str)
+        else str(value)
+    )
 
 
 def shown(loaded: Loaded) -> list[ConfigRow]:
-    """Every option for who asks: its value as the file has it, and where that comes from. What is secret is masked."""
+    """Every option for who asks: its value as the file has it, and where that comes from. What is secret is
+    masked."""
     values = {key: value_of(loaded.config, key) for key, _ in options()}
-    masked = {key: '"***"' if value and SECRET.search(key) else toml_text(value) for key, value in values.items()}
+    masked = {
+        key: '"***"' if value and SECRET.search(key) else toml_text(value) for key, value in values.items()
+    }
     return [ConfigRow(key, text, loaded.origins[key]) for key, text in masked.items()]
 
 
 def find(flag: str | None, environment: Mapping[str, str]) -> str:
-    """The file to read: --config, $GOSSIPQ_CONFIG, ./cluster.toml, /etc/gossipq/cluster.toml; "" when there is none."""
+    """The file to read: --config, $GOSSIPQ_CONFIG, ./cluster.toml, /etc/gossipq/cluster.toml; "" when there
+    is none."""
     asked = flag or environment.get(CONFIG_VARIABLE, "")
     return asked or next((path for path in SEARCH if os.path.isfile(path)), "")
 
 
 def load(path: str, environment: Mapping[str, str], flags: Mapping[str, object]) -> Loaded:
-    """Options from the file `path` ("" = none), the environment and `flags` (dotted key -> value, None = not given).
+    """Options from the file `path` ("" = none), the environment and `flags` (dotted key -> value, None = not
+    given).
 
     Raises ConfigError naming the origin, the key and, for an unknown one, the nearest right key."""
     known = dict(options())
@@ -189,7 +207,8 @@ def load(path: str, environment: Mapping[str, str], flags: Mapping[str, object])
 
 
 def adopted(loaded: Loaded, said: Mapping[str, str]) -> Loaded:
-    """With what the cluster says of options that nobody said here: `said` is dotted key -> JSON text. Raises ConfigError."""
+    """With what the cluster says of options that nobody said here: `said` is dotted key -> JSON text. Raises
+    ConfigError."""
     tree = msgspec.to_builtins(loaded.config)
     origins = dict(loaded.origins)
     for key, text in said.items():
@@ -202,7 +221,9 @@ def adopted(loaded: Loaded, said: Mapping[str, str]) -> Loaded:
     try:
         return Loaded(msgspec.convert(tree, Config), origins, loaded.path)
     except msgspec.ValidationError as error:
-        raise ConfigError(f"an option of the cluster makes no sense here: {error}", "gossipq cluster config show") from None
+        raise ConfigError(
+            f"an option of the cluster makes no sense here: {error}", "gossipq cluster config show"
+        ) from None
 
 
 def in_force(key: str) -> str:
@@ -213,8 +234,8 @@ def in_force(key: str) -> str:
 
 
 def _checked(key: str, kind: Any, value: object, origin: str) -> object:
-    """`value` as the type of its option. Text from the environment may stand for a number or a truth, or for a list or a table
-    as the file has it."""
+    """`value` as the type of its option. Text from the environment may stand for a number or a truth, or for
+    a list or a table as the file has it."""
     from_text = origin.startswith("environment")
     try:
         return msgspec.convert(_plural(kind, value) if from_text else value, kind, strict=not from_text)
@@ -242,7 +263,9 @@ def _read(path: str) -> dict[str, Any]:
         with open(path, "rb") as file:
             return tomllib.load(file)
     except OSError as error:
-        raise ConfigError(f"config {path} cannot be read: {error.strerror}", "check --config and $GOSSIPQ_CONFIG") from None
+        raise ConfigError(
+            f"config {path} cannot be read: {error.strerror}", "check --config and $GOSSIPQ_CONFIG"
+        ) from None
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
         raise ConfigError(f"config {path} is not TOML: {error}") from None
 
@@ -277,7 +300,9 @@ def admin_place(config: Config) -> str:
         return "" if place.transport == "ipc" else f"127.0.0.1:{place.port + limits.ADMIN_PORT_STEP}"
     host, _, port = admin.rpartition(":")
     if admin and (not host or not port.isdecimal() or int(port) > 65_535):
-        raise ConfigError(f"node.admin = {admin!r} is not HOST:PORT", 'write 127.0.0.1:7780, "" for nowhere, or "auto"')
+        raise ConfigError(
+            f"node.admin = {admin!r} is not HOST:PORT", 'write 127.0.0.1:7780, "" for nowhere, or "auto"'
+        )
     return admin
 
 
@@ -287,15 +312,21 @@ def _check_relations(config: Config, origins: dict[str, str]) -> None:
     admin = admin_place(config)
     if admin and not node.insecure and not Endpoint("tcp", admin.rpartition(":")[0], 0).is_loopback:
         raise ConfigError(
-            f"{origins['node.admin']}: node.admin = {admin!r} is open to other machines: it tells names of topics and groups",
+            f"{origins['node.admin']}: node.admin = {admin!r} is open to other machines: it tells names of "
+            "topics and groups",
             "add --insecure if that network is yours alone, or listen on 127.0.0.1:PORT",
         )
-    gossip = endpoint(f"tcp://{gossip_address(node.gossip, 'node.gossip')}", "node.gossip", 0) if node.gossip else place
+    gossip = (
+        endpoint(f"tcp://{gossip_address(node.gossip, 'node.gossip')}", "node.gossip", 0)
+        if node.gossip
+        else place
+    )
     for key, value, at in (("node.bind", node.bind, place), ("node.gossip", node.gossip, gossip)):
         if not at.is_loopback and not node.insecure and not node.secret_file:
             raise ConfigError(
                 f"{origins[key]}: {key} = {value!r} is open to other machines, and nobody checks who comes",
-                "add --secret-file FILE, the same on all nodes; or --insecure if that network is yours alone; "
+                "add --secret-file FILE, the same on all nodes; or --insecure if that network is yours "
+                "alone; "
                 "or bind 127.0.0.1",
             )
     for text in node.peer:
@@ -309,7 +340,8 @@ def _check_relations(config: Config, origins: dict[str, str]) -> None:
         )
     if node.workers > cluster.shards:
         raise ConfigError(
-            f"{origins['node.workers']}: node.workers = {node.workers} is more than cluster.shards = {cluster.shards}",
+            f"{origins['node.workers']}: node.workers = {node.workers} is more than cluster.shards = "
+            f"{cluster.shards}",
             "a worker without shards has nothing to do",
         )
     for name, targets in cluster.virtual.items():

@@ -29,17 +29,20 @@ class Endpoint(NamedTuple):
 
 
 def endpoint(text: str, key: str = "node.bind", above: int = limits.GOSSIP_PORT_STEP) -> Endpoint:
-    """Raises ConfigError, naming the option `key`, when `text` is neither tcp://HOST:PORT nor ipc://PATH, or when there
-    are not `above` ports above it."""
+    """Raises ConfigError, naming the option `key`, when `text` is neither tcp://HOST:PORT nor ipc://PATH, or
+    when there are not `above` ports above it."""
     transport, _, rest = text.partition("://")
     if transport == "ipc" and rest:
         return Endpoint("ipc", rest, 0)
     host, _, port = rest.rpartition(":")
     if transport != "tcp" or not host or not port.isdecimal():
-        raise ConfigError(f"{key} = {text!r} is not an address", f"write tcp://HOST:PORT, as tcp://127.0.0.1:{limits.PORT}")
+        raise ConfigError(
+            f"{key} = {text!r} is not an address", f"write tcp://HOST:PORT, as tcp://127.0.0.1:{limits.PORT}"
+        )
     if not 0 < int(port) <= 65_535 - above:
         raise ConfigError(
-            f"{key} = {text!r}: the port must lie between 1 and {65_535 - above}", f"the {above} ports above it are used too"
+            f"{key} = {text!r}: the port must lie between 1 and {65_535 - above}",
+            f"the {above} ports above it are used too",
         )
     return Endpoint("tcp", host, int(port))
 

@@ -10,7 +10,7 @@
     |   +-- NotAdmitted          the cluster does not have this node, or not as it is; the node ends
     |   +-- Busy                 try again after `retry_after_ms`
     |   |   +-- StoreFull, StillJoining
-    |   +-- Internal             a fault of the node: nothing of the request is left, and the node's log says more
+    |   +-- Internal             a fault of the node: nothing of the request is left; the node's log says more
     |   +-- OutOfSequence        a gap before this batch; `expected` is what the leader waits for
     +-- NotConfirmed             may be stored: no answer came
     +-- NotLeader                led elsewhere; what was asked of a leader that resigned may be done
@@ -47,7 +47,8 @@ class GossipqError(Exception):
         if hint:
             self.add_note(f"hint: {hint}")  # for who reads a traceback
         self.message, self.hint, self.retry_after_ms, self.detail = message, hint, retry_after_ms, detail
-        self.ids: tuple[str, ...] = ()  #: of a publish to a virtual topic: by which the copies that are stored are known
+        #: of a publish to a virtual topic: by which the copies that are stored are known
+        self.ids: tuple[str, ...] = ()
 
 
 class ProtocolError(GossipqError):
@@ -133,7 +134,8 @@ class StoreFull(Busy):
 
 
 class NotLeader(GossipqError):
-    """Led elsewhere. What a leader took and could not answer before it resigned may be stored: the next leader knows."""
+    """Led elsewhere. What a leader took and could not answer before it resigned may be stored: the next
+    leader knows."""
 
     code = "not_leader"
     retryable = True
@@ -249,6 +251,8 @@ def _tree(root: type[GossipqError]) -> dict[str, type[GossipqError]]:
 _BY_CODE = _tree(GossipqError)
 
 
-def from_code(code: str, message: str, hint: str = "", retry_after_ms: int = 0, detail: int = 0) -> GossipqError:
+def from_code(
+    code: str, message: str, hint: str = "", retry_after_ms: int = 0, detail: int = 0
+) -> GossipqError:
     """The error a peer named; a code of a later version becomes Refused, which is what every refusal is."""
     return _BY_CODE.get(code, Refused)(message, hint, retry_after_ms, detail)

@@ -5,7 +5,8 @@ from gossipq.values import AckRun, Message, StateRun
 
 
 class ListAcks(Message):
-    """Acks of a partition by the entry that brought them, from `offset` of group `group_id` on. Answered by ACK_RUNS."""
+    """Acks of a partition by the entry that brought them, from `offset` of group `group_id` on. Answered by
+    ACK_RUNS."""
 
     verb = 24
     partition: PartitionKey
@@ -15,7 +16,8 @@ class ListAcks(Message):
 
 
 class AckRuns(Message):
-    """`more_group_id` and `more_offset` are where the next page begins, also after one without runs; -1: that was all."""
+    """`more_group_id` and `more_offset` are where the next page begins, also after one without runs; -1: that
+    was all."""
 
     verb = 25
     index: Index  #: the page holds what is so after this entry
@@ -34,8 +36,8 @@ class ListStates(Message):
 
 
 class States(Message):
-    """Runs of a group lie side by side from its start on; behind all groups come, with group "", records that were voided.
-    `more_group_id` and `more_offset` are as in ACK_RUNS."""
+    """Runs of a group lie side by side from its start on; behind all groups come, with group "", records that
+    were voided. `more_group_id` and `more_offset` are as in ACK_RUNS."""
 
     verb = 27
     index: Index  #: the page holds what is so after this entry

@@ -1,8 +1,10 @@
-"""How well a node and its cluster are: one vocabulary for every surface. docs/OPERATIONS.md has it as a table.
+"""How well a node and its cluster are: one vocabulary for every surface. docs/OPERATIONS.md has it as a
+table.
 
-A finding has one word, which says by its scope what it is about: who looks (observer), a node, a shard, or a copy of one. The
-words stand in the order of precedence: where several hold, the first is the word for the whole. What follows from a STATUS
-alone is `of_node`; who has asked all nodes has `of_cluster`. Pure: times come in as ages.
+A finding has one word, which says by its scope what it is about: who looks (observer), a node, a shard, or a
+copy of one. The words stand in the order of precedence: where several hold, the first is the word for the
+whole. What follows from a STATUS alone is `of_node`; who has asked all nodes has `of_cluster`. Pure: times
+come in as ages.
 """
 
 from collections import Counter
@@ -61,18 +63,28 @@ MEANINGS: dict[State, Meaning] = {
         "gossipq status",
     ),
     State.JOINING: Meaning(
-        Scope.NODE, False, "The node runs and belongs to no cluster yet: it waits for the others.", "the log of the node"
+        Scope.NODE,
+        False,
+        "The node runs and belongs to no cluster yet: it waits for the others.",
+        "the log of the node",
     ),
     State.STARTING: Meaning(
-        Scope.NODE, False, "A worker of the node opens its store, for the first time or again.", "gossipq status"
+        Scope.NODE,
+        False,
+        "A worker of the node opens its store, for the first time or again.",
+        "gossipq status",
     ),
     State.PAUSED: Meaning(
-        Scope.NODE, False, "A process of the node has given no sign of life for three seconds.", "gossipq status"
+        Scope.NODE,
+        False,
+        "A process of the node has given no sign of life for three seconds.",
+        "gossipq status",
     ),
     State.NO_QUORUM: Meaning(
         Scope.SHARD,
         False,
-        "Shards have no leader, because most of their copies are away, or for a moment while another one is elected.",
+        "Shards have no leader, because most of their copies are away, or for a moment while another one is "
+        "elected.",
         "gossipq cluster ls",
     ),
     State.STOPPED: Meaning(
@@ -82,15 +94,26 @@ MEANINGS: dict[State, Meaning] = {
         "gossipq store verify --data DIR",
     ),
     State.FULL: Meaning(
-        Scope.NODE, False, "A worker refuses publishes, because its disk or store is nearly full.", "gossipq check disk"
+        Scope.NODE,
+        False,
+        "A worker refuses publishes, because its disk or store is nearly full.",
+        "gossipq check disk",
     ),
     State.DEGRADED: Meaning(
-        Scope.COPY, True, "All is served, but copies of shards are missing or still learn.", "gossipq cluster ls"
+        Scope.COPY,
+        True,
+        "All is served, but copies of shards are missing or still learn.",
+        "gossipq cluster ls",
     ),
     State.STALE: Meaning(
-        Scope.OBSERVER, True, "What is shown is older than three seconds; it says since when.", "gossipq status"
+        Scope.OBSERVER,
+        True,
+        "What is shown is older than three seconds; it says since when.",
+        "gossipq status",
     ),
-    State.HEALTHY: Meaning(Scope.NODE, True, "Every shard has a leader, and every copy keeps up.", "gossipq top"),
+    State.HEALTHY: Meaning(
+        Scope.NODE, True, "Every shard has a leader, and every copy keeps up.", "gossipq top"
+    ),
 }
 
 
@@ -132,7 +155,8 @@ def health(findings: Iterable[Finding]) -> Health:
 
 
 def of_node(status: StatusReply) -> Health:
-    """What one node knows of itself: its workers, the shards that it keeps, the copies of those that it leads."""
+    """What one node knows of itself: its workers, the shards that it keeps, the copies of those that it
+    leads."""
     return health(
         [
             *_of_workers(status),
@@ -142,9 +166,12 @@ def of_node(status: StatusReply) -> Health:
     )
 
 
-def of_cluster(asked: StatusReply, answers: Mapping[str, StatusReply | None], copies: Sequence[CopyStats]) -> Health:
-    """What all nodes say together. `answers`: by copy, None = the node does not answer; `copies`: as the newest leaders see
-    them. Of other nodes than the `asked` one counts what stops them: that they start shows in the copies."""
+def of_cluster(
+    asked: StatusReply, answers: Mapping[str, StatusReply | None], copies: Sequence[CopyStats]
+) -> Health:
+    """What all nodes say together. `answers`: by copy, None = the node does not answer; `copies`: as the
+    newest leaders see them. Of other nodes than the `asked` one counts what stops them: that they start shows
+    in the copies."""
     findings = _of_workers(asked)
     for status in answers.values():
         if status is not None and status.copy != asked.copy:
@@ -163,8 +190,14 @@ def no_leader(shards: int, of: int, away: Sequence[str], nodes: int) -> Finding:
     if of <= 0:
         return Finding(State.NO_QUORUM, "", "no shard is known")
     names = _names(away)
-    why = f"{len(away)} of {many(nodes, 'node')} {'is' if len(away) == 1 else 'are'} away: {names}" if away else "being elected"
-    return Finding(State.NO_QUORUM, names, f"{shards} of {many(of, 'shard')} {_have(shards)} no leader ({why})")
+    why = (
+        f"{len(away)} of {many(nodes, 'node')} {'is' if len(away) == 1 else 'are'} away: {names}"
+        if away
+        else "being elected"
+    )
+    return Finding(
+        State.NO_QUORUM, names, f"{shards} of {many(of, 'shard')} {_have(shards)} no leader ({why})"
+    )
 
 
 def _have(count: int) -> str:
@@ -193,7 +226,9 @@ def _of_worker(node: str, worker: WorkerStats, unserved: set[int]) -> list[Findi
     if worker.state == "down":
         return [Finding(State.STARTING, node, f"{subject} is not running{': ' if detail else ''}{detail}")]
     if worker.state == "recovering":
-        return [Finding(State.STARTING, node, f"{subject} opens its store again{': ' if detail else ''}{detail}")]
+        return [
+            Finding(State.STARTING, node, f"{subject} opens its store again{': ' if detail else ''}{detail}")
+        ]
     if worker.state == "starting":
         return [Finding(State.STARTING, node, f"{subject} is starting")]
     found = []
@@ -209,7 +244,8 @@ def _of_worker(node: str, worker: WorkerStats, unserved: set[int]) -> list[Findi
 
 
 def _leaderless(status: StatusReply) -> list[Finding]:
-    """Shards that this node keeps and that have no leader, as far as it sees; and shards of which nobody is known to lead."""
+    """Shards that this node keeps and that have no leader, as far as it sees; and shards of which nobody is
+    known to lead."""
     without = {shard for worker in status.workers for shard in worker.leaderless}
     led = {lead.shard for lead in status.leads}
     ready = all(worker.state in ("ready", "full") for worker in status.workers)
@@ -222,20 +258,28 @@ def _leaderless(status: StatusReply) -> list[Finding]:
     return [no_leader(count, status.shards, sorted(away), len(status.members))]
 
 
-def of_copies(rows: Sequence[CopyStats], members: Sequence[Member], shards: int | None = None) -> list[Finding]:
-    """Copies that do not answer, still learn, or are wanted and not there yet. `rows` are those of led shards; with `shards`
-    those of all."""
+def of_copies(
+    rows: Sequence[CopyStats], members: Sequence[Member], shards: int | None = None
+) -> list[Finding]:
+    """Copies that do not answer, still learn, or are wanted and not there yet. `rows` are those of led
+    shards; with `shards` those of all."""
     names = {member.copy: member.name for member in members}
     away, learning = _late(rows, names, True), _late(rows, names, False)
     late = {row.shard for row in rows if not row.synced or row.silent_ms >= limits.SILENT_COPY_MS}
-    full, voters = Counter(r.shard for r in rows if r.role != "witness"), Counter(r.shard for r in rows if r.role in VOTERS)
+    full, voters = (
+        Counter(r.shard for r in rows if r.role != "witness"),
+        Counter(r.shard for r in rows if r.role in VOTERS),
+    )
     wanted, voting = copies_wanted(members), voters_wanted(members)
     few = sum((full[shard] < wanted or voters[shard] < voting) for shard in full if shard not in late)
     found = [
         Finding(State.DEGRADED, name, f"{name} is away: its copies of {many(count, 'shard')} are missing")
         for name, count in away.items()
     ]
-    found += [Finding(State.DEGRADED, name, f"{name} still learns {many(count, 'shard')}") for name, count in learning.items()]
+    found += [
+        Finding(State.DEGRADED, name, f"{name} still learns {many(count, 'shard')}")
+        for name, count in learning.items()
+    ]
     if few:
         of = f" of {shards}" if shards else ""
         found.append(Finding(State.DEGRADED, "", f"{few}{of} shards wait for another copy"))
@@ -286,7 +330,10 @@ def of_error(error: GossipqError) -> State | None:
 
 def table() -> list[tuple[str, str, str, str]]:
     """(word, scope, whether /readyz stays 200, meaning), by precedence: as docs/OPERATIONS.md has it."""
-    return [(state, MEANINGS[state].scope, "yes" if MEANINGS[state].serves else "no", MEANINGS[state].text) for state in State]
+    return [
+        (state, MEANINGS[state].scope, "yes" if MEANINGS[state].serves else "no", MEANINGS[state].text)
+        for state in State
+    ]
 
 
 def wrong_clocks(copies: Iterable[CopyStats], members: Iterable[Member]) -> dict[str, str]:

@@ -1,4 +1,5 @@
-"""An export's folder as readers see it, on this machine or wherever pyarrow has a file system for (s3://, gs://, hdfs://).
+"""An export's folder as readers see it, on this machine or wherever pyarrow has a file system for (s3://,
+gs://, hdfs://).
 
 Importing this imports pyarrow."""
 
@@ -14,7 +15,8 @@ from gossipq.errors import TornExport
 from gossipq.wire import export
 from gossipq.wire.export import Export, File
 
-VERIFY_BYTES_MAX = 256 << 20  #: exports up to this size have the SHA-256 of their files checked unless one says otherwise
+#: exports up to this size have the SHA-256 of their files checked unless one says otherwise
+VERIFY_BYTES_MAX = 256 << 20
 _CHUNK = 1 << 20
 
 
@@ -28,13 +30,15 @@ class Folder:
             self.system, self.root = fs.LocalFileSystem(), self.path.removeprefix("file:")
 
     def read(self, until_us: int | None = None) -> Export:
-        """What counts, now or at a time in microseconds since 1970. Raises TornExport, also for a folder without manifests,
-        ExportVersion, and ExportError for a time that the export does not go back to."""
+        """What counts, now or at a time in microseconds since 1970. Raises TornExport, also for a folder
+        without manifests, ExportVersion, and ExportError for a time that the export does not go back to."""
         where = fs.FileSelector(f"{self.root}/{export.MANIFESTS}", allow_not_found=True)
         there = {export.sequence_of(info.base_name): info.path for info in self.system.get_file_info(where)}
         there.pop(None, None)
         if not there:
-            raise TornExport(f"{self.path} has no manifest: nothing was exported there", hint="gossipq export --out DIR")
+            raise TornExport(
+                f"{self.path} has no manifest: nothing was exported there", hint="gossipq export --out DIR"
+            )
         numbers = [number for number in there if number is not None]
         return export.load(numbers, lambda number: self.content(there[number]), until_us)
 
@@ -69,4 +73,10 @@ def nearest(name: str, names: Iterable[str]) -> str:
     names = sorted(names)
     close = get_close_matches(name, names, n=1)
     more = ", ..." if len(names) > 8 else ""
-    return f"did you mean {close[0]}?" if close else f"there are {', '.join(names[:8])}{more}" if names else "there is none"
+    return (
+        f"did you mean {close[0]}?"
+        if close
+        else f"there are {', '.join(names[:8])}{more}"
+        if names
+        else "there is none"
+    )

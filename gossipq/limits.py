@@ -6,7 +6,8 @@ DAY_MS = 24 * HOUR_MS
 
 # numbers that others say
 NUMBER_MAX = 2**62  #: of an index, a term, a time: one more still fits 63 bits, on the wire and on disk
-TERM_LEAP_MAX = 2**20  #: terms that a copy takes over at a time; each is an election, so nobody is honestly so far ahead
+#: terms that a copy takes over at a time; each is an election, so nobody is honestly so far ahead
+TERM_LEAP_MAX = 2**20
 ROSTER_VERSION_MAX = 2**48  #: a log index of the meta shard
 
 # names and records
@@ -54,7 +55,8 @@ DEDUP_COUNT = 1_000_000
 CREDIT_RECORDS = 1_000
 CREDIT_BYTES = 8 * MIB
 CREDIT_MAX = 2**40  #: records in one loan
-CREDIT_BYTES_MAX = 64 * MIB  #: lent by one subscription: what a node may have to keep for a consumer that does not read
+#: lent by one subscription: what a node may have to keep for a consumer that does not read
+CREDIT_BYTES_MAX = 64 * MIB
 IN_FLIGHT_MAX = 20_000  #: records above a group's cursor, per partition
 IN_FLIGHT_HARD_MAX = 1_000_000
 DELAY_MS_MAX = 3_650 * DAY_MS
@@ -76,14 +78,30 @@ GROWTH_MINUTES_MS = 6 * HOUR_MS  #: roll-ups of minutes are kept for so long,
 GROWTH_HOURS_MS = 7 * DAY_MS  #: and those of hours
 GROWTH_ROWS_MAX = 10_000  #: in one answer
 ALARM_LAG_MAX = 2**53
-TIMING_BOUNDS_US = (100, 250, 500, 1_000, 2_500, 5_000, 10_000, 25_000, 50_000, 100_000, 250_000, 500_000, 1_000_000, 5_000_000)
+TIMING_BOUNDS_US = (
+    100,
+    250,
+    500,
+    1_000,
+    2_500,
+    5_000,
+    10_000,
+    25_000,
+    50_000,
+    100_000,
+    250_000,
+    500_000,
+    1_000_000,
+    5_000_000,
+)
 
 # one turn of the loop
 TURN_MESSAGES_MAX = 256
 TURN_BYTES_MAX = 4 * MIB
 FAILURES_PER_TURN = 1_024  #: failed attempts and expired records that one turn of a shard makes entries of
 BURIED_BYTES_PER_TURN = 1 * MIB  #: of the batches that dead letters keep, in one turn of a shard
-UNAPPLIED_BYTES_MAX = 64 * MIB  #: of a shard that wait for other copies; then publishes are refused for a moment
+#: of a shard that wait for other copies; then publishes are refused for a moment
+UNAPPLIED_BYTES_MAX = 64 * MIB
 SESSIONS_ENDED_PER_TURN = 100  #: of those that fell silent
 RECENT_BYTES_MAX = 16 * MIB  #: newest batches kept in memory, per worker
 REPLICATE_BYTES_MAX = 1 * MIB
@@ -96,7 +114,9 @@ ELECTION_FIRST_MS = 300  #: at random after it: the first voter in order
 ELECTION_REST_MS = 1_200  #: and after that: the others
 CAMPAIGN_AGAIN_MS = 250  #: pause after a campaign that found no majority; it doubles
 CAMPAIGN_AGAIN_MS_MAX = 2_000
-TRANSFER_READY_MS = 500  #: a hand-over: the next leader stores an entry, and then everything, each within so long
+TRANSFER_READY_MS = (
+    500  #: a hand-over: the next leader stores an entry, and then everything, each within so long
+)
 TRANSFER_MS = 750  #: and is elected within so long after it was told; else the leader stands again itself
 COMMIT_TOLD_MS = 50  #: a follower hears what is committed with the next entry, or after this
 IN_FLIGHT_APPENDS_MAX = 64  #: unanswered, to one follower
@@ -110,14 +130,17 @@ COPIES = 3
 MEMBERS_MAX = 64
 BUNDLE_BYTES_MAX = 2 * MIB  #: of what one turn says to another process; more goes in several
 OPTIONS_FOUNDED = ("cluster.name", "cluster.shards")  #: of [cluster]: settled when the cluster is founded
-OPTIONS_AT_ONCE = ("cluster.replace_ms",)  #: in force as soon as they are changed; others at each node's next start
+#: in force as soon as they are changed; others at each node's next start
+OPTIONS_AT_ONCE = ("cluster.replace_ms",)
 FRESH_MS = 3 * SECOND_MS  #: a sign of life, or a figure, that is older is stale, and said to be
-SILENT_COPY_MS = 2 * SECOND_MS  #: a copy that has not answered its leader for so long is away: leaders hear them twice a second
+#: a copy that has not answered its leader for so long is away: leaders hear them twice a second
+SILENT_COPY_MS = 2 * SECOND_MS
 CLOCK_OFF_MS = 2_000  #: a wall clock that is further off the time of its cluster is told
 VIEW_AGAIN_MS = 10 * SECOND_MS  #: what has not changed is said again
 STEER_MS = 250  #: a leader looks at who should keep copies of its shard
 HAND_BACK_MS = 10 * SECOND_MS  #: the copy that should lead has kept up for so long
-STRAY_MS = 30 * SECOND_MS  #: a copy that hears no leader for so long asks whether it is still one, or lets go of its rows
+#: a copy that hears no leader for so long asks whether it is still one, or lets go of its rows
+STRAY_MS = 30 * SECOND_MS
 STRAY_ROWS = 256  #: that it lets go of in one turn
 REPLACE_MS = 30 * MINUTE_MS  #: a node that is silent for so long is lost: its copies are rebuilt elsewhere
 
@@ -127,7 +150,8 @@ MAP_FULL_PERCENT = 85
 DISK_RESERVE_PERCENT = 5
 DISK_RESERVE_BYTES = 256 * MIB
 
-PROCESS_MEMORY_BYTES_MAX = 4 * GIB  #: of a worker or frontdoor; nobody bounds a message whose frames never end
+#: of a worker or frontdoor; nobody bounds a message whose frames never end
+PROCESS_MEMORY_BYTES_MAX = 4 * GIB
 
 # ports, counted from the frontdoor's
 PORT = 7700

@@ -1,6 +1,7 @@
 """Every protocol message once: what the wire carries is what the machines take and give.
 
-A msgpack array in field order; fields are only appended, with a default. Durations are what remains, ranges half-open.
+A msgpack array in field order; fields are only appended, with a default. Durations are what remains, ranges
+half-open.
 """
 
 from gossipq import export_messages, limits, operator_messages, peer_messages
@@ -28,7 +29,7 @@ from gossipq.values import (
     WorkerStats,
 )
 
-# --- sessions ----------------------------------------------------------------------------------------------------------
+# --- sessions -----------------------------------------------------------------------------------------------
 
 
 class Hello(Message):
@@ -53,8 +54,10 @@ class Welcome(Message):
     routes: list[Route] = []
     shards: int = limits.SHARDS
     nodes: list[str] = []  #: frontdoors of the cluster: any of them will do
-    former: list[bytes] = []  #: clusters that this one went on from, by a recover: what is left of them must not go on
-    leaderless: list[int] = []  #: shards that this node keeps, and that have no leader as far as it sees; from frontdoors only
+    #: clusters that this one went on from, by a recover: what is left of them must not go on
+    former: list[bytes] = []
+    #: shards that this node keeps, and that have no leader as far as it sees; from frontdoors only
+    leaderless: list[int] = []
     away: list[str] = []  #: nodes that are missed for a majority of those; empty while one may be elected
 
 
@@ -84,14 +87,15 @@ class Refused(Message):
     endpoint: str = ""  #: the better address of not_leader
 
 
-# --- publish -----------------------------------------------------------------------------------------------------------
+# --- publish ------------------------------------------------------------------------------------------------
 
 
 class Publish(Message):
     """Second frame: one batch. The confirm level "none" gets no answer and promises nothing.
 
-    With `acks` it is one atomic step: the records that the subscription holds are acked and the batch is stored, or neither
-    (LeaseLost when somebody else holds one of them). All of it lies in the header's shard."""
+    With `acks` it is one atomic step: the records that the subscription holds are acked and the batch is
+    stored, or neither (LeaseLost when somebody else holds one of them). All of it lies in the header's
+    shard."""
 
     verb = 16
     partition: PartitionKey
@@ -102,20 +106,23 @@ class Publish(Message):
 
 
 class Confirm(Message):
-    """Batches that are on a majority of disks: rows of (request id, offset of the first record, copies, duplicate)."""
+    """Batches that are on a majority of disks: rows of (request id, offset of the first record, copies,
+    duplicate)."""
 
     verb = 17
     rows: list[tuple[int, Offset, int, bool]]
     window_bytes: int = limits.PUBLISH_WINDOW_BYTES
     direct: str = ""  #: the leader's own address, when the request came through a frontdoor
-    runs: list[tuple[int, list[Run]]] = []  #: (request id, runs) of batches with due times or ids, in the order of the rows
+    #: (request id, runs) of batches with due times or ids, in the order of the rows
+    runs: list[tuple[int, list[Run]]] = []
 
 
-# --- consume -----------------------------------------------------------------------------------------------------------
+# --- consume ------------------------------------------------------------------------------------------------
 
 
 class Subscribe(Message):
-    """Joins a group, or reads without one (group ""). Partitions lie in the header's shard, those of a group in one topic."""
+    """Joins a group, or reads without one (group ""). Partitions lie in the header's shard, those of a group
+    in one topic."""
 
     verb = 32
     subscription: int  #: chosen by the client, unique in its session
@@ -125,10 +132,14 @@ class Subscribe(Message):
     credit_bytes: int
     config: GroupOptions = GroupOptions()
     notify_end: bool = False  #: send AT_END each time everything readable has been handed out
-    holding: list[Range] | None = None  #: what the client still has from before it lost its connection; the rest goes back
-    routes: list[str] = []  #: takes only records whose route matches one of these: equal, or with `*` and `#`; empty = all
+    holding: list[Range] | None = (
+        None  #: what the client still has from before it lost its connection; the rest goes back
+    )
+    #: takes only records whose route matches one of these: equal, or with `*` and `#`; empty = all
+    routes: list[str] = []
     ack: bool = True  #: False: at most once; what is handed out counts as acked before it leaves
-    shards: list[int] = []  #: all shards that this group reads here; mode "exclusive" is refused over more than one
+    #: all shards that this group reads here; mode "exclusive" is refused over more than one
+    shards: list[int] = []
 
 
 class Subscribed(Message):
@@ -168,7 +179,8 @@ class Deliver(Message):
 
 
 class Ack(Message):
-    """Done by who had the records. What was never handed out comes back as lost, unless `unseen` says that this is meant."""
+    """Done by who had the records. What was never handed out comes back as lost, unless `unseen` says that
+    this is meant."""
 
     verb = 37
     subscription: int
@@ -177,15 +189,16 @@ class Ack(Message):
 
 
 class Acked(Message):
-    """Answer to ACK, NACK, EXTEND and UNSUBSCRIBE, when stored. `lost` are ranges that others hold, nobody any more,
-    or nobody ever had."""
+    """Answer to ACK, NACK, EXTEND and UNSUBSCRIBE, when stored. `lost` are ranges that others hold, nobody
+    any more, or nobody ever had."""
 
     verb = 38
     lost: list[Range] = []
 
 
 class Nack(Message):
-    """Gives back. `failed` counts as a failed attempt; the records come again after `delay_ms`, -1 = as the policy says."""
+    """Gives back. `failed` counts as a failed attempt; the records come again after `delay_ms`, -1 = as the
+    policy says."""
 
     verb = 39
     subscription: int
@@ -193,7 +206,9 @@ class Nack(Message):
     delay_ms: int = -1
     failed: bool = True
     reason: str = ""
-    dead: str = ""  #: "rejected" or "undecodable": no further attempt, it becomes a dead letter for that reason
+    dead: str = (
+        ""  #: "rejected" or "undecodable": no further attempt, it becomes a dead letter for that reason
+    )
 
 
 class Extend(Message):
@@ -233,14 +248,15 @@ class AtEnd(Message):
 
 
 class Started(Message):
-    """A handler begins with records that were handed out before: if it never ends, that counts as a failure. Not answered."""
+    """A handler begins with records that were handed out before: if it never ends, that counts as a failure.
+    Not answered."""
 
     verb = 45
     subscription: int
     ranges: list[Range]
 
 
-# --- explain and mend --------------------------------------------------------------------------------------------------
+# --- explain and mend ---------------------------------------------------------------------------------------
 
 
 class Why(Message):
@@ -285,7 +301,8 @@ class Traced(Message):
 
 
 class Show(Message):
-    """The record itself. Answered by SHOWN with a batch of one record; also while it is scheduled or a dead letter."""
+    """The record itself. Answered by SHOWN with a batch of one record; also while it is scheduled or a dead
+    letter."""
 
     verb = 54
     ref: Ref
@@ -314,14 +331,16 @@ class Reschedule(Message):
 
 
 class Edit(Message):
-    """Second frame: one record in a batch. One entry voids the old one and appends it; due times stay. Answered by CONFIRM."""
+    """Second frame: one record in a batch. One entry voids the old one and appends it; due times stay.
+    Answered by CONFIRM."""
 
     verb = 58
     ref: Ref
 
 
 class Requeue(Message):
-    """Hands a record to a group once more: acked, retrying, parked or dead, it is ready now. Answered by DONE."""
+    """Hands a record to a group once more: acked, retrying, parked or dead, it is ready now. Answered by
+    DONE."""
 
     verb = 59
     ref: Ref
@@ -337,7 +356,8 @@ class Done(Message):
 
 
 class ListDead(Message):
-    """Dead letters of a group ("" = of all) in one partition, from offset `after` on. Answered by DEAD_LETTERS."""
+    """Dead letters of a group ("" = of all) in one partition, from offset `after` on. Answered by
+    DEAD_LETTERS."""
 
     verb = 61
     partition: PartitionKey
@@ -365,7 +385,7 @@ class ReplayDead(Message):
     dry_run: bool = False
 
 
-# --- topics and status -------------------------------------------------------------------------------------------------
+# --- topics and status --------------------------------------------------------------------------------------
 
 
 class Resolve(Message):
@@ -432,7 +452,9 @@ class StatusReply(Message):
     members: list[Member] = []  #: the roster, as this node knows it
     leads: list[Lead] = []  #: who leads which shard, as this node knows it
     copies: list[CopyStats] = []  #: of the shards that this node leads
-    gossip: str = "off"  #: how finding others goes: "" = well, "off" = a standalone node, else why it is degraded
+    gossip: str = (
+        "off"  #: how finding others goes: "" = well, "off" = a standalone node, else why it is degraded
+    )
     events: list[GossipEvent] = []  #: the newest that gossip has shown, oldest first
     cpu_ms: int = 0  #: that the process of the frontdoor has used; 0 = not known
     rss_bytes: int = 0  #: of its memory; 0 = not known
@@ -449,7 +471,8 @@ class PurgeDead(Message):
 
 
 class SetGroup(Message):
-    """Changes the policy of a topic's group in this shard: also `paused`. Answered by DONE; refused when there is none."""
+    """Changes the policy of a topic's group in this shard: also `paused`. Answered by DONE; refused when
+    there is none."""
 
     verb = 73
     topic_id: int
@@ -465,7 +488,7 @@ class BindTopic(Message):
     targets: list[str]
 
 
-# --- the roster; to the meta shard -------------------------------------------------------------------------------------
+# --- the roster; to the meta shard --------------------------------------------------------------------------
 
 
 class Join(Message):
@@ -474,7 +497,9 @@ class Join(Message):
     verb = 75
     member: Member
     cluster: bytes = b""  #: the cluster it belongs to; b"" when it is new
-    proof: bytes = b""  #: that it knows the secret: HMAC over the nonce of CHALLENGE and all else that is said here
+    proof: bytes = (
+        b""  #: that it knows the secret: HMAC over the nonce of CHALLENGE and all else that is said here
+    )
     options: dict[str, str] = {}  #: options of [cluster] that it insists on
     nonce: bytes = b""  #: of who asks: the proof of CHALLENGE is made for it
 
@@ -503,7 +528,8 @@ class AskMembers(Message):
 
 
 class SetMember(Message):
-    """An operator's word on the member of this name: "in", "leaving", or "gone": off the roster. Answered by MEMBERS."""
+    """An operator's word on the member of this name: "in", "leaving", or "gone": off the roster. Answered by
+    MEMBERS."""
 
     verb = 78
     name: str
@@ -512,7 +538,8 @@ class SetMember(Message):
 
 
 class Challenge(Message):
-    """In place of an answer: prove that you know the secret of the cluster, and ask again on this connection."""
+    """In place of an answer: prove that you know the secret of the cluster, and ask again on this
+    connection."""
 
     verb = 79
     nonce: bytes  #: b"" between nodes: this connection was not greeted
@@ -521,5 +548,7 @@ class Challenge(Message):
 
 
 MESSAGES: dict[int, type[Message]] = {kind.verb: kind for kind in Message.__subclasses__()}
-assert all(room.LOADED in MESSAGES for room in (export_messages, operator_messages, peer_messages)), "all are loaded"
+assert all(room.LOADED in MESSAGES for room in (export_messages, operator_messages, peer_messages)), (
+    "all are loaded"
+)
 assert len(MESSAGES) == len(Message.__subclasses__()), "verb numbers are unique"

@@ -1,8 +1,19 @@
-"""What operators ask of a node, and do to topics, groups and clients. Verbs 80 to 95; a part of `messages`."""
+"""What operators ask of a node, and do to topics, groups and clients. Verbs 80 to 95; a part of
+`messages`."""
 
 from gossipq import limits
 from gossipq.types import Offset, PartitionKey
-from gossipq.values import Alarm, ClientRow, ConfigRow, GroupConfig, GrowthRow, Message, SoughtRow, Start, TopicOptions
+from gossipq.values import (
+    Alarm,
+    ClientRow,
+    ConfigRow,
+    GroupConfig,
+    GrowthRow,
+    Message,
+    SoughtRow,
+    Start,
+    TopicOptions,
+)
 
 
 class Growth(Message):
@@ -31,8 +42,8 @@ class Clients(Message):
 
 
 class Kick(Message):
-    """To a worker: ends a session, what it holds goes back, and refuses its HELLO for a while. Answered by DONE, also when it
-    is not known there: then the count is 0."""
+    """To a worker: ends a session, what it holds goes back, and refuses its HELLO for a while. Answered by
+    DONE, also when it is not known there: then the count is 0."""
 
     verb = 84
     session: bytes
@@ -40,7 +51,8 @@ class Kick(Message):
 
 
 class SetTopic(Message):
-    """Changes the policy of a topic; to the meta shard. Answered by TOPICS when every shard of the topic has stored it."""
+    """Changes the policy of a topic; to the meta shard. Answered by TOPICS when every shard of the topic has
+    stored it."""
 
     verb = 85
     name: str
@@ -48,8 +60,8 @@ class SetTopic(Message):
 
 
 class PurgeTopic(Message):
-    """Removes records of a partition up to `before`, oldest first, a bounded number at a time. Answered by DONE: 0 = that was
-    all. With `dry_run` the count is of all of them."""
+    """Removes records of a partition up to `before`, oldest first, a bounded number at a time. Answered by
+    DONE: 0 = that was all. With `dry_run` the count is of all of them."""
 
     verb = 86
     partition: PartitionKey
@@ -58,15 +70,17 @@ class PurgeTopic(Message):
 
 
 class SeekGroup(Message):
-    """A group starts anew at other places, in all its partitions of this shard. Answered by SOUGHT; refused while it has
-    consumers or dead letters."""
+    """A group starts anew at other places, in all its partitions of this shard. Answered by SOUGHT; refused
+    while it has consumers or dead letters."""
 
     verb = 87
     topic_id: int
     group: str
     starts: list[Start]
     dry_run: bool = False
-    config: GroupConfig | None = None  #: for a shard where nobody has consumed yet: the group is made there; None = refused
+    config: GroupConfig | None = (
+        None  #: for a shard where nobody has consumed yet: the group is made there; None = refused
+    )
 
 
 class Sought(Message):
@@ -75,8 +89,8 @@ class Sought(Message):
 
 
 class DropGroup(Message):
-    """The group ends in this shard; so do its dead letters, if `dead` says so. Answered by DONE; refused while it has
-    consumers."""
+    """The group ends in this shard; so do its dead letters, if `dead` says so. Answered by DONE; refused
+    while it has consumers."""
 
     verb = 89
     topic_id: int

@@ -1,7 +1,7 @@
 """Messages between workers, and inside a node. Verbs from 96 on; a client that sends one is refused.
 
-What a number or a list may be stands in its type: a message with another one is refused where it is read, before anything of it
-is kept.
+What a number or a list may be stands in its type: a message with another one is refused where it is read,
+before anything of it is kept.
 """
 
 from typing import Annotated
@@ -87,7 +87,8 @@ class Report(Message):
 
 
 class VoteRequest(Message):
-    """Raft RequestVote, to every voter. A pre-vote asks whether a vote would be given, and changes nothing."""
+    """Raft RequestVote, to every voter. A pre-vote asks whether a vote would be given, and changes
+    nothing."""
 
     verb = 102
     candidate: str
@@ -119,7 +120,8 @@ class TimeoutNow(Message):
 
 
 class Snapshot(Message):
-    """A part of a shard's state after entry `index`, for a copy that the log cannot help any more. Second frame: rows.
+    """A part of a shard's state after entry `index`, for a copy that the log cannot help any more. Second
+    frame: rows.
 
     Parts come one at a time, the next when the one before is stored: state rows, then batches, then "end"."""
 
@@ -133,7 +135,9 @@ class Snapshot(Message):
     witnesses: Copies
     learners: Copies
     number: Number  #: of this part, from 0
-    kind: str  #: "state": (key, value) rows; "body": (index, batch) rows, all there are in [first, end); "end": that was all
+    #: "state": (key, value) rows; "body": (index, batch) rows, all there are in [first, end); "end": that was
+    #: all
+    kind: str
     first: Number = 0
     end: Number = 0
     sent_ms: Number = 0
@@ -141,7 +145,8 @@ class Snapshot(Message):
 
 
 class Installed(Message):
-    """Answer to SNAPSHOT: `number` is the part that is wanted next; `done`: nothing more, `index` is on disk."""
+    """Answer to SNAPSHOT: `number` is the part that is wanted next; `done`: nothing more, `index` is on
+    disk."""
 
     verb = 106
     follower: str
@@ -152,7 +157,8 @@ class Installed(Message):
 
 
 class ChangeVoters(Message):
-    """To the leader of a shard: other voters, one more or one less. Answered by ACKED when it is committed."""
+    """To the leader of a shard: other voters, one more or one less. Answered by ACKED when it is
+    committed."""
 
     verb = 107
     voters: Copies
@@ -168,7 +174,8 @@ class Transfer(Message):
 
 
 class Bundle(Message):
-    """Everything that one turn has to say to one process of another node. Second frame: those of its messages, in order."""
+    """Everything that one turn has to say to one process of another node. Second frame: those of its
+    messages, in order."""
 
     verb = 109
     cluster: bytes
@@ -179,7 +186,8 @@ class Bundle(Message):
 
 
 class View(Message):
-    """What a frontdoor knows: to the other frontdoors what its own workers lead, to its own workers all there is."""
+    """What a frontdoor knows: to the other frontdoors what its own workers lead, to its own workers all there
+    is."""
 
     verb = 110
     version: RosterVersion  #: of the roster
@@ -188,7 +196,8 @@ class View(Message):
 
 
 class Waiting(Message):
-    """A node that belongs to no cluster yet, to the frontdoor's address of others that may wait too. Nobody answers it."""
+    """A node that belongs to no cluster yet, to the frontdoor's address of others that may wait too. Nobody
+    answers it."""
 
     verb = 111
     member: Member
@@ -200,7 +209,8 @@ class Waiting(Message):
 
 
 class Stray(Message):
-    """To the leader of a shard, from a copy with rows that no leader speaks to: is it still one of its copies?"""
+    """To the leader of a shard, from a copy with rows that no leader speaks to: is it still one of its
+    copies?"""
 
     verb = 112
     copy: str
@@ -208,8 +218,8 @@ class Stray(Message):
 
 
 class Dismiss(Message):
-    """Answer to STRAY of a leader that serves: the copies in force are committed, and this one is none of them. Who is one,
-    or may become one, gets no answer."""
+    """Answer to STRAY of a leader that serves: the copies in force are committed, and this one is none of
+    them. Who is one, or may become one, gets no answer."""
 
     verb = 113
     leader: str
@@ -217,7 +227,8 @@ class Dismiss(Message):
 
 
 class Greet(Message):
-    """First message on a connection between nodes. Answered by CHALLENGE; nothing else is heard before PROVE."""
+    """First message on a connection between nodes. Answered by CHALLENGE; nothing else is heard before
+    PROVE."""
 
     verb = 114
     cluster: bytes

@@ -6,12 +6,15 @@ import msgspec
 
 from gossipq import limits
 
-Number = Annotated[int, msgspec.Meta(ge=0, le=limits.NUMBER_MAX)]  #: of an index, a term, a time, as another node says it
+#: of an index, a term, a time, as another node says it
+Number = Annotated[int, msgspec.Meta(ge=0, le=limits.NUMBER_MAX)]
 ShardId = int  #: 0 .. shards - 1; shard 0 is the meta shard
 Index = int  #: position in a shard's log, from 1
 Term = int  #: number of a leadership, from 1; fences old leaders
 Offset = int  #: position of a record in its partition, from 0
-PartitionKey = int  #: topic id << 16 | partition number; names a partition for ever, also after its topic is gone
+PartitionKey = (
+    int  #: topic id << 16 | partition number; names a partition for ever, also after its topic is gone
+)
 SessionId = bytes  #: 16 random bytes, made by a client process
 Origin = tuple[bytes, ...]  #: routing frames of a peer, opaque to everyone but the mailbox
 
@@ -58,7 +61,8 @@ class BatchInfo(msgspec.Struct, frozen=True, gc=False):
 
 
 class Slice(msgspec.Struct, frozen=True, gc=False):
-    """`count` records of the batch stored at log index `index`, from its record `first` on; `offset` is that of the first."""
+    """`count` records of the batch stored at log index `index`, from its record `first` on; `offset` is that
+    of the first."""
 
     offset: Offset
     index: Index
@@ -81,5 +85,6 @@ class Slice(msgspec.Struct, frozen=True, gc=False):
 
 
 def share(size: int, batch_count: int, first: int, end: int) -> int:
-    """Bytes that records `first` to `end` have of a batch of `size` bytes; neighbours add up without rounding errors."""
+    """Bytes that records `first` to `end` have of a batch of `size` bytes; neighbours add up without rounding
+    errors."""
     return size * end // batch_count - size * first // batch_count

@@ -1,4 +1,5 @@
-"""What messages are made of: their base, and the values inside: policies, records, counters, and what explains them.
+"""What messages are made of: their base, and the values inside: policies, records, counters, and what
+explains them.
 
 A value travels as a msgpack array in field order; fields are only ever appended, with a default.
 """
@@ -30,7 +31,8 @@ class TopicConfig(msgspec.Struct, array_like=True, frozen=True):
     """Policy of a topic. Versioned by the field order, like every message."""
 
     partitions: int = 1
-    retention_ms: int = limits.RETENTION_MS  #: 0 = as soon as every group has acked; 7 days while there is no group
+    #: 0 = as soon as every group has acked; 7 days while there is no group
+    retention_ms: int = limits.RETENTION_MS
     retain: str = "acked"  #: "acked": age removes what every group has acked; "forever": age removes nothing
     bytes_max: int = 0  #: stored bytes per partition; 0 = no bound
     overflow: str = "refuse"  #: "refuse" or "drop_oldest" when bytes_max is reached
@@ -41,11 +43,15 @@ class TopicConfig(msgspec.Struct, array_like=True, frozen=True):
     dedup_ms: int = limits.DEDUP_MS  #: an id is remembered for so long,
     dedup_count: int = limits.DEDUP_COUNT  #: and for so many later ids of its partition
     trace: str = "failures"  #: which steps are kept: "failures", "all" or "off"
-    lease_ms: int | None = None  #: these three: None = as the cluster says; a group or a record may say otherwise
+    lease_ms: int | None = (
+        None  #: these three: None = as the cluster says; a group or a record may say otherwise
+    )
     attempts_max: int | None = None  #: failures after which a record is a dead letter
     backoff_ms: list[int] | None = None  #: pause after the first, second ... failure; the last one repeats
     virtual: list[str] = []  #: a virtual topic has no partitions: what is published to it is copied to these
-    alarm_lag: int | None = None  #: records of a partition a group may be behind before an alarm; None, 0 = any number
+    alarm_lag: int | None = (
+        None  #: records of a partition a group may be behind before an alarm; None, 0 = any number
+    )
 
 
 class TopicOptions(msgspec.Struct, array_like=True, frozen=True):
@@ -123,7 +129,8 @@ class Route(msgspec.Struct, array_like=True, frozen=True):
 
 
 class Start(msgspec.Struct, array_like=True, frozen=True):
-    """Where a new group or a reader starts in one partition: "first", "new", "offset" (value) or "time" (unix ms)."""
+    """Where a new group or a reader starts in one partition: "first", "new", "offset" (value) or "time" (unix
+    ms)."""
 
     partition: PartitionKey
     kind: str = "first"
@@ -131,7 +138,8 @@ class Start(msgspec.Struct, array_like=True, frozen=True):
 
 
 class Delivered(msgspec.Struct, array_like=True, frozen=True, gc=False):
-    """One slice in a DELIVER: `size` bytes of its second frame. `charge` is what it took of the byte credit."""
+    """One slice in a DELIVER: `size` bytes of its second frame. `charge` is what it took of the byte
+    credit."""
 
     partition: PartitionKey
     offset: Offset
@@ -142,7 +150,8 @@ class Delivered(msgspec.Struct, array_like=True, frozen=True, gc=False):
 
 
 class Ref(msgspec.Struct, array_like=True, frozen=True):
-    """Names one record: by its offset; or by (log index, record) as RUN gives them while it has no offset; or by its id."""
+    """Names one record: by its offset; or by (log index, record) as RUN gives them while it has no offset; or
+    by its id."""
 
     partition: PartitionKey
     offset: Offset = -1
@@ -152,8 +161,9 @@ class Ref(msgspec.Struct, array_like=True, frozen=True):
 
 
 class Run(msgspec.Struct, array_like=True, frozen=True, gc=False):
-    """Outcome of `count` neighbouring records of a published batch. `offset` is that of the first; -1: it has none yet, and
-    (index, record) name it. `duplicate`: their ids were known; what is named here is where they were stored first."""
+    """Outcome of `count` neighbouring records of a published batch. `offset` is that of the first; -1: it has
+    none yet, and (index, record) name it. `duplicate`: their ids were known; what is named here is where they
+    were stored first."""
 
     count: int
     offset: Offset
@@ -163,7 +173,8 @@ class Run(msgspec.Struct, array_like=True, frozen=True, gc=False):
 
 
 class DeadLetter(msgspec.Struct, array_like=True, frozen=True):
-    """Records that a group will not get again; `size` bytes of the second frame are their batch (0: not asked for)."""
+    """Records that a group will not get again; `size` bytes of the second frame are their batch (0: not asked
+    for)."""
 
     partition: PartitionKey
     group: str
@@ -182,7 +193,9 @@ class Standing(msgspec.Struct, array_like=True, frozen=True):
     """Where a record stands, for one group ("" = for all): part of an answer to WHY."""
 
     group: str
-    state: str  #: "ready", "in_flight", "retrying", "parked", "scheduled", "acked", "dead", "voided", "removed", "skipped"
+    #: "ready", "in_flight", "retrying", "parked", "scheduled", "acked", "dead", "voided", "removed",
+    #: "skipped"
+    state: str
     because: str  #: one sentence
     next: str = ""  #: the command that changes it
     consumer: str = ""
@@ -195,7 +208,9 @@ class Step(msgspec.Struct, array_like=True, frozen=True):
     """One thing that happened to a record."""
 
     time_ms: int  #: unix
-    what: str  #: "published", "due", "handed_out", "failed", "given_back", "acked", "dead", "voided", "replayed", "requeued"
+    #: "published", "due", "handed_out", "failed", "given_back", "acked", "dead", "voided", "replayed",
+    #: "requeued"
+    what: str
     group: str = ""
     consumer: str = ""
     reason: str = ""
@@ -306,7 +321,9 @@ class WorkerStats(msgspec.Struct, array_like=True, frozen=True):
     disk_free_bytes: int = 0  #: of the disk of its store; 0 = not known
     disk_reserve_bytes: int = 0  #: publishes stop when so much is left
     silent_ms: int = 0  #: since it reported to its node
-    faults: int = 0  #: requests and parts of turns that met a fault of the node itself; its log tells each kind once
+    faults: int = (
+        0  #: requests and parts of turns that met a fault of the node itself; its log tells each kind once
+    )
 
 
 class Member(msgspec.Struct, array_like=True, frozen=True):
@@ -317,9 +334,9 @@ class Member(msgspec.Struct, array_like=True, frozen=True):
     endpoint: str  #: of its frontdoor, as others reach it; its workers' ports follow from it
     workers: int
     witness: bool = False  #: votes, and keeps no records
-    state: str = (
-        "in"  #: "in", "leaving" (drained: keeps and leads nothing any more), "lost" (silent for too long: rebuilt elsewhere)
-    )
+    #: "in", "leaving" (drained: keeps and leads nothing any more), "lost" (silent for too long: rebuilt
+    #: elsewhere)
+    state: str = "in"
     version: str = ""
     features: int = 1  #: highest feature level that it knows
 
@@ -356,15 +373,19 @@ class CopyStats(msgspec.Struct, array_like=True, frozen=True):
 
 
 class Timing(msgspec.Struct, array_like=True, frozen=True):
-    """How long something took: `counts[i]` of them up to `limits.TIMING_BOUNDS_US[i]`, the last ones longer than all bounds."""
+    """How long something took: `counts[i]` of them up to `limits.TIMING_BOUNDS_US[i]`, the last ones longer
+    than all bounds."""
 
-    name: str  #: "publish": from being read to being confirmed, by batch; "delivery": from stored to handed out, by slice;
+    #: "publish": from being read to being confirmed, by batch; "delivery": from stored to handed out, by
+    #: slice;
+    name: str
     counts: list[int]  #: "commit": one transaction with its sync
     sum_us: int
 
 
 class Alarm(msgspec.Struct, array_like=True, frozen=True):
-    """Something that somebody should look at, as long as it is so. `name` is explained by `gossipq help alarm-NAME`."""
+    """Something that somebody should look at, as long as it is so. `name` is explained by `gossipq help
+    alarm-NAME`."""
 
     name: str
     severity: str  #: "critical" or "warning"
@@ -376,7 +397,8 @@ class Alarm(msgspec.Struct, array_like=True, frozen=True):
 
 
 class GrowthRow(msgspec.Struct, array_like=True, frozen=True):
-    """A topic in a shard at the end of a minute or an hour; "" = all its topics. There is a row only when something changed."""
+    """A topic in a shard at the end of a minute or an hour; "" = all its topics. There is a row only when
+    something changed."""
 
     topic: str
     shard: int

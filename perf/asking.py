@@ -1,7 +1,8 @@
 """What records cost that ask for more: a due time, a retry, key order, an id, a route.
 
-Each figure has a topic and a loop of its own and, where that means something, the same loop without the asking beside it.
-What was published is counted again at the end, so that no figure comes from records that were lost.
+Each figure has a topic and a loop of its own and, where that means something, the same loop without the
+asking beside it. What was published is counted again at the end, so that no figure comes from records that
+were lost.
 """
 
 import random
@@ -58,7 +59,7 @@ def check(found: int, expected: int, what: str) -> None:
         raise SystemExit(f"{found:,} of {expected:,} {what}")
 
 
-# --- due times ----------------------------------------------------------------------------------------------------------
+# --- due times ----------------------------------------------------------------------------------------------
 
 
 def schedule(scale: float) -> list[Figure]:
@@ -69,7 +70,9 @@ def schedule(scale: float) -> list[Figure]:
             mq.create_topic("later", partitions=2)
             empty_mb, start = memory_mb(at.pid, "Pss_Anon"), time.perf_counter()
             for _ in batches(records):
-                mq.publish_many("later", [VALUE] * BATCH, delays=[draw.uniform(*HORIZON_S) for _ in range(BATCH)])
+                mq.publish_many(
+                    "later", [VALUE] * BATCH, delays=[draw.uniform(*HORIZON_S) for _ in range(BATCH)]
+                )
             mq.flush()
             seconds = time.perf_counter() - start
             check(scheduled(mq, "later"), records, "records scheduled")
@@ -79,12 +82,21 @@ def schedule(scale: float) -> list[Figure]:
         with node_in(home) as again, connect(again.server) as mq:
             check(scheduled(mq, "later"), records, "records scheduled after a restart")
             restarted_mb, ready_s, files_mb = memory_mb(again.pid, "Pss_Anon"), again.ready_s, disk_mb(home)
-    what = f"{records:,} records, due at random over {HORIZON_S[1] // 3_600 - HORIZON_S[0] // 3_600} h, batches of {BATCH}"
+    what = (
+        f"{records:,} records, due at random over {HORIZON_S[1] // 3_600 - HORIZON_S[0] // 3_600} h, "
+        f"batches of {BATCH}"
+    )
     return [
         Figure("schedule speed", records / seconds, None, "/s", "", what),
-        Figure("schedule memory", full_mb, empty_mb, " MB", "< 50 MB more", "anonymous memory; beside: before it"),
-        Figure("schedule restart", restarted_mb, empty_mb, " MB", "< 50 MB more", "the same, after a restart"),
-        Figure("schedule start", ready_s, None, " s", "< 2 s", "from exec to the ready line, with all of them"),
+        Figure(
+            "schedule memory", full_mb, empty_mb, " MB", "< 50 MB more", "anonymous memory; beside: before it"
+        ),
+        Figure(
+            "schedule restart", restarted_mb, empty_mb, " MB", "< 50 MB more", "the same, after a restart"
+        ),
+        Figure(
+            "schedule start", ready_s, None, " s", "< 2 s", "from exec to the ready line, with all of them"
+        ),
         Figure("schedule disk", files_mb, None, " MB", "", f"{rows_on_disk:,} rows of the store in all"),
     ]
 
@@ -94,7 +106,8 @@ def scheduled(mq: Client, topic: str) -> int:
 
 
 def due(scale: float) -> list[Figure]:
-    """Many due at one moment, many and few due at random within a second: how long after it a record is in hand."""
+    """Many due at one moment, many and few due at random within a second: how long after it a record is in
+    hand."""
     figures: list[Figure] = []
     for name, full, spread_s, asked in DUE:
         records = sized(full, scale)
@@ -104,13 +117,17 @@ def due(scale: float) -> list[Figure]:
         if late_ms[0] < 0:
             raise SystemExit(f"a record came {-late_ms[0]:.3f} ms early")
         p50, p99 = (late_ms[len(late_ms) * share // 100] for share in (50, 99))
-        what = f"{records:,} due within {spread_s:g} s: p99 of how late they come; beside: p50; the last {late_ms[-1]:,.0f} ms"
+        what = (
+            f"{records:,} due within {spread_s:g} s: p99 of how late they come; beside: p50; the last "
+            f"{late_ms[-1]:,.0f} ms"
+        )
         figures.append(Figure(f"due {name}", p99, p50, " ms", asked, what))
     return figures
 
 
 def lateness_ms(mq: Client, records: int, spread_s: float) -> list[float]:
-    """Each record carries its due time by this machine's monotonic clock; delays are whole milliseconds, rounded up."""
+    """Each record carries its due time by this machine's monotonic clock; delays are whole milliseconds,
+    rounded up."""
     draw, late_ms = random.Random(2), list[float]()
     first_due = time.monotonic() + LEAD_S
     mq.create_topic("soon")
@@ -131,7 +148,7 @@ def lateness_ms(mq: Client, records: int, spread_s: float) -> list[float]:
     return late_ms
 
 
-# --- delivery -----------------------------------------------------------------------------------------------------------
+# --- delivery -----------------------------------------------------------------------------------------------
 
 
 class Work(NamedTuple):
@@ -189,7 +206,16 @@ def retry(scale: float) -> list[Figure]:
     with node() as at:
         beside = consumed_per_s(at, Work("beside", records, plain, ack, records, {}))
         ours = consumed_per_s(at, Work("retry", records, plain, take, records, {"backoff": [BACKOFF_S]}))
-    return [Figure("retry", ours, beside, "/s", "", f"{records:,} records, 1 of {FAILING} fails once; beside: none fails")]
+    return [
+        Figure(
+            "retry",
+            ours,
+            beside,
+            "/s",
+            "",
+            f"{records:,} records, 1 of {FAILING} fails once; beside: none fails",
+        )
+    ]
 
 
 def keys(scale: float) -> list[Figure]:
@@ -235,11 +261,18 @@ def routes(scale: float) -> list[Figure]:
             unmatched = sum(group.unmatched for group in mq.groups("routes"))
     check(unmatched, records - taken, "records parked")
     return [
-        Figure("routes", ours, beside, "/s", "", f"{records:,} records, each second batch is taken; beside: as many, all taken")
+        Figure(
+            "routes",
+            ours,
+            beside,
+            "/s",
+            "",
+            f"{records:,} records, each second batch is taken; beside: as many, all taken",
+        )
     ]
 
 
-# --- publishing ---------------------------------------------------------------------------------------------------------
+# --- publishing ---------------------------------------------------------------------------------------------
 
 
 def ids(scale: float) -> list[Figure]:
@@ -257,12 +290,16 @@ def ids(scale: float) -> list[Figure]:
 
         mq.create_topic("named")
         mq.create_topic("beside")
-        beside, ours, again = (published_per_s(*of) for of in (("beside", False), ("named", True), ("named", True)))
+        beside, ours, again = (
+            published_per_s(*of) for of in (("beside", False), ("named", True), ("named", True))
+        )
         check(sum(part.next for part in mq.stats(["named"]).partitions), records, "records stored")
     what = f"{records:,} records, batches of {BATCH}"
     return [
         Figure("ids", ours, beside, "/s", "", f"{what}, an id each; beside: none"),
-        Figure("ids, all known", again, beside, "/s", "", f"{what}, all duplicates; beside: stored, without ids"),
+        Figure(
+            "ids, all known", again, beside, "/s", "", f"{what}, all duplicates; beside: stored, without ids"
+        ),
     ]
 
 

@@ -3,9 +3,9 @@
 
     python perf/bench.py [--pairs 5] [--only NAME ...] [--scale 1.0] [--out perf/RESULTS.md]
 
-Each figure is the median of its pairs: product and raw loop run one after the other, a pair at a time, so that both meet the
-same machine. One node with two workers serves all pairs, on the same cores as its clients; the soak, and each figure of
-asking.py, gets a fresh one. Close other programs first.
+Each figure is the median of its pairs: product and raw loop run one after the other, a pair at a time, so
+that both meet the same machine. One node with two workers serves all pairs, on the same cores as its clients;
+the soak, and each figure of asking.py, gets a fresh one. Close other programs first.
 """
 
 import argparse
@@ -39,11 +39,46 @@ class Pair(NamedTuple):
 
 
 PAIRS = [
-    Pair("e2e-500", ["e2e", "--batch", "500"], "end_to_end_per_s", ["--batch", "500"], "end_to_end_per_s", "0.5 of raw"),
-    Pair("e2e-64", ["e2e", "--batch", "64"], "end_to_end_per_s", ["--batch", "64"], "end_to_end_per_s", "0.5 of raw"),
-    Pair("e2e-64-64", ["e2e", "--batch", "64", "--fetch", "64"], "end_to_end_per_s", ["--batch", "64"], "end_to_end_per_s", ""),
-    Pair("publish-one", ["pub", "--batch", "1"], "published_per_s", ["--batch", "500"], "published_per_s", "300,000/s"),
-    Pair("consume-one", ["sub", "--batch", "1"], "consumed_per_s", ["--batch", "500"], "end_to_end_per_s", "200,000/s"),
+    Pair(
+        "e2e-500",
+        ["e2e", "--batch", "500"],
+        "end_to_end_per_s",
+        ["--batch", "500"],
+        "end_to_end_per_s",
+        "0.5 of raw",
+    ),
+    Pair(
+        "e2e-64",
+        ["e2e", "--batch", "64"],
+        "end_to_end_per_s",
+        ["--batch", "64"],
+        "end_to_end_per_s",
+        "0.5 of raw",
+    ),
+    Pair(
+        "e2e-64-64",
+        ["e2e", "--batch", "64", "--fetch", "64"],
+        "end_to_end_per_s",
+        ["--batch", "64"],
+        "end_to_end_per_s",
+        "",
+    ),
+    Pair(
+        "publish-one",
+        ["pub", "--batch", "1"],
+        "published_per_s",
+        ["--batch", "500"],
+        "published_per_s",
+        "300,000/s",
+    ),
+    Pair(
+        "consume-one",
+        ["sub", "--batch", "1"],
+        "consumed_per_s",
+        ["--batch", "500"],
+        "end_to_end_per_s",
+        "200,000/s",
+    ),
     Pair(
         "rtt",
         ["rtt"],
@@ -91,7 +126,12 @@ def measure_pair(pair: Pair, at: Node, times: int) -> Row:
     product, limit = statistics.median(ours), statistics.median(raw)
     ratio = statistics.median(mine / its for mine, its in zip(ours, raw, strict=True))
     return Row(
-        pair.name, f"{product:,.0f}/s", f"{limit:,.0f}/s", f"{ratio:.2f}", pair.floor, "gossipq bench " + " ".join(pair.ours)
+        pair.name,
+        f"{product:,.0f}/s",
+        f"{limit:,.0f}/s",
+        f"{ratio:.2f}",
+        pair.floor,
+        "gossipq bench " + " ".join(pair.ours),
     )
 
 
@@ -108,7 +148,14 @@ def measure_start(times: int) -> list[Row]:
         spans.append(time.perf_counter() - start)
     return [
         Row("start", f"{statistics.median(ready):.2f} s", "", "", "< 1 s", "gossipq node, to its ready line"),
-        Row("memory", f"{statistics.median(idle):.0f} MB", "", "", "< 150 MB", "PSS of an idle node, 2 workers, all processes"),
+        Row(
+            "memory",
+            f"{statistics.median(idle):.0f} MB",
+            "",
+            "",
+            "< 150 MB",
+            "PSS of an idle node, 2 workers, all processes",
+        ),
         Row("version", f"{statistics.median(spans):.2f} s", "", "", "< 0.2 s", "gossipq version"),
     ]
 
@@ -136,12 +183,26 @@ def measure_soak(at: Node) -> list[Row]:
     early, late = samples[tenth : 2 * tenth] or samples[:1], samples[-tenth:]
     command = "gossipq bench " + " ".join(line)
     rows = [
-        Row("soak speed", f"{SOAK_MARK / last:,.0f}/s", f"{SOAK_MARK / second:,.0f}/s", f"{second / last:.2f}", "0.9", command)
+        Row(
+            "soak speed",
+            f"{SOAK_MARK / last:,.0f}/s",
+            f"{SOAK_MARK / second:,.0f}/s",
+            f"{second / last:.2f}",
+            "0.9",
+            command,
+        )
     ]
     for name, column in (("soak memory", 0), ("soak files", 1)):
         low, high = (statistics.median(sample[column] for sample in part) for part in (early, late))
         rows.append(
-            Row(name, f"{high:.0f} MB", f"{low:.0f} MB", f"{high / max(low, 1):.2f}", "flat", "last fifth against second fifth")
+            Row(
+                name,
+                f"{high:.0f} MB",
+                f"{low:.0f} MB",
+                f"{high / max(low, 1):.2f}",
+                "flat",
+                "last fifth against second fifth",
+            )
         )
     return rows
 
@@ -150,8 +211,12 @@ def main() -> None:
     names = [*(pair.name for pair in PAIRS + COPIES), "start", "soak", *cluster.FIGURES, *asking.FIGURES]
     parser = argparse.ArgumentParser(description="gossipq against the raw loop.")
     parser.add_argument("--pairs", type=int, default=5)
-    parser.add_argument("--only", action="append", default=[], metavar="NAME", choices=names, help=", ".join(names))
-    parser.add_argument("--scale", type=float, default=1.0, help="share of the records of " + ", ".join(asking.FIGURES))
+    parser.add_argument(
+        "--only", action="append", default=[], metavar="NAME", choices=names, help=", ".join(names)
+    )
+    parser.add_argument(
+        "--scale", type=float, default=1.0, help="share of the records of " + ", ".join(asking.FIGURES)
+    )
     parser.add_argument("--out", type=Path, default=HERE / "RESULTS.md")
     given = parser.parse_args()
     wanted = set(given.only or names)

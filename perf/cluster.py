@@ -1,6 +1,8 @@
-"""Three nodes on this machine: what a majority of disks costs, what they do when nobody asks anything, and a fourth that joins.
+"""Three nodes on this machine: what a majority of disks costs, what they do when nobody asks anything, and a
+fourth that joins.
 
-All copies share the cores and the disk of one machine, so these figures say what the protocol costs, not what hosts would do.
+All copies share the cores and the disk of one machine, so these figures say what the protocol costs, not what
+hosts would do.
 """
 
 import os
@@ -38,7 +40,9 @@ class Cluster:
     @property
     def nodes(self) -> list[Node]:
         named = enumerate(zip(self._processes, self.servers, strict=True))
-        return [Node(process.pid, server, self._home / f"n{number}", 0.0) for number, (process, server) in named]
+        return [
+            Node(process.pid, server, self._home / f"n{number}", 0.0) for number, (process, server) in named
+        ]
 
     def add(self) -> None:
         self.servers.append(f"tcp://127.0.0.1:{free_port(self._workers)}")
@@ -49,7 +53,9 @@ class Cluster:
         line = [*GOSSIPQ, "node", "--name", name, "--data", str(self._home / name), "--bind", server]
         line += ["--workers", str(self._workers), "--mode", "static"]
         line += ["--peer", self.servers[0]] if number else []
-        process = subprocess.Popen(line, cwd=self._home, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True)
+        process = subprocess.Popen(
+            line, cwd=self._home, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True
+        )
         assert process.stdout is not None
         if not process.stdout.readline().startswith("ready"):
             raise SystemExit(f"{name} did not start")
@@ -90,7 +96,9 @@ def cluster(workers: int = 1) -> Iterator[Cluster]:
 def _sent(nodes: list[Node]) -> tuple[int, int]:
     """(TCP segments with data that the nodes have sent to each other, ends of their connections)."""
     owner = {pid: node.server for node in nodes for pid in tree(node.pid)}
-    told = subprocess.run(["ss", "-tinpH", "state", "established"], stdout=subprocess.PIPE, text=True, check=True).stdout
+    told = subprocess.run(
+        ["ss", "-tinpH", "state", "established"], stdout=subprocess.PIPE, text=True, check=True
+    ).stdout
     ends = {}
     for row, details in zip(told.splitlines()[::2], told.splitlines()[1::2], strict=True):
         pid = re.search(r"pid=(\d+)", row)
@@ -98,7 +106,9 @@ def _sent(nodes: list[Node]) -> tuple[int, int]:
             here, there = row.split()[2:4]
             sent = re.search(r"data_segs_out:(\d+)", details)
             ends[here, there] = owner[int(pid[1])], int(sent[1]) if sent else 0
-    between = [sent for (here, there), (node, sent) in ends.items() if ends.get((there, here), (node,))[0] != node]
+    between = [
+        sent for (here, there), (node, sent) in ends.items() if ends.get((there, here), (node,))[0] != node
+    ]
     return sum(between), len(between)
 
 
@@ -113,11 +123,17 @@ def _cpu_s(pid: int) -> float:
 
 def measure_idle() -> list[Row]:
     with cluster(workers=2) as found:
-        before, (sent, ends), start = [_cpu_s(node.pid) for node in found.nodes], _sent(found.nodes), time.monotonic()
+        before, (sent, ends), start = (
+            [_cpu_s(node.pid) for node in found.nodes],
+            _sent(found.nodes),
+            time.monotonic(),
+        )
         time.sleep(IDLE_S)
         seconds = time.monotonic() - start
         segments = (_sent(found.nodes)[0] - sent) / seconds
-        shares = [(_cpu_s(node.pid) - spent) / seconds for node, spent in zip(found.nodes, before, strict=True)]
+        shares = [
+            (_cpu_s(node.pid) - spent) / seconds for node, spent in zip(found.nodes, before, strict=True)
+        ]
     what = "three idle nodes with 2 workers"
     return [
         Row("idle cpu", f"{max(shares):.1%}", "", "", "< 3 %", f"of a core, the busiest of {what}"),
@@ -127,13 +143,15 @@ def measure_idle() -> list[Row]:
             f"{segments:.0f}/s",
             "",
             "< 50/s",
-            f"between {what}, all together; and TCP segments with ZeroMQ's own pings on {ends // 2} connections",
+            f"between {what}, all together; and TCP segments with ZeroMQ's own pings on {ends // 2} "
+            "connections",
         ),
     ]
 
 
 class Load:
-    """Batches to many topics, one after another, for as long as it is wanted: when each was confirmed, and every error."""
+    """Batches to many topics, one after another, for as long as it is wanted: when each was confirmed, and
+    every error."""
 
     def __init__(self, servers: list[str]) -> None:
         self.confirmed: list[float] = []
@@ -147,7 +165,9 @@ class Load:
             number = 0
             while not self._over.is_set():
                 try:
-                    mq.publish_many(f"load{number % LOAD_TOPICS}", [bytes(100)] * LOAD_BATCH).result(timeout=30)
+                    mq.publish_many(f"load{number % LOAD_TOPICS}", [bytes(100)] * LOAD_BATCH).result(
+                        timeout=30
+                    )
                 except GossipqError as error:
                     self.errors.append(str(error))
                 self.confirmed.append(time.monotonic())
@@ -195,7 +215,14 @@ def measure_join(gigabytes: float = JOIN_GB) -> list[Row]:
     gap_s = max(after - before for before, after in pairwise(load.confirmed))
     data = f"{gigabytes:g} GB in three nodes, {LOAD_TOPICS} topics published to in turns"
     return [
-        Row("join share", f"{led_s:.0f} s", "", "", "60 s", f"until the fourth node leads {share} shards; {data}"),
+        Row(
+            "join share",
+            f"{led_s:.0f} s",
+            "",
+            "",
+            "60 s",
+            f"until the fourth node leads {share} shards; {data}",
+        ),
         Row("join gap", f"{gap_s:.2f} s", "", "", "< 1 s", "longest time without a confirm meanwhile"),
         Row("join errors", f"{len(load.errors)}", "", "", "0", f"of {len(load.confirmed):,} publishes"),
     ]
@@ -224,7 +251,10 @@ def measure_handover() -> list[Row]:
             mq.create_topic(topic)
         shards = [mq.topics(topic)[0].shards[0] for topic in topics]
         jobs = zip(topics, confirmed, strict=True)
-        threads = [threading.Thread(target=_steady, args=(found.servers, topic, times, over)) for topic, times in jobs]
+        threads = [
+            threading.Thread(target=_steady, args=(found.servers, topic, times, over))
+            for topic, times in jobs
+        ]
         for thread in threads:
             thread.start()
         for turn in range(HANDOVER_ROUNDS):
@@ -234,7 +264,9 @@ def measure_handover() -> list[Row]:
             begin = time.monotonic()
             found.restart(number)
             time.sleep(max(0.0, begin + WATCH_S - time.monotonic()))
-            gaps += [_gap_s(times, begin) for shard, times in zip(shards, confirmed, strict=True) if shard in led]
+            gaps += [
+                _gap_s(times, begin) for shard, times in zip(shards, confirmed, strict=True) if shard in led
+            ]
             found.wait_healthy()
         over.set()
         for thread in threads:

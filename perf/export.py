@@ -1,10 +1,12 @@
-"""What an export costs: records of 100 bytes from a running node into Parquet and LMDB files, and into a pyarrow table.
+"""What an export costs: records of 100 bytes from a running node into Parquet and LMDB files, and into a
+pyarrow table.
 
     python perf/export.py                        1 M records, each figure 3 times
     python perf/export.py --records 10000000 --runs 1 --only parquet
 
-Rates are per core: records by seconds of CPU of the process that exports, all its threads together. Each run is a process of
-its own, over the same records: half random bytes, half text, so that zstd has something to do. The node's CPU stands beside.
+Rates are per core: records by seconds of CPU of the process that exports, all its threads together. Each run
+is a process of its own, over the same records: half random bytes, half text, so that zstd has something to
+do. The node's CPU stands beside.
 """
 
 import argparse
@@ -44,7 +46,10 @@ def publish(server: str, records: int) -> None:
 def cpu_s(pid: int) -> float:
     """Of a process and all below it, while they live."""
     pids = [pid, *map(int, Path(f"/proc/{pid}/task/{pid}/children").read_text().split())]
-    ticks = sum(sum(map(int, Path(f"/proc/{each}/stat").read_text().rpartition(")")[2].split()[11:13])) for each in pids)
+    ticks = sum(
+        sum(map(int, Path(f"/proc/{each}/stat").read_text().rpartition(")")[2].split()[11:13]))
+        for each in pids
+    )
     return ticks / os.sysconf("SC_CLK_TCK")
 
 
@@ -71,7 +76,11 @@ def once(figure: str, server: str, folder: str) -> None:
         wall_s, used_s = time.perf_counter() - start_s, time.process_time() - used_s
     peak_mb = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
     size_mb = sum(path.stat().st_size for path in Path(folder).rglob("*") if path.is_file()) / 1e6
-    print(json.dumps({"records": records, "wall_s": wall_s, "cpu_s": used_s, "peak_mb": peak_mb, "size_mb": size_mb}))
+    print(
+        json.dumps(
+            {"records": records, "wall_s": wall_s, "cpu_s": used_s, "peak_mb": peak_mb, "size_mb": size_mb}
+        )
+    )
 
 
 def _steps(mq: Any, folder: Any, exporter: Any) -> int:
@@ -97,8 +106,12 @@ def measure(figure: str, at: Node, records: int, runs: int) -> Row:
             found.append({**done, "node_s": cpu_s(at.pid) - before_s})
     middle = {name: statistics.median(each[name] for each in found) for name in found[0]}
     beside = f"{records / middle['wall_s']:,.0f}/s by the clock; node {middle['node_s']:.2f} s of CPU"
-    what = f"{records:,} records of {SIZE} B; peak {middle['peak_mb']:.0f} MB, files {middle['size_mb']:.0f} MB"
-    return Row(f"export {figure}", f"{records / middle['cpu_s']:,.0f}/s per core", beside, "", ASKED[figure], what)
+    what = (
+        f"{records:,} records of {SIZE} B; peak {middle['peak_mb']:.0f} MB, files {middle['size_mb']:.0f} MB"
+    )
+    return Row(
+        f"export {figure}", f"{records / middle['cpu_s']:,.0f}/s per core", beside, "", ASKED[figure], what
+    )
 
 
 def main() -> None:

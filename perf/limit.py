@@ -1,15 +1,18 @@
 #!/usr/bin/env python3
-"""The raw loop this machine could run without a product: sockets, a B-tree with fsync, and as little Python as the job needs.
+"""The raw loop this machine could run without a product: sockets, a B-tree with fsync, and as little Python
+as the job needs.
 
-What it does: a producer sends sealed runs of records; one loop checks their CRC, writes everything that arrived into one
-fsynced LMDB transaction, confirms, pushes to one consumer against a credit, and stores what the consumer acked. With three
-copies two followers write too, and a confirm waits until two of three disks have it. What it leaves out: topics, groups,
-leases, retries, terms, restarts. gossipq is measured as a share of it, in the same minute, on the same cores.
+What it does: a producer sends sealed runs of records; one loop checks their CRC, writes everything that
+arrived into one fsynced LMDB transaction, confirms, pushes to one consumer against a credit, and stores what
+the consumer acked. With three copies two followers write too, and a confirm waits until two of three disks
+have it. What it leaves out: topics, groups, leases, retries, terms, restarts. gossipq is measured as a share
+of it, in the same minute, on the same cores.
 
-    python perf/limit.py [--batch 500] [--size 100] [--records 1000000] [--window 32] [--copies 1|3] [--sync-rtt]
+    python perf/limit.py [--batch 500] [--size 100] [--records 1000000] [--window 32] [--copies 1|3]
+    [--sync-rtt]
 
-Ends with one JSON object: records per second published and end to end, and with --sync-rtt confirmed publishes per second
-when only one is in flight.
+Ends with one JSON object: records per second published and end to end, and with --sync-rtt confirmed
+publishes per second when only one is in flight.
 """
 
 import argparse
@@ -204,7 +207,8 @@ def consume(endpoint: str, records: int, credit: int, pipe: Connection) -> None:
 
 
 def produce(endpoint: str, records: int, batch: int, size: int, window: int) -> None:
-    """Sends `records` in runs of `batch`, never more than `window` runs unconfirmed; returns when all are confirmed."""
+    """Sends `records` in runs of `batch`, never more than `window` runs unconfirmed; returns when all are
+    confirmed."""
     socket, record = dealer_to(endpoint), os.urandom(size)
     sent = confirmed = number = 0
     while confirmed < records:
@@ -248,7 +252,9 @@ def end_to_end(records: int, batch: int, size: int, window: int, copies: int) ->
     spawn = multiprocessing.get_context("spawn")
     with started(copies, records) as endpoint:
         mine, its = spawn.Pipe()
-        consumer = spawn.Process(target=consume, args=(endpoint, records, max(200_000, 4 * batch), its), daemon=True)
+        consumer = spawn.Process(
+            target=consume, args=(endpoint, records, max(200_000, 4 * batch), its), daemon=True
+        )
         consumer.start()
         mine.recv()
         start = time.perf_counter()

@@ -9,9 +9,9 @@ from typing import NamedTuple
 
 HEAD = """# Results
 
-Medians, newest run last. `make perf` adds a section; perf/README.md says what each figure is. Only ratios travel between
-machines: product and raw loop ran in turns, records of 100 bytes, fsync before each confirm, node and clients on the same
-cores, each consumed byte checked.
+Medians, newest run last. `make perf` adds a section; perf/README.md says what each figure is. Only ratios
+travel between machines: product and raw loop ran in turns, records of 100 bytes, fsync before each confirm,
+node and clients on the same cores, each consumed byte checked.
 """
 LIBRARIES = ("pyzmq", "lmdb", "msgspec")
 
@@ -28,7 +28,10 @@ class Row(NamedTuple):
 def machine() -> str:
     memory_gib = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / 2**30
     libraries = ", ".join(f"{name} {version(name)}" for name in LIBRARIES)
-    return f"{len(os.sched_getaffinity(0))} cores, {memory_gib:.0f} GiB, Python {platform.python_version()}, {libraries}"
+    return (
+        f"{len(os.sched_getaffinity(0))} cores, {memory_gib:.0f} GiB, Python {platform.python_version()}, "
+        f"{libraries}"
+    )
 
 
 def write(path: Path, rows: list[Row], pairs: int) -> None:

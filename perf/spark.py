@@ -1,11 +1,12 @@
 """What Spark makes of exports and of a live cluster. Needs Java and pyspark; nothing of it is a test.
 
-    python perf/spark.py                                 2 M records read in four ways, a live stream, 10 M imported
+    python perf/spark.py          2 M records read in four ways, a live stream, 10 M imported
     python perf/spark.py --records 500000 --import-records 1000000 --rounds 3
 
-Reading means a hash over every column of every row; beside it stands the same into Spark's sink that looks at nothing, where
-only the handing over counts. The ways take turns, and the median of the rounds counts; the first round warms up and does not.
-CPU and memory are those of the JVM and all Python processes of the session: on a busy machine CPU says more than the clock.
+Reading means a hash over every column of every row; beside it stands the same into Spark's sink that looks at
+nothing, where only the handing over counts. The ways take turns, and the median of the rounds counts; the
+first round warms up and does not. CPU and memory are those of the JVM and all Python processes of the
+session: on a busy machine CPU says more than the clock.
 """
 
 import argparse
@@ -87,12 +88,19 @@ def read(spark: Any, at: Node, records: int, rounds: int, folder: Path) -> list[
     exports = {form: str(folder / form) for form in ("parquet", "lmdb")}
     for form, path in exports.items():
         export_to(at.server, path, form)
-    schema, files = schemas.of("messages"), [str(path) for path in Path(exports["parquet"], "messages").rglob("*.parquet")]
+    schema, files = (
+        schemas.of("messages"),
+        [str(path) for path in Path(exports["parquet"], "messages").rglob("*.parquet")],
+    )
     ways: dict[str, Callable[[], Any]] = {
         "spark.read.parquet": lambda: spark.read.schema(schema).parquet(*files),
         "read_export": lambda: read_export(spark, exports["parquet"], verify=False),
-        "format(gossipq), LMDB": lambda: spark.read.format("gossipq").option("verify", "false").load(exports["lmdb"]),
-        "format(gossipq), Parquet": lambda: spark.read.format("gossipq").option("verify", "false").load(exports["parquet"]),
+        "format(gossipq), LMDB": lambda: (
+            spark.read.format("gossipq").option("verify", "false").load(exports["lmdb"])
+        ),
+        "format(gossipq), Parquet": lambda: (
+            spark.read.format("gossipq").option("verify", "false").load(exports["parquet"])
+        ),
         "read_export, SHA-256 checked": lambda: read_export(spark, exports["parquet"], verify=True),
     }
     for name, way in ways.items():
@@ -119,16 +127,30 @@ def compared(
             took = cost(lambda way=way: work(way()), at.pid)  # type: ignore[misc]
             if number:
                 found[name].append(took)
-            print(f"{doing}, {name}: {records / took.wall_s:,.0f}/s, {took.cpu_s:.1f} s of CPU", file=sys.stderr)
+            print(
+                f"{doing}, {name}: {records / took.wall_s:,.0f}/s, {took.cpu_s:.1f} s of CPU", file=sys.stderr
+            )
     base = found.pop(next(iter(ways)))
-    what, parquet_s = f"{records:,} records of 100 B, {doing}, {MASTER}", statistics.median(each.wall_s for each in base)
+    what, parquet_s = (
+        f"{records:,} records of 100 B, {doing}, {MASTER}",
+        statistics.median(each.wall_s for each in base),
+    )
     rows = []
     for name, costs in found.items():
         pairs = list(zip(base, costs, strict=True))
         by_clock, by_cpu = (statistics.median(b[at] / t[at] for b, t in pairs) for at in (0, 1))
         rate = records / statistics.median(each.wall_s for each in costs)
         told = f"{what}; beside: spark.read.parquet; ratio of CPU {by_cpu:.2f}"
-        rows.append(Row(name, f"{rate:,.0f}/s", f"{records / parquet_s:,.0f}/s", f"{by_clock:.2f}", asked.get(name, ""), told))
+        rows.append(
+            Row(
+                name,
+                f"{rate:,.0f}/s",
+                f"{records / parquet_s:,.0f}/s",
+                f"{by_clock:.2f}",
+                asked.get(name, ""),
+                told,
+            )
+        )
     return rows
 
 
@@ -161,8 +183,12 @@ def lag(spark: Any, server: str, folder: Path) -> list[Row]:
 
     with connect(server) as mq:
         mq.create_topic("ticks", if_not_exists=True)
-        stream = spark.readStream.format("gossipq").options(servers=server, topics="ticks", group="spark").load()
-        query = stream.writeStream.option("checkpointLocation", str(folder / "lag")).foreachBatch(took).start()
+        stream = (
+            spark.readStream.format("gossipq").options(servers=server, topics="ticks", group="spark").load()
+        )
+        query = (
+            stream.writeStream.option("checkpointLocation", str(folder / "lag")).foreachBatch(took).start()
+        )
         try:
             time.sleep(15)  # its first batches start workers
             waits.clear()
@@ -175,9 +201,14 @@ def lag(spark: Any, server: str, folder: Path) -> list[Row]:
             query.stop()
         behind = sum(row.ready for row in mq.groups("ticks") if row.group == "spark")
     by_batch = sorted(wait for wait, _ in waits)
-    told = f"about {LAG_RATE:,} records/s for {LAG_SECONDS} s in {len(waits)} batches, oldest record of each; beside: the worst"
+    told = (
+        f"about {LAG_RATE:,} records/s for {LAG_SECONDS} s in {len(waits)} batches, oldest record of "
+        "each; beside: the worst"
+    )
     told += f"; the group lags {behind} records in the end"
-    return [Row("live stream lag", f"{statistics.median(by_batch):.2f} s", f"{by_batch[-1]:.2f} s", "", "", told)]
+    return [
+        Row("live stream lag", f"{statistics.median(by_batch):.2f} s", f"{by_batch[-1]:.2f} s", "", "", told)
+    ]
 
 
 class Memory:
@@ -206,7 +237,9 @@ def _tree(pid: int, but: int) -> list[int]:
     for each in found:
         try:
             for task in Path(f"/proc/{each}/task").iterdir():
-                found += (child for child in map(int, (task / "children").read_text().split()) if child != but)
+                found += (
+                    child for child in map(int, (task / "children").read_text().split()) if child != but
+                )
         except OSError:
             continue
     return found
@@ -230,11 +263,20 @@ def import_(spark: Any, at: Node, records: int, folder: Path) -> list[Row]:
         again = cost(lambda: import_export(spark, source, table), at.pid)
     if (there := read_table(spark, table).count()) != records:
         raise SystemExit(f"{there:,} of {records:,} records in the table")
-    what = f"{records:,} records of 100 B from an export into a table, {MASTER}, driver memory {DRIVER_MEMORY}"
+    what = (
+        f"{records:,} records of 100 B from an export into a table, {MASTER}, driver memory {DRIVER_MEMORY}"
+    )
     what += f"; {records / first.cpu_s:,.0f}/s per core; beside: once more, nothing new"
     return [
         Row("import", f"{records / first.wall_s:,.0f}/s", f"{again.wall_s:.1f} s", "", "", what),
-        Row("import memory", f"{memory.peak_mb:,.0f} MB", "", "", "bounded", "peak of the JVM and all Python processes"),
+        Row(
+            "import memory",
+            f"{memory.peak_mb:,.0f} MB",
+            "",
+            "",
+            "bounded",
+            "peak of the JVM and all Python processes",
+        ),
     ]
 
 

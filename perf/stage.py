@@ -1,4 +1,5 @@
-"""A node to measure, and what it costs: start, memory, disk. Puts the source roots on the path, for this process and below."""
+"""A node to measure, and what it costs: start, memory, disk. Puts the source roots on the path, for this
+process and below."""
 
 import json
 import os
@@ -23,9 +24,10 @@ WORKERS = 2
 READY_S = 30.0
 
 
-def answer(line: list[str]) -> dict[str, Any]:
-    """The JSON object on the last line of a command's stdout."""
-    done = subprocess.run(line, stdout=subprocess.PIPE, text=True, check=True)
+def answer(line: list[str], **how: Any) -> dict[str, Any]:
+    """The JSON object on the last line of a command's stdout. `how`: where it runs, as `subprocess.run` takes
+    it."""
+    done = subprocess.run(line, stdout=subprocess.PIPE, text=True, check=True, **how)
     found: dict[str, Any] = json.loads(done.stdout.strip().splitlines()[-1])
     return found
 
@@ -39,7 +41,8 @@ def tree(pid: int) -> Iterator[int]:
 
 
 def memory_mb(pid: int, field: str = "Pss") -> float:
-    """Proportional set size of a process and all below it. "Pss_Anon" leaves out mapped files: the store is one."""
+    """Proportional set size of a process and all below it. "Pss_Anon" leaves out mapped files: the store is
+    one."""
     total_kb = 0
     for each in tree(pid):
         rollup = Path(f"/proc/{each}/smaps_rollup").read_text()

@@ -1,4 +1,5 @@
-"""A whole node for tests that need one: started on free ports in a directory of its own, ended by its process id."""
+"""A whole node for tests that need one: started on free ports in a directory of its own, ended by its process
+id."""
 
 import os
 import signal
@@ -19,7 +20,8 @@ STOP_SECONDS = 20
 
 
 def pytest_configure() -> None:
-    """A shell starts what runs in its background with Ctrl-C ignored, and every process below would inherit that."""
+    """A shell starts what runs in its background with Ctrl-C ignored, and every process below would inherit
+    that."""
     if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
         signal.signal(signal.SIGINT, signal.default_int_handler)
 
@@ -47,7 +49,8 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 
 @pytest.hookimpl(optionalhook=True)
 def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
-    """A file stays in one process, because its tests share a node; so does Spark, whose session takes a gigabyte."""
+    """A file stays in one process, because its tests share a node; so does Spark, whose session takes a
+    gigabyte."""
     from xdist.scheduler import LoadFileScheduling
 
     class ByFile(LoadFileScheduling):

@@ -1,4 +1,5 @@
-"""Nodes under test that are started, killed and started again: each is a process of its own with its directory and log."""
+"""Nodes under test that are started, killed and started again: each is a process of its own with its
+directory and log."""
 
 import os
 import shutil

@@ -4,7 +4,13 @@ import random
 import socket
 from pathlib import Path
 
-from gossipq.limits import ADMIN_PORT_STEP, CLIENT_PORT_STEP, FRONTDOOR_PEER_PORT_STEP, GOSSIP_PORT_STEP, PEER_PORT_STEP
+from gossipq.limits import (
+    ADMIN_PORT_STEP,
+    CLIENT_PORT_STEP,
+    FRONTDOOR_PEER_PORT_STEP,
+    GOSSIP_PORT_STEP,
+    PEER_PORT_STEP,
+)
 
 WORKERS_MAX = 3  #: of a node under test
 OF_WORKERS = [step + i for step in (CLIENT_PORT_STEP, PEER_PORT_STEP) for i in range(WORKERS_MAX)]
@@ -17,9 +23,10 @@ _held: list[socket.socket] = []
 
 
 def settled_port() -> int:
-    """A free port, and its neighbours, out of the range from which the system takes ports for outgoing connections: while a
-    node is down its clients knock, and one of their own connections would sooner or later sit on its port. Nor do tests that
-    run at the same time take it meanwhile: a block of ports is held by a name that ends with this process."""
+    """A free port, and its neighbours, out of the range from which the system takes ports for outgoing
+    connections: while a node is down its clients knock, and one of their own connections would sooner or
+    later sit on its port. Nor do tests that run at the same time take it meanwhile: a block of ports is held
+    by a name that ends with this process."""
     lowest = int(RANGE.read_text().split()[0])
     while True:
         port = random.randrange(10_000, min(lowest, 60_000) - BLOCK, BLOCK)

@@ -22,14 +22,17 @@ def rows(text: str) -> list[list[str]]:
 
 
 def newest(results_text: str) -> dict[str, tuple[str, str]]:
-    """figure -> (rate, share of the raw loop), as the last row of perf/RESULTS.md with that figure has them."""
+    """figure -> (rate, share of the raw loop), as the last row of perf/RESULTS.md with that figure has
+    them."""
     return {cells[0]: (cells[1], cells[3]) for cells in rows(results_text) if len(cells) == 6}
 
 
 def told(readme: str) -> dict[str, tuple[str, str]]:
     """The same, as the table of README.md has them."""
     table = readme[readme.index("| figure | what |") :]
-    return {cells[0]: (cells[2], cells[3]) for cells in rows(table) if len(cells) == 4 and cells[0] in MEASURED}
+    return {
+        cells[0]: (cells[2], cells[3]) for cells in rows(table) if len(cells) == 4 and cells[0] in MEASURED
+    }
 
 
 def test_the_readme_tells_the_newest_figures() -> None:

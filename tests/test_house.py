@@ -31,7 +31,9 @@ def shell_lines(text: str) -> list[tuple[str, list[str]]]:
     """(program, words) of make and gossipq lines in the code blocks of a document."""
     blocks = re.findall(r"```(?:\w*)\n(.*?)```|((?:^    .*\n)+)", text, re.DOTALL | re.MULTILINE)
     # two spaces and more set a remark apart
-    lines = (re.split(r"  +|\s#", line.strip())[0] for block in blocks for line in "".join(block).splitlines())
+    lines = (
+        re.split(r"  +|\s#", line.strip())[0] for block in blocks for line in "".join(block).splitlines()
+    )
     return [(found[1], found[2].split()) for line in lines if (found := SHELL.match(line))]
 
 
@@ -56,18 +58,25 @@ def broken_links(path: Path, text: str) -> list[str]:
         target = path.parent / file if file else path
         if not target.exists():
             found.append(file)
-        elif heading and heading not in map(anchor, HEADING.findall(target.read_text("utf-8") if file else text)):
+        elif heading and heading not in map(
+            anchor, HEADING.findall(target.read_text("utf-8") if file else text)
+        ):
             found.append(f"{file}#{heading}")
     return found
 
 
-@pytest.mark.parametrize("path", [path for path in DOCUMENTS if path.suffix == ".md"], ids=lambda path: path.name)
+@pytest.mark.parametrize(
+    "path", [path for path in DOCUMENTS if path.suffix == ".md"], ids=lambda path: path.name
+)
 def test_links_lead_somewhere(path: Path) -> None:
     assert broken_links(path, path.read_text("utf-8")) == []
 
 
 def test_a_broken_link_is_caught() -> None:
-    text = "## What is here\n[a](README.md) [b](#what-is-here) [c](https://x.y/z) [d](gone.md) [e](#gone) [f](README.md#gone)"
+    text = (
+        "## What is here\n[a](README.md) [b](#what-is-here) [c](https://x.y/z) [d](gone.md) [e](#gone) "
+        "[f](README.md#gone)"
+    )
     assert broken_links(HOME / "CHANGELOG.md", text) == ["gone.md", "#gone", "README.md#gone"]
 
 
@@ -79,7 +88,9 @@ def test_make_targets_are_there() -> None:
     assert {"demo", "test", "accept", "install", "check", "sim", "perf", "e2e", "help"} <= targets()
 
 
-@pytest.mark.parametrize("path", [path for path in DOCUMENTS if path.suffix == ".md"], ids=lambda path: path.name)
+@pytest.mark.parametrize(
+    "path", [path for path in DOCUMENTS if path.suffix == ".md"], ids=lambda path: path.name
+)
 def test_commands_in_documents_exist(path: Path) -> None:
     for program, words in shell_lines(path.read_text("utf-8")):
         if program == "make":
@@ -106,20 +117,27 @@ GREEN = "== 40 passed, 2 skipped, 1 warning in 61.5s (0:01:01) =="
         ([], False, 0, "no tests ran"),
     ],
 )
-def test_ci_ends_with_a_line_that_sums_up(tmp_path: Path, lines: list[str], fails: bool, code: int, last: str) -> None:
+def test_ci_ends_with_a_line_that_sums_up(
+    tmp_path: Path, lines: list[str], fails: bool, code: int, last: str
+) -> None:
     """`make` is a stand-in: it says these lines for make test, and nothing for make accept."""
     (tmp_path / "said").write_text("".join(f"{line}\n" for line in lines))
     stand_in = tmp_path / "make"
     stand_in.write_text(f'#!/bin/sh\n[ "$2" = accept ] && exit 0\ncat {tmp_path}/said\nexit {int(fails)}\n')
     stand_in.chmod(0o755)
     path = f"{tmp_path}{os.pathsep}{os.environ['PATH']}"
-    ran = subprocess.run(["bash", HOME / ".ci" / "run"], env={**os.environ, "PATH": path}, capture_output=True, text=True)
+    ran = subprocess.run(
+        ["bash", HOME / ".ci" / "run"], env={**os.environ, "PATH": path}, capture_output=True, text=True
+    )
     assert ran.returncode == code
     assert re.fullmatch(rf"=+ {last} in \d+s =+", ran.stdout.splitlines()[-1])
 
 
 def test_a_document_that_lies_is_caught() -> None:
-    assert shell_lines("```\n$ make nonsense\ngossipq fly me\n```\n") == [("make", ["nonsense"]), ("gossipq", ["fly", "me"])]
+    assert shell_lines("```\n$ make nonsense\ngossipq fly me\n```\n") == [
+        ("make", ["nonsense"]),
+        ("gossipq", ["fly", "me"]),
+    ]
     assert MACHINE_PATH.findall("see /home/ada/x and /root") == ["/home/ada/x", "/root"]
 
 

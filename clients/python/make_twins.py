@@ -1,8 +1,9 @@
 """Makes the modules of the sync client from those of the asyncio one, so that both are written once.
 
-    python clients/python/make_twins.py          writes them; a test fails when they are not what this would write
+    python clients/python/make_twins.py     writes them; a test fails when they are not what this would write
 
-What really differs stays by hand: how each waits (`driver`, `aio_driver`) and runs handlers (`running`, `aio_running`).
+What really differs stays by hand: how each waits (`driver`, `aio_driver`) and runs handlers (`running`,
+`aio_running`).
 """
 
 import re
@@ -28,7 +29,10 @@ def twin(source: Path) -> str:
     text = source.read_text()
     for pattern, replacement in WORDS:
         text = re.sub(pattern, replacement, text)
-    for arguments in (["check", "--fix", "--unsafe-fixes", "--select", "I,UP028,C416", "--quiet"], ["format", "--quiet"]):
+    for arguments in (
+        ["check", "--fix", "--unsafe-fixes", "--select", "I,UP028,C416", "--quiet"],
+        ["format", "--quiet"],
+    ):
         command = [sys.executable, "-m", "ruff", *arguments, "--stdin-filename", str(ROOM / "twin.py"), "-"]
         text = subprocess.run(command, input=text, capture_output=True, text=True, check=True).stdout
     return HEADING.format(source=source.name) + text

@@ -54,8 +54,10 @@ class Effects:
         self.faults: list[Fault] = []  #: for the same
         self.deliveries: list[Delivery] = []
         self.notices: list[tuple[Origin, Message]] = []  #: after the deliveries: READY, AT_END
-        self.returning: set[SessionId] = set()  #: sessions that hold records here since before this leadership
-        self.abandoned: list[tuple[Origin, int]] = []  #: requests that this copy cannot answer any more: stored or not;
+        #: sessions that hold records here since before this leadership
+        self.returning: set[SessionId] = set()
+        #: requests that this copy cannot answer any more: stored or not;
+        self.abandoned: list[tuple[Origin, int]] = []
         #: request id 0: a subscription that it does not serve any more
 
     def withdraw(self, origin: Origin, request_id: int) -> None:

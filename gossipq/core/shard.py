@@ -1,10 +1,12 @@
-"""One shard: replica, ledger and dispatch behind one door. `turn` drives it, and its docstring says in which order.
+"""One shard: replica, ledger and dispatch behind one door. `turn` drives it, and its docstring says in which
+order.
 
-With a quorum of one, applying belongs to the same transaction as appending. With more, it rides along with the next sync; a
-crash replays it from the log. Nothing is kept from a failed commit: the shard is dropped and opened from its tables.
+With a quorum of one, applying belongs to the same transaction as appending. With more, it rides along with
+the next sync; a crash replays it from the log. Nothing is kept from a failed commit: the shard is dropped and
+opened from its tables.
 
-A copy *leads* from the election on, and *serves* from the moment its own NOOP is committed: then dispatch is rebuilt. When it
-does not lead any more, everything volatile goes at once.
+A copy *leads* from the election on, and *serves* from the moment its own NOOP is committed: then dispatch is
+rebuilt. When it does not lead any more, everything volatile goes at once.
 """
 
 from collections.abc import Callable, Collection, Iterable
@@ -26,7 +28,16 @@ from gossipq.core.ledger import (
     Upkeep,
     Voided,
 )
-from gossipq.core.raft import LEADER, NOTHING_UNSAVED, Dice, Pending, Replication, Requester, Unsaved, campaign
+from gossipq.core.raft import (
+    LEADER,
+    NOTHING_UNSAVED,
+    Dice,
+    Pending,
+    Replication,
+    Requester,
+    Unsaved,
+    campaign,
+)
 from gossipq.core.register import REGISTER_VERBS, ROSTER_VERBS, Roster, TopicRegister
 from gossipq.core.requests import Admitting, Client, Consuming, Explaining, Mending, stats, subscriptions
 from gossipq.core.storage import Bodies, Columns, Due, Entry, ShardSettings, Tables, log, payloads
@@ -54,7 +65,8 @@ SWEEP_ROWS = 1_024  #: deleted in one turn, about 5 ms at the most
 TAKEOVER_MS = 50  #: a client waits so long while a leader takes over or hands over
 AGAIN_MS = 20  #: and so long when another entry came before its own
 META_VERBS = frozenset((*REGISTER_VERBS, *ROSTER_VERBS))
-NOT_READS = (Ack, Nack, Extend, Credit, Recall, Started, Unsubscribe)  #: answered without a look at the ledger
+#: answered without a look at the ledger
+NOT_READS = (Ack, Nack, Extend, Credit, Recall, Started, Unsubscribe)
 
 
 class Ready(NamedTuple):
@@ -76,7 +88,13 @@ class Shard:
         dice: Dice | None = None,
     ) -> None:
         """Opens what `tables` hold. `dice` make the election timeouts. Raises CorruptLog, UnknownKind."""
-        self.id, self._settings, self._tables, self._bodies, self._columns = shard, settings, tables, bodies, columns
+        self.id, self._settings, self._tables, self._bodies, self._columns = (
+            shard,
+            settings,
+            tables,
+            bodies,
+            columns,
+        )
         self.full = ""  #: why publishes are refused for want of space; "" = they are not
         self.published = self.acked = self.refused = self.dead = 0
         self.boot_ms = self.leader_ms = 0  #: of this turn: boot time, leader time
@@ -116,7 +134,7 @@ class Shard:
         self._led = 0  # term that this copy leads
         self._serving = False
 
-    # --- leading ---------------------------------------------------------------------------------------------------
+    # --- leading --------------------------------------------------------------------------------------------
 
     @property
     def last(self) -> Index:
@@ -177,8 +195,14 @@ class Shard:
 
     def _resign(self) -> None:
         """What was asked here may be stored or not: the next leader knows."""
-        self._effects.abandoned += [*self._pending.abandon(), *self._gathering.waiting(), *self._register.waiting()]
-        self._effects.abandoned += [(origin, 0) for origin in {s.origin for s in self.dispatch.subscriptions.values()}]
+        self._effects.abandoned += [
+            *self._pending.abandon(),
+            *self._gathering.waiting(),
+            *self._register.waiting(),
+        ]
+        self._effects.abandoned += [
+            (origin, 0) for origin in {s.origin for s in self.dispatch.subscriptions.values()}
+        ]
         self.moving.resign()
         self.peers.reset()
         self._forget()
@@ -186,11 +210,13 @@ class Shard:
     def propose(self, kind: int, payload: bytes, promise: bool = True, body: bytes = b"") -> Index:
         """Appends an entry; `promise` asks for a sync in this turn."""
         self._promised |= promise
-        entry = self.replica.propose(kind, payload, body, self._columns.crc(body) if body else 0, self.leader_ms)
+        entry = self.replica.propose(
+            kind, payload, body, self._columns.crc(body) if body else 0, self.leader_ms
+        )
         self._unapplied.append(entry)
         return entry.index
 
-    # --- copies ----------------------------------------------------------------------------------------------------
+    # --- copies ---------------------------------------------------------------------------------------------
 
     @property
     def target(self) -> Target | None:
@@ -202,14 +228,15 @@ class Shard:
         self.moving.target = target
 
     def leave(self, leaving: bool = True) -> bool:
-        """Leadership goes to whoever can take it: this copy ends, or has no space. False: it may stay. Whether that is news."""
+        """Leadership goes to whoever can take it: this copy ends, or has no space. False: it may stay.
+        Whether that is news."""
         return self.moving.leave(leaving)
 
     def copies(self) -> list[CopyStats]:
         """Every copy, the leader first; empty unless leading."""
         return self.moving.copies() if self.leading else []
 
-    # --- what is asked of it -----------------------------------------------------------------------------------------
+    # --- what is asked of it --------------------------------------------------------------------------------
 
     @property
     def leader(self) -> str:
@@ -270,13 +297,20 @@ class Shard:
         """What each session is subscribed to."""
         return subscriptions(self.ledger, self.dispatch)
 
-    # --- faults ----------------------------------------------------------------------------------------------------
+    # --- faults ---------------------------------------------------------------------------------------------
 
     def _contain_request(
-        self, origin: Origin, request_id: int, message: Message, error: Exception, last: Index, untouched: bool
+        self,
+        origin: Origin,
+        request_id: int,
+        message: Message,
+        error: Exception,
+        last: Index,
+        untouched: bool,
     ) -> None:
-        """A request has met a fault of this node. Nothing of it is left: what it proposed after `last` is taken back, and the
-        volatile side, which it may have left half done, is built anew. `untouched`: it had changed nothing."""
+        """A request has met a fault of this node. Nothing of it is left: what it proposed after `last` is
+        taken back, and the volatile side, which it may have left half done, is built anew. `untouched`: it
+        had changed nothing."""
         self._effects.faults.append(Fault(type(message).__name__, error))
         if not untouched:
             self._lead_anew(last)
@@ -284,8 +318,8 @@ class Shard:
         self.refuse(origin, request_id, Internal(INTERNAL, hint=INTERNAL_HINT))
 
     def _guarded(self, what: str, part: Callable[[], None]) -> bool:
-        """A part of a turn that works on what is volatile. False: it met a fault, and nothing of it is left. The second one in
-        a short time is raised: this copy stops."""
+        """A part of a turn that works on what is volatile. False: it met a fault, and nothing of it is left.
+        The second one in a short time is raised: this copy stops."""
         last = self.last
         try:
             part()
@@ -301,15 +335,16 @@ class Shard:
             return False
 
     def _lead_anew(self, last: Index) -> None:
-        """What was proposed after `last` is taken back. Everything volatile goes, as when this copy does not lead any more, and
-        it serves again when a NOOP is committed. Log and ledger are whole: only entries change the ledger."""
+        """What was proposed after `last` is taken back. Everything volatile goes, as when this copy does not
+        lead any more, and it serves again when a NOOP is committed. Log and ledger are whole: only entries
+        change the ledger."""
         self.replica.retract(last)
         self._unapplied.cut(last + 1)
         self._resign()
         if self.leading:
             self._take_over()
 
-    # --- one door in -----------------------------------------------------------------------------------------------
+    # --- one door in ----------------------------------------------------------------------------------------
 
     def begin(self, now: Now) -> None:
         """The clocks of this turn; before any step."""
@@ -320,7 +355,8 @@ class Shard:
         self.dispatch.begin(self.boot_ms, self.leader_ms)
 
     def _check_serving(self, reads: bool = False) -> None:
-        """Raises what a client must hear. `reads`: the answer tells of the ledger, so nobody else may lead (R11)."""
+        """Raises what a client must hear. `reads`: the answer tells of the ledger, so nobody else may lead
+        (R11)."""
         if not self.leading:
             raise NotLeader(f"shard {self.id} is led elsewhere")
         if not self.serving or (reads and not self.replica.holds_lease):
@@ -328,7 +364,8 @@ class Shard:
 
     @property
     def crowded(self) -> bool:
-        """Whether the other copies are so far behind that what waits for them has filled its share of memory."""
+        """Whether the other copies are so far behind that what waits for them has filled its share of
+        memory."""
         return self._unapplied.bytes >= limits.UNAPPLIED_BYTES_MAX
 
     def _check_room(self) -> None:
@@ -339,9 +376,16 @@ class Shard:
             )
 
     def publish(
-        self, origin: Origin, request_id: int, client: Client | None, message: Publish, info: BatchInfo, batch: bytes
+        self,
+        origin: Origin,
+        request_id: int,
+        client: Client | None,
+        message: Publish,
+        info: BatchInfo,
+        batch: bytes,
     ) -> None:
-        """A verified batch. A refusal is answered, never raised. A full store without a term says that. Raises StoreError."""
+        """A verified batch. A refusal is answered, never raised. A full store without a term says that.
+        Raises StoreError."""
         last = self.last
         try:
             if not (self.full and self.replica.sole):
@@ -378,9 +422,9 @@ class Shard:
         entries: list[Entry] | None = None,
         batch: bytes = b"",
     ) -> None:
-        """Any other message. A refusal is answered, never raised, and so is a fault. `batch` is its second frame; `term` and
-        `entries` come with the messages of other copies. Raises StoreError, and what must stop this copy: CorruptLog,
-        UnknownKind, any fault in what another copy says."""
+        """Any other message. A refusal is answered, never raised, and so is a fault. `batch` is its second
+        frame; `term` and `entries` come with the messages of other copies. Raises StoreError, and what must
+        stop this copy: CorruptLog, UnknownKind, any fault in what another copy says."""
         last = self.last
         try:
             if type(message) in VERBS:
@@ -445,7 +489,9 @@ class Shard:
         """An entry was refused when it was applied: who asked for it hears why."""
         if asker.origin:
             again_ms = AGAIN_MS if outcome.error == Busy.code else 0
-            self.refuse(*asker, from_code(outcome.error, outcome.why, retry_after_ms=again_ms, detail=outcome.detail))
+            self.refuse(
+                *asker, from_code(outcome.error, outcome.why, retry_after_ms=again_ms, detail=outcome.detail)
+            )
 
     def answer(self, asker: Requester, outcome: Outcome, reply: Message) -> None:
         """The reply of an entry that is done, or its refusal."""
@@ -460,7 +506,9 @@ class Shard:
 
     def confirm(self, origin: Origin, request_id: int, index: Index, outcome: Published) -> None:
         copies = self.replica.copies(index)
-        self._effects.confirms.setdefault(origin, []).append((request_id, outcome.offset, copies, outcome.duplicate))
+        self._effects.confirms.setdefault(origin, []).append(
+            (request_id, outcome.offset, copies, outcome.duplicate)
+        )
         if outcome.runs is not None:
             self._effects.runs.setdefault(origin, []).append((request_id, outcome.runs))
 
@@ -474,7 +522,7 @@ class Shard:
     def end_session(self, session: SessionId, silent: bool = False) -> None:
         self._guarded("end of a session", lambda: self.dispatch.end_session(session, silent))
 
-    # --- peers -----------------------------------------------------------------------------------------------------
+    # --- peers ----------------------------------------------------------------------------------------------
 
     def _from_copy(self, term: int, message: Message, entries: list[Entry], rows: bytes) -> None:
         if self.replica.sole and self.leading and type(message) is not Stray:
@@ -490,7 +538,7 @@ class Shard:
         self._promised |= changed is not None or self.replica.hollow
         self._follow_replica()
 
-    # --- time ------------------------------------------------------------------------------------------------------
+    # --- time -----------------------------------------------------------------------------------------------
 
     def next_deadline(self) -> int | None:
         """Boot time of the next tick that has something to do."""
@@ -532,18 +580,25 @@ class Shard:
         if self.serving:
             self._gathering.gather()
 
-    # --- storing ---------------------------------------------------------------------------------------------------
+    # --- storing --------------------------------------------------------------------------------------------
 
     @property
     def promised(self) -> bool:
         """Whether this turn must sync."""
         replica = self.replica
-        return self._promised or replica.hard_changed or bool(replica.answers and replica.dirty) or self.peers.wants_spool
+        return (
+            self._promised
+            or replica.hard_changed
+            or bool(replica.answers and replica.dirty)
+            or self.peers.wants_spool
+        )
 
     @property
     def pending(self) -> bool:
         """Whether something waits to ride with the next sync."""
-        rows = self.ledger.dirty or self.dispatch.holding.unlogged or self._sweeper.behind or self.peers.emptying
+        rows = (
+            self.ledger.dirty or self.dispatch.holding.unlogged or self._sweeper.behind or self.peers.emptying
+        )
         return rows or bool(self._unapplied and not self.replica.hollow)
 
     def ready(self, sync: bool) -> Ready:
@@ -555,7 +610,8 @@ class Shard:
         return Ready(must_sync, self.replica.take_unsaved() if must_sync else NOTHING_UNSAVED, appends)
 
     def write(self, ready: Ready) -> None:
-        """Everything that waits goes into the open transaction; with a quorum of one it is applied there too."""
+        """Everything that waits goes into the open transaction; with a quorum of one it is applied there
+        too."""
         self.peers.write(ready.unsaved)
         if self.replica.sole and self.leading:
             self._apply(self.replica.log.last)
@@ -638,7 +694,8 @@ class Shard:
             self._roster.applied()
 
     def _abandon(self, origins: set[Origin]) -> None:
-        """Subscriptions ended that their clients take for running: they subscribe again, and hear how it stands."""
+        """Subscriptions ended that their clients take for running: they subscribe again, and hear how it
+        stands."""
         self._effects.abandoned += [(origin, 0) for origin in sorted(origins)]
 
     def _installed(self, outcome: TopicChanged) -> None:
@@ -654,8 +711,9 @@ class Shard:
         return self.peers.mail()
 
     def advance(self, boot_ms: int) -> Effects:
-        """Applies what is committed, hands out records, and gives everything that may be sent now; what must be stored first
-        comes later. `boot_ms` is now: the commit may have outlasted a lease. Raises UnknownKind, CorruptLog."""
+        """Applies what is committed, hands out records, and gives everything that may be sent now; what must
+        be stored first comes later. `boot_ms` is now: the commit may have outlasted a lease. Raises
+        UnknownKind, CorruptLog."""
         self.replica.at(boot_ms)
         if not self.replica.sole:
             self._apply(0 if self.replica.hollow else self.replica.commit)

@@ -1,4 +1,5 @@
-"""The turn of a worker over its shards, and the only driver of `Shard`: every program and every test runs this code.
+"""The turn of a worker over its shards, and the only driver of `Shard`: every program and every test runs
+this code.
 
 One call of `Turn.run` is one turn. For each shard that something happened to, in this order:
 
@@ -10,14 +11,15 @@ One call of `Turn.run` is one turn. For each shard that something happened to, i
       `Host.commit`      one sync for all of them
     stored()             what is on disk now may be spoken of
     answers()            to other copies
-    advance()            -> Effects: what is committed is applied, records are handed out; the host sends it all
+    advance()            -> Effects: what is committed is applied, records are handed out; the host sends it
 
-A turn commits only when a shard promises something. What waits for no promise (leases, retention, applied rows) rides along
-with the next commit, at the latest LEASE_LOG_MS after it came up.
+A turn commits only when a shard promises something. What waits for no promise (leases, retention, applied
+rows) rides along with the next commit, at the latest LEASE_LOG_MS after it came up.
 
-When the disk refuses (StoreError) or one shard cannot go on (ShardStopped), nothing of the turn is sent after that, all memory
-is dropped, the open transaction is aborted, and the shards are opened again from their tables by the code that opened them
-first: after RECOVER_MS, or in the next turn without the shard that stopped.
+When the disk refuses (StoreError) or one shard cannot go on (ShardStopped), nothing of the turn is sent after
+that, all memory is dropped, the open transaction is aborted, and the shards are opened again from their
+tables by the code that opened them first: after RECOVER_MS, or in the next turn without the shard that
+stopped.
 """
 
 from collections.abc import Callable, Collection, Iterable, Sequence
@@ -39,7 +41,8 @@ RECOVER_MS = 500  #: between two attempts to open the shards, while the disk ref
 
 
 class ShardStopped(Exception):
-    """One shard cannot go on. What it did in this turn lies half in the open transaction, and must not last."""
+    """One shard cannot go on. What it did in this turn lies half in the open transaction, and must not
+    last."""
 
     def __init__(self, shard: ShardId, error: Exception) -> None:
         super().__init__(shard, error)
@@ -56,7 +59,8 @@ class Host(Protocol):
         """Everything since the last commit is forgotten. Raises StoreError."""
 
     def commit(self) -> None:
-        """Everything since the last commit is on disk when this returns. Raises StoreError: then nothing of it is."""
+        """Everything since the last commit is on disk when this returns. Raises StoreError: then nothing of
+        it is."""
 
     def boot_ms(self) -> int:
         """Boot time now: a commit may have outlasted a lease."""
@@ -119,7 +123,7 @@ class Turn:
         times = [self._open_ms, self._lazy_ms, *self._due.values()]
         return min((at for at in times if at is not None), default=None)
 
-    # --- what work does ---------------------------------------------------------------------------------------------
+    # --- what work does -------------------------------------------------------------------------------------
 
     def touch(self, shard_id: ShardId) -> Shard | None:
         """The shard, with the clocks of this turn and a part in it; None when it is not open."""
@@ -144,7 +148,8 @@ class Turn:
         entries: list[Entry] | None = None,
         batch: bytes = b"",
     ) -> None:
-        """A request, or what another copy says, for a shard that was touched. Raises StoreError, ShardStopped."""
+        """A request, or what another copy says, for a shard that was touched. Raises StoreError,
+        ShardStopped."""
         try:
             shard.step(origin, request_id, client, message, term, entries, batch)
         except StoreError:
@@ -177,11 +182,11 @@ class Turn:
                 self.touch(shard_id)
                 self._each((shard,), lambda shard: shard.end_session(session, silent))
 
-    # --- a turn -----------------------------------------------------------------------------------------------------
+    # --- a turn ---------------------------------------------------------------------------------------------
 
     def run(self, now: Now, work: Callable[[], None]) -> None:
-        """One turn: opens what must be opened, lets `work` step what has come, stores what that promises, sends what is true
-        then. Raises what `Host.refused` raises."""
+        """One turn: opens what must be opened, lets `work` step what has come, stores what that promises,
+        sends what is true then. Raises what `Host.refused` raises."""
         self._now = now
         if self._open_ms is not None and now.boot_ms >= self._open_ms:
             self._attempt(self._open, self._finish, self._host.opened)
@@ -281,12 +286,13 @@ class Turn:
             except Exception as error:
                 raise ShardStopped(shard.id, error) from error
 
-    # --- opening, starting over -------------------------------------------------------------------------------------
+    # --- opening, starting over -----------------------------------------------------------------------------
 
     def _open(self) -> None:
         """Opens every shard from disk and takes its next term."""
         self._load()
-        self._open_ms, self._lazy_ms = None, self._now.boot_ms  # whatever comes of it is committed: the disk can be written
+        # whatever comes of it is committed: the disk can be written
+        self._open_ms, self._lazy_ms = (None, self._now.boot_ms)
         for shard_id in self.shards:
             self.touch(shard_id)
         self._each(self.shards.values(), lambda shard: shard.lead(self._now))
@@ -317,7 +323,8 @@ class Turn:
         self._host.stopped(shard_id, error)
 
     def _start_over(self, error: StoreError | ShardStopped) -> None:
-        """Nothing that is in memory lasts. While the disk refuses, shards are there to say so, and do not store."""
+        """Nothing that is in memory lasts. While the disk refuses, shards are there to say so, and do not
+        store."""
         self._host.dropped(self.shards.values())
         self._forget()
         if isinstance(error, ShardStopped):

@@ -11,11 +11,11 @@
     48      4      columns, a bit set
     52      2      bytes of the route
     54      2      reserved, 0
-    56      ..     route, then the columns in bit order, then the values; each part padded with zeros to 8 bytes
+    56      ..     route, the columns in bit order, the values; each part padded with zeros to 8 bytes
 
-A fixed-width column is an array of `count` numbers. A variable column is count + 1 int32 offsets, then its data; the first
-offset need not be 0, so that cutting moves no number. The values are a variable column and always present, as the last.
-A node reads the header; only clients (and export) open the columns.
+A fixed-width column is an array of `count` numbers. A variable column is count + 1 int32 offsets, then its
+data; the first offset need not be 0, so that cutting moves no number. The values are a variable column and
+always present, as the last. A node reads the header; only clients (and export) open the columns.
 """
 
 from array import array
@@ -98,7 +98,9 @@ def seal(
         padded.append(part)
         padded.append(_PAD[len(part) & 7])
     size = HEADER.size + sum(map(len, padded))
-    padded[0] = HEADER.pack(MAGIC, 0, size, len(values), producer, sequence, publish_ms, columns, len(route), 0)
+    padded[0] = HEADER.pack(
+        MAGIC, 0, size, len(values), producer, sequence, publish_ms, columns, len(route), 0
+    )
     batch = bytearray().join(padded)
     pack_into("<I", batch, 4, crc32(memoryview(batch)[8:]))
     return batch
@@ -118,7 +120,9 @@ def check(batch: bytes | memoryview) -> BatchInfo:
     """Header of a batch whose CRC, size and bounds are right. Raises BadBatch. No work per record."""
     if len(batch) < HEADER.size:
         raise BadBatch(f"batch of {len(batch)} bytes; at least {HEADER.size} are needed")
-    magic, crc, size, count, producer, sequence, publish_ms, columns, route_size, _ = HEADER.unpack_from(batch)
+    magic, crc, size, count, producer, sequence, publish_ms, columns, route_size, _ = HEADER.unpack_from(
+        batch
+    )
     if magic != MAGIC:
         raise BadBatch("batch does not start with GQB and version 1")
     if size != len(batch):
@@ -163,7 +167,8 @@ class Batch:
     __slots__ = ("_at", "_raw", "info", "route")
 
     def __init__(self, raw: bytes | memoryview, info: BatchInfo | None = None) -> None:
-        """`info` is what `check` returned for these bytes; without it they are checked here. Raises BadBatch."""
+        """`info` is what `check` returned for these bytes; without it they are checked here. Raises
+        BadBatch."""
         self._raw = memoryview(raw)
         self.info = info or check(raw)
         if self.info.columns & ~KNOWN:
@@ -173,7 +178,8 @@ class Batch:
         self._at = self._layout(HEADER.size + _padded(route_size))
 
     def _layout(self, at: int) -> dict[int, tuple[int, int]]:
-        """(start, bytes) of each fixed column, (start of offsets, start of data) of each variable one; 0 = the values."""
+        """(start, bytes) of each fixed column, (start of offsets, start of data) of each variable one; 0 =
+        the values."""
         raw, count, columns, found = self._raw, self.info.count, self.info.columns, {}
         if columns:  # the plain batch has none and is the common one
             for bit, (_, width) in FIXED.items():
@@ -207,7 +213,8 @@ class Batch:
         return column
 
     def variable(self, bit: int) -> Variable | None:
-        """KEYS, HEADERS, IDS, or 0 for the values; None when absent. Raises BadBatch when its offsets are not in order."""
+        """KEYS, HEADERS, IDS, or 0 for the values; None when absent. Raises BadBatch when its offsets are not
+        in order."""
         if bit not in self._at:
             return None
         at, data = self._at[bit]
@@ -219,7 +226,8 @@ class Batch:
         return Variable(offsets, self._raw[data : data + offsets[-1] - offsets[0]])
 
     def parts(self, bit: int) -> tuple[memoryview, memoryview] | None:
-        """The bytes of a variable column's offsets (int32) and of its data, unlooked at, for who takes them as they are."""
+        """The bytes of a variable column's offsets (int32) and of its data, unlooked at, for who takes them
+        as they are."""
         if bit not in self._at:
             return None
         at, data = self._at[bit]
@@ -237,9 +245,11 @@ class Batch:
         return None if column is None else column.items()
 
     def cut(self, first: int, count: int) -> bytearray:
-        """Records first .. first + count - 1 as a batch of their own, with a fresh CRC; no number of a column changes.
+        """Records first .. first + count - 1 as a batch of their own, with a fresh CRC; no number of a column
+        changes.
 
-        Raises BadBatch when the offsets at the two cuts are not in order; those between are checked by who opens the column.
+        Raises BadBatch when the offsets at the two cuts are not in order; those between are checked by who
+        opens the column.
         """
         assert 0 <= first < first + count <= self.info.count, "a cut lies in its batch"
         parts: list[bytes | memoryview] = [b"", self.route, _PAD[len(self.route) & 7]]
@@ -249,7 +259,9 @@ class Batch:
                 part = self._raw[at + first * width : at + (first + count) * width]
                 parts += (part, _PAD[len(part) & 7])
             else:
-                base, low, high, last = (_INT32(self._raw, at + 4 * i)[0] for i in (0, first, first + count, self.info.count))
+                base, low, high, last = (
+                    _INT32(self._raw, at + 4 * i)[0] for i in (0, first, first + count, self.info.count)
+                )
                 if not base <= low <= high <= last:
                     raise BadBatch("batch column offsets do not rise")
                 offsets = self._raw[at + 4 * first : at + 4 * (first + count) + 4]
@@ -257,7 +269,16 @@ class Batch:
                 parts += (offsets, _PAD[len(offsets) & 7], data, _PAD[len(data) & 7])
         info, size = self.info, HEADER.size + sum(map(len, parts))
         parts[0] = HEADER.pack(
-            MAGIC, 0, size, count, info.producer, info.sequence, info.publish_ms, info.columns, len(self.route), 0
+            MAGIC,
+            0,
+            size,
+            count,
+            info.producer,
+            info.sequence,
+            info.publish_ms,
+            info.columns,
+            len(self.route),
+            0,
         )
         batch = bytearray().join(parts)
         pack_into("<I", batch, 4, crc32(memoryview(batch)[8:]))
@@ -265,15 +286,17 @@ class Batch:
 
 
 def verify(batch: bytes | memoryview) -> BatchInfo:
-    """`check`, and all that opening and cutting rely on: what passes here can be opened and cut by everyone after.
+    """`check`, and all that opening and cutting rely on: what passes here can be opened and cut by everyone
+    after.
 
-    Raises BadBatch, and TooLarge for a record beyond the limits. For a node, before it stores what a stranger sealed. The
-    offsets are compared at C speed.
+    Raises BadBatch, and TooLarge for a record beyond the limits. For a node, before it stores what a stranger
+    sealed. The offsets are compared at C speed.
     """
     opened = Batch(batch)
     columns = opened.info.columns
     for named, hashes, what in ((KEYS, KEY_HASH, "keys"), (IDS, ID_HASH, "ids")):
-        if columns & named and not columns & hashes:  # nodes read the hashes: it would be taken as a batch without
+        # nodes read the hashes: it would be taken as a batch without
+        if columns & named and not columns & hashes:
             raise BadBatch(f"batch has {what} without the column of their hashes")
     if columns & (DELAY | TTL):
         _verify_times(opened)
@@ -288,14 +311,17 @@ def verify(batch: bytes | memoryview) -> BatchInfo:
 
 
 def _verify_times(opened: Batch) -> None:
-    """Delays rise, so that what is due at some time is one run of records; and every time can be added to another."""
+    """Delays rise, so that what is due at some time is one run of records; and every time can be added to
+    another."""
     for bit, what in ((DELAY, "delay"), (TTL, "time to live")):
         column = opened.fixed(bit)
         if column is None:
             continue
         least, most = min(column), max(column)
         if least < 0 or most > limits.DELAY_MS_MAX:
-            raise BadBatch(f"{what} of {least if least < 0 else most} ms; 0 to {limits.DELAY_MS_MAX} are allowed")
+            raise BadBatch(
+                f"{what} of {least if least < 0 else most} ms; 0 to {limits.DELAY_MS_MAX} are allowed"
+            )
         if bit == DELAY and (given := column.tolist()) != sorted(given):  # linear when they are in order
             raise BadBatch("batch delays fall; its records must be sorted by their due time")
 

@@ -1,11 +1,13 @@
-"""What an export is: files of rows, and the manifests that say which files count. docs/EXPORT.md has the layout.
+"""What an export is: files of rows, and the manifests that say which files count. docs/EXPORT.md has the
+layout.
 
-    DIR/manifests/0000000007.json                                 one increment, published last and never changed
+    DIR/manifests/0000000007.json              one increment, published last and never changed
     DIR/messages/orders/40-0-00000000000000000000-00000000000000065536-1f3a5c7e9b2d.parquet
-    DIR/acks/orders/... DIR/deliveries/orders/...                 data set, topic, then names as `file_path` makes them
+    DIR/acks/orders/... DIR/deliveries/orders/...      data set, topic, then names as `file_path` makes them
 
-An export is the chain of its manifests: each names the SHA-256 of the one before and says what it adds. A *base* restates all
-that counts, so a reader begins at the newest base. Offsets and indices are half-open ranges, times are UTC microseconds.
+An export is the chain of its manifests: each names the SHA-256 of the one before and says what it adds. A
+*base* restates all that counts, so a reader begins at the newest base. Offsets and indices are half-open
+ranges, times are UTC microseconds.
 """
 
 import re
@@ -27,8 +29,8 @@ _NAME = re.compile(r"(\d{10})\.json")
 
 
 class Column(NamedTuple):
-    """One column of a data set. Types: string, binary, int32, int64, timestamp (UTC microseconds), headers (a list of structs
-    key: string, value: binary; both never null)."""
+    """One column of a data set. Types: string, binary, int32, int64, timestamp (UTC microseconds), headers (a
+    list of structs key: string, value: binary; both never null)."""
 
     name: str
     type: str
@@ -57,10 +59,12 @@ SCHEMAS: dict[str, tuple[Column, ...]] = {
         Column("end_offset", "int64"),
         Column("acked_at", "timestamp"),  #: by the clock of the leader
         Column("consumer", "string", True),
-        Column("change_seq", "int64"),  #: log index of the shard: of two acks of a record the higher one is the newer
+        Column(
+            "change_seq", "int64"
+        ),  #: log index of the shard: of two acks of a record the higher one is the newer
     ),
-    #: where every record stands, as ranges: the rows of a group tile [its start, end of the partition), once each; what an
-    #: operator took away has a row of group "" besides
+    #: where every record stands, as ranges: the rows of a group tile [its start, end of the partition), once
+    #: each; what an operator took away has a row of group "" besides
     DELIVERIES: (
         *_PLACE,
         Column("group_name", "string"),
@@ -71,22 +75,24 @@ SCHEMAS: dict[str, tuple[Column, ...]] = {
         Column("failures", "int32"),
         Column("due_at", "timestamp", True),  #: retrying: of the next attempt; in_flight: when the lease ends
         Column("changed_at", "timestamp", True),  #: of the death, or of the last failure
-        Column("reason", "string", True),  #: dead: failures, rejected, expired or undecodable; retrying: the last failure
+        Column(
+            "reason", "string", True
+        ),  #: dead: failures, rejected, expired or undecodable; retrying: the last failure
         Column("error", "string", True),
         Column("consumer", "string", True),
         Column("change_seq", "int64"),  #: log index up to which this row is so
     ),
 }
-#: of a row of `deliveries`. done: acked, or dropped, purged, voided or left by retention; `acks` tells which were acked.
-#: voided: by an operator (`consumer`), with group "" since it is so for all
+#: of a row of `deliveries`. done: acked, or dropped, purged, voided or left by retention; `acks` tells which
+#: were acked. voided: by an operator (`consumer`), with group "" since it is so for all
 STATES = ("ready", "in_flight", "retrying", "parked", "dead", "done", "voided")
 
 
 class File(msgspec.Struct, frozen=True, omit_defaults=True):
     """One file of rows of one partition.
 
-    messages: offsets [start, end). acks: those of log indices [start, end). deliveries: the state at log index end - 1, start
-    is 0; the newest one of a partition replaces the others."""
+    messages: offsets [start, end). acks: those of log indices [start, end). deliveries: the state at log
+    index end - 1, start is 0; the newest one of a partition replaces the others."""
 
     path: str  #: below the folder of the export, with slashes
     data_set: str
@@ -125,7 +131,9 @@ class Position(msgspec.Struct, frozen=True, omit_defaults=True):
     deliveries_end: int = 0  #: log index below which `deliveries` is right
     final: int = 0  #: files of `messages` below this offset stay as they are: a table may refer to them
     acks_final: int = 0  #: the same for `acks`, by log index
-    removed: bool = False  #: the cluster has the topic no more: its records stay, its `deliveries` do not count
+    removed: bool = (
+        False  #: the cluster has the topic no more: its records stay, its `deliveries` do not count
+    )
 
 
 class Gap(msgspec.Struct, frozen=True):
@@ -139,7 +147,8 @@ class Gap(msgspec.Struct, frozen=True):
 
 
 class Manifest(msgspec.Struct, frozen=True, omit_defaults=True):
-    """One increment: the files that it adds, positions that changed, gaps that are new; all of the export's when `base`."""
+    """One increment: the files that it adds, positions that changed, gaps that are new; all of the export's
+    when `base`."""
 
     version: int
     cluster: str  #: 32 hex digits
@@ -167,11 +176,14 @@ def decode(raw: bytes, name: str = "manifest") -> Manifest:
         version = msgspec.json.decode(raw, type=_Versioned).version
         if version > VERSION:
             raise ExportVersion(
-                f"{name} has version {version}; this gossipq reads versions up to {VERSION}", hint="pip install -U gossipq"
+                f"{name} has version {version}; this gossipq reads versions up to {VERSION}",
+                hint="pip install -U gossipq",
             )
         return msgspec.json.decode(raw, type=Manifest)
     except msgspec.MsgspecError as error:
-        raise TornExport(f"{name} is not a whole manifest: {error}", hint="restore it from a copy of the export") from None
+        raise TornExport(
+            f"{name} is not a whole manifest: {error}", hint="restore it from a copy of the export"
+        ) from None
 
 
 def manifest_path(sequence: int) -> str:
@@ -179,12 +191,15 @@ def manifest_path(sequence: int) -> str:
 
 
 def sequence_of(name: str) -> int | None:
-    """Number of a manifest by its file name; None for anything else, as a hidden file that was not published."""
+    """Number of a manifest by its file name; None for anything else, as a hidden file that was not
+    published."""
     found = _NAME.fullmatch(name)
     return int(found[1]) if found else None
 
 
-def file_path(data_set: str, topic: str, topic_id: int, partition: int, start: int, end: int, digest: str, format: str) -> str:
+def file_path(
+    data_set: str, topic: str, topic_id: int, partition: int, start: int, end: int, digest: str, format: str
+) -> str:
     """Named by its content, so that writing it twice harms nobody."""
     return f"{data_set}/{topic}/{topic_id}-{partition}-{start:020d}-{end:020d}-{digest[:12]}.{format}"
 
@@ -211,16 +226,17 @@ NOTHING = Export(None, "", [], {}, [])
 
 
 def fold(manifests: Mapping[int, bytes]) -> Export:
-    """What counts, of manifests by their number as they lie there; from the newest base on is enough. Raises as `load`."""
+    """What counts, of manifests by their number as they lie there; from the newest base on is enough. Raises
+    as `load`."""
     return load(manifests, manifests.__getitem__)
 
 
 def load(sequences: Iterable[int], read: Callable[[int], bytes], until_us: int | None = None) -> Export:
-    """What counts, of the manifests with these numbers. `read` gives one as it lies there, and is asked for none before the
-    newest base. `until_us`: as it was then, in microseconds since 1970.
+    """What counts, of the manifests with these numbers. `read` gives one as it lies there, and is asked for
+    none before the newest base. `until_us`: as it was then, in microseconds since 1970.
 
-    Raises TornExport (one is missing, changed or not whole; two files hold the same range; another cluster), ExportVersion,
-    and ExportError when no manifest is as old as that."""
+    Raises TornExport (one is missing, changed or not whole; two files hold the same range; another cluster),
+    ExportVersion, and ExportError when no manifest is as old as that."""
     chain: list[Manifest] = []
     digest, number, since_us = "", 0, None
     for number in sorted(sequences, reverse=True):
@@ -243,14 +259,17 @@ def load(sequences: Iterable[int], read: Callable[[int], bytes], until_us: int |
     if not chain:
         return NOTHING
     if not chain[-1].base and number != 1:
-        raise TornExport(f"{manifest_path(number - 1)} is missing", hint="restore it from a copy of the export")
+        raise TornExport(
+            f"{manifest_path(number - 1)} is missing", hint="restore it from a copy of the export"
+        )
     found = accumulated(chain[0], digest, reversed(chain))
     check_ranges(found.files)
     return found
 
 
 def accumulated(newest: Manifest, digest: str, manifests: Iterable[Manifest]) -> Export:
-    """What manifests add up to, from a base on, in order. Version 1 repeats all positions and gaps in each."""
+    """What manifests add up to, from a base on, in order. Version 1 repeats all positions and gaps in
+    each."""
     files: list[File] = []
     positions: dict[tuple[int, int], Position] = {}
     gaps: dict[Gap, None] = {}
@@ -270,9 +289,14 @@ def _check_link(sequence: int, manifest: Manifest, later: Manifest | None, raw: 
     if later.sequence != sequence + 1:
         raise TornExport(f"{manifest_path(later.sequence - 1)} is missing", hint=restore)
     if later.previous != sha256(raw).hexdigest():
-        raise TornExport(f"{name} was changed after {manifest_path(later.sequence)} was written", hint=restore)
+        raise TornExport(
+            f"{name} was changed after {manifest_path(later.sequence)} was written", hint=restore
+        )
     if later.cluster != manifest.cluster:
-        raise TornExport(f"{manifest_path(later.sequence)} is of another cluster", hint="export each cluster to its own folder")
+        raise TornExport(
+            f"{manifest_path(later.sequence)} is of another cluster",
+            hint="export each cluster to its own folder",
+        )
 
 
 def _counting(files: Iterable[File], positions: Mapping[tuple[int, int], Position]) -> list[File]:
@@ -302,7 +326,9 @@ def check_ranges(files: Iterable[File]) -> None:
 def check_file(file: File, bytes_found: int | None, digest: str | None = None) -> None:
     """What lies there is what the manifest says. `bytes_found` None: nothing does. Raises TornExport."""
     if bytes_found is None:
-        raise TornExport(f"{file.path} is missing", hint="restore it from a copy, or export again to a new folder")
+        raise TornExport(
+            f"{file.path} is missing", hint="restore it from a copy, or export again to a new folder"
+        )
     if bytes_found != file.bytes or digest not in (None, file.sha256):
         raise TornExport(
             f"{file.path} is not as it was written ({bytes_found} bytes, {file.bytes} expected"
@@ -314,9 +340,12 @@ def check_file(file: File, bytes_found: int | None, digest: str | None = None) -
 def check_loss(export: Export, topic_id: int, partition: int, start: Offset, end: Offset) -> None:
     """Nothing of [start, end) was lost to retention before it was exported. Raises DataLoss."""
     for gap in export.gaps:
-        if (gap.topic_id, gap.partition) == (topic_id, partition) and max(gap.start, start) < min(gap.end, end):
+        if (gap.topic_id, gap.partition) == (topic_id, partition) and max(gap.start, start) < min(
+            gap.end, end
+        ):
             raise DataLoss(
-                f"{gap.topic}/{partition}: records {max(gap.start, start)} to {min(gap.end, end) - 1} left by retention "
+                f"{gap.topic}/{partition}: records {max(gap.start, start)} to {min(gap.end, end) - 1} left "
+                "by retention "
                 "before they were exported",
                 hint="go on without them: failOnDataLoss=false, or --allow-gap of a job; export more often",
             )

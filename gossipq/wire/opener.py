@@ -1,4 +1,5 @@
-"""What a node opens of a stored batch: fixed columns, a cut, the header. All of it was verified before it was stored."""
+"""What a node opens of a stored batch: fixed columns, a cut, the header. All of it was verified before it was
+stored."""
 
 from array import array
 

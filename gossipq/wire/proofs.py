@@ -1,7 +1,7 @@
 """Proofs that somebody knows the secret of a cluster. The secret, and what is derived from it, never travel.
 
-A proof is an HMAC-SHA256 over its purpose, a nonce of each side and both names, so that it is good for one connection, in one
-direction, for one pair of nodes. PROTOCOL.md section "Peers" has the parts of each.
+A proof is an HMAC-SHA256 over its purpose, a nonce of each side and both names, so that it is good for one
+connection, in one direction, for one pair of nodes. PROTOCOL.md section "Peers" has the parts of each.
 """
 
 import hmac
@@ -24,8 +24,13 @@ _encode = msgspec.msgpack.Encoder().encode
 
 
 def token(secret: bytes, purpose: bytes) -> bytes:
-    """32 bytes that only who knows the secret can make, b"" without one. `purpose`: the cluster's uuid, or FOUNDING."""
-    return blake2b(purpose, key=blake2b(secret).digest(), digest_size=32, person=b"gossipq").digest() if secret else b""
+    """32 bytes that only who knows the secret can make, b"" without one. `purpose`: the cluster's uuid, or
+    FOUNDING."""
+    return (
+        blake2b(purpose, key=blake2b(secret).digest(), digest_size=32, person=b"gossipq").digest()
+        if secret
+        else b""
+    )
 
 
 def proof(token: bytes, purpose: str, *parts: bytes | str) -> bytes:
@@ -43,7 +48,8 @@ def answered(token: bytes, nonce: bytes, asker: str, said: Challenge) -> bool:
 
 
 def of_request(token: bytes, nonce: bytes, request: Proven) -> bytes:
-    """The proof that belongs into a request, for the nonce of who is asked: of all else that the request says."""
+    """The proof that belongs into a request, for the nonce of who is asked: of all else that the request
+    says."""
     return proof(token, REQUEST, nonce, encode(msgspec.structs.replace(request, proof=b"")))
 
 

@@ -7,14 +7,17 @@ from gossipq.errors import BadRequest
 
 
 def micros(name: str, value: str) -> int:
-    """Milliseconds since 1970 as Kafka has them, or an ISO time (UTC unless it says otherwise). Raises BadRequest."""
+    """Milliseconds since 1970 as Kafka has them, or an ISO time (UTC unless it says otherwise). Raises
+    BadRequest."""
     text = value.strip()
     if re.fullmatch(r"-?\d+", text):
         return int(text) * 1_000
     try:
         told = datetime.fromisoformat(text)
     except ValueError:
-        raise BadRequest(f"{name}={value!r}", hint="milliseconds since 1970, or 2026-11-21T09:00:00Z") from None
+        raise BadRequest(
+            f"{name}={value!r}", hint="milliseconds since 1970, or 2026-11-21T09:00:00Z"
+        ) from None
     since = (told if told.tzinfo else told.replace(tzinfo=UTC)) - datetime.fromtimestamp(0, UTC)
     return (since.days * 86_400 + since.seconds) * 1_000_000 + since.microseconds
 

@@ -1,4 +1,5 @@
-"""`python -m gossipq_node`: a node without the command line's libraries; the flags are those of `gossipq node`."""
+"""`python -m gossipq_node`: a node without the command line's libraries; the flags are those of `gossipq
+node`."""
 
 import argparse
 import os
@@ -12,22 +13,34 @@ def main() -> int:
     from gossipq.errors import ConfigError
     from gossipq_node.main import complain, run
 
-    parser = argparse.ArgumentParser(prog="gossipq node", description="Runs one node until SIGTERM or Ctrl-C.")
+    parser = argparse.ArgumentParser(
+        prog="gossipq node", description="Runs one node until SIGTERM or Ctrl-C."
+    )
     parser.add_argument("--config", metavar="FILE", help="cluster.toml to read")
     parser.add_argument("--name", help="what people call this node; default: the host's name")
     parser.add_argument("--data", metavar="DIR", help="data directory, made when absent")
-    parser.add_argument("--workers", type=int, metavar="N", help="worker processes of a new directory; 0 = one per core")
+    parser.add_argument(
+        "--workers", type=int, metavar="N", help="worker processes of a new directory; 0 = one per core"
+    )
     parser.add_argument("--bind", metavar="tcp://HOST:PORT", help="where clients come first")
     parser.add_argument("--advertise", metavar="HOST", help="what clients are told to connect to")
     parser.add_argument("--admin", metavar="HOST:PORT", help='metrics and health; "" = nowhere')
     parser.add_argument("--cluster", metavar="NAME", help="name of the cluster")
-    parser.add_argument("--join", action="append", metavar="HOST[:PORT]", help="a node whose gossip to join; again for more")
-    parser.add_argument("--peer", action="append", metavar="tcp://HOST:PORT", help="another node; again for more")
+    parser.add_argument(
+        "--join", action="append", metavar="HOST[:PORT]", help="a node whose gossip to join; again for more"
+    )
+    parser.add_argument(
+        "--peer", action="append", metavar="tcp://HOST:PORT", help="another node; again for more"
+    )
     parser.add_argument("--gossip", metavar="HOST:PORT", help="where the Serf agent of this node listens")
-    parser.add_argument("--secret-file", metavar="FILE", help="what all nodes of the cluster know and nobody else")
+    parser.add_argument(
+        "--secret-file", metavar="FILE", help="what all nodes of the cluster know and nobody else"
+    )
     parser.add_argument("--mode", choices=("auto", "standalone", "static", "serf"))
     parser.add_argument("--witness", action="store_true", help="it votes, and keeps no records")
-    parser.add_argument("--insecure", action="store_true", default=None, help="allow a bind that other machines reach")
+    parser.add_argument(
+        "--insecure", action="store_true", default=None, help="allow a bind that other machines reach"
+    )
     given = vars(parser.parse_args())
     try:
         config, witness = given.pop("config"), given.pop("witness")

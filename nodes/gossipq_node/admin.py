@@ -1,7 +1,7 @@
 """Metrics and health over HTTP: /metrics, /livez, /readyz, /statusz.
 
-It lives beside the frontdoor's loop, on threads of its own: it reads the board, and asks the workers as a client does. The loop
-never waits for it, and what comes in here, however wrong, ends with its own connection.
+It lives beside the frontdoor's loop, on threads of its own: it reads the board, and asks the workers as a
+client does. The loop never waits for it, and what comes in here, however wrong, ends with its own connection.
 """
 
 import json
@@ -50,7 +50,12 @@ class Pages:
         self._client: Client | None = None
 
     def answer(self, path: str) -> Answer:
-        pages = {"/metrics": self.metrics, "/livez": self.livez, "/readyz": self.readyz, "/statusz": self.statusz}
+        pages = {
+            "/metrics": self.metrics,
+            "/livez": self.livez,
+            "/readyz": self.readyz,
+            "/statusz": self.statusz,
+        }
         page = pages.get(path.partition("?")[0])
         if page is None:
             return HTTPStatus.NOT_FOUND, TEXT, f"there are {' '.join(PAGES)}\n".encode()
@@ -76,12 +81,15 @@ class Pages:
             if worker.state == "down":
                 found.append(f"worker-{worker.worker} is not running")
             elif silent_ms > HANGS_MS:
-                found.append(f"worker-{worker.worker} (pid {worker.pid}) has given no sign of life for {silent_ms // 1_000} s")
+                found.append(
+                    f"worker-{worker.worker} (pid {worker.pid}) has given no sign of life for "
+                    f"{silent_ms // 1_000} s"
+                )
         return found
 
     def readyz(self) -> Answer:
-        """Whether clients are served: every loop turns, every worker has its shards, all of them have a leader, publishes are
-        taken. `state` is the word for the node, also while it serves."""
+        """Whether clients are served: every loop turns, every worker has its shards, all of them have a
+        leader, publishes are taken. `state` is the word for the node, also while it serves."""
         facts, late, stuck = self._board.facts, self._late(), self._stuck()
         if late:
             return _verdict("ready", State.PAUSED, [late])
@@ -90,7 +98,9 @@ class Pages:
         health = of_node(facts.status)
         if stuck and health.serves:
             return _verdict("ready", State.PAUSED, stuck)
-        return _verdict("ready", health.state, [f.text for f in health.findings if not MEANINGS[f.state].serves])
+        return _verdict(
+            "ready", health.state, [f.text for f in health.findings if not MEANINGS[f.state].serves]
+        )
 
     def statusz(self) -> Answer:
         facts = self._board.facts
@@ -104,7 +114,9 @@ class Pages:
         facts = self._board.facts
         if facts is None:
             return HTTPStatus.SERVICE_UNAVAILABLE, TEXT, b"the node is starting\n"
-        text = metrics.exposition(facts.status, facts.timings, facts.alarms, self._stats(facts), facts.moves, facts.queued)
+        text = metrics.exposition(
+            facts.status, facts.timings, facts.alarms, self._stats(facts), facts.moves, facts.queued
+        )
         return HTTPStatus.OK, metrics.CONTENT_TYPE, text
 
     def _stats(self, facts: Facts) -> StatsReply | None:
@@ -115,11 +127,17 @@ class Pages:
                     from gossipq_client import connect
 
                     self._client = connect(self._endpoint, name="gossipq-admin", timeout=ASK_S)
-                parts = [part for worker in facts.status.workers for part in _counted(self._client, worker.endpoint)]
+                parts = [
+                    part
+                    for worker in facts.status.workers
+                    for part in _counted(self._client, worker.endpoint)
+                ]
             except GossipqError as error:
                 log.debug("a scrape without the workers: %s", error)
                 return None
-        return StatsReply([row for part in parts for row in part.partitions], [row for part in parts for row in part.groups])
+        return StatsReply(
+            [row for part in parts for row in part.partitions], [row for part in parts for row in part.groups]
+        )
 
     def close(self) -> None:
         with self._lock:
@@ -246,7 +264,8 @@ class Admin:
         except (OSError, OverflowError) as error:
             why = error.strerror if isinstance(error, OSError) and error.strerror else str(error)
             raise ConfigError(
-                f"metrics and health cannot listen on {place}: {why}", 'choose another --admin HOST:PORT, or ""'
+                f"metrics and health cannot listen on {place}: {why}",
+                'choose another --admin HOST:PORT, or ""',
             ) from None
         self.port: int = self._server.server_address[1]
         self._pages = pages

@@ -1,4 +1,5 @@
-"""How a directory without a cluster gets one: this process looks for others until it is let in, or all agree that it founds."""
+"""How a directory without a cluster gets one: this process looks for others until it is let in, or all agree
+that it founds."""
 
 import logging
 import os
@@ -27,7 +28,8 @@ SAY_AGAIN_MS = 30_000
 def become_member(
     loaded: Loaded, directory: DataDirectory, manifest: Manifest, mode: Mode, log: logging.Logger
 ) -> Manifest | None:
-    """Waits until the directory belongs to a cluster; None: a signal came first. Raises ConfigError, StoreError."""
+    """Waits until the directory belongs to a cluster; None: a signal came first. Raises ConfigError,
+    StoreError."""
     from gossipq_node.adapters.zmq_mailbox import ZmqMailbox  # a node that waits for nobody stays without it
 
     config, secret = loaded.config, trust.secret_of(loaded.config.node, directory.path)
@@ -43,7 +45,9 @@ def become_member(
             clock, said = SystemClock(), _Saying(log)
 
             def waits() -> bool:
-                said.say("; ".join(filter(None, (newcomer.waiting_for(), others.trouble()))), clock.now().boot_ms)
+                said.say(
+                    "; ".join(filter(None, (newcomer.waiting_for(), others.trouble()))), clock.now().boot_ms
+                )
                 return not (newcomer.done or stopped())
 
             loop.run(newcomer, mailbox, clock, waits)
@@ -53,7 +57,9 @@ def become_member(
         raise newcomer.failure
     if isinstance(newcomer.outcome, Founds):
         log.info("all %d nodes agreed: this one founds the cluster", config.cluster.expect)
-        return directory.found(config.cluster.name, manifest.workers, manifest.shards or config.cluster.shards)
+        return directory.found(
+            config.cluster.name, manifest.workers, manifest.shards or config.cluster.shards
+        )
     return _joined(directory, manifest, newcomer.outcome, log) if newcomer.outcome else None
 
 
@@ -114,7 +120,9 @@ class _Others(NamedTuple):
 
 
 @contextmanager
-def _others(loaded: Loaded, directory: DataDirectory, manifest: Manifest, mode: Mode, secret: bytes) -> Iterator[_Others]:
+def _others(
+    loaded: Loaded, directory: DataDirectory, manifest: Manifest, mode: Mode, secret: bytes
+) -> Iterator[_Others]:
     """Their agents are asked while this lasts."""
     settings = gossip_settings(loaded.config, directory, manifest, mode, secret, [])
     if settings is None or settings.mode != "serf":

@@ -1,7 +1,9 @@
-"""Rings alarms: what a node raises and clears becomes records of the topic `_alarms`, so that any consumer can pass them on.
+"""Rings alarms: what a node raises and clears becomes records of the topic `_alarms`, so that any consumer
+can pass them on.
 
-It lives beside the frontdoor's loop, on a thread of its own, and is a client of its own node while it has something to say.
-What it said last lies in the topic: after a restart it goes on from there, so that nothing stays raised that is over.
+It lives beside the frontdoor's loop, on a thread of its own, and is a client of its own node while it has
+something to say. What it said last lies in the topic: after a restart it goes on from there, so that nothing
+stays raised that is over.
 """
 
 import logging
@@ -62,7 +64,8 @@ class Bell:
     def close(self) -> None:
         self._ends.set()
         self._thread.join(ASK_S)
-        if not self._thread.is_alive():  # else it reads from a cluster that is not there, and ends with this process
+        # else it reads from a cluster that is not there, and ends with this process
+        if not self._thread.is_alive():
             self._hang_up()
 
     def _run(self) -> None:
@@ -80,7 +83,8 @@ class Bell:
                 return
 
     def look(self) -> None:
-        """Tells what has changed since the last time. Raises GossipqError: what was not told is tried again."""
+        """Tells what has changed since the last time. Raises GossipqError: what was not told is tried
+        again."""
         facts = self._board.facts
         serving = [worker.state in SERVING for worker in facts.status.workers] if facts else []
         if facts is None or not any(serving):
@@ -124,7 +128,9 @@ class Bell:
                     said = msgspec.json.decode(record.value, type=Rung)
                 except msgspec.DecodeError:
                     continue  # somebody else's
-                alarm = Alarm(said.name, said.severity, said.node, said.subject, said.text, said.command, said.since_ms)
+                alarm = Alarm(
+                    said.name, said.severity, said.node, said.subject, said.text, said.command, said.since_ms
+                )
                 if said.node == self._node and said.event == RAISED:
                     rung[key_of(alarm)] = alarm
                 elif said.node == self._node:

@@ -37,14 +37,20 @@ def mode_of(config: Config, member: bool, log: logging.Logger) -> Mode:
     node, join, expect = config.node, config.cluster.join, config.cluster.expect
     if endpoint(node.bind).transport == "ipc":
         if join or node.peer or expect > 1:
-            raise ConfigError(f"node.bind = {node.bind!r} is for this machine alone", "bind tcp://HOST:PORT to be in a cluster")
+            raise ConfigError(
+                f"node.bind = {node.bind!r} is for this machine alone",
+                "bind tcp://HOST:PORT to be in a cluster",
+            )
         return "standalone"
     if node.mode in ("standalone", "static"):
         if join:
-            raise ConfigError(f"--join needs Serf, and node.mode is {node.mode!r}", "use --peer tcp://HOST:PORT")
+            raise ConfigError(
+                f"--join needs Serf, and node.mode is {node.mode!r}", "use --peer tcp://HOST:PORT"
+            )
         if node.mode == "standalone" and (node.peer or expect > 1):
             raise ConfigError(
-                f"a standalone node finds no others, and {'node.peer' if node.peer else 'cluster.expect'} is set",
+                f"a standalone node finds no others, and {'node.peer' if node.peer else 'cluster.expect'} is "
+                "set",
                 "leave out --mode standalone",
             )
         return node.mode
@@ -53,7 +59,9 @@ def mode_of(config: Config, member: bool, log: logging.Logger) -> Mode:
             what = "--join was given" if join else "node.mode is 'serf'"
             if member:
                 log.warning(
-                    "%s, and the `serf` program is not installed: nodes at new addresses are not found. %s", what, INSTALL
+                    "%s, and the `serf` program is not installed: nodes at new addresses are not found. %s",
+                    what,
+                    INSTALL,
                 )
                 return "static"
             raise ConfigError(f"{what}, and the `serf` program is not installed", INSTALL)
@@ -75,20 +83,26 @@ class Place(NamedTuple):
 
 def place_of(config: Config) -> Place:
     listen = endpoint(config.node.bind)
-    return Place(listen, config.node.advertise or listen.host, "127.0.0.1" if listen.is_wildcard else listen.host)
+    return Place(
+        listen, config.node.advertise or listen.host, "127.0.0.1" if listen.is_wildcard else listen.host
+    )
 
 
 def node_name(config: Config) -> str:
     """As given, else the host's; the second node of a host adds its port."""
     port = endpoint(config.node.bind).port
-    return config.node.name or (socket.gethostname() if port in (0, limits.PORT) else f"{socket.gethostname()}-{port}")
+    return config.node.name or (
+        socket.gethostname() if port in (0, limits.PORT) else f"{socket.gethostname()}-{port}"
+    )
 
 
 def member_of(config: Config, manifest: Manifest) -> Member:
     """This node's row in the roster."""
     place = place_of(config)
     url = place.listen.step(0, place.host)
-    return Member(manifest.voter, node_name(config), url, manifest.workers, manifest.witness, version=__version__)
+    return Member(
+        manifest.voter, node_name(config), url, manifest.workers, manifest.witness, version=__version__
+    )
 
 
 def options_of(config: Config) -> dict[str, str]:
@@ -116,10 +130,16 @@ class Composition:
         shown: Sequence[ConfigRow] = (),
         insisted: Mapping[str, str] | None = None,
     ) -> None:
-        """`shown`: the options as who asks may see them; `insisted`: what the cluster must not say otherwise. Raises
-        ConfigError when the secret cannot be read."""
+        """`shown`: the options as who asks may see them; `insisted`: what the cluster must not say otherwise.
+        Raises ConfigError when the secret cannot be read."""
         self._shown, self._insisted = tuple(shown), dict(insisted or {})
-        self.config, self.directory, self.manifest, self._log_json, self.mode = config, directory, manifest, log_json, mode
+        self.config, self.directory, self.manifest, self._log_json, self.mode = (
+            config,
+            directory,
+            manifest,
+            log_json,
+            mode,
+        )
         self.secret = trust.secret_of(config.node, directory.path)
         self.member = member_of(config, manifest)
         self.cluster = bytes.fromhex(manifest.cluster_uuid)
@@ -127,10 +147,15 @@ class Composition:
         self._former = tuple(map(bytes.fromhex, manifest.former))
         self._place = place_of(config)
         listen, _, inside = self._place
-        self._siblings = tuple(listen.step(limits.PEER_PORT_STEP + worker, inside) for worker in range(manifest.workers))
-        self.warnings = tuple(self._warnings())  # once: the secret's file may be gone when the frontdoor starts again
+        self._siblings = tuple(
+            listen.step(limits.PEER_PORT_STEP + worker, inside) for worker in range(manifest.workers)
+        )
+        # once: the secret's file may be gone when the frontdoor starts again
+        self.warnings = tuple(self._warnings())
         founded = {"cluster.name": manifest.cluster_name, "cluster.shards": manifest.shards}
-        self.options = options_of(config) | {key: msgspec.json.encode(value).decode() for key, value in founded.items()}
+        self.options = options_of(config) | {
+            key: msgspec.json.encode(value).decode() for key, value in founded.items()
+        }
 
     def worker(self, worker: int, restarts: int) -> WorkerSettings:
         """For each life anew: the roster may be another one by then."""
@@ -185,7 +210,9 @@ class Composition:
             shards=manifest.shards,
             clients_bind=listen.step(0),
             peers_bind=listen.step(limits.FRONTDOOR_PEER_PORT_STEP),
-            forwards=tuple(listen.step(limits.CLIENT_PORT_STEP + worker, inside) for worker in range(manifest.workers)),
+            forwards=tuple(
+                listen.step(limits.CLIENT_PORT_STEP + worker, inside) for worker in range(manifest.workers)
+            ),
             siblings=self._siblings,
             window_bytes=config.cluster.window_bytes,
             memory_bytes_max=config.node.memory_bytes_max,
@@ -213,12 +240,22 @@ class Composition:
 
     def _warnings(self) -> list[str]:
         listen, secret = self._place.listen, self.config.node.secret_file
-        said = [f"other users of this machine may read the secret: chmod 600 {secret}"] if trust.exposed(secret) else []
+        said = (
+            [f"other users of this machine may read the secret: chmod 600 {secret}"]
+            if trust.exposed(secret)
+            else []
+        )
         if listen.is_loopback:
             return said
         if not secret:
-            return ["--insecure: anybody who reaches this address may read and write everything, and join the cluster"]
-        return [*said, "the secret keeps strangers out of the cluster, not clients: who reaches this address may use it"]
+            return [
+                "--insecure: anybody who reaches this address may read and write everything, and join the "
+                "cluster"
+            ]
+        return [
+            *said,
+            "the secret keeps strangers out of the cluster, not clients: who reaches this address may use it",
+        ]
 
 
 def gossip_settings(
@@ -234,7 +271,9 @@ def gossip_settings(
     return GossipSettings(
         mode=mode,
         peers=tuple(dict.fromkeys((*config.node.peer, *known))),
-        join=tuple(dict.fromkeys((*(gossip_address(text, "cluster.join") for text in config.cluster.join), *guesses))),
+        join=tuple(
+            dict.fromkeys((*(gossip_address(text, "cluster.join") for text in config.cluster.join), *guesses))
+        ),
         bind=bind,
         advertise=config.node.advertise,
         member=member,

@@ -45,7 +45,8 @@ class Manifest(msgspec.Struct, frozen=True, kw_only=True):
     witness: bool = False  #: it votes, and keeps no records
     options: dict[str, str] = {}  #: what [cluster] said when this node joined: dotted key -> JSON text
     former: list[str] = []  #: uuids of clusters that this one went on from, by a recover; the newest last
-    pledge: str = ""  #: without a cluster: what it has said yes to, the uuid of a cluster or the copy that is to found one
+    #: without a cluster: what it has said yes to, the uuid of a cluster or the copy that is to found one
+    pledge: str = ""
 
     @property
     def voter(self) -> str:
@@ -65,28 +66,36 @@ class DataDirectory:
                 os.chmod(self.path, 0o700)  # nobody else reads the records
             strangers = sorted(set(os.listdir(self.path)) - OURS - VOLUME)
         except OSError as error:
-            raise StoreError(f"{self.path} cannot be used: {error.strerror}", "give another directory with --data") from None
+            raise StoreError(
+                f"{self.path} cannot be used: {error.strerror}", "give another directory with --data"
+            ) from None
         if strangers and not (self.path / MANIFEST).exists():
             raise StoreError(
-                f"{self.path} is not a gossipq directory: it has {', '.join(strangers[:3])} and no {MANIFEST}",
+                f"{self.path} is not a gossipq directory: it has {', '.join(strangers[:3])} and no "
+                f"{MANIFEST}",
                 "give an empty or a new directory with --data",
             )
         self.lock = DirectoryLock(self.path)
 
     def found(self, cluster_name: str, workers: int, shards: int) -> Manifest:
-        """The manifest of this directory; when it belongs to no cluster yet, it founds one. Raises StoreError, see `check`."""
+        """The manifest of this directory; when it belongs to no cluster yet, it founds one. Raises
+        StoreError, see `check`."""
         manifest = self.prepare(cluster_name, workers, shards)
         if not manifest.cluster_uuid:
             shards = manifest.shards or shards
             manifest = msgspec.structs.replace(
-                manifest, cluster_uuid=uuid.uuid4().hex, shards=shards, workers=min(manifest.workers, shards), pledge=""
+                manifest,
+                cluster_uuid=uuid.uuid4().hex,
+                shards=shards,
+                workers=min(manifest.workers, shards),
+                pledge="",
             )
             self.belong(manifest)
         return manifest
 
     def belong(self, manifest: Manifest) -> None:
-        """From here on the directory belongs to the cluster of `manifest`, and has its stores: one that is gone later is never
-        made anew. Raises StoreError."""
+        """From here on the directory belongs to the cluster of `manifest`, and has its stores: one that is
+        gone later is never made anew. Raises StoreError."""
         self.make_stores(manifest)
         self.write(manifest)
 
@@ -106,7 +115,8 @@ class DataDirectory:
             ) from None
 
     def prepare(self, cluster_name: str, workers: int, shards: int, witness: bool = False) -> Manifest:
-        """The manifest of this directory, made now when it is new: without a cluster. Raises StoreError, see `check`.
+        """The manifest of this directory, made now when it is new: without a cluster. Raises StoreError, see
+        `check`.
 
         Until it has a cluster it is what it is asked to be now; its identities and its pledge stay."""
         manifest = self.read()
@@ -151,15 +161,19 @@ class DataDirectory:
                 )
             return msgspec.json.decode(raw, type=Manifest)
         except msgspec.DecodeError as error:
-            raise StoreError(f"{self.path / MANIFEST} is damaged: {error}", "restore it from a copy") from None
+            raise StoreError(
+                f"{self.path / MANIFEST} is damaged: {error}", "restore it from a copy"
+            ) from None
 
     def check(self, manifest: Manifest, older: bool = False) -> None:
-        """Raises StoreError when the stores cannot be used as they are: another engine, a copy of another directory, or an
-        `older` format where that is not good enough."""
+        """Raises StoreError when the stores cannot be used as they are: another engine, a copy of another
+        directory, or an `older` format where that is not good enough."""
         if manifest.format < FORMAT and not older:
             raise StoreError(
-                f"{self.path} was made by an older gossipq (format {manifest.format}; this one uses {FORMAT})",
-                f"convert it: gossipq store dump --data {self.path} old.gq; gossipq store load old.gq --data NEW",
+                f"{self.path} was made by an older gossipq (format {manifest.format}; this one uses "
+                f"{FORMAT})",
+                f"convert it: gossipq store dump --data {self.path} old.gq; gossipq store load old.gq --data "
+                "NEW",
             )
         if manifest.engine != ENGINE_NAME:
             raise StoreError(

@@ -57,7 +57,9 @@ def _versions() -> Iterator[Check]:
     if sys.version_info >= PYTHON_MIN:
         yield Check("python", GOOD, python)
     else:
-        yield Check("python", BAD, f"{python} is too old", f"use Python {'.'.join(map(str, PYTHON_MIN))} or later")
+        yield Check(
+            "python", BAD, f"{python} is too old", f"use Python {'.'.join(map(str, PYTHON_MIN))} or later"
+        )
     found, missing = [], []
     for name in LIBRARIES:
         try:
@@ -65,7 +67,9 @@ def _versions() -> Iterator[Check]:
         except PackageNotFoundError:
             missing.append(name)
     if missing:
-        yield Check("libraries", BAD, f"{', '.join(missing)} not installed", f"pip install {' '.join(missing)}")
+        yield Check(
+            "libraries", BAD, f"{', '.join(missing)} not installed", f"pip install {' '.join(missing)}"
+        )
     else:
         yield Check("libraries", GOOD, f"{', '.join(found)}; stores of {ENGINE_NAME}")
 
@@ -86,17 +90,31 @@ def _ports(config: Config) -> Iterator[Check]:
     host = "" if place.is_wildcard else place.host.strip("[]")
     workers = config.node.workers or machine.worker_count()
     steps = [0, limits.FRONTDOOR_PEER_PORT_STEP]
-    steps += [step + worker for worker in range(workers) for step in (limits.CLIENT_PORT_STEP, limits.PEER_PORT_STEP)]
+    steps += [
+        step + worker
+        for worker in range(workers)
+        for step in (limits.CLIENT_PORT_STEP, limits.PEER_PORT_STEP)
+    ]
     taken = [place.port + step for step in sorted(steps) if not _free(host, place.port + step)]
     if taken:
-        text = f"{', '.join(map(str, taken))} of {host or 'all addresses'} cannot be used: a node, or another program, has them"
-        yield Check("ports", WARNING, text, "fine if that is this node; else stop the other, or choose another --bind")
+        text = (
+            f"{', '.join(map(str, taken))} of {host or 'all addresses'} cannot be used: a node, or "
+            "another program, has them"
+        )
+        yield Check(
+            "ports", WARNING, text, "fine if that is this node; else stop the other, or choose another --bind"
+        )
     else:
         yield Check("ports", GOOD, f"{many(len(steps), 'port')} from {place.port} on are free")
     admin = admin_place(config)
     admin_host, _, port = admin.rpartition(":")
     if admin and not _free(admin_host.strip("[]"), int(port)):
-        yield Check("admin port", WARNING, f"{admin} cannot be used", "fine if that is this node; else choose another --admin")
+        yield Check(
+            "admin port",
+            WARNING,
+            f"{admin} cannot be used",
+            "fine if that is this node; else choose another --admin",
+        )
 
 
 def _free(host: str, port: int) -> bool:
@@ -131,13 +149,23 @@ def _disk_speed(data: Path) -> Check:
             os.close(file)
             os.unlink(probe)
     except OSError as error:
-        return Check("disk speed", BAD, f"{home} cannot be written: {error.strerror}", "give another directory with --data")
+        return Check(
+            "disk speed",
+            BAD,
+            f"{home} cannot be written: {error.strerror}",
+            "give another directory with --data",
+        )
     middle = sorted(took_ms)[SYNCS // 2]
     text = f"a write that is synced takes {middle:.2f} ms at {home}, {max(took_ms):.2f} ms at most"
     if middle >= BAD_SYNC_MS:
         return Check("disk speed", BAD, text, "use another disk: every confirm waits for this one")
     if middle >= SLOW_SYNC_MS:
-        return Check("disk speed", WARNING, text, "publish in batches, or use a faster disk: every confirm waits for it")
+        return Check(
+            "disk speed",
+            WARNING,
+            text,
+            "publish in batches, or use a faster disk: every confirm waits for it",
+        )
     return Check("disk speed", GOOD, text)
 
 
@@ -148,9 +176,19 @@ def _disk_space(data: Path, config: Config) -> Check:
     reserve = max(config.node.disk_reserve_bytes, whole * config.node.disk_reserve_percent // 100)
     text = f"{size(free)} of {size(whole)} are free at {home}; publishes stop at {size(reserve)}"
     if free < reserve:
-        return Check("disk space", BAD, text, "free some, or lower node.disk_reserve_bytes and node.disk_reserve_percent")
+        return Check(
+            "disk space",
+            BAD,
+            text,
+            "free some, or lower node.disk_reserve_bytes and node.disk_reserve_percent",
+        )
     if free < 2 * reserve:
-        return Check("disk space", WARNING, text, "free some, or shorten retention: gossipq topic set NAME --retention 1d")
+        return Check(
+            "disk space",
+            WARNING,
+            text,
+            "free some, or shorten retention: gossipq topic set NAME --retention 1d",
+        )
     return Check("disk space", GOOD, text)
 
 
@@ -158,9 +196,13 @@ def _file_limit() -> Check:
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     if 0 <= hard < FILES_MIN:
         text = f"a process may open {hard:,} files, and each connection is one"
-        return Check("file limit", WARNING, text, f"ulimit -n {FILES_MIN * 16}, or LimitNOFILE= of the service")
+        return Check(
+            "file limit", WARNING, text, f"ulimit -n {FILES_MIN * 16}, or LimitNOFILE= of the service"
+        )
     return Check(
-        "file limit", GOOD, f"{'no bound' if hard < 0 else many(hard, 'file')} (a node raises it by itself from {soft:,})"
+        "file limit",
+        GOOD,
+        f"{'no bound' if hard < 0 else many(hard, 'file')} (a node raises it by itself from {soft:,})",
     )
 
 
@@ -181,7 +223,8 @@ def _cores(config: Config) -> Check:
 
 
 def _clock() -> Check:
-    """Whether somebody sets it. A node counts by the boot clock; times that people read are those of the wall clock."""
+    """Whether somebody sets it. A node counts by the boot clock; times that people read are those of the wall
+    clock."""
     try:
         said = subprocess.run(
             ["timedatectl", "show", "--property=NTPSynchronized", "--value"],

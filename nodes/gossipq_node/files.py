@@ -15,14 +15,16 @@ log = logging.getLogger(__name__)
 
 
 class Roster(msgspec.Struct, frozen=True):
-    """roster.json: the members of the cluster as this node last heard of them; learned again where it is lost."""
+    """roster.json: the members of the cluster as this node last heard of them; learned again where it is
+    lost."""
 
     version: int = 0
     members: list[Member] = []
 
 
 def read_roster(path: Path) -> Roster:
-    """Empty when there is none that can be read. A row that cannot be so is left out, and the others are asked."""
+    """Empty when there is none that can be read. A row that cannot be so is left out, and the others are
+    asked."""
     try:
         roster = msgspec.json.decode(path.read_bytes(), type=Roster)
     except FileNotFoundError:

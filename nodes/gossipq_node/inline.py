@@ -1,4 +1,5 @@
-"""A node of one worker inside this process, on two threads, under a clock that its owner moves: for tests of applications."""
+"""A node of one worker inside this process, on two threads, under a clock that its owner moves: for tests of
+applications."""
 
 import logging
 import os
@@ -90,7 +91,10 @@ class InlineNode:
     """A whole node over `directory`. Raises StoreError when it cannot start."""
 
     def __init__(self, directory: str, clock: Clock, shards: int) -> None:
-        flags: dict[str, object] = {"node.data": f"{directory}/data", "node.bind": f"ipc://{directory}/node.sock"}
+        flags: dict[str, object] = {
+            "node.data": f"{directory}/data",
+            "node.bind": f"ipc://{directory}/node.sock",
+        }
         flags |= {"node.workers": 1, "cluster.shards": shards, "node.map_bytes": limits.GIB}
         flags |= {"node.disk_reserve_bytes": 0, "node.disk_reserve_percent": 0}
         config = load("", {}, flags).config

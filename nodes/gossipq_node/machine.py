@@ -28,7 +28,8 @@ def measure() -> Use:
 
 
 def worker_count(cgroups: Path = CGROUPS, membership: Path = MEMBERSHIP) -> int:
-    """Cores this process may use: the affinity mask, bounded by the CPU quotas of its cgroups (v1 and v2), at least 1."""
+    """Cores this process may use: the affinity mask, bounded by the CPU quotas of its cgroups (v1 and v2), at
+    least 1."""
     cores = len(os.sched_getaffinity(0))
     return max(1, min([cores, *map(int, _quotas(cgroups, membership))]))
 
@@ -70,7 +71,8 @@ def machine_id() -> str:
 
 
 def boot_id() -> str:
-    """The kernel's name for this run of the machine, "" where it has none. Boot times of one run can be compared."""
+    """The kernel's name for this run of the machine, "" where it has none. Boot times of one run can be
+    compared."""
     try:
         return BOOT_ID.read_text().strip()
     except OSError:
@@ -78,7 +80,8 @@ def boot_id() -> str:
 
 
 def bound_memory(bytes_max: int) -> None:
-    """The kernel refuses this process more private memory than that; 0 = no bound. The map of the store does not count."""
+    """The kernel refuses this process more private memory than that; 0 = no bound. The map of the store does
+    not count."""
     if bytes_max:
         resource.setrlimit(resource.RLIMIT_DATA, (bytes_max, bytes_max))
 
@@ -110,7 +113,8 @@ class JsonLines(logging.Formatter):
 
 
 def open_log(process: str, as_json: bool) -> logging.Logger:
-    """Sends what this process logs to stderr: text for people, or JSON lines. Returns the logger of the process itself."""
+    """Sends what this process logs to stderr: text for people, or JSON lines. Returns the logger of the
+    process itself."""
     handler = logging.StreamHandler(sys.stderr)
     text = logging.Formatter(f"%(asctime)s %(levelname)-7s {process}: %(message)s")
     handler.setFormatter(JsonLines(process) if as_json else text)

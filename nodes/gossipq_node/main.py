@@ -5,6 +5,7 @@ import os
 import sys
 import time
 from collections.abc import Callable
+from functools import partial
 from typing import TextIO
 
 from gossipq import limits
@@ -25,7 +26,8 @@ EXIT_STOPPED, EXIT_FAILED, EXIT_CONFIG = 0, 1, 78
 
 
 def run(loaded: Loaded, witness: bool = False) -> int:
-    """Runs a node until SIGTERM or SIGINT; returns the exit code. Errors are one line and a hint on stderr."""
+    """Runs a node until SIGTERM or SIGINT; returns the exit code. Errors are one line and a hint on
+    stderr."""
     begin = time.monotonic()
     log = machine.open_log("node", as_json := not sys.stderr.isatty())
     os.umask(0o077)  # files, directories and sockets are of this user alone
@@ -58,7 +60,9 @@ def run(loaded: Loaded, witness: bool = False) -> int:
 def ready_lines(composition: Composition, seconds: float) -> list[str]:
     """What is said once, when the node is ready."""
     what = "witness" if composition.manifest.witness else "clients"
-    lines = [f"ready in {seconds:.1f} s  {what} {composition.member.endpoint}  data {composition.config.node.data}"]
+    lines = [
+        f"ready in {seconds:.1f} s  {what} {composition.member.endpoint}  data {composition.config.node.data}"
+    ]
     return lines + ([PAIR] if pair_without_witness(composition.directory.roster().members) else [])
 
 
@@ -76,8 +80,11 @@ def how_to_join(gossip: GossipSettings) -> tuple[str, str, str]:
     return "found at %s: other nodes join with --peer %s", gossip.member.endpoint, gossip.member.endpoint
 
 
-def settle(loaded: Loaded, directory: DataDirectory, mode: Mode, witness: bool, log: logging.Logger) -> Manifest | None:
-    """The manifest of a directory that belongs to a cluster: it did, or founds one now, or joins one. None: stopped meanwhile.
+def settle(
+    loaded: Loaded, directory: DataDirectory, mode: Mode, witness: bool, log: logging.Logger
+) -> Manifest | None:
+    """The manifest of a directory that belongs to a cluster: it did, or founds one now, or joins one. None:
+    stopped meanwhile.
 
     Raises ConfigError, StoreError."""
     config, origins = loaded.config, loaded.origins
@@ -86,20 +93,27 @@ def settle(loaded: Loaded, directory: DataDirectory, mode: Mode, witness: bool, 
     shards = cluster.shards if origins["cluster.shards"] != "default" or not waits else 0
     manifest = directory.prepare(cluster.name, 1 if witness else _workers_of_new(config), shards, witness)
     if witness and not manifest.witness:
-        raise ConfigError(f"{config.node.data} is that of a full node", "give the witness a directory of its own with --data")
+        raise ConfigError(
+            f"{config.node.data} is that of a full node",
+            "give the witness a directory of its own with --data",
+        )
     if manifest.cluster_uuid:
         return manifest
     if waits:
         return become_member(loaded, directory, manifest, mode, log)
     if witness:
-        raise ConfigError("a witness belongs to a cluster", "gossipq witness --join HOST, or --peer tcp://HOST:PORT")
+        raise ConfigError(
+            "a witness belongs to a cluster", "gossipq witness --join HOST, or --peer tcp://HOST:PORT"
+        )
     if manifest.pledge:
         raise ConfigError(
             f"{config.node.data} has begun to join a cluster",
             "start with the same --join or --peer again, or empty the directory to begin anew",
         )
     if mode == "standalone" and config.node.mode == "auto":
-        log.info("standalone: Serf is not installed; with it, other nodes can join this one: apt-get install serf")
+        log.info(
+            "standalone: Serf is not installed; with it, other nodes can join this one: apt-get install serf"
+        )
     return directory.found(cluster.name, manifest.workers, cluster.shards)
 
 
@@ -133,7 +147,8 @@ def check_options(loaded: Loaded, manifest: Manifest, log: logging.Logger) -> No
 
 
 def check_alone(loaded: Loaded, directory: DataDirectory, manifest: Manifest) -> None:
-    """Raises ConfigError when the node is told to be alone, and its directory belongs to a cluster with other nodes."""
+    """Raises ConfigError when the node is told to be alone, and its directory belongs to a cluster with other
+    nodes."""
     if loaded.config.node.mode != "standalone":
         return
     others = [member.name for member in known_members(directory, manifest) if member.copy != manifest.voter]
@@ -141,7 +156,8 @@ def check_alone(loaded: Loaded, directory: DataDirectory, manifest: Manifest) ->
         return
     place, names = loaded.config.node.data, ", ".join(sorted(others)) or "others"
     raise ConfigError(
-        f"{place} belongs to cluster {manifest.cluster_name} together with {names}, and --mode standalone speaks to nobody",
+        f"{place} belongs to cluster {manifest.cluster_name} together with {names}, and --mode standalone "
+        "speaks to nobody",
         "leave out --mode standalone to go back to them; "
         f"to make it a cluster of its own: gossipq cluster recover --data {place}",
     )
@@ -153,12 +169,14 @@ def _check_workers(loaded: Loaded, manifest: Manifest, log: logging.Logger) -> N
     if node.workers and node.workers != has:
         raise ConfigError(
             f"{loaded.origins['node.workers']}: node.workers = {node.workers}, but {node.data} holds {has}",
-            f"start with --workers {has}, or first: gossipq store reshard --data {node.data} --workers {node.workers}",
+            f"start with --workers {has}, or first: gossipq store reshard --data {node.data} --workers "
+            f"{node.workers}",
         )
     cores = min(machine.worker_count(), limits.WORKERS_MAX, manifest.shards)
     if not node.workers and cores > has:
         text = (
-            "%d workers as the directory was made for; this machine has %d cores: gossipq store reshard --data %s --workers %d"
+            "%d workers as the directory was made for; this machine has %d cores: gossipq store reshard "
+            "--data %s --workers %d"
         )
         log.info(text, has, machine.worker_count(), node.data, cores)
 
@@ -166,8 +184,10 @@ def _check_workers(loaded: Loaded, manifest: Manifest, log: logging.Logger) -> N
 def supervisor(composition: Composition, announce: Callable[[], None], log: logging.Logger) -> Supervisor:
     """All processes of the node, not started yet."""
     workers = [
-        Child(f"worker-{worker}", run_worker, lambda restarts, worker=worker: composition.worker(worker, restarts))  # type: ignore[misc]
+        Child(f"worker-{worker}", run_worker, partial(composition.worker, worker))
         for worker in range(composition.manifest.workers)
     ]
     frontdoor = Child("frontdoor", run_frontdoor, composition.frontdoor)
-    return Supervisor(workers, frontdoor, composition.config.node.drain_ms, announce, log, Service(os.environ))
+    return Supervisor(
+        workers, frontdoor, composition.config.node.drain_ms, announce, log, Service(os.environ)
+    )

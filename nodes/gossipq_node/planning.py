@@ -36,5 +36,7 @@ def shard_plans(
         lead, target = leads.get(shard), targets.get(shard)
         wanted = [names[copy] for copy in target.voters] if target else []
         leader = names.get(lead.copy, "") if lead else ""
-        plans.append(ShardPlan(shard, leader, wanted[0] if wanted else "", sorted(voters.get(shard, [])), wanted))
+        plans.append(
+            ShardPlan(shard, leader, wanted[0] if wanted else "", sorted(voters.get(shard, [])), wanted)
+        )
     return plans

@@ -1,4 +1,5 @@
-"""What an actor needs from the world: a mailbox, a store, a clock. Each port has one contract suite in tests/contracts."""
+"""What an actor needs from the world: a mailbox, a store, a clock. Each port has one contract suite in
+tests/contracts."""
 
 from collections.abc import Callable, Mapping, Sequence
 from typing import NamedTuple, Protocol
@@ -19,7 +20,8 @@ class Incoming(NamedTuple):
 
 
 class Mailbox(Protocol):
-    """The only input of an actor, and its way out. Never raises for what a peer does; counts it in `bad_frames`, `dropped`."""
+    """The only input of an actor, and its way out. Never raises for what a peer does; counts it in
+    `bad_frames`, `dropped`."""
 
     bad_frames: int  #: messages with a wrong number or size of frames
     dropped: int  #: sends to a peer that is gone or does not read
@@ -29,10 +31,12 @@ class Mailbox(Protocol):
         limits.TURN_MESSAGES_MAX messages or limits.TURN_BYTES_MAX bytes."""
 
     def reply(self, origin: Origin, control: bytes, batch: bytes | Sequence[bytes] = b"") -> bool:
-        """To where a message came from. A sequence of batches is sent as one frame. False: gone or not reading."""
+        """To where a message came from. A sequence of batches is sent as one frame. False: gone or not
+        reading."""
 
     def send(self, endpoint: str, control: bytes, batch: bytes = b"") -> bool:
-        """To a peer's ROUTER, connected on first use. Its answers arrive in `receive` with a stable origin."""
+        """To a peer's ROUTER, connected on first use. Its answers arrive in `receive` with a stable
+        origin."""
 
     def from_peer(self, origin: Origin) -> bool:
         """Whether a message came by the door for peers."""
@@ -58,8 +62,8 @@ class Store(Protocol):
         """Tables of one shard, made when absent. The handle stays good over commits."""
 
     def commit(self) -> None:
-        """Everything since the last commit is on disk when this returns. Raises StoreError: then nothing of it is,
-        every handle still works and shows the state of the last good commit."""
+        """Everything since the last commit is on disk when this returns. Raises StoreError: then nothing of
+        it is, every handle still works and shows the state of the last good commit."""
 
     def abort(self) -> None:
         """Forgets everything since the last commit."""

@@ -1,7 +1,9 @@
-"""What runs inside the children of a node: each builds its ports and its actor and turns until its parent says stop.
+"""What runs inside the children of a node: each builds its ports and its actor and turns until its parent
+says stop.
 
-A child hears its parent over one pipe. The end of that pipe is the end of the parent, and so of the child. The entries import
-what they run: the parent, which loads this module too, and the other kind of child stay small.
+A child hears its parent over one pipe. The end of that pipe is the end of the parent, and so of the child.
+The entries import what they run: the parent, which loads this module too, and the other kind of child stay
+small.
 """
 
 import logging
@@ -39,7 +41,9 @@ NOT_FOR_CHILDREN = (signal.SIGINT, signal.SIGTERM)  #: the parent acts on them
 class Parent:
     """The child's end of the pipe. `running` is asked once a turn."""
 
-    def __init__(self, pipe: Connection, ready: Callable[[], bool], tell: Callable[[Sequence[WorkerState]], None]) -> None:
+    def __init__(
+        self, pipe: Connection, ready: Callable[[], bool], tell: Callable[[Sequence[WorkerState]], None]
+    ) -> None:
         self._pipe, self._ready, self._tell = pipe, ready, tell
         self._said_ready = False
         self._poll = select.poll()
@@ -81,7 +85,9 @@ def run_worker(settings: WorkerSettings, pipe: Connection) -> None:
             try:
                 clock = SystemClock()
                 worker = Worker(settings, mailbox, store, clock, SystemRandom().randrange, machine.measure)
-                loop.run(worker, mailbox, clock, Parent(pipe, lambda: worker.ready, lambda states: None).running)
+                loop.run(
+                    worker, mailbox, clock, Parent(pipe, lambda: worker.ready, lambda states: None).running
+                )
                 worker.leave(clock.now())
                 loop.run(worker, mailbox, clock, worker.leaving)
                 worker.stop()
@@ -136,7 +142,8 @@ def membership(settings: GossipSettings | None) -> Iterator[Membership | None]:
 
 
 def beside(settings: FrontdoorSettings, board: "Board", clock: Clock, ends: ExitStack) -> None:
-    """What runs beside the frontdoor's loop. Raises ConfigError when the place that somebody asked for is taken."""
+    """What runs beside the frontdoor's loop. Raises ConfigError when the place that somebody asked for is
+    taken."""
     if settings.admin:
         _serve_pages(settings, board, clock, ends)
     if settings.alarms:
@@ -164,7 +171,8 @@ def _serve_pages(settings: FrontdoorSettings, board: "Board", clock: Clock, ends
 
 
 def child(name: str, log_json: bool, pipe: Connection, serve: Callable[[], None]) -> None:
-    """Runs `serve`, and ends the process with an exit code. What the operator can cure is told to the parent, the rest logged.
+    """Runs `serve`, and ends the process with an exit code. What the operator can cure is told to the parent,
+    the rest logged.
 
     A terminal's Ctrl-C and a service manager's SIGTERM reach every process; only the parent acts on them."""
     for number in NOT_FOR_CHILDREN:

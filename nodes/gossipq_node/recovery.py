@@ -1,7 +1,8 @@
-"""What `gossipq cluster recover` does to the directory of a stopped survivor, when the majority of its cluster is gone.
+"""What `gossipq cluster recover` does to the directory of a stopped survivor, when the majority of its
+cluster is gone.
 
-The survivor becomes a cluster of its own, with a new identity: what comes back of the old one is turned away, as its logs may
-say otherwise. It is the only voter of every shard, and what its log has is what there is.
+The survivor becomes a cluster of its own, with a new identity: what comes back of the old one is turned away,
+as its logs may say otherwise. It is the only voter of every shard, and what its log has is what there is.
 """
 
 import os
@@ -49,7 +50,8 @@ def outlook(path: str | os.PathLike[str]) -> list[ShardOutlook]:
 
 
 def surveyed(directory: DataDirectory, manifest: Manifest, was: Manifest) -> list[ShardOutlook]:
-    """What the stores of `manifest` have of each shard, where this copy was that of `was`. Raises StoreError."""
+    """What the stores of `manifest` have of each shard, where this copy was that of `was`. Raises
+    StoreError."""
     rows = []
     for worker in range(manifest.workers):
         with open_store(directory.store(manifest, worker), manifest.shards) as store:
@@ -58,7 +60,8 @@ def surveyed(directory: DataDirectory, manifest: Manifest, was: Manifest) -> lis
 
 
 def recover(path: str | os.PathLike[str]) -> Manifest:
-    """Makes the copy in this directory the only one of every shard, and the node the only one of a new cluster.
+    """Makes the copy in this directory the only one of every shard, and the node the only one of a new
+    cluster.
 
     A crash in between leaves a directory on which this is done again. Raises StoreError."""
     with opened(path) as (directory, manifest):
@@ -83,7 +86,8 @@ def stand_alone(directory: DataDirectory, manifest: Manifest) -> None:
 
 
 def known_members(directory: DataDirectory, manifest: Manifest) -> list[Member]:
-    """Of the cluster, as this directory knows them: by its roster, else by its copy of the meta shard. Raises StoreError."""
+    """Of the cluster, as this directory knows them: by its roster, else by its copy of the meta shard. Raises
+    StoreError."""
     roster = directory.roster()
     if roster.version or not manifest.cluster_uuid:
         return roster.members
@@ -93,8 +97,8 @@ def known_members(directory: DataDirectory, manifest: Manifest) -> list[Member]:
 
 
 def known_options(directory: DataDirectory, manifest: Manifest) -> dict[str, str]:
-    """What [cluster] says, as this directory knows it: by its copy of the meta shard, else as it was when the node joined.
-    Raises StoreError."""
+    """What [cluster] says, as this directory knows it: by its copy of the meta shard, else as it was when the
+    node joined. Raises StoreError."""
     with open_store(directory.store(manifest, META_SHARD % manifest.workers), manifest.shards) as store:
         row = store.tables(META_SHARD).state.get(records.OPTIONS)
     return msgspec.msgpack.decode(row, type=dict[str, str]) if row is not None else manifest.options
@@ -102,7 +106,9 @@ def known_options(directory: DataDirectory, manifest: Manifest) -> dict[str, str
 
 def _check(directory: DataDirectory, manifest: Manifest) -> None:
     if manifest.witness:
-        raise StoreError(f"{directory.path} is that of a witness: it has no records", "use the directory of a full node")
+        raise StoreError(
+            f"{directory.path} is that of a witness: it has no records", "use the directory of a full node"
+        )
 
 
 def _shards(worker: int, manifest: Manifest) -> range:
@@ -136,10 +142,14 @@ def _stand_alone(shard: ShardId, tables: Tables, me: str) -> None:
     meta = _meta(tables)
     if tables.state.get(records.INSTALLING) is not None:
         if shard == META_SHARD:
-            raise StoreError("the register of topics is not whole in this directory", "use that of another survivor")
+            raise StoreError(
+                "the register of topics is not whole in this directory", "use that of another survivor"
+            )
         return
     if meta is not None:
-        tables.state.put(records.META, records.encode(msgspec.structs.replace(meta, voters=[], witnesses=[], learners=[])))
+        tables.state.put(
+            records.META, records.encode(msgspec.structs.replace(meta, voters=[], witnesses=[], learners=[]))
+        )
     if shard == META_SHARD:
         for key, row in list(tables.state.scan(*MEMBERS)):
             if _decode_member(row).copy != me:

@@ -1,4 +1,5 @@
-"""What a node tells systemd: that it is ready, that it lives, that it stops. One datagram each; nothing without systemd."""
+"""What a node tells systemd: that it is ready, that it lives, that it stops. One datagram each; nothing
+without systemd."""
 
 import os
 import socket
@@ -16,7 +17,8 @@ class Service:
         self._path = environment.get(SOCKET, "")
         mine = environment.get(PROCESS, "") in ("", str(pid or os.getpid()))
         period = environment.get(PERIOD, "") if self._path and mine else ""
-        self.period_ms = int(period) // 1_000 if period.isdecimal() else 0  #: 0: nobody waits for signs of life
+        #: 0: nobody waits for signs of life
+        self.period_ms = int(period) // 1_000 if period.isdecimal() else 0
         self._beat_ms = 0
 
     @property

@@ -1,4 +1,5 @@
-"""What a child process is told by its parent at birth: plain frozen values, the same for a fresh and a restarted process."""
+"""What a child process is told by its parent at birth: plain frozen values, the same for a fresh and a
+restarted process."""
 
 import msgspec
 
@@ -31,7 +32,8 @@ class WorkerSettings(msgspec.Struct, frozen=True, kw_only=True):
     auto_create: bool
     topic: TopicConfig
     group: GroupConfig
-    virtual: dict[str, list[str]] = {}  #: virtual topics that are there from the start -> the topics they copy to
+    #: virtual topics that are there from the start -> the topics they copy to
+    virtual: dict[str, list[str]] = {}
     boot: str = ""  #: names this run of the machine
     restarts: int = 0
     log_json: bool = True

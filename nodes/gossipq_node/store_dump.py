@@ -1,11 +1,14 @@
-"""`gossipq store dump` and `load`: a stopped node's data as one stream that does not depend on the engine of the store.
+"""`gossipq store dump` and `load`: a stopped node's data as one stream that does not depend on the engine of
+the store.
 
     magic       "GQDUMP1" and a line feed
     manifest    u32 size, then the manifest as JSON
-    rows        u8 table (0 log, 1 body, 2 state), u16 shard, u16 key bytes, u32 value bytes, key, value; by shard, table, key
+    rows        u8 table (0 log, 1 body, 2 state), u16 shard, u16 key bytes, u32 value bytes, key,
+                value; by shard, table, key
     end         u8 255, u64 rows, BLAKE2b-256 of everything before it
 
-Numbers are little endian. A stream without its end, or with another digest, is refused, and leaves nothing behind.
+Numbers are little endian. A stream without its end, or with another digest, is refused, and leaves nothing
+behind.
 """
 
 import os
@@ -102,10 +105,12 @@ def load(
     map_bytes: int = limits.MAP_BYTES,
     adopt: bool = False,
 ) -> Dumped:
-    """Makes a data directory of a dump. It appears whole or not at all. `map_bytes`: that the node will use. Raises StoreError.
+    """Makes a data directory of a dump. It appears whole or not at all. `map_bytes`: that the node will use.
+    Raises StoreError.
 
-    A dump of an older format becomes one of this. It is a cluster of its own, which knows no node of the old one. With `adopt`
-    it takes the place of the directory that was dumped, in its cluster: for one that is gone for good."""
+    A dump of an older format becomes one of this. It is a cluster of its own, which knows no node of the old
+    one. With `adopt` it takes the place of the directory that was dumped, in its cluster: for one that is
+    gone for good."""
     target = Path(path)
     if target.exists() and (not target.is_dir() or any(target.iterdir())):
         raise StoreError(f"{target} is not empty", "give a new directory with --data")
@@ -119,24 +124,38 @@ def load(
         sync_directory(target.absolute().parent)
     except OSError as error:
         shutil.rmtree(building, ignore_errors=True)
-        raise StoreError(f"{target} cannot be made: {error.strerror}", "free some space or give another --data") from None
+        raise StoreError(
+            f"{target} cannot be made: {error.strerror}", "free some space or give another --data"
+        ) from None
     except BaseException:
         shutil.rmtree(building, ignore_errors=True)
         raise
     return loaded
 
 
-def _build(building: Path, source: _Digesting, stream: BinaryIO, progress: Progress, map_bytes: int, adopt: bool) -> Dumped:
+def _build(
+    building: Path, source: _Digesting, stream: BinaryIO, progress: Progress, map_bytes: int, adopt: bool
+) -> Dumped:
     manifest = _manifest(source)
     if manifest.witness and not adopt:
         raise StoreError("the dump is that of a witness: it has no records", "load that of a full node")
     with closing(DataDirectory(building)) as directory:
-        place = {"format": FORMAT, "engine": ENGINE_NAME, "machine": machine.machine_id(), "inode": directory.lock.inode}
+        place = {
+            "format": FORMAT,
+            "engine": ENGINE_NAME,
+            "machine": machine.machine_id(),
+            "inode": directory.lock.inode,
+        }
         mine = msgspec.structs.replace(manifest, dir_uuid=uuid.uuid4().hex, **place)
         if adopt:
             mine = msgspec.structs.replace(mine, predecessors=[*manifest.predecessors, manifest.voter])
         else:
-            alone = {"node_id": uuid.uuid4().hex, "cluster_uuid": uuid.uuid4().hex, "joined": False, "former": []}
+            alone = {
+                "node_id": uuid.uuid4().hex,
+                "cluster_uuid": uuid.uuid4().hex,
+                "joined": False,
+                "former": [],
+            }
             mine = msgspec.structs.replace(mine, predecessors=[], **alone)
         rows = _rows(directory, mine, manifest.format, source, progress, map_bytes)
         expected = source.digest.digest()
@@ -166,7 +185,12 @@ def _manifest(source: _Digesting) -> Manifest:
 
 
 def _rows(
-    directory: DataDirectory, manifest: Manifest, was: int, source: _Digesting, progress: Progress, map_bytes: int
+    directory: DataDirectory,
+    manifest: Manifest,
+    was: int,
+    source: _Digesting,
+    progress: Progress,
+    map_bytes: int,
 ) -> int:
     """Stores what a dump of format `was` has; returns how many rows that is."""
     stores: dict[int, LmdbStore] = {}

@@ -1,4 +1,5 @@
-"""What `gossipq store` does to the data directory of a node that is not running: look, check, lay out anew, take over."""
+"""What `gossipq store` does to the data directory of a node that is not running: look, check, lay out anew,
+take over."""
 
 import os
 import shutil
@@ -55,14 +56,17 @@ class Verified(msgspec.Struct, frozen=True):
 def opened(
     path: str | os.PathLike[str], adopting: bool = False, older: bool = False
 ) -> Iterator[tuple[DataDirectory, Manifest]]:
-    """The locked directory of a founded node; with `older` also one that an older gossipq made. Raises StoreError."""
+    """The locked directory of a founded node; with `older` also one that an older gossipq made. Raises
+    StoreError."""
     if not Path(path).is_dir():
         raise StoreError(f"{path} is not a directory", "give the node's data directory with --data")
     directory = DataDirectory(path)
     try:
         manifest = directory.read()
         if manifest is None or not manifest.cluster_uuid:
-            raise StoreError(f"{path} is empty: no node has run there", "give the node's data directory with --data")
+            raise StoreError(
+                f"{path} is empty: no node has run there", "give the node's data directory with --data"
+            )
         if not adopting:
             directory.check(manifest, older)
         yield directory, manifest
@@ -96,7 +100,8 @@ def info(path: str | os.PathLike[str]) -> Info:
 
 
 def verify(path: str | os.PathLike[str], progress: Callable[[int], None] = lambda batches: None) -> Verified:
-    """Reads every stored batch and checks its CRC, size and bounds. `progress` is told the batches so far, now and then."""
+    """Reads every stored batch and checks its CRC, size and bounds. `progress` is told the batches so far,
+    now and then."""
     batches = records = size = 0
     damaged: list[Damage] = []
     with opened(path) as (directory, manifest):
@@ -115,10 +120,14 @@ def verify(path: str | os.PathLike[str], progress: Callable[[int], None] = lambd
     return Verified(batches, records, size, damaged)
 
 
-def reshard(path: str | os.PathLike[str], workers: int, progress: Callable[[int], None] = lambda shard: None) -> Manifest:
-    """Lays the shards out for another number of workers: copies into a new generation, then switches the manifest.
+def reshard(
+    path: str | os.PathLike[str], workers: int, progress: Callable[[int], None] = lambda shard: None
+) -> Manifest:
+    """Lays the shards out for another number of workers: copies into a new generation, then switches the
+    manifest.
 
-    A crash leaves the old generation in force; the next run clears what was left half done. Raises StoreError."""
+    A crash leaves the old generation in force; the next run clears what was left half done. Raises
+    StoreError."""
     with opened(path) as (directory, manifest):
         if not 1 <= workers <= min(manifest.shards, limits.WORKERS_MAX):
             raise StoreError(
@@ -128,13 +137,19 @@ def reshard(path: str | os.PathLike[str], workers: int, progress: Callable[[int]
         _clear_other_generations(directory, manifest)
         needed, free = _used_bytes(directory, manifest), _disk_free_bytes(directory.path)
         if needed > free:
-            raise StoreError(f"the copy needs {needed} bytes and the disk has {free}", "free some space first")
+            raise StoreError(
+                f"the copy needs {needed} bytes and the disk has {free}", "free some space first"
+            )
         target = msgspec.structs.replace(manifest, workers=workers, generation=manifest.generation + 1)
         directory.make_stores(target)
         for worker in range(workers):
-            with open_store(directory.store(target, worker), manifest.shards, 2 * needed + COPY_MAP_BYTES) as copy:
+            with open_store(
+                directory.store(target, worker), manifest.shards, 2 * needed + COPY_MAP_BYTES
+            ) as copy:
                 for shard in range(worker, manifest.shards, workers):
-                    with open_store(directory.store(manifest, shard % manifest.workers), manifest.shards) as source:
+                    with open_store(
+                        directory.store(manifest, shard % manifest.workers), manifest.shards
+                    ) as source:
                         if shard in source.shards():
                             _copy_shard(source, copy, shard)
                     progress(shard)
@@ -143,16 +158,19 @@ def reshard(path: str | os.PathLike[str], workers: int, progress: Callable[[int]
         return target
 
 
-def compact(path: str | os.PathLike[str], progress: Callable[[int], None] = lambda shard: None) -> tuple[int, int]:
-    """Copies the stores into new files, which have no free pages; bytes before and after. A crash leaves the old ones in force.
-    Raises StoreError."""
+def compact(
+    path: str | os.PathLike[str], progress: Callable[[int], None] = lambda shard: None
+) -> tuple[int, int]:
+    """Copies the stores into new files, which have no free pages; bytes before and after. A crash leaves the
+    old ones in force. Raises StoreError."""
     before = info(path)
     reshard(path, before.manifest.workers, progress)
     return tuple(sum(worker.file_bytes for worker in each.workers) for each in (before, info(path)))  # type: ignore[return-value]
 
 
 def adopt(path: str | os.PathLike[str]) -> Manifest:
-    """Makes a copied directory a node's own: for a restored backup whose original is gone for good. Raises StoreError.
+    """Makes a copied directory a node's own: for a restored backup whose original is gone for good. Raises
+    StoreError.
 
     The node keeps its id, the copy of the data gets a new one, so that nobody takes it for the old disk."""
     with opened(path, adopting=True) as (directory, manifest):

@@ -1,4 +1,5 @@
-"""Keeps the processes of a node alive: starts them, starts them again with a growing pause, drains them at the end.
+"""Keeps the processes of a node alive: starts them, starts them again with a growing pause, drains them at
+the end.
 
 It does nothing else, so that it has no reason to die.
 """
@@ -27,18 +28,26 @@ from gossipq_node.settings import WorkerState
 RESTART_MS_FIRST, RESTART_MS_MAX = 100, 10_000
 SETTLED_MS = 60_000  #: a process that lived this long starts again at once, as if it were its first time
 TELL_AGAIN_MS = 500  #: between two attempts to tell a process something that takes nothing
-START_PATIENCE_MS = 1_500  #: processes of a node that was just killed may still hold its ports and stores for a moment
+START_PATIENCE_MS = (
+    1_500  #: processes of a node that was just killed may still hold its ports and stores for a moment
+)
 
 Entry = Callable[[Any, Connection], None]
 
 
 def restart_pause_ms(previous_ms: int, lived_ms: int) -> int:
-    """How long to wait before a process that lived `lived_ms` is started again; `previous_ms` is the last such pause."""
-    return RESTART_MS_FIRST if not previous_ms or lived_ms >= SETTLED_MS else min(2 * previous_ms, RESTART_MS_MAX)
+    """How long to wait before a process that lived `lived_ms` is started again; `previous_ms` is the last
+    such pause."""
+    return (
+        RESTART_MS_FIRST
+        if not previous_ms or lived_ms >= SETTLED_MS
+        else min(2 * previous_ms, RESTART_MS_MAX)
+    )
 
 
 class Child:
-    """One process of the node, over all its lives. `settings` is made anew for each, from the number of restarts."""
+    """One process of the node, over all its lives. `settings` is made anew for each, from the number of
+    restarts."""
 
     def __init__(self, name: str, entry: Entry, settings: Callable[[int], Any]) -> None:
         self.name, self._entry, self._settings = name, entry, settings
@@ -55,7 +64,9 @@ class Child:
         context = multiprocessing.get_context("spawn")
         ours, theirs = context.Pipe()
         try:
-            process = context.Process(target=self._entry, args=(self._settings(self.restarts + 1), theirs), name=self.name)
+            process = context.Process(
+                target=self._entry, args=(self._settings(self.restarts + 1), theirs), name=self.name
+            )
             with _no_main_module(), _signals_wait():
                 process.start()
         except OSError:
@@ -95,7 +106,8 @@ class Child:
                     self.failure = from_code(*rest)
 
     def bury(self, now_ms: int) -> int:
-        """After the process ended: frees its handles, sets the time of the next start, returns the exit code."""
+        """After the process ended: frees its handles, sets the time of the next start, returns the exit
+        code."""
         assert self.process is not None
         assert self.pipe is not None
         self.listen()
@@ -122,7 +134,8 @@ class Child:
 
 @contextmanager
 def _no_main_module() -> Iterator[None]:
-    """Spawned children load the parent's main module; ours need none of it, and stay small without the command line."""
+    """Spawned children load the parent's main module; ours need none of it, and stay small without the
+    command line."""
     main = sys.modules["__main__"]
     sys.modules["__main__"] = ModuleType("__main__")
     try:
@@ -133,7 +146,8 @@ def _no_main_module() -> Iterator[None]:
 
 @contextmanager
 def _signals_wait() -> Iterator[None]:
-    """A child begins with these blocked, as it cannot know yet that they are not for it; `processes.child` lets them in."""
+    """A child begins with these blocked, as it cannot know yet that they are not for it; `processes.child`
+    lets them in."""
     resource_tracker.ensure_running()  # or the first start runs it, and lets the signals in after that
     before = signal.pthread_sigmask(signal.SIG_BLOCK, NOT_FOR_CHILDREN)
     try:
@@ -143,7 +157,8 @@ def _signals_wait() -> Iterator[None]:
 
 
 class Supervisor:
-    """Runs `workers` and `frontdoor` until a signal. `announce` is called once, when all of them are ready first."""
+    """Runs `workers` and `frontdoor` until a signal. `announce` is called once, when all of them are ready
+    first."""
 
     def __init__(
         self,
@@ -162,9 +177,11 @@ class Supervisor:
         self._untold = False  # the frontdoor does not know the newest states
 
     def run(self) -> int:
-        """The exit code: 0 after a drain, 1 when some process had to be killed, 128 + signal after a second signal.
+        """The exit code: 0 after a drain, 1 when some process had to be killed, 128 + signal after a second
+        signal.
 
-        Raises ConfigError or StoreError when the node cannot start, NotAdmitted when its cluster does not have it as it is."""
+        Raises ConfigError or StoreError when the node cannot start, NotAdmitted when its cluster does not
+        have it as it is."""
         with self._signals_to_pipe() as wakeup:
             try:
                 return self._supervise(wakeup)
@@ -195,12 +212,15 @@ class Supervisor:
                 child.start(now_ms)
             except OSError as error:
                 child.pause(now_ms, 0)
-                child.failure = StoreError(f"{child.name} cannot be started: {error}", "free some memory, or raise its limits")
+                child.failure = StoreError(
+                    f"{child.name} cannot be started: {error}", "free some memory, or raise its limits"
+                )
                 self._log.error("%s; tried again in %d ms", child.failure.message, child.pause_ms)
         return bool(due)
 
     def _starting(self, begin_ms: int) -> None:
-        """Announces, or gives up when a process still cannot start after some patience and a second attempt."""
+        """Announces, or gives up when a process still cannot start after some patience and a second
+        attempt."""
         if all(child.ready for child in self._children):
             self._announced = True
             self._announce()
@@ -244,18 +264,26 @@ class Supervisor:
                 code = child.bury(_now_ms())
                 why = child.failure.message if child.failure else f"exit code {code}"
                 if self._announced and not self._signals:
-                    self._log.warning("%s (pid %d) ended: %s; starts again in %d ms", child.name, pid, why, child.pause_ms)
+                    self._log.warning(
+                        "%s (pid %d) ended: %s; starts again in %d ms", child.name, pid, why, child.pause_ms
+                    )
                 changed = True
             elif child.ready != was:
                 if self._announced:
-                    self._log.info("%s (pid %d) is ready, restarts: %d", child.name, child.pid, child.restarts)
+                    self._log.info(
+                        "%s (pid %d) is ready, restarts: %d", child.name, child.pid, child.restarts
+                    )
                 changed = True
         return changed
 
     def _states(self) -> list[WorkerState]:
         return [
             WorkerState(
-                number, child.pid, child.running, max(0, child.restarts), child.failure.message if child.failure else ""
+                number,
+                child.pid,
+                child.running,
+                max(0, child.restarts),
+                child.failure.message if child.failure else "",
             )
             for number, child in enumerate(self._workers)
         ]
@@ -268,7 +296,9 @@ class Supervisor:
             untold = [child for child in untold if not child.tell(STOP)]
             left_ms = deadline_ms - _now_ms()
             if left_ms <= 0:
-                self._log.warning("not drained in time: %s", ", ".join(c.name for c in self._children if c.running))
+                self._log.warning(
+                    "not drained in time: %s", ", ".join(c.name for c in self._children if c.running)
+                )
                 return 1
             self._wait(wakeup, min(left_ms, TELL_AGAIN_MS) if untold else left_ms)
             self._look()

@@ -1,4 +1,5 @@
-"""The secret that the nodes of a cluster share, and what is made of it. Nothing else knows the secret itself."""
+"""The secret that the nodes of a cluster share, and what is made of it. Nothing else knows the secret
+itself."""
 
 import base64
 import os
@@ -28,7 +29,8 @@ def read(path: str) -> bytes:
         raise ConfigError(f"node.secret_file = {path!r} cannot be read: {error.strerror}", MAKE_ONE) from None
     if not SECRET_BYTES_MIN <= len(secret) <= SECRET_BYTES_MAX:
         raise ConfigError(
-            f"node.secret_file = {path!r} holds {len(secret)} bytes; {SECRET_BYTES_MIN} to {SECRET_BYTES_MAX} are good",
+            f"node.secret_file = {path!r} holds {len(secret)} bytes; {SECRET_BYTES_MIN} to "
+            f"{SECRET_BYTES_MAX} are good",
             MAKE_ONE,
         )
     return secret
@@ -40,8 +42,9 @@ def exposed(path: str) -> bool:
 
 
 def secret_of(node: Node, directory: Path) -> bytes:
-    """What the nodes of a cluster share. Without a given file, a cluster that only this machine reaches has the secret that
-    lies in the directories of its nodes; b"" when the node listens to a network and has none. Raises ConfigError."""
+    """What the nodes of a cluster share. Without a given file, a cluster that only this machine reaches has
+    the secret that lies in the directories of its nodes; b"" when the node listens to a network and has none.
+    Raises ConfigError."""
     if node.secret_file:
         return read(node.secret_file)
     if not endpoint(node.bind).is_loopback:
@@ -53,20 +56,22 @@ def secret_of(node: Node, directory: Path) -> bytes:
 
 
 def known(path: str) -> bytes:
-    """For who operates a cluster: the secret in that file, else that of this user's own nodes, b"" if there is none. Raises
-    ConfigError."""
+    """For who operates a cluster: the secret in that file, else that of this user's own nodes, b"" if there
+    is none. Raises ConfigError."""
     own = file_of_this_user()
     return read(path or (str(own) if own.exists() else ""))
 
 
 def file_of_this_user() -> Path:
-    """What all directories of this user on this machine begin with: nodes of one host meet without being told a file."""
+    """What all directories of this user on this machine begin with: nodes of one host meet without being told
+    a file."""
     state = os.environ.get("XDG_STATE_HOME") or os.path.join(os.path.expanduser("~"), ".local", "state")
     return Path(state) / "gossipq" / SECRET
 
 
 def _of_this_user() -> bytes:
-    """Its secret, made now if it has none. Random where there is no home: other nodes are then told by --secret-file."""
+    """Its secret, made now if it has none. Random where there is no home: other nodes are then told by
+    --secret-file."""
     fresh, path = base64.b64encode(os.urandom(SECRET_BYTES)), file_of_this_user()
     try:
         path.parent.mkdir(0o700, parents=True, exist_ok=True)
@@ -95,7 +100,9 @@ def _write_new(path: Path, secret: bytes) -> None:
         finally:
             os.unlink(new)
     except OSError as error:
-        raise ConfigError(f"{path} cannot be written: {error.strerror}", "free some space or give another --data") from None
+        raise ConfigError(
+            f"{path} cannot be written: {error.strerror}", "free some space or give another --data"
+        ) from None
 
 
 def gossip_key(secret: bytes) -> str:

@@ -1,4 +1,5 @@
-"""spark-submit spark/jobs/dead.py ARGUMENTS: what `gossipq spark dead` does, on the master that spark-submit names."""
+"""spark-submit spark/jobs/dead.py ARGUMENTS: what `gossipq spark dead` does, on the master that spark-submit
+names."""
 
 import sys
 

@@ -1,4 +1,5 @@
-"""spark-submit spark/jobs/dedup.py ARGUMENTS: what `gossipq spark dedup` does, on the master that spark-submit names."""
+"""spark-submit spark/jobs/dedup.py ARGUMENTS: what `gossipq spark dedup` does, on the master that
+spark-submit names."""
 
 import sys
 

@@ -1,4 +1,5 @@
-"""spark-submit spark/jobs/growth.py ARGUMENTS: what `gossipq spark growth` does, on the master that spark-submit names."""
+"""spark-submit spark/jobs/growth.py ARGUMENTS: what `gossipq spark growth` does, on the master that
+spark-submit names."""
 
 import sys
 

@@ -1,4 +1,5 @@
-"""spark-submit spark/jobs/import.py ARGUMENTS: what `gossipq spark import` does, on the master that spark-submit names."""
+"""spark-submit spark/jobs/import.py ARGUMENTS: what `gossipq spark import` does, on the master that
+spark-submit names."""
 
 import sys
 

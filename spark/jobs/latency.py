@@ -1,4 +1,5 @@
-"""spark-submit spark/jobs/latency.py ARGUMENTS: what `gossipq spark latency` does, on the master that spark-submit names."""
+"""spark-submit spark/jobs/latency.py ARGUMENTS: what `gossipq spark latency` does, on the master that
+spark-submit names."""
 
 import sys
 

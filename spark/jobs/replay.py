@@ -1,4 +1,5 @@
-"""spark-submit spark/jobs/replay.py ARGUMENTS: what `gossipq spark replay` does, on the master that spark-submit names."""
+"""spark-submit spark/jobs/replay.py ARGUMENTS: what `gossipq spark replay` does, on the master that
+spark-submit names."""
 
 import sys
 

@@ -1,4 +1,5 @@
-"""spark-submit spark/jobs/search.py ARGUMENTS: what `gossipq spark search` does, on the master that spark-submit names."""
+"""spark-submit spark/jobs/search.py ARGUMENTS: what `gossipq spark search` does, on the master that
+spark-submit names."""
 
 import sys
 

@@ -1,4 +1,5 @@
-"""spark-submit spark/jobs/status.py ARGUMENTS: what `gossipq spark status` does, on the master that spark-submit names."""
+"""spark-submit spark/jobs/status.py ARGUMENTS: what `gossipq spark status` does, on the master that
+spark-submit names."""
 
 import sys
 

@@ -4,7 +4,8 @@
 
     spark = session()
     read_export(spark, "export", topics="orders").groupBy("topic").count().show()
-    spark.readStream.format("gossipq").option("servers", "tcp://127.0.0.1:7700").option("topics", "orders").load()
+    spark.readStream.format("gossipq").option("servers", "tcp://127.0.0.1:7700").option("topics",
+    "orders").load()
 
 spark/README.md has the rest. Needs the extra: pip install "gossipq[spark]", and Java 17 or later.
 """

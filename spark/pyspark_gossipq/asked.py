@@ -1,4 +1,5 @@
-"""What a reader is asked for: Kafka's option names and ours, checked in one place for every way of reading."""
+"""What a reader is asked for: Kafka's option names and ours, checked in one place for every way of
+reading."""
 
 import json
 import re
@@ -70,7 +71,8 @@ class Asked:
     pattern: str = ""  #: a regular expression that the whole name fits
     assign: tuple[tuple[str, tuple[int, ...]], ...] = ()
     partitions: tuple[int, ...] = ()
-    ranges: tuple[tuple[int, int, int, int], ...] = ()  #: (topic id, partition, start, end) in place of offsets by topic
+    #: (topic id, partition, start, end) in place of offsets by topic
+    ranges: tuple[tuple[int, int, int, int], ...] = ()
     starting: Bound | None = None  #: None: earliest; latest for a stream of a live cluster
     ending: Bound | None = None
     starting_times: tuple[tuple[str, int, int], ...] = ()  #: (topic, partition, microseconds)
@@ -113,7 +115,9 @@ def parse(options: Mapping[str, str]) -> Asked:
             raise BadRequest(f"option {option!r} is not known", hint=hint)
         name, field = known[option.lower()]
         if field in given:
-            raise BadRequest(f"options {given[field][0]} and {name} say the same thing", hint="keep one of them")
+            raise BadRequest(
+                f"options {given[field][0]} and {name} say the same thing", hint="keep one of them"
+            )
         given[field] = name, str(value)
     return _asked(given)
 
@@ -159,7 +163,8 @@ def _asked(given: dict[str, tuple[str, str]]) -> Asked:
 def _check(asked: Asked) -> None:
     if bool(asked.path) == bool(asked.servers):
         raise BadRequest(
-            "path= or servers= says where to read", hint='option("path", "export") or option("servers", "tcp://127.0.0.1:7700")'
+            "path= or servers= says where to read",
+            hint='option("path", "export") or option("servers", "tcp://127.0.0.1:7700")',
         )
     if sum(map(bool, (asked.topics, asked.pattern, asked.assign))) > 1:
         raise BadRequest("topics, topicsPattern and assign exclude each other", hint="keep one of them")
@@ -169,32 +174,49 @@ def _check(asked: Asked) -> None:
         try:
             re.compile(asked.pattern)
         except re.error as error:
-            raise BadRequest(f"topicsPattern={asked.pattern!r}: {error}", hint="a regular expression, as orders[.].*") from None
+            raise BadRequest(
+                f"topicsPattern={asked.pattern!r}: {error}", hint="a regular expression, as orders[.].*"
+            ) from None
     if asked.starting_times and (asked.starting or asked.starting_us is not None):
         raise BadRequest(
-            "startingOffsetsByTimestamp, startingTimestamp and startingOffsets exclude each other", hint="keep one"
+            "startingOffsetsByTimestamp, startingTimestamp and startingOffsets exclude each other",
+            hint="keep one",
         )
     if asked.starting_times and asked.path:
-        raise BadRequest("startingOffsetsByTimestamp is for clusters", hint="startingTimestamp= chooses by publish_time")
+        raise BadRequest(
+            "startingOffsetsByTimestamp is for clusters", hint="startingTimestamp= chooses by publish_time"
+        )
     if asked.servers and asked.as_of_us is not None:
         raise BadRequest("asOf is for exports", hint="endingTimestamp= says where to end in a cluster")
     if asked.data_set == export.MESSAGES:
         return
     if asked.servers:
         raise BadRequest(f"dataSet={asked.data_set} comes from an export", hint='option("path", "export")')
-    if asked.starting or asked.ending or asked.starting_us is not None or asked.ending_us is not None or asked.kafka_schema:
-        raise BadRequest(f"offsets and times choose messages, not {asked.data_set}", hint="filter the frame: df.filter(...)")
+    if (
+        asked.starting
+        or asked.ending
+        or asked.starting_us is not None
+        or asked.ending_us is not None
+        or asked.kafka_schema
+    ):
+        raise BadRequest(
+            f"offsets and times choose messages, not {asked.data_set}",
+            hint="filter the frame: df.filter(...)",
+        )
 
 
 def bound(name: str, value: str) -> Bound:
-    """earliest, latest, or JSON such as {"orders": {"0": 23, "1": -2}}: -2 is earliest, -1 is latest. Raises BadRequest."""
+    """earliest, latest, or JSON such as {"orders": {"0": 23, "1": -2}}: -2 is earliest, -1 is latest. Raises
+    BadRequest."""
     if value.lower() in ("earliest", "latest"):
         return Bound(EARLIEST if value.lower() == "earliest" else LATEST)
     hint = 'earliest, latest, or {"orders": {"0": 23, "1": -2}}'
     try:
         told = json.loads(value)
         offsets = tuple(
-            (str(topic), int(number), offset) for topic, numbers in told.items() for number, offset in numbers.items()
+            (str(topic), int(number), offset)
+            for topic, numbers in told.items()
+            for number, offset in numbers.items()
         )
     except (ValueError, AttributeError):
         raise BadRequest(f"{name}={value!r}", hint=hint) from None
@@ -218,18 +240,26 @@ def _times(name: str, value: str) -> tuple[tuple[str, int, int], ...]:
 
 def _assign(value: str) -> tuple[tuple[str, tuple[int, ...]], ...]:
     try:
-        return tuple((str(topic), tuple(int(number) for number in numbers)) for topic, numbers in json.loads(value).items())
+        return tuple(
+            (str(topic), tuple(int(number) for number in numbers))
+            for topic, numbers in json.loads(value).items()
+        )
     except (ValueError, AttributeError, TypeError):
         raise BadRequest(f"assign={value!r}", hint='{"orders": [0, 1]}') from None
 
 
 def _ranges(value: str) -> tuple[tuple[int, int, int, int], ...]:
     try:
-        told = tuple((int(topic_id), int(number), int(start), int(end)) for topic_id, number, start, end in json.loads(value))
+        told = tuple(
+            (int(topic_id), int(number), int(start), int(end))
+            for topic_id, number, start, end in json.loads(value)
+        )
     except (ValueError, TypeError):
         told = ((0, 0, 0, -1),)
     if any(not 0 <= start <= end for _, _, start, end in told):
-        raise BadRequest(f"ranges={value!r}", hint="[[topic id, partition, start, end], ...] with 0 <= start <= end")
+        raise BadRequest(
+            f"ranges={value!r}", hint="[[topic id, partition, start, end], ...] with 0 <= start <= end"
+        )
     return told
 
 

@@ -1,4 +1,5 @@
-"""`spark.read.format("gossipq")`: an export's files through Python, LMDB or Parquet, or a range of a live cluster."""
+"""`spark.read.format("gossipq")`: an export's files through Python, LMDB or Parquet, or a range of a live
+cluster."""
 
 from collections.abc import Iterator, Sequence
 
@@ -56,7 +57,8 @@ def check(folder: Folder, exported: Export, parts: list[Part], verify: bool | No
 
 
 class ExportReader(DataSourceReader):
-    """Defines no pushFilters: Spark 4 keeps the filters of one use of a frame for the next one, which loses rows."""
+    """Defines no pushFilters: Spark 4 keeps the filters of one use of a frame for the next one, which loses
+    rows."""
 
     def __init__(self, schema: StructType, asked: Asked) -> None:
         self.schema, self.asked = schema, asked
@@ -64,7 +66,10 @@ class ExportReader(DataSourceReader):
     def partitions(self) -> Sequence[InputPartition]:
         folder = Folder(self.asked.path)
         return [
-            FileTask(parts) for parts in planning.tasks(plan(folder, folder.read(self.asked.as_of_us), self.asked), self.asked)
+            FileTask(parts)
+            for parts in planning.tasks(
+                plan(folder, folder.read(self.asked.as_of_us), self.asked), self.asked
+            )
         ]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:

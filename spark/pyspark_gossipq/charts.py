@@ -27,7 +27,8 @@ def bars(title: str, rows: Mapping[str, Mapping[str, float]], unit: str = "") ->
                 color = _color(parts.index(name))
                 told = escape(f"{label}: {name} {_number(value)} {unit}".strip())
                 drawn.append(
-                    f'<rect x="{x:.1f}" y="{y}" width="{max(1.0, value * scale):.1f}" height="18" fill="{color}">'
+                    f'<rect x="{x:.1f}" y="{y}" width="{max(1.0, value * scale):.1f}" height="18" '
+                    f'fill="{color}">'
                     f"<title>{told}</title></rect>"
                 )
                 x += max(1.0, value * scale)
@@ -37,7 +38,8 @@ def bars(title: str, rows: Mapping[str, Mapping[str, float]], unit: str = "") ->
 
 
 def lines(title: str, series: Mapping[str, Sequence[tuple[str, float]]], unit: str = "") -> str:
-    """A line for each name over the labels of all, which are sorted as text: {"orders": [("2026-11-20", 5), ...]}."""
+    """A line for each name over the labels of all, which are sorted as text: {"orders": [("2026-11-20", 5),
+    ...]}."""
     labels = sorted({label for points in series.values() for label, _ in points})
     most = max((value for points in series.values() for _, value in points), default=0) or 1
     left, bottom = 100, TOP + PLOT_HEIGHT
@@ -53,10 +55,14 @@ def lines(title: str, series: Mapping[str, Sequence[tuple[str, float]]], unit: s
     for name in reversed(ranked):  # the largest ones lie on top
         points, number = series[name], ranked.index(name)
         color = _color(number)
-        spots = [(left + labels.index(label) * step, bottom - PLOT_HEIGHT * value / most) for label, value in points]
+        spots = [
+            (left + labels.index(label) * step, bottom - PLOT_HEIGHT * value / most)
+            for label, value in points
+        ]
         path = " ".join(f"{x:.1f},{y:.1f}" for x, y in spots)
         drawn.append(
-            f'<polyline points="{path}" fill="none" stroke="{color}" stroke-width="2"><title>{escape(name)}</title></polyline>'
+            f'<polyline points="{path}" fill="none" stroke="{color}" '
+            f'stroke-width="2"><title>{escape(name)}</title></polyline>'
         )
         drawn += [f'<circle cx="{x:.1f}" cy="{y:.1f}" r="3" fill="{color}"/>' for x, y in spots]
     return _picture(title, ranked, drawn, bottom + 36)
@@ -67,7 +73,8 @@ def _color(number: int) -> str:
 
 
 def _legend(names: Sequence[str]) -> tuple[list[str], int]:
-    """The first few names with their colours, how many more there are, and the height of its lines after the first one."""
+    """The first few names with their colours, how many more there are, and the height of its lines after the
+    first one."""
     drawn, x, lower = [], float(LEFT), 0
     shown = [(_cut(name, 24), _color(number)) for number, name in enumerate(names[:NAMED])]
     shown += [(f"{len(names) - NAMED:,} more", OTHER)] if len(names) > NAMED else []
@@ -86,10 +93,16 @@ def _picture(title: str, names: Sequence[str], drawn: Sequence[str], height: flo
     legend, lower = _legend(names)
     height += lower
     head = (
-        f'<svg xmlns="http://www.w3.org/2000/svg" width="{WIDTH}" height="{height:.0f}" viewBox="0 0 {WIDTH} {height:.0f}" '
+        f'<svg xmlns="http://www.w3.org/2000/svg" width="{WIDTH}" height="{height:.0f}" viewBox="0 0 {WIDTH} '
+        f'{height:.0f}" '
         'font-family="sans-serif" font-size="12" fill="#222222">'
     )
-    whole = [head, '<rect width="100%" height="100%" fill="#ffffff"/>', _text(LEFT, 24, title, size=16), *legend]
+    whole = [
+        head,
+        '<rect width="100%" height="100%" fill="#ffffff"/>',
+        _text(LEFT, 24, title, size=16),
+        *legend,
+    ]
     whole += [f'<g transform="translate(0 {lower})">', *drawn, "</g>", "</svg>"]
     return "\n".join(whole) + "\n"
 

@@ -26,7 +26,9 @@ def read(folder: Folder, part: Part, schema: pa.Schema, asked: Asked) -> Iterato
         for block in blocks:
             yield from pieces(_within(block, part, asked), schema)
     except (pa.ArrowInvalid, OSError, lmdb.Error) as error:
-        raise TornExport(f"{part.path} cannot be read: {error}", hint="restore it from a copy of the export") from error
+        raise TornExport(
+            f"{part.path} cannot be read: {error}", hint="restore it from a copy of the export"
+        ) from error
 
 
 def pieces(block: pa.RecordBatch, schema: pa.Schema) -> Iterator[pa.RecordBatch]:
@@ -71,20 +73,24 @@ def _overlaps(file: pq.ParquetFile, group: int, part: Part) -> bool:
 
 def _lmdb(folder: Folder, part: Part) -> Iterator[pa.RecordBatch]:
     if not isinstance(folder.system, fs.LocalFileSystem):
-        raise BadRequest(f"{part.path} is an LMDB file and not on a local disk", hint="gossipq export --format parquet")
+        raise BadRequest(
+            f"{part.path} is an LMDB file and not on a local disk", hint="gossipq export --format parquet"
+        )
     path = folder.locate(part.path)
     with (
         lmdb.open(path, subdir=False, readonly=True, lock=False, create=False) as environment,
         environment.begin(buffers=True) as transaction,
         transaction.cursor() as cursor,
     ):
-        for _, value in cursor:  # Spark is done with a batch when it asks for the next: nothing needs to be copied
+        # Spark is done with a batch when it asks for the next: nothing needs to be copied
+        for _, value in cursor:
             with pa.ipc.open_stream(value) as stream:
                 yield from stream
 
 
 def _within(block: pa.RecordBatch, part: Part, asked: Asked) -> pa.RecordBatch:
-    """Rows of the offsets and times that are asked for. Offsets rise in a file, so its ends say whether all of a block is."""
+    """Rows of the offsets and times that are asked for. Offsets rise in a file, so its ends say whether all
+    of a block is."""
     if asked.data_set != export.MESSAGES or not block.num_rows:
         return block
     masks = []
@@ -97,7 +103,9 @@ def _within(block: pa.RecordBatch, part: Part, asked: Asked) -> pa.RecordBatch:
             masks.append(pc.and_(pc.greater_equal(offset, part.start), pc.less(offset, part.end)))
     for compare, bound_us in ((pc.greater_equal, asked.starting_us), (pc.less, asked.ending_us)):
         if bound_us is not None:
-            masks.append(compare(block.column("publish_time"), pa.scalar(bound_us, pa.timestamp("us", "UTC"))))
+            masks.append(
+                compare(block.column("publish_time"), pa.scalar(bound_us, pa.timestamp("us", "UTC")))
+            )
     for mask in masks[1:]:
         masks[0] = pc.and_(masks[0], mask)
     return block.filter(masks[0]) if masks else block
@@ -111,16 +119,20 @@ def shaped(block: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
         if field.name == KAFKA_TIMESTAMP_TYPE:
             columns.append(pa.array([0], field.type).take(pa.array([0] * block.num_rows, pa.int64())))
         elif name not in there or (column := block.column(name)).null_count == block.num_rows:
-            columns.append(pa.array([], field.type).take(pa.nulls(block.num_rows, pa.int64())))  # pa.nulls() of lists is heavy
+            # pa.nulls() of lists is heavy
+            columns.append(pa.array([], field.type).take(pa.nulls(block.num_rows, pa.int64())))
         else:
             columns.append(column if column.type == field.type else _cast(column, field.type))
     return pa.RecordBatch.from_arrays(columns, schema=schema)
 
 
 def _cast(column: pa.Array, kind: pa.DataType) -> pa.Array:
-    """Same values, other nullability or width; a list keeps its buffers, and what is in it changes its type only."""
+    """Same values, other nullability or width; a list keeps its buffers, and what is in it changes its type
+    only."""
     if not (pa.types.is_list(kind) and pa.types.is_list(column.type)):
         return column.cast(kind)
     fields = [kind.value_type.field(at) for at in range(kind.value_type.num_fields)]
     rows = pa.StructArray.from_arrays(column.values.flatten(), fields=fields)
-    return pa.Array.from_buffers(kind, len(column), column.buffers()[:2], column.null_count, column.offset, [rows])
+    return pa.Array.from_buffers(
+        kind, len(column), column.buffers()[:2], column.null_count, column.offset, [rows]
+    )

@@ -14,5 +14,6 @@ class Folder(lakes.Folder):
 
     @property
     def by_python(self) -> bool:
-        """Spark has no name for it: s3:// is read through pyarrow, s3a:// by Spark's own connector, whose jars one brings."""
+        """Spark has no name for it: s3:// is read through pyarrow, s3a:// by Spark's own connector, whose
+        jars one brings."""
         return self.path.startswith("s3://")

@@ -1,4 +1,5 @@
-"""Reading a live cluster: the driver asks how far topics go, each task reads its range from the leader. Nothing is held."""
+"""Reading a live cluster: the driver asks how far topics go, each task reads its range from the leader.
+Nothing is held."""
 
 import logging
 import os
@@ -53,13 +54,16 @@ def between(mq: Client, asked: Asked) -> list[Span]:
     partitions = known(mq, asked)
     begin, stop = starting(mq, partitions, asked), at_time(mq, partitions, asked.ending_us)
     return [
-        each._replace(start=max(each.start, begin.get(each.place, 0)), end=min(each.end, stop.get(each.place, each.end)))
+        each._replace(
+            start=max(each.start, begin.get(each.place, 0)), end=min(each.end, stop.get(each.place, each.end))
+        )
         for each in planning.spans(partitions, asked)
     ]
 
 
 def starting(mq: Client, partitions: Sequence[Known], asked: Asked) -> dict[tuple[str, int], int]:
-    """Where the times that are asked for begin: (topic, partition) -> offset; behind all records when none is as new."""
+    """Where the times that are asked for begin: (topic, partition) -> offset; behind all records when none is
+    as new."""
     found = at_time(mq, partitions, asked.starting_us)
     for time_us in {time_us for _, _, time_us in asked.starting_times}:
         places = {(topic, number) for topic, number, told_us in asked.starting_times if told_us == time_us}
@@ -81,7 +85,8 @@ def at_time(mq: Client, partitions: Sequence[Known], time_us: int | None) -> dic
 
 
 def rows(asked: Asked, task: InputPartition, schema: StructType) -> Iterator[pa.RecordBatch]:
-    """Of one task, from the leader. Raises DataLoss when retention was faster, unless failOnDataLoss is off."""
+    """Of one task, from the leader. Raises DataLoss when retention was faster, unless failOnDataLoss is
+    off."""
     if not isinstance(task, SpanTask):
         return
     span, wanted, gathering = task.span, arrow_schema(schema), columns.Gathering()
@@ -167,25 +172,31 @@ class LiveStream(Stream):
         return found
 
     def latestOffset(self, start: Stamps, limit: ReadLimit) -> Stamps:
-        self._report(start)  # Spark asks for a batch when it is done with the one before; its commit comes a batch late
+        # Spark asks for a batch when it is done with the one before; its commit comes a batch late
+        self._report(start)
         return super().latestOffset(start, limit)
 
     def _report(self, done: Stamps) -> None:
-        """Tells the group how far the query is. What it reads does not hang on it, so an error is told and forgotten."""
+        """Tells the group how far the query is. What it reads does not hang on it, so an error is told and
+        forgotten."""
         if not self.asked.group or done == self._told:
             return
         try:
             for name, numbers in done.items():
                 topic, _, topic_id = name.rpartition(planning.MARK)
                 if any(info.id == int(topic_id) for info in self._client().topics(topic)):
-                    self._client().ack_below(topic, self.asked.group, {int(number): end for number, end in numbers.items()})
+                    self._client().ack_below(
+                        topic, self.asked.group, {int(number): end for number, end in numbers.items()}
+                    )
             self._told = done
         except GossipqError as error:
             log.warning("progress of group %s is not reported: %s", self.asked.group, error)
             self._drop()
 
     def partitions(self, start: Stamps, end: Stamps) -> Sequence[InputPartition]:
-        return [SpanTask(span) for span in planning.cut_spans(self.spans(start, end, self.known()), self.asked)]
+        return [
+            SpanTask(span) for span in planning.cut_spans(self.spans(start, end, self.known()), self.asked)
+        ]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         return rows(self.asked, partition, self.schema)

@@ -11,7 +11,9 @@ from pyspark_gossipq.asked import EARLIEST, Asked, Bound
 
 TASK_RECORDS = 500_000
 TASK_BYTES = 128 << 20
-MARK = "#"  #: between name and id of a topic in a stream's offsets: a name may be used again for another topic
+MARK = (
+    "#"  #: between name and id of a topic in a stream's offsets: a name may be used again for another topic
+)
 
 Stamps = dict[str, dict[str, int]]  #: offsets of a stream: topic#id -> partition -> offset
 
@@ -51,7 +53,8 @@ class Span(NamedTuple):
 class Part(NamedTuple):
     """What is taken of one file: all of it, or rows of offsets [start, end).
 
-    Only messages have offsets: of acks and deliveries all of a file is taken, and [start, end) counts its rows."""
+    Only messages have offsets: of acks and deliveries all of a file is taken, and [start, end) counts its
+    rows."""
 
     path: str
     format: str
@@ -66,14 +69,17 @@ class Part(NamedTuple):
 
 def known(exported: Export, asked: Asked) -> list[Known]:
     """The partitions of an export that are asked for."""
-    found = [Known(at.topic, at.topic_id, at.partition, at.start, at.end) for at in exported.positions.values()]
+    found = [
+        Known(at.topic, at.topic_id, at.partition, at.start, at.end) for at in exported.positions.values()
+    ]
     wanted = sorted(at for at in found if asked.wants(at.topic, at.partition))
     require_names(asked, {(at.topic, at.partition) for at in found})
     return wanted
 
 
 def require_names(asked: Asked, there: Set[tuple[str, int]]) -> None:
-    """What is asked for by name is there: a slip of the pen would read nothing. Raises UnknownTopic, BadRequest.
+    """What is asked for by name is there: a slip of the pen would read nothing. Raises UnknownTopic,
+    BadRequest.
 
     `there`: (topic, partition) of all that could be asked for."""
     topics = {topic for topic, _ in there}
@@ -83,7 +89,9 @@ def require_names(asked: Asked, there: Set[tuple[str, int]]) -> None:
     for name, numbers in asked.assign:
         for number in numbers:
             if (name, number) not in there:
-                raise BadRequest(f"assign: topic {name!r} has no partition {number}", hint="partitions count from 0")
+                raise BadRequest(
+                    f"assign: topic {name!r} has no partition {number}", hint="partitions count from 0"
+                )
 
 
 def require_offsets(asked: Asked, wanted: Iterable[Known]) -> None:
@@ -98,13 +106,18 @@ def require_offsets(asked: Asked, wanted: Iterable[Known]) -> None:
     for option, told in given:
         for name, number, _ in told:
             if name not in topics:
-                raise UnknownTopic(f"{option} names topic {name!r}, which is not read", hint=nearest(name, topics))
+                raise UnknownTopic(
+                    f"{option} names topic {name!r}, which is not read", hint=nearest(name, topics)
+                )
             if (name, number) not in chosen:
-                raise BadRequest(f"{option} names {name}/{number}, which is not read", hint="partitions count from 0")
+                raise BadRequest(
+                    f"{option} names {name}/{number}, which is not read", hint="partitions count from 0"
+                )
 
 
 def spans(partitions: Iterable[Known], asked: Asked) -> list[Span]:
-    """What a batch reads. Raises DataLoss for a start below the first offset, unless failOnDataLoss is off; UnknownTopic."""
+    """What a batch reads. Raises DataLoss for a start below the first offset, unless failOnDataLoss is off;
+    UnknownTopic."""
     partitions = list(partitions)
     require_offsets(asked, partitions)
     starting, ending = asked.starting or Bound(EARLIEST), asked.ending
@@ -112,7 +125,9 @@ def spans(partitions: Iterable[Known], asked: Asked) -> list[Span]:
     for at in partitions:
         if asked.ranges:
             named = [each[2:] for each in asked.ranges if each[:2] == (at.topic_id, at.partition)]
-            found += [span(at, start, min(end, at.end), asked.fail_on_data_loss) for start, end in _merged(named)]
+            found += [
+                span(at, start, min(end, at.end), asked.fail_on_data_loss) for start, end in _merged(named)
+            ]
             continue
         start = starting.of(at.topic, at.partition, at.first, at.end)
         end = at.end if ending is None else ending.of(at.topic, at.partition, at.first, at.end)
@@ -135,9 +150,12 @@ def span(at: Known, start: int, end: int, fail: bool) -> Span:
     """Raises DataLoss."""
     if start < min(at.first, end) and fail:
         raise DataLoss(
-            f"{at.topic}/{at.partition}: records {start} to {min(at.first, end) - 1} cannot be read any more, "
+            f"{at.topic}/{at.partition}: records {start} to {min(at.first, end) - 1} cannot be read any "
+            "more, "
             f"the first that can is {at.first}",
-            hint="go on without them: failOnDataLoss=false; export more often, or raise the topic's retention",
+            hint=(
+                "go on without them: failOnDataLoss=false; export more often, or raise the topic's retention"
+            ),
         )
     return Span(at.topic, at.topic_id, at.partition, max(start, at.first), end)
 
@@ -166,9 +184,23 @@ def parts(exported: Export, wanted: Iterable[Span], asked: Asked) -> list[Part]:
 def states(exported: Export, asked: Asked) -> list[Part]:
     """Files of acks or deliveries of the partitions that are asked for."""
     wanted = {(at.topic_id, at.partition) for at in known(exported, asked)}
-    files = [file for file in exported.of(asked.data_set) if file.rows and (file.topic_id, file.partition) in wanted]
+    files = [
+        file
+        for file in exported.of(asked.data_set)
+        if file.rows and (file.topic_id, file.partition) in wanted
+    ]
     return [
-        Part(file.path, format_of(file), file.topic_id, file.partition, 0, file.rows, True, file.rows, file.bytes)
+        Part(
+            file.path,
+            format_of(file),
+            file.topic_id,
+            file.partition,
+            0,
+            file.rows,
+            True,
+            file.rows,
+            file.bytes,
+        )
         for file in files
     ]
 
@@ -201,7 +233,8 @@ def _out_of_time(file: File, asked: Asked) -> bool:
 
 
 def tasks(found: list[Part], asked: Asked) -> list[list[Part]]:
-    """Parts put together, or cut, so that tasks have about the same size. Files of acks and deliveries are never cut."""
+    """Parts put together, or cut, so that tasks have about the same size. Files of acks and deliveries are
+    never cut."""
     total = sum(part.end - part.start for part in found)
     limit = asked.records_per_task or TASK_RECORDS
     if asked.tasks_min:
@@ -261,7 +294,9 @@ def stamps(positions: Mapping[tuple[str, int], int]) -> Stamps:
 
 
 def positions(told: Stamps) -> dict[tuple[str, int], int]:
-    return {(name, int(number)): offset for name, numbers in told.items() for number, offset in numbers.items()}
+    return {
+        (name, int(number)): offset for name, numbers in told.items() for number, offset in numbers.items()
+    }
 
 
 def between(start: Stamps, end: Stamps) -> int:
@@ -271,7 +306,8 @@ def between(start: Stamps, end: Stamps) -> int:
 
 
 def advance(start: Stamps, partitions: Iterable[Known], most: int) -> Stamps:
-    """Where a batch ends that begins at `start`: at the ends, or `most` offsets further in all, shared by what waits.
+    """Where a batch ends that begins at `start`: at the ends, or `most` offsets further in all, shared by
+    what waits.
 
     A partition that is new begins at its first offset. One that is gone keeps its place."""
     here, waiting = positions(start), {}

@@ -1,4 +1,5 @@
-"""`read_export`: the way to read an export. The manifests are read here, the files by Spark itself, without Python."""
+"""`read_export`: the way to read an export. The manifests are read here, the files by Spark itself, without
+Python."""
 
 import json
 from collections.abc import Iterable, Mapping
@@ -38,9 +39,10 @@ def read_export(
 ) -> DataFrame:
     """Rows of an export as they are now; what is exported later needs another call.
 
-    `topics`: names and patterns with *; offsets: "earliest", "latest" or {"orders": {0: 23}}; times: datetime, ISO text or
-    milliseconds, of `publish_time`. dataSet: messages, acks or deliveries. verify: SHA-256 of each file that is read; None: if
-    they are no more than 256 MiB. asOf: the export as it was at a time, as far as it goes back.
+    `topics`: names and patterns with *; offsets: "earliest", "latest" or {"orders": {0: 23}}; times:
+    datetime, ISO text or milliseconds, of `publish_time`. dataSet: messages, acks or deliveries. verify:
+    SHA-256 of each file that is read; None: if they are no more than 256 MiB. asOf: the export as it was at a
+    time, as far as it goes back.
 
     Raises BadRequest, UnknownTopic, TornExport, ExportVersion, DataLoss.
     """
@@ -69,7 +71,8 @@ def read_export(
 
 
 def rows_of(spark: SparkSession, folder: Folder, parts: list[Part], asked: Asked) -> DataFrame:
-    """Rows of parts of Parquet files. Files are read whole; where an end lies inside of one, its rows are chosen."""
+    """Rows of parts of Parquet files. Files are read whole; where an end lies inside of one, its rows are
+    chosen."""
     schema = schemas.of(asked.data_set)
     if not parts:
         return spark.createDataFrame([], schema)
@@ -113,7 +116,10 @@ def as_kafka(frame: DataFrame) -> DataFrame:
 def positions(path: str, topics: str | None = None) -> dict[tuple[str, int, int], tuple[int, int]]:
     """How far an export has come: (topic, its id, partition) -> (first offset, end)."""
     asked = parse({"path": path, **({"topics": topics} if topics else {})})
-    return {(at.topic, at.topic_id, at.partition): (at.first, at.end) for at in planning.known(Folder(path).read(), asked)}
+    return {
+        (at.topic, at.topic_id, at.partition): (at.first, at.end)
+        for at in planning.known(Folder(path).read(), asked)
+    }
 
 
 def _numbers(partitions: int | Iterable[int]) -> str:

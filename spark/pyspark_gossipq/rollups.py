@@ -35,12 +35,24 @@ class RollUp(msgspec.Struct, frozen=True):
 
 
 def save(
-    folder: str, kind: str, source: str, columns: Sequence[str], rows: Sequence[Mapping[str, Any]], gaps: Sequence[Gap] = ()
+    folder: str,
+    kind: str,
+    source: str,
+    columns: Sequence[str],
+    rows: Sequence[Mapping[str, Any]],
+    gaps: Sequence[Gap] = (),
 ) -> str:
     """Returns the path of the file."""
     target = Folder(folder)
     plain_rows = [[plain(row[name]) for name in columns] for row in rows]
-    made = RollUp(kind, datetime.now(UTC).isoformat(timespec="seconds"), source, list(columns), plain_rows, gaps=list(gaps))
+    made = RollUp(
+        kind,
+        datetime.now(UTC).isoformat(timespec="seconds"),
+        source,
+        list(columns),
+        plain_rows,
+        gaps=list(gaps),
+    )
     target.system.create_dir(target.root, recursive=True)
     path = target.locate(f"{kind}.json")
     with target.system.open_output_stream(f"{path}.new") as stream:

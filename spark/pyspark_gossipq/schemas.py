@@ -1,4 +1,5 @@
-"""The columns of each data set in Spark. Every column may be null there, as in all that Spark reads from files."""
+"""The columns of each data set in Spark. Every column may be null there, as in all that Spark reads from
+files."""
 
 from pyspark.sql.types import (
     ArrayType,

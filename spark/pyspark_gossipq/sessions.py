@@ -1,4 +1,5 @@
-"""A Spark session that keeps to this machine and is quiet; under spark-submit, what the user set there holds."""
+"""A Spark session that keeps to this machine and is quiet; under spark-submit, what the user set there
+holds."""
 
 import os
 import sys
@@ -17,14 +18,18 @@ SETTINGS = {
     "spark.sql.session.timeZone": "UTC",
     "spark.sql.shuffle.partitions": "8",
     "spark.sql.python.filterPushdown.enabled": "false",  # a frame that is used twice would give wrong rows
-    "spark.driver.extraJavaOptions": f"-Dlog4j2.configurationFile={Path(__file__).with_name('log4j2.properties').as_uri()}",
+    "spark.driver.extraJavaOptions": (
+        f"-Dlog4j2.configurationFile={Path(__file__).with_name('log4j2.properties').as_uri()}"
+    ),
 }
 
 
 def session(name: str = "gossipq", master: str = "local[*]", **settings: str) -> SparkSession:
-    """The running session, or a new one with these settings ("spark.sql.shuffle.partitions"="2" as a dict with **).
+    """The running session, or a new one with these settings ("spark.sql.shuffle.partitions"="2" as a dict
+    with **).
 
-    Under spark-submit the master and the addresses are those of spark-submit; otherwise everything listens on loopback only.
+    Under spark-submit the master and the addresses are those of spark-submit; otherwise everything listens on
+    loopback only.
     """
     running = SparkSession.getActiveSession()
     if running is not None:
@@ -34,7 +39,11 @@ def session(name: str = "gossipq", master: str = "local[*]", **settings: str) ->
     if "SPARK_SUBMIT" not in os.environ and "PYSPARK_GATEWAY_PORT" not in os.environ:
         os.environ.setdefault("SPARK_LOCAL_IP", LOOPBACK)
         _let_workers_import()
-        builder = builder.master(master).config("spark.driver.host", LOOPBACK).config("spark.driver.bindAddress", LOOPBACK)
+        builder = (
+            builder.master(master)
+            .config("spark.driver.host", LOOPBACK)
+            .config("spark.driver.bindAddress", LOOPBACK)
+        )
         builder = builder.config("spark.sql.warehouse.dir", os.path.join(os.getcwd(), "spark-warehouse"))
         for key, value in SETTINGS.items():
             builder = builder.config(key, value)
@@ -54,5 +63,7 @@ def _let_workers_import() -> None:
     import gossipq_client
 
     there = [path for path in os.environ.get("PYTHONPATH", "").split(os.pathsep) if path]
-    roots = {str(Path(file).resolve().parents[1]) for file in (gossipq.__file__, gossipq_client.__file__, __file__)}
+    roots = {
+        str(Path(file).resolve().parents[1]) for file in (gossipq.__file__, gossipq_client.__file__, __file__)
+    }
     os.environ["PYTHONPATH"] = os.pathsep.join([*sorted(roots - set(there)), *there])

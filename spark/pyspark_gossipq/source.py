@@ -1,4 +1,5 @@
-"""The data source "gossipq": Spark finds it by itself, since it is the DefaultSource of a package named pyspark_*.
+"""The data source "gossipq": Spark finds it by itself, since it is the DefaultSource of a package named
+pyspark_*.
 
 What speaks to clusters is imported when it is asked for: Spark starts a process for each look at a source.
 """

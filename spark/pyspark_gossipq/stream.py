@@ -6,7 +6,12 @@ from collections.abc import Iterator, Sequence
 
 import pyarrow as pa
 from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
-from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadLimit, ReadMaxRows, SupportsTriggerAvailableNow
+from pyspark.sql.streaming.datasource import (
+    ReadAllAvailable,
+    ReadLimit,
+    ReadMaxRows,
+    SupportsTriggerAvailableNow,
+)
 from pyspark.sql.types import StructType
 
 from gossipq.errors import BadRequest
@@ -18,14 +23,17 @@ from pyspark_gossipq.planning import Known, Span, Stamps
 
 
 class Stream(DataSourceStreamReader, SupportsTriggerAvailableNow):
-    """What both streams do: offsets are {"orders#7": {"0": 12}}, topic and its id, partition, and the first one not read."""
+    """What both streams do: offsets are {"orders#7": {"0": 12}}, topic and its id, partition, and the first
+    one not read."""
 
     first_bound = Bound(EARLIEST)  #: where a stream begins unless startingOffsets says otherwise
     poll_s = 1.0  #: an answer to `known` is good for so long: an idle query asks a hundred times a second
 
     def __init__(self, schema: StructType, asked: Asked) -> None:
         if asked.ending is not None or asked.ending_us is not None:
-            raise BadRequest("a stream has no end", hint="leave endingOffsets and endingTimestamp away, or use spark.read")
+            raise BadRequest(
+                "a stream has no end", hint="leave endingOffsets and endingTimestamp away, or use spark.read"
+            )
         if asked.as_of_us is not None:
             raise BadRequest("a stream goes on", hint="leave asOf away, or use spark.read")
         self.schema, self.asked = schema, asked
@@ -49,7 +57,10 @@ class Stream(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return planning.stamps(
             {
                 (at.name, at.partition): planning.span(
-                    at, bound.of(at.topic, at.partition, at.first, at.end), at.end, self.asked.fail_on_data_loss
+                    at,
+                    bound.of(at.topic, at.partition, at.first, at.end),
+                    at.end,
+                    self.asked.fail_on_data_loss,
                 ).start
                 for at in there
             }
@@ -60,9 +71,15 @@ class Stream(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return ReadMaxRows(limit) if limit else ReadAllAvailable()
 
     def latestOffset(self, start: Stamps, limit: ReadLimit) -> Stamps:
-        found = planning.advance(start, self._before_target(), limit.max_rows if isinstance(limit, ReadMaxRows) else 0)
+        found = planning.advance(
+            start, self._before_target(), limit.max_rows if isinstance(limit, ReadMaxRows) else 0
+        )
         now_s, new = time.monotonic(), planning.between(start, found)
-        if self._target is None and new < self.asked.offsets_min and now_s < self._batch_s + self.asked.trigger_delay_s:
+        if (
+            self._target is None
+            and new < self.asked.offsets_min
+            and now_s < self._batch_s + self.asked.trigger_delay_s
+        ):
             return start
         if new:
             self._batch_s = now_s
@@ -87,7 +104,11 @@ class Stream(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def spans(self, start: Stamps, end: Stamps, partitions: list[Known]) -> list[Span]:
         """What lies between two offsets. Raises DataLoss for what cannot be read any more."""
-        begin, there, found = planning.positions(start), {(at.name, at.partition): at for at in partitions}, []
+        begin, there, found = (
+            planning.positions(start),
+            {(at.name, at.partition): at for at in partitions},
+            [],
+        )
         for place, stop in planning.positions(end).items():
             at = there.get(place)
             if at is None:
@@ -101,7 +122,9 @@ class ExportStream(Stream):
     def __init__(self, schema: StructType, asked: Asked) -> None:
         super().__init__(schema, asked)
         if asked.data_set != export.MESSAGES:
-            raise BadRequest(f"a stream reads messages, not {asked.data_set}", hint="spark.read reads the others")
+            raise BadRequest(
+                f"a stream reads messages, not {asked.data_set}", hint="spark.read reads the others"
+            )
 
     def known(self) -> list[Known]:
         return planning.known(Folder(self.asked.path).read(), self.asked)

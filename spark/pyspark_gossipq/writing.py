@@ -1,8 +1,9 @@
-"""`df.write.format("gossipq")` and `writeStream`: publishing back, each row under an id that a repeated task makes again.
+"""`df.write.format("gossipq")` and `writeStream`: publishing back, each row under an id that a repeated task
+makes again.
 
 Spark runs a task again when it failed, and a batch of a stream again after a crash. The ids are the same then
-(`identities`), and a topic stores an id once, for as long as it remembers it: create_topic(dedup=..., dedup_count=...)
-bounds that, 10 minutes and a million ids in each partition unless it says otherwise.
+(`identities`), and a topic stores an id once, for as long as it remembers it: create_topic(dedup=...,
+dedup_count=...) bounds that, 10 minutes and a million ids in each partition unless it says otherwise.
 """
 
 import os
@@ -32,7 +33,8 @@ UNDER_WAY = 64  #: receipts that are waited for at a time
 PATIENCE_S = 60.0
 PLACE = ("topic", "partition", "offset")
 REPLAY_OF, REPLAY_ID = "x-replay-of", "x-replay-id"
-PLACED = (*PLACE, "topic_id")  #: columns that name a record of a topic for good: another topic may have the same name later
+#: columns that name a record of a topic for good: another topic may have the same name later
+PLACED = (*PLACE, "topic_id")
 
 
 @dataclass(frozen=True)
@@ -63,7 +65,9 @@ class Message(WriterCommitMessage):
 def parse(options: Mapping[str, str], schema: StructType, overwrite: bool, streams: bool = False) -> Target:
     """Raises BadRequest."""
     if overwrite:
-        raise BadRequest("topics are only appended to", hint='df.write.mode("append"), or outputMode("append") of a stream')
+        raise BadRequest(
+            "topics are only appended to", hint='df.write.mode("append"), or outputMode("append") of a stream'
+        )
     given = {}
     for option, value in options.items():
         name = next((name for name in NAMES if name.lower() == option.lower()), None)
@@ -78,15 +82,23 @@ def parse(options: Mapping[str, str], schema: StructType, overwrite: bool, strea
     names = set(schema.fieldNames())
     replay, topic = set(PLACE) <= names, given.get("topic", "")
     if not topic and (replay or "topic" not in names):
-        because = "rows that were read from a topic never go back by themselves" if replay else "there is no column topic"
-        raise BadRequest(f"topic= says where to publish to: {because}", hint='option("topic", "orders.replayed")')
+        because = (
+            "rows that were read from a topic never go back by themselves"
+            if replay
+            else "there is no column topic"
+        )
+        raise BadRequest(
+            f"topic= says where to publish to: {because}", hint='option("topic", "orders.replayed")'
+        )
     _check_columns(schema)
     try:
         per_second = float(given.get("recordsPerSecond", "0"))
     except ValueError:
         per_second = -1
     if not per_second >= 0:
-        raise BadRequest(f"recordsPerSecond={given['recordsPerSecond']!r}", hint="records a second, of each task")
+        raise BadRequest(
+            f"recordsPerSecond={given['recordsPerSecond']!r}", hint="records a second, of each task"
+        )
     name = given.get("writeId", "")
     done = {} if streams else identities.commits(_application())
     return Target(servers, topic, name or uuid.uuid4().hex, bool(name), replay, per_second, streams, done)
@@ -99,17 +111,28 @@ def _application() -> Path:
 
 def _check_columns(schema: StructType) -> None:
     plain = (BinaryType(), StringType())
-    kinds: dict[str, Sequence[DataType]] = {"value": plain, "key": plain, "id": plain, "route": (StringType(),)}
+    kinds: dict[str, Sequence[DataType]] = {
+        "value": plain,
+        "key": plain,
+        "id": plain,
+        "route": (StringType(),),
+    }
     if "value" not in schema.fieldNames():
-        raise BadRequest("the frame has no column value", hint="df.select(to_json(struct('*')).alias('value'))")
+        raise BadRequest(
+            "the frame has no column value", hint="df.select(to_json(struct('*')).alias('value'))"
+        )
     for field in schema:
         allowed = kinds.get(field.name)
         if allowed and field.dataType not in allowed:
             told = " or ".join(kind.simpleString() for kind in allowed)
-            raise BadRequest(f"column {field.name} is {field.dataType.simpleString()}", hint=f"cast it to {told}")
+            raise BadRequest(
+                f"column {field.name} is {field.dataType.simpleString()}", hint=f"cast it to {told}"
+            )
     headers = next((field.dataType for field in schema if field.name == "headers"), None)
     if headers is not None and headers.simpleString() != schemas.HEADERS.simpleString():
-        raise BadRequest(f"column headers is {headers.simpleString()}", hint=f"cast it to {schemas.HEADERS.simpleString()}")
+        raise BadRequest(
+            f"column headers is {headers.simpleString()}", hint=f"cast it to {schemas.HEADERS.simpleString()}"
+        )
 
 
 class Writer(DataSourceArrowWriter, DataSourceStreamArrowWriter):
@@ -129,13 +152,15 @@ class Writer(DataSourceArrowWriter, DataSourceStreamArrowWriter):
         return Message(write)
 
     def commit(self, messages: list[WriterCommitMessage | None], batchId: int = -1) -> None:
-        """Everything is confirmed. Raises BadRequest when two saves of one batch ran at the same time without a writeId."""
+        """Everything is confirmed. Raises BadRequest when two saves of one batch ran at the same time without
+        a writeId."""
         write = next((each.write for each in messages if isinstance(each, Message)), None)
         if write is not None and write.batch is not None:
             identities.commit(_application(), write.batch, write.ordinal)
 
     def abort(self, messages: list[WriterCommitMessage | None], batchId: int = -1) -> None:
-        """What is published stays; when the write is tried again with the same writeId it is not published twice."""
+        """What is published stays; when the write is tried again with the same writeId it is not published
+        twice."""
 
 
 class Task:
@@ -163,7 +188,9 @@ class Task:
         if None in values:
             raise BadRequest("a row has no value", hint="df.where('value is not null')")
         topics = [self._target.topic] * count if self._target.topic else columns["topic"]
-        plain = not self._target.replay and not any(map(any, (columns.get(name, ()) for name in ("headers", "route"))))
+        plain = not self._target.replay and not any(
+            map(any, (columns.get(name, ()) for name in ("headers", "route")))
+        )
         if plain and len(set(topics)) == 1:
             self._require(topics[0])
             self._wait(self._mq.publish_many(topics[0], values, keys=keys, ids=ids))
@@ -172,21 +199,26 @@ class Task:
             self._require(topics[row])
             told = {name: column[row] for name, column in columns.items()}
             headers, route = self._headers(told), told.get("route") or ""
-            receipt = self._mq.publish(topics[row], values[row], key=told.get("key"), headers=headers, route=route, id=ids[row])
+            receipt = self._mq.publish(
+                topics[row], values[row], key=told.get("key"), headers=headers, route=route, id=ids[row]
+            )
             self._wait(receipt, RUN)
 
     def _require(self, topic: str) -> None:
         """The topic exists: a slip of the pen makes none. Raises UnknownTopic."""
         if topic not in self._known:
             if not topic or "*" in topic or not self._mq.topics(topic):
-                raise UnknownTopic(f"topic {topic!r} does not exist", hint=f"gossipq topic create {topic} --dedup 7d")
+                raise UnknownTopic(
+                    f"topic {topic!r} does not exist", hint=f"gossipq topic create {topic} --dedup 7d"
+                )
             self._known.add(topic)
 
     def ids(self, columns: dict[str, list[Any]], count: int) -> list[bytes]:
         """The row's own id; else what is in it, and the how-manieth of its like in this task.
 
-        A row that names a record of a topic has the same id in whichever task it is, so that a batch may be cut into other
-        tasks when it is done again. Equal rows without a place are as many as there are, so theirs name the task."""
+        A row that names a record of a topic has the same id in whichever task it is, so that a batch may be
+        cut into other tasks when it is done again. Equal rows without a place are as many as there are, so
+        theirs name the task."""
         name = self._write.name if set(PLACED) <= columns.keys() else f"{self._write.name}/{self._partition}"
         own = columns.get("id") if not self._target.replay else None
         made = []

@@ -1,4 +1,5 @@
-"""What a client may say of its batches: nothing that makes another's record vanish, and no mistake that retries for ever."""
+"""What a client may say of its batches: nothing that makes another's record vanish, and no mistake that
+retries for ever."""
 
 from array import array
 from collections.abc import Callable
@@ -62,7 +63,9 @@ def test_keys_without_their_hashes_are_refused(served: Node, raw: Connect) -> No
 
 
 @pytest.mark.parametrize("known", [False, True])
-def test_a_wrong_shard_is_a_mistake_and_no_reason_to_try_again(served: Node, raw: Connect, known: bool) -> None:
+def test_a_wrong_shard_is_a_mistake_and_no_reason_to_try_again(
+    served: Node, raw: Connect, known: bool
+) -> None:
     """`known`: the shard has another partition of the topic."""
     info = topic_of(served, raw, f"wrong-{known}", partitions=2)
     wrong = info.shards[1] if known else next(shard for shard in range(2, 32, 2) if shard not in info.shards)

@@ -1,4 +1,5 @@
-"""Who does not know the secret of a cluster, but can reach all ports of its nodes: nothing between nodes is for it."""
+"""Who does not know the secret of a cluster, but can reach all ports of its nodes: nothing between nodes is
+for it."""
 
 import os
 import stat
@@ -50,7 +51,9 @@ def serves(served: Node) -> None:
         View(limits.ROSTER_VERSION_MAX, [STRANGER], [Lead(0, HIGH, "dead.beef")]),
     ],
 )
-def test_what_a_stranger_says_to_the_ports_of_nodes_changes_nothing(served: Node, raw: Connect, said: Message) -> None:
+def test_what_a_stranger_says_to_the_ports_of_nodes_changes_nothing(
+    served: Node, raw: Connect, said: Message
+) -> None:
     with connect(served.endpoint) as mq:
         mq.publish("kept", b"x").result(10)
         status = mq.status()
@@ -59,7 +62,9 @@ def test_what_a_stranger_says_to_the_ports_of_nodes_changes_nothing(served: Node
     for port in (40, 41, 42):
         peer = raw(f"tcp://127.0.0.1:{served.port + port}")
         for shard in (0, 1, NODE_SHARD):
-            peer.send(encode(Bundle(status.cluster, sender, status.copy, [encode(said, shard, 0, HIGH)], [])), b"")
+            peer.send(
+                encode(Bundle(status.cluster, sender, status.copy, [encode(said, shard, 0, HIGH)], [])), b""
+            )
             answer = peer.receive()
             assert answer is not None
             assert answer.message == Challenge(b"", status.copy)
@@ -106,7 +111,13 @@ def test_a_proof_is_good_for_one_connection(served: Node, raw: Connect) -> None:
 
 
 @pytest.mark.parametrize(
-    "said", [Join(STRANGER, b"", bytes(32)), Join(STRANGER), SetMember("x", "gone"), SetMember("x", "leaving", bytes(32))]
+    "said",
+    [
+        Join(STRANGER, b"", bytes(32)),
+        Join(STRANGER),
+        SetMember("x", "gone"),
+        SetMember("x", "leaving", bytes(32)),
+    ],
 )
 def test_only_who_knows_the_secret_changes_the_roster(served: Node, raw: Connect, said: Message) -> None:
     before = roster(served, raw)
@@ -115,10 +126,14 @@ def test_only_who_knows_the_secret_changes_the_roster(served: Node, raw: Connect
     assert isinstance(answer, Challenge)
     assert answer.nonce
     assert roster(served, raw) == before
-    token = proofs.token(trust.read(str(served.data / "secret")), raw(served.endpoint).hello().status().cluster)
+    token = proofs.token(
+        trust.read(str(served.data / "secret")), raw(served.endpoint).hello().status().cluster
+    )
     assert isinstance(said, Join | SetMember)
     other = raw(served.worker(0)).hello(META_SHARD, b"other..." * 2)
-    assert isinstance(other.ask(proofs.proven(token, answer.nonce, said), META_SHARD), Challenge), "of another connection"
+    assert isinstance(other.ask(proofs.proven(token, answer.nonce, said), META_SHARD), Challenge), (
+        "of another connection"
+    )
     if isinstance(said, SetMember):
         known = client.ask(proofs.proven(token, answer.nonce, said), META_SHARD)
         assert isinstance(known, Refused)
@@ -140,7 +155,9 @@ def test_files_are_of_the_user_alone(served: Node) -> None:
     serves(served)
     assert stat.S_IMODE(os.stat(served.data).st_mode) == 0o700
     open_to_others = [
-        path for path in served.data.rglob("*") if not path.is_symlink() and stat.S_IMODE(path.stat().st_mode) & 0o077
+        path
+        for path in served.data.rglob("*")
+        if not path.is_symlink() and stat.S_IMODE(path.stat().st_mode) & 0o077
     ]
     assert not open_to_others
 

@@ -1,5 +1,6 @@
-"""Where the nodes of a chaos run live: a network of their own each, with wires that can be cut; disks that can be filled; a
-sync that can be made to wait. What this machine does not allow is left out and named in `missing`."""
+"""Where the nodes of a chaos run live: a network of their own each, with wires that can be cut; disks that
+can be filled; a sync that can be made to wait. What this machine does not allow is left out and named in
+`missing`."""
 
 import ctypes
 import os
@@ -26,8 +27,8 @@ def run(*command: str) -> None:
 
 
 class Network:
-    """A bridge in a network namespace of this thread, and a namespace for each node behind a wire of its own. Nothing of it
-    touches the networks of the machine."""
+    """A bridge in a network namespace of this thread, and a namespace for each node behind a wire of its own.
+    Nothing of it touches the networks of the machine."""
 
     def __init__(self) -> None:
         self._names: list[str] = []
@@ -71,7 +72,15 @@ class Network:
 
     def deaf(self, source: int, target: int, on: bool) -> None:
         """Whether what `source` sends to `target` gets lost; not what `target` sends."""
-        run("ip", "-n", self._names[source], "route", "add" if on else "del", "blackhole", f"{self._address(target)}/32")
+        run(
+            "ip",
+            "-n",
+            self._names[source],
+            "route",
+            "add" if on else "del",
+            "blackhole",
+            f"{self._address(target)}/32",
+        )
 
     def close(self) -> None:
         for name in self._names:
@@ -102,7 +111,10 @@ class Disk:
         self._filler.unlink(missing_ok=True)
 
     def close(self) -> None:
-        until(lambda: subprocess.run(["umount", str(self.path)], capture_output=True).returncode == 0, what="still in use")
+        until(
+            lambda: subprocess.run(["umount", str(self.path)], capture_output=True).returncode == 0,
+            what="still in use",
+        )
 
 
 class Places:
@@ -139,7 +151,10 @@ class Places:
             self._small_disk(number, member)
         if self._shim is not None:
             self.flags[number] = self._place / f"stall-{number}"
-            member.environment |= {"LD_PRELOAD": str(self._shim), "GOSSIPQ_TEST_STALL": str(self.flags[number])}
+            member.environment |= {
+                "LD_PRELOAD": str(self._shim),
+                "GOSSIPQ_TEST_STALL": str(self.flags[number]),
+            }
 
     def _small_disk(self, number: int, member: Member) -> None:
         try:

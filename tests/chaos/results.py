@@ -1,7 +1,8 @@
-"""What the runs in results.jsonl add up to: `python tests/chaos/results.py` prints the row that docs/GUARANTEES.md has of it.
+"""What the runs in results.jsonl add up to: `python tests/chaos/results.py` prints the row that
+docs/GUARANTEES.md has of it.
 
-Runs on committed code count, and no others: whoever wants to see one again can check out what ran. Of a run that ended early
-nothing but that is counted, since it has no account.
+Runs on committed code count, and no others: whoever wants to see one again can check out what ran. Of a run
+that ended early nothing but that is counted, since it has no account.
 """
 
 import json
@@ -9,7 +10,10 @@ from pathlib import Path
 from typing import Any
 
 RESULTS = Path(__file__).with_name("results.jsonl")
-HEAD = "| runs | faults | takeovers | confirmed | lost | duplicated | reordered | s without a confirm: p50, max | ended early |"
+HEAD = (
+    "| runs | faults | takeovers | confirmed | lost | duplicated | reordered | s without a confirm: p50, "
+    "max | ended early |"
+)
 
 
 def runs(path: Path = RESULTS) -> list[dict[str, Any]]:
@@ -26,7 +30,10 @@ def row(rows: list[dict[str, Any]]) -> str:
         len(ended),
         sum(sum(run["faults"].values()) for run in ended),
         sum(run["takeovers"] for run in ended),
-        *(sum(account[what] for account in accounts) for what in ("confirmed", "lost", "duplicated", "reordered")),
+        *(
+            sum(account[what] for account in accounts)
+            for what in ("confirmed", "lost", "duplicated", "reordered")
+        ),
     ]
     gap = f"{gaps_ms[len(gaps_ms) // 2] / 1000:.1f}, {gaps_ms[-1] / 1000:.1f}" if gaps_ms else "-"
     return "| " + " | ".join([*(f"{count:,}" for count in counts), gap, f"{len(clean) - len(ended)}"]) + " |"

@@ -1,8 +1,9 @@
-"""Random faults on real nodes for GOSSIPQ_MINUTES, under load: make chaos MINUTES=30. GOSSIPQ_SEED repeats a run's choices.
+"""Random faults on real nodes for GOSSIPQ_MINUTES, under load: make chaos MINUTES=30. GOSSIPQ_SEED repeats a
+run's choices.
 
-Each run ends with the account of all that was promised, as a reader and as every replica has it, and is appended as one line of
-JSON to tests/chaos/results.jsonl (or $GOSSIPQ_RESULTS), with seed and commit, the faults, and how many takeovers there really
-were."""
+Each run ends with the account of all that was promised, as a reader and as every replica has it, and is
+appended as one line of JSON to tests/chaos/results.jsonl (or $GOSSIPQ_RESULTS), with seed and commit, the
+faults, and how many takeovers there really were."""
 
 import json
 import os
@@ -37,7 +38,9 @@ SEED = int(os.environ.get("GOSSIPQ_SEED", "0")) or random.SystemRandom().randran
 
 
 def commit() -> str:
-    done = subprocess.run(["git", "-C", str(HOME), "describe", "--always", "--dirty"], capture_output=True, text=True)
+    done = subprocess.run(
+        ["git", "-C", str(HOME), "describe", "--always", "--dirty"], capture_output=True, text=True
+    )
     return done.stdout.strip() or "unknown"
 
 
@@ -135,7 +138,11 @@ def noted(row: dict[str, Any], nodes: Cluster) -> Iterator[None]:
 def test_random_faults(tmp_path: Path, count: int) -> None:
     print(f"\nseed {SEED}, commit {COMMIT}")
     row: dict[str, Any] = {"commit": COMMIT, "seed": SEED, "nodes": count}
-    with places(tmp_path, count) as stage, cluster(tmp_path, count, dress=stage.dress) as nodes, noted(row, nodes):
+    with (
+        places(tmp_path, count) as stage,
+        cluster(tmp_path, count, dress=stage.dress) as nodes,
+        noted(row, nodes),
+    ):
         nodes.wait_healthy(count, patience_s=90)
         load = Load(nodes.servers, SEED, publishers=1, pause_s=PAUSE_S)
         load.prepare()
@@ -149,7 +156,9 @@ def test_random_faults(tmp_path: Path, count: int) -> None:
         found, whole = finish(nodes, load)
         row["minutes"] = round((time.monotonic() - started_s) / 60, 1)
         row |= {"takeovers": chaos.takeovers, "leader_changes": chaos.leader_changes}
-        row["gap_ms"] = {f"p{share}": percentile(chaos.gaps_ms, share / 100) for share in (50, 99)} | {"of": chaos.gaps_ms}
+        row["gap_ms"] = {f"p{share}": percentile(chaos.gaps_ms, share / 100) for share in (50, 99)} | {
+            "of": chaos.gaps_ms
+        }
         row |= {"account": found._asdict(), "replicas_whole": whole, "deliveries": load.history.deliveries}
         assert found.clean, found
         assert whole == count

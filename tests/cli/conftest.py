@@ -1,4 +1,5 @@
-"""Runs `gossipq` lines in this process: exit code, stdout, stderr. Against a node, or against a client that only notes."""
+"""Runs `gossipq` lines in this process: exit code, stdout, stderr. Against a node, or against a client that
+only notes."""
 
 import inspect
 import io
@@ -51,7 +52,8 @@ def ask(shared_node, gossipq):
 
 
 class NotingClient:
-    """Takes the calls that the real client takes, notes them, and gives (or raises) the answers a test has laid out."""
+    """Takes the calls that the real client takes, notes them, and gives (or raises) the answers a test has
+    laid out."""
 
     def __init__(self) -> None:
         self.answers: dict[str, Any] = {}

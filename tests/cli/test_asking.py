@@ -31,7 +31,14 @@ class Pending:
 
 
 def receipt(offset: int = 3, **more: Any) -> SimpleNamespace:
-    fields = {"topic": "orders", "partition": 0, "offset": offset, "ref": f"orders/0/{offset}", "copies": 1, "duplicate": False}
+    fields = {
+        "topic": "orders",
+        "partition": 0,
+        "offset": offset,
+        "ref": f"orders/0/{offset}",
+        "copies": 1,
+        "duplicate": False,
+    }
     return SimpleNamespace(**fields | {"receipts": ()} | more)
 
 
@@ -50,7 +57,20 @@ def published(client) -> list[tuple[bytes, dict[str, Any]]]:
 
 
 def test_pub_passes_every_option(orders, gossipq) -> None:
-    line = ("--delay", "10m", "--ttl", "1h", "--id", "r-{n}", "--route", "eu.fr", "--lease", "90", "--attempts-max", "3")
+    line = (
+        "--delay",
+        "10m",
+        "--ttl",
+        "1h",
+        "--id",
+        "r-{n}",
+        "--route",
+        "eu.fr",
+        "--lease",
+        "90",
+        "--attempts-max",
+        "3",
+    )
     assert gossipq("pub", "orders", "body", *line, "--backoff", "500ms", "--level", "stored").code == 0
     ((value, options),) = published(orders)
     assert value == b"body"
@@ -105,11 +125,30 @@ def test_pub_jsonl_lines_say_for_themselves(orders, gossipq) -> None:
         b'{"value":"b","at":"2026-11-21T09:00Z"}',
         b'{"value":"c"}',
     ]
-    ran = gossipq("pub", "orders", "--jsonl", "--delay", "1", "--id", "line-{n}", "--route", "eu.fr", stdin=b"\n".join(lines))
+    ran = gossipq(
+        "pub",
+        "orders",
+        "--jsonl",
+        "--delay",
+        "1",
+        "--id",
+        "line-{n}",
+        "--route",
+        "eu.fr",
+        stdin=b"\n".join(lines),
+    )
     assert ran.code == 0
     first, second, third = (options for _, options in published(orders))
     given = {"key": None, "headers": None}
-    own = {"delay": 5.0, "id": "own", "route": "eu.de", "ttl": 60.0, "lease": 60.0, "attempts_max": 2, "backoff": 10.0}
+    own = {
+        "delay": 5.0,
+        "id": "own",
+        "route": "eu.de",
+        "ttl": 60.0,
+        "lease": 60.0,
+        "attempts_max": 2,
+        "backoff": 10.0,
+    }
     assert first == given | own
     assert second == given | {"at": datetime(2026, 11, 21, 9, tzinfo=UTC), "id": "line-1", "route": "eu.fr"}
     assert third == given | {"delay": 1.0, "id": "line-2", "route": "eu.fr"}
@@ -196,7 +235,9 @@ def consumed(client, gossipq, *line: str) -> dict[str, Any]:
 def test_sub_passes_every_option(orders, gossipq) -> None:
     plain = {"start": None, "stop_at_end": False}
     assert consumed(orders, gossipq) == plain
-    assert consumed(orders, gossipq, "--route", "eu.*", "--route", "us.#") == plain | {"routes": ["eu.*", "us.#"]}
+    assert consumed(orders, gossipq, "--route", "eu.*", "--route", "us.#") == plain | {
+        "routes": ["eu.*", "us.#"]
+    }
     line = ("-g", "billing", "--mode", "key_ordered", "--no-ack", "--attempts-max", "3", "--backoff", "1s,1m")
     assert consumed(orders, gossipq, *line) == plain | {
         "mode": "key_ordered",
@@ -214,7 +255,9 @@ def test_sub_escapes_on_a_terminal(orders, gossipq, monkeypatch: pytest.MonkeyPa
             return True
 
     def shown(*line: str) -> bytes:
-        message = mock.MagicMock(value=b"\x1b[2J\ta\nb\xff\xc3\xa9", key=None, publish_time=1.0, headers={}, route="", id=None)
+        message = mock.MagicMock(
+            value=b"\x1b[2J\ta\nb\xff\xc3\xa9", key=None, publish_time=1.0, headers={}, route="", id=None
+        )
         orders.answers["consume"] = lambda *args, **options: iter([message])
         sink.seek(0)
         sink.truncate()
@@ -263,7 +306,20 @@ def test_sub_of_what_is_refused(orders, gossipq, error: errors.BadRequest) -> No
 
 def test_topic_create_passes_every_option(client, gossipq) -> None:
     client.answers["create_topic"] = lambda name, **options: TopicInfo(9, name, 1, TopicConfig(), [1])
-    line = ("--ttl", "1d", "--expire", "try_once", "--dedup", "1h", "--trace", "all", "--lease", "1m", "--attempts-max", "5")
+    line = (
+        "--ttl",
+        "1d",
+        "--expire",
+        "try_once",
+        "--dedup",
+        "1h",
+        "--trace",
+        "all",
+        "--lease",
+        "1m",
+        "--attempts-max",
+        "5",
+    )
     assert gossipq("topic", "create", "orders", *line, "--backoff", "1s,10s,5m").code == 0
     assert client.calls[0][2] == {
         "partitions": None,
@@ -281,7 +337,10 @@ def test_topic_create_passes_every_option(client, gossipq) -> None:
 @pytest.mark.parametrize(
     ("line", "says"),
     [
-        (("--expire", "later"), "Invalid value for '--expire': 'later' is not one of 'dead', 'drop', 'try_once'"),
+        (
+            ("--expire", "later"),
+            "Invalid value for '--expire': 'later' is not one of 'dead', 'drop', 'try_once'",
+        ),
         (("--trace", "some"), "Invalid value for '--trace': 'some' is not one of 'failures', 'all', 'off'"),
         (("--attempts-max", "0"), "Invalid value for '--attempts-max': 0 is not in the range x>=1"),
         (("--ttl", "-1s"), "Invalid value for '--ttl': '-1s' is not a duration"),
@@ -295,7 +354,9 @@ def test_topic_create_wrong_options(client, gossipq, line: tuple[str, ...], says
 
 
 def test_topic_virtual(client, gossipq) -> None:
-    client.answers["bind_topic"] = lambda name, targets: TopicInfo(9, name, 1, TopicConfig(0, virtual=targets), [])
+    client.answers["bind_topic"] = lambda name, targets: TopicInfo(
+        9, name, 1, TopicConfig(0, virtual=targets), []
+    )
     ran = gossipq("topic", "virtual", "audit", "orders", "bills")
     assert ran == (0, "topic audit is copied to orders, bills\n", "")
     assert client.calls == [("bind_topic", ("audit", ["orders", "bills"]), {})]
@@ -304,31 +365,60 @@ def test_topic_virtual(client, gossipq) -> None:
     ran = gossipq("topic", "virtual", "audit")
     assert (ran.code, ran.err.splitlines()[0]) == (2, "error: Missing argument 'TOPIC...'")
     client.answers["bind_topic"] = errors.BadRequest("audit contains itself", "name other topics")
-    assert gossipq("topic", "virtual", "audit", "audit") == (2, "", "error: audit contains itself\n hint: name other topics\n")
+    assert gossipq("topic", "virtual", "audit", "audit") == (
+        2,
+        "",
+        "error: audit contains itself\n hint: name other topics\n",
+    )
 
 
 def test_topics_with_policies(client, gossipq) -> None:
     config = TopicConfig(1, ttl_ms=60_000, lease_ms=5_000, backoff_ms=[1_000, 300_000])
-    infos = [TopicInfo(9, "orders", 1, config, [1]), TopicInfo(10, "audit", 1, TopicConfig(0, virtual=["orders", "bills"]), [])]
+    infos = [
+        TopicInfo(9, "orders", 1, config, [1]),
+        TopicInfo(10, "audit", 1, TopicConfig(0, virtual=["orders", "bills"]), []),
+    ]
     part = PartitionStats(partition_key(9, 0), "orders", 1, 0, 0, 5, 7, 0, 1_000, scheduled=2)
     client.answers["topics"] = lambda name="*": [info for info in infos if name in ("*", info.name)]
     client.answers["stats"] = lambda names=(): StatsReply([part], [])
     head, audit, orders = gossipq("topic", "ls").out.splitlines()
-    assert head.split() == ["topic", "partitions", "records", "bytes", "published", "retention", "scheduled", "copied", "to"]
+    assert head.split() == [
+        "topic",
+        "partitions",
+        "records",
+        "bytes",
+        "published",
+        "retention",
+        "scheduled",
+        "copied",
+        "to",
+    ]
     assert audit.split() == ["audit", "0", "0", "0", "B", "0", "7d", "0", "orders,", "bills"]
     assert orders.split() == ["orders", "1", "5", "1000", "B", "7", "7d", "2"]
-    fields = dict(line.split(maxsplit=1) for line in gossipq("topic", "show", "orders").out.partition("\n\n")[0].splitlines())
+    fields = dict(
+        line.split(maxsplit=1)
+        for line in gossipq("topic", "show", "orders").out.partition("\n\n")[0].splitlines()
+    )
     assert (fields["ttl"], fields["lease"], fields["backoff"]) == ("1m", "5s", "1s, 5m")
-    assert (fields["attempts_max"], fields["trace"], fields["expire"]) == ("as the cluster says", "failures", "dead")
+    assert (fields["attempts_max"], fields["trace"], fields["expire"]) == (
+        "as the cluster says",
+        "failures",
+        "dead",
+    )
     assert gossipq("topic", "show", "audit").out == "topic    audit\nid       10\nvirtual  orders, bills\n"
-    assert json.loads(gossipq("topic", "show", "audit", "-o", "json").out)["config"]["virtual"] == ["orders", "bills"]
+    assert json.loads(gossipq("topic", "show", "audit", "-o", "json").out)["config"]["virtual"] == [
+        "orders",
+        "bills",
+    ]
 
 
 # --- status
 
 
 def worker(number: int, **more: int) -> WorkerStats:
-    return WorkerStats(number, 1, "tcp://127.0.0.1:7701", "ready", 0, 16, 1, 5, 5, 5, 0, 0, 1, 1, 100, 1_000, **more)
+    return WorkerStats(
+        number, 1, "tcp://127.0.0.1:7701", "ready", 0, 16, 1, 5, 5, 5, 0, 0, 1, 1, 100, 1_000, **more
+    )
 
 
 def test_status_tells_of_dead_letters(client, gossipq) -> None:
@@ -337,7 +427,9 @@ def test_status_tells_of_dead_letters(client, gossipq) -> None:
 
     client.answers["status"] = answer(worker(0, dead=7, dead_per_minute=2), worker(1, dead=1))
     ran = gossipq("status")
-    assert "dead letters since the workers started: 8, 2 of them in the last minute: gossipq dlq ls\n" in ran.out
+    assert (
+        "dead letters since the workers started: 8, 2 of them in the last minute: gossipq dlq ls\n" in ran.out
+    )
     head, first, _ = ran.out.splitlines()[-3:]
     assert first.split()[head.split().index("dead/min")] == "2"
     assert json.loads(gossipq("status", "-o", "json").out)["workers"][0]["dead"] == 7

@@ -1,4 +1,5 @@
-"""gossipq cluster, status of a cluster, node, witness: what options become, and what is said of the answers."""
+"""gossipq cluster, status of a cluster, node, witness: what options become, and what is said of the
+answers."""
 
 import json
 from pathlib import Path
@@ -18,7 +19,9 @@ MEMBERS = [Member(f"{name}.copy", name, f"tcp://{name}:7700", 2, version="0.1.0"
 WITNESS = Member("will.copy", "will", "tcp://will:7700", 1, witness=True)
 
 
-def row(shard: int, name: str, role: str, term: int = 3, silent_ms: int = 100, synced: bool = True) -> CopyStats:
+def row(
+    shard: int, name: str, role: str, term: int = 3, silent_ms: int = 100, synced: bool = True
+) -> CopyStats:
     return CopyStats(shard, term, f"{name}.copy", role, 10, 0 if synced else 5, silent_ms, synced)
 
 
@@ -27,8 +30,21 @@ def shard_rows(shard: int, leader: str, term: int = 3) -> list[CopyStats]:
 
 
 def reply(name: str, copies: list[CopyStats], members: list[Member] = MEMBERS, **more: Any) -> StatusReply:
-    fields = {"node": name, "copy": f"{name}.copy", "members": members, "copies": copies, "cluster_name": "shop"}
-    fields |= {"cluster": b"u" * 16, "version": "0.1.0", "mode": "static", "uptime_ms": 4_000, "shards": 3, "led": 1}
+    fields = {
+        "node": name,
+        "copy": f"{name}.copy",
+        "members": members,
+        "copies": copies,
+        "cluster_name": "shop",
+    }
+    fields |= {
+        "cluster": b"u" * 16,
+        "version": "0.1.0",
+        "mode": "static",
+        "uptime_ms": 4_000,
+        "shards": 3,
+        "led": 1,
+    }
     return StatusReply(**{"workers": [], "routes": []} | fields | more)
 
 
@@ -36,7 +52,9 @@ class Town:
     """Nodes by address. What is not there does not answer."""
 
     def __init__(self) -> None:
-        self.nodes = {f"tcp://{name}:7700": reply(name, shard_rows(at, name)) for at, name in enumerate(NAMES)}
+        self.nodes = {
+            f"tcp://{name}:7700": reply(name, shard_rows(at, name)) for at, name in enumerate(NAMES)
+        }
         self.words: list[tuple[str, str]] = []
         self.refusal: Exception | None = None
 
@@ -74,21 +92,35 @@ def town(monkeypatch: pytest.MonkeyPatch) -> Town:
     return town
 
 
-# --- ls, show, status --------------------------------------------------------------------------------------------------
+# --- ls, show, status ---------------------------------------------------------------------------------------
 
 
 def test_ls_puts_together_what_each_node_says(town: Town, gossipq) -> None:
     ran = gossipq("cluster", "ls")
     assert ran.code == 0
     lines = [line.split() for line in ran.out.splitlines()]
-    assert lines[0] == ["node", "kind", "state", "leads", "follows", "learns", "workers", "version", "endpoint"]
+    assert lines[0] == [
+        "node",
+        "kind",
+        "state",
+        "leads",
+        "follows",
+        "learns",
+        "workers",
+        "version",
+        "endpoint",
+    ]
     assert lines[1] == ["ada", "full", "in", "1", "2", "0", "2", "0.1.0", "tcp://ada:7700"]
     assert gossipq("cluster", "ls", "-o", "names").out.split() == list(NAMES)
 
 
-def test_a_node_that_does_not_answer_is_away_and_its_shards_are_as_others_see_them(town: Town, gossipq) -> None:
+def test_a_node_that_does_not_answer_is_away_and_its_shards_are_as_others_see_them(
+    town: Town, gossipq
+) -> None:
     del town.nodes["tcp://cat:7700"]
-    town.set("bob", [*shard_rows(1, "bob"), row(2, "bob", "leader", 4), row(2, "cat", "follower", 4, 9_000, False)])
+    town.set(
+        "bob", [*shard_rows(1, "bob"), row(2, "bob", "leader", 4), row(2, "cat", "follower", 4, 9_000, False)]
+    )
     rows = {row["name"]: row for row in json.loads(gossipq("cluster", "ls", "-o", "json").out)}
     assert {name: row["state"] for name, row in rows.items()} == {"ada": "in", "bob": "in", "cat": "away"}
     assert (rows["bob"]["leads"], rows["cat"]["leads"], rows["cat"]["follows"]) == (2, 0, 3)
@@ -110,7 +142,11 @@ def test_show_names_the_shards(town: Town, gossipq) -> None:
     assert shown["shards"] == {"leader": [1], "follower": [0, 2], "witness": [], "learner": []}
     assert "follower        0, 2" in gossipq("cluster", "show", "bob").out
     ran = gossipq("cluster", "show", "bop")
-    assert (ran.code, "no node is named bop; did you mean `bob`?" in ran.err, "gossipq cluster ls" in ran.err) == (
+    assert (
+        ran.code,
+        "no node is named bop; did you mean `bob`?" in ran.err,
+        "gossipq cluster ls" in ran.err,
+    ) == (
         4,
         True,
         True,
@@ -161,20 +197,35 @@ def test_status_waits_until_all_is_well(town: Town, gossipq, monkeypatch: pytest
 
 @pytest.mark.parametrize(
     ("members", "voters"),
-    [(MEMBERS[:1], 1), (MEMBERS[:2], 1), ([*MEMBERS[:2], WITNESS], 3), ([MEMBERS[0], WITNESS], 1), (MEMBERS, 3)],
+    [
+        (MEMBERS[:1], 1),
+        (MEMBERS[:2], 1),
+        ([*MEMBERS[:2], WITNESS], 3),
+        ([MEMBERS[0], WITNESS], 1),
+        (MEMBERS, 3),
+    ],
 )
-def test_how_many_voters_a_cluster_should_have(town: Town, gossipq, members: list[Member], voters: int) -> None:
+def test_how_many_voters_a_cluster_should_have(
+    town: Town, gossipq, members: list[Member], voters: int
+) -> None:
     names = [member.name for member in members]
     for wanted, code in ((voters, 0), (voters - 1, 1)):
         town.nodes = {}
         for name in names:
             roles = {each: "follower" if at < wanted else "learner" for at, each in enumerate(names)}
-            rows = [row(0, each, roles[each]) for each in names[1:] if roles[each] != "learner" or len(names) == 2]
-            town.set(name, [row(0, "ada", "leader"), *rows] if name == "ada" and wanted else [], members=members, shards=1)
+            rows = [
+                row(0, each, roles[each]) for each in names[1:] if roles[each] != "learner" or len(names) == 2
+            ]
+            town.set(
+                name,
+                [row(0, "ada", "leader"), *rows] if name == "ada" and wanted else [],
+                members=members,
+                shards=1,
+            )
         assert gossipq("status").code == code
 
 
-# --- drain, rm, rebalance ----------------------------------------------------------------------------------------------
+# --- drain, rm, rebalance -----------------------------------------------------------------------------------
 
 
 def test_drain_and_undo(town: Town, gossipq) -> None:
@@ -197,7 +248,9 @@ def test_drain_waits_until_nothing_is_left(town: Town, gossipq, monkeypatch: pyt
             before = town.nodes[f"tcp://{name}:7700"].copies
             town.set(name, [*[r for r in before if r.shard != at], *mine, row(at, "dan", "follower")])
         town.set("ada", [r for r in town.nodes["tcp://ada:7700"].copies if r.copy != "bob.copy"])
-        town.set("cat", [r for r in town.nodes["tcp://cat:7700"].copies if r.copy != "bob.copy" and r.shard == 1])
+        town.set(
+            "cat", [r for r in town.nodes["tcp://cat:7700"].copies if r.copy != "bob.copy" and r.shard == 1]
+        )
         town.set("bob", [])
 
     monkeypatch.setattr("gossipq_cli.commands.cluster.time.sleep", moved)
@@ -221,7 +274,10 @@ def test_rm_of_a_node_that_votes_says_what_to_do_first(town: Town, gossipq) -> N
     assert "bob still votes on 3 shards" in ran.err
     assert "gossipq cluster drain bob --wait 10m" in ran.err
     for name, copies in ((name, town.nodes[f"tcp://{name}:7700"].copies) for name in NAMES):
-        rows = [row(each.shard, "bob", each.role, each.term, 60_000) if each.copy == "bob.copy" else each for each in copies]
+        rows = [
+            row(each.shard, "bob", each.role, each.term, 60_000) if each.copy == "bob.copy" else each
+            for each in copies
+        ]
         town.set(name, [each for each in rows if each.role != "leader" or each.copy != "bob.copy"])
     assert gossipq("cluster", "rm", "bob", "--yes").code == 0, "who is silent may go"
 
@@ -236,7 +292,7 @@ def test_rebalance_shows_a_plan_and_starts_nothing(town: Town, gossipq) -> None:
     assert len(json.loads(gossipq("cluster", "rebalance", "--plan", "--all", "-o", "json").out)) == 3
 
 
-# --- events ------------------------------------------------------------------------------------------------------------
+# --- events -------------------------------------------------------------------------------------------------
 
 
 def test_events_are_shown_once_each(town: Town, gossipq, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -253,11 +309,14 @@ def test_events_are_shown_once_each(town: Town, gossipq, monkeypatch: pytest.Mon
         "1970-01-01 00:00:01.000Z  bob  is there  tcp://bob:7700",
         "1970-01-01 00:00:02.000Z  gossip of the asked node is degraded  no other",
         "1970-01-01 00:00:03.000Z  bob  is gone",
-        "1970-01-01 00:00:04.000Z  bob  tells something new of itself  endpoint tcp://bob:7700 -> tcp://bob:7800",
+        "1970-01-01 00:00:04.000Z  bob  tells something new of itself  endpoint tcp://bob:7700 -> "
+        "tcp://bob:7800",
         "3000-01-01 00:00:00.000Z  cat  joined  tcp://cat:7700",
     ]
     town.set("ada", [], events=first[:2], gossip="no other")
-    steps = iter([lambda: town.nodes["tcp://ada:7700"].events.append(GossipEvent(3_000, "fail", "bob")), _interrupt])
+    steps = iter(
+        [lambda: town.nodes["tcp://ada:7700"].events.append(GossipEvent(3_000, "fail", "bob")), _interrupt]
+    )
     monkeypatch.setattr("gossipq_cli.commands.cluster.time.sleep", lambda seconds: next(steps)())
     ran = gossipq("cluster", "events", "--follow", "-o", "jsonl")
     assert ran.code == 130
@@ -275,7 +334,7 @@ def test_a_standalone_node_has_no_gossip_and_says_so(town: Town, gossipq) -> Non
     assert "ada is standalone" in ran.err
 
 
-# --- recover -----------------------------------------------------------------------------------------------------------
+# --- recover ------------------------------------------------------------------------------------------------
 
 
 def test_recover_says_first_and_does_with_force(gossipq, tmp_path: Path) -> None:
@@ -288,14 +347,17 @@ def test_recover_says_first_and_does_with_force(gossipq, tmp_path: Path) -> None
     assert said.code == 1
     assert "Nothing was changed" in said.err
     assert "none: this copy had no copy: the shard begins empty. Shards 0, 1" in said.err
-    assert msgspec.json.decode((tmp_path / "data" / "manifest.json").read_bytes())["cluster_uuid"] == before.cluster_uuid
+    assert (
+        msgspec.json.decode((tmp_path / "data" / "manifest.json").read_bytes())["cluster_uuid"]
+        == before.cluster_uuid
+    )
     done = gossipq("cluster", "recover", "--data", str(tmp_path / "data"), "--force", "-o", "json")
     assert done.code == 0
     assert json.loads(done.out)["cluster"] != before.cluster_uuid
     assert gossipq("cluster", "recover", "--data", str(tmp_path / "nothing")).code == 1
 
 
-# --- node, witness -----------------------------------------------------------------------------------------------------
+# --- node, witness ------------------------------------------------------------------------------------------
 
 
 @pytest.fixture
@@ -311,8 +373,24 @@ def runs(monkeypatch: pytest.MonkeyPatch) -> list[tuple[Any, bool]]:
 
 
 def test_flags_of_node_become_options(runs: list[tuple[Any, bool]], gossipq, tmp_path: Path) -> None:
-    line = ("--join", "ada", "--join", "bob:7790", "--peer", "tcp://c:7700", "--gossip", "127.0.0.1:9", "--mode", "serf")
-    assert gossipq("node", *line, "--secret-file", "s", "--cluster", "shop", "--name", "n", "--workers", "2").code == 0
+    line = (
+        "--join",
+        "ada",
+        "--join",
+        "bob:7790",
+        "--peer",
+        "tcp://c:7700",
+        "--gossip",
+        "127.0.0.1:9",
+        "--mode",
+        "serf",
+    )
+    assert (
+        gossipq(
+            "node", *line, "--secret-file", "s", "--cluster", "shop", "--name", "n", "--workers", "2"
+        ).code
+        == 0
+    )
     ((loaded, witness),) = runs
     cluster, node = loaded.config.cluster, loaded.config.node
     assert (cluster.join, cluster.name, node.peer, node.gossip) == (
@@ -336,10 +414,16 @@ def test_witness_is_a_node_that_keeps_nothing(runs: list[tuple[Any, bool]], goss
 @pytest.mark.parametrize(
     ("line", "says"),
     [
-        (("--join", "tcp://ada:7700"), "--join: cluster.join = 'tcp://ada:7700' is not where an agent gossips"),
+        (
+            ("--join", "tcp://ada:7700"),
+            "--join: cluster.join = 'tcp://ada:7700' is not where an agent gossips",
+        ),
         (("--peer", "ada"), "--peer: node.peer = 'ada' is not an address"),
         (("--gossip", "0.0.0.0:7790"), "--gossip: node.gossip = '0.0.0.0:7790' is open to other machines"),
-        (("--bind", "tcp://10.0.0.1:7700"), "--bind: node.bind = 'tcp://10.0.0.1:7700' is open to other machines"),
+        (
+            ("--bind", "tcp://10.0.0.1:7700"),
+            "--bind: node.bind = 'tcp://10.0.0.1:7700' is open to other machines",
+        ),
     ],
 )
 def test_what_cannot_be_is_refused_with_78(gossipq, line: tuple[str, ...], says: str) -> None:

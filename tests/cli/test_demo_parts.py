@@ -92,7 +92,13 @@ def test_unconfirmed_is_not_complete() -> None:
 def test_source_reads_python_files_only(tmp_path: Path) -> None:
     (tmp_path / "pkg").mkdir()
     (tmp_path / "site-packages").mkdir()
-    for name, text in (("b.py", "x\ny"), ("pkg/a.py", "z\n"), ("empty.py", ""), ("n.txt", "n"), ("site-packages/s.py", "s")):
+    for name, text in (
+        ("b.py", "x\ny"),
+        ("pkg/a.py", "z\n"),
+        ("empty.py", ""),
+        ("n.txt", "n"),
+        ("site-packages/s.py", "s"),
+    ):
         (tmp_path / name).write_text(text)
     assert list(source.lines_of(tmp_path)) == [(b"b.py", [b"x", b"y"]), (b"pkg/a.py", [b"z"])]
 
@@ -134,7 +140,9 @@ def test_the_demo_draws_the_overview_and_how_far_it_is(size: tuple[int, int]) ->
 
     terminal = FakeTerminal(*size)
     drawn = Overview(terminal, 1_000, None)
-    drawn.news.put(Snapshot(time_ms=1_000, cluster="shop", nodes=[Node(name="demo")], shards_total=1, shards_led=1))
+    drawn.news.put(
+        Snapshot(time_ms=1_000, cluster="shop", nodes=[Node(name="demo")], shards_total=1, shards_led=1)
+    )
     drawn.say("half way: kill -9 17 (consumer-2)")
     drawn.draw()
     for words in ("shop ● ", "demo: every line", "published", "0 of 1,000", "half way: kill -9 17"):

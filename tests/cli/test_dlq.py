@@ -17,22 +17,49 @@ TIME = "2026-01-02 03:04:05.678Z"
 
 
 def letter(offset: int = 17, **more: Any) -> SimpleNamespace:
-    fields = {"topic": "orders", "partition": 0, "offset": offset, "ref": f"orders/0/{offset}", "group": "billing"}
+    fields = {
+        "topic": "orders",
+        "partition": 0,
+        "offset": offset,
+        "ref": f"orders/0/{offset}",
+        "group": "billing",
+    }
     fields |= {"reason": "failures", "error": "ValueError: no such customer", "attempts": 11, "failures": 10}
-    fields |= {"time_ms": TIME_MS, "count": 1, "value": b"17 apples", "key": None, "headers": {}, "route": "", "id": None}
+    fields |= {
+        "time_ms": TIME_MS,
+        "count": 1,
+        "value": b"17 apples",
+        "key": None,
+        "headers": {},
+        "route": "",
+        "id": None,
+    }
     return SimpleNamespace(**fields | {"publish_time": TIME_MS / 1_000 - 60} | more)
 
 
 def stats(partition: int = 0, group: str = "billing", **more: Any) -> GroupStats:
-    counters = {"cursor": 3, "ready": 2, "in_flight": 1, "acked": 10, "removed": 0, "consumers": 1, "redelivered": 4} | more
+    counters = {
+        "cursor": 3,
+        "ready": 2,
+        "in_flight": 1,
+        "acked": 10,
+        "removed": 0,
+        "consumers": 1,
+        "redelivered": 4,
+    } | more
     return GroupStats(partition_key(9, partition), "orders", group, **counters)
 
 
 @pytest.fixture
 def orders(client):
     """One topic with one group on two partitions."""
-    parts = [stats(0, dead=2, retrying=5, parked=7, unmatched=3, blocked_by_key=4, paused=True), stats(1, consumers=2)]
-    client.answers["topics"] = lambda name: [TopicInfo(9, "orders", 1, TopicConfig(2), [1, 2])] if name == "orders" else []
+    parts = [
+        stats(0, dead=2, retrying=5, parked=7, unmatched=3, blocked_by_key=4, paused=True),
+        stats(1, consumers=2),
+    ]
+    client.answers["topics"] = lambda name: (
+        [TopicInfo(9, "orders", 1, TopicConfig(2), [1, 2])] if name == "orders" else []
+    )
     client.answers["groups"] = parts
     client.answers["group_policy"] = GroupShown(GroupConfig(), [("mode", "shared", "group")], ["ada"])
     client.answers["stats"] = lambda names=(): StatsReply([], parts)
@@ -45,13 +72,20 @@ def orders(client):
 def test_dlq_ls_counts(orders, gossipq) -> None:
     ran = gossipq("dlq", "ls")
     assert ran.err == ""
-    assert [line.split() for line in ran.out.splitlines()] == [["topic", "group", "dead"], ["orders", "billing", "2"]]
-    assert json.loads(gossipq("dlq", "ls", "-o", "json").out) == [{"topic": "orders", "group": "billing", "dead": 2}]
+    assert [line.split() for line in ran.out.splitlines()] == [
+        ["topic", "group", "dead"],
+        ["orders", "billing", "2"],
+    ]
+    assert json.loads(gossipq("dlq", "ls", "-o", "json").out) == [
+        {"topic": "orders", "group": "billing", "dead": 2}
+    ]
     assert gossipq("dlq", "ls", "-g", "audit") == (0, "", "no dead letters\n")
 
 
 def test_dlq_ls_of_a_topic(orders, gossipq) -> None:
-    orders.answers["dead_letters"] = lambda *args, **options: iter([letter(), letter(20, count=3, reason="expired", error="")])
+    orders.answers["dead_letters"] = lambda *args, **options: iter(
+        [letter(), letter(20, count=3, reason="expired", error="")]
+    )
     ran = gossipq("dlq", "ls", "orders", "-g", "billing")
     head, first, second = ran.out.splitlines()
     assert head.split() == ["range", "count", "group", "reason", "failures", "attempts", "time", "error"]
@@ -74,15 +108,23 @@ def test_dlq_ls_stops(orders, gossipq) -> None:
 def test_dlq_ls_of_none(orders, gossipq) -> None:
     orders.answers["dead_letters"] = lambda *args, **options: iter(())
     assert gossipq("dlq", "ls", "orders") == (0, "", "no dead letters on orders\n")
-    assert gossipq("dlq", "ls", "orders", "-g", "nobody").err.startswith("error: no group nobody on orders\n hint: ")
-    for verb in (("ls", "nowhere"), ("replay", "nowhere", "-g", "x"), ("purge", "nowhere", "-g", "x", "--yes")):
+    assert gossipq("dlq", "ls", "orders", "-g", "nobody").err.startswith(
+        "error: no group nobody on orders\n hint: "
+    )
+    for verb in (
+        ("ls", "nowhere"),
+        ("replay", "nowhere", "-g", "x"),
+        ("purge", "nowhere", "-g", "x", "--yes"),
+    ):
         ran = gossipq("dlq", *verb)
         assert (ran.code, ran.out) == (4, "")
         assert ran.err.startswith("error: no topic nowhere\n hint: `gossipq topic ls`")
 
 
 def test_dlq_show(orders, gossipq) -> None:
-    orders.answers["dead_letters"] = lambda *args, **options: iter([letter(value=b"17 \x1b[1mapples", key=b"ada"), letter(18)])
+    orders.answers["dead_letters"] = lambda *args, **options: iter(
+        [letter(value=b"17 \x1b[1mapples", key=b"ada"), letter(18)]
+    )
     orders.answers["trace"] = [Step(TIME_MS - 10, "failed", "billing", "ada-1", "no \x1b body", 10)]
     ran = gossipq("dlq", "show", "orders/0/17")
     assert ran.out == (
@@ -102,7 +144,11 @@ def test_dlq_show(orders, gossipq) -> None:
     assert orders.called("trace") == [((), {"ref": "orders/0/17", "group": "billing"})]
     row = json.loads(gossipq("dlq", "show", "orders/0/17", "-g", "billing", "-o", "json").out)
     (shown,) = row["letters"]
-    assert (shown["reason"], shown["value"], shown["steps"][0]["what"]) == ("failures", "17 \x1b[1mapples", "failed")
+    assert (shown["reason"], shown["value"], shown["steps"][0]["what"]) == (
+        "failures",
+        "17 \x1b[1mapples",
+        "failed",
+    )
 
 
 def test_dlq_show_of_none(orders, gossipq) -> None:
@@ -111,7 +157,10 @@ def test_dlq_show_of_none(orders, gossipq) -> None:
     assert (ran.code, ran.out) == (4, "")
     assert ran.err == "error: orders/0/17 is no dead letter of billing\n hint: `gossipq why orders/0/17`\n"
     ran = gossipq("dlq", "show", "orders/0/@210.3")
-    assert (ran.code, ran.err.splitlines()[0]) == (2, "error: orders/0/@210.3 has no offset: it is not due yet")
+    assert (ran.code, ran.err.splitlines()[0]) == (
+        2,
+        "error: orders/0/@210.3 has no offset: it is not due yet",
+    )
     ran = gossipq("dlq", "show", "orders/zero/17")
     assert (ran.code, ran.err.splitlines()[0]) == (2, "error: 'orders/zero/17' is no ref")
 
@@ -123,7 +172,9 @@ def test_dlq_replay(orders, gossipq) -> None:
     orders.answers["replay_dead"] = 12
     ran = gossipq("dlq", "replay", "orders", "-g", "billing")
     assert ran == (0, "12 dead letters ready for billing again\n", "")
-    ran = gossipq("dlq", "replay", "orders", "-g", "billing", "0/17", "orders/1/100-199", "1", "0/5-", "--dry-run")
+    ran = gossipq(
+        "dlq", "replay", "orders", "-g", "billing", "0/17", "orders/1/100-199", "1", "0/5-", "--dry-run"
+    )
     assert ran.out == "12 dead letters would be ready for billing again\n"
     ran = gossipq("dlq", "replay", "orders", "-g", "billing", "--to", "orders.repaired", "-o", "json")
     row = {"topic": "orders", "group": "billing", "to": "orders.repaired", "count": 12, "dry_run": False}
@@ -167,7 +218,9 @@ def test_dlq_purge(orders, gossipq) -> None:
     assert orders.called("purge_dead") == [(("orders", "billing", None), {"dry_run": True})]
     ran = gossipq("dlq", "purge", "orders", "-g", "billing")
     assert (ran.code, ran.out) == (2, "")
-    assert ran.err.startswith("error: purging 12 dead letters of billing on orders needs --yes when nobody can be asked\n")
+    assert ran.err.startswith(
+        "error: purging 12 dead letters of billing on orders needs --yes when nobody can be asked\n"
+    )
     assert len(orders.called("purge_dead")) == 2
     ran = gossipq("dlq", "purge", "orders", "-g", "billing", "0/17", "--yes")
     assert ran.out == "12 dead letters purged\n"
@@ -238,7 +291,9 @@ def test_group_pause_and_resume(orders, gossipq) -> None:
     ran = gossipq("group", "resume", "orders", "billing")
     assert ran == (0, "billing on orders goes on: 4 records ready\n", "")
     assert (orders.called("pause"), orders.called("resume")) == ([(("orders", "billing"), {})],) * 2
-    assert json.loads(gossipq("group", "pause", "orders", "-g", "billing", "-o", "json").out)["paused"] is True
+    assert (
+        json.loads(gossipq("group", "pause", "orders", "-g", "billing", "-o", "json").out)["paused"] is True
+    )
 
 
 @pytest.mark.parametrize("verb", ["show", "pause", "resume"])

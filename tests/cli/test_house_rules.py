@@ -1,4 +1,5 @@
-"""What holds for every command: lazy imports, help, global options before and after, one line for a wrong one."""
+"""What holds for every command: lazy imports, help, global options before and after, one line for a wrong
+one."""
 
 import ast
 import json
@@ -15,20 +16,29 @@ import pytest
 from gossipq_cli.main import COMMANDS
 
 PROSE = {"directory", "uses", "reads", "that"}  #: what may follow the program's name in a sentence
-LEAN = {"version": ("msgspec", "zmq", "rich", "lmdb", "asyncio"), "--help": ("msgspec", "zmq", "rich", "lmdb", "gossipq_node")}
+LEAN = {
+    "version": ("msgspec", "zmq", "rich", "lmdb", "asyncio"),
+    "--help": ("msgspec", "zmq", "rich", "lmdb", "gossipq_node"),
+}
 
 
 @pytest.mark.parametrize("line", LEAN)
 def test_a_short_command_imports_little(line: str) -> None:
-    code = f"import sys; from gossipq_cli.main import main; main([{line!r}]); print(*sys.modules, file=sys.stderr)"
+    code = (
+        f"import sys; from gossipq_cli.main import main; main([{line!r}]); print(*sys.modules, "
+        "file=sys.stderr)"
+    )
     environment = os.environ | {"PYTHONPATH": os.pathsep.join(sys.path)}
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, env=environment, check=True)
+    done = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, env=environment, check=True
+    )
     assert not set(LEAN[line]) & set(done.stderr.split())
 
 
 @pytest.mark.parametrize("name", COMMANDS)
 def test_help_of_each_command(gossipq, name: str) -> None:
-    """The list in `gossipq --help` says what the command's own help says, and its examples begin with its name."""
+    """The list in `gossipq --help` says what the command's own help says, and its examples begin with its
+    name."""
     command = import_module(f"gossipq_cli.commands.{name}").command
     assert command.help.splitlines()[0] == COMMANDS[name]
     ran = gossipq(name, "--help")
@@ -60,12 +70,20 @@ def test_help_lists_commands_and_exit_codes(gossipq) -> None:
 
 def texts(tree: ast.AST) -> Iterator[str]:
     """Every piece of text in a program, with {} where a value goes in; no docstrings."""
-    docs = {id(node.value) for node in ast.walk(tree) if isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant)}
+    docs = {
+        id(node.value)
+        for node in ast.walk(tree)
+        if isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant)
+    }
     inside = {id(part) for node in ast.walk(tree) if isinstance(node, ast.JoinedStr) for part in node.values}
     for node in ast.walk(tree):
         if isinstance(node, ast.JoinedStr):
             yield "".join(str(part.value) if isinstance(part, ast.Constant) else "{}" for part in node.values)
-        elif isinstance(node, ast.Constant) and isinstance(node.value, str) and not {id(node)} & (docs | inside):
+        elif (
+            isinstance(node, ast.Constant)
+            and isinstance(node.value, str)
+            and not {id(node)} & (docs | inside)
+        ):
             yield node.value
 
 
@@ -102,7 +120,10 @@ def test_what_errors_tell_to_type_exists(room: str) -> None:
 
 
 def test_a_wrong_hint_is_caught() -> None:
-    tree = ast.parse('f"`gossipq topic fly {name}` or gossipq why {ref} --loud, then gossipq shout; gossipq dlq ls --limit 0"')
+    tree = ast.parse(
+        'f"`gossipq topic fly {name}` or gossipq why {ref} --loud, then gossipq shout; gossipq dlq ls '
+        '--limit 0"'
+    )
     (text,) = (text for text in texts(ast.Module([ast.Assign([], tree.body[0].value)], [])))
     assert list(unheard_of(text)) == ["topic fly {}", "why {} --loud", "shout"]
 
@@ -114,7 +135,13 @@ def test_nothing_given_shows_help_on_stderr(gossipq) -> None:
 
 
 @pytest.mark.parametrize(
-    "line", [("-o", "json", "version"), ("version", "-o", "json"), ("version", "-ojson"), ("--output=json", "version")]
+    "line",
+    [
+        ("-o", "json", "version"),
+        ("version", "-o", "json"),
+        ("version", "-ojson"),
+        ("--output=json", "version"),
+    ],
 )
 def test_global_options_go_before_and_after(gossipq, line: tuple[str, ...]) -> None:
     ran = gossipq(*line)
@@ -129,8 +156,16 @@ def test_the_later_one_wins(gossipq) -> None:
 @pytest.mark.parametrize(
     ("line", "says", "hint"),
     [
-        (("verson",), "no such command: verson; did you mean `version`?", "`gossipq --help` shows what it takes"),
-        (("topic", "lst"), "no such command: lst; did you mean `ls`?", "`gossipq topic --help` shows what it takes"),
+        (
+            ("verson",),
+            "no such command: verson; did you mean `version`?",
+            "`gossipq --help` shows what it takes",
+        ),
+        (
+            ("topic", "lst"),
+            "no such command: lst; did you mean `ls`?",
+            "`gossipq topic --help` shows what it takes",
+        ),
         (("topic", "create"), "Missing argument 'NAME'", "`gossipq topic create --help` shows what it takes"),
         (("--timeout", "soon", "version"), "Invalid value for '--timeout': 'soon' is not a duration", ""),
         (
@@ -141,11 +176,19 @@ def test_the_later_one_wins(gossipq) -> None:
         (("pub", "a", "-H", "plain"), "Invalid value for -H: 'plain'; write NAME:VALUE", ""),
         (("sub", "a", "-f", "%q"), "Invalid value for -f: %q is not known", ""),
         (("sub", "a", "-f", "%v", "--json"), "-f and --json exclude each other", ""),
-        (("sub", "a", "--from", "banana"), "--from 'banana'", "new, first, an offset, or a time back like -10m"),
+        (
+            ("sub", "a", "--from", "banana"),
+            "--from 'banana'",
+            "new, first, an offset, or a time back like -10m",
+        ),
         (("dlq", "ls", "shop", "packers"), "packers is one name too many; if it is a group: -g packers", ""),
         (("topic", "show", "a", "b"), "Got unexpected extra argument (b)", ""),
         (("config", "check", "a", "--config", "b"), "FILE and --config exclude each other", ""),
-        (("topic", "create", "a", "--bytes-max", "lots"), "Invalid value for '--bytes-max': 'lots' is no size", ""),
+        (
+            ("topic", "create", "a", "--bytes-max", "lots"),
+            "Invalid value for '--bytes-max': 'lots' is no size",
+            "",
+        ),
     ],
 )
 def test_wrong_lines(gossipq, line: tuple[str, ...], says: str, hint: str) -> None:

@@ -22,13 +22,27 @@ TIME = "2026-01-02 03:04:05.678Z"
 
 
 def record(**more: Any) -> SimpleNamespace:
-    fields = {"topic": "orders", "partition": 0, "offset": 17, "ref": "orders/0/17", "value": b"17 apples", "key": b"ada"}
+    fields = {
+        "topic": "orders",
+        "partition": 0,
+        "offset": 17,
+        "ref": "orders/0/17",
+        "value": b"17 apples",
+        "key": b"ada",
+    }
     fields |= {"headers": {"source": "shop"}, "route": "eu.fr", "id": "order-17"}
     return SimpleNamespace(**fields | {"publish_time": TIME_MS / 1_000} | more)
 
 
 def receipt(**more: Any) -> SimpleNamespace:
-    fields = {"topic": "orders", "partition": 0, "offset": 18, "ref": "orders/0/18", "copies": 1, "duplicate": False}
+    fields = {
+        "topic": "orders",
+        "partition": 0,
+        "offset": 18,
+        "ref": "orders/0/18",
+        "copies": 1,
+        "duplicate": False,
+    }
     return SimpleNamespace(**fields | more)
 
 
@@ -36,13 +50,17 @@ def receipt(**more: Any) -> SimpleNamespace:
 
 
 STANDINGS = [
-    Standing("billing", "in_flight", "ada-1 has it", "gossipq group show orders -g billing", "ada-1", TIME_MS, 2, 1),
+    Standing(
+        "billing", "in_flight", "ada-1 has it", "gossipq group show orders -g billing", "ada-1", TIME_MS, 2, 1
+    ),
     Standing("audit", "acked", "", "", "bob", TIME_MS),
 ]
 
 
 def test_why_tells_one_paragraph_a_group(client, gossipq) -> None:
-    client.answers["why"] = Explained(Ref(partition_key(9, 0), 17), STANDINGS, ["lease 30s, as the cluster says"])
+    client.answers["why"] = Explained(
+        Ref(partition_key(9, 0), 17), STANDINGS, ["lease 30s, as the cluster says"]
+    )
     ran = gossipq("why", "orders/0/17")
     assert (ran.code, ran.err) == (0, "")
     assert ran.out == (
@@ -81,7 +99,9 @@ def test_why_escapes_what_a_record_brings(client, gossipq) -> None:
 def test_why_of_a_group_tells_alike_partitions_together(client, gossipq) -> None:
     paused = ("paused", "the group is paused", "gossipq group resume orders billing", TIME_MS)
     rows = [(partition_key(9, number), *paused) for number in (0, 1, 3)]
-    client.answers["why_group"] = GroupExplained([*rows, (partition_key(9, 2), "idle", "everything is done", "", 0)])
+    client.answers["why_group"] = GroupExplained(
+        [*rows, (partition_key(9, 2), "idle", "everything is done", "", 0)]
+    )
     ran = gossipq("why", "orders", "--group", "billing")
     assert ran.out == (
         "billing on orders\n"
@@ -96,7 +116,9 @@ def test_why_of_a_group_tells_alike_partitions_together(client, gossipq) -> None
     assert client.calls == [("why_group", ("orders", "billing"), {})]
     row = json.loads(gossipq("why", "orders", "-g", "billing", "-o", "json").out)
     assert [part["partition"] for part in row["partitions"]] == [0, 1, 2, 3]
-    assert row["partitions"][0] == dict(zip(("partition", "state", "because", "next", "since_ms"), (0, *paused), strict=True))
+    assert row["partitions"][0] == dict(
+        zip(("partition", "state", "because", "next", "since_ms"), (0, *paused), strict=True)
+    )
     assert gossipq("why", "orders", "-g", "billing", "-o", "names").out == "paused\npaused\nidle\npaused\n"
 
 
@@ -106,7 +128,9 @@ def test_why_of_a_group_that_is_not_there(client, gossipq) -> None:
     assert ran == (4, "", "error: no group nobody on orders\n hint: `gossipq group ls orders`\n")
 
 
-@pytest.mark.parametrize("verb", [("why",), ("trace",), ("msg", "show"), ("msg", "cancel", "--yes"), ("msg", "rm", "--yes")])
+@pytest.mark.parametrize(
+    "verb", [("why",), ("trace",), ("msg", "show"), ("msg", "cancel", "--yes"), ("msg", "rm", "--yes")]
+)
 def test_what_names_no_record(client, gossipq, verb: tuple[str, ...]) -> None:
     ran = gossipq(*verb, "orders")
     assert (ran.code, ran.out, client.calls) == (2, "", [])
@@ -124,9 +148,17 @@ def test_an_id_belongs_to_a_topic(client, gossipq) -> None:
 @pytest.mark.parametrize(
     ("error", "code", "text"),
     [
-        (errors.UnknownRecord("no record orders/0/99"), 4, "no record orders/0/99\n hint: a ref is TOPIC/PARTITION/OFFSET"),
+        (
+            errors.UnknownRecord("no record orders/0/99"),
+            4,
+            "no record orders/0/99\n hint: a ref is TOPIC/PARTITION/OFFSET",
+        ),
         (errors.UnknownTopic("no topic orders"), 4, "no topic orders\n hint: `gossipq topic ls`"),
-        (errors.BadRequest("'orders/x/y' is no ref", "a ref is ..."), 2, "'orders/x/y' is no ref\n hint: a ref is ..."),
+        (
+            errors.BadRequest("'orders/x/y' is no ref", "a ref is ..."),
+            2,
+            "'orders/x/y' is no ref\n hint: a ref is ...",
+        ),
     ],
 )
 def test_why_of_nothing(client, gossipq, error: Exception, code: int, text: str) -> None:
@@ -141,14 +173,20 @@ def test_why_of_nothing(client, gossipq, error: Exception, code: int, text: str)
 
 
 def test_trace(client, gossipq) -> None:
-    client.answers["trace"] = [Step(TIME_MS, "published"), Step(TIME_MS + 5, "failed", "billing", "ada-1", "no\tbody", 1)]
+    client.answers["trace"] = [
+        Step(TIME_MS, "published"),
+        Step(TIME_MS + 5, "failed", "billing", "ada-1", "no\tbody", 1),
+    ]
     client.answers["topics"] = []
     ran = gossipq("trace", "orders/0/17", "-g", "billing")
     head, first, second = ran.out.splitlines()
     assert head.split() == ["time", "what", "group", "consumer", "attempt", "reason"]
     assert first.split() == [*TIME.split(), "published", "-", "-", "-", "-"]
     assert second.split() == [*moment(TIME_MS + 5).split(), "failed", "billing", "ada-1", "1", "no\\tbody"]
-    assert client.calls == [("trace", (), {"ref": "orders/0/17", "group": "billing"}), ("topics", ("orders",), {})]
+    assert client.calls == [
+        ("trace", (), {"ref": "orders/0/17", "group": "billing"}),
+        ("topics", ("orders",), {}),
+    ]
     rows = json.loads(gossipq("trace", "orders/0/17", "-o", "json").out)
     assert rows[1] == {
         "time_ms": TIME_MS + 5,
@@ -210,20 +248,44 @@ def test_msg_show_raw(client, gossipq, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_msg_find(client, gossipq) -> None:
-    client.answers["find"] = lambda *args, **options: iter([record(), record(offset=18, key=None, value=b"x" * 100)])
-    ran = gossipq("msg", "find", "orders", "--contains", "apples", "-k", "ada", "--header", "source=shop", "--start", "5")
+    client.answers["find"] = lambda *args, **options: iter(
+        [record(), record(offset=18, key=None, value=b"x" * 100)]
+    )
+    ran = gossipq(
+        "msg",
+        "find",
+        "orders",
+        "--contains",
+        "apples",
+        "-k",
+        "ada",
+        "--header",
+        "source=shop",
+        "--start",
+        "5",
+    )
     assert (ran.code, ran.err) == (0, "")
     assert ran.out == f"orders/0/17  {TIME}  ada  17 apples\norders/0/18  {TIME}  -  {'x' * 60}...\n"
     ((args, options),) = client.called("find")
     progress = options.pop("progress")
     progress(500, 1_000)
     assert args == ("orders",)
-    assert options == {"limit": 100, "key": "ada", "contains": "apples", "header": {"source": "shop"}, "start": 5}
+    assert options == {
+        "limit": 100,
+        "key": "ada",
+        "contains": "apples",
+        "header": {"source": "shop"},
+        "start": 5,
+    }
 
 
 @pytest.mark.parametrize(
     ("form", "text"),
-    [("names", "orders/0/17\norders/0/18\n"), ("jsonl", '{"ref":"orders/0/17",'), ("json", '[{"ref":"orders/0/17",')],
+    [
+        ("names", "orders/0/17\norders/0/18\n"),
+        ("jsonl", '{"ref":"orders/0/17",'),
+        ("json", '[{"ref":"orders/0/17",'),
+    ],
 )
 def test_msg_find_in_other_forms(client, gossipq, form: str, text: str) -> None:
     client.answers["find"] = lambda *args, **options: iter([record(), record(offset=18)])
@@ -275,7 +337,10 @@ def test_msg_find_has_a_bar_on_a_terminal(client, gossipq, monkeypatch: pytest.M
     quarter, whole = "######..................", "#" * 24
     clear = "\r\x1b[K"
     rated = re.sub(r", [\d,]+/s", "", ran.err)
-    assert rated == f"{clear}[{quarter}]  25%  250 of 1,000 records{clear}{clear}[{whole}] 100%  1,000 of 1,000 records{clear}"
+    assert rated == (
+        f"{clear}[{quarter}]  25%  250 of 1,000 records{clear}{clear}[{whole}] 100%  1,000 of 1,000 "
+        f"records{clear}"
+    )
     assert rated != ran.err, "and how fast it goes"
     assert gossipq("msg", "find", "orders", "-q").err == ""
 
@@ -312,7 +377,9 @@ def test_msg_cancel_of_a_record_that_is_done(client, gossipq) -> None:
     client.answers["cancel"] = errors.WrongState("orders/0/17 is acked by billing")
     ran = gossipq("msg", "cancel", "orders/0/17", "--yes")
     assert (ran.code, ran.out) == (5, "")
-    assert ran.err == "error: orders/0/17 is acked by billing\n hint: `gossipq why REF` says where it stands\n"
+    assert (
+        ran.err == "error: orders/0/17 is acked by billing\n hint: `gossipq why REF` says where it stands\n"
+    )
 
 
 @pytest.mark.parametrize(
@@ -338,7 +405,12 @@ def on_terminal(monkeypatch: pytest.MonkeyPatch, answer: str) -> None:
 
 @pytest.mark.parametrize(("typed", "code", "cancelled"), [("y\n", 0, 1), ("n\n", 130, 0), ("", 130, 0)])
 def test_a_terminal_is_asked(
-    client, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], typed: str, code: int, cancelled: int
+    client,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    typed: str,
+    code: int,
+    cancelled: int,
 ) -> None:
     from gossipq_cli.main import main
 
@@ -372,7 +444,10 @@ def test_msg_rm_partly(client, gossipq) -> None:
 
 def test_msg_reschedule(client, gossipq) -> None:
     client.answers["reschedule"] = "orders/0/@210.3"
-    assert gossipq("msg", "reschedule", "orders/0/@210.3", "--delay", "5m").out == "orders/0/@210.3 is due in 300 s\n"
+    assert (
+        gossipq("msg", "reschedule", "orders/0/@210.3", "--delay", "5m").out
+        == "orders/0/@210.3 is due in 300 s\n"
+    )
     assert client.calls == [("reschedule", (), {"ref": "orders/0/@210.3", "delay": 300.0})]
     ran = gossipq("msg", "reschedule", "orders", "--id", "r-1", "--at", "2026-11-22T08:00Z")
     assert ran.code == 0
@@ -399,7 +474,9 @@ def test_msg_reschedule_wrong_lines(client, gossipq, line: tuple[str, ...], says
 
 def test_msg_requeue(client, gossipq) -> None:
     client.answers["requeue"] = "orders/0/17"
-    assert gossipq("msg", "requeue", "orders/0/17", "-g", "billing").out == "orders/0/17 is ready for billing\n"
+    assert (
+        gossipq("msg", "requeue", "orders/0/17", "-g", "billing").out == "orders/0/17 is ready for billing\n"
+    )
     assert client.calls == [("requeue", (), {"ref": "orders/0/17", "group": "billing"})]
     ran = gossipq("msg", "requeue", "orders/0/17")
     assert (ran.code, ran.err.splitlines()[0]) == (2, "error: Missing option '-g' / '--group'")
@@ -412,8 +489,15 @@ def test_msg_edit(client, gossipq) -> None:
     assert client.calls == [("edit", (), {"ref": "orders/0/17", "value": b"18 apples"})]
     ran = gossipq("msg", "edit", "orders", "--id", "order-17", "-", "-H", "a:b", "-o", "json", stdin=b"\xff")
     assert json.loads(ran.out) == {"ref": "orders/0/18", "partition": 0, "offset": 18}
-    assert client.calls[-1] == ("edit", (), {"topic": "orders", "id": "order-17", "value": b"\xff", "headers": {"a": "b"}})
+    assert client.calls[-1] == (
+        "edit",
+        (),
+        {"topic": "orders", "id": "order-17", "value": b"\xff", "headers": {"a": "b"}},
+    )
     assert gossipq("msg", "edit", "orders/0/17", "-H", "a:b").code == 0
     assert client.calls[-1] == ("edit", (), {"ref": "orders/0/17", "headers": {"a": "b"}})
     ran = gossipq("msg", "edit", "orders/0/17")
-    assert (ran.code, ran.err.splitlines()[0]) == (2, "error: nothing to change: give a BODY, - for stdin, or -H")
+    assert (ran.code, ran.err.splitlines()[0]) == (
+        2,
+        "error: nothing to change: give a BODY, - for stdin, or -H",
+    )

@@ -1,4 +1,5 @@
-"""Delays, ids, routes, retries, dead letters, virtual topics, why and msg: each command against a real node."""
+"""Delays, ids, routes, retries, dead letters, virtual topics, why and msg: each command against a real
+node."""
 
 import json
 import time
@@ -152,13 +153,18 @@ def test_dead_letters_are_listed_shown_and_replayed(ask, topic: str, mq: Client)
     assert "no such customer" in shown
     assert "key        ada" in shown
     assert shown.endswith("\n\n1\n")
-    assert ask("dlq", "replay", topic, "-g", "team", "0/1", "--dry-run").out == "1 dead letter would be ready for team again\n"
+    assert (
+        ask("dlq", "replay", topic, "-g", "team", "0/1", "--dry-run").out
+        == "1 dead letter would be ready for team again\n"
+    )
     assert states(ask, f"{topic}/0/1") == ["dead"]
     assert ask("dlq", "replay", topic, "-g", "team", "0/1").out == "1 dead letter ready for team again\n"
     assert ask("sub", topic, "-g", "team", "--exit-at-end").out == "1\n"
     assert states(ask, f"{topic}/0/1") == ["acked"]
     assert ask("dlq", "show", f"{topic}/0/1").code == 4
-    until(lambda: sum(worker["dead"] for worker in json.loads(ask("status", "-o", "json").out)["workers"]) >= 3)
+    until(
+        lambda: sum(worker["dead"] for worker in json.loads(ask("status", "-o", "json").out)["workers"]) >= 3
+    )
     assert "dead letters since the workers started: " in ask("status").out
 
 
@@ -221,7 +227,10 @@ def test_a_record_is_edited(ask, topic: str) -> None:
     ask("pub", topic, "-k", "ada", "-H", "source:shop", "17 apples", "-q")
     ran = ask("msg", "edit", f"{topic}/0/0", "18 apples")
     assert ran.out == f"{topic}/0/0 is void, {topic}/0/1 replaces it\n"
-    assert ask("sub", topic, "--from", "first", "--exit-at-end", "-f", "%o %k %v %h").out == "1 ada 18 apples source:shop\n"
+    assert (
+        ask("sub", topic, "--from", "first", "--exit-at-end", "-f", "%o %k %v %h").out
+        == "1 ada 18 apples source:shop\n"
+    )
     assert states(ask, f"{topic}/0/0") == ["voided"]
     assert f"replaces {topic}/0/0" in ask("why", f"{topic}/0/1").out
     assert ask("msg", "edit", f"{topic}/0/0", "19 apples").code in (4, 5)
@@ -252,7 +261,9 @@ def test_records_are_found(ask, topic: str) -> None:
         (("--start", "-1h", "--limit", "1"), [0]),
         ((), [0, 1, 2]),
     ):
-        assert ask("msg", "find", topic, *line, "-o", "names").out.split() == [f"{topic}/0/{offset}" for offset in offsets]
+        assert ask("msg", "find", topic, *line, "-o", "names").out.split() == [
+            f"{topic}/0/{offset}" for offset in offsets
+        ]
     assert ask("msg", "find", topic, "--contains", "plums").code == 1
     assert ask("msg", "find", topic, "--end", "-1h").code == 1
     ran = ask("msg", "find", "nowhere")
@@ -279,7 +290,9 @@ def test_a_group_is_paused_and_goes_on(ask, topic: str, shared_node) -> None:
 
 def test_a_virtual_topic(ask, topic: str) -> None:
     audit, first, second = f"{topic}.all", f"{topic}.a", f"{topic}.b"
-    assert ask("topic", "virtual", audit, first, second).out == f"topic {audit} is copied to {first}, {second}\n"
+    assert (
+        ask("topic", "virtual", audit, first, second).out == f"topic {audit} is copied to {first}, {second}\n"
+    )
     assert ask("pub", audit, "one", "-q").out.startswith(f"stored {first}/0/0, {second}/0/0  ")
     assert all_of(ask, first) == all_of(ask, second) == ["one"]
     assert ask("topic", "show", audit).out.splitlines()[-1] == f"virtual  {first}, {second}"
@@ -294,10 +307,29 @@ def test_a_virtual_topic(ask, topic: str) -> None:
 
 
 def test_policies_of_a_topic_are_kept(ask, topic: str) -> None:
-    line = ("--ttl", "1h", "--expire", "drop", "--dedup", "5m", "--trace", "all", "--lease", "1m", "--attempts-max", "5")
+    line = (
+        "--ttl",
+        "1h",
+        "--expire",
+        "drop",
+        "--dedup",
+        "5m",
+        "--trace",
+        "all",
+        "--lease",
+        "1m",
+        "--attempts-max",
+        "5",
+    )
     assert ask("topic", "create", topic, *line, "--backoff", "1s,1m").code == 0
     config = json.loads(ask("topic", "show", topic, "-o", "json").out)["config"]
-    expected = {"ttl_ms": 3_600_000, "expire": "drop", "dedup_ms": 300_000, "trace": "all", "lease_ms": 60_000}
+    expected = {
+        "ttl_ms": 3_600_000,
+        "expire": "drop",
+        "dedup_ms": 300_000,
+        "trace": "all",
+        "lease_ms": 60_000,
+    }
     assert {name: config[name] for name in expected} == expected
     assert (config["attempts_max"], config["backoff_ms"]) == (5, [1_000, 60_000])
 
@@ -320,5 +352,7 @@ def test_virtual_topics_of_the_configuration(make_node: Callable, gossipq, tmp_p
     file = tmp_path / "cluster.toml"
     file.write_text('[cluster.virtual]\naudit = ["orders", "bills"]\n')
     node = make_node("--config", str(file)).start()
-    assert gossipq("-s", node.endpoint, "pub", "audit", "one", "-q").out.startswith("stored orders/0/0, bills/0/0  ")
+    assert gossipq("-s", node.endpoint, "pub", "audit", "one", "-q").out.startswith(
+        "stored orders/0/0, bills/0/0  "
+    )
     assert gossipq("-s", node.endpoint, "sub", "bills", "--from", "first", "--exit-at-end").out == "one\n"

@@ -32,12 +32,22 @@ from gossipq.values import (
 KEY = partition_key(7, 0)
 DISK_FIGURES = "store_bytes=4096B;; commit_us=700us;100000;"
 ORDERS = TopicInfo(7, "orders", 2, TopicConfig(), [1])
-ALARM = Alarm("lag", "warning", "ada", "orders/billing", "group billing on orders is 9 records behind", "gossipq why", 5)
+ALARM = Alarm(
+    "lag", "warning", "ada", "orders/billing", "group billing on orders is 9 records behind", "gossipq why", 5
+)
 SESSION = bytes(range(0xA0, 0xB0))
 
 
 def group(**more: int) -> GroupStats:
-    row = {"cursor": 3, "ready": 4, "in_flight": 1, "acked": 3, "removed": 0, "consumers": 1, "redelivered": 0} | more
+    row = {
+        "cursor": 3,
+        "ready": 4,
+        "in_flight": 1,
+        "acked": 3,
+        "removed": 0,
+        "consumers": 1,
+        "redelivered": 0,
+    } | more
     return GroupStats(KEY, "orders", "billing", **row)
 
 
@@ -77,7 +87,18 @@ def asked(client: Any) -> Any:
         ),
         "clients": [
             ClientRow(
-                SESSION, "ada", "0.1.0", "n1", 0, 1, 60_000, 20, 7, 700, 7_000, [Consuming("orders", "billing", 1, 9, 9, 4)]
+                SESSION,
+                "ada",
+                "0.1.0",
+                "n1",
+                0,
+                1,
+                60_000,
+                20,
+                7,
+                700,
+                7_000,
+                [Consuming("orders", "billing", 1, 9, 9, 4)],
             ),
             ClientRow(SESSION, "ada", "0.1.0", "n1", 1, 1, 50_000, 10, 0, 0, 0, []),
         ],
@@ -118,7 +139,10 @@ def test_group_show_has_mode_policy_and_consumers(gossipq: Callable[..., Any], a
 
 
 def test_group_set(gossipq: Callable[..., Any], asked: Any) -> None:
-    assert gossipq("group", "set", "orders", "billing", "--alarm-lag", "7").out == "billing on orders is changed: alarm-lag\n"
+    assert (
+        gossipq("group", "set", "orders", "billing", "--alarm-lag", "7").out
+        == "billing on orders is changed: alarm-lag\n"
+    )
     assert asked.called("set_group") == [(("orders", "billing"), {"alarm_lag": 7})]
 
 
@@ -141,7 +165,9 @@ def test_group_seek_dry_run_changes_nothing(gossipq: Callable[..., Any], asked: 
 
 
 def test_group_rm(gossipq: Callable[..., Any], asked: Any) -> None:
-    assert gossipq("group", "rm", "orders", "-g", "billing", "--yes").out == "group billing on orders removed\n"
+    assert (
+        gossipq("group", "rm", "orders", "-g", "billing", "--yes").out == "group billing on orders removed\n"
+    )
     asked.answers["groups"] = [group(dead=2)]
     out = gossipq("group", "rm", "orders", "billing", "--dead-letters", "--yes").out
     assert out == "group billing on orders removed and 2 dead letters\n"
@@ -153,7 +179,12 @@ def test_group_rm(gossipq: Callable[..., Any], asked: Any) -> None:
 
 def test_client_ls_is_one_row_a_session(gossipq: Callable[..., Any], asked: Any) -> None:
     (row,) = json.loads(gossipq("client", "ls", "-o", "json").out)
-    assert (row["session"], row["connections"], row["published"], row["in_flight"]) == (SESSION.hex(), 2, 700, 4)
+    assert (row["session"], row["connections"], row["published"], row["in_flight"]) == (
+        SESSION.hex(),
+        2,
+        700,
+        4,
+    )
     assert (row["age_ms"], row["silent_ms"], row["workers"]) == (60_000, 10, ["n1/0", "n1/1"])
     line = gossipq("client", "ls").out.splitlines()[1]
     assert line.startswith("a0a1a2a3  ada")
@@ -172,7 +203,10 @@ def test_client_kick_names_one(gossipq: Callable[..., Any], asked: Any) -> None:
     other = ClientRow(b"\xa0" + bytes(15), "bob", "", "n1", 0, 1, 1, 1, 0, 0, 0, [])
     asked.answers["clients"] = [*asked.answers["clients"], other]
     ran = gossipq("client", "kick", "a0", "--yes")
-    assert (ran.code, ran.err.splitlines()[0]) == (2, "error: a0 is the beginning of 2 sessions; write more of it")
+    assert (ran.code, ran.err.splitlines()[0]) == (
+        2,
+        "error: a0 is the beginning of 2 sessions; write more of it",
+    )
 
 
 # --- errors of all of them
@@ -181,8 +215,18 @@ def test_client_kick_names_one(gossipq: Callable[..., Any], asked: Any) -> None:
 @pytest.mark.parametrize(
     ("line", "code", "says", "hint"),
     [
-        (("topic", "set", "orders"), 2, "name what is to change, as in --retention 30d", "`gossipq topic set --help`"),
-        (("group", "set", "orders", "g"), 2, "name what is to change, as in --alarm-lag 10000", "`gossipq group set --help`"),
+        (
+            ("topic", "set", "orders"),
+            2,
+            "name what is to change, as in --retention 30d",
+            "`gossipq topic set --help`",
+        ),
+        (
+            ("group", "set", "orders", "g"),
+            2,
+            "name what is to change, as in --alarm-lag 10000",
+            "`gossipq group set --help`",
+        ),
         (("group", "seek", "orders", "billing"), 2, "Missing option '--to'", "`gossipq group seek --help`"),
         (
             ("group", "seek", "orders", "billing", "--to", "noon"),
@@ -190,37 +234,123 @@ def test_client_kick_names_one(gossipq: Callable[..., Any], asked: Any) -> None:
             "Invalid value for --to: 'noon' is no time",
             "`gossipq group",
         ),
-        (("group", "seek", "orders", "nobody", "--to", "new"), 4, "no group nobody on orders", "`gossipq group ls orders`"),
+        (
+            ("group", "seek", "orders", "nobody", "--to", "new"),
+            4,
+            "no group nobody on orders",
+            "`gossipq group ls orders`",
+        ),
         (("group", "rm", "orders", "nobody"), 4, "no group nobody on orders", "`gossipq group ls orders`"),
         (("group", "rm", "orders"), 2, "name one group", "`gossipq group rm --help`"),
-        (("group", "rm", "orders", "billing"), 2, "removing group billing needs --yes", "`gossipq group rm --help`"),
-        (("group", "seek", "orders", "billing", "--to", "new"), 2, "moving group billing needs --yes", "`gossipq group seek"),
+        (
+            ("group", "rm", "orders", "billing"),
+            2,
+            "removing group billing needs --yes",
+            "`gossipq group rm --help`",
+        ),
+        (
+            ("group", "seek", "orders", "billing", "--to", "new"),
+            2,
+            "moving group billing needs --yes",
+            "`gossipq group seek",
+        ),
         (("topic", "purge", "orders"), 2, "purging topic orders needs --yes", "`gossipq topic purge --help`"),
         (("client", "kick", "a0"), 2, "ending ada (a0a1a2a3) needs --yes", "`gossipq client kick --help`"),
-        (("check", "lag", "--warn", "9", "--crit", "3"), 2, "--crit lies below --warn", "`gossipq check lag --help`"),
-        (("config", "show", "--running", "--config", "x"), 2, "--running and --config exclude each other", "`gossipq config"),
-        (("help", "exit-code"), 4, "no help on exit-code; did you mean `exit-codes`?", "`gossipq help` lists what there is"),
+        (
+            ("check", "lag", "--warn", "9", "--crit", "3"),
+            2,
+            "--crit lies below --warn",
+            "`gossipq check lag --help`",
+        ),
+        (
+            ("config", "show", "--running", "--config", "x"),
+            2,
+            "--running and --config exclude each other",
+            "`gossipq config",
+        ),
+        (
+            ("help", "exit-code"),
+            4,
+            "no help on exit-code; did you mean `exit-codes`?",
+            "`gossipq help` lists what there is",
+        ),
         (("help", "alarm-nothing"), 4, "no help on alarm-nothing", "`gossipq help` lists what there is"),
-        (("completion", "csh"), 2, "Invalid value for '{bash|zsh|fish}': 'csh' is not one of", "`gossipq completion --help`"),
-        (("context", "save", "shop"), 2, "name its servers: -s tcp://HOST:7700", "`gossipq context save --help`"),
-        (("context", "save", "tcp://x", "-s", "tcp://y"), 2, "'tcp://x' is no name for a context", "`gossipq context save"),
-        (("context", "use", "nowhere"), 4, "no context nowhere", "`gossipq context save NAME -s URL` makes one"),
-        (("context", "rm", "nowhere"), 4, "no context nowhere", "`gossipq context save NAME -s URL` makes one"),
-        (("store", "dump", "x", "--data", "nowhere"), 1, "nowhere is not a directory", "give the node's data directory"),
+        (
+            ("completion", "csh"),
+            2,
+            "Invalid value for '{bash|zsh|fish}': 'csh' is not one of",
+            "`gossipq completion --help`",
+        ),
+        (
+            ("context", "save", "shop"),
+            2,
+            "name its servers: -s tcp://HOST:7700",
+            "`gossipq context save --help`",
+        ),
+        (
+            ("context", "save", "tcp://x", "-s", "tcp://y"),
+            2,
+            "'tcp://x' is no name for a context",
+            "`gossipq context save",
+        ),
+        (
+            ("context", "use", "nowhere"),
+            4,
+            "no context nowhere",
+            "`gossipq context save NAME -s URL` makes one",
+        ),
+        (
+            ("context", "rm", "nowhere"),
+            4,
+            "no context nowhere",
+            "`gossipq context save NAME -s URL` makes one",
+        ),
+        (
+            ("store", "dump", "x", "--data", "nowhere"),
+            1,
+            "nowhere is not a directory",
+            "give the node's data directory",
+        ),
         (
             ("store", "load", "nowhere.gq"),
             2,
             "Invalid value for 'FILE|-': File 'nowhere.gq' does not exist",
             "`gossipq store load",
         ),
-        (("store", "compact", "--data", "nowhere"), 1, "nowhere is not a directory", "give the node's data directory"),
-        (("doctor", "--bind", "nonsense"), 78, "node.bind = 'nonsense' is not an address", "write tcp://HOST:PORT"),
-        (("node", "--admin", "nonsense"), 78, "node.admin = 'nonsense' is not HOST:PORT", "write 127.0.0.1:7780"),
-        (("node", "--admin", "0.0.0.0:1"), 78, "flag --admin: node.admin = '0.0.0.0:1' is open to other", "add --insecure"),
+        (
+            ("store", "compact", "--data", "nowhere"),
+            1,
+            "nowhere is not a directory",
+            "give the node's data directory",
+        ),
+        (
+            ("doctor", "--bind", "nonsense"),
+            78,
+            "node.bind = 'nonsense' is not an address",
+            "write tcp://HOST:PORT",
+        ),
+        (
+            ("node", "--admin", "nonsense"),
+            78,
+            "node.admin = 'nonsense' is not HOST:PORT",
+            "write 127.0.0.1:7780",
+        ),
+        (
+            ("node", "--admin", "0.0.0.0:1"),
+            78,
+            "flag --admin: node.admin = '0.0.0.0:1' is open to other",
+            "add --insecure",
+        ),
     ],
 )
 def test_errors(
-    gossipq: Callable[..., Any], asked: Any, home: Path, line: tuple[str, ...], code: int, says: str, hint: str
+    gossipq: Callable[..., Any],
+    asked: Any,
+    home: Path,
+    line: tuple[str, ...],
+    code: int,
+    says: str,
+    hint: str,
 ) -> None:
     ran = gossipq(*line)
     error, told = ran.err.splitlines()
@@ -237,7 +367,9 @@ def test_errors(
         (errors.UnknownVerb("verb 87 is no request"), 1),
     ],
 )
-def test_what_a_node_refuses_is_told(gossipq: Callable[..., Any], asked: Any, raised: Exception, code: int) -> None:
+def test_what_a_node_refuses_is_told(
+    gossipq: Callable[..., Any], asked: Any, raised: Exception, code: int
+) -> None:
     asked.answers["seek_group"] = raised
     ran = gossipq("group", "seek", "orders", "billing", "--to", "new", "--yes")
     assert ran.code == code
@@ -270,25 +402,61 @@ def test_what_a_node_refuses_is_told(gossipq: Callable[..., Any], asked: Any, ra
             "GOSSIPQ READY CRITICAL - unreachable: no node answers",
         ),
         ("cluster", {}, 0, "GOSSIPQ CLUSTER OK - all 32 shards have a leader"),
-        ("cluster", {"status": status(led=30)}, 2, "GOSSIPQ CLUSTER CRITICAL - no quorum: 2 of 32 shards have no leader"),
+        (
+            "cluster",
+            {"status": status(led=30)},
+            2,
+            "GOSSIPQ CLUSTER CRITICAL - no quorum: 2 of 32 shards have no leader",
+        ),
         ("cluster", {"alarms": [ALARM]}, 0, "GOSSIPQ CLUSTER OK"),
-        ("cluster", {"alarms": [Alarm("insecure", "warning", "a", "", "open", "x")]}, 1, "GOSSIPQ CLUSTER WARNING - open"),
+        (
+            "cluster",
+            {"alarms": [Alarm("insecure", "warning", "a", "", "open", "x")]},
+            1,
+            "GOSSIPQ CLUSTER WARNING - open",
+        ),
         ("lag", {}, 0, "GOSSIPQ LAG OK - billing on orders is 5 records behind | lag=5;;"),
         ("lag", {"alarms": [ALARM]}, 1, f"GOSSIPQ LAG WARNING - {ALARM.text} | lag=5;;"),
-        ("lag orders --warn 4", {}, 1, "GOSSIPQ LAG WARNING - billing on orders is 5 records behind | lag=5;4;"),
-        ("lag --warn 1 --crit 4", {}, 2, "GOSSIPQ LAG CRITICAL - billing on orders is 5 records behind | lag=5;1;4"),
+        (
+            "lag orders --warn 4",
+            {},
+            1,
+            "GOSSIPQ LAG WARNING - billing on orders is 5 records behind | lag=5;4;",
+        ),
+        (
+            "lag --warn 1 --crit 4",
+            {},
+            2,
+            "GOSSIPQ LAG CRITICAL - billing on orders is 5 records behind | lag=5;1;4",
+        ),
         ("lag --warn 5", {}, 0, "GOSSIPQ LAG OK - billing on orders is 5 records behind | lag=5;5;"),
         ("lag -g other", {}, 3, "GOSSIPQ LAG UNKNOWN - no group other"),
         ("lag", {"stats": StatsReply([], [])}, 0, "GOSSIPQ LAG OK - no groups"),
-        ("lag nothing", {"stats": StatsReply([], []), "topics": []}, 3, "GOSSIPQ LAG UNKNOWN - no topic nothing"),
-        ("lag", {"stats": errors.Unreachable("no node answers")}, 3, "GOSSIPQ LAG UNKNOWN - unreachable: no node answers"),
+        (
+            "lag nothing",
+            {"stats": StatsReply([], []), "topics": []},
+            3,
+            "GOSSIPQ LAG UNKNOWN - no topic nothing",
+        ),
+        (
+            "lag",
+            {"stats": errors.Unreachable("no node answers")},
+            3,
+            "GOSSIPQ LAG UNKNOWN - unreachable: no node answers",
+        ),
         (
             "disk",
             {},
             0,
-            "GOSSIPQ DISK OK - a commit takes 0.7 ms, 4.0 KiB are stored | store_bytes=4096B;; commit_us=700us;100000;",
+            "GOSSIPQ DISK OK - a commit takes 0.7 ms, 4.0 KiB are stored | store_bytes=4096B;; "
+            "commit_us=700us;100000;",
         ),
-        ("disk", {"alarms": [Alarm("disk_low", "warning", "a", "worker-0", "low", "x")]}, 1, "GOSSIPQ DISK WARNING - low"),
+        (
+            "disk",
+            {"alarms": [Alarm("disk_low", "warning", "a", "worker-0", "low", "x")]},
+            1,
+            "GOSSIPQ DISK WARNING - low",
+        ),
         (
             "disk",
             {
@@ -302,7 +470,9 @@ def test_what_a_node_refuses_is_told(gossipq: Callable[..., Any], asked: Any, ra
         ),
     ],
 )
-def test_check(gossipq: Callable[..., Any], asked: Any, line: str, answers: dict[str, Any], code: int, out: str) -> None:
+def test_check(
+    gossipq: Callable[..., Any], asked: Any, line: str, answers: dict[str, Any], code: int, out: str
+) -> None:
     asked.answers |= answers
     ran = gossipq("check", *line.split())
     assert (ran.code, ran.err) == (code, "")
@@ -350,7 +520,11 @@ def test_completion(gossipq: Callable[..., Any], shell: str, says: str) -> None:
 def test_completion_completes(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     from gossipq_cli.main import main
 
-    for name, value in (("_GOSSIPQ_COMPLETE", "bash_complete"), ("COMP_WORDS", "gossipq topic s"), ("COMP_CWORD", "2")):
+    for name, value in (
+        ("_GOSSIPQ_COMPLETE", "bash_complete"),
+        ("COMP_WORDS", "gossipq topic s"),
+        ("COMP_CWORD", "2"),
+    ):
         monkeypatch.setenv(name, value)
     main([])
     assert [line.partition(",")[2] for line in capsys.readouterr().out.splitlines()] == ["set", "show"]
@@ -383,7 +557,9 @@ def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path
 
 
-def test_a_context_is_kept_used_and_forgotten(gossipq: Callable[..., Any], home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_context_is_kept_used_and_forgotten(
+    gossipq: Callable[..., Any], home: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     from gossipq_cli.contexts import servers_of
 
     assert servers_of([]) == []
@@ -403,7 +579,10 @@ def test_a_context_is_kept_used_and_forgotten(gossipq: Callable[..., Any], home:
     gossipq("context", "use", "shop")
     assert gossipq("context", "rm", "shop").code == 0
     assert servers_of([]) == []
-    assert gossipq("context", "ls").err == "none is kept; gossipq context save NAME -s tcp://HOST:7700 keeps one\n"
+    assert (
+        gossipq("context", "ls").err
+        == "none is kept; gossipq context save NAME -s tcp://HOST:7700 keeps one\n"
+    )
 
 
 @pytest.mark.parametrize("text", ["", "{", "[]", '{"contexts": 3}', '{"current": "x"}'])
@@ -422,14 +601,25 @@ def test_a_file_that_cannot_be_read_is_named(gossipq: Callable[..., Any], home: 
 def test_doctor_finds_a_machine_that_will_do(gossipq: Callable[..., Any], home: Path) -> None:
     ran = gossipq("doctor", "--data", str(home / "data"), "--bind", "ipc:///tmp/x", "-o", "json")
     found = {row["name"]: row for row in json.loads(ran.out)["findings"]}
-    assert set(found) >= {"python", "libraries", "serf", "ports", "disk speed", "disk space", "file limit", "clock", "cores"}
+    assert set(found) >= {
+        "python",
+        "libraries",
+        "serf",
+        "ports",
+        "disk speed",
+        "disk space",
+        "file limit",
+        "clock",
+        "cores",
+    }
     assert found["python"]["verdict"] == "good"
     assert all(row["remedy"] for row in found.values() if row["verdict"] != "good")
     assert list(home.glob(".gossipq-doctor*")) == []
     lines = gossipq("doctor", "--data", str(home / "data")).out.splitlines()
     assert lines[0].startswith("ok    python")
     assert re.search(
-        r"\d [KMGT]?i?B of [\d.]+ [KMGT]iB are free at .*; publishes stop at [\d.]+ [MGT]iB", found["disk space"]["text"]
+        r"\d [KMGT]?i?B of [\d.]+ [KMGT]iB are free at .*; publishes stop at [\d.]+ [MGT]iB",
+        found["disk space"]["text"],
     )
 
 
@@ -448,7 +638,9 @@ def test_doctor_names_what_keeps_a_node_from_working(
     assert ran.code == 1
     assert {name for name, row in found.items() if row["verdict"] == "bad"} >= {"python", "disk speed"}
     assert found["disk speed"]["text"].endswith("cannot be written: Input/output error")
-    assert found["serf"]["verdict"] == found["ports"]["verdict"] == found["file limit"]["verdict"] == "warning"
+    assert (
+        found["serf"]["verdict"] == found["ports"]["verdict"] == found["file limit"]["verdict"] == "warning"
+    )
     assert "apt-get install serf" in found["serf"]["remedy"]
 
 
@@ -470,7 +662,9 @@ def test_a_load_maps_what_the_node_is_configured_to(
     assert asked == [1 << 30]
 
 
-def test_a_dump_goes_to_a_file_that_is_there_when_it_is_whole(gossipq: Callable[..., Any], home: Path) -> None:
+def test_a_dump_goes_to_a_file_that_is_there_when_it_is_whole(
+    gossipq: Callable[..., Any], home: Path
+) -> None:
     from gossipq_node.directory import DataDirectory
 
     directory = DataDirectory("data")

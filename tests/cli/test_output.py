@@ -74,7 +74,9 @@ def test_nothing_that_a_terminal_obeys_is_shown(form: str, capsys: pytest.Captur
         assert json.loads(shown.splitlines()[0]) == [{"topic": EVIL}]
 
 
-def test_a_terminal_is_shown_escapes_in_borders(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_terminal_is_shown_escapes_in_borders(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr("gossipq_cli.output.is_terminal", lambda stream: True)
     Output(Choices(color=False)).rows([Column("topic")], [{"topic": EVIL}])
     assert all(line.isprintable() for line in capsys.readouterr().out.split("\n"))
@@ -116,7 +118,8 @@ def test_remarks_go_to_stderr_and_quiet_keeps_them(capsys: pytest.CaptureFixture
 
 
 @pytest.mark.parametrize(
-    ("value", "text"), [(0, "0 B"), (1023, "1023 B"), (1536, "1.5 KiB"), (5 << 30, "5.0 GiB"), (1 << 50, "1024.0 TiB")]
+    ("value", "text"),
+    [(0, "0 B"), (1023, "1023 B"), (1536, "1.5 KiB"), (5 << 30, "5.0 GiB"), (1 << 50, "1024.0 TiB")],
 )
 def test_size(value: int, text: str) -> None:
     assert size(value) == text
@@ -138,12 +141,30 @@ def test_span(value_ms: int, text: str) -> None:
     assert span(value_ms) == text
 
 
-LAG = ("group", "topic", "lag", "ready", "in_flight", "retrying", "parked", "acked", "dead", "redelivered", "consumers")
-LAGS = [dict.fromkeys(LAG[2:], 1_234_567 + number) | {"group": f"billing-{number}", "topic": "orders"} for number in range(3)]
+LAG = (
+    "group",
+    "topic",
+    "lag",
+    "ready",
+    "in_flight",
+    "retrying",
+    "parked",
+    "acked",
+    "dead",
+    "redelivered",
+    "consumers",
+)
+LAGS = [
+    dict.fromkeys(LAG[2:], 1_234_567 + number) | {"group": f"billing-{number}", "topic": "orders"}
+    for number in range(3)
+]
 
 
 def lag_table(
-    columns: int, rows: list[dict[str, object]], capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+    columns: int,
+    rows: list[dict[str, object]],
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
 ) -> str:
     monkeypatch.setattr("gossipq_cli.output.is_terminal", lambda stream: True)
     monkeypatch.setenv("COLUMNS", str(columns))

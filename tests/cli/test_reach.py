@@ -54,11 +54,14 @@ def test_an_unknown_host_is_told_at_once(monkeypatch: pytest.MonkeyPatch) -> Non
         raise socket.gaierror(socket.EAI_NONAME, "Name or service not known")
 
     monkeypatch.setattr(socket, "getaddrinfo", unknown)
-    assert why("tcp://nobody:7700") == "host nobody of tcp://nobody:7700 is not known: Name or service not known"
+    assert (
+        why("tcp://nobody:7700") == "host nobody of tcp://nobody:7700 is not known: Name or service not known"
+    )
 
 
 @pytest.mark.parametrize(
-    ("says", "told"), [(b"HTTP/1.1 400 Bad Request", "does not speak as a gossipq node does"), (b"", "says nothing")]
+    ("says", "told"),
+    [(b"HTTP/1.1 400 Bad Request", "does not speak as a gossipq node does"), (b"", "says nothing")],
 )
 def test_the_port_of_another_program_is_told(says: bytes, told: str) -> None:
     with listener(says) as address:

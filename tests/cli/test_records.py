@@ -96,7 +96,12 @@ def test_route_and_id_go_with_the_record() -> None:
 
 @pytest.mark.parametrize(
     ("line", "value"),
-    [(b'{"value":{"a":1}}', b'{"a":1}'), (b'{"value":[1,2]}', b"[1,2]"), (b'{"value":5}', b"5"), (b'{"value":null}', b"")],
+    [
+        (b'{"value":{"a":1}}', b'{"a":1}'),
+        (b'{"value":[1,2]}', b"[1,2]"),
+        (b'{"value":5}', b"5"),
+        (b'{"value":null}', b""),
+    ],
 )
 def test_values_that_are_no_text_become_json(line: bytes, value: bytes) -> None:
     assert records.from_json(line, 1).value == value

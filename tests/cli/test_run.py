@@ -1,4 +1,5 @@
-"""`gossipq run`: an application in one process or several, ended in order, started again when it dies or its files change."""
+"""`gossipq run`: an application in one process or several, ended in order, started again when it dies or its
+files change."""
 
 import os
 import signal
@@ -156,7 +157,9 @@ def test_processes_end_with_their_parent(start: Callable[..., Running], mq: test
         time.sleep(0.05)
 
 
-def test_a_changed_file_is_a_new_start(start: Callable[..., Running], mq: testing.Client, tmp_path: Path) -> None:
+def test_a_changed_file_is_a_new_start(
+    start: Callable[..., Running], mq: testing.Client, tmp_path: Path
+) -> None:
     def write(source: str, at_ns: int) -> None:
         """Every version has the same size, and was changed in the same second."""
         draft = tmp_path / "draft"
@@ -192,7 +195,9 @@ def test_a_changed_file_is_a_new_start(start: Callable[..., Running], mq: testin
         ("app:idle", "nothing to run"),
     ],
 )
-def test_what_is_no_application(gossipq, monkeypatch, tmp_path: Path, mq: testing.Client, target: str, says: str) -> None:
+def test_what_is_no_application(
+    gossipq, monkeypatch, tmp_path: Path, mq: testing.Client, target: str, says: str
+) -> None:
     (tmp_path / "app.py").write_text(
         "import gossipq_client\nnumber, make = 17, lambda: ''\nidle = lambda: gossipq_client.connect()\n"
     )

@@ -52,7 +52,9 @@ def test_a_value_is_cut_at_a_screen() -> None:
 @pytest.mark.slow
 def test_type_checkers_find_what_make_install_installs(tmp_path: Path) -> None:
     program = tmp_path / "program.py"
-    program.write_text("import gossipq_client\n\nmq = gossipq_client.connect()\nreveal_type(mq)\nmq.publish(17, b'')\n")
+    program.write_text(
+        "import gossipq_client\n\nmq = gossipq_client.connect()\nreveal_type(mq)\nmq.publish(17, b'')\n"
+    )
     ran = subprocess.run(
         [
             sys.executable,

@@ -47,7 +47,14 @@ def test_pub_says_where(ask, topic: str) -> None:
 
 def test_pub_json(ask, topic: str) -> None:
     row = json.loads(ask("pub", topic, "one", "-o", "json").out)
-    assert row == {"topic": topic, "partition": 0, "offset": 0, "ref": f"{topic}/0/0", "copies": 1, "duplicate": False}
+    assert row == {
+        "topic": topic,
+        "partition": 0,
+        "offset": 0,
+        "ref": f"{topic}/0/0",
+        "copies": 1,
+        "duplicate": False,
+    }
 
 
 def test_an_empty_stdin_publishes_nothing_unless_asked_to(ask, topic: str) -> None:
@@ -97,7 +104,15 @@ def test_pub_too_large_is_refused(ask, topic: str) -> None:
 
 def test_pub_partly(ask, topic: str) -> None:
     """What is stored before a bad record is stored; the answer says how much that was."""
-    ran = ask("pub", topic, "-k", "{n}", "--jsonl", "-q", stdin=b'{"value":"a"}\n{"value":"b","key":"' + b"k" * 5000 + b'"}\n')
+    ran = ask(
+        "pub",
+        topic,
+        "-k",
+        "{n}",
+        "--jsonl",
+        "-q",
+        stdin=b'{"value":"a"}\n{"value":"b","key":"' + b"k" * 5000 + b'"}\n',
+    )
     assert ran.code == 3
     assert "stored 1 of 1" in ran.out
     assert "key of 5000 bytes; at most 4096 are allowed" in ran.err
@@ -195,7 +210,9 @@ def test_sub_waits_for_the_first_alarm(node, gossipq) -> None:
     process = background(node.endpoint, "sub", "_alarms", "-n", "1", "--from", "first")
     try:
         assert process.stderr is not None
-        assert process.stderr.readline() == "no alarm was raised yet: waiting for the first one; Ctrl-C ends\n"
+        assert (
+            process.stderr.readline() == "no alarm was raised yet: waiting for the first one; Ctrl-C ends\n"
+        )
         with connect(node.endpoint) as mq:
             mq.create_topic("_alarms")
             mq.publish("_alarms", "low disk").result(5)
@@ -370,7 +387,9 @@ def test_status(ask) -> None:
 def test_nobody_there(gossipq) -> None:
     ran = gossipq("-s", "tcp://127.0.0.1:1", "--timeout", "300ms", "status")
     assert (ran.code, ran.out) == (69, "")
-    assert ran.err.startswith("error: no node answers at tcp://127.0.0.1:1: nothing listens on that port\n hint: ")
+    assert ran.err.startswith(
+        "error: no node answers at tcp://127.0.0.1:1: nothing listens on that port\n hint: "
+    )
     assert "gossipq node" in ran.err
 
 
@@ -467,7 +486,9 @@ def test_a_copied_directory_runs_when_adopted(make_node: Callable, gossipq) -> N
     ran = gossipq(*hint.partition("gossipq ")[2].split())
     assert (ran.code, ran.err) == (0, "")
     copy.start()
-    assert gossipq("-s", copy.endpoint, "sub", "orders", "--from", "first", "--exit-at-end").out.split() == [*"0123456789"]
+    assert gossipq("-s", copy.endpoint, "sub", "orders", "--from", "first", "--exit-at-end").out.split() == [
+        *"0123456789"
+    ]
 
 
 def test_store_of_nothing(gossipq, tmp_path: Path) -> None:
@@ -478,7 +499,9 @@ def test_gossipq_node_runs_and_drains(tmp_path: Path, gossipq) -> None:
     from gossipq_cli.demo.stage import free_port
 
     endpoint = f"tcp://127.0.0.1:{free_port(1)}"
-    process = background(endpoint, "node", "--data", str(tmp_path / "data"), "--bind", endpoint, "--workers", "1")
+    process = background(
+        endpoint, "node", "--data", str(tmp_path / "data"), "--bind", endpoint, "--workers", "1"
+    )
     try:
         assert process.stdout is not None
         assert process.stdout.readline().startswith("ready in ")
@@ -491,7 +514,9 @@ def test_gossipq_node_runs_and_drains(tmp_path: Path, gossipq) -> None:
     assert process.returncode == 0
 
 
-@pytest.mark.parametrize("flags", [("--bind", "tcp://0.0.0.0:7700"), ("--bind", "nonsense"), ("--config", "nowhere.toml")])
+@pytest.mark.parametrize(
+    "flags", [("--bind", "tcp://0.0.0.0:7700"), ("--bind", "nonsense"), ("--config", "nowhere.toml")]
+)
 def test_gossipq_node_with_bad_options(gossipq, tmp_path: Path, flags: tuple[str, str]) -> None:
     ran = gossipq("node", "--data", str(tmp_path / "data"), *flags)
     assert ran.code == 78
@@ -508,13 +533,19 @@ def sources(tmp_path: Path) -> Path:
     directory = tmp_path / "sources"
     directory.mkdir()
     for number in range(60):
-        (directory / f"module_{number}.py").write_text("".join(f"line {line} of {number}\n" for line in range(500)))
+        (directory / f"module_{number}.py").write_text(
+            "".join(f"line {line} of {number}\n" for line in range(500))
+        )
     return directory
 
 
 def leftovers(scratch: Path) -> list[str]:
     """Processes that speak of a demo's directory."""
-    return [path.name for path in Path("/proc").iterdir() if path.name.isdigit() and bytes(scratch) in cmdline(path)]
+    return [
+        path.name
+        for path in Path("/proc").iterdir()
+        if path.name.isdigit() and bytes(scratch) in cmdline(path)
+    ]
 
 
 def cmdline(path: Path) -> bytes:
@@ -529,7 +560,9 @@ def demo(tmp_path: Path, sources: Path, *argv: str) -> subprocess.Popen[str]:
     scratch.mkdir()
     environment = os.environ | {"PYTHONPATH": os.pathsep.join(sys.path), "TMPDIR": str(scratch)}
     line = [sys.executable, "-m", "gossipq_cli", "demo", "--source", str(sources), *argv]
-    return subprocess.Popen(line, env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, cwd=tmp_path)
+    return subprocess.Popen(
+        line, env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, cwd=tmp_path
+    )
 
 
 def test_demo(tmp_path: Path, sources: Path) -> None:
@@ -538,9 +571,21 @@ def test_demo(tmp_path: Path, sources: Path) -> None:
     assert process.returncode == 0, err
     row = json.loads(out.splitlines()[-1])
     assert set(row) == {
-        *("published", "confirmed", "delivered", "acked", "lost", "duplicated", "takeovers", "takeover_ms_max", "seconds")
+        *(
+            "published",
+            "confirmed",
+            "delivered",
+            "acked",
+            "lost",
+            "duplicated",
+            "takeovers",
+            "takeover_ms_max",
+            "seconds",
+        )
     }
-    assert row["published"] == row["confirmed"] == row["acked"] == row["delivered"] - row["duplicated"] == 30_000
+    assert (
+        row["published"] == row["confirmed"] == row["acked"] == row["delivered"] - row["duplicated"] == 30_000
+    )
     assert row["lost"] == row["takeovers"] == 0
     assert "half way: kill -9 " in err
     assert list((tmp_path / "scratch").iterdir()) == []
@@ -554,7 +599,9 @@ def test_demo_of_three_nodes(tmp_path: Path, sources: Path) -> None:
     out, err = process.communicate(timeout=110)
     assert process.returncode == 0, err
     row = json.loads(out.splitlines()[-1])
-    assert row["published"] == row["confirmed"] == row["acked"] == row["delivered"] - row["duplicated"] == 30_000
+    assert (
+        row["published"] == row["confirmed"] == row["acked"] == row["delivered"] - row["duplicated"] == 30_000
+    )
     assert row["lost"] == 0
     assert row["takeovers"] > 0
     assert 0 < row["takeover_ms_max"] < 30_000

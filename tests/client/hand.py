@@ -36,7 +36,11 @@ class Hand:
     """A session with its home greeted and every shard led at LEADER."""
 
     def __init__(
-        self, addresses: Sequence[str] = (HOME,), shards: int = 8, window_bytes: int = 1 << 20, nodes: Sequence[str] = ()
+        self,
+        addresses: Sequence[str] = (HOME,),
+        shards: int = 8,
+        window_bytes: int = 1 << 20,
+        nodes: Sequence[str] = (),
     ) -> None:
         self.producers = 0
         self.shards, self.window_bytes = shards, window_bytes
@@ -72,7 +76,9 @@ class Hand:
             for each in sent:
                 if isinstance(each.body, Hello):
                     routes = [Route(shard, term, self.leader) for shard in range(self.shards)]
-                    hello = Welcome("n", b"c" * 16, "0", self.window_bytes, 5_000, 1_000, routes, self.shards, self.nodes)
+                    hello = Welcome(
+                        "n", b"c" * 16, "0", self.window_bytes, 5_000, 1_000, routes, self.shards, self.nodes
+                    )
                     self.answer(each, hello)
                 else:
                     others.append(each)
@@ -85,12 +91,21 @@ class Hand:
         self.session.links.out.clear()
         return [each for each in out if kind is None or isinstance(each.body, kind)]
 
-    def tell(self, body: Message, shard: int = SHARD, request_id: int = 0, term: int = 1, batch: bytes | None = None) -> None:
+    def tell(
+        self,
+        body: Message,
+        shard: int = SHARD,
+        request_id: int = 0,
+        term: int = 1,
+        batch: bytes | None = None,
+    ) -> None:
         message = [frames.encode(body, shard, request_id, term)]
         self.session.arrived(self.leader, message if batch is None else [*message, batch])
 
     def answer(self, sent: Sent, body: Message, term: int = 1) -> None:
-        control = frames.encode(body, sent.header.shard, sent.header.request_id, term if sent.header.shard != NODE_SHARD else 0)
+        control = frames.encode(
+            body, sent.header.shard, sent.header.request_id, term if sent.header.shard != NODE_SHARD else 0
+        )
         self.session.arrived(sent.endpoint, [control])
 
     # --- publishing
@@ -115,7 +130,9 @@ class Hand:
         return flight
 
     def confirm(self, *sent: Sent, offset: int = 0, duplicate: bool = False) -> None:
-        self.tell(Confirm([(each.header.request_id, offset + at, 1, duplicate) for at, each in enumerate(sent)]))
+        self.tell(
+            Confirm([(each.header.request_id, offset + at, 1, duplicate) for at, each in enumerate(sent)])
+        )
 
     def refuse(self, sent: Sent, code: str, **fields: int | str) -> None:
         self.answer(sent, Refused(code, "no", **fields))  # type: ignore[arg-type]
@@ -138,22 +155,34 @@ class Hand:
         for shard in shards:
             self.session.links.lane(shard)
         self.up(LEADER)
-        self.session.consuming.cover(subscription, [TopicInfo(9, "t", 1, TopicConfig(len(shards)), list(shards))])
+        self.session.consuming.cover(
+            subscription, [TopicInfo(9, "t", 1, TopicConfig(len(shards)), list(shards))]
+        )
         self.accept(self.sent(Subscribe))
         return subscription
 
     def accept(self, asked: Sequence[Sent], term: int = 1) -> None:
         for each in asked:
             assert isinstance(each.body, Subscribe)
-            self.answer(each, Subscribed(each.body.subscription, 0 if not each.body.group else 30_000, []), term)
+            self.answer(
+                each, Subscribed(each.body.subscription, 0 if not each.body.group else 30_000, []), term
+            )
 
     def deliver(
-        self, part: Part, offset: int, count: int, attempt: int = 1, lease_ms: int = 30_000, keys: Sequence[bytes] = ()
+        self,
+        part: Part,
+        offset: int,
+        count: int,
+        attempt: int = 1,
+        lease_ms: int = 30_000,
+        keys: Sequence[bytes] = (),
     ) -> None:
         """Records with their offset as value, each charged with 10 bytes of credit."""
         partition = next(iter(part.starts))
         columns = key_column(list(keys)) if keys else None
-        raw = bytes(wire.seal([b"%d" % at for at in range(offset, offset + count)], keys=keys or None, fixed=columns))
+        raw = bytes(
+            wire.seal([b"%d" % at for at in range(offset, offset + count)], keys=keys or None, fixed=columns)
+        )
         piece = Delivered(partition, offset, count, attempt, len(raw), 10 * count)
         self.tell(Deliver(part.number, [piece], lease_ms), part.shard, batch=raw)
 

@@ -35,7 +35,11 @@ def test_publish_consume_fetch(shared_node: RunningNode, topic: str) -> None:
                     seen.append(msg.value)
             assert len(seen) == 2_003
             batch = await mq.fetch(topic, "h", n=10)
-            assert batch.values() == [msg.value for msg in batch] == [b"one", *(b"%d" % number for number in range(9))]
+            assert (
+                batch.values()
+                == [msg.value for msg in batch]
+                == [b"one", *(b"%d" % number for number in range(9))]
+            )
             await mq.ack(batch)
             assert len(await mq.fetch(topic, "h", n=5_000)) == 1_993
             await mq.flush(PATIENCE_S)

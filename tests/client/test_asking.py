@@ -1,4 +1,5 @@
-"""What operators ask and mend, spoken by hand: which partitions are asked, what goes out, what comes of the answers."""
+"""What operators ask and mend, spoken by hand: which partitions are asked, what goes out, what comes of the
+answers."""
 
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -66,7 +67,8 @@ WALL_MS = 1_000_000
 
 
 class World:
-    """Answers a session's requests as `rules` say: class of message -> function of it that gives an answer or an error code."""
+    """Answers a session's requests as `rules` say: class of message -> function of it that gives an answer or
+    an error code."""
 
     def __init__(self) -> None:
         self.hand = Hand()
@@ -81,9 +83,13 @@ class World:
 
     def _resolve(self, message: Resolve) -> Topics:
         assert not message.create, "an operator makes no topics"
-        return Topics([info for name, info in self.topics.items() if name in message.names or "*" in message.names[0]])
+        return Topics(
+            [info for name, info in self.topics.items() if name in message.names or "*" in message.names[0]]
+        )
 
-    def topic(self, shards: Sequence[int], name: str = "t", topic_id: int = 7, virtual: Sequence[str] = ()) -> TopicInfo:
+    def topic(
+        self, shards: Sequence[int], name: str = "t", topic_id: int = 7, virtual: Sequence[str] = ()
+    ) -> TopicInfo:
         config = TopicConfig(len(shards), virtual=list(virtual))
         info = self.topics[name] = TopicInfo(topic_id, name, 1, config, list(shards))
         return info
@@ -182,12 +188,23 @@ class TestOneRecord:
 
     def test_show(self, world: World) -> None:
         body = wire.seal(
-            [b"v"], publish_ms=5_000, route=b"eu", keys=[b"k"], headers=[inputs.header_bytes({"a": "b"})], ids=[b"i"]
+            [b"v"],
+            publish_ms=5_000,
+            route=b"eu",
+            keys=[b"k"],
+            headers=[inputs.header_bytes({"a": "b"})],
+            ids=[b"i"],
         )
         world.rules[Show] = lambda message: (Shown(Ref(PARTITION, 17), 6_500), body)
         shown = world.hear(world.asking.show(BY_ID))
         assert (shown.topic, shown.partition, shown.offset, shown.ref) == ("t", 0, 17, "t/0/17")
-        assert (shown.value, shown.key, shown.headers, shown.route, shown.id) == (b"v", b"k", {"a": "b"}, "eu", b"i")
+        assert (shown.value, shown.key, shown.headers, shown.route, shown.id) == (
+            b"v",
+            b"k",
+            {"a": "b"},
+            "eu",
+            b"i",
+        )
         assert (shown.publish_time, shown.stored_time) == (5.0, 6.5)
 
     def test_unknown_and_virtual_topics(self, world: World) -> None:
@@ -206,7 +223,11 @@ class TestOneRecord:
 
 class TestEdit:
     def shown(self, ref: Ref) -> Callable[[Show], tuple[Shown, bytes]]:
-        columns = {TTL: wire.array("q", [9]), ATTEMPTS: wire.array("I", [3]), wire.DELAY: wire.array("q", [5])}
+        columns = {
+            TTL: wire.array("q", [9]),
+            ATTEMPTS: wire.array("I", [3]),
+            wire.DELAY: wire.array("q", [5]),
+        }
         headers = [inputs.header_bytes({"a": "b"})]
         body = wire.seal([b"old"], route=b"eu", keys=[b"k"], headers=headers, ids=[b"i"], fixed=columns)
         return lambda message: (Shown(ref, 1), bytes(body))
@@ -218,7 +239,12 @@ class TestEdit:
         assert (receipt.ref, receipt.offset, receipt.copies) == ("t/0/40", 40, 1)
         assert world.said[-1] == Edit(Ref(PARTITION, 17))
         batch = wire.Batch(world.bodies[-1])
-        assert (batch.values(), batch.column(KEYS), batch.column(IDS), batch.route) == ([b"new"], [b"k"], None, b"eu")
+        assert (batch.values(), batch.column(KEYS), batch.column(IDS), batch.route) == (
+            [b"new"],
+            [b"k"],
+            None,
+            b"eu",
+        )
         assert batch.column(wire.HEADERS) == [inputs.header_bytes({"a": "b"})]
         assert {bit: list(batch.fixed(bit) or ()) for bit in wire.FIXED} == {
             **{bit: [] for bit in wire.FIXED},
@@ -256,7 +282,9 @@ class TestGroups:
 
     def test_why_a_group_stands_still(self, world: World) -> None:
         world.topic([2, 1, 2])
-        world.rules[WhyGroup] = lambda message: GroupExplained([(key, "paused", "b", "n", 5) for key in message.partitions])
+        world.rules[WhyGroup] = lambda message: GroupExplained(
+            [(key, "paused", "b", "n", 5) for key in message.partitions]
+        )
         rows = world.hear(world.asking.why_group("t", "g")).rows
         assert [row[0] for row in rows] == [partition_key(7, number) for number in range(3)]
         assert world.said == [
@@ -280,7 +308,9 @@ class TestVirtual:
         assert not world.heard
 
 
-def letter(offset: int, count: int = 1, number: int = 0, values: Sequence[bytes] = ()) -> tuple[DeadLetter, bytes]:
+def letter(
+    offset: int, count: int = 1, number: int = 0, values: Sequence[bytes] = ()
+) -> tuple[DeadLetter, bytes]:
     """A row of DEAD_LETTERS with its batch."""
     raw = wire.seal(list(values), keys=[b"k"] * count, route=b"eu", publish_ms=1_000) if values else b""
     row = DeadLetter(partition_key(7, number), "g", offset, count, "failures", "boom", 3, 2, 5_000, len(raw))
@@ -314,7 +344,13 @@ class TestDeadLetters:
             ("t/0/9", b"c", 1),
         ]
         first = found[0]
-        assert (first.group, first.reason, first.error, first.attempts, first.failures) == ("g", "failures", "boom", 3, 2)
+        assert (first.group, first.reason, first.error, first.attempts, first.failures) == (
+            "g",
+            "failures",
+            "boom",
+            3,
+            2,
+        )
         assert (first.key, first.route, first.time_ms, first.publish_time) == (b"k", "eu", 5_000, 1.0)
 
     def test_without_values_neighbours_are_one(self, world: World) -> None:
@@ -346,7 +382,10 @@ class TestDeadLetters:
         assert not world.heard
 
     def test_a_group_must_be_named(self, world: World) -> None:
-        for talk in (world.asking.replay_dead("t", "", None, None, False), world.asking.purge_dead("t", "", None, False)):
+        for talk in (
+            world.asking.replay_dead("t", "", None, None, False),
+            world.asking.purge_dead("t", "", None, False),
+        ):
             with pytest.raises(BadRequest, match="no group"):
                 world.hear(talk)
 
@@ -375,7 +414,11 @@ class TestReplayTo:
         ]
         assert {shard for shard, _ in published} == {5}
         assert [value for batch in batches for value in batch.values()] == [b"a", b"b", b"c"]
-        assert [each for batch in batches for each in batch.column(IDS) or ()] == [b"t/0/6@g", b"t/0/7@g", b"t/0/9@g"]
+        assert [each for batch in batches for each in batch.column(IDS) or ()] == [
+            b"t/0/6@g",
+            b"t/0/7@g",
+            b"t/0/9@g",
+        ]
         assert {batch.route for batch in batches} == {b"eu"}
 
     def test_only_what_is_asked_for(self, moving: World) -> None:
@@ -404,7 +447,9 @@ class TestReplayTo:
 class TestCover:
     """Between which offsets a search lies."""
 
-    def search(self, start: inputs.Start = "first", end: inputs.Start | None = None) -> tuple[Search, list[tuple[int, int]]]:
+    def search(
+        self, start: inputs.Start = "first", end: inputs.Start | None = None
+    ) -> tuple[Search, list[tuple[int, int]]]:
         told: list[tuple[int, int]] = []
         return Search(start, end, None, None, None, None, lambda *at: told.append(at), WALL_MS), told
 
@@ -422,9 +467,17 @@ class TestCover:
 
     @pytest.mark.parametrize(
         ("start", "end", "total"),
-        [("first", None, 180), ("first", 50, 80), ("-10m", None, 120), ("first", "-10m", 60), (20, 10**9, 160)],
+        [
+            ("first", None, 180),
+            ("first", 50, 80),
+            ("-10m", None, 120),
+            ("first", "-10m", 60),
+            (20, 10**9, 160),
+        ],
     )
-    def test_how_much_there_is(self, readers: World, start: inputs.Start, end: inputs.Start | None, total: int) -> None:
+    def test_how_much_there_is(
+        self, readers: World, start: inputs.Start, end: inputs.Start | None, total: int
+    ) -> None:
         search, told = self.search(start, end)
         readers.hear(readers.asking.cover("t", search))
         assert told == [(0, total)]
@@ -432,7 +485,9 @@ class TestCover:
         closed = [message.subscription for message in readers.said if isinstance(message, Unsubscribe)]
         assert opened == closed
         assert all(
-            not message.group and not message.credit_records for message in readers.said if isinstance(message, Subscribe)
+            not message.group and not message.credit_records
+            for message in readers.said
+            if isinstance(message, Subscribe)
         )
 
     def test_a_pattern_leaves_virtual_topics_out(self, readers: World) -> None:

@@ -1,4 +1,5 @@
-"""The sync client against a real node: publish, consume, fetch, errors, and what happens when things break."""
+"""The sync client against a real node: publish, consume, fetch, errors, and what happens when things
+break."""
 
 import os
 import threading
@@ -55,11 +56,18 @@ def eventually(what: Callable[[], bool]) -> bool:
 
 class TestPublish:
     def test_a_record_keeps_everything_it_was_given(self, mq: Client, topic: str) -> None:
-        receipt = mq.publish(topic, "café", key="ada", headers={"a": "b", "raw": b"\xff"}, route="eu.fr").result(PATIENCE_S)
+        receipt = mq.publish(
+            topic, "café", key="ada", headers={"a": "b", "raw": b"\xff"}, route="eu.fr"
+        ).result(PATIENCE_S)
         assert (receipt.topic, receipt.partition, receipt.offset, receipt.copies) == (topic, 0, 0, 1)
         assert not receipt.duplicate
         (msg,) = mq.fetch(topic, "g")
-        assert (msg.value, msg.key, msg.headers, msg.route) == ("café".encode(), b"ada", {"a": "b", "raw": b"\xff"}, "eu.fr")
+        assert (msg.value, msg.key, msg.headers, msg.route) == (
+            "café".encode(),
+            b"ada",
+            {"a": "b", "raw": b"\xff"},
+            "eu.fr",
+        )
         assert (msg.topic, msg.partition, msg.offset, msg.attempt) == (topic, 0, 0, 1)
         assert abs(msg.publish_time - time.time()) < 60
 
@@ -127,7 +135,9 @@ class TestPublish:
 
 class TestConsume:
     @pytest.mark.parametrize("before", [0, 3])
-    def test_who_fetches_no_more_keeps_nothing_from_others(self, shared_node: RunningNode, topic: str, before: int) -> None:
+    def test_who_fetches_no_more_keeps_nothing_from_others(
+        self, shared_node: RunningNode, topic: str, before: int
+    ) -> None:
         with connect(shared_node.endpoint) as mq, connect(shared_node.endpoint) as other:
             mq.create_topic(topic)
             for _ in range(before):
@@ -236,8 +246,12 @@ class TestConsume:
         mq.flush(PATIENCE_S)
         assert mq.groups(topic)[0].acked == 1
 
-    @pytest.mark.parametrize(("extended", "advanced", "kept"), [(False, "30m", 0), (True, "30m", 1), (True, "61m", 0)])
-    def test_extend_keeps_a_record_for_so_long_and_no_longer(self, extended: bool, advanced: str, kept: int) -> None:
+    @pytest.mark.parametrize(
+        ("extended", "advanced", "kept"), [(False, "30m", 0), (True, "30m", 1), (True, "61m", 0)]
+    )
+    def test_extend_keeps_a_record_for_so_long_and_no_longer(
+        self, extended: bool, advanced: str, kept: int
+    ) -> None:
         with testing.Broker() as broker, broker.connect() as mq:
             mq.publish("orders", b"x").result(PATIENCE_S)
             (msg,) = mq.fetch("orders", "g")
@@ -378,7 +392,9 @@ class TestFaults:
                 mq.ack(batch)
             assert got == [b"%d" % number for number in range(10_000)]
 
-    def test_a_consumer_goes_on_after_a_restart(self, make_node: Callable[..., RunningNode], topic: str) -> None:
+    def test_a_consumer_goes_on_after_a_restart(
+        self, make_node: Callable[..., RunningNode], topic: str
+    ) -> None:
         node = make_node().start()
         with connect(node.endpoint) as mq:
             mq.publish_many(topic, [b"%d" % number for number in range(1_000)]).result(PATIENCE_S)

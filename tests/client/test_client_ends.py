@@ -1,4 +1,5 @@
-"""What a whole client does at its edges, against a broker on a thread: full windows, closing, what was given up."""
+"""What a whole client does at its edges, against a broker on a thread: full windows, closing, what was given
+up."""
 
 import asyncio
 import errno
@@ -82,7 +83,9 @@ def test_asyncio_steps_wait_for_the_window(broker: testing.Broker) -> None:
     assert asyncio.run(main()) <= WINDOW_BATCHES
 
 
-def test_the_keeper_survives_an_error(mq: Client, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture) -> None:
+def test_the_keeper_survives_an_error(
+    mq: Client, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
     mq.publish("kept", b"x").result(PATIENCE_S)
     batch = mq.fetch("kept", "g", n=1, wait=PATIENCE_S)
     real, failed = mq.engine.exchange, threading.Event()
@@ -106,7 +109,9 @@ def test_the_keeper_survives_an_error(mq: Client, monkeypatch: pytest.MonkeyPatc
 def test_the_asyncio_client_turns_on_after_an_error(broker: testing.Broker) -> None:
     async def main() -> None:
         errors: list[Any] = []
-        asyncio.get_running_loop().set_exception_handler(lambda loop, context: errors.append(context["exception"]))
+        asyncio.get_running_loop().set_exception_handler(
+            lambda loop, context: errors.append(context["exception"])
+        )
         async with connect(broker.endpoint) as mq:
             await (await mq.publish("going", b"x"))
             real = mq.engine.exchange
@@ -187,7 +192,9 @@ def test_who_closes_with_a_flush_hears_that_somebody_closed_without() -> None:
 def test_asyncio_closes_leave_nothing_behind() -> None:
     async def main() -> list[Any]:
         unseen: list[Any] = []
-        asyncio.get_running_loop().set_exception_handler(lambda loop, context: unseen.append(context["message"]))
+        asyncio.get_running_loop().set_exception_handler(
+            lambda loop, context: unseen.append(context["message"])
+        )
         broker = await asyncio.to_thread(testing.Broker)
         mq = await connect(broker.endpoint)
         await (await mq.publish("t", b"x"))
@@ -284,7 +291,9 @@ def test_a_fetch_that_is_broken_off_keeps_nothing_lent(
         mq.publish("broken", b"second").result(PATIENCE_S)
         assert mq.fetch("broken", "g", n=10, wait=PATIENCE_S).values() == [b"second"]
         mq.close()  # what it has in hand goes back
-        assert other.fetch("broken", "g", n=10, wait=PATIENCE_S).values() == [b"second"], "a fetch goes on as before"
+        assert other.fetch("broken", "g", n=10, wait=PATIENCE_S).values() == [b"second"], (
+            "a fetch goes on as before"
+        )
 
 
 def test_an_asyncio_fetch_that_is_cancelled_keeps_nothing_lent(broker: testing.Broker, mq: Client) -> None:
@@ -313,7 +322,9 @@ def test_the_values_of_a_batch_belong_to_the_user(mq: Client) -> None:
     assert [(msg.offset, msg.value) for msg in batch] == [(0, b"1"), (1, b"2"), (2, b"3")]
 
 
-def test_a_pause_right_after_a_record_was_taken_leaves_it_to_the_user(mq: Client, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_pause_right_after_a_record_was_taken_leaves_it_to_the_user(
+    mq: Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
     mq.create_topic("paused", 1)
     mq.publish_many("paused", [b"%d" % number for number in range(5)]).result(PATIENCE_S)
     messages = mq.consume("paused", group="g")

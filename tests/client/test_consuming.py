@@ -370,7 +370,9 @@ class TestModes:
         for shard in (1, 2):
             hand.session.links.lane(shard)
         hand.up(LEADER)
-        subscription = Subscription("g", ("first", 0), (1, 9), GroupOptions("exclusive"), routes=["eu.*"], acks=False)
+        subscription = Subscription(
+            "g", ("first", 0), (1, 9), GroupOptions("exclusive"), routes=["eu.*"], acks=False
+        )
         hand.session.consuming.cover(subscription, [TopicInfo(9, "t", 1, TopicConfig(2), [2, 1])])
         for each in hand.sent(Subscribe):
             assert isinstance(each.body, Subscribe)

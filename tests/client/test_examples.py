@@ -1,4 +1,5 @@
-"""The example programs run as they are and say what they promise; the documents show them, or marked parts of them."""
+"""The example programs run as they are and say what they promise; the documents show them, or marked parts of
+them."""
 
 import os
 import re
@@ -21,7 +22,9 @@ from gossipq_client import connect
 
 FOLDER = HOME / "clients" / "python" / "examples"
 OWN_TEST = "mail_alarms"  #: needs a mail server
-EXAMPLES = sorted(path for path in FOLDER.glob("*.py") if not path.name.startswith("test_") and path.stem != OWN_TEST)
+EXAMPLES = sorted(
+    path for path in FOLDER.glob("*.py") if not path.name.startswith("test_") and path.stem != OWN_TEST
+)
 PATIENCE_S = 30
 SHOWN_IN = ("README.md", "docs/GUIDE.md")
 EXCERPT = re.compile(r"^ *# -- in the guide\n(.*?)^ *# --\n", re.DOTALL | re.MULTILINE)
@@ -44,7 +47,10 @@ SAYS = {
     "key_order": r"\['bob \+2', 'bob -2', 'ada \+5', 'ada -1'\]\n",
     "mend": r"0 Dear Ada\n2 Dear Bob\nagain: \[b'Dear Bob'\]\n",
     "no_server": r"0 resize cat.png 640\n",
-    "pause": r"resize cat.png\npaused - the group is paused - gossipq group resume jobs workers\nresize dog.png\n",
+    "pause": (
+        r"resize cat.png\npaused - the group is paused - gossipq group resume jobs workers\nresize "
+        r"dog.png\n"
+    ),
     "publish": r"on disk at offset \d+\n3 more from offset \d+\n",
     "replay": r"from first: \d+ records, the first at 0\nfrom 2: \d+ records.*2\nfrom -10m: \d+ records.*0\n",
     "request_reply": r"b'\{\"item\":\"apple\",\"cents\":120\}'\n",
@@ -72,7 +78,11 @@ def orders(shared_node: RunningNode) -> RunningNode:
 
 
 def environment(server: str) -> dict[str, str]:
-    return {**os.environ, "PYTHONPATH": os.pathsep.join(str(HOME / root) for root in ROOTS), "GOSSIPQ_SERVER": server}
+    return {
+        **os.environ,
+        "PYTHONPATH": os.pathsep.join(str(HOME / root) for root in ROOTS),
+        "GOSSIPQ_SERVER": server,
+    }
 
 
 @pytest.mark.e2e
@@ -112,7 +122,7 @@ def test_example_with_the_fixture(tmp_path: Path) -> None:
     assert "2 passed" in ran.stdout
 
 
-# --- inbox.py under kill -9 ---------------------------------------------------------------------------------------------
+# --- inbox.py under kill -9 ---------------------------------------------------------------------------------
 
 TRANSFERS, KILLS, APPLIED_BEFORE_KILL = 1_500, 2, 100
 
@@ -141,7 +151,9 @@ def test_one_effect_for_each_record_over_kill_9(node: RunningNode, tmp_path: Pat
     with connect(node.endpoint) as mq:
         mq.publish_many("transfers", [b"1"] * TRANSFERS, key="eve").result(PATIENCE_S)
         for number in range(1, KILLS + 1):
-            running = subprocess.Popen(line, env=environment(node.endpoint), cwd=tmp_path, stdout=subprocess.DEVNULL)
+            running = subprocess.Popen(
+                line, env=environment(node.endpoint), cwd=tmp_path, stdout=subprocess.DEVNULL
+            )
             try:
                 goal = APPLIED_BEFORE_KILL * number
                 until(lambda goal=goal: applied(database) >= goal, f"{goal} transfers")
@@ -151,17 +163,25 @@ def test_one_effect_for_each_record_over_kill_9(node: RunningNode, tmp_path: Pat
                 running.wait()
 
         def acked() -> bool:
-            subprocess.run(line, env=environment(node.endpoint), cwd=tmp_path, stdout=subprocess.DEVNULL, check=True)
+            subprocess.run(
+                line, env=environment(node.endpoint), cwd=tmp_path, stdout=subprocess.DEVNULL, check=True
+            )
             return sum(row.acked for row in mq.groups("transfers")) == TRANSFERS + 3
 
         until(acked, "what the killed ones held has come again")
-        assert sum(row.redelivered for row in mq.groups("transfers")) > 0, "the kills left records handed out and not acked"
+        assert sum(row.redelivered for row in mq.groups("transfers")) > 0, (
+            "the kills left records handed out and not acked"
+        )
     with closing(sqlite3.connect(database)) as db:
-        assert dict(db.execute("select name, balance from account")) == {"eve": TRANSFERS, "ada": 400, "bob": -20}
+        assert dict(db.execute("select name, balance from account")) == {
+            "eve": TRANSFERS,
+            "ada": 400,
+            "bob": -20,
+        }
     assert applied(database) == TRANSFERS + 3
 
 
-# --- README.md and docs/GUIDE.md ----------------------------------------------------------------------------------------
+# --- README.md and docs/GUIDE.md ----------------------------------------------------------------------------
 
 
 def excerpts(source: str) -> list[str]:
@@ -187,9 +207,16 @@ def test_documents_show_examples_that_are_run() -> None:
     known = {example.read_text("utf-8"): example.name for example in sorted(FOLDER.glob("*.py"))}
     parts = {part: name for source, name in known.items() for part in excerpts(source)}
     assert [block for block in shown if block not in known | parts] == []
-    assert {known[block] for block in shown if block in known} >= {"publish.py", "consume.py", "fetch.py", "no_server.py"}
+    assert {known[block] for block in shown if block in known} >= {
+        "publish.py",
+        "consume.py",
+        "fetch.py",
+        "no_server.py",
+    }
     assert [name for part, name in parts.items() if part not in shown] == [], "marked and not shown"
-    assert [name for name in known.values() if f"`{name}`" not in text] == [], "README.md or docs/GUIDE.md names every example"
+    assert [name for name in known.values() if f"`{name}`" not in text] == [], (
+        "README.md or docs/GUIDE.md names every example"
+    )
 
 
 def test_the_readme_is_short() -> None:

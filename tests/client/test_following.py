@@ -1,4 +1,5 @@
-"""A client follows its cluster: other nodes, other leaders, old leaders that come back. Time is an argument."""
+"""A client follows its cluster: other nodes, other leaders, old leaders that come back. Time is an
+argument."""
 
 import pytest
 
@@ -43,7 +44,10 @@ def world() -> World:
 
 
 def publish(world: World, topic: Topic, count: int = 1) -> list[Flight]:
-    flights = [world.session.publishing.batches(topic.writers[0], [b"v"], None, b"", b"", "")[0] for _ in range(count)]
+    flights = [
+        world.session.publishing.batches(topic.writers[0], [b"v"], None, b"", b"", "")[0]
+        for _ in range(count)
+    ]
     for flight in flights:
         world.session.publishing.take(flight)
     world.exchange()
@@ -106,7 +110,9 @@ class TestNodes:
         publish(world, topic)
         lane = next(iter(world.session.links._direct.values()))
         lane.greeting = 0
-        stranger = Welcome("n", b"x" * 16, "0", 1 << 20, 5_000, 1_000, [Route(SHARD, 99, "tcp://x:1")], 8, ["tcp://x:1"])
+        stranger = Welcome(
+            "n", b"x" * 16, "0", 1 << 20, 5_000, 1_000, [Route(SHARD, 99, "tcp://x:1")], 8, ["tcp://x:1"]
+        )
         world.tell(lane.endpoint, stranger, SHARD, lane.id)
         assert not lane.greeting
         assert world.session.links.term(SHARD) == 1
@@ -281,7 +287,9 @@ class TestOldLeaders:
         assert not subscription.ready
 
     @pytest.mark.parametrize("answer", ["confirm", "not_leader"])
-    def test_what_they_answer_is_asked_again_also_when_they_lead_again(self, world: World, answer: str) -> None:
+    def test_what_they_answer_is_asked_again_also_when_they_lead_again(
+        self, world: World, answer: str
+    ) -> None:
         """Nobody else was asked meanwhile: the way there is the one on which it was sent."""
         topic = world.topic()
         publish(world, topic)
@@ -322,7 +330,9 @@ class TestOldLeaders:
         (flight,) = publish(world, topic)
         world.elect("c", 2, known_to="c")
         world.log.clear()
-        world.tell(worker("b"), Refused("not_leader", "gone", endpoint=worker("c")), SHARD, flight.request_id, 2)
+        world.tell(
+            worker("b"), Refused("not_leader", "gone", endpoint=worker("c")), SHARD, flight.request_id, 2
+        )
         world.exchange()
         assert isinstance(flight.error, NotConfirmed)
         assert world.log == []
@@ -346,7 +356,10 @@ class TestConsumers:
         assert asked.holding == [(PARTITION, 0, 10)]
         assert world.got(Subscribe, "c")
         assert [where for where, _ in world.acked] == ["c", "c"]
-        assert sorted(each for _, ack in world.acked for each in ack.ranges) == [(PARTITION, 0, 2), (PARTITION, 2, 4)]
+        assert sorted(each for _, ack in world.acked for each in ack.ranges) == [
+            (PARTITION, 0, 2),
+            (PARTITION, 2, 4),
+        ]
         assert consuming.warnings == []
 
     def test_acks_wait_for_a_subscription_that_is_refused_at_first(self, world: World) -> None:
@@ -384,13 +397,19 @@ class TestConsumers:
         world.freeze("b")
         number = subscription.parts[0].number
         options = Options(None, b"", b"", "", None)
-        flight = world.session.publishing.step(topic.writers[0], options, b"v", number, [(PARTITION, 0, 1)], lambda done: None)
+        flight = world.session.publishing.step(
+            topic.writers[0], options, b"v", number, [(PARTITION, 0, 1)], lambda done: None
+        )
         world.run(1_700)
         world.elect("c", 2)
         world.seen.clear()
         world.run(NOTICED_MS)
         assert flight.done
-        kinds = [type(message) for who, message in world.seen if who == "c" and isinstance(message, Publish | Subscribe)]
+        kinds = [
+            type(message)
+            for who, message in world.seen
+            if who == "c" and isinstance(message, Publish | Subscribe)
+        ]
         assert kinds == [Subscribe, Publish]
         assert piece.held.is_lost(0) is False
 

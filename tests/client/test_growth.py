@@ -15,7 +15,20 @@ def row(
     term: int = 1,
     voters: int = 3,
 ):
-    return GrowthRow(topic, shard, minute * MINUTE_MS, published, acked, 0, 0, published, published * 10, backlog, term, voters)
+    return GrowthRow(
+        topic,
+        shard,
+        minute * MINUTE_MS,
+        published,
+        acked,
+        0,
+        0,
+        published,
+        published * 10,
+        backlog,
+        term,
+        voters,
+    )
 
 
 def test_nothing_is_nothing() -> None:
@@ -25,7 +38,9 @@ def test_nothing_is_nothing() -> None:
 
 def test_counters_become_steps_and_gaps_go_on() -> None:
     points = series([row(1, 5), row(2, 9, acked=1, backlog=8), row(5, 19, acked=1, backlog=18)])
-    assert [(point.time_ms // MINUTE_MS, point.published, point.acked, point.backlog) for point in points] == [
+    assert [
+        (point.time_ms // MINUTE_MS, point.published, point.acked, point.backlog) for point in points
+    ] == [
         (2, 4, 1, 8),
         (3, 0, 0, 8),
         (4, 0, 0, 8),
@@ -34,8 +49,18 @@ def test_counters_become_steps_and_gaps_go_on() -> None:
 
 
 def test_shards_and_topics_are_added() -> None:
-    rows = [row(1, 5), row(3, 6), row(2, 100, shard=1), row(3, 103, shard=1), row(1, 7, topic="a"), row(2, 8, topic="a")]
-    assert [(point.published, point.records) for point in series(rows)] == [(1, 5 + 100 + 8), (1 + 3, 6 + 103 + 8)]
+    rows = [
+        row(1, 5),
+        row(3, 6),
+        row(2, 100, shard=1),
+        row(3, 103, shard=1),
+        row(1, 7, topic="a"),
+        row(2, 8, topic="a"),
+    ]
+    assert [(point.published, point.records) for point in series(rows)] == [
+        (1, 5 + 100 + 8),
+        (1 + 3, 6 + 103 + 8),
+    ]
 
 
 def test_takeovers_and_joins_are_marked() -> None:

@@ -1,4 +1,5 @@
-"""What a handler takes and how records are decoded for it; how work ends and what the broker is told; asking and answering."""
+"""What a handler takes and how records are decoded for it; how work ends and what the broker is told; asking
+and answering."""
 
 import functools
 from collections.abc import Callable
@@ -81,7 +82,9 @@ class TestPayloads:
     def test_what_does_not_fit_says_why(self, annotation: Any, raw: bytes, says: str) -> None:
         with pytest.raises(Undecodable, match=says) as refused:
             payloads.decoder(annotation)(raw)
-        assert outcomes.of(refused.value) == Outcome(True, -1, outcomes.shortened(str(refused.value)), "undecodable")
+        assert outcomes.of(refused.value) == Outcome(
+            True, -1, outcomes.shortened(str(refused.value)), "undecodable"
+        )
 
     @pytest.mark.parametrize("annotation", [Handler, "nonsense", Callable])
     def test_types_that_nothing_decodes_to(self, annotation: Any) -> None:
@@ -92,7 +95,13 @@ class TestPayloads:
 
     @pytest.mark.parametrize(
         ("value", "raw"),
-        [(b"x", b"x"), (bytearray(b"x"), b"x"), ("é", "é".encode()), ({"a": 1}, b'{"a":1}'), (Order(1), b'{"id":1,"note":""}')],
+        [
+            (b"x", b"x"),
+            (bytearray(b"x"), b"x"),
+            ("é", "é".encode()),
+            ({"a": 1}, b'{"a":1}'),
+            (Order(1), b'{"id":1,"note":""}'),
+        ],
     )
     def test_answers(self, value: Any, raw: bytes) -> None:
         assert payloads.encoded(value) == raw

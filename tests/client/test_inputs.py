@@ -26,7 +26,9 @@ def test_durations(given: inputs.Duration, expected: int) -> None:
     assert inputs.duration_ms(given) == expected
 
 
-@pytest.mark.parametrize("given", ["", "5", "5 s", "s", "1h-", "1w", float("nan"), True, None, b"5s", [5], "-5s"])
+@pytest.mark.parametrize(
+    "given", ["", "5", "5 s", "s", "1h-", "1w", float("nan"), True, None, b"5s", [5], "-5s"]
+)
 def test_what_is_no_duration(given: inputs.Duration) -> None:
     with pytest.raises(BadRequest, match="is not a duration"):
         inputs.duration_ms(given)
@@ -53,7 +55,15 @@ def test_durations_out_of_bounds(given: inputs.Duration, says: str, hint: str) -
 
 
 def test_spans() -> None:
-    spans = {0: "0ms", 1: "1ms", 1_500: "1500ms", 2_000: "2s", 90_000: "90s", 3_600_000: "1h", limits.DELAY_MS_MAX: "3650d"}
+    spans = {
+        0: "0ms",
+        1: "1ms",
+        1_500: "1500ms",
+        2_000: "2s",
+        90_000: "90s",
+        3_600_000: "1h",
+        limits.DELAY_MS_MAX: "3650d",
+    }
     assert {ms: inputs.span(ms) for ms in spans} == spans
     assert all(inputs.duration_ms(text) == ms for ms, text in spans.items())
 

@@ -1,7 +1,9 @@
-"""Exceptions that come from outside, at any point of a client's work: as Ctrl-C, or what a signal handler raises.
+"""Exceptions that come from outside, at any point of a client's work: as Ctrl-C, or what a signal handler
+raises.
 
-CPython runs signal handlers where a function begins and behind a call of C code. A profile function is called at just these
-points, so it can raise at the first, the second, the third ... of them, one after the other, and no point is left out.
+CPython runs signal handlers where a function begins and behind a call of C code. A profile function is called
+at just these points, so it can raise at the first, the second, the third ... of them, one after the other,
+and no point is left out.
 """
 
 import asyncio
@@ -99,7 +101,11 @@ def publish_some(mq: Client, ledger: Ledger, batch: bool) -> None:
 
 def everything(broker: testing.Broker, topic: str) -> list[bytes]:
     with broker.connect() as mq:
-        return [value for msg in mq.consume(topic, start="first", stop_at_end=True) if (value := msg.value) is not None]
+        return [
+            value
+            for msg in mq.consume(topic, start="first", stop_at_end=True)
+            if (value := msg.value) is not None
+        ]
 
 
 def strike(at: int, work: Callable[[], None]) -> bool:
@@ -208,7 +214,9 @@ def test_reading_without_a_group(broker: testing.Broker) -> None:
         mq.fetch(topic, n=1, start="first", wait=0.01)
         at = struck = 0
         for number in range(ROUNDS):
-            mq.publish_many(topic, [b"%d" % each for each in range(3 * number, 3 * number + 3)]).result(PATIENCE_S)
+            mq.publish_many(topic, [b"%d" % each for each in range(3 * number, 3 * number + 3)]).result(
+                PATIENCE_S
+            )
             taken: list[bytes] = []
 
             def work(taken: list[bytes] = taken) -> None:
@@ -240,7 +248,9 @@ def test_asyncio_publishing(broker: testing.Broker) -> None:
                 interrupter = Interrupter(at)
                 real = mq.engine.exchange
 
-                def exchange(thorough: bool = False, interrupter: Interrupter = interrupter, real: Any = real) -> bool:
+                def exchange(
+                    thorough: bool = False, interrupter: Interrupter = interrupter, real: Any = real
+                ) -> bool:
                     with interrupter:
                         return bool(real(thorough))
 

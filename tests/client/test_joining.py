@@ -16,7 +16,15 @@ def of(**options: Any) -> Joining:
 
 
 def test_nothing_said_is_nothing_sent() -> None:
-    assert of() == (["t"], "g", "first", (limits.CREDIT_RECORDS, limits.CREDIT_BYTES), GroupOptions(), [], True)
+    assert of() == (
+        ["t"],
+        "g",
+        "first",
+        (limits.CREDIT_RECORDS, limits.CREDIT_BYTES),
+        GroupOptions(),
+        [],
+        True,
+    )
     assert of(group=None).start == "new"
     assert joining(["a", "b", "a"], "g").names == ["a", "b"]
 
@@ -43,7 +51,11 @@ def test_a_subscription_says_all_of_it() -> None:
     asked = joining(["a.*", "b"], "g", start="-1m", mode="exclusive", routes=["r"], ack=False, credit=9)
     subscription = asked.subscription(1_000_000, True)
     assert (subscription.names, subscription.routes, subscription.acks) == (["a.*", "b"], ["r"], False)
-    assert (subscription.start, subscription.credit_records, subscription.notify_end) == (("time", 940_000), 9, True)
+    assert (subscription.start, subscription.credit_records, subscription.notify_end) == (
+        ("time", 940_000),
+        9,
+        True,
+    )
     assert subscription.patterns
     assert not subscription.exclusive, "what is not acked cannot be counted as in hand"
 

@@ -49,7 +49,11 @@ class TestFailures:
         hand.session.consuming.take(part.subscription, 2)
         hand.session.consuming.nack(held(part), 0, 1, FAILED)
         given_back, failed = nacks(hand)
-        assert (given_back.ranges, given_back.failed, given_back.delay_ms) == ([(PARTITION, 2, 3), (PARTITION, 4, 5)], False, 0)
+        assert (given_back.ranges, given_back.failed, given_back.delay_ms) == (
+            [(PARTITION, 2, 3), (PARTITION, 4, 5)],
+            False,
+            0,
+        )
         assert (failed.ranges, failed.failed, failed.delay_ms) == ([(PARTITION, 0, 1)], True, 1_000)
         assert [(piece.first, piece.end) for piece in pieces_at(hand, part, 9)] == [(3, 4), (5, 6)]
 
@@ -169,7 +173,8 @@ class TestLanes:
 
 
 class Leader:
-    """Plays the leader of a key-ordered group with one consumer: hands out in order, takes back what comes, answers late."""
+    """Plays the leader of a key-ordered group with one consumer: hands out in order, takes back what comes,
+    answers late."""
 
     def __init__(self, hand: Hand, part: Part, keys: list[bytes], chance: random.Random) -> None:
         self.hand, self.part, self.keys, self.chance = hand, part, keys, chance
@@ -194,7 +199,11 @@ class Leader:
 
 
 @settings(max_examples=60, deadline=None)
-@given(st.lists(st.sampled_from([b"a", b"b", b"c"]), min_size=1, max_size=25), st.integers(0, 2**32), st.integers(1, 5))
+@given(
+    st.lists(st.sampled_from([b"a", b"b", b"c"]), min_size=1, max_size=25),
+    st.integers(0, 2**32),
+    st.integers(1, 5),
+)
 def test_whatever_fails_each_key_ends_in_order(keys: list[bytes], seed: int, workers: int) -> None:
     chance, hand = random.Random(seed), Hand()
     part, lanes = ordered(hand)

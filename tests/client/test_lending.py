@@ -1,5 +1,6 @@
-"""Random lives of a loan: records of all sizes wait at several leaders, the user fetches now many and now few, and pauses; what
-is said takes its time. Whatever was lent where before, what waits at any leader comes to who fetches."""
+"""Random lives of a loan: records of all sizes wait at several leaders, the user fetches now many and now
+few, and pauses; what is said takes its time. Whatever was lent where before, what waits at any leader comes
+to who fetches."""
 
 import random
 from collections import deque
@@ -15,7 +16,12 @@ from gossipq.wire import batch as wire
 from gossipq_client.credit import Part
 
 LARGE = limits.CREDIT_BYTES // 2 - 1
-SIZES: Sequence[tuple[Sequence[int], int]] = (((10,), 3_000), ((1_000,), 3_000), ((10, LARGE), 60), ((LARGE,), 30))
+SIZES: Sequence[tuple[Sequence[int], int]] = (
+    ((10,), 3_000),
+    ((1_000,), 3_000),
+    ((10, LARGE), 60),
+    ((LARGE,), 30),
+)
 TURNS, EMPTY_FETCHES, ROUNDS_MAX = 60, 5, 500
 
 
@@ -67,7 +73,9 @@ class Leader:
             case Ack():
                 self.hand.answer(sent, Acked())
             case Nack(ranges=ranges):
-                self.waiting += [self.sizes[offset] for _, first, end in ranges for offset in range(first, end)]
+                self.waiting += [
+                    self.sizes[offset] for _, first, end in ranges for offset in range(first, end)
+                ]
                 self.hand.answer(sent, Acked())
 
 
@@ -121,12 +129,16 @@ class Life:
 def test_what_waits_anywhere_comes_to_who_fetches(seed: int) -> None:
     life = Life(seed)
     for _ in range(TURNS):
-        life.random.choice((life.publish, life.publish, life.fetch_some, life.fetch_some, life.fetch_some, life.pause))()
+        life.random.choice(
+            (life.publish, life.publish, life.fetch_some, life.fetch_some, life.fetch_some, life.pause)
+        )()
     empty = 0
     while empty < EMPTY_FETCHES:
         empty = 0 if life.fetch(1_000) else empty + 1
     for leader in life.leaders:
         assert not leader.waiting
-        assert (leader.records, leader.bytes) == (leader.part.lent_records, leader.part.lent_bytes), "both know the same loan"
+        assert (leader.records, leader.bytes) == (leader.part.lent_records, leader.part.lent_bytes), (
+            "both know the same loan"
+        )
         assert leader.records == 0, "nobody fetches"
     assert not life.subscription.ready

@@ -1,4 +1,5 @@
-"""Greetings, pings, silence, forgotten sessions, other addresses, the way around a leader that cannot be reached."""
+"""Greetings, pings, silence, forgotten sessions, other addresses, the way around a leader that cannot be
+reached."""
 
 import pytest
 
@@ -84,7 +85,11 @@ def test_a_forgotten_session_is_greeted_once_not_for_each_refusal(hand: Hand) ->
         hand.refuse(each, "bad_request", hint="say HELLO first")
     assert len(hand.sent(Hello)) == 1
     hand.session.connected(LEADER)
-    assert [each.body.names for each in hand.welcome() if isinstance(each.body, Resolve)] == [["a"], ["b"], ["c"]]
+    assert [each.body.names for each in hand.welcome() if isinstance(each.body, Resolve)] == [
+        ["a"],
+        ["b"],
+        ["c"],
+    ]
 
 
 def test_the_next_address_when_the_first_is_gone() -> None:
@@ -102,7 +107,9 @@ def test_an_unreachable_leader_is_spoken_to_through_the_frontdoor_until_it_is_ba
     assert hand.welcome() == []
     hand.pass_ms(1_000)
     sent = hand.welcome()
-    assert [(each.endpoint, each.header.shard) for each in sent if isinstance(each.body, Resolve)] == [(HOME, META_SHARD)]
+    assert [(each.endpoint, each.header.shard) for each in sent if isinstance(each.body, Resolve)] == [
+        (HOME, META_SHARD)
+    ]
     hand.up(LEADER)
     assert [each.endpoint for each in hand.held_back if isinstance(each.body, Resolve)] == [LEADER]
     hand.pass_ms(1_000)
@@ -115,7 +122,9 @@ def test_an_old_route_never_replaces_a_newer_one(hand: Hand) -> None:
     assert hand.session.links.leaders.routes[SHARD].endpoint == OTHER
 
 
-@pytest.mark.parametrize("message", [[b""], [b"x" * 30], [b"GQ\x02" + bytes(21)], [b"GQ\x01\xfa" + bytes(20)]])
+@pytest.mark.parametrize(
+    "message", [[b""], [b"x" * 30], [b"GQ\x02" + bytes(21)], [b"GQ\x01\xfa" + bytes(20)]]
+)
 def test_what_breaks_the_protocol_is_counted(hand: Hand, message: list[bytes]) -> None:
     hand.session.arrived(HOME, message)
     assert hand.session.bad_frames == 1
@@ -125,4 +134,7 @@ def test_farewell_says_bye_to_everyone(hand: Hand) -> None:
     hand.session.links.lane(SHARD)
     hand.up(LEADER)
     hand.session.farewell()
-    assert [(each.endpoint, type(each.body).__name__) for each in hand.sent()] == [(HOME, "Bye"), (LEADER, "Bye")]
+    assert [(each.endpoint, type(each.body).__name__) for each in hand.sent()] == [
+        (HOME, "Bye"),
+        (LEADER, "Bye"),
+    ]

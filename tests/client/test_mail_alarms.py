@@ -84,11 +84,22 @@ def example() -> dict[str, Any]:
 
 def ring(mq: testing.Client, event: str, subject: str) -> None:
     text = f"group {subject} is 12,000 records behind"
-    said = {"event": event, "name": "lag", "severity": "warning", "node": "n1", "subject": subject, "text": text}
-    mq.publish("_alarms", json.dumps(said | {"command": "gossipq why", "since_ms": 1, "time_ms": 2})).result(10)
+    said = {
+        "event": event,
+        "name": "lag",
+        "severity": "warning",
+        "node": "n1",
+        "subject": subject,
+        "text": text,
+    }
+    mq.publish("_alarms", json.dumps(said | {"command": "gossipq why", "since_ms": 1, "time_ms": 2})).result(
+        10
+    )
 
 
-def test_one_mail_says_what_is_raised_and_what_is_over(mq: testing.Client, server: MailServer, example: dict[str, Any]) -> None:
+def test_one_mail_says_what_is_raised_and_what_is_over(
+    mq: testing.Client, server: MailServer, example: dict[str, Any]
+) -> None:
     for event, subject in (("raised", "a/x"), ("raised", "b/y"), ("cleared", "a/x")):
         ring(mq, event, subject)
     assert example["send"](mq, server.place, "gossipq@example.org", "ops@example.org") == 3

@@ -1,4 +1,5 @@
-"""Explaining and mending against a real node: why, trace, show, find, cancel, reschedule, requeue, edit, dead letters."""
+"""Explaining and mending against a real node: why, trace, show, find, cancel, reschedule, requeue, edit, dead
+letters."""
 
 import asyncio
 import time
@@ -87,10 +88,23 @@ class TestExplain:
 
     def test_show(self, mq: Client, topic: str) -> None:
         before = time.time()
-        receipt = mq.publish(topic, "café", key="k", headers={"h": "1"}, route="eu.fr", id="i", delay="1h").result(PATIENCE_S)
+        receipt = mq.publish(
+            topic, "café", key="k", headers={"h": "1"}, route="eu.fr", id="i", delay="1h"
+        ).result(PATIENCE_S)
         for shown in (mq.show(ref=receipt.ref), mq.show(topic, id="i")):
-            assert (shown.value, shown.key, shown.headers, shown.route) == ("café".encode(), b"k", {"h": "1"}, "eu.fr")
-            assert (shown.id, shown.topic, shown.partition, shown.offset, shown.ref) == (b"i", topic, 0, -1, receipt.ref)
+            assert (shown.value, shown.key, shown.headers, shown.route) == (
+                "café".encode(),
+                b"k",
+                {"h": "1"},
+                "eu.fr",
+            )
+            assert (shown.id, shown.topic, shown.partition, shown.offset, shown.ref) == (
+                b"i",
+                topic,
+                0,
+                -1,
+                receipt.ref,
+            )
             assert all(abs(at - before) < 60 for at in (shown.publish_time, shown.stored_time))
 
     def test_one_of_many(self, mq: Client, topic: str) -> None:
@@ -99,8 +113,12 @@ class TestExplain:
 
     def test_an_id_with_a_key_is_found_where_the_key_put_it(self, mq: Client, topic: str) -> None:
         mq.create_topic(topic, partitions=4)
-        receipts = [mq.publish(topic, b"v", key=b"%d" % at, id=b"i%d" % at).result(PATIENCE_S) for at in range(6)]
-        assert [mq.show(topic, id=b"i%d" % at).ref for at in range(6)] == [receipt.ref for receipt in receipts]
+        receipts = [
+            mq.publish(topic, b"v", key=b"%d" % at, id=b"i%d" % at).result(PATIENCE_S) for at in range(6)
+        ]
+        assert [mq.show(topic, id=b"i%d" % at).ref for at in range(6)] == [
+            receipt.ref for receipt in receipts
+        ]
 
     @pytest.mark.parametrize("ask", ["why", "trace", "show", "cancel"])
     def test_what_is_not_there(self, mq: Client, topic: str, ask: str) -> None:
@@ -192,12 +210,20 @@ class TestMendOne:
 
 class TestDeadLetters:
     def test_they_come_with_everything(self, mq: Client, topic: str) -> None:
-        mq.publish(topic, b"v", key="k", headers={"h": "1"}, route="eu", id="i", attempts_max=1).result(PATIENCE_S)
+        mq.publish(topic, b"v", key="k", headers={"h": "1"}, route="eu", id="i", attempts_max=1).result(
+            PATIENCE_S
+        )
         for msg in mq.consume(topic, "g", stop_at_end=True):
             msg.nack(reason="no luck")
         mq.flush(PATIENCE_S)
         (letter,) = mq.dead_letters(topic, "g")
-        assert (letter.value, letter.key, letter.headers, letter.route, letter.id) == (b"v", b"k", {"h": "1"}, "eu", b"i")
+        assert (letter.value, letter.key, letter.headers, letter.route, letter.id) == (
+            b"v",
+            b"k",
+            {"h": "1"},
+            "eu",
+            b"i",
+        )
         assert (letter.group, letter.reason, letter.error, letter.failures) == ("g", "failures", "no luck", 1)
         assert (letter.ref, letter.count) == (f"{topic}/0/0", 1)
         assert abs(letter.time_ms / 1000 - time.time()) < 60
@@ -285,7 +311,9 @@ class TestFind:
         mq.publish_many(topic, values, keys=[b"%d" % (at % 10) for at in range(2_000)]).result(PATIENCE_S)
         mq.publish(topic, b"pears", headers={"kind": "fruit"}).result(PATIENCE_S)
         told: list[tuple[int, int]] = []
-        assert [msg.value for msg in mq.find(topic, contains="1999", progress=lambda *at: told.append(at))] == [values[1_999]]
+        assert [
+            msg.value for msg in mq.find(topic, contains="1999", progress=lambda *at: told.append(at))
+        ] == [values[1_999]]
         assert (told[0], told[-1]) == ((0, 2_001), (2_001, 2_001))
         assert len(list(mq.find(topic, key="7"))) == 200
         assert [msg.value for msg in mq.find(topic, header={"kind": "fruit"})] == [b"pears"]

@@ -11,7 +11,16 @@ from conftest import RunningNode
 from gossipq.messages import Done
 from gossipq.operator_messages import PurgeTopic
 from gossipq.types import partition_key, partition_of
-from gossipq_client import BadRequest, Client, GossipqError, UnknownTopic, WrongState, connect, growth, testing
+from gossipq_client import (
+    BadRequest,
+    Client,
+    GossipqError,
+    UnknownTopic,
+    WrongState,
+    connect,
+    growth,
+    testing,
+)
 from gossipq_client.aio import connect as aio_connect
 
 pytestmark = pytest.mark.e2e
@@ -145,7 +154,12 @@ def test_who_is_connected_and_who_is_thrown_out(mq: Client, shared_node: Running
         assert sum(row.published for row in mine) == 10
         assert sum(row.batches for row in mine) == 1
         (consuming,) = [each for row in mine for each in row.subscriptions]
-        assert (consuming.topic, consuming.group, consuming.partitions, consuming.in_flight) == (topic, "g", 1, 5)
+        assert (consuming.topic, consuming.group, consuming.partitions, consuming.in_flight) == (
+            topic,
+            "g",
+            1,
+            5,
+        )
         assert mq.kick(mine[0].session, for_ms=60_000) == len(mine)
         assert not [row for row in mq.clients() if row.client == "ada"]
         (row,) = mq.groups(topic)
@@ -271,7 +285,9 @@ def test_what_was_changed_is_there_after_a_kill(make_node: Callable[..., Running
     node = make_node().start()
     with connect(node.endpoint) as mq:
         mq.create_topic("orders", partitions=4)
-        mq.publish_many("orders", [b"x"] * 40, keys=[b"%d" % number for number in range(40)]).result(PATIENCE_S)
+        mq.publish_many("orders", [b"x"] * 40, keys=[b"%d" % number for number in range(40)]).result(
+            PATIENCE_S
+        )
         for group in ("moved", "gone"):
             assert len(list(mq.consume("orders", group, ack=False, stop_at_end=True))) == 40
         mq.set_topic("orders", alarm_lag=77)

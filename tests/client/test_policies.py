@@ -94,7 +94,15 @@ def test_bad_policies_of_topics(policy: dict[str, Any]) -> None:
 
 
 @pytest.mark.parametrize(
-    "policy", [{"mode": "fifo"}, {"lease": 0}, {"in_flight_max": 0}, {"attempts_max": 0}, {"parked_max": 0}, {"backoff": "x"}]
+    "policy",
+    [
+        {"mode": "fifo"},
+        {"lease": 0},
+        {"in_flight_max": 0},
+        {"attempts_max": 0},
+        {"parked_max": 0},
+        {"backoff": "x"},
+    ],
 )
 def test_bad_policies_of_groups(policy: dict[str, Any]) -> None:
     with pytest.raises(BadRequest, match=next(iter(policy))) as refused:

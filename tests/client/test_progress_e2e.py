@@ -31,7 +31,11 @@ def topic(mq: Client) -> str:
 
 def standing(mq: Client, topic: str) -> dict[int, tuple[int, int, int]]:
     """(cursor, acked, ready) of the group in each partition."""
-    return {row.partition & 0xFFFF: (row.cursor, row.acked, row.ready) for row in mq.groups(topic) if row.group == "g"}
+    return {
+        row.partition & 0xFFFF: (row.cursor, row.acked, row.ready)
+        for row in mq.groups(topic)
+        if row.group == "g"
+    }
 
 
 def test_positions(mq: Client, topic: str) -> None:

@@ -57,7 +57,13 @@ def test_what_cannot_share_a_batch_keeps_its_order(hand: Hand) -> None:
     topic = hand.topic()
     append, writer = hand.session.publishing.append, topic.writers[0]
     append(writer, b"0", None, b"", b"", "")
-    for key, headers, route in ((None, b"", b""), (b"", b"", b""), (b"k", b"h", b""), (b"k", b"", b"r"), (None, b"", b"")):
+    for key, headers, route in (
+        (None, b"", b""),
+        (b"", b"", b""),
+        (b"k", b"h", b""),
+        (b"k", b"", b"r"),
+        (None, b"", b""),
+    ):
         append(writer, b"v", key, headers, route, "")
     hand.session.publishing.seal_all()
     sent = hand.published()
@@ -69,7 +75,11 @@ def test_records_without_key_go_round_by_batches_and_keys_stay(hand: Hand) -> No
     topic = hand.topic(partitions=3)
     for _ in range(3):
         hand.batch(topic)
-    assert [sent.body.partition & 0xFFFF for sent in hand.published() if isinstance(sent.body, Publish)] == [0, 1, 2]
+    assert [sent.body.partition & 0xFFFF for sent in hand.published() if isinstance(sent.body, Publish)] == [
+        0,
+        1,
+        2,
+    ]
     assert topic.writer(b"ada", None).number == crc32(b"ada") % 3
     assert topic.writer(b"", None).number == 0
     assert topic.writer(None, 2).number == 2
@@ -89,7 +99,9 @@ def test_after_a_lost_connection_everything_unconfirmed_goes_again_in_order(hand
     again = hand.held_back
     assert [each.sequence for each in again] == [2, 3, 4, 5, 6]
     assert {each.header.request_id for each in again}.isdisjoint(each.header.request_id for each in before)
-    assert [each.batch.crc for each in again if each.batch][:4] == [each.batch.crc for each in before if each.batch][1:]
+    assert [each.batch.crc for each in again if each.batch][:4] == [
+        each.batch.crc for each in before if each.batch
+    ][1:]
     hand.confirm(*again, offset=1, duplicate=True)
     assert [flight.offset for flight in [*flights, late]] == [0, 1, 2, 3, 4, 5]
     assert hand.session.publishing.unconfirmed_bytes == 0
@@ -258,7 +270,9 @@ def test_what_the_leader_does_not_remember_any_more_is_given_up(hand: Hand) -> N
     flights = [hand.batch(topic) for _ in range(6)]
     sent = hand.published()
     hand.refuse(sent[2], "out_of_sequence", detail=6)
-    assert [str(flight.error) for flight in flights[:3]] == ["stored, but its offset is not remembered any more"] * 3
+    assert [str(flight.error) for flight in flights[:3]] == [
+        "stored, but its offset is not remembered any more"
+    ] * 3
     assert [type(flight.error) for flight in flights] == [NotConfirmed] * 3 + [type(None)] * 3
     hand.pass_ms(100)
     again = hand.published()
@@ -328,7 +342,9 @@ def test_through_the_frontdoor_when_the_leader_cannot_be_reached(hand: Hand) -> 
     hand.pass_ms(limits.SECOND_MS)
     hand.pass_ms(limits.SECOND_MS)
     sent = hand.welcome()
-    assert [(each.endpoint, each.header.shard) for each in sent if isinstance(each.body, Publish)] == [(HOME, SHARD)]
+    assert [(each.endpoint, each.header.shard) for each in sent if isinstance(each.body, Publish)] == [
+        (HOME, SHARD)
+    ]
     hand.up(LEADER)
     assert [each.endpoint for each in hand.held_back if isinstance(each.body, Publish)] == [LEADER]
 

@@ -25,7 +25,9 @@ def test_the_text_of_an_offset_is_read_back(topic: str, number: int, offset: int
 
 
 @given(TOPICS, NUMBERS, COUNTS.map(lambda entry: entry + 1), COUNTS)
-def test_the_text_of_a_scheduled_record_is_read_back(topic: str, number: int, entry: int, record: int) -> None:
+def test_the_text_of_a_scheduled_record_is_read_back(
+    topic: str, number: int, entry: int, record: int
+) -> None:
     asked = parse(refs.text(topic, number, -1, entry, record))
     assert asked == Address(topic, number, -1, entry, record)
     assert asked.ref(9, number) == Ref(partition_key(9, number), -1, entry, record)
@@ -41,8 +43,26 @@ def test_texts() -> None:
 @pytest.mark.parametrize(
     "wrong",
     [
-        *("", "orders", "orders/0", "orders/0/", "/0/1", "orders/x/1", "orders/0/-1", "orders/0/1/2", "orders/0/@1"),
-        *("orders/0/@1.", "orders/0/1.2", "orders/0/@.2", "orders/0/@1.2.3", "orders/0/1_0", "orders/0/²", "orders/-0/1"),
+        *(
+            "",
+            "orders",
+            "orders/0",
+            "orders/0/",
+            "/0/1",
+            "orders/x/1",
+            "orders/0/-1",
+            "orders/0/1/2",
+            "orders/0/@1",
+        ),
+        *(
+            "orders/0/@1.",
+            "orders/0/1.2",
+            "orders/0/@.2",
+            "orders/0/@1.2.3",
+            "orders/0/1_0",
+            "orders/0/²",
+            "orders/-0/1",
+        ),
         "orders/0/" + "9" * 30,
     ],
 )

@@ -79,10 +79,17 @@ class TestOutcomes:
         mq.run(stop_at_end=True)
         assert seen[3:] == [(1, 2)]
         (letter,) = mq.dead_letters("orders", "g")
-        assert (letter.offset, letter.reason, letter.error, letter.failures) == (1, "failures", "ValueError: one is bad", 2)
+        assert (letter.offset, letter.reason, letter.error, letter.failures) == (
+            1,
+            "failures",
+            "ValueError: one is bad",
+            2,
+        )
 
     def test_what_a_handler_says_of_a_record(self, mq: testing.Client) -> None:
-        mq.publish_many("orders", [b'{"id": "x"}', b'{"id": 1}', b'{"id": 2}', b'{"id": 3}']).result(PATIENCE_S)
+        mq.publish_many("orders", [b'{"id": "x"}', b'{"id": 1}', b'{"id": 2}', b'{"id": 3}']).result(
+            PATIENCE_S
+        )
         attempts: Counter[int] = Counter()
 
         @mq.consumer("orders", group="g")
@@ -323,11 +330,18 @@ class TestAsyncio:
 
                 await client.run(stop_at_end=True)
                 assert (tasks.most, threads.most) == (10, 10)
-                assert [letter.group async for letter in client.dead_letters("orders")] == ["tasks", "threads"]
+                assert [letter.group async for letter in client.dead_letters("orders")] == [
+                    "tasks",
+                    "threads",
+                ]
 
         asyncio.run(main())
         assert seen == {"before": 60, "tasks": 60, "threads": 60}
-        assert {row.group: row.acked for row in mq.groups("orders")} == {"before": 60, "tasks": 59, "threads": 59}
+        assert {row.group: row.acked for row in mq.groups("orders")} == {
+            "before": 60,
+            "tasks": 59,
+            "threads": 59,
+        }
 
     def test_cancelling_is_orderly(self, mq: testing.Client, broker: testing.Broker) -> None:
         publish(mq, 10)
@@ -439,7 +453,9 @@ class TestRequests:
 
             async def main() -> None:
                 async with aio_connect(broker.endpoint) as client:
-                    replies = await asyncio.gather(*(client.request("upper", f"a{number}") for number in range(10)))
+                    replies = await asyncio.gather(
+                        *(client.request("upper", f"a{number}") for number in range(10))
+                    )
                     assert [reply.value for reply in replies] == [b"A%d" % number for number in range(10)]
                     with pytest.raises(NoReply):
                         await client.request("silent", b"x", timeout=0.2)
@@ -487,7 +503,9 @@ class TestMessages:
         assert next(loop).offset == 0
 
     def test_who_is_and_what_it_was_published_with(self, mq: testing.Client) -> None:
-        mq.publish("orders", b"x", id="order-17", key="ada", headers={"a": "b"}, route="eu.fr").result(PATIENCE_S)
+        mq.publish("orders", b"x", id="order-17", key="ada", headers={"a": "b"}, route="eu.fr").result(
+            PATIENCE_S
+        )
         mq.publish("orders", b"y").result(PATIENCE_S)
         first, second = mq.fetch("orders", "g", n=2)
         assert (first.id, first.key, first.headers, first.route) == ("order-17", b"ada", {"a": "b"}, "eu.fr")
@@ -513,7 +531,9 @@ class TestMessages:
         (row,) = mq.groups("orders")
         assert (row.acked, row.in_flight, row.ready) == (3, 0, 0)
 
-    def test_exclusive_is_one_after_the_other_and_the_next_takes_over(self, mq: testing.Client, broker: testing.Broker) -> None:
+    def test_exclusive_is_one_after_the_other_and_the_next_takes_over(
+        self, mq: testing.Client, broker: testing.Broker
+    ) -> None:
         publish(mq, 3)
         first = mq.consume("orders", "g", mode="exclusive")
         msg = next(first)
@@ -562,7 +582,9 @@ class TestMessages:
         (row,) = mq.groups("orders")
         assert (row.acked, row.in_flight) == (2, 0)
 
-    def test_a_record_that_kills_is_a_dead_letter_in_the_end(self, mq: testing.Client, broker: testing.Broker) -> None:
+    def test_a_record_that_kills_is_a_dead_letter_in_the_end(
+        self, mq: testing.Client, broker: testing.Broker
+    ) -> None:
         publish(mq, 1)
         for attempt in (1, 2):
             with broker.connect() as hung:
@@ -580,10 +602,17 @@ class TestMessages:
         publish(mq, 3)
         for msg in mq.consume("orders", "g", stop_at_end=True):
             with msg:
-                assert msg.ack_with("bills", msg.value, headers={"of": str(msg.offset)}).result(PATIENCE_S).topic == "bills"
+                assert (
+                    msg.ack_with("bills", msg.value, headers={"of": str(msg.offset)}).result(PATIENCE_S).topic
+                    == "bills"
+                )
                 with pytest.raises(BadRequest, match="nothing to ack"):
                     msg.ack_with("bills", b"twice")
-        assert [msg.headers["of"] for msg in mq.consume("bills", start="first", stop_at_end=True)] == ["0", "1", "2"]
+        assert [msg.headers["of"] for msg in mq.consume("bills", start="first", stop_at_end=True)] == [
+            "0",
+            "1",
+            "2",
+        ]
         assert mq.groups("orders")[0].acked == 3
 
     def test_a_step_in_two_places_is_refused_and_the_record_still_in_hand(self, mq: testing.Client) -> None:

@@ -1,4 +1,5 @@
-"""Publishing with due times, ids and policies: batches in order of due time, receipts by runs, ages, atomic steps, lists."""
+"""Publishing with due times, ids and policies: batches in order of due time, receipts by runs, ages, atomic
+steps, lists."""
 
 from collections.abc import Callable
 from typing import Any
@@ -29,7 +30,9 @@ def hand() -> Hand:
     return made
 
 
-def append(hand: Hand, topic: Topic, value: bytes, terms: Terms | None = None, key: bytes | None = None) -> tuple[Flight, int]:
+def append(
+    hand: Hand, topic: Topic, value: bytes, terms: Terms | None = None, key: bytes | None = None
+) -> tuple[Flight, int]:
     return hand.session.publishing.append(topic.writer(None, None), value, key, b"", b"", "", terms)
 
 
@@ -42,7 +45,9 @@ def column(sent: Sent, bit: int) -> list[int] | None:
     return None if found is None else list(found)
 
 
-def confirm(hand: Hand, sent: Sent, offset: int = -1, runs: list[Run] | None = None, duplicate: bool = False) -> None:
+def confirm(
+    hand: Hand, sent: Sent, offset: int = -1, runs: list[Run] | None = None, duplicate: bool = False
+) -> None:
     rows = [] if runs is None else [(sent.header.request_id, runs)]
     hand.tell(Confirm([(sent.header.request_id, offset, 1, duplicate)], runs=rows))
 
@@ -62,7 +67,13 @@ class TestSchedules:
         (first,) = hand.published()
         placed = {
             value: append(hand, topic, value, Terms(due_ms=due_ms), b"k" + value)
-            for value, due_ms in ((b"b", 9_000), (b"a", 3_000), (b"d", 9_001), (b"c", 9_000), (b"late", 1_000))
+            for value, due_ms in (
+                (b"b", 9_000),
+                (b"a", 3_000),
+                (b"d", 9_001),
+                (b"c", 9_000),
+                (b"late", 1_000),
+            )
         }
         hand.pass_ms(500)
         confirm(hand, first, runs=[Run(1, -1, 40, 0)])
@@ -72,7 +83,13 @@ class TestSchedules:
         assert column(sent, DELAY) == [0, 1_500, 7_500, 7_500, 7_501]
         confirm(hand, sent, runs=[Run(5, -1, 41, 0)])
         refs = {value: receipt_of(*at).ref for value, at in placed.items()}
-        assert refs == {b"late": "t/0/@41.0", b"a": "t/0/@41.1", b"b": "t/0/@41.2", b"c": "t/0/@41.3", b"d": "t/0/@41.4"}
+        assert refs == {
+            b"late": "t/0/@41.0",
+            b"a": "t/0/@41.1",
+            b"b": "t/0/@41.2",
+            b"c": "t/0/@41.3",
+            b"d": "t/0/@41.4",
+        }
         assert receipt_of(*placed[b"b"]).offset == -1
 
     def test_plain_and_scheduled_records_never_share_a_batch(self, hand: Hand) -> None:
@@ -154,7 +171,13 @@ class TestIds:
         hashes = column(sent, ID_HASH)
         assert hashes is not None
         assert [each != 0 for each in hashes] == [True, True, False, True, True]
-        runs = [Run(1, 100), Run(1, 7, duplicate=True), Run(1, 101), Run(1, -1, 33, 2, True), Run(1, -1, 0, 0, True)]
+        runs = [
+            Run(1, 100),
+            Run(1, 7, duplicate=True),
+            Run(1, 101),
+            Run(1, -1, 33, 2, True),
+            Run(1, -1, 0, 0, True),
+        ]
         confirm(hand, sent, 100, runs)
         receipts = made.receipt().receipts
         assert [(each.offset, each.ref, each.duplicate) for each in receipts] == [
@@ -191,7 +214,9 @@ class TestIds:
 
     def test_an_id_chooses_the_partition_unless_a_key_does(self, hand: Hand) -> None:
         topic = hand.topic(partitions=4)
-        made = listed(hand, topic, [b"a", b"b", b"c", b"d"], ids=["x", "y", "x", None], keys=[None, None, "k", "k"])
+        made = listed(
+            hand, topic, [b"a", b"b", b"c", b"d"], ids=["x", "y", "x", None], keys=[None, None, "k", "k"]
+        )
         wanted = {b"a": crc32(b"x") % 4, b"b": crc32(b"y") % 4, b"c": crc32(b"k") % 4, b"d": crc32(b"k") % 4}
         found = {}
         for sent in hand.published():
@@ -209,7 +234,9 @@ class TestColumns:
         hand.published()
         assert hand.publish(topic) is hand.session.publishing.plain["t"]
         append(hand, topic, b"special", Terms(attempts_max=3))
-        assert "t" not in hand.session.publishing.plain, "a plain record must not join without its place in the columns"
+        assert "t" not in hand.session.publishing.plain, (
+            "a plain record must not join without its place in the columns"
+        )
         hand.publish(topic)
         hand.session.publishing.seal_all()
         (sent,) = hand.published()
@@ -238,7 +265,9 @@ class TestColumns:
             numbers = [int(value) for value in opened(sent).values()]
             assert numbers == sorted(numbers)
             found = opened(sent).column(KEYS)
-            assert [keys[number] for number in numbers] == (found if found is not None else [None] * len(numbers))
+            assert [keys[number] for number in numbers] == (
+                found if found is not None else [None] * len(numbers)
+            )
 
 
 def options(key: bytes | None = None, terms: Terms | None = None) -> Options:
@@ -251,7 +280,9 @@ class TestSteps:
     def step(self, hand: Hand, topic: Topic, **how: Any) -> tuple[Flight, list[Flight]]:
         told: list[Flight] = []
         writer = topic.writer(None, None)
-        return hand.session.publishing.step(writer, options(**how), b"result", 3, list(self.ACKS), told.append), told
+        return hand.session.publishing.step(
+            writer, options(**how), b"result", 3, list(self.ACKS), told.append
+        ), told
 
     def test_a_step_goes_at_once_behind_what_is_open_with_its_acks(self, hand: Hand) -> None:
         topic = hand.topic()
@@ -376,7 +407,8 @@ KEYS_OR_NONE = st.one_of(st.none(), st.sampled_from([b"", b"a", b"b"]))
 def test_every_receipt_names_its_own_record(
     asked: list[tuple[float | None, bytes | None, bytes | None]], partitions: int, as_list: bool
 ) -> None:
-    """Whatever is mixed, as a list or one by one: the node finds under each ref the value that was published for it."""
+    """Whatever is mixed, as a list or one by one: the node finds under each ref the value that was published
+    for it."""
     hand = Hand()
     hand.pass_ms(1_000)
     topic = hand.topic(partitions)

@@ -36,10 +36,12 @@ def published(mq, count=100, **options):
 
 
 def offsets(stretches):
-    return [(stretch.partition, offset) for stretch in stretches for offset in range(stretch.first, stretch.end)]
+    return [
+        (stretch.partition, offset) for stretch in stretches for offset in range(stretch.first, stretch.end)
+    ]
 
 
-# --- batches: without pyarrow -------------------------------------------------------------------------------------------
+# --- batches: without pyarrow -------------------------------------------------------------------------------
 
 
 def test_a_range_is_read_batch_by_batch(mq):
@@ -103,7 +105,7 @@ def test_without_pyarrow_a_table_says_what_to_install(mq, monkeypatch):
     assert len(offsets(mq.batches("t"))) == 10, "batches do without"
 
 
-# --- tables -------------------------------------------------------------------------------------------------------------
+# --- tables -------------------------------------------------------------------------------------------------
 
 
 def test_a_table_has_the_records_as_columns(mq):
@@ -117,7 +119,12 @@ def test_a_table_has_the_records_as_columns(mq):
     assert table.num_rows == 101
     assert mq.table("t", start=20, stop=23, partition=0)["value"].to_pylist() == [b"20", b"21", b"22"]
     (row,) = mq.table("t", partition=1).to_pylist()
-    assert (row["key"], row["headers"], row["route"], row["id"]) == (b"ada", [{"key": "k", "value": b"v"}], "eu", b"i")
+    assert (row["key"], row["headers"], row["route"], row["id"]) == (
+        b"ada",
+        [{"key": "k", "value": b"v"}],
+        "eu",
+        b"i",
+    )
 
 
 def test_an_empty_table_has_its_columns(mq):
@@ -139,7 +146,7 @@ def test_the_asyncio_twin(mq, broker):
     assert asyncio.run(both()) == ([(0, at) for at in range(10, 30)], [b"%d" % at for at in range(5)])
 
 
-# --- columns of batches that were sealed by hand ------------------------------------------------------------------------
+# --- columns of batches that were sealed by hand ------------------------------------------------------------
 
 INFO = TopicInfo(40, "007", 1, TopicConfig(), [1])
 VALUES = [b"", b"one", b"\x00\xff", b"four" * 1_000]
@@ -147,7 +154,9 @@ VALUES = [b"", b"one", b"\x00\xff", b"four" * 1_000]
 
 def stretch(batch, first=0, count=None, base=100):
     opened = Batch(batch)
-    return Stretch(INFO, 3, base + first, base + first + (len(opened) - first if count is None else count), base, opened)
+    return Stretch(
+        INFO, 3, base + first, base + first + (len(opened) - first if count is None else count), base, opened
+    )
 
 
 def rows(*stretches):
@@ -172,14 +181,26 @@ def test_a_cut_batch_keeps_the_numbers_of_its_source():
 def test_batches_with_and_without_columns_share_a_table():
     headers = [b"", b"\x81\xa1k\xc4\x01\xff", b"\x81\xa1k\xa1v"]
     full = batches.seal(
-        VALUES[:3], keys=[b"a", b"b", b""], headers=headers, ids=[b"", b"i", b"j"], route=b"eu.fr", publish_ms=1_000
+        VALUES[:3],
+        keys=[b"a", b"b", b""],
+        headers=headers,
+        ids=[b"", b"i", b"j"],
+        route=b"eu.fr",
+        publish_ms=1_000,
     )
     delayed = batches.seal(VALUES[:2], publish_ms=2_000, fixed={DELAY: array("q", [0, 500])})
     found = rows(stretch(batches.seal([b"x"], publish_ms=3_000)), stretch(full), stretch(delayed))
     assert [row["key"] for row in found] == [None, b"a", b"b", None, None, None]
     assert [row["id"] for row in found] == [None, None, b"i", b"j", None, None]
     assert [row["route"] for row in found] == [None, *["eu.fr"] * 3, None, None]
-    assert [row["headers"] and row["headers"][0]["value"] for row in found] == [None, None, b"\xff", b"v", None, None]
+    assert [row["headers"] and row["headers"][0]["value"] for row in found] == [
+        None,
+        None,
+        b"\xff",
+        b"v",
+        None,
+        None,
+    ]
     assert [row["publish_time"].timestamp() for row in found] == [3, 1, 1, 1, 2, 2]
     assert [row["deliver_at"] and row["deliver_at"].timestamp() for row in found] == [None] * 4 + [2, 2.5]
     assert {KEYS, HEADERS, IDS} <= {bit for bit in (KEYS, HEADERS, IDS) if Batch(full).parts(bit)}

@@ -1,4 +1,5 @@
-"""What one record or a list may ask for, what is refused before anything is sent, and the columns it becomes."""
+"""What one record or a list may ask for, what is refused before anything is sent, and the columns it
+becomes."""
 
 from datetime import UTC, datetime, timedelta, timezone
 from hashlib import blake2b
@@ -45,7 +46,9 @@ def test_a_due_time_is_never_early() -> None:
 
 
 def test_everything_at_once() -> None:
-    asked = of_one(delay=1, ttl="1m", id="order-17", lease=timedelta(minutes=2), attempts_max=3, backoff="250ms")
+    asked = of_one(
+        delay=1, ttl="1m", id="order-17", lease=timedelta(minutes=2), attempts_max=3, backoff="250ms"
+    )
     assert asked == Terms(6_001, 60_000, 120_000, 3, 250, b"order-17")
 
 
@@ -150,8 +153,13 @@ def test_the_key_chooses_before_the_id() -> None:
 def test_copies_have_an_id() -> None:
     assert publish_options(now).with_id(b"made").terms == Terms(id=b"made")
     assert publish_options(now, id="mine", ttl=1).with_id(b"made").terms == Terms(ttl_ms=1_000, id=b"mine")
-    assert list_options(2, now, ttl=1).with_ids([b"1", b"2"]).terms == [Terms(ttl_ms=1_000, id=each) for each in (b"1", b"2")]
-    assert list_options(2, now, ids=["a", None]).with_ids([b"1", b"2"]).terms == [Terms(id=b"a"), Terms(id=b"2")]
+    assert list_options(2, now, ttl=1).with_ids([b"1", b"2"]).terms == [
+        Terms(ttl_ms=1_000, id=each) for each in (b"1", b"2")
+    ]
+    assert list_options(2, now, ids=["a", None]).with_ids([b"1", b"2"]).terms == [
+        Terms(id=b"a"),
+        Terms(id=b"2"),
+    ]
 
 
 def test_only_what_is_asked_for_has_a_column() -> None:

@@ -77,7 +77,9 @@ class TestDueTimes:
         assert all(mq.show(ref=refs[at]).value == b"%d" % at for at in range(0, 300, 23))
         assert len(take(mq, topic, 300)) == 300
 
-    def test_what_is_scheduled_survives_kill_9_and_comes_in_time(self, make_node: Callable[..., RunningNode]) -> None:
+    def test_what_is_scheduled_survives_kill_9_and_comes_in_time(
+        self, make_node: Callable[..., RunningNode]
+    ) -> None:
         node = make_node().start()
         with connect(node.endpoint) as mq:
             kept = mq.publish("t", b"far", delay="1h", id="order-17").result(PATIENCE_S)
@@ -133,8 +135,15 @@ class TestIds:
 
     def test_lists_tell_which_were_known(self, mq: Client, topic: str) -> None:
         mq.publish_many(topic, [b"a", b"b"], ids=["1", "2"]).result(PATIENCE_S)
-        receipt = mq.publish_many(topic, [b"x", b"b", b"c", b"c"], ids=[None, "2", "3", "3"]).result(PATIENCE_S)
-        assert [(each.offset, each.duplicate) for each in receipt.receipts] == [(2, False), (1, True), (3, False), (3, True)]
+        receipt = mq.publish_many(topic, [b"x", b"b", b"c", b"c"], ids=[None, "2", "3", "3"]).result(
+            PATIENCE_S
+        )
+        assert [(each.offset, each.duplicate) for each in receipt.receipts] == [
+            (2, False),
+            (1, True),
+            (3, False),
+            (3, True),
+        ]
         assert [value for value, _ in take(mq, topic, 4)] == [b"a", b"b", b"x", b"c"]
 
     def test_a_scheduled_record_has_an_id_too(self, mq: Client, topic: str) -> None:
@@ -185,11 +194,23 @@ class TestPolicies:
             backoff=[1, "5s"],
         )
         config = info.config
-        assert (config.ttl_ms, config.expire, config.dedup_ms, config.dedup_count) == (3_600_000, "try_once", 60_000, 5)
-        assert (config.trace, config.lease_ms, config.attempts_max, config.backoff_ms) == ("all", 5_000, 2, [1_000, 5_000])
+        assert (config.ttl_ms, config.expire, config.dedup_ms, config.dedup_count) == (
+            3_600_000,
+            "try_once",
+            60_000,
+            5,
+        )
+        assert (config.trace, config.lease_ms, config.attempts_max, config.backoff_ms) == (
+            "all",
+            5_000,
+            2,
+            [1_000, 5_000],
+        )
         assert mq.topics(topic) == [info]
 
-    @pytest.mark.parametrize("policy", [{"expire": "never"}, {"trace": "some"}, {"dedup": "30d"}, {"attempts_max": 0}])
+    @pytest.mark.parametrize(
+        "policy", [{"expire": "never"}, {"trace": "some"}, {"dedup": "30d"}, {"attempts_max": 0}]
+    )
     def test_bad_policies(self, mq: Client, topic: str, policy: dict[str, str]) -> None:
         with pytest.raises(BadRequest, match=next(iter(policy))) as refused:
             mq.create_topic(topic, **policy)  # type: ignore[arg-type]
@@ -205,7 +226,9 @@ class TestVirtualTopics:
         receipt = mq.publish(topic, b"v", key="k", headers={"h": "1"}, route="eu").result(PATIENCE_S)
         assert [each.ref for each in receipt.receipts] == [f"{name}/0/0" for name in names]
         copies = [mq.show(ref=each.ref) for each in receipt.receipts]
-        assert {(copy.value, copy.key, copy.headers["h"], copy.route) for copy in copies} == {(b"v", b"k", "1", "eu")}
+        assert {(copy.value, copy.key, copy.headers["h"], copy.route) for copy in copies} == {
+            (b"v", b"k", "1", "eu")
+        }
         assert copies[0].id == copies[1].id
         assert copies[0].id
 
@@ -227,7 +250,9 @@ class TestVirtualTopics:
         for name in names:
             assert [value for value, _ in take(mq, name, 3)] == [b"2", b"1", b"0"]
 
-    def test_binding_anew_is_seen_by_who_publishes(self, mq: Client, topic: str, shared_node: RunningNode) -> None:
+    def test_binding_anew_is_seen_by_who_publishes(
+        self, mq: Client, topic: str, shared_node: RunningNode
+    ) -> None:
         with connect(shared_node.endpoint) as other:
             mq.bind_topic(topic, [f"{topic}.a"])
             other.publish(topic, b"v").result(PATIENCE_S)
@@ -251,7 +276,11 @@ class TestVirtualTopics:
         mq.create_topic(f"{topic}.real")
         with pytest.raises(TopicExists):
             mq.bind_topic(f"{topic}.real", names)
-        for ask in (lambda: mq.fetch(topic, "g"), lambda: list(mq.consume([topic], "g")), lambda: mq.why(topic, 0, 0)):
+        for ask in (
+            lambda: mq.fetch(topic, "g"),
+            lambda: list(mq.consume([topic], "g")),
+            lambda: mq.why(topic, 0, 0),
+        ):
             with pytest.raises(BadRequest, match="virtual") as refused:
                 ask()
             assert names[0] in refused.value.hint

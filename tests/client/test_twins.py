@@ -30,7 +30,9 @@ def maker() -> ModuleType:
 @pytest.mark.parametrize("name", maker().NAMES)
 def test_a_sync_module_is_what_is_made_of_its_twin(name: str) -> None:
     makes = maker()
-    assert (makes.ROOM / f"{name}.py").read_text() == makes.twin(makes.ROOM / f"aio_{name}.py"), f"run {MAKER.name}"
+    assert (makes.ROOM / f"{name}.py").read_text() == makes.twin(makes.ROOM / f"aio_{name}.py"), (
+        f"run {MAKER.name}"
+    )
 
 
 def public(kind: type) -> dict[str, list[str]]:
@@ -54,5 +56,7 @@ BY_HAND = {"close_as_told", "progress", "start", "soon"}
 def test_they_are_called_alike(name: str) -> None:
     sync, twin = (public(kind) for kind in PAIRS[name])
     assert sync.keys() - BY_HAND == twin.keys() - BY_HAND
-    different = {each: (sync[each], twin[each]) for each in sync.keys() & twin.keys() if sync[each] != twin[each]}
+    different = {
+        each: (sync[each], twin[each]) for each in sync.keys() & twin.keys() if sync[each] != twin[each]
+    }
     assert different == {}

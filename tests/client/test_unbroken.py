@@ -63,7 +63,9 @@ def script(text: str, endpoint: str) -> "subprocess.Popen[str]":
 
 class TestTheEndOfAProgram:
     @pytest.mark.parametrize(
-        "text", [SYNC + "for number in range(20_000):\n    mq.publish('left', b'%d' % number)", ASYNC], ids=["sync", "asyncio"]
+        "text",
+        [SYNC + "for number in range(20_000):\n    mq.publish('left', b'%d' % number)", ASYNC],
+        ids=["sync", "asyncio"],
     )
     def test_what_was_published_is_sent_without_a_close(self, text: str) -> None:
         with testing.Broker() as broker:
@@ -78,7 +80,9 @@ class TestTheEndOfAProgram:
     def test_what_stays_unconfirmed_is_told(self) -> None:
         broker = testing.Broker()
         text = SYNC + "mq.publish('lost', b'x').result()\nprint('ready', flush=True)\ninput()\n"
-        process = script(text + "for number in range(7):\n    mq.publish('lost', b'%d' % number)\n", broker.endpoint)
+        process = script(
+            text + "for number in range(7):\n    mq.publish('lost', b'%d' % number)\n", broker.endpoint
+        )
         assert process.stdout is not None
         assert process.stdout.readline() == "ready\n"
         broker.close()
@@ -98,7 +102,9 @@ class TestFetchesSideBySide:
     def test_of_threads(self, mq: Client) -> None:
         mq.create_topic("threads", 1)
         found: list[bytes] = []
-        patient = threading.Thread(target=lambda: found.extend(mq.fetch("threads", "g", n=10, wait=PATIENCE_S).values()))
+        patient = threading.Thread(
+            target=lambda: found.extend(mq.fetch("threads", "g", n=10, wait=PATIENCE_S).values())
+        )
         patient.start()
         time.sleep(0.2)
         assert mq.fetch("threads", "g", n=10, wait=0.1).values() == []
@@ -160,7 +166,9 @@ class TestSignals:
             signal.signal(signal.SIGUSR1, before)
         assert pending.result().offset == 1
 
-    def test_a_handler_that_publishes_in_a_step_is_told(self, mq: Client, monkeypatch: pytest.MonkeyPatch) -> None:
+    def test_a_handler_that_publishes_in_a_step_is_told(
+        self, mq: Client, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
         real, left = mq.engine.session.consuming.flush, [1]
 
         def flush() -> None:

@@ -1,5 +1,6 @@
-"""Random lives of a client in a cluster whose nodes freeze, die, come back, and lead in turn; what nodes say of leaders may be
-old. Whatever happens, each batch is stored once and in order, and in the end everything is settled."""
+"""Random lives of a client in a cluster whose nodes freeze, die, come back, and lead in turn; what nodes say
+of leaders may be old. Whatever happens, each batch is stored once and in order, and in the end everything is
+settled."""
 
 import random
 
@@ -36,7 +37,17 @@ class Life:
 
     def step(self) -> None:
         do = self.random.choice(
-            (self.publish, self.publish, self.publish, self.deliver, self.ack, self.elect, self.fall, self.rise, self.mute)
+            (
+                self.publish,
+                self.publish,
+                self.publish,
+                self.deliver,
+                self.ack,
+                self.elect,
+                self.fall,
+                self.rise,
+                self.mute,
+            )
         )
         do()
         self.world.exchange()

@@ -1,4 +1,5 @@
-"""A cluster of nodes that are played: for what a client does when leaders come and go. No sockets, no clock."""
+"""A cluster of nodes that are played: for what a client does when leaders come and go. No sockets, no
+clock."""
 
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Sequence
@@ -62,9 +63,13 @@ class World:
         self.loses_confirms = False
         self.term = 0  #: of the newest leader
         self.tells_subscribers = True  #: a leader that goes does so
-        self.lag_ms: Callable[[], int] = lambda: 0  #: until an answer arrives; those of one connection keep their order
-        self._on_way: dict[str, list[tuple[int, list[bytes]]]] = defaultdict(list)  #: by endpoint: (when it arrives, message)
-        self.session = Session([frontdoor(name) for name in knows], b"s" * 16, "test", "0", lambda: b"p" * 16, Now(0, 0))
+        #: until an answer arrives; those of one connection keep their order
+        self.lag_ms: Callable[[], int] = lambda: 0
+        #: by endpoint: (when it arrives, message)
+        self._on_way: dict[str, list[tuple[int, list[bytes]]]] = defaultdict(list)
+        self.session = Session(
+            [frontdoor(name) for name in knows], b"s" * 16, "test", "0", lambda: b"p" * 16, Now(0, 0)
+        )
         self._wanted: set[str] = set()
         self._up: set[str] = set()
 
@@ -169,7 +174,13 @@ class World:
             self.tell(endpoint, answer, header.shard, request_id, term)
 
     def tell(
-        self, endpoint: str, message: Message, shard: int = SHARD, request_id: int = 0, term: int = 0, *bodies: bytes
+        self,
+        endpoint: str,
+        message: Message,
+        shard: int = SHARD,
+        request_id: int = 0,
+        term: int = 0,
+        *bodies: bytes,
     ) -> None:
         if endpoint not in self._up:
             return
@@ -185,10 +196,14 @@ class World:
             while on_way and on_way[0][0] <= self.now_ms and endpoint in self._up:
                 self.session.arrived(endpoint, on_way.pop(0)[1])
 
-    def _answer(self, node: Node, header: frames.Header, request: Message, message: list[bytes]) -> Message | None:
+    def _answer(
+        self, node: Node, header: frames.Header, request: Message, message: list[bytes]
+    ) -> Message | None:
         if isinstance(request, Hello):
             routes = [Route(SHARD, node.knows[1], worker(node.knows[0]))] if node.knows else []
-            return Welcome(node.name, b"c" * 16, "0", 1 << 20, 5_000, 1_000, routes, 8, [*map(frontdoor, self.nodes)])
+            return Welcome(
+                node.name, b"c" * 16, "0", 1 << 20, 5_000, 1_000, routes, 8, [*map(frontdoor, self.nodes)]
+            )
         if isinstance(request, Ping):
             return Pong()
         if isinstance(request, Status):
@@ -201,7 +216,9 @@ class World:
             return Refused("not_leader", "led elsewhere", endpoint=better)
         return self._lead(node, header, request, message)
 
-    def _lead(self, node: Node, header: frames.Header, request: Message, message: list[bytes]) -> Message | None:
+    def _lead(
+        self, node: Node, header: frames.Header, request: Message, message: list[bytes]
+    ) -> Message | None:
         if node.leads < self.term:  # others lead, and it does not know: nothing is committed any more
             node.unanswered += [header.request_id] if header.request_id else []
             return None
@@ -209,7 +226,9 @@ class World:
             case Publish():
                 info = check(message[1])
                 key, offset = (info.producer, info.sequence), len(self.log)
-                last = max((sequence for producer, sequence in self.log if producer == info.producer), default=0)
+                last = max(
+                    (sequence for producer, sequence in self.log if producer == info.producer), default=0
+                )
                 if key not in self.log and info.sequence != last + 1:
                     return Refused("out_of_sequence", "a gap", detail=last + 1)
                 known = key in self.log

@@ -1,4 +1,5 @@
-"""The fakes of the ports, held to the same contract as the real ones: a store and a mailbox without disk and network."""
+"""The fakes of the ports, held to the same contract as the real ones: a store and a mailbox without disk and
+network."""
 
 from collections import deque
 from collections.abc import Iterator, Sequence
@@ -59,7 +60,8 @@ class _Tables:
 
 
 class MemoryStore:
-    """A Store whose disk is a copy. `fail_in` makes the n-th write or commit from now fail, as a full disk does."""
+    """A Store whose disk is a copy. `fail_in` makes the n-th write or commit from now fail, as a full disk
+    does."""
 
     def __init__(self, disk: dict[int, MemoryTables] | None = None) -> None:
         self.disk = {} if disk is None else disk  #: what a crash leaves
@@ -150,7 +152,9 @@ class MemoryMailbox:
         if len(frames) in (1, 2):
             inbox.append(Incoming(origin, frames[0], frames[1] if len(frames) == 2 else b""))
         elif len(frames) in (3, 4) and frames[1] == b"":
-            inbox.append(Incoming((*origin, frames[0], b""), frames[2], frames[3] if len(frames) == 4 else b""))
+            inbox.append(
+                Incoming((*origin, frames[0], b""), frames[2], frames[3] if len(frames) == 4 else b"")
+            )
         else:
             self.bad_frames += 1
 

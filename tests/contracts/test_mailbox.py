@@ -59,7 +59,9 @@ class World:
 
     def client(self, name: str):
         endpoint = self.endpoint(name)
-        client = self._network.client(endpoint) if self.kind == "memory" else ZmqClient(self._context, endpoint)
+        client = (
+            self._network.client(endpoint) if self.kind == "memory" else ZmqClient(self._context, endpoint)
+        )
         if self.kind == "zmq":
             self._open.append(client)
         return client
@@ -110,7 +112,11 @@ def test_a_message_comes_with_an_origin_that_can_be_answered(world: World) -> No
     client.send(b"control", b"batch")
     client.send(b"control", b"")
     arrived = take(mailbox, 3)
-    assert [message[1:] for message in arrived] == [(b"control", b""), (b"control", b"batch"), (b"control", b"")]
+    assert [message[1:] for message in arrived] == [
+        (b"control", b""),
+        (b"control", b"batch"),
+        (b"control", b""),
+    ]
     assert len({message.origin for message in arrived}) == 1
     origin = arrived[0].origin
     assert mailbox.reply(origin, b"one")
@@ -199,10 +205,12 @@ def test_messages_of_too_many_frames_are_counted_and_the_rest_goes_on(world: Wor
     for frames in ([b"1", b"2", b"3"], [b"1", b"2", b"3", b"4"], [b"x"] * 50, [b"1", b"", b"3", b"4", b"5"]):
         client.send(*frames)
     client.send(b"good")
-    assert [message.control for message in until(mailbox, lambda: mailbox.bad_frames == 4) or take(mailbox, 1)] == [b"good"]
+    assert [
+        message.control for message in until(mailbox, lambda: mailbox.bad_frames == 4) or take(mailbox, 1)
+    ] == [b"good"]
 
 
-# --- ZeroMQ alone ------------------------------------------------------------------------------------------------------
+# --- ZeroMQ alone -------------------------------------------------------------------------------------------
 
 
 def test_a_bad_message_is_answered(real: World) -> None:
@@ -258,7 +266,9 @@ def test_who_came_by_which_door(world: World) -> None:
     }
 
 
-def test_a_peer_that_does_not_read_costs_a_bounded_queue(real: World, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_peer_that_does_not_read_costs_a_bounded_queue(
+    real: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(zmq_mailbox, "PEER_QUEUE", 10)
     here = real.mailbox(peers="here")
     sent = 0
@@ -320,7 +330,9 @@ def test_who_hangs_up_or_is_away_is_not_dialled_in_a_storm_and_found_soon_when_i
         each.close()
 
 
-def test_a_client_that_does_not_read_costs_a_bounded_queue(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_client_that_does_not_read_costs_a_bounded_queue(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(zmq_mailbox, "SEND_QUEUE", 10)
     world = World("zmq", tmp_path)
     mailbox, client = world.mailbox("clients"), world.client("clients")
@@ -337,7 +349,8 @@ def test_a_client_that_does_not_read_costs_a_bounded_queue(tmp_path: Path, monke
 
 
 @pytest.mark.parametrize(
-    "garbage", [Random(seed).randbytes(2_000) for seed in range(5)] + [b"GET / HTTP/1.1\r\n\r\n", b"\xff", b""]
+    "garbage",
+    [Random(seed).randbytes(2_000) for seed in range(5)] + [b"GET / HTTP/1.1\r\n\r\n", b"\xff", b""],
 )
 def test_raw_bytes_do_no_harm(real: World, garbage: bytes) -> None:
     mailbox, client = real.mailbox("clients"), real.client("clients")
@@ -346,7 +359,8 @@ def test_raw_bytes_do_no_harm(real: World, garbage: bytes) -> None:
         raw.sendall(garbage)
         client.send(b"good")
         taken: list[bytes] = []
-        while b"good" not in taken:  # some garbage is a frame of the oldest ZeroMQ protocol, and the actor refuses it
+        # some garbage is a frame of the oldest ZeroMQ protocol, and the actor refuses it
+        while b"good" not in taken:
             taken += [message.control for message in take(mailbox, 1)]
         raw.sendall(garbage[:1])
 
@@ -365,7 +379,9 @@ def test_a_message_that_never_ends_arrives_never(real: World) -> None:
     assert mailbox.receive(50) == []
 
 
-def test_a_frame_that_is_too_long_ends_the_connection_only(real: World, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_frame_that_is_too_long_ends_the_connection_only(
+    real: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(limits, "FRAME_BYTES_MAX", 1_000)
     mailbox = real.mailbox("clients")
     real.client("clients").send(bytes(1_001))
@@ -384,7 +400,9 @@ def test_a_port_that_is_taken_is_a_clear_error() -> None:
     assert "--bind" in refused.value.hint
 
 
-@pytest.mark.parametrize("endpoint", ["tcp://192.0.2.1:7700", "tcp://no-such-host.invalid:7700", "nonsense://x"])
+@pytest.mark.parametrize(
+    "endpoint", ["tcp://192.0.2.1:7700", "tcp://no-such-host.invalid:7700", "nonsense://x"]
+)
 def test_an_address_that_is_not_ours_is_a_clear_error(endpoint: str) -> None:
     with pytest.raises(ConfigError):
         ZmqMailbox(endpoint)

@@ -27,7 +27,9 @@ from gossipq_node.settings import GossipSettings
 
 PATIENCE_S = 30.0
 HOME = Path(__file__).parents[2]
-needs_serf = pytest.mark.skipif(shutil.which("serf") is None, reason="the serf program is not installed: apt-get install serf")
+needs_serf = pytest.mark.skipif(
+    shutil.which("serf") is None, reason="the serf program is not installed: apt-get install serf"
+)
 
 
 def free_port() -> int:
@@ -57,13 +59,23 @@ class Town:
 
     def build(self, **other: Any) -> Membership:
         number = len(self.nodes)
-        member = Member(f"{number:032}.{number:032}", f"näme {number}", f"tcp://127.0.0.1:{25_000 + 100 * number}", 1)
+        member = Member(
+            f"{number:032}.{number:032}", f"näme {number}", f"tcp://127.0.0.1:{25_000 + 100 * number}", 1
+        )
         seeds = tuple(settings.bind for settings in self.settings)
         known = tuple(f"tcp://127.0.0.1:{25_000 + 100 * number}" for number in range(3))
-        given: dict[str, Any] = {"member": member, "bind": f"127.0.0.1:{free_port()}", "join": seeds, "peers": known}
+        given: dict[str, Any] = {
+            "member": member,
+            "bind": f"127.0.0.1:{free_port()}",
+            "join": seeds,
+            "peers": known,
+        }
         given |= {"mode": self.kind, "cluster": "ab" * 16, "directory": str(self._path / str(number))}
         self.settings.append(GossipSettings(**given | other))
-        kinds: dict[str, Callable[[GossipSettings], Membership]] = {"static": StaticMembership, "serf": SerfMembership}
+        kinds: dict[str, Callable[[GossipSettings], Membership]] = {
+            "static": StaticMembership,
+            "serf": SerfMembership,
+        }
         self.nodes.append(kinds[self.kind](self.settings[-1]))
         return self.nodes[-1]
 
@@ -88,7 +100,7 @@ def serfs(tmp_path: Path) -> Iterator[Town]:
     town.close()
 
 
-# --- the contract ------------------------------------------------------------------------------------------------------
+# --- the contract -------------------------------------------------------------------------------------------
 
 
 def test_everybody_finds_the_others_and_not_itself(town: Town) -> None:
@@ -119,7 +131,7 @@ def test_no_call_blocks_and_closing_twice_is_fine(town: Town) -> None:
     node.close()
 
 
-# --- Serf --------------------------------------------------------------------------------------------------------------
+# --- Serf ---------------------------------------------------------------------------------------------------
 
 
 def happened(node: Membership, seen: list[GossipEvent]) -> list[tuple[str, str]]:
@@ -130,7 +142,10 @@ def happened(node: Membership, seen: list[GossipEvent]) -> list[tuple[str, str]]
 @needs_serf
 def test_tags_say_who_a_node_is_and_survive_the_agent(serfs: Town, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(serf_membership, "TAGS_AGAIN_S", 1.0)
-    first, second = serfs.build(), serfs.build(member=Member("c" * 65, "w" * 200, "tcp://127.0.0.1:25100", 1, witness=True))
+    first, second = (
+        serfs.build(),
+        serfs.build(member=Member("c" * 65, "w" * 200, "tcp://127.0.0.1:25100", 1, witness=True)),
+    )
     assert isinstance(second, SerfMembership)
     second.tell({"load": "4711"})
     until(lambda: [found.load for found in first.found()] == [4711])
@@ -174,7 +189,9 @@ def test_the_agent_dies_with_the_process_that_started_it(serfs: Town, tmp_path: 
         "time.sleep(60)\n"
     )
     env = os.environ | {"PYTHONPATH": os.pathsep.join((str(HOME), str(HOME / "nodes")))}
-    with subprocess.Popen([sys.executable, "-c", code, settings], stdout=subprocess.PIPE, env=env, text=True) as child:
+    with subprocess.Popen(
+        [sys.executable, "-c", code, settings], stdout=subprocess.PIPE, env=env, text=True
+    ) as child:
         assert child.stdout is not None
         agent = int(child.stdout.readline())
         assert Path(f"/proc/{agent}/comm").read_text().strip() == "serf"
@@ -195,7 +212,9 @@ def test_an_agent_that_quits_is_started_again_with_growing_pauses(serfs: Town) -
 
 
 @needs_serf
-def test_an_agent_that_hangs_is_a_trouble_until_it_goes_on(serfs: Town, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_agent_that_hangs_is_a_trouble_until_it_goes_on(
+    serfs: Town, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(serf_membership, "CALL_S", 0.5)
     monkeypatch.setattr(serf_membership, "START_S", 0.0)
     first, second = serfs.build(), serfs.build()
@@ -212,7 +231,9 @@ def test_an_agent_that_hangs_is_a_trouble_until_it_goes_on(serfs: Town, monkeypa
 
 
 @needs_serf
-def test_an_agent_that_hangs_for_long_is_replaced_and_it_is_told_why(serfs: Town, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_agent_that_hangs_for_long_is_replaced_and_it_is_told_why(
+    serfs: Town, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(serf_membership, "CALL_S", 0.3)
     monkeypatch.setattr(serf_membership, "START_S", 0.0)
     monkeypatch.setattr(serf_membership, "HANGS_S", 2.0)
@@ -245,13 +266,17 @@ def test_the_agent_s_log_is_cut_and_then_goes_on(tmp_path: Path) -> None:
     program = tmp_path / "chatty"
     more = serf_agent.LOG_BYTES_MAX + 1
     program.write_text(
-        f"#!/bin/sh\nhead -c {more} /dev/zero | tr '\\0' x\necho\nread wait < {tmp_path}/go\necho error: tired\n"
+        f"#!/bin/sh\nhead -c {more} /dev/zero | tr '\\0' x\necho\nread wait < {tmp_path}/go\necho error: "
+        "tired\n"
     )
     program.chmod(0o755)
     os.mkfifo(tmp_path / "go")
     member = Member("c.1", "n", "tcp://127.0.0.1:1", 1)
     place = f"127.0.0.1:{free_port()}"
-    agent = Agent(GossipSettings(mode="serf", bind=place, member=member, directory=str(tmp_path / "gossip")), str(program))
+    agent = Agent(
+        GossipSettings(mode="serf", bind=place, member=member, directory=str(tmp_path / "gossip")),
+        str(program),
+    )
     agent.start({})
     log = tmp_path / "gossip" / serf_agent.LOG
     try:
@@ -295,7 +320,10 @@ def test_a_second_agent_of_the_same_name_does_not_end_the_first(serfs: Town, tmp
 
 @needs_serf
 def test_who_has_another_secret_is_not_found(serfs: Town) -> None:
-    key, other = "YWFhYWFhYWFhYWFhYWFhYWFhYWFhYWFhYWFhYWFhYWE=", "YmJiYmJiYmJiYmJiYmJiYmJiYmJiYmJiYmJiYmJiYmI="
+    key, other = (
+        "YWFhYWFhYWFhYWFhYWFhYWFhYWFhYWFhYWFhYWFhYWE=",
+        "YmJiYmJiYmJiYmJiYmJiYmJiYmJiYmJiYmJiYmJiYmI=",
+    )
     first, second = serfs.build(key=key), serfs.build(key=key)
     strange, plain = serfs.build(key=other), serfs.build()
     until(lambda: len(first.found()) == 1)
@@ -325,7 +353,9 @@ def test_the_keys_are_for_the_owner_s_eyes_and_the_agent_is_its_own(serfs: Town,
 def test_tags_change_seldom(serfs: Town, monkeypatch: pytest.MonkeyPatch) -> None:
     said: list[dict[str, str]] = []
     real = serf_membership.Calls.tags
-    monkeypatch.setattr(serf_membership.Calls, "tags", lambda calls, tags: (said.append(tags), real(calls, tags))[1])
+    monkeypatch.setattr(
+        serf_membership.Calls, "tags", lambda calls, tags: (said.append(tags), real(calls, tags))[1]
+    )
     monkeypatch.setattr(serf_membership, "POLL_S", 0.01)
     node = serfs.build()
     until(lambda: node.state == "")
@@ -354,7 +384,9 @@ def test_a_host_name_becomes_an_address_and_the_own_one_is_not_joined(tmp_path: 
 
 def test_a_missing_program_is_a_degraded_membership(tmp_path: Path) -> None:
     member = Member("x.y", "ada", "tcp://127.0.0.1:7700", 1)
-    settings = GossipSettings(mode="serf", bind=f"127.0.0.1:{free_port()}", member=member, directory=str(tmp_path))
+    settings = GossipSettings(
+        mode="serf", bind=f"127.0.0.1:{free_port()}", member=member, directory=str(tmp_path)
+    )
     node = SerfMembership(settings, program="no-such-program")
     try:
         until(lambda: "ended" in node.state)
@@ -362,7 +394,7 @@ def test_a_missing_program_is_a_degraded_membership(tmp_path: Path) -> None:
         node.close()
 
 
-# --- the library -------------------------------------------------------------------------------------------------------
+# --- the library --------------------------------------------------------------------------------------------
 
 
 class Oracle:
@@ -395,8 +427,14 @@ WELL = {"parts": [{"Seq": 0, "Error": ""}]}, {"parts": [{"Seq": 1, "Error": ""}]
     ("answers", "says"),
     [
         (({"parts": [{"Seq": 0, "Error": "no"}]},), "handshake: no"),
-        ((WELL[0], {"parts": [{"Seq": 1, "Error": "Invalid authentication token"}]}), "auth: Invalid authentication token"),
-        ((*WELL, {"parts": [{"Seq": 1, "Error": ""}, {"Members": []}]}), "the answer to members belongs to another question"),
+        (
+            (WELL[0], {"parts": [{"Seq": 1, "Error": "Invalid authentication token"}]}),
+            "auth: Invalid authentication token",
+        ),
+        (
+            (*WELL, {"parts": [{"Seq": 1, "Error": ""}, {"Members": []}]}),
+            "the answer to members belongs to another question",
+        ),
         ((*WELL, {"parts": [[], {"Members": []}]}), "the answer to members belongs to another question"),
     ],
 )

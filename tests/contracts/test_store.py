@@ -129,7 +129,7 @@ def test_usage_counts_what_is_stored(place: Place) -> None:
     store.maintain()
 
 
-# --- LMDB alone --------------------------------------------------------------------------------------------------------
+# --- LMDB alone ---------------------------------------------------------------------------------------------
 
 
 def test_a_full_map_is_a_store_error_of_the_put_and_the_store_goes_on(tmp_path: Path) -> None:
@@ -155,7 +155,9 @@ def test_a_full_map_is_a_store_error_of_the_put_and_the_store_goes_on(tmp_path: 
         lambda store, table: store.tables(4),
     ],
 )
-def test_every_lmdb_error_is_a_store_error(tmp_path: Path, use: Callable[[LmdbStore, object], object]) -> None:
+def test_every_lmdb_error_is_a_store_error(
+    tmp_path: Path, use: Callable[[LmdbStore, object], object]
+) -> None:
     with closing(new_store(tmp_path, 1 << 20, shards=1)) as store:
         table = store.tables(0).state
         store.commit()
@@ -165,14 +167,22 @@ def test_every_lmdb_error_is_a_store_error(tmp_path: Path, use: Callable[[LmdbSt
         store.commit()
 
 
-def test_a_store_that_could_not_be_opened_again_tries_at_each_use(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_store_that_could_not_be_opened_again_tries_at_each_use(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     with closing(new_store(tmp_path, 1 << 20)) as store:
         table = store.tables(0).state
         table.put(b"k", b"v")
         store.commit()
         with monkeypatch.context() as broken:
             broken.setattr(lmdb, "open", _raise)
-            for use in (lambda: table.put(b"", b""), lambda: table.get(b"k"), store.commit, store.abort, store.usage):
+            for use in (
+                lambda: table.put(b"", b""),
+                lambda: table.get(b"k"),
+                store.commit,
+                store.abort,
+                store.usage,
+            ):
                 with pytest.raises(StoreError):
                     use()
             with pytest.raises(StoreError):
@@ -199,7 +209,10 @@ def test_a_new_store_that_a_crash_left_half_made_is_made_again(tmp_path: Path) -
 
 def test_a_store_in_use_is_refused_and_the_holder_named(tmp_path: Path) -> None:
 
-    with closing(new_store(tmp_path, 1 << 20)), pytest.raises(StoreError, match=f"in use by process {os.getpid()}"):
+    with (
+        closing(new_store(tmp_path, 1 << 20)),
+        pytest.raises(StoreError, match=f"in use by process {os.getpid()}"),
+    ):
         LmdbStore(tmp_path, 1 << 20)
     LmdbStore(tmp_path, 1 << 20).close()
 
@@ -222,11 +235,15 @@ def test_space_of_removed_rows_is_used_again(tmp_path: Path) -> None:
         assert sizes[-1] == sizes[len(sizes) // 2]
 
 
-# --- a store that is gone ----------------------------------------------------------------------------------------------
+# --- a store that is gone -----------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("vanish", [shutil.rmtree, lambda path: (path / DATA_FILE).unlink(), lambda path: _empty(path)])
-def test_a_store_that_is_gone_is_refused_and_never_made_anew(tmp_path: Path, vanish: Callable[[Path], None]) -> None:
+@pytest.mark.parametrize(
+    "vanish", [shutil.rmtree, lambda path: (path / DATA_FILE).unlink(), lambda path: _empty(path)]
+)
+def test_a_store_that_is_gone_is_refused_and_never_made_anew(
+    tmp_path: Path, vanish: Callable[[Path], None]
+) -> None:
     path = tmp_path / "worker-0"
     new_store(path, MAP_BYTES).close()
     vanish(path)

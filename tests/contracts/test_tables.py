@@ -36,7 +36,9 @@ def test_a_row_is_what_was_put_last(table: Table) -> None:
     assert table.get(b"k") == b"two"
 
 
-@pytest.mark.parametrize("value", [b"", b"v", bytearray(b"mutable"), memoryview(b"a view")[2:], b"x" * 3_000_000])
+@pytest.mark.parametrize(
+    "value", [b"", b"v", bytearray(b"mutable"), memoryview(b"a view")[2:], b"x" * 3_000_000]
+)
 def test_values_may_be_any_bytes_and_come_back_as_bytes(table: Table, value: bytes) -> None:
     table.append(b"k", value)
     assert type(table.get(b"k")) is bytes
@@ -77,7 +79,12 @@ def test_floor_is_the_row_at_or_below(table: Table) -> None:
     assert table.floor(b"m") is None
     for key in (b"b", b"d"):
         table.put(key, key)
-    assert [table.floor(key) for key in (b"a", b"b", b"c", b"z")] == [None, (b"b", b"b"), (b"b", b"b"), (b"d", b"d")]
+    assert [table.floor(key) for key in (b"a", b"b", b"c", b"z")] == [
+        None,
+        (b"b", b"b"),
+        (b"b", b"b"),
+        (b"d", b"d"),
+    ]
 
 
 def test_delete_range_is_bounded_and_lowest_first(table: Table) -> None:

@@ -152,7 +152,9 @@ class Fleet:
         self.led.step(ORIGIN, 7, CLIENT, message)
 
     def confirmed(self) -> int:
-        return sum(len(rows) for seen in self.seen.values() for effects in seen for rows in effects.confirms.values())
+        return sum(
+            len(rows) for seen in self.seen.values() for effects in seen for rows in effects.confirms.values()
+        )
 
 
 def entered(answer: Message) -> Members:

@@ -1,4 +1,5 @@
-"""A worker without sockets and disks: shards over memory tables, a hand-moved clock, commits that can be made to fail."""
+"""A worker without sockets and disks: shards over memory tables, a hand-moved clock, commits that can be made
+to fail."""
 
 from collections.abc import Callable, Collection, Sequence
 from typing import Any
@@ -56,8 +57,8 @@ class FakeWorker:
         self.now = Now(self.now.boot_ms + ms, self.now.wall_ms + (ms if wall_ms is None else wall_ms))
 
     def turn(self, *steps: Step, commit: bool = True) -> dict[int, Effects]:
-        """One turn of all shards, and those that it asks for at once. Without `commit` the disk refuses: nothing is sent, and
-        memory starts over from disk."""
+        """One turn of all shards, and those that it asks for at once. Without `commit` the disk refuses:
+        nothing is sent, and memory starts over from disk."""
         self._sent: list[Effects] = []
         self.effects: dict[int, Effects] = {}
         self.refuses = not commit
@@ -66,7 +67,8 @@ class FakeWorker:
             self.restart()
             return {}
         self.refuses = False
-        while (self.turns.again and not self.slow) or not self.turns.open:  # a shard stopped: the others open again
+        # a shard stopped: the others open again
+        while (self.turns.again and not self.slow) or not self.turns.open:
             self.turns.run(self.now, lambda: self._work(()))
         return self.effects
 
@@ -88,7 +90,7 @@ class FakeWorker:
         """Within a turn."""
         self.turns.end_session(session, silent)
 
-    # --- the host of the turn ---------------------------------------------------------------------------------------
+    # --- the host of the turn -------------------------------------------------------------------------------
 
     def _revert(self) -> None:
         self.tables = {shard: tables.copy() for shard, tables in self.disk.items()}
@@ -133,7 +135,7 @@ class FakeWorker:
         self.advance(limits.LEASE_LOG_MS)
         self.turn()
 
-    # --- requests ---------------------------------------------------------------------------------------------------
+    # --- requests -------------------------------------------------------------------------------------------
 
     def ask(
         self, shard: int, who: Client, message: Message, request_id: int = 1, origin: Origin = (b"c", b"1")

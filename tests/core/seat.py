@@ -1,4 +1,5 @@
-"""One copy of one shard under the product's own turn, over memory tables; what it says is handed to who made it."""
+"""One copy of one shard under the product's own turn, over memory tables; what it says is handed to who made
+it."""
 
 from collections import deque
 from collections.abc import Callable, Collection, Sequence
@@ -21,7 +22,9 @@ Post = Callable[[str, str, int, Replication | Mail], None]  #: from, to, term, w
 
 
 class Seat:
-    def __init__(self, name: str, shard: ShardId, settings: ShardSettings, tables: MemoryTables, now: Now, post: Post) -> None:
+    def __init__(
+        self, name: str, shard: ShardId, settings: ShardSettings, tables: MemoryTables, now: Now, post: Post
+    ) -> None:
         """Opens the shard in a turn at `now`."""
         self.name, self._settings, self._tables, self._post = name, settings, tables, post
         self.now = now
@@ -79,7 +82,7 @@ class Seat:
         """Another shard tells this one, in the next turn."""
         self.step((), 0, None, message)
 
-    # --- the host of the turn ---------------------------------------------------------------------------------------
+    # --- the host of the turn -------------------------------------------------------------------------------
 
     def open(self, shard: ShardId) -> Shard:
         return Shard(shard, self._settings, self._tables, Bodies(limits.MIB), Opener())

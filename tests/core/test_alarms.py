@@ -1,4 +1,5 @@
-"""When alarms are raised and cleared: over ledgers, a moved clock, and what a frontdoor sees of its workers."""
+"""When alarms are raised and cleared: over ledgers, a moved clock, and what a frontdoor sees of its
+workers."""
 
 import ast
 from pathlib import Path
@@ -33,7 +34,9 @@ class Groups:
     def look(self, after_ms=0):
         self.worker.advance(after_ms)
         ledgers = (shard.ledger for shard in self.worker.shards.values())
-        return [(each.name, each.subject, each.text) for each in self.watch.look(ledgers, self.worker.now.boot_ms)]
+        return [
+            (each.name, each.subject, each.text) for each in self.watch.look(ledgers, self.worker.now.boot_ms)
+        ]
 
 
 def test_lag_is_raised_above_its_limit_and_cleared_well_below(worker):
@@ -68,7 +71,9 @@ def test_dead_letters_raise_an_alarm_while_they_are_new(worker):
     worker.subscribe(ADA, orders)
     assert groups.look() == []
     worker.ask(1, ADA, Nack(1, [(orders, 0, 2)]))
-    assert groups.look() == [("dead_letters", "orders/billing", "2 new dead letters in group billing on orders, 2 in all")]
+    assert groups.look() == [
+        ("dead_letters", "orders/billing", "2 new dead letters in group billing on orders, 2 in all")
+    ]
     assert groups.look(DEAD_WINDOW_MS // 2) != []
     assert groups.look(DEAD_WINDOW_MS) == [], "the same ones are no news"
 
@@ -81,7 +86,9 @@ def test_counters_that_do_not_add_up_are_told(worker):
     assert Groups(worker).look() == []
     (cursor,) = worker.shards[1].ledger.cursors[orders].values()
     cursor.state.acked -= 1
-    assert Groups(worker).look() == [("unaccounted", "orders/billing", "the counters of group billing on orders differ by 1")]
+    assert Groups(worker).look() == [
+        ("unaccounted", "orders/billing", "the counters of group billing on orders differ by 1")
+    ]
 
 
 # --- a worker, and a frontdoor
@@ -123,8 +130,12 @@ def test_a_worker_that_is_down_and_one_that_hangs():
         ("worker_hangs", "worker-0 (pid 99) has given no sign of life for 7 s")
     ]
     down = house.alarms(status(stats("down", detail="exit code 9")), Now(HANGS_MS + 3_000, 9))
-    assert [(each.name, each.text) for each in down] == [("worker_down", "worker-0 is not running: exit code 9")]
-    assert house.alarms(status(stats("starting")), Now(HANGS_MS + 3_001, 9)) == [], "what it said before is forgotten"
+    assert [(each.name, each.text) for each in down] == [
+        ("worker_down", "worker-0 is not running: exit code 9")
+    ]
+    assert house.alarms(status(stats("starting")), Now(HANGS_MS + 3_001, 9)) == [], (
+        "what it said before is forgotten"
+    )
 
 
 def test_restarts_are_told_for_a_while():
@@ -140,13 +151,17 @@ def test_restarts_are_told_for_a_while():
     assert names(0, 1_000) == []
     assert names(1, 1_000) == ["worker-0 was started again once in the last 10 minutes"]
     assert names(3, RESTART_WINDOW_MS // 2) == ["worker-0 was started again 3 times in the last 10 minutes"]
-    assert names(3, RESTART_WINDOW_MS // 2 + 1_000) == ["worker-0 was started again 2 times in the last 10 minutes"]
+    assert names(3, RESTART_WINDOW_MS // 2 + 1_000) == [
+        "worker-0 was started again 2 times in the last 10 minutes"
+    ]
     assert names(3, RESTART_WINDOW_MS) == []
 
 
 def test_an_open_node_says_so():
     house = Overseeing("n1", 0, ("--insecure: anybody may", "something else"), Now(0, 0))
-    assert [(each.name, each.text) for each in house.alarms(status(), Now(0, 5))] == [("insecure", "--insecure: anybody may")]
+    assert [(each.name, each.text) for each in house.alarms(status(), Now(0, 5))] == [
+        ("insecure", "--insecure: anybody may")
+    ]
 
 
 def test_a_cluster_that_is_not_whole_says_so():
@@ -158,7 +173,9 @@ def test_a_cluster_that_is_not_whole_says_so():
         raised = house.alarms(status(members=members, copies=copies, gossip=gossip), Now(at_ms, 5))
         return [(each.name, each.subject) for each in raised]
 
-    whole = [(shard, f"n{n}/1", "leader" if n == 1 else "follower", True) for shard in (0, 1) for n in (1, 2, 3)]
+    whole = [
+        (shard, f"n{n}/1", "leader" if n == 1 else "follower", True) for shard in (0, 1) for n in (1, 2, 3)
+    ]
     assert named(members, *whole) == []
     one_late = (*whole[:2], (0, "n3/1", "follower", False), *whole[3:])
     assert named(members, *one_late) == [], "it may be catching up"
@@ -170,7 +187,10 @@ def test_a_cluster_that_is_not_whole_says_so():
         ("copy_behind", "n3"),
         ("last_copy", ""),
     ]
-    off = [CopyStats(0, 3, f"n{n}/1", "follower", 1, 0, 0, True, ms) for n, ms in ((1, 2_000), (2, -2_001), (3, 86_400_000))]
+    off = [
+        CopyStats(0, 3, f"n{n}/1", "follower", 1, 0, 0, True, ms)
+        for n, ms in ((1, 2_000), (2, -2_001), (3, 86_400_000))
+    ]
     house.alarms(status(members=members, copies=off), Now(0, 5))
     raised = house.alarms(status(members=members, copies=off), Now(LATE_MS, 5))
     assert [(each.name, each.subject, each.text) for each in raised] == [
@@ -178,7 +198,9 @@ def test_a_cluster_that_is_not_whole_says_so():
         ("clock", "n3", "the wall clock of n3 is 1 d ahead of the time of its cluster"),
     ]
     assert named(members[:2]) == [("pair", "")]
-    assert named(members, gossip="no other Serf agent answers", at_ms=GOSSIP_MS - 1) == [], "it may just be starting"
+    assert named(members, gossip="no other Serf agent answers", at_ms=GOSSIP_MS - 1) == [], (
+        "it may just be starting"
+    )
     assert named(members, gossip="no other Serf agent answers", at_ms=GOSSIP_MS) == [("gossip", "")]
     assert named(members, gossip="off", at_ms=GOSSIP_MS) == []
 
@@ -211,7 +233,11 @@ def raised_by_the_code() -> set[str]:
                     and isinstance(node.args[0], ast.Constant)
                 ):
                     found.add(node.args[0].value)
-                elif isinstance(node, ast.Assign) and isinstance(node.value, ast.Dict) and _is_called(node, "said"):
+                elif (
+                    isinstance(node, ast.Assign)
+                    and isinstance(node.value, ast.Dict)
+                    and _is_called(node, "said")
+                ):
                     found |= {key.value for key in node.value.keys if isinstance(key, ast.Constant)}
     return found
 

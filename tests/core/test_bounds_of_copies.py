@@ -45,7 +45,8 @@ def test_a_term_that_no_election_can_have_reached_is_not_taken_over(message: Mes
     say(fleet, name, FAR, message)
     assert fleet.shards[name].replica.hard == before
     say(fleet, name, FAR, message)
-    (warning,) = [text for effects in fleet.seen[name] for text in effects.warnings]  # once a minute is enough
+    # once a minute is enough
+    (warning,) = [text for effects in fleet.seen[name] for text in effects.warnings]
     assert "too far" in warning
 
 

@@ -1,4 +1,5 @@
-"""Every turn is bounded: what is more than a budget goes on in the next turn, and nothing is forgotten between."""
+"""Every turn is bounded: what is more than a budget goes on in the next turn, and nothing is forgotten
+between."""
 
 import pytest
 
@@ -88,7 +89,8 @@ def test_many_small_batches_expire_by_the_count(worker, proposed, monkeypatch):
 
 
 def test_a_failure_of_many_records_becomes_entries_in_several_turns(worker, proposed, monkeypatch):
-    """Each record of a batch may have a policy of its own; who said they failed hears once, when all are stored."""
+    """Each record of a batch may have a policy of its own; who said they failed hears once, when all are
+    stored."""
     from array import array
 
     from gossipq.messages import Acked, Nack
@@ -127,7 +129,8 @@ def test_the_end_of_a_session_looks_at_what_it_held_alone(worker, monkeypatch):
 
 
 def test_what_waits_for_other_copies_is_bounded_and_publishes_are_refused_meanwhile(monkeypatch):
-    """Followers whose disks are slow still answer heartbeats: all that clients sent meanwhile stayed in memory."""
+    """Followers whose disks are slow still answer heartbeats: all that clients sent meanwhile stayed in
+    memory."""
     monkeypatch.setattr(limits, "UNAPPLIED_BYTES_MAX", 100_000)
     copies = Copies()
     copies.away = {"b", "c"}
@@ -164,7 +167,8 @@ def test_dead_letters_wait_while_other_copies_are_behind(monkeypatch):
 
 
 def test_partitions_that_nobody_writes_to_any_more_are_forgotten(monkeypatch):
-    """Four thousand busy partitions once held a gigabyte on every copy. What is forgotten is read from the rows."""
+    """Four thousand busy partitions once held a gigabyte on every copy. What is forgotten is read from the
+    rows."""
     monkeypatch.setattr(slices, "TAILS_SLICES", 100)
     monkeypatch.setattr(slices, "TAIL_SLICES", 40)
     tables = MemoryTables()
@@ -186,7 +190,8 @@ def test_partitions_that_nobody_writes_to_any_more_are_forgotten(monkeypatch):
 
 
 def test_a_snapshot_is_read_over_several_turns_and_is_of_one_moment(monkeypatch):
-    """Reading some million rows in one turn outlasts the lease of a leader; and rows that change meanwhile are of later."""
+    """Reading some million rows in one turn outlasts the lease of a leader; and rows that change meanwhile
+    are of later."""
     monkeypatch.setattr(limits, "SNAPSHOT_ROWS_PER_TURN", 100)
     monkeypatch.setattr(limits, "SNAPSHOT_PART_BYTES", 1_000)
     tables, brought = MemoryTables(), MemoryTables()

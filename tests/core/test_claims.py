@@ -1,4 +1,5 @@
-"""Nobody acks what was not handed out, and what a client says that it holds is believed only where it can be so."""
+"""Nobody acks what was not handed out, and what a client says that it holds is believed only where it can be
+so."""
 
 import pytest
 
@@ -43,8 +44,12 @@ def test_what_lies_beyond_the_loan_is_lost(worker: FakeWorker, orders: Partition
     assert acked(worker) == 3
 
 
-@pytest.mark.parametrize("verb", [Nack, lambda number, ranges: Extend(number, ranges, 5_000)], ids=["nack", "extend"])
-def test_so_it_is_for_what_is_given_back_or_held_longer(worker: FakeWorker, orders: PartitionKey, verb: type[Nack]) -> None:
+@pytest.mark.parametrize(
+    "verb", [Nack, lambda number, ranges: Extend(number, ranges, 5_000)], ids=["nack", "extend"]
+)
+def test_so_it_is_for_what_is_given_back_or_held_longer(
+    worker: FakeWorker, orders: PartitionKey, verb: type[Nack]
+) -> None:
     worker.subscribe(ADA, orders, records=3)
     answer = worker.ask(1, ADA, verb(1, [(orders, 2, 400), (orders + 9, 0, 1)]))
     assert isinstance(answer, Acked)
@@ -77,7 +82,9 @@ def test_a_claim_does_not_make_a_record_handed_out(worker: FakeWorker, orders: P
     assert [(first, end, attempt) for _, first, end, attempt in worker.taken()][:1] == [(0, 100, 1)]
 
 
-def test_what_the_leader_before_may_have_handed_out_is_believed(worker: FakeWorker, orders: PartitionKey) -> None:
+def test_what_the_leader_before_may_have_handed_out_is_believed(
+    worker: FakeWorker, orders: PartitionKey
+) -> None:
     """Leases of its last moments are in no entry; its window says how far it can have come."""
     worker.subscribe(ADA, orders, records=50, config=GroupOptions(in_flight_max=120))
     worker.restart()  # nothing of the leases was logged

@@ -40,7 +40,8 @@ def test_what_a_majority_of_clocks_have_passed(clocks: list[int], voters: int, f
 
 
 class Machine:
-    """One copy's machine: a wall clock that may be wrong, a boot clock that starts anew with each boot, a disk with one row."""
+    """One copy's machine: a wall clock that may be wrong, a boot clock that starts anew with each boot, a
+    disk with one row."""
 
     def __init__(self, name: str, now_ms: int, dice: Random, error_ms: int) -> None:
         self.name, self._dice = name, dice
@@ -68,22 +69,25 @@ class Machine:
 
 
 class Life:
-    """Copies under leaders that change, messages that are lost or late, machines that boot; `wrong` of their clocks are off by
-    hours to days and jump. True time is that of the world."""
+    """Copies under leaders that change, messages that are lost or late, machines that boot; `wrong` of their
+    clocks are off by hours to days and jump. True time is that of the world."""
 
     def __init__(self, seed: int, voters: int, wrong: int, behind: bool) -> None:
         self.dice = Random(f"{seed}/{voters}/{wrong}/{behind}")
         self.now_ms, self._behind = TRUTH_MS, behind
         names = [f"n{number}" for number in range(voters)]
         self.machines = {
-            name: Machine(name, self.now_ms, self.dice, self.dice.randrange(-ERROR_MS, ERROR_MS + 1)) for name in names
+            name: Machine(name, self.now_ms, self.dice, self.dice.randrange(-ERROR_MS, ERROR_MS + 1))
+            for name in names
         }
         self._wrong = self.dice.sample(names, wrong)
         self._jump()
         self._late: list[tuple[int, str, tuple[int, bool]]] = []
         self.leader, self.last_ms = "", 0
         self.ahead_ms = self.late_ms = 0  #: the most that a leader has been that is sure
-        self.early_ms = 0  #: by which something was early: what is stored while time is late, and due when it is no more
+        self.early_ms = (
+            0  #: by which something was early: what is stored while time is late, and due when it is no more
+        )
         self._least_ms: int | None = None  # that time has been ahead while something could be stored
 
     def _jump(self) -> None:
@@ -111,7 +115,9 @@ class Life:
 
     def step(self) -> None:
         dice, machines = self.dice, self.machines
-        self.now_ms += dice.choice((20, 200, 1_000, 60_000, HOUR_MS) if dice.random() < 0.05 else (20, 200, 600))
+        self.now_ms += dice.choice(
+            (20, 200, 1_000, 60_000, HOUR_MS) if dice.random() < 0.05 else (20, 200, 600)
+        )
         for machine in machines.values():
             machine.begin(self.now_ms)
         fault = dice.random()
@@ -324,8 +330,8 @@ class TestRules:
 
 
 class Shop:
-    """Three copies with what a clock could spoil: a record that is due in an hour, one that lives for an hour, a known id, and
-    one that is acked and kept for a week."""
+    """Three copies with what a clock could spoil: a record that is due in an hour, one that lives for an
+    hour, a known id, and one that is acked and kept for a week."""
 
     def __init__(self) -> None:
         self.fleet = fleet = Fleet(1, "abc")

@@ -1,4 +1,5 @@
-"""A fault of the node in a request, or in a part of a turn, ends there: it is answered and told, and nothing of it is left."""
+"""A fault of the node in a request, or in a part of a turn, ends there: it is answered and told, and nothing
+of it is left."""
 
 from collections.abc import Callable
 from typing import Any
@@ -14,7 +15,19 @@ from gossipq.core.effects import Effects
 from gossipq.core.register import TopicRegister
 from gossipq.core.requests import Admitting, Consuming, Explaining, Mending
 from gossipq.core.shard import CONTAINED_AGAIN_MS
-from gossipq.messages import Ack, CreateTopic, Nack, Publish, Refused, Requeue, Resolve, Subscribe, Subscribed, Topics, Why
+from gossipq.messages import (
+    Ack,
+    CreateTopic,
+    Nack,
+    Publish,
+    Refused,
+    Requeue,
+    Resolve,
+    Subscribe,
+    Subscribed,
+    Topics,
+    Why,
+)
 from gossipq.peer_messages import Transfer
 from gossipq.values import Message, Ref, Start, TopicOptions
 from gossipq.wire import batch as batches
@@ -73,7 +86,7 @@ def stored(worker: Worker, partition: int) -> int:
     return worker.shards[1].ledger.partitions[partition].next
 
 
-# --- requests -----------------------------------------------------------------------------------------------------------
+# --- requests -----------------------------------------------------------------------------------------------
 
 
 def test_a_publish_that_was_half_done_is_answered_and_not_stored(worker: Worker, orders: int) -> None:
@@ -165,7 +178,9 @@ def test_a_mending_that_was_half_done_is_none(worker: Worker, orders: int) -> No
     assert code(again) == "Done", "it was a dead letter still"
 
 
-def test_a_question_changes_nothing_and_disturbs_nobody(worker: Worker, orders: int, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_question_changes_nothing_and_disturbs_nobody(
+    worker: Worker, orders: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
     worker.subscribe(ADA, orders)
     monkeypatch.setattr(Explaining, "step", lambda *args: 1 // 0)
     assert code(worker.ask(1, ADA, Why(Ref(orders, 0), "billing"), origin=AT)) == "internal"
@@ -206,7 +221,7 @@ def test_a_leader_of_three_copies_leads_on_in_its_term(monkeypatch: pytest.Monke
     assert {shard.ledger.partitions[partition].next for shard in three.shards.values()} == {1}
 
 
-# --- parts of a turn ----------------------------------------------------------------------------------------------------
+# --- parts of a turn ----------------------------------------------------------------------------------------
 
 
 PARTS = {

@@ -1,4 +1,5 @@
-"""Three copies of a shard, driven by hand-delivered messages: the same code as one node's, with three voters."""
+"""Three copies of a shard, driven by hand-delivered messages: the same code as one node's, with three
+voters."""
 
 import pytest
 
@@ -45,7 +46,9 @@ class Copies:
         self.turns()
 
     def open(self, name: str, **settings: bool) -> None:
-        self.seats[name] = Seat(name, 1, ShardSettings(name, **settings), self.tables[name], self.now, self._post)
+        self.seats[name] = Seat(
+            name, 1, ShardSettings(name, **settings), self.tables[name], self.now, self._post
+        )
 
     def _post(self, source: str, target: str, term: int, sent: Replication | Mail) -> None:
         if target in self.seats and not self.away & {source, target}:
@@ -116,14 +119,18 @@ def test_a_publish_is_confirmed_by_two_of_three_and_not_by_one(copies: Copies) -
 
 @pytest.mark.parametrize("full", [False, True])
 @pytest.mark.parametrize("level", ["stored", "none"])
-def test_what_is_logged_and_not_applied_is_not_refused_for_want_of_space(copies: Copies, full: bool, level: str) -> None:
+def test_what_is_logged_and_not_applied_is_not_refused_for_want_of_space(
+    copies: Copies, full: bool, level: str
+) -> None:
     bounded = TopicInfo(9, "orders", 2, TopicConfig(bytes_max=1_000), [1])
     copies.leader.propose(log.TOPIC, payloads.encode(payloads.Topic(bounded)))
     copies.turns()
 
     def publish(producer: bytes, request_id: int, level: str = "stored") -> None:
         batch = bytes(batches.seal([b"x"], producer=producer * 16, sequence=1))
-        copies.led.publish((b"c", b"p"), request_id, None, Publish(PARTITION, level), batches.check(batch), batch)
+        copies.led.publish(
+            (b"c", b"p"), request_id, None, Publish(PARTITION, level), batches.check(batch), batch
+        )
 
     def fill() -> None:
         if full:
@@ -136,10 +143,16 @@ def test_what_is_logged_and_not_applied_is_not_refused_for_want_of_space(copies:
     publish(b"p", 2)  # the same again, after a lost connection
     publish(b"q", 3)
     seen = copies.turns()
-    refused = [(request_id, getattr(answer, "code", "")) for effects in seen for _, request_id, answer in effects.replies]
+    refused = [
+        (request_id, getattr(answer, "code", ""))
+        for effects in seen
+        for _, request_id, answer in effects.replies
+    ]
     assert refused == [(3, "busy" if full else "topic_full")], "a full store has others that can lead"
     confirmed = [row for effects in seen for rows in effects.confirms.values() for row in rows]
-    assert [(row[0], row[1], row[3]) for row in confirmed] == [(1, 0, False)] * (level == "stored") + [(2, 0, True)]
+    assert [(row[0], row[1], row[3]) for row in confirmed] == [(1, 0, False)] * (level == "stored") + [
+        (2, 0, True)
+    ]
 
 
 def test_every_copy_applies_the_same_and_stores_the_bodies(copies: Copies) -> None:
@@ -197,7 +210,7 @@ def test_a_copy_that_was_restarted_goes_on_from_its_disk(copies: Copies) -> None
     assert copies.state("c") == copies.state("a")
 
 
-# --- elections, other voters, snapshots ---------------------------------------------------------------------------------
+# --- elections, other voters, snapshots ---------------------------------------------------------------------
 
 
 def ask(copies: Copies, message: Message) -> Message:

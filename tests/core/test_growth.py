@@ -1,4 +1,5 @@
-"""Roll-ups: what a minute and an hour leave behind, that it is bounded, and that every copy makes the same of it."""
+"""Roll-ups: what a minute and an hour leave behind, that it is bounded, and that every copy makes the same of
+it."""
 
 from itertools import pairwise
 
@@ -72,7 +73,9 @@ def test_an_hour_keeps_what_its_last_minute_left(worker, orders):
     assert [row.time_ms % HOUR_MS for row in hours] == [0] * len(hours)
     whole = hours[1:-1]
     assert len(whole) >= 2
-    assert [later.published - earlier.published for earlier, later in pairwise(whole)] == [60] * (len(whole) - 1)
+    assert [later.published - earlier.published for earlier, later in pairwise(whole)] == [60] * (
+        len(whole) - 1
+    )
     assert hours[-1].published == rows(worker, ["orders"])[-1].published
 
 
@@ -137,7 +140,9 @@ def test_copies_make_the_same_rows(worker, orders):
     disk, fresh = worker.disk[1], MemoryTables()
     copy = Ledger(1, fresh, Opener())
     for key in disk.log.keys:
-        copy.apply(log.decode_row(int.from_bytes(key, "big"), disk.log.rows[key], disk.body.rows.get(key, b"")))
+        copy.apply(
+            log.decode_row(int.from_bytes(key, "big"), disk.log.rows[key], disk.body.rows.get(key, b""))
+        )
     copy.flush()
     growth = {key: row for key, row in disk.state.rows.items() if key[:1] == b"g"}
     assert growth

@@ -1,11 +1,22 @@
-"""The vocabulary of health: each word for what it stands for, the worst first, and the same words in the document."""
+"""The vocabulary of health: each word for what it stands for, the worst first, and the same words in the
+document."""
 
 from pathlib import Path
 
 import msgspec
 import pytest
 
-from gossipq.health import MEANINGS, Health, State, aged, copies_wanted, of_cluster, of_node, table, voters_wanted
+from gossipq.health import (
+    MEANINGS,
+    Health,
+    State,
+    aged,
+    copies_wanted,
+    of_cluster,
+    of_node,
+    table,
+    voters_wanted,
+)
 from gossipq.messages import StatusReply
 from gossipq.values import CopyStats, Lead, Member, WorkerStats
 
@@ -20,7 +31,10 @@ def worker(state: str = "ready", **more: object) -> WorkerStats:
 
 
 def copies(shard: int, *roles: tuple[Member, str, int, bool]) -> list[CopyStats]:
-    return [CopyStats(shard, 1, member.copy, role, 9, 0, silent_ms, synced) for member, role, silent_ms, synced in roles]
+    return [
+        CopyStats(shard, 1, member.copy, role, 9, 0, silent_ms, synced)
+        for member, role, silent_ms, synced in roles
+    ]
 
 
 def whole(shard: int) -> list[CopyStats]:
@@ -54,7 +68,12 @@ def test_all_is_well() -> None:
         (worker(silent_ms=3_001), State.PAUSED, "no sign of life for 3 s", False),
         (worker("full", detail="9 bytes"), State.FULL, "refuses publishes: 9 bytes", False),
         (worker(stopped=[1], detail="CRC"), State.STOPPED, "shard 1 stopped on worker-0 of ada: CRC", False),
-        (worker(leaderless=[0, 1], away=[BOB.copy, CAT.copy]), State.NO_QUORUM, "2 of 3 nodes are away: bob, cat", False),
+        (
+            worker(leaderless=[0, 1], away=[BOB.copy, CAT.copy]),
+            State.NO_QUORUM,
+            "2 of 3 nodes are away: bob, cat",
+            False,
+        ),
         (worker(leaderless=[1]), State.NO_QUORUM, "1 of 2 shards has no leader (being elected)", False),
         (worker(silent_ms=2_999), State.HEALTHY, "", True),
     ],
@@ -83,7 +102,10 @@ def test_a_stopped_copy_whose_shard_is_led_elsewhere_stops_nobody() -> None:
     ],
 )
 def test_copies_that_are_not_there_degrade(row: tuple[Member, str, int, bool] | None, says: str) -> None:
-    rows = [*whole(0), *copies(1, (ADA, "leader", 0, True), *([row] if row else []), (CAT, "follower", 0, True))]
+    rows = [
+        *whole(0),
+        *copies(1, (ADA, "leader", 0, True), *([row] if row else []), (CAT, "follower", 0, True)),
+    ]
     for health in (
         of_node(status(rows=rows)),
         of_cluster(status(), dict.fromkeys((ADA.copy, BOB.copy, CAT.copy), status()), rows),
@@ -94,11 +116,16 @@ def test_copies_that_are_not_there_degrade(row: tuple[Member, str, int, bool] | 
 
 def test_a_standby_that_learns_is_waited_for() -> None:
     """A pair: all records are on one disk until the second node has them."""
-    rows = [row for shard in (0, 1) for row in copies(shard, (ADA, "leader", 0, True), (BOB, "learner", 0, False))]
+    rows = [
+        row for shard in (0, 1) for row in copies(shard, (ADA, "leader", 0, True), (BOB, "learner", 0, False))
+    ]
     assert of_node(status(rows=rows, members=(ADA, BOB))).text == "degraded: bob still learns 2 shards"
     synced = [msgspec.structs.replace(row, synced=True) for row in rows]
     assert of_node(status(rows=synced, members=(ADA, BOB))).state is State.HEALTHY
-    assert of_node(status(rows=[row for row in synced if row.copy == ADA.copy], members=(ADA, BOB))).state is State.DEGRADED
+    assert (
+        of_node(status(rows=[row for row in synced if row.copy == ADA.copy], members=(ADA, BOB))).state
+        is State.DEGRADED
+    )
 
 
 def test_the_worst_word_comes_first() -> None:
@@ -115,9 +142,15 @@ def test_a_cluster_without_most_of_its_nodes_names_them() -> None:
 def test_what_stops_another_node_is_said_and_its_start_shows_in_the_copies() -> None:
     bob = msgspec.structs.replace(status(worker("full", detail="9 bytes")), copy=BOB.copy, node="bob")
     rows = [*whole(0), *whole(1)]
-    assert of_cluster(status(), {ADA.copy: status(), BOB.copy: bob, CAT.copy: status()}, rows).state is State.FULL
+    assert (
+        of_cluster(status(), {ADA.copy: status(), BOB.copy: bob, CAT.copy: status()}, rows).state
+        is State.FULL
+    )
     starts = msgspec.structs.replace(bob, workers=[worker("starting")])
-    assert of_cluster(status(), {ADA.copy: status(), BOB.copy: starts, CAT.copy: status()}, rows).state is State.HEALTHY
+    assert (
+        of_cluster(status(), {ADA.copy: status(), BOB.copy: starts, CAT.copy: status()}, rows).state
+        is State.HEALTHY
+    )
 
 
 def test_how_many_copies_there_should_be() -> None:
@@ -141,6 +174,8 @@ def test_old_figures_say_how_old_they_are() -> None:
 def test_the_document_has_every_word_in_order() -> None:
     lines = (HOME / "docs" / "OPERATIONS.md").read_text("utf-8").splitlines()
     at = lines.index("| word | scope | /readyz is 200 | meaning | look there |") + 2
-    rows = [tuple(cell.strip() for cell in line.strip("|").split("|")) for line in lines[at : at + len(State)]]
+    rows = [
+        tuple(cell.strip() for cell in line.strip("|").split("|")) for line in lines[at : at + len(State)]
+    ]
     assert rows == [(*row, f"`{MEANINGS[State(row[0])].command}`") for row in table()]
     assert {word for word, *_ in table()} == {*State} == set(MEANINGS)

@@ -35,7 +35,9 @@ def joining(lease_ms: int = 5_000) -> Subscribe:
 def handed(seen: list[Effects]) -> list[tuple[Origin, int, int]]:
     """(connection, offset, attempt) of what was handed out."""
     deliveries = [delivery for effects in seen for delivery in effects.deliveries]
-    return [(delivery.origin, part.offset, part.attempt) for delivery in deliveries for part in delivery.parts]
+    return [
+        (delivery.origin, part.offset, part.attempt) for delivery in deliveries for part in delivery.parts
+    ]
 
 
 def answers(seen: list[Effects]) -> dict[int, Message]:
@@ -59,7 +61,9 @@ def test_a_subscription_gets_nothing_while_the_next_of_its_number_waits(copies: 
     copies.turns(1)  # stored, and handed out with the next turn
     ask(copies, joining(lease_ms=6_000), 2, NEW)
     ask(copies, Credit(1, 5, 5_000), 3, NEW)
-    assert handed(copies.turns(4)) == [(NEW, 0, 2), (NEW, 1, 1)], "the client has neither: 0 comes again, 1 waited"
+    assert handed(copies.turns(4)) == [(NEW, 0, 2), (NEW, 1, 1)], (
+        "the client has neither: 0 comes again, 1 waited"
+    )
 
 
 @pytest.mark.parametrize("farewell", ["unsubscribe", "end of the session"])
@@ -80,7 +84,9 @@ def test_who_goes_before_its_group_is_stored_does_not_join(copies: Copies, farew
     assert not copies.leader.dispatch.subscriptions
 
 
-def test_who_joins_a_group_that_is_removed_in_that_moment_is_told_and_does_not_become_a_reader(copies: Copies) -> None:
+def test_who_joins_a_group_that_is_removed_in_that_moment_is_told_and_does_not_become_a_reader(
+    copies: Copies,
+) -> None:
     ask(copies, joining(), 1, OLD)
     copies.turns(3)
     ask(copies, Unsubscribe(1), 2, OLD)

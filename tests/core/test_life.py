@@ -1,7 +1,9 @@
-"""Random lives of a shard with everything a record may ask for: times, retries, keys, routes, ids, dead letters, mending.
+"""Random lives of a shard with everything a record may ask for: times, retries, keys, routes, ids, dead
+letters, mending.
 
-After each step: nothing is lost and nothing counted twice (promise 2), nothing is early, nobody is handed what is done or held,
-keys keep their order, and every row that needs a batch finds it. In the end everything that is not done comes out.
+After each step: nothing is lost and nothing counted twice (promise 2), nothing is early, nobody is handed
+what is done or held, keys keep their order, and every row that needs a batch finds it. In the end everything
+that is not done comes out.
 """
 
 import os
@@ -58,7 +60,18 @@ BY_SESSION = {consumer.session: consumer for consumer in CONSUMERS}
 LEASE_MS, WINDOW, ATTEMPTS_MAX, ALL = 10_000, 12, 3, 10_000
 BACKOFF_MS = [500, 2_000]
 OPERATOR = client("operator")
-STATES = {"ready", "in_flight", "retrying", "parked", "scheduled", "acked", "dead", "voided", "removed", "skipped"}
+STATES = {
+    "ready",
+    "in_flight",
+    "retrying",
+    "parked",
+    "scheduled",
+    "acked",
+    "dead",
+    "voided",
+    "removed",
+    "skipped",
+}
 who = st.sampled_from(CONSUMERS)
 
 
@@ -95,10 +108,14 @@ class FullLife(RuleBasedStateMachine):
     def found(self, mode, ack, expire, parked_max):
         self.mode, self.ack_first = mode, not ack
         self.worker = FakeWorker()
-        options = TopicOptions(backoff_ms=BACKOFF_MS, attempts_max=ATTEMPTS_MAX, expire=expire, dedup_count=6, trace="all")
+        options = TopicOptions(
+            backoff_ms=BACKOFF_MS, attempts_max=ATTEMPTS_MAX, expire=expire, dedup_count=6, trace="all"
+        )
         self.partition = single(self.worker.topic("orders", options))
         self.topic_id = topic_id_of(self.partition)
-        self.group_options = GroupOptions(mode=mode, lease_ms=LEASE_MS, in_flight_max=WINDOW, parked_max=parked_max)
+        self.group_options = GroupOptions(
+            mode=mode, lease_ms=LEASE_MS, in_flight_max=WINDOW, parked_max=parked_max
+        )
         self.number = 0
         self.by_value: dict[bytes, Record] = {}
         self.ids: dict[int, bytes] = {}
@@ -111,7 +128,7 @@ class FullLife(RuleBasedStateMachine):
         self.routed = self.was_down = False
         self.join(CONSUMERS[0])
 
-    # --- helpers ----------------------------------------------------------------------------------------------------
+    # --- helpers --------------------------------------------------------------------------------------------
 
     @property
     def shard(self):
@@ -133,7 +150,15 @@ class FullLife(RuleBasedStateMachine):
         return self.by_value[batches.Batch(body).values()[at.first + offset - at.offset]]
 
     def send(self, consumer, *messages: Message, batch=b"", commit=True):
-        """The first answer of messages that arrive together, if there was one."""
+        """The first answer of messages that arrive together, if there was one; what came with it is
+        checked."""
+        answer = self.exchange(consumer, *messages, batch=batch, commit=commit)
+        self.watch()
+        return answer
+
+    def exchange(self, consumer, *messages: Message, batch=b"", commit=True):
+        """As send, but what was handed out in that turn is checked by the caller: an answer may free what is
+        handed out with it."""
         origin, answers = (b"c", consumer.session), []
         steps = [lambda m=m: self.worker.step(1, origin, 9, consumer, m, batch=batch) for m in messages]
         effects = self.worker.turn(*steps, commit=commit)
@@ -144,7 +169,6 @@ class FullLife(RuleBasedStateMachine):
             answers += [m for o, r, m in each.replies if r == 9 and o == origin]
             answers += [m for o, r, m, _ in each.enclosed if r == 9 and o == origin]
         self.worker.seen.append(effects[1])
-        self.watch()
         return answers[0] if answers else None
 
     def watch(self):
@@ -161,7 +185,9 @@ class FullLife(RuleBasedStateMachine):
         holder = self.holds.get(offset)
         assert holder is None or holder[0] == session or holder[1] <= self.boot_ms, f"{offset} handed to two"
         fits = matcher(self.routes[session])
-        assert fits is None or fits(record.route), f"{offset} of route {record.route} handed to {self.routes[session]}"
+        assert fits is None or fits(record.route), (
+            f"{offset} of route {record.route} handed to {self.routes[session]}"
+        )
         assert record.due_ms <= self.leader_ms(), f"{offset} is early"
         if self.mode == "exclusive":
             others = {s for s, until_ms in self.holds.values() if s != session and until_ms > self.boot_ms}
@@ -180,7 +206,11 @@ class FullLife(RuleBasedStateMachine):
 
     def lower_open(self, key, offset):
         """Offsets below of the same key that are neither done nor held."""
-        below = [low for low in self.open_offsets() if low < offset and low not in self.holds | dict.fromkeys(self.again)]
+        below = [
+            low
+            for low in self.open_offsets()
+            if low < offset and low not in self.holds | dict.fromkeys(self.again)
+        ]
         return [low for low in below if self.record_at(low).key == key]
 
     def open_offsets(self):
@@ -225,20 +255,28 @@ class FullLife(RuleBasedStateMachine):
 
     def some_ref(self, data):
         """A record with an offset, or a scheduled one."""
-        refs = [Ref(self.partition, offset) for offset in range(self.shard.ledger.partitions[self.partition].next)]
+        refs = [
+            Ref(self.partition, offset) for offset in range(self.shard.ledger.partitions[self.partition].next)
+        ]
         for key, row in self.worker.tables[1].state.scan(b"W", b"X"):
             _, index, first = records.U64X3.unpack_from(key, 1)
-            refs += [Ref(self.partition, -1, index, record) for record in range(first, decode_scheduled(row).end)]
+            refs += [
+                Ref(self.partition, -1, index, record) for record in range(first, decode_scheduled(row).end)
+            ]
         return data.draw(st.sampled_from(refs)) if refs else None
 
-    # --- rules ------------------------------------------------------------------------------------------------------
+    # --- rules ----------------------------------------------------------------------------------------------
 
-    @rule(data=st.data(), count=st.integers(1, 5), commit=st.integers(0, 7), age_ms=st.sampled_from([0, 0, 300]))
+    @rule(
+        data=st.data(), count=st.integers(1, 5), commit=st.integers(0, 7), age_ms=st.sampled_from([0, 0, 300])
+    )
     def publish(self, data, count, commit, age_ms):
         batch, fresh = self.sealed(data, count, age_ms)
         info, origin = batches.verify(batch), (b"c", b"p")
-        step = lambda: self.worker.take(1, origin, 7, None, Publish(self.partition, age_ms=age_ms), info, batch)  # noqa: E731
-        effects = self.worker.turn(step, commit=bool(commit))
+        message = Publish(self.partition, age_ms=age_ms)
+        effects = self.worker.turn(
+            lambda: self.worker.take(1, origin, 7, None, message, info, batch), commit=bool(commit)
+        )
         if not effects:
             self.crashed()
             return
@@ -257,7 +295,9 @@ class FullLife(RuleBasedStateMachine):
         self.number += 1
         values = [b"%d.%d" % (self.number, i) for i in range(count)]
         route = data.draw(st.sampled_from([b"", b"eu.fr", b"us"]))
-        delays = sorted(data.draw(st.lists(st.sampled_from([0, 50, 1_000, 60_000]), min_size=count, max_size=count)))
+        delays = sorted(
+            data.draw(st.lists(st.sampled_from([0, 50, 1_000, 60_000]), min_size=count, max_size=count))
+        )
         columns = data.draw(st.sets(st.sampled_from([KEY_HASH, DELAY, TTL, ATTEMPTS, ID_HASH])))
         fixed = {}
         keys, ttls = [0] * count, [0] * count
@@ -272,13 +312,17 @@ class FullLife(RuleBasedStateMachine):
         if ATTEMPTS in columns:
             fixed[ATTEMPTS] = array("I", [data.draw(st.integers(0, 2)) for _ in values])
         if ID_HASH in columns:
-            fixed[ID_HASH] = array("Q", data.draw(st.lists(st.integers(0, 8), min_size=count, max_size=count)))
+            fixed[ID_HASH] = array(
+                "Q", data.draw(st.lists(st.integers(0, 8), min_size=count, max_size=count))
+            )
         now_ms = self.leader_ms()
         due = [now_ms - age_ms + delay if DELAY in columns else 0 for delay in delays]
         known = {v: Record(v, keys[i], route, due[i], ttls[i]) for i, v in enumerate(values)}
         return bytes(batches.seal(values, route=route, fixed=fixed)), known
 
-    @rule(consumer=who, routes=st.sampled_from([[], [], ["eu.*"], ["us"], ["#.fr"]]), records=st.integers(0, 10))
+    @rule(
+        consumer=who, routes=st.sampled_from([[], [], ["eu.*"], ["us"], ["#.fr"]]), records=st.integers(0, 10)
+    )
     def subscribe(self, consumer, routes, records):
         self.routes[consumer.session] = routes
         self.routed |= bool(routes)
@@ -292,10 +336,12 @@ class FullLife(RuleBasedStateMachine):
     @rule(data=st.data(), commit=st.integers(0, 7))
     def ack(self, data, commit):
         consumer, offset = self.some_hold(data)
-        answer = self.send(consumer, Ack(1, [(self.partition, offset, offset + 1)]), commit=bool(commit))
+        answer = self.exchange(consumer, Ack(1, [(self.partition, offset, offset + 1)]), commit=bool(commit))
         if isinstance(answer, Acked) and not answer.lost:
             self.done.add(offset)
+            # its key, or an exclusive group, may go to another consumer in this very turn
             self.holds.pop(offset, None)
+        self.watch()
 
     @precondition(lambda self: self.holds)
     @rule(
@@ -310,8 +356,11 @@ class FullLife(RuleBasedStateMachine):
         for each in (offset, *later):
             del self.holds[each]
             self.logged.pop(each, None)
-        back = Nack(1, [(self.partition, each, each + 1) for each in later], 0, failed=False)  # not begun, since it must not be
-        self.send(consumer, back, Nack(1, [(self.partition, offset, offset + 1)], delay_ms, failed, "why not", dead))
+        # not begun, since it must not be
+        back = Nack(1, [(self.partition, each, each + 1) for each in later], 0, failed=False)
+        self.send(
+            consumer, back, Nack(1, [(self.partition, offset, offset + 1)], delay_ms, failed, "why not", dead)
+        )
 
     @precondition(lambda self: self.holds)
     @rule(data=st.data(), extend=st.booleans())
@@ -332,7 +381,9 @@ class FullLife(RuleBasedStateMachine):
         origin = (b"c", consumer.session)
         message = Publish(self.partition, subscription=1, acks=[(self.partition, offset, offset + 1)])
         before = self.shard.ledger.partitions[self.partition].published
-        effects = self.worker.turn(lambda: self.worker.take(1, origin, 7, consumer, message, batches.verify(batch), batch))
+        effects = self.worker.turn(
+            lambda: self.worker.take(1, origin, 7, consumer, message, batches.verify(batch), batch)
+        )
         self.by_value |= fresh
         if effects[1].confirms.get(origin):
             self.done.add(offset)
@@ -349,11 +400,16 @@ class FullLife(RuleBasedStateMachine):
         self.worker.seen.append(self.worker.turn(lambda: self.worker.end_session(consumer.session))[1])
         self.watch()
 
-    @rule(ms=st.sampled_from([1, 60, 60, 600, 1_000, 4_000, LEASE_MS]), jump_ms=st.sampled_from([0, 0, -3_600_000, 3_600_000]))
+    @rule(
+        ms=st.sampled_from([1, 60, 60, 600, 1_000, 4_000, LEASE_MS]),
+        jump_ms=st.sampled_from([0, 0, -3_600_000, 3_600_000]),
+    )
     def pass_time(self, ms, jump_ms):
         self.worker.now = Now(self.worker.now.boot_ms, self.worker.now.wall_ms + jump_ms)
         self.worker.tick(ms)
-        self.holds = {o: hold for o, hold in self.holds.items() if hold[1] > self.boot_ms or o in self.live_leases()}
+        self.holds = {
+            o: hold for o, hold in self.holds.items() if hold[1] > self.boot_ms or o in self.live_leases()
+        }
         self.watch()
         if ms >= limits.LEASE_LOG_MS:
             self.worker.seen += [self.settled()]
@@ -365,7 +421,9 @@ class FullLife(RuleBasedStateMachine):
         return self.worker.turn()[1]
 
     def live_leases(self):
-        view = self.shard.dispatch.groups[self.shard.ledger.group_ids[self.topic_id, "g"]].views[self.partition]
+        view = self.shard.dispatch.groups[self.shard.ledger.group_ids[self.topic_id, "g"]].views[
+            self.partition
+        ]
         return {o for first, end, lease in view.leases if lease.session for o in range(first, end)}
 
     @rule()
@@ -422,7 +480,9 @@ class FullLife(RuleBasedStateMachine):
     def letters(self, purge, dry_run):
         kind = PurgeDead if purge else ReplayDead
         dead = self.cursor.state.dead
-        self.again |= {offset for found in self.cursor.dead.scan() for offset in range(found.first, found.end)}
+        self.again |= {
+            offset for found in self.cursor.dead.scan() for offset in range(found.first, found.end)
+        }
         answer = self.send(OPERATOR, kind(self.partition, "g", [], dry_run))
         assert answer == Done(dead)
         assert not dry_run or self.cursor.state.dead == dead
@@ -448,7 +508,7 @@ class FullLife(RuleBasedStateMachine):
         assert isinstance(self.send(OPERATOR, Trace(ref)), Traced)
         assert isinstance(self.send(OPERATOR, WhyGroup("g", [self.partition])), Message)
 
-    # --- invariants -------------------------------------------------------------------------------------------------
+    # --- invariants -----------------------------------------------------------------------------------------
 
     @invariant()
     def everything_published_is_somewhere(self):
@@ -574,3 +634,28 @@ FullLife.TestCase.settings = settings(
     suppress_health_check=list(HealthCheck),
 )
 test_full_life = FullLife.TestCase
+
+
+def test_a_key_passes_to_another_consumer_in_the_turn_that_frees_it():
+    """Found by 1,500 lives: the answer to an ack, and the next record of that key for somebody else, come out
+    of one turn."""
+    life, bob = FullLife(), CONSUMERS[1]
+    life.found(mode="key_ordered", ack=True, expire="dead", parked_max=4)
+
+    def drawn(*values):
+        left = list(values)
+        return SimpleNamespace(draw=lambda strategy: left.pop(0))
+
+    columns = {KEY_HASH, DELAY}
+    life.publish(drawn(b"", [0] * 4, columns, [0] * 4), count=4, commit=1, age_ms=0)
+    life.publish(drawn(b"", [0] * 5, columns, [0, 1, 0, 0, 1]), count=5, commit=1, age_ms=0)
+    life.ack(drawn(0), commit=1)
+    assert set(life.holds) == set(range(1, 6)), (
+        "ada was lent six: 5 has key 1, and 8, which has it too, is not hers"
+    )
+    life.ack(drawn(1), commit=1)
+    life.join(bob, 3)
+    assert {offset for offset, (session, _) in life.holds.items() if session == bob.session} == {6, 7}
+    life.ack(drawn(5), commit=1)
+    assert life.holds[8][0] == bob.session
+    life.teardown()

@@ -1,7 +1,9 @@
-"""Random lives of a shard against a simple model: publish, hand out, ack, give back, expire, crash, fail, trim.
+"""Random lives of a shard against a simple model: publish, hand out, ack, give back, expire, crash, fail,
+trim.
 
-After each step: what was confirmed is stored once, in order; what was acked never comes again; nobody is handed what
-another holds; and published = acked + removed + ready + in flight + retrying, for every group (promise 2).
+After each step: what was confirmed is stored once, in order; what was acked never comes again; nobody is
+handed what another holds; and published = acked + removed + ready + in flight + retrying, for every group
+(promise 2).
 """
 
 import os
@@ -28,9 +30,12 @@ who = st.sampled_from(CONSUMERS)
 
 
 class ShardLife(RuleBasedStateMachine):
-    @initialize(retention_ms=st.sampled_from([limits.RETENTION_MS, 5_000]), drop=st.booleans(), live=st.booleans())
+    @initialize(
+        retention_ms=st.sampled_from([limits.RETENTION_MS, 5_000]), drop=st.booleans(), live=st.booleans()
+    )
     def found(self, retention_ms, drop, live):
-        self.drop, self.live = drop, live  # may retention drop what is not acked; is the end reached without a restart
+        # may retention drop what is not acked; is the end reached without a restart
+        self.drop, self.live = (drop, live)
         self.worker = FakeWorker()
         overflow = "drop_oldest" if drop else "refuse"
         config = TopicOptions(retention_ms=retention_ms, bytes_max=800, overflow=overflow)
@@ -45,7 +50,7 @@ class ShardLife(RuleBasedStateMachine):
             self.subscribe_again(consumer)
         self.publish_batch(6, commit=True)
 
-    # --- helpers ----------------------------------------------------------------------------------------------------
+    # --- helpers --------------------------------------------------------------------------------------------
 
     def group(self, consumer):
         return GROUPS[consumer.session.rstrip(b".")]
@@ -74,14 +79,21 @@ class ShardLife(RuleBasedStateMachine):
 
     def hold_of(self, data, alone=True):
         """A consumer that holds something, and some of what it holds."""
-        consumer = data.draw(st.sampled_from(sorted({session for session, _ in self.holds})).map(BY_SESSION.get))
+        consumer = data.draw(
+            st.sampled_from(sorted({session for session, _ in self.holds})).map(BY_SESSION.get)
+        )
         held = sorted(offset for session, offset in self.holds if session == consumer.session)
-        return consumer, data.draw(st.sampled_from(held) if alone else st.lists(st.sampled_from(held), min_size=1, unique=True))
+        return consumer, data.draw(
+            st.sampled_from(held) if alone else st.lists(st.sampled_from(held), min_size=1, unique=True)
+        )
 
     def held_by_another(self, consumer, offset):
         group, now_ms = self.group(consumer), self.worker.now.boot_ms
         return any(
-            held == offset and until_ms > now_ms and session != consumer.session and self.group(BY_SESSION[session]) == group
+            held == offset
+            and until_ms > now_ms
+            and session != consumer.session
+            and self.group(BY_SESSION[session]) == group
             for (session, held), until_ms in self.holds.items()
         )
 
@@ -90,7 +102,7 @@ class ShardLife(RuleBasedStateMachine):
         self.worker.subscribe(consumer, self.partition, self.group(consumer), records, config=config)
         self.watch()
 
-    # --- rules ------------------------------------------------------------------------------------------------------
+    # --- rules ----------------------------------------------------------------------------------------------
 
     @rule(count=st.integers(1, 5), commit=st.integers(0, 5))
     def publish(self, count, commit):
@@ -146,8 +158,11 @@ class ShardLife(RuleBasedStateMachine):
         if isinstance(answer, Acked):
             lost = {offset for _, first, end in answer.lost for offset in range(first, end)}
             for offset in lost:
-                dropped = self.drop and offset < self.rows()[0].first  # the oldest leave a full topic, whoever holds them
-                assert dropped or self.holds[consumer.session, offset] <= self.worker.now.boot_ms, "lost while held"
+                # the oldest leave a full topic, whoever holds them
+                dropped = self.drop and offset < self.rows()[0].first
+                assert dropped or self.holds[consumer.session, offset] <= self.worker.now.boot_ms, (
+                    "lost while held"
+                )
             for offset in set(some) - lost:
                 assert not self.held_by_another(consumer, offset), "taken from its holder"
             self.acked[self.group(consumer)] |= set(some) - lost
@@ -184,7 +199,10 @@ class ShardLife(RuleBasedStateMachine):
         self.forget(consumer)
         self.watch()
 
-    @rule(ms=st.sampled_from([1, 60, 60, 1_000, 4_000, LEASE_MS]), wall_jump_ms=st.sampled_from([0, 0, -3_600_000, 3_600_000]))
+    @rule(
+        ms=st.sampled_from([1, 60, 60, 1_000, 4_000, LEASE_MS]),
+        wall_jump_ms=st.sampled_from([0, 0, -3_600_000, 3_600_000]),
+    )
     def pass_time(self, ms, wall_jump_ms):
         self.worker.now = Now(self.worker.now.boot_ms, self.worker.now.wall_ms + wall_jump_ms)
         self.worker.tick(ms)
@@ -199,13 +217,14 @@ class ShardLife(RuleBasedStateMachine):
         self.crashed()
 
     def crashed(self):
-        """Leases that were not logged may be handed out again, those on disk are honoured. Clients come back."""
+        """Leases that were not logged may be handed out again, those on disk are honoured. Clients come
+        back."""
         self.worker.seen.clear()
         self.holds = {name: until_ms for name, until_ms in self.logged.items() if name in self.holds}
         for consumer in (CONSUMERS[0], CONSUMERS[2]):
             self.subscribe_again(consumer)
 
-    # --- invariants -------------------------------------------------------------------------------------------------
+    # --- invariants -----------------------------------------------------------------------------------------
 
     def rows(self):
         shard = self.worker.shards[1]

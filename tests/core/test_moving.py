@@ -1,4 +1,5 @@
-"""Copies move while records come: by targets, drains, a leader that ends, one that is not trusted with leading."""
+"""Copies move while records come: by targets, drains, a leader that ends, one that is not trusted with
+leading."""
 
 import pytest
 
@@ -82,7 +83,9 @@ def test_while_a_copy_is_away_the_leader_looks_once_a_second() -> None:
     fleet = grown("a", "b", "c", spare="d")
     fleet.away = {"d"}
     for shard in fleet.shards.values():
-        shard.target = fleet.leader.target._replace(voters=[fleet.leader.replica.me, *fleet.config[0][1:2], "d"])  # type: ignore[union-attr]
+        shard.target = fleet.leader.target._replace(
+            voters=[fleet.leader.replica.me, *fleet.config[0][1:2], "d"]
+        )  # type: ignore[union-attr]
     fleet.run(4_000)
     looks = []
     for _ in range(40):

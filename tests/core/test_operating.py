@@ -6,7 +6,15 @@ from core.harness import FakeWorker, client, single
 from gossipq import limits
 from gossipq.core.requests.counts import stats
 from gossipq.messages import Ack, Done, Nack, Refused, Topics, Why
-from gossipq.operator_messages import DropGroup, GroupShown, PurgeTopic, SeekGroup, SetTopic, ShowGroup, Sought
+from gossipq.operator_messages import (
+    DropGroup,
+    GroupShown,
+    PurgeTopic,
+    SeekGroup,
+    SetTopic,
+    ShowGroup,
+    Sought,
+)
 from gossipq.types import topic_id_of
 from gossipq.values import GroupConfig, GroupOptions, Ref, SoughtRow, Start, TopicOptions
 
@@ -51,13 +59,19 @@ def ten_records_seven_done(worker, partition):
 
 def test_seek_hands_out_again_what_was_done(worker, orders):
     ten_records_seven_done(worker, orders)
-    assert seek(worker, orders, Start(orders, "offset", 4), dry_run=True) == Sought([SoughtRow(orders, 6, 4, 3, 0)])
+    assert seek(worker, orders, Start(orders, "offset", 4), dry_run=True) == Sought(
+        [SoughtRow(orders, 6, 4, 3, 0)]
+    )
     assert group_of(worker).acked == 7, "a dry run changes nothing"
     assert seek(worker, orders, Start(orders, "offset", 4)) == Sought([SoughtRow(orders, 6, 4, 3, 0)])
     row = group_of(worker)
     assert (row.cursor, row.ready, row.acked, row.unaccounted) == (4, 6, 0, 0)
     worker.subscribe(BOB, orders)
-    assert [(first, end, attempt) for _, first, end, attempt in worker.taken()] == [(4, 6, 1), (6, 8, 1), (8, 10, 1)]
+    assert [(first, end, attempt) for _, first, end, attempt in worker.taken()] == [
+        (4, 6, 1),
+        (6, 8, 1),
+        (8, 10, 1),
+    ]
 
 
 @pytest.mark.parametrize(
@@ -72,7 +86,9 @@ def test_seek_hands_out_again_what_was_done(worker, orders):
 )
 def test_seek_goes_anywhere_that_can_be_read(worker, orders, start, after, again, skipped):
     ten_records_seven_done(worker, orders)
-    assert seek(worker, orders, Start(orders, *start)) == Sought([SoughtRow(orders, 6, after, again, skipped)])
+    assert seek(worker, orders, Start(orders, *start)) == Sought(
+        [SoughtRow(orders, 6, after, again, skipped)]
+    )
     row = group_of(worker)
     assert (row.cursor, row.ready, row.unaccounted) == (after, 10 - after, 0)
 
@@ -119,7 +135,11 @@ def test_a_seek_that_would_lose_dead_letters_is_refused(worker, orders):
 
 @pytest.mark.parametrize(
     ("start", "code"),
-    [(("offset", 11), "offset_out_of_range"), (("offset", -1), "offset_out_of_range"), (("noon", 0), "bad_request")],
+    [
+        (("offset", 11), "offset_out_of_range"),
+        (("offset", -1), "offset_out_of_range"),
+        (("noon", 0), "bad_request"),
+    ],
 )
 def test_a_bad_place_is_refused(worker, orders, start, code):
     ten_records_seven_done(worker, orders)
@@ -136,7 +156,9 @@ def test_a_seek_names_every_partition_once(worker, orders):
 
 def test_retrying_records_and_their_rows_go_with_a_seek(worker, orders):
     worker.topic("mails", TopicOptions(backoff_ms=[3_600_000], beside="orders"))
-    mails = next(p for p, s in worker.shards[1].ledger.partitions.items() if s.topic_id != topic_id_of(orders))
+    mails = next(
+        p for p, s in worker.shards[1].ledger.partitions.items() if s.topic_id != topic_id_of(orders)
+    )
     worker.publish(mails, [b"x", b"y", b"z"])
     worker.subscribe(ADA, mails)
     worker.ask(1, ADA, Nack(1, [(mails, 1, 2)]))
@@ -155,7 +177,10 @@ def test_retrying_records_and_their_rows_go_with_a_seek(worker, orders):
 def test_a_seek_makes_the_group_where_nobody_has_consumed_yet(worker, orders):
     worker.publish(orders, [b"x"] * 4)
     message = SeekGroup(
-        topic_id_of(orders), "billing", [Start(orders, "new")], config=GroupOptions(mode="key_ordered").over(GroupConfig())
+        topic_id_of(orders),
+        "billing",
+        [Start(orders, "new")],
+        config=GroupOptions(mode="key_ordered").over(GroupConfig()),
     )
     assert worker.ask(1, ADA, message) == Sought([SoughtRow(orders, 4, 4, 0, 0)])
     row = group_of(worker)
@@ -172,7 +197,9 @@ def test_a_group_is_removed_with_its_rows(worker, orders):
     assert group_of(worker) is not None
     assert worker.ask(1, ADA, DropGroup(topic_id_of(orders), "billing")) == Done(1)
     assert group_of(worker) is None
-    assert worker.ask(1, ADA, DropGroup(topic_id_of(orders), "billing")) == Done(0), "told twice is told twice"
+    assert worker.ask(1, ADA, DropGroup(topic_id_of(orders), "billing")) == Done(0), (
+        "told twice is told twice"
+    )
     for _ in range(3):
         worker.settle()
     assert [key for key in worker.disk[1].state.keys if key[:1] in (b"A", b"C", b"G", b"d")] == []
@@ -322,9 +349,12 @@ def test_unknown_and_virtual_topics_have_nothing_to_set(worker, orders):
 
 
 def test_two_changes_at_once_are_both_made(worker, orders):
-    first, second = (SetTopic("orders", TopicOptions(**change)) for change in ({"alarm_lag": 1}, {"ttl_ms": 5}))
+    first, second = (
+        SetTopic("orders", TopicOptions(**change)) for change in ({"alarm_lag": 1}, {"ttl_ms": 5})
+    )
     effects = worker.turn(
-        lambda: worker.step(0, (b"c", b"1"), 1, ADA, first), lambda: worker.step(0, (b"c", b"1"), 2, ADA, second)
+        lambda: worker.step(0, (b"c", b"1"), 1, ADA, first),
+        lambda: worker.step(0, (b"c", b"1"), 2, ADA, second),
     )
     answers = {request_id: message for _, request_id, message in effects[0].replies}
     assert isinstance(answers[1], Topics)
@@ -350,7 +380,11 @@ def test_a_name_in_any_language_is_fine(worker, orders):
 
 
 def test_one_wording_for_a_group_that_is_not_there(worker, orders):
-    for message in (ShowGroup(topic_id_of(orders), "x"), SeekGroup(topic_id_of(orders), "x", []), Why(Ref(orders, 0), "x")):
+    for message in (
+        ShowGroup(topic_id_of(orders), "x"),
+        SeekGroup(topic_id_of(orders), "x", []),
+        Why(Ref(orders, 0), "x"),
+    ):
         worker.publish(orders, [b"x"])
         assert worker.ask(1, ADA, message).message == "no group x on orders"
 
@@ -361,7 +395,9 @@ def test_a_group_that_two_remove_at_once_is_removed_once_and_others_stay(worker,
     worker.publish(other, [b"x"])
     worker.subscribe(ADA, other, "mail")
     shard, message = worker.shards[1], DropGroup(topic_id_of(orders), "billing")
-    effects = worker.turn(*[lambda number=number: worker.step(1, (b"c", b"1"), number, ADA, message) for number in (1, 2)])[1]
+    effects = worker.turn(
+        *[lambda number=number: worker.step(1, (b"c", b"1"), number, ADA, message) for number in (1, 2)]
+    )[1]
     answers = {request_id: answer for _, request_id, answer in effects.replies}
     assert answers[1] == Done(1)
     assert (type(answers[2]).__name__, answers[2].code) == ("Refused", "wrong_state")

@@ -9,5 +9,7 @@ ARCHITECTURE = Path(__file__).resolve().parents[2] / "ARCHITECTURE.md"
 
 def test_the_picture_is_the_table() -> None:
     width = max(len(before) for before, _ in TRANSITIONS)
-    drawn = [f"    {before:<{width}}  ->  {after:<{width}}  {why}" for (before, after), why in TRANSITIONS.items()]
+    drawn = [
+        f"    {before:<{width}}  ->  {after:<{width}}  {why}" for (before, after), why in TRANSITIONS.items()
+    ]
     assert "\n".join(drawn) in ARCHITECTURE.read_text()

@@ -88,7 +88,12 @@ def test_who_joins_takes_its_share_and_little_else_moves(tag: str) -> None:
     after = plan(full(4, tag), 32, 3)
     fourth = f"{tag}n3"
     assert leads(after, [fourth])[0] >= 32 // 4 - 1
-    new = {(shard, name) for shard, target in after.items() for name in target.voters if name not in before[shard].voters}
+    new = {
+        (shard, name)
+        for shard, target in after.items()
+        for name in target.voters
+        if name not in before[shard].voters
+    }
     assert {name for _, name in new} == {fourth}, "no other copy is made anew"
     assert len(new) == 24
     moved = [shard for shard, target in after.items() if target.voters[0] != before[shard].voters[0]]
@@ -125,7 +130,9 @@ def test_small_clusters() -> None:
     assert all(target.voters[2] == "w" and target.witnesses == ["w"] for target in three.values())
     both = plan([*two, witness, second], 32, 3)
     assert {target.voters[2] for target in both.values()} == {"v", "w"}
-    assert plan([one, witness], 4, 3)[1] == Target(["n0"], [], []), "a witness alone would only stand in the way"
+    assert plan([one, witness], 4, 3)[1] == Target(["n0"], [], []), (
+        "a witness alone would only stand in the way"
+    )
     retired = plan([*full(3), witness], 4, 3)
     assert retired[0].learners == ["w"], "the leader of the meta shard hears everybody"
     assert retired[1].witnesses == []

@@ -1,5 +1,5 @@
-"""Any two requests at once: whatever two of them meet in a log, in either order, every copy comes to the same state, nobody is
-left without an answer, and nothing is left behind of what is gone."""
+"""Any two requests at once: whatever two of them meet in a log, in either order, every copy comes to the same
+state, nobody is left without an answer, and nothing is left behind of what is gone."""
 
 from array import array
 from collections.abc import Callable
@@ -44,8 +44,8 @@ HOUR_MS = limits.HOUR_MS
 
 
 class Scene:
-    """A topic with records in every state: 0 to 3 acked, 4 dead, 5 waiting for another attempt, 6 to 9 with `ada` or ready,
-    10 edited away, 11 new, two records that are scheduled."""
+    """A topic with records in every state: 0 to 3 acked, 4 dead, 5 waiting for another attempt, 6 to 9 with
+    `ada` or ready, 10 edited away, 11 new, two records that are scheduled."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch, consuming: bool) -> None:
         self.written: dict[int, list[Entry]] = {0: [], 1: []}
@@ -59,7 +59,9 @@ class Scene:
 
         monkeypatch.setattr(Ledger, "apply", noted)
         self.worker = worker = FakeWorker()
-        self.partition = partition = single(worker.topic("orders", TopicOptions(backoff_ms=[500], attempts_max=1)))
+        self.partition = partition = single(
+            worker.topic("orders", TopicOptions(backoff_ms=[500], attempts_max=1))
+        )
         self.topic_id = topic_id_of(partition)
         for sequence in range(1, 6):
             worker.publish(partition, [b"x", b"y"], b"p" * 16, sequence)
@@ -172,7 +174,10 @@ def check_copy(scene: Scene, shard: int) -> None:
         ledger.apply(entry)
     ledger.flush()
     mine = scene.worker.shards[shard]
-    for each, its_tables, log_state in ((mine.ledger, scene.worker.tables[shard], mine.replica.log), (ledger, tables, None)):
+    for each, its_tables, log_state in (
+        (mine.ledger, scene.worker.tables[shard], mine.replica.log),
+        (ledger, tables, None),
+    ):
         sweeper = Sweeper(its_tables, each, log_state or mine.replica.log, whole=True)
         sweeper.hold = 0
         while sweeper.behind:
@@ -222,7 +227,9 @@ LOOKS: tuple[Request, ...] = (
     ids=["in one turn, nobody consumes", "in one turn", "in two turns"],
 )
 @pytest.mark.parametrize("first", REQUESTS)
-def test_any_two_requests_at_once(monkeypatch: pytest.MonkeyPatch, first: str, turns: int, consuming: bool) -> None:
+def test_any_two_requests_at_once(
+    monkeypatch: pytest.MonkeyPatch, first: str, turns: int, consuming: bool
+) -> None:
     wrong: list[str] = []
     for second in REQUESTS:
         try:

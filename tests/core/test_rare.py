@@ -1,4 +1,5 @@
-"""What seeds hardly ever meet in the ledger and the replica: each branch once. `make sim-coverage` shows that none is left."""
+"""What seeds hardly ever meet in the ledger and the replica: each branch once. `make sim-coverage` shows that
+none is left."""
 
 import msgspec
 import pytest
@@ -66,7 +67,9 @@ def test_voids_are_there_for_groups_that_come_later_and_go_with_what_is_trimmed(
     book.void(1)
     book.write(log.GROUP, payloads.Group(9, "all", GroupConfig(), [Start(PARTITION)]))
     book.write(log.GROUP, payloads.Group(9, "new", GroupConfig(), [Start(PARTITION, "new")]))
-    groups = {book.ledger.groups[group].name: cursor for group, cursor in book.ledger.cursors[PARTITION].items()}
+    groups = {
+        book.ledger.groups[group].name: cursor for group, cursor in book.ledger.cursors[PARTITION].items()
+    }
     assert [groups[name].state.voided for name in ("all", "new")] == [1, 0]
     assert groups["all"].fresh(0, 4) == [(0, 1), (2, 4)]
     assert list(book.open().voids[PARTITION]) == [(1, 2)], "from disk"
@@ -96,7 +99,10 @@ def test_names_in_the_register(book: Book) -> None:
     book.write(log.META_TOPIC, payloads.Topic(virtual))
     book.write(log.META_TOPIC, payloads.Topic(TopicInfo(0, "orders", 1, TopicConfig(), [1])))
     first = book.ledger.names["all"]
-    book.write(log.META_TOPIC, payloads.Topic(msgspec.structs.replace(virtual, config=TopicConfig(virtual=["orders"]))))
+    book.write(
+        log.META_TOPIC,
+        payloads.Topic(msgspec.structs.replace(virtual, config=TopicConfig(virtual=["orders"]))),
+    )
     again = book.ledger.names["all"]
     assert (again.id, again.version, again.config.virtual) == (first.id, 2, ["orders"])
     book.write(log.META_TOPIC, payloads.Topic(again, deleted=True))

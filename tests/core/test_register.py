@@ -1,4 +1,5 @@
-"""What the register has begun is finished, whoever leads the meta shard by then, and what was removed stays so."""
+"""What the register has begun is finished, whoever leads the meta shard by then, and what was removed stays
+so."""
 
 import pytest
 
@@ -54,7 +55,9 @@ def test_so_does_a_change_and_a_creation(monkeypatch: pytest.MonkeyPatch, worker
     assert not worker.shards[0].ledger.installing
 
 
-def test_who_asks_again_for_a_removal_under_way_waits_for_its_end(monkeypatch: pytest.MonkeyPatch, worker: FakeWorker) -> None:
+def test_who_asks_again_for_a_removal_under_way_waits_for_its_end(
+    monkeypatch: pytest.MonkeyPatch, worker: FakeWorker
+) -> None:
     worker.topic("orders")
     with monkeypatch.context() as patch:
         patch.setattr(TopicRegister, "_tell", lambda register, topic_id: None)
@@ -131,7 +134,9 @@ def test_a_producer_that_spoke_in_the_same_turn_is_not_forgotten(worker: FakeWor
     orders = single(worker.topic("orders"))
     worker.publish(orders, [b"x"], b"p" * 16, 1)
     worker.advance(limits.PRODUCER_IDLE_MS + 2 * limits.HOUR_MS)
-    assert worker.publish(orders, [b"y"], b"p" * 16, 2) == (7, 1, 1, False), "FORGET is proposed in this very turn"
+    assert worker.publish(orders, [b"y"], b"p" * 16, 2) == (7, 1, 1, False), (
+        "FORGET is proposed in this very turn"
+    )
     worker.settle()
     worker.restart()
     assert worker.publish(orders, [b"y"], b"p" * 16, 2) == (7, 1, 1, True)

@@ -1,4 +1,5 @@
-"""Three replicas driven by hand: votes, append, match, conflict cut, majority commit, leases. Messages arrive, or do not."""
+"""Three replicas driven by hand: votes, append, match, conflict cut, majority commit, leases. Messages
+arrive, or do not."""
 
 import pytest
 
@@ -95,7 +96,7 @@ class Trio:
         return max(leaders, key=lambda name: self[name].replica.hard.term, default="")
 
 
-# --- votes --------------------------------------------------------------------------------------------------------------
+# --- votes --------------------------------------------------------------------------------------------------
 
 
 def test_silence_elects_the_first_in_order_and_its_first_entry_is_committed():
@@ -237,7 +238,7 @@ def test_a_hand_over_that_fails_ends_in_a_new_term_if_the_other_was_told():
     assert trio["b"].replica.hard.term <= 2
 
 
-# --- the log ------------------------------------------------------------------------------------------------------------
+# --- the log ------------------------------------------------------------------------------------------------
 
 
 def test_entries_reach_all_copies_and_are_committed_by_a_majority():
@@ -418,7 +419,7 @@ def test_a_hint_that_is_late_moves_nothing():
     assert progress.state == SNAPSHOT
 
 
-# --- time ---------------------------------------------------------------------------------------------------------------
+# --- time ---------------------------------------------------------------------------------------------------
 
 
 def test_a_lease_lasts_from_the_sending_of_the_round_that_a_majority_answered():
@@ -447,7 +448,7 @@ def test_a_leader_that_hears_no_majority_steps_down():
     assert not trio["a"].replica.holds_lease
 
 
-# --- the copies ---------------------------------------------------------------------------------------------------------
+# --- the copies ---------------------------------------------------------------------------------------------
 
 
 def test_voters_change_when_the_entry_is_appended_and_back_when_it_is_cut():
@@ -497,7 +498,8 @@ def test_a_confirm_waits_for_the_second_full_copy_while_it_keeps_up():
 
 
 def test_what_could_keep_a_copy_that_cannot_lead_from_voting_is_stored_here_first():
-    """Lost by the leader, an entry that only a witness has, or that takes the other's vote away, would end all elections."""
+    """Lost by the leader, an entry that only a witness has, or that takes the other's vote away, would end
+    all elections."""
     trio = Trio(Config(NAMES, ["c"]))
     trio.lead("a", 1)
     trio.exchange(3)
@@ -537,4 +539,10 @@ def test_a_snapshot_of_what_is_in_the_log_keeps_what_follows():
     assert not replica.restart(2, 1, trio["a"].place(2), Config(NAMES))
     assert (replica.log.first, replica.log.last, replica.commit, replica.config.voters[-1]) == (3, 4, 2, "d")
     assert replica.restart(9, 2, Place(b"12345678", 5), Config(NAMES))
-    assert (replica.log.first, replica.log.last, replica.log.term, replica.saved, replica.config.voters) == (10, 9, 2, 9, NAMES)
+    assert (replica.log.first, replica.log.last, replica.log.term, replica.saved, replica.config.voters) == (
+        10,
+        9,
+        2,
+        9,
+        NAMES,
+    )

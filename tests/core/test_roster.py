@@ -66,7 +66,9 @@ def test_a_row_is_brought_up_to_date(fleet: Fleet) -> None:
     assert rows["b"] == msgspec.structs.replace(moved, state="in"), "its state is the roster's to say"
 
 
-def test_a_name_or_address_of_a_living_member_is_refused_and_that_of_a_silent_one_taken_over(fleet: Fleet) -> None:
+def test_a_name_or_address_of_a_living_member_is_refused_and_that_of_a_silent_one_taken_over(
+    fleet: Fleet,
+) -> None:
     same_name = msgspec.structs.replace(member("z"), name="node-b")
     same_address = msgspec.structs.replace(member("z"), endpoint="tcp://b:7700")
     refused(fleet.ask(Join(same_name)), "node-b", "--name")
@@ -175,7 +177,12 @@ def test_who_is_silent_for_too_long_is_lost_and_comes_back_by_joining() -> None:
     assert fleet.roster()[lost] == "lost"
     assert sorted(fleet.config[0]) == sorted(set("abcd") - {lost}), "its copy is rebuilt elsewhere"
     assert (
-        any("rebuilt elsewhere" in text for effects in fleet.seen["a"] + fleet.seen["b"] for text in effects.warnings) or lost
+        any(
+            "rebuilt elsewhere" in text
+            for effects in fleet.seen["a"] + fleet.seen["b"]
+            for text in effects.warnings
+        )
+        or lost
     )
     fleet.away = set()
     entered(fleet.join(lost))
@@ -221,7 +228,9 @@ def test_one_change_after_the_other_and_who_waits_when_the_leader_falls_is_named
     fleet.led.step(ORIGIN, 2, ROOT, Join(member("e")))
     fleet.run(3_000)
     seen = fleet.seen[leader.replica.me][-70:]
-    assert [(request, answer.code) for effects in seen for _, request, answer in effects.replies] == [(2, "busy")]
+    assert [(request, answer.code) for effects in seen for _, request, answer in effects.replies] == [
+        (2, "busy")
+    ]
     assert [row for effects in seen for row in effects.abandoned] == [(ORIGIN, 1)]
 
 

@@ -71,7 +71,13 @@ def delayed(*delays_ms):
 
 def join(worker, who, partition, mode=None, records=100, number=1, routes=()):
     message = Subscribe(
-        number, "g", [Start(partition)], records, limits.CREDIT_BYTES, GroupOptions(mode=mode), routes=list(routes)
+        number,
+        "g",
+        [Start(partition)],
+        records,
+        limits.CREDIT_BYTES,
+        GroupOptions(mode=mode),
+        routes=list(routes),
     )
     return worker.ask(1, who, message, 2, (b"c", who.session))
 
@@ -80,7 +86,7 @@ def counts(worker):
     return stats(worker.shards[1].ledger, worker.shards[1].dispatch, 0, [])[1][0]
 
 
-# --- schedules ----------------------------------------------------------------------------------------------------------
+# --- schedules ----------------------------------------------------------------------------------------------
 
 
 def test_a_scheduled_record_gets_its_offset_when_it_is_due(worker, orders):
@@ -136,13 +142,16 @@ def test_a_repeat_of_a_scheduled_batch_is_told_where_its_records_are_by_now(work
     publish(worker, orders, batch)
     worker.tick(100)
     worker.publish(orders, [b"between"])
-    assert [(run.count, run.offset, run.record) for run in publish(worker, orders, batch)] == [(1, 0, 0), (2, -1, 1)]
+    assert [(run.count, run.offset, run.record) for run in publish(worker, orders, batch)] == [
+        (1, 0, 0),
+        (2, -1, 1),
+    ]
     worker.tick(2_000)
     places = [run.offset + at for run in publish(worker, orders, batch) for at in range(run.count)]
     assert places == [0, 2, 3]
 
 
-# --- failures -----------------------------------------------------------------------------------------------------------
+# --- failures -----------------------------------------------------------------------------------------------
 
 
 def test_failures_lead_to_a_dead_letter_and_replay_leads_back(worker, orders):
@@ -186,7 +195,7 @@ def test_a_policy_of_the_record_rules_over_all_others(worker, orders):
     assert counts(worker).dead == 1
 
 
-# --- why, trace -----------------------------------------------------------------------------------------------------------
+# --- why, trace ---------------------------------------------------------------------------------------------
 
 
 def stands(worker, partition, offset=0):
@@ -241,7 +250,9 @@ def test_a_trace_keeps_the_first_ack_and_the_requeue(worker, trace):
     ]
     assert len({step.time_ms for step in steps[1:]}) == 3
     for other in (0, 2):
-        assert [step.what for step in worker.ask(1, ADA, Trace(Ref(partition, other))).steps].count("acked") == 1
+        assert [step.what for step in worker.ask(1, ADA, Trace(Ref(partition, other))).steps].count(
+            "acked"
+        ) == 1
 
 
 def test_a_trace_names_the_replay_of_a_dead_letter(worker, orders):
@@ -254,7 +265,7 @@ def test_a_trace_names_the_replay_of_a_dead_letter(worker, orders):
     assert "replayed" in [step.what for step in worker.ask(1, ADA, Trace(Ref(orders, 0))).steps]
 
 
-# --- modes, routes ------------------------------------------------------------------------------------------------------
+# --- modes, routes ------------------------------------------------------------------------------------------
 
 
 def test_an_exclusive_group_goes_to_the_next_when_the_first_leaves(worker, orders):
@@ -267,7 +278,11 @@ def test_an_exclusive_group_goes_to_the_next_when_the_first_leaves(worker, order
 
 
 def test_a_key_goes_to_one_consumer_and_a_failed_record_holds_back_its_key_only(worker, orders):
-    publish(worker, orders, bytes(batches.seal([b"1", b"2", b"1", b"2"], fixed={KEY_HASH: array("I", [1, 2, 1, 2])})))
+    publish(
+        worker,
+        orders,
+        bytes(batches.seal([b"1", b"2", b"1", b"2"], fixed={KEY_HASH: array("I", [1, 2, 1, 2])})),
+    )
     join(worker, ADA, orders, "key_ordered", records=1)
     join(worker, BOB, orders, "key_ordered", records=100)
     assert worker.taken() == [(ADA.session, 0, 1, 1), (BOB.session, 1, 2, 1), (BOB.session, 3, 4, 1)]
@@ -315,7 +330,9 @@ def test_two_modes_of_a_new_group_at_once_do_not_both_get_it(worker, orders):
         Subscribe(1, "g", starts, 10, limits.MIB),
         Subscribe(2, "g", starts, 10, limits.MIB, GroupOptions(mode="exclusive")),
     ]
-    effects = worker.turn(*[lambda m=m: worker.step(1, (b"c", b"1"), m.subscription, ADA, m) for m in messages])
+    effects = worker.turn(
+        *[lambda m=m: worker.step(1, (b"c", b"1"), m.subscription, ADA, m) for m in messages]
+    )
     answers = {request_id: message for _, request_id, message in effects[1].replies}
     assert isinstance(answers[1], Subscribed)
     assert answers[2].code == "busy", "its client asks again"
@@ -331,7 +348,7 @@ def test_a_paused_group_hands_out_nothing(worker, orders):
     assert worker.taken() == [(ADA.session, 0, 1, 1)]
 
 
-# --- ids, mending -------------------------------------------------------------------------------------------------------
+# --- ids, mending -------------------------------------------------------------------------------------------
 
 
 def test_an_id_stays_known_when_its_record_is_cancelled(worker, orders):
@@ -353,7 +370,7 @@ def test_what_is_acked_or_held_cannot_be_cancelled(worker, orders):
         assert text in answer.message
 
 
-# --- virtual topics -----------------------------------------------------------------------------------------------------
+# --- virtual topics -----------------------------------------------------------------------------------------
 
 
 def test_a_virtual_topic_is_bound_to_real_ones(worker):
@@ -377,7 +394,9 @@ def test_each_record_of_a_batch_expires_for_itself(worker, orders):
     publish(worker, orders, living(0, 400, 400, 3_000, 400))
     worker.tick(1_000)
     worker.subscribe(ADA, orders, config=GroupOptions(mode="key_ordered"))
-    assert [(first, end) for _, first, end, _ in worker.taken()] == [(0, 1), (3, 4)], "those behind a living one too"
+    assert [(first, end) for _, first, end, _ in worker.taken()] == [(0, 1), (3, 4)], (
+        "those behind a living one too"
+    )
     worker.tick(1_000)
     effects = worker.turn(lambda: worker.step(1, (b"c", b"1"), 5, ADA, ListDead(orders, "billing")))
     (_, _, answer, _) = effects[1].enclosed[0]
@@ -389,7 +408,8 @@ def test_each_record_of_a_batch_expires_for_itself(worker, orders):
 
 
 def test_a_late_ack_is_told_what_it_could_not_do(worker, orders):
-    """Of three records that one consumer held too long: one failed for good elsewhere, one was done elsewhere, one is free."""
+    """Of three records that one consumer held too long: one failed for good elsewhere, one was done
+    elsewhere, one is free."""
     publish(worker, orders, bytes(batches.seal([b"0", b"1", b"2"])))
     worker.subscribe(ADA, orders, records=3, config=GroupOptions(lease_ms=1_000))
     worker.tick(1_100)
@@ -407,7 +427,11 @@ def test_a_failure_that_comes_after_the_lease_does_not_count_and_who_says_it_hea
     worker.subscribe(ADA, orders, "g", records=2, config=GroupOptions(lease_ms=1_000))
     worker.tick(1_100)
     worker.subscribe(BOB, orders, "g", records=1)
-    assert worker.ask(1, ADA, Nack(1, [(orders, 0, 2)])).lost == [(orders, 0, 2)], "one is bob's by now, one is nobody's"
-    answers = [worker.ask(1, BOB, Nack(1, [(orders, at, at + 1)]), origin=(b"c", BOB.session)) for at in (0, 1)]
+    assert worker.ask(1, ADA, Nack(1, [(orders, 0, 2)])).lost == [(orders, 0, 2)], (
+        "one is bob's by now, one is nobody's"
+    )
+    answers = [
+        worker.ask(1, BOB, Nack(1, [(orders, at, at + 1)]), origin=(b"c", BOB.session)) for at in (0, 1)
+    ]
     assert [answer.lost for answer in answers] == [[], [(orders, 1, 2)]]
     assert (counts(worker).retrying, counts(worker).dead) == (1, 0)

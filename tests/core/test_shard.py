@@ -48,7 +48,7 @@ def stats(worker, partition):
     return next(row for row in partitions if row.partition == partition), groups
 
 
-# --- publish ------------------------------------------------------------------------------------------------------------
+# --- publish ------------------------------------------------------------------------------------------------
 
 
 def test_a_publish_is_confirmed_with_its_offset_once_it_is_committed(worker, orders):
@@ -124,7 +124,7 @@ def test_leader_time_follows_boot_time_not_the_wall_clock(worker, orders):
     assert ledger.slices.at(orders, 1).time_ms - ledger.slices.at(orders, 0).time_ms == 1_000
 
 
-# --- topics -------------------------------------------------------------------------------------------------------------
+# --- topics -------------------------------------------------------------------------------------------------
 
 
 def test_topics_appear_on_first_use_and_keep_their_shards(worker):
@@ -146,7 +146,9 @@ def test_bad_names_are_refused_by_name(worker, name):
     assert worker.ask(0, ADA, CreateTopic(name)).code == "bad_name"
 
 
-@pytest.mark.parametrize("config", [TopicOptions(partitions=0), TopicOptions(retain="never"), TopicOptions(bytes_max=-1)])
+@pytest.mark.parametrize(
+    "config", [TopicOptions(partitions=0), TopicOptions(retain="never"), TopicOptions(bytes_max=-1)]
+)
 def test_bad_policies_are_refused(worker, config):
     assert worker.ask(0, ADA, CreateTopic("t", config)).code == "bad_request"
 
@@ -167,7 +169,11 @@ def test_a_removed_topic_takes_its_rows_along_and_its_name_starts_over(worker, o
     assert again != orders
     assert worker.publish(again, [b"y"]) == (7, 0, 1, False)
     worker.settle()
-    left = [key for key in worker.tables[1].state.keys if key[:1] in b"POCASD" and key[1:9] == records.U64.pack(orders)]
+    left = [
+        key
+        for key in worker.tables[1].state.keys
+        if key[:1] in b"POCASD" and key[1:9] == records.U64.pack(orders)
+    ]
     assert left == []
 
 
@@ -185,7 +191,7 @@ def test_a_shard_that_missed_a_topic_asks_the_register(worker, orders):
     assert shard.ledger.topics[info.id] == info
 
 
-# --- consume ------------------------------------------------------------------------------------------------------------
+# --- consume ------------------------------------------------------------------------------------------------
 
 
 def test_records_are_handed_out_against_credit_and_acked_once(worker, orders):
@@ -342,7 +348,8 @@ def test_members_share_a_small_rest(worker, orders):
     worker.publish(orders, [b"x"] * 10)
     rows = worker.taken()
     assert {
-        session: sum(end - first for s, first, end, _ in rows if s == session) for session in (ADA.session, BOB.session)
+        session: sum(end - first for s, first, end, _ in rows if s == session)
+        for session in (ADA.session, BOB.session)
     } == {
         ADA.session: 6,
         BOB.session: 4,
@@ -427,7 +434,9 @@ def test_the_end_is_said_each_time_it_is_reached(worker, orders):
     worker.publish(orders, [b"x"])
     worker.subscribe(ADA, orders, group="", notify_end=True, start=Start(orders, "first"))
     worker.publish(orders, [b"y"])
-    notices = [message for effects in worker.seen for _, message in effects.notices if isinstance(message, AtEnd)]
+    notices = [
+        message for effects in worker.seen for _, message in effects.notices if isinstance(message, AtEnd)
+    ]
     assert notices == [AtEnd(1, [(orders, 1, 1)]), AtEnd(1, [(orders, 2, 2)])]
 
 
@@ -460,7 +469,7 @@ def test_readers_cannot_ack_and_strangers_cannot_do_anything(worker, orders):
     assert worker.subscribe(ADA, partition_key(999, 0)).code == "busy"
 
 
-# --- retention ----------------------------------------------------------------------------------------------------------
+# --- retention ----------------------------------------------------------------------------------------------
 
 
 def retained(worker, partition):

@@ -1,4 +1,5 @@
-"""From the copies that a shard has to those that it should have: every step legal, none that leaves it worse off."""
+"""From the copies that a shard has to those that it should have: every step legal, none that leaves it worse
+off."""
 
 from hypothesis import given
 from hypothesis import strategies as st
@@ -137,7 +138,9 @@ def test_three_shrink_to_a_pair() -> None:
 def test_who_is_not_wanted_at_all_votes_no_more_before_who_stays_as_standby() -> None:
     everybody = {A, B, C}
     step = next_step(Config([A, B, C]), Target([A], [], [B]), Known(A, everybody, everybody))
-    assert step == ChangeVoters([A, B], [], [C]), "c may end any moment, and a set of a and c would wait for it"
+    assert step == ChangeVoters([A, B], [], [C]), (
+        "c may end any moment, and a set of a and c would wait for it"
+    )
 
 
 def test_a_standby_goes_only_when_another_one_has_everything() -> None:
@@ -159,7 +162,9 @@ def test_who_is_first_in_line_stands_first_and_leads_when_settled() -> None:
 
 def test_nothing_begins_while_there_is_no_room() -> None:
     assert next_step(Config([A]), Target([A, B, C], [], []), Known(A, {A}, {A}, free=False)) is None
-    witness = next_step(Config([A], [], [B]), Target([A, B, W], [W], []), Known(A, {A, B}, {A, B}, free=False))
+    witness = next_step(
+        Config([A], [], [B]), Target([A, B, W], [W], []), Known(A, {A, B}, {A, B}, free=False)
+    )
     assert witness == ChangeVoters([A], [W], [B, W]), "it costs nothing"
 
 
@@ -175,11 +180,14 @@ def test_the_way_out() -> None:
 rosters = st.lists(st.sets(st.sampled_from("abcdefg"), min_size=1, max_size=6), min_size=1, max_size=4)
 
 
-@given(rosters, st.sets(st.sampled_from("vw"), max_size=2), st.sampled_from([3, 5]), st.integers(0, 3), st.data())
+@given(
+    rosters, st.sets(st.sampled_from("vw"), max_size=2), st.sampled_from([3, 5]), st.integers(0, 3), st.data()
+)
 def test_every_roster_is_reached_from_every_other(
     rosters: list[set[str]], witnesses: set[str], copies: int, shard: int, data: st.DataObject
 ) -> None:
-    """Members come and go, some are dead; as soon as all of a target live, the shard gets there, by legal steps alone."""
+    """Members come and go, some are dead; as soon as all of a target live, the shard gets there, by legal
+    steps alone."""
     first = min(rosters[0])
     life = Life(Config([first]), {first})
     for roster in rosters:
@@ -206,6 +214,12 @@ def test_who_falls_silent_on_the_way_is_a_learner_again() -> None:
     pair, target = Config([A, B]), Target([A, B, C], [], [])
     assert next_step(pair, target, Known(A, {A}, {A})) == ChangeVoters([A], [], [B]), "alone it can go on"
     four = Config([A, B, C, D])
-    assert next_step(four, Target([A, B, D], [], []), Known(A, {A, B, C}, {A, B, C})) == ChangeVoters([A, B, C], [], [D])
-    assert next_step(four, Target([A, B, D], [], []), Known(A, {A}, {A})) is None, "nobody else is there to decide"
-    assert next_step(four, Target([A, B, C], [], []), Known(A, {A, B}, {A, B})) == ChangeVoters([A, B, C], [], [])
+    assert next_step(four, Target([A, B, D], [], []), Known(A, {A, B, C}, {A, B, C})) == ChangeVoters(
+        [A, B, C], [], [D]
+    )
+    assert next_step(four, Target([A, B, D], [], []), Known(A, {A}, {A})) is None, (
+        "nobody else is there to decide"
+    )
+    assert next_step(four, Target([A, B, C], [], []), Known(A, {A, B}, {A, B})) == ChangeVoters(
+        [A, B, C], [], []
+    )

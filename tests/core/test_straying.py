@@ -1,4 +1,5 @@
-"""A copy that is none any more lets go of its rows: when a leader says so, in pieces, and with what it owes as a voter kept."""
+"""A copy that is none any more lets go of its rows: when a leader says so, in pieces, and with what it owes
+as a voter kept."""
 
 import pytest
 
@@ -41,7 +42,9 @@ def test_a_copy_that_was_taken_out_lets_go_of_its_rows_and_keeps_its_word() -> N
     assert replica.hard.term >= hard.term
     assert replica.hollow
     assert not fleet.shards["c"].pending
-    assert fleet.shards["c"].peers.stray(fleet.now.boot_ms + 10 * LONG_MS) is None, "there is nothing more to ask for"
+    assert fleet.shards["c"].peers.stray(fleet.now.boot_ms + 10 * LONG_MS) is None, (
+        "there is nothing more to ask for"
+    )
 
 
 def test_it_still_votes_by_its_log() -> None:
@@ -52,7 +55,9 @@ def test_it_still_votes_by_its_log() -> None:
     fleet.run(limits.ELECTION_MS + 100)
     fleet.away = set("abcd")
     for candidate, index in (("b", last - 1), ("d", last)):
-        fleet.seats["c"].step((), 0, None, VoteRequest(candidate, copy.term + 1, term, index, pre=True), copy.term)
+        fleet.seats["c"].step(
+            (), 0, None, VoteRequest(candidate, copy.term + 1, term, index, pre=True), copy.term
+        )
     fleet.turn("c")
     votes = [mail.message for mail in fleet.seen["c"][-1].answers if isinstance(mail.message, Vote)]
     assert [vote.granted for vote in votes] == [False, True]
@@ -68,12 +73,16 @@ def test_a_copy_that_comes_back_is_whole_by_a_snapshot() -> None:
     assert "c" in fleet.config[0]
     assert fleet.shards["c"].ledger.partitions[PARTITION].next == 21
     whole = {key: row for key, row in fleet.tables["a"].state.rows.items() if key not in records.OWN_ROWS}
-    assert {key: row for key, row in fleet.tables["c"].state.rows.items() if key not in records.OWN_ROWS} == whole
+    assert {
+        key: row for key, row in fleet.tables["c"].state.rows.items() if key not in records.OWN_ROWS
+    } == whole
     assert fleet.tables["c"].body.rows == fleet.tables["a"].body.rows
 
 
 @pytest.mark.parametrize("again", [True, False])
-def test_half_emptied_and_killed_it_is_not_taken_for_whole(again: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_half_emptied_and_killed_it_is_not_taken_for_whole(
+    again: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(limits, "STRAY_ROWS", 3)
     fleet = moved()
     fleet.run(limits.STRAY_MS - 16_000)

@@ -1,4 +1,5 @@
-"""Rules of a shard that only show when several copies keep it: what is committed before it is applied, and applied in runs."""
+"""Rules of a shard that only show when several copies keep it: what is committed before it is applied, and
+applied in runs."""
 
 from array import array
 
@@ -48,7 +49,12 @@ def test_a_leader_hands_out_what_is_on_its_own_disk(three: Fleet) -> None:
         three.now = Now(three.now.boot_ms + 5, three.now.wall_ms + 5)
         for name in three.shards:
             three.turn(name)
-        handed = [part for effects in three.seen[leader.replica.me] for each in effects.deliveries for part in each.parts]
+        handed = [
+            part
+            for effects in three.seen[leader.replica.me]
+            for each in effects.deliveries
+            for part in each.parts
+        ]
         assert leader.replica.commit <= leader.replica.saved
         if handed:
             break
@@ -57,7 +63,9 @@ def test_a_leader_hands_out_what_is_on_its_own_disk(three: Fleet) -> None:
 
 
 @pytest.mark.parametrize("ranges", [[(-5, -5)], [(0, 0)], [(3, 1)], [(0, 2), (2, 0)]], ids=str)
-def test_a_step_of_ranges_that_are_none_does_not_reach_the_log(three: Fleet, ranges: list[tuple[int, int]]) -> None:
+def test_a_step_of_ranges_that_are_none_does_not_reach_the_log(
+    three: Fleet, ranges: list[tuple[int, int]]
+) -> None:
     partition = subscribed(three)
     three.publish(partition, b"a", b"b", b"c")
     three.run(100)
@@ -178,7 +186,9 @@ class TestSnapshots:
 
         def work(count: int) -> None:
             for number in range(count):
-                fleet.publish(partition, b"x" * 100, fixed={ID_HASH: array("Q", [fleet.leader.last + number + 1])})
+                fleet.publish(
+                    partition, b"x" * 100, fixed={ID_HASH: array("Q", [fleet.leader.last + number + 1])}
+                )
             fleet.run(100)
             state = fleet.leader.ledger.partitions[partition]
             fleet.tell(Ack(1, [(partition, state.first, state.next)]))
@@ -200,7 +210,9 @@ class TestSnapshots:
         fleet.run(10_000)
         assert leader.replica.progress["b"].synced
 
-    def test_a_topic_that_is_swept_leaves_nothing_at_who_comes_in(self, monkeypatch: pytest.MonkeyPatch) -> None:
+    def test_a_topic_that_is_swept_leaves_nothing_at_who_comes_in(
+        self, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
         monkeypatch.setattr(limits, "SNAPSHOT_PART_BYTES", 4_096)
         fleet = Fleet(1)
         fleet.open("b")
@@ -245,7 +257,9 @@ class TestSnapshots:
         assert three.shards[hollow].replica.log.last == has
         three.away = set()
         three.run(20_000)
-        assert all(shard.ledger.applied >= has and not shard.replica.hollow for shard in three.shards.values())
+        assert all(
+            shard.ledger.applied >= has and not shard.replica.hollow for shard in three.shards.values()
+        )
 
 
 def test_a_copy_is_not_synced_before_it_has_an_entry_of_the_leaders_own(three: Fleet) -> None:
@@ -291,5 +305,10 @@ def test_a_key_stays_closed_until_its_ack_is_committed(three: Fleet, cut_off: bo
         for name in [me] if cut_off else three.shards:
             three.turn(name)
     assert three.shards[me].replica.holds_lease
-    handed = [part.offset for each in three.seen[me][before:] for delivery in each.deliveries for part in delivery.parts]
+    handed = [
+        part.offset
+        for each in three.seen[me][before:]
+        for delivery in each.deliveries
+        for part in delivery.parts
+    ]
     assert handed == ([] if cut_off else [1])

@@ -1,4 +1,5 @@
-"""The turn itself: who drives a shard, what a turn commits, and what becomes of one that cannot be finished."""
+"""The turn itself: who drives a shard, what a turn commits, and what becomes of one that cannot be
+finished."""
 
 import ast
 from collections.abc import Iterator
@@ -18,13 +19,27 @@ from gossipq.wire import batch as batches
 
 ROOT = Path(__file__).parents[2]
 ADA = client("ada")
-DRIVEN = {"begin", "step", "publish", "end_session", "tick", "ready", "write", "stored", "answers", "advance", "lead"}
+DRIVEN = {
+    "begin",
+    "step",
+    "publish",
+    "end_session",
+    "tick",
+    "ready",
+    "write",
+    "stored",
+    "answers",
+    "advance",
+    "lead",
+}
 DRIVERS = {"gossipq/core/turn.py", "gossipq/core/shard.py"}
-SEEN = ("gossipq/core/*.py", "nodes/gossipq_node/actors/*.py", "tests/core/*.py", "tests/sim/*.py")  #: who may hold a shard
+#: who may hold a shard
+SEEN = ("gossipq/core/*.py", "nodes/gossipq_node/actors/*.py", "tests/core/*.py", "tests/sim/*.py")
 #: what carries a method of the same name and is no shard, by the last word of the receiver
 NO_SHARDS = {
     *("turn", "turns", "_turn"),  # the turn itself
-    *("worker", "copies", "fleet", "three", "seat", "seats", "led", "trio", "book", "self", "super"),  # test drivers
+    # test drivers
+    *("worker", "copies", "fleet", "three", "seat", "seats", "led", "trio", "book", "self", "super"),
     *("replica", "campaign", "machine", "time", "life"),  # of tests that drive a replica, a clock or a model
 }  # fmt: skip
 
@@ -51,7 +66,9 @@ def test_only_the_turn_drives_a_shard() -> None:
     assert {name: calls for name, calls in found.items() if calls} == {}
 
 
-@pytest.mark.parametrize("line", ["shard.tick()", "worker.shards[1].step(1)", "self.leader.advance(0)", "lambda s: s.begin(1)"])
+@pytest.mark.parametrize(
+    "line", ["shard.tick()", "worker.shards[1].step(1)", "self.leader.advance(0)", "lambda s: s.begin(1)"]
+)
 def test_a_driver_beside_it_would_be_seen(line: str) -> None:
     assert list(driven_by_hand(line))
 
@@ -60,7 +77,7 @@ def test_every_method_that_is_driven_is_one_of_a_shard() -> None:
     assert set(dir(Shard)) >= DRIVEN
 
 
-# --- what a turn commits ------------------------------------------------------------------------------------------------
+# --- what a turn commits ------------------------------------------------------------------------------------
 
 
 class Counting(FakeWorker):
@@ -106,14 +123,16 @@ def test_what_waits_in_another_shard_rides_along() -> None:
 def test_what_a_shard_tells_another_one_here_is_heard_in_the_next_turn() -> None:
     worker = FakeWorker()
     worker.slow = True
-    worker.turn(lambda: worker.step(0, (b"c", b"1"), 1, ADA, CreateTopic("orders", TopicOptions(partitions=2))))
+    worker.turn(
+        lambda: worker.step(0, (b"c", b"1"), 1, ADA, CreateTopic("orders", TopicOptions(partitions=2)))
+    )
     assert worker.turns.next_deadline_ms() == 0
     assert not worker.shards[1].ledger.partitions
     worker.turn()
     assert worker.shards[1].ledger.partitions
 
 
-# --- what cannot be finished --------------------------------------------------------------------------------------------
+# --- what cannot be finished --------------------------------------------------------------------------------
 
 
 class Failing(FakeWorker):

@@ -21,7 +21,8 @@ def test_one_more_or_one_less_always_meets(count):
 
 
 @pytest.mark.parametrize(
-    ("old", "new"), [(["a"], ["b"]), (["a", "b", "c"], ["a", "b", "d"]), (["a"], ["a", "b", "c"]), (["a", "b", "c"], ["a"])]
+    ("old", "new"),
+    [(["a"], ["b"]), (["a", "b", "c"], ["a", "b", "d"]), (["a"], ["a", "b", "c"]), (["a", "b", "c"], ["a"])],
 )
 def test_two_at_once_may_decide_without_each_other(old, new):
     assert not all_meet(old, new)

@@ -1,4 +1,5 @@
-"""A delivery of an exclusive group waits until its lease is stored; what happens to its records meanwhile counts."""
+"""A delivery of an exclusive group waits until its lease is stored; what happens to its records meanwhile
+counts."""
 
 from array import array
 
@@ -94,7 +95,9 @@ def test_what_expires_meanwhile_is_a_dead_letter_and_the_rest_leaves(worker, ord
     assert worker.taken() == [(ADA.session, 0, 1, 1), (ADA.session, 2, 3, 1)]
     effects = worker.turn(lambda: worker.step(1, ORIGIN, 5, ADA, ListDead(orders, "g")))
     (_, _, answer, _) = effects[1].enclosed[0]
-    assert [(letter.offset, letter.reason, letter.attempts) for letter in answer.letters] == [(1, "expired", 0)]
+    assert [(letter.offset, letter.reason, letter.attempts) for letter in answer.letters] == [
+        (1, "expired", 0)
+    ]
     worker.publish(orders, [b"d"])
     assert worker.taken() == [(ADA.session, 3, 4, 1)], "the loan for what did not leave is there"
 

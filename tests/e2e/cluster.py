@@ -81,8 +81,8 @@ class Cluster:
         dress: Callable[[Member], None] = lambda member: None,
         serf: bool = False,
     ) -> None:
-        """`dress` may give each member another address, disk or environment before anybody is told of it. `serf`: they find
-        each other by their agents, not by a list."""
+        """`dress` may give each member another address, disk or environment before anybody is told of it.
+        `serf`: they find each other by their agents, not by a list."""
         self.place, self.workers, self._dress, self._serf = place, workers, dress, serf
         self.members: list[Member] = []
         for _ in range(count):
@@ -104,7 +104,11 @@ class Cluster:
     def _told(self) -> tuple[str, str]:
         """How a node learns of the first one."""
         first = self.members[0]
-        return ("--join", f"127.0.0.1:{first.port + GOSSIP_PORT_STEP}") if self._serf else ("--peer", first.endpoint)
+        return (
+            ("--join", f"127.0.0.1:{first.port + GOSSIP_PORT_STEP}")
+            if self._serf
+            else ("--peer", first.endpoint)
+        )
 
     def start(self) -> "Cluster":
         for member in self.members:
@@ -129,9 +133,11 @@ class Cluster:
         names = {row.copy: row.name for status in self.statuses() for row in status.members}
         return next(member for member in self.members if member.name == names[copy])
 
-    def wait_healthy(self, voters: int = 3, balanced: bool = False, still: bool = False, patience_s: float = HEALTHY_S) -> None:
-        """Until each shard has one leader and `voters` copies that keep up. `balanced`: and each full node leads its share.
-        `still`: and all copies have all of it, which they only do without load."""
+    def wait_healthy(
+        self, voters: int = 3, balanced: bool = False, still: bool = False, patience_s: float = HEALTHY_S
+    ) -> None:
+        """Until each shard has one leader and `voters` copies that keep up. `balanced`: and each full node
+        leads its share. `still`: and all copies have all of it, which they only do without load."""
         said = ""
 
         def healthy() -> bool:
@@ -159,7 +165,9 @@ class Cluster:
         if len(members) < len(self.members):
             return f"the roster has {sorted(row.name for row in members.values())}"
         voting = Counter(
-            copy.shard for copy in copies if copy.role != "learner" and (copy.synced or members[copy.copy].witness)
+            copy.shard
+            for copy in copies
+            if copy.role != "learner" and (copy.synced or members[copy.copy].witness)
         )
         if min(voting.values(), default=0) < min(voters, len(members)):
             return f"a shard has {min(voting.values(), default=0)} voters in step"
@@ -172,7 +180,8 @@ class Cluster:
         return ""
 
     def leader(self, topic: str, partition: int = 0, besides: Member | None = None) -> Member:
-        """The node that leads that partition now. `besides` is not asked: what it last heard of itself may be old."""
+        """The node that leads that partition now. `besides` is not asked: what it last heard of itself may be
+        old."""
         with connect(*(member.endpoint for member in self.running())) as mq:
             shard = next(found for found in mq.topics(topic) if found.name == topic).shards[partition]
         return self.leader_of(shard, besides)
@@ -209,7 +218,9 @@ class Cluster:
                 member.kill()
 
     def logs(self) -> str:
-        return "\n".join(f"--- {member.name}\n{member.log()}" for member in self.members if member.log_path.exists())
+        return "\n".join(
+            f"--- {member.name}\n{member.log()}" for member in self.members if member.log_path.exists()
+        )
 
 
 @contextmanager
@@ -231,8 +242,8 @@ def cluster(
 
 @contextmanager
 def hung(pid: int) -> Iterator[None]:
-    """The main thread of a process stands still while its other threads go on: its sockets still answer for it. Raises
-    PermissionError where one process may not hold another."""
+    """The main thread of a process stands still while its other threads go on: its sockets still answer for
+    it. Raises PermissionError where one process may not hold another."""
     libc = ctypes.CDLL(None, use_errno=True)
     libc.ptrace.argtypes = [ctypes.c_long, ctypes.c_int, ctypes.c_void_p, ctypes.c_void_p]
     if libc.ptrace(PTRACE_ATTACH, pid, None, None):

@@ -16,7 +16,8 @@ def _finish(node: Node) -> None:
 
 @pytest.fixture
 def make(tmp_path: Path) -> Iterator[Callable[..., Node]]:
-    """make(*flags, data=...) is a node of two workers that is not started yet; all are ended with the test."""
+    """make(*flags, data=...) is a node of two workers that is not started yet; all are ended with the
+    test."""
     made: list[Node] = []
 
     def make(*flags: str, data: Path | None = None, workers: int = 2) -> Node:

@@ -1,4 +1,5 @@
-"""What the tests with faults share: a node whose log is kept, a raw ZeroMQ and a raw TCP client, and a look at processes."""
+"""What the tests with faults share: a node whose log is kept, a raw ZeroMQ and a raw TCP client, and a look
+at processes."""
 
 import os
 import re
@@ -76,7 +77,9 @@ class Node(RunningNode):
         process = self.spawn()
         assert process.stdout is not None
         line = process.stdout.readline()
-        assert line.startswith("ready"), f"the node said {line!r}, exit code {process.poll()}: {self.log()[-2000:]}"
+        assert line.startswith("ready"), (
+            f"the node said {line!r}, exit code {process.poll()}: {self.log()[-2000:]}"
+        )
         return self
 
     def fail_to_start(self) -> tuple[int, str]:
@@ -138,8 +141,11 @@ class Answer(NamedTuple):
 class Raw:
     """A DEALER that sends whatever it is told."""
 
-    def __init__(self, context: "zmq.Context[zmq.Socket[bytes]]", endpoint: str, receive_queue: int = 1_000) -> None:
-        """`receive_queue` messages are read ahead; with a few, whoever does not `receive` lets TCP hold the other side back."""
+    def __init__(
+        self, context: "zmq.Context[zmq.Socket[bytes]]", endpoint: str, receive_queue: int = 1_000
+    ) -> None:
+        """`receive_queue` messages are read ahead; with a few, whoever does not `receive` lets TCP hold the
+        other side back."""
         self.socket = context.socket(zmq.DEALER)
         self.socket.set(zmq.LINGER, 0)
         self.socket.set(zmq.RCVHWM, receive_queue)
@@ -202,7 +208,9 @@ class Tcp:
     def handshake(self) -> "Tcp":
         self.socket.sendall(self.GREETING)
         self._take(len(self.GREETING))
-        ready = b"\x05READY" + b"\x0bSocket-Type" + pack(">I", 6) + b"DEALER" + b"\x08Identity" + pack(">I", 0)
+        ready = (
+            b"\x05READY" + b"\x0bSocket-Type" + pack(">I", 6) + b"DEALER" + b"\x08Identity" + pack(">I", 0)
+        )
         self.socket.sendall(bytes((self.COMMAND, len(ready))) + ready)
         flags, size = self._take(2)
         assert flags == self.COMMAND

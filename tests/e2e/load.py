@@ -1,6 +1,6 @@
-"""Load on nodes under faults: publishers and consumers in threads, a history of all that was promised and seen, and the
-account of it in the end. What a client raises fails the test: faults of nodes are none of its user's business. Only a full disk
-is: then nothing of what was refused may ever be seen.
+"""Load on nodes under faults: publishers and consumers in threads, a history of all that was promised and
+seen, and the account of it in the end. What a client raises fails the test: faults of nodes are none of its
+user's business. Only a full disk is: then nothing of what was refused may ever be seen.
 """
 
 import asyncio
@@ -29,7 +29,8 @@ Name = tuple[str, int, int]  #: of a record: (producer, partition, number)
 
 
 class Sent(NamedTuple):
-    """One batch of one producer: records `first` .. `first + count - 1` of its own numbering in that partition."""
+    """One batch of one producer: records `first` .. `first + count - 1` of its own numbering in that
+    partition."""
 
     producer: str
     partition: int
@@ -50,15 +51,19 @@ class History:
         self.lock = threading.Lock()
         self.offsets: dict[Name, int] = {}  # of confirmed records
         self.refused: set[Name] = set()  # for want of space: certainly not stored
-        self.duplicates: set[tuple[str, int, int]] = set()  # first numbers of batches stored before their confirm came
-        self.attempted: dict[tuple[str, int], int] = defaultdict(int)  # (producer, partition) -> numbers given out
+        # first numbers of batches stored before their confirm came
+        self.duplicates: set[tuple[str, int, int]] = set()
+        # (producer, partition) -> numbers given out
+        self.attempted: dict[tuple[str, int], int] = defaultdict(int)
         self.under_way: dict[tuple[str, int, int], Sent] = {}
         self.confirmed_batches = [0] * PARTITIONS
         self.abandoned = 0  # batches whose client went away before their confirm
-        self.acked: dict[int, list[tuple[int, Intervals]]] = defaultdict(list)  # partition -> (term, ranges) of confirmed acks
+        # partition -> (term, ranges) of confirmed acks
+        self.acked: dict[int, list[tuple[int, Intervals]]] = defaultdict(list)
         self.acked_total = [Intervals() for _ in range(PARTITIONS)]
         self.delivered = [Intervals() for _ in range(PARTITIONS)]
-        self.values: dict[tuple[int, int], int] = {}  # (partition, offset) -> hash of the value that a consumer was given
+        # (partition, offset) -> hash of the value that a consumer was given
+        self.values: dict[tuple[int, int], int] = {}
         self.deliveries = 0
         self.violations: list[str] = []
 
@@ -68,7 +73,9 @@ class History:
             receipt = sent.pending.result(0)
         except StoreFull:
             with self.lock:
-                self.refused |= {(sent.producer, sent.partition, sent.first + number) for number in range(sent.count)}
+                self.refused |= {
+                    (sent.producer, sent.partition, sent.first + number) for number in range(sent.count)
+                }
                 del self.under_way[sent.producer, sent.partition, sent.first]
             return
         with self.lock:
@@ -89,18 +96,26 @@ class History:
             self.acked_total[partition].add(first, end)
 
     def deliver(self, partition: int, term: int, first: int, end: int) -> None:
-        """A delivery of a leader that knew an ack, directly or from its log, must not contain what was acked."""
+        """A delivery of a leader that knew an ack, directly or from its log, must not contain what was
+        acked."""
         with self.lock:
             self.deliveries += end - first
             self.delivered[partition].add(first, end)
             for acked_term, ranges in self.acked[partition]:
-                if acked_term <= term and sum(high - low for low, high in ranges.missing(first, end)) != end - first:
-                    text = f"partition {partition}: {first}..{end} given out in term {term}, but acked in term {acked_term}"
+                if (
+                    acked_term <= term
+                    and sum(high - low for low, high in ranges.missing(first, end)) != end - first
+                ):
+                    text = (
+                        f"partition {partition}: {first}..{end} given out in term {term}, but acked in "
+                        f"term {acked_term}"
+                    )
                     self.violations.append(text)
 
 
 class Watch:
-    """Notes what a client is given and which of its acks are confirmed, each with the term of the message that said so."""
+    """Notes what a client is given and which of its acks are confirmed, each with the term of the message
+    that said so."""
 
     def __init__(self, client: Client, history: History) -> None:
         session = client.engine.session
@@ -114,7 +129,9 @@ class Watch:
         self._term = header.term
         if isinstance(body, Deliver) and header.term >= self._session.links.term(header.shard):
             for piece in body.slices:
-                self._history.deliver(partition_of(piece.partition), header.term, piece.offset, piece.offset + piece.count)
+                self._history.deliver(
+                    partition_of(piece.partition), header.term, piece.offset, piece.offset + piece.count
+                )
         self._handle(endpoint, header, body, message)
 
     def _on_acked(self, call: Any) -> None:
@@ -150,9 +167,12 @@ class Actor(threading.Thread):
 
 
 class Publisher(Actor):
-    """Batches of many sizes into all partitions; some of its lives end without waiting for what is under way."""
+    """Batches of many sizes into all partitions; some of its lives end without waiting for what is under
+    way."""
 
-    def __init__(self, servers: Sequence[str], history: History, number: int, seed: int, pause_s: float) -> None:
+    def __init__(
+        self, servers: Sequence[str], history: History, number: int, seed: int, pause_s: float
+    ) -> None:
         super().__init__(servers, history, number, seed)
         self.pause_s = pause_s
 
@@ -229,7 +249,8 @@ def take(mq: Client, history: History, count: int, mood: float = 0.0) -> int:
 
 
 class Probe(Actor):
-    """One record at a time into one partition, and out of it again: how long nothing was confirmed, and nothing handed out."""
+    """One record at a time into one partition, and out of it again: how long nothing was confirmed, and
+    nothing handed out."""
 
     def __init__(self, servers: Sequence[str], history: History, number: int, seed: int) -> None:
         super().__init__(servers, history, number, seed)
@@ -300,7 +321,9 @@ class Load:
         """`pause_s`: between two batches of a publisher, on average."""
         self.servers, self.history = list(servers), History()
         settings = self.servers, self.history
-        self.publishers: list[Actor] = [Publisher(*settings, number, seed, pause_s) for number in range(publishers)]
+        self.publishers: list[Actor] = [
+            Publisher(*settings, number, seed, pause_s) for number in range(publishers)
+        ]
         self.consumers: list[Actor] = [Consumer(*settings, number, seed) for number in range(consumers)]
         self.probes = [(Probe, AioProbe)[number % 2](*settings, number, seed) for number in range(probes)]
 
@@ -336,10 +359,13 @@ class Load:
         assert not self.history.violations, self.history.violations[:5]
 
     def wait_going(self) -> None:
-        """Until every partition has confirmed something more, and each probe has confirmed and been handed out something."""
+        """Until every partition has confirmed something more, and each probe has confirmed and been handed
+        out something."""
 
         def counts() -> list[int]:
-            probed = [count for probe in self.probes for count in (len(probe.confirmed_s), len(probe.pushed_s))]
+            probed = [
+                count for probe in self.probes for count in (len(probe.confirmed_s), len(probe.pushed_s))
+            ]
             return [*self.history.confirmed_batches, *probed]
 
         def going() -> bool:
@@ -387,8 +413,10 @@ def _loans(mq: Client) -> list[str]:
     """What a client believes to have lent to each shard."""
     consuming = mq.engine.session.consuming
     return [
-        f"shard {part.shard}: share {part.share_records}, lent {part.lent_records} of {part.lent_bytes} bytes, untaken "
-        f"{part.untaken_records}, subscribed {part.subscribed}, hungry {part in consuming._hungry}, fed {part.fed}"
+        f"shard {part.shard}: share {part.share_records}, lent {part.lent_records} of {part.lent_bytes} "
+        "bytes, untaken "
+        f"{part.untaken_records}, subscribed {part.subscribed}, hungry {part in consuming._hungry}, fed "
+        f"{part.fed}"
         for part in consuming._parts.values()
     ]
 
@@ -445,7 +473,19 @@ def account(history: History, log: dict[int, list[bytes]]) -> Account:
     attempted = sum(history.attempted.values())
     confirmed = len(history.offsets)
     refused, phantom = len(history.refused), len(history.refused & places.keys())
-    return Account(attempted, confirmed, stored, recovered, refused, lost, unexpected, phantom, duplicated, reordered, changed)
+    return Account(
+        attempted,
+        confirmed,
+        stored,
+        recovered,
+        refused,
+        lost,
+        unexpected,
+        phantom,
+        duplicated,
+        reordered,
+        changed,
+    )
 
 
 def _name_of(value: bytes) -> Name | None:

@@ -1,5 +1,5 @@
-"""The disk as an enemy: taken, of another make, read-only, full, and lying. A clear word, nothing confirmed lost, and service
-again without a restart where that is possible."""
+"""The disk as an enemy: taken, of another make, read-only, full, and lying. A clear word, nothing confirmed
+lost, and service again without a restart where that is possible."""
 
 import json
 import os
@@ -50,7 +50,10 @@ class SmallDisk:
         self._filler.unlink()
 
     def unmount(self) -> None:
-        until(lambda: subprocess.run(["umount", str(self.path)], capture_output=True).returncode == 0, what="still in use")
+        until(
+            lambda: subprocess.run(["umount", str(self.path)], capture_output=True).returncode == 0,
+            what="still in use",
+        )
 
 
 @pytest.fixture
@@ -106,7 +109,10 @@ class TestDirectory:
         manifest = node.data / "manifest.json"
         before = manifest.read_bytes()
         changes: tuple[tuple[dict[str, object], str], ...] = (
-            ({"format": FORMAT + 1}, f"has format {FORMAT + 1}; this version of gossipq reads up to {FORMAT}"),
+            (
+                {"format": FORMAT + 1},
+                f"has format {FORMAT + 1}; this version of gossipq reads up to {FORMAT}",
+            ),
             ({"format": FORMAT + 2, "engine": 7, "workers": "new"}, f"has format {FORMAT + 2}"),
             ({"engine": "lmdb-1.0"}, "was made with lmdb-1.0"),
             ({"workers": None}, "is damaged"),
@@ -146,7 +152,9 @@ def workers(mq: Client) -> list[WorkerStats]:
     return mq.status().workers
 
 
-def publish_until_full(mq: Client, topic: str, size: int, pause_s: float = 0.0) -> tuple[list[bytes], GossipqError]:
+def publish_until_full(
+    mq: Client, topic: str, size: int, pause_s: float = 0.0
+) -> tuple[list[bytes], GossipqError]:
     """Values that were confirmed, in order, and the refusal in the end."""
     confirmed: list[bytes] = []
     while len(confirmed) * size < 2 * DISK_BYTES:

@@ -1,4 +1,5 @@
-"""Bad input over real sockets: a clear refusal where somebody can be answered, counted, and the node serves on."""
+"""Bad input over real sockets: a clear refusal where somebody can be answered, counted, and the node serves
+on."""
 
 import random
 from array import array
@@ -100,7 +101,8 @@ def asker(served: Node, raw: Connect) -> Raw:
 
 @pytest.fixture
 def counted(asker: Raw) -> Callable[..., None]:
-    """counted(n, what): `what` of the status grows by n since the test began (workers report once a second)."""
+    """counted(n, what): `what` of the status grows by n since the test began (workers report once a
+    second)."""
     before = asker.status()
 
     def check(count: int, what: Callable[[StatusReply], int] = bad_frames) -> None:
@@ -174,7 +176,12 @@ class TestNobodyReadsThis:
         ports = (served.port, served.port + 1)
         mute = [Tcp(port) for port in ports]
         for port in ports:
-            for greeting in (b"GET / HTTP/1.1\r\nHost: x\r\n\r\n", bytes(200), b"\xff" * 200, Tcp.GREETING + b"\xff" * 100):
+            for greeting in (
+                b"GET / HTTP/1.1\r\nHost: x\r\n\r\n",
+                bytes(200),
+                b"\xff" * 200,
+                Tcp.GREETING + b"\xff" * 100,
+            ):
                 tcp = Tcp(port)
                 tcp.socket.sendall(greeting)
                 tcp.close()
@@ -191,7 +198,10 @@ class TestHeaders:
             answer = client.receive()
             assert answer is not None
             assert isinstance(answer.message, Refused)
-            assert (answer.message.code, f"version {version}" in answer.message.message) == ("wrong_version", True)
+            assert (answer.message.code, f"version {version}" in answer.message.message) == (
+                "wrong_version",
+                True,
+            )
         counted(3)
 
     def test_an_unknown_verb(self, target: Target, raw: Connect, counted: Counted) -> None:
@@ -332,7 +342,9 @@ class TestBatches:
         counted(len(LIES))
         counted(len(LIES), refused)
 
-    def test_a_bad_batch_through_the_frontdoor(self, served: Node, raw: Connect, topic: tuple[int, int]) -> None:
+    def test_a_bad_batch_through_the_frontdoor(
+        self, served: Node, raw: Connect, topic: tuple[int, int]
+    ) -> None:
         key, shard = topic
         client = raw(served.endpoint).hello().hello(shard)
         answer = client.ask(Publish(key), shard, LIES["wrong CRC"])
@@ -353,12 +365,20 @@ class TestBatches:
     def test_a_large_key_and_large_headers(self, leader: Raw, topic: tuple[int, int]) -> None:
         key, shard = topic
         for columns, what, most in (
-            ({"keys": [bytes(64 * limits.KIB)], "fixed": {KEY_HASH: array("I", [7])}}, "key", limits.KEY_BYTES_MAX),
+            (
+                {"keys": [bytes(64 * limits.KIB)], "fixed": {KEY_HASH: array("I", [7])}},
+                "key",
+                limits.KEY_BYTES_MAX,
+            ),
             ({"headers": [bytes(limits.HEADERS_BYTES_MAX + 1)]}, "headers", limits.HEADERS_BYTES_MAX),
         ):
             answer = leader.ask(Publish(key), shard, sealed([b"x"], **columns))
             assert isinstance(answer, Refused)
-            assert (answer.code, what in answer.message, str(most) in answer.message) == ("too_large", True, True)
+            assert (answer.code, what in answer.message, str(most) in answer.message) == (
+                "too_large",
+                True,
+                True,
+            )
 
     def test_sequences_out_of_nowhere(self, leader: Raw, topic: tuple[int, int]) -> None:
         key, shard = topic
@@ -400,7 +420,15 @@ class TestNamesAndNumbers:
 
     def test_topics_and_partitions_that_are_not_there(self, leader: Raw, topic: tuple[int, int]) -> None:
         key, shard = topic
-        for partition in (key + (1 << 30), partition_key(2**40, 0), -1, -(2**63), 2**64 - 1, key + 1, key + 65_535):
+        for partition in (
+            key + (1 << 30),
+            partition_key(2**40, 0),
+            -1,
+            -(2**63),
+            2**64 - 1,
+            key + 1,
+            key + 65_535,
+        ):
             for message, batch in (
                 (Publish(partition), sealed([b"x"])),
                 (Subscribe(1, "", [Start(partition)], 1, 1), b""),
@@ -459,7 +487,9 @@ def requests(key: int) -> list[Message]:
     """One valid message of each verb that clients send."""
     return [
         Publish(key, "stored"),
-        Subscribe(3, "huge", [Start(key, "offset", 0)], 10, 10_000, GroupOptions("shared", 30_000, 100), True),
+        Subscribe(
+            3, "huge", [Start(key, "offset", 0)], 10, 10_000, GroupOptions("shared", 30_000, 100), True
+        ),
         Subscribe(4, "", [Start(key, "time", 5)], 10, 10_000),
         Credit(3, 1, 1),
         Recall(3),
@@ -488,7 +518,10 @@ def variants(value: Any, replacements: tuple[Any, ...], kinds: type | tuple[type
 
 
 def survive(client: Raw, shard: int, verb: int, control: Any, batch: bytes = b"") -> None:
-    client.send(HEADER.pack(MAGIC, VERSION, verb, shard, 0, 500, 0) + msgspec.msgpack.encode(control), *filter(None, [batch]))
+    client.send(
+        HEADER.pack(MAGIC, VERSION, verb, shard, 0, 500, 0) + msgspec.msgpack.encode(control),
+        *filter(None, [batch]),
+    )
 
 
 class TestHugeNumbers:
@@ -537,14 +570,21 @@ class TestHugeNumbers:
             for shard in (0, 1, 32, 0xFFFE, 0xFFFF):
                 for request_id in (0, 2**63, 2**64 - 1):
                     for term in (0, 2**64 - 1):
-                        client.send(HEADER.pack(MAGIC, VERSION, Ping.verb, shard, 0xFFFF, request_id, term) + b"\x90")
+                        client.send(
+                            HEADER.pack(MAGIC, VERSION, Ping.verb, shard, 0xFFFF, request_id, term) + b"\x90"
+                        )
             client.hello(0)
             client.alive(0)
 
 
 VERBS = [message.verb for message in requests(0)]
 ANYTHING = st.recursive(
-    st.none() | st.booleans() | st.integers(-(2**63), 2**64 - 1) | st.text(max_size=20) | st.binary(max_size=20) | st.floats(),
+    st.none()
+    | st.booleans()
+    | st.integers(-(2**63), 2**64 - 1)
+    | st.text(max_size=20)
+    | st.binary(max_size=20)
+    | st.floats(),
     lambda inner: st.lists(inner, max_size=5) | st.dictionaries(st.text(max_size=5), inner, max_size=3),
     max_leaves=12,
 )
@@ -575,7 +615,9 @@ class TestFuzz:
             control = bytearray(data.draw(st.sampled_from(sample)))
             changed = bytearray(batch)
             for frame in (control, changed):
-                for at, value in data.draw(st.lists(st.tuples(st.integers(0, 200), st.integers(0, 255)), max_size=4)):
+                for at, value in data.draw(
+                    st.lists(st.tuples(st.integers(0, 200), st.integers(0, 255)), max_size=4)
+                ):
                     frame[at % len(frame)] = value
             if data.draw(st.booleans()):
                 changed = bytearray(with_crc(changed))

@@ -1,4 +1,5 @@
-"""The truth on every surface: real nodes in each state, and the word that clients, commands and pages have for it."""
+"""The truth on every surface: real nodes in each state, and the word that clients, commands and pages have
+for it."""
 
 import json
 import os
@@ -104,11 +105,17 @@ class Town:
 
     def metrics(self) -> str:
         try:
-            with urllib.request.urlopen(f"http://127.0.0.1:{self.ada.port + 80}/metrics", timeout=10) as answer:
+            with urllib.request.urlopen(
+                f"http://127.0.0.1:{self.ada.port + 80}/metrics", timeout=10
+            ) as answer:
                 lines = answer.read().decode().splitlines()
         except urllib.error.URLError:
             return "unreachable"
-        return next(line.split('"')[1] for line in lines if line.startswith("gossipq_health{") and line.endswith(" 1.0"))
+        return next(
+            line.split('"')[1]
+            for line in lines
+            if line.startswith("gossipq_health{") and line.endswith(" 1.0")
+        )
 
     def shows(self, **cells: str) -> None:
         """Each surface has this word, in time."""
@@ -176,7 +183,11 @@ def test_one_and_two_of_three_away_and_back(town: Town) -> None:
     town.cat.kill()
     town.shows(**DEGRADED)
     code, out = town.gossipq("status")
-    assert (code, "degraded: cat is away: its copies of " in out, "see: gossipq cluster ls" in out) == (1, True, True)
+    assert (code, "degraded: cat is away: its copies of " in out, "see: gossipq cluster ls" in out) == (
+        1,
+        True,
+        True,
+    )
 
     town.bob.kill()
     town.shows(**NO_QUORUM)
@@ -184,7 +195,10 @@ def test_one_and_two_of_three_away_and_back(town: Town) -> None:
     assert code == 1
     assert f"no quorum: {SHARDS} of {SHARDS} shards have no leader (2 of 3 nodes are away: bob, cat)" in out
     began = time.monotonic()
-    with pytest.raises(GossipqError, match="cannot have a leader: bob, cat are away") as met, connect(town.ada.endpoint) as mq:
+    with (
+        pytest.raises(GossipqError, match="cannot have a leader: bob, cat are away") as met,
+        connect(town.ada.endpoint) as mq,
+    ):
         mq.topics()
     assert met.value.hint == "gossipq cluster ls"
     assert time.monotonic() - began < 4.5, "before the time limit of 5 s"
@@ -209,9 +223,16 @@ def test_a_full_disk_and_a_paused_worker(town: Town) -> None:
     town.shows(**HEALTHY)
 
     town.ada.kill()
-    (town.place / "cluster.toml").write_text(f"[node]\ndisk_reserve_bytes = {1 << 60}\n[cluster]\nshards = 4\n")
+    (town.place / "cluster.toml").write_text(
+        f"[node]\ndisk_reserve_bytes = {1 << 60}\n[cluster]\nshards = 4\n"
+    )
     town.start(town.ada).ready()
-    full = {"status": "full", "check_ready": "CRITICAL full", "check_cluster": "CRITICAL full", "readyz": "503 full"}
+    full = {
+        "status": "full",
+        "check_ready": "CRITICAL full",
+        "check_cluster": "CRITICAL full",
+        "readyz": "503 full",
+    }
     town.shows(**full, livez="200 healthy", metrics="full", top="full", publish="full", fetch="served")
 
 

@@ -1,5 +1,5 @@
-"""kill -9 of workers and of whole nodes at random moments under load: what was confirmed is there once, what was acked stays
-acked. GOSSIPQ_KILLS=500 makes a long run of it, GOSSIPQ_SEED repeats the choices of one."""
+"""kill -9 of workers and of whole nodes at random moments under load: what was confirmed is there once, what
+was acked stays acked. GOSSIPQ_KILLS=500 makes a long run of it, GOSSIPQ_SEED repeats the choices of one."""
 
 import os
 import random
@@ -66,8 +66,10 @@ class Killing:
         gap = sum(bool(caught & duplicates) for caught in keys)
         stored = len(set().union(*keys) & duplicates)
         print(
-            f"{self.workers} workers and {self.nodes} nodes killed, seed {SEED}: {under_way} kills met batches under way; "
-            f"{gap} fell between append and confirm: {stored} batches were on disk though no confirm had come, of "
+            f"{self.workers} workers and {self.nodes} nodes killed, seed {SEED}: {under_way} kills met "
+            "batches under way; "
+            f"{gap} fell between append and confirm: {stored} batches were on disk though no confirm had "
+            "come, of "
             f"{sum(map(len, keys))} under way; {len(self.history.offsets):,} records confirmed, "
             f"{self.history.abandoned} batches abandoned, {self.history.deliveries:,} records handed out, "
             f"{sum(ranges.total() for ranges in self.history.acked_total):,} acked"

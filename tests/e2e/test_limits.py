@@ -1,4 +1,5 @@
-"""What the world does to a running node: crowds, sloth, sudden deaths, pauses and farewells, always under load."""
+"""What the world does to a running node: crowds, sloth, sudden deaths, pauses and farewells, always under
+load."""
 
 import os
 import resource
@@ -47,7 +48,8 @@ def roundtrip(mq: Client, topic: str, count: int = 1_000) -> None:
 
 
 class Load(threading.Thread):
-    """Publishes without end into a topic of two partitions; `confirmed` and `unknown` say how each batch ended."""
+    """Publishes without end into a topic of two partitions; `confirmed` and `unknown` say how each batch
+    ended."""
 
     def __init__(self, endpoint: str, topic: str) -> None:
         super().__init__()
@@ -71,7 +73,9 @@ class Load(threading.Thread):
             while not self.stopping.is_set():
                 if len(under_way) < UNDER_WAY_MAX:
                     values = [b"%d" % number for number in range(self.sent, self.sent + 20)]
-                    under_way.append((values, mq.publish_many(self.topic, values, partition=self.sent // 20 % 2)))
+                    under_way.append(
+                        (values, mq.publish_many(self.topic, values, partition=self.sent // 20 % 2))
+                    )
                     self.sent += len(values)
                 self._collect(under_way)
                 time.sleep(0.001)
@@ -115,7 +119,10 @@ def load(node: Node, topic: str) -> Iterator[Load]:
 def check_kept(node: Node, running: Load) -> None:
     """Everything confirmed is at its offset, nothing is there twice."""
     with connect(node.endpoint) as mq:
-        found = [(msg.value, (msg.partition, msg.offset)) for msg in mq.consume(running.topic, start="first", stop_at_end=True)]
+        found = [
+            (msg.value, (msg.partition, msg.offset))
+            for msg in mq.consume(running.topic, start="first", stop_at_end=True)
+        ]
     places = dict(found)
     assert len(places) == len(found), "a record is there twice"
     assert running.confirmed.items() <= places.items()
@@ -203,7 +210,8 @@ class TestCrowds:
 
 
 class TestNeverFinished:
-    """A multipart whose last frame never comes. libzmq keeps its frames out of sight of the process that owns the socket."""
+    """A multipart whose last frame never comes. libzmq keeps its frames out of sight of the process that owns
+    the socket."""
 
     def test_others_are_served_and_the_memory_comes_back(self, make: Make) -> None:
         node = make().start()
@@ -216,8 +224,8 @@ class TestNeverFinished:
         until(lambda: node.memory_bytes() - before < 48 * limits.MIB, what="memory of a lost message is kept")
 
     def test_its_memory_is_bounded(self, make: Make) -> None:
-        """Neither libzmq nor the node counts the frames of one message: the process reaches its own bound. Then libzmq hangs
-        up, or the process ends and is replaced; the node goes on either way."""
+        """Neither libzmq nor the node counts the frames of one message: the process reaches its own bound.
+        Then libzmq hangs up, or the process ends and is replaced; the node goes on either way."""
         node = make()
         node.environment["GOSSIPQ_NODE__MEMORY_BYTES_MAX"] = str(200 * limits.MIB)
         node.start()
@@ -226,10 +234,15 @@ class TestNeverFinished:
             tcp = Tcp(node.port + 1).handshake()
             endless(tcp, 400 * limits.MIB)
             tcp.close()
-            assert node.memory_bytes() < 4 * 200 * limits.MIB, "supervisor, frontdoor and two workers at their bounds"
+            assert node.memory_bytes() < 4 * 200 * limits.MIB, (
+                "supervisor, frontdoor and two workers at their bounds"
+            )
             kept.append(mq.publish("t", b"after", partition=0).result(PATIENCE_S).offset)
             assert kept == [0, 1]
-            assert [message.value for message in mq.fetch("t", group="g", n=2, wait=PATIENCE_S)] == [b"before", b"after"]
+            assert [message.value for message in mq.fetch("t", group="g", n=2, wait=PATIENCE_S)] == [
+                b"before",
+                b"after",
+            ]
 
 
 def endless(tcp: Tcp, size: int) -> None:
@@ -252,7 +265,10 @@ class TestDeaths:
             tcp.socket.sendall(bytes(3 * limits.MIB))
             tcp.close()
             assert mq.publish("t", b"after").result(PATIENCE_S).offset == before.offset + 1
-            assert [msg.value for msg in mq.consume("t", start="first", stop_at_end=True)] == [b"before", b"after"]
+            assert [msg.value for msg in mq.consume("t", start="first", stop_at_end=True)] == [
+                b"before",
+                b"after",
+            ]
 
     def test_a_consumer_killed_with_500_in_flight(self, make: Make) -> None:
         """What it held comes to another within the silence of 5 s and one."""
@@ -271,7 +287,10 @@ class TestDeaths:
             mq.publish_many("t", values).result(PATIENCE_S)
             paths = ":".join(str(HOME / root) for root in ROOTS)
             victim = subprocess.Popen(
-                [sys.executable, "-c", script, node.endpoint], env={"PYTHONPATH": paths}, stdout=subprocess.PIPE, text=True
+                [sys.executable, "-c", script, node.endpoint],
+                env={"PYTHONPATH": paths},
+                stdout=subprocess.PIPE,
+                text=True,
             )
             with victim:
                 assert victim.stdout is not None
@@ -294,7 +313,9 @@ class TestDeaths:
         with load(node, "t") as running, connect(node.endpoint) as mq:
             victim = worker_stats(mq, 1)
             os.kill(victim.pid, signal.SIGKILL)
-            back = until(lambda: (row := worker_stats(mq, 1)).pid != victim.pid and row.state == "ready" and row)
+            back = until(
+                lambda: (row := worker_stats(mq, 1)).pid != victim.pid and row.state == "ready" and row
+            )
             assert (back.restarts, worker_stats(mq, 0).restarts) == (1, 0)
             running.finish()
             assert len(running.confirmed) == running.sent
@@ -348,7 +369,8 @@ def alive(pid: int) -> bool:
 
 class TestPauses:
     def test_a_worker_that_stands_still_for_seven_seconds(self, make: Make) -> None:
-        """Longer than the silence that ends a session: nobody is thrown out for a pause of the worker's own."""
+        """Longer than the silence that ends a session: nobody is thrown out for a pause of the worker's
+        own."""
         node = make().start()
         with connect(node.endpoint) as consumer, load(node, "t") as running:
             taken: list[tuple[bytes, int]] = []

@@ -1,5 +1,5 @@
-"""Records pass through and leave behind nothing: the file and the memory of a node stay as they are while retention works.
-The long version, with ten million records, belongs to `make perf`."""
+"""Records pass through and leave behind nothing: the file and the memory of a node stay as they are while
+retention works. The long version, with ten million records, belongs to `make perf`."""
 
 import time
 from collections.abc import Callable
@@ -13,10 +13,13 @@ from gossipq_client import Client, connect
 
 pytestmark = pytest.mark.e2e
 ROUNDS, ROUND_RECORDS, PARTITIONS = 50, 6_000, 2
-VALUE_BYTES = 400  #: so that the newest batches, which a worker keeps in memory, fill their share in the first third
+VALUE_BYTES = (
+    400  #: so that the newest batches, which a worker keeps in memory, fill their share in the first third
+)
 PAUSE_S = 0.11  #: after a round: retention looks once a second, and is to have looked often
 PATIENCE_S = 20
-FILE_GROWTH_MAX = 1.6  #: what leaves is swept once a second, so the mark that a file reached varies; kept rows would triple it
+#: what leaves is swept once a second, so the mark that a file reached varies; kept rows would triple it
+FILE_GROWTH_MAX = 1.6
 MEMORY_GROWTH_BYTES_MAX = 12 * limits.MIB
 
 
@@ -50,7 +53,9 @@ def test_files_and_memory_stay_flat(make: Callable[..., Node]) -> None:
             files.append(file_bytes(node))
             memory.append(node.memory_bytes())
         total = ROUNDS * ROUND_RECORDS
-        until(lambda: sum(row.removed for row in mq.stats(["t"]).partitions) == total, what="acked records stay")
+        until(
+            lambda: sum(row.removed for row in mq.stats(["t"]).partitions) == total, what="acked records stay"
+        )
         assert all(row.first == row.next for row in mq.stats(["t"]).partitions)
         acked = {partition_of(row.partition): row.acked for row in mq.groups("t")}
         assert acked == dict.fromkeys(range(PARTITIONS), total // PARTITIONS)

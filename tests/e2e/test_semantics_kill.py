@@ -1,4 +1,5 @@
-"""Everything a record may ask for, under kill -9 of workers and of the whole node; in the end each record is accounted for.
+"""Everything a record may ask for, under kill -9 of workers and of the whole node; in the end each record is
+accounted for.
 
 GOSSIPQ_KILLS=100 makes a long run of it, GOSSIPQ_SEED repeats the choices of one."""
 
@@ -66,10 +67,12 @@ class History:
         self.acked: dict[Place, int] = {}  # confirmed -> term of the answer
         self.ack_tried: set[Place] = set()
         self.calls: Counter[Place] = Counter()
-        self.begun: dict[bytes, list[tuple[int, int]]] = defaultdict(list)  # first deliveries by key, in the keyed group
+        # first deliveries by key, in the keyed group
+        self.begun: dict[bytes, list[tuple[int, int]]] = defaultdict(list)
         self.mercy: set[Place] = set()  # dead letters that came back: they go well now
         self.failed: list[tuple[int, int, int]] = []  # (number, partition, offset) of records that did once
-        self.requeued_twice: set[Place] = set()  # perhaps: the request was under way when something was killed
+        # perhaps: the request was under way when something was killed
+        self.requeued_twice: set[Place] = set()
         self.steps: list[tuple[Place, PendingReceipt]] = []
         self.violations: list[tuple[Place | None, str]] = []
         self.counts: Counter[str] = Counter()
@@ -94,7 +97,9 @@ class History:
                 self.violation(f"record {number} came {early_s * 1000:.3f} ms before it was due: {place}")
             if term >= self.acked.get(place, term + 1):
                 self.violation(
-                    f"record {number} came in term {term}, but was acked in term {self.acked[place]}: {place}", place
+                    f"record {number} came in term {term}, but was acked in term {self.acked[place]}: "
+                    f"{place}",
+                    place,
                 )
             if term >= self.cancelled.get(number, term + 1):
                 self.violation(f"record {number} came though it was cancelled: {place}")
@@ -109,13 +114,18 @@ class History:
 
 
 class Watch:
-    """Notes what a client is given and which of its acks are confirmed, each with the term of the message that said so."""
+    """Notes what a client is given and which of its acks are confirmed, each with the term of the message
+    that said so."""
 
     def __init__(self, client: Client, history: History) -> None:
         session = client.engine.session
         self.term, self._history, self._session = 0, history, session
         self._groups: dict[int, str] = {}  # of subscriptions
-        self._handle, self._acked, self._stepped = session._handle, session.consuming._acked, session.consuming.stepped
+        self._handle, self._acked, self._stepped = (
+            session._handle,
+            session.consuming._acked,
+            session.consuming.stepped,
+        )
         session._handle = self._on_message  # type: ignore[method-assign]
         session.consuming._acked = self._on_acked  # type: ignore[method-assign]
         session.consuming.stepped = self._on_stepped  # type: ignore[method-assign]
@@ -124,9 +134,12 @@ class Watch:
         self.term = header.term
         if isinstance(body, Deliver) and header.term >= self._session.links.term(header.shard):
             part = self._session.consuming._parts.get(body.subscription)
-            if part is not None and not (part.subscription.closing or part.subscription.paused):  # else it goes back unseen
+            # else it goes back unseen
+            if part is not None and not (part.subscription.closing or part.subscription.paused):
                 group = self._groups[body.subscription] = part.subscription.group
-                for piece, raw in zip(body.slices, split(message[1], [each.size for each in body.slices]), strict=True):
+                for piece, raw in zip(
+                    body.slices, split(message[1], [each.size for each in body.slices]), strict=True
+                ):
                     for at, value in enumerate(Batch(raw).values()):
                         place = group, partition_of(piece.partition), piece.offset + at
                         self._history.handed(place, int(value), header.term)
@@ -215,7 +228,8 @@ class Worker(threading.Thread):
 
 
 class Publisher(Worker):
-    """Records of all kinds, single or in lists. A life ends without waiting; what had an id is published again by the next."""
+    """Records of all kinds, single or in lists. A life ends without waiting; what had an id is published
+    again by the next."""
 
     def __init__(self, endpoint: str, history: History, number: int) -> None:
         super().__init__(endpoint, history, number)
@@ -294,7 +308,9 @@ class Fetcher(Worker):
 
     def live(self, mq: Client, end_s: float) -> None:
         while self.going(end_s):
-            for msg in mq.fetch(SOURCE, self.group, n=self.random.choice((1, 5, 50)), wait=0.1, **self.options):
+            for msg in mq.fetch(
+                SOURCE, self.group, n=self.random.choice((1, 5, 50)), wait=0.1, **self.options
+            ):
                 try:
                     with msg:
                         handle(self.history, self.group, msg)
@@ -350,7 +366,11 @@ class Mender(Worker):
         """One that is, or was a moment ago."""
         now_s, history = time.monotonic(), self.history
         with history.lock:
-            found = [number for number, due_s in history.due_s.items() if due_s > now_s + 0.02 and number in history.receipts]
+            found = [
+                number
+                for number, due_s in history.due_s.items()
+                if due_s > now_s + 0.02 and number in history.receipts
+            ]
         numbers = [number for number in found if history.receipts[number]]
         if not numbers:
             return None
@@ -450,7 +470,9 @@ def check_counters(mq: Client) -> bool:
         left = row.ready + row.in_flight + row.retrying + row.parked
         gone = row.acked + row.dead + row.voided + row.dropped + row.removed
         assert rows[row.partition].next == left + gone, (row, rows[row.partition])
-        assert min(row.ready, row.in_flight, row.retrying, row.parked, row.unmatched, row.blocked_by_key) >= 0, row
+        assert (
+            min(row.ready, row.in_flight, row.retrying, row.parked, row.unmatched, row.blocked_by_key) >= 0
+        ), row
     moving = [row.ready + row.in_flight + row.retrying + row.parked for row in stats.groups]
     return not any(moving) and not any(part.scheduled for part in stats.partitions)
 
@@ -523,7 +545,9 @@ def stuck(mq: Client) -> list[object]:
             found.append(row)
             for offset in range(row.cursor, ends[row.partition]):
                 standings = mq.why(SOURCE, partition_of(row.partition), offset, group=row.group).standings
-                found += [(offset, each) for each in standings if each.state not in ("acked", "dead", "voided")][:5]
+                found += [
+                    (offset, each) for each in standings if each.state not in ("acked", "dead", "voided")
+                ][:5]
     return found
 
 
@@ -535,7 +559,9 @@ class Accounting:
         with connect(node.endpoint, timeout=PATIENCE_S) as mq:
             self.log = {(msg.partition, msg.offset): int(msg.value) for msg in read(mq, SOURCE)}
             self.results = Counter(msg.value.decode() for msg in read(mq, RESULTS))
-            self.letters = {(each.group, each.partition, each.offset): each for each in mq.dead_letters(SOURCE)}
+            self.letters = {
+                (each.group, each.partition, each.offset): each for each in mq.dead_letters(SOURCE)
+            }
             self.stats = mq.stats([SOURCE])
             self.states: dict[Place, str] = {}
             for row in self.stats.partitions:
@@ -552,8 +578,13 @@ class Accounting:
 
     def _settle_voided(self) -> None:
         """`why` tells of a void record that it is void, also where it was acked before."""
-        self.numbers = {(partition_of(found.ref.partition), found.ref.offset): number for number, found in self.named.items()}
-        self.numbers |= {(partition, offset): number for number, partition, offset in self.history.failed} | self.log
+        self.numbers = {
+            (partition_of(found.ref.partition), found.ref.offset): number
+            for number, found in self.named.items()
+        }
+        self.numbers |= {
+            (partition, offset): number for number, partition, offset in self.history.failed
+        } | self.log
         self.unsure: Counter[tuple[str, int]] = Counter()
         for place, state in self.states.items():
             if state == "voided":
@@ -565,7 +596,11 @@ class Accounting:
     def run(self) -> None:
         self.report()
         mercy, twice = self.history.mercy, self.history.requeued_twice
-        real = [text + " (was dead)" * (place in mercy) for place, text in self.history.violations if place not in twice]
+        real = [
+            text + " (was dead)" * (place in mercy)
+            for place, text in self.history.violations
+            if place not in twice
+        ]
         assert not real, "\n".join(real[:5])
         self.check_records()
         self.check_ends()
@@ -589,7 +624,8 @@ class Accounting:
                 counts[f"steps: {error.code}"] += 1
         reasons = Counter(letter.reason for letter in self.letters.values())
         print(
-            f"{self.history.kills // 2} kills, seed {SEED}: {len(self.history.receipts):,} records confirmed, "
+            f"{self.history.kills // 2} kills, seed {SEED}: {len(self.history.receipts):,} records "
+            "confirmed, "
             f"{len(self.log):,} in the log, {again:,} handled again, {sum(self.results.values()):,} steps, "
             f"dead {dict(reasons)}, {dict(counts)}"
         )
@@ -650,9 +686,16 @@ class Accounting:
 
     def check_steps(self) -> None:
         """The ack and the result of a step are there together, or not at all."""
-        acked = [place for place, state in self.states.items() if state == "acked" and is_step(self.numbers[place[1:]])]
+        acked = [
+            place
+            for place, state in self.states.items()
+            if state == "acked" and is_step(self.numbers[place[1:]])
+        ]
         wanted = {"{} {} {}".format(*place): place in self.history.requeued_twice for place in acked}
-        assert set(self.results) == set(wanted), (set(self.results) - set(wanted), set(wanted) - set(self.results))
+        assert set(self.results) == set(wanted), (
+            set(self.results) - set(wanted),
+            set(wanted) - set(self.results),
+        )
         twice = [text for text, count in self.results.items() if count > 1 and not wanted[text]]
         assert not twice, f"two results of one record: {twice[:5]}"
         for place, pending in self.history.steps:
@@ -672,8 +715,13 @@ class Accounting:
         """The counters say the same as the records."""
         for row in self.stats.groups:
             partition = partition_of(row.partition)
-            found = Counter(state for place, state in self.states.items() if place[:2] == (row.group, partition))
-            assert (row.acked + row.voided, row.dead) == (found["acked"] + found["voided"], found["dead"]), (row, found)
+            found = Counter(
+                state for place, state in self.states.items() if place[:2] == (row.group, partition)
+            )
+            assert (row.acked + row.voided, row.dead) == (found["acked"] + found["voided"], found["dead"]), (
+                row,
+                found,
+            )
             assert 0 <= row.acked - found["acked"] <= self.unsure[row.group, partition], (row, found)
             assert row.dropped == row.removed == 0
         for part in self.stats.partitions:

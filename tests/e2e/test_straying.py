@@ -1,5 +1,5 @@
-"""A node that is drained lets go of what others keep now: its rows leave the disk, their pages are used again, and when it is
-taken back it works."""
+"""A node that is drained lets go of what others keep now: its rows leave the disk, their pages are used
+again, and when it is taken back it works."""
 
 import time
 from pathlib import Path
@@ -83,7 +83,8 @@ def test_a_drained_node_lets_go_of_its_rows_and_comes_back(tmp_path: Path) -> No
         time.sleep(2.0)
         nodes.stop()
         has = {partition: values for partition, values in records(leaver.data, TOPIC).items() if values}
-        others_have = [records(member.data, TOPIC) for member in others]  # also copies that were taken out, a moment ago
+        # also copies that were taken out, a moment ago
+        others_have = [records(member.data, TOPIC) for member in others]
         assert has
         for partition, values in has.items():
             assert values == max((found.get(partition, []) for found in others_have), key=len)

@@ -1,5 +1,6 @@
-"""A node falls, and the others go on: killed, paused and back again, hung, told to stop. Clients see a pause and no error; what
-was confirmed is there once, in order, on every replica. Gaps are printed, never asserted tightly: the machine may be busy."""
+"""A node falls, and the others go on: killed, paused and back again, hung, told to stop. Clients see a pause
+and no error; what was confirmed is there once, in order, on every replica. Gaps are printed, never asserted
+tightly: the machine may be busy."""
 
 import os
 import random
@@ -120,7 +121,9 @@ def test_a_hung_worker(tmp_path: Path) -> None:
         finish(nodes, load)
 
 
-@pytest.mark.skipif(shutil.which("serf") is None, reason="the serf program is not installed: apt-get install serf")
+@pytest.mark.skipif(
+    shutil.which("serf") is None, reason="the serf program is not installed: apt-get install serf"
+)
 def test_without_any_agent(tmp_path: Path) -> None:
     """Serf finds nodes, and nothing else hangs on it."""
     with cluster(tmp_path, serf=True) as nodes, ExitStack() as held:

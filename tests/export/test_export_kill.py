@@ -1,4 +1,5 @@
-"""The command itself: under load, killed again and again, and every confirmed record is in the export once."""
+"""The command itself: under load, killed again and again, and every confirmed record is in the export
+once."""
 
 import json
 import os
@@ -23,9 +24,25 @@ pytestmark = pytest.mark.e2e
 
 def export(node, out, *flags):
     paths = os.pathsep.join(str(HOME / root) for root in ROOTS)
-    words = [sys.executable, "-m", "gossipq_cli", "export", "--out", str(out), "-s", node.endpoint, "-o", "json", *flags]
+    words = [
+        sys.executable,
+        "-m",
+        "gossipq_cli",
+        "export",
+        "--out",
+        str(out),
+        "-s",
+        node.endpoint,
+        "-o",
+        "json",
+        *flags,
+    ]
     return subprocess.Popen(
-        words, env={**os.environ, "PYTHONPATH": paths}, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+        words,
+        env={**os.environ, "PYTHONPATH": paths},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
     )
 
 
@@ -89,7 +106,9 @@ def test_killed_at_random_points_every_confirmed_record_is_exported_once(make_no
             if number % 5 == 4:
                 folder = Folder(out)
                 found = values(folder)
-                assert {place: found[place] for place in found if place in load.confirmed}.items() <= load.confirmed.items()
+                assert {
+                    place: found[place] for place in found if place in load.confirmed
+                }.items() <= load.confirmed.items()
                 folder.close()
     finally:
         load.stop()
@@ -100,7 +119,9 @@ def test_killed_at_random_points_every_confirmed_record_is_exported_once(make_no
     assert killed > KILLS // 2
     assert set(states(folder, "007").values()) == {"done"}
     acked = [
-        (row["partition"], offset) for row in read(folder, "acks") for offset in range(row["start_offset"], row["end_offset"])
+        (row["partition"], offset)
+        for row in read(folder, "acks")
+        for offset in range(row["start_offset"], row["end_offset"])
     ]
     assert sorted(acked) == sorted(place[1:] for place in load.confirmed if place[0] == "007")
     folder.close()

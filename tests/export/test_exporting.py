@@ -37,7 +37,13 @@ def fill(mq):
     mq.create_topic("big")
     publish(mq, "007", 500, partition=0)
     mq.publish(
-        "007", b"full", key=b"ada", headers={"k": b"\xff\x00", "t": "text"}, route="eu.fr", id="i-1", partition=1
+        "007",
+        b"full",
+        key=b"ada",
+        headers={"k": b"\xff\x00", "t": "text"},
+        route="eu.fr",
+        id="i-1",
+        partition=1,
     ).result(5)
     mq.publish("007", b"", partition=1).result(5)
     mq.publish("007", b"later", delay="1h", partition=2).result(5)
@@ -65,10 +71,18 @@ def test_all_that_a_record_has_is_in_the_export(mq, open_folder, form):
     full, plain, later = rows["007", 1, 0], rows["007", 1, 1], rows["007", 2, 0]
     assert (full["key"], full["route"], full["id"], full["deliver_at"]) == (b"ada", "eu.fr", b"i-1", None)
     assert full["headers"] == [{"key": "k", "value": b"\xff\x00"}, {"key": "t", "value": b"text"}]
-    assert [plain[name] for name in ("key", "headers", "value", "route", "id")] == [None, None, b"", None, None]
-    assert timedelta(0) <= later["deliver_at"] - later["publish_time"] - timedelta(hours=1) < timedelta(seconds=1), (
-        "never early"
-    )
+    assert [plain[name] for name in ("key", "headers", "value", "route", "id")] == [
+        None,
+        None,
+        b"",
+        None,
+        None,
+    ]
+    assert (
+        timedelta(0)
+        <= later["deliver_at"] - later["publish_time"] - timedelta(hours=1)
+        < timedelta(seconds=1)
+    ), "never early"
     assert abs(full["publish_time"] - before) < timedelta(minutes=5)
     infos = {info.name: info.id for info in mq.topics()}
     assert {row["topic_id"] for row in rows.values()} == {infos["007"], infos["big"]}
@@ -121,7 +135,9 @@ def test_files_and_manifests_of_bounded_size(mq, open_folder, monkeypatch):
         publish(mq, "t", 25, first)
     done = run(mq, folder)
     assert (done.records, done.files, done.manifests) == (1_000, 5, 3)
-    assert [(file.start, file.end) for file in folder.read().files] == [(at, at + 200) for at in range(0, 1_000, 200)]
+    assert [(file.start, file.end) for file in folder.read().files] == [
+        (at, at + 200) for at in range(0, 1_000, 200)
+    ]
     assert len(values(folder)) == 1_000
 
 
@@ -161,7 +177,7 @@ def test_a_partition_without_a_leader_is_waited_for_and_then_named(mq, open_fold
         run(mq, folder)
 
 
-# --- acks and states ----------------------------------------------------------------------------------------------------
+# --- acks and states ----------------------------------------------------------------------------------------
 
 
 def test_where_every_record_stands(mq, open_folder):
@@ -181,18 +197,30 @@ def test_where_every_record_stands(mq, open_folder):
     publish(mq, "t", 1, first=10)
     folder = open_folder()
     run(mq, folder)
-    expected = ["done"] * 2 + ["dead", "retrying"] + ["in_flight"] * 2 + ["ready"] * 2 + ["done"] + ["ready"] * 2
+    expected = (
+        ["done"] * 2 + ["dead", "retrying"] + ["in_flight"] * 2 + ["ready"] * 2 + ["done"] + ["ready"] * 2
+    )
     assert [states(folder, "t")[0, offset] for offset in range(11)] == expected
     rows = {row["state"]: row for row in read(folder, "deliveries")}
-    assert (rows["dead"]["reason"], rows["dead"]["error"], rows["dead"]["attempts"]) == ("rejected", "no such account", 1)
+    assert (rows["dead"]["reason"], rows["dead"]["error"], rows["dead"]["attempts"]) == (
+        "rejected",
+        "no such account",
+        1,
+    )
     assert (rows["retrying"]["reason"], rows["retrying"]["failures"]) == ("bank asleep", 1)
     assert rows["retrying"]["due_at"] - rows["retrying"]["changed_at"] == timedelta(hours=1)
     assert rows["in_flight"]["due_at"] is not None
-    assert (rows["voided"]["group_name"], rows["voided"]["reason"], rows["voided"]["start_offset"]) == ("", "sold out", 8)
+    assert (rows["voided"]["group_name"], rows["voided"]["reason"], rows["voided"]["start_offset"]) == (
+        "",
+        "sold out",
+        8,
+    )
     (ack,) = read(folder, "acks")
     assert (ack["group_name"], ack["start_offset"], ack["end_offset"]) == ("g", 0, 2)
     assert abs(ack["acked_at"] - rows["dead"]["changed_at"]) < timedelta(minutes=1)
-    assert "8" not in [value.decode() for value in values(folder).values()], "what was voided before is not exported"
+    assert "8" not in [value.decode() for value in values(folder).values()], (
+        "what was voided before is not exported"
+    )
 
 
 def test_acks_come_once_and_states_as_they_are_last(mq, open_folder):
@@ -223,7 +251,9 @@ def test_acks_come_once_and_states_as_they_are_last(mq, open_folder):
 
 
 @pytest.mark.parametrize("data_set", [export.ACKS, export.DELIVERIES])
-def test_a_disk_that_refused_a_file_once_is_asked_again_by_the_next_run(mq, open_folder, monkeypatch, data_set):
+def test_a_disk_that_refused_a_file_once_is_asked_again_by_the_next_run(
+    mq, open_folder, monkeypatch, data_set
+):
     """As with --follow: one exporter, run after run."""
     mq.create_topic("t")
     publish(mq, "t", 9)
@@ -246,7 +276,7 @@ def test_a_disk_that_refused_a_file_once_is_asked_again_by_the_next_run(mq, open
     assert set(states(folder, "t").values()) == {"done"}
 
 
-# --- what cannot be exported --------------------------------------------------------------------------------------------
+# --- what cannot be exported --------------------------------------------------------------------------------
 
 
 def drop_oldest(mq, folder):
@@ -267,7 +297,9 @@ def test_what_retention_removed_is_an_error_that_says_so(mq, open_folder):
     folder = open_folder()
     first = drop_oldest(mq, folder)
     assert first > 5
-    with pytest.raises(DataLoss, match=rf"t/0: records 5 to {first - 1} left by retention before they were exported") as caught:
+    with pytest.raises(
+        DataLoss, match=rf"t/0: records 5 to {first - 1} left by retention before they were exported"
+    ) as caught:
         run(mq, folder)
     assert "--allow-gap" in caught.value.hint
     assert len(values(folder)) == 5, "what was exported is as it was"
@@ -400,7 +432,7 @@ def test_an_export_of_a_later_version_is_not_touched(mq, open_folder, tmp_path):
         run(mq, folder)
 
 
-# --- merging ------------------------------------------------------------------------------------------------------------
+# --- merging ------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("form", ["parquet", "lmdb"])
@@ -463,7 +495,9 @@ def test_rows_of_an_older_version_are_merged_with_new_ones(mq, open_folder, tmp_
     digest = folder.keep(path, "messages", "t", found.files[0].topic_id, 0, 0, 10, "parquet")
     old = msgspec.structs.replace(found.files[0], path=digest[0], bytes=digest[1], sha256=digest[2])
     folder.publish(
-        msgspec.structs.replace(found.newest, sequence=3, previous=found.digest, base=True, files=[old, found.files[1]])
+        msgspec.structs.replace(
+            found.newest, sequence=3, previous=found.digest, base=True, files=[old, found.files[1]]
+        )
     )
     assert [row["id"] for row in read(folder, "messages")] == [None] * 20
     assert compact(folder) == 1
@@ -475,7 +509,7 @@ def test_there_must_be_something_to_compact(open_folder):
         compact(open_folder())
 
 
-# --- crashes ------------------------------------------------------------------------------------------------------------
+# --- crashes ------------------------------------------------------------------------------------------------
 
 
 class Crash(Exception):

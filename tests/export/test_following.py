@@ -1,4 +1,5 @@
-"""An exporter that goes on for months: topics and groups leave, small files are merged, manifests stay small."""
+"""An exporter that goes on for months: topics and groups leave, small files are merged, manifests stay
+small."""
 
 import time
 import urllib.request
@@ -36,7 +37,7 @@ def ack(broker, topic, group, count):
         mq.flush()
 
 
-# --- what is removed ----------------------------------------------------------------------------------------------------
+# --- what is removed ----------------------------------------------------------------------------------------
 
 
 def test_a_topic_that_is_removed_does_not_stop_the_others(broker, mq, open_folder):
@@ -58,7 +59,9 @@ def test_a_topic_that_is_removed_does_not_stop_the_others(broker, mq, open_folde
     publish(mq, "b", 4, 100)
     folder = open_folder()
     assert Exporter(mq, folder, ["a", "b"]).run().records == 4, "made anew, it is another topic"
-    found = sorted((row["topic_id"], row["offset"]) for row in read(folder, "messages") if row["topic"] == "b")
+    found = sorted(
+        (row["topic_id"], row["offset"]) for row in read(folder, "messages") if row["topic"] == "b"
+    )
     assert [offset for _, offset in found] == [*range(5), *range(4)]
     with pytest.raises(UnknownTopic, match="'c' does not exist"):
         Exporter(mq, folder, ["a", "c"]).run()
@@ -109,7 +112,7 @@ def test_manifests_say_only_what_is_new(mq, open_folder):
     assert len(export.decode(folder.manifest(3)).positions) == 4
 
 
-# --- following ----------------------------------------------------------------------------------------------------------
+# --- following ----------------------------------------------------------------------------------------------
 
 
 class Clock:
@@ -162,7 +165,11 @@ def test_a_follower_merges_and_removes_by_itself(mq, open_folder, tmp_path, monk
     assert merged > 15
     found = folder.read()
     assert len(found.files) <= 6
-    on_disk = {str(path.relative_to(tmp_path / "out")) for path in (tmp_path / "out/messages").rglob("*") if path.is_file()}
+    on_disk = {
+        str(path.relative_to(tmp_path / "out"))
+        for path in (tmp_path / "out/messages").rglob("*")
+        if path.is_file()
+    }
     assert on_disk == {file.path for file in found.files}, "what was replaced is gone"
     assert len(folder.sequences()) == 1
 
@@ -224,13 +231,14 @@ def settled_port():
     return settled_port()
 
 
-# --- a simulated day ----------------------------------------------------------------------------------------------------
+# --- a simulated day ----------------------------------------------------------------------------------------
 
 PARTITIONS, DAY_S, EVERY_S = 64, 86_400, 10
 
 
 class Day:
-    """In the place of a cluster: 64 partitions that get a record each ten seconds, and a group that acks them."""
+    """In the place of a cluster: 64 partitions that get a record each ten seconds, and a group that acks
+    them."""
 
     def __init__(self, clock):
         self.clock, self.began = clock, clock.now
@@ -257,20 +265,35 @@ class Day:
 
     def ack_runs(self, info, number, since):
         end = self.next
-        run = SimpleNamespace(group="g", first=since, end=end, time_ms=int(self.clock.now * 1000), consumer="c", index=end)
+        run = SimpleNamespace(
+            group="g", first=since, end=end, time_ms=int(self.clock.now * 1000), consumer="c", index=end
+        )
         return end, [run]
 
     def state_pages(self, info, number):
         names = ("attempts", "failures", "due_ms", "time_ms")
         run = SimpleNamespace(
-            group="g", state="done", first=0, end=self.next, reason="", error="", consumer="", **dict.fromkeys(names, 0)
+            group="g",
+            state="done",
+            first=0,
+            end=self.next,
+            reason="",
+            error="",
+            consumer="",
+            **dict.fromkeys(names, 0),
         )
         return [SimpleNamespace(index=self.next, runs=[run])]
 
 
 def batches(exporter, part, start, end, holes):
     schema, count = columns.schema("messages"), end - start
-    told = {"topic": "orders", "topic_id": 7, "partition": part.number, "publish_time": 0, "value": b"x" * 100}
+    told = {
+        "topic": "orders",
+        "topic_id": 7,
+        "partition": part.number,
+        "publish_time": 0,
+        "value": b"x" * 100,
+    }
     rows = [told | {"offset": offset} for offset in range(start, end)]
     table = pa.Table.from_pylist(rows, schema)
     assert count == table.num_rows
@@ -296,7 +319,9 @@ def test_a_day_of_64_partitions_is_few_files_and_small_manifests(tmp_path, monke
             if step.done.manifests:
                 paths = [path for path in (tmp_path / "lake").rglob("*") if path.is_file()]
                 manifests = [path for path in paths if path.parent.name == "manifests"]
-                most["manifest bytes"] = max(most["manifest bytes"], sum(path.stat().st_size for path in manifests))
+                most["manifest bytes"] = max(
+                    most["manifest bytes"], sum(path.stat().st_size for path in manifests)
+                )
                 most["files on disk"] = max(most["files on disk"], len(paths))
                 most["files"] = max(most["files"], len(folder.read().files))
                 began = time.perf_counter()

@@ -1,4 +1,5 @@
-"""Iceberg tables that an export feeds: every record once, whatever is killed, and nothing is taken from under a table."""
+"""Iceberg tables that an export feeds: every record once, whatever is killed, and nothing is taken from under
+a table."""
 
 import json
 import random
@@ -209,7 +210,9 @@ def test_kills_of_a_follower_that_commits(make_node, tmp_path):
     flags = ["--iceberg", place, "--keep", "0s"]
     try:
         for _ in range(10):
-            process = export(node, out, "--follow", "--every", "0.01s", "--roll", "0s", "--base", "0.2s", *flags)
+            process = export(
+                node, out, "--follow", "--every", "0.01s", "--roll", "0s", "--base", "0.2s", *flags
+            )
             time.sleep(dice.uniform(2.0, 5.0))
             process.kill()
             process.communicate()

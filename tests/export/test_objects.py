@@ -1,4 +1,5 @@
-"""Exports in an object store: written, followed, merged and read, one exporter at a time, over a real S3 protocol."""
+"""Exports in an object store: written, followed, merged and read, one exporter at a time, over a real S3
+protocol."""
 
 import logging
 import uuid
@@ -34,7 +35,12 @@ def server():
 @pytest.fixture
 def place(server, monkeypatch):
     """A URI of an empty bucket; the environment says how to get there."""
-    for name, value in (("ACCESS_KEY_ID", "k"), ("SECRET_ACCESS_KEY", "s"), ("REGION", "us-east-1"), ("ENDPOINT_URL", server)):
+    for name, value in (
+        ("ACCESS_KEY_ID", "k"),
+        ("SECRET_ACCESS_KEY", "s"),
+        ("REGION", "us-east-1"),
+        ("ENDPOINT_URL", server),
+    ):
         monkeypatch.setenv(f"AWS_{name}", value)
     monkeypatch.setenv("AWS_DEFAULT_REGION", "us-east-1")
     bucket = f"b-{uuid.uuid4().hex[:12]}"

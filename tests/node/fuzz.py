@@ -7,7 +7,27 @@ from typing import Any
 
 import msgspec
 
-NUMBERS = (0, 1, 2, 3, 5, 255, 1_000, 2**16, 2**31, 2**32, 2**40, 2**53, 2**62, 2**63 - 1, 2**63, 2**64 - 1, -1, -2, -(2**63))
+NUMBERS = (
+    0,
+    1,
+    2,
+    3,
+    5,
+    255,
+    1_000,
+    2**16,
+    2**31,
+    2**32,
+    2**40,
+    2**53,
+    2**62,
+    2**63 - 1,
+    2**63,
+    2**64 - 1,
+    -1,
+    -2,
+    -(2**63),
+)
 TEXTS = (
     "",
     "orders",
@@ -29,7 +49,8 @@ BYTES = (b"", b"x", b"s" * 16, bytes(16), b"\xff" * 40)
 
 
 class Fuzz:
-    """`known`: by a part of a field's name, the values that mean something; they are taken two times of three."""
+    """`known`: by a part of a field's name, the values that mean something; they are taken two times of
+    three."""
 
     def __init__(self, seed: int, known: dict[str, tuple[Any, ...]]) -> None:
         self.random, self._known = Random(seed), known
@@ -45,7 +66,11 @@ class Fuzz:
     def _value(self, kind: Any, name: str) -> Any:
         pick, origin, parts = self.random.choice, typing.get_origin(kind), typing.get_args(kind)
         known = next((values for part, values in self._known.items() if part in name), None)
-        if known is not None and isinstance(known[0], kind if isinstance(kind, type) else ()) and self.random.random() < 2 / 3:
+        if (
+            known is not None
+            and isinstance(known[0], kind if isinstance(kind, type) else ())
+            and self.random.random() < 2 / 3
+        ):
             return pick(known)
         if origin is typing.Annotated:
             return self._value(parts[0], name)

@@ -1,4 +1,5 @@
-"""Metrics and health: what each page says, read by a real parser; and that nothing that comes in over HTTP does harm."""
+"""Metrics and health: what each page says, read by a real parser; and that nothing that comes in over HTTP
+does harm."""
 
 import http.client
 import json
@@ -33,7 +34,24 @@ Families = dict[str, dict[tuple[tuple[str, str], ...], float]]
 
 
 def worker(number: int, state: str = "ready", **more: object) -> WorkerStats:
-    row = WorkerStats(number, 100 + number, f"tcp://127.0.0.1:{number}", state, 0, 2, 3, 40, 30, 20, 1, 0, 900, 80, 950, 4096)
+    row = WorkerStats(
+        number,
+        100 + number,
+        f"tcp://127.0.0.1:{number}",
+        state,
+        0,
+        2,
+        3,
+        40,
+        30,
+        20,
+        1,
+        0,
+        900,
+        80,
+        950,
+        4096,
+    )
     return WorkerStats(**{name: getattr(row, name) for name in row.__struct_fields__} | more)  # type: ignore[arg-type]
 
 
@@ -105,7 +123,10 @@ def shown(families: Families, name: str, /, **labels: str) -> float:
 
 def test_a_node_that_starts_is_live_and_not_ready(house: House) -> None:
     assert house.get("/livez") == (200, {"live": True, "state": "healthy", "reasons": []})
-    assert house.get("/readyz") == (503, {"ready": False, "state": "starting", "reasons": ["the node is starting"]})
+    assert house.get("/readyz") == (
+        503,
+        {"ready": False, "state": "starting", "reasons": ["the node is starting"]},
+    )
     assert house.get("/statusz")[0] == 503
 
 
@@ -120,7 +141,12 @@ def test_a_node_whose_workers_serve_is_ready(house: House) -> None:
         ((worker(0, "starting"), worker(1)), 4, "starting", "worker-0 of ada is starting"),
         ((worker(0, "recovering"), worker(1)), 4, "starting", "worker-0 of ada opens its store again"),
         ((worker(0), worker(1, "down")), 4, "starting", "worker-1 of ada is not running"),
-        ((worker(0, "full", detail="9 bytes free"),), 4, "full", "worker-0 of ada refuses publishes: 9 bytes free"),
+        (
+            (worker(0, "full", detail="9 bytes free"),),
+            4,
+            "full",
+            "worker-0 of ada refuses publishes: 9 bytes free",
+        ),
         ((worker(0), worker(1)), 3, "no quorum", "1 of 4 shards has no leader (being elected)"),
         (
             (worker(0, leaderless=[0, 2], away=["b2"]),),
@@ -128,16 +154,26 @@ def test_a_node_whose_workers_serve_is_ready(house: House) -> None:
             "no quorum",
             "2 of 4 shards have no leader (1 of 1 node is away: b2)",
         ),
-        ((worker(0, silent_ms=4_000),), 4, "paused", "worker-0 of ada (pid 100) has given no sign of life for 4 s"),
+        (
+            (worker(0, silent_ms=4_000),),
+            4,
+            "paused",
+            "worker-0 of ada (pid 100) has given no sign of life for 4 s",
+        ),
     ],
 )
-def test_why_a_node_is_not_ready(house: House, workers: tuple[WorkerStats, ...], led: int, state: str, reason: str) -> None:
+def test_why_a_node_is_not_ready(
+    house: House, workers: tuple[WorkerStats, ...], led: int, state: str, reason: str
+) -> None:
     house.shows(*workers, led=led)
     assert house.get("/readyz") == (503, {"ready": False, "state": state, "reasons": [reason]})
 
 
 def test_a_node_whose_followers_are_away_is_ready_and_degraded(house: House) -> None:
-    copies = [CopyStats(0, 1, "a1", "leader", 5, 0, 0, True), CopyStats(0, 1, "b2", "follower", 3, 2, 9_000, False)]
+    copies = [
+        CopyStats(0, 1, "a1", "leader", 5, 0, 0, True),
+        CopyStats(0, 1, "b2", "follower", 3, 2, 9_000, False),
+    ]
     house.shows(worker(0), copies=copies)
     assert house.get("/readyz") == (200, {"ready": True, "state": "degraded", "reasons": []})
 
@@ -173,10 +209,37 @@ def test_metrics_are_read_by_a_real_parser() -> None:
     key = partition_key(7, 1)
     stats = StatsReply(
         [PartitionStats(key, "orders", 6, 0, 20, 510, 530, 20, 55_000, 17, 3)],
-        [GroupStats(key, "orders", 'a "b"\n\\c', 17, 380, 90, 20, 0, 3, 2, 7, 8, 2, 1, 2, 5, 3, False, 900, 4_500, 0, 10)],
+        [
+            GroupStats(
+                key,
+                "orders",
+                'a "b"\n\\c',
+                17,
+                380,
+                90,
+                20,
+                0,
+                3,
+                2,
+                7,
+                8,
+                2,
+                1,
+                2,
+                5,
+                3,
+                False,
+                900,
+                4_500,
+                0,
+                10,
+            )
+        ],
     )
     raised = [alarm("lag", "ada", "orders/billing", "far behind")]
-    families = parsed(exposition(status(worker(0)), {0: [Timing("publish", counts, 7_000_000)]}, raised, stats, 3, 2))
+    families = parsed(
+        exposition(status(worker(0)), {0: [Timing("publish", counts, 7_000_000)]}, raised, stats, 3, 2)
+    )
     assert shown(families, "gossipq_rebalances_total") == 3
     assert shown(families, "gossipq_gossip_event_queue") == 2
     group = {"topic": "orders", "group": 'a "b"\n\\c', "partition": "1"}
@@ -197,10 +260,14 @@ def test_metrics_are_read_by_a_real_parser() -> None:
     assert shown(families, "gossipq_publish_duration_seconds_bucket", worker="0", le="5.0") == 3
     assert shown(families, "gossipq_publish_duration_seconds_bucket", worker="0", le="+Inf") == 4
     assert shown(families, "gossipq_publish_duration_seconds_sum", worker="0") == 7
-    assert [value for labels, value in families["gossipq_build_info"].items() if ("version", "0.1.0") in labels] == [1]
+    assert [
+        value for labels, value in families["gossipq_build_info"].items() if ("version", "0.1.0") in labels
+    ] == [1]
 
 
-def test_without_the_workers_the_node_still_tells_of_itself(house: House, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_the_workers_the_node_still_tells_of_itself(
+    house: House, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr("gossipq_node.admin.ASK_S", 0.1)
     house.shows(worker(0))
     code, kind, text = house.pages.answer("/metrics")
@@ -221,7 +288,9 @@ def test_timings_count_batches_when_they_are_confirmed() -> None:
     timings.logged(4, 99, 2_000)
     timings.confirmed(3, 10, 1_400)
     publish = timings.rows()[0]
-    assert (sum(publish.counts), publish.counts[2], publish.sum_us) == (2, 2, 800), "two batches took 400 us each"
+    assert (sum(publish.counts), publish.counts[2], publish.sum_us) == (2, 2, 800), (
+        "two batches took 400 us each"
+    )
     timings.confirmed(3, 11, 2_010)
     assert sum(timings.rows()[0].counts) == 3
     timings.read(3)
@@ -285,7 +354,9 @@ def test_a_page_that_fails_is_an_answer_of_its_own(house: House, monkeypatch: py
         assert http_get(port, "/livez") == (500, b"see the log of the node\n")
 
 
-def test_who_asks_slowly_takes_no_place_from_others_for_ever(house: House, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_who_asks_slowly_takes_no_place_from_others_for_ever(
+    house: House, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr("gossipq_node.admin._Handler.timeout", 0.3)
     house.shows(worker(0))
     with serving(house) as port:
@@ -301,7 +372,9 @@ def test_who_asks_slowly_takes_no_place_from_others_for_ever(house: House, monke
 
 
 @pytest.mark.parametrize("byte", [b"G", b""])
-def test_who_asks_byte_by_byte_takes_no_place_from_others(house: House, monkeypatch: pytest.MonkeyPatch, byte: bytes) -> None:
+def test_who_asks_byte_by_byte_takes_no_place_from_others(
+    house: House, monkeypatch: pytest.MonkeyPatch, byte: bytes
+) -> None:
     monkeypatch.setattr("gossipq_node.admin.CONNECTION_S", 0.5)
     house.shows(worker(0))
     with serving(house) as port:
@@ -423,7 +496,9 @@ def test_a_node_is_scraped_and_a_worker_that_hangs_shows(make_node: Callable[...
 
 
 @pytest.mark.e2e
-def test_a_place_somebody_asked_for_must_be_free_and_the_usual_one_need_not(make_node: Callable[..., RunningNode]) -> None:
+def test_a_place_somebody_asked_for_must_be_free_and_the_usual_one_need_not(
+    make_node: Callable[..., RunningNode],
+) -> None:
     with socket.socket() as holder:
         holder.bind(("127.0.0.1", 0))
         holder.listen()

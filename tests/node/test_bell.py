@@ -65,7 +65,9 @@ def told(mq: Client, node: str) -> list[Rung]:
     return [rung for rung in found if rung.node == node]
 
 
-def test_an_alarm_is_told_when_it_comes_and_when_it_goes(mq: Client, shared_node: RunningNode, name: str) -> None:
+def test_an_alarm_is_told_when_it_comes_and_when_it_goes(
+    mq: Client, shared_node: RunningNode, name: str
+) -> None:
     ringing = Ringing(name, shared_node.endpoint)
     ringing.look()
     for _ in range(3):
@@ -85,12 +87,16 @@ def test_an_alarm_is_told_when_it_comes_and_when_it_goes(mq: Client, shared_node
     assert (record.route, record.key) == ("warning.lag", f"{name}/lag/orders/billing".encode())
 
 
-def test_a_bell_that_starts_again_goes_on_from_what_it_said(mq: Client, shared_node: RunningNode, name: str) -> None:
+def test_a_bell_that_starts_again_goes_on_from_what_it_said(
+    mq: Client, shared_node: RunningNode, name: str
+) -> None:
     Ringing(name, shared_node.endpoint).look(lag(name), lag(name, "mails/x"))
     mq.publish("_alarms", b"not ours").result(10)
     again = Ringing(name, shared_node.endpoint)
     again.look(lag(name, since_ms=99))
-    assert [(rung.event, rung.subject, rung.since_ms) for rung in told(mq, name)][2:] == [("cleared", "mails/x", 5)]
+    assert [(rung.event, rung.subject, rung.since_ms) for rung in told(mq, name)][2:] == [
+        ("cleared", "mails/x", 5)
+    ]
 
 
 def test_what_could_not_be_told_is_told_later(
@@ -110,7 +116,9 @@ def test_nothing_is_told_while_no_worker_serves(name: str) -> None:
     Ringing(name, "tcp://127.0.0.1:9").look(lag(name), state="starting", other_state="down")
 
 
-def test_a_node_ends_though_its_bell_reads_from_a_cluster_that_is_gone(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_node_ends_though_its_bell_reads_from_a_cluster_that_is_gone(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     monkeypatch.setattr(bells, "ASK_S", 0.05)
     monkeypatch.setattr(bells, "LOOK_S", 0.0)
     reads, gone = threading.Event(), threading.Event()

@@ -1,4 +1,5 @@
-"""Workers of several nodes over fakes of their ports: what they say to each other, and what a cluster makes of it.
+"""Workers of several nodes over fakes of their ports: what they say to each other, and what a cluster makes
+of it.
 
 Nothing waits: the test moves the clock and carries the mail.
 """
@@ -100,10 +101,16 @@ class Node:
             for _, _, report, _ in self.hears.open(mail, self.house.time.boot_ms):
                 assert isinstance(report, Report)
                 self.reports.append(report)
-                self.roster = max(self.roster, (report.version, tuple(report.members)), key=lambda roster: roster[0])
+                self.roster = max(
+                    self.roster, (report.version, tuple(report.members)), key=lambda roster: roster[0]
+                )
 
     def leads(self) -> set[int]:
-        return {lead.shard for lead in self.reports[-1].leads if lead.copy == self.member.copy} if self.reports else set()
+        return (
+            {lead.shard for lead in self.reports[-1].leads if lead.copy == self.member.copy}
+            if self.reports
+            else set()
+        )
 
 
 class House:
@@ -164,10 +171,19 @@ class House:
                 del node.reports[:-1]
 
     def send(
-        self, node: Node, other: Node, *messages: bytes, cluster: bytes = CLUSTER, to: str = "", proven: bool = True
+        self,
+        node: Node,
+        other: Node,
+        *messages: bytes,
+        cluster: bytes = CLUSTER,
+        to: str = "",
+        proven: bool = True,
     ) -> None:
         """Over a connection that is that node's, as if it had proven so."""
-        bundle, origin = Bundle(cluster, node.member.copy, to or other.member.copy, list(messages)), (b"p", b"test")
+        bundle, origin = (
+            Bundle(cluster, node.member.copy, to or other.member.copy, list(messages)),
+            (b"p", b"test"),
+        )
         if proven:
             other.worker._cluster._post.proven[origin] = node.member.copy
         self.network.mailboxes[other.mailbox.peers].take(origin, [encode(bundle)])
@@ -178,7 +194,9 @@ class House:
     def until(self, done, ms: int = 60_000) -> None:
         end_ms = self.time.boot_ms + ms
         while not done():
-            assert self.time.boot_ms < end_ms, {name: sorted(node.leads()) for name, node in self.nodes.items()}
+            assert self.time.boot_ms < end_ms, {
+                name: sorted(node.leads()) for name, node in self.nodes.items()
+            }
             self.run(100)
 
     def leader(self, shard: int) -> Node:
@@ -194,10 +212,14 @@ class House:
 
     def healthy(self) -> bool:
         """Every shard is led, and all its voters keep up."""
-        rows = [row for node in self.nodes.values() if node.up and node.reports for row in node.reports[-1].copies]
+        rows = [
+            row for node in self.nodes.values() if node.up and node.reports for row in node.reports[-1].copies
+        ]
         full = [node for node in self.nodes.values() if node.up]
         led = {row.shard for row in rows if row.role == "leader"}
-        votes = {shard: [row for row in rows if row.shard == shard and row.role != "learner"] for shard in led}
+        votes = {
+            shard: [row for row in rows if row.shard == shard and row.role != "learner"] for shard in led
+        }
         wanted = min(limits.COPIES, len(full) - 1 + len(full) % 2) if len(full) > 2 else None
         return (
             len(led) == SHARDS
@@ -330,7 +352,9 @@ def test_a_node_that_ends_hands_its_shards_over_first(trio: House) -> None:
     assert trio.leader(1) is not leader
 
 
-def test_a_leader_without_space_is_busy_while_another_may_lead_and_says_full_when_all_are(trio: House) -> None:
+def test_a_leader_without_space_is_busy_while_another_may_lead_and_says_full_when_all_are(
+    trio: House,
+) -> None:
     partition, shard = topic(trio)
     leader = trio.leader(shard)
     leader.worker._turn.shards[shard].full = "no space"  # it has not handed over yet
@@ -340,7 +364,9 @@ def test_a_leader_without_space_is_busy_while_another_may_lead_and_says_full_whe
     for node in trio.nodes.values():
         nothing = node.store.usage()._replace(disk_free_bytes=-1)
         node.store.usage = lambda nothing=nothing: nothing
-    trio.until(lambda: getattr(publish(trio, trio.leader(shard), partition, shard, b"y"), "code", "") == "store_full")
+    trio.until(
+        lambda: getattr(publish(trio, trio.leader(shard), partition, shard, b"y"), "code", "") == "store_full"
+    )
 
 
 def test_an_idle_cluster_says_little(trio: House) -> None:
@@ -365,7 +391,9 @@ def test_an_idle_cluster_says_little(trio: House) -> None:
         ({"to": "ada.0"}, "was replaced"),
     ],
 )
-def test_what_is_not_for_this_copy_of_this_cluster_is_dropped_and_said_once(trio, wrong, text, caplog) -> None:
+def test_what_is_not_for_this_copy_of_this_cluster_is_dropped_and_said_once(
+    trio, wrong, text, caplog
+) -> None:
     ada, bob = trio.nodes["ada"], trio.nodes["bob"]
     term = max(lead.term for lead in ada.reports[-1].leads)
     append = encode(Append("bob.1", 0, 0, 0, []), 1, 0, term + 5)
@@ -378,7 +406,9 @@ def test_what_is_not_for_this_copy_of_this_cluster_is_dropped_and_said_once(trio
 
 
 @pytest.mark.parametrize("field", ["cluster", "to", "sender"])
-def test_what_strangers_make_up_fills_neither_memory_nor_log(trio: House, field: str, caplog: pytest.LogCaptureFixture) -> None:
+def test_what_strangers_make_up_fills_neither_memory_nor_log(
+    trio: House, field: str, caplog: pytest.LogCaptureFixture
+) -> None:
     post = trio.nodes["ada"].worker._cluster._post
     fine = {"cluster": post._cluster, "sender": "bob", "to": post._me}
     with caplog.at_level(logging.WARNING):
@@ -422,7 +452,10 @@ def test_a_pair_with_a_witness_takes_over(victim: str) -> None:
 
     def three_vote() -> bool:
         rows = [row for node in house.nodes.values() if node.reports for row in node.reports[-1].copies]
-        votes = {shard: sum(row.shard == shard and row.role != "learner" and row.synced for row in rows) for shard in shards}
+        votes = {
+            shard: sum(row.shard == shard and row.role != "learner" and row.synced for row in rows)
+            for shard in shards
+        }
         return set(votes.values()) == {3}
 
     house.until(three_vote)

@@ -1,4 +1,5 @@
-"""Options of [cluster] on real nodes: one that says otherwise does not start, a change reaches all, what needs what is said."""
+"""Options of [cluster] on real nodes: one that says otherwise does not start, a change reaches all, what
+needs what is said."""
 
 import json
 from collections.abc import Callable, Iterator
@@ -28,7 +29,11 @@ def host(tmp_path: Path) -> Iterator[Callable[[str], Host]]:
 def options(at: Host, **said: object) -> tuple[str, str]:
     """Flags for a node whose own file says that."""
     path = at.directory / f"{at.name}.toml"
-    path.write_text("\n".join(["[cluster]", "shards = 4", *(f"{key} = {json.dumps(value)}" for key, value in said.items())]))
+    path.write_text(
+        "\n".join(
+            ["[cluster]", "shards = 4", *(f"{key} = {json.dumps(value)}" for key, value in said.items())]
+        )
+    )
     return "--config", str(path)
 
 
@@ -47,7 +52,11 @@ def test_who_says_otherwise_is_refused_by_name_also_after_it_was_in(
 
     until(lambda: gossipq("cluster", "config", "show")[0] == 0)
     shown = {row["key"]: row for row in json.loads(gossipq("cluster", "config", "show", "-o", "json")[1])}
-    assert shown["cluster.replace_ms"] == {"key": "cluster.replace_ms", "value": "600000", "changes": "at once"}
+    assert shown["cluster.replace_ms"] == {
+        "key": "cluster.replace_ms",
+        "value": "600000",
+        "changes": "at once",
+    }
     assert shown["cluster.shards"]["changes"].startswith("never")
     until(lambda: gossipq("cluster", "config", "diff") == (0, ""))
 
@@ -60,7 +69,10 @@ def test_who_says_otherwise_is_refused_by_name_also_after_it_was_in(
         bob.start(*options(bob, replace_ms=700_000))
         assert bob.ended() == 78, bob.said
         assert f"error: {reason}" in bob.said
-        assert "hint: write 600000 there, or leave it out; to change it for all: gossipq cluster config set" in bob.said
+        assert (
+            "hint: write 600000 there, or leave it out; to change it for all: gossipq cluster config set"
+            in bob.said
+        )
 
     code, out = gossipq("cluster", "config", "set", "replace_ms=700000", "auto_create=false", "-o", "json")
     assert (code, {row["key"]: row["in_force"] for row in json.loads(out)}) == (
@@ -82,7 +94,12 @@ def test_who_says_otherwise_is_refused_by_name_also_after_it_was_in(
     assert bob.ended() == 0
     bob.log.unlink()
     bob.start(*options(bob, replace_ms=700_000)).ready()
-    until(lambda: {row["node"] for row in json.loads(gossipq("cluster", "config", "diff", "-o", "json")[1])} == {"ada"})
+    until(
+        lambda: (
+            {row["node"] for row in json.loads(gossipq("cluster", "config", "diff", "-o", "json")[1])}
+            == {"ada"}
+        )
+    )
     code, out = gossipq("cluster", "config", "set", "shards=8")
     assert code == 5
     code, _ = gossipq("cluster", "config", "set", "replace=8")

@@ -33,16 +33,29 @@ def test_without_anything_the_defaults_hold() -> None:
     assert loaded.config == Config()
     assert set(loaded.origins.values()) == {"default"}
     assert loaded.config.cluster.topic.message() == TopicConfig()
-    ruled = {"lease_ms": limits.LEASE_MS, "attempts_max": limits.ATTEMPTS_MAX, "backoff_ms": list(limits.BACKOFF_MS)}
+    ruled = {
+        "lease_ms": limits.LEASE_MS,
+        "attempts_max": limits.ATTEMPTS_MAX,
+        "backoff_ms": list(limits.BACKOFF_MS),
+    }
     assert loaded.config.cluster.group.message() == GroupConfig(**ruled)
 
 
 def test_flag_before_environment_before_file_before_default(write) -> None:
     path = write("[node]\nworkers = 1\nname = 'file'\ndata = 'file'\n")
-    environment = {"GOSSIPQ_NODE__NAME": "environment", "GOSSIPQ_NODE__DATA": "environment", "GOSSIPQ_SERVER": "of the client"}
+    environment = {
+        "GOSSIPQ_NODE__NAME": "environment",
+        "GOSSIPQ_NODE__DATA": "environment",
+        "GOSSIPQ_SERVER": "of the client",
+    }
     loaded = load(path, environment, {"node.data": "flag", "node.bind": None, "cluster.name": "shop"})
     node = loaded.config.node
-    assert (node.workers, node.name, node.data, loaded.config.cluster.name) == (1, "environment", "flag", "shop")
+    assert (node.workers, node.name, node.data, loaded.config.cluster.name) == (
+        1,
+        "environment",
+        "flag",
+        "shop",
+    )
     assert loaded.origins["node.workers"] == f"file {path}"
     assert loaded.origins["node.name"] == "environment GOSSIPQ_NODE__NAME"
     assert loaded.origins["node.data"] == "flag --data"
@@ -75,12 +88,18 @@ def test_policies_of_topics_and_groups(write) -> None:
     """
     cluster = load(write(text), {}, {}).config.cluster
     said = {"ttl_ms": 60_000, "expire": "drop", "dedup_ms": 1_000, "dedup_count": 10, "trace": "all"}
-    assert cluster.topic.message() == TopicConfig(**said, lease_ms=5_000, attempts_max=3, backoff_ms=[100, 0, 500])
-    assert cluster.group.message() == GroupConfig(lease_ms=7_000, attempts_max=4, backoff_ms=[50], parked_max=7)
+    assert cluster.topic.message() == TopicConfig(
+        **said, lease_ms=5_000, attempts_max=3, backoff_ms=[100, 0, 500]
+    )
+    assert cluster.group.message() == GroupConfig(
+        lease_ms=7_000, attempts_max=4, backoff_ms=[50], parked_max=7
+    )
 
 
 def test_virtual_topics(write) -> None:
-    cluster = load(write('[cluster.virtual]\naudit = ["orders", "billing"]\n"eu.all" = ["eu.fr"]'), {}, {}).config.cluster
+    cluster = load(
+        write('[cluster.virtual]\naudit = ["orders", "billing"]\n"eu.all" = ["eu.fr"]'), {}, {}
+    ).config.cluster
     assert cluster.virtual == {"audit": ["orders", "billing"], "eu.all": ["eu.fr"]}
 
 
@@ -141,7 +160,10 @@ def test_an_unknown_variable_is_named() -> None:
         ("[cluster.virtual]\naudit = []", "length >= 1"),
         ("[cluster.virtual]\neu.all = ['a']", "Expected `array`, got `object`"),
         ("[cluster.virtual]\naudit = ['a b']", "cluster.virtual = {'audit': ['a b']}"),
-        ("[cluster.virtual]\naudit = ['audit']", "cluster.virtual: audit contains audit, which is virtual itself"),
+        (
+            "[cluster.virtual]\naudit = ['audit']",
+            "cluster.virtual: audit contains audit, which is virtual itself",
+        ),
         ("[cluster.virtual]\na = ['b']\nb = ['c']", "cluster.virtual: a contains b, which is virtual itself"),
         ("[cluster.virtual]\na = ['b', 'b']", "cluster.virtual: a names a topic twice"),
         ("[node", "is not TOML"),
@@ -165,7 +187,9 @@ def test_a_file_that_is_not_there_is_named() -> None:
         load("/none/cluster.toml", {}, {})
 
 
-@pytest.mark.parametrize("bind", ["tcp://0.0.0.0:7700", "tcp://192.0.2.7:7700", "tcp://broker.example:7700", "tcp://*:7700"])
+@pytest.mark.parametrize(
+    "bind", ["tcp://0.0.0.0:7700", "tcp://192.0.2.7:7700", "tcp://broker.example:7700", "tcp://*:7700"]
+)
 def test_an_address_others_reach_needs_insecure(bind: str) -> None:
     with pytest.raises(ConfigError, match="is open to other machines") as refused:
         load("", {}, {"node.bind": bind})
@@ -180,7 +204,17 @@ def test_a_wildcard_needs_something_to_tell_clients() -> None:
 
 
 @pytest.mark.parametrize(
-    "bind", ["127.0.0.1:7700", "tcp://127.0.0.1", "tcp://:7700", "tcp://h:port", "tcp://h:0", "tcp://h:65500", "udp://h:1", ""]
+    "bind",
+    [
+        "127.0.0.1:7700",
+        "tcp://127.0.0.1",
+        "tcp://:7700",
+        "tcp://h:port",
+        "tcp://h:0",
+        "tcp://h:65500",
+        "udp://h:1",
+        "",
+    ],
 )
 def test_an_address_that_is_none_is_refused(bind: str) -> None:
     with pytest.raises(ConfigError, match=r"node\.bind"):
@@ -194,7 +228,10 @@ def test_endpoints_count_from_the_first() -> None:
         "tcp://127.0.0.1:7741",
         "tcp://host:7701",
     )
-    assert [endpoint(f"tcp://{host}:1").is_loopback for host in ("127.0.0.9", "localhost", "[::1]", "10.0.0.1", "*")] == [
+    assert [
+        endpoint(f"tcp://{host}:1").is_loopback
+        for host in ("127.0.0.9", "localhost", "[::1]", "10.0.0.1", "*")
+    ] == [
         True,
         True,
         True,
@@ -202,7 +239,11 @@ def test_endpoints_count_from_the_first() -> None:
         False,
     ]
     local = endpoint("ipc:///run/gossipq/node")
-    assert (local.is_loopback, local.step(0), local.step(2)) == (True, "ipc:///run/gossipq/node", "ipc:///run/gossipq/node.2")
+    assert (local.is_loopback, local.step(0), local.step(2)) == (
+        True,
+        "ipc:///run/gossipq/node",
+        "ipc:///run/gossipq/node.2",
+    )
 
 
 def test_the_file_is_looked_for_in_order(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -33,7 +33,10 @@ def test_a_founding_that_was_cut_short_is_begun_again(tmp_path: Path) -> None:
 
 
 def test_a_directory_in_use_names_the_holder(tmp_path: Path) -> None:
-    with closing(DataDirectory(tmp_path)), pytest.raises(StoreError, match=f"in use by process {os.getpid()}"):
+    with (
+        closing(DataDirectory(tmp_path)),
+        pytest.raises(StoreError, match=f"in use by process {os.getpid()}"),
+    ):
         DataDirectory(tmp_path)
 
 
@@ -68,7 +71,10 @@ def test_a_directory_that_cannot_be_written_is_refused(tmp_path: Path, mode: int
 @pytest.mark.parametrize(
     ("change", "says"),
     [
-        ({"format": FORMAT + 1, "new": "thing"}, f"has format {FORMAT + 1}; this version of gossipq reads up to {FORMAT}"),
+        (
+            {"format": FORMAT + 1, "new": "thing"},
+            f"has format {FORMAT + 1}; this version of gossipq reads up to {FORMAT}",
+        ),
         ({"engine": "lmdb-1.0"}, "was made with lmdb-1.0"),
         ({"machine": "another"}, "is a copy of another node's directory"),
         ({"inode": 1}, "is a copy of another node's directory"),
@@ -94,7 +100,9 @@ def test_a_copied_directory_is_refused(tmp_path: Path) -> None:
     found(tmp_path / "original")
 
 
-def test_a_manifest_that_cannot_be_stored_leaves_the_old_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_manifest_that_cannot_be_stored_leaves_the_old_one(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     manifest = found(tmp_path)
 
     def no_space(fd: int) -> None:
@@ -117,7 +125,9 @@ def test_the_stores_are_on_the_disk_before_the_directory_belongs_to_a_cluster(
     synced: list[tuple[str, bool]] = []
 
     def note(fd: int) -> None:
-        member = (tmp_path / MANIFEST).exists() and b'"cluster_uuid": ""' not in (tmp_path / MANIFEST).read_bytes()
+        member = (tmp_path / MANIFEST).exists() and b'"cluster_uuid": ""' not in (
+            tmp_path / MANIFEST
+        ).read_bytes()
         synced.append((os.path.relpath(os.readlink(f"/proc/self/fd/{fd}"), tmp_path), member))
 
     with closing(DataDirectory(tmp_path)) as directory:

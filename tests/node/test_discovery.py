@@ -34,7 +34,12 @@ class Members:
 def test_a_node_that_looks_for_nobody_says_so() -> None:
     discovery = Discovery(None, MINE, ADA, Now(0, 0))
     discovery.turn(5, Now(10_000, 0))
-    assert (discovery.state, discovery.next_deadline_ms(), discovery.found(), discovery.warnings([])) == ("off", None, [], [])
+    assert (discovery.state, discovery.next_deadline_ms(), discovery.found(), discovery.warnings([])) == (
+        "off",
+        None,
+        [],
+        [],
+    )
 
 
 def test_it_tells_the_load_in_two_digits() -> None:
@@ -57,7 +62,11 @@ def test_it_keeps_the_newest_events() -> None:
 def test_nodes_of_another_cluster_are_told_apart() -> None:
     members = Members()
     discovery = Discovery(members, MINE, ADA, Now(0, 0))
-    members.rows = [Found("tcp://b:1", "bob", "", "abababab"), Found("tcp://c:1", "cat", "", OTHER), Found("tcp://d:1", "dan")]
+    members.rows = [
+        Found("tcp://b:1", "bob", "", "abababab"),
+        Found("tcp://c:1", "cat", "", OTHER),
+        Found("tcp://d:1", "dan"),
+    ]
     members.state = "no other Serf agent answers"
     assert [found.name for found in discovery.found()] == ["bob", "dan"]
     assert discovery.warnings([]) == [

@@ -1,5 +1,5 @@
-"""Exceptions that nobody expected, planted at each door of a worker and of the frontdoor: each is answered, counted, told once,
-and ends nothing else."""
+"""Exceptions that nobody expected, planted at each door of a worker and of the frontdoor: each is answered,
+counted, told once, and ends nothing else."""
 
 import logging
 from typing import Any
@@ -60,7 +60,9 @@ def subscribed(client: Client, partition: int, shard: int) -> None:
     client.ask(Subscribe(1, "billing", [Start(partition)], 10, 1_000_000), shard)
 
 
-def test_a_request_that_meets_a_fault_is_answered_counted_and_told_once(hands: Hands, caplog: pytest.LogCaptureFixture) -> None:
+def test_a_request_that_meets_a_fault_is_answered_counted_and_told_once(
+    hands: Hands, caplog: pytest.LogCaptureFixture
+) -> None:
     client = hands.client()
     partition, shard = client.topic()
     with pytest.MonkeyPatch.context() as patch:
@@ -146,7 +148,11 @@ def test_an_entry_that_cannot_be_applied_stops_its_shard_and_who_asks_hears_why(
     apply = Ledger.apply
 
     def fails(ledger: Ledger, entry: Any) -> object:
-        return planted() if entry.body and ledger is hands.worker._turn.shards[shard].ledger else apply(ledger, entry)
+        return (
+            planted()
+            if entry.body and ledger is hands.worker._turn.shards[shard].ledger
+            else apply(ledger, entry)
+        )
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(Ledger, "apply", fails)

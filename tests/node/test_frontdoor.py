@@ -5,7 +5,19 @@ from msgspec import structs
 
 from contracts.memory import MemoryMailbox, MemoryNetwork
 from gossipq import limits
-from gossipq.messages import Bye, Hello, Join, Ping, Pong, Publish, Refused, Stats, Status, StatusReply, Welcome
+from gossipq.messages import (
+    Bye,
+    Hello,
+    Join,
+    Ping,
+    Pong,
+    Publish,
+    Refused,
+    Stats,
+    Status,
+    StatusReply,
+    Welcome,
+)
 from gossipq.peer_messages import Append, Bundle, Report, View
 from gossipq.types import META_SHARD, NODE_SHARD, Now
 from gossipq.values import CopyStats, Lead, Member, Message, Route, WorkerStats
@@ -58,9 +70,15 @@ class House:
         self.now_ms = 3_000
         self.door = Frontdoor(SETTINGS, self.mailbox, Now(1_000, 0), lambda *roster: self.kept.append(roster))
         self.client, self.worker = network.client("door"), network.client("inside")
-        self.peers = {name: MemoryMailbox(network, peers=name) for name in ("peer-0", "tcp://bob:8840", "tcp://bob:8841")}
+        self.peers = {
+            name: MemoryMailbox(network, peers=name)
+            for name in ("peer-0", "tcp://bob:8840", "tcp://bob:8841")
+        }
         other = structs.replace(SETTINGS, member=BOB)
-        self.posts = {name: Post(SETTINGS if name == "peer-0" else other, mailbox) for name, mailbox in self.peers.items()}
+        self.posts = {
+            name: Post(SETTINGS if name == "peer-0" else other, mailbox)
+            for name, mailbox in self.peers.items()
+        }
 
     def turn(self, ms: int = 0) -> None:
         self.now_ms += ms
@@ -77,7 +95,9 @@ class House:
         said: list[Message] = []
         for _ in range(3):  # it is greeted first
             mails = self.peers[peer].receive(0)
-            said += [message for mail in mails for _, _, message, _ in self.posts[peer].open(mail, self.now_ms)]
+            said += [
+                message for mail in mails for _, _, message, _ in self.posts[peer].open(mail, self.now_ms)
+            ]
             self.turn()
         return said
 
@@ -198,7 +218,12 @@ def test_status_counts_shards_of_workers_that_reported(house: House) -> None:
     house.report(0, 10)
     house.report(1, 11, "full")
     status = house.status()
-    assert (status.led, status.uptime_ms, status.mode, status.warnings[0]) == (4, 2_000, "standalone", "look out")
+    assert (status.led, status.uptime_ms, status.mode, status.warnings[0]) == (
+        4,
+        2_000,
+        "standalone",
+        "look out",
+    )
     assert [(worker.state, worker.restarts, worker.detail) for worker in status.workers] == [
         ("ready", 0, ""),
         ("full", 2, "exit code 9"),

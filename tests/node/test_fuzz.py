@@ -39,7 +39,9 @@ def lively() -> tuple[Hands, Client, int, int]:
         client.publish(partition, shard, sequence)
     later = batches.seal([b"x"] * 3, fixed={DELAY: array("Q", [60_000] * 3)}, producer=PRODUCER, sequence=9)
     client.ask(Publish(partition), shard, bytes(later))
-    client.ask(Subscribe(1, "g", [Start(partition)], 6, limits.MIB, config=GroupConfig(attempts_max=1)), shard)
+    client.ask(
+        Subscribe(1, "g", [Start(partition)], 6, limits.MIB, config=GroupConfig(attempts_max=1)), shard
+    )
     client.ask(Ack(1, [(partition, 0, 1)]), shard)
     client.ask(Nack(1, [(partition, 1, 1)], dead=True), shard)
     client.ask(Nack(1, [(partition, 2, 1)], delay_ms=10_000), shard)
@@ -96,7 +98,11 @@ def test_no_message_of_a_client_ends_the_worker(seed: int) -> None:
             continue  # no client can say that
         if fuzz.random.random() < 0.3:
             frames.append(
-                bytes(batches.seal([b"x"] * 3, producer=PRODUCER, sequence=fuzz.random.choice((0, 1, 3, 10, 2**64 - 1))))
+                bytes(
+                    batches.seal(
+                        [b"x"] * 3, producer=PRODUCER, sequence=fuzz.random.choice((0, 1, 3, 10, 2**64 - 1))
+                    )
+                )
             )
         client.dealer.send(*frames)
         try:
@@ -111,7 +117,9 @@ def test_no_message_of_a_client_ends_the_worker(seed: int) -> None:
 def test_no_message_of_a_node_ends_the_worker(seed: int) -> None:
     hands, _, partition, shard = lively()
     fuzz = Fuzz(seed, known(partition, shard))
-    kinds = [kind for verb, kind in sorted(MESSAGES.items()) if verb >= FIRST_PEER_VERB and kind is not Bundle]
+    kinds = [
+        kind for verb, kind in sorted(MESSAGES.items()) if verb >= FIRST_PEER_VERB and kind is not Bundle
+    ]
     peer = hands.network.client(PEERS)
     heard: list[Message] = []
     for _ in range(SAID):

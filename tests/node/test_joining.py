@@ -16,7 +16,9 @@ from gossipq_client import connect
 from hosts import Host, until
 
 pytestmark = pytest.mark.e2e
-needs_serf = pytest.mark.skipif(shutil.which("serf") is None, reason="the serf program is not installed: apt-get install serf")
+needs_serf = pytest.mark.skipif(
+    shutil.which("serf") is None, reason="the serf program is not installed: apt-get install serf"
+)
 
 
 @pytest.fixture
@@ -40,7 +42,7 @@ def cluster_toml(path: Path, hosts: list[Host], **more: object) -> str:
     return str(path / "cluster.toml")
 
 
-# --- by a list ---------------------------------------------------------------------------------------------------------
+# --- by a list ----------------------------------------------------------------------------------------------
 
 
 def test_three_found_a_cluster_together_whoever_is_late(host: Callable[[str], Host], tmp_path: Path) -> None:
@@ -62,7 +64,11 @@ def test_three_found_a_cluster_together_whoever_is_late(host: Callable[[str], Ho
     assert sorted(manifest.joined for manifest in manifests) == [False, True, True]
     assert {manifest.cluster_name for manifest in manifests} == {"shop"}
 
-    until(lambda: sum(row.role in ("leader", "follower") for each in hosts for row in each.status().copies) == 3 * 4)
+    until(
+        lambda: (
+            sum(row.role in ("leader", "follower") for each in hosts for row in each.status().copies) == 3 * 4
+        )
+    )
     founder = next(each for each in hosts if not each.manifest().joined)
     founder.kill()
     founder.wipe()
@@ -84,7 +90,9 @@ def test_who_cannot_join_is_told_why(host: Callable[[str], Host], tmp_path: Path
     other = host("bob").start("--peer", ada.endpoint, "--config", str(tmp_path / "other.toml"))
     (tmp_path / "more.toml").write_text("[cluster]\nshards = 64\n")
     more = host("dan").start("--peer", ada.endpoint, "--config", str(tmp_path / "more.toml"))
-    tenant = host("tom").start("--peer", ada.endpoint, "--bind", f"tcp://127.0.0.2:{ada.port}", "--advertise", "127.0.0.1")
+    tenant = host("tom").start(
+        "--peer", ada.endpoint, "--bind", f"tcp://127.0.0.2:{ada.port}", "--advertise", "127.0.0.1"
+    )
     for refused, text in (
         (tenant, f"{ada.endpoint} is the address of ada"),
         (twin, "a node named ada is there"),
@@ -145,7 +153,7 @@ def test_a_witness_joins_and_makes_a_pair_take_over(host: Callable[[str], Host])
     until(lambda: {row.role for row in ada.status().copies} >= {"leader", "follower", "witness"})
 
 
-# --- by Serf -----------------------------------------------------------------------------------------------------------
+# --- by Serf ------------------------------------------------------------------------------------------------
 
 
 @needs_serf
@@ -163,14 +171,19 @@ def test_a_plain_node_can_be_joined_where_serf_is(host: Callable[[str], Host]) -
     assert all(agents)
     bob.kill()
     until(lambda: not Path(f"/proc/{agents[1]}").exists())
-    until(lambda: any(event.what in ("fail", "leave") and event.node == "bob" for event in ada.status().events))
+    until(
+        lambda: any(event.what in ("fail", "leave") and event.node == "bob" for event in ada.status().events)
+    )
 
 
 @needs_serf
 def test_without_agents_everything_goes_on_but_discovery(host: Callable[[str], Host], tmp_path: Path) -> None:
     hosts = [host(name) for name in ("ada", "bob", "cat")]
     config = tmp_path / "cluster.toml"
-    config.write_text(f"[cluster]\nexpect = 3\nshards = 4\njoin = {msgspec.json.encode([h.gossip for h in hosts]).decode()}\n")
+    config.write_text(
+        "[cluster]\nexpect = 3\nshards = 4\njoin = "
+        f"{msgspec.json.encode([h.gossip for h in hosts]).decode()}\n"
+    )
     for each in hosts:
         each.start("--config", str(config))
     for each in hosts:
@@ -199,7 +212,9 @@ def test_a_wrong_secret_is_not_even_heard(host: Callable[[str], Host], tmp_path:
         (tmp_path / name).write_text(f"a secret of many words, number {name}")
     ada = host("ada").start("--secret-file", str(tmp_path / "one")).ready()
     eve = host("eve").start("--secret-file", str(tmp_path / "two"), "--join", ada.gossip)
-    eve.says("the Serf agents of the others have another secret, or none: give all nodes the same --secret-file")
+    eve.says(
+        "the Serf agents of the others have another secret, or none: give all nodes the same --secret-file"
+    )
     bob = host("bob").start("--secret-file", str(tmp_path / "one"), "--join", ada.gossip).ready()
     until(lambda: ada.names() == bob.names() == ["ada", "bob"])
     assert not eve.manifest().cluster_uuid
@@ -224,7 +239,9 @@ def test_the_operator_drains_and_removes_a_node_and_it_stays_out(
     assert gossipq("cluster", "rm", "cat", "--yes") == "cat is removed\n"
     for _ in "it runs", "it is started again":
         assert cat.ended() == 78, cat.said
-        assert "error: cat was taken off this cluster\n hint: start it with an empty data directory" in cat.said
+        assert (
+            "error: cat was taken off this cluster\n hint: start it with an empty data directory" in cat.said
+        )
         cat.log.unlink()
         cat.start("--peer", ada.endpoint)
     assert cat.ended() == 78, cat.said

@@ -58,7 +58,9 @@ def root_logger() -> Iterator[logging.Logger]:
     root.handlers, root.level = handlers, level
 
 
-def test_log_lines_are_json_for_machines(root_logger: logging.Logger, capsys: pytest.CaptureFixture[str]) -> None:
+def test_log_lines_are_json_for_machines(
+    root_logger: logging.Logger, capsys: pytest.CaptureFixture[str]
+) -> None:
     machine.open_log("worker-0", True)
     log = logging.getLogger("gossipq_node.actors.worker")
     log.warning("shard %d stops", 3)
@@ -71,6 +73,8 @@ def test_log_lines_are_json_for_machines(root_logger: logging.Logger, capsys: py
     assert "ValueError: no" in second["trace"]
 
 
-def test_log_lines_are_text_for_people(root_logger: logging.Logger, capsys: pytest.CaptureFixture[str]) -> None:
+def test_log_lines_are_text_for_people(
+    root_logger: logging.Logger, capsys: pytest.CaptureFixture[str]
+) -> None:
     machine.open_log("node", False).info("draining")
     assert capsys.readouterr().err.endswith("INFO    node: draining\n")

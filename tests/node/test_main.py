@@ -20,10 +20,15 @@ from gossipq_node.files import keep_roster
 
 
 def house(path: Path, **flags: object) -> Composition:
-    given = {f"node.{name}": value for name, value in flags.items()} | {"node.data": str(path), "cluster.shards": 8}
+    given = {f"node.{name}": value for name, value in flags.items()} | {
+        "node.data": str(path),
+        "cluster.shards": 8,
+    }
     config = load("", {}, given).config
     with closing(DataDirectory(path)) as directory:
-        return Composition(config, directory, directory.found(config.cluster.name, 2, config.cluster.shards), True)
+        return Composition(
+            config, directory, directory.found(config.cluster.name, 2, config.cluster.shards), True
+        )
 
 
 def test_every_shard_has_one_worker(tmp_path: Path) -> None:
@@ -70,7 +75,9 @@ def test_a_process_that_starts_again_knows_the_newest_roster(tmp_path: Path) -> 
     assert (composition.worker(0, 1).version, composition.frontdoor().members) == (7, tuple(members))
     keep_roster(composition.directory.roster_file, 8, [*members, Member("c", "cat", "nonsense", 1)])
     again = composition.frontdoor()
-    assert (again.version, again.members) == (0, tuple(members)), "a row that cannot be is left out, and the others are asked"
+    assert (again.version, again.members) == (0, tuple(members)), (
+        "a row that cannot be is left out, and the others are asked"
+    )
     composition.directory.roster_file.write_text("{")
     assert composition.worker(0, 2).members == (), "a hint that cannot be read is none"
 
@@ -106,7 +113,9 @@ def test_the_token_is_of_the_secret_and_the_cluster(tmp_path: Path) -> None:
     (tmp_path / "secret").write_text("correct horse battery staple\n")
     mine = house(tmp_path / "a", secret_file=str(tmp_path / "secret"))
     assert len(mine.token) == 32
-    assert mine.token == proofs.token(b"correct horse battery staple", mine.cluster) == mine.worker(0, 0).token
+    assert (
+        mine.token == proofs.token(b"correct horse battery staple", mine.cluster) == mine.worker(0, 0).token
+    )
     assert mine.token != proofs.token(b"correct horse battery staple", b"another cluster")
     assert mine.token != proofs.token(b"correct horse battery stapler", mine.cluster)
     network: dict[str, Any] = {"bind": "tcp://0.0.0.0:7700", "advertise": "b", "insecure": True}
@@ -128,7 +137,9 @@ def test_nodes_of_a_user_on_one_host_share_a_secret_that_nobody_else_reads(
     assert house(tmp_path / "c").secret == third, "its directory has it"
 
 
-@pytest.mark.parametrize(("text", "says"), [(None, "cannot be read: No such file"), (b" short \n", "holds 5 bytes")])
+@pytest.mark.parametrize(
+    ("text", "says"), [(None, "cannot be read: No such file"), (b" short \n", "holds 5 bytes")]
+)
 def test_a_secret_that_is_none_is_refused(tmp_path: Path, text: bytes | None, says: str) -> None:
     if text is not None:
         (tmp_path / "secret").write_bytes(text)
@@ -152,7 +163,9 @@ def test_a_secret_that_is_none_is_refused(tmp_path: Path, text: bytes | None, sa
         ({"node.bind": "ipc://x"}, True, "standalone"),
     ],
 )
-def test_how_a_node_finds_others(monkeypatch: pytest.MonkeyPatch, flags: dict[str, object], serf: bool, mode: str) -> None:
+def test_how_a_node_finds_others(
+    monkeypatch: pytest.MonkeyPatch, flags: dict[str, object], serf: bool, mode: str
+) -> None:
     monkeypatch.setattr(composing, "serf_installed", lambda: serf)
     assert mode_of(load("", {}, flags).config, False, logging.getLogger("node")) == mode
 
@@ -160,15 +173,29 @@ def test_how_a_node_finds_others(monkeypatch: pytest.MonkeyPatch, flags: dict[st
 @pytest.mark.parametrize(
     ("flags", "says", "hint"),
     [
-        ({"cluster.join": ["ada"]}, "--join was given, and the `serf` program is not installed", "apt-get install serf"),
+        (
+            {"cluster.join": ["ada"]},
+            "--join was given, and the `serf` program is not installed",
+            "apt-get install serf",
+        ),
         ({"node.mode": "serf"}, "node.mode is 'serf', and the `serf` program", "apt-get install serf"),
         ({"cluster.expect": 3}, "nothing says where the others are", "apt-get install serf"),
         ({"cluster.join": ["ada"], "node.mode": "static"}, "--join needs Serf", "--peer"),
-        ({"cluster.expect": 3, "node.mode": "standalone"}, "a standalone node finds no others", "--mode standalone"),
-        ({"node.peer": ["tcp://a:7700"], "node.bind": "ipc://x"}, "is for this machine alone", "tcp://HOST:PORT"),
+        (
+            {"cluster.expect": 3, "node.mode": "standalone"},
+            "a standalone node finds no others",
+            "--mode standalone",
+        ),
+        (
+            {"node.peer": ["tcp://a:7700"], "node.bind": "ipc://x"},
+            "is for this machine alone",
+            "tcp://HOST:PORT",
+        ),
     ],
 )
-def test_what_a_node_cannot_do_it_says(monkeypatch: pytest.MonkeyPatch, flags: dict[str, object], says: str, hint: str) -> None:
+def test_what_a_node_cannot_do_it_says(
+    monkeypatch: pytest.MonkeyPatch, flags: dict[str, object], says: str, hint: str
+) -> None:
     monkeypatch.setattr(composing, "serf_installed", lambda: False)
     with pytest.raises(ConfigError) as refused:
         mode_of(load("", {}, flags).config, False, logging.getLogger("node"))
@@ -176,9 +203,13 @@ def test_what_a_node_cannot_do_it_says(monkeypatch: pytest.MonkeyPatch, flags: d
     assert hint in refused.value.hint
 
 
-def test_a_member_starts_without_serf_all_the_same(monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture) -> None:
+def test_a_member_starts_without_serf_all_the_same(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
     monkeypatch.setattr(composing, "serf_installed", lambda: False)
-    assert mode_of(load("", {}, {"cluster.join": ["ada"]}).config, True, logging.getLogger("node")) == "static"
+    assert (
+        mode_of(load("", {}, {"cluster.join": ["ada"]}).config, True, logging.getLogger("node")) == "static"
+    )
     assert "apt-get install serf" in caplog.text
 
 
@@ -232,7 +263,9 @@ def test_a_pair_is_told_that_it_will_not_take_over() -> None:
 def test_what_was_founded_otherwise_is_refused(tmp_path: Path, flags: dict[str, object], says: str) -> None:
     manifest = house(tmp_path).manifest
     with pytest.raises(ConfigError) as refused:
-        main.check_options(load("", {}, {"node.data": str(tmp_path), **flags}), manifest, logging.getLogger("node"))
+        main.check_options(
+            load("", {}, {"node.data": str(tmp_path), **flags}), manifest, logging.getLogger("node")
+        )
     assert says in refused.value.message
 
 

@@ -72,7 +72,9 @@ class Disk:
 class Cluster:
     """A running node, as far as newcomers see it."""
 
-    def __init__(self, world: "World", address: str, uuid: bytes, members: list[Member], leader: str = "") -> None:
+    def __init__(
+        self, world: "World", address: str, uuid: bytes, members: list[Member], leader: str = ""
+    ) -> None:
         self.world, self.address, self.uuid, self.members = world, address, uuid, members
         self.leader = leader or address  #: of the meta shard
         self.refusal: Refused | None = None
@@ -130,7 +132,9 @@ class World:
             "founding": b"f" * 32,
             "pledge": disk.pledge,
         }
-        newcomer = Newcomer(Newcoming(**given | other), Box(self, address), lambda uuid: b"t" + uuid, disk.store)  # type: ignore[arg-type]
+        newcomer = Newcomer(
+            Newcoming(**given | other), Box(self, address), lambda uuid: b"t" + uuid, disk.store
+        )  # type: ignore[arg-type]
         self.newcomers[address] = newcomer
         return newcomer
 
@@ -161,7 +165,9 @@ class World:
                         newcomer.turn(mail.get(address, []), Now(self.now_ms, 0))
 
     def founded(self) -> list[str]:
-        return [address for address, newcomer in self.newcomers.items() if isinstance(newcomer.outcome, Founds)]
+        return [
+            address for address, newcomer in self.newcomers.items() if isinstance(newcomer.outcome, Founds)
+        ]
 
     def open(self, address: str) -> Cluster:
         """Who founds serves from now on."""
@@ -176,7 +182,7 @@ def address_of(number: int) -> str:
 ALL = [address_of(number) for number in (1, 2, 3)]
 
 
-# --- joining -----------------------------------------------------------------------------------------------------------
+# --- joining ------------------------------------------------------------------------------------------------
 
 
 def test_it_joins_the_cluster_that_answers() -> None:
@@ -188,7 +194,9 @@ def test_it_joins_the_cluster_that_answers() -> None:
     assert (joined.cluster, joined.name, joined.shards, joined.version) == (b"u" * 16, "shop", 8, 2)
     assert [member.name for member in joined.members] == ["ada", "node-2"]
     join = node.joins[0]
-    assert (join.cluster, join.proof, join.options) == (b"u" * 16, b"", {"cluster.copies": "3"}), "it was not challenged"
+    assert (join.cluster, join.proof, join.options) == (b"u" * 16, b"", {"cluster.copies": "3"}), (
+        "it was not challenged"
+    )
     assert disk.pledges == [(b"u" * 16).hex()], "on disk before it is asked for"
 
 
@@ -254,7 +262,9 @@ def test_a_cluster_that_went_away_is_in_nobody_s_way_and_no_reason_to_found() ->
     world.lost = lambda sender, to: address_of(1) in (sender, to)
     world.turns(GONE_MS // TURN_MS + 40)
     assert not newcomer.done
-    assert newcomer.waiting_for() == "waiting for the cluster that answered before; none of its nodes does now"
+    assert (
+        newcomer.waiting_for() == "waiting for the cluster that answered before; none of its nodes does now"
+    )
     assert not world.founded()
     world.lost = lambda sender, to: False
     world.turns(60)
@@ -345,14 +355,21 @@ def test_strange_words_change_nothing() -> None:
         world.wire.append(("tcp://client:1", address_of(2), control))
     world.turns(20)
     assert not newcomer.done
-    assert newcomer.waiting_for().startswith("waiting for 3 nodes to found the cluster, 1 of them are here: node-2")
+    assert newcomer.waiting_for().startswith(
+        "waiting for 3 nodes to found the cluster, 1 of them are here: node-2"
+    )
 
 
 def test_who_does_not_know_the_secret_fills_neither_memory_nor_log() -> None:
     world = World()
     newcomer = world.start(2, Disk(2), ALL, expect=3)
     for number in range(500):
-        member = Member(f"x{number}", "N" * 90_000 + "\nERROR forged", f"tcp://10.1.{number % 250}.{number // 250}:7700", 1)
+        member = Member(
+            f"x{number}",
+            "N" * 90_000 + "\nERROR forged",
+            f"tcp://10.1.{number % 250}.{number // 250}:7700",
+            1,
+        )
         world.wire.append(("tcp://client:1", address_of(2), encode(Waiting(member, 3))))
         world.turns()
     assert len(newcomer.waiting_for()) < 1_000
@@ -361,7 +378,7 @@ def test_who_does_not_know_the_secret_fills_neither_memory_nor_log() -> None:
     assert newcomer._learned == [], "nor does it make this node ask where it says"
 
 
-# --- founding ----------------------------------------------------------------------------------------------------------
+# --- founding -----------------------------------------------------------------------------------------------
 
 
 def test_three_found_one_cluster_and_two_join_it() -> None:
@@ -382,7 +399,9 @@ def test_two_of_three_wait_and_say_for_whom() -> None:
     world.turns(400)
     assert not any(newcomer.done for newcomer in two)
     assert not any(disk.pledges for disk in disks)
-    assert two[0].waiting_for() == "waiting for 3 nodes to found the cluster, 2 of them are here: node-1, node-2"
+    assert (
+        two[0].waiting_for() == "waiting for 3 nodes to found the cluster, 2 of them are here: node-1, node-2"
+    )
     world.start(3, Disk(3), [address_of(1)], expect=3)
     world.turns(40)
     assert world.founded() == [address_of(1)], "one address is enough to find all"
@@ -430,18 +449,29 @@ def test_who_differs_does_not_count_and_it_is_said(other: dict[str, object], say
 def test_two_nodes_of_one_name_do_not_found_together() -> None:
     world = World()
     for number in (1, 2, 3):
-        world.start(number, Disk(number), ALL, expect=3, member=Member(f"{number:04}.a", "same", address_of(number), 1))
+        world.start(
+            number,
+            Disk(number),
+            ALL,
+            expect=3,
+            member=Member(f"{number:04}.a", "same", address_of(number), 1),
+        )
     world.turns(60)
     assert not world.founded()
-    assert "has the same name, same: give one of them another with --name" in world.newcomers[ALL[0]].waiting_for()
+    assert (
+        "has the same name, same: give one of them another with --name"
+        in world.newcomers[ALL[0]].waiting_for()
+    )
 
 
 @settings(max_examples=150, deadline=None)
-@given(seed=st.integers(0, 2**32), expect=st.sampled_from([2, 3, 5]), more=st.sampled_from([-1, 0, 0, 1, 2, 4]))
+@given(
+    seed=st.integers(0, 2**32), expect=st.sampled_from([2, 3, 5]), more=st.sampled_from([-1, 0, 0, 1, 2, 4])
+)
 def test_never_two_clusters(seed: int, expect: int, more: int) -> None:
-    """Hosts start in any order, lose mail, are killed and come back: one founds at most, also where more wait than are
-    expected. Where as many wait as are expected, all are in one cluster in the end; and one founds at most though disks are
-    lost, but for its own."""
+    """Hosts start in any order, lose mail, are killed and come back: one founds at most, also where more wait
+    than are expected. Where as many wait as are expected, all are in one cluster in the end; and one founds
+    at most though disks are lost, but for its own."""
     hosts = expect + more
     dice = random.Random(seed)
     world, addresses = World(), [address_of(number) for number in range(1, hosts + 1)]
@@ -515,10 +545,15 @@ def test_gossip_names_further_addresses() -> None:
     Cluster(world, address_of(1), b"u" * 16, [])
     found: list[str] = []
     settings_of = world.start(2, Disk(2), [])._settings
-    newcomer = Newcomer(msgspec.structs.replace(settings_of), Box(world, address_of(2)), bytes, Disk(2).store, lambda: found)
+    newcomer = Newcomer(
+        msgspec.structs.replace(settings_of), Box(world, address_of(2)), bytes, Disk(2).store, lambda: found
+    )
     world.newcomers[address_of(2)] = newcomer
     world.turns(40)
-    assert newcomer.waiting_for() == "waiting for a node of the cluster; none answers at any address: nobody was found yet"
+    assert (
+        newcomer.waiting_for()
+        == "waiting for a node of the cluster; none answers at any address: nobody was found yet"
+    )
     found.append(address_of(1))
     world.turns(40)
     assert isinstance(newcomer.outcome, Joined)

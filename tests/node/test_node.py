@@ -1,4 +1,5 @@
-"""A whole node as its operator meets it: start, ready line, errors of the start, restart of workers, drain, small memory."""
+"""A whole node as its operator meets it: start, ready line, errors of the start, restart of workers, drain,
+small memory."""
 
 import os
 import re
@@ -36,7 +37,8 @@ class Node:
         paths = os.pathsep.join(map(str, (HOME, HOME / "nodes")))
         self.process = subprocess.Popen(
             [sys.executable, "-m", "gossipq_node", "--data", str(data), "--bind", self.endpoint, *flags],
-            env={name: value for name, value in os.environ.items() if not name.startswith("GOSSIPQ")} | {"PYTHONPATH": paths},
+            env={name: value for name, value in os.environ.items() if not name.startswith("GOSSIPQ")}
+            | {"PYTHONPATH": paths},
             cwd=data.parent,
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
@@ -93,7 +95,8 @@ def asking() -> Iterator[Callable[[Node], "Asker"]]:
 
 
 class Asker:
-    """A client that asks one thing at a time, and again when no answer comes: a process that dies takes questions with it."""
+    """A client that asks one thing at a time, and again when no answer comes: a process that dies takes
+    questions with it."""
 
     def __init__(self, context: zmq.Context, endpoint: str) -> None:
         self.socket = context.socket(zmq.DEALER)
@@ -143,7 +146,9 @@ def until(done: Callable[[], bool]) -> None:
         time.sleep(0.005)
 
 
-def test_a_node_is_ready_small_answers_and_drains(start: Callable[..., Node], asking: Callable[[Node], Asker]) -> None:
+def test_a_node_is_ready_small_answers_and_drains(
+    start: Callable[..., Node], asking: Callable[[Node], Asker]
+) -> None:
     node = start("--workers", "2", "--name", "ada")
     assert re.fullmatch(rf"ready in \d\.\d s  clients {node.endpoint}  data .*/data\n", node.ready())
     asker = asking(node)
@@ -166,7 +171,9 @@ def test_a_node_is_ready_small_answers_and_drains(start: Callable[..., Node], as
     until(lambda: all(map(gone, children)))
 
 
-def test_a_killed_worker_is_back_and_status_says_so(start: Callable[..., Node], asking: Callable[[Node], Asker]) -> None:
+def test_a_killed_worker_is_back_and_status_says_so(
+    start: Callable[..., Node], asking: Callable[[Node], Asker]
+) -> None:
     node = start("--workers", "2")
     node.ready()
     asker = asking(node)
@@ -183,7 +190,9 @@ def test_a_killed_frontdoor_is_back(start: Callable[..., Node], asking: Callable
     node.ready()
     asker = asking(node)
     worker = asker.status(lambda status: status.led == status.shards).workers[0]
-    (frontdoor,) = [pid for pid in node.family()[1:] if pid != worker.pid and b"spawn_main" in command_line(pid)]
+    (frontdoor,) = [
+        pid for pid in node.family()[1:] if pid != worker.pid and b"spawn_main" in command_line(pid)
+    ]
     os.kill(frontdoor, signal.SIGKILL)
     until(lambda: gone(frontdoor))
     assert asker.status(lambda status: status.led == status.shards).workers[0].pid == worker.pid
@@ -254,7 +263,9 @@ def test_a_thousand_clients_are_served(start: Callable[..., Node]) -> None:
         (("--config", "/none.toml"), "config /none.toml cannot be read", "--config"),
     ],
 )
-def test_options_that_contradict_are_refused(start: Callable[..., Node], flags: tuple[str, ...], says: str, hint: str) -> None:
+def test_options_that_contradict_are_refused(
+    start: Callable[..., Node], flags: tuple[str, ...], says: str, hint: str
+) -> None:
     first = start("--workers", "1")
     first.ready()
     first.process.send_signal(signal.SIGTERM)

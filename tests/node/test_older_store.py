@@ -1,9 +1,10 @@
-"""A store of gossipq 0.1 is converted by dump and load: every record, group, schedule and dead letter of it is there.
+"""A store of gossipq 0.1 is converted by dump and load: every record, group, schedule and dead letter of it
+is there.
 
-tests/data/store-0.1.gq is a dump that commit af76584 made, of one worker and four shards: topic "orders" with two partitions
-(40 records with keys and headers, one with an id, one with a route and a time to live, one that is due in 30 days; group
-"billing" has acked ten), topic "mails" (20 records; group "sender" has rejected the first, gave the second a day's pause and
-acked the third), and topic "gone", which was removed.
+tests/data/store-0.1.gq is a dump that commit af76584 made, of one worker and four shards: topic "orders" with
+two partitions (40 records with keys and headers, one with an id, one with a route and a time to live, one
+that is due in 30 days; group "billing" has acked ten), topic "mails" (20 records; group "sender" has rejected
+the first, gave the second a day's pause and acked the third), and topic "gone", which was removed.
 """
 
 import io
@@ -36,7 +37,9 @@ def test_everything_of_an_older_store_is_there(tmp_path: Path) -> None:
         orders = drain(mq.consume("orders", start="first", stop_at_end=True))
         values = [message.value for message in orders.values()]
         assert sorted(values) == sorted([*(b"order %d" % n for n in range(40)), b"with an id", b"soon over"])
-        assert all(message.headers["n"] == message.value[6:] for message in orders.values() if message.headers)
+        assert all(
+            message.headers["n"] == message.value[6:] for message in orders.values() if message.headers
+        )
         assert {message.route for message in orders.values()} == {"", "eu.fr"}
         waiting = drain(mq.fetch("orders", group="billing", n=100, wait=5.0))
         assert waiting.keys() == orders.keys() - ACKED
@@ -54,10 +57,16 @@ def test_an_older_directory_is_refused_with_the_way_to_convert_it_and_is_dumped(
         made = store_dump.load(tmp_path / "node", stream).manifest
     with closing(DataDirectory(tmp_path / "node")) as directory:
         directory.write(msgspec.structs.replace(made, format=1))
-    with pytest.raises(StoreError, match="made by an older gossipq") as refused, store_tool.opened(tmp_path / "node"):
+    with (
+        pytest.raises(StoreError, match="made by an older gossipq") as refused,
+        store_tool.opened(tmp_path / "node"),
+    ):
         pytest.fail("it was opened")
     assert "gossipq store dump" in refused.value.hint
-    with closing(DataDirectory(tmp_path / "node")) as directory, pytest.raises(StoreError, match="older gossipq"):
+    with (
+        closing(DataDirectory(tmp_path / "node")) as directory,
+        pytest.raises(StoreError, match="older gossipq"),
+    ):
         directory.prepare("gossipq", 1, 4)
     stream = io.BytesIO()
     assert store_dump.dump(tmp_path / "node", stream).manifest.format == 1

@@ -65,7 +65,10 @@ def crash() -> None:
 
 @pytest.mark.parametrize(("serve", "told"), [(fail, [(FAILED, "store", "no", "do that")]), (crash, [])])
 def test_what_an_operator_can_cure_is_told_and_the_rest_is_logged(
-    pipe: tuple[Connection, Connection], caplog: pytest.LogCaptureFixture, serve: Callable[[], None], told: list[object]
+    pipe: tuple[Connection, Connection],
+    caplog: pytest.LogCaptureFixture,
+    serve: Callable[[], None],
+    told: list[object],
 ) -> None:
     ours, theirs = pipe
     with pytest.raises(SystemExit) as end:

@@ -1,4 +1,5 @@
-"""A survivor that goes on alone: what it may lack is said first, and nothing of the old cluster gets in again."""
+"""A survivor that goes on alone: what it may lack is said first, and nothing of the old cluster gets in
+again."""
 
 from collections.abc import Callable, Iterator
 from contextlib import closing
@@ -34,7 +35,11 @@ def house(tmp_path: Path) -> Path:
         manifest = msgspec.structs.replace(manifest, joined=True)
         directory.write(manifest)
         me = manifest.voter
-        keep_roster(directory.roster_file, 9, [Member(me, "me", "tcp://a:1", 1), Member(OTHER, "other", "tcp://b:1", 1)])
+        keep_roster(
+            directory.roster_file,
+            9,
+            [Member(me, "me", "tcp://a:1", 1), Member(OTHER, "other", "tcp://b:1", 1)],
+        )
         with closing(LmdbStore(directory.store(manifest, 0), shards=5)) as store:
             states = {
                 0: Meta(voters=[me, OTHER, "third.copy"]),
@@ -79,8 +84,13 @@ def test_a_recovered_copy_is_alone_and_another_cluster(house: Path) -> None:
         assert directory.read() == after
         assert [member.copy for member in directory.roster().members] == [after.voter]
         with closing(LmdbStore(directory.store(after, 0), shards=5)) as store:
-            metas = [msgspec.msgpack.decode(store.tables(s).state.get(records.META) or b"", type=Meta) for s in range(4)]
-            assert [meta.voters for meta in metas] == [[], [], [], [after.voter]], "what is not whole stays closed"
+            metas = [
+                msgspec.msgpack.decode(store.tables(s).state.get(records.META) or b"", type=Meta)
+                for s in range(4)
+            ]
+            assert [meta.voters for meta in metas] == [[], [], [], [after.voter]], (
+                "what is not whole stays closed"
+            )
             assert [key for key, _ in store.tables(0).state.scan(b"m", b"n")] == [b"m" + after.voter.encode()]
 
 
@@ -128,11 +138,17 @@ def host(tmp_path: Path) -> Iterator[Callable[[str], Host]]:
 
 
 @pytest.mark.e2e
-def test_a_survivor_goes_on_with_every_record_and_the_others_are_turned_away(host: Callable[[str], Host]) -> None:
+def test_a_survivor_goes_on_with_every_record_and_the_others_are_turned_away(
+    host: Callable[[str], Host],
+) -> None:
     ada = host("ada").start("--mode", "static").ready()
     bob = host("bob").start("--peer", ada.endpoint).ready()
     until(lambda: ada.names() == ["ada", "bob"])
-    until(lambda: sum(row.role == "learner" and row.synced for h in (ada, bob) for row in h.status().copies) == 32)
+    until(
+        lambda: (
+            sum(row.role == "learner" and row.synced for h in (ada, bob) for row in h.status().copies) == 32
+        )
+    )
     with connect(ada.endpoint, timeout=20) as mq:
         for number in range(50):
             mq.publish("orders", b"%d" % number).result(timeout=20)

@@ -1,4 +1,5 @@
-"""Real nodes on restored, copied and left behind directories: none of them speaks to a cluster that it does not belong to."""
+"""Real nodes on restored, copied and left behind directories: none of them speaks to a cluster that it does
+not belong to."""
 
 import io
 from collections.abc import Callable, Iterator
@@ -31,7 +32,11 @@ def pair(host: Callable[[str], Host]) -> tuple[Host, Host]:
     """A cluster of two with ten records, each on both disks."""
     ada = host("ada").start("--mode", "static").ready()
     bob = host("bob").start("--peer", ada.endpoint).ready()
-    until(lambda: sum(row.role == "learner" and row.synced for h in (ada, bob) for row in h.status().copies) == 32)
+    until(
+        lambda: (
+            sum(row.role == "learner" and row.synced for h in (ada, bob) for row in h.status().copies) == 32
+        )
+    )
     publish(ada, "orders", 10)
     return ada, bob
 
@@ -55,7 +60,9 @@ def dumped(from_: Host) -> io.BytesIO:
     return stream
 
 
-def test_a_restored_backup_is_a_cluster_of_its_own(host: Callable[[str], Host], pair: tuple[Host, Host]) -> None:
+def test_a_restored_backup_is_a_cluster_of_its_own(
+    host: Callable[[str], Host], pair: tuple[Host, Host]
+) -> None:
     ada, bob = pair
     bob.kill()
     backup = dumped(bob)
@@ -94,7 +101,9 @@ def test_a_standalone_node_does_not_start_among_others(pair: tuple[Host, Host]) 
         bob.log.unlink()
         bob.start("--mode", "standalone")
         assert bob.ended() == 78, bob.said
-        assert "belongs to cluster gossipq together with ada, and --mode standalone speaks to nobody" in bob.said
+        assert (
+            "belongs to cluster gossipq together with ada, and --mode standalone speaks to nobody" in bob.said
+        )
         assert "gossipq cluster recover --data" in bob.said
 
 

@@ -1,4 +1,5 @@
-"""What systemd hears: ready, signs of life as long as every loop turns, and the end. And the files in deploy/."""
+"""What systemd hears: ready, signs of life as long as every loop turns, and the end. And the files in
+deploy/."""
 
 import json
 import os
@@ -67,7 +68,9 @@ def test_without_systemd_nothing_is_said() -> None:
 
 
 def test_signs_of_life_are_said_in_time_and_only_when_true(systemd: Systemd) -> None:
-    service = Service({"NOTIFY_SOCKET": str(systemd.path), "WATCHDOG_USEC": "3000000", "WATCHDOG_PID": "7"}, pid=7)
+    service = Service(
+        {"NOTIFY_SOCKET": str(systemd.path), "WATCHDOG_USEC": "3000000", "WATCHDOG_PID": "7"}, pid=7
+    )
     service.ready("2 workers serve")
     assert systemd.hears() == "READY=1\nSTATUS=2 workers serve"
     service.beat(1_000, well=True)
@@ -90,7 +93,9 @@ def test_a_socket_that_is_gone_is_no_trouble(tmp_path: Path) -> None:
 
 
 @pytest.mark.e2e
-def test_a_node_is_ready_lives_hangs_and_stops(make_node: Callable[..., RunningNode], systemd: Systemd) -> None:
+def test_a_node_is_ready_lives_hangs_and_stops(
+    make_node: Callable[..., RunningNode], systemd: Systemd
+) -> None:
     node = make_node()
     node.environment |= {"NOTIFY_SOCKET": str(systemd.path), "WATCHDOG_USEC": str(PERIOD_S * 1_000_000)}
     node.start()
@@ -116,10 +121,22 @@ def test_a_node_is_ready_lives_hangs_and_stops(make_node: Callable[..., RunningN
 
 def metrics_shown() -> set[str]:
     """Names of all samples that a node can show."""
-    stats = StatsReply([PartitionStats(1, "t", 0, 0, 0, 1, 1, 0, 1)], [GroupStats(1, "t", "g", 0, 0, 0, 0, 0, 0, 0)])
+    stats = StatsReply(
+        [PartitionStats(1, "t", 0, 0, 0, 1, 1, 0, 1)], [GroupStats(1, "t", "g", 0, 0, 0, 0, 0, 0, 0)]
+    )
     worker = WorkerStats(0, 1, "", "ready", 0, 1, *[0] * 10)
     status = StatusReply(
-        "n", "c", bytes(16), "0", "standalone", 0, 1, 1, [worker], [], members=[Member("a", "n", "tcp://n:7700", 1)]
+        "n",
+        "c",
+        bytes(16),
+        "0",
+        "standalone",
+        0,
+        1,
+        1,
+        [worker],
+        [],
+        members=[Member("a", "n", "tcp://n:7700", 1)],
     )
     timings = Timings()
     text = exposition(status, {0: timings.rows()}, [alarm("lag", "n", "t/g", "x")], stats).decode()
@@ -144,7 +161,11 @@ def test_the_dashboard_is_json_whose_panels_do_not_overlap() -> None:
     seen: set[tuple[int, int]] = set()
     for panel in board["panels"]:
         place = panel["gridPos"]
-        cells = {(x, y) for x in range(place["x"], place["x"] + place["w"]) for y in range(place["y"], place["y"] + place["h"])}
+        cells = {
+            (x, y)
+            for x in range(place["x"], place["x"] + place["w"])
+            for y in range(place["y"], place["y"] + place["h"])
+        }
         assert not cells & seen, panel["title"]
         assert all(x < 24 for x, _ in cells)
         assert panel["targets"]
@@ -155,14 +176,22 @@ def test_the_dashboard_is_json_whose_panels_do_not_overlap() -> None:
 @pytest.mark.skipif(shutil.which("systemd-analyze") is None, reason="systemd-analyze is not installed")
 def test_the_unit_is_one_that_systemd_takes() -> None:
     done = subprocess.run(
-        ["systemd-analyze", "verify", "--man=no", str(DEPLOY / "gossipq.service")], capture_output=True, text=True, check=False
+        ["systemd-analyze", "verify", "--man=no", str(DEPLOY / "gossipq.service")],
+        capture_output=True,
+        text=True,
+        check=False,
     )
     assert (done.returncode, done.stderr) == (0, "")
 
 
 def test_the_unit_says_what_the_node_does() -> None:
     unit = (DEPLOY / "gossipq.service").read_text("utf-8")
-    for line in ("Type=notify", "KillMode=mixed", f"RestartPreventExitStatus={EXIT_CONFIG}", "WatchdogSec=30s"):
+    for line in (
+        "Type=notify",
+        "KillMode=mixed",
+        f"RestartPreventExitStatus={EXIT_CONFIG}",
+        "WatchdogSec=30s",
+    ):
         assert f"\n{line}\n" in unit
 
 

@@ -1,4 +1,5 @@
-"""The worker with other copies of its shards: what a failed write, or a shard that stops, leaves behind is nothing."""
+"""The worker with other copies of its shards: what a failed write, or a shard that stops, leaves behind is
+nothing."""
 
 from array import array
 
@@ -27,7 +28,8 @@ LEADER, ME = SETTINGS.member.copy, "bob.1"
 TERM = 3
 ADA, BOB = Member(LEADER, "ada", "tcp://127.0.0.1:9000", 1), Member(ME, "bob", "tcp://127.0.0.1:7700", 1)
 FOLLOWS = structs.replace(SETTINGS, node="bob", member=BOB, joins=True, version=5, members=(ADA, BOB))
-ROWS = 1 + len(records.OWN_ROWS) + 1  #: writes of the first part of a snapshot before its first row: the mark, and what was
+#: writes of the first part of a snapshot before its first row: the mark, and what was
+ROWS = 1 + len(records.OWN_ROWS) + 1
 
 
 def say(hands: Hands, *said: tuple[int, Message, bytes]) -> None:
@@ -54,7 +56,9 @@ def installed(hands: Hands, ada: MemoryMailbox) -> list[tuple[int, int]]:
         arrived = hands.mailbox.receive(0)
         if arrived:
             hands.worker.turn(arrived, hands.time)
-    return [(header.shard, message.number) for _, header, message, _ in said if isinstance(message, Installed)]
+    return [
+        (header.shard, message.number) for _, header, message, _ in said if isinstance(message, Installed)
+    ]
 
 
 def test_a_write_that_fails_inside_a_message_of_a_peer_starts_all_shards_over() -> None:
@@ -95,7 +99,9 @@ class Book:
     def append(self, first: int, commit: int, chain: bytes | None = None) -> tuple[int, Message, bytes]:
         """The entries from `first` on."""
         before = log.decode_row(first - 1, self.rows[self.keys[first - 2]]) if first > 1 else None
-        pieces = [piece for key in self.keys[first - 1 :] for piece in (self.rows[key], self.bodies.get(key, b""))]
+        pieces = [
+            piece for key in self.keys[first - 1 :] for piece in (self.rows[key], self.bodies.get(key, b""))
+        ]
         own = before.chain if before else NO_CHAIN
         term = before.term if before else 0
         message = Append(LEADER, first - 1, term, commit, [len(piece) for piece in pieces], 0, chain or own)
@@ -103,17 +109,21 @@ class Book:
 
 
 def book() -> tuple[Book, Book, int]:
-    """Of the shard with one record, of the other one, and the partition of the record. What was applied half knows its id."""
+    """Of the shard with one record, of the other one, and the partition of the record. What was applied half
+    knows its id."""
     hands = Hands()
     client = hands.client()
     partition, shard = client.topic()
-    batch = batches.seal([b"x"], ids=[b"order-1"], fixed={ID_HASH: array("Q", [7])}, producer=PRODUCER, sequence=1)
+    batch = batches.seal(
+        [b"x"], ids=[b"order-1"], fixed={ID_HASH: array("Q", [7])}, producer=PRODUCER, sequence=1
+    )
     assert isinstance(client.ask(Publish(partition), shard, bytes(batch)), Confirm)
     return Book(shard, hands.store), Book(1 - shard, hands.store), partition
 
 
 def test_what_a_stopped_shard_has_applied_does_not_last() -> None:
-    """Applied rows wait in the transaction for their counters; the sync of another shard must not make them last alone."""
+    """Applied rows wait in the transaction for their counters; the sync of another shard must not make them
+    last alone."""
     mine, other, partition = book()
     hands = Hands(FOLLOWS)
     say(hands, mine.append(1, 0))

@@ -59,7 +59,9 @@ def test_what_is_loaded_is_another_cluster_and_knows_nobody(house: Path, tmp_pat
     with closing(DataDirectory(tmp_path / "copy")) as directory:
         assert known_members(directory, new) == directory.roster().members == []
         with closing(LmdbStore(directory.store(new, 0), shards=5)) as store:
-            metas = [msgspec.msgpack.decode(store.tables(s).state.get(META) or b"", type=Meta) for s in range(3)]
+            metas = [
+                msgspec.msgpack.decode(store.tables(s).state.get(META) or b"", type=Meta) for s in range(3)
+            ]
             assert [(meta.voters, meta.learners) for meta in metas] == [([], [])] * 3
 
 

@@ -135,7 +135,12 @@ def test_a_copy_is_refused_until_it_is_adopted(data: Path) -> None:
 
 def test_a_node_that_runs_is_left_alone(data: Path) -> None:
     with closing(DataDirectory(data)):
-        for use in (store_tool.info, store_tool.verify, store_tool.adopt, lambda path: store_tool.reshard(path, 3)):
+        for use in (
+            store_tool.info,
+            store_tool.verify,
+            store_tool.adopt,
+            lambda path: store_tool.reshard(path, 3),
+        ):
             with pytest.raises(StoreError, match="in use by process"):
                 use(data)
 
@@ -167,7 +172,10 @@ def test_a_store_that_is_gone_is_told_and_not_made_anew(data: Path) -> None:
 
 def test_a_small_address_space_is_enough_for_a_small_map(data: Path) -> None:
     """As of a node with a small node.map_bytes: the tools ask for no more than the store has."""
-    use = f"from gossipq_node import store_tool as tool; tool.info({str(data)!r}); tool.reshard({str(data)!r}, 3)"
+    use = (
+        f"from gossipq_node import store_tool as tool; tool.info({str(data)!r}); "
+        f"tool.reshard({str(data)!r}, 3)"
+    )
     for worker in range(2):  # they were filled with the default size
         shrunk(data / STORES / "0" / f"worker-{worker}")
     bounded = ["prlimit", f"--as={16 << 30}", sys.executable, "-c", use]

@@ -1,4 +1,5 @@
-"""The supervisor over real processes with nothing in them: start, restart, drain, second signal, failure to start."""
+"""The supervisor over real processes with nothing in them: start, restart, drain, second signal, failure to
+start."""
 
 import logging
 import os
@@ -45,7 +46,9 @@ class House:
             thread.start()
 
         try:
-            return Supervisor([self.worker], self.frontdoor, self._drain_ms, announce, logging.getLogger("node")).run()
+            return Supervisor(
+                [self.worker], self.frontdoor, self._drain_ms, announce, logging.getLogger("node")
+            ).run()
         finally:
             if self.announced:
                 thread.join()
@@ -117,7 +120,9 @@ def test_a_killed_worker_starts_again_and_the_frontdoor_hears_it(
     assert house.announced == 1
 
 
-def test_a_worker_that_dies_at_its_start_gets_a_second_chance_however_long_that_took(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_worker_that_dies_at_its_start_gets_a_second_chance_however_long_that_took(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     monkeypatch.setattr(rooms, "START_PATIENCE_MS", 0)
     house = House(fakes.twice)
     assert house.run(term) == 0

@@ -1,4 +1,5 @@
-"""The worker over fakes of its ports: the order of storing and sending, the failed commit, sessions, damage, space.
+"""The worker over fakes of its ports: the order of storing and sending, the failed commit, sessions, damage,
+space.
 
 Nothing waits: the test moves the clock and gives the worker its turns.
 """
@@ -148,7 +149,9 @@ def test_one_turn_is_one_commit_and_an_idle_turn_none(hands: Hands) -> None:
     hands.turn(limits.LEASE_LOG_MS)
     before = hands.store.commits
     for sequence in range(1, 6):
-        client.send(Publish(partition), shard, bytes(batches.seal([b"x"], producer=PRODUCER, sequence=sequence)))
+        client.send(
+            Publish(partition), shard, bytes(batches.seal([b"x"], producer=PRODUCER, sequence=sequence))
+        )
     hands.turn()
     assert hands.store.commits == before + 1
     (confirm,) = client.inbox()
@@ -177,7 +180,9 @@ def test_nothing_of_a_failed_turn_is_sent_and_the_same_worker_goes_on(hands: Han
     full = again.publish(partition, shard, 2)
     assert isinstance(full, Refused)
     assert full.code == "store_full"
-    assert again.publish(partition, shard, 1) == Confirm([(9, 0, 1, True)], SETTINGS.window_bytes), "what is known is answered"
+    assert again.publish(partition, shard, 1) == Confirm([(9, 0, 1, True)], SETTINGS.window_bytes), (
+        "what is known is answered"
+    )
     hands.turn(FULL_HOLD_MS + limits.PING_MS)
     assert again.publish(partition, shard, 2) == Confirm([(9, 1, 1, False)], SETTINGS.window_bytes)
 
@@ -207,7 +212,10 @@ def test_space_is_looked_at_each_second(hands: Hands, monkeypatch: pytest.Monkey
     hands.turn(1_000)
     refused = client.publish(partition, shard, 1)
     assert isinstance(refused, Refused)
-    assert (refused.code, refused.message) == ("store_full", "the disk has 900 bytes free, 1000 are kept in reserve")
+    assert (refused.code, refused.message) == (
+        "store_full",
+        "the disk has 900 bytes free, 1000 are kept in reserve",
+    )
     monkeypatch.setattr(hands.store, "usage", lambda: StoreUsage(1_000, 860, 860, 1 << 30, 1 << 30))
     hands.turn(1_000)
     refused = client.publish(partition, shard, 1)
@@ -270,7 +278,9 @@ def test_acks_are_answered_when_stored_and_counted(hands: Hands) -> None:
     assert (stats.groups[0].acked, stats.groups[0].ready, stats.groups[0].in_flight) == (1, 0, 0)
 
 
-def test_counters_that_are_too_much_for_one_answer_are_refused_and_told_by_topic(hands: Hands, monkeypatch) -> None:
+def test_counters_that_are_too_much_for_one_answer_are_refused_and_told_by_topic(
+    hands: Hands, monkeypatch
+) -> None:
     client = hands.client()
     names = [f"{number}-{'x' * 150}" for number in range(10)]
     for name in names:
@@ -308,7 +318,9 @@ def test_a_damaged_shard_stops_and_the_others_go_on(hands: Hands) -> None:
     again.send(Subscribe(1, "", [Start(partition)], 10, limits.MIB), shard)
     hands.turn()
     assert not any(isinstance(message, Deliver) for message in again.inbox())
-    assert isinstance(again.publish(partition, shard, 2), Refused), "it has to greet again, and then hears why"
+    assert isinstance(again.publish(partition, shard, 2), Refused), (
+        "it has to greet again, and then hears why"
+    )
     again = hands.client()
     refused = again.publish(partition, shard, 2)
     assert isinstance(refused, Refused)
@@ -348,10 +360,14 @@ def test_peers_are_heard_at_their_own_door_only(hands: Hands) -> None:
     hands.trust(peer._name)
     peer.send(encode(bundle))
     hands.turn()
-    assert isinstance(client.publish(partition_key(answer.topics[0].id, 0), answer.topics[0].shards[0], 1), Refused)
+    assert isinstance(
+        client.publish(partition_key(answer.topics[0].id, 0), answer.topics[0].shards[0], 1), Refused
+    )
 
 
-@pytest.mark.parametrize("control", [b"", b"GQ", b"\0" * 64, encode(Ping())[:-1] + b"\xc1", b"HTTP/1.1 GET /index.html"])
+@pytest.mark.parametrize(
+    "control", [b"", b"GQ", b"\0" * 64, encode(Ping())[:-1] + b"\xc1", b"HTTP/1.1 GET /index.html"]
+)
 def test_garbage_is_answered_and_counted(hands: Hands, control: bytes) -> None:
     client = hands.client()
     client.dealer.send(control)

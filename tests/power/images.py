@@ -1,10 +1,10 @@
 """What a power cut may leave of what was written: pure, from a journal and a source of chance.
 
-A file keeps what was written before its last sync, and what went through an O_DSYNC write that returned. The rest may be there
-or not, sector by sector of 512 bytes; the file may have grown without its new bytes. A sector is never half new: disks write
-whole ones, and LMDB relies on that for its meta page, which chooses between the old state and the new one. A directory keeps
-the names of its last sync, and of the later changes any first part: file systems order those, but a sync of a file promises
-nothing of its name.
+A file keeps what was written before its last sync, and what went through an O_DSYNC write that returned. The
+rest may be there or not, sector by sector of 512 bytes; the file may have grown without its new bytes. A
+sector is never half new: disks write whole ones, and LMDB relies on that for its meta page, which chooses
+between the old state and the new one. A directory keeps the names of its last sync, and of the later changes
+any first part: file systems order those, but a sync of a file promises nothing of its name.
 """
 
 from collections.abc import Iterator
@@ -35,13 +35,19 @@ class File:
 
     def wrote(self, offset: int, size: int) -> None:
         """That write lasts. Older ones to the same place are never seen again."""
-        last = next(w for w in reversed(self.open) if isinstance(w, Write) and (w.offset, len(w.data)) == (offset, size))
+        last = next(
+            w
+            for w in reversed(self.open)
+            if isinstance(w, Write) and (w.offset, len(w.data)) == (offset, size)
+        )
         self.open.remove(last)
         for other in self.open:
             if isinstance(other, Write):
                 first, end = max(offset, other.offset), min(offset + size, other.offset + len(other.data))
                 if first < end:
-                    other.data[first - other.offset : end - other.offset] = last.data[first - offset : end - offset]
+                    other.data[first - other.offset : end - other.offset] = last.data[
+                        first - offset : end - offset
+                    ]
         self._apply(self.kept, last)
 
     def left(self, chance: "Chance") -> bytes:
@@ -69,7 +75,8 @@ class Directory:
     def __init__(self) -> None:
         self.kept: dict[str, Node] = {}
         self.now: dict[str, Node] = {}
-        self.open: list[dict[str, Node | None]] = []  #: since the last sync: what became of names, each in one step
+        #: since the last sync: what became of names, each in one step
+        self.open: list[dict[str, Node | None]] = []
 
     def change(self, names: "dict[str, Node | None]") -> None:
         self.open.append(names)
@@ -134,7 +141,8 @@ class Disk:
     """Takes the journal of everything below `root`, entry by entry; between two of them the power may go."""
 
     def __init__(self, root: str, number: int, lie: Kind | None = None) -> None:
-        """`number` is that of the root, an empty directory. A lying disk does nothing at a SYNC of a file, or at a WROTE."""
+        """`number` is that of the root, an empty directory. A lying disk does nothing at a SYNC of a file, or
+        at a WROTE."""
         self._root, self._lie, self._top = root, lie, Directory()
         self._nodes: dict[int, Node] = {number: self._top}
 

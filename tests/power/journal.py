@@ -1,6 +1,8 @@
-"""The journal of what a process wrote: how the shim is built and put under a process, and how what it noted is read.
+"""The journal of what a process wrote: how the shim is built and put under a process, and how what it noted
+is read.
 
-An entry: u32 kind, u32 bytes of the path, u64 file number, u64 offset, u64 bytes of the data, then path and data.
+An entry: u32 kind, u32 bytes of the path, u64 file number, u64 offset, u64 bytes of the data, then path and
+data.
 """
 
 import os

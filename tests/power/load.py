@@ -1,7 +1,9 @@
-"""A load whose client marks in the journal what it was promised, and the account of a data directory against those marks.
+"""A load whose client marks in the journal what it was promised, and the account of a data directory against
+those marks.
 
-Each partition has one publisher, so what must be there is simple: its records from the first on, in order, each once, at least
-to the last one that was confirmed. Topic KEPT keeps everything; what is acked in GONE is deleted, so that pages are used again.
+Each partition has one publisher, so what must be there is simple: its records from the first on, in order,
+each once, at least to the last one that was confirmed. Topic KEPT keeps everything; what is acked in GONE is
+deleted, so that pages are used again.
 """
 
 import time
@@ -31,7 +33,9 @@ Known = dict[tuple[str, str, int], int]  #: (CONFIRMED or ACKED, topic, partitio
 
 def value_of(topic: str, partition: int, number: int) -> bytes:
     """Now and then one that needs several pages."""
-    return b"%s %d %d " % (topic.encode(), partition, number) + b"x" * (6_000 if number % 97 == 7 else number * 7919 % 300)
+    return b"%s %d %d " % (topic.encode(), partition, number) + b"x" * (
+        6_000 if number % 97 == 7 else number * 7919 % 300
+    )
 
 
 def learn(known: Known, mark: bytes) -> None:
@@ -50,7 +54,9 @@ def run(endpoint: str, mark: Callable[[bytes], None], batches: int) -> None:
         with connect(endpoint, timeout=PATIENCE_S) as mq:
             for number in range(batches + UNDER_WAY_MAX):
                 if number < batches:
-                    values = [value_of(topic, partition, end + each) for each in range((1, 1, 3, 20)[number % 4])]
+                    values = [
+                        value_of(topic, partition, end + each) for each in range((1, 1, 3, 20)[number % 4])
+                    ]
                     end += len(values)
                     under_way.append((end, mq.publish_many(topic, values, partition=partition)))
                 if under_way and (number >= batches or len(under_way) >= UNDER_WAY_MAX):
@@ -78,14 +84,17 @@ def run(endpoint: str, mark: Callable[[bytes], None], batches: int) -> None:
         mq.create_topic(KEPT, partitions=PARTITIONS[KEPT])
         mq.create_topic(GONE, partitions=PARTITIONS[GONE], retention=0)
     with ThreadPoolExecutor(2 * len(PARTITIONS) + 1) as pool:
-        publishing = [pool.submit(publish, topic, each) for topic, count in PARTITIONS.items() for each in range(count)]
+        publishing = [
+            pool.submit(publish, topic, each) for topic, count in PARTITIONS.items() for each in range(count)
+        ]
         consuming = [pool.submit(consume, topic) for topic in PARTITIONS]
         for future in [*publishing, *consuming]:
             future.result()
 
 
 def read(endpoint: str) -> dict[int, int]:
-    """What a reader gets of KEPT: partition -> how many records. A wrong one is an assertion error. Then publishes one more."""
+    """What a reader gets of KEPT: partition -> how many records. A wrong one is an assertion error. Then
+    publishes one more."""
     found = dict.fromkeys(range(PARTITIONS[KEPT]), 0)
     with connect(endpoint, timeout=PATIENCE_S) as mq:
         mq.create_topic(KEPT, partitions=PARTITIONS[KEPT], if_not_exists=True)
@@ -94,13 +103,16 @@ def read(endpoint: str) -> dict[int, int]:
             assert message.value == value_of(KEPT, message.partition, message.offset)
             found[message.partition] += 1
         for partition, count in found.items():
-            receipt = mq.publish(KEPT, value_of(KEPT, partition, count), partition=partition).result(PATIENCE_S)
+            receipt = mq.publish(KEPT, value_of(KEPT, partition, count), partition=partition).result(
+                PATIENCE_S
+            )
             assert receipt.offset == count
     return found
 
 
 def account(data: Path, known: Known) -> int:
-    """The records of a stopped node's directory, which may be new. An assertion error says what is not as it was promised."""
+    """The records of a stopped node's directory, which may be new. An assertion error says what is not as it
+    was promised."""
     damaged = store_tool.verify(data).damaged
     assert not damaged, damaged
     found: Known = {}
@@ -130,7 +142,9 @@ def _account(shard: int, tables: Tables, found: Known) -> int:
             body = tables.body.get(part.index.to_bytes(8, "big"))
             assert body is not None, f"{topic} {partition}: no batch {part.index}"
             values = Batch(body).values()[part.first : part.first + end - first]
-            assert values == [value_of(topic, partition, each) for each in range(first, end)], f"{topic} {partition}: {first}"
+            assert values == [value_of(topic, partition, each) for each in range(first, end)], (
+                f"{topic} {partition}: {first}"
+            )
             records, at = records + len(values), end
         assert at == state.next, f"{topic} {partition}: nothing from {at} to {state.next}"
         found[CONFIRMED, topic, partition] = state.next

@@ -1,9 +1,10 @@
-"""A power cut, at any moment of a real node's life: what was confirmed is there, and the store opens and is whole.
+"""A power cut, at any moment of a real node's life: what was confirmed is there, and the store opens and is
+whole.
 
-There is no disk to cut here: a node runs with a shim that notes each of its writes and syncs, and its client marks there what
-was confirmed. From that journal come the images that a cut may leave (images.py); on each the start-up code of a node runs.
-GOSSIPQ_IMAGES=5000 makes more of them, GOSSIPQ_SEED repeats the choices of one run over what a new node wrote. What a sync is
-worth on a given disk is not seen.
+There is no disk to cut here: a node runs with a shim that notes each of its writes and syncs, and its client
+marks there what was confirmed. From that journal come the images that a cut may leave (images.py); on each
+the start-up code of a node runs. GOSSIPQ_IMAGES=5000 makes more of them, GOSSIPQ_SEED repeats the choices of
+one run over what a new node wrote. What a sync is worth on a given disk is not seen.
 """
 
 import os
@@ -102,13 +103,18 @@ def images(life: Life, count: int, lie: Kind | None = None) -> Iterator[tuple[st
             if entry.kind == Kind.MARK:
                 load.learn(known, entry.data)
         taken = cut
-        yield f"seed {SEED}, image {number} of {count}, cut at {cut}", disk.cut(Random(f"{SEED} {number}")), dict(known)
+        yield (
+            f"seed {SEED}, image {number} of {count}, cut at {cut}",
+            disk.cut(Random(f"{SEED} {number}")),
+            dict(known),
+        )
 
 
 def restore(data: Path, image: Image, random: Random) -> None:
     """The machine is on again. LMDB's lock file is a memory map: anything may be in it."""
     for old in data.iterdir():
-        if old.name != LOCK:  # the manifest knows this file: on another one it would be the copy of a directory
+        # the manifest knows this file: on another one it would be the copy of a directory
+        if old.name != LOCK:
             shutil.rmtree(old) if old.is_dir() else old.unlink()
     for name, content in image.items():
         path = data / name
@@ -145,7 +151,8 @@ def settings(directory: DataDirectory, manifest: Manifest) -> WorkerSettings:
 
 
 def start_worker(data: Path) -> None:
-    """The start-up of a node and its worker, without their processes: the directory, the store, each shard, the next term."""
+    """The start-up of a node and its worker, without their processes: the directory, the store, each shard,
+    the next term."""
     with closing(DataDirectory(data)) as directory:
         manifest = directory.found("gossipq", 1, SHARDS)
         settled = settings(directory, manifest)
@@ -184,7 +191,9 @@ def test_all_writes_of_the_store_are_in_the_journal(life: Life) -> None:
         if content is not None and not name.endswith(LMDB_LOCK):
             assert (life.data / name).read_bytes() == content, name
     written = [entry.offset for entry in life.entries if entry.kind == Kind.WRITE]
-    assert len(set(written)) < len(written) / 3, "pages are used again: with new ones only, the run proves little"
+    assert len(set(written)) < len(written) / 3, (
+        "pages are used again: with new ones only, the run proves little"
+    )
 
 
 def test_the_page_that_chooses_the_state_is_written_within_one_sector(life: Life) -> None:
@@ -204,7 +213,10 @@ def failures(life: Life, count: int, lie: Kind | None = None) -> Iterator[str]:
             failed += 1
             yield f"{name}: {type(error).__name__}: {str(error)[:300]}"
         promised += sum(known.values())
-    print(f"{count} images, seed {SEED}: {promised:,} confirms and acks looked for, {records:,} records found, {failed} bad")
+    print(
+        f"{count} images, seed {SEED}: {promised:,} confirms and acks looked for, {records:,} records found, "
+        f"{failed} bad"
+    )
 
 
 def test_what_is_confirmed_survives_a_power_cut(life: Life) -> None:
@@ -227,7 +239,9 @@ def test_a_node_starts_on_what_is_left_and_goes_on(life: Life) -> None:
         restore(life.data, image, Random(0))
         life.node.start()
         found = load.read(life.node.endpoint)
-        assert all(found[partition] >= known.get((load.CONFIRMED, load.KEPT, partition), 0) for partition in found), found
+        assert all(
+            found[partition] >= known.get((load.CONFIRMED, load.KEPT, partition), 0) for partition in found
+        ), found
         assert life.node.stop() == 0
         load.account(life.data, known)
 
@@ -259,7 +273,9 @@ store.commit()
     data = tmp_path / "data"
     data.mkdir()
     with closing(Journal(tmp_path / "journal")) as journal:
-        environment = os.environ | journal.environment(shim, data, 0) | {"PYTHONPATH": os.pathsep.join(sys.path)}
+        environment = (
+            os.environ | journal.environment(shim, data, 0) | {"PYTHONPATH": os.pathsep.join(sys.path)}
+        )
         subprocess.run([sys.executable, "-c", program, str(data)], env=environment, check=True)
         entries = journal.read()
     committed = max(at for at, entry in enumerate(entries) if entry.kind == Kind.WROTE)
@@ -271,4 +287,6 @@ store.commit()
             with closing(DataDirectory(data)) as directory:
                 stored = directory.store(directory.found("c", 1, 1), 0)
             with closing(LmdbStore(stored)) as store:
-                assert store.tables(0).state.get(b"k") in ((b"v",) if at >= committed else (b"v", None)), f"cut at {at + 1}"
+                assert store.tables(0).state.get(b"k") in ((b"v",) if at >= committed else (b"v", None)), (
+                    f"cut at {at + 1}"
+                )

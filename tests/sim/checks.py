@@ -1,7 +1,8 @@
-"""The checkers: each a property of the test plan over a recorded history, blind to the simulator and to the core.
+"""The checkers: each a property of the test plan over a recorded history, blind to the simulator and to the
+core.
 
-P8, P10 to P13 and P16 (at most once, exclusive groups, due times, expiry, dead letters, routes) are in `job_checks`. P19 was
-dropped, P20 needs sockets; P21 is a trace invariant.
+P8, P10 to P13 and P16 (at most once, exclusive groups, due times, expiry, dead letters, routes) are in
+`job_checks`. P19 was dropped, P20 needs sockets; P21 is a trace invariant.
 """
 
 from collections.abc import Callable, Iterator
@@ -13,24 +14,38 @@ Check = Callable[[History], Iterator[str]]
 
 
 def no_lost_confirm(history: History) -> Iterator[str]:
-    """P1: every confirmed record is on every full copy, at its offset, with its bytes, until every group has acked it."""
+    """P1: every confirmed record is on every full copy, at its offset, with its bytes, until every group has
+    acked it."""
     for copy in history.copies:
         for (partition, group), cursor in copy.cursors.items():
             if copy.firsts[partition] > cursor["cursor"]:
-                yield f"P1 {copy.name} removed {copy.firsts[partition]} of {partition}, group {group} is at {cursor['cursor']}"
+                yield (
+                    f"P1 {copy.name} removed {copy.firsts[partition]} of {partition}, group {group} is at "
+                    f"{cursor['cursor']}"
+                )
         for row in history.confirmed:
             kept, first = copy.records.get(row.partition, {}), copy.firsts.get(row.partition, 0)
             for offset, value in enumerate(row.values, row.offset):
                 if offset >= first and kept.get(offset) != value:
-                    yield f"P1 {value!r} was confirmed at {offset} and {copy.name} has {kept.get(offset)!r} there"
+                    yield (
+                        f"P1 {value!r} was confirmed at {offset} and {copy.name} has {kept.get(offset)!r} "
+                        "there"
+                    )
 
 
 def nothing_ages_early(history: History) -> Iterator[str]:
     """P1: age removes nothing in a run that is shorter than retention, whatever clocks say."""
     for copy in history.copies:
         for partition, first in copy.firsts.items():
-            if first and history.retention_ms > history.end_ms and partition in {row.partition for row in history.confirmed}:
-                yield f"P1 {copy.name} removed {first} records of {partition}, which are kept for {history.retention_ms} ms"
+            if (
+                first
+                and history.retention_ms > history.end_ms
+                and partition in {row.partition for row in history.confirmed}
+            ):
+                yield (
+                    f"P1 {copy.name} removed {first} records of {partition}, which are kept for "
+                    f"{history.retention_ms} ms"
+                )
 
 
 def no_phantom(history: History) -> Iterator[str]:
@@ -46,7 +61,8 @@ def no_phantom(history: History) -> Iterator[str]:
 
 
 def one_value_per_offset(history: History) -> Iterator[str]:
-    """P3, P5: all readers and copies, at all times, see the same record at an offset; what was read once stays."""
+    """P3, P5: all readers and copies, at all times, see the same record at an offset; what was read once
+    stays."""
     known: dict[tuple[int, int], bytes] = {}
     for row in [*history.pushed, *history.seen]:
         for offset, value in enumerate(row.values, row.offset):
@@ -70,7 +86,9 @@ def order_is_kept(history: History) -> Iterator[str]:
                 if not offsets or offsets[0] == copy.firsts[partition]:
                     continue
                 if offsets != list(range(offsets[0], offsets[0] + len(values))):
-                    yield f"P4 batch {sequence} of {producer!r} lies at {offsets} in {partition} of {copy.name}"
+                    yield (
+                        f"P4 batch {sequence} of {producer!r} lies at {offsets} in {partition} of {copy.name}"
+                    )
                 if offsets[0] <= last.get(producer, (0, -1))[1]:
                     yield f"P4 batch {sequence} of {producer!r} lies before batch {last[producer][0]}"
                 last[producer] = sequence, offsets[-1]
@@ -83,12 +101,16 @@ def order_is_kept(history: History) -> Iterator[str]:
 
 
 def stored_once(history: History) -> Iterator[str]:
-    """P6: a batch has one place, however often it was sent. One without a producer is stored as often as it comes."""
+    """P6: a batch has one place, however often it was sent. One without a producer is stored as often as it
+    comes."""
     places: dict[tuple[bytes, int], int] = {}
     for row in history.confirmed:
         name = row.producer, row.sequence
         if places.setdefault(name, row.offset) != row.offset:
-            yield f"P6 batch {row.sequence} of {row.producer!r} was confirmed at {places[name]} and at {row.offset}"
+            yield (
+                f"P6 batch {row.sequence} of {row.producer!r} was confirmed at {places[name]} and at "
+                f"{row.offset}"
+            )
     for copy in history.copies:
         for records in copy.records.values():
             values = [value for value in records.values() if value is not None and LOOSE not in value]
@@ -103,22 +125,31 @@ def acked_stays_acked(history: History) -> Iterator[str]:
         for row in history.pushed:
             late = row.group == ack.group and row.time_ms > ack.time_ms and row.partition == ack.partition
             if late and row.offset < ack.end and ack.first < row.offset + len(row.values):
-                yield f"P7 {row.offset}..{row.offset + len(row.values)} was handed out at {row.time_ms}, acked at {ack.time_ms}"
+                yield (
+                    f"P7 {row.offset}..{row.offset + len(row.values)} was handed out at {row.time_ms}, "
+                    f"acked at {ack.time_ms}"
+                )
 
 
 def one_holder(history: History) -> Iterator[str]:
-    """P9: who hands out leads alone; tokens of a record rise; in one term a lease is over before somebody else gets one."""
+    """P9: who hands out leads alone; tokens of a record rise; in one term a lease is over before somebody
+    else gets one."""
     last: dict[tuple[int, int], tuple[int, int, str, int]] = {}
     for row in history.pushed:
         if row.newest_term > row.term:
-            yield f"P9 term {row.term} handed out at {row.time_ms}, when term {row.newest_term} was led already"
+            yield (
+                f"P9 term {row.term} handed out at {row.time_ms}, when term {row.newest_term} was led already"
+            )
         for offset in range(row.offset, row.offset + len(row.values)) if row.consumer else ():
             before = last.get((row.partition, offset))
             last[row.partition, offset] = row.term, row.attempt, row.consumer, row.time_ms + row.lease_ms
             if before is None or before[0] != row.term:
                 continue
             if row.attempt <= before[1]:
-                yield f"P9 {offset} was handed out as attempt {row.attempt} after {before[1]} in term {row.term}"
+                yield (
+                    f"P9 {offset} was handed out as attempt {row.attempt} after {before[1]} in term "
+                    f"{row.term}"
+                )
             freed = any(
                 r.consumer == before[2]
                 and r.first <= offset < r.end
@@ -127,11 +158,15 @@ def one_holder(history: History) -> Iterator[str]:
                 for r in history.released
             )
             if row.consumer != before[2] and row.time_ms < before[3] and not freed:
-                yield f"P9 {offset} went to {row.consumer} at {row.time_ms}; {before[2]} had it until {before[3]}"
+                yield (
+                    f"P9 {offset} went to {row.consumer} at {row.time_ms}; {before[2]} had it until "
+                    f"{before[3]}"
+                )
 
 
 def conserved(history: History) -> Iterator[str]:
-    """P14, P15: each group's counters account for every record; what was acked is below its cursor or counted above it."""
+    """P14, P15: each group's counters account for every record; what was acked is below its cursor or counted
+    above it."""
     for copy in history.copies:
         for (partition, group), row in copy.cursors.items():
             done = row["cursor"] + row["passed"] - row["start"]
@@ -139,15 +174,20 @@ def conserved(history: History) -> Iterator[str]:
                 yield f"P14 group {group} of {partition} on {copy.name} does not add up: {row}"
             if row["published"] != len(copy.records.get(partition, {})) + row["first"]:
                 yield f"P14 partition {partition} on {copy.name} counts {row['published']} records"
-        acked = {(ack.partition, ack.group, offset) for ack in history.acks for offset in range(ack.first, ack.end)}
+        acked = {
+            (ack.partition, ack.group, offset) for ack in history.acks for offset in range(ack.first, ack.end)
+        }
         for (partition, group), row in copy.cursors.items():
             told = sum(1 for place in acked if place[:2] == (partition, group) and place[2] >= row["start"])
             if row["acked"] + row["removed"] < told:
-                yield f"P15 {copy.name} counts {row['acked']} acked of {partition}, consumers were told of more"
+                yield (
+                    f"P15 {copy.name} counts {row['acked']} acked of {partition}, consumers were told of more"
+                )
 
 
 def copies_agree(history: History) -> Iterator[str]:
-    """P17: equal logs at equal index, equal state at equal applied index; and what the traces of the copies broke."""
+    """P17: equal logs at equal index, equal state at equal applied index; and what the traces of the copies
+    broke."""
     yield from history.broken
     chains: dict[int, tuple[str, bytes]] = {}
     digests: dict[int, Copy] = {}
@@ -185,12 +225,16 @@ def topics_are_linear(history: History) -> Iterator[str]:
 
 
 def roster_is_linear(history: History) -> Iterator[str]:
-    """P18: answers never go back, one version has one content; nobody has the name or address of another one."""
+    """P18: answers never go back, one version has one content; nobody has the name or address of another
+    one."""
     known: dict[int, tuple[tuple[str, str, str, str], ...]] = {}
     newest = 0
     for row in sorted(history.rosters, key=lambda row: (row.time_ms, row.version)):
         if row.version < newest:
-            yield f"P18 the roster was said to be of version {row.version} at {row.time_ms}, after version {newest}"
+            yield (
+                f"P18 the roster was said to be of version {row.version} at {row.time_ms}, after version "
+                f"{newest}"
+            )
         newest = max(newest, row.version)
         if known.setdefault(row.version, row.rows) != row.rows:
             yield f"P18 version {row.version} of the roster was {known[row.version]} and is {row.rows}"

@@ -1,4 +1,5 @@
-"""Clients of the simulated shard: they publish, consume, make topics and change voters, and resend what is not answered."""
+"""Clients of the simulated shard: they publish, consume, make topics and change voters, and resend what is
+not answered."""
 
 from collections.abc import Callable, Sequence
 from random import Random
@@ -146,7 +147,10 @@ class Publisher(Party):
                 self.world.at(20, self.next)
             return
         self.sequence += 1
-        self.values = tuple(b"%s-%d.%d" % (self.name.encode(), self.sequence, i) for i in range(self.dice.choice((1, 1, 2, 5))))
+        self.values = tuple(
+            b"%s-%d.%d" % (self.name.encode(), self.sequence, i)
+            for i in range(self.dice.choice((1, 1, 2, 5)))
+        )
         self.batch = bytes(batches.seal(self.values, producer=self.producer, sequence=self.sequence))
         history = self.world.history
         history.attempted.update(self.values)
@@ -175,7 +179,9 @@ class Publisher(Party):
             if request_id != self.waiting:
                 return
             if answer.code in ("out_of_sequence", "unknown_topic"):
-                self.world.broken(f"P6 {node} refuses batch {self.sequence} of {self.name}: {answer.code} {answer.detail}")
+                self.world.broken(
+                    f"P6 {node} refuses batch {self.sequence} of {self.name}: {answer.code} {answer.detail}"
+                )
                 self.stopped, self.waiting = True, 0
                 return
             if answer.code == "not_leader":
@@ -184,14 +190,17 @@ class Publisher(Party):
             return
         offset, copies, _ = answer
         if request_id == self.waiting:
-            row = Confirmed(sent_ms, self.producer, self.sequence, self.values, self.world.admin.partition, offset, copies)
+            row = Confirmed(
+                sent_ms, self.producer, self.sequence, self.values, self.world.admin.partition, offset, copies
+            )
             self.world.history.confirmed.append(row)
             self.waiting = 0
             self.world.at(self.dice.randrange(self.pause_ms), self.next)
 
 
 class Consumer(Party):
-    """A member of the group: takes records, works a while, acks or gives back; starts over when it hears nothing."""
+    """A member of the group: takes records, works a while, acks or gives back; starts over when it hears
+    nothing."""
 
     def __init__(
         self,
@@ -204,7 +213,8 @@ class Consumer(Party):
         ack: bool = True,
         fails: float = 0.0,
     ) -> None:
-        """Of the topic "orders", unless told otherwise. `fails`: how many attempts do, of those that do not end well."""
+        """Of the topic "orders", unless told otherwise. `fails`: how many attempts do, of those that do not
+        end well."""
         super().__init__(world, name)
         self.partition = partition or (lambda: world.admin.partition)
         self.group, self.mode, self.routes, self.ack, self.fails = group, mode, list(routes), ack, fails
@@ -307,7 +317,8 @@ class Consumer(Party):
         self.world.at(PATIENCE_MS, self.ack_again, request_id, held)
 
     def ack_again(self, request_id: int, held: tuple[int, int, int]) -> None:
-        """Not answered: perhaps the leader changed. After a while the lease is over, and it is somebody else's."""
+        """Not answered: perhaps the leader changed. After a while the lease is over, and it is somebody
+        else's."""
         if self.acking.pop(request_id, None) is None or self.stopped:
             return
         if self.world.now > self.held.get(held, 0) + 4 * PATIENCE_MS:
@@ -349,7 +360,9 @@ class Reader(Party):
             end = answer.offset + len(answer.values)
             if self.position in (-1, answer.offset):
                 self.position = end
-                self.world.history.seen.append(Seen(self.name, answer.term, answer.partition, answer.offset, answer.values))
+                self.world.history.seen.append(
+                    Seen(self.name, answer.term, answer.partition, answer.offset, answer.values)
+                )
             elif answer.offset > self.position:
                 self.heard_ms = 0  # something was lost on the way
 
@@ -394,7 +407,11 @@ class Operator(Party):
             kept = [name for name in witnesses if name != dead[0]]
             self.ask(ChangeVoters(rest, kept, [name for name in learners if name != dead[0]]))
         elif dead or len(voters) < self.world.copies:
-            spare = [n for n in self.world.nodes.values() if n.settings.joins and not n.dead and n.name not in voters]
+            spare = [
+                n
+                for n in self.world.nodes.values()
+                if n.settings.joins and not n.dead and n.name not in voters
+            ]
             name = spare[0].name if spare and not learners else "" if learners else self.world.newcomer()
             if name:
                 self.ask(ChangeVoters(voters, witnesses, [*learners, name]))

@@ -1,4 +1,5 @@
-"""A cluster that lives: nodes that say who they are, and a chief who starts, drains, replaces and takes them off.
+"""A cluster that lives: nodes that say who they are, and a chief who starts, drains, replaces and takes them
+off.
 
 Nobody here names voters: each leader steers by the roster in its own ledger, as in a node."""
 
@@ -34,7 +35,11 @@ class Doorman(Party):
     def turn_away(self) -> None:
         """Views tell most of the time who leads."""
         leader = self.world.leader()
-        self.node = leader.name if leader is not None and self.dice.random() < 0.7 else self.dice.choice(self.world.addresses())
+        self.node = (
+            leader.name
+            if leader is not None and self.dice.random() < 0.7
+            else self.dice.choice(self.world.addresses())
+        )
 
     def look(self) -> None:
         if self.stopped:

@@ -1,5 +1,5 @@
-"""A disk in memory: what was not committed is lost by a crash, and a commit may fail. Undone by a journal, so that a commit
-costs what it wrote."""
+"""A disk in memory: what was not committed is lost by a crash, and a commit may fail. Undone by a journal, so
+that a commit costs what it wrote."""
 
 from random import Random
 

@@ -1,4 +1,5 @@
-"""What may go wrong in a run: the network, the disks, processes and clocks; how much of it is thrown once for each seed."""
+"""What may go wrong in a run: the network, the disks, processes and clocks; how much of it is thrown once for
+each seed."""
 
 from random import Random
 from typing import TYPE_CHECKING
@@ -17,8 +18,8 @@ HOUR_MS = 3_600_000
 
 
 class Clocks:
-    """Wall clocks that are wrong: at most one living node's, so that a majority is right; by hours to days, and
-    it jumps before, during and after leaderships. Some machines boot: their boot clocks start anew."""
+    """Wall clocks that are wrong: at most one living node's, so that a majority is right; by hours to days,
+    and it jumps before, during and after leaderships. Some machines boot: their boot clocks start anew."""
 
     def __init__(self, world: "World", jumps: bool) -> None:
         self.world, self.dice = world, Random(f"clocks/{world.seed}")
@@ -36,7 +37,8 @@ class Clocks:
                 self.jump()
 
     def jump(self) -> None:
-        """Where machines boot it is never behind: with one voter gone for good nobody knows which one is right."""
+        """Where machines boot it is never behind: with one voter gone for good nobody knows which one is
+        right."""
         if self.wrong is None:
             return
         way = 1 if self.boots else self.dice.choice((-1, 1))
@@ -66,7 +68,7 @@ class Faults:
         self.adversary = dice.random() < 0.1
         self.clocks = Clocks(world, dice.random() < 0.7)
 
-    # --- the network -----------------------------------------------------------------------------------------------
+    # --- the network ----------------------------------------------------------------------------------------
 
     def delays(self, source: str, target: str) -> list[int]:
         """When a message arrives: lost, doubled, late or in time."""
@@ -85,7 +87,7 @@ class Faults:
             return entries, rows
         return [msgspec.structs.replace(entry, payload=entry.payload + b"!") for entry in entries], rows[:-1]
 
-    # --- strikes ---------------------------------------------------------------------------------------------------
+    # --- strikes --------------------------------------------------------------------------------------------
 
     def commit_fails(self) -> bool:
         return not self.world.calm and self.dice.random() < self.fail_commits
@@ -128,8 +130,8 @@ class Faults:
             self.cut(node)
 
     def greet_leader(self, node: Node, shard: Shard) -> None:
-        """Bad luck right after an election. The *adversary* knows Raft's figure 8: who leads with only new entries is cut
-        off before it says a word; who has an old tail may just hand that on."""
+        """Bad luck right after an election. The *adversary* knows Raft's figure 8: who leads with only new
+        entries is cut off before it says a word; who has an old tail may just hand that on."""
         if self.clocks.dice.random() < 0.2:
             self.clocks.jump()
         if self.adversary:
@@ -171,9 +173,14 @@ class Faults:
             self.world.history.count("tear")
 
     def may_lose(self, node: Node) -> bool:
-        """Whether a minority is lost with it, in every set of voters that any copy goes by, also if it is made a voter yet."""
+        """Whether a minority is lost with it, in every set of voters that any copy goes by, also if it is
+        made a voter yet."""
         world = self.world
-        if node.witness or world.kind in ("pair", "standby", "grow") or world.now < world.operator.shrunk_ms + SHRINK_MS:
+        if (
+            node.witness
+            or world.kind in ("pair", "standby", "grow")
+            or world.now < world.operator.shrunk_ms + SHRINK_MS
+        ):
             return False
         if world.steered and not self.settled():
             return False
@@ -183,7 +190,9 @@ class Faults:
                     return False  # nobody knows what it goes by
                 continue
             config = each.shard.replica.config
-            gone = {other.name for other in self.world.nodes.values() if other.dead or other.torn or other is node}
+            gone = {
+                other.name for other in self.world.nodes.values() if other.dead or other.torn or other is node
+            }
             voters = {*config.voters, node.name}
             if 2 * len(gone & voters) >= len(voters):
                 return False
@@ -217,7 +226,8 @@ class Faults:
             self.cuts.difference_update(pairs)
 
     def settled(self) -> bool:
-        """Whether the leader has the three copies or more that it should have, and no others may be lost while it moves."""
+        """Whether the leader has the three copies or more that it should have, and no others may be lost
+        while it moves."""
         leader = self.world.leader()
         if leader is None or leader.shard is None or leader.shard.target is None:
             return False

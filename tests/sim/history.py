@@ -1,4 +1,5 @@
-"""What happened in a run, as it was seen from outside and from each copy: the only thing that checkers look at."""
+"""What happened in a run, as it was seen from outside and from each copy: the only thing that checkers look
+at."""
 
 from typing import NamedTuple
 
@@ -98,7 +99,8 @@ class Released(NamedTuple):
 
 
 class TopicSaid(NamedTuple):
-    """What the register answered: the id of a name, negative when it is gone; 0 = somebody asked for its end."""
+    """What the register answered: the id of a name, negative when it is gone; 0 = somebody asked for its
+    end."""
 
     asked_ms: int
     time_ms: int
@@ -126,10 +128,12 @@ class Copy(NamedTuple):
     cursors: dict[tuple[int, str], dict[str, int]]
     topics: dict[str, int]
     members: tuple[tuple[str, str, str, str], ...]
-    given: dict[int, dict[int, int]]  #: partition -> offset -> when it was given, as true time if clocks are right
+    #: partition -> offset -> when it was given, as true time if clocks are right
+    given: dict[int, dict[int, int]]
     scheduled: dict[int, dict[bytes, int]]  #: partition -> value -> entry of records that have no offset
     dead: dict[tuple[int, str], dict[int, str]]  #: (partition, group) -> offset -> reason
-    acked: dict[tuple[int, str], dict[int, int]]  #: (partition, group) -> offset -> when, as true time if clocks are right
+    #: (partition, group) -> offset -> when, as true time if clocks are right
+    acked: dict[tuple[int, str], dict[int, int]]
 
 
 class History:
@@ -146,7 +150,8 @@ class History:
         self.asked: list[Asked] = []
         self.jobs: dict[bytes, Job] = {}
         self.job_confirms: list[JobConfirmed] = []
-        self.way_ms: dict[bytes, int] = {}  #: the longest that a request with this job was on its way to a leader
+        #: the longest that a request with this job was on its way to a leader
+        self.way_ms: dict[bytes, int] = {}
         self.mode = self.expire = ""  #: of the group that takes jobs, and of their topic
         self.clock_error_ms = 100  #: of wall clocks that are right; one node's may be wrong by anything
         self.retention_ms = 0  #: of the topic that all use

@@ -1,6 +1,7 @@
 """Hunts for planted bugs over fresh seeds: is each seen, by the check that it names, and how soon?
 
-`python -m sim.hunt` hunts for each ten times; `python -m sim.hunt NAME ...` for these; a first seed is random, and printed.
+`python -m sim.hunt` hunts for each ten times; `python -m sim.hunt NAME ...` for these; a first seed is
+random, and printed.
 """
 
 import sys
@@ -22,7 +23,8 @@ def fresh_seed() -> int:
 
 
 def seen(planted: Planted, seed: int) -> set[str]:
-    """Labels of all checks that fail in that run, or what the core itself raised; the bug is planted already."""
+    """Labels of all checks that fail in that run, or what the core itself raised; the bug is planted
+    already."""
     try:
         return {text.split()[0] for text in failures(world.run(seed, adversary=planted.adversary))}
     except Exception as error:
@@ -30,8 +32,8 @@ def seen(planted: Planted, seed: int) -> set[str]:
 
 
 def hunt(name: str, first: int, seeds: int = SEEDS_MAX) -> tuple[int, Counter[str]]:
-    """Plants the bug and runs one seed after the other until the check that it names sees it: how many that took, 0 for never;
-    and which checks failed in how many runs."""
+    """Plants the bug and runs one seed after the other until the check that it names sees it: how many that
+    took, 0 for never; and which checks failed in how many runs."""
     planted, labels = PLANTED[name], Counter[str]()
     with pytest.MonkeyPatch.context() as patch:
         planted.plant(patch)
@@ -55,7 +57,9 @@ def main(names: list[str]) -> int:
             first = fresh_seed()
             count, labels = hunt(name, first)
             took.append(count)
-            print(f"{name}: {PLANTED[name].trips} after {count} seeds from {first}; {dict(labels)}", flush=True)
+            print(
+                f"{name}: {PLANTED[name].trips} after {count} seeds from {first}; {dict(labels)}", flush=True
+            )
         caught = TRIES - took.count(0)
         print(f"{name}: caught in {caught} of {TRIES}, after {sorted(took)} seeds", flush=True)
         missed += [name] if caught < CAUGHT_MIN else []

@@ -32,10 +32,13 @@ def handed(history: History) -> Iterator[tuple[Pushed, int, Job]]:
 
 
 def jobs_are_kept(history: History) -> Iterator[str]:
-    """P1, P6: a confirmed job is at one offset, or scheduled; or its id was known, and then who had it first is."""
+    """P1, P6: a confirmed job is at one offset, or scheduled; or its id was known, and then who had it first
+    is."""
     confirmed = {job.value: run for row in history.job_confirms for job, run in each_run(row)}
     for copy in history.copies:
-        places = Counter(value for records in copy.records.values() for value in records.values() if value in history.jobs)
+        places = Counter(
+            value for records in copy.records.values() for value in records.values() if value in history.jobs
+        )
         places.update(value for values in copy.scheduled.values() for value in values)
         ids = {history.jobs[value].id for value in places}
         for value, duplicate in confirmed.items():
@@ -68,15 +71,17 @@ def each_run(row: JobConfirmed) -> Iterator[tuple[Job, bool]]:
 
 def at_most_once(history: History) -> Iterator[str]:
     """P8: without acks nothing is handed out a second time."""
-    seen = Counter(offset for _, offset, _ in handed(history)) if history.mode == "at most once" else Counter()
+    seen = (
+        Counter(offset for _, offset, _ in handed(history)) if history.mode == "at most once" else Counter()
+    )
     for offset, count in seen.items():
         if count > 1:
             yield f"P8 {offset} was handed out {count} times, at most once was asked for"
 
 
 def one_at_a_time(history: History) -> Iterator[str]:
-    """P10: in one term, what an exclusive group holds is in one hand; what a key-ordered one holds, in one hand for each key,
-    and new records of a key come in order."""
+    """P10: in one term, what an exclusive group holds is in one hand; what a key-ordered one holds, in one
+    hand for each key, and new records of a key come in order."""
     if history.mode not in ("exclusive", "key_ordered"):
         return
     ends = let_go(history)
@@ -94,7 +99,10 @@ def one_at_a_time(history: History) -> Iterator[str]:
             if over or gone(ends[before.consumer], before, other, row.time_ms):
                 del held[other]
             elif its_key == key and before.consumer != row.consumer and other != offset:
-                yield f"P10 {offset} went to {row.consumer} at {row.time_ms}; {before.consumer} had {other}, key {key}"
+                yield (
+                    f"P10 {offset} went to {row.consumer} at {row.time_ms}; {before.consumer} had {other}, "
+                    f"key {key}"
+                )
         held[offset] = row, key
         if row.attempt == 1 and key > 0:
             if offset < newest.get(key, -1):
@@ -124,10 +132,14 @@ def in_time(history: History) -> Iterator[str]:
     """P11, P12: nothing comes before it is due, or after its time is over; what is due gets its offset."""
     error_ms = history.clock_error_ms
     acked: dict[tuple[int, int], int] = {}
-    if history.mode == "at most once":  # decided with its ack; it leaves when that is on a majority of disks, however late
+    # decided with its ack; it leaves when that is on a majority of disks, however late
+    if history.mode == "at most once":
         for copy in history.copies:
             acked |= {
-                (where, at): ms for (where, group), times in copy.acked.items() if group == "jobs" for at, ms in times.items()
+                (where, at): ms
+                for (where, group), times in copy.acked.items()
+                if group == "jobs"
+                for at, ms in times.items()
             }
     given = {
         (partition, offset): time_ms
@@ -145,14 +157,15 @@ def in_time(history: History) -> Iterator[str]:
     for copy in history.copies:
         for values in copy.scheduled.values():
             for value in values:
-                due_ms = history.jobs[value].due_ms + history.way_ms[value]  # what it was on its way is not in its age
+                # what it was on its way is not in its age
+                due_ms = history.jobs[value].due_ms + history.way_ms[value]
                 if due_ms < history.end_ms - LATE_MS - 2 * error_ms:
                     yield f"P11 {value!r} has no offset on {copy.name}, and was due at {due_ms}"
 
 
 def _ends(failed: list[int], given: list[int]) -> list[int]:
-    """Of the times at which a failure was confirmed, those that ended an attempt: who says it twice of one, as when the record
-    came doubled over the wire, has failed once."""
+    """Of the times at which a failure was confirmed, those that ended an attempt: who says it twice of one,
+    as when the record came doubled over the wire, has failed once."""
     ends: list[int] = []
     for time_ms in failed:
         if any((ends[-1] if ends else -1) < at <= time_ms for at in given):
@@ -161,7 +174,8 @@ def _ends(failed: list[int], given: list[int]) -> list[int]:
 
 
 def attempts_are_counted(history: History) -> Iterator[str]:
-    """P13: who has failed as often as it may is a dead letter, once, and does not come again; who is one has failed."""
+    """P13: who has failed as often as it may is a dead letter, once, and does not come again; who is one has
+    failed."""
     jobs = {offset: history.jobs[value] for value, offset in offset_of(history).items()}
     failed: dict[int, list[int]] = defaultdict(list)
     for row in history.failed:
@@ -169,7 +183,12 @@ def attempts_are_counted(history: History) -> Iterator[str]:
             for offset in range(row.first, row.end):
                 failed[offset].append(row.time_ms)
     places = {row.partition for row in history.job_confirms}
-    acked = {offset for row in history.asked if row.well and row.partition in places for offset in range(row.first, row.end)}
+    acked = {
+        offset
+        for row in history.asked
+        if row.well and row.partition in places
+        for offset in range(row.first, row.end)
+    }
     given: dict[int, list[int]] = defaultdict(list)
     for row, offset, _ in handed(history):
         given[offset].append(row.time_ms)
@@ -187,7 +206,8 @@ def attempts_are_counted(history: History) -> Iterator[str]:
     for copy in history.copies:
         for (_, group), dead in copy.dead.items():
             for offset in over:
-                if group == "jobs" and offset not in dead and not jobs[offset].ttl_ms:  # or it had expired, and was dropped
+                # or it had expired, and was dropped
+                if group == "jobs" and offset not in dead and not jobs[offset].ttl_ms:
                     yield f"P13 {offset} has failed for good, and {copy.name} has no dead letter of it"
             for offset, reason in dead.items():
                 if offset not in jobs:
@@ -204,7 +224,10 @@ def done_is_not_dead(history: History) -> Iterator[str]:
         for ack in history.acks:
             dead = copy.dead.get((ack.partition, ack.group), {})
             for offset in dead.keys() & range(ack.first, ack.end):
-                yield f"P13 {offset} was acked at {ack.time_ms}, and is a dead letter on {copy.name}: {dead[offset]}"
+                yield (
+                    f"P13 {offset} was acked at {ack.time_ms}, and is a dead letter on {copy.name}: "
+                    f"{dead[offset]}"
+                )
 
 
 def routes_are_kept(history: History) -> Iterator[str]:

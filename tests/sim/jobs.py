@@ -1,4 +1,5 @@
-"""Clients that ask for more: times, keys, ids, routes, retries; and groups of every mode that take what they publish."""
+"""Clients that ask for more: times, keys, ids, routes, retries; and groups of every mode that take what they
+publish."""
 
 from array import array
 from itertools import accumulate
@@ -57,19 +58,30 @@ class JobPublisher(Party):
         route = dice.choice((b"", b"eu.de", b"eu.fr", b"us.ny"))
         values = [b"job-%d.%d" % (self.sequence, i) for i in range(count)]
         self.rows = [
-            Job(values[i], self.sealed_ms, *(said[bit][i] for bit in (KEY_HASH, DELAY, TTL, ATTEMPTS, ID_HASH)), route)
+            Job(
+                values[i],
+                self.sealed_ms,
+                *(said[bit][i] for bit in (KEY_HASH, DELAY, TTL, ATTEMPTS, ID_HASH)),
+                route,
+            )
             for i in range(count)
         ]
         fixed = {bit: array(batches.FIXED[bit][0], columns[bit]) for bit in asks}
-        self.batch = bytes(batches.seal(values, producer=self.producer, sequence=self.sequence, route=route, fixed=fixed))
+        self.batch = bytes(
+            batches.seal(values, producer=self.producer, sequence=self.sequence, route=route, fixed=fixed)
+        )
         self.world.history.attempted.update(values)
         self.world.history.jobs |= {row.value: row for row in self.rows}
 
     def send(self) -> None:
         if self.partition:
-            self.waiting = self.ask(Publish(self.partition, age_ms=self.world.now - self.sealed_ms), self.batch)
+            self.waiting = self.ask(
+                Publish(self.partition, age_ms=self.world.now - self.sealed_ms), self.batch
+            )
         else:
-            options = TopicOptions(1, expire=self.expire, attempts_max=ATTEMPTS_MAX, backoff_ms=[100, 400], dedup_ms=FOREVER_MS)
+            options = TopicOptions(
+                1, expire=self.expire, attempts_max=ATTEMPTS_MAX, backoff_ms=[100, 400], dedup_ms=FOREVER_MS
+            )
             self.waiting = self.ask(CreateTopic(TOPIC, options, if_not_exists=True))
         self.world.at(PATIENCE_MS, self.again, self.waiting)
 
@@ -83,7 +95,9 @@ class JobPublisher(Party):
             return
         if isinstance(answer, Refused):
             if answer.code in ("out_of_sequence", "unknown_topic"):
-                self.world.broken(f"P6 {node} refuses batch {self.sequence} of {self.name}: {answer.code} {answer.detail}")
+                self.world.broken(
+                    f"P6 {node} refuses batch {self.sequence} of {self.name}: {answer.code} {answer.detail}"
+                )
                 self.stopped = True
                 return
             if answer.code == "not_leader":

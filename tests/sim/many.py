@@ -26,7 +26,9 @@ def run_some(first: int, end: int) -> Outcome:
             wrong[seed] = [format_exc()]
             continue
         totals.update(history.counts)
-        totals.update(runs=1, confirmed=len(history.confirmed), acked=len(history.acks), jobs=len(history.job_confirms))
+        totals.update(
+            runs=1, confirmed=len(history.confirmed), acked=len(history.acks), jobs=len(history.job_confirms)
+        )
         if broken:
             wrong[seed] = broken[:5]
     return totals, wrong

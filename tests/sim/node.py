@@ -1,4 +1,5 @@
-"""One copy of the shard as a worker drives it: the same turns, over a disk, a clock and a network that are the simulator's."""
+"""One copy of the shard as a worker drives it: the same turns, over a disk, a clock and a network that are
+the simulator's."""
 
 from collections import deque
 from collections.abc import Collection, Sequence
@@ -89,7 +90,8 @@ class Node:
         self.disk_term = (0, "")  #: what the disk said last
         self.disk_applied = 0
         self.traced = (0, 0)
-        self.planned: tuple[int, Target | None] = (0, None)  #: version of the roster, and what follows from it
+        #: version of the roster, and what follows from it
+        self.planned: tuple[int, Target | None] = (0, None)
 
     def clock(self) -> Now:
         boot = self.world.now - self.boot_at
@@ -105,7 +107,7 @@ class Node:
         self.boot_at = self.world.now - ago_ms
         self.settings = msgspec.structs.replace(self.settings, boot=f"{self.settings.boot}1")
 
-    # --- life ------------------------------------------------------------------------------------------------------
+    # --- life -----------------------------------------------------------------------------------------------
 
     def start(self) -> None:
         if self.dead or self.up:
@@ -143,7 +145,7 @@ class Node:
         self.inbox.clear()
         self.world.history.count("crash")
 
-    # --- a turn ----------------------------------------------------------------------------------------------------
+    # --- a turn ---------------------------------------------------------------------------------------------
 
     def turn(self) -> None:
         turns, now = self.turns, self.clock()
@@ -174,7 +176,7 @@ class Node:
             self._step(shard, *self.inbox.popleft())
         self._end_silent(shard, self.clock())
 
-    # --- the host of the turn --------------------------------------------------------------------------------------
+    # --- the host of the turn -------------------------------------------------------------------------------
 
     def open(self, shard: int) -> Shard:
         self.traced = 0, 0
@@ -267,8 +269,12 @@ class Node:
         if isinstance(message, Publish):
             assert isinstance(batch, bytes)
             if shard.serving:
-                self.world.history.took(values_of(batch, 0, batches.peek(batch).count), self.world.now - sent_ms)
-            self.turns.publish(shard, origin, request_id, Client(session, sender), message, batches.peek(batch), batch)
+                self.world.history.took(
+                    values_of(batch, 0, batches.peek(batch).count), self.world.now - sent_ms
+                )
+            self.turns.publish(
+                shard, origin, request_id, Client(session, sender), message, batches.peek(batch), batch
+            )
             return
         self.sessions[session] = self.clock().boot_ms
         if isinstance(message, Ack | Nack):
@@ -300,7 +306,9 @@ class Node:
             del self.sessions[session]
             consumer = session.rstrip(b".").decode()
             for partition in shard.ledger.partitions:
-                self.world.history.released.append(Released(self.world.now, consumer, partition, 0, EVERYTHING))
+                self.world.history.released.append(
+                    Released(self.world.now, consumer, partition, 0, EVERYTHING)
+                )
             self.turns.end_session(session)
 
     def send(self, shard: Shard, effects: Effects) -> None:
@@ -328,7 +336,9 @@ class Node:
             for part in delivery.parts:
                 body, _ = shard.body(part.index)
                 if body is None:
-                    world.history.broken.append(f"P1 {self.name} at {world.now}: the batch of entry {part.index} is missing")
+                    world.history.broken.append(
+                        f"P1 {self.name} at {world.now}: the batch of entry {part.index} is missing"
+                    )
                     continue
                 values = values_of(body, part.first, part.count)
                 party = world.parties[consumer]
@@ -349,7 +359,7 @@ class Node:
                 world.history.pushed.append(pushed)
                 world.post_client(self, delivery.origin, delivery.subscription, term, pushed)
 
-    # --- what the copy itself must keep (I1 to I10) ----------------------------------------------------------------
+    # --- what the copy itself must keep (I1 to I10) ---------------------------------------------------------
 
     def _check_disk(self) -> None:
         """I7: term, vote and applied index never go back on one disk."""
@@ -373,14 +383,17 @@ class Node:
             self.traced = self.traced[0], replica.commit
             world.committed(self, replica.commit, replica.place(replica.commit).chain)
 
-    # --- the end ---------------------------------------------------------------------------------------------------
+    # --- the end --------------------------------------------------------------------------------------------
 
     def dump(self) -> Copy:
         shard = self.shard
         assert shard is not None
         shard.ledger.flush()
         ledger, found, given = shard.ledger, {}, dict[int, dict[int, int]]()
-        chains = {log.INDEX_KEY.unpack(key)[0]: log.decode_row(0, row).chain for key, row in self.disk.log.rows.items()}
+        chains = {
+            log.INDEX_KEY.unpack(key)[0]: log.decode_row(0, row).chain
+            for key, row in self.disk.log.rows.items()
+        }
         for partition, state in ledger.partitions.items():
             kept: dict[int, bytes | None] = {}
             at = state.first
@@ -415,14 +428,24 @@ class Node:
         members = tuple((row.copy, row.name, row.endpoint, row.state) for row in ledger.members.values())
         applied = {index: chain for index, chain in chains.items() if index <= ledger.applied}
         digest, jobs = self._digest(), self._dump_jobs()
-        return Copy(self.name, ledger.applied, applied, digest, found, firsts, cursors, topics, members, given, *jobs)
+        return Copy(
+            self.name, ledger.applied, applied, digest, found, firsts, cursors, topics, members, given, *jobs
+        )
 
     def _dump_jobs(
         self,
-    ) -> tuple[dict[int, dict[bytes, int]], dict[tuple[int, str], dict[int, str]], dict[tuple[int, str], dict[int, int]]]:
+    ) -> tuple[
+        dict[int, dict[bytes, int]],
+        dict[tuple[int, str], dict[int, str]],
+        dict[tuple[int, str], dict[int, int]],
+    ]:
         """Records without an offset, dead letters, and when records were acked."""
         assert self.shard is not None
-        ledger, scheduled, dead = self.shard.ledger, dict[int, dict[bytes, int]](), dict[tuple[int, str], dict[int, str]]()
+        ledger, scheduled, dead = (
+            self.shard.ledger,
+            dict[int, dict[bytes, int]](),
+            dict[tuple[int, str], dict[int, str]](),
+        )
         for key, raw in self.disk.state.scan(b"W", b"X"):
             partition, index, first = records.U64X3.unpack_from(key, 1)
             body = self.disk.body.get(log.INDEX_KEY.pack(index))
@@ -453,7 +476,9 @@ class Node:
             if key[:1] in b"OASQZYUIJvLVW":
                 state = partitions.get(records.U64.unpack_from(key, 1)[0])
                 at = 17 if key[:1] in b"AQ" else 9  # of the offset
-                if state is None or (key[:1] in b"OAQZ" and records.U64.unpack_from(key, at)[0] < state.first):
+                if state is None or (
+                    key[:1] in b"OAQZ" and records.U64.unpack_from(key, at)[0] < state.first
+                ):
                     continue
             digest.update(b"%d %s %d %s" % (len(key), key, len(row), row))
         return digest.hexdigest()

@@ -42,7 +42,8 @@ Patch = Callable[[pytest.MonkeyPatch], None]
 
 
 class Planted(NamedTuple):
-    """A broken rule, the label of the check that must see it, and what its clusters have in common, so that it can show."""
+    """A broken rule, the label of the check that must see it, and what its clusters have in common, so that
+    it can show."""
 
     plant: Patch
     trips: str  #: as texts of `sim.checks.failures` begin with, or the name of an error of the core's own
@@ -113,12 +114,16 @@ def quorum_of_the_visible(patch: pytest.MonkeyPatch) -> None:
 
 
 def old_term_by_count(patch: pytest.MonkeyPatch) -> None:
-    """An entry of an older term is committed as soon as a majority has it (Raft figure 8); the NOOP comes a little later."""
+    """An entry of an older term is committed as soon as a majority has it (Raft figure 8); the NOOP comes a
+    little later."""
     tick, propose, advance, take_over = Shard.tick, Shard.propose, Replica._advance, Shard._take_over
     led_ms: dict[Shard, int] = {}  # when it took over
 
     def count(replica: Replica) -> None:
-        matches = [replica.progress[n].match if n in replica.progress else replica.saved for n in replica.config.voters]
+        matches = [
+            replica.progress[n].match if n in replica.progress else replica.saved
+            for n in replica.config.voters
+        ]
         if replica.config.voters:
             index = sorted(matches)[len(matches) - voters.quorum_size(replica.config.voters)]
             replica.commit = max(replica.commit, min(index, replica.log.last))
@@ -151,7 +156,9 @@ def reborn_replica_votes(patch: pytest.MonkeyPatch) -> None:
     def reborn(faults: Faults, node: Node) -> None:
         for table in node.disk.tables:
             table.delete_range(b"", b"\xff" * 8, 2**31)
-        known = next(other.shard.replica.config for other in faults.world.nodes.values() if other.shard is not None)
+        known = next(
+            other.shard.replica.config for other in faults.world.nodes.values() if other.shard is not None
+        )
         meta = records.Meta(voters=known.voters)
         node.disk.state.put(records.META, records.encode(meta))
         node.disk.commit()
@@ -168,7 +175,8 @@ def reborn_replica_votes(patch: pytest.MonkeyPatch) -> None:
 
 
 def cut_to_commit(patch: pytest.MonkeyPatch) -> None:
-    """A follower of a new leader drops what it does not know to be committed (as Kafka did before KIP-101)."""
+    """A follower of a new leader drops what it does not know to be committed (as Kafka did before
+    KIP-101)."""
     hear = Replica.hear
 
     def cut(replica: Replica, leader: str) -> None:
@@ -248,7 +256,11 @@ def reader_drops_last_batch(patch: pytest.MonkeyPatch) -> None:
 
 def quorums_that_do_not_meet(patch: pytest.MonkeyPatch) -> None:
     """Several voters change at once."""
-    patch.setattr(Peers, "check_change", lambda self, message: Config(message.voters, message.witnesses, message.learners))
+    patch.setattr(
+        Peers,
+        "check_change",
+        lambda self, message: Config(message.voters, message.witnesses, message.learners),
+    )
 
 
 def memory_ahead_of_disk(patch: pytest.MonkeyPatch) -> None:
@@ -283,7 +295,9 @@ def early(patch: pytest.MonkeyPatch) -> None:
     """Records are released before they are due, on every copy."""
     plan, release, next_ms = Schedule.plan, Schedule.release, Schedule.next_ms
     patch.setattr(Schedule, "plan", lambda self, leader_ms, opened: plan(self, leader_ms + 2_000, opened))
-    patch.setattr(Schedule, "release", lambda self, row, offset, time_ms: release(self, row, offset, time_ms + 2_000))
+    patch.setattr(
+        Schedule, "release", lambda self, row, offset, time_ms: release(self, row, offset, time_ms + 2_000)
+    )
     patch.setattr(Schedule, "next_ms", lambda self: (due_ms := next_ms(self)) and max(0, due_ms - 2_000))
 
 

@@ -29,13 +29,23 @@ HOME = Path(__file__).resolve().parents[2]
 
 
 def commit() -> str:
-    git = subprocess.run(["git", "rev-parse", "--short", "HEAD"], cwd=HOME, capture_output=True, text=True, check=False)
+    git = subprocess.run(
+        ["git", "rev-parse", "--short", "HEAD"], cwd=HOME, capture_output=True, text=True, check=False
+    )
     return git.stdout.strip() or __version__
 
 
 def digest(history: History) -> str:
     """Of everything that was seen in a run."""
-    seen = (history.confirmed, history.pushed, history.seen, history.acks, history.topics, history.copies, history.counts)
+    seen = (
+        history.confirmed,
+        history.pushed,
+        history.seen,
+        history.acks,
+        history.topics,
+        history.copies,
+        history.counts,
+    )
     return blake2b(repr(seen).encode(), digest_size=8).hexdigest()
 
 
@@ -99,7 +109,9 @@ def test_a_copy_whose_turn_came_while_it_was_down_works_again_after_its_start() 
     assert turns
 
 
-def test_who_may_vote_after_the_next_step_counts_when_others_are_frozen(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_who_may_vote_after_the_next_step_counts_when_others_are_frozen(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     monkeypatch.setattr(world, "STORMY", ("drift",))
     with small():
         cluster = world.World(0)
@@ -126,9 +138,17 @@ def test_who_heals_a_core_that_could_decide_looks_at_logs_too() -> None:
 
     def copy(name: str, voters: str, *place: int, hollow: bool = False) -> Any:
         log = SimpleNamespace(term=place[0], last=place[1])
-        replica = SimpleNamespace(me=name, config=Config([*voters]), log=log, electable=name in voters, hollow=hollow)
+        replica = SimpleNamespace(
+            me=name, config=Config([*voters]), log=log, electable=name in voters, hollow=hollow
+        )
         return SimpleNamespace(shard=SimpleNamespace(replica=replica))
 
-    old, learner, rebuilt = copy("a", "abce", 2, 439), copy("c", "abe", 3, 395), copy("e", "abe", 2, 344, hollow=True)
-    assert not world.electable([old, learner, rebuilt]), "c has a newer entry than a, and by its own list it is no voter"
+    old, learner, rebuilt = (
+        copy("a", "abce", 2, 439),
+        copy("c", "abe", 3, 395),
+        copy("e", "abe", 2, 344, hollow=True),
+    )
+    assert not world.electable([old, learner, rebuilt]), (
+        "c has a newer entry than a, and by its own list it is no voter"
+    )
     assert world.electable([old, learner, rebuilt, copy("b", "abe", 3, 395)])

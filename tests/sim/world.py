@@ -1,7 +1,9 @@
-"""A cluster of one shard, from one seed: the real core under a network, disks and clocks that fail. Same seed, same run.
+"""A cluster of one shard, from one seed: the real core under a network, disks and clocks that fail. Same
+seed, same run.
 
-A run has three parts. *Safety*: every fault at any time. *Liveness*: a core that could decide is healed, the others stay frozen
-in their faults; a new publish must be confirmed. *Rest*: all is healed, the clients end, the copies must come to agree.
+A run has three parts. *Safety*: every fault at any time. *Liveness*: a core that could decide is healed, the
+others stay frozen in their faults; a new publish must be confirmed. *Rest*: all is healed, the clients end,
+the copies must come to agree.
 """
 
 from collections.abc import Callable
@@ -72,7 +74,8 @@ class Probe(Party):
 
 
 def electable(nodes: list[Node]) -> bool:
-    """Whether one of them would get the votes of the others: a majority of its own voters whose logs are not newer."""
+    """Whether one of them would get the votes of the others: a majority of its own voters whose logs are not
+    newer."""
     replicas = [node.shard.replica for node in nodes if node.shard is not None]
     places = {replica.me: (replica.log.term, replica.log.last) for replica in replicas}
     for replica in filter(may_stand, replicas):
@@ -112,10 +115,17 @@ class World:
         self.history.retention_ms = self.dice.choice((0, 1_500, 600_000))
         self.admin = Admin(self, self.history.retention_ms)
         self.operator: Operator | Chief = (
-            Chief(self) if self.steered else Operator(self, self.dice.random() < 0.6 and self.kind not in ("pair", "standby"))
+            Chief(self)
+            if self.steered
+            else Operator(self, self.dice.random() < 0.6 and self.kind not in ("pair", "standby"))
         )
         pause_ms = self.dice.choice((50, 150, 400))
-        parties: list[Party] = [self.admin, self.operator, Publisher(self, "p1", pause_ms), Publisher(self, "p2", pause_ms)]
+        parties: list[Party] = [
+            self.admin,
+            self.operator,
+            Publisher(self, "p1", pause_ms),
+            Publisher(self, "p2", pause_ms),
+        ]
         parties += [Consumer(self, "c1"), Consumer(self, "c2"), Reader(self)]
         if self.dice.random() < 0.5:
             parties += job_parties(self)
@@ -125,7 +135,11 @@ class World:
 
     def _found(self) -> None:
         """The first copies. Several at once agree on their names before they store anything."""
-        names = "a" if self.steered else {"five": "abcde", "grow": "a", "pair": "abw", "standby": "ab"}.get(self.kind, "abc")
+        names = (
+            "a"
+            if self.steered
+            else {"five": "abcde", "grow": "a", "pair": "abw", "standby": "ab"}.get(self.kind, "abc")
+        )
         members = [f"{host}.1" for host in names]
         config = payloads.Config(members)
         if self.kind == "pair":
@@ -136,12 +150,14 @@ class World:
         for name in members:
             node = self.nodes[name] = Node(self, name, joins=name != "a.1", witness=name in config.witnesses)
             if len(members) > 1:
-                meta = records.Meta(voters=config.voters, witnesses=config.witnesses, learners=config.learners)
+                meta = records.Meta(
+                    voters=config.voters, witnesses=config.witnesses, learners=config.learners
+                )
                 node.disk.state.put(records.META, records.encode(meta))
                 node.disk.commit()
             self.at(self.dice.randrange(100), node.start)
 
-    # --- time ------------------------------------------------------------------------------------------------------
+    # --- time -----------------------------------------------------------------------------------------------
 
     def at(self, delay_ms: int, call: Callable[..., None], *args: Any) -> None:
         self.count += 1
@@ -176,7 +192,7 @@ class World:
         self.now = max(self.now, end_ms)
         return done is None
 
-    # --- the network -----------------------------------------------------------------------------------------------
+    # --- the network ----------------------------------------------------------------------------------------
 
     def _deliver(self, source: str, target: str, call: Callable[..., None], *args: Any) -> None:
         """Lost, doubled, late or in time."""
@@ -186,21 +202,29 @@ class World:
         for delay_ms in self.faults.delays(source, target):
             self.at(delay_ms, call, *args)
 
-    def post_copy(self, source: Node, target: str, term: int, message: Message, entries: list[Entry], rows: bytes) -> None:
+    def post_copy(
+        self, source: Node, target: str, term: int, message: Message, entries: list[Entry], rows: bytes
+    ) -> None:
         if target == source.name:
             self.at(0, self._arrive, target, ("copy", term, message, entries, rows))
         else:
             entries, rows = self.faults.garbled(entries, rows)
-            self._deliver(source.name[0], target[0], self._arrive, target, ("copy", term, message, entries, rows))
+            self._deliver(
+                source.name[0], target[0], self._arrive, target, ("copy", term, message, entries, rows)
+            )
 
     def post_request(self, sender: str, target: str, request_id: int, message: Message, batch: bytes) -> None:
         place = self.parties[sender].place if sender in self.parties else "x"
-        self._deliver(place, target[0], self._arrive, target, ("client", sender, request_id, message, batch, self.now))
+        self._deliver(
+            place, target[0], self._arrive, target, ("client", sender, request_id, message, batch, self.now)
+        )
 
     def post_client(self, source: Node, origin: Origin, request_id: int, term: int, answer: Any) -> None:
         name = origin[0].decode()
         place = self.parties[name].place if name in self.parties else "x"
-        self._deliver(source.name[0], place, self._answer, name, source.name, request_id, term, answer, self.now)
+        self._deliver(
+            source.name[0], place, self._answer, name, source.name, request_id, term, answer, self.now
+        )
 
     def _arrive(self, target: str, item: tuple[object, ...]) -> None:
         node = self.nodes.get(target)
@@ -216,7 +240,7 @@ class World:
         """Of those that live; when none does, of all: who asks them hears nothing."""
         return [node.name for node in self.nodes.values() if not node.dead] or list(self.nodes)
 
-    # --- hosts -----------------------------------------------------------------------------------------------------
+    # --- hosts ----------------------------------------------------------------------------------------------
 
     def restart_later(self, node: Node) -> None:
         if node.name not in self.frozen:
@@ -254,14 +278,16 @@ class World:
         node.start()
         return name
 
-    # --- what is seen from above -----------------------------------------------------------------------------------
+    # --- what is seen from above ----------------------------------------------------------------------------
 
     def broken(self, text: str) -> None:
         self.history.broken.append(f"{text} (at {self.now})")
 
     def leader(self) -> Node | None:
         """The one with the newest term."""
-        leaders = [node for node in self.nodes.values() if node.up and node.shard is not None and node.shard.leading]
+        leaders = [
+            node for node in self.nodes.values() if node.up and node.shard is not None and node.shard.leading
+        ]
         return max(leaders, key=lambda node: node.shard.term if node.shard else 0, default=None)
 
     def elected(self, node: Node, shard: Shard) -> None:
@@ -278,9 +304,15 @@ class World:
         replica = shard.replica
         index = max((index for term, index in self.reached.items() if term < shard.term), default=0)
         if replica.log.last < index:
-            self.broken(f"I4 {node.name} leads term {shard.term} with {replica.log.last} entries of {index} committed before")
+            self.broken(
+                f"I4 {node.name} leads term {shard.term} with {replica.log.last} entries of {index} "
+                "committed before"
+            )
         elif index >= max(1, replica.log.first - 1) and replica.place(index).chain != self.chains[index]:
-            self.broken(f"I4 {node.name} leads term {shard.term} with another entry {index}, which was committed before")
+            self.broken(
+                f"I4 {node.name} leads term {shard.term} with another entry {index}, which was committed "
+                "before"
+            )
 
     def committed(self, node: Node, index: int, chain: bytes) -> None:
         assert node.shard is not None
@@ -288,7 +320,7 @@ class World:
         if self.chains.setdefault(index, chain) != chain:
             self.broken(f"I3 {node.name} has committed another entry {index}")
 
-    # --- the run ---------------------------------------------------------------------------------------------------
+    # --- the run --------------------------------------------------------------------------------------------
 
     def members(self) -> list[Node]:
         """The full copies of the newest committed set."""
@@ -308,7 +340,8 @@ class World:
                 node.read()
         configs = [node.shard.replica.config for node in intact if node.shard is not None]
         if self.kind in ("pair", "standby", "grow") or any(config.witnesses for config in configs):
-            return [node for node in intact if not node.dead]  # a witness and the copy that is behind cannot go on
+            # a witness and the copy that is behind cannot go on
+            return [node for node in intact if not node.dead]
         sets = [voters for node in intact if node.shard is not None for voters in self.may_vote(node.shard)]
         core = [node for node in intact if not node.dead]  # some of them could not be read
         self.dice.shuffle(core)
@@ -320,8 +353,8 @@ class World:
         return core
 
     def may_vote(self, shard: Shard) -> list[set[str]]:
-        """The voters that a copy goes by; and those after the next step of the roster, which a leader takes at once: it cannot
-        know who has fallen silent just now."""
+        """The voters that a copy goes by; and those after the next step of the roster, which a leader takes
+        at once: it cannot know who has fallen silent just now."""
         config, target = shard.replica.config, shard.target
         voters = set(config.voters)
         joined = [voters | {name} for name in config.learners if voters and self.steered]
@@ -372,7 +405,10 @@ class World:
         if leader is None or leader.shard is None or leader.shard.target is None:
             return False
         target, config = leader.shard.target, leader.shard.replica.config
-        if any(self.nodes[name].dead for name in (*target.voters, *target.learners, *config.voters, *config.learners)):
+        if any(
+            self.nodes[name].dead
+            for name in (*target.voters, *target.learners, *config.voters, *config.learners)
+        ):
             return True
         return (config.voters, set(config.learners)) == (target.voters, set(target.learners))
 
@@ -399,7 +435,10 @@ class World:
         if self.steered and not self.arrived():
             leader = self.leader()
             has = leader.shard.replica.config if leader and leader.shard else None
-            self.broken(f"L4 the copies are not in their places: {has}, not {leader and leader.shard and leader.shard.target}")
+            self.broken(
+                f"L4 the copies are not in their places: {has}, not "
+                f"{leader and leader.shard and leader.shard.target}"
+            )
         self.history.end_ms = self.now
         for node in self.members():
             if node.shard is None or node.shard.replica.hollow:

@@ -12,7 +12,8 @@ if TYPE_CHECKING:
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """On a busy machine Spark may take minutes; a test that is interrupted leaves no session for those after it."""
+    """On a busy machine Spark may take minutes; a test that is interrupted leaves no session for those after
+    it."""
     for item in items:
         if Path(__file__).parent in item.path.parents and item.get_closest_marker("timeout") is None:
             item.add_marker(pytest.mark.timeout(600))
@@ -37,7 +38,9 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
             "spark.driver.memory": "1g",
             "spark.sql.adaptive.enabled": "false",  # these three: less to think about for jobs of a few rows
             "spark.sql.codegen.wholeStage": "false",
-            "spark.driver.extraJavaOptions": f"{SETTINGS['spark.driver.extraJavaOptions']} -XX:TieredStopAtLevel=1",
+            "spark.driver.extraJavaOptions": (
+                f"{SETTINGS['spark.driver.extraJavaOptions']} -XX:TieredStopAtLevel=1"
+            ),
             "spark.sql.streaming.noDataMicroBatches.enabled": "false",
         },
     )

@@ -1,4 +1,5 @@
-"""Exports made by hand, for what a real exporter would hardly do: gaps, torn files, overlaps, older versions."""
+"""Exports made by hand, for what a real exporter would hardly do: gaps, torn files, overlaps, older
+versions."""
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
@@ -37,7 +38,12 @@ def schema(data_set: str, without: Iterable[str] = ()) -> Any:
 
 def message(topic: str, topic_id: int, partition: int, offset: int, **more: Any) -> dict[str, Any]:
     row = {"topic": topic, "topic_id": topic_id, "partition": partition, "offset": offset}
-    row |= {"publish_time": START_US + offset * SECOND_US, "key": None, "headers": None, "value": b"value %d" % offset}
+    row |= {
+        "publish_time": START_US + offset * SECOND_US,
+        "key": None,
+        "headers": None,
+        "value": b"value %d" % offset,
+    }
     return row | {"route": None, "id": None, "deliver_at": None} | more
 
 
@@ -66,7 +72,8 @@ class Exporter:
         without: Sequence[str] = (),
         **more: Any,
     ) -> File:
-        """A file of records [start, end), but for those in `holes`; `more` are columns, or functions of the offset."""
+        """A file of records [start, end), but for those in `holes`; `more` are columns, or functions of the
+        offset."""
         rows = [
             message(topic, topic_id, partition, at)
             | {name: value(at) if callable(value) else value for name, value in more.items()}
@@ -146,7 +153,10 @@ def _parquet(table: Any, path: Path) -> None:
 
 
 def _lmdb(table: Any, path: Path) -> None:
-    with lmdb.open(str(path), subdir=False, lock=False, map_size=1 << 28) as environment, environment.begin(write=True) as txn:
+    with (
+        lmdb.open(str(path), subdir=False, lock=False, map_size=1 << 28) as environment,
+        environment.begin(write=True) as txn,
+    ):
         for number, block in enumerate(table.to_batches(1_000)):
             sink = pa.BufferOutputStream()
             with pa.ipc.new_stream(sink, table.schema) as writer:

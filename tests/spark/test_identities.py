@@ -1,4 +1,5 @@
-"""Which rows of a write are the same rows: over repeated batches, equal saves, topics made anew, and tasks that ran again."""
+"""Which rows of a write are the same rows: over repeated batches, equal saves, topics made anew, and tasks
+that ran again."""
 
 import uuid
 from collections import Counter
@@ -43,7 +44,8 @@ def save(frame: Any, node: RunningNode, topic: str, **options: str) -> None:
 
 
 class Query:
-    """A query that takes what is there, and may have to do its batches again, as after a crash before Spark's note of them."""
+    """A query that takes what is there, and may have to do its batches again, as after a crash before Spark's
+    note of them."""
 
     def __init__(self, checkpoint: Path) -> None:
         self.checkpoint = checkpoint
@@ -56,7 +58,11 @@ class Query:
             query.stop()
 
     def forget_commits(self) -> None:
-        notes = [note for note in (self.checkpoint / "commits").iterdir() if note.name.isdigit() or note.suffix == ".crc"]
+        notes = [
+            note
+            for note in (self.checkpoint / "commits").iterdir()
+            if note.name.isdigit() or note.suffix == ".crc"
+        ]
         assert notes, "Spark keeps its notes elsewhere"
         for note in notes:
             note.unlink()
@@ -135,7 +141,9 @@ def test_a_topic_made_anew_has_records_of_its_own(
 
 # --- the rules, without Spark
 
-PLAIN = writing.Target(("x",), "t", "made-up", named=False, replay=False, per_second=0.0, streams=False, commits={})
+PLAIN = writing.Target(
+    ("x",), "t", "made-up", named=False, replay=False, per_second=0.0, streams=False, commits={}
+)
 BATCH_7 = {QUERY: "q", BATCH: "7", ROOT: "30"}
 
 
@@ -187,7 +195,9 @@ def test_rows_of_a_topic_are_named_by_their_place_whichever_task_has_them() -> N
     assert len(set(ids(named(), 0, torn))) == 2, "a record that was made two rows is two"
     assert len(set(ids(named(), 0, {**torn, "value": ["a", "b"]}))) == 2
     nameless = {name: column for name, column in rows.items() if name != "topic_id"}
-    assert len({*ids(named(), 0, nameless), *ids(named(), 1, nameless)}) == 4, "nobody knows which topic that was"
+    assert len({*ids(named(), 0, nameless), *ids(named(), 1, nameless)}) == 4, (
+        "nobody knows which topic that was"
+    )
 
 
 def test_saves_of_a_batch_are_counted_when_they_are_done(tmp_path: Path) -> None:

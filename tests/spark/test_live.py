@@ -1,4 +1,5 @@
-"""A live cluster in Spark: batches, streams that tell their group how far they are, and writes that repeat themselves."""
+"""A live cluster in Spark: batches, streams that tell their group how far they are, and writes that repeat
+themselves."""
 
 import time
 import uuid
@@ -53,9 +54,18 @@ def test_a_batch(spark, shared_node: RunningNode, mq: Client, topic: str) -> Non
     mq.publish(topic, b"one", key=b"k", headers={"h": "v"}, route="eu", partition=1).result(5)
     read = load(spark, shared_node, topic, maxRecordsPerPartition="1000")
     assert read.rdd.getNumPartitions() == 4
-    assert {row.partition: row["count"] for row in read.groupBy("partition").count().collect()} == {0: 3_000, 1: 1}
+    assert {row.partition: row["count"] for row in read.groupBy("partition").count().collect()} == {
+        0: 3_000,
+        1: 1,
+    }
     row = read.where("partition = 1").first()
-    assert (row.topic, row.offset, bytes(row.key), bytes(row.value), row.route) == (topic, 0, b"k", b"one", "eu")
+    assert (row.topic, row.offset, bytes(row.key), bytes(row.value), row.route) == (
+        topic,
+        0,
+        b"k",
+        b"one",
+        "eu",
+    )
     assert [(header.key, bytes(header.value)) for header in row.headers] == [("h", b"v")]
     assert read.count() == 3_001, "a frame can be used again"
     begin, end = f'{{"{topic}": {{"0": 10}}}}', f'{{"{topic}": {{"0": 15, "1": -2}}}}'
@@ -92,7 +102,9 @@ class Run:
         self.spark, self.node, self.topic, self.folder = spark, node, topic, folder
 
     def run(self, **options: str) -> int:
-        stream = self.spark.readStream.format("gossipq").options(servers=self.node.endpoint, topics=self.topic, **options)
+        stream = self.spark.readStream.format("gossipq").options(
+            servers=self.node.endpoint, topics=self.topic, **options
+        )
         query = (
             stream.load()
             .writeStream.format("parquet")
@@ -116,7 +128,9 @@ def lag(mq: Client, topic: str, group: str) -> int:
 
 
 @pytest.mark.slow
-def test_a_stream_restarts_and_tells_its_group(spark, shared_node: RunningNode, mq: Client, topic: str, tmp_path: Path) -> None:
+def test_a_stream_restarts_and_tells_its_group(
+    spark, shared_node: RunningNode, mq: Client, topic: str, tmp_path: Path
+) -> None:
     run = Run(spark, shared_node, topic, tmp_path)
     sent = [b"%d" % at for at in range(2_500)]
     mq.publish_many(topic, sent[:2_000], partition=0).result(5)
@@ -132,7 +146,9 @@ def test_a_stream_restarts_and_tells_its_group(spark, shared_node: RunningNode, 
 
 
 @pytest.mark.slow
-def test_what_retention_took_stops_a_stream(spark, shared_node: RunningNode, mq: Client, tmp_path: Path) -> None:
+def test_what_retention_took_stops_a_stream(
+    spark, shared_node: RunningNode, mq: Client, tmp_path: Path
+) -> None:
     name = f"t-{uuid.uuid4().hex[:12]}"
     mq.create_topic(name, bytes_max=60_000, overflow="drop_oldest")
     run = Run(spark, shared_node, name, tmp_path)
@@ -184,9 +200,12 @@ def attempt_of(number):
 def test_a_task_that_is_tried_again_makes_no_duplicate(
     spark, shared_node: RunningNode, mq: Client, topic: str, by: str
 ) -> None:
-    text = F.rpad((F.col("id") % 1_000).cast("string"), 500, ".")  # more than what Spark gathers before it hands rows on
+    # more than what Spark gathers before it hands rows on
+    text = F.rpad((F.col("id") % 1_000).cast("string"), 500, ".")
     frame = spark.range(0, 3_000, 1, 2).select(F.col("id").alias("number"), text.alias("value"))
-    tried = F.array(F.struct(F.lit("attempt").alias("key"), attempt_of("number").cast("binary").alias("value")))
+    tried = F.array(
+        F.struct(F.lit("attempt").alias("key"), attempt_of("number").cast("binary").alias("value"))
+    )
     if by == "id":
         frame = frame.select("value", F.col("number").cast("string").alias("id"), tried.alias("headers"))
     else:
@@ -213,7 +232,9 @@ def test_writing_again_under_the_same_name(spark, shared_node: RunningNode, mq: 
 
 
 @pytest.mark.slow
-def test_a_stream_that_repeats_its_batch(spark, shared_node: RunningNode, mq: Client, topic: str, tmp_path: Path) -> None:
+def test_a_stream_that_repeats_its_batch(
+    spark, shared_node: RunningNode, mq: Client, topic: str, tmp_path: Path
+) -> None:
     """As after a crash between the last confirm and Spark's own note that the batch is done."""
     (tmp_path / "in").mkdir()
     (tmp_path / "in" / "rows.txt").write_text("".join(f"{at % 10}\n" for at in range(400)))
@@ -240,16 +261,22 @@ def test_a_stream_that_repeats_its_batch(spark, shared_node: RunningNode, mq: Cl
     assert values(mq, topic) == Counter({b"%d" % at: 40 for at in range(10)})
 
 
-def test_rows_of_a_topic_say_where_they_come_from(spark, shared_node: RunningNode, mq: Client, topic: str) -> None:
+def test_rows_of_a_topic_say_where_they_come_from(
+    spark, shared_node: RunningNode, mq: Client, topic: str
+) -> None:
     mq.publish_many(topic, [b"same"] * 10, partition=0).result(5)
     mq.create_topic(target := f"{topic}.again")
     read = load(spark, shared_node, topic)
     for _ in range(2):
         write(read, shared_node, target, writeId="r1")
     found = list(mq.consume(target, start="first", stop_at_end=True))
-    assert sorted(msg.headers["x-replay-of"] for msg in found) == sorted(f"{topic}/0/{at}" for at in range(10))
+    assert sorted(msg.headers["x-replay-of"] for msg in found) == sorted(
+        f"{topic}/0/{at}" for at in range(10)
+    )
     assert {msg.headers["x-replay-id"] for msg in found} == {"r1"}
-    with pytest.raises(PySparkException, match="rows that were read from a topic never go back by themselves"):
+    with pytest.raises(
+        PySparkException, match="rows that were read from a topic never go back by themselves"
+    ):
         read.write.format("gossipq").mode("append").option("servers", shared_node.endpoint).save()
 
 
@@ -268,8 +295,18 @@ def test_a_topic_must_be_there(spark, shared_node: RunningNode, mq: Client) -> N
         ("value binary", {"servers": "x", "topics": "t"}, False, "option 'topics' is not known"),
         ("value int", {"servers": "x", "topic": "t"}, False, "column value is int"),
         ("v string", {"servers": "x", "topic": "t"}, False, "no column value"),
-        ("value string, headers map<string,string>", {"servers": "x", "topic": "t"}, False, "column headers is map"),
-        ("value string", {"servers": "x", "topic": "t", "recordsPerSecond": "-1"}, False, "recordsPerSecond='-1'"),
+        (
+            "value string, headers map<string,string>",
+            {"servers": "x", "topic": "t"},
+            False,
+            "column headers is map",
+        ),
+        (
+            "value string",
+            {"servers": "x", "topic": "t", "recordsPerSecond": "-1"},
+            False,
+            "recordsPerSecond='-1'",
+        ),
         ("value string, topic string, partition int, offset long", {"servers": "x"}, False, "never go back"),
     ],
 )

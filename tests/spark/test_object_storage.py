@@ -41,5 +41,7 @@ def test_spark_reads_and_imports_from_an_object_store(place: str, tmp_path: Path
     roots = ("", "spark", "nodes", "clients/python", "clients/terminal")
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(str(HOME / root) for root in roots)}
     command = [sys.executable, "-c", JOB, place, str(tmp_path / "table")]
-    ran = subprocess.run(command, env=environment, cwd=tmp_path, capture_output=True, text=True, timeout=PATIENCE_S)
+    ran = subprocess.run(
+        command, env=environment, cwd=tmp_path, capture_output=True, text=True, timeout=PATIENCE_S
+    )
     assert ran.stdout.splitlines() == ["format 20", "read_export 15", "table 20"], ran.stderr[-3_000:]

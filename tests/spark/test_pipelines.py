@@ -86,7 +86,9 @@ def test_importing_again_and_again(spark, exporter: Exporter, tmp_path: Path) ->
 
 
 @pytest.mark.parametrize("form", ["parquet", "lmdb"])
-def test_an_import_that_was_cut_off(spark, exporter: Exporter, tmp_path: Path, form: str, monkeypatch) -> None:
+def test_an_import_that_was_cut_off(
+    spark, exporter: Exporter, tmp_path: Path, form: str, monkeypatch
+) -> None:
     exporter.format, table = form, tmp_path / "table"
     exporter.messages("007", 0, 150)
     exporter.publish()
@@ -139,7 +141,11 @@ def test_gaps_are_allowed_and_told_by_every_job(spark, gossipq, exporter: Export
         assert ran.code != 0, job
         assert "007/0: records 50 to 59 left by retention" in ran.err, job
         assert "--allow-gap" in ran.err, job
-    for job in (("growth", exporter, "--rollups", rollup), ("search", exporter, "--text", "value 8"), ("dedup", exporter)):
+    for job in (
+        ("growth", exporter, "--rollups", rollup),
+        ("search", exporter, "--text", "value 8"),
+        ("dedup", exporter),
+    ):
         ran = gossipq(*job, "--allow-gap")
         assert (ran.code, "not there: records 50 to 59 of 007/0" in ran.err) == (0, True), job
     assert [(gap.start, gap.end) for gap in rollups.load(str(rollup), "growth").gaps] == [(50, 60)]
@@ -169,25 +175,59 @@ def test_a_topic_that_the_source_does_not_have(spark, gossipq, exporter: Exporte
 def lived(exporter: Exporter) -> Exporter:
     """Two days of orders, of which a group has done some, failed with some, and not seen the rest."""
     exporter.messages(
-        "orders", 0, 100, publish_time=lambda at: START_US + (at >= 60) * DAY_US, key=lambda at: b"k%d" % (at % 5)
+        "orders",
+        0,
+        100,
+        publish_time=lambda at: START_US + (at >= 60) * DAY_US,
+        key=lambda at: b"k%d" % (at % 5),
     )
     exporter.messages("007", 0, 10, topic_id=7, value=b'{"user": "ada", "n": 5}')
     place = {"topic": "orders", "topic_id": 1, "partition": 0, "group_name": "billing"}
-    runs = [(0, 50, 2 * SECOND_US), (50, 60, 10 * SECOND_US), (40, 50, 99 * SECOND_US)]  # the last one again, after a requeue
+    # the last one again, after a requeue
+    runs = [(0, 50, 2 * SECOND_US), (50, 60, 10 * SECOND_US), (40, 50, 99 * SECOND_US)]
     acks = [
-        place | {"start_offset": first, "end_offset": end, "acked_at": START_US + after, "consumer": "c", "change_seq": at}
+        place
+        | {
+            "start_offset": first,
+            "end_offset": end,
+            "acked_at": START_US + after,
+            "consumer": "c",
+            "change_seq": at,
+        }
         for at, (first, end, after) in enumerate(runs)
     ]
     exporter.write(export.ACKS, "orders", 1, 0, 0, 9, acks)
-    told = {"attempts": 3, "failures": 3, "due_at": None, "changed_at": START_US, "consumer": None, "change_seq": 9}
-    states = [(0, 60, "done", None, None), (60, 64, "dead", "failures", "no money"), (64, 65, "dead", "expired", None)]
+    told = {
+        "attempts": 3,
+        "failures": 3,
+        "due_at": None,
+        "changed_at": START_US,
+        "consumer": None,
+        "change_seq": 9,
+    }
+    states = [
+        (0, 60, "done", None, None),
+        (60, 64, "dead", "failures", "no money"),
+        (64, 65, "dead", "expired", None),
+    ]
     states += [(65, 70, "retrying", None, "slow"), (70, 100, "ready", None, None)]
     rows = [
-        place | told | {"start_offset": first, "end_offset": end, "state": state, "reason": reason, "error": error}
+        place
+        | told
+        | {"start_offset": first, "end_offset": end, "state": state, "reason": reason, "error": error}
         for first, end, state, reason, error in states
     ]
     voided = (
-        place | told | {"group_name": "", "start_offset": 3, "end_offset": 4, "state": "voided", "reason": None, "error": None}
+        place
+        | told
+        | {
+            "group_name": "",
+            "start_offset": 3,
+            "end_offset": 4,
+            "state": "voided",
+            "reason": None,
+            "error": None,
+        }
     )
     exporter.write(export.DELIVERIES, "orders", 1, 0, 0, 9, [*rows, voided])
     exporter.publish()
@@ -195,31 +235,54 @@ def lived(exporter: Exporter) -> Exporter:
 
 
 def test_growth(gossipq, lived: Exporter, tmp_path: Path) -> None:
-    ran = gossipq("growth", lived, "--picture", tmp_path / "g.svg", "--rollups", tmp_path / "roll", "-o", "json")
+    ran = gossipq(
+        "growth", lived, "--picture", tmp_path / "g.svg", "--rollups", tmp_path / "roll", "-o", "json"
+    )
     assert ran.code == 0
     rows = {(row["topic"], row["day"]): (row["records"], row["records_total"]) for row in json.loads(ran.out)}
-    assert rows == {("007", "2026-09-21"): (10, 10), ("orders", "2026-09-21"): (60, 60), ("orders", "2026-09-22"): (40, 100)}
+    assert rows == {
+        ("007", "2026-09-21"): (10, 10),
+        ("orders", "2026-09-21"): (60, 60),
+        ("orders", "2026-09-22"): (40, 100),
+    }
     assert sum(row["bytes"] for row in json.loads(ran.out) if row["topic"] == "orders") == 10 * 7 + 90 * 8
     kept = rollups.load(str(tmp_path / "roll"), "growth")
     assert (kept.kind, kept.source, kept.dicts()) == ("growth", str(lived), json.loads(ran.out))
     assert ElementTree.parse(tmp_path / "g.svg").getroot().tag.endswith("svg")
-    assert [line.split()[0] for line in gossipq("growth", lived, "-t", "00*").out.splitlines()] == ["topic", "007"]
+    assert [line.split()[0] for line in gossipq("growth", lived, "-t", "00*").out.splitlines()] == [
+        "topic",
+        "007",
+    ]
 
 
 @pytest.mark.parametrize("zone", ["Pacific/Kiritimati", "America/Los_Angeles"])
 def test_days_and_times_are_utc_in_every_session(spark, exporter: Exporter, zone: str) -> None:
     midnight = 1_790_035_200 * SECOND_US
     exporter.messages("t", 0, 4, publish_time=lambda at: midnight + (at - 2) * SECOND_US)
-    place = {"topic": "t", "topic_id": 1, "partition": 0, "group_name": "g", "start_offset": 0, "end_offset": 4}
-    exporter.write(export.ACKS, "t", 1, 0, 0, 9, [place | {"acked_at": midnight - 1, "consumer": "c", "change_seq": 1}])
+    place = {
+        "topic": "t",
+        "topic_id": 1,
+        "partition": 0,
+        "group_name": "g",
+        "start_offset": 0,
+        "end_offset": 4,
+    }
+    exporter.write(
+        export.ACKS, "t", 1, 0, 0, 9, [place | {"acked_at": midnight - 1, "consumer": "c", "change_seq": 1}]
+    )
     exporter.publish()
     before = spark.conf.get("spark.sql.session.timeZone")
     spark.conf.set("spark.sql.session.timeZone", zone)
     try:
-        messages, acks = (read_export(spark, str(exporter), dataSet=data_set) for data_set in ("messages", "acks"))
+        messages, acks = (
+            read_export(spark, str(exporter), dataSet=data_set) for data_set in ("messages", "acks")
+        )
         days = {str(row.day): row.records for row in reports.growth(messages).collect()}
         (sketch,) = reports.latency_sketches(messages, acks).collect()
-        found = records.search(messages, since="2026-09-22").count(), records.search(messages, until="2026-09-22").count()
+        found = (
+            records.search(messages, since="2026-09-22").count(),
+            records.search(messages, until="2026-09-22").count(),
+        )
     finally:
         spark.conf.set("spark.sql.session.timeZone", before)
     assert days == {"2026-09-21": 2, "2026-09-22": 2}
@@ -272,9 +335,21 @@ def test_status_and_dead_letters(gossipq, lived: Exporter, tmp_path: Path) -> No
 
 
 def test_latency_and_sketches_that_merge(spark, gossipq, lived: Exporter, tmp_path: Path) -> None:
-    ran = gossipq("latency", lived, "--total", "-o", "json", "--rollups", tmp_path / "roll", "--picture", tmp_path / "l.svg")
+    ran = gossipq(
+        "latency",
+        lived,
+        "--total",
+        "-o",
+        "json",
+        "--rollups",
+        tmp_path / "roll",
+        "--picture",
+        tmp_path / "l.svg",
+    )
     (row,) = json.loads(ran.out)
-    assert (row["topic"], row["group"], row["records"]) == ("orders", "billing", 60), "the first ack of a record counts"
+    assert (row["topic"], row["group"], row["records"]) == ("orders", "billing", 60), (
+        "the first ack of a record counts"
+    )
     assert (row["p50_ms"], row["p99_ms"], row["max_ms"]) == (2_000, 10_000, 10_000)
     kept = spark.read.parquet(str(tmp_path / "roll" / "latency.parquet"))
     (twice,) = reports.latency(kept.unionAll(kept), by_day=False).collect()
@@ -289,7 +364,9 @@ def test_search(gossipq, lived: Exporter) -> None:
     ran = gossipq("search", lived, "--text", "value 7", "-o", "json")
     assert [row["ref"] for row in json.loads(ran.out)] == [f"orders/0/{at}" for at in (7, *range(70, 80))]
     assert len(json.loads(gossipq("search", lived, "--json", "$.user=ada", "-k", "", "-o", "json").out)) == 10
-    one = json.loads(gossipq("search", lived, "-k", "k3", "--since", "2026-09-22", "--limit", "1", "-o", "json").out)
+    one = json.loads(
+        gossipq("search", lived, "-k", "k3", "--since", "2026-09-22", "--limit", "1", "-o", "json").out
+    )
     assert [(row["ref"], row["key"], row["value"]) for row in one] == [("orders/0/63", "k3", "value 63")]
     ran = gossipq("search", lived, "--until", "2020-01-01")
     assert (ran.code, ran.out, ran.err) == (0, "", "no such record\n")
@@ -328,12 +405,30 @@ def test_from_a_node_to_a_table_and_back(gossipq, shared_node, spark, tmp_path: 
         big = read_table(spark, str(table)).where("key is not null").first()
         assert (len(big.value), big.headers[0].key) == (1 << 20, "h")
         mq.create_topic("again")
-        line = ("-s", shared_node.endpoint, "replay", table, "-t", "007", "--text", "99", "--to", "again", "--id", "r1")
+        line = (
+            "-s",
+            shared_node.endpoint,
+            "replay",
+            table,
+            "-t",
+            "007",
+            "--text",
+            "99",
+            "--to",
+            "again",
+            "--id",
+            "r1",
+        )
         dry = json.loads(gossipq(*line[2:], "--dry-run", "-o", "json").out)
         assert (dry["records"], mq.positions("again")) == (19, {0: (0, 0)})
         for _ in range(2):
-            assert main(["spark", "replay", *map(str, line[3:]), "-s", shared_node.endpoint, "--rate", "1000"]) == 0
-        found = Counter(msg.headers["x-replay-of"] for msg in mq.consume("again", start="first", stop_at_end=True))
+            assert (
+                main(["spark", "replay", *map(str, line[3:]), "-s", shared_node.endpoint, "--rate", "1000"])
+                == 0
+            )
+        found = Counter(
+            msg.headers["x-replay-of"] for msg in mq.consume("again", start="first", stop_at_end=True)
+        )
         assert len(found) == sum(found.values()) == 19
     ran = gossipq("replay", table, "--to", "007")
     assert ran.code == 2
@@ -342,11 +437,18 @@ def test_from_a_node_to_a_table_and_back(gossipq, shared_node, spark, tmp_path: 
 
 @pytest.mark.e2e
 @pytest.mark.slow
-def test_killed_exports_imported_twice_hold_every_confirmed_record_once(spark, make_node, tmp_path: Path) -> None:
+def test_killed_exports_imported_twice_hold_every_confirmed_record_once(
+    spark, make_node, tmp_path: Path
+) -> None:
     """Under load, with the exporter killed at random points and an import after each kill."""
     from export.test_export_kill import Load, export, finish
 
-    node, dice, folder, table = make_node().start(), random.Random(3), tmp_path / "export", str(tmp_path / "table")
+    node, dice, folder, table = (
+        make_node().start(),
+        random.Random(3),
+        tmp_path / "export",
+        str(tmp_path / "table"),
+    )
     with connect(node.endpoint) as mq:
         for topic in ("007", "orders", "big"):
             mq.create_topic(topic, partitions=2)
@@ -397,12 +499,19 @@ def test_empty_pictures(picture: str) -> None:
 
 
 def test_a_legend_names_the_largest_eight_and_counts_the_rest() -> None:
-    series = {f"topic-{number:02}": [("2026-01-01", float(number)), ("2026-01-02", 1.0)] for number in range(20)}
+    series = {
+        f"topic-{number:02}": [("2026-01-01", float(number)), ("2026-01-02", 1.0)] for number in range(20)
+    }
     picture = ElementTree.fromstring(charts.lines("Growth", series))
     texts = [text.text or "" for text in picture.iter("{http://www.w3.org/2000/svg}text")]
-    assert [text for text in texts if text.startswith("topic-")] == [f"topic-{number:02}" for number in range(19, 11, -1)]
+    assert [text for text in texts if text.startswith("topic-")] == [
+        f"topic-{number:02}" for number in range(19, 11, -1)
+    ]
     assert "12 more" in texts
-    right = [float(text.get("x", 0)) + 7 * len(text.text or "") for text in picture.iter("{http://www.w3.org/2000/svg}text")]
+    right = [
+        float(text.get("x", 0)) + 7 * len(text.text or "")
+        for text in picture.iter("{http://www.w3.org/2000/svg}text")
+    ]
     assert max(right) < float(picture.get("width", 0)) + 40
     few = charts.lines("Growth", {"a": [("2026-01-01", 1.0)]})
     assert "more" not in few
@@ -410,6 +519,8 @@ def test_a_legend_names_the_largest_eight_and_counts_the_rest() -> None:
 
 def test_pictures_escape_what_they_show() -> None:
     hostile = "<script>&"
-    drawn = charts.bars(hostile, {hostile: {hostile: 3.5}}, "ms") + charts.lines(hostile, {hostile: [("2026-01-01", 2e6)]})
+    drawn = charts.bars(hostile, {hostile: {hostile: 3.5}}, "ms") + charts.lines(
+        hostile, {hostile: [("2026-01-01", 2e6)]}
+    )
     assert "<script" not in drawn
     assert "2.0M" in drawn

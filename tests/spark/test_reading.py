@@ -37,7 +37,9 @@ def frame(spark, way: str, exporter: Exporter, **options):
 
 
 def offsets(read, topic: str = "orders", partition: int = 0) -> list[int]:
-    rows = read.where((F.col("topic") == topic) & (F.col("partition") == partition)).select("offset").collect()
+    rows = (
+        read.where((F.col("topic") == topic) & (F.col("partition") == partition)).select("offset").collect()
+    )
     return sorted(row.offset for row in rows)
 
 
@@ -58,7 +60,10 @@ def filled(exporter: Exporter, request: pytest.FixtureRequest) -> Exporter:
 @pytest.mark.parametrize("way", WAYS)
 def test_rows_of_both_formats(spark, filled: Exporter, way: str) -> None:
     read = frame(spark, way, filled)
-    counts = {(row.topic, row.partition): row["count"] for row in read.groupBy("topic", "partition").count().collect()}
+    counts = {
+        (row.topic, row.partition): row["count"]
+        for row in read.groupBy("topic", "partition").count().collect()
+    }
     assert counts == {("orders", 0): 1_999, ("orders", 1): 10, ("007", 0): 20}
     row = read.where("topic = '007' and offset = 12").first()
     assert (row.topic_id, bytes(row.value), row.key) == (7, b"value 12", None)
@@ -71,7 +76,9 @@ def test_identical_rows_from_both_formats(spark, tmp_path: Path) -> None:
     found = []
     for form in ("parquet", "lmdb"):
         exporter = Exporter(tmp_path / form, format=form)
-        exporter.messages("t", 0, 300, headers=lambda at: [{"key": "a", "value": b"%d" % at}] if at % 2 else None)
+        exporter.messages(
+            "t", 0, 300, headers=lambda at: [{"key": "a", "value": b"%d" % at}] if at % 2 else None
+        )
         exporter.publish()
         found += [sorted(map(str, frame(spark, way, exporter).collect())) for way in WAYS]
     assert len(found[0]) == 300
@@ -101,14 +108,18 @@ def test_sql_views(spark, filled: Exporter, way: str) -> None:
     count = spark.sql("select count(*) c from seen where partition = 1").first().c
     again = spark.sql("select count(*) c from seen").first().c
     both = spark.sql(
-        "select count(*) c from (select * from seen where offset = 1 union all select * from seen where offset = 2)"
+        "select count(*) c from (select * from seen where offset = 1 union all select * from seen where "
+        "offset = 2)"
     )
     assert (count, again, both.first().c) == (10, 2_029, 6)
     spark.catalog.dropTempView("seen")
 
 
 def test_a_view_made_in_sql(spark, filled: Exporter) -> None:
-    spark.sql(f"create temporary view asked using gossipq options (path '{filled}', topics '0*', startingOffsets 'earliest')")
+    spark.sql(
+        f"create temporary view asked using gossipq options (path '{filled}', topics '0*', startingOffsets "
+        "'earliest')"
+    )
     assert [row.topic for row in spark.sql("select distinct topic from asked").collect()] == ["007"]
     assert spark.sql("select count(*) c from asked where offset < 5").first().c == 5
     assert spark.sql("select count(*) c from asked").first().c == 20
@@ -124,7 +135,9 @@ def test_offsets_and_times_choose_rows(spark, filled: Exporter, way: str) -> Non
     assert offsets(read) == list(range(1_490, 1_510))
     assert offsets(read, partition=1) == list(range(10)), "a partition that is not named is read whole"
     since = datetime.fromtimestamp(START_US / 1_000_000, UTC) + timedelta(seconds=1_995)
-    assert offsets(frame(spark, way, filled, topics="orders", startingTimestamp=str(since))) == [*range(1_995, 2_000)]
+    assert offsets(frame(spark, way, filled, topics="orders", startingTimestamp=str(since))) == [
+        *range(1_995, 2_000)
+    ]
     until_ms = str((START_US + 3 * SECOND_US) // 1_000)
     assert offsets(frame(spark, way, filled, endingTimestamp=until_ms, partitions="0")) == [0, 1, 2]
     assert frame(spark, way, filled, topics="orders", startingOffsets="latest").count() == 0
@@ -137,9 +150,15 @@ def test_names_that_are_not_there(spark, filled: Exporter, way: str) -> None:
     told = refused(spark, way, filled, topics="order")
     assert "UnknownTopic: topic 'order' does not exist here" in told
     assert "did you mean orders?" in told
-    assert "did you mean orders?" in refused(spark, way, filled, topics="orders", startingOffsets='{"ordres": {"0": 7}}')
-    assert "there are orders" in refused(spark, way, filled, topics="orders", endingOffsets='{"007": {"0": 7}}')
-    assert "orders/5, which is not read" in refused(spark, way, filled, startingOffsets='{"orders": {"5": 7}}')
+    assert "did you mean orders?" in refused(
+        spark, way, filled, topics="orders", startingOffsets='{"ordres": {"0": 7}}'
+    )
+    assert "there are orders" in refused(
+        spark, way, filled, topics="orders", endingOffsets='{"007": {"0": 7}}'
+    )
+    assert "orders/5, which is not read" in refused(
+        spark, way, filled, startingOffsets='{"orders": {"5": 7}}'
+    )
     assert "'orders' has no partition 2" in refused(spark, way, filled, assign='{"orders": [0, 2]}')
     assert "did you mean 007?" in refused(spark, way, filled, topics="00", dataSet="acks")
 
@@ -161,11 +180,20 @@ def test_states_are_read_once_however_long_the_log_is(spark, exporter: Exporter,
     """Files of states hold log indices, which are no offsets: tasks cannot share them."""
     exporter.format = form
     exporter.messages("orders", 0, 10)
-    place = {"topic": "orders", "topic_id": 1, "partition": 0, "group_name": "billing", "start_offset": 0, "end_offset": 100}
+    place = {
+        "topic": "orders",
+        "topic_id": 1,
+        "partition": 0,
+        "group_name": "billing",
+        "start_offset": 0,
+        "end_offset": 100,
+    }
     more = dict.fromkeys(("due_at", "changed_at", "reason", "error", "consumer"))
     state = place | more | {"state": "done", "attempts": 0, "failures": 0, "change_seq": 5}
     exporter.write(export.DELIVERIES, "orders", 1, 0, 0, 1_200_000, [state])
-    exporter.write(export.ACKS, "orders", 1, 0, 0, 1_200_000, [place | {"acked_at": 0, "consumer": "c", "change_seq": 5}])
+    exporter.write(
+        export.ACKS, "orders", 1, 0, 0, 1_200_000, [place | {"acked_at": 0, "consumer": "c", "change_seq": 5}]
+    )
     exporter.publish()
     for data_set in ("deliveries", "acks"):
         for options in ({}, {"minPartitions": "4"}, {"maxRecordsPerPartition": "1"}):
@@ -207,7 +235,9 @@ def test_tasks_are_cut_and_joined(spark, filled: Exporter) -> None:
     asked = parse({"path": str(filled), "maxRecordsPerPartition": "100"})
     folder = Folder(str(filled))
     exported = folder.read()
-    tasks = planning.tasks(planning.parts(exported, planning.spans(planning.known(exported, asked), asked), asked), asked)
+    tasks = planning.tasks(
+        planning.parts(exported, planning.spans(planning.known(exported, asked), asked), asked), asked
+    )
     assert len(tasks) >= 20
     assert all(sum(part.end - part.start for part in parts) <= 100 for parts in tasks)
     assert spark.read.format("gossipq").load(str(filled)).rdd.getNumPartitions() == 1
@@ -241,7 +271,9 @@ def test_big_values(spark, exporter: Exporter) -> None:
     exporter.messages("big", 0, 12, value=lambda at: bytes([at]) * (1 << 20))
     exporter.publish()
     for way in WAYS:
-        read = frame(spark, way, exporter).select(F.length("value").alias("size"), F.md5("value").alias("sum"))
+        read = frame(spark, way, exporter).select(
+            F.length("value").alias("size"), F.md5("value").alias("sum")
+        )
         rows = read.collect()
         assert {row.size for row in rows} == {1 << 20}
         assert len({row.sum for row in rows}) == 12
@@ -267,7 +299,14 @@ def test_an_empty_topic(spark, exporter: Exporter) -> None:
 
 def test_acks_and_deliveries(spark, exporter: Exporter) -> None:
     exporter.messages("orders", 0, 10)
-    place = {"topic": "orders", "topic_id": 1, "partition": 0, "group_name": "billing", "start_offset": 0, "end_offset": 8}
+    place = {
+        "topic": "orders",
+        "topic_id": 1,
+        "partition": 0,
+        "group_name": "billing",
+        "start_offset": 0,
+        "end_offset": 8,
+    }
     ack = place | {"acked_at": START_US, "consumer": "c", "change_seq": 5}
     exporter.write(export.ACKS, "orders", 1, 0, 0, 6, [ack])
     more = dict.fromkeys(("due_at", "changed_at", "reason", "error", "consumer"))
@@ -367,7 +406,8 @@ def test_an_older_format_has_fewer_columns(spark, exporter: Exporter) -> None:
     exporter.messages("orders", 0, 5, without=["deliver_at", "route", "id"])
     exporter.messages("orders", 5, 10, route="eu")
     edited(
-        exporter.publish(), positions=[{"topic": "orders", "topic_id": 1, "partition": 0, "start": 0, "end": 10, "retained": 0}]
+        exporter.publish(),
+        positions=[{"topic": "orders", "topic_id": 1, "partition": 0, "start": 0, "end": 10, "retained": 0}],
     )
     for way in WAYS:
         rows = frame(spark, way, exporter).orderBy("offset").collect()
@@ -390,7 +430,11 @@ def test_compacted_exports_are_read_once(spark, exporter: Exporter) -> None:
     [
         ({}, "path= or servers=", ""),
         ({"path": "x", "servers": "y"}, "path= or servers=", ""),
-        ({"path": "x", "maxOffsetPerTrigger": "5"}, "'maxOffsetPerTrigger' is not known", "did you mean maxOffsetsPerTrigger?"),
+        (
+            {"path": "x", "maxOffsetPerTrigger": "5"},
+            "'maxOffsetPerTrigger' is not known",
+            "did you mean maxOffsetsPerTrigger?",
+        ),
         ({"path": "x", "topics": "a", "subscribe": "b"}, "topics and subscribe say the same", "keep one"),
         ({"path": "x", "topics": "a", "assign": '{"a": [0]}'}, "exclude each other", ""),
         ({"path": "x", "startingOffsets": "soon"}, "startingOffsets='soon'", "earliest, latest"),
@@ -399,11 +443,19 @@ def test_compacted_exports_are_read_once(spark, exporter: Exporter) -> None:
         ({"path": "x", "failOnDataLoss": "maybe"}, "failOnDataLoss='maybe'", "true or false"),
         ({"path": "x", "minPartitions": "0"}, "minPartitions='0'", "a whole number from 1"),
         ({"path": "x", "subscribePattern": "("}, "topicsPattern='('", "regular expression"),
-        ({"path": "x", "dataSet": "acks", "startingOffsets": "latest"}, "choose messages, not acks", "filter"),
+        (
+            {"path": "x", "dataSet": "acks", "startingOffsets": "latest"},
+            "choose messages, not acks",
+            "filter",
+        ),
         ({"path": "x", "maxTriggerDelay": "soon"}, "maxTriggerDelay='soon'", "15m"),
         ({"path": "x", "asOf": "noon"}, "asOf='noon'", "milliseconds"),
         ({"servers": "x", "asOf": "2026-01-01"}, "asOf is for exports", "endingTimestamp"),
-        ({"path": "x", "startingOffsetsByTimestamp": '{"a": {"0": 5}}'}, "is for clusters", "startingTimestamp"),
+        (
+            {"path": "x", "startingOffsetsByTimestamp": '{"a": {"0": 5}}'},
+            "is for clusters",
+            "startingTimestamp",
+        ),
         ({"servers": "x", "startingOffsetsByTimestamp": '{"a": 5}'}, "startingOffsetsByTimestamp=", '{"0"'),
         ({"servers": "x", "dataSet": "acks"}, "dataSet=acks comes from an export", ""),
         ({"path": "x", "dataSet": "stuff"}, "dataSet='stuff'", "messages, acks, deliveries"),

@@ -1,4 +1,5 @@
-"""Sessions that are none of ours: a plain one in this environment, and spark-submit on a standalone cluster of two workers."""
+"""Sessions that are none of ours: a plain one in this environment, and spark-submit on a standalone cluster
+of two workers."""
 
 import json
 import os
@@ -40,10 +41,20 @@ def environment() -> dict[str, str]:
     """As after `make install`, with nothing of this test run. Skips where gossipq is not installed."""
     if shutil.which("java") is None:
         pytest.skip("no Java found: install OpenJDK 17 or later")
-    plain = {name: value for name, value in os.environ.items() if not name.startswith(("PYTHON", "SPARK", "PYSPARK"))}
-    plain |= {"PYSPARK_PYTHON": sys.executable, "PYSPARK_DRIVER_PYTHON": sys.executable, "SPARK_LOCAL_IP": "127.0.0.1"}
+    plain = {
+        name: value
+        for name, value in os.environ.items()
+        if not name.startswith(("PYTHON", "SPARK", "PYSPARK"))
+    }
+    plain |= {
+        "PYSPARK_PYTHON": sys.executable,
+        "PYSPARK_DRIVER_PYTHON": sys.executable,
+        "SPARK_LOCAL_IP": "127.0.0.1",
+    }
     plain |= {"SPARK_HOME": str(Path(pyspark.__file__).parent), "PYTHONWARNINGS": "ignore"}
-    installed = subprocess.run([sys.executable, "-c", "import pyspark_gossipq"], env=plain, cwd="/", capture_output=True)
+    installed = subprocess.run(
+        [sys.executable, "-c", "import pyspark_gossipq"], env=plain, cwd="/", capture_output=True
+    )
     if installed.returncode:
         pytest.skip("gossipq is not installed in this environment: make install")
     return plain
@@ -64,7 +75,9 @@ def job(tmp_path: Path) -> Path:
     return path
 
 
-def test_a_plain_session_finds_the_source(environment: dict[str, str], filled: Exporter, job: Path, tmp_path: Path) -> None:
+def test_a_plain_session_finds_the_source(
+    environment: dict[str, str], filled: Exporter, job: Path, tmp_path: Path
+) -> None:
     ran = subprocess.run(
         [sys.executable, str(job), str(filled)],
         env=environment,
@@ -88,16 +101,36 @@ class Standalone:
         self._start("master.Master", *common, "--port", str(port))
         for number in range(2):
             folder = str(self.folder / f"worker-{number}")
-            self._start("worker.Worker", *common, "--cores", "1", "--memory", "1500m", "--work-dir", folder, self.master)
+            self._start(
+                "worker.Worker",
+                *common,
+                "--cores",
+                "1",
+                "--memory",
+                "1500m",
+                "--work-dir",
+                folder,
+                self.master,
+            )
 
     def _start(self, name: str, *flags: str) -> None:
         command = [str(self.bin / "spark-class"), f"org.apache.spark.deploy.{name}", *flags]
         with (self.folder / f"{len(self.processes)}.log").open("wb") as log:
-            self.processes.append(subprocess.Popen(command, env=self.environment, stdout=log, stderr=log, cwd=self.folder))
+            self.processes.append(
+                subprocess.Popen(command, env=self.environment, stdout=log, stderr=log, cwd=self.folder)
+            )
 
     def submit(self, *argv: str) -> subprocess.CompletedProcess[str]:
-        settings = {"spark.executor.memory": "512m", "spark.executor.cores": "1", "spark.driver.host": "127.0.0.1"}
-        settings |= {"spark.driver.bindAddress": "127.0.0.1", "spark.ui.enabled": "false", "spark.sql.shuffle.partitions": "2"}
+        settings = {
+            "spark.executor.memory": "512m",
+            "spark.executor.cores": "1",
+            "spark.driver.host": "127.0.0.1",
+        }
+        settings |= {
+            "spark.driver.bindAddress": "127.0.0.1",
+            "spark.ui.enabled": "false",
+            "spark.sql.shuffle.partitions": "2",
+        }
         settings |= {"spark.scheduler.minRegisteredResourcesRatio": "1.0", "spark.cores.max": "2"}
         flags = [flag for name, value in settings.items() for flag in ("--conf", f"{name}={value}")]
         command = [str(self.bin / "spark-submit"), "--master", self.master, *flags, *argv]

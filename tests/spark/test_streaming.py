@@ -38,11 +38,16 @@ class Run:
             assert query.awaitTermination(PATIENCE_S), "it does not end"
         finally:
             query.stop()
-        return [int(progress["numInputRows"]) for progress in query.recentProgress if progress["numInputRows"]]
+        return [
+            int(progress["numInputRows"]) for progress in query.recentProgress if progress["numInputRows"]
+        ]
 
     def offsets(self) -> list[tuple[str, int, int]]:
         table = self.spark.read.schema(schemas.of("messages")).parquet(str(self.folder / "table"))
-        return sorted((row.topic, row.topic_id, row.offset) for row in table.select("topic", "topic_id", "offset").collect())
+        return sorted(
+            (row.topic, row.topic_id, row.offset)
+            for row in table.select("topic", "topic_id", "offset").collect()
+        )
 
 
 @pytest.fixture
@@ -68,7 +73,10 @@ def test_batches_restart_and_new_rows(stream: Run) -> None:
     exporter.messages("007", 0, 5, topic_id=2)
     exporter.publish(base=True)  # compacted
     assert stream.run() == []
-    assert stream.offsets() == [*(("007", 1, at) for at in range(4_010)), *(("007", 2, at) for at in range(5))]
+    assert stream.offsets() == [
+        *(("007", 1, at) for at in range(4_010)),
+        *(("007", 2, at) for at in range(5)),
+    ]
 
 
 def test_a_gap_stops_the_stream(stream: Run) -> None:
@@ -79,7 +87,9 @@ def test_a_gap_stops_the_stream(stream: Run) -> None:
     exporter.gaps.append(Gap("orders", 1, 0, 10, 30))
     exporter.messages("orders", 30, 40)
     exporter.publish()
-    with pytest.raises((StreamingQueryException, PySparkException), match="records 10 to 29 left by retention"):
+    with pytest.raises(
+        (StreamingQueryException, PySparkException), match="records 10 to 29 left by retention"
+    ):
         stream.run()
     assert stream.run(failOnDataLoss="false") == [10]
     assert [offset for _, _, offset in stream.offsets()] == [*range(10), *range(30, 40)]
@@ -94,7 +104,10 @@ def test_offsets_are_for_people(exporter: Exporter) -> None:
     exporter.messages("007", 0, 4, topic_id=7)
     exporter.publish()
     assert reader(exporter).initialOffset() == {"007#7": {"0": 0}, "orders#1": {"1": 5}}
-    assert reader(exporter, startingOffsets="latest").initialOffset() == {"007#7": {"0": 4}, "orders#1": {"1": 10}}
+    assert reader(exporter, startingOffsets="latest").initialOffset() == {
+        "007#7": {"0": 4},
+        "orders#1": {"1": 10},
+    }
     assert reader(exporter, topics="orders").reportLatestOffset() == {"orders#1": {"1": 10}}
     assert reader(exporter, maxOffsetsPerTrigger="9").getDefaultReadLimit() == ReadMaxRows(9)
     assert reader(exporter).getDefaultReadLimit() == ReadAllAvailable()
@@ -103,7 +116,10 @@ def test_offsets_are_for_people(exporter: Exporter) -> None:
 def test_a_limit_is_shared_by_what_waits() -> None:
     there = [Known("a", 1, 0, 0, 1_000), Known("a", 1, 1, 0, 10), Known("b", 2, 0, 500, 500)]
     assert planning.advance({}, there, 101) == {"a#1": {"0": 100, "1": 1}, "b#2": {"0": 500}}
-    assert planning.advance({"a#1": {"0": 999}}, there, 0) == {"a#1": {"0": 1_000, "1": 10}, "b#2": {"0": 500}}
+    assert planning.advance({"a#1": {"0": 999}}, there, 0) == {
+        "a#1": {"0": 1_000, "1": 10},
+        "b#2": {"0": 500},
+    }
     assert planning.advance({"gone#9": {"0": 7}}, [], 5) == {"gone#9": {"0": 7}}
     start = {"a#1": {"0": 0, "1": 0}}
     for _ in range(2_000):
@@ -130,7 +146,9 @@ def test_a_checkpoint_of_what_is_gone(exporter: Exporter) -> None:
     with pytest.raises(Exception, match="records 10 to 49 cannot be read any more"):
         reader(exporter).partitions({"orders#1": {"0": 10}}, end)
     assert len(reader(exporter, failOnDataLoss="false").partitions({"orders#1": {"0": 10}}, end)) == 1
-    assert reader(exporter).partitions({"orders#1": {"0": 55}, "gone#9": {"0": 4}}, end | {"gone#9": {"0": 4}})
+    assert reader(exporter).partitions(
+        {"orders#1": {"0": 55}, "gone#9": {"0": 4}}, end | {"gone#9": {"0": 4}}
+    )
     with pytest.raises(Exception, match="gone/0: records 4 to 8 cannot"):
         reader(exporter).partitions({"gone#9": {"0": 4}}, end | {"gone#9": {"0": 9}})
 
@@ -141,7 +159,9 @@ def test_a_stream_has_no_end(exporter: Exporter, option: str) -> None:
         reader(exporter, **{option: "5" if option == "endingTimestamp" else "latest"})
 
 
-def test_a_batch_waits_for_enough_but_not_for_ever(exporter: Exporter, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_batch_waits_for_enough_but_not_for_ever(
+    exporter: Exporter, monkeypatch: pytest.MonkeyPatch
+) -> None:
     now = [1_000.0]
     monkeypatch.setattr("pyspark_gossipq.stream.time.monotonic", lambda: now[0])
     read = reader(exporter_of(exporter, 10), minOffsetsPerTrigger="100", maxTriggerDelay="5m")

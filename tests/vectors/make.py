@@ -1,7 +1,7 @@
 """Writes the files that a client in another language checks itself against: `python tests/vectors/make.py`.
 
-The same input gives the same bytes for ever. A field appended to a message changes the frame of that message here; any other
-change of an existing vector is a change of the protocol, and needs a new version.
+The same input gives the same bytes for ever. A field appended to a message changes the frame of that message
+here; any other change of an existing vector is a change of the protocol, and needs a new version.
 """
 
 import json
@@ -41,20 +41,29 @@ COLUMN_NAMES = {
 VARIABLE_NAMES = {batch.KEYS: "keys", batch.HEADERS: "headers", batch.IDS: "ids"}
 
 BATCHES_ABOUT = (
-    "Sealed batches. 'batch' is the whole batch in hex; the other fields are what it holds: byte strings in hex, integers "
-    "above 2^53 - 1 as decimal text, null for a column that is absent. Each must open to these fields. Sealing the fields must "
-    "give these bytes, but for batches with 'cut_of': they are made by cutting. 'refused' must not open, for the reason given."
+    "Sealed batches. 'batch' is the whole batch in hex; the other fields are what it holds: byte strings in "
+    "hex, integers "
+    "above 2^53 - 1 as decimal text, null for a column that is absent. Each must open to these fields. "
+    "Sealing the fields must "
+    "give these bytes, but for batches with 'cut_of': they are made by cutting. 'refused' must not open, for "
+    "the reason given."
 )
 FRAMES_ABOUT = (
-    "Control frames. 'frame' is the whole frame in hex; 'fields' are in wire order: {'hex': ..} is a byte string, integers "
-    "above 2^53 - 1 are decimal text, {'map': ..} is a map of text, arrays are values inside the message. An encoder that "
-    "takes the shortest form of each number must make these bytes; every frame must read back to these fields. 'accepted' "
+    "Control frames. 'frame' is the whole frame in hex; 'fields' are in wire order: {'hex': ..} is a byte "
+    "string, integers "
+    "above 2^53 - 1 are decimal text, {'map': ..} is a map of text, arrays are values inside the message. An "
+    "encoder that "
+    "takes the shortest form of each number must make these bytes; every frame must read back to these "
+    "fields. 'accepted' "
     "frames are read, but never written, by this version. 'refused' must not be read, for the reason given."
 )
 HASHES_ABOUT = (
-    "'crc32': CRC-32 of bytes (zlib, IEEE 802.3, reflected 0xEDB88320). 'partition_of_key': the partition a key goes to, "
-    "CRC-32 of the key modulo partitions; an id without a key goes the same way. 'partition_key': the number that names a "
-    "partition, topic id * 65536 + partition. 'id_hash': BLAKE2b of the id, digest of 8 bytes, no key, read as a little endian "
+    "'crc32': CRC-32 of bytes (zlib, IEEE 802.3, reflected 0xEDB88320). 'partition_of_key': the partition a "
+    "key goes to, "
+    "CRC-32 of the key modulo partitions; an id without a key goes the same way. 'partition_key': the number "
+    "that names a "
+    "partition, topic id * 65536 + partition. 'id_hash': BLAKE2b of the id, digest of 8 bytes, no key, read "
+    "as a little endian "
     "number, 0 for no id; integers above 2^53 - 1 are decimal text."
 )
 
@@ -70,7 +79,7 @@ def plain(value: Any) -> Any:
     return value if abs(value) <= JSON_INTEGER_MAX else str(value)
 
 
-# --- batches ------------------------------------------------------------------------------------------------------------
+# --- batches ------------------------------------------------------------------------------------------------
 
 
 def id_hash(raw: bytes) -> int:
@@ -87,7 +96,8 @@ def described(raw: bytes | bytearray) -> dict[str, Any]:
     opened = batch.Batch(bytes(raw))
     info = opened.info
     columns: dict[str, Any] = {
-        name: None if (column := opened.fixed(bit)) is None else plain(column.tolist()) for bit, name in COLUMN_NAMES.items()
+        name: None if (column := opened.fixed(bit)) is None else plain(column.tolist())
+        for bit, name in COLUMN_NAMES.items()
     }
     for bit, name in VARIABLE_NAMES.items():
         items = opened.column(bit)
@@ -127,7 +137,9 @@ def sealed() -> dict[str, bytes]:
             **stamp,
         ),
         "route": batch.seal(words, route=b"eu.fr", sequence=3, **stamp),
-        "route of eight bytes, which needs no padding": batch.seal([b"12345678"], route=b"eu.fr.75", sequence=4, **stamp),
+        "route of eight bytes, which needs no padding": batch.seal(
+            [b"12345678"], route=b"eu.fr.75", sequence=4, **stamp
+        ),
         "every column": batch.seal(
             words,
             route=b"eu.fr",
@@ -185,7 +197,9 @@ def batches() -> dict[str, Any]:
     good = [{"name": name, **described(raw)} for name, raw in made.items()]
     for name, source, first, count in CUTS:
         cut = batch.Batch(made[source]).cut(first, count)
-        good.append({"name": name, "cut_of": source, "cut_first": first, "cut_count": count, **described(cut)})
+        good.append(
+            {"name": name, "cut_of": source, "cut_first": first, "cut_count": count, **described(cut)}
+        )
     words, later = made["plain, four records"], made["scheduled: delays that never fall"]
     refused = {
         "one bit of a value flipped": damaged(words, len(words) - 8, "B", words[-8] ^ 1, reseal=False),
@@ -215,18 +229,22 @@ def batches() -> dict[str, Any]:
     }
 
 
-# --- frames -------------------------------------------------------------------------------------------------------------
+# --- frames -------------------------------------------------------------------------------------------------
 
 
 def samples() -> list[messages.Message]:
     """One of each verb, every field set."""
     m, v, p, o, e = messages, values, peer_messages, operator_messages, export_messages
     policy = (60_000, "drop", 300_000, 1_000, "all", 60_000, 5, [1_000, 30_000])
-    config = v.TopicConfig(4, 86_400_000, "forever", 1 << 30, "drop_oldest", "none", "invoices", *policy, [], 10_000)
+    config = v.TopicConfig(
+        4, 86_400_000, "forever", 1 << 30, "drop_oldest", "none", "invoices", *policy, [], 10_000
+    )
     topic = v.TopicInfo(7, "orders", 3, config, [5, 6, 7, 8])
     virtual = v.TopicInfo(9, "all-orders", 2, v.TopicConfig(virtual=["orders", "audit"]), [])
     group = v.GroupOptions("key_ordered", 30_000, 20_000, 5, [1_000, 30_000], 50_000, True, 5_000)
-    options = v.TopicOptions(4, 86_400_000, "forever", 1 << 30, "drop_oldest", "none", "invoices", *policy, ["audit"], 10_000)
+    options = v.TopicOptions(
+        4, 86_400_000, "forever", 1 << 30, "drop_oldest", "none", "invoices", *policy, ["audit"], 10_000
+    )
     route = v.Route(5, 2, "tcp://127.0.0.1:7701")
     member = v.Member("n2/1", "n2", "tcp://10.0.0.2:7700", 2, True, "leaving", "0.1.0", 1)
     lead, copy = v.Lead(5, 2, "n1/1"), v.CopyStats(5, 2, "n2/1", "follower", 40, 3, 120, True, -2_500)
@@ -234,15 +252,42 @@ def samples() -> list[messages.Message]:
     stored, scheduled = v.Ref(PARTITION, 17), v.Ref(PARTITION, -1, 4_711, 2)
     named = v.Ref(PARTITION, id_hash=id_hash(b"order-17"))
     standing = v.Standing(
-        "billing", "in_flight", "c1 has it until 09:00:30", "gossipq msg requeue", "c1", PUBLISH_MS + 30_000, 3, 2
+        "billing",
+        "in_flight",
+        "c1 has it until 09:00:30",
+        "gossipq msg requeue",
+        "c1",
+        PUBLISH_MS + 30_000,
+        3,
+        2,
     )
     steps = [
         v.Step(PUBLISH_MS, "published"),
         v.Step(PUBLISH_MS + 9, "failed", "billing", "c1", "timeout at the bank", 1),
     ]
-    letter = v.DeadLetter(PARTITION, "billing", 17, 1, "failures", "timeout at the bank", 12, 10, PUBLISH_MS, 72, steps[1:])
+    letter = v.DeadLetter(
+        PARTITION, "billing", 17, 1, "failures", "timeout at the bank", 12, 10, PUBLISH_MS, 72, steps[1:]
+    )
     worker = v.WorkerStats(
-        *(0, 4711, "tcp://127.0.0.1:7701", "ready", 1, 16, 3, 1_000, 900, 800, 7, 2, 5_000, 400, 950, 1 << 20, "recovered"),
+        *(
+            0,
+            4711,
+            "tcp://127.0.0.1:7701",
+            "ready",
+            1,
+            16,
+            3,
+            1_000,
+            900,
+            800,
+            7,
+            2,
+            5_000,
+            400,
+            950,
+            1 << 20,
+            "recovered",
+        ),
         *(3, 40, 2, 93_000, 120 << 20, [3, 5], ["n2.copy"], [7], 8 << 30, 1 << 28, 250, 1),
     )
     alarm = v.Alarm(
@@ -270,7 +315,9 @@ def samples() -> list[messages.Message]:
         m.Ping(),
         m.Pong(),
         m.Bye(),
-        m.Refused("not_leader", "shard 5 is led elsewhere", "connect to the endpoint", 50, 0, "tcp://127.0.0.1:7702"),
+        m.Refused(
+            "not_leader", "shard 5 is led elsewhere", "connect to the endpoint", 50, 0, "tcp://127.0.0.1:7702"
+        ),
         m.Publish(PARTITION, "stored", 25, 1, ranges),
         m.Confirm(
             [(1, 0, 1, False), (2, 500, 3, True), (3, -1, 1, False)],
@@ -281,7 +328,12 @@ def samples() -> list[messages.Message]:
         e.ListAcks(PARTITION, 40, 3, 17),
         e.AckRuns(43, [v.AckRun("billing", 17, 30, PUBLISH_MS, "worker-1", 42)], 3, 30),
         e.ListStates(PARTITION, 3, 17),
-        e.States(43, [v.StateRun("billing", "dead", 17, 18, 5, 3, 0, PUBLISH_MS, "failures", "no bank", "worker-1")], 3, 18),
+        e.States(
+            43,
+            [v.StateRun("billing", "dead", 17, 18, 5, 3, 0, PUBLISH_MS, "failures", "no bank", "worker-1")],
+            3,
+            18,
+        ),
         m.Subscribe(
             1,
             "billing",
@@ -298,7 +350,9 @@ def samples() -> list[messages.Message]:
         m.Subscribed(1, 30_000, [(PARTITION, 17, 510)], "tcp://127.0.0.1:7701"),
         m.Unsubscribe(1),
         m.Credit(1, 500, 65_536),
-        m.Deliver(1, [v.Delivered(PARTITION, 17, 4, 1, 96, 96), v.Delivered(PARTITION, 21, 1, 2, 72, 72)], 29_999),
+        m.Deliver(
+            1, [v.Delivered(PARTITION, 17, 4, 1, 96, 96), v.Delivered(PARTITION, 21, 1, 2, 72, 72)], 29_999
+        ),
         m.Ack(1, ranges, True),
         m.Acked([(PARTITION, 30, 31)]),
         m.Nack(1, ranges, 5_000, True, "timeout at the bank", "rejected"),
@@ -311,7 +365,17 @@ def samples() -> list[messages.Message]:
         m.Why(named, "billing"),
         m.Explained(stored, [standing], ["attempts_max 5, from the topic"]),
         m.WhyGroup("billing", [PARTITION, PARTITION + 1]),
-        m.GroupExplained([(PARTITION, "paused", "an operator paused it", "gossipq group resume orders billing", PUBLISH_MS)]),
+        m.GroupExplained(
+            [
+                (
+                    PARTITION,
+                    "paused",
+                    "an operator paused it",
+                    "gossipq group resume orders billing",
+                    PUBLISH_MS,
+                )
+            ]
+        ),
         m.Trace(stored, "billing"),
         m.Traced(steps),
         m.Show(scheduled),
@@ -333,7 +397,28 @@ def samples() -> list[messages.Message]:
             [v.PartitionStats(PARTITION, "orders", 6, 0, 0, 510, 530, 0, 55_000, 17, 3)],
             [
                 v.GroupStats(
-                    PARTITION, "orders", "billing", 17, 380, 90, 20, 0, 3, 2, 7, 8, 2, 1, 2, 5, 3, True, 900, 4_000, 0, 10_000
+                    PARTITION,
+                    "orders",
+                    "billing",
+                    17,
+                    380,
+                    90,
+                    20,
+                    0,
+                    3,
+                    2,
+                    7,
+                    8,
+                    2,
+                    1,
+                    2,
+                    5,
+                    3,
+                    True,
+                    900,
+                    4_000,
+                    0,
+                    10_000,
                 )
             ],
         ),
@@ -380,7 +465,11 @@ def samples() -> list[messages.Message]:
         o.Sought([v.SoughtRow(PARTITION, 400, 17, 90, 0)]),
         o.DropGroup(7, "billing", True, True),
         o.ShowGroup(7, "billing"),
-        o.GroupShown(v.GroupConfig("shared", 30_000, alarm_lag=10), [("lease", "30s", "group")], ["example 1.0/10111213"]),
+        o.GroupShown(
+            v.GroupConfig("shared", 30_000, alarm_lag=10),
+            [("lease", "30s", "group")],
+            ["example 1.0/10111213"],
+        ),
         o.ListAlarms(),
         o.Alarms([alarm]),
         o.ShowConfig(),
@@ -390,11 +479,34 @@ def samples() -> list[messages.Message]:
         p.InstallTopic(topic, True),
         p.TopicInstalled(7, 3, 6),
         p.AskTopic(7, 6),
-        p.Report(worker, [lead], [copy], 12, [member], [v.Timing("commit", [0, 0, 0, 380, 20, *[0] * 10], 380_000)], [alarm]),
+        p.Report(
+            worker,
+            [lead],
+            [copy],
+            12,
+            [member],
+            [v.Timing("commit", [0, 0, 0, 380, 20, *[0] * 10], 380_000)],
+            [alarm],
+        ),
         p.VoteRequest("n2", 4, 3, 43, False, True),
         p.Vote("n1", 4, True, False, 1_700_000_000_120, 1_700_000_000_119, True),
         p.TimeoutNow("n1"),
-        p.Snapshot("n1", 40, 2, b"12345678", 1_700_000_000_000, ["n1", "n2", "n3"], ["n3"], [], 1, "body", 0, 41, 1_000, 900),
+        p.Snapshot(
+            "n1",
+            40,
+            2,
+            b"12345678",
+            1_700_000_000_000,
+            ["n1", "n2", "n3"],
+            ["n3"],
+            [],
+            1,
+            "body",
+            0,
+            41,
+            1_000,
+            900,
+        ),
         p.Installed("n2", 40, 2, False, 1_000),
         p.ChangeVoters(["n1", "n2", "n3"], ["n3"], ["n4"]),
         p.Transfer("n2"),
@@ -432,7 +544,9 @@ def described_frame(message: messages.Message, shard: int, request_id: int, term
     }
 
 
-def raw_frame(verb: int, control: bytes, magic: bytes = frames.MAGIC, version: int = frames.VERSION, flags: int = 0) -> bytes:
+def raw_frame(
+    verb: int, control: bytes, magic: bytes = frames.MAGIC, version: int = frames.VERSION, flags: int = 0
+) -> bytes:
     return frames.HEADER.pack(magic, version, verb, 0, flags, 0, 0) + control
 
 
@@ -443,8 +557,16 @@ def control_frames() -> dict[str, Any]:
     encode: Callable[[Any], bytes] = msgspec.msgpack.encode
     publish = messages.Publish.verb
     accepted = {
-        "optional fields left out": ("Publish", [PARTITION, "", 0, 0, []], raw_frame(publish, encode([PARTITION]))),
-        "field of a later version at the end": ("Ping", [], raw_frame(messages.Ping.verb, encode([{"later": [1, None]}]))),
+        "optional fields left out": (
+            "Publish",
+            [PARTITION, "", 0, 0, []],
+            raw_frame(publish, encode([PARTITION])),
+        ),
+        "field of a later version at the end": (
+            "Ping",
+            [],
+            raw_frame(messages.Ping.verb, encode([{"later": [1, None]}])),
+        ),
         "flags of a later version": ("Ping", [], raw_frame(messages.Ping.verb, encode([]), flags=0x8000)),
         "number in a longer form than needed": (
             "Unsubscribe",
@@ -472,11 +594,13 @@ def control_frames() -> dict[str, Any]:
             {"name": name, "message": kind, "fields": plain(fields), "frame": raw.hex()}
             for name, (kind, fields, raw) in accepted.items()
         ],
-        "refused": [{"name": name, "code": code, "frame": raw.hex()} for name, (code, raw) in refused.items()],
+        "refused": [
+            {"name": name, "code": code, "frame": raw.hex()} for name, (code, raw) in refused.items()
+        ],
     }
 
 
-# --- hashes -------------------------------------------------------------------------------------------------------------
+# --- hashes -------------------------------------------------------------------------------------------------
 
 
 def hashes() -> dict[str, Any]:
@@ -490,7 +614,11 @@ def hashes() -> dict[str, Any]:
             for partitions in (1, 4, 7, limits.PARTITIONS_MAX)
         ],
         "partition_key": [
-            {"topic_id": topic_id, "partition": partition, "partition_key": partition_key(topic_id, partition)}
+            {
+                "topic_id": topic_id,
+                "partition": partition,
+                "partition_key": partition_key(topic_id, partition),
+            }
             for topic_id, partition in ((1, 0), (7, 1), (10_000, limits.PARTITIONS_MAX - 1))
         ],
         "id_hash": [{"id": key.hex(), "id_hash": plain(id_hash(key))} for key in keys],

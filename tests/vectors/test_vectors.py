@@ -45,7 +45,9 @@ def value_of(field: Any) -> Any:
 
 @pytest.mark.parametrize("name", make.FILES)
 def test_files_are_what_the_code_makes(name: str) -> None:
-    assert (make.FOLDER / name).read_text(encoding="ascii") == make.text_of(name), "run: python tests/vectors/make.py"
+    assert (make.FOLDER / name).read_text(encoding="ascii") == make.text_of(name), (
+        "run: python tests/vectors/make.py"
+    )
 
 
 @pytest.mark.parametrize("name", make.FILES)
@@ -53,7 +55,7 @@ def test_the_generator_is_deterministic(name: str) -> None:
     assert make.text_of(name) == make.text_of(name)
 
 
-# --- batches ------------------------------------------------------------------------------------------------------------
+# --- batches ------------------------------------------------------------------------------------------------
 
 
 def padded(size: int) -> int:
@@ -76,12 +78,21 @@ def parse(raw: bytes) -> dict[str, Any]:
         "route": raw[56 : 56 + route].hex(),
     }
     at = 56 + padded(route)
-    layout = (("key_hash", 4, False), ("delay", 8, True), ("ttl", 8, True), ("lease", 4, False), ("attempts", 4, False))
+    layout = (
+        ("key_hash", 4, False),
+        ("delay", 8, True),
+        ("ttl", 8, True),
+        ("lease", 4, False),
+        ("attempts", 4, False),
+    )
     for bit, (name, width, signed) in enumerate((*layout, ("id_hash", 8, False), ("backoff", 4, False))):
         found[name] = [u(at + width * i, width, signed) for i in range(count)] if columns >> bit & 1 else None
         at += padded(width * count) if columns >> bit & 1 else 0
     variable = ("keys", "headers", "ids")
-    for present, name in (*((columns >> 16 + at & 1, name) for at, name in enumerate(variable)), (1, "values")):
+    for present, name in (
+        *((columns >> 16 + at & 1, name) for at, name in enumerate(variable)),
+        (1, "values"),
+    ):
         if not present:
             found[name] = None
             continue
@@ -135,7 +146,7 @@ def test_refused_batch(row: dict[str, Any]) -> None:
         verify(bytes.fromhex(row["batch"]))
 
 
-# --- frames -------------------------------------------------------------------------------------------------------------
+# --- frames -------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("row", rows("frames.json", "frames"))
@@ -146,7 +157,9 @@ def test_frame_reads_back(row: dict[str, Any]) -> None:
     assert (header.request_id, header.term) == (number(row["request_id"]), number(row["term"]))
     assert type(message) is MESSAGES[row["verb"]]
     assert type(message).__name__ == row["name"]
-    assert msgspec.msgpack.decode(raw[frames.HEADER.size :]) == [value_of(field) for field in row["fields"].values()]
+    assert msgspec.msgpack.decode(raw[frames.HEADER.size :]) == [
+        value_of(field) for field in row["fields"].values()
+    ]
     assert list(row["fields"]) == [field.name for field in msgspec.structs.fields(message)]
     assert frames.encode(message, header.shard, header.request_id, header.term) == raw
 
@@ -170,7 +183,7 @@ def test_refused_frame(row: dict[str, Any]) -> None:
     assert isinstance(errors.from_code(row["code"], ""), ProtocolError)
 
 
-# --- hashes -------------------------------------------------------------------------------------------------------------
+# --- hashes -------------------------------------------------------------------------------------------------
 
 
 def crc_by_hand(raw: bytes) -> int:
@@ -197,7 +210,11 @@ def test_partition_of_key() -> None:
 def test_partition_key() -> None:
     for row in load("hashes.json")["partition_key"]:
         key = row["partition_key"]
-        assert key == partition_key(row["topic_id"], row["partition"]) == row["topic_id"] * 65_536 + row["partition"]
+        assert (
+            key
+            == partition_key(row["topic_id"], row["partition"])
+            == row["topic_id"] * 65_536 + row["partition"]
+        )
         assert (topic_id_of(key), partition_of(key)) == (row["topic_id"], row["partition"])
         assert row["partition"] < limits.PARTITIONS_MAX
 
@@ -209,7 +226,11 @@ def test_sealing_the_fields_gives_the_bytes() -> None:
             continue
         variable = (*make.VARIABLE_NAMES.values(), "values")
         lists = {name: row[name] and [*map(bytes.fromhex, row[name])] for name in variable}
-        columns = {bit: array(FIXED[bit][0], map(number, row[name])) for name, bit in fixed.items() if row[name] is not None}
+        columns = {
+            bit: array(FIXED[bit][0], map(number, row[name]))
+            for name, bit in fixed.items()
+            if row[name] is not None
+        }
         raw = seal(
             lists["values"],
             producer=bytes.fromhex(row["producer"]),

@@ -1,4 +1,5 @@
-"""The sealed batch: seal, check, open, cut; every flipped bit is seen, and no lie gets further than BadBatch."""
+"""The sealed batch: seal, check, open, cut; every flipped bit is seen, and no lie gets further than
+BadBatch."""
 
 import random
 from array import array
@@ -117,7 +118,7 @@ def same(batch: Batch, sample: Sample, first: int = 0, count: int | None = None)
         assert batch.fixed(bit) == (None if column is None else column[first:end])
 
 
-# --- what is sealed comes back ------------------------------------------------------------------------------------------
+# --- what is sealed comes back ------------------------------------------------------------------------------
 
 
 @settings(deadline=None, max_examples=150)
@@ -221,11 +222,17 @@ def test_split_refuses_sizes_that_do_not_add_up(sizes: list[int]) -> None:
         split(b"8 bytes.", sizes)
 
 
-# --- what is damaged is refused -----------------------------------------------------------------------------------------
+# --- what is damaged is refused -----------------------------------------------------------------------------
 
 
 def test_every_single_flipped_bit_is_seen() -> None:
-    raw = plain([b"a", b"", b"ccc"], keys=[b"k", b"", b"kk"], route=b"eu", sequence=1, fixed={DELAY: array("q", [1, 2, 3])})
+    raw = plain(
+        [b"a", b"", b"ccc"],
+        keys=[b"k", b"", b"kk"],
+        route=b"eu",
+        sequence=1,
+        fixed={DELAY: array("q", [1, 2, 3])},
+    )
     for bit in range(8 * len(raw)):
         damaged = bytearray(raw)
         damaged[bit // 8] ^= 1 << bit % 8
@@ -259,7 +266,7 @@ def test_random_bytes_are_refused(raw: bytes) -> None:
         Batch(raw)
 
 
-# --- lies under a CRC that fits -----------------------------------------------------------------------------------------
+# --- lies under a CRC that fits -----------------------------------------------------------------------------
 
 SMALL = plain([b"one", b"two", b"three"])  # offsets at 56: 0 3 6 11, data at 72
 
@@ -372,7 +379,8 @@ def assert_verified_unless_times_lie(batch: Batch, raw: bytes) -> None:
 @settings(deadline=None, max_examples=400)
 @given(samples(count_max=5), st.data())
 def test_no_lie_gets_further_than_bad_batch(sample: Sample, data: st.DataObject) -> None:
-    """Random numbers at random words, sealed again: each batch opens to `count` records of each column, or BadBatch."""
+    """Random numbers at random words, sealed again: each batch opens to `count` records of each column, or
+    BadBatch."""
     raw = bytearray(sample.raw)
     for _ in range(data.draw(st.integers(1, 3))):
         at = 4 * data.draw(st.integers(2, len(raw) // 4 - 1))
@@ -452,7 +460,9 @@ def test_a_batch_of_no_producer_has_no_sequence() -> None:
 def test_one_byte_changed_anywhere() -> None:
     """Sealed again with a CRC that fits: it opens or is BadBatch."""
     draw, refused, rounds = random.Random(7), 0, 5_000
-    sample = plain([b"a", b"", b"ccc"], keys=[b"k", b"", b"kk"], route=b"eu", fixed={wire.LEASE: array("I", [1, 2, 3])})
+    sample = plain(
+        [b"a", b"", b"ccc"], keys=[b"k", b"", b"kk"], route=b"eu", fixed={wire.LEASE: array("I", [1, 2, 3])}
+    )
     for _ in range(rounds):
         raw = bytearray(sample)
         raw[draw.randrange(8, len(raw))] = draw.randrange(256)

@@ -33,7 +33,15 @@ def test_a_manifest_comes_back():
 
 
 def test_fields_of_a_later_version_are_ignored_and_those_of_an_older_one_have_their_defaults():
-    old = {"version": 1, "cluster": "ab", "sequence": 1, "previous": "", "written_us": 5, "format": "parquet", "colour": "red"}
+    old = {
+        "version": 1,
+        "cluster": "ab",
+        "sequence": 1,
+        "previous": "",
+        "written_us": 5,
+        "format": "parquet",
+        "colour": "red",
+    }
     found = export.decode(json.dumps(old).encode())
     assert (found.base, found.files, found.positions, found.gaps) == (False, [], [], [])
 
@@ -117,7 +125,11 @@ def test_a_file_that_is_not_as_it_was_written():
     one = file(0, 5)
     export.check_file(one, 1_000)
     export.check_file(one, 1_000, one.sha256)
-    for found, says in [((None,), "is missing"), ((999,), "999 bytes, 1000 expected"), ((1_000, "00"), "another SHA-256")]:
+    for found, says in [
+        ((None,), "is missing"),
+        ((999,), "999 bytes, 1000 expected"),
+        ((1_000, "00"), "another SHA-256"),
+    ]:
         with pytest.raises(TornExport, match=says):
             export.check_file(one, *found)
 

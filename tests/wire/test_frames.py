@@ -1,4 +1,5 @@
-"""The control frame: every message there and back, neighbours of other versions, and everything that is not a frame."""
+"""The control frame: every message there and back, neighbours of other versions, and everything that is not a
+frame."""
 
 from types import NoneType, UnionType
 from typing import Annotated, Any, Union, get_args, get_origin
@@ -133,7 +134,14 @@ def test_wrong_version_names_both(version: int, read: Any) -> None:
 
 @pytest.mark.parametrize(
     "frame",
-    [b"", b"G", b"GQ", frames.encode(Ping())[: frames.HEADER.size - 1], raw(Ping.verb, b"\x90", magic=b"QG"), bytes(24)],
+    [
+        b"",
+        b"G",
+        b"GQ",
+        frames.encode(Ping())[: frames.HEADER.size - 1],
+        raw(Ping.verb, b"\x90", magic=b"QG"),
+        bytes(24),
+    ],
     ids=["empty", "one byte", "magic only", "23 bytes", "wrong magic", "zeros"],
 )
 @pytest.mark.parametrize("read", [frames.peek, frames.decode])

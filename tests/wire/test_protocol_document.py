@@ -1,4 +1,5 @@
-"""PROTOCOL.md and the code say the same: verbs, fields, defaults, error codes, limits, kinds of log entries."""
+"""PROTOCOL.md and the code say the same: verbs, fields, defaults, error codes, limits, kinds of log
+entries."""
 
 import re
 from pathlib import Path
@@ -22,7 +23,11 @@ ROW = re.compile(r"^\| (.*)\|$", re.MULTILINE)  #: a ruler of dashes is none
 
 def structs_of(module: ModuleType) -> list[type[msgspec.Struct]]:
     """Those that are made there, in their order."""
-    made = [kind for kind in vars(module).values() if isinstance(kind, type) and kind.__module__ == module.__name__]
+    made = [
+        kind
+        for kind in vars(module).values()
+        if isinstance(kind, type) and kind.__module__ == module.__name__
+    ]
     return [kind for kind in made if kind is not values.Message]
 
 
@@ -74,7 +79,9 @@ def default_name(field: Any) -> str:
 
 
 def fields_of(kind: type[msgspec.Struct]) -> list[list[str]]:
-    return [[field.name, type_name(field.type), default_name(field)] for field in msgspec.structs.fields(kind)]
+    return [
+        [field.name, type_name(field.type), default_name(field)] for field in msgspec.structs.fields(kind)
+    ]
 
 
 @pytest.mark.parametrize("kind", MESSAGES.values(), ids=title)
@@ -98,7 +105,9 @@ def codes_of(kind: type[GossipqError]) -> set[str]:
 
 def test_error_codes() -> None:
     documented = set(re.findall(r"^    ([a-z_]+)  +\w", section("2. Errors"), re.MULTILINE))
-    assert documented == codes_of(errors.ProtocolError) | codes_of(errors.Refused) | codes_of(errors.NotLeader)
+    assert documented == codes_of(errors.ProtocolError) | codes_of(errors.Refused) | codes_of(
+        errors.NotLeader
+    )
 
 
 def test_refused_means_certainly_not_stored() -> None:
@@ -114,13 +123,20 @@ def test_limits() -> None:
 
 
 NO_KINDS = {"VERSION", "CHAIN_BYTES", "ROW_HEAD_BYTES"}
-KINDS = {value: name for name, value in vars(log).items() if isinstance(value, int) and name.isupper() and name not in NO_KINDS}
+KINDS = {
+    value: name
+    for name, value in vars(log).items()
+    if isinstance(value, int) and name.isupper() and name not in NO_KINDS
+}
 ENTRIES = section("16. Log entries").partition("### State")[0]
 
 
 def listed(kind: type[msgspec.Struct]) -> list[str]:
     """The row of a payload or a value of the state."""
-    return [kind.__name__, ", ".join(f"{field.name}: {type_name(field.type)}" for field in msgspec.structs.fields(kind))]
+    return [
+        kind.__name__,
+        ", ".join(f"{field.name}: {type_name(field.type)}" for field in msgspec.structs.fields(kind)),
+    ]
 
 
 def test_kinds_of_log_entries() -> None:

@@ -5,12 +5,12 @@ from gossipq_client import connect
 with connect() as mq:
     # -- in the guide
     mq.create_topic("words", if_not_exists=True)
-    mq.create_topic("lengths", beside="words", if_not_exists=True)  # in one shard: one entry of its log holds both
+    mq.create_topic("lengths", beside="words", if_not_exists=True)  # in one shard: one entry of its log
     # --
     mq.publish_many("words", [b"apple", b"fig"]).result(timeout=5)
     # -- in the guide
     for msg in mq.consume("words", group="measure", stop_at_end=True):
-        msg.ack_with("lengths", f"{msg.value.decode()} {len(msg.value)}").result(timeout=5)  # or LeaseLost: neither
+        msg.ack_with("lengths", f"{msg.value.decode()} {len(msg.value)}").result(timeout=5)  # or neither
     # --
     for msg in mq.consume("lengths", start="first", stop_at_end=True):
         print(msg.value.decode())

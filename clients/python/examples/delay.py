@@ -7,7 +7,7 @@ from gossipq_client import connect
 with connect() as mq:
     tomorrow = datetime.now(UTC) + timedelta(days=1)
     # -- in the guide
-    mq.publish("reminders", "tea is ready", delay="1s", ttl="10m")  # useless when it is older than ten minutes
+    mq.publish("reminders", "tea is ready", delay="1s", ttl="10m")  # useless after ten minutes
     call = mq.publish("reminders", "call ada", at=tomorrow).result(timeout=5)
     mq.reschedule(ref=call.ref, delay="2s")  # or mq.cancel(ref=call.ref)
     # --

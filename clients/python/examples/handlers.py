@@ -18,13 +18,14 @@ class Order:
 
 # -- in the guide
 @mq.consumer("shop", group="packers", workers=4)
-def pack(order: Order) -> None:  # or bytes, str, dict, a msgspec.Struct; async def; and the message itself, if you want it
+def pack(order: Order) -> None:  # or bytes, str, dict, a Struct; async def; the message itself
     print(f"{order.count} {order.item} packed")  # returns: acked; raises: as in retry.py
 
 
 # --
 if __name__ == "__main__":
-    mq.publish_many("shop", [b'{"item": "apples", "count": 17}', b'{"item": "pears", "count": "some"}']).result(timeout=5)
+    orders = [b'{"item": "apples", "count": 17}', b'{"item": "pears", "count": "some"}']
+    mq.publish_many("shop", orders).result(timeout=5)
     mq.run(stop_at_end=True)  # without it: until SIGTERM or Ctrl-C, which let running handlers finish
     for letter in mq.dead_letters("shop", "packers"):
         print(letter.reason, letter.error)

@@ -1,5 +1,5 @@
-"""One effect for each record, also when the consumer dies in the middle of it: what was done is noted in the transaction that
-does it. Needs a node: gossipq node"""
+"""One effect for each record, also when the consumer dies in the middle of it: what was done is noted in the
+transaction that does it. Needs a node: gossipq node"""
 
 import sqlite3
 
@@ -11,14 +11,17 @@ TRANSFERS = [(b"ada", b"500"), (b"bob", b"-20"), (b"ada", b"-100")]
 db = sqlite3.connect("accounts.db")
 db.executescript("""
     pragma journal_mode = wal;
-    create table if not exists inbox (consumers, topic, partition, number, primary key (consumers, topic, partition, number));
+    create table if not exists inbox (
+        consumers, topic, partition, number, primary key (consumers, topic, partition, number)
+    );
     create table if not exists account (name primary key, balance);
 """)
-add = "insert into account values (?, ?) on conflict (name) do update set balance = balance + excluded.balance"
+add = "insert into account values (?, ?) on conflict do update set balance = balance + excluded.balance"
 
 with connect() as mq:
-    ids = [f"transfer-{number}" for number in range(len(TRANSFERS))]  # so that a second run publishes nothing new
-    mq.publish_many("transfers", [amount for _, amount in TRANSFERS], keys=[name for name, _ in TRANSFERS], ids=ids).result(5)
+    ids = [f"transfer-{number}" for number in range(len(TRANSFERS))]  # a second run publishes nothing
+    names, amounts = zip(*TRANSFERS, strict=True)
+    mq.publish_many("transfers", amounts, keys=names, ids=ids).result(5)
     # -- in the guide
     for msg in mq.consume("transfers", group=GROUP, credit=100, stop_at_end=True):
         with msg, db:  # one transaction; the ack comes after it

@@ -19,7 +19,7 @@ def report(events: list[dict], sender: str, to: str) -> EmailMessage:
     mail = EmailMessage()
     mail["From"], mail["To"] = sender, to
     mail["Subject"] = f"gossipq: {len(raised)} raised, {len(over)} cleared"
-    lines = [f"{event['severity'].upper()} on {event['node']}: {event['text']}\n  {event['command']}" for event in raised]
+    lines = [f"{e['severity'].upper()} on {e['node']}: {e['text']}\n  {e['command']}" for e in raised]
     lines += [f"cleared on {event['node']}: {event['name']} {event['subject']}" for event in over]
     mail.set_content("\n\n".join(lines) + "\n")
     return mail

@@ -1,4 +1,5 @@
-"""Finds a record by what is in it, puts a better one in its place, and hands it out again. Needs a node: gossipq node"""
+"""Finds a record by what is in it, puts a better one in its place, and hands it out again. Needs a node:
+gossipq node"""
 
 from gossipq_client import connect
 
@@ -6,7 +7,7 @@ with connect() as mq:
     mq.publish_many("letters", [b"Dear Ada", b"Deer Bob"]).result(timeout=5)
     # -- in the guide
     for msg in mq.find("letters", contains="Deer", start="-1h", limit=10):
-        new = mq.edit(msg.topic, msg.partition, msg.offset, value="Dear Bob")  # one goes, one comes: both or neither
+        new = mq.edit(msg.topic, msg.partition, msg.offset, value="Dear Bob")  # both or neither
     # --
     for msg in mq.consume("letters", group="post", stop_at_end=True):
         with msg:

@@ -1,4 +1,5 @@
-"""Takes only some records of a topic; the others wait for somebody who takes them. Needs a node: gossipq node"""
+"""Takes only some records of a topic; the others wait for somebody who takes them. Needs a node:
+gossipq node"""
 
 from gossipq_client import connect
 

@@ -8,8 +8,8 @@
             with msg:
                 print(msg.value)
 
-The asyncio twin is `gossipq_client.aio.connect`, with the same names, awaited. `gossipq_client.embedded.open(directory)` needs
-no server.
+The asyncio twin is `gossipq_client.aio.connect`, with the same names, awaited.
+`gossipq_client.embedded.open(directory)` needs no server.
 """
 
 from gossipq.errors import (

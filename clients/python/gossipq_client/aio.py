@@ -34,7 +34,8 @@ class Client(Workers, Operators, Readers, TopicKeepers):
 
 
 class Connecting:
-    """What `connect` returns: `await` it for a client, or use it in `async with`. Handlers may be registered before."""
+    """What `connect` returns: `await` it for a client, or use it in `async with`. Handlers may be registered
+    before."""
 
     def __init__(self, addresses: list[str], name: str, timeout: float) -> None:
         self._options = addresses, name, timeout

@@ -1,4 +1,5 @@
-"""The consumer: messages that are acked by leaving their `with`, the loop, fetching ahead, and the verbs for all of it."""
+"""The consumer: messages that are acked by leaving their `with`, the loop, fetching ahead, and the verbs for
+all of it."""
 
 from collections.abc import AsyncIterator, Iterable
 from functools import partial
@@ -20,8 +21,8 @@ from gossipq_client.views import FetchedBatch, Record
 
 
 class Message(Record):
-    """One record in hand. Leaving `async with msg:` well acks it, Retry and Reject say what shall become of it; any other
-    exception gives it back as failed and goes on up."""
+    """One record in hand. Leaving `async with msg:` well acks it, Retry and Reject say what shall become of
+    it; any other exception gives it back as failed and goes on up."""
 
     __slots__ = ("_client",)
 
@@ -43,7 +44,8 @@ class Message(Record):
         self._settled = True  # last, so that an ack that was interrupted can be done again
 
     async def nack(self, delay: inputs.Duration | None = None, reason: str = "") -> None:
-        """Failed: it comes again after `delay` (default: as the backoff policy says), until its attempts are used up."""
+        """Failed: it comes again after `delay` (default: as the backoff policy says), until its attempts are
+        used up."""
         self.settle(outcomes.failed(delay, reason))
 
     async def reject(self, reason: str = "") -> None:
@@ -56,11 +58,14 @@ class Message(Record):
             self._client.nack_range(self._held, self.offset, self.offset + 1, outcome)
             self._settled = True
 
-    async def ack_with(self, topic: str, value: inputs.Value, **options: Unpack[PublishOptions]) -> PendingReceipt:
-        """Done, and this comes of it: the ack and the publish are one atomic step. If that fails, the record has failed.
+    async def ack_with(
+        self, topic: str, value: inputs.Value, **options: Unpack[PublishOptions]
+    ) -> PendingReceipt:
+        """Done, and this comes of it: the ack and the publish are one atomic step. If that fails, the record
+        has failed.
 
-        The receipt raises LeaseLost when somebody else had the record. Raises BadRequest unless both lie in one shard, as those
-        of `create_topic(topic, beside=...)` do.
+        The receipt raises LeaseLost when somebody else had the record. Raises BadRequest unless both lie in
+        one shard, as those of `create_topic(topic, beside=...)` do.
         """
         held, offset = self._held, self.offset
         self._require_lease()
@@ -69,7 +74,12 @@ class Message(Record):
             raise BadRequest(f"{self!r} has nothing to ack", hint=hint)
         consuming = self._client.engine.session.consuming
         pending = await self._client.step(
-            held, offset, lambda flight: consuming.stepped(held, offset, flight.error), topic, value, **options
+            held,
+            offset,
+            lambda flight: consuming.stepped(held, offset, flight.error),
+            topic,
+            value,
+            **options,
         )
         self._settled = True
         return pending
@@ -100,7 +110,8 @@ class Message(Record):
 
 
 async def messages(client: "Consumers", subscription: credit.Subscription) -> AsyncIterator[Message]:
-    """Messages one by one, behind a first turn that brings none; what the user has not seen goes back when the loop ends."""
+    """Messages one by one, behind a first turn that brings none; what the user has not seen goes back when
+    the loop ends."""
     engine, consuming = client.engine, client.engine.session.consuming
     chunk = max(1, subscription.credit_records // 4)
     end, leave_later = partial(consuming.close, subscription), engine.later.append
@@ -140,7 +151,8 @@ async def messages(client: "Consumers", subscription: credit.Subscription) -> As
 
 
 class Subscription:
-    """A consumer that can be held: iterate over it for its messages, `stop` it from anywhere, leave its `async with` to end it.
+    """A consumer that can be held: iterate over it for its messages, `stop` it from anywhere, leave its
+    `async with` to end it.
 
     Ending gives back what the user has not seen; what is in hand can still be acked.
     """
@@ -156,8 +168,8 @@ class Subscription:
         return await self._messages.__anext__()
 
     def stop(self) -> None:
-        """Ends the loop behind the message in hand: what is here and was not handed out goes back. From any thread, also from a
-        signal handler."""
+        """Ends the loop behind the message in hand: what is here and was not handed out goes back. From any
+        thread, also from a signal handler."""
         self._state.stopping = True
         self._client.wake()
 
@@ -192,7 +204,9 @@ class Fetcher:
                     client.exchange()
             else:
                 deadline_ms = engine.now_ms() + wait_s * 1000
-                while await client.await_records(subscription, max(0.0, (deadline_ms - engine.now_ms()) / 1000)):
+                while await client.await_records(
+                    subscription, max(0.0, (deadline_ms - engine.now_ms()) / 1000)
+                ):
                     pieces = client.do(lambda: consuming.take(subscription, count, fetch))
                     if pieces:
                         break  # else another fetch was faster
@@ -223,10 +237,12 @@ class Consumers(Producers):
         stop_at_end: bool = False,
         **options: Unpack[ConsumeOptions],
     ) -> Subscription:
-        """Messages of topics ("orders", ["a", "b"], "orders.*") as they come; with a group they are shared among its consumers.
+        """Messages of topics ("orders", ["a", "b"], "orders.*") as they come; with a group they are shared
+        among its consumers.
 
-        A new group begins at "first", a reader (no group) at "new"; `start` says otherwise. With stop_at_end the loop ends when
-        everything there was has been handed out. Options: see ConsumeOptions. Raises BadRequest.
+        A new group begins at "first", a reader (no group) at "new"; `start` says otherwise. With stop_at_end
+        the loop ends when everything there was has been handed out. Options: see ConsumeOptions. Raises
+        BadRequest.
         """
         state = self.engine.made_subscription(joining(topics, group, **options), stop_at_end)
         subscription = Subscription(self, state)
@@ -242,8 +258,8 @@ class Consumers(Producers):
         stop_at_end: bool = False,
         **options: Unpack[ConsumeOptions],
     ) -> AsyncIterator[Message]:
-        """The messages of `subscribe`, with the same options, for a loop that nobody needs to stop from outside: leaving it
-        ends the subscription."""
+        """The messages of `subscribe`, with the same options, for a loop that nobody needs to stop from
+        outside: leaving it ends the subscription."""
         return self.subscribe(topics, group, stop_at_end=stop_at_end, **options).__aiter__()
 
     async def fetch(
@@ -255,7 +271,8 @@ class Consumers(Producers):
         wait: inputs.Duration = 1.0,
         **options: Unpack[FetchOptions],
     ) -> FetchedBatch[Message]:
-        """At most `n` messages; returns as soon as there is one, and empty after `wait`. Ack with `ack(batch)`.
+        """At most `n` messages; returns as soon as there is one, and empty after `wait`. Ack with
+        `ack(batch)`.
 
         Options (see FetchOptions) count for the first fetch of these topics and group. Raises BadRequest.
         """
@@ -263,19 +280,23 @@ class Consumers(Producers):
         wait_s = wait if type(wait) is float else inputs.duration_ms(wait, "wait") / 1000
         name = (topics,) if isinstance(topics, str) else tuple(topics)
         fetcher = self._fetchers.get((name, group))
-        if fetcher is not None and fetcher.subscription.error is not None:  # refused before: this may be another try
+        # refused before: this may be another try
+        if fetcher is not None and fetcher.subscription.error is not None:
             self.end(fetcher.subscription)
             fetcher = None
         if fetcher is None:
             asked = joining(name, group, credit=count, **options)
-            fetcher = self._fetchers.setdefault((name, group), Fetcher(self, self.engine.made_subscription(asked, False)))
+            fetcher = self._fetchers.setdefault(
+                (name, group), Fetcher(self, self.engine.made_subscription(asked, False))
+            )
         state = fetcher.subscription
         if not state.asked:
             self.do(lambda: self.engine.session.subscribe(state))
         return await fetcher.fetch(count, wait_s)
 
     async def ack(self, batch: FetchedBatch[Message] | Message) -> None:
-        """All messages of a fetched batch are done. Told within milliseconds; `flush` waits until it is stored."""
+        """All messages of a fetched batch are done. Told within milliseconds; `flush` waits until it is
+        stored."""
         if isinstance(batch, Message):
             await batch.ack()
             return
@@ -286,12 +307,15 @@ class Consumers(Producers):
         return Message(self, held, offset)
 
     async def await_records(self, subscription: credit.Subscription, timeout: float | None) -> bool:
-        """Waits for something to take; False at the end of the stream or of the time. Raises what was refused."""
+        """Waits for something to take; False at the end of the stream or of the time. Raises what was
+        refused."""
         consuming = self.engine.session.consuming
 
         def ready() -> bool:
             consuming.resume(subscription)
-            return bool(subscription.ready or subscription.error or subscription.over) or subscription.finished
+            return (
+                bool(subscription.ready or subscription.error or subscription.over) or subscription.finished
+            )
 
         await self.until(ready, timeout)
         if subscription.error is not None:

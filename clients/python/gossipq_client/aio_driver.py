@@ -1,4 +1,5 @@
-"""How the asyncio client waits: the event loop watches the sockets and wakes whoever waits for their outcome."""
+"""How the asyncio client waits: the event loop watches the sockets and wakes whoever waits for their
+outcome."""
 
 import asyncio
 from collections import defaultdict
@@ -75,7 +76,8 @@ class Driver:
             self._loop.call_soon_threadsafe(self.turn)
 
     def settle_later(self) -> None:
-        """Does what was left in `engine.later`, as soon as that is possible: behind an exception, in a finalizer."""
+        """Does what was left in `engine.later`, as soon as that is possible: behind an exception, in a
+        finalizer."""
         if self.engine.usable and not self.engine.busy and not self._loop.is_closed():
             self.turn()
 
@@ -167,7 +169,8 @@ class Driver:
         return True
 
     async def in_window(self, writer: Writer, wait_s: float | None, send: Callable[[Writer], T]) -> T:
-        """Sends when the window has room for one more batch. Raises Backpressure when it has none within `wait_s` seconds."""
+        """Sends when the window has room for one more batch. Raises Backpressure when it has none within
+        `wait_s` seconds."""
         engine, heir = self.engine, self.engine.session.publishing.heir
         engine.check()
         gate = self._gates[writer]
@@ -175,7 +178,8 @@ class Driver:
             if wait_s == 0:
                 raise engine.backpressure(writer)
             try:
-                async with asyncio.timeout(wait_s), gate:  # who waits first goes first, and the others do not look in between
+                # who waits first goes first, and the others do not look in between
+                async with asyncio.timeout(wait_s), gate:
                     while engine.full(heir(writer)):
                         await self.until(lambda: not engine.full(heir(writer)), None)
             except TimeoutError:
@@ -296,7 +300,8 @@ class Driver:
         return self.engine.session.publishing.unconfirmed_records()
 
     def leave(self, seconds: float) -> GossipqError | None:
-        """Closes at the end of the program; see `exits`. The loop is gone by then, or runs in a thread of its own."""
+        """Closes at the end of the program; see `exits`. The loop is gone by then, or runs in a thread of its
+        own."""
         if not self.engine.usable:
             return None
         if self._loop.is_running():

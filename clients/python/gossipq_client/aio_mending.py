@@ -19,8 +19,9 @@ from gossipq_client.terms import delay_of
 class Menders(Consumers):
     """The part of a client that explains and mends.
 
-    A record is named by (topic, partition, offset), by ref= (of its receipt), or by topic and id=. Raises UnknownRecord when
-    there is none, WrongState when it is not where the verb wants it, BadRequest, UnknownTopic.
+    A record is named by (topic, partition, offset), by ref= (of its receipt), or by topic and id=. Raises
+    UnknownRecord when there is none, WrongState when it is not where the verb wants it, BadRequest,
+    UnknownTopic.
     """
 
     # --- explain
@@ -35,7 +36,8 @@ class Menders(Consumers):
         id: inputs.Value | None = None,
         group: str = "",
     ) -> Explained:
-        """Where a record stands for a group, or for each: its state, because of what, and the command that changes it."""
+        """Where a record stands for a group, or for each: its state, because of what, and the command that
+        changes it."""
         return await self.talk(self.engine.asking.why(address(topic, partition, offset, ref, id), group))
 
     async def why_group(self, topic: str, group: str) -> GroupExplained:
@@ -79,8 +81,9 @@ class Menders(Consumers):
         limit: int | None = None,
         progress: Progress | None = None,
     ) -> AsyncIterator[Message]:
-        """Records between `start` and `end` (offsets, aware datetimes, "-10m") with this key, this text in their value, these
-        headers; at most `limit`. `progress` is told now and then how many were looked at, and of how many."""
+        """Records between `start` and `end` (offsets, aware datetimes, "-10m") with this key, this text in
+        their value, these headers; at most `limit`. `progress` is told now and then how many were looked at,
+        and of how many."""
         search = Search(start, end, key, contains, header, limit, progress, self.engine.clock.now().wall_ms)
         return self._found(topic, start, search)
 
@@ -107,7 +110,8 @@ class Menders(Consumers):
         id: inputs.Value | None = None,
         reason: str = "",
     ) -> str:
-        """Voids a record that no consumer holds and not every group has acked. Returns its ref, as the next three do."""
+        """Voids a record that no consumer holds and not every group has acked. Returns its ref, as the next
+        three do."""
         return await self.talk(self.engine.asking.cancel(address(topic, partition, offset, ref, id), reason))
 
     async def reschedule(
@@ -123,7 +127,9 @@ class Menders(Consumers):
     ) -> str:
         """Another due time for a scheduled record: `delay` from now, or `at`."""
         delay_ms = delay_of(self.engine.clock.now, delay, at)
-        return await self.talk(self.engine.asking.reschedule(address(topic, partition, offset, ref, id), delay_ms))
+        return await self.talk(
+            self.engine.asking.reschedule(address(topic, partition, offset, ref, id), delay_ms)
+        )
 
     async def requeue(
         self,
@@ -149,31 +155,52 @@ class Menders(Consumers):
         value: inputs.Value | None = None,
         headers: inputs.Headers | None = None,
     ) -> Receipt:
-        """A record with another value or other headers takes the place of the old one, which is voided; None = as it was."""
+        """A record with another value or other headers takes the place of the old one, which is voided; None
+        = as it was."""
         raw, raw_headers = inputs.edited(value, headers)
-        return await self.talk(self.engine.asking.edit(address(topic, partition, offset, ref, id), raw, raw_headers))
+        return await self.talk(
+            self.engine.asking.edit(address(topic, partition, offset, ref, id), raw, raw_headers)
+        )
 
     # --- dead letters
 
     async def dead_letters(
-        self, topic: str, group: str = "", *, values: bool = True, partition: int | None = None, start: int = 0
+        self,
+        topic: str,
+        group: str = "",
+        *,
+        values: bool = True,
+        partition: int | None = None,
+        start: int = 0,
     ) -> AsyncIterator[DeadLetter]:
-        """Dead letters of a group, or of all, from offset `start` on. Without values they cost less, and neighbours are one."""
-        for letters in await self.talk(self.engine.asking.dead_letters(topic, group, values, partition, start)):
+        """Dead letters of a group, or of all, from offset `start` on. Without values they cost less, and
+        neighbours are one."""
+        for letters in await self.talk(
+            self.engine.asking.dead_letters(topic, group, values, partition, start)
+        ):
             while letters.after >= 0:
                 for letter in await self.talk(letters.page()):
                     yield letter
 
     async def replay_dead(
-        self, topic: str, group: str, ranges: Ranges | None = None, *, to: str | None = None, dry_run: bool = False
+        self,
+        topic: str,
+        group: str,
+        ranges: Ranges | None = None,
+        *,
+        to: str | None = None,
+        dry_run: bool = False,
     ) -> int:
-        """Dead letters are ready for their group again, with fresh counters: all, or those of (partition, first, end) ranges.
+        """Dead letters are ready for their group again, with fresh counters: all, or those of (partition,
+        first, end) ranges.
 
         With `to` they are published to that topic instead, and purged here. Returns how many.
         """
         return await self.talk(self.engine.asking.replay_dead(topic, group, ranges, to, dry_run))
 
-    async def purge_dead(self, topic: str, group: str, ranges: Ranges | None = None, *, dry_run: bool = False) -> int:
+    async def purge_dead(
+        self, topic: str, group: str, ranges: Ranges | None = None, *, dry_run: bool = False
+    ) -> int:
         """Dead letters go for good. Returns how many."""
         return await self.talk(self.engine.asking.purge_dead(topic, group, ranges, dry_run))
 
@@ -188,7 +215,8 @@ class Menders(Consumers):
         await self.talk(self.engine.asking.set_group(topic, group, GroupOptions(paused=False)))
 
     async def set_group(self, topic: str, group: str, **policy: Unpack[GroupPolicy]) -> None:
-        """Changes the policy of a group in the shards of a topic. Raises BadRequest when there is no such group.
+        """Changes the policy of a group in the shards of a topic. Raises BadRequest when there is no such
+        group.
 
         Policy: lease, in_flight_max, attempts_max, backoff, parked_max, paused; see GroupPolicy.
         """
@@ -200,13 +228,14 @@ class Menders(Consumers):
         return await self.talk(progress.positions(self.engine.asking, self.engine.session, topic, where))
 
     async def ack_below(self, topic: str, group: str, ends: Mapping[int, int]) -> None:
-        """Acks for a group everything below these offsets (partition -> offset) but what its consumers hold: for who reads
-        without a group and keeps positions of its own, as Spark does, so that its lag is seen and retention waits for it. A new
-        group begins at the first record."""
+        """Acks for a group everything below these offsets (partition -> offset) but what its consumers hold:
+        for who reads without a group and keeps positions of its own, as Spark does, so that its lag is seen
+        and retention waits for it. A new group begins at the first record."""
         await self.talk(progress.ack_below(self.engine.asking, self.engine.session, topic, group, ends))
 
     async def bind_topic(self, name: str, targets: Sequence[str]) -> TopicInfo:
-        """Makes a virtual topic, or binds it to other topics: what is published to it is copied to each of them."""
+        """Makes a virtual topic, or binds it to other topics: what is published to it is copied to each of
+        them."""
         return await self.talk(self.engine.asking.bind_topic(name, targets))
 
     # --- the roster
@@ -216,10 +245,11 @@ class Menders(Consumers):
         return await self.talk(self.engine.asking.members())
 
     async def set_member(self, name: str, state: str, secret: bytes = b"") -> Members:
-        """Drains a node ("leaving"), takes it back ("in"), or off the roster ("gone"). `secret` is what the nodes of the
-        cluster share; it is not sent. Raises BadRequest, WrongState."""
+        """Drains a node ("leaving"), takes it back ("in"), or off the roster ("gone"). `secret` is what the
+        nodes of the cluster share; it is not sent. Raises BadRequest, WrongState."""
         return await self.talk(self.engine.asking.set_member(name, state, secret))
 
     async def set_cluster_options(self, options: dict[str, str]) -> Members:
-        """Changes options of [cluster], dotted key -> JSON text; the answer has all of them. Raises BadRequest, WrongState."""
+        """Changes options of [cluster], dotted key -> JSON text; the answer has all of them. Raises
+        BadRequest, WrongState."""
         return await self.talk(self.engine.asking.set_cluster_options(options))

@@ -12,13 +12,20 @@ from gossipq_client.reading import Stretch, between
 
 
 class Readers(Consumers):
-    """The part of a client that reads in bulk. It holds nothing, acks nothing and starts nothing: topics are not made."""
+    """The part of a client that reads in bulk. It holds nothing, acks nothing and starts nothing: topics are
+    not made."""
 
     async def batches(
-        self, topic: str, *, start: inputs.Start = "first", stop: inputs.Start | None = None, partition: int | None = None
+        self,
+        topic: str,
+        *,
+        start: inputs.Start = "first",
+        stop: inputs.Start | None = None,
+        partition: int | None = None,
     ) -> AsyncIterator[Stretch]:
-        """What lies between `start` and `stop` (offsets, aware datetimes, "-10m"; default: all there is now), batch by batch,
-        in order within each partition. Raises UnknownTopic, BadRequest, and OffsetOutOfRange when retention removed `start`."""
+        """What lies between `start` and `stop` (offsets, aware datetimes, "-10m"; default: all there is now),
+        batch by batch, in order within each partition. Raises UnknownTopic, BadRequest, and OffsetOutOfRange
+        when retention removed `start`."""
         places = between(start, stop, self.engine.clock.now().wall_ms)
         reading = await self.talk(self.engine.asking.reading(topic, *places, partition))
         try:
@@ -32,14 +39,23 @@ class Readers(Consumers):
             self.settle_later()
 
     async def table(
-        self, topic: str, *, start: inputs.Start = "first", stop: inputs.Start | None = None, partition: int | None = None
+        self,
+        topic: str,
+        *,
+        start: inputs.Start = "first",
+        stop: inputs.Start | None = None,
+        partition: int | None = None,
     ) -> "columns.Table":
-        """The same as a pyarrow.Table: topic, topic_id, partition, offset, publish_time, key, headers, value, route, id,
-        deliver_at. Needs pyarrow."""
+        """The same as a pyarrow.Table: topic, topic_id, partition, offset, publish_time, key, headers, value,
+        route, id, deliver_at. Needs pyarrow."""
         columns.arrow()
-        return columns.table([each async for each in self.batches(topic, start=start, stop=stop, partition=partition)])
+        return columns.table(
+            [each async for each in self.batches(topic, start=start, stop=stop, partition=partition)]
+        )
 
-    async def ack_runs(self, topic: TopicInfo, partition: int, since: Index = 0) -> tuple[Index, list[AckRun]]:
+    async def ack_runs(
+        self, topic: TopicInfo, partition: int, since: Index = 0
+    ) -> tuple[Index, list[AckRun]]:
         """Acks of a partition by log entries from `since` on, and the entry up to which these are all."""
         return await self.talk(self.engine.asking.acks(topic, partition, since))
 

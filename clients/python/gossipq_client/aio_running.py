@@ -1,4 +1,5 @@
-"""Handlers of an asyncio client at work: tasks that each take a record and settle it; sync handlers run in threads."""
+"""Handlers of an asyncio client at work: tasks that each take a record and settle it; sync handlers run in
+threads."""
 
 import asyncio
 import inspect
@@ -23,7 +24,9 @@ class Crew:
 
     def __init__(self, client: "Workers", handler: Handler, stop_at_end: bool) -> None:
         self.handler = handler
-        self.lanes = Lanes(client.engine.session.consuming, client.engine.subscribe(handler.asked, stop_at_end))
+        self.lanes = Lanes(
+            client.engine.session.consuming, client.engine.subscribe(handler.asked, stop_at_end)
+        )
         self.sleeping: deque[asyncio.Future[None]] = deque()
 
     def rouse(self, all_of_them: bool = False) -> None:
@@ -34,7 +37,11 @@ class Crew:
 
     @property
     def finished(self) -> bool:
-        return len(self.sleeping) == self.handler.workers and self.lanes.empty and self.lanes.subscription.finished
+        return (
+            len(self.sleeping) == self.handler.workers
+            and self.lanes.empty
+            and self.lanes.subscription.finished
+        )
 
 
 class Runner:
@@ -52,8 +59,12 @@ class Runner:
         """As the sync one."""
         client = self._client
         client.engine.check()
-        self._crews = client.do(lambda: [Crew(client, handler, self._stop_at_end) for handler in self._handlers])
-        tasks = [asyncio.create_task(self._work(crew)) for crew in self._crews for _ in range(crew.handler.workers)]
+        self._crews = client.do(
+            lambda: [Crew(client, handler, self._stop_at_end) for handler in self._handlers]
+        )
+        tasks = [
+            asyncio.create_task(self._work(crew)) for crew in self._crews for _ in range(crew.handler.workers)
+        ]
         try:
             await client.until(self._over, None)
         finally:
@@ -71,7 +82,11 @@ class Runner:
         for crew in self._crews:
             self._failure = self._failure or crew.lanes.subscription.error
             crew.rouse()
-        if self._stop_at_end and not len(self._client.engine.session.calls) and all(crew.finished for crew in self._crews):
+        if (
+            self._stop_at_end
+            and not len(self._client.engine.session.calls)
+            and all(crew.finished for crew in self._crews)
+        ):
             return True
         return self._stopping or self._failure is not None
 
@@ -122,7 +137,11 @@ class Runner:
             result = await self._called(handler, handler.arguments(message))
             if result is not None and (reply := reply_to(message)) is not None:
                 pending = await client.publish(
-                    reply.topic, payloads.encoded(result), route=reply.route, headers=reply.headers, level="stored"
+                    reply.topic,
+                    payloads.encoded(result),
+                    route=reply.route,
+                    headers=reply.headers,
+                    level="stored",
                 )
                 await pending.result(client.timeout)
             await message.ack()

@@ -14,14 +14,22 @@ class TopicKeepers(Consumers):
     """The part of a client that makes topics and asks how they are."""
 
     async def create_topic(
-        self, name: str, partitions: int | None = None, *, if_not_exists: bool = False, **policy: Unpack[TopicPolicy]
+        self,
+        name: str,
+        partitions: int | None = None,
+        *,
+        if_not_exists: bool = False,
+        **policy: Unpack[TopicPolicy],
     ) -> TopicInfo:
-        """Policy: retention, retain, bytes_max, overflow, level, beside, ttl, expire, dedup, dedup_count, trace, lease,
-        attempts_max, backoff; see TopicPolicy. With `if_not_exists` a topic that is there stays as it is. Raises TopicExists,
-        also for one with other partitions; BadName, BadRequest.
+        """Policy: retention, retain, bytes_max, overflow, level, beside, ttl, expire, dedup, dedup_count,
+        trace, lease, attempts_max, backoff; see TopicPolicy. With `if_not_exists` a topic that is there stays
+        as it is. Raises TopicExists, also for one with other partitions; BadName, BadRequest.
         """
         config = topic_options(partitions, **policy)
-        return as_asked((await self.ask(CreateTopic(name, config, if_not_exists), META_SHARD, Topics)).topics[0], partitions)
+        return as_asked(
+            (await self.ask(CreateTopic(name, config, if_not_exists), META_SHARD, Topics)).topics[0],
+            partitions,
+        )
 
     async def delete_topic(self, name: str) -> None:
         """The topic, its records and its groups. Raises UnknownTopic."""
@@ -37,7 +45,8 @@ class TopicKeepers(Consumers):
         return (await self.stats([topic])).groups
 
     async def stats(self, topics: Iterable[str] = (), *, endpoint: str = "") -> StatsReply:
-        """Counters of partitions and groups, of all topics or the ones named; led anywhere, or at one endpoint."""
+        """Counters of partitions and groups, of all topics or the ones named; led anywhere, or at one
+        endpoint."""
         names = list(topics)
         calls = self.do(lambda: self.engine.stats_calls(names, endpoint))
         for call in calls:

@@ -38,20 +38,22 @@ class Workers(Consumers):
     ) -> Callable[[Function], Function]:
         """Makes a function the handler of records, once `run` is called; the function itself stays as it is.
 
-        It takes the value, as the type of its argument says (bytes, str; from JSON: dict, list, a dataclass, a msgspec.Struct),
-        or the message (no type, or Message), or one of each. Returning acks; Retry, Reject and other exceptions mean the same
-        as in `with msg:`; what cannot be decoded is a dead letter. What it returns is the reply to a `request`.
-        `workers` records are worked on at a time: the sync client runs `def` handlers in threads and `async def` ones on an
-        event loop of their own, the asyncio client `async def` ones in tasks and the others in threads. More: see `consume`.
+        It takes the value, as the type of its argument says (bytes, str; from JSON: dict, list, a dataclass,
+        a msgspec.Struct), or the message (no type, or Message), or one of each. Returning acks; Retry, Reject
+        and other exceptions mean the same as in `with msg:`; what cannot be decoded is a dead letter. What it
+        returns is the reply to a `request`. `workers` records are worked on at a time: the sync client runs
+        `def` handlers in threads and `async def` ones on an event loop of their own, the asyncio client
+        `async def` ones in tasks and the others in threads. More: see `consume`.
         """
         return self.handlers.consumer(topics, group, workers=workers, **options)
 
     async def run(self, *, stop_at_end: bool = False, signals: bool = True) -> None:
-        """Runs the handlers until `stop`, SIGTERM or Ctrl-C: then what runs is finished, and the rest goes back.
+        """Runs the handlers until `stop`, SIGTERM or Ctrl-C: then what runs is finished, and the rest goes
+        back.
 
-        With stop_at_end it ends when everything there was has been handled. It takes SIGTERM and SIGINT while it runs in the
-        main thread; with signals=False not even there, for who has a server of its own to stop. Raises what a subscription was
-        refused with.
+        With stop_at_end it ends when everything there was has been handled. It takes SIGTERM and SIGINT while
+        it runs in the main thread; with signals=False not even there, for who has a server of its own to
+        stop. Raises what a subscription was refused with.
         """
         self.engine.check()
         if self._runner is not None:
@@ -81,7 +83,8 @@ class Workers(Consumers):
     ) -> Message:
         """Publishes a request and waits for the reply: what the handler that works on it returns.
 
-        Options as in `publish`. Raises NoReply after `timeout`; what a handler has begun with goes on all the same.
+        Options as in `publish`. Raises NoReply after `timeout`; what a handler has begun with goes on all the
+        same.
         """
         seconds = inputs.duration_ms(timeout, "timeout", 1) / 1000
         await self._open_replies()
@@ -96,7 +99,9 @@ class Workers(Consumers):
             await self.until(lambda: requests.reply(correlation, consuming) is not None, left_s)
             reply = self.do(lambda: requests.reply(correlation, consuming))
             if reply is None:
-                raise NoReply(f"no reply from {topic!r} within {seconds:g} s", hint=f"gossipq group ls {topic}")
+                raise NoReply(
+                    f"no reply from {topic!r} within {seconds:g} s", hint=f"gossipq group ls {topic}"
+                )
             return self.message(*reply)
         finally:
             requests.end(correlation)

@@ -35,7 +35,8 @@ def parse(target: str) -> tuple[str, str]:
 
 
 def find(target: str) -> Any:
-    """What the application's module has under that name. Raises ConfigError, and what a client at its top level met."""
+    """What the application's module has under that name. Raises ConfigError, and what a client at its top
+    level met."""
     module, name = parse(target)
     if os.getcwd() not in sys.path:
         sys.path.insert(0, os.getcwd())
@@ -44,10 +45,16 @@ def find(target: str) -> Any:
     except GossipqError:
         raise
     except Exception as error:
-        if isinstance(error, ModuleNotFoundError) and error.name and f"{module}.".startswith(f"{error.name}."):
+        if (
+            isinstance(error, ModuleNotFoundError)
+            and error.name
+            and f"{module}.".startswith(f"{error.name}.")
+        ):
             raise ConfigError(f"there is no module {error.name} in {os.getcwd()}", hint=HINT) from None
         traceback.print_exception(error)
-        raise ConfigError(f"{module} cannot be imported: {type(error).__name__}: {error}", hint="see above") from None
+        raise ConfigError(
+            f"{module} cannot be imported: {type(error).__name__}: {error}", hint="see above"
+        ) from None
     if not hasattr(loaded, name):
         raise ConfigError(f"{module} has no {name}", hint=HINT)
     return getattr(loaded, name)
@@ -67,7 +74,9 @@ def run(target: str, guarded: bool = False) -> None:
         with found:
             found.run()
     else:
-        raise ConfigError(f"{target} is a {type(found).__name__}, no client", hint="mq = gossipq_client.connect()")
+        raise ConfigError(
+            f"{target} is a {type(found).__name__}, no client", hint="mq = gossipq_client.connect()"
+        )
 
 
 def open_log() -> None:
@@ -79,7 +88,9 @@ def open_log() -> None:
 async def _run_awaited(awaitable: Any) -> None:
     client = await awaitable
     if not isinstance(client, aio.Client):
-        raise ConfigError(f"awaiting gave a {type(client).__name__}, no client", hint="mq = gossipq_client.aio.connect()")
+        raise ConfigError(
+            f"awaiting gave a {type(client).__name__}, no client", hint="mq = gossipq_client.aio.connect()"
+        )
     async with client:
         await client.run()
 

@@ -1,4 +1,5 @@
-"""What operators ask and mend, as talks: each yields what must be answered before it goes on, and returns the outcome.
+"""What operators ask and mend, as talks: each yields what must be answered before it goes on, and returns the
+outcome.
 
 A talk says a thing once for both dresses: the sync client and its asyncio twin only wait for what it yields.
 """
@@ -100,15 +101,22 @@ class Found(NamedTuple):
 
 
 class Letters:
-    """Dead letters of one partition, page by page: `after` is where the next page begins, -1: that was all."""
+    """Dead letters of one partition, page by page: `after` is where the next page begins, -1: that was
+    all."""
 
-    def __init__(self, calls: Calls, info: TopicInfo, number: int, group: str, values: bool, after: Offset = 0) -> None:
+    def __init__(
+        self, calls: Calls, info: TopicInfo, number: int, group: str, values: bool, after: Offset = 0
+    ) -> None:
         self._calls, self._info, self._number, self._group, self._values = calls, info, number, group, values
         self.after = after
 
     def page(self) -> Talk[list[DeadLetter]]:
         request = ListDead(
-            partition_key(self._info.id, self._number), self._group, self.after, limits.DEAD_LIST_MAX, self._values
+            partition_key(self._info.id, self._number),
+            self._group,
+            self.after,
+            limits.DEAD_LIST_MAX,
+            self._values,
         )
         call = self._calls.ask(request, self._info.shards[self._number])
         yield call
@@ -126,7 +134,9 @@ class Asking:
 
     # --- single questions
 
-    def ask(self, message: Message, shard: int, kind: type[Answer], body: bytes | bytearray = b"") -> Talk[Answer]:
+    def ask(
+        self, message: Message, shard: int, kind: type[Answer], body: bytes | bytearray = b""
+    ) -> Talk[Answer]:
         call = self._calls.ask(message, shard, body=body)
         yield call
         return call.answer(kind)
@@ -141,7 +151,11 @@ class Asking:
         return topics[0]
 
     def _of_record(
-        self, asked: Address, make: Callable[[Ref], Message], kind: type[Message], body: bytes | bytearray = b""
+        self,
+        asked: Address,
+        make: Callable[[Ref], Message],
+        kind: type[Message],
+        body: bytes | bytearray = b"",
     ) -> Talk[Found]:
         """Asks the partition of a record; one that is named by its id is looked for in all."""
         info = yield from self.topic(asked.topic)
@@ -172,7 +186,9 @@ class Asking:
                 token = proofs.token(secret, self._calls.cluster)
                 request = proofs.proven(token, call.reply.nonce, SetMember(name, state))
         raise BadRequest(
-            "changing the nodes of a cluster needs its secret" if not secret else "the cluster has another secret",
+            "changing the nodes of a cluster needs its secret"
+            if not secret
+            else "the cluster has another secret",
             hint="give its --secret-file; a node that was given none has it in its directory: DIR/secret",
         )
 
@@ -236,19 +252,25 @@ class Asking:
         confirm = call.answer(Confirm)
         (_, offset, copies, duplicate), runs = confirm.rows[0], dict(confirm.runs).get(call.request_id)
         run = runs[0] if runs else None
-        ref = refs.text(name, number, offset, run.index, run.record) if run else refs.text(name, number, offset)
+        ref = (
+            refs.text(name, number, offset, run.index, run.record) if run else refs.text(name, number, offset)
+        )
         return Receipt(name, number, offset, ref, copies, duplicate)
 
     # --- dead letters
 
-    def dead_letters(self, topic: str, group: str, values: bool, partition: int | None, start: Offset) -> Talk[list[Letters]]:
+    def dead_letters(
+        self, topic: str, group: str, values: bool, partition: int | None, start: Offset
+    ) -> Talk[list[Letters]]:
         """For each partition. Raises UnknownTopic, BadRequest."""
         info = yield from self.topic(topic)
         first, last = inputs.whole(start, "start", 0, inputs.OFFSET_END - 1), len(info.shards) - 1
         numbers = range(last + 1) if partition is None else [inputs.whole(partition, "partition", 0, last)]
         return [Letters(self._calls, info, number, group, values, first) for number in numbers]
 
-    def replay_dead(self, topic: str, group: str, ranges: Ranges | None, to: str | None, dry_run: bool) -> Talk[int]:
+    def replay_dead(
+        self, topic: str, group: str, ranges: Ranges | None, to: str | None, dry_run: bool
+    ) -> Talk[int]:
         if to is not None:
             yield from self.topic(to)
             if not dry_run:
@@ -270,16 +292,20 @@ class Asking:
         return count
 
     def _move_dead(self, topic: str, group: str, ranges: Ranges | None, to: str) -> Talk[int]:
-        """Dead letters are published to another topic, then purged. The id of each says where it was, so that one which is
-        published but not yet purged is not published twice."""
+        """Dead letters are published to another topic, then purged. The id of each says where it was, so that
+        one which is published but not yet purged is not published twice."""
         require(group)
         info, target = (yield from self.topic(topic)), (yield from self.topic(to))
         count = 0
         for number, pairs in _by_partition(info, ranges).items():
-            letters = Letters(self._calls, info, number, group, True, min((first for first, _ in pairs), default=0))
+            letters = Letters(
+                self._calls, info, number, group, True, min((first for first, _ in pairs), default=0)
+            )
             while letters.after >= 0:
                 page = yield from letters.page()
-                meant = [letter for letter in page if not pairs or any(a <= letter.offset < b for a, b in pairs)]
+                meant = [
+                    letter for letter in page if not pairs or any(a <= letter.offset < b for a, b in pairs)
+                ]
                 yield from self._publish_letters(target, meant)
                 moved = [(letter.offset, letter.offset + 1) for letter in meant]
                 if moved:
@@ -294,7 +320,13 @@ class Asking:
         for letter in letters:
             name = f"{letter.ref}@{letter.group}".encode()
             writer = topic.writer(letter.key if letter.key is not None else name, None)
-            record = (letter.value, letter.key, inputs.header_bytes(letter.headers), letter.route.encode(), "stored")
+            record = (
+                letter.value,
+                letter.key,
+                inputs.header_bytes(letter.headers),
+                letter.route.encode(),
+                "stored",
+            )
             flights.append(publishing.append(writer, *record, NOTHING._replace(id=name))[0])
         for flight in dict.fromkeys(flights):
             publishing.hurry(flight)
@@ -310,7 +342,11 @@ class Asking:
         infos = [info for info in topics if not info.config.virtual]
         if not infos:
             yield from self.topic(pattern)
-        places = {partition_key(info.id, number): (info.name, number) for info in infos for number in range(len(info.shards))}
+        places = {
+            partition_key(info.id, number): (info.name, number)
+            for info in infos
+            for number in range(len(info.shards))
+        }
         shards: dict[int, list[PartitionKey]] = {}
         for info in infos:
             for shard, partitions in by_shard(info).items():
@@ -319,8 +355,11 @@ class Asking:
             search.cover(places[partition], first, end)
         search.report()
 
-    def reading(self, name: str, start: Position, stop: Position | None, partition: int | None) -> Talk[Reading]:
-        """What is between two positions of a topic, ready to be taken. Raises UnknownTopic, BadRequest, OffsetOutOfRange."""
+    def reading(
+        self, name: str, start: Position, stop: Position | None, partition: int | None
+    ) -> Talk[Reading]:
+        """What is between two positions of a topic, ready to be taken. Raises UnknownTopic, BadRequest,
+        OffsetOutOfRange."""
         info = yield from self.topic(name)
         if partition is not None:
             number = inputs.whole(partition, "partition", 0, len(info.shards) - 1)
@@ -332,15 +371,18 @@ class Asking:
     def _bounds(
         self, shards: dict[int, list[PartitionKey]], start: Position, stop: Position | None
     ) -> Talk[dict[PartitionKey, tuple[Offset, Offset]]]:
-        """(first, end) of each partition between two positions, by asking where readers would start; without `stop` the end is
-        the one of now."""
+        """(first, end) of each partition between two positions, by asking where readers would start; without
+        `stop` the end is the one of now."""
         firsts, stops = (yield from self._positions(shards, start)), {}
         if stop is not None and stop[0] == "time":
             stops = yield from self._positions(shards, stop)
         last = stop[1] if stop is not None and not stops else None
         found = {}
         for partition, (first, end) in firsts.items():
-            found[partition] = first, min(end, stops[partition][0] if stops else end if last is None else last)
+            found[partition] = (
+                first,
+                min(end, stops[partition][0] if stops else end if last is None else last),
+            )
         return found
 
     def _positions(
@@ -388,7 +430,10 @@ class Asking:
 
     def bind_topic(self, name: str, targets: Sequence[str]) -> Talk[TopicInfo]:
         if isinstance(targets, str) or not targets or name in targets or len(set(targets)) < len(targets):
-            raise BadRequest(f"virtual topic {name!r} of {targets!r}", hint='name other topics, each once, as in ["a", "b"]')
+            raise BadRequest(
+                f"virtual topic {name!r} of {targets!r}",
+                hint='name other topics, each once, as in ["a", "b"]',
+            )
         topics = (yield from self.ask(BindTopic(name, list(targets)), META_SHARD, Topics)).topics
         (bound,) = (info for info in topics if info.name == name)  # the others were made with it
         self._session.publishing.learn(bound)

@@ -1,4 +1,5 @@
-"""Requests with one answer each: sent when there is a way, again at each new leader or greeting and while a leader is busy."""
+"""Requests with one answer each: sent when there is a way, again at each new leader or greeting and while a
+leader is busy."""
 
 from collections.abc import Callable, Sequence
 from typing import TypeVar
@@ -30,7 +31,9 @@ class Call:
         "then",
     )
 
-    def __init__(self, message: Message, shard: int, then: Callable[["Call"], None] | None, body: bytes | bytearray) -> None:
+    def __init__(
+        self, message: Message, shard: int, then: Callable[["Call"], None] | None, body: bytes | bytearray
+    ) -> None:
         self.message, self.shard, self.then, self.body = message, shard, then, body
         self.frames: Sequence[bytes] = ()  #: of the answer, behind its control frame
         self.request_id = self.greeting = self.retry_at_ms = 0
@@ -45,7 +48,8 @@ class Call:
             self.then(self)
 
     def answer(self, kind: type[Answer]) -> Answer:
-        """The answer of a call that is done. Raises its error, or ProtocolError for an answer of another kind."""
+        """The answer of a call that is done. Raises its error, or ProtocolError for an answer of another
+        kind."""
         if self.error is not None:
             raise self.error
         if not isinstance(self.reply, kind):
@@ -55,7 +59,8 @@ class Call:
 
 class Calls:
     def __init__(self, links: Links) -> None:
-        self.stands: Callable[[int], bool] = lambda subscription: True  #: whether its leader knows that subscription
+        #: whether its leader knows that subscription
+        self.stands: Callable[[int], bool] = lambda subscription: True
         self._links = links
         self._open: dict[Call, None] = {}  #: in the order they were asked
         self._sent: dict[int, Call] = {}
@@ -69,7 +74,11 @@ class Calls:
         return len(self._open)
 
     def ask(
-        self, message: Message, shard: int, then: Callable[[Call], None] | None = None, body: bytes | bytearray = b""
+        self,
+        message: Message,
+        shard: int,
+        then: Callable[[Call], None] | None = None,
+        body: bytes | bytearray = b"",
     ) -> Call:
         call = Call(message, shard, then, body)
         self._open[call] = None
@@ -124,7 +133,8 @@ class Calls:
         self.cancel(call)
 
     def recover(self) -> None:
-        """A step was torn and all ways were closed: what has no answer is asked again, what was settled by half is settled."""
+        """A step was torn and all ways were closed: what has no answer is asked again, what was settled by
+        half is settled."""
         self._sent.clear()
         for call in list(self._open):
             if call.done:
@@ -145,8 +155,8 @@ class Calls:
         return True
 
     def forgotten(self, request_id: int, term: int = 0, pause_ms: int = 0) -> bool:
-        """Who answered did not know what the request is about: it goes again, by a `term` only if it was asked in an earlier
-        one. False when it does not."""
+        """Who answered did not know what the request is about: it goes again, by a `term` only if it was
+        asked in an earlier one. False when it does not."""
         call = self._sent.get(request_id)
         if call is None or 0 < term <= call.term:
             return False

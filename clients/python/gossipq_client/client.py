@@ -1,4 +1,5 @@
-"""The sync client: its I/O happens inline in the calling thread, under one lock; a keeper thread fills the pauses."""
+"""The sync client: its I/O happens inline in the calling thread, under one lock; a keeper thread fills the
+pauses."""
 
 import os
 from collections.abc import Iterable
@@ -16,7 +17,8 @@ from gossipq_client.workers import Workers
 
 
 class Client(Workers, Operators, Readers, TopicKeepers):
-    """A connection to a cluster. Safe to share between threads; not across fork. Use `connect` to make one."""
+    """A connection to a cluster. Safe to share between threads; not across fork. Use `connect` to make
+    one."""
 
     def __init__(self, addresses: list[str], name: str, timeout: float) -> None:
         super().__init__(addresses, name, timeout)
@@ -27,7 +29,8 @@ class Client(Workers, Operators, Readers, TopicKeepers):
             added = len(value)
             with self.lock:
                 flight = self._plain.get(topic)
-                if flight is not None:  # from here to `append` nothing is called, so that no signal handler can come between
+                # from here to `append` nothing is called, so that no signal handler can come between
+                if flight is not None:
                     values, index, size = flight.values, flight.count, flight.size + added
                     room = size < limits.BATCH_BYTES_MAX and index < limits.BATCH_RECORDS_MAX - 1
                     if values is not None and room and not self.engine.busy:
@@ -40,10 +43,10 @@ class Client(Workers, Operators, Readers, TopicKeepers):
 
 
 def connect(*addresses: str | Iterable[str], name: str = "", timeout: float = REQUEST_SECONDS) -> Client:
-    """A client of the cluster behind these addresses: tcp://HOST:PORT, HOST:PORT, or the name of a context (`gossipq context
-    save`). None: $GOSSIPQ_SERVER, else the context in use, else tcp://127.0.0.1:7700.
+    """A client of the cluster behind these addresses: tcp://HOST:PORT, HOST:PORT, or the name of a context
+    (`gossipq context save`). None: $GOSSIPQ_SERVER, else the context in use, else tcp://127.0.0.1:7700.
 
-    `name` is shown by `gossipq status`. Raises Unreachable when no node answers within `timeout` seconds, ConfigError for a
-    name that is no context.
+    `name` is shown by `gossipq status`. Raises Unreachable when no node answers within `timeout` seconds,
+    ConfigError for a name that is no context.
     """
     return Client(contexts.addresses_of(addresses), name or f"python-{os.getpid()}", timeout)

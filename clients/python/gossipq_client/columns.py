@@ -1,4 +1,5 @@
-"""Batches as pyarrow columns: the buffers of a batch are handed over as they are, without a look at single records.
+"""Batches as pyarrow columns: the buffers of a batch are handed over as they are, without a look at single
+records.
 
 Only headers are opened one by one, in batches that have some.
 
@@ -48,19 +49,27 @@ def schema(data_set: str) -> "Schema":
         "timestamp": pa.timestamp("us", "UTC"),
         "headers": pa.list_(pa.field("element", header, False)),
     }
-    return pa.schema([pa.field(column.name, kinds[column.type], column.nullable) for column in export.SCHEMAS[data_set]])
+    return pa.schema(
+        [pa.field(column.name, kinds[column.type], column.nullable) for column in export.SCHEMAS[data_set]]
+    )
 
 
 def conform(rows: "RecordBatch", data_set: str) -> "RecordBatch":
-    """Rows as an older version wrote them, with the columns of this one: what they lack is null. Raises TornExport."""
+    """Rows as an older version wrote them, with the columns of this one: what they lack is null. Raises
+    TornExport."""
     pa, target = arrow(), schema(data_set)
     if rows.schema.equals(target):
         return rows
     lacking = [field.name for field in target if field.name not in rows.schema.names and not field.nullable]
     if lacking:
-        raise TornExport(f"rows of {data_set} without {', '.join(lacking)}", hint="restore the file from a copy of the export")
+        raise TornExport(
+            f"rows of {data_set} without {', '.join(lacking)}",
+            hint="restore the file from a copy of the export",
+        )
     made = [
-        rows.column(field.name).cast(field.type) if field.name in rows.schema.names else pa.nulls(rows.num_rows, field.type)
+        rows.column(field.name).cast(field.type)
+        if field.name in rows.schema.names
+        else pa.nulls(rows.num_rows, field.type)
         for field in target
     ]
     return pa.RecordBatch.from_arrays(made, schema=target)
@@ -114,11 +123,17 @@ def record_batch(stretches: Sequence[Stretch]) -> "RecordBatch":
         "key": _optional(stretches, KEYS, _binary),
         "headers": _optional(stretches, HEADERS, _headers),
         "value": pa.concat_arrays([_binary(stretch, 0) for stretch in stretches]),
-        "route": spread([stretch.batch.route.decode(errors="replace") or None for stretch in stretches], pa.string()),
+        "route": spread(
+            [stretch.batch.route.decode(errors="replace") or None for stretch in stretches], pa.string()
+        ),
         "id": _optional(stretches, IDS, _binary),
         "deliver_at": _due(stretches, published_us),
     }
-    empty = {name: pa.nulls(len(offsets), target.field(name).type) for name, column in columns.items() if column is None}
+    empty = {
+        name: pa.nulls(len(offsets), target.field(name).type)
+        for name, column in columns.items()
+        if column is None
+    }
     return pa.RecordBatch.from_arrays([{**columns, **empty}[name] for name in target.names], schema=target)
 
 
@@ -136,12 +151,16 @@ def _binary(stretch: Stretch, bit: int) -> Any:
     bounds = pa.Array.from_buffers(pa.int32(), len(stretch.batch) + 1, [None, pa.py_buffer(bytes(raw))])
     if bounds[0].as_py():  # a cut batch keeps the numbers of its source
         bounds = pa.compute.subtract(bounds, bounds[0])
-    column = pa.Array.from_buffers(pa.binary(), len(stretch.batch), [None, bounds.buffers()[1], pa.py_buffer(data)])
+    column = pa.Array.from_buffers(
+        pa.binary(), len(stretch.batch), [None, bounds.buffers()[1], pa.py_buffer(data)]
+    )
     column.validate(full=True)
     column = column.slice(stretch.first - stretch.base, len(stretch))
     if bit == 0:
         return column
-    return pa.compute.if_else(pa.compute.equal(pa.compute.binary_length(column), 0), pa.scalar(None, pa.binary()), column)
+    return pa.compute.if_else(
+        pa.compute.equal(pa.compute.binary_length(column), 0), pa.scalar(None, pa.binary()), column
+    )
 
 
 def _headers(stretch: Stretch, bit: int) -> Any:
@@ -154,7 +173,9 @@ def _headers(stretch: Stretch, bit: int) -> Any:
 
 def _pairs(raw: bytes) -> list[dict[str, str | bytes]]:
     pairs = _headers_of(raw).items()
-    return [{"key": key, "value": value.encode() if isinstance(value, str) else value} for key, value in pairs]
+    return [
+        {"key": key, "value": value.encode() if isinstance(value, str) else value} for key, value in pairs
+    ]
 
 
 def _optional(stretches: Sequence[Stretch], bit: int, column: Callable[[Stretch, int], Any]) -> Any:
@@ -170,7 +191,9 @@ def _due(stretches: Sequence[Stretch], published_us: Any) -> Any:
     for stretch in stretches:
         column, low = stretch.batch.fixed(DELAY), stretch.first - stretch.base
         due |= column is not None
-        delays_ms.extend(array("q", [-1]) * len(stretch) if column is None else column[low : low + len(stretch)])
+        delays_ms.extend(
+            array("q", [-1]) * len(stretch) if column is None else column[low : low + len(stretch)]
+        )
     if not due:
         return None
     delays = pa.Array.from_buffers(pa.int64(), len(delays_ms), [None, pa.py_buffer(delays_ms)])

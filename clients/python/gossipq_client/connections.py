@@ -1,8 +1,9 @@
 """Connections and the lanes on them: greetings, pings, silence.
 
-Pure: the driver reports `connected`, `disconnected` and `tick`, opens what `actions` names and sends what lies in `out`.
-A lane is one greeted way: straight to a worker, or through the home frontdoor under one shard number, or to a frontdoor. Each
-greeting has a number of its own; who keeps something open at a leader compares that number and starts over when it has changed.
+Pure: the driver reports `connected`, `disconnected` and `tick`, opens what `actions` names and sends what
+lies in `out`. A lane is one greeted way: straight to a worker, or through the home frontdoor under one shard
+number, or to a frontdoor. Each greeting has a number of its own; who keeps something open at a leader
+compares that number and starts over when it has changed.
 """
 
 from gossipq import limits
@@ -16,7 +17,8 @@ SUSPECT_MS = 750  #: who was asked for a sign of life and gives none for so long
 SILENCE_MS = 3 * limits.PING_MS  #: a connection with no sign of life for so long is opened anew
 
 
-Standing = tuple[int, int]  #: (greeting, term) under which a leader knows a subscription: it forgets them with its term
+#: (greeting, term) under which a leader knows a subscription: it forgets them with its term
+Standing = tuple[int, int]
 NOWHERE: Standing = (0, 0)
 
 
@@ -43,7 +45,9 @@ class Lane:
         self.greeting = 0
         self.reached = False  #: it was greeted once
         self.asked_ms = self.heard_ms = self.pinged_ms = self.used_ms = now_ms
-        self.unanswered_ms: int | None = None  #: when the first PING or HELLO since the last sign of life left
+        self.unanswered_ms: int | None = (
+            None  #: when the first PING or HELLO since the last sign of life left
+        )
         self.ping_ms = limits.PING_MS
         self.window_bytes = limits.PUBLISH_WINDOW_BYTES
 
@@ -82,7 +86,9 @@ class Connections:
         self._ids += 1
         return self._ids
 
-    def send(self, lane: Lane, message: Message, shard: int, request_id: int = 0, body: bytes | bytearray = b"") -> None:
+    def send(
+        self, lane: Lane, message: Message, shard: int, request_id: int = 0, body: bytes | bytearray = b""
+    ) -> None:
         control = frames.encode(message, shard, request_id)
         self.out.append((lane.endpoint, [control, body] if body else [control]))
 
@@ -148,7 +154,10 @@ class Connections:
         for lane in list(self._lanes.values()):
             if not self._up[lane.endpoint]:
                 continue
-            if self.now_ms - lane.heard_ms >= SILENCE_MS and self.now_ms - self._since_ms[lane.endpoint] >= SILENCE_MS:
+            if (
+                self.now_ms - lane.heard_ms >= SILENCE_MS
+                and self.now_ms - self._since_ms[lane.endpoint] >= SILENCE_MS
+            ):
                 self._revive(lane)
             elif not lane.greeting:
                 if self.now_ms - lane.asked_ms >= HELLO_AGAIN_MS:

@@ -1,5 +1,6 @@
 # Made by clients/python/make_twins.py from aio_consumer.py: change that, then run it.
-"""The consumer: messages that are acked by leaving their `with`, the loop, fetching ahead, and the verbs for all of it."""
+"""The consumer: messages that are acked by leaving their `with`, the loop, fetching ahead, and the verbs for
+all of it."""
 
 from collections.abc import Iterable, Iterator
 from functools import partial
@@ -21,8 +22,8 @@ from gossipq_client.views import FetchedBatch, Record
 
 
 class Message(Record):
-    """One record in hand. Leaving `with msg:` well acks it, Retry and Reject say what shall become of it; any other
-    exception gives it back as failed and goes on up."""
+    """One record in hand. Leaving `with msg:` well acks it, Retry and Reject say what shall become of
+    it; any other exception gives it back as failed and goes on up."""
 
     __slots__ = ("_client",)
 
@@ -44,7 +45,8 @@ class Message(Record):
         self._settled = True  # last, so that an ack that was interrupted can be done again
 
     def nack(self, delay: inputs.Duration | None = None, reason: str = "") -> None:
-        """Failed: it comes again after `delay` (default: as the backoff policy says), until its attempts are used up."""
+        """Failed: it comes again after `delay` (default: as the backoff policy says), until its attempts are
+        used up."""
         self.settle(outcomes.failed(delay, reason))
 
     def reject(self, reason: str = "") -> None:
@@ -58,10 +60,11 @@ class Message(Record):
             self._settled = True
 
     def ack_with(self, topic: str, value: inputs.Value, **options: Unpack[PublishOptions]) -> PendingReceipt:
-        """Done, and this comes of it: the ack and the publish are one atomic step. If that fails, the record has failed.
+        """Done, and this comes of it: the ack and the publish are one atomic step. If that fails, the record
+        has failed.
 
-        The receipt raises LeaseLost when somebody else had the record. Raises BadRequest unless both lie in one shard, as those
-        of `create_topic(topic, beside=...)` do.
+        The receipt raises LeaseLost when somebody else had the record. Raises BadRequest unless both lie in
+        one shard, as those of `create_topic(topic, beside=...)` do.
         """
         held, offset = self._held, self.offset
         self._require_lease()
@@ -70,7 +73,12 @@ class Message(Record):
             raise BadRequest(f"{self!r} has nothing to ack", hint=hint)
         consuming = self._client.engine.session.consuming
         pending = self._client.step(
-            held, offset, lambda flight: consuming.stepped(held, offset, flight.error), topic, value, **options
+            held,
+            offset,
+            lambda flight: consuming.stepped(held, offset, flight.error),
+            topic,
+            value,
+            **options,
         )
         self._settled = True
         return pending
@@ -87,7 +95,9 @@ class Message(Record):
             self._require_lease()
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> bool:
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> bool:
         if error is None:
             try:
                 self.ack()
@@ -99,7 +109,8 @@ class Message(Record):
 
 
 def messages(client: "Consumers", subscription: credit.Subscription) -> Iterator[Message]:
-    """Messages one by one, behind a first turn that brings none; what the user has not seen goes back when the loop ends."""
+    """Messages one by one, behind a first turn that brings none; what the user has not seen goes back when
+    the loop ends."""
     engine, consuming = client.engine, client.engine.session.consuming
     chunk = max(1, subscription.credit_records // 4)
     end, leave_later = partial(consuming.close, subscription), engine.later.append
@@ -139,7 +150,8 @@ def messages(client: "Consumers", subscription: credit.Subscription) -> Iterator
 
 
 class Subscription:
-    """A consumer that can be held: iterate over it for its messages, `stop` it from anywhere, leave its `with` to end it.
+    """A consumer that can be held: iterate over it for its messages, `stop` it from anywhere, leave its
+    `with` to end it.
 
     Ending gives back what the user has not seen; what is in hand can still be acked.
     """
@@ -155,8 +167,8 @@ class Subscription:
         return self._messages.__next__()
 
     def stop(self) -> None:
-        """Ends the loop behind the message in hand: what is here and was not handed out goes back. From any thread, also from a
-        signal handler."""
+        """Ends the loop behind the message in hand: what is here and was not handed out goes back. From any
+        thread, also from a signal handler."""
         self._state.stopping = True
         self._client.wake()
 
@@ -167,7 +179,9 @@ class Subscription:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
         self.close()
 
 
@@ -220,10 +234,12 @@ class Consumers(Producers):
         stop_at_end: bool = False,
         **options: Unpack[ConsumeOptions],
     ) -> Subscription:
-        """Messages of topics ("orders", ["a", "b"], "orders.*") as they come; with a group they are shared among its consumers.
+        """Messages of topics ("orders", ["a", "b"], "orders.*") as they come; with a group they are shared
+        among its consumers.
 
-        A new group begins at "first", a reader (no group) at "new"; `start` says otherwise. With stop_at_end the loop ends when
-        everything there was has been handed out. Options: see ConsumeOptions. Raises BadRequest.
+        A new group begins at "first", a reader (no group) at "new"; `start` says otherwise. With stop_at_end
+        the loop ends when everything there was has been handed out. Options: see ConsumeOptions. Raises
+        BadRequest.
         """
         state = self.engine.made_subscription(joining(topics, group, **options), stop_at_end)
         subscription = Subscription(self, state)
@@ -239,8 +255,8 @@ class Consumers(Producers):
         stop_at_end: bool = False,
         **options: Unpack[ConsumeOptions],
     ) -> Iterator[Message]:
-        """The messages of `subscribe`, with the same options, for a loop that nobody needs to stop from outside: leaving it
-        ends the subscription."""
+        """The messages of `subscribe`, with the same options, for a loop that nobody needs to stop from
+        outside: leaving it ends the subscription."""
         return self.subscribe(topics, group, stop_at_end=stop_at_end, **options).__iter__()
 
     def fetch(
@@ -252,7 +268,8 @@ class Consumers(Producers):
         wait: inputs.Duration = 1.0,
         **options: Unpack[FetchOptions],
     ) -> FetchedBatch[Message]:
-        """At most `n` messages; returns as soon as there is one, and empty after `wait`. Ack with `ack(batch)`.
+        """At most `n` messages; returns as soon as there is one, and empty after `wait`. Ack with
+        `ack(batch)`.
 
         Options (see FetchOptions) count for the first fetch of these topics and group. Raises BadRequest.
         """
@@ -260,19 +277,23 @@ class Consumers(Producers):
         wait_s = wait if type(wait) is float else inputs.duration_ms(wait, "wait") / 1000
         name = (topics,) if isinstance(topics, str) else tuple(topics)
         fetcher = self._fetchers.get((name, group))
-        if fetcher is not None and fetcher.subscription.error is not None:  # refused before: this may be another try
+        # refused before: this may be another try
+        if fetcher is not None and fetcher.subscription.error is not None:
             self.end(fetcher.subscription)
             fetcher = None
         if fetcher is None:
             asked = joining(name, group, credit=count, **options)
-            fetcher = self._fetchers.setdefault((name, group), Fetcher(self, self.engine.made_subscription(asked, False)))
+            fetcher = self._fetchers.setdefault(
+                (name, group), Fetcher(self, self.engine.made_subscription(asked, False))
+            )
         state = fetcher.subscription
         if not state.asked:
             self.do(lambda: self.engine.session.subscribe(state))
         return fetcher.fetch(count, wait_s)
 
     def ack(self, batch: FetchedBatch[Message] | Message) -> None:
-        """All messages of a fetched batch are done. Told within milliseconds; `flush` waits until it is stored."""
+        """All messages of a fetched batch are done. Told within milliseconds; `flush` waits until it is
+        stored."""
         if isinstance(batch, Message):
             batch.ack()
             return
@@ -283,12 +304,15 @@ class Consumers(Producers):
         return Message(self, held, offset)
 
     def await_records(self, subscription: credit.Subscription, timeout: float | None) -> bool:
-        """Waits for something to take; False at the end of the stream or of the time. Raises what was refused."""
+        """Waits for something to take; False at the end of the stream or of the time. Raises what was
+        refused."""
         consuming = self.engine.session.consuming
 
         def ready() -> bool:
             consuming.resume(subscription)
-            return bool(subscription.ready or subscription.error or subscription.over) or subscription.finished
+            return (
+                bool(subscription.ready or subscription.error or subscription.over) or subscription.finished
+            )
 
         self.until(ready, timeout)
         if subscription.error is not None:

@@ -1,4 +1,5 @@
-"""What comes of subscriptions: slices, taken by the user or given back, and what time brings: acks, leases, pauses, ends."""
+"""What comes of subscriptions: slices, taken by the user or given back, and what time brings: acks, leases,
+pauses, ends."""
 
 from collections import deque
 
@@ -31,7 +32,9 @@ class Consuming(Settling):
         if part is None:
             return
         part.lease_ms = deliver.lease_ms or part.lease_ms
-        for piece, raw in zip(deliver.slices, split(joined, [each.size for each in deliver.slices]), strict=True):
+        for piece, raw in zip(
+            deliver.slices, split(joined, [each.size for each in deliver.slices]), strict=True
+        ):
             if part.subscribed:  # else it is of a loan that has ended
                 part.lent_records -= piece.count
                 part.lent_bytes -= piece.charge
@@ -53,7 +56,11 @@ class Consuming(Settling):
                 self._nack(part, [(piece.partition, piece.offset, end)], failed(None, str(error)), {})
             return
         if subscription.closing or subscription.paused:
-            self.nack(Held(part, piece.partition, piece.offset, piece.offset, end, batch, piece.attempt), piece.offset, end)
+            self.nack(
+                Held(part, piece.partition, piece.offset, piece.offset, end, batch, piece.attempt),
+                piece.offset,
+                end,
+            )
             return
         charge = piece.charge
         for first, last in part.unseen(piece.partition, piece.offset, end):
@@ -65,7 +72,11 @@ class Consuming(Settling):
             if subscription.leased:
                 part.outstanding[held] = None
                 if part.barred:
-                    bars = {key: min(offsets) for (where, key), offsets in part.barred.items() if where == held.partition}
+                    bars = {
+                        key: min(offsets)
+                        for (where, key), offsets in part.barred.items()
+                        if where == held.partition
+                    }
                     self._give_back_later(part, held.partition, bars, [held])
             if not subscription.ready:
                 subscription.touched_ms = self._links.now_ms
@@ -73,7 +84,8 @@ class Consuming(Settling):
         part.saw(piece.partition, end)
 
     def take(self, subscription: Subscription, count: int, fetch: object = None) -> list[Piece]:
-        """At most `count` records, in the order they came. A `fetch` that is under way is noted with what it takes."""
+        """At most `count` records, in the order they came. A `fetch` that is under way is noted with what it
+        takes."""
         ready = subscription.ready
         pieces: list[Piece] = subscription.fetches.setdefault(fetch, []) if fetch is not None else []
         subscription.touched_ms = self._links.now_ms
@@ -96,8 +108,8 @@ class Consuming(Settling):
         return pieces
 
     def begin(self, held: Held, first: Offset, end: Offset) -> None:
-        """The user gets these records now. When they had been handed out before, the leader is told: if this attempt never
-        ends, it counts."""
+        """The user gets these records now. When they had been handed out before, the leader is told: if this
+        attempt never ends, it counts."""
         if held.attempt == 1 or not held.part.subscription.leased:
             return
         part = held.part
@@ -111,8 +123,10 @@ class Consuming(Settling):
             self.lend(subscription, subscription.credit_records, subscription.credit_bytes)
 
     def fetch(self, subscription: Subscription, count: int, fetch: object) -> list[Piece]:
-        """`take` for one fetch after the other: in a streak more is lent, so that the next batch is under way meanwhile."""
-        ahead = max(count, subscription.credit_records) if subscription.fetches else count  # others wait for theirs
+        """`take` for one fetch after the other: in a streak more is lent, so that the next batch is under way
+        meanwhile."""
+        # others wait for theirs
+        ahead = max(count, subscription.credit_records) if subscription.fetches else count
         if subscription.streak and not subscription.exclusive:
             ahead = max(count, limits.CREDIT_RECORDS, min(FETCHES_AHEAD * count, AHEAD_RECORDS_MAX))
         self.lend(subscription, ahead, limits.CREDIT_BYTES)
@@ -159,7 +173,8 @@ class Consuming(Settling):
             held.taken = piece.first
 
     def front(self, subscription: Subscription) -> Held | None:
-        """The slice to go on with; its `taken` moves as the user takes records, `took` then settles the account."""
+        """The slice to go on with; its `taken` moves as the user takes records, `took` then settles the
+        account."""
         subscription.touched_ms = self._links.now_ms
         return subscription.ready[0] if subscription.ready else None
 
@@ -211,15 +226,21 @@ class Consuming(Settling):
         if call.error is not None:
             self.warnings.append(f"ack refused: {call.error}")
         if isinstance(call.reply, Acked) and call.reply.lost:
-            count, (partition, first, _) = sum(end - first for _, first, end in call.reply.lost), call.reply.lost[0]
+            count, (partition, first, _) = (
+                sum(end - first for _, first, end in call.reply.lost),
+                call.reply.lost[0],
+            )
             self.warnings.append(
-                f"ack came too late: others hold {many(count, 'record')}, offset {first} of partition {partition:#x} first"
+                f"ack came too late: others hold {many(count, 'record')}, offset {first} of partition "
+                f"{partition:#x} first"
             )
         self._left(call)
 
     def tick(self) -> None:
         now_ms = self._links.now_ms
-        for subscription in {id(part.subscription): part.subscription for part in self._parts.values()}.values():
+        for subscription in {
+            id(part.subscription): part.subscription for part in self._parts.values()
+        }.values():
             self._mind(subscription)
         if self.ack_due_ms and now_ms >= self.ack_due_ms:
             self.flush()
@@ -281,22 +302,29 @@ class Consuming(Settling):
 
     def _leave(self, part: Part) -> None:
         """Ends a subscription as soon as nothing more hangs on it: a new leader would not know who acks."""
-        if not part.outstanding and not part.fresh and not self._unanswered(part) and part.number in self._parts:
+        if (
+            not part.outstanding
+            and not part.fresh
+            and not self._unanswered(part)
+            and part.number in self._parts
+        ):
             self._calls.ask(Unsubscribe(part.number), part.shard)
             self._remove(part)
 
     # --- after a step was torn
 
     def recover(self) -> None:
-        """A step ended half way, by an exception out of a signal handler, and all ways were closed: subscribes again, with
-        what is here. What had arrived and is not here comes again."""
+        """A step ended half way, by an exception out of a signal handler, and all ways were closed:
+        subscribes again, with what is here. What had arrived and is not here comes again."""
         self._subscribing.clear()
         self._hungry.clear()
         self._due.clear()
         for part in list(self._parts.values()):
             if part not in part.subscription.parts:
                 del self._parts[part.number]  # its topic is looked up again
-        subscriptions = list({id(part.subscription): part.subscription for part in self._parts.values()}.values())
+        subscriptions = list(
+            {id(part.subscription): part.subscription for part in self._parts.values()}.values()
+        )
         for subscription in subscriptions:
             subscription.parts = [part for part in subscription.parts if part.number in self._parts]
             subscription.ready = deque(held for held in subscription.ready if held.taken < held.end)
@@ -315,4 +343,6 @@ class Consuming(Settling):
 
 def _gives_back(message: Message) -> bool:
     """Whether it says nothing of its records but that they are not here any more."""
-    return isinstance(message, Nack) and not (message.failed or message.delay_ms or message.reason or message.dead)
+    return isinstance(message, Nack) and not (
+        message.failed or message.delay_ms or message.reason or message.dead
+    )

@@ -1,6 +1,8 @@
-"""Where a cluster is: addresses, names of contexts, $GOSSIPQ_SERVER; the same for programs, the command line and Spark.
+"""Where a cluster is: addresses, names of contexts, $GOSSIPQ_SERVER; the same for programs, the command line
+and Spark.
 
-A context is a name for the addresses of a cluster, kept by `gossipq context save` in a file of the user's own.
+A context is a name for the addresses of a cluster, kept by `gossipq context save` in a file of the user's
+own.
 """
 
 import difflib
@@ -38,7 +40,9 @@ class Contexts:
         path.parent.mkdir(parents=True, exist_ok=True)
         new = path.with_suffix(f".{os.getpid()}")
         try:
-            new.write_text(json.dumps({"current": self.current, "contexts": self.servers}, indent=2) + "\n", "utf-8")
+            new.write_text(
+                json.dumps({"current": self.current, "contexts": self.servers}, indent=2) + "\n", "utf-8"
+            )
             os.replace(new, path)
         finally:
             with suppress(FileNotFoundError):
@@ -50,7 +54,10 @@ class Contexts:
             close = difflib.get_close_matches(name, list(self.servers), n=1)
             near = f"; did you mean `{close[0]}`?" if close else ""
             known = f"there are {', '.join(sorted(self.servers))}; " if self.servers else ""
-            hint = f"{known}`gossipq context save NAME -s URL` makes one; an address is HOST:PORT or tcp://HOST:PORT"
+            hint = (
+                f"{known}`gossipq context save NAME -s URL` makes one; an address is HOST:PORT or "
+                "tcp://HOST:PORT"
+            )
             raise UnknownContext(f"no context {name}{near}", hint)
         return self.servers[name]
 
@@ -69,8 +76,9 @@ def load() -> Contexts:
 
 
 def chosen(given: Iterable[str]) -> list[str]:
-    """Addresses for what is given: each tcp://HOST:PORT, HOST:PORT or the name of a context. Without any those of
-    $GOSSIPQ_SERVER (comma separated), else of the context in use; [] when nothing is chosen. Raises ConfigError."""
+    """Addresses for what is given: each tcp://HOST:PORT, HOST:PORT or the name of a context. Without any
+    those of $GOSSIPQ_SERVER (comma separated), else of the context in use; [] when nothing is chosen. Raises
+    ConfigError."""
     names = list(given) or os.environ.get("GOSSIPQ_SERVER", "").replace(",", " ").split()
     if not names:
         kept = load()
@@ -88,8 +96,8 @@ def _addresses(name: str) -> list[str]:
 
 
 def addresses_of(addresses: Iterable[str | Iterable[str]]) -> list[str]:
-    """What `connect` was given, as addresses; without any those that are chosen, else the local default. Raises
-    ConfigError."""
+    """What `connect` was given, as addresses; without any those that are chosen, else the local default.
+    Raises ConfigError."""
     names: list[str] = []
     for address in addresses:
         names += [address] if isinstance(address, str) else list(address)

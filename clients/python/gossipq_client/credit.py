@@ -1,9 +1,9 @@
 """A subscription and its parts, one for each shard: the loan at the leader, and what was delivered for it.
 
-For each part: lent (unused at the leader) + untaken (here, not yet in the user's hands) stay at or below its share; the shares
-of a subscription add up to the credit the user lends. For an exclusive consumer what is in the user's hands counts too, so that
-a credit of 1 is strictly one after the other. A leader without loan says READY; then a part that stands idle is recalled and
-its share moves over.
+For each part: lent (unused at the leader) + untaken (here, not yet in the user's hands) stay at or below its
+share; the shares of a subscription add up to the credit the user lends. For an exclusive consumer what is in
+the user's hands counts too, so that a credit of 1 is strictly one after the other. A leader without loan says
+READY; then a part that stands idle is recalled and its share moves over.
 """
 
 from collections import deque
@@ -83,7 +83,12 @@ class Subscription:
     @property
     def finished(self) -> bool:
         """With notify_end: everything readable has been handed out, and nothing of it waits here."""
-        return self.notify_end and not self.lookups and not self.ready and all(part.at_end for part in self.parts)
+        return (
+            self.notify_end
+            and not self.lookups
+            and not self.ready
+            and all(part.at_end for part in self.parts)
+        )
 
 
 class Part:
@@ -120,7 +125,9 @@ class Part:
         self.subscription, self.number, self.shard = subscription, number, shard
         self.starts = {start.partition: start for start in starts}
         self.request_id = self.retry_at_ms = self.lease_ms = 0
-        self.standing = self.known = NOWHERE  #: under which it was asked for, and under which the leader has answered
+        self.standing = self.known = (
+            NOWHERE  #: under which it was asked for, and under which the leader has answered
+        )
         self.subscribed = self.at_end = self.recalling = False
         self.fed = False  #: a recall for it is under way
         self.share_records = 0
@@ -131,7 +138,8 @@ class Part:
         self.high: dict[PartitionKey, Offset] = {}  #: of a group: one past the highest offset seen
         self.outstanding: dict[Held, None] = {}
         self.fresh: list[list[int]] = []  #: acked, not yet told to the leader: [partition, first, end]
-        self.barred: dict[tuple[PartitionKey, int], list[Offset]] = {}  #: (partition, key hash) -> failed, not yet answered
+        #: (partition, key hash) -> failed, not yet answered
+        self.barred: dict[tuple[PartitionKey, int], list[Offset]] = {}
 
     @property
     def share_bytes(self) -> int:
@@ -142,7 +150,11 @@ class Part:
     @property
     def here_records(self) -> int:
         """What counts against the share beside the loan."""
-        return sum(held.left for held in self.outstanding) if self.subscription.exclusive else self.untaken_records
+        return (
+            sum(held.left for held in self.outstanding)
+            if self.subscription.exclusive
+            else self.untaken_records
+        )
 
     @property
     def want_records(self) -> int:
@@ -168,11 +180,15 @@ class Part:
     @property
     def idle(self) -> bool:
         """Has a loan, or a part of one, and nothing to show for it."""
-        return (self.lent_records > 0 or self.lent_bytes > 0) and self.untaken_records == 0 and not self.recalling
+        return (
+            (self.lent_records > 0 or self.lent_bytes > 0)
+            and self.untaken_records == 0
+            and not self.recalling
+        )
 
     def offer(self) -> tuple[int, int]:
-        """What could go to the leader so that the share is full again, within the credit of the subscription. Records without
-        bytes, or bytes without records, are of use to nobody: then it is nothing."""
+        """What could go to the leader so that the share is full again, within the credit of the subscription.
+        Records without bytes, or bytes without records, are of use to nobody: then it is nothing."""
         free_records, free_bytes = self.subscription.free()
         records, size = max(0, min(self.want_records, free_records)), max(0, min(self.want_bytes, free_bytes))
         return (records, size) if self.lent_records + records > 0 and self.lent_bytes + size > 0 else (0, 0)
@@ -201,7 +217,12 @@ class Part:
             return [(first, end)] if first < end else []
         if first >= self.high.get(partition, 0):
             return [(first, end)]
-        here = [piece for held in self.outstanding if held.partition == partition for piece in held.open_ranges(first, end)]
+        here = [
+            piece
+            for held in self.outstanding
+            if held.partition == partition
+            for piece in held.open_ranges(first, end)
+        ]
         return subtract([(first, end)], here)
 
     def saw(self, partition: PartitionKey, end: Offset) -> None:
@@ -210,7 +231,8 @@ class Part:
         places[partition] = max(end, places.get(partition, 0))
 
     def recover(self) -> None:
-        """A step was torn and all ways were closed: no leader is known, nothing is lent, and what is here counts."""
+        """A step was torn and all ways were closed: no leader is known, nothing is lent, and what is here
+        counts."""
         self.standing = self.known = NOWHERE
         self.subscribed = self.at_end = self.recalling = self.fed = False
         self.lent_records = self.lent_bytes = self.retry_at_ms = 0

@@ -34,7 +34,9 @@ class Driver:
         self.label = name
         self._waiting: dict[int, Bell] = {}  #: of threads that wait, by their number
         self._bells: list[Bell] = []  #: of nobody now
-        self._close_told: float | None = None  #: a signal handler wants it closed, after so many seconds at most
+        self._close_told: float | None = (
+            None  #: a signal handler wants it closed, after so many seconds at most
+        )
         self._keeper = Keeper(self)
         exits.note(self)
         try:
@@ -53,12 +55,14 @@ class Driver:
             return self.engine.step(step)
 
     def settle_later(self) -> None:
-        """Does what was left in `engine.later`, as soon as that is possible: behind an exception, in a finalizer."""
+        """Does what was left in `engine.later`, as soon as that is possible: behind an exception, in a
+        finalizer."""
         if not self.engine.usable:
             return
         if self.lock.acquire(blocking=False):
             try:
-                if not self.engine.busy:  # else a finalizer runs within a step, which the next one follows soon
+                # else a finalizer runs within a step, which the next one follows soon
+                if not self.engine.busy:
                     self.exchange()
             finally:
                 self.lock.release()
@@ -86,7 +90,8 @@ class Driver:
         self.exchange()
 
     def in_window(self, writer: Writer, wait_s: float | None, send: Callable[[Writer], T]) -> T:
-        """Sends when the window has room for one more batch. Raises Backpressure when it has none within `wait_s` seconds."""
+        """Sends when the window has room for one more batch. Raises Backpressure when it has none within
+        `wait_s` seconds."""
         engine, heir = self.engine, self.engine.session.publishing.heir
         deadline_ms = None if wait_s is None else engine.now_ms() + wait_s * 1000
 
@@ -108,7 +113,8 @@ class Driver:
     def flush(self, timeout: float | None = None) -> None:
         """Waits until every publish is confirmed and every ack is stored.
 
-        Raises NotConfirmed when `timeout` seconds are over, and the error of a failed publish whose receipt nobody asked.
+        Raises NotConfirmed when `timeout` seconds are over, and the error of a failed publish whose receipt
+        nobody asked.
         """
         session = self.engine.session
         self.do(session.publishing.seal_all)
@@ -169,7 +175,8 @@ class Driver:
         return self.engine.usable
 
     def until(self, ready: Callable[[], bool], timeout: float | None = None) -> bool:
-        """Does the I/O until `ready`, or until `timeout` seconds are over (False). The lock is free while it waits."""
+        """Does the I/O until `ready`, or until `timeout` seconds are over (False). The lock is free while it
+        waits."""
         engine, me = self.engine, threading.get_ident()
         deadline_ms = None if timeout is None else engine.now_ms() + timeout * 1000
         bell, thorough = self._bells.pop() if self._bells else Bell(), False
@@ -213,14 +220,18 @@ class Driver:
 
         self.do(hurry)
         if not self.until(lambda: all(flight.done for flight in flights), timeout):
-            raise NotConfirmed(f"no confirm within {round(timeout or 0, 3)} s", hint="it may be stored; gossipq status")
+            raise NotConfirmed(
+                f"no confirm within {round(timeout or 0, 3)} s", hint="it may be stored; gossipq status"
+            )
 
     # --- farewell
 
     def close(self, flush: bool = True) -> None:
-        """Ends the session; what is still in hand goes back uncounted. Before that `flush`, for half a minute at most.
+        """Ends the session; what is still in hand goes back uncounted. Before that `flush`, for half a minute
+        at most.
 
-        In a signal handler that interrupts the client at work it returns at once, and the client is closed right afterwards.
+        In a signal handler that interrupts the client at work it returns at once, and the client is closed
+        right afterwards.
         """
         self._close(CLOSE_SECONDS if flush else 0.0)
 
@@ -240,7 +251,8 @@ class Driver:
         if not self.engine.usable:
             return
         with self.lock:
-            if self.engine.busy:  # in this very thread: what was interrupted goes on behind the signal handler
+            # in this very thread: what was interrupted goes on behind the signal handler
+            if self.engine.busy:
                 self._close_told = seconds
                 self._keeper.wake()
                 return
@@ -282,7 +294,9 @@ class Driver:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
         if kind is None:
             self.close()
             return

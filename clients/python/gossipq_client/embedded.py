@@ -5,8 +5,9 @@
     with embedded.open("./queue") as mq:
         mq.publish("orders", b"one")
 
-The first process that opens a directory starts the node; others that open the same directory meanwhile become clients of the
-same node. It ends with the last of them, however they end. POSIX only: it listens on a socket in that directory.
+The first process that opens a directory starts the node; others that open the same directory meanwhile become
+clients of the same node. It ends with the last of them, however they end. POSIX only: it listens on a socket
+in that directory.
 """
 
 import contextlib
@@ -31,8 +32,8 @@ IN_USE = "in use"
 
 
 class Place:
-    """A client's share in the node of a directory, which it keeps locked with the others: the guard ends the node when nobody
-    has one any more."""
+    """A client's share in the node of a directory, which it keeps locked with the others: the guard ends the
+    node when nobody has one any more."""
 
     def __init__(self, path: str) -> None:
         """Waits while a node there is about to end."""
@@ -53,7 +54,9 @@ class Place:
 class EmbeddedClient(Client):
     """A client that ends its private node with itself, unless others use it."""
 
-    def __init__(self, address: str, timeout: float, node: "subprocess.Popen[bytes] | None", place: Place) -> None:
+    def __init__(
+        self, address: str, timeout: float, node: "subprocess.Popen[bytes] | None", place: Place
+    ) -> None:
         self._node, self._place = node, place
         self._left = False
         super().__init__([address], f"embedded-{os.getpid()}", timeout)
@@ -89,7 +92,9 @@ def open(directory: str | os.PathLike[str], *, timeout: inputs.Duration = REQUES
     if IN_USE in complaint:
         return EmbeddedClient(address, seconds, None, place)
     place.leave()
-    raise StoreError(f"the node in {path} did not start: {complaint}", hint=f"gossipq store verify --data {path}")
+    raise StoreError(
+        f"the node in {path} did not start: {complaint}", hint=f"gossipq store verify --data {path}"
+    )
 
 
 def _socket_path(path: str) -> str:
@@ -177,8 +182,8 @@ def _stop(node: "subprocess.Popen[bytes]", last: bool = True) -> None:
 
 
 def guard(path: str, command: list[str]) -> int:
-    """Runs a node until it ends, or until all its clients are gone: standard input ends with the one that started it, and
-    nobody else has a place at `path` any more. Returns the exit code."""
+    """Runs a node until it ends, or until all its clients are gone: standard input ends with the one that
+    started it, and nobody else has a place at `path` any more. Returns the exit code."""
     node = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE)
     threading.Thread(target=_end_with_clients, args=(path, node), daemon=True).start()
     assert node.stdout is not None, "started with a pipe"
@@ -192,7 +197,8 @@ def _end_with_clients(path: str, node: "subprocess.Popen[bytes]") -> None:
     while os.read(0, 1):
         pass
     held = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
-    fcntl.flock(held, fcntl.LOCK_EX)  # kept until this process ends: who comes now waits, and starts a node of its own
+    # kept until this process ends: who comes now waits, and starts a node of its own
+    fcntl.flock(held, fcntl.LOCK_EX)
     node.terminate()
 
 

@@ -1,4 +1,5 @@
-"""What the sync client and its asyncio twin share: a session with sockets, and every step that does not wait."""
+"""What the sync client and its asyncio twin share: a session with sockets, and every step that does not
+wait."""
 
 import logging
 import os
@@ -66,7 +67,8 @@ class Engine:
         self.forked = self.closed = False
         self.busy = False  #: a step is under way
         self.torn = False  #: a step ended half way: see `_recover`
-        self.later: deque[Callable[[], None]] = deque()  #: what finalizers leave for the next step; done twice it does no harm
+        #: what finalizers leave for the next step; done twice it does no harm
+        self.later: deque[Callable[[], None]] = deque()
         self.on_fork = on_fork
         self._due_ms = 0
         self._recovering = False
@@ -75,19 +77,21 @@ class Engine:
     # --- steps
 
     def enter(self) -> None:
-        """Before each step. Raises ClientClosed, ForkedClient, and RuntimeError where a signal handler interrupted a step."""
+        """Before each step. Raises ClientClosed, ForkedClient, and RuntimeError where a signal handler
+        interrupted a step."""
         self.check()
         if self.busy:
             raise RuntimeError(
-                "a signal handler called a client of gossipq that is at work in the same thread: set a flag there and look at "
+                "a signal handler called a client of gossipq that is at work in the same thread: set a flag "
+                "there and look at "
                 "it later; close() and stop() can be called at any time"
             )
         while self.torn:
             self._start_recovery()
 
     def step(self, do: Callable[[], Stepped]) -> Stepped:
-        """Does something whole. What an exception from outside ends half way is mended before the next step: a signal handler
-        may raise at any point. Call `enter` before; one step at a time."""
+        """Does something whole. What an exception from outside ends half way is mended before the next step:
+        a signal handler may raise at any point. Call `enter` before; one step at a time."""
         try:
             self.busy = True
             return do()
@@ -112,7 +116,8 @@ class Engine:
         time.sleep(RECOVERY_LOOK_SECONDS)
 
     def _recover(self) -> None:
-        """All connections are closed and greeted anew, and what is not confirmed goes again with its old sequence."""
+        """All connections are closed and greeted anew, and what is not confirmed goes again with its old
+        sequence."""
         try:
             self.transport.restart()
             self.session.recover(self.clock.now())
@@ -125,7 +130,9 @@ class Engine:
     def check(self) -> None:
         """Raises ClientClosed, ForkedClient."""
         if self.forked:
-            raise ForkedClient("this client belongs to the parent process", hint="call connect() again in the child")
+            raise ForkedClient(
+                "this client belongs to the parent process", hint="call connect() again in the child"
+            )
         if self.closed:
             raise ClientClosed("this client is closed", hint="call connect() again")
 
@@ -134,7 +141,8 @@ class Engine:
         return not self.closed and not self.forked
 
     def exchange(self, thorough: bool = False) -> bool:
-        """Sends what waits and takes what has arrived; True when something has. `thorough` also looks at connections."""
+        """Sends what waits and takes what has arrived; True when something has. `thorough` also looks at
+        connections."""
         session, transport, links = self.session, self.transport, self.session.links
         session.advance(self.clock.now())
         while self.later:
@@ -183,7 +191,9 @@ class Engine:
             if action != "close" and not transport.open(endpoint):
                 later.append(("open", endpoint))
         if later and links.refusal is None:
-            links.refusal = Unreachable("no descriptor is left for a connection", hint="close files, or raise ulimit -n")
+            links.refusal = Unreachable(
+                "no descriptor is left for a connection", hint="close files, or raise ulimit -n"
+            )
             log.warning("%s: %s", later[0][1], links.refusal)
         links.actions += later
         return changed
@@ -198,7 +208,8 @@ class Engine:
     # --- publishing
 
     def find_topic(self, name: str, create: bool = True) -> Topic | Call:
-        """The topic, or the request that looks it up (and makes it when missing). What a virtual one is bound to may change."""
+        """The topic, or the request that looks it up (and makes it when missing). What a virtual one is bound
+        to may change."""
         known = self.session.publishing.topics.get(name)
         if known is not None and (known.writers or self.now_ms() - known.learned_ms < VIRTUAL_MS):
             return known
@@ -217,7 +228,10 @@ class Engine:
         return [os.urandom(16).hex().encode() for _ in range(count)]
 
     def full(self, writer: Writer) -> bool:
-        return self.session.publishing.full(writer) or self.transport.backlog_bytes >= limits.PUBLISH_WINDOW_BYTES
+        return (
+            self.session.publishing.full(writer)
+            or self.transport.backlog_bytes >= limits.PUBLISH_WINDOW_BYTES
+        )
 
     def require_room(self, flights: list[Flight]) -> None:
         """Raises Backpressure unless all can go now."""
@@ -240,12 +254,14 @@ class Engine:
     def backpressure(self, writer: Writer) -> Backpressure:
         waiting = self.session.publishing.unconfirmed_records()
         return Backpressure(
-            f"{many(waiting, 'record')} without a confirm", hint=f"flush() first, or slow down: {writer.topic.name}"
+            f"{many(waiting, 'record')} without a confirm",
+            hint=f"flush() first, or slow down: {writer.topic.name}",
         )
 
     @staticmethod
     def writer_beside(held: Held, topic: Topic, options: Options) -> Writer:
-        """Where what comes of a record in hand goes. Raises BadRequest unless the topic has that partition in its shard."""
+        """Where what comes of a record in hand goes. Raises BadRequest unless the topic has that partition in
+        its shard."""
         if topic.virtual:
             raise refs.is_virtual(topic.info)
         part, number = held.part, partition_of(held.partition)
@@ -291,7 +307,10 @@ class Engine:
         links = self.session.links
         if links.home.greeting and links.away:
             away = f"{', '.join(links.away)} {'is' if len(links.away) == 1 else 'are'} away"
-            text = f"{links.home.endpoint} answers, and {many(len(links.leaderless), 'shard')} cannot have a leader: {away}"
+            text = (
+                f"{links.home.endpoint} answers, and {many(len(links.leaderless), 'shard')} cannot have a "
+                f"leader: {away}"
+            )
             return NoQuorum(text, hint="gossipq cluster ls")
         addresses, refusal = ", ".join(self.session.links.addresses), self.session.links.refusal
         if refusal is not None:
@@ -299,7 +318,10 @@ class Engine:
             turned_away.why = refusal.code
             return turned_away
         if links.home.greeting:
-            return Unreachable(f"{links.home.endpoint} answers, and the leader that was asked does not", hint="gossipq status")
+            return Unreachable(
+                f"{links.home.endpoint} answers, and the leader that was asked does not",
+                hint="gossipq status",
+            )
         return Unreachable(f"no node answers at {addresses}", hint="start one: gossipq node")
 
     def workers(self) -> dict[str, int]:
@@ -322,7 +344,8 @@ class Engine:
         self.transport.close(LINGER_MS)
 
     def finish(self, seconds: float) -> GossipqError | None:
-        """Waits for what is owed, by itself, for a program that ends. What a publish failed with that nobody was told of."""
+        """Waits for what is owed, by itself, for a program that ends. What a publish failed with that nobody
+        was told of."""
         self.enter()
         self.step(self.session.publishing.seal_all)
         deadline_ms = self.now_ms() + seconds * 1000
@@ -341,11 +364,14 @@ class Engine:
         count = self.session.publishing.unconfirmed_records()
         if not count:  # only requests and acks wait
             return self.unreachable()
-        return NotConfirmed(f"no confirm in time for {many(count, 'record')}", hint="they may be stored; gossipq status")
+        return NotConfirmed(
+            f"no confirm in time for {many(count, 'record')}", hint="they may be stored; gossipq status"
+        )
 
 
 def _is_ours(error: BaseException) -> bool:
-    """Whether it was raised by this client itself, and not by a signal handler that the client happened to be under."""
+    """Whether it was raised by this client itself, and not by a signal handler that the client happened to be
+    under."""
     trace = error.__traceback__
     while trace is not None:
         if str(trace.tb_frame.f_globals.get("__name__")).partition(".")[0] not in OUR_PACKAGES:

@@ -1,4 +1,5 @@
-"""Clients that are still open when the program ends: what they owe is sent then, and what stays unconfirmed is told."""
+"""Clients that are still open when the program ends: what they owe is sent then, and what stays unconfirmed
+is told."""
 
 import atexit
 import os
@@ -22,7 +23,8 @@ class Leaver(Protocol):
         """Records without a confirm."""
 
     def leave(self, seconds: float) -> GossipqError | None:
-        """Sends what waits, for so long at most, and closes. What a publish failed with that nobody was told of."""
+        """Sends what waits, for so long at most, and closes. What a publish failed with that nobody was told
+        of."""
 
 
 _open: dict[Leaver, None] = {}
@@ -52,11 +54,17 @@ def leave_all() -> None:
 def _tell(client: Leaver, owed: int, left: int, failure: GossipqError | None) -> None:
     hint = "call close(), or use `with connect() as mq:`"
     if left:
-        lost = f"{many(left, 'record')} of client {client.label!r} had no confirm when the program ended: they may be lost"
+        lost = (
+            f"{many(left, 'record')} of client {client.label!r} had no confirm when the program ended: "
+            "they may be lost"
+        )
         print(f"gossipq: {lost}; {hint}", file=sys.stderr)
     if failure is not None:
         print(f"gossipq: a publish of client {client.label!r} failed: {failure}", file=sys.stderr)
-    text = f"client {client.label!r} was not closed: {many(owed, 'record')} sent at the end, {left:,} without a confirm; {hint}"
+    text = (
+        f"client {client.label!r} was not closed: {many(owed, 'record')} sent at the end, {left:,} "
+        f"without a confirm; {hint}"
+    )
     warnings.warn(text, ResourceWarning, stacklevel=1)
 
 

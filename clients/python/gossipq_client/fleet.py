@@ -1,4 +1,5 @@
-"""Several processes of one application: started, started again when they die or their files change, ended together."""
+"""Several processes of one application: started, started again when they die or their files change, ended
+together."""
 
 import glob
 import logging
@@ -36,7 +37,9 @@ def snapshot(directory: Path) -> Files:
     """All Python files below, hidden directories and virtual environments left out."""
     found: Files = {}
     for place, directories, files in os.walk(directory):
-        directories[:] = [name for name in directories if not name.startswith(".") and not _is_environment(place, name)]
+        directories[:] = [
+            name for name in directories if not name.startswith(".") and not _is_environment(place, name)
+        ]
         for name in files:
             if name.endswith(".py"):
                 path = os.path.join(place, name)
@@ -51,12 +54,13 @@ def snapshot(directory: Path) -> Files:
 def remove_bytecode(paths: Iterable[str]) -> None:
     """Removes what Python has compiled of these source files.
 
-    Python takes compiled code for fresh while the size of its source and the whole second of its change are the same: of two
-    changes within a second that keep the size, it would run the first.
+    Python takes compiled code for fresh while the size of its source and the whole second of its change are
+    the same: of two changes within a second that keep the size, it would run the first.
     """
     for path in paths:
         compiled = Path(cache_from_source(path))
-        for found in compiled.parent.glob(f"{glob.escape(Path(path).stem)}.*.pyc"):  # of every level of optimization
+        # of every level of optimization
+        for found in compiled.parent.glob(f"{glob.escape(Path(path).stem)}.*.pyc"):
             try:
                 found.unlink(missing_ok=True)
             except OSError as error:  # another user's: this user's children have not written it
@@ -68,8 +72,8 @@ def _is_environment(place: str, name: str) -> bool:
 
 
 class Member:
-    """One process, over all its lives. It stands in a session of its own, so that a terminal's Ctrl-C reaches the parent alone;
-    the end of its standard input tells it that the parent is gone."""
+    """One process, over all its lives. It stands in a session of its own, so that a terminal's Ctrl-C reaches
+    the parent alone; the end of its standard input tells it that the parent is gone."""
 
     def __init__(self, command: Sequence[str]) -> None:
         self._command = command
@@ -92,7 +96,11 @@ class Member:
             self.code = code
             return
         lived_s = now_s - self._started_s
-        self._pause_s = RESTART_S_FIRST if lived_s >= SETTLED_S else min(2 * self._pause_s or RESTART_S_FIRST, RESTART_S_MAX)
+        self._pause_s = (
+            RESTART_S_FIRST
+            if lived_s >= SETTLED_S
+            else min(2 * self._pause_s or RESTART_S_FIRST, RESTART_S_MAX)
+        )
         self._again_s = now_s + self._pause_s
         log.warning("a process ended with code %d; starts again in %.1f s", code, self._pause_s)
 
@@ -120,7 +128,8 @@ class Fleet:
         self._signals = 0
 
     def run(self) -> int:
-        """Until SIGTERM or Ctrl-C, which each process is told once; a second one ends them at once. The exit code."""
+        """Until SIGTERM or Ctrl-C, which each process is told once; a second one ends them at once. The exit
+        code."""
         open_log()
         before = {number: signal.signal(number, self._note) for number in (signal.SIGTERM, signal.SIGINT)}
         try:
@@ -151,7 +160,9 @@ class Fleet:
             for member in members:
                 member.look(time.monotonic())
             codes = [member.code for member in members]
-            if self._watched is None and (all(code is not None for code in codes) or any(code in HOPELESS for code in codes)):
+            if self._watched is None and (
+                all(code is not None for code in codes) or any(code in HOPELESS for code in codes)
+            ):
                 break
             time.sleep(POLL_S)
             if self._watched is not None and self._files() != files:

@@ -1,4 +1,5 @@
-"""Curves of what `growth()` answers: rows of several shards and topics become one point for each minute or hour."""
+"""Curves of what `growth()` answers: rows of several shards and topics become one point for each minute or
+hour."""
 
 from collections.abc import Iterable
 from typing import NamedTuple
@@ -26,7 +27,8 @@ class Point(NamedTuple):
 
 
 def series(rows: Iterable[GrowthRow], step_ms: int = MINUTE_MS) -> list[Point]:
-    """Points from the second row's time to the last one's, each step once; where nothing changed, what was before goes on."""
+    """Points from the second row's time to the last one's, each step once; where nothing changed, what was
+    before goes on."""
     curves: dict[tuple[str, int], Curve] = {}
     for row in rows:
         curves.setdefault((row.topic, row.shard), {})[row.time_ms] = row

@@ -26,7 +26,9 @@ class Handler(NamedTuple):
 
     @property
     def is_async(self) -> bool:
-        return inspect.iscoroutinefunction(self.function) or inspect.iscoroutinefunction(type(self.function).__call__)
+        return inspect.iscoroutinefunction(self.function) or inspect.iscoroutinefunction(
+            type(self.function).__call__
+        )
 
     def arguments(self, message: Record) -> list[Any]:
         """Raises Undecodable."""
@@ -44,7 +46,9 @@ def handler(function: Callable[..., Any], asked: Joining, workers: int) -> Handl
     values = [annotation for annotation in kinds if annotation is not Record]
     if len(values) > 1 or len(kinds) - len(values) > 1 or not kinds:
         hint = "a handler takes the value, the message, or one of each: see `consumer`"
-        raise BadRequest(f"{name} takes {len(values)} values and {len(kinds) - len(values)} messages", hint=hint)
+        raise BadRequest(
+            f"{name} takes {len(values)} values and {len(kinds) - len(values)} messages", hint=hint
+        )
     decode = payloads.decoder(values[0]) if values else None
     return Handler(function, name, asked, workers, tuple(kind is not Record for kind in kinds), decode)
 
@@ -54,19 +58,25 @@ def _parameters(function: Callable[..., Any], name: str) -> list[inspect.Paramet
     try:
         found = inspect.signature(function, eval_str=True).parameters.values()
     except NameError as error:
-        raise BadRequest(f"annotation of {name}: {error}", hint="define the type at the top of its module") from None
+        raise BadRequest(
+            f"annotation of {name}: {error}", hint="define the type at the top of its module"
+        ) from None
     except (TypeError, ValueError) as error:
         raise BadRequest(f"{name} cannot be called: {error}", hint="pass a function") from None
     variadic = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
     needed = [each for each in found if each.default is each.empty and each.kind not in variadic]
     if any(each.kind is inspect.Parameter.KEYWORD_ONLY for each in needed):
-        raise BadRequest(f"{name} needs a keyword argument", hint="give it a default, or make it the value or the message")
+        raise BadRequest(
+            f"{name} needs a keyword argument", hint="give it a default, or make it the value or the message"
+        )
     return needed
 
 
 def _kind(annotation: Any) -> Any:
     """Record for an argument that takes the message, else the type of the value."""
-    if annotation is inspect.Parameter.empty or (isinstance(annotation, type) and issubclass(annotation, Record)):
+    if annotation is inspect.Parameter.empty or (
+        isinstance(annotation, type) and issubclass(annotation, Record)
+    ):
         return Record
     return annotation
 
@@ -80,7 +90,9 @@ class Registry:
     def some(self) -> list[Handler]:
         """Raises BadRequest when there are none."""
         if not self._handlers:
-            raise BadRequest("nothing to run", hint='register a handler: @mq.consumer("orders", group="billing")')
+            raise BadRequest(
+                "nothing to run", hint='register a handler: @mq.consumer("orders", group="billing")'
+            )
         return list(self._handlers)
 
     def consumer(

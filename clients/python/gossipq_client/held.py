@@ -45,7 +45,14 @@ class Held:
     )
 
     def __init__(
-        self, part: "Part", partition: PartitionKey, base: Offset, first: Offset, end: Offset, batch: Batch, attempt: int
+        self,
+        part: "Part",
+        partition: PartitionKey,
+        base: Offset,
+        first: Offset,
+        end: Offset,
+        batch: Batch,
+        attempt: int,
     ) -> None:
         self.part, self.partition, self.base, self.batch, self.attempt = part, partition, base, batch, attempt
         self.first = self.taken = first  #: below `taken` the user has them
@@ -136,8 +143,13 @@ class Held:
         return subtract([(max(first, self.first), min(end, self.end))], self.done)
 
     def to_extend(self, now_ms: int) -> Ranges:
-        """What is neither done nor lost, less what the user has asked more time for, until that is half a lease away."""
-        later = [(at, at + 1) for at, deadline_ms in self.longer.items() if deadline_ms - self.lease_ms // 2 > now_ms]
+        """What is neither done nor lost, less what the user has asked more time for, until that is half a
+        lease away."""
+        later = [
+            (at, at + 1)
+            for at, deadline_ms in self.longer.items()
+            if deadline_ms - self.lease_ms // 2 > now_ms
+        ]
         return subtract(self.open_ranges(self.first, self.end), [*later, *self.lost])
 
     def is_lost(self, offset: Offset) -> bool:
@@ -175,7 +187,10 @@ def subtract(ranges: Iterable[tuple[Offset, Offset]], taken: Iterable[Iterable[O
     left = [(first, end) for first, end in ranges if first < end]
     for low, high in taken:
         left = [
-            piece for first, end in left for piece in ((first, min(end, low)), (max(first, high), end)) if piece[0] < piece[1]
+            piece
+            for first, end in left
+            for piece in ((first, min(end, low)), (max(first, high), end))
+            if piece[0] < piece[1]
         ]
     return left
 

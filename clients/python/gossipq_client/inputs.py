@@ -1,4 +1,5 @@
-"""What users may pass, turned into what the wire carries: durations, starts, values, headers, addresses, topic names."""
+"""What users may pass, turned into what the wire carries: durations, starts, values, headers, addresses,
+topic names."""
 
 import math
 import re
@@ -27,13 +28,19 @@ _decode_headers = msgspec.msgpack.Decoder(dict[str, Any]).decode
 
 
 def duration_ms(value: Duration, what: str = "", low_ms: int = 0, high_ms: int = DURATION_MS_MAX) -> int:
-    """Seconds as a number, a timedelta, or text such as "500ms", "5s", "1h30m"; `what` names the option. Raises BadRequest."""
+    """Seconds as a number, a timedelta, or text such as "500ms", "5s", "1h30m"; `what` names the option.
+    Raises BadRequest."""
     milliseconds = _milliseconds(value)
     if not low_ms <= milliseconds < high_ms + 0.5:  # false for what is not a number
         shown = f"{what}={value!r}" if what else repr(value)
         if math.isnan(milliseconds):
-            raise BadRequest(f"{shown} is not a duration", hint='write seconds as a number, or "500ms", "5s", "1h30m", "7d"')
-        cause = "is too long" if milliseconds > high_ms else "is negative" if milliseconds < 0 else "is too short"
+            raise BadRequest(
+                f"{shown} is not a duration",
+                hint='write seconds as a number, or "500ms", "5s", "1h30m", "7d"',
+            )
+        cause = (
+            "is too long" if milliseconds > high_ms else "is negative" if milliseconds < 0 else "is too short"
+        )
         raise BadRequest(f"{shown} {cause}", hint=f"{span(low_ms)} to {span(high_ms)} are allowed")
     return round(milliseconds)
 
@@ -67,20 +74,28 @@ def time_ms(value: Time, what: str) -> int:
     """Unix milliseconds of an aware datetime, or of seconds since 1970; rounded up. Raises BadRequest."""
     if isinstance(value, datetime):
         if value.tzinfo is None:
-            raise BadRequest(f"{what}= needs a datetime with a time zone", hint="datetime.now(timezone.utc) has one")
+            raise BadRequest(
+                f"{what}= needs a datetime with a time zone", hint="datetime.now(timezone.utc) has one"
+            )
         return math.ceil(value.timestamp() * 1000)
     if isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value < TIME_SECONDS_END:
-        raise BadRequest(f"{what}={value!r} is not a time", hint="pass an aware datetime, or seconds since 1970 as time.time()")
+        raise BadRequest(
+            f"{what}={value!r} is not a time",
+            hint="pass an aware datetime, or seconds since 1970 as time.time()",
+        )
     return math.ceil(value * 1000)
 
 
 def start_of(value: Start, wall_ms: int, what: str = "start") -> tuple[str, int]:
-    """Kind and value of a `messages.Start`: "first", "new", an offset, an aware datetime, or "-10m" before now."""
+    """Kind and value of a `messages.Start`: "first", "new", an offset, an aware datetime, or "-10m" before
+    now."""
     if isinstance(value, datetime):
         return "time", time_ms(value, what)
     if isinstance(value, int) and not isinstance(value, bool):
         if not 0 <= value < OFFSET_END:
-            raise BadRequest(f"{what}={value}: offsets begin at 0", hint=f'a time before now is text: {what}="-10m"')
+            raise BadRequest(
+                f"{what}={value}: offsets begin at 0", hint=f'a time before now is text: {what}="-10m"'
+            )
         return "offset", value
     if value in ("first", "new"):
         return value, 0
@@ -145,7 +160,9 @@ def keys_of(key: bytes | None, keys: Sequence[Value | None] | None, count: int) 
     if keys is None:
         return None if key is None else [key] * count
     if key is not None or len(keys) != count:
-        raise BadRequest("keys= needs one key for each value, without key=", hint=f"{len(keys)} keys for {count} values")
+        raise BadRequest(
+            "keys= needs one key for each value, without key=", hint=f"{len(keys)} keys for {count} values"
+        )
     return [None if each is None else key_bytes(each) for each in keys]
 
 
@@ -155,7 +172,9 @@ def header_bytes(headers: Headers | None) -> bytes:
         return b""
     for name, value in headers.items():
         if not isinstance(name, str) or not isinstance(value, str | bytes):
-            raise TypeError(f"headers are text to text or bytes, not {type(name).__name__} to {type(value).__name__}")
+            raise TypeError(
+                f"headers are text to text or bytes, not {type(name).__name__} to {type(value).__name__}"
+            )
     raw = _encode(dict(headers))
     if len(raw) > limits.HEADERS_BYTES_MAX:
         raise too_large("headers", len(raw), limits.HEADERS_BYTES_MAX)
@@ -168,7 +187,8 @@ def headers_of(raw: bytes) -> dict[str, str | bytes]:
 
 
 def edited(value: Value | None, headers: Headers | None) -> tuple[bytes | None, bytes | None]:
-    """What takes the place of a record's value and headers; None = as it was. Raises TypeError, TooLarge, BadRequest."""
+    """What takes the place of a record's value and headers; None = as it was. Raises TypeError, TooLarge,
+    BadRequest."""
     if value is None and headers is None:
         raise BadRequest("nothing to edit", hint="pass value= or headers=")
     return None if value is None else value_bytes(value), None if headers is None else header_bytes(headers)
@@ -183,7 +203,8 @@ def route_bytes(route: str) -> bytes:
 
 def too_large(what: str, size: int, size_max: int) -> TooLarge:
     return TooLarge(
-        f"{what} of {size} bytes; at most {size_max} are allowed", hint="store it elsewhere and publish its address"
+        f"{what} of {size} bytes; at most {size_max} are allowed",
+        hint="store it elsewhere and publish its address",
     )
 
 

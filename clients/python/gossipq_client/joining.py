@@ -1,4 +1,5 @@
-"""What a consumer asks for: the options of `consume`, `fetch` and `consumer`, checked before anything is sent."""
+"""What a consumer asks for: the options of `consume`, `fetch` and `consumer`, checked before anything is
+sent."""
 
 from collections.abc import Iterable
 from typing import NamedTuple, TypedDict
@@ -16,8 +17,12 @@ Routes = str | Iterable[str]
 class FetchOptions(TypedDict, total=False):
     """Policies of a group hold for all its consumers, until one of them says otherwise."""
 
-    start: inputs.Start | None  #: of a new group, or of a reader: "first", "new", an offset, an aware datetime, "-10m"
-    mode: str | None  #: of the group: "shared", "exclusive" (one consumer at a time) or "key_ordered" (those of a key in order)
+    #: of a new group, or of a reader: "first", "new", an offset, an aware datetime, "-10m"
+    start: inputs.Start | None
+    mode: (
+        str | None
+        #: of the group: "shared", "exclusive" (one consumer at a time) or "key_ordered" (each key in order)
+    )
     route: Routes | None  #: takes only records whose route matches, as in "eu.fr", "eu.*", "eu.#"
     routes: Routes | None  #: the same
     ack: bool  #: False: at most once; a record counts as done before it leaves the node
@@ -44,7 +49,14 @@ class Joining(NamedTuple):
     def subscription(self, wall_ms: int, stop_at_end: bool) -> Subscription:
         start = inputs.start_of(self.start, wall_ms)
         return Subscription(
-            self.group, start, self.credit, self.options, stop_at_end, self.names, routes=self.routes, acks=self.ack
+            self.group,
+            start,
+            self.credit,
+            self.options,
+            stop_at_end,
+            self.names,
+            routes=self.routes,
+            acks=self.ack,
         )
 
 
@@ -71,22 +83,28 @@ def joining(
     inputs.start_of(where, 0)
     records = credit_of(credit, mode, "credit")
     found = [*routes_of(route, "route"), *routes_of(routes, "routes")]
-    return Joining(inputs.names_of(topics), group or "", where, (records, limits.CREDIT_BYTES), options, found, ack)
+    return Joining(
+        inputs.names_of(topics), group or "", where, (records, limits.CREDIT_BYTES), options, found, ack
+    )
 
 
 def credit_of(credit: int | None, mode: str | None, what: str) -> int:
-    """Records under way at most. An exclusive consumer gets one after the other unless it asks for more. Raises BadRequest."""
+    """Records under way at most. An exclusive consumer gets one after the other unless it asks for more.
+    Raises BadRequest."""
     if credit is None:
         return 1 if mode == "exclusive" else limits.CREDIT_RECORDS
     return inputs.whole(credit, what, 1, limits.IN_FLIGHT_MAX)
 
 
 def routes_of(routes: Routes | None, what: str) -> list[str]:
-    """Patterns of words between dots: `*` is one word, `#` any number of them. Raises BadRequest, TooLarge."""
+    """Patterns of words between dots: `*` is one word, `#` any number of them. Raises BadRequest,
+    TooLarge."""
     found = [routes] if isinstance(routes, str) else list(routes or ())
     for pattern in found:
         if not isinstance(pattern, str) or not pattern:
-            raise BadRequest(f"{what}={routes!r}", hint='write routes as in "eu.fr", "eu.*" or ["eu.#", "us"]')
+            raise BadRequest(
+                f"{what}={routes!r}", hint='write routes as in "eu.fr", "eu.*" or ["eu.#", "us"]'
+            )
         words = pattern.split(".")
         if any(len(word) > 1 and ("*" in word or "#" in word) for word in words):
             raise BadRequest(f"{what}={pattern!r}", hint='* and # stand for whole words, as in "eu.*"')

@@ -1,7 +1,8 @@
-"""The thread that keeps a sync client's promises while the user's code runs: pings, leases, lingering acks, confirms.
+"""The thread that keeps a sync client's promises while the user's code runs: pings, leases, lingering acks,
+confirms.
 
-It waits on the sockets only while no caller uses them, and stands back as soon as one does: as long as callers come by, it only
-looks at the timers now and then.
+It waits on the sockets only while no caller uses them, and stands back as soon as one does: as long as
+callers come by, it only looks at the timers now and then.
 """
 
 import threading
@@ -16,7 +17,9 @@ if TYPE_CHECKING:
     from gossipq_client.driver import Driver
 
 REST_MS = 20  #: between two looks while callers do the work themselves
-JOIN_SECONDS = 1.0  #: how long its end is waited for: a signal handler that closes a client may hold what it needs
+JOIN_SECONDS = (
+    1.0  #: how long its end is waited for: a signal handler that closes a client may hold what it needs
+)
 
 
 class Keeper:
@@ -48,7 +51,8 @@ class Keeper:
         self._bell.close()
 
     def _round(self, seen: int) -> int | None:
-        """One wait and what it brings. `seen`, in and out: how often callers have done I/O; None: the client is closed."""
+        """One wait and what it brings. `seen`, in and out: how often callers have done I/O; None: the client
+        is closed."""
         client = self._client
         client.close_as_told()
         with client.lock:

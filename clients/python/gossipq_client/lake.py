@@ -32,9 +32,9 @@ Topics = str | Sequence[str] | None
 def open(path: str, as_of: datetime | str | None = None, verify: bool | None = None) -> "Lake":
     """An export at a path or URI (s3://bucket/lake).
 
-    as_of: as it was at an aware datetime, an ISO time (UTC unless it says otherwise), or so long ago ("-1h"); as far as the
-    export goes back, which `gossipq export --keep` decides. verify: SHA-256 of each file that is read; None: of up to 256 MiB.
-    Raises TornExport, ExportVersion, ExportError, BadRequest."""
+    as_of: as it was at an aware datetime, an ISO time (UTC unless it says otherwise), or so long ago ("-1h");
+    as far as the export goes back, which `gossipq export --keep` decides. verify: SHA-256 of each file that
+    is read; None: of up to 256 MiB. Raises TornExport, ExportVersion, ExportError, BadRequest."""
     columns.arrow("a lake")
     return Lake(path, _until_us(as_of), verify)
 
@@ -45,7 +45,9 @@ def _until_us(as_of: datetime | str | None) -> int | None:
     if isinstance(as_of, str) and as_of.startswith("-") and not as_of[1:].isdigit():
         return (time.time_ns() // 1_000_000 - duration_ms(as_of[1:], "as_of")) * 1_000
     if isinstance(as_of, datetime) and as_of.tzinfo is None:
-        raise BadRequest("as_of= needs a datetime with a time zone", hint="datetime.now(timezone.utc) has one")
+        raise BadRequest(
+            "as_of= needs a datetime with a time zone", hint="datetime.now(timezone.utc) has one"
+        )
     return micros("as_of", as_of.isoformat() if isinstance(as_of, datetime) else as_of)
 
 
@@ -73,12 +75,14 @@ class Lake:
         """Records that retention removed before they were exported."""
         return list(self._export.gaps)
 
-    def dataset(self, topics: Topics = None, data_set: str = export.MESSAGES, allow_gap: bool = False) -> "Dataset":
+    def dataset(
+        self, topics: Topics = None, data_set: str = export.MESSAGES, allow_gap: bool = False
+    ) -> "Dataset":
         """A pyarrow.dataset.Dataset, which reads no more than a query needs.
 
-        topics: names, also with *; None: all. data_set: messages, acks, or deliveries, which say of each record and group where
-        it stands now. Raises UnknownTopic, TornExport, and DataLoss for records that were lost before their export, unless
-        `allow_gap`."""
+        topics: names, also with *; None: all. data_set: messages, acks, or deliveries, which say of each
+        record and group where it stands now. Raises UnknownTopic, TornExport, and DataLoss for records that
+        were lost before their export, unless `allow_gap`."""
         from pyarrow import dataset
 
         files = self._files(topics, data_set)
@@ -92,7 +96,9 @@ class Lake:
         paths = [self._folder.locate(file.path) for file in files]
         return dataset.dataset(paths, schema=schema, format="parquet", filesystem=self._folder.system)
 
-    def table(self, topics: Topics = None, data_set: str = export.MESSAGES, allow_gap: bool = False) -> "Table":
+    def table(
+        self, topics: Topics = None, data_set: str = export.MESSAGES, allow_gap: bool = False
+    ) -> "Table":
         """All rows as a pyarrow.Table, in memory."""
         return self.dataset(topics, data_set, allow_gap).to_table()
 
@@ -114,7 +120,11 @@ class Lake:
         return polars.scan_pyarrow_dataset(found)
 
     def duckdb(
-        self, topics: Topics = None, data_set: str = export.MESSAGES, allow_gap: bool = False, connection: Any = None
+        self,
+        topics: Topics = None,
+        data_set: str = export.MESSAGES,
+        allow_gap: bool = False,
+        connection: Any = None,
     ) -> Any:
         """A relation of duckdb, in its default connection or in one of yours."""
         found = self.dataset(topics, data_set, allow_gap)
@@ -143,7 +153,11 @@ class Lake:
             hint = "spark.read.format('gossipq') reads it, or export Parquet"
             raise BadRequest(f"{self._folder.path} has {self._export.newest.format} files", hint=hint)
         chosen = {(at.topic_id, at.partition) for at in self._chosen(topics)}
-        return [file for file in self._export.of(data_set) if file.rows and (file.topic_id, file.partition) in chosen]
+        return [
+            file
+            for file in self._export.of(data_set)
+            if file.rows and (file.topic_id, file.partition) in chosen
+        ]
 
 
 def _lacking(error: ModuleNotFoundError) -> GossipqError:

@@ -1,4 +1,5 @@
-"""Which record a worker takes next: the next one there is, and in a key-ordered group never two of one key at a time."""
+"""Which record a worker takes next: the next one there is, and in a key-ordered group never two of one key at
+a time."""
 
 from collections import deque
 
@@ -12,7 +13,8 @@ Key = tuple[PartitionKey, int]  #: (partition, key hash)
 
 
 class Lanes:
-    """Hands out the records of one subscription. A record whose key is being worked on waits in the lane of that key."""
+    """Hands out the records of one subscription. A record whose key is being worked on waits in the lane of
+    that key."""
 
     def __init__(self, consuming: Consuming, subscription: Subscription) -> None:
         self.subscription = subscription

@@ -1,6 +1,7 @@
 """Who leads what, as far as this client knows. Pure.
 
-A higher term wins. Within one term a shard has one leader, so what is known of it changes only when it turns out to be wrong.
+A higher term wins. Within one term a shard has one leader, so what is known of it changes only when it turns
+out to be wrong.
 """
 
 from gossipq.types import ShardId
@@ -40,8 +41,9 @@ class Leaders:
             self._go(Route(shard, term, endpoint))
 
     def refused(self, shard: ShardId, term: int, sender: str, better: str, now_ms: int) -> bool:
-        """`sender` was asked and does not lead; it may know who does, in which term. True when the shard is shut for a moment:
-        nothing better is known, or nothing newer, so that two nodes that name each other are not asked in a circle."""
+        """`sender` was asked and does not lead; it may know who does, in which term. True when the shard is
+        shut for a moment: nothing better is known, or nothing newer, so that two nodes that name each other
+        are not asked in a circle."""
         known = self.routes.get(shard)
         if better and (known is None or term > known.term):
             self._go(Route(shard, term, better))

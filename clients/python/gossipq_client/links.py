@@ -1,7 +1,7 @@
 """The way a message takes to the leader of its shard, and how that leader is found again when it is gone.
 
-The home is one node of the cluster; when it is silent, another one becomes it. While a leader is silent, not reached or not
-known, the home and a few other nodes (scouts) are asked for routes.
+The home is one node of the cluster; when it is silent, another one becomes it. While a leader is silent, not
+reached or not known, the home and a few other nodes (scouts) are asked for routes.
 """
 
 from gossipq import limits
@@ -12,7 +12,8 @@ from gossipq.values import Route
 from gossipq_client.connections import HELLO_AGAIN_MS, SUSPECT_MS, Connections, Lane, Standing
 from gossipq_client.leaders import Leaders
 
-FALLBACK_MS = limits.SECOND_MS  #: a leader that was never reached for so long is spoken to through the frontdoor
+#: a leader that was never reached for so long is spoken to through the frontdoor
+FALLBACK_MS = limits.SECOND_MS
 TICK_MS = 250  #: pings, silence and fallbacks are looked at this often
 ROUTES_MS = 5 * limits.SECOND_MS  #: routes are renewed this often, also when all is well
 SEEK_MS = 50  #: between two rounds of asking for routes, at least
@@ -31,8 +32,11 @@ class Links(Connections):
         self.leaders = Leaders()
         self.greetings = 0
         self.cluster = b""
-        self.refusal: GossipqError | None = None  #: why the last node that was greeted did not let this client in
-        self.leaderless: frozenset[ShardId] = frozenset()  #: shards that a node says have no leader, and cannot elect one
+        self.refusal: GossipqError | None = (
+            None  #: why the last node that was greeted did not let this client in
+        )
+        #: shards that a node says have no leader, and cannot elect one
+        self.leaderless: frozenset[ShardId] = frozenset()
         self.away: list[str] = []  #: the nodes that they miss
         self._in_vain_ms = self.now_ms  #: since when
         self._direct: dict[str, Lane] = {}
@@ -92,7 +96,8 @@ class Links(Connections):
         return lane.greeting, self.leaders.term(shard)
 
     def outdated(self, shard: ShardId, term: int, endpoint: str) -> bool:
-        """Whether an answer is an old leader's word. What leads still, or again, may answer for its earlier terms."""
+        """Whether an answer is an old leader's word. What leads still, or again, may answer for its earlier
+        terms."""
         route = self.leaders.routes.get(shard)
         return route is not None and 0 < term < route.term and route.endpoint != endpoint
 
@@ -161,12 +166,15 @@ class Links(Connections):
         self.away = welcome.away
 
     def in_vain(self, shard: ShardId) -> bool:
-        """Whether a leader of `shard` was waited for long enough: the nodes that answer say that there can be none."""
+        """Whether a leader of `shard` was waited for long enough: the nodes that answer say that there can be
+        none."""
         return shard in self.leaderless and self.now_ms - self._in_vain_ms >= IN_VAIN_MS
 
     def _belongs(self, lane: Lane, cluster: bytes) -> bool:
         """A node of another cluster is not spoken to, unless nobody of the known one is there any more."""
-        if self.cluster not in (b"", cluster) and any(each.greeting for each in self._lanes.values() if each is not lane):
+        if self.cluster not in (b"", cluster) and any(
+            each.greeting for each in self._lanes.values() if each is not lane
+        ):
             text = f"{lane.endpoint} belongs to cluster {cluster.hex()}, the others to {self.cluster.hex()}"
             self.refusal = GossipqError(text, hint="name nodes of one cluster only")
             return False
@@ -181,7 +189,8 @@ class Links(Connections):
         return lane is not None
 
     def alive(self, endpoint: str, lane_id: int, shard: ShardId = NODE_SHARD) -> None:
-        """A sign of life: a PONG names its lane, anything else speaks for the connection, or for the worker behind it."""
+        """A sign of life: a PONG names its lane, anything else speaks for the connection, or for the worker
+        behind it."""
         lane = self._lanes.get(lane_id) or self._direct.get(endpoint)
         if lane is None and endpoint == self.home.endpoint:
             self.home.hear(self.now_ms)

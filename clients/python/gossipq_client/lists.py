@@ -1,4 +1,5 @@
-"""A list of records made into flights: those of one partition together, in the order of the list or of their due times."""
+"""A list of records made into flights: those of one partition together, in the order of the list or of their
+due times."""
 
 from array import array
 from collections.abc import Sequence
@@ -11,7 +12,8 @@ from gossipq_client.terms import Many, Terms
 
 
 def plan(publishing: Publishing, topic: Topic, values: list[bytes], many: Many) -> Listed:
-    """Flights that `Publishing.take` sends. Records with the same key stay in order, unless their due times say otherwise."""
+    """Flights that `Publishing.take` sends. Records with the same key stay in order, unless their due times
+    say otherwise."""
     if not values:
         return Listed([])
     each, choosers = many.terms, many.choosers
@@ -19,7 +21,11 @@ def plan(publishing: Publishing, topic: Topic, values: list[bytes], many: Many) 
     if choosers is None and not isinstance(each, list):
         terms = None if each is None else [each] * len(values)
         writer = topic.writer(None, many.partition)
-        return Listed(publishing.batches(writer, values, None, many.headers, many.route, many.level, terms), None, single)
+        return Listed(
+            publishing.batches(writer, values, None, many.headers, many.route, many.level, terms),
+            None,
+            single,
+        )
     flights: list[Flight] = []
     order = array("q", bytes(8 * len(values)))
     placed = 0
@@ -31,7 +37,11 @@ def plan(publishing: Publishing, topic: Topic, values: list[bytes], many: Many) 
             many.headers,
             many.route,
             many.level,
-            [each[at] for at in rows] if isinstance(each, list) else None if each is None else [each] * len(rows),
+            [each[at] for at in rows]
+            if isinstance(each, list)
+            else None
+            if each is None
+            else [each] * len(rows),
         )
         for place, at in enumerate(rows, placed):
             order[at] = place
@@ -39,10 +49,13 @@ def plan(publishing: Publishing, topic: Topic, values: list[bytes], many: Many) 
     return Listed(flights, order, single)
 
 
-def _groups(topic: Topic, many: Many, choosers: Sequence[bytes | None]) -> list[tuple[Writer, bool, list[int]]]:
+def _groups(
+    topic: Topic, many: Many, choosers: Sequence[bytes | None]
+) -> list[tuple[Writer, bool, list[int]]]:
     """(partition, keyed or not, records) whose records may share batches.
 
-    Scheduled records of a partition are sorted by due time, so that each batch of them has a narrow span of time.
+    Scheduled records of a partition are sorted by due time, so that each batch of them has a narrow span of
+    time.
     """
     rows: dict[tuple[Writer, bool], list[int]] = {}
     dues = [terms.due_ms for terms in many.terms] if isinstance(many.terms, list) else None

@@ -20,8 +20,9 @@ from gossipq_client.terms import delay_of
 class Menders(Consumers):
     """The part of a client that explains and mends.
 
-    A record is named by (topic, partition, offset), by ref= (of its receipt), or by topic and id=. Raises UnknownRecord when
-    there is none, WrongState when it is not where the verb wants it, BadRequest, UnknownTopic.
+    A record is named by (topic, partition, offset), by ref= (of its receipt), or by topic and id=. Raises
+    UnknownRecord when there is none, WrongState when it is not where the verb wants it, BadRequest,
+    UnknownTopic.
     """
 
     # --- explain
@@ -36,7 +37,8 @@ class Menders(Consumers):
         id: inputs.Value | None = None,
         group: str = "",
     ) -> Explained:
-        """Where a record stands for a group, or for each: its state, because of what, and the command that changes it."""
+        """Where a record stands for a group, or for each: its state, because of what, and the command that
+        changes it."""
         return self.talk(self.engine.asking.why(address(topic, partition, offset, ref, id), group))
 
     def why_group(self, topic: str, group: str) -> GroupExplained:
@@ -80,8 +82,9 @@ class Menders(Consumers):
         limit: int | None = None,
         progress: Progress | None = None,
     ) -> Iterator[Message]:
-        """Records between `start` and `end` (offsets, aware datetimes, "-10m") with this key, this text in their value, these
-        headers; at most `limit`. `progress` is told now and then how many were looked at, and of how many."""
+        """Records between `start` and `end` (offsets, aware datetimes, "-10m") with this key, this text in
+        their value, these headers; at most `limit`. `progress` is told now and then how many were looked at,
+        and of how many."""
         search = Search(start, end, key, contains, header, limit, progress, self.engine.clock.now().wall_ms)
         return self._found(topic, start, search)
 
@@ -108,7 +111,8 @@ class Menders(Consumers):
         id: inputs.Value | None = None,
         reason: str = "",
     ) -> str:
-        """Voids a record that no consumer holds and not every group has acked. Returns its ref, as the next three do."""
+        """Voids a record that no consumer holds and not every group has acked. Returns its ref, as the next
+        three do."""
         return self.talk(self.engine.asking.cancel(address(topic, partition, offset, ref, id), reason))
 
     def reschedule(
@@ -150,30 +154,49 @@ class Menders(Consumers):
         value: inputs.Value | None = None,
         headers: inputs.Headers | None = None,
     ) -> Receipt:
-        """A record with another value or other headers takes the place of the old one, which is voided; None = as it was."""
+        """A record with another value or other headers takes the place of the old one, which is voided; None
+        = as it was."""
         raw, raw_headers = inputs.edited(value, headers)
-        return self.talk(self.engine.asking.edit(address(topic, partition, offset, ref, id), raw, raw_headers))
+        return self.talk(
+            self.engine.asking.edit(address(topic, partition, offset, ref, id), raw, raw_headers)
+        )
 
     # --- dead letters
 
     def dead_letters(
-        self, topic: str, group: str = "", *, values: bool = True, partition: int | None = None, start: int = 0
+        self,
+        topic: str,
+        group: str = "",
+        *,
+        values: bool = True,
+        partition: int | None = None,
+        start: int = 0,
     ) -> Iterator[DeadLetter]:
-        """Dead letters of a group, or of all, from offset `start` on. Without values they cost less, and neighbours are one."""
+        """Dead letters of a group, or of all, from offset `start` on. Without values they cost less, and
+        neighbours are one."""
         for letters in self.talk(self.engine.asking.dead_letters(topic, group, values, partition, start)):
             while letters.after >= 0:
                 yield from self.talk(letters.page())
 
     def replay_dead(
-        self, topic: str, group: str, ranges: Ranges | None = None, *, to: str | None = None, dry_run: bool = False
+        self,
+        topic: str,
+        group: str,
+        ranges: Ranges | None = None,
+        *,
+        to: str | None = None,
+        dry_run: bool = False,
     ) -> int:
-        """Dead letters are ready for their group again, with fresh counters: all, or those of (partition, first, end) ranges.
+        """Dead letters are ready for their group again, with fresh counters: all, or those of (partition,
+        first, end) ranges.
 
         With `to` they are published to that topic instead, and purged here. Returns how many.
         """
         return self.talk(self.engine.asking.replay_dead(topic, group, ranges, to, dry_run))
 
-    def purge_dead(self, topic: str, group: str, ranges: Ranges | None = None, *, dry_run: bool = False) -> int:
+    def purge_dead(
+        self, topic: str, group: str, ranges: Ranges | None = None, *, dry_run: bool = False
+    ) -> int:
         """Dead letters go for good. Returns how many."""
         return self.talk(self.engine.asking.purge_dead(topic, group, ranges, dry_run))
 
@@ -188,7 +211,8 @@ class Menders(Consumers):
         self.talk(self.engine.asking.set_group(topic, group, GroupOptions(paused=False)))
 
     def set_group(self, topic: str, group: str, **policy: Unpack[GroupPolicy]) -> None:
-        """Changes the policy of a group in the shards of a topic. Raises BadRequest when there is no such group.
+        """Changes the policy of a group in the shards of a topic. Raises BadRequest when there is no such
+        group.
 
         Policy: lease, in_flight_max, attempts_max, backoff, parked_max, paused; see GroupPolicy.
         """
@@ -200,13 +224,14 @@ class Menders(Consumers):
         return self.talk(progress.positions(self.engine.asking, self.engine.session, topic, where))
 
     def ack_below(self, topic: str, group: str, ends: Mapping[int, int]) -> None:
-        """Acks for a group everything below these offsets (partition -> offset) but what its consumers hold: for who reads
-        without a group and keeps positions of its own, as Spark does, so that its lag is seen and retention waits for it. A new
-        group begins at the first record."""
+        """Acks for a group everything below these offsets (partition -> offset) but what its consumers hold:
+        for who reads without a group and keeps positions of its own, as Spark does, so that its lag is seen
+        and retention waits for it. A new group begins at the first record."""
         self.talk(progress.ack_below(self.engine.asking, self.engine.session, topic, group, ends))
 
     def bind_topic(self, name: str, targets: Sequence[str]) -> TopicInfo:
-        """Makes a virtual topic, or binds it to other topics: what is published to it is copied to each of them."""
+        """Makes a virtual topic, or binds it to other topics: what is published to it is copied to each of
+        them."""
         return self.talk(self.engine.asking.bind_topic(name, targets))
 
     # --- the roster
@@ -216,10 +241,11 @@ class Menders(Consumers):
         return self.talk(self.engine.asking.members())
 
     def set_member(self, name: str, state: str, secret: bytes = b"") -> Members:
-        """Drains a node ("leaving"), takes it back ("in"), or off the roster ("gone"). `secret` is what the nodes of the
-        cluster share; it is not sent. Raises BadRequest, WrongState."""
+        """Drains a node ("leaving"), takes it back ("in"), or off the roster ("gone"). `secret` is what the
+        nodes of the cluster share; it is not sent. Raises BadRequest, WrongState."""
         return self.talk(self.engine.asking.set_member(name, state, secret))
 
     def set_cluster_options(self, options: dict[str, str]) -> Members:
-        """Changes options of [cluster], dotted key -> JSON text; the answer has all of them. Raises BadRequest, WrongState."""
+        """Changes options of [cluster], dotted key -> JSON text; the answer has all of them. Raises
+        BadRequest, WrongState."""
         return self.talk(self.engine.asking.set_cluster_options(options))

@@ -23,7 +23,17 @@ from gossipq.operator_messages import (
     Sought,
 )
 from gossipq.types import META_SHARD, NODE_SHARD, PartitionKey, partition_key
-from gossipq.values import Alarm, ClientRow, ConfigRow, GrowthRow, Message, SoughtRow, Start, TopicInfo, TopicOptions
+from gossipq.values import (
+    Alarm,
+    ClientRow,
+    ConfigRow,
+    GrowthRow,
+    Message,
+    SoughtRow,
+    Start,
+    TopicInfo,
+    TopicOptions,
+)
 from gossipq_client import inputs
 from gossipq_client.asking import Asking, Talk, by_shard, require
 from gossipq_client.calls import Answer
@@ -35,14 +45,18 @@ class Operating(Asking):
     # --- nodes
 
     def _of_each_worker(self, make: Callable[[], Message], kind: type[Answer]) -> Talk[list[Answer]]:
-        """The answers of all workers that lead something; one that took over meanwhile may have answered twice."""
+        """The answers of all workers that lead something; one that took over meanwhile may have answered
+        twice."""
         shards = {route.endpoint: shard for shard, route in self._session.links.leaders.routes.items()}
         calls = [self._calls.ask(make(), shard) for shard in shards.values()]
         yield from calls
         return [call.answer(kind) for call in calls]
 
     def growth(self, topics: Iterable[str], hours: bool, since_ms: int) -> Talk[list[GrowthRow]]:
-        names, since = inputs.names_of(topics) if topics else [], inputs.whole(since_ms, "since_ms", 0, inputs.OFFSET_END - 1)
+        names, since = (
+            inputs.names_of(topics) if topics else [],
+            inputs.whole(since_ms, "since_ms", 0, inputs.OFFSET_END - 1),
+        )
         parts = yield from self._of_each_worker(lambda: Growth(names, hours, since), Grown)
         rows = {(row.topic, row.shard, row.time_ms): row for part in parts for row in part.rows}
         return [rows[place] for place in sorted(rows)]
@@ -54,7 +68,9 @@ class Operating(Asking):
 
     def kick(self, session: bytes, for_ms: int) -> Talk[int]:
         if len(session) != SESSION_BYTES:
-            raise BadRequest(f"a session is {SESSION_BYTES} bytes, not {len(session)}", hint="clients() has those of all")
+            raise BadRequest(
+                f"a session is {SESSION_BYTES} bytes, not {len(session)}", hint="clients() has those of all"
+            )
         parts = yield from self._of_each_worker(lambda: Kick(session, for_ms), Done)
         return sum(part.count for part in parts)
 
@@ -96,10 +112,13 @@ class Operating(Asking):
         require(group)
         info = yield from self.topic(topic)
         kind, value = inputs.start_of(to, self._session.links.wall_ms, "to")
-        config = (yield from self.group_policy(topic, group)).config  # where nobody has consumed yet it is made
+        # where nobody has consumed yet it is made
+        config = (yield from self.group_policy(topic, group)).config
 
         def make(shard: int, partitions: list[PartitionKey], dry: bool) -> Message:
-            return SeekGroup(info.id, group, [Start(partition, kind, value) for partition in partitions], dry, config)
+            return SeekGroup(
+                info.id, group, [Start(partition, kind, value) for partition in partitions], dry, config
+            )
 
         parts = yield from self._in_all(info, make, Sought, dry_run)
         return sorted((row for part in parts for row in part.rows), key=lambda row: row.partition)
@@ -107,14 +126,20 @@ class Operating(Asking):
     def delete_group(self, topic: str, group: str, dead: bool) -> Talk[int]:
         require(group)
         info = yield from self.topic(topic)
-        parts = yield from self._in_all(info, lambda _, __, dry: DropGroup(info.id, group, dead, dry), Done, False)
+        parts = yield from self._in_all(
+            info, lambda _, __, dry: DropGroup(info.id, group, dead, dry), Done, False
+        )
         count = sum(part.count for part in parts)
         if not count:
             raise no_group(topic, group)
         return count
 
     def _in_all(
-        self, info: TopicInfo, make: Callable[[int, list[PartitionKey], bool], Message], kind: type[Answer], dry_run: bool
+        self,
+        info: TopicInfo,
+        make: Callable[[int, list[PartitionKey], bool], Message],
+        kind: type[Answer],
+        dry_run: bool,
     ) -> Talk[list[Answer]]:
         """Asks every shard of a topic whether it would; only then lets them."""
         shards, answers = by_shard(info), []

@@ -9,7 +9,8 @@ BACKOFF = -1  #: the pause before the next attempt is that of the policy
 
 
 class Retry(Exception):
-    """Raised by who works on a record: it failed, and comes again `after` (default: as the backoff policy says)."""
+    """Raised by who works on a record: it failed, and comes again `after` (default: as the backoff policy
+    says)."""
 
     def __init__(self, after: inputs.Duration | None = None, reason: str = "") -> None:
         super().__init__(reason)

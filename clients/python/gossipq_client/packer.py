@@ -1,4 +1,5 @@
-"""Records on their way into one batch, that batch until its outcome is known, and the partition it goes to."""
+"""Records on their way into one batch, that batch until its outcome is known, and the partition it goes
+to."""
 
 from array import array
 from collections import deque
@@ -13,7 +14,8 @@ from gossipq.values import Range, Run, TopicInfo
 from gossipq.wire import batch as wire
 from gossipq_client.terms import NOTHING, Terms, columns, key_column
 
-UNCONFIRMED_MAX = limits.PRODUCER_REPEATS - 1  #: batches of one partition under way: repeats of older ones are refused
+#: batches of one partition under way: repeats of older ones are refused
+UNCONFIRMED_MAX = limits.PRODUCER_REPEATS - 1
 WINDOW_BATCHES = 100  #: with so many unconfirmed batches of one partition the next record waits
 assert WINDOW_BATCHES < UNCONFIRMED_MAX
 UNKNOWN_OFFSET = -1
@@ -21,14 +23,17 @@ NO_BATCH = bytearray()  #: of a flight that is open, or done
 
 
 class Special:
-    """What a flight has beside a plain one: the terms of its records, and what came of them; or the acks of an atomic step."""
+    """What a flight has beside a plain one: the terms of its records, and what came of them; or the acks of
+    an atomic step."""
 
     __slots__ = ("acks", "ends", "places", "runs", "sealed_ms", "subscription", "term", "terms", "then")
 
     def __init__(self) -> None:
         self.terms: list[Terms] = []
         self.sealed_ms = 0  #: boot time
-        self.places: list[int] | None = None  #: where in the batch each record is, when they were sorted by due time
+        self.places: list[int] | None = (
+            None  #: where in the batch each record is, when they were sorted by due time
+        )
         self.runs: list[Run] = []  #: as confirmed
         self.ends: list[int] = []  #: where each run ends, once somebody asks
         self.subscription = 0
@@ -43,7 +48,8 @@ class Special:
 class Flight:
     """One batch of one partition: open while `values` is a list, then sealed in `batch`, at last `done`.
 
-    All records of a flight share keyed or not, scheduled or not, route and level. A receipt points to a flight and an index.
+    All records of a flight share keyed or not, scheduled or not, route and level. A receipt points to a
+    flight and an index.
     """
 
     __slots__ = (
@@ -70,7 +76,9 @@ class Flight:
         "writer",
     )
 
-    def __init__(self, writer: "Writer", keyed: bool, route: bytes, level: str, scheduled: bool = False) -> None:
+    def __init__(
+        self, writer: "Writer", keyed: bool, route: bytes, level: str, scheduled: bool = False
+    ) -> None:
         self.writer, self.route, self.level, self.scheduled = writer, route, level, scheduled
         self.special: Special | None = None
         self.values: list[bytes] | None = []
@@ -197,7 +205,8 @@ class Flight:
         self.tell()
 
     def tell(self) -> None:
-        """Who waits for the outcome hears of it; forgotten afterwards, so that it can be done again when it was torn."""
+        """Who waits for the outcome hears of it; forgotten afterwards, so that it can be done again when it
+        was torn."""
         special = self.special
         if special is not None and special.then is not None:
             special.then(self)
@@ -240,7 +249,8 @@ class Writer:
 
 
 class Topic:
-    """A topic as a producer sees it. Records without a key stay with one partition for a batch, then move to the next."""
+    """A topic as a producer sees it. Records without a key stay with one partition for a batch, then move to
+    the next."""
 
     __slots__ = ("info", "learned_ms", "level", "name", "turn", "writers")
 
@@ -257,7 +267,8 @@ class Topic:
         return self.info.config.virtual
 
     def writer(self, key: bytes | None, number: int | None) -> Writer:
-        """`key`: what chooses the partition, a record's key or id. Raises BadRequest for a partition that the topic lacks."""
+        """`key`: what chooses the partition, a record's key or id. Raises BadRequest for a partition that the
+        topic lacks."""
         writers = self.writers
         if number is not None:
             if not 0 <= number < len(writers):

@@ -1,4 +1,5 @@
-"""Typed values: what a handler's annotation says becomes the way its records are decoded, and its answers encoded."""
+"""Typed values: what a handler's annotation says becomes the way its records are decoded, and its answers
+encoded."""
 
 from collections.abc import Callable
 from typing import Any
@@ -14,7 +15,8 @@ _encode = msgspec.json.Encoder().encode
 
 
 def decoder(annotation: Any) -> Decode:
-    """bytes as they are, str from UTF-8, all else from JSON: dict, list, dataclass, msgspec.Struct, TypedDict, int ...
+    """bytes as they are, str from UTF-8, all else from JSON: dict, list, dataclass, msgspec.Struct,
+    TypedDict, int ...
 
     What it returns raises Undecodable. Raises BadRequest for a type that no record can be decoded to.
     """
@@ -30,7 +32,8 @@ def decoder(annotation: Any) -> Decode:
     if foreign:
         name = getattr(annotation, "__name__", repr(annotation))
         raise BadRequest(
-            f"no value can be decoded to {name}", hint="bytes, str, dict, list, a dataclass or a msgspec.Struct will do"
+            f"no value can be decoded to {name}",
+            hint="bytes, str, dict, list, a dataclass or a msgspec.Struct will do",
         )
 
     def from_json(raw: bytes) -> Any:
@@ -54,7 +57,8 @@ def _text(raw: bytes) -> str:
 
 
 def encoded(value: Any) -> bytes:
-    """An answer as the value of a record: bytes as they are, text as UTF-8, all else as JSON. Raises TypeError."""
+    """An answer as the value of a record: bytes as they are, text as UTF-8, all else as JSON. Raises
+    TypeError."""
     if isinstance(value, bytes):
         return value
     if isinstance(value, bytearray | memoryview):

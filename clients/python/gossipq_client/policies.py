@@ -11,7 +11,8 @@ from gossipq.values import GroupOptions, TopicInfo, TopicOptions
 from gossipq_client import inputs
 
 MODES = ("shared", "exclusive", "key_ordered")
-Backoff = inputs.Duration | Iterable[inputs.Duration]  #: pause after the first, second ... failure; the last one repeats
+#: pause after the first, second ... failure; the last one repeats
+Backoff = inputs.Duration | Iterable[inputs.Duration]
 
 
 class TopicPolicy(TypedDict, total=False):
@@ -31,7 +32,8 @@ class TopicPolicy(TypedDict, total=False):
     lease: inputs.Duration | None  #: how long a consumer may be silent with a record
     attempts_max: int | None  #: failures after which a record is a dead letter
     backoff: Backoff | None
-    alarm_lag: int | None  #: records of a partition that a group may be behind before an alarm is raised; 0 = any number
+    #: records of a partition that a group may be behind before an alarm is raised; 0 = any number
+    alarm_lag: int | None
 
 
 class GroupPolicy(TypedDict, total=False):
@@ -43,16 +45,20 @@ class GroupPolicy(TypedDict, total=False):
     backoff: Backoff | None
     parked_max: int | None  #: records per partition that may wait behind others of their key
     paused: bool | None
-    alarm_lag: int | None  #: records of a partition that it may be behind before an alarm is raised; 0 = any number
+    #: records of a partition that it may be behind before an alarm is raised; 0 = any number
+    alarm_lag: int | None
 
 
 def as_asked(topic: TopicInfo, partitions: int | None) -> TopicInfo:
-    """A topic that was made, or was there. Raises TopicExists when it has other partitions: these are for its life."""
+    """A topic that was made, or was there. Raises TopicExists when it has other partitions: these are for its
+    life."""
     have = len(topic.shards)
     if partitions in (None, have) or topic.config.virtual:
         return topic
     told = f"topic {topic.name} is there with {many(have, 'partition')}, not {partitions}"
-    raise TopicExists(told, hint="partitions are for a topic's life: leave partitions= away, or choose another name")
+    raise TopicExists(
+        told, hint="partitions are for a topic's life: leave partitions= away, or choose another name"
+    )
 
 
 def topic_options(
@@ -86,7 +92,9 @@ def topic_options(
         ttl_ms=None if ttl is None else inputs.duration_ms(ttl, "ttl", 0, limits.DELAY_MS_MAX),
         expire=expire,
         dedup_ms=None if dedup is None else inputs.duration_ms(dedup, "dedup", 0, limits.DEDUP_HARD_MS),
-        dedup_count=None if dedup_count is None else inputs.whole(dedup_count, "dedup_count", 0, limits.DEDUP_HARD_COUNT),
+        dedup_count=None
+        if dedup_count is None
+        else inputs.whole(dedup_count, "dedup_count", 0, limits.DEDUP_HARD_COUNT),
         trace=trace,
         lease_ms=_lease_ms(lease),
         attempts_max=_attempts_max(attempts_max),
@@ -117,7 +125,9 @@ def group_options(
         else inputs.whole(in_flight_max, "in_flight_max", 1, limits.IN_FLIGHT_HARD_MAX),
         attempts_max=_attempts_max(attempts_max),
         backoff_ms=None if backoff is None else backoff_ms(backoff),
-        parked_max=None if parked_max is None else inputs.whole(parked_max, "parked_max", 1, limits.PARKED_HARD_MAX),
+        parked_max=None
+        if parked_max is None
+        else inputs.whole(parked_max, "parked_max", 1, limits.PARKED_HARD_MAX),
         paused=paused,
         alarm_lag=_alarm_lag(alarm_lag),
     )
@@ -132,7 +142,10 @@ def backoff_ms(backoff: Backoff) -> list[int]:
     else:
         pauses = []
     if not 0 < len(pauses) <= limits.BACKOFF_STEPS_MAX:
-        raise BadRequest(f"backoff={backoff!r}", hint=f'1 to {limits.BACKOFF_STEPS_MAX} durations, as in ["1s", "30s", "10m"]')
+        raise BadRequest(
+            f"backoff={backoff!r}",
+            hint=f'1 to {limits.BACKOFF_STEPS_MAX} durations, as in ["1s", "30s", "10m"]',
+        )
     return [inputs.duration_ms(pause, "backoff", 0, limits.DELAY_MS_MAX) for pause in pauses]
 
 
@@ -141,7 +154,11 @@ def _lease_ms(lease: inputs.Duration | None) -> int | None:
 
 
 def _attempts_max(attempts_max: int | None) -> int | None:
-    return None if attempts_max is None else inputs.whole(attempts_max, "attempts_max", 1, limits.ATTEMPTS_HARD_MAX)
+    return (
+        None
+        if attempts_max is None
+        else inputs.whole(attempts_max, "attempts_max", 1, limits.ATTEMPTS_HARD_MAX)
+    )
 
 
 def _alarm_lag(alarm_lag: int | None) -> int | None:

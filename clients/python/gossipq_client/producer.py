@@ -19,12 +19,12 @@ class Producers(Driver):
     """The part of a client that publishes."""
 
     def publish(self, topic: str, value: inputs.Value, **options: Unpack[PublishOptions]) -> PendingReceipt:
-        """Sends one record; batches form by themselves while earlier ones wait for their confirm. When it returns, the record
-        is on its way; its receipt says when it is kept.
+        """Sends one record; batches form by themselves while earlier ones wait for their confirm. When it
+        returns, the record is on its way; its receipt says when it is kept.
 
-        Options: key, headers, route, partition, level; delay or at (due later), ttl, id (stored once), lease, attempts_max,
-        backoff; see PublishOptions. Waits while the window is full; with wait= not longer than that: then Backpressure.
-        Raises TooLarge, BadRequest, UnknownTopic before anything is sent.
+        Options: key, headers, route, partition, level; delay or at (due later), ttl, id (stored once), lease,
+        attempts_max, backoff; see PublishOptions. Waits while the window is full; with wait= not longer than
+        that: then Backpressure. Raises TooLarge, BadRequest, UnknownTopic before anything is sent.
         """
         raw = inputs.value_bytes(value)
         checked = publish_options(self.engine.clock.now, **options) if options else PLAIN
@@ -45,11 +45,18 @@ class Producers(Driver):
 
     def _append(self, topic: Topic, raw: bytes, options: Options) -> One:
         publishing, writer = self.engine.session.publishing, topic.writer(options.chooser, options.partition)
-        return One(*self.in_window(writer, options.wait_s, lambda heir: publishing.append(heir, raw, *options.record)))
+        return One(
+            *self.in_window(
+                writer, options.wait_s, lambda heir: publishing.append(heir, raw, *options.record)
+            )
+        )
 
-    def publish_many(self, topic: str, values: Iterable[inputs.Value], **options: Unpack[ListOptions]) -> PendingReceipt:
-        """Sends a list in order, packed, under one receipt. Options as in `publish`, and for each value one of `keys`, `ids`,
-        `delays`; see ListOptions. Records that are due later go in the order of their due times."""
+    def publish_many(
+        self, topic: str, values: Iterable[inputs.Value], **options: Unpack[ListOptions]
+    ) -> PendingReceipt:
+        """Sends a list in order, packed, under one receipt. Options as in `publish`, and for each value one
+        of `keys`, `ids`, `delays`; see ListOptions. Records that are due later go in the order of their due
+        times."""
         raws = inputs.values_of(values)
         many = list_options(len(raws), self.engine.clock.now, **options)
         known = self._topic(topic)
@@ -76,7 +83,8 @@ class Producers(Driver):
         value: inputs.Value,
         **options: Unpack[PublishOptions],
     ) -> PendingReceipt:
-        """Publishes what comes of a record in hand and acks it, as one atomic step; `then` hears when it is done, well or not.
+        """Publishes what comes of a record in hand and acks it, as one atomic step; `then` hears when it is
+        done, well or not.
 
         Raises BadRequest unless both lie in one shard.
         """

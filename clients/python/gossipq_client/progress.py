@@ -1,4 +1,5 @@
-"""How far a topic goes, and how far a group is that keeps its own positions: talks for readers such as Spark."""
+"""How far a topic goes, and how far a group is that keeps its own positions: talks for readers such as
+Spark."""
 
 from collections.abc import Iterable, Mapping
 
@@ -11,22 +12,29 @@ from gossipq_client.asking import PROBE_NUMBERS, Asking, Talk
 from gossipq_client.session import Session
 
 
-def positions(asking: Asking, session: Session, topic: str, start: tuple[str, int]) -> Talk[dict[int, tuple[Offset, Offset]]]:
-    """For each partition where a reader would start, and one past its last record. Raises UnknownTopic, OffsetOutOfRange."""
+def positions(
+    asking: Asking, session: Session, topic: str, start: tuple[str, int]
+) -> Talk[dict[int, tuple[Offset, Offset]]]:
+    """For each partition where a reader would start, and one past its last record. Raises UnknownTopic,
+    OffsetOutOfRange."""
     info = yield from asking.topic(topic)
     found: dict[int, tuple[Offset, Offset]] = {}
     for shard, keys in _by_shard(info, range(len(info.shards))).items():
         number = PROBE_NUMBERS + session.links.next_id()
         request = Subscribe(number, "", [Start(key, *start) for key in keys], 0, 0)
         found |= {
-            partition_of(key): (first, end) for key, first, end in (yield from asking.ask(request, shard, Subscribed)).ends
+            partition_of(key): (first, end)
+            for key, first, end in (yield from asking.ask(request, shard, Subscribed)).ends
         }
         yield from asking.ask(Unsubscribe(number), shard, Acked)
     return dict(sorted(found.items()))
 
 
-def ack_below(asking: Asking, session: Session, topic: str, group: str, ends: Mapping[int, Offset]) -> Talk[None]:
-    """Acks everything below these offsets for a group, but what its consumers hold; a new one begins at the first record.
+def ack_below(
+    asking: Asking, session: Session, topic: str, group: str, ends: Mapping[int, Offset]
+) -> Talk[None]:
+    """Acks everything below these offsets for a group, but what its consumers hold; a new one begins at the
+    first record.
 
     A subscription without credit says so, by acks of what was never handed out. Raises BadRequest.
     """

@@ -1,4 +1,5 @@
-"""Records on their way into batches, and what becomes of batches when their topic changes or a step was torn."""
+"""Records on their way into batches, and what becomes of batches when their topic changes or a step was
+torn."""
 
 from collections.abc import Callable
 
@@ -27,10 +28,15 @@ class Publishing(Sending):
         level: str,
         terms: Terms | None = None,
     ) -> tuple[Flight, int]:
-        """The flight that took the record, and its index there. With nothing unconfirmed before it, it goes at once."""
+        """The flight that took the record, and its index there. With nothing unconfirmed before it, it goes
+        at once."""
         flight = writer.open
         size = len(value) + len(key or b"") + len(headers)
-        keyed, level, scheduled = key is not None, level or writer.topic.level, terms is not None and terms.due_ms > 0
+        keyed, level, scheduled = (
+            key is not None,
+            level or writer.topic.level,
+            terms is not None and terms.due_ms > 0,
+        )
         if flight is not None and not flight.takes(size, keyed, route, level, scheduled):
             self.seal(writer)
             flight = None
@@ -66,13 +72,17 @@ class Publishing(Sending):
         level: str,
         terms: list[Terms] | None = None,
     ) -> list[Flight]:
-        """Flights made of a list, not sealed yet: `take` sends each as the window allows. All or none are scheduled."""
+        """Flights made of a list, not sealed yet: `take` sends each as the window allows. All or none are
+        scheduled."""
         count, level, made = len(values), level or writer.topic.level, []
         total = sum(map(len, values)) + sum(map(len, keys or ())) + count * len(headers)
         ranges = [(0, count)]
         if total > limits.BATCH_BYTES_MAX or count > limits.BATCH_RECORDS_MAX:
             ranges = runs(
-                [len(value) + len(key) + len(headers) for value, key in zip(values, keys or [b""] * count, strict=True)]
+                [
+                    len(value) + len(key) + len(headers)
+                    for value, key in zip(values, keys or [b""] * count, strict=True)
+                ]
             )
         for first, end in ranges:
             flight = Flight(writer, keys is not None, route, level, terms is not None and terms[0].due_ms > 0)
@@ -98,13 +108,17 @@ class Publishing(Sending):
         acks: list[Range],
         then: Callable[[Flight], None],
     ) -> Flight:
-        """One record and the acks of the records it comes of, as one atomic step, sent at once behind what its partition has.
+        """One record and the acks of the records it comes of, as one atomic step, sent at once behind what
+        its partition has.
 
-        The flight fails with LeaseLost when somebody else holds one of them; `then` is told when it is done, well or not.
+        The flight fails with LeaseLost when somebody else holds one of them; `then` is told when it is done,
+        well or not.
         """
         terms = options.terms
         self.seal(writer)
-        flight = Flight(writer, options.key is not None, options.route, "stored", terms is not None and terms.due_ms > 0)
+        flight = Flight(
+            writer, options.key is not None, options.route, "stored", terms is not None and terms.due_ms > 0
+        )
         flight.add(value, options.key, options.headers, terms or NOTHING)
         assert flight.special is not None, "terms make a flight special"
         flight.special.subscription, flight.special.acks, flight.special.then = subscription, acks, then
@@ -189,7 +203,9 @@ class Publishing(Sending):
             while flights:
                 flight = flights[0]
                 if flight.special and flight.special.acks:
-                    self._drop(flight, UnknownTopic(f"topic {old.name!r} was made anew", hint="do the step again"))
+                    self._drop(
+                        flight, UnknownTopic(f"topic {old.name!r} was made anew", hint="do the step again")
+                    )
                     continue
                 if not target.flights or target.flights[-1] is not flight:
                     self._flying.pop(flight.request_id, None)
@@ -203,14 +219,18 @@ class Publishing(Sending):
             self.pump(target)
 
     def heir(self, writer: Writer) -> Writer:
-        """What a partition is now: another one when its topic was made anew meanwhile. Raises UnknownTopic."""
+        """What a partition is now: another one when its topic was made anew meanwhile. Raises
+        UnknownTopic."""
         topic = self.topics.setdefault(writer.topic.name, writer.topic)
         if not topic.writers:
-            raise UnknownTopic(f"topic {topic.name!r} is virtual now", hint="publish again: it goes to its topics")
+            raise UnknownTopic(
+                f"topic {topic.name!r} is virtual now", hint="publish again: it goes to its topics"
+            )
         return topic.writers[writer.number % len(topic.writers)]
 
     def drop(self, name: str) -> None:
-        """The topic was deleted from here: the next publish looks its name up, unless some are still under way."""
+        """The topic was deleted from here: the next publish looks its name up, unless some are still under
+        way."""
         topic = self.topics.get(name)
         if topic is not None and not any(writer.flights or writer.open for writer in topic.writers):
             del self.topics[name]
@@ -232,8 +252,9 @@ class Publishing(Sending):
     # --- after a step was torn
 
     def recover(self) -> None:
-        """A step ended half way, by an exception out of a signal handler, and all ways were closed: brings what is meant to
-        be sent in order, so that it goes again. A batch is always open, in `flights`, or done."""
+        """A step ended half way, by an exception out of a signal handler, and all ways were closed: brings
+        what is meant to be sent in order, so that it goes again. A batch is always open, in `flights`, or
+        done."""
         self._flying.clear()
         self._waiting.clear()
         self.plain.clear()

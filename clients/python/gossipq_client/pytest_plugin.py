@@ -1,4 +1,5 @@
-"""Fixtures for tests of applications: `mq`, a client of a broker of its own, and `gossipq_broker`, that broker."""
+"""Fixtures for tests of applications: `mq`, a client of a broker of its own, and `gossipq_broker`, that
+broker."""
 
 from collections.abc import Iterator
 from typing import TYPE_CHECKING

@@ -13,13 +13,20 @@ from gossipq_client.reading import Stretch, between
 
 
 class Readers(Consumers):
-    """The part of a client that reads in bulk. It holds nothing, acks nothing and starts nothing: topics are not made."""
+    """The part of a client that reads in bulk. It holds nothing, acks nothing and starts nothing: topics are
+    not made."""
 
     def batches(
-        self, topic: str, *, start: inputs.Start = "first", stop: inputs.Start | None = None, partition: int | None = None
+        self,
+        topic: str,
+        *,
+        start: inputs.Start = "first",
+        stop: inputs.Start | None = None,
+        partition: int | None = None,
     ) -> Iterator[Stretch]:
-        """What lies between `start` and `stop` (offsets, aware datetimes, "-10m"; default: all there is now), batch by batch,
-        in order within each partition. Raises UnknownTopic, BadRequest, and OffsetOutOfRange when retention removed `start`."""
+        """What lies between `start` and `stop` (offsets, aware datetimes, "-10m"; default: all there is now),
+        batch by batch, in order within each partition. Raises UnknownTopic, BadRequest, and OffsetOutOfRange
+        when retention removed `start`."""
         places = between(start, stop, self.engine.clock.now().wall_ms)
         reading = self.talk(self.engine.asking.reading(topic, *places, partition))
         try:
@@ -32,10 +39,15 @@ class Readers(Consumers):
             self.settle_later()
 
     def table(
-        self, topic: str, *, start: inputs.Start = "first", stop: inputs.Start | None = None, partition: int | None = None
+        self,
+        topic: str,
+        *,
+        start: inputs.Start = "first",
+        stop: inputs.Start | None = None,
+        partition: int | None = None,
     ) -> "columns.Table":
-        """The same as a pyarrow.Table: topic, topic_id, partition, offset, publish_time, key, headers, value, route, id,
-        deliver_at. Needs pyarrow."""
+        """The same as a pyarrow.Table: topic, topic_id, partition, offset, publish_time, key, headers, value,
+        route, id, deliver_at. Needs pyarrow."""
         columns.arrow()
         return columns.table(list(self.batches(topic, start=start, stop=stop, partition=partition)))
 

@@ -18,14 +18,16 @@ NOWHERE = Run(1, UNKNOWN_OFFSET)  #: of a record that the confirm does not name
 
 @dataclass(frozen=True, slots=True)
 class Receipt:
-    """A record that is kept on `copies` disks. With level "none" nothing was promised: offset -1, copies 0, no ref.
+    """A record that is kept on `copies` disks. With level "none" nothing was promised: offset -1, copies 0,
+    no ref.
 
-    A scheduled record has offset -1 until it is due; `ref` is the name that `why`, `cancel` and `reschedule` take, before and
-    after. `duplicate`: its id was known, nothing was added, and offset and ref are those of the record that is there.
+    A scheduled record has offset -1 until it is due; `ref` is the name that `why`, `cancel` and `reschedule`
+    take, before and after. `duplicate`: its id was known, nothing was added, and offset and ref are those of
+    the record that is there.
 
-    For a list it is that of the first record, and `count` says how many the receipt covers. `receipts` has one for each record
-    of the list when they have ids or due times, else one for each partition and batch they went to. For a virtual topic it has
-    one for each topic that got a copy.
+    For a list it is that of the first record, and `count` says how many the receipt covers. `receipts` has
+    one for each record of the list when they have ids or due times, else one for each partition and batch
+    they went to. For a virtual topic it has one for each topic that got a copy.
     """
 
     topic: str
@@ -42,7 +44,8 @@ NO_RECEIPT = Receipt("", 0, UNKNOWN_OFFSET, "", 0, False, 0)
 
 
 def receipt_of(flight: Flight, index: int, count: int = 1) -> Receipt:
-    """Of the record that went into the flight as number `index`. Raises the error the batch ended with. The flight is done."""
+    """Of the record that went into the flight as number `index`. Raises the error the batch ended with. The
+    flight is done."""
     if flight.error is not None:
         flight.told = True
         raise flight.error
@@ -50,12 +53,24 @@ def receipt_of(flight: Flight, index: int, count: int = 1) -> Receipt:
     offset, entry, record = UNKNOWN_OFFSET, 0, 0
     if special is not None and special.runs:
         run, record = _run(special, index)
-        offset, entry, duplicate = run.offset + record if run.offset >= 0 else UNKNOWN_OFFSET, run.index, run.duplicate
+        offset, entry, duplicate = (
+            run.offset + record if run.offset >= 0 else UNKNOWN_OFFSET,
+            run.index,
+            run.duplicate,
+        )
         record += run.record
     elif flight.offset >= 0:
         offset = flight.offset + index
     topic, number = writer.topic.name, writer.number
-    return Receipt(topic, number, offset, refs.text(topic, number, offset, entry, record), flight.copies, duplicate, count)
+    return Receipt(
+        topic,
+        number,
+        offset,
+        refs.text(topic, number, offset, entry, record),
+        flight.copies,
+        duplicate,
+        count,
+    )
 
 
 def _run(special: Special, index: int) -> tuple[Run, int]:
@@ -99,7 +114,9 @@ class Listed(Sequence[Receipt]):
 
     __slots__ = ("_starts", "flights", "order", "single")
 
-    def __init__(self, flights: list[Flight], order: "array[int] | None" = None, single: bool = False) -> None:
+    def __init__(
+        self, flights: list[Flight], order: "array[int] | None" = None, single: bool = False
+    ) -> None:
         self.flights, self.order = flights, order
         self.single = single  #: a receipt for each record
         self._starts: list[int] = []
@@ -169,14 +186,23 @@ class Copied:
             raise half_way(error, self.ids) from None
         first, duplicate = receipts[0], all(receipt.duplicate for receipt in receipts)
         copies = min(receipt.copies for receipt in receipts)
-        return Receipt(first.topic, first.partition, first.offset, first.ref, copies, duplicate, first.count, receipts)
+        return Receipt(
+            first.topic, first.partition, first.offset, first.ref, copies, duplicate, first.count, receipts
+        )
 
 
 def half_way(error: GossipqError, ids: Sequence[bytes]) -> GossipqError:
-    """The error of a publish that some topics of a virtual one may have: told with the ids that make it safe to repeat."""
+    """The error of a publish that some topics of a virtual one may have: told with the ids that make it safe
+    to repeat."""
     texts = tuple(each.decode(errors="backslashreplace") for each in ids)
-    again = f"publish again with id={texts[0]!r}" if len(texts) == 1 else "publish again with ids= the error's .ids"
-    named = type(error)(error.message, f"{again}: topics that have it know that", error.retry_after_ms, error.detail)
+    again = (
+        f"publish again with id={texts[0]!r}"
+        if len(texts) == 1
+        else "publish again with ids= the error's .ids"
+    )
+    named = type(error)(
+        error.message, f"{again}: topics that have it know that", error.retry_after_ms, error.detail
+    )
     named.ids = texts
     return named
 
@@ -230,6 +256,7 @@ class PendingReceipts(PendingReceipt):
         return all(flight.done for flight in self._flights)
 
     def result(self, timeout: float | None = None) -> Receipt:
-        """Waits `timeout` seconds for all. Raises the first error; records of other batches may be stored then."""
+        """Waits `timeout` seconds for all. Raises the first error; records of other batches may be stored
+        then."""
         self._client.await_flights(self._flights, timeout)
         return self._awaited.receipt()

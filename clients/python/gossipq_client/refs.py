@@ -13,7 +13,8 @@ _HINT = 'a ref is "orders/0/17", or "orders/0/@210.3" while the record is schedu
 
 
 def text(topic: str, number: int, offset: Offset, entry: int = 0, record: int = 0) -> str:
-    """The ref of a record in partition `number`: by its offset, or by log entry and record while it has none; "" if neither."""
+    """The ref of a record in partition `number`: by its offset, or by log entry and record while it has none;
+    "" if neither."""
     if offset >= 0:
         return f"{topic}/{number}/{offset}"
     return f"{topic}/{number}/@{entry}.{record}" if entry else ""
@@ -25,11 +26,14 @@ def text_of(topic: str, ref: Ref) -> str:
 
 def is_virtual(info: TopicInfo) -> BadRequest:
     """What a verb that needs records says of a virtual topic."""
-    return BadRequest(f"topic {info.name!r} is virtual", hint=f"its records are in {', '.join(info.config.virtual)}")
+    return BadRequest(
+        f"topic {info.name!r} is virtual", hint=f"its records are in {', '.join(info.config.virtual)}"
+    )
 
 
 class Address(NamedTuple):
-    """One record, as its user named it: by offset, by (log entry, record), or by id in a partition or anywhere in the topic."""
+    """One record, as its user named it: by offset, by (log entry, record), or by id in a partition or
+    anywhere in the topic."""
 
     topic: str
     number: int | None
@@ -42,7 +46,8 @@ class Address(NamedTuple):
         return Ref(partition_key(topic_id, number), self.offset, self.entry, self.record, id_hash(self.id))
 
     def numbers(self, partitions: int) -> list[int]:
-        """Partitions to ask, the likeliest first: an id without a key has chosen its own. Raises BadRequest."""
+        """Partitions to ask, the likeliest first: an id without a key has chosen its own. Raises
+        BadRequest."""
         if self.number is None:
             likely = crc32(self.id) % partitions
             return [likely, *(number for number in range(partitions) if number != likely)]
@@ -51,15 +56,26 @@ class Address(NamedTuple):
         return [self.number]
 
 
-def address(topic: str, partition: int | None, offset: int | None, ref: str, id: inputs.Value | None) -> Address:
-    """The record that (topic, partition, offset), ref=, or id= with topic names. Raises BadRequest unless it is one of them."""
+def address(
+    topic: str, partition: int | None, offset: int | None, ref: str, id: inputs.Value | None
+) -> Address:
+    """The record that (topic, partition, offset), ref=, or id= with topic names. Raises BadRequest unless it
+    is one of them."""
     if ref:
         if topic or partition is not None or offset is not None or id is not None:
-            raise BadRequest("ref= names the record by itself", hint="leave topic, partition, offset and id= away")
+            raise BadRequest(
+                "ref= names the record by itself", hint="leave topic, partition, offset and id= away"
+            )
         return parse(ref)
-    if not topic or "/" in topic or (offset is None) == (id is None) or (offset is not None and partition is None):
+    if (
+        not topic
+        or "/" in topic
+        or (offset is None) == (id is None)
+        or (offset is not None and partition is None)
+    ):
         raise BadRequest(
-            "one record is to be named", hint='pass ("orders", 0, 17), ref="orders/0/17" or ("orders", id="order-17")'
+            "one record is to be named",
+            hint='pass ("orders", 0, 17), ref="orders/0/17" or ("orders", id="order-17")',
         )
     number = None if partition is None else inputs.whole(partition, "partition", 0, 0xFFFF)
     if id is not None:

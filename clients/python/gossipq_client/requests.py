@@ -1,4 +1,5 @@
-"""Asking and answering: a request is a record whose headers say where its reply goes; the reply names its request."""
+"""Asking and answering: a request is a record whose headers say where its reply goes; the reply names its
+request."""
 
 from typing import NamedTuple
 
@@ -19,7 +20,9 @@ TO, ROUTE, CORRELATION = "gossipq-reply-to", "gossipq-reply-route", "gossipq-cor
 
 
 def make_replies() -> CreateTopic:
-    return CreateTopic(REPLIES, TopicOptions(partitions=1, retention_ms=REPLIES_RETENTION_MS, retain="acked"), True)
+    return CreateTopic(
+        REPLIES, TopicOptions(partitions=1, retention_ms=REPLIES_RETENTION_MS, retain="acked"), True
+    )
 
 
 class Reply(NamedTuple):
@@ -72,7 +75,8 @@ class Requests:
         return {**(headers or {}), TO: REPLIES, ROUTE: self.route, CORRELATION: correlation}
 
     def reply(self, correlation: str, consuming: Consuming) -> tuple[Held, Offset] | None:
-        """Takes what has come; the reply, if it is among it. A reply that nobody waits for any more is dropped."""
+        """Takes what has come; the reply, if it is among it. A reply that nobody waits for any more is
+        dropped."""
         assert self.subscription is not None, "replies are read before something is asked"
         while self.subscription.ready:
             for piece in consuming.take(self.subscription, len(self.subscription.ready[0].values())):

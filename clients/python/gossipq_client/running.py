@@ -1,4 +1,5 @@
-"""Handlers of a sync client at work: each thread takes a record, runs the handler, and settles the record by how it ended."""
+"""Handlers of a sync client at work: each thread takes a record, runs the handler, and settles the record by
+how it ended."""
 
 import inspect
 import signal
@@ -29,7 +30,9 @@ class Crew:
 
     def __init__(self, client: "Workers", handler: Handler, stop_at_end: bool) -> None:
         self.handler, self.idle = handler, 0
-        self.lanes = Lanes(client.engine.session.consuming, client.engine.subscribe(handler.asked, stop_at_end))
+        self.lanes = Lanes(
+            client.engine.session.consuming, client.engine.subscribe(handler.asked, stop_at_end)
+        )
         self.work = threading.Condition(client.lock)
 
     def rouse(self) -> None:
@@ -54,9 +57,13 @@ class Runner:
     def run(self) -> None:
         """Raises what a subscription was refused with, and what is no Exception and came out of a handler."""
         client = self._client
-        self._crews = client.do(lambda: [Crew(client, handler, self._stop_at_end) for handler in self._handlers])
+        self._crews = client.do(
+            lambda: [Crew(client, handler, self._stop_at_end) for handler in self._handlers]
+        )
         threads = [
-            threading.Thread(target=self._work, args=(crew,), name=f"{crew.handler.name}-{number}", daemon=True)
+            threading.Thread(
+                target=self._work, args=(crew,), name=f"{crew.handler.name}-{number}", daemon=True
+            )
             for crew in self._crews
             for number in range(crew.handler.workers)
         ]
@@ -79,7 +86,11 @@ class Runner:
         for crew in self._crews:
             self._failure = self._failure or crew.lanes.subscription.error
             crew.rouse()
-        if self._stop_at_end and not len(self._client.engine.session.calls) and all(crew.finished for crew in self._crews):
+        if (
+            self._stop_at_end
+            and not len(self._client.engine.session.calls)
+            and all(crew.finished for crew in self._crews)
+        ):
             return True
         return self._stopping or self._failure is not None
 
@@ -139,7 +150,11 @@ class Runner:
                 result = self._awaited(result)
             if result is not None and (reply := reply_to(message)) is not None:
                 pending = client.publish(
-                    reply.topic, payloads.encoded(result), route=reply.route, headers=reply.headers, level="stored"
+                    reply.topic,
+                    payloads.encoded(result),
+                    route=reply.route,
+                    headers=reply.headers,
+                    level="stored",
                 )
                 pending.result(client.timeout)
             message.ack()
@@ -176,8 +191,8 @@ def tell(handler: Handler, message: Record, error: Exception) -> None:
 
 @contextmanager
 def until_signal(stop: Callable[[], object], wanted: bool = True) -> Iterator[None]:
-    """The first SIGTERM or Ctrl-C calls `stop`, a second one does what it always does. Only the main thread hears them, and
-    not even that one unless it is `wanted`."""
+    """The first SIGTERM or Ctrl-C calls `stop`, a second one does what it always does. Only the main thread
+    hears them, and not even that one unless it is `wanted`."""
     if not wanted or threading.current_thread() is not threading.main_thread():
         yield
         return

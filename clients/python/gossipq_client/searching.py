@@ -32,13 +32,19 @@ class Search:
         self.start = inputs.start_of(start, wall_ms)
         self.end = None if end is None else inputs.start_of(end, wall_ms, "end")
         if self.start[0] == "new" or (self.end is not None and self.end[0] in ("first", "new")):
-            raise BadRequest(f"start={start!r}, end={end!r}", hint='use an offset, an aware datetime, or "-10m"')
+            raise BadRequest(
+                f"start={start!r}, end={end!r}", hint='use an offset, an aware datetime, or "-10m"'
+            )
         if self.end is not None and self.end[0] == self.start[0] and self.end[1] <= self.start[1]:
-            raise BadRequest(f"end={end!r} does not lie behind start={start!r}", hint="the end itself is not looked at")
+            raise BadRequest(
+                f"end={end!r} does not lie behind start={start!r}", hint="the end itself is not looked at"
+            )
         self._key = None if key is None else inputs.key_bytes(key)
         self._contains = None if contains is None else inputs.as_bytes(contains, "contains")
         self._headers = {name: inputs.as_bytes(value, "header") for name, value in (header or {}).items()}
-        self._left = limits.CREDIT_MAX if limit is None else inputs.whole(limit, "limit", 1, limits.CREDIT_MAX)
+        self._left = (
+            limits.CREDIT_MAX if limit is None else inputs.whole(limit, "limit", 1, limits.CREDIT_MAX)
+        )
         self._progress = progress
         self._looked = self._total = 0
         self._ends: dict[Place, Offset] = {}  #: where it ends, of the partitions where it goes on
@@ -77,7 +83,10 @@ class Search:
         if not self._headers:
             return True
         headers = record.headers
-        return all(name in headers and inputs.as_bytes(headers[name], name) == value for name, value in self._headers.items())
+        return all(
+            name in headers and inputs.as_bytes(headers[name], name) == value
+            for name, value in self._headers.items()
+        )
 
     def report(self) -> None:
         """Tells how far it has come."""

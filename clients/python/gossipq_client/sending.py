@@ -1,8 +1,9 @@
-"""Batches on their way to the leaders: sealing, sending in order, confirms, refusals, and what a lost connection means.
+"""Batches on their way to the leaders: sealing, sending in order, confirms, refusals, and what a lost
+connection means.
 
-A batch keeps its sequence until it is confirmed, so whatever was sent on a lost connection is sent again unchanged and the
-leader answers a repeat with its old offset. A refusal for good lowers the sequences behind it, since the leader still waits for
-that one.
+A batch keeps its sequence until it is confirmed, so whatever was sent on a lost connection is sent again
+unchanged and the leader answers a repeat with its old offset. A refusal for good lowers the sequences behind
+it, since the leader still waits for that one.
 """
 
 from collections import Counter
@@ -26,11 +27,13 @@ FAILURES_MAX = 1_000  #: so many batches are kept for `failure`; of those beyond
 class Sending:
     def __init__(self, links: Links, new_producer: Callable[[], bytes]) -> None:
         self.topics: dict[str, Topic] = {}
-        self.plain: dict[str, Flight] = {}  #: open flights that take a record of bytes and nothing else, by topic
+        #: open flights that take a record of bytes and nothing else, by topic
+        self.plain: dict[str, Flight] = {}
         self.unconfirmed_bytes = 0
         self.stale: list[Topic] = []  #: to be resolved again: their leader does not know them
         self.linger_ms = 0  #: when an open flight without confirm must go; 0 = none waits
-        self.stands: Callable[[int], bool] = lambda subscription: True  #: whether its leader knows that subscription
+        #: whether its leader knows that subscription
+        self.stands: Callable[[int], bool] = lambda subscription: True
         self._links, self._new_producer = links, new_producer
         self._producer = new_producer()
         self._flying: dict[int, Flight] = {}
@@ -43,7 +46,12 @@ class Sending:
 
     @property
     def idle(self) -> bool:
-        return not self._flying and not self._waiting and not self._loose and not any(map(_is_open, self._writers()))
+        return (
+            not self._flying
+            and not self._waiting
+            and not self._loose
+            and not any(map(_is_open, self._writers()))
+        )
 
     def _writers(self) -> list[Writer]:
         return [writer for topic in self.topics.values() for writer in topic.writers]
@@ -51,13 +59,16 @@ class Sending:
     def unconfirmed_records(self) -> int:
         """Also those that wait for a batch to be closed."""
         writers = self._writers()
-        still_open = [writer.open.values for writer in writers if writer.open is not None and not writer.open.done]
+        still_open = [
+            writer.open.values for writer in writers if writer.open is not None and not writer.open.done
+        ]
         return sum(flight.count for writer in writers for flight in writer.flights) + sum(
             len(each or ()) for each in still_open
         )
 
     def failure(self) -> GossipqError | None:
-        """The first error of batches whose receipts nobody has looked at, which says how many there are; they are told once."""
+        """The first error of batches whose receipts nobody has looked at, which says how many there are; they
+        are told once."""
         untold = self._untold_flights()
         count, self._untold = len(untold) + self._untold, 0
         self._failed.clear()
@@ -83,14 +94,17 @@ class Sending:
 
     def full(self, writer: Writer) -> bool:
         """Whether one more batch must wait for a confirm."""
-        return writer.full or (self.unconfirmed_bytes > 0 and self.unconfirmed_bytes >= self._window_bytes(writer))
+        return writer.full or (
+            self.unconfirmed_bytes > 0 and self.unconfirmed_bytes >= self._window_bytes(writer)
+        )
 
     def has_room(self, flights: list[Flight]) -> bool:
         """Whether all of them can go now. What nothing is waiting before always can."""
         size = self.unconfirmed_bytes + sum(flight.size for flight in flights)
         counts = Counter(flight.writer for flight in flights)
         return all(
-            len(writer.flights) + count <= WINDOW_BATCHES and (not self.unconfirmed_bytes or size <= self._window_bytes(writer))
+            len(writer.flights) + count <= WINDOW_BATCHES
+            and (not self.unconfirmed_bytes or size <= self._window_bytes(writer))
             for writer, count in counts.items()
         )
 
@@ -105,9 +119,11 @@ class Sending:
     # --- sending
 
     def pump(self, writer: Writer) -> None:
-        """Sends what is not under way, in order, as far as there is an open way, and no more than the leader can remember."""
+        """Sends what is not under way, in order, as far as there is an open way, and no more than the leader
+        can remember."""
         lane = self._links.lane(writer.shard)
-        news = lane is not None and lane.greeting != writer.greeting  # who paused this writer has no say there
+        # who paused this writer has no say there
+        news = lane is not None and lane.greeting != writer.greeting
         if lane is None or (self._links.now_ms < writer.paused_until_ms and not news):
             self._waiting.add(writer)
             return
@@ -117,7 +133,11 @@ class Sending:
         flights = writer.flights
         for at in range(writer.sent, min(len(flights), UNCONFIRMED_MAX)):
             flight = flights[at]
-            if flight.special is not None and flight.special.acks and not self.stands(flight.special.subscription):
+            if (
+                flight.special is not None
+                and flight.special.acks
+                and not self.stands(flight.special.subscription)
+            ):
                 self._waiting.add(writer)
                 return
             self._flying.pop(flight.request_id, None)
@@ -175,7 +195,9 @@ class Sending:
 
     def deadline_ms(self) -> int | None:
         """When `tick` has something to do."""
-        pauses = [writer.paused_until_ms for writer in self._waiting if writer.paused_until_ms > self._links.now_ms]
+        pauses = [
+            writer.paused_until_ms for writer in self._waiting if writer.paused_until_ms > self._links.now_ms
+        ]
         if self.linger_ms:
             pauses.append(self.linger_ms)
         return min(pauses, default=None)
@@ -228,7 +250,8 @@ class Sending:
         return True
 
     def forgotten(self, request_id: int, term: int) -> bool:
-        """Who answered did not know what a step is about: it goes again if it was sent before `term`. Whether it does."""
+        """Who answered did not know what a step is about: it goes again if it was sent before `term`. Whether
+        it does."""
         flight = self._flying.get(request_id)
         if flight is None or flight.special is None or term <= flight.special.term:
             return False
@@ -245,7 +268,8 @@ class Sending:
             self._rewind(flight.writer, 0, 0)
 
     def _rewind(self, writer: Writer, to: int, retry_after_ms: int) -> None:
-        """Everything from flight `to` on is sent again, after a pause; answers to the old requests no longer count."""
+        """Everything from flight `to` on is sent again, after a pause; answers to the old requests no longer
+        count."""
         for flight in islice(writer.flights, to, None):
             self._flying.pop(flight.request_id, None)
         writer.sent = min(writer.sent, to)
@@ -259,13 +283,20 @@ class Sending:
         elif flight.sequence < expected:  # its repeats, and those of older ones, are refused for ever
             newest = max(flight.sequence, expected - 1 - limits.PRODUCER_REPEATS)
             for old in [old for old in writer.flights if old.sequence <= newest]:
-                self._drop(old, NotConfirmed("stored, but its offset is not remembered any more", hint="read it back"))
+                self._drop(
+                    old,
+                    NotConfirmed("stored, but its offset is not remembered any more", hint="read it back"),
+                )
         self._rewind(writer, 0, 0)
 
     def _start_over(self, writer: Writer) -> None:
-        """The leader has forgotten this producer: under a new one goes what certainly is not stored, the rest is unknown."""
+        """The leader has forgotten this producer: under a new one goes what certainly is not stored, the rest
+        is unknown."""
         for flight in [flight for flight in writer.flights if flight.uncertain]:
-            self._drop(flight, NotConfirmed("the leader no longer knows whether this batch is stored", hint="read it back"))
+            self._drop(
+                flight,
+                NotConfirmed("the leader no longer knows whether this batch is stored", hint="read it back"),
+            )
         writer.producer = self._new_producer()
         self._adopt_producer(writer)
 

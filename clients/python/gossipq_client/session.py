@@ -1,6 +1,8 @@
-"""One client's side of the protocol. Pure: events and time come in, frames to send and connections to open lie in `links`.
+"""One client's side of the protocol. Pure: events and time come in, frames to send and connections to open
+lie in `links`.
 
-    connected, disconnected, arrived, advance + tick  ->  Session  ->  links.out, links.actions, flights, calls, subscriptions
+    connected, disconnected,    ->  Session  ->  links.out, links.actions,
+    arrived, advance + tick                      flights, calls, subscriptions
 
 No sockets, no threads, no clock: the sync client and its asyncio twin drive the same session.
 """
@@ -39,7 +41,13 @@ PATTERNS_MS = 3 * limits.SECOND_MS  #: how often a pattern is looked up again
 
 class Session:
     def __init__(
-        self, addresses: list[str], session: bytes, name: str, version: str, new_producer: Callable[[], bytes], now: Now
+        self,
+        addresses: list[str],
+        session: bytes,
+        name: str,
+        version: str,
+        new_producer: Callable[[], bytes],
+        now: Now,
     ) -> None:
         self.links = Links(addresses, session, name, version, now)
         self.calls = Calls(self.links)
@@ -113,10 +121,14 @@ class Session:
                 pass
             case Refused():
                 self._refused(endpoint, header, body)
-            case Deliver() | Ready() | AtEnd() | Subscribed() if 0 < header.term < self.links.term(header.shard):
+            case Deliver() | Ready() | AtEnd() | Subscribed() if (
+                0 < header.term < self.links.term(header.shard)
+            ):
                 pass  # what was subscribed to in an earlier term is subscribed to again
             case _ if self.links.outdated(header.shard, header.term, endpoint):
-                for request_id in [row[0] for row in body.rows] if isinstance(body, Confirm) else [header.request_id]:
+                for request_id in (
+                    [row[0] for row in body.rows] if isinstance(body, Confirm) else [header.request_id]
+                ):
                     self._ask_again(request_id)
             case _:
                 if header.term:
@@ -182,12 +194,16 @@ class Session:
             self.publishing.doubtful(request_id)
 
     def _asked_before(self, header: frames.Header) -> bool:
-        """Whether it was asked in an earlier term: a new leader does not know what was subscribed to before. It goes again."""
+        """Whether it was asked in an earlier term: a new leader does not know what was subscribed to before.
+        It goes again."""
         term = max(header.term, self.links.term(header.shard))
-        return self.calls.forgotten(header.request_id, term) or self.publishing.forgotten(header.request_id, term)
+        return self.calls.forgotten(header.request_id, term) or self.publishing.forgotten(
+            header.request_id, term
+        )
 
     def _not_leader(self, endpoint: str, header: frames.Header, better: str, error: GossipqError) -> None:
-        """What was asked there is asked again, where it is led now. Without a request: the subscriptions there have ended."""
+        """What was asked there is asked again, where it is led now. Without a request: the subscriptions
+        there have ended."""
         request_id = header.request_id
         if not request_id:
             self.consuming.forgotten(0, header.shard)
@@ -201,7 +217,8 @@ class Session:
         self.links.leaders.moved = True
 
     def pump_all(self) -> None:
-        """After a new greeting: subscriptions first, so that acks find them, then requests, then publishes in order."""
+        """After a new greeting: subscriptions first, so that acks find them, then requests, then publishes in
+        order."""
         self.consuming.pump_all()
         self.calls.pump_all()
         self.publishing.pump_all()
@@ -264,8 +281,9 @@ class Session:
         self.links.bye()
 
     def recover(self, now: Now) -> None:
-        """A step ended half way, by an exception that came out of a signal handler, and all connections were closed. What is
-        certain is kept in an order that leaves each record in one place or in two, so everything else is made anew of it."""
+        """A step ended half way, by an exception that came out of a signal handler, and all connections were
+        closed. What is certain is kept in an order that leaves each record in one place or in two, so
+        everything else is made anew of it."""
         self.advance(now)
         self.links.restart()
         self.publishing.recover()

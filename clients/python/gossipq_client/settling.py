@@ -34,8 +34,8 @@ class Settling(Subscribing):
             part.outstanding.pop(held, None)
 
     def nack(self, held: Held, first: Offset, end: Offset, outcome: Outcome = GIVEN_BACK) -> None:
-        """Gives records back, unless they are done already. In a key-ordered group, what is here of their keys and comes after
-        them goes back before, unbegun, unless they are dead."""
+        """Gives records back, unless they are done already. In a key-ordered group, what is here of their
+        keys and comes after them goes back before, unbegun, unless they are dead."""
         part, partition = held.part, held.partition
         if not part.subscription.leased:
             return
@@ -51,7 +51,9 @@ class Settling(Subscribing):
             self._give_back_later(part, partition, keys, list(part.outstanding))
         self._nack(part, [(partition, low, high) for low, high in ranges], outcome, keys)
 
-    def _give_back_later(self, part: Part, partition: PartitionKey, keys: dict[int, Offset], helds: list[Held]) -> None:
+    def _give_back_later(
+        self, part: Part, partition: PartitionKey, keys: dict[int, Offset], helds: list[Held]
+    ) -> None:
         """What these hold of the keys, each from behind its offset on."""
         given: list[Range] = []
         firsts: dict[int, Offset] = {}
@@ -69,8 +71,8 @@ class Settling(Subscribing):
             self._nack(part, merge(given), GIVEN_BACK, firsts)
 
     def _nack(self, part: Part, ranges: list[Range], outcome: Outcome, keys: dict[int, Offset]) -> None:
-        """`keys`: of all in `ranges`, which lie in one partition, with their first offsets. Until the leader has answered, what
-        it sends of them and lies behind goes back as well: it did not know yet."""
+        """`keys`: of all in `ranges`, which lie in one partition, with their first offsets. Until the leader
+        has answered, what it sends of them and lies behind goes back as well: it did not know yet."""
         bars = [((ranges[0][0], key), offset) for key, offset in keys.items()]
         for place, offset in bars:
             part.barred.setdefault(place, []).append(offset)
@@ -134,7 +136,9 @@ class Settling(Subscribing):
                 self._extend(part, helds, merge(ranges), lease_ms)
 
     def _extend(self, part: Part, helds: list[Held], ranges: list[Range], lease_ms: int) -> Call:
-        return self._calls.ask(Extend(part.number, ranges, lease_ms), part.shard, lambda call: self._extended(helds, call))
+        return self._calls.ask(
+            Extend(part.number, ranges, lease_ms), part.shard, lambda call: self._extended(helds, call)
+        )
 
     def _extended(self, helds: list[Held], call: Call) -> None:
         lost = call.reply.lost if isinstance(call.reply, Acked) else []

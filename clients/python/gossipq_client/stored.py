@@ -11,7 +11,8 @@ from gossipq_client import inputs, refs
 
 @dataclass(frozen=True, slots=True)
 class StoredRecord:
-    """One record as it is stored. `offset` is -1 while it has none; `ref` names it in any case. Times are unix seconds."""
+    """One record as it is stored. `offset` is -1 while it has none; `ref` names it in any case. Times are
+    unix seconds."""
 
     topic: str
     partition: int
@@ -98,11 +99,20 @@ def dead_letters(topic: str, row: LetterRow, opened: Opened | None) -> list[Dead
     return [_letter(topic, row, row.offset + at, 1, opened, at) for at in range(row.count)]
 
 
-def _letter(topic: str, row: LetterRow, offset: Offset, count: int, opened: Opened | None = None, at: int = 0) -> DeadLetter:
+def _letter(
+    topic: str, row: LetterRow, offset: Offset, count: int, opened: Opened | None = None, at: int = 0
+) -> DeadLetter:
     number = partition_of(row.partition)
     ref = refs.text(topic, number, offset)
     why = (row.group, row.reason, row.error, row.attempts, row.failures, row.time_ms, count)
     if opened is None:
         return DeadLetter(topic, number, offset, ref, *why)
-    record = (opened.values[at], opened.key(at), opened.headers(at), opened.route, opened.id(at), opened.publish_time)
+    record = (
+        opened.values[at],
+        opened.key(at),
+        opened.headers(at),
+        opened.route,
+        opened.id(at),
+        opened.publish_time,
+    )
     return DeadLetter(topic, number, offset, ref, *why, *record)

@@ -1,4 +1,5 @@
-"""Subscriptions at their leaders: one part for each shard, credit lent to each, and moved to where records wait."""
+"""Subscriptions at their leaders: one part for each shard, credit lent to each, and moved to where records
+wait."""
 
 from collections.abc import Iterable, Mapping
 
@@ -27,10 +28,15 @@ class Subscribing:
         self._numbers = 0
 
     def cover(
-        self, subscription: Subscription, topics: Iterable[TopicInfo], firsts: Mapping[PartitionKey, Offset] | None = None
+        self,
+        subscription: Subscription,
+        topics: Iterable[TopicInfo],
+        firsts: Mapping[PartitionKey, Offset] | None = None,
     ) -> None:
-        """Adds the parts of topics that the subscription does not have yet; `firsts`: only of these partitions, from there."""
-        starts: dict[tuple[int, int], list[Start]] = {}  # a group is one of its topic: a part for each shard and topic
+        """Adds the parts of topics that the subscription does not have yet; `firsts`: only of these
+        partitions, from there."""
+        # a group is one of its topic: a part for each shard and topic
+        starts: dict[tuple[int, int], list[Start]] = {}
         covered = {topic_id_of(partition) for part in subscription.parts for partition in part.starts}
         for topic in topics:
             if topic.config.virtual:
@@ -71,7 +77,10 @@ class Subscribing:
 
     def lend(self, subscription: Subscription, records: int, size: int) -> None:
         """Changes the credit of a subscription, or takes it up again after a pause."""
-        if not subscription.paused and (records, size) == (subscription.credit_records, subscription.credit_bytes):
+        if not subscription.paused and (records, size) == (
+            subscription.credit_records,
+            subscription.credit_bytes,
+        ):
             return
         subscription.credit_records, subscription.credit_bytes, subscription.paused = records, size, False
         self._share(subscription)
@@ -81,14 +90,20 @@ class Subscribing:
     def _pump(self, part: Part) -> None:
         """Subscribes where this part is not known yet; the loan starts anew there."""
         lane = self._links.lane(part.shard)
-        if lane is None or self._links.standing(lane, part.shard) == part.standing or self._links.now_ms < part.retry_at_ms:
+        if (
+            lane is None
+            or self._links.standing(lane, part.shard) == part.standing
+            or self._links.now_ms < part.retry_at_ms
+        ):
             return
         self._subscribe(part, self._holding(part))
 
     def _holding(self, part: Part) -> list[Range]:
         """What is here, and what was acked or given back without an answer yet."""
         here = [
-            (held.partition, low, high) for held in part.outstanding for low, high in held.open_ranges(held.first, held.end)
+            (held.partition, low, high)
+            for held in part.outstanding
+            for low, high in held.open_ranges(held.first, held.end)
         ]
         settled = [each for message in self._unanswered(part) for each in message.ranges]
         fresh = [(partition, first, end) for partition, first, end in part.fresh]
@@ -96,7 +111,9 @@ class Subscribing:
 
     def _unanswered(self, part: Part) -> list[Ack | Nack]:
         messages = self._calls.unanswered()
-        return [each for each in messages if isinstance(each, Ack | Nack) and each.subscription == part.number]
+        return [
+            each for each in messages if isinstance(each, Ack | Nack) and each.subscription == part.number
+        ]
 
     def _subscribe(self, part: Part, holding: list[Range] | None = None) -> None:
         lane = self._links.lane(part.shard)
@@ -203,8 +220,8 @@ class Subscribing:
             self._feed(part)
 
     def _feed(self, part: Part) -> None:
-        """What is free goes to a part without loan, or the share of one that stands idle, or some of what others would get
-        again; until then it stays hungry."""
+        """What is free goes to a part without loan, or the share of one that stands idle, or some of what
+        others would get again; until then it stays hungry."""
         subscription = part.subscription
         if subscription.closing:
             self._hungry.pop(part, None)
@@ -236,7 +253,8 @@ class Subscribing:
         self._calls.ask(Recall(part.number), part.shard, lambda call: self._recalled(part, needy, call))
 
     def _recalled(self, part: Part, needy: Part | None, call: Call) -> None:
-        if call.request_id > part.request_id:  # of what is lent now, not of a loan that ended with another SUBSCRIBE
+        # of what is lent now, not of a loan that ended with another SUBSCRIBE
+        if call.request_id > part.request_id:
             part.recalling = False
             if isinstance(call.reply, Recalled):
                 part.lent_records -= call.reply.records

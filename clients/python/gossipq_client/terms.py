@@ -1,4 +1,5 @@
-"""What a publish may ask for, checked before anything is sent: the options of one record, of a list, and their columns."""
+"""What a publish may ask for, checked before anything is sent: the options of one record, of a list, and
+their columns."""
 
 from array import array
 from collections.abc import Callable, Sequence
@@ -25,7 +26,8 @@ class Common(TypedDict, total=False):
     route: str  #: matched by consumers, as in "eu.fr"
     level: str | None  #: "stored" (confirmed means kept) or "none" (no confirm); None = as the topic says
     partition: int | None  #: in place of the choice by key or id
-    wait: inputs.Duration | None  #: raises Backpressure when the window stays full for so long; 0: at once; None: never
+    #: raises Backpressure when the window stays full for so long; 0: at once; None: never
+    wait: inputs.Duration | None
     delay: inputs.Duration | None  #: due so long from now; until then it is scheduled and has no offset
     at: inputs.Time | None  #: due then: an aware datetime, or seconds since 1970
     ttl: inputs.Duration | None  #: expires so long after it is due
@@ -125,7 +127,10 @@ class Many(NamedTuple):
         """The same with an id for each record that has none."""
         given = self.terms if isinstance(self.terms, list) else [self.terms or NOTHING] * len(made)
         return self._replace(
-            terms=[terms if terms.id else terms._replace(id=each) for terms, each in zip(given, made, strict=True)]
+            terms=[
+                terms if terms.id else terms._replace(id=each)
+                for terms, each in zip(given, made, strict=True)
+            ]
         )
 
 
@@ -202,20 +207,28 @@ def list_options(
 
 
 def _policy(
-    ttl: inputs.Duration | None, lease: inputs.Duration | None, attempts_max: int | None, backoff: inputs.Duration | None
+    ttl: inputs.Duration | None,
+    lease: inputs.Duration | None,
+    attempts_max: int | None,
+    backoff: inputs.Duration | None,
 ) -> tuple[int, int, int, int]:
     if backoff is not None and not isinstance(backoff, int | float | str | timedelta):
-        raise BadRequest(f"backoff={backoff!r}", hint="one record has one pause; lists are for groups and topics")
+        raise BadRequest(
+            f"backoff={backoff!r}", hint="one record has one pause; lists are for groups and topics"
+        )
     return (
         0 if ttl is None else inputs.duration_ms(ttl, "ttl", 1, limits.DELAY_MS_MAX),
         0 if lease is None else inputs.duration_ms(lease, "lease", 1, limits.LEASE_TOTAL_MS_MAX),
-        0 if attempts_max is None else inputs.whole(attempts_max, "attempts_max", 1, limits.ATTEMPTS_HARD_MAX),
+        0
+        if attempts_max is None
+        else inputs.whole(attempts_max, "attempts_max", 1, limits.ATTEMPTS_HARD_MAX),
         0 if backoff is None else inputs.duration_ms(backoff, "backoff", 1, BACKOFF_MS_MAX),
     )
 
 
 def _due_ms(now: Clock, delay: inputs.Duration | None, at: inputs.Time | None) -> int:
-    """Boot time; 0 = at once, as for what is due already. Never early: the clocks show whole milliseconds, rounded down."""
+    """Boot time; 0 = at once, as for what is due already. Never early: the clocks show whole milliseconds,
+    rounded down."""
     if delay is not None and at is not None:
         raise BadRequest("delay= and at= are two due times", hint="pass one of them")
     if delay is not None:
@@ -224,7 +237,9 @@ def _due_ms(now: Clock, delay: inputs.Duration | None, at: inputs.Time | None) -
     if at is not None:
         at_ms, (boot_ms, wall_ms) = inputs.time_ms(at, "at"), now()
         if at_ms - wall_ms > limits.DELAY_MS_MAX:
-            raise BadRequest(f"at={at!r} is too far ahead", hint=f"at most {inputs.span(limits.DELAY_MS_MAX)} from now")
+            raise BadRequest(
+                f"at={at!r} is too far ahead", hint=f"at most {inputs.span(limits.DELAY_MS_MAX)} from now"
+            )
         return boot_ms + at_ms - wall_ms + 1 if at_ms > wall_ms else 0
     return 0
 
@@ -232,7 +247,8 @@ def _due_ms(now: Clock, delay: inputs.Duration | None, at: inputs.Time | None) -
 def _dues_ms(now: Clock, delays: Sequence[inputs.Duration | None], count: int, due: bool) -> list[int]:
     if due or len(delays) != count:
         raise BadRequest(
-            "delays= needs one delay for each value, without delay= and at=", hint=f"{len(delays)} delays for {count} values"
+            "delays= needs one delay for each value, without delay= and at=",
+            hint=f"{len(delays)} delays for {count} values",
         )
     base_ms = now().boot_ms + 1
     return [base_ms + delay_ms if delay_ms else 0 for delay_ms in _delays_ms(delays)]
@@ -272,7 +288,9 @@ def key_column(keys: list[bytes]) -> dict[int, "array[int]"]:
     return {KEY_HASH: array("I", [each or 1 for each in hashes] if 0 in hashes else hashes)}
 
 
-def columns(terms: list[Terms], scheduled: bool, sealed_ms: int) -> tuple[dict[int, "array[int]"], list[bytes] | None]:
+def columns(
+    terms: list[Terms], scheduled: bool, sealed_ms: int
+) -> tuple[dict[int, "array[int]"], list[bytes] | None]:
     """The fixed-width columns of a batch, and its ids: only those that a record asks for."""
     dues, ttls, leases, attempts, backoffs, ids = zip(*terms, strict=True)
     fixed = {

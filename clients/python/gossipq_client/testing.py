@@ -1,12 +1,13 @@
-"""A broker for tests of applications: a whole node inside the test's process, with a clock that the test moves.
+"""A broker for tests of applications: a whole node inside the test's process, with a clock that the test
+moves.
 
     with testing.Broker() as broker, broker.connect() as mq:
         mq.publish("orders", b"one", delay="1h")
         mq.advance("1h")
         assert mq.fetch("orders", "billing").values() == [b"one"]
 
-`mq.run(stop_at_end=True)` runs the handlers of `mq` over everything there is. Those of an application are run by
-`mq.handlers = app.mq.handlers` before. The pytest plugin has all of this as fixture `mq`.
+`mq.run(stop_at_end=True)` runs the handlers of `mq` over everything there is. Those of an application are run
+by `mq.handlers = app.mq.handlers` before. The pytest plugin has all of this as fixture `mq`.
 """
 
 import contextlib
@@ -86,5 +87,7 @@ class Broker:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
         self.close()

@@ -1,6 +1,7 @@
 """Sockets: one DEALER for each endpoint, with a monitor that tells when it is up. The only importer of zmq.
 
-Used by one thread at a time. `wait` alone may run without the caller's lock: it only looks at file descriptors.
+Used by one thread at a time. `wait` alone may run without the caller's lock: it only looks at file
+descriptors.
 """
 
 import errno
@@ -23,7 +24,8 @@ CONNECT_MS = 2_000
 _IN = int(zmq.POLLIN)  # plain numbers: an enum costs a microsecond each time it is used
 _UP = zmq.EVENT_HANDSHAKE_SUCCEEDED
 _DOWN = zmq.EVENT_DISCONNECTED
-_NOW, _MORE = int(zmq.NOBLOCK), int(zmq.NOBLOCK | zmq.SNDMORE)  #: plain numbers: enums cost more than the call
+#: plain numbers: enums cost more than the call
+_NOW, _MORE = (int(zmq.NOBLOCK), int(zmq.NOBLOCK | zmq.SNDMORE))
 Frames = Sequence[bytes | bytearray]
 
 
@@ -52,7 +54,9 @@ class Peer:
             self.socket.connect(endpoint)
         except zmq.ZMQError as error:
             self.close(0)
-            raise Unreachable(f"{endpoint!r} is not an address: {error}", hint="write tcp://HOST:PORT") from None
+            raise Unreachable(
+                f"{endpoint!r} is not an address: {error}", hint="write tcp://HOST:PORT"
+            ) from None
         self.fd, self.monitor_fd = int(self.socket.get(zmq.FD)), int(self.monitor.get(zmq.FD))
 
     def close(self, linger_ms: int) -> None:
@@ -83,7 +87,8 @@ class Transport:
         return {peer.monitor_fd for peer in self._peers.values()}
 
     def open(self, endpoint: str) -> bool:
-        """Connects in the background. False: no descriptor is left for that. Raises Unreachable for what is no address."""
+        """Connects in the background. False: no descriptor is left for that. Raises Unreachable for what is
+        no address."""
         if endpoint not in self._peers:
             try:
                 self._apart(lambda: self._make(endpoint))
@@ -94,12 +99,13 @@ class Transport:
         return True
 
     def _make(self, endpoint: str) -> None:
-        if not self._closed and endpoint not in self._peers:  # it may come late, when who asked was interrupted
+        # it may come late, when who asked was interrupted
+        if not self._closed and endpoint not in self._peers:
             self._peers[endpoint] = Peer(self._context, endpoint)
 
     def _apart(self, work: Callable[[], None]) -> None:
-        """Signal handlers run in the main thread: sockets are made and closed in another one, so that none is left half made.
-        Raises what `work` does."""
+        """Signal handlers run in the main thread: sockets are made and closed in another one, so that none is
+        left half made. Raises what `work` does."""
         if threading.current_thread() is not threading.main_thread():
             with self._making:
                 work()
@@ -176,7 +182,8 @@ class Transport:
                 peer.close(0)
 
     def close(self, linger_ms: int) -> None:
-        """Sends what is queued for at most `linger_ms`. In a forked child it leaves the parent's sockets alone."""
+        """Sends what is queued for at most `linger_ms`. In a forked child it leaves the parent's sockets
+        alone."""
         if os.getpid() == self._pid:
             self._apart(lambda: self._close(linger_ms))
 

@@ -68,7 +68,10 @@ class Record:
         if held.lost and held.is_lost(self.offset):
             hint = "ask for a longer lease= in consume()"
             if held.part.subscription.key_ordered:
-                hint = "an earlier record of its key failed, or its lease= in consume() is too short: it comes again"
+                hint = (
+                    "an earlier record of its key failed, or its lease= in consume() is too short: it "
+                    "comes again"
+                )
             raise LeaseLost(f"{self.topic}/{self.partition}/{self.offset} is in other hands", hint=hint)
 
 
@@ -78,7 +81,8 @@ Item = TypeVar("Item", bound=Record)
 class FetchedBatch(Sequence[Item], Generic[Item]):
     """What one `fetch` brought, possibly nothing. Messages are made when touched; `values()` makes none.
 
-    Walking over it leaves out what is in other hands by then, also what went back because an earlier record of its key failed.
+    Walking over it leaves out what is in other hands by then, also what went back because an earlier record
+    of its key failed.
     """
 
     __slots__ = ("_ends", "_make", "pieces")

@@ -40,7 +40,9 @@ def own_name() -> str:
 
 def missing(mq: "Client", names: Iterable[str]) -> list[str]:
     """The names that no topic has; a pattern is none."""
-    return [name for name in names if "*" not in name and all(topic.name != name for topic in mq.topics(name))]
+    return [
+        name for name in names if "*" not in name and all(topic.name != name for topic in mq.topics(name))
+    ]
 
 
 def sure(choices: Choices, doing: str, question: str) -> None:
@@ -75,5 +77,8 @@ def wait_healthy(choices: Choices, wait_s: float) -> "ClusterView":
                 return view
         time.sleep(max(0.0, min(ASK_AGAIN_S, deadline - time.monotonic())))
     raise failures.Failure(
-        "timed_out", f"not healthy within {wait_s:g} s: {last}", "`gossipq status` says more", failures.TIMED_OUT
+        "timed_out",
+        f"not healthy within {wait_s:g} s: {last}",
+        "`gossipq status` says more",
+        failures.TIMED_OUT,
     )

@@ -1,4 +1,5 @@
-"""What `gossipq bench` measures. Times are those of this machine's monotonic clock, which its processes share."""
+"""What `gossipq bench` measures. Times are those of this machine's monotonic clock, which its processes
+share."""
 
 import os
 import time
@@ -58,7 +59,8 @@ def checksum(pool: list[list[bytes]], batches: int) -> int:
 def publish(mq: "Client", load: Load, pool: list[list[bytes]], progress: Connection | None = None) -> float:
     """Publishes and waits for the last confirm; returns the seconds. Raises what a receipt raises.
 
-    With `ahead` it reads from `progress` how far the consumer is, and waits for it where that is too far behind.
+    With `ahead` it reads from `progress` how far the consumer is, and waits for it where that is too far
+    behind.
     """
     batches, topic = load.records // load.batch, load.topic
     receipts: list[PendingReceipt] = []
@@ -83,7 +85,8 @@ def publish(mq: "Client", load: Load, pool: list[list[bytes]], progress: Connect
 
 
 def consume(mq: "Client", load: Load, progress: Connection | None = None) -> Consumed:
-    """Takes every record, adds it to the checksum, acks it: by `fetch`, or with batch 1 by `with message:`."""
+    """Takes every record, adds it to the checksum, acks it: by `fetch`, or with batch 1 by `with
+    message:`."""
     seen, found = 0, 0
     marks: list[float] = []
     if load.batch == 1:
@@ -120,7 +123,9 @@ def consumer(choices: Choices, load: Load, pipe: Connection) -> None:
 
 def _checked(seen: Consumed, load: Load, pool: list[list[bytes]]) -> None:
     if (seen.records, seen.checksum) != (load.records, checksum(pool, load.records // load.batch)):
-        raise failures.Failure("failed", f"{seen.records:,} of {load.records:,} records consumed, or their checksum is wrong")
+        raise failures.Failure(
+            "failed", f"{seen.records:,} of {load.records:,} records consumed, or their checksum is wrong"
+        )
 
 
 def run_pub(choices: Choices, load: Load) -> dict[str, Any]:
@@ -135,7 +140,9 @@ def run_pub(choices: Choices, load: Load) -> dict[str, Any]:
 def run_sub(choices: Choices, load: Load) -> dict[str, Any]:
     """Fills the topic first, then measures the consumer alone."""
     with ask.connect(choices) as mq:
-        filled = load._replace(batch=500, records=load.records - load.records % 500) if load.batch == 1 else load
+        filled = (
+            load._replace(batch=500, records=load.records - load.records % 500) if load.batch == 1 else load
+        )
         pool = filled.pool()
         publish(mq, filled, pool)
         start = time.perf_counter()
@@ -145,7 +152,8 @@ def run_sub(choices: Choices, load: Load) -> dict[str, Any]:
 
 
 def run_e2e(choices: Choices, load: Load) -> dict[str, Any]:
-    """Producer here, consumer in a process of its own; the clock runs from the first publish to the last ack."""
+    """Producer here, consumer in a process of its own; the clock runs from the first publish to the last
+    ack."""
     pool, spawn = load.pool(), get_context("spawn")
     mine, its = spawn.Pipe()
     child = spawn.Process(target=consumer, args=(choices, load, its), daemon=True)
@@ -199,7 +207,9 @@ def run_rtt(choices: Choices, load: Load) -> dict[str, Any]:
 def topic(choices: Choices, name: str | None, retention_s: float | None) -> Iterator[str]:
     """The topic asked for, or a fresh one that is removed afterwards."""
     with ask.connect(choices) as mq:
-        made = mq.create_topic(name or f"bench-{os.urandom(4).hex()}", retention=retention_s, if_not_exists=name is not None)
+        made = mq.create_topic(
+            name or f"bench-{os.urandom(4).hex()}", retention=retention_s, if_not_exists=name is not None
+        )
     try:
         yield made.name
     finally:

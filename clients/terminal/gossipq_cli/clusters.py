@@ -53,14 +53,18 @@ def look(choices: Choices) -> ClusterView:
     members = sorted(asked.members, key=lambda member: member.name)
     with ThreadPoolExecutor(ASK_AT_ONCE) as pool:
         statuses = pool.map(lambda member: _status_of(choices, asked, member), members)
-        return ClusterView(asked, [NodeView(member, status) for member, status in zip(members, statuses, strict=True)])
+        return ClusterView(
+            asked, [NodeView(member, status) for member, status in zip(members, statuses, strict=True)]
+        )
 
 
 def _status_of(choices: Choices, asked: StatusReply, member: Member) -> StatusReply | None:
     if member.copy == asked.copy:
         return asked
     try:
-        status = ask.status(replace(choices, servers=[member.endpoint], timeout_s=min(ASK_S, choices.timeout_s)))
+        status = ask.status(
+            replace(choices, servers=[member.endpoint], timeout_s=min(ASK_S, choices.timeout_s))
+        )
     except GossipqError:
         return None
     return status if status.copy == member.copy else None  # the address may be another's by now
@@ -68,7 +72,10 @@ def _status_of(choices: Choices, asked: StatusReply, member: Member) -> StatusRe
 
 def votes(view: ClusterView, copy: str) -> int:
     """On how many shards this copy votes and answers."""
-    return sum(row.copy == copy and row.role in VOTERS and row.silent_ms < limits.SILENT_COPY_MS for row in view.copies)
+    return sum(
+        row.copy == copy and row.role in VOTERS and row.silent_ms < limits.SILENT_COPY_MS
+        for row in view.copies
+    )
 
 
 def health(view: ClusterView) -> Health:

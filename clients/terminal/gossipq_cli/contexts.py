@@ -20,8 +20,8 @@ def load() -> "Contexts":
 
 
 def servers_of(given: list[str]) -> list[str]:
-    """Addresses for what -s says: URLs, HOST:PORT or names of contexts; without it those of $GOSSIPQ_SERVER, else of the
-    context in use. Raises Failure."""
+    """Addresses for what -s says: URLs, HOST:PORT or names of contexts; without it those of $GOSSIPQ_SERVER,
+    else of the context in use. Raises Failure."""
     from gossipq_client import contexts
 
     with told():

@@ -51,11 +51,17 @@ _EXITS: tuple[tuple[type[errors.GossipqError], int], ...] = (
 )
 _HINTS = {
     errors.UnknownTopic.code: "`gossipq topic ls` lists topics, `gossipq topic create NAME` makes one",
-    errors.UnknownRecord.code: "a ref is TOPIC/PARTITION/OFFSET, as `gossipq pub` and `gossipq msg find` print it",
+    errors.UnknownRecord.code: (
+        "a ref is TOPIC/PARTITION/OFFSET, as `gossipq pub` and `gossipq msg find` print it"
+    ),
     errors.WrongState.code: "`gossipq why REF` says where it stands",
     errors.TopicExists.code: "`gossipq topic create --if-not-exists ...` leaves it as it is",
-    errors.Unreachable.code: "start one with `gossipq node`, or point elsewhere: `gossipq -s tcp://HOST:7700 status`",
-    errors.NotConfirmed.code: "it may be stored: `gossipq sub TOPIC --from -1m --exit-at-end` shows the last minute",
+    errors.Unreachable.code: (
+        "start one with `gossipq node`, or point elsewhere: `gossipq -s tcp://HOST:7700 status`"
+    ),
+    errors.NotConfirmed.code: (
+        "it may be stored: `gossipq sub TOPIC --from -1m --exit-at-end` shows the last minute"
+    ),
     errors.StoreFull.code: "free disk space or shorten retention; `gossipq status` shows the store",
 }
 
@@ -82,11 +88,16 @@ def explain(error: BaseException) -> Told:
     if isinstance(error, errors.GossipqError):
         exit_code = next(number for kind, number in _EXITS if isinstance(error, kind))
         return Told(
-            exit_code, error.code, error.message or error.code.replace("_", " "), error.hint or _HINTS.get(error.code, "")
+            exit_code,
+            error.code,
+            error.message or error.code.replace("_", " "),
+            error.hint or _HINTS.get(error.code, ""),
         )
     if isinstance(error, click.UsageError):
         where = error.ctx.command_path if error.ctx else "gossipq"
-        return Told(USAGE, "usage", error.format_message().rstrip("."), f"`{where} --help` shows what it takes")
+        return Told(
+            USAGE, "usage", error.format_message().rstrip("."), f"`{where} --help` shows what it takes"
+        )
     if isinstance(error, click.ClickException):
         return Told(FAILED, "failed", error.format_message(), "")
     if isinstance(error, FileNotFoundError):
@@ -94,7 +105,12 @@ def explain(error: BaseException) -> Told:
     if isinstance(error, TimeoutError):
         return Told(TIMED_OUT, "timed_out", str(error) or "timed out", "give it longer: `--timeout 30s`")
     if isinstance(error, OSError):
-        return Told(FAILED, "system", f"{error.filename or ''}{': ' if error.filename else ''}{error.strerror or error}", "")
+        return Told(
+            FAILED,
+            "system",
+            f"{error.filename or ''}{': ' if error.filename else ''}{error.strerror or error}",
+            "",
+        )
     return Told(FAILED, "internal", f"{type(error).__name__}: {error}", "this is a bug; --debug shows where")
 
 
@@ -125,7 +141,8 @@ def report(error: BaseException, argv: Sequence[str], output: str = "table", deb
 
 
 def quiet_pipe() -> int:
-    """The reader of our stdout is gone: nothing more can be written, also not by the interpreter on its way out."""
+    """The reader of our stdout is gone: nothing more can be written, also not by the interpreter on its way
+    out."""
     import os
 
     os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
@@ -135,6 +152,7 @@ def quiet_pipe() -> int:
 def _asks_json(argv: Sequence[str]) -> bool:
     pairs = zip(argv, [*argv[1:], ""], strict=False)
     return any(
-        (a in ("-o", "--output") and b.startswith("json")) or a.startswith(("-ojson", "-o=json", "--output=json"))
+        (a in ("-o", "--output") and b.startswith("json"))
+        or a.startswith(("-ojson", "-o=json", "--output=json"))
         for a, b in pairs
     )

@@ -1,4 +1,5 @@
-"""Kinds of values on the command line: what a user types, turned into what the client takes, or a usage error that helps."""
+"""Kinds of values on the command line: what a user types, turned into what the client takes, or a usage error
+that helps."""
 
 from datetime import UTC, datetime, timedelta
 from typing import Any
@@ -51,7 +52,8 @@ class Durations(click.ParamType):  # type: ignore[type-arg]
 
 
 class Moment(click.ParamType):  # type: ignore[type-arg]
-    """A point in time: 2026-11-21T09:00Z, 2026-11-21 09:00 (of this machine's time zone), or -10m, 10m before now."""
+    """A point in time: 2026-11-21T09:00Z, 2026-11-21 09:00 (of this machine's time zone), or -10m, 10m before
+    now."""
 
     name = "TIME"
 

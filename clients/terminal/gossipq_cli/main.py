@@ -12,7 +12,8 @@ from gossipq import __version__
 from gossipq_cli import failures
 from gossipq_cli.options import Choices, Noun
 
-#: command -> first line of its help; the module is `gossipq_cli.commands.<command>`, its click object `command`
+#: command -> first line of its help; the module is `gossipq_cli.commands.<command>`, its click object
+#: `command`
 COMMANDS = {
     "node": "Run a node: the first of a cluster, or one more.",
     "witness": "Run a witness, which lets two nodes take over from each other.",
@@ -76,7 +77,9 @@ def _version(ctx: click.Context, param: click.Parameter, value: bool) -> None:
     invoke_without_command=False,
     context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 110},
 )
-@click.option("--version", is_flag=True, is_eager=True, expose_value=False, callback=_version, help="print the version")
+@click.option(
+    "--version", is_flag=True, is_eager=True, expose_value=False, callback=_version, help="print the version"
+)
 def root() -> None:
     """gossipq: a message broker that keeps what it confirmed.
 
@@ -104,5 +107,6 @@ def main(argv: Sequence[str]) -> int:
 def run() -> NoReturn:
     """The console script."""
     if isinstance(sys.stdout, TextIOWrapper):
-        sys.stdout.reconfigure(errors="backslashreplace")  # as stderr has it: no answer fails on what a terminal cannot show
+        # as stderr has it: no answer fails on what a terminal cannot show
+        sys.stdout.reconfigure(errors="backslashreplace")
     sys.exit(main(sys.argv[1:]))

@@ -29,7 +29,8 @@ class Choices:
 
 
 def _keep(name: str) -> Callable[[click.Context, click.Parameter, Any], None]:
-    """A callback that stores an option that was really given, so that one after the verb wins and none erases."""
+    """A callback that stores an option that was really given, so that one after the verb wins and none
+    erases."""
 
     def store(ctx: click.Context, param: click.Parameter, value: Any) -> None:
         if ctx.get_parameter_source(param.name or "") is not ParameterSource.DEFAULT:
@@ -40,7 +41,9 @@ def _keep(name: str) -> Callable[[click.Context, click.Parameter, Any], None]:
 
 def _servers(ctx: click.Context, param: click.Parameter, value: Sequence[str]) -> None:
     if value:
-        ctx.ensure_object(Choices).servers = [server for text in value for server in text.split(",") if server]
+        ctx.ensure_object(Choices).servers = [
+            server for text in value for server in text.split(",") if server
+        ]
 
 
 def _no_color(ctx: click.Context, param: click.Parameter, value: bool) -> None:
@@ -67,7 +70,9 @@ def global_options() -> list[click.Option]:
         option("-o", "--output", type=click.Choice(FORMS), help="form of the answer"),
         option("-q", "--quiet", is_flag=True, help="data and errors only"),
         option("-v", "--verbose", is_flag=True, help="say more on stderr"),
-        option("--timeout", type=Duration(), callback=_keep("timeout_s"), help="how long a request may take (5s)"),
+        option(
+            "--timeout", type=Duration(), callback=_keep("timeout_s"), help="how long a request may take (5s)"
+        ),
         option("--no-color", is_flag=True, callback=_no_color, help="no colours; NO_COLOR does the same"),
         option("--debug", is_flag=True, help="show the traceback of an error"),
         option("-y", "--yes", is_flag=True, help="answer yes to what would be asked"),
@@ -91,7 +96,9 @@ class Verb(click.Command):
             extra = re.search(r"unexpected extra argument \((\S+)\)", error.message)
             if extra is None or not any("--group" in param.opts for param in self.own):
                 raise
-            raise click.UsageError(f"{extra[1]} is one name too many; if it is a group: -g {extra[1]}", ctx) from None
+            raise click.UsageError(
+                f"{extra[1]} is one name too many; if it is a group: -g {extra[1]}", ctx
+            ) from None
 
     def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         rows = [
@@ -115,10 +122,14 @@ class Noun(click.Group):
         self.params += global_options()
         self.group_class = Noun
 
-    def resolve_command(self, ctx: click.Context, args: list[str]) -> tuple[str | None, click.Command | None, list[str]]:
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
         """Names the nearest verb when there is none of that name; never runs a guess."""
         if args and self.get_command(ctx, args[0]) is None and not args[0].startswith("-"):
-            raise click.UsageError(f"no such command: {args[0]}" + pointer(args[0], self.list_commands(ctx)), ctx)
+            raise click.UsageError(
+                f"no such command: {args[0]}" + pointer(args[0], self.list_commands(ctx)), ctx
+            )
         return super().resolve_command(ctx, args)
 
 
@@ -151,7 +162,9 @@ POINTERS = {
 def pointer(word: str, known: Sequence[str]) -> str:
     """As `nearest`, also for verbs of other tools."""
     named = POINTERS.get(word, ())
-    here = [verb for verb in named if verb in known] or [verb for verb in named if verb.partition(" ")[0] in known]
+    here = [verb for verb in named if verb in known] or [
+        verb for verb in named if verb.partition(" ")[0] in known
+    ]
     return f"; that is {' or '.join(f'`{verb}`' for verb in here)} here" if here else nearest(word, known)
 
 

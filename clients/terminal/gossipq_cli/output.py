@@ -1,6 +1,7 @@
 """Answers on stdout, everything else on stderr. Tables have borders on a terminal and none in a pipe.
 
-What comes from records and names is shown with `printable`: nobody who publishes can write escape sequences to a terminal.
+What comes from records and names is shown with `printable`: nobody who publishes can write escape sequences
+to a terminal.
 """
 
 import os
@@ -71,7 +72,8 @@ def moment(unix_ms: int) -> str:
 
 
 def printable(text: str, keep: str = "") -> str:
-    """Control, invisible and direction-changing characters as escapes; letters of every language, and `keep`, as they are."""
+    """Control, invisible and direction-changing characters as escapes; letters of every language, and `keep`,
+    as they are."""
     if text.isprintable():
         return text
     return "".join(char if char.isprintable() or char in keep else _escaped(char) for char in text)
@@ -139,7 +141,8 @@ class Output:
             (self._bordered if is_terminal(sys.stdout) else self._plain)(columns, cells)
 
     def stream(self, rows: Iterable[tuple[Row, str]], name: str) -> Iterator[Row]:
-        """A list that is written while it grows: (object, line for people), as each comes. JSON waits for the end."""
+        """A list that is written while it grows: (object, line for people), as each comes. JSON waits for the
+        end."""
         found = []
         for row, line in rows:
             if self.form == "json":
@@ -161,7 +164,10 @@ class Output:
             self.write(printable(name))
         else:
             width = max((len(field) for field in row), default=0)
-            self.write(text or "\n".join(f"{field:<{width}}  {printable(str(value))}" for field, value in row.items()))
+            self.write(
+                text
+                or "\n".join(f"{field:<{width}}  {printable(str(value))}" for field, value in row.items())
+            )
 
     def paint(self, text: str, color: str) -> str:
         """`text` in a colour, where there are any."""
@@ -187,15 +193,17 @@ class Output:
             sys.stdout.write((" " * GAP).join(parts).rstrip() + "\n")
 
     def _bordered(self, columns: Sequence[Column], cells: Sequence[Sequence[str]]) -> None:
-        """Numbers are never broken: in a narrow terminal heads and texts are folded; where that is not enough, rows are
-        turned into columns."""
+        """Numbers are never broken: in a narrow terminal heads and texts are folded; where that is not
+        enough, rows are turned into columns."""
         from rich.box import ROUNDED
         from rich.console import Console
         from rich.markup import escape
         from rich.table import Table
 
         console = Console(no_color=True if not self.choices.color else None)
-        natural = [max(map(_columns, column)) for column in zip((c.head for c in columns), *cells, strict=True)]
+        natural = [
+            max(map(_columns, column)) for column in zip((c.head for c in columns), *cells, strict=True)
+        ]
         narrow = sum(natural) + FRAME * len(columns) + 1 > console.width
         heads = [column.head.replace("_", " ") if narrow else column.head for column in columns]
         least = [
@@ -207,7 +215,9 @@ class Output:
             return
         table = Table(box=ROUNDED, header_style="bold")
         for head, column, width in zip(heads, columns, least, strict=True):
-            table.add_column(head, justify="right" if column.right else "left", overflow="fold", min_width=width)
+            table.add_column(
+                head, justify="right" if column.right else "left", overflow="fold", min_width=width
+            )
         for line in cells:
             table.add_row(*map(escape, line))
         console.print(table)
@@ -248,10 +258,15 @@ def _columns(text: str) -> int:
 
 
 def json_text(value: Any) -> str:
-    """Outside its strings this JSON has only printable characters, so that the others may be escaped wherever they are."""
+    """Outside its strings this JSON has only printable characters, so that the others may be escaped wherever
+    they are."""
     from json import dumps
 
     import msgspec
 
     text = msgspec.json.encode(value).decode()
-    return text if text.isprintable() else "".join(char if char.isprintable() else dumps(char)[1:-1] for char in text)
+    return (
+        text
+        if text.isprintable()
+        else "".join(char if char.isprintable() else dumps(char)[1:-1] for char in text)
+    )

@@ -1,4 +1,5 @@
-"""One line on stderr that says how far something is; only on a terminal, and out of the way of what stdout gets."""
+"""One line on stderr that says how far something is; only on a terminal, and out of the way of what stdout
+gets."""
 
 import sys
 import time
@@ -11,7 +12,8 @@ CLEAR = "\r\x1b[K"
 
 
 class Progress:
-    """`progress(done, total)` as often as one likes; `clear()` before each line of the answer, `close()` at the end."""
+    """`progress(done, total)` as often as one likes; `clear()` before each line of the answer, `close()` at
+    the end."""
 
     def __init__(self, what: str, quiet: bool = False) -> None:
         self.what, self.on = what, not quiet and is_terminal(sys.stderr)

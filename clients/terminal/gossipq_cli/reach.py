@@ -8,7 +8,9 @@ from typing import Any
 from gossipq.errors import Unreachable
 
 CONNECT_S = 2.0  #: for a connection to a host that may be far away
-GREETING_S = 3.0  #: whoever speaks the protocol says its first bytes with the connection; a busy machine takes a while
+GREETING_S = (
+    3.0  #: whoever speaks the protocol says its first bytes with the connection; a busy machine takes a while
+)
 SIGNATURE = b"\xff"  #: the first byte of a ZeroMQ greeting
 
 
@@ -36,7 +38,10 @@ def trouble_of(address: str, timeout_s: float) -> tuple[str, str] | None:
     try:
         places = socket.getaddrinfo(host.strip("[]"), int(port), type=socket.SOCK_STREAM)
     except OSError as error:
-        return f"host {host} of {address} is not known: {error.strerror or error}", "check the name, or write an IP address"
+        return (
+            f"host {host} of {address} is not known: {error.strerror or error}",
+            "check the name, or write an IP address",
+        )
     why = None
     for family, kind, protocol, _, place in places:
         why = _knocked(address, (family, kind, protocol), place, deadline, min(timeout_s, GREETING_S))
@@ -45,7 +50,9 @@ def trouble_of(address: str, timeout_s: float) -> tuple[str, str] | None:
     return why
 
 
-def _knocked(address: str, how: tuple[int, int, int], place: Any, deadline: float, greeting_s: float) -> tuple[str, str] | None:
+def _knocked(
+    address: str, how: tuple[int, int, int], place: Any, deadline: float, greeting_s: float
+) -> tuple[str, str] | None:
     with socket.socket(*how) as probe:
         probe.settimeout(max(0.05, deadline - time.monotonic()))
         try:
@@ -68,4 +75,8 @@ def _knocked(address: str, how: tuple[int, int, int], place: Any, deadline: floa
         return None
     what = "does not speak as a gossipq node does" if first else "says nothing"
     text = f"{address} takes connections and {what}"
-    return text, "is that the port for clients, 7700 by default, not that of metrics? Or is the node stopped (state T in ps)?"
+    return (
+        text,
+        "is that the port for clients, 7700 by default, not that of metrics? Or is the node stopped (state T "
+        "in ps)?",
+    )

@@ -1,4 +1,5 @@
-"""Records as text: templates for `pub`, formats for `sub`, JSON lines for both (what `sub` writes, `pub` reads)."""
+"""Records as text: templates for `pub`, formats for `sub`, JSON lines for both (what `sub` writes, `pub`
+reads)."""
 
 import base64
 import time
@@ -64,17 +65,23 @@ def from_json(line: bytes, number: int) -> Record:
         if not isinstance(found, dict) or not ("value" in found or "value_base64" in found):
             raise ValueError('an object with "value" or "value_base64" is needed')
         headers = found.get("headers")
-        if headers is not None and not (isinstance(headers, dict) and all(isinstance(text, str) for text in headers.values())):
+        if headers is not None and not (
+            isinstance(headers, dict) and all(isinstance(text, str) for text in headers.values())
+        ):
             raise ValueError('"headers" is an object of strings')
         value = _binary(found, "value")
         return Record(b"" if value is None else value, _binary(found, "key"), headers, _options(found))
     except ValueError as error:
-        message, hint = f"line {number} of the JSON lines: {error}", 'one object a line: {"value": "...", "key": "..."}'
+        message, hint = (
+            f"line {number} of the JSON lines: {error}",
+            'one object a line: {"value": "...", "key": "..."}',
+        )
         raise failures.Failure("usage", message, hint, failures.USAGE) from None
 
 
 def _options(found: Mapping[str, Any]) -> dict[str, Any]:
-    """Everything but the content. A field that is not known is an error: a mistyped `delay` would publish at once."""
+    """Everything but the content. A field that is not known is an error: a mistyped `delay` would publish at
+    once."""
     options: dict[str, Any] = {}
     for name, value in found.items():
         if name in CONTENT or name in TOLD or value is None:
@@ -211,7 +218,8 @@ _FIELDS: dict[str, Callable[["Message"], bytes]] = {
 
 
 def formatter(pattern: str) -> Callable[["Message"], bytes]:
-    """A function that writes one record as `pattern` says; a pattern that has neither newline nor NUL ends in a newline."""
+    """A function that writes one record as `pattern` says; a pattern that has neither newline nor NUL ends in
+    a newline."""
     parts: list[bytes | Callable[[Message], bytes]] = []
     text, at = "", 0
     while at < len(pattern):
@@ -220,7 +228,9 @@ def formatter(pattern: str) -> Callable[["Message"], bytes]:
             text, at = text + _ESCAPES[two], at + 2
         elif pattern[at] == "%":
             if two[1:] not in _FIELDS:
-                raise click.BadParameter(f"%{two[1:]} is not known; there are %" + " %".join(_FIELDS), param_hint="-f")
+                raise click.BadParameter(
+                    f"%{two[1:]} is not known; there are %" + " %".join(_FIELDS), param_hint="-f"
+                )
             parts += [text.encode(), _FIELDS[two[1:]]]
             text, at = "", at + 2
         else:
@@ -228,4 +238,6 @@ def formatter(pattern: str) -> Callable[["Message"], bytes]:
     parts.append(text.encode())
     if not any(end in part for part in parts if isinstance(part, bytes) for end in (b"\n", b"\0")):
         parts.append(b"\n")
-    return lambda message: b"".join(part if isinstance(part, bytes) else part(message) for part in parts if part)
+    return lambda message: b"".join(
+        part if isinstance(part, bytes) else part(message) for part in parts if part
+    )

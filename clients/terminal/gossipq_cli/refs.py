@@ -12,7 +12,9 @@ if TYPE_CHECKING:
 
 _RANGE = re.compile(r"(\d+)(?:/(\d+)(?:-(\d+)?)?)?")
 
-id_option = click.option("--id", "record_id", metavar="ID", help="the record that was published with this id; REF is its topic")
+id_option = click.option(
+    "--id", "record_id", metavar="ID", help="the record that was published with this id; REF is its topic"
+)
 
 
 def where(ref: str, record_id: str | None) -> dict[str, Any]:
@@ -44,10 +46,13 @@ def place(ref: str) -> "Address":
 
 
 def range_of(text: str, topic: str) -> tuple[int, int, int]:
-    """(partition, first, end) of PARTITION, PARTITION/OFFSET, PARTITION/FIRST-LAST or PARTITION/FIRST-, also after TOPIC/."""
+    """(partition, first, end) of PARTITION, PARTITION/OFFSET, PARTITION/FIRST-LAST or PARTITION/FIRST-, also
+    after TOPIC/."""
     found = _RANGE.fullmatch(text.removeprefix(f"{topic}/"))
     if found is None:
-        raise click.BadParameter(f"{text!r}; write PARTITION, PARTITION/OFFSET or PARTITION/FIRST-LAST", param_hint="'RANGE'")
+        raise click.BadParameter(
+            f"{text!r}; write PARTITION, PARTITION/OFFSET or PARTITION/FIRST-LAST", param_hint="'RANGE'"
+        )
     partition, first, last = found.groups()
     if first is None:
         return int(partition), 0, ALL

@@ -1,4 +1,5 @@
-"""A copy among the copies of its shard: what the replica decides, read from and written into this copy's tables."""
+"""A copy among the copies of its shard: what the replica decides, read from and written into this copy's
+tables."""
 
 from collections.abc import Sequence
 from itertools import islice
@@ -50,7 +51,13 @@ class Peers:
     """`term` of a message is that in its header: the sender's own."""
 
     def __init__(
-        self, shard: int, settings: ShardSettings, tables: Tables, bodies: Bodies, ledger: Ledger, dice: Dice | None
+        self,
+        shard: int,
+        settings: ShardSettings,
+        tables: Tables,
+        bodies: Bodies,
+        ledger: Ledger,
+        dice: Dice | None,
     ) -> None:
         """Opens the log. Raises CorruptLog."""
         self._shard, self._tables, self._bodies, self.ledger = shard, tables, bodies, ledger
@@ -59,7 +66,9 @@ class Peers:
         state = LogState.load(tables.log, meta.log_first, meta.chain, meta.epochs)
         state.time_ms = max(state.time_ms, meta.time_ms)
         if ledger.applied > state.last:
-            raise CorruptLog(f"shard {shard}: entry {ledger.applied} was applied, and the log ends at {state.last}")
+            raise CorruptLog(
+                f"shard {shard}: entry {ledger.applied} was applied, and the log ends at {state.last}"
+            )
         row = tables.state.get(records.HARD)
         hard = msgspec.msgpack.decode(row, type=HardState) if row else HardState()
         config = Config([me]) if alone else Config(meta.voters, meta.witnesses, meta.learners)
@@ -76,7 +85,7 @@ class Peers:
                 if entry.kind == log.CONFIG:
                     self.replica.configure(entry.index, msgspec.msgpack.decode(entry.payload, type=Config))
 
-    # --- the log on disk -------------------------------------------------------------------------------------------
+    # --- the log on disk ------------------------------------------------------------------------------------
 
     def read(self, first: Index, end: Index, bytes_max: int, rows_max: int = READ_ROWS_MAX) -> list[Entry]:
         """Entries from `first` on, up to these bounds and one beyond."""
@@ -103,7 +112,7 @@ class Peers:
         entry = log.decode_row(index, row)
         return Place(entry.chain, entry.time_ms)
 
-    # --- messages --------------------------------------------------------------------------------------------------
+    # --- messages -------------------------------------------------------------------------------------------
 
     def step(self, term: Term, message: Message, entries: Sequence[Entry], rows: bytes) -> Index | None:
         """Returns the index from which on the log has changed. Raises ProtocolError, CorruptLog."""
@@ -151,14 +160,22 @@ class Peers:
         return 0 if complete or begun else None
 
     def _check_snapshot(self, term: Term, message: Snapshot) -> None:
-        """Raises ProtocolError for one that no leader of this term can have made, CorruptLog for one that contradicts
-        what is committed here: rather than lose that, this copy stops and says so."""
+        """Raises ProtocolError for one that no leader of this term can have made, CorruptLog for one that
+        contradicts what is committed here: rather than lose that, this copy stops and says so."""
         replica = self.replica
-        if message.leader not in message.voters or message.leader in message.witnesses or not 0 < message.term <= term:
-            raise ProtocolError(f"a snapshot of term {message.term} by {message.leader}, which is no leader in it")
+        if (
+            message.leader not in message.voters
+            or message.leader in message.witnesses
+            or not 0 < message.term <= term
+        ):
+            raise ProtocolError(
+                f"a snapshot of term {message.term} by {message.leader}, which is no leader in it"
+            )
         known = not replica.hollow and replica.log.first - 1 <= message.index <= replica.commit
         if known and replica.place(message.index).chain != message.chain:
-            raise CorruptLog(f"the snapshot of {message.leader} contradicts entry {message.index}, which is committed here")
+            raise CorruptLog(
+                f"the snapshot of {message.leader} contradicts entry {message.index}, which is committed here"
+            )
 
     def _complete(self, message: Snapshot) -> None:
         """All parts are here: they are the state now, and the log goes on behind them."""
@@ -170,7 +187,8 @@ class Peers:
             tables.body.delete_range(_pack(index + 1), b"\xff" * 8, 2**31)
         else:
             tables.log.delete_range(b"", _pack(index + 1), 2**31)
-            tables.body.delete_range(_pack(replica.saved + 1), b"\xff" * 8, 2**31)  # of a snapshot that was not completed
+            # of a snapshot that was not completed
+            tables.body.delete_range(_pack(replica.saved + 1), b"\xff" * 8, 2**31)
         self._bodies.drop(self._shard)
         meta = records.Meta(index, place.time_ms, index + 1, [(message.term, index)], place.chain)
         meta.voters, meta.witnesses, meta.learners = config.voters, config.witnesses, config.learners
@@ -191,7 +209,7 @@ class Peers:
     def _end_sending(self, name: str) -> None:
         self._sending.pop(name).close()
 
-    # --- copies that are none any more -----------------------------------------------------------------------------
+    # --- copies that are none any more ----------------------------------------------------------------------
 
     def stray(self, now_ms: int) -> Stray | None:
         """What a copy that has rows asks the leader of its shard when none has spoken to it for long."""
@@ -209,20 +227,30 @@ class Peers:
         return any(key not in records.OWN_ROWS for key, _ in rows) or next(bodies, None) is not None
 
     def _on_stray(self, message: Stray) -> None:
-        """Only a leader that has applied an entry of its own term, and cannot have been replaced, knows what is committed."""
+        """Only a leader that has applied an entry of its own term, and cannot have been replaced, knows what
+        is committed."""
         replica, applied = self.replica, self.ledger.applied
-        if replica.role != LEADER or not replica.holds_lease or replica.log.term_at(applied) != replica.hard.term:
+        if (
+            replica.role != LEADER
+            or not replica.holds_lease
+            or replica.log.term_at(applied) != replica.hard.term
+        ):
             return
         config = replica.config
         if replica.config_index <= applied and message.copy not in (*config.voters, *config.learners):
             replica.say(message.copy, Dismiss(replica.me, message.sent_ms))
 
     def _on_dismiss(self, term: Term, message: Dismiss) -> Index | None:
-        """This copy is as one whose snapshot has not begun: it keeps term, vote and log, so what it has promised as a voter
-        holds for who still believes that it votes; and it comes back by a snapshot only. Who has heard a leader since it asked
-        may be a copy again."""
+        """This copy is as one whose snapshot has not begun: it keeps term, vote and log, so what it has
+        promised as a voter holds for who still believes that it votes; and it comes back by a snapshot only.
+        Who has heard a leader since it asked may be a copy again."""
         replica, heard_ms = self.replica, self.replica.election.heard_ms
-        if message.sent_ms != self._asked_ms or heard_ms is None or heard_ms >= self._asked_ms or not replica.observe(term):
+        if (
+            message.sent_ms != self._asked_ms
+            or heard_ms is None
+            or heard_ms >= self._asked_ms
+            or not replica.observe(term)
+        ):
             return None
         replica.hear(message.leader)
         self.emptying = True
@@ -233,13 +261,14 @@ class Peers:
         return 0
 
     def _empty(self) -> None:
-        """Takes some rows that a snapshot would bring; batches of entries that were not applied stay with their log rows."""
+        """Takes some rows that a snapshot would bring; batches of entries that were not applied stay with
+        their log rows."""
         count = wipe(self._tables.state, limits.STRAY_ROWS)
         low, end = b"", _pack(self.ledger.applied + 1)
         count += self._tables.body.delete_range(low, end, limits.STRAY_ROWS - count)
         self.emptying = count == limits.STRAY_ROWS
 
-    # --- what is sent ----------------------------------------------------------------------------------------------
+    # --- what is sent ---------------------------------------------------------------------------------------
 
     @property
     def sending(self) -> bool:
@@ -252,8 +281,8 @@ class Peers:
         return any(self._wants(name, progress) for name, progress in self.replica.progress.items())
 
     def _wants(self, name: str, progress: Progress) -> bool:
-        """Whether a copy waits for a snapshot, and answers. One of less than it knew to be committed would end behind the
-        beginning of its log, and take away what it has acknowledged."""
+        """Whether a copy waits for a snapshot, and answers. One of less than it knew to be committed would
+        end behind the beginning of its log, and take away what it has acknowledged."""
         replica, index = self.replica, self.ledger.applied
         hears = replica.now_ms < progress.heard_ms + limits.ELECTION_MS
         waits = progress.state == SNAPSHOT and name not in self._sending and hears
@@ -290,22 +319,36 @@ class Peers:
     def deadline_ms(self) -> int | None:
         if not self._sending:
             return campaign.deadline_ms(self.replica)
-        due = [campaign.deadline_ms(self.replica), *(sending.deadline_ms for sending in self._sending.values())]
+        due = [
+            campaign.deadline_ms(self.replica),
+            *(sending.deadline_ms for sending in self._sending.values()),
+        ]
         return min((at for at in due if at is not None), default=None)
 
     def hold(self) -> Index:
         """The first log row that a copy which is behind still needs."""
-        return min((self._needs(name, progress) for name, progress in self.replica.progress.items()), default=2**63)
+        return min(
+            (self._needs(name, progress) for name, progress in self.replica.progress.items()), default=2**63
+        )
 
     def _needs(self, name: str, progress: Progress) -> Index:
-        """Who gets a snapshot, or comes in behind one, needs all that came meanwhile: else it would need the next one."""
+        """Who gets a snapshot, or comes in behind one, needs all that came meanwhile: else it would need the
+        next one."""
         replica = self.replica
         if name in self._sending:
             return self._sending[name].index + 1
-        comes_in = progress.match > 0 and not progress.synced and replica.now_ms < progress.heard_ms + limits.ELECTION_MS
-        return progress.match + 1 if comes_in else max(progress.match + 1, replica.log.last - limits.LOG_HOLD_ROWS)
+        comes_in = (
+            progress.match > 0
+            and not progress.synced
+            and replica.now_ms < progress.heard_ms + limits.ELECTION_MS
+        )
+        return (
+            progress.match + 1
+            if comes_in
+            else max(progress.match + 1, replica.log.last - limits.LOG_HOLD_ROWS)
+        )
 
-    # --- storing ---------------------------------------------------------------------------------------------------
+    # --- storing --------------------------------------------------------------------------------------------
 
     def write(self, unsaved: Unsaved) -> None:
         """What the log has new goes into the open transaction."""
@@ -332,11 +375,12 @@ class Peers:
         for name in list(self._sending):
             self._end_sending(name)
 
-    # --- voters ----------------------------------------------------------------------------------------------------
+    # --- voters ---------------------------------------------------------------------------------------------
 
     def check_change(self, message: ChangeVoters) -> Config:
-        """What the next CONFIG entry says. The leader serves, so an entry of its term is committed (R16). A change that is not
-        committed yet may be taken back: the quorums of the voters before it meet its own. Raises what forbids it now."""
+        """What the next CONFIG entry says. The leader serves, so an entry of its term is committed (R16). A
+        change that is not committed yet may be taken back: the quorums of the voters before it meet its own.
+        Raises what forbids it now."""
         replica = self.replica
         config = Config(message.voters, message.witnesses, message.learners)
         if replica.config_index > replica.commit and set(config.voters) != set(replica.settled_config.voters):

@@ -1,6 +1,8 @@
-"""Where things lie: which shards hold a topic, decided once and recorded; and which nodes should keep and lead which shard.
+"""Where things lie: which shards hold a topic, decided once and recorded; and which nodes should keep and
+lead which shard.
 
-`plan` is a pure function of the roster, the same on every node: nobody hands it out. Each shard's leader steers towards it.
+`plan` is a pure function of the roster, the same on every node: nobody hands it out. Each shard's leader
+steers towards it.
 """
 
 from collections.abc import Iterable
@@ -13,7 +15,8 @@ from gossipq.values import Member
 
 
 def topic_shards(name: str, partitions: int, shards: int) -> list[int]:
-    """Neighbouring shards, and so different workers, from a start that goes with the name. Shard 0 is left to the register."""
+    """Neighbouring shards, and so different workers, from a start that goes with the name. Shard 0 is left to
+    the register."""
     if shards == 1:
         return [0] * partitions
     start = crc32(name.encode())
@@ -21,7 +24,8 @@ def topic_shards(name: str, partitions: int, shards: int) -> list[int]:
 
 
 class Target(NamedTuple):
-    """Who should keep copies of a shard, as Config says it. The voters are in the order in which they should lead."""
+    """Who should keep copies of a shard, as Config says it. The voters are in the order in which they should
+    lead."""
 
     voters: list[str]
     witnesses: list[str]  #: of the voters and learners: those that keep no records
@@ -29,12 +33,15 @@ class Target(NamedTuple):
 
     def led_by(self, standby: str) -> "Target":
         """The same, but this learner has changed places with the only voter."""
-        return Target([standby], self.witnesses, [*self.voters, *(name for name in self.learners if name != standby)])
+        return Target(
+            [standby], self.witnesses, [*self.voters, *(name for name in self.learners if name != standby)]
+        )
 
 
 def plan(members: Iterable[Member], shards: int, copies: int) -> dict[ShardId, Target]:
-    """`copies` full voters each, or as many of an odd number as there are nodes; two nodes and a witness are three voters, two
-    nodes alone a voter and a standby. Every node is at least a learner of the meta shard. Empty without a full node."""
+    """`copies` full voters each, or as many of an odd number as there are nodes; two nodes and a witness are
+    three voters, two nodes alone a voter and a standby. Every node is at least a learner of the meta shard.
+    Empty without a full node."""
     members = sorted(members, key=lambda member: member.copy)
     full = _present([member for member in members if not member.witness])
     if not full:
@@ -74,10 +81,11 @@ def _score(shard: ShardId, name: str) -> bytes:
 
 
 def _spread(names: list[str], shards: int, count: int, workers: int) -> list[list[str]]:
-    """For each shard `count` of the names. Rendezvous hashing, place by place (who leads, who is next, and so on), under
-    exact quotas: of the first k places together each name has the floor or the ceiling of its share (with a handful of shards
-    and many names, one more at times; never of the first place). A shard lives in worker `shard % workers` of each node, so
-    who leads has quotas for each worker: what a node leads is shared evenly by its workers."""
+    """For each shard `count` of the names. Rendezvous hashing, place by place (who leads, who is next, and so
+    on), under exact quotas: of the first k places together each name has the floor or the ceiling of its
+    share (with a handful of shards and many names, one more at times; never of the first place). A shard
+    lives in worker `shard % workers` of each node, so who leads has quotas for each worker: what a node leads
+    is shared evenly by its workers."""
     chosen: list[list[str]] = [[] for _ in range(shards)]
     ranked = sorted(names, key=lambda name: _score(shards, name))
     scores = {(shard, name): _score(shard, name) for shard in range(shards) for name in names}
@@ -126,7 +134,8 @@ class _Matching:
             self._give(shard, name)
 
     def push(self, shard: ShardId, order: list[str], tried: set[str]) -> bool:
-        """Finds a name for a shard for which all that are left are taken: others make room (an augmenting path)."""
+        """Finds a name for a shard for which all that are left are taken: others make room (an augmenting
+        path)."""
         for name in order:
             if name in tried or name in self._chosen[shard]:
                 continue

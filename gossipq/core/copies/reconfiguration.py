@@ -1,4 +1,5 @@
-"""Other copies, another leader: what the leader of a shard does about them, asked by an operator or by its target."""
+"""Other copies, another leader: what the leader of a shard does about them, asked by an operator or by its
+target."""
 
 from collections import deque
 from typing import Protocol
@@ -41,13 +42,16 @@ class Moving:
         self._falls: dict[str, deque[int]] = {}  # boot times at which somebody lost leadership
         self._leader = ""  # the last one that was known
         self._handing = ""  # who leadership is being handed to
-        self._unfit: dict[str, tuple[int, int]] = {}  # who did not take it: until when it gets none, and for how long
+        # who did not take it: until when it gets none, and for how long
+        self._unfit: dict[str, tuple[int, int]] = {}
         self._forget()
 
     def _forget(self) -> None:
         self._look_ms: int | None = 0  # when to look for the next step
         self._kept_up: tuple[str, int] | None = None  # who should lead, and since when it has been synced
-        self._trial: tuple[str, Index, int] | None = None  # who must store this entry before it may lead, and by when
+        self._trial: tuple[str, Index, int] | None = (
+            None  # who must store this entry before it may lead, and by when
+        )
 
     @property
     def target(self) -> Target | None:
@@ -66,17 +70,21 @@ class Moving:
         return True
 
     def can_leave(self, soon: bool = False) -> bool:
-        """Whether this copy leads and another can; `soon`: one that answers, though it may have to catch up first."""
+        """Whether this copy leads and another can; `soon`: one that answers, though it may have to catch up
+        first."""
         if self._replica.role != LEADER:
             return False
         known = self._known(self._replica.now_ms)
-        return self._way_out(known._replace(synced=known.answering) if soon else known, self._replica.now_ms) is not None
+        return (
+            self._way_out(known._replace(synced=known.answering) if soon else known, self._replica.now_ms)
+            is not None
+        )
 
     def _way_out(self, known: Known, now_ms: int) -> ChangeVoters | Transfer | None:
         stays = self._leaving and now_ms < self._stay_ms
         return None if stays else way_out(self._replica.config, known)
 
-    # --- requests --------------------------------------------------------------------------------------------------
+    # --- requests -------------------------------------------------------------------------------------------
 
     def serve(self, origin: Origin, request_id: int, message: ChangeVoters | Transfer) -> None:
         """Raises what forbids it."""
@@ -101,7 +109,7 @@ class Moving:
         self._stay_ms = self._replica.now_ms + limits.HAND_BACK_MS
         self._forget()
 
-    # --- steering --------------------------------------------------------------------------------------------------
+    # --- steering -------------------------------------------------------------------------------------------
 
     def observe(self, now_ms: int) -> None:
         """On every copy: who loses leadership is remembered."""
@@ -155,7 +163,8 @@ class Moving:
             self._host.warn(f"shard {self._shard} cannot get the copies that it should have: {error}")
 
     def _try_out(self, name: str, now_ms: int) -> None:
-        """Who is to lead stores an entry first, while this leader goes on: one that cannot store costs nobody a moment."""
+        """Who is to lead stores an entry first, while this leader goes on: one that cannot store costs nobody
+        a moment."""
         self._peers.check_hand_over(name)
         self._look_ms = now_ms + TRIAL_LOOK_MS
         if self._trial is None or self._trial[0] != name or now_ms > self._trial[2] + limits.SECOND_MS:
@@ -180,7 +189,10 @@ class Moving:
     def _known(self, now_ms: int) -> Known:
         replica = self._replica
         me, others = replica.me, replica.progress
-        answering = {me, *(name for name, other in others.items() if now_ms < other.heard_ms + limits.LEADER_LEASE_MS)}
+        answering = {
+            me,
+            *(name for name, other in others.items() if now_ms < other.heard_ms + limits.LEADER_LEASE_MS),
+        }
         synced = {me, *(name for name, other in others.items() if other.synced)}
         unfit = {name for name, (until_ms, _) in self._unfit.items() if now_ms < until_ms}
         unfit |= {name for name, other in others.items() if other.no_space}
@@ -199,18 +211,20 @@ class Moving:
         return not shaky and now_ms >= self._kept_up[1] + limits.HAND_BACK_MS
 
     def _for_now(self, target: Target, known: Known) -> Target:
-        """A standby that has got the leadership keeps it for a while, alone: the other one may be about to end."""
+        """A standby that has got the leadership keeps it for a while, alone: the other one may be about to
+        end."""
         stays = len(target.voters) == 1 and known.me in target.learners and not known.settled
         return target.led_by(known.me) if stays else target
 
-    # --- what is seen ----------------------------------------------------------------------------------------------
+    # --- what is seen ---------------------------------------------------------------------------------------
 
     @property
     def adding(self) -> int:
         """Copies that are catching up."""
         replica = self._replica
         return sum(
-            not other.synced and replica.now_ms < other.heard_ms + limits.LEADER_LEASE_MS for other in replica.progress.values()
+            not other.synced and replica.now_ms < other.heard_ms + limits.LEADER_LEASE_MS
+            for other in replica.progress.values()
         )
 
     def copies(self) -> list[CopyStats]:
@@ -218,9 +232,15 @@ class Moving:
         replica, config = self._replica, self._replica.config
         term, last, now_ms = replica.hard.term, replica.log.last, replica.now_ms
         saved, off_ms = replica.saved, replica.time.off_ms
-        rows = [CopyStats(self._shard, term, replica.me, "leader", saved, last - saved, 0, True, off_ms(replica.me))]
+        rows = [
+            CopyStats(
+                self._shard, term, replica.me, "leader", saved, last - saved, 0, True, off_ms(replica.me)
+            )
+        ]
         for name, other in replica.progress.items():
-            role = "witness" if name in config.witnesses else "follower" if name in config.voters else "learner"
+            role = (
+                "witness" if name in config.witnesses else "follower" if name in config.voters else "learner"
+            )
             silent_ms = max(0, now_ms - other.heard_ms)
             place = other.match, last - other.match, silent_ms, other.synced
             rows.append(CopyStats(self._shard, term, name, role, *place, off_ms(name)))

@@ -20,7 +20,8 @@ def pack(sent: Replication) -> tuple[Append, list[bytes]]:
 
 
 def unpack(message: Append, frame: memoryview, columns: Columns) -> list[Entry]:
-    """The entries that came with a message. Batches are checked, chains are not yet. Raises ProtocolError, CorruptLog."""
+    """The entries that came with a message. Batches are checked, chains are not yet. Raises ProtocolError,
+    CorruptLog."""
     sizes = message.sizes
     if len(sizes) % 2 or min(sizes, default=0) < 0 or sum(sizes) != len(frame):
         raise ProtocolError(f"the sizes of APPEND say {sum(sizes)} bytes, and {len(frame)} came")

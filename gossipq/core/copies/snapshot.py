@@ -1,8 +1,10 @@
-"""A shard's state for a copy that the log cannot help: spooled from one read, sent part by part, installed row by row.
+"""A shard's state for a copy that the log cannot help: spooled from one read, sent part by part, installed
+row by row.
 
-The sender reads the state rows as the commit left them that flushed them, so that they are those of one log index; it takes
-several turns for that. Then come the batches by ranges of the log index, then "end". The receiver is *hollow* from the first
-part to "end": it votes by the log that it had, and neither leads nor applies. If it starts over, so does the snapshot.
+The sender reads the state rows as the commit left them that flushed them, so that they are those of one log
+index; it takes several turns for that. Then come the batches by ranges of the log index, then "end". The
+receiver is *hollow* from the first part to "end": it votes by the log that it had, and neither leads nor
+applies. If it starts over, so does the snapshot.
 """
 
 from collections import deque
@@ -27,8 +29,9 @@ Name = tuple[Term, Index, int]
 
 
 class Spool:
-    """The state rows of one commit, packed into parts over several turns: some million rows are seconds of reading. They are
-    kept in memory, since the store keeps what a reader sees, and a copy may take its time."""
+    """The state rows of one commit, packed into parts over several turns: some million rows are seconds of
+    reading. They are kept in memory, since the store keeps what a reader sees, and a copy may take its
+    time."""
 
     def __init__(self, reader: Reader) -> None:
         self.parts: deque[bytes] = deque()
@@ -126,7 +129,15 @@ class Sending:
                  "_wait_ms", "index", "number", "part", "spooled_ms", "term")  # fmt: skip
 
     def __init__(
-        self, me: str, index: Index, term: Term, place: Place, config: Config, tables: Tables, full: bool, now_ms: int
+        self,
+        me: str,
+        index: Index,
+        term: Term,
+        place: Place,
+        config: Config,
+        tables: Tables,
+        full: bool,
+        now_ms: int,
     ) -> None:
         """What `tables` have committed is the state after `index`. A witness (not `full`) gets none of it."""
         self.index, self.term, self.spooled_ms = index, term, now_ms
@@ -198,7 +209,8 @@ class Sending:
         return found, self.index + 1
 
     def answered(self, answer: Installed, now_ms: int) -> bool:
-        """Takes an answer to the newest sending. False: the receiver lost its place, the snapshot starts over."""
+        """Takes an answer to the newest sending. False: the receiver lost its place, the snapshot starts
+        over."""
         if self.part is None or answer.index != self.index or answer.sent_ms < self.spooled_ms:
             return True
         if answer.number == self.number + 1:

@@ -1,7 +1,9 @@
-"""How the leader of a shard gets from the copies that it has to those that it should have: one legal change at a time.
+"""How the leader of a shard gets from the copies that it has to those that it should have: one legal change
+at a time.
 
-A copy comes as a learner, votes when it is synced, and goes as a learner again before it is taken out. Sets of an even size
-are passed through at once: nobody begins what the next change cannot go on with, and who falls silent there is a learner.
+A copy comes as a learner, votes when it is synced, and goes as a learner again before it is taken out. Sets
+of an even size are passed through at once: nobody begins what the next change cannot go on with, and who
+falls silent there is a learner.
 """
 
 from collections.abc import Set
@@ -22,7 +24,8 @@ class Known(NamedTuple):
     synced: set[str]
     free: bool = True  #: another copy may begin to catch up
     settled: bool = False  #: who should lead has kept up for long enough
-    unfit: Set[str] = frozenset()  #: they have no space, or did not take leadership when it was handed to them
+    #: they have no space, or did not take leadership when it was handed to them
+    unfit: Set[str] = frozenset()
 
 
 def next_step(config: Config, target: Target, known: Known) -> ChangeVoters | Transfer | None:
@@ -94,7 +97,8 @@ class _Steering:
         return None
 
     def _promote(self, even: bool) -> ChangeVoters | None:
-        """A synced learner votes. Towards an even size only when another one can follow, or a voter can go."""
+        """A synced learner votes. Towards an even size only when another one can follow, or a voter can
+        go."""
         voters, learners = self._config.voters, self._config.learners
         ready = [name for name in self._target.voters if name in learners and name in self._known.synced]
         if not ready or len(voters) >= limits.COPIES_MAX or not (even or len(ready) > 1 or self._surplus):
@@ -102,10 +106,13 @@ class _Steering:
         return self._change([*voters, ready[0]], _others(learners, ready[0]))
 
     def _remove(self) -> ChangeVoters | None:
-        """A voter that should not be one is a learner again; one that is silent goes. Who is not wanted at all goes first: its
-        node may end any moment, and a set of two would wait for it."""
+        """A voter that should not be one is a learner again; one that is silent goes. Who is not wanted at
+        all goes first: its node may end any moment, and a set of two would wait for it."""
         config, target, known = self._config, self._target, self._known
-        order = [(name in known.answering, name in target.learners, name) for name in _others(self._surplus, known.me)]
+        order = [
+            (name in known.answering, name in target.learners, name)
+            for name in _others(self._surplus, known.me)
+        ]
         for _, _, name in sorted(order, key=lambda row: row[:2]):
             rest = _others(config.voters, name)
             if len(rest) < len(target.voters) and not set(target.voters) <= set(rest):
@@ -119,19 +126,26 @@ class _Steering:
         return None
 
     def _hand_over(self) -> Transfer | None:
-        """Who should lead gets it back when it has kept up for long enough; who should not vote here does not wait for that,
-        but for those that are still catching up."""
+        """Who should lead gets it back when it has kept up for long enough; who should not vote here does not
+        wait for that, but for those that are still catching up."""
         config, target, known = self._config, self._target, self._known
         fit = known.synced - known.unfit
-        able = [name for name in target.voters if name in config.voters and name in fit and name not in config.witnesses]
+        able = [
+            name
+            for name in target.voters
+            if name in config.voters and name in fit and name not in config.witnesses
+        ]
         if known.me in target.voters:
             able = able[:1] if target.voters[:1] == able[:1] and known.settled else []
-        elif any(name in config.learners and name in known.answering - known.synced for name in target.voters):
+        elif any(
+            name in config.learners and name in known.answering - known.synced for name in target.voters
+        ):
             able = []
         return Transfer(able[0]) if able and able[0] != known.me else None
 
     def _forget(self) -> ChangeVoters | None:
-        """A learner that should be none goes: when it is silent, or when all the others are in their places."""
+        """A learner that should be none goes: when it is silent, or when all the others are in their
+        places."""
         config, target, known = self._config, self._target, self._known
         done = set(target.voters) == set(config.voters)
         if len(target.voters) == 1:  # a standby is worth as much as a voter

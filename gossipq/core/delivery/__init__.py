@@ -1,4 +1,5 @@
-"""Who gets what next: consumers, credit, leases and failures. Volatile; reads the ledger, never changes it."""
+"""Who gets what next: consumers, credit, leases and failures. Volatile; reads the ledger, never changes
+it."""
 
 from gossipq.core.delivery.consumers import EXCLUSIVE, MODES, Group, Lease, Part, Subscription, View, place_of
 from gossipq.core.delivery.dispatch import MOVES, Delivery, Dispatch

@@ -1,4 +1,5 @@
-"""What dispatch remembers: groups, their view of each partition, members, leases, and the parts they are handed."""
+"""What dispatch remembers: groups, their view of each partition, members, leases, and the parts they are
+handed."""
 
 from collections import deque
 
@@ -18,7 +19,8 @@ MODES = ("shared", EXCLUSIVE, KEY_ORDERED)
 
 
 class Part(msgspec.Struct, frozen=True, gc=False):
-    """Records of one stored batch, handed to one consumer: `count` from record `first` of the batch at log index `index`."""
+    """Records of one stored batch, handed to one consumer: `count` from record `first` of the batch at log
+    index `index`."""
 
     partition: PartitionKey
     offset: Offset
@@ -40,11 +42,14 @@ class Part(msgspec.Struct, frozen=True, gc=False):
             return self
         count, record = end - first, self.first + first - self.offset
         charge = self.charge // self.count * count
-        return msgspec.structs.replace(self, offset=first, first=record, count=count, whole=False, charge=charge)
+        return msgspec.structs.replace(
+            self, offset=first, first=record, count=count, whole=False, charge=charge
+        )
 
 
 class Place(msgspec.Struct, frozen=True, gc=False):
-    """Where the records from some offset up to `end` lie, and what is known of them without opening their batch."""
+    """Where the records from some offset up to `end` lie, and what is known of them without opening their
+    batch."""
 
     entry: Index
     record: int
@@ -71,18 +76,31 @@ def place_of(ledger: Ledger, cursor: Cursor | None, partition: PartitionKey, off
             return Place(row.index, record, row.end, row.size, row.batch_count, columns, route, time_ms, row)
     if at is None:
         return None
-    return Place(at.index, at.first + offset - at.offset, at.end, at.size, at.batch_count, at.columns, at.route, at.time_ms)
+    return Place(
+        at.index,
+        at.first + offset - at.offset,
+        at.end,
+        at.size,
+        at.batch_count,
+        at.columns,
+        at.route,
+        at.time_ms,
+    )
 
 
 class Lease:
-    """Who holds some records of a view, until when. An empty session: nobody, an entry that moves them is on its way."""
+    """Who holds some records of a view, until when. An empty session: nobody, an entry that moves them is on
+    its way."""
 
     __slots__ = (
-        "attempt", "consumer", "deadline_ms", "end", "first", "number", "open", "session", "since_ms", "started", "view",
+        "attempt", "consumer", "deadline_ms", "end", "first", "number", "open", "session", "since_ms",
+        "started", "view",
         "waits",
     )  # fmt: skip
 
-    def __init__(self, view: "View", session: SessionId, number: int, consumer: str, attempt: int, since_ms: int) -> None:
+    def __init__(
+        self, view: "View", session: SessionId, number: int, consumer: str, attempt: int, since_ms: int
+    ) -> None:
         self.view, self.session, self.number, self.consumer = view, session, number, consumer
         self.attempt, self.since_ms = attempt, since_ms  #: boot time of the handing-over
         self.deadline_ms = since_ms
@@ -98,18 +116,22 @@ class Lease:
 
 
 class View:
-    """One group in one partition. Above the ledger's cursor each record is passed, leased, returned, in a lane, or not looked
-    at yet (from `next` on). Exception rows come back into `returned` when their time or lane comes."""
+    """One group in one partition. Above the ledger's cursor each record is passed, leased, returned, in a
+    lane, or not looked at yet (from `next` on). Exception rows come back into `returned` when their time or
+    lane comes."""
 
     __slots__ = (
-        "cursor", "delivered", "draining", "due_ms", "group", "inherited", "keys", "lanes", "leases", "next", "partition",
+        "cursor", "delivered", "draining", "due_ms", "group", "inherited", "keys", "lanes", "leases",
+        "next", "partition",
         "returned", "since", "unlogged",
     )  # fmt: skip
 
     def __init__(self, group: "Group", partition: PartitionKey, cursor: Cursor) -> None:
         self.group, self.partition, self.cursor = group, partition, cursor
         self.next: Offset = cursor.state.cursor
-        self.inherited: Offset = 0  #: a leader before this one may have handed out records below, without an entry that says so
+        self.inherited: Offset = (
+            0  #: a leader before this one may have handed out records below, without an entry that says so
+        )
         self.leases: RangeMap[Lease] = RangeMap()
         self.returned: RangeMap[int] = RangeMap()  #: attempts so far
         self.lanes: dict[bytes, RangeMap[int]] = {}  #: nobody can have these now: attempts so far
@@ -151,12 +173,18 @@ class Subscription:
     """A member of a group, or a reader (no group). Credit is what the client lends and has not been used."""
 
     __slots__ = (
-        "ack", "consumer", "credit_bytes", "credit_records", "frame_bytes", "group", "matches", "notify_end", "number",
+        "ack", "consumer", "credit_bytes", "credit_records", "frame_bytes", "group", "matches",
+        "notify_end", "number",
         "origin", "positions", "session", "told_end", "told_ready", "views",
     )  # fmt: skip
 
     def __init__(self, session: SessionId, consumer: str, origin: Origin, message: Subscribe) -> None:
-        self.session, self.consumer, self.origin, self.number = session, consumer, origin, message.subscription
+        self.session, self.consumer, self.origin, self.number = (
+            session,
+            consumer,
+            origin,
+            message.subscription,
+        )
         self.credit_records, self.credit_bytes = message.credit_records, message.credit_bytes
         self.notify_end, self.ack = message.notify_end, message.ack
         self.matches = matcher(message.routes)
@@ -214,12 +242,16 @@ class Subscription:
         if self.waiting(ledger):
             return False
         return all(
-            view.next == ledger.partitions[view.partition].next and all(lane[:1] == ROUTE_LANE for lane in view.lanes)
+            view.next == ledger.partitions[view.partition].next
+            and all(lane[:1] == ROUTE_LANE for lane in view.lanes)
             for view in self.views
         )
 
     def ends(self, ledger: Ledger) -> list[Range]:
         """(partition, position, end) of everything subscribed."""
-        reading = [(partition, position, ledger.partitions[partition].next) for partition, position in self.positions.items()]
+        reading = [
+            (partition, position, ledger.partitions[partition].next)
+            for partition, position in self.positions.items()
+        ]
         sharing = [(view.partition, view.next, ledger.partitions[view.partition].next) for view in self.views]
         return reading + sharing

@@ -1,7 +1,8 @@
 """Who gets what next: the leader's volatile side of a shard. Rebuilt from the ledger when leadership begins.
 
-Dispatch hands out committed records against credit (`serving`), remembers who holds them until when (`holding`), and collects
-what must be logged. It reads the ledger and never changes it; nothing here may influence apply.
+Dispatch hands out committed records against credit (`serving`), remembers who holds them until when
+(`holding`), and collects what must be logged. It reads the ledger and never changes it; nothing here may
+influence apply.
 """
 
 from typing import NamedTuple
@@ -34,7 +35,8 @@ MOVES = (log.ACK, log.FAIL, log.PARK, log.DEAD, log.REPLAY, log.PURGE, log.REQUE
 
 
 class Delivery(NamedTuple):
-    """Parts for one subscription, in the order in which they were handed out. `late`: it waits till an entry is stored."""
+    """Parts for one subscription, in the order in which they were handed out. `late`: it waits till an entry
+    is stored."""
 
     origin: Origin
     subscription: int
@@ -51,9 +53,11 @@ class Dispatch:
         self.serving = Serving(ledger, self.holding, cluster)
         self.groups: dict[int, Group] = {}
         self.subscriptions: dict[tuple[SessionId, int], Subscription] = {}
-        self.joining: dict[tuple[SessionId, int], Index] = {}  #: who joins when an entry is stored, the newest of a name
+        #: who joins when an entry is stored, the newest of a name
+        self.joining: dict[tuple[SessionId, int], Index] = {}
         self.notices: list[tuple[Origin, Message]] = []
-        self._numbers: dict[SessionId, dict[int, None]] = {}  #: of the subscriptions of a session, also of those that join
+        #: of the subscriptions of a session, also of those that join
+        self._numbers: dict[SessionId, dict[int, None]] = {}
         self._readers: dict[PartitionKey, list[Subscription]] = {}
         self._dirty_readers: dict[Subscription, None] = {}
         self._expiring = False  #: a look at what has expired was cut short
@@ -72,7 +76,7 @@ class Dispatch:
         """The clocks of this turn."""
         self.serving.boot_ms, self.serving.leader_ms = boot_ms, leader_ms
 
-    # --- sessions, subscriptions -----------------------------------------------------------------------------------
+    # --- sessions, subscriptions ----------------------------------------------------------------------------
 
     def rebuild(self, boot_ms: int, leader_ms: int) -> set[SessionId]:
         """Opens every group of the ledger; returns the sessions that hold something."""
@@ -132,8 +136,8 @@ class Dispatch:
         return view
 
     def joins(self, name: tuple[SessionId, int], index: Index) -> None:
-        """A subscription that begins when that entry is stored. Till then the one that it replaces gets nothing: it would be
-        taken back from a client that works on it."""
+        """A subscription that begins when that entry is stored. Till then the one that it replaces gets
+        nothing: it would be taken back from a client that works on it."""
         self.joining[name] = index
         self._numbers.setdefault(name[0], {})[name[1]] = None
         old = self.subscriptions.get(name)
@@ -143,7 +147,8 @@ class Dispatch:
     def subscribe(
         self, subscription: Subscription, group_id: int | None, partitions: list[tuple[PartitionKey, Offset]]
     ) -> None:
-        """Adds a member to a group, or a reader at the given positions. Replaces one of the same name, in its place."""
+        """Adds a member to a group, or a reader at the given positions. Replaces one of the same name, in its
+        place."""
         self.joining.pop(subscription.name, None)
         old = self.subscriptions.get(subscription.name)
         turn = old.group.members.index(old) if old is not None and old.group is not None else None
@@ -251,7 +256,7 @@ class Dispatch:
             self.holding.drop(view)
         return origins
 
-    # --- what entries changed --------------------------------------------------------------------------------------
+    # --- what entries changed -------------------------------------------------------------------------------
 
     def trim(self) -> None:
         """Retention moved: what left is nobody's any more."""
@@ -366,7 +371,7 @@ class Dispatch:
         else:
             view.draining |= {lane: 0 for lane in view.cursor.exceptions.lanes() if key_of(lane)}
 
-    # --- handing out -----------------------------------------------------------------------------------------------
+    # --- handing out ----------------------------------------------------------------------------------------
 
     def wake(self, partition: PartitionKey) -> None:
         """New records are committed in this partition, or its cursors moved."""
@@ -387,7 +392,8 @@ class Dispatch:
             self.holding.dirty.add(subscription.group.id)
 
     def next_deadline(self, leader_ahead_ms: int) -> int | None:
-        """Boot time at which a lease ends or a record is due again; leader time is that much ahead of boot time."""
+        """Boot time at which a lease ends or a record is due again; leader time is that much ahead of boot
+        time."""
         again_ms, ends_ms = self.holding.again.next(), self.holding.next_deadline()
         if again_ms is None:
             return ends_ms
@@ -403,7 +409,8 @@ class Dispatch:
             self.expire_fronts()
 
     def expire_fronts(self) -> None:
-        """What nobody takes expires too. A backlog that is more than a turn's work goes on with every tick."""
+        """What nobody takes expires too. A backlog that is more than a turn's work goes on with every
+        tick."""
         for view in self._views():
             self.serving.expire_front(view)
         self._expiring = self.holding.overdue
@@ -446,8 +453,8 @@ class Dispatch:
             self._notify(member)
 
     def still(self, delivery: Delivery) -> Delivery:
-        """What waited for an entry, less what its taker does not hold any more or has expired; that part of the loan is free
-        again. What counts as acked when it is handed out leaves in any case."""
+        """What waited for an entry, less what its taker does not hold any more or has expired; that part of
+        the loan is free again. What counts as acked when it is handed out leaves in any case."""
         member = delivery.late
         if member is None or member.group is None or not member.ack:
             return delivery
@@ -457,11 +464,16 @@ class Dispatch:
                 parts += self.serving.still_held(views[part.partition], member, part, delivery.at_ms)
         if known is member and parts != delivery.parts:
             records = sum(part.count for part in delivery.parts) - sum(part.count for part in parts)
-            self.lend(member, records, sum(part.charge for part in delivery.parts) - sum(part.charge for part in parts))
+            self.lend(
+                member,
+                records,
+                sum(part.charge for part in delivery.parts) - sum(part.charge for part in parts),
+            )
         return delivery._replace(parts=parts)
 
     def undelivered(self, delivery: Delivery) -> None:
-        """The connection did not take it. A reader goes on from there; a group's records come back with the lease."""
+        """The connection did not take it. A reader goes on from there; a group's records come back with the
+        lease."""
         for subscription in self.subscriptions.values():
             name = subscription.origin, subscription.number
             if subscription.group is None and name == (delivery.origin, delivery.subscription):
@@ -486,19 +498,27 @@ class Dispatch:
                     continue
                 record_bytes = -(-place.size // place.batch_count)
                 count = min(place.end, end) - position
-                count = min(count, subscription.credit_records, max(1, subscription.credit_bytes // record_bytes))
+                count = min(
+                    count, subscription.credit_records, max(1, subscription.credit_bytes // record_bytes)
+                )
                 charge = count * record_bytes
                 subscription.credit_records -= count
                 subscription.credit_bytes -= charge
                 self.serving.delivered += count
                 whole = place.record == 0 and count == place.batch_count
                 subscription.positions[partition] = position + count
-                return Part(partition, position, place.entry, place.record, count, whole, 1, charge, place.time_ms)
+                return Part(
+                    partition, position, place.entry, place.record, count, whole, 1, charge, place.time_ms
+                )
             subscription.positions[partition] = position
         return None
 
     def _add(
-        self, deliveries: list[Delivery], subscription: Subscription, handed: Handed, late: Subscription | None = None
+        self,
+        deliveries: list[Delivery],
+        subscription: Subscription,
+        handed: Handed,
+        late: Subscription | None = None,
     ) -> None:
         subscription.told_end = False
         part, lease_ms = handed
@@ -523,4 +543,6 @@ class Dispatch:
             self.notices.append((subscription.origin, Ready(subscription.number)))
         elif subscription.notify_end and not subscription.told_end and subscription.at_end(self._ledger):
             subscription.told_end = True
-            self.notices.append((subscription.origin, AtEnd(subscription.number, subscription.ends(self._ledger))))
+            self.notices.append(
+                (subscription.origin, AtEnd(subscription.number, subscription.ends(self._ledger)))
+            )

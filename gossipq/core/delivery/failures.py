@@ -1,4 +1,5 @@
-"""What follows a failed attempt, and an expiry: another attempt later, or a dead letter. Decided by the leader, row by row."""
+"""What follows a failed attempt, and an expiry: another attempt later, or a dead letter. Decided by the
+leader, row by row."""
 
 from collections.abc import Iterator
 from typing import NamedTuple
@@ -28,7 +29,9 @@ def said_by(opened: Opened, place: Place) -> Said:
     """What the record at the start of a place says of its own policy."""
     if not place.columns & (LEASE | ATTEMPTS | BACKOFF):
         return NOTHING
-    columns = [opened.column(place.entry, bit) if place.columns & bit else None for bit in (LEASE, ATTEMPTS, BACKOFF)]
+    columns = [
+        opened.column(place.entry, bit) if place.columns & bit else None for bit in (LEASE, ATTEMPTS, BACKOFF)
+    ]
     return Said(*(column[place.record] if column else 0 for column in columns))
 
 
@@ -54,7 +57,8 @@ class Budget:
 class Failing:
     def __init__(self, ledger: Ledger, cluster: GroupConfig) -> None:
         self._ledger, self.cluster = ledger, cluster
-        self._plain: dict[int, tuple[GroupConfig, TopicConfig, Policy]] = {}  # of records that say nothing, by group id
+        # of records that say nothing, by group id
+        self._plain: dict[int, tuple[GroupConfig, TopicConfig, Policy]] = {}
 
     def policy(self, view: View, place: Place) -> Policy:
         said = said_by(self._ledger.opened, place)
@@ -67,17 +71,24 @@ class Failing:
         return known[2]
 
     def _pieces(self, failed: Failed) -> Iterator[tuple[Offset, Offset, Place]]:
-        """Runs of records with one fate: of one place and row; single ones where records have a policy of their own."""
+        """Runs of records with one fate: of one place and row; single ones where records have a policy of
+        their own."""
         first = failed.first
         while first < failed.end:
             place = place_of(self._ledger, failed.view.cursor, failed.view.partition, first)
             if place is None:
                 return
-            end = first + 1 if place.columns & (LEASE | ATTEMPTS | BACKOFF | TTL) else min(failed.end, place.end)
+            end = (
+                first + 1
+                if place.columns & (LEASE | ATTEMPTS | BACKOFF | TTL)
+                else min(failed.end, place.end)
+            )
             yield first, end, place
             first = end
 
-    def sort_out(self, failed: Failed, leader_ms: int, budget: Budget) -> tuple[list[FailRow], list[Burial], Failed | None]:
+    def sort_out(
+        self, failed: Failed, leader_ms: int, budget: Budget
+    ) -> tuple[list[FailRow], list[Burial], Failed | None]:
         """What is tried again, what is dead, and what the budget leaves for another turn."""
         rows: list[FailRow] = []
         burials: list[Burial] = []

@@ -1,7 +1,8 @@
-"""Key order of a group in one partition: which keys are busy, and with whom. Key hash 0 is no key and always free.
+"""Key order of a group in one partition: which keys are busy, and with whom. Key hash 0 is no key and always
+free.
 
-A key belongs to one consumer while it holds records of it, and that gets them in order. A failed record keeps its key closed
-until it is done; records on disk behind it keep it closed for those that came later.
+A key belongs to one consumer while it holds records of it, and that gets them in order. A failed record keeps
+its key closed until it is done; records on disk behind it keep it closed for those that came later.
 """
 
 from gossipq.types import Offset, SessionId
@@ -99,7 +100,9 @@ class Keys:
         """What lies below `first` is gone; returns the keys that this concerns."""
         touched = []
         for key_hash, key in self._keys.items():
-            if (key.failed and min(key.failed) < first) or (key.parked_from is not None and key.parked_from < first):
+            if (key.failed and min(key.failed) < first) or (
+                key.parked_from is not None and key.parked_from < first
+            ):
                 key.failed = {offset for offset in key.failed if offset >= first}
                 key.parked_from = None if key.parked_from is None else max(first, key.parked_from)
                 touched.append(key_hash)

@@ -1,7 +1,8 @@
-"""Who holds what, until when: leases, acks, records given back and failed attempts, and what of that must be logged.
+"""Who holds what, until when: leases, acks, records given back and failed attempts, and what of that must be
+logged.
 
-A record that is plainly given back stays in memory (`View.returned`, lazily logged). A failed attempt becomes a `Failed`, which
-`failing` turns into entries; until those are applied nobody gets the records.
+A record that is plainly given back stays in memory (`View.returned`, lazily logged). A failed attempt becomes
+a `Failed`, which `failing` turns into entries; until those are applied nobody gets the records.
 """
 
 from collections import deque
@@ -48,7 +49,8 @@ class Acks:
 
 
 class Failed(NamedTuple):
-    """An attempt that is over without success. `delay_ms` -1: the policy rules; `dead`: no further attempt, for that reason."""
+    """An attempt that is over without success. `delay_ms` -1: the policy rules; `dead`: no further attempt,
+    for that reason."""
 
     view: View
     first: Offset
@@ -73,7 +75,7 @@ class Holding:
         self._acks: dict[tuple[int, str], Acks] = {}
         self._unlogged: dict[View, None] = {}  # views with something for the lazy log
 
-    # --- leases ----------------------------------------------------------------------------------------------------
+    # --- leases ---------------------------------------------------------------------------------------------
 
     def lease(self, view: View, first: Offset, end: Offset, lease: Lease, deadline_ms: int) -> None:
         self._open(view, first, end, lease, deadline_ms)
@@ -101,19 +103,31 @@ class Holding:
         self.dirty.add(view.group.id)
 
     def acked(self, view: View, first: Offset, end: Offset) -> None:
-        """An ACK entry is applied: its keys are free. Not before: a leader that is cut off would hand out what comes
-        next, and the one after it, that never saw the ack, what was acked."""
+        """An ACK entry is applied: its keys are free. Not before: a leader that is cut off would hand out
+        what comes next, and the one after it, that never saw the ack, what was acked."""
         self.landed(view, first, end)
         self._let_go(view, first, end, DONE)
 
     def hold(
-        self, member: Subscription, view: View, first: Offset, end: Offset, attempt: int, boot_ms: int, lease_ms: int
+        self,
+        member: Subscription,
+        view: View,
+        first: Offset,
+        end: Offset,
+        attempt: int,
+        boot_ms: int,
+        lease_ms: int,
     ) -> None:
         """Leases [first, end) to a member; grows the last lease when it is of this turn."""
         leases, deadline_ms = view.leases, boot_ms + lease_ms
         if view.keys is None and leases.ends and leases.ends[-1] == first:
             last = leases.values[-1]
-            if last.deadline_ms == deadline_ms and last.attempt == attempt and last.owner == member.name and not last.started:
+            if (
+                last.deadline_ms == deadline_ms
+                and last.attempt == attempt
+                and last.owner == member.name
+                and not last.started
+            ):
                 leases.ends[-1] = last.end = end
                 last.open += end - first
                 self.log_later(view, first, end)
@@ -145,7 +159,8 @@ class Holding:
             ranges.clear(first, end)
 
     def look_again(self, view: View, due_ms: int | None) -> None:
-        """Exception rows of a view are to be read back then; None: there are none that wait for their time."""
+        """Exception rows of a view are to be read back then; None: there are none that wait for their
+        time."""
         view.due_ms = due_ms
         if due_ms is None:
             self.again.cancel(view)
@@ -167,7 +182,8 @@ class Holding:
         self.dirty.add(view.group.id)
 
     def _end_part(self, view: View, first: Offset, end: Offset, lease: Lease, why: str) -> None:
-        """A lease ends. When nobody said so (`why` tells how), what was started has failed; all else is given back."""
+        """A lease ends. When nobody said so (`why` tells how), what was started has failed; all else is given
+        back."""
         view.leases.clear(first, end)
         self._close(lease, end - first)
         if lease.started and why:
@@ -185,7 +201,8 @@ class Holding:
 
     @property
     def overdue(self) -> bool:
-        """Whether more failures wait than one turn makes entries of: nothing else is looked at for having expired."""
+        """Whether more failures wait than one turn makes entries of: nothing else is looked at for having
+        expired."""
         return len(self.failed) >= limits.FAILURES_PER_TURN
 
     def holds(self, session: SessionId) -> bool:
@@ -215,7 +232,7 @@ class Holding:
         for lease in self._deadlines.expire(boot_ms):
             self._end(lease, "its lease ended")
 
-    # --- keys ------------------------------------------------------------------------------------------------------
+    # --- keys -----------------------------------------------------------------------------------------------
 
     def hashes(self, view: View, first: Offset, end: Offset) -> Iterator[tuple[Offset, int]]:
         """(offset, key hash) of records of a key-ordered group."""
@@ -230,7 +247,8 @@ class Holding:
             first = stop
 
     def _let_go(self, view: View, first: Offset, end: Offset, outcome: str, held: bool = True) -> None:
-        """Records of a key-ordered group are no longer in flight; keys that this frees let go on what waits."""
+        """Records of a key-ordered group are no longer in flight; keys that this frees let go on what
+        waits."""
         keys = view.keys
         if keys is None:
             return
@@ -266,13 +284,19 @@ class Holding:
             view.keys.done(key_hash, offset)
             self.let_on(view, key_hash)
 
-    # --- requests --------------------------------------------------------------------------------------------------
+    # --- requests -------------------------------------------------------------------------------------------
 
     def _held(
-        self, view: View, session: SessionId, low: Offset, high: Offset, lost: list[Range], waiting: bool = True
+        self,
+        view: View,
+        session: SessionId,
+        low: Offset,
+        high: Offset,
+        lost: list[Range],
+        waiting: bool = True,
     ) -> list[tuple[Offset, Offset, Lease]]:
-        """Takes the leases of `session` in [low, high) out, and those it has not seen yet if `waiting`; what others hold stays
-        and is added to `lost`."""
+        """Takes the leases of `session` in [low, high) out, and those it has not seen yet if `waiting`; what
+        others hold stays and is added to `lost`."""
         mine = []
         for first, end, lease in view.leases.overlap(low, high):
             if lease.session == session and (waiting or not lease.waits):
@@ -285,10 +309,15 @@ class Holding:
         return mine
 
     def ack(
-        self, subscription: Subscription, ranges: list[Range], origin: Origin, request_id: int, unseen: bool = False
+        self,
+        subscription: Subscription,
+        ranges: list[Range],
+        origin: Origin,
+        request_id: int,
+        unseen: bool = False,
     ) -> None:
-        """Done, unless somebody else holds it or has done it, or nobody had it. The last holder may be late (lease over, leader
-        new). `unseen`: also what nobody had."""
+        """Done, unless somebody else holds it or has done it, or nobody had it. The last holder may be late
+        (lease over, leader new). `unseen`: also what nobody had."""
         acks = self._acks_of(subscription)
         waiter = Waiter(origin, request_id)
         for view, low, high in self._views(subscription, ranges, waiter.lost):
@@ -308,7 +337,13 @@ class Holding:
             self.moving(view, first, end, ACKED_NUMBER)
 
     def _done(
-        self, view: View, subscription: Subscription, low: Offset, high: Offset, lost: list[Range], unseen: bool
+        self,
+        view: View,
+        subscription: Subscription,
+        low: Offset,
+        high: Offset,
+        lost: list[Range],
+        unseen: bool,
     ) -> Iterator[tuple[Offset, Offset]]:
         """The parts of [low, high) that are done by that; takes them out of everything here."""
         kept = len(lost)
@@ -344,10 +379,11 @@ class Holding:
 
     @staticmethod
     def _never_had(view: View, low: Offset, high: Offset, had: Intervals) -> list[tuple[Offset, Offset]]:
-        """The parts of [low, high) that were never handed out to anybody of the group. A leader before this one may have handed
-        out whatever its window allowed without an entry that says so: leases are logged when they last, and one that was cut
-        off hands out for the rest of its lease. The cursor moves by entries alone, so its window ended where the one that this
-        leader found ends (`View.inherited`). What others hold counts as had: it is lost already."""
+        """The parts of [low, high) that were never handed out to anybody of the group. A leader before this
+        one may have handed out whatever its window allowed without an entry that says so: leases are logged
+        when they last, and one that was cut off hands out for the rest of its lease. The cursor moves by
+        entries alone, so its window ended where the one that this leader found ends (`View.inherited`). What
+        others hold counts as had: it is lost already."""
         low = max(low, view.cursor.state.cursor)
         never: list[tuple[Offset, Offset]] = []
         for first, end in view.cursor.fresh(low, high) if low < high else ():
@@ -364,10 +400,17 @@ class Holding:
         return never
 
     def _elsewhere(
-        self, view: View, consumer: str, low: Offset, high: Offset, had: Intervals, known: Offset, lost: list[Range]
+        self,
+        view: View,
+        consumer: str,
+        low: Offset,
+        high: Offset,
+        had: Intervals,
+        known: Offset,
+        lost: list[Range],
     ) -> None:
-        """Adds what the cursor has passed, unless it was had, has a row of its own that somebody had (as anything below `known`
-        may have been), or was done by this consumer."""
+        """Adds what the cursor has passed, unless it was had, has a row of its own that somebody had (as
+        anything below `known` may have been), or was done by this consumer."""
         cursor = view.cursor
         if low >= cursor.state.cursor and not cursor.passed.starts:
             return
@@ -396,7 +439,8 @@ class Holding:
         reason: str,
         dead: str,
     ) -> None:
-        """The attempt is over: counted or not, with a pause or without. What the session does not hold is lost."""
+        """The attempt is over: counted or not, with a pause or without. What the session does not hold is
+        lost."""
         plain = not failed and not dead and delay_ms <= 0
         for view, low, high in self._views(subscription, ranges, waiter.lost):
             mine = self._held(view, subscription.session, low, high, [], waiting=False)
@@ -410,7 +454,16 @@ class Holding:
                     self._let_go(view, first, end, FAILED)
                     consumer = subscription.consumer
                     each = Failed(
-                        view, first, end, lease.attempt, consumer, reason, delay_ms, failed or bool(dead), dead, waiter
+                        view,
+                        first,
+                        end,
+                        lease.attempt,
+                        consumer,
+                        reason,
+                        delay_ms,
+                        failed or bool(dead),
+                        dead,
+                        waiter,
                     )
                     self._fail(each)
 
@@ -423,8 +476,11 @@ class Holding:
                     lease.started = True
                     self._replace(view, first, end, old, lease, old.deadline_ms)
 
-    def extend(self, subscription: Subscription, ranges: list[Range], lease_ms: int, boot_ms: int) -> list[Range]:
-        """Moves deadlines, up to the longest a record may be held. Returns what the session does not hold any more."""
+    def extend(
+        self, subscription: Subscription, ranges: list[Range], lease_ms: int, boot_ms: int
+    ) -> list[Range]:
+        """Moves deadlines, up to the longest a record may be held. Returns what the session does not hold any
+        more."""
         lost: list[Range] = []
         for view, low, high in self._views(subscription, ranges, lost):
             at = low
@@ -443,11 +499,15 @@ class Holding:
 
     @staticmethod
     def _renewed(subscription: Subscription, view: View, old: Lease) -> Lease:
-        lease = Lease(view, subscription.session, subscription.number, subscription.consumer, old.attempt, old.since_ms)
+        lease = Lease(
+            view, subscription.session, subscription.number, subscription.consumer, old.attempt, old.since_ms
+        )
         lease.started, lease.waits = old.started, old.waits
         return lease
 
-    def _replace(self, view: View, first: Offset, end: Offset, old: Lease, lease: Lease, deadline_ms: int) -> None:
+    def _replace(
+        self, view: View, first: Offset, end: Offset, old: Lease, lease: Lease, deadline_ms: int
+    ) -> None:
         self._close(old, end - first)
         self._open(view, first, end, lease, deadline_ms)
 
@@ -459,7 +519,9 @@ class Holding:
             found += sum(end - first for first, end, lease in rows if lease.session == subscription.session)
         return found == sum(end - first for _, first, end in ranges)
 
-    def stepping(self, subscription: Subscription, ranges: list[Range]) -> list[tuple[View, Offset, Offset, Lease]]:
+    def stepping(
+        self, subscription: Subscription, ranges: list[Range]
+    ) -> list[tuple[View, Offset, Offset, Lease]]:
         """An entry that acks these is on its way; what is to be undone if it does not."""
         taken = []
         for view, low, high in self._views(subscription, ranges):
@@ -477,9 +539,15 @@ class Holding:
                 self.give_back(view, first, end, lease.attempt)
 
     def keep(
-        self, subscription: Subscription, view: View, kept: list[tuple[Offset, Offset]], boot_ms: int, lease_ms: int
+        self,
+        subscription: Subscription,
+        view: View,
+        kept: list[tuple[Offset, Offset]],
+        boot_ms: int,
+        lease_ms: int,
     ) -> None:
-        """After a lost connection: what the client still holds is its own, unless others hold it; the rest goes back."""
+        """After a lost connection: what the client still holds is its own, unless others hold it; the rest
+        goes back."""
         from_before = (subscription.number, UNKNOWN_NUMBER)
         for low, high, lease in list(view.leases):
             if lease.session == subscription.session and lease.number in from_before:
@@ -492,21 +560,24 @@ class Holding:
                         self.give_back(view, at, min(first, high), lease.attempt)
                     at = max(at, end)
         for first, end in kept:
-            self._look_up_to(view, view.next, min(end, view.inherited))  # what lies between was handed out too, and lost
+            # what lies between was handed out too, and lost
+            self._look_up_to(view, view.next, min(end, view.inherited))
             for low, high, attempts in view.returned.pop(first, end):
                 if not attempts and high > view.inherited:  # never handed out: a claim does not make it so
                     view.returned.set(max(low, view.inherited), high, 0)
                     high = max(low, view.inherited)
                     if low == high:
                         continue
-                lease = Lease(view, subscription.session, subscription.number, subscription.consumer, attempts, boot_ms)
+                lease = Lease(
+                    view, subscription.session, subscription.number, subscription.consumer, attempts, boot_ms
+                )
                 self.lease(view, low, high, lease, boot_ms + lease_ms)
 
     def _views(
         self, subscription: Subscription, ranges: list[Range], lost: list[Range] | None = None
     ) -> Iterator[tuple[View, Offset, Offset]]:
-        """Ranges by view, as far as records are there; what is not goes to `lost`, but for what retention removed. Raises
-        BadRequest before the first one."""
+        """Ranges by view, as far as records are there; what is not goes to `lost`, but for what retention
+        removed. Raises BadRequest before the first one."""
         assert subscription.group is not None, "readers are refused before"
         for _, low, high in ranges:
             if low < 0 or high > NUMBER_MAX:
@@ -523,7 +594,7 @@ class Holding:
             if low < high:
                 yield view, low, high
 
-    # --- what must be logged ---------------------------------------------------------------------------------------
+    # --- what must be logged --------------------------------------------------------------------------------
 
     def log_later(self, view: View, first: Offset, end: Offset) -> None:
         if view.unlogged and view.unlogged[-1][1] == first:

@@ -1,5 +1,5 @@
-"""What dispatch collected in a turn becomes entries. Who waits for those is answered when they are stored, and what must not
-leave before them leaves then."""
+"""What dispatch collected in a turn becomes entries. Who waits for those is answered when they are stored,
+and what must not leave before them leaves then."""
 
 from functools import partial
 from typing import Protocol
@@ -43,7 +43,8 @@ class Gathering:
         self._ready: list[Delivery] = []  # it is stored
 
     def gather(self) -> None:
-        """One entry per group and consumer, one for each dead letter; what is beyond the budget of a turn waits."""
+        """One entry per group and consumer, one for each dead letter; what is beyond the budget of a turn
+        waits."""
         holding, serving = self._dispatch.holding, self._dispatch.serving
         for (group_id, consumer), acks in holding.take_acks().items():
             if acks.ranges:
@@ -90,7 +91,8 @@ class Gathering:
             self._host.propose(log.LEASE, payloads.encode(payloads.Lease(group_id, rows)))
 
     def after_commit(self, late: list[Delivery]) -> None:
-        """Leases of exclusive groups, and acks that come before the push, are stored before anything leaves."""
+        """Leases of exclusive groups, and acks that come before the push, are stored before anything
+        leaves."""
         self.log_leases()
         self.gather()
         self._late.append(late)
@@ -110,7 +112,8 @@ class Gathering:
         self._late = [each for each in self._late if each is not late]
 
     def take_ready(self) -> list[Delivery]:
-        """What waited for an entry and may leave now. What was taken from its taker meanwhile goes to whoever has it next."""
+        """What waited for an entry and may leave now. What was taken from its taker meanwhile goes to whoever
+        has it next."""
         ready, self._ready = self._ready, []
         return [left for left in map(self._dispatch.still, ready) if left.parts]
 

@@ -1,4 +1,5 @@
-"""Which policy rules a record: what it says itself, then its group, its topic, the cluster. `why` names the origin."""
+"""Which policy rules a record: what it says itself, then its group, its topic, the cluster. `why` names the
+origin."""
 
 from typing import NamedTuple, TypeVar
 
@@ -39,16 +40,26 @@ NOTHING = Said()
 
 def ruling(said: Said, group: GroupConfig, topic: TopicConfig, cluster: GroupConfig) -> Policy:
     """The first of record, group, topic and cluster that says something."""
-    lease, lease_by = _first(said.lease_ms or None, group.lease_ms, topic.lease_ms, cluster.lease_ms, limits.LEASE_MS)
+    lease, lease_by = _first(
+        said.lease_ms or None, group.lease_ms, topic.lease_ms, cluster.lease_ms, limits.LEASE_MS
+    )
     attempts, attempts_by = _first(
-        said.attempts_max or None, group.attempts_max, topic.attempts_max, cluster.attempts_max, limits.ATTEMPTS_MAX
+        said.attempts_max or None,
+        group.attempts_max,
+        topic.attempts_max,
+        cluster.attempts_max,
+        limits.ATTEMPTS_MAX,
     )
     own = [said.backoff_ms] if said.backoff_ms else None
-    backoff, backoff_by = _first(own, group.backoff_ms, topic.backoff_ms, cluster.backoff_ms, list(limits.BACKOFF_MS))
+    backoff, backoff_by = _first(
+        own, group.backoff_ms, topic.backoff_ms, cluster.backoff_ms, list(limits.BACKOFF_MS)
+    )
     return Policy(lease, lease_by, attempts, attempts_by, tuple(backoff), backoff_by)
 
 
-def _first(record: V | None, group: V | None, topic: V | None, cluster: V | None, default: V) -> tuple[V, str]:
+def _first(
+    record: V | None, group: V | None, topic: V | None, cluster: V | None, default: V
+) -> tuple[V, str]:
     for value, origin in ((record, "record"), (group, "group"), (topic, "topic"), (cluster, "cluster")):
         if value is not None:
             return value, origin

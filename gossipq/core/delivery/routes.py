@@ -1,4 +1,5 @@
-"""Routing keys and the patterns that match them: words between dots; `*` is one word, `#` any number of them, also none."""
+"""Routing keys and the patterns that match them: words between dots; `*` is one word, `#` any number of them,
+also none."""
 
 from collections.abc import Callable, Iterable
 
@@ -16,12 +17,16 @@ def check_patterns(patterns: list[str]) -> None:
         raise BadRequest(f"{len(patterns)} route patterns; at most {PATTERNS_MAX} are allowed")
     for pattern in patterns:
         if set(pattern.split(".")) == {"#"}:
-            raise BadRequest(f"the route pattern {pattern!r} matches everything", hint="leave the routes away instead")
+            raise BadRequest(
+                f"the route pattern {pattern!r} matches everything", hint="leave the routes away instead"
+            )
         if not 0 < len(pattern.encode("utf-8", "replace")) <= ROUTE_BYTES_MAX:
             raise BadRequest(f"route pattern {pattern!r}", hint=f"1 to {ROUTE_BYTES_MAX} bytes are allowed")
         for word in pattern.split("."):
             if word not in ("*", "#") and ("*" in word or "#" in word):
-                raise BadRequest(f"route pattern {pattern!r}", hint="* and # stand for whole words: eu.* or eu.#")
+                raise BadRequest(
+                    f"route pattern {pattern!r}", hint="* and # stand for whole words: eu.* or eu.#"
+                )
 
 
 def matcher(patterns: Iterable[str]) -> Matcher | None:
@@ -45,7 +50,8 @@ def matcher(patterns: Iterable[str]) -> Matcher | None:
 
 
 def _fits(pattern: list[bytes], words: list[bytes]) -> bool:
-    """Linear in patterns times words, whatever they are: `reach` are the positions in the pattern that fit so far."""
+    """Linear in patterns times words, whatever they are: `reach` are the positions in the pattern that fit so
+    far."""
     reach = _past_hashes(pattern, {0})
     for word in words:
         step = {at + 1 for at in reach if at < len(pattern) and pattern[at] in (word, b"*")}

@@ -1,7 +1,8 @@
 """Handing out to groups: which records a member may have next, inside its credit and the group's window.
 
-First what came back, then what waits for a route the member takes, then what is new. A record that this member may not have
-goes into a lane (its route, or its key) and is looked at again when that changes; what has expired becomes a dead letter.
+First what came back, then what waits for a route the member takes, then what is new. A record that this
+member may not have goes into a lane (its route, or its key) and is looked at again when that changes; what
+has expired becomes a dead letter.
 """
 
 from itertools import takewhile
@@ -41,7 +42,7 @@ class Serving:
         self.boot_ms = self.leader_ms = 0
         self.delivered = 0  #: records handed out
 
-    # --- who -------------------------------------------------------------------------------------------------------
+    # --- who ------------------------------------------------------------------------------------------------
 
     def members(self, group: Group) -> int:
         """How many members may be served: one when the group is exclusive, none while it is paused."""
@@ -61,7 +62,7 @@ class Serving:
                 return handed
         return None
 
-    # --- what ------------------------------------------------------------------------------------------------------
+    # --- what -----------------------------------------------------------------------------------------------
 
     def _from(self, view: View, member: Subscription, sharers: int) -> Handed | None:
         if view.due_ms is not None or view.draining:
@@ -77,7 +78,9 @@ class Serving:
                 if first >= end:
                     continue
             place = place_of(self._ledger, view.cursor, view.partition, first)
-            if place is None or (source is not None and place.row is None and not view.cursor.fresh(first, first + 1)):
+            if place is None or (
+                source is not None and place.row is None and not view.cursor.fresh(first, first + 1)
+            ):
                 self._used(view, source, first, first + 1)  # done meanwhile
                 continue
             end = min(end, place.end)
@@ -132,9 +135,16 @@ class Serving:
         return first, end
 
     def _living(
-        self, view: View, source: RangeMap[int] | None, first: Offset, end: Offset, attempts: int, place: Place
+        self,
+        view: View,
+        source: RangeMap[int] | None,
+        first: Offset,
+        end: Offset,
+        attempts: int,
+        place: Place,
     ) -> Offset:
-        """End of those at the front that have not expired. When the first has, it leaves, with those that expired with it."""
+        """End of those at the front that have not expired. When the first has, it leaves, with those that
+        expired with it."""
         over, end = self._over(view, first, end, attempts, place)
         if not over:
             return end
@@ -142,11 +152,17 @@ class Serving:
         self._expire(view, first, end, attempts)
         return first
 
-    def _over(self, view: View, first: Offset, end: Offset, attempts: int, place: Place) -> tuple[bool, Offset]:
+    def _over(
+        self, view: View, first: Offset, end: Offset, attempts: int, place: Place
+    ) -> tuple[bool, Offset]:
         """Whether the first has expired, and the end of those that fare like it."""
         config = self._ledger.config(view.partition)
         column = self._ledger.opened.column(place.entry, TTL) if place.columns & TTL else None
-        if not (config.ttl_ms or column) or not place.time_ms or (not attempts and config.expire == "try_once"):
+        if (
+            not (config.ttl_ms or column)
+            or not place.time_ms
+            or (not attempts and config.expire == "try_once")
+        ):
             return False, end
         asked = column[place.record : place.record + end - first] if column else (0,)
         over = [0 < (ttl_ms or config.ttl_ms) <= self.leader_ms - place.time_ms for ttl_ms in asked]
@@ -159,7 +175,8 @@ class Serving:
         self._holding.failed.append(Failed(view, first, end, attempts, "", "", counted=False, dead=EXPIRED))
 
     def still_held(self, view: View, member: Subscription, part: Part, at_ms: int) -> list[Part]:
-        """What is left of a part that waited since it was handed over: what its taker holds by that, and has not expired."""
+        """What is left of a part that waited since it was handed over: what its taker holds by that, and has
+        not expired."""
         left: list[Part] = []
         handing = member.name, part.attempt, at_ms
         for at, stop, lease in view.leases.overlap(part.offset, part.end):
@@ -177,7 +194,8 @@ class Serving:
         return left
 
     def expire_front(self, view: View) -> None:
-        """What nobody takes expires too: the front of what is new, as far as a turn goes. Cheap when nothing can expire."""
+        """What nobody takes expires too: the front of what is new, as far as a turn goes. Cheap when nothing
+        can expire."""
         state = self._ledger.partitions[view.partition]
         while view.next < state.next and not self._ledger.is_void(view.partition, view.next):
             if self._holding.overdue:
@@ -185,7 +203,8 @@ class Serving:
             place = place_of(self._ledger, view.cursor, view.partition, view.next)
             if (
                 place is None
-                or self._living(view, None, view.next, min(place.end, view.next + PARK_ROWS), 0, place) > view.next
+                or self._living(view, None, view.next, min(place.end, view.next + PARK_ROWS), 0, place)
+                > view.next
             ):
                 return
 
@@ -199,7 +218,8 @@ class Serving:
         attempts: int,
         place: Place,
     ) -> Offset:
-        """End of the records whose keys the member may have; those before the first such go into their lanes."""
+        """End of the records whose keys the member may have; those before the first such go into their
+        lanes."""
         keys = view.keys
         column = self._ledger.opened.column(place.entry, KEY_HASH) if place.columns & KEY_HASH else None
         if keys is None or column is None:
@@ -247,7 +267,17 @@ class Serving:
             self._holding.moving(view, first, end)
             self._holding.ack_all(member, view, first, end)
         whole = place.record == 0 and count == place.batch_count
-        part = Part(view.partition, first, place.entry, place.record, count, whole, attempts + 1, charge, place.time_ms)
+        part = Part(
+            view.partition,
+            first,
+            place.entry,
+            place.record,
+            count,
+            whole,
+            attempts + 1,
+            charge,
+            place.time_ms,
+        )
         return Handed(part, lease_ms)
 
     @staticmethod
@@ -265,7 +295,7 @@ class Serving:
         asked = column[place.record]
         return next((n for n in range(1, count) if column[place.record + n] != asked), count)
 
-    # --- what waits on disk ----------------------------------------------------------------------------------------
+    # --- what waits on disk ---------------------------------------------------------------------------------
 
     def refill(self, view: View) -> None:
         """Reads exception rows back whose time or lane has come."""

@@ -1,11 +1,21 @@
-"""What a committed entry does to partitions and groups, the same on every copy, and the rows that it moves."""
+"""What a committed entry does to partitions and groups, the same on every copy, and the rows that it
+moves."""
 
 from gossipq.core.ledger import records
 from gossipq.core.ledger.cursors import Cursor
 from gossipq.core.ledger.groups import ack_rows, decode_ack
 from gossipq.core.ledger.lanes import ROUTE_LANE, key_lane, key_of, route_lane
 from gossipq.core.ledger.ledger import Ledger, decode_void
-from gossipq.core.ledger.outcomes import Counted, Outcome, Published, Regrouped, Released, TopicChanged, Voided, refused
+from gossipq.core.ledger.outcomes import (
+    Counted,
+    Outcome,
+    Published,
+    Regrouped,
+    Released,
+    TopicChanged,
+    Voided,
+    refused,
+)
 from gossipq.core.ledger.records import (
     U64,
     U64X2,

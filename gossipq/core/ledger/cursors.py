@@ -38,14 +38,23 @@ class Cursor:
         self.passed.add(first, end)
 
     def behind(self, end: Offset) -> int:
-        """Records below `end` that are not done: fresh ones, and those that wait for another attempt or for their lane."""
+        """Records below `end` that are not done: fresh ones, and those that wait for another attempt or for
+        their lane."""
         return end - self.state.cursor - self.passed.total() + self.state.retrying + self.state.parked
 
     def unaccounted(self) -> int:
         """What is passed and counted nowhere: always 0."""
         state = self.state
         gone = state.acked + state.removed + state.voided + state.dropped
-        return state.cursor - state.start + self.passed.total() - gone - state.retrying - state.parked - state.dead
+        return (
+            state.cursor
+            - state.start
+            + self.passed.total()
+            - gone
+            - state.retrying
+            - state.parked
+            - state.dead
+        )
 
     def settle(self, offset: Offset = 0) -> None:
         """Everything below `offset` is done; moves the cursor over what has passed behind it."""

@@ -1,4 +1,5 @@
-"""Ids that are remembered: for a time and a count, per partition. New ones evict old ones, so time costs nothing."""
+"""Ids that are remembered: for a time and a count, per partition. New ones evict old ones, so time costs
+nothing."""
 
 from array import array
 
@@ -10,7 +11,9 @@ from gossipq.core.storage import Table
 from gossipq.types import Index, PartitionKey
 from gossipq.values import Run
 
-EVICT_ENTRIES_MAX = 8  #: forgotten by one entry; more than one brings, so the window never grows past its bound
+EVICT_ENTRIES_MAX = (
+    8  #: forgotten by one entry; more than one brings, so the window never grows past its bound
+)
 
 
 class Known(msgspec.Struct, frozen=True):
@@ -32,8 +35,11 @@ class Dedup:
         time_ms, index, record = ID.unpack(row)
         return Known(index, record) if time_ms > since_ms else None
 
-    def sort_out(self, partition: PartitionKey, index: Index, hashes: "array[int]", time_ms: int, window_ms: int) -> list[Run]:
-        """Runs over the records of a batch: fresh ones, remembered now, and duplicates. Id 0 is none and always fresh."""
+    def sort_out(
+        self, partition: PartitionKey, index: Index, hashes: "array[int]", time_ms: int, window_ms: int
+    ) -> list[Run]:
+        """Runs over the records of a batch: fresh ones, remembered now, and duplicates. Id 0 is none and
+        always fresh."""
         runs: list[Run] = []
         put, taken = self._state.put, array("Q")
         for record, id_hash in enumerate(hashes):

@@ -1,6 +1,8 @@
-"""What a group has beside its cursor in one partition: records that wait for another attempt or for their lane, and the dead.
+"""What a group has beside its cursor in one partition: records that wait for another attempt or for their
+lane, and the dead.
 
-Each exception row has one index row: by due time ("Y"), or by lane ("U"): a route that nobody takes, or a key that is busy.
+Each exception row has one index row: by due time ("Y"), or by lane ("U"): a route that nobody takes, or a key
+that is busy.
 """
 
 import msgspec
@@ -41,7 +43,8 @@ class Exceptions(Runs[ExceptionRow]):
         self._state.delete(self._index_key(*found))
 
     def due(self, since: tuple[int, Offset], until_ms: int, limit: int) -> list[tuple[int, Offset]]:
-        """(due, first) of rows that wait for their time, from `since` to `until_ms`, in order; the first few."""
+        """(due, first) of rows that wait for their time, from `since` to `until_ms`, in order; the first
+        few."""
         low = records.row_key(b"Y", self._partition, self._group_id, *since)
         high = records.row_key(b"Y", self._partition, self._group_id, until_ms + 1)
         found = []

@@ -1,7 +1,8 @@
-"""What committed entries do to groups: LEASE, ACK, FAIL, PARK, DEAD, REPLAY, PURGE, REQUEUE. Part of the ledger.
+"""What committed entries do to groups: LEASE, ACK, FAIL, PARK, DEAD, REPLAY, PURGE, REQUEUE. Part of the
+ledger.
 
-A record that a cursor has not passed is *fresh*. One that it has passed without an ack has an exception row or a dead row; an
-entry treats both kinds, and what it does not find (acked meanwhile, removed) is left alone.
+A record that a cursor has not passed is *fresh*. One that it has passed without an ack has an exception row
+or a dead row; an entry treats both kinds, and what it does not find (acked meanwhile, removed) is left alone.
 """
 
 from collections.abc import Callable, Iterator
@@ -45,9 +46,15 @@ class Host(Protocol):
     def not_needed(self, index: Index, count: int) -> None: ...
 
 
-def _failed(old: ExceptionRow | None, row: payloads.FailRow | payloads.Dead, time_ms: int, reason: str) -> list[Failure]:
+def _failed(
+    old: ExceptionRow | None, row: payloads.FailRow | payloads.Dead, time_ms: int, reason: str
+) -> list[Failure]:
     history = old.history if old else []
-    return [*history[1 - HISTORY_MAX :], Failure(time_ms, row.consumer, reason, row.attempts)] if row.counted else history
+    return (
+        [*history[1 - HISTORY_MAX :], Failure(time_ms, row.consumer, reason, row.attempts)]
+        if row.counted
+        else history
+    )
 
 
 def _no_group() -> Outcome:
@@ -55,7 +62,9 @@ def _no_group() -> Outcome:
 
 
 def _placed(row: ExceptionRow, end: Offset, at: Slice, record: int) -> ExceptionRow:
-    return msgspec.structs.replace(row, end=end, index=at.index, record=record, size=at.size, batch_count=at.batch_count)
+    return msgspec.structs.replace(
+        row, end=end, index=at.index, record=record, size=at.size, batch_count=at.batch_count
+    )
 
 
 def ack_rows(
@@ -140,7 +149,12 @@ class Settling:
                     cursor.state.redelivered += end - first
                 if self._traces(row.partition, "all"):
                     what = "handed_out" if row.session else "given_back"
-                    self._trace(cursor, first, entry, TraceRow(end, entry.time_ms, what, row.consumer, "", row.attempt))
+                    self._trace(
+                        cursor,
+                        first,
+                        entry,
+                        TraceRow(end, entry.time_ms, what, row.consumer, "", row.attempt),
+                    )
         return DONE
 
     def held(self, payload: payloads.Ack) -> list[Range]:
@@ -151,7 +165,8 @@ class Settling:
             open_count = 0
             if cursor is not None:
                 open_count = sum(
-                    end - first for first, end in cursor.fresh(low, min(high, self._host.partitions[partition].next))
+                    end - first
+                    for first, end in cursor.fresh(low, min(high, self._host.partitions[partition].next))
                 )
                 if cursor.exceptional:
                     open_count += sum(part.total for part in cursor.exceptions.overlap(low, high))
@@ -177,7 +192,15 @@ class Settling:
                 if part.row.own_body:
                     self._host.not_needed(part.row.index, part.total)
                 if part.row.history and self._traces(partition, "failures"):
-                    row = TraceRow(part.end, entry.time_ms, "acked", payload.consumer, "", part.row.attempts, part.row.history)
+                    row = TraceRow(
+                        part.end,
+                        entry.time_ms,
+                        "acked",
+                        payload.consumer,
+                        "",
+                        part.row.attempts,
+                        part.row.history,
+                    )
                     self._trace(cursor, part.first, entry, row)
             for first, end in done:
                 cursor.state.acked += end - first
@@ -227,7 +250,9 @@ class Settling:
                 count += part.total
             history = _failed(None, row, entry.time_ms, row.reason)
             fresh = ExceptionRow(0, row.due_ms, row.attempts, int(row.counted), 0, 0, history=history)
-            new = self._new_rows(cursor, row.first, min(row.end, self._host.partitions[row.partition].next), fresh)
+            new = self._new_rows(
+                cursor, row.first, min(row.end, self._host.partitions[row.partition].next), fresh
+            )
             cursor.state.retrying += new
             count += new
             cursor.settle()
@@ -258,7 +283,9 @@ class Settling:
             if part.row.own_body:
                 self._host.not_needed(part.row.index, part.total)
             count += part.total
-        for first, end in cursor.fresh(payload.first, min(payload.end, self._host.partitions[payload.partition].next)):
+        for first, end in cursor.fresh(
+            payload.first, min(payload.end, self._host.partitions[payload.partition].next)
+        ):
             self._bury(cursor, entry, payload, first, end, None, reason) if kept else None
             cursor.passes(first, end)
             count += end - first
@@ -305,7 +332,9 @@ class Settling:
         return Counted(self._taken_dead(cursor, payload, treat))
 
     @staticmethod
-    def _taken_dead(cursor: Cursor, payload: payloads.Letters, treat: Callable[[Cursor, Found[DeadRow]], None]) -> int:
+    def _taken_dead(
+        cursor: Cursor, payload: payloads.Letters, treat: Callable[[Cursor, Found[DeadRow]], None]
+    ) -> int:
         count = 0
         for first, end in payload.ranges:
             for part in cursor.dead.take(first, end):
@@ -351,7 +380,9 @@ class Settling:
         cursor = self._host.cursor(payload.partition, payload.group_id)
         if cursor is None:
             return _no_group()
-        count = self._taken_dead(cursor, payload, lambda cursor, part: self._revive(entry, cursor, part, "requeued"))
+        count = self._taken_dead(
+            cursor, payload, lambda cursor, part: self._revive(entry, cursor, part, "requeued")
+        )
         for first, end in payload.ranges:
             for part in self._taken(cursor, first, end):
                 changed = msgspec.structs.replace(part.row, lane=b"", due_ms=entry.time_ms)
@@ -360,10 +391,14 @@ class Settling:
                 count += part.total
         for first, end in payload.ready:
             taken = cursor.fresh(first, end) or cursor.exceptions.at(first) or cursor.dead.at(first)
-            left = first < self._host.partitions[payload.partition].first or self._host.is_void(payload.partition, first)
+            left = first < self._host.partitions[payload.partition].first or self._host.is_void(
+                payload.partition, first
+            )
             at = None if taken or left else self._host.slices.at(payload.partition, first)
             if at is not None:
-                row = _placed(ExceptionRow(0, entry.time_ms, 0, 0, 0, 0), end, at, at.first + first - at.offset)
+                row = _placed(
+                    ExceptionRow(0, entry.time_ms, 0, 0, 0, 0), end, at, at.first + first - at.offset
+                )
                 self._retry(cursor, Found(first, row))
                 cursor.state.acked -= end - first
                 self._unacked(cursor, first, end)
@@ -382,8 +417,8 @@ class Settling:
         cursor.settle()
 
     def leave(self, cursor: Cursor, first: Offset, end: Offset, whole: bool) -> int:
-        """Takes out what is neither acked nor dead; returns how many records that were. Not `whole`: rows with a body of
-        their own stay."""
+        """Takes out what is neither acked nor dead; returns how many records that were. Not `whole`: rows
+        with a body of their own stay."""
         count = 0
         for part in self._taken(cursor, first, end):
             if part.row.own_body and not whole:

@@ -1,7 +1,7 @@
 """How topics grow: their counters at the end of each minute and hour, in rows that stay bounded in number.
 
-The leader logs a ROLLUP once a minute if anything was applied since the last one. Every copy makes the same rows of it,
-from its own ledger; a topic whose counters did not change gets none.
+The leader logs a ROLLUP once a minute if anything was applied since the last one. Every copy makes the same
+rows of it, from its own ledger; a topic whose counters did not change gets none.
 """
 
 from typing import Protocol
@@ -95,19 +95,37 @@ class Growth:
         for partition, state in self._host.partitions.items():
             acked = dead = backlog = 0
             for cursor in self._host.cursors.get(partition, {}).values():
-                acked, dead, backlog = acked + cursor.state.acked, dead + cursor.state.dead, backlog + cursor.behind(state.next)
-            counts = state.published, acked, dead, state.removed, state.next - state.first, state.bytes, backlog
+                acked, dead, backlog = (
+                    acked + cursor.state.acked,
+                    dead + cursor.state.dead,
+                    backlog + cursor.behind(state.next),
+                )
+            counts = (
+                state.published,
+                acked,
+                dead,
+                state.removed,
+                state.next - state.first,
+                state.bytes,
+                backlog,
+            )
             before = found.get(state.topic_id)
-            found[state.topic_id] = counts if before is None else tuple(map(sum, zip(before, counts, strict=True)))
+            found[state.topic_id] = (
+                counts if before is None else tuple(map(sum, zip(before, counts, strict=True)))
+            )
         return found
 
     def _put(self, topic_id: int, time_ms: int, state: GrowthState) -> None:
-        """Into its minute and its hour, whose row the last minute leaves behind; what is too old for its step goes."""
+        """Into its minute and its hour, whose row the last minute leaves behind; what is too old for its step
+        goes."""
         table, row = self._host.state, records.encode(state)
         for step, length_ms, kept_ms in STEPS:
             end_ms = -(-time_ms // length_ms) * length_ms
             table.put(records.key(b"g", topic_id, step, end_ms), row)
-            low, high = records.key(b"g", topic_id, step), records.key(b"g", topic_id, step, max(0, end_ms - kept_ms))
+            low, high = (
+                records.key(b"g", topic_id, step),
+                records.key(b"g", topic_id, step, max(0, end_ms - kept_ms)),
+            )
             table.delete_range(low, high, SWEEP_ROWS)
 
     def drop(self, topic_id: int) -> None:
@@ -118,7 +136,9 @@ class Growth:
     def rows(self, names: list[str], hours: bool, since_ms: int) -> list[GrowthRow]:
         """Of topics by name, or of everything together."""
         wanted = (
-            [(info.id, info.name) for info in self._host.topics.values() if info.name in names] if names else [(EVERYTHING, "")]
+            [(info.id, info.name) for info in self._host.topics.values() if info.name in names]
+            if names
+            else [(EVERYTHING, "")]
         )
         found = []
         for topic_id, name in wanted:

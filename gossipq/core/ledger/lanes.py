@@ -1,4 +1,5 @@
-"""Lanes: where records of a group wait that nobody may have now. A route that no consumer takes, or a key that is busy."""
+"""Lanes: where records of a group wait that nobody may have now. A route that no consumer takes, or a key
+that is busy."""
 
 ROUTE_LANE, KEY_LANE = b"r", b"k"
 

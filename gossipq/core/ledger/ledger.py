@@ -1,7 +1,8 @@
-"""The replicated state of a shard, changed only by applying committed entries, in order, the same on every copy.
+"""The replicated state of a shard, changed only by applying committed entries, in order, the same on every
+copy.
 
-`apply` reads its entry and its own rows, nothing else: no clock, no dispatch, no other shard. Rows that change with every
-entry are kept decoded and written by `flush`, once a turn.
+`apply` reads its entry and its own rows, nothing else: no clock, no dispatch, no other shard. Rows that
+change with every entry are kept decoded and written by `flush`, once a turn.
 """
 
 from itertools import islice
@@ -67,10 +68,11 @@ class Ledger:
         self.voids: dict[PartitionKey, Intervals] = {}  #: offsets that nobody gets any more
         self.names: dict[str, TopicInfo] = {}  #: the meta shard's topics
         self.ids: dict[int, str] = {}  #: their names by id
-        self.installing: dict[int, Installing] = {}  #: by topic id: what shards of the topic may not have logged yet
+        self.installing: dict[int, Installing] = {}  #: by topic id: what a shard may not have logged yet
         self.members: dict[str, Member] = {}  #: and its roster, by the name of the copy
         self.roster_version: Index = 0  #: entry that changed it last
-        self.options: dict[str, str] = {}  #: and what [cluster] says: dotted key -> JSON text; empty until a leader has said it
+        #: and what [cluster] says: dotted key -> JSON text; empty until a leader has said it
+        self.options: dict[str, str] = {}
         self.slices = Slices(self.state)
         self.schedule = Schedule(self.state, self.partitions.__contains__)
         self.dedup = Dedup(self.state)
@@ -147,7 +149,7 @@ class Ledger:
     def _scan(self, prefix: bytes) -> list[tuple[bytes, bytes]]:
         return list(self.state.scan(prefix, records.after(prefix)))
 
-    # --- reading ---------------------------------------------------------------------------------------------------
+    # --- reading --------------------------------------------------------------------------------------------
 
     def _body(self, index: Index) -> bytes:
         body = self._tables.body.get(log.INDEX_KEY.pack(index))
@@ -196,7 +198,8 @@ class Ledger:
         return runs
 
     def offset_of(self, partition: PartitionKey, index: Index, record: int) -> Offset | None:
-        """Offset of a record that was scheduled or has an id; None when it has none yet, or is not known any more."""
+        """Offset of a record that was scheduled or has an id; None when it has none yet, or is not known any
+        more."""
         return self._released(partition, index, record)[0]
 
     def _released(self, partition: PartitionKey, index: Index, record: int) -> tuple[Offset | None, int]:
@@ -228,7 +231,8 @@ class Ledger:
         )
 
     def removed(self, topic_id: int) -> bool:
-        """Whether a topic of this shard is known to be gone. False also for one whose tombstone is too old to be kept."""
+        """Whether a topic of this shard is known to be gone. False also for one whose tombstone is too old to
+        be kept."""
         return self.state.get(records.key(b"x", topic_id)) is not None
 
     def was_member(self, copy: str) -> bool:
@@ -252,10 +256,11 @@ class Ledger:
             return self.partitions[partition].next
         return min(cursor.needs_from() for cursor in cursors.values())
 
-    # --- applying --------------------------------------------------------------------------------------------------
+    # --- applying -------------------------------------------------------------------------------------------
 
     def apply(self, entry: Entry) -> Outcome:
-        """Takes the next committed entry; returns its outcome, for the leader to answer with. Raises UnknownKind."""
+        """Takes the next committed entry; returns its outcome, for the leader to answer with. Raises
+        UnknownKind."""
         handler = self._apply.get(entry.kind)
         if handler is None or entry.version > log.VERSION:
             raise UnknownKind(
@@ -300,7 +305,11 @@ class Ledger:
 
     def _config(self, entry: Entry) -> Outcome:
         config = msgspec.msgpack.decode(entry.payload, type=payloads.Config)
-        self.meta.voters, self.meta.witnesses, self.meta.learners = config.voters, config.witnesses, config.learners
+        self.meta.voters, self.meta.witnesses, self.meta.learners = (
+            config.voters,
+            config.witnesses,
+            config.learners,
+        )
         return DONE
 
     def changed(self, partition: PartitionKey) -> None:
@@ -395,8 +404,12 @@ class Ledger:
     def _group(self, entry: Entry) -> Outcome:
         payload = msgspec.msgpack.decode(entry.payload, type=payloads.Group)
         group = self.group(payload.topic_id, payload.name)
-        if payload.topic_id not in self.topics or any(start.partition not in self.partitions for start in payload.starts):
-            return refused("unknown_topic", f"the topic with id {payload.topic_id} was removed at the same moment")
+        if payload.topic_id not in self.topics or any(
+            start.partition not in self.partitions for start in payload.starts
+        ):
+            return refused(
+                "unknown_topic", f"the topic with id {payload.topic_id} was removed at the same moment"
+            )
         if group is None and (payload.version or not payload.starts):
             return refused("busy", f"group {payload.name} was removed at the same moment")
         if group is not None and group.config != payload.config and group.version != payload.version:
@@ -472,7 +485,9 @@ class Ledger:
             return Counted()
         count = payload.first - state.first
         void = self.voids.get(payload.partition)
-        state.removed += sum(end - first for first, end in (void or Intervals()).missing(state.first, payload.first))
+        state.removed += sum(
+            end - first for first, end in (void or Intervals()).missing(state.first, payload.first)
+        )
         if void is not None:
             void.drop_below(payload.first)
         parts = self.slices.between(payload.partition, state.first, payload.first)
@@ -515,7 +530,10 @@ class Ledger:
         for target in info.config.virtual:
             real = self.names.get(target)
             if real is None or real.config.virtual:
-                return f"virtual topic {info.name} would hold {target}, which is {'virtual itself' if real else 'not there'}"
+                return (
+                    f"virtual topic {info.name} would hold {target}, which is "
+                    f"{'virtual itself' if real else 'not there'}"
+                )
         if info.name not in self.names and len(self.names) >= limits.TOPICS_MAX:
             return f"{limits.TOPICS_MAX} topics exist"
         return ""
@@ -530,14 +548,17 @@ class Ledger:
         return TopicChanged(known, True)
 
     def _install(self, info: TopicInfo, deleted: bool) -> None:
-        """The shards of a topic are to be told, by this leader of the meta shard or the next. Virtual topics have none."""
+        """The shards of a topic are to be told, by this leader of the meta shard or the next. Virtual topics
+        have none."""
         if info.shards:
             installing = self.installing[info.id] = Installing(info, deleted)
             self.state.put(records.key(b"X", info.id), records.encode(installing))
 
     def _installed(self, entry: Entry) -> Outcome:
         """All shards of some topics have logged these versions of them."""
-        for topic_id, version in msgspec.msgpack.decode(entry.payload, type=payloads.InstalledTopics).versions:
+        for topic_id, version in msgspec.msgpack.decode(
+            entry.payload, type=payloads.InstalledTopics
+        ).versions:
             installing = self.installing.get(topic_id)
             if installing is not None and installing.version == version:
                 del self.installing[topic_id]
@@ -545,7 +566,8 @@ class Ledger:
         return DONE
 
     def _member(self, entry: Entry) -> Outcome:
-        """A name and an address belong to who came last: nobody else of that name or address stays. Who goes stays away."""
+        """A name and an address belong to who came last: nobody else of that name or address stays. Who goes
+        stays away."""
         payload = msgspec.msgpack.decode(entry.payload, type=payloads.Membership)
         member = payload.member
         for other in list(self.members.values()):

@@ -1,7 +1,9 @@
-"""What an entry did when it was applied. It follows from the entry and the ledger alone, so it is the same on every copy.
+"""What an entry did when it was applied. It follows from the entry and the ledger alone, so it is the same on
+every copy.
 
-An entry was checked when it was asked for, against a ledger that other entries have moved since. So it is checked again when it
-is applied: it is done wholly, or refused and changes nothing. Apply never raises for what an entry asks.
+An entry was checked when it was asked for, against a ledger that other entries have moved since. So it is
+checked again when it is applied: it is done wholly, or refused and changes nothing. Apply never raises for
+what an entry asks.
 """
 
 import msgspec
@@ -20,8 +22,8 @@ DONE = Outcome()
 
 
 class Published(Outcome, frozen=True):
-    """PUBLISH, STEP, EDIT: where the batch lies. `added` are records that count, `runs` where each lies when that is not simply
-    one slice."""
+    """PUBLISH, STEP, EDIT: where the batch lies. `added` are records that count, `runs` where each lies when
+    that is not simply one slice."""
 
     partition: PartitionKey
     offset: Offset
@@ -37,8 +39,8 @@ class Voided(Outcome, frozen=True):
 
 
 class Counted(Outcome, frozen=True):
-    """ACK, FAIL, DEAD, REPLAY, PURGE, REQUEUE, TRIM, FORGET: how many records (producers) it moved, and the ranges of
-    which the group or the partition is gone."""
+    """ACK, FAIL, DEAD, REPLAY, PURGE, REQUEUE, TRIM, FORGET: how many records (producers) it moved, and the
+    ranges of which the group or the partition is gone."""
 
     count: int = 0
     lost: list[Range] = []

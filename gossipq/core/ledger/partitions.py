@@ -1,4 +1,5 @@
-"""What committed entries do to partitions: PUBLISH, RELEASE, STEP, VOID, EDIT, RESCHEDULE. Part of the ledger."""
+"""What committed entries do to partitions: PUBLISH, RELEASE, STEP, VOID, EDIT, RESCHEDULE. Part of the
+ledger."""
 
 from typing import Protocol
 
@@ -81,7 +82,9 @@ class Storing:
         if hashes is None:
             runs = self._host.places(partition, index, info.count)
         else:
-            runs = [self._host.located(run, partition) for run in self._host.dedup.again(partition, index, hashes)]
+            runs = [
+                self._host.located(run, partition) for run in self._host.dedup.again(partition, index, hashes)
+            ]
         return Published(partition, runs[0].offset, 0, duplicate=True, runs=runs)
 
     def _store(self, entry: Entry, partition: PartitionKey, info: BatchInfo, due: Due | None) -> Published:
@@ -101,7 +104,9 @@ class Storing:
                     self._place(partition, self._slice(entry, info, state.next, run.record, run.count))
             runs = [self._host.located(run, partition) for run in runs]
             offset = runs[0].offset
-            state.bytes += sum(share(info.size, info.count, run.record, run.record + run.count) for run in fresh)
+            state.bytes += sum(
+                share(info.size, info.count, run.record, run.record + run.count) for run in fresh
+            )
         else:
             self._add(partition, self._slice(entry, info, offset, 0, info.count))
             state.bytes += info.size
@@ -120,14 +125,20 @@ class Storing:
         runs = self._host.dedup.sort_out(partition, entry.index, hashes, entry.time_ms, config.dedup_ms)
         new = len(hashes) - sum(run.count for run in runs if run.duplicate) - hashes.count(0)
         state.ids += new
-        state.ids -= self._host.dedup.evict(partition, state.ids, config.dedup_count, entry.time_ms - config.dedup_ms)
+        state.ids -= self._host.dedup.evict(
+            partition, state.ids, config.dedup_count, entry.time_ms - config.dedup_ms
+        )
         return runs
 
     @staticmethod
     def _slice(entry: Entry, info: BatchInfo, offset: Offset, first: int, count: int) -> Slice:
-        return Slice(offset, entry.index, first, count, info.size, info.count, entry.time_ms, info.columns, info.route)
+        return Slice(
+            offset, entry.index, first, count, info.size, info.count, entry.time_ms, info.columns, info.route
+        )
 
-    def _schedule(self, entry: Entry, partition: PartitionKey, info: BatchInfo, due: Due, fresh: list[Run]) -> None:
+    def _schedule(
+        self, entry: Entry, partition: PartitionKey, info: BatchInfo, due: Due, fresh: list[Run]
+    ) -> None:
         for run in fresh:
             due_ms = due.due_ms
             if run.record:
@@ -135,7 +146,9 @@ class Storing:
                 assert delays is not None, "a scheduled batch has a DELAY column"
                 due_ms = due.base_ms + delays[run.record]
             end = run.record + run.count
-            row = ScheduledRow(end, due_ms, due.base_ms, info.size, info.count, info.columns, info.route, entry.time_ms)
+            row = ScheduledRow(
+                end, due_ms, due.base_ms, info.size, info.count, info.columns, info.route, entry.time_ms
+            )
             self._host.schedule.add(partition, entry.index, run.record, row)
             self._host.partitions[partition].scheduled += run.count
 
@@ -146,7 +159,9 @@ class Storing:
     def _place(self, partition: PartitionKey, part: Slice) -> None:
         """Adds a slice whose records are known by (index, record) too."""
         self._add(partition, part)
-        self._host.state.put(records.key(b"R", partition, part.index, part.first), PLACE.pack(part.offset, part.count))
+        self._host.state.put(
+            records.key(b"R", partition, part.index, part.first), PLACE.pack(part.offset, part.count)
+        )
 
     def release(self, entry: Entry) -> Released:
         grown = set()
@@ -196,20 +211,27 @@ class Storing:
         run = Run(1, -1, entry.index)
         self._host.needed(entry.index, 1)
         if due is not None:
-            row = ScheduledRow(1, due.due_ms, due.base_ms, info.size, 1, info.columns, info.route, entry.time_ms, fixed=True)
+            row = ScheduledRow(
+                1, due.due_ms, due.base_ms, info.size, 1, info.columns, info.route, entry.time_ms, fixed=True
+            )
             self._host.schedule.add(partition, entry.index, 0, row)
             state.scheduled += 1
         else:
             run = Run(1, state.next, entry.index)
             columns = info.columns | ID_HASH  # it has a row of its own
-            self._place(partition, Slice(state.next, entry.index, 0, 1, info.size, 1, entry.time_ms, columns, info.route))
+            self._place(
+                partition,
+                Slice(state.next, entry.index, 0, 1, info.size, 1, entry.time_ms, columns, info.route),
+            )
         state.bytes += info.size
         state.published += 1
         replaced = payload.offset, payload.index, payload.record
         self._host.state.put(records.key(b"F", partition, entry.index), records.encode(replaced))
         return Published(partition, run.offset, 1, runs=[run])
 
-    def _leave(self, entry: Entry, payload: payloads.Void, state: PartitionState) -> Outcome | ScheduledRow | None:
+    def _leave(
+        self, entry: Entry, payload: payloads.Void, state: PartitionState
+    ) -> Outcome | ScheduledRow | None:
         """One record goes. Returns a refusal, or the row that it had while scheduled."""
         partition, offset = payload.partition, payload.offset
         self._host.changed(partition)
@@ -218,8 +240,16 @@ class Storing:
             if row is None:
                 return refused("wrong_state", CHANGED)
             self._host.not_needed(payload.index, 1)
-            void = VoidRow(payload.record + 1, entry.time_ms, payload.reason, payload.by, entry.index if payload.publish else 0)
-            self._host.state.put(records.key(b"v", partition, payload.index, payload.record), records.encode(void))
+            void = VoidRow(
+                payload.record + 1,
+                entry.time_ms,
+                payload.reason,
+                payload.by,
+                entry.index if payload.publish else 0,
+            )
+            self._host.state.put(
+                records.key(b"v", partition, payload.index, payload.record), records.encode(void)
+            )
             state.bytes -= share(row.size, row.batch_count, payload.record, payload.record + 1)
             state.voided += 1
             return row
@@ -227,7 +257,9 @@ class Storing:
         if not known or self._host.done_everywhere(partition, offset):
             return refused("wrong_state", CHANGED)
         row_key = records.key(b"Z", partition, offset)
-        void = VoidRow(offset + 1, entry.time_ms, payload.reason, payload.by, entry.index if payload.publish else 0)
+        void = VoidRow(
+            offset + 1, entry.time_ms, payload.reason, payload.by, entry.index if payload.publish else 0
+        )
         self._host.state.put(row_key, records.encode(void))
         self._host.voids.setdefault(partition, Intervals()).add(offset, offset + 1)
         state.voided += 1
@@ -238,7 +270,8 @@ class Storing:
         return None
 
     def _unschedule(self, partition: PartitionKey, index: Index, record: int) -> ScheduledRow | None:
-        """Takes a record out of the schedule; its due time is that of the row, unless its batch has delays."""
+        """Takes a record out of the schedule; its due time is that of the row, unless its batch has
+        delays."""
 
         def delay_of(number: int) -> int:
             delays = self._host.opened.column(index, DELAY)

@@ -46,7 +46,9 @@ class Producers:
             found = self._opened[name] = Producer(decode_producer(row) if row else None)
         return found
 
-    def spoke(self, partition: PartitionKey, producer: bytes, sequence: int, place: int, time_ms: int) -> None:
+    def spoke(
+        self, partition: PartitionKey, producer: bytes, sequence: int, place: int, time_ms: int
+    ) -> None:
         """`sequence` is stored; `place` is what a repeat is answered with."""
         found = self.get(partition, producer)
         found.last, found.time_ms = sequence, time_ms

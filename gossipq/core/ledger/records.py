@@ -1,45 +1,45 @@
 """Rows of a shard's `state` table: keys, layouts, and the values the ledger keeps of them in memory.
 
     key                                   value
-    "M"                                   Meta
-    "H"                                   HardState, as (term, vote)
-    "."                                   index of the snapshot that is being installed: the state is not whole
-    "P" partition                         PartitionState
-    "O" partition offset                  slice row: where the records from `offset` on lie
-    "S" partition producer                ProducerState
-    "T" topic id                          TopicInfo
-    "G" group id                          GroupState
-    "C" partition group id                CursorState
-    "A" partition group id first          AckRow
-    "V" partition group id first          ExceptionRow: neither new nor done, so that the cursor can pass
-    "Y" partition group id due first      when an exception row is to be looked at again
-    "U" partition group id lane first     exception rows that wait for their lane; the lane with its length before it
-    "L" partition group id first          DeadRow
-    "Q" partition group id first index    TraceRow
-    "W" partition index first             ScheduledRow
-    "E" due index first                   the due index; value: the partition
-    "R" partition index first             where released records, and those of batches with ids, got their offsets
-    "B" index                             records that still need the batch of this entry; no row: all or none do
-    "I" partition id hash                 an id that is remembered
-    "J" partition index                   the ids that an entry brought, oldest entry first
-    "Z" partition first                   VoidRow
-    "v" partition index record            VoidRow of a record that had no offset
-    "F" partition index                   what the record of an EDIT entry replaces: (offset, index, record)
-    "K"                                   ClockRow: this copy's own, not replicated
-    "D" partition                         a partition that is gone and still being swept
-    "d" partition group id                a group that is gone there and still being swept
-    "g" topic id, step, time              GrowthState: topic 0 = all, step 0 = minutes, 1 = hours
-    "N" name                              TopicInfo, in the meta shard only
-    "m" copy                              Member, in the meta shard only
-    "g" copy                              was a member, and does not return; in the meta shard only
-    "n"                                   index of the entry that changed the roster last, in the meta shard only
-    "o"                                   options of [cluster], a map of text, in the meta shard only
-    "X" topic id                          Installing: shards of the topic may not have logged that yet; in the meta shard only
-    "x" topic id                          tombstone: a topic that had partitions here was removed
-    "e" leader time, topic id             the same by time, so that tombstones go after a week
+    "M"                               Meta
+    "H"                               HardState, as (term, vote)
+    "."                               index of the snapshot that is being installed: the state is not whole
+    "P" partition                     PartitionState
+    "O" partition offset              slice row: where the records from `offset` on lie
+    "S" partition producer            ProducerState
+    "T" topic id                      TopicInfo
+    "G" group id                      GroupState
+    "C" partition group id            CursorState
+    "A" partition group id first      AckRow
+    "V" partition group id first      ExceptionRow: neither new nor done, so that the cursor can pass
+    "Y" partition group id due first  when an exception row is to be looked at again
+    "U" partition group id lane first exception rows that wait for their lane, which its length precedes
+    "L" partition group id first      DeadRow
+    "Q" partition group id first indexTraceRow
+    "W" partition index first         ScheduledRow
+    "E" due index first               the due index; value: the partition
+    "R" partition index first         where released records, and those of batches with ids, got their offsets
+    "B" index                         records that still need the batch of this entry; no row: all or none do
+    "I" partition id hash             an id that is remembered
+    "J" partition index               the ids that an entry brought, oldest entry first
+    "Z" partition first               VoidRow
+    "v" partition index record        VoidRow of a record that had no offset
+    "F" partition index               what the record of an EDIT entry replaces: (offset, index, record)
+    "K"                               ClockRow: this copy's own, not replicated
+    "D" partition                     a partition that is gone and still being swept
+    "d" partition group id            a group that is gone there and still being swept
+    "g" topic id, step, time          GrowthState: topic 0 = all, step 0 = minutes, 1 = hours
+    "N" name                          TopicInfo, in the meta shard only
+    "m" copy                          Member, in the meta shard only
+    "g" copy                          was a member, and does not return; in the meta shard only
+    "n"                               index of the entry that changed the roster last, in the meta shard only
+    "o"                               options of [cluster], a map of text, in the meta shard only
+    "X" topic id                      Installing: a shard of the topic may not know it; in the meta shard
+    "x" topic id                      tombstone: a topic that had partitions here was removed
+    "e" leader time, topic id         the same by time, so that tombstones go after a week
 
-Numbers in keys are 8 bytes, big endian. Values are msgpack arrays, fields only ever appended, but for the two hot rows
-("O" and the offsets inside "S"), which are fixed little-endian numbers.
+Numbers in keys are 8 bytes, big endian. Values are msgpack arrays, fields only ever appended, but for the two
+hot rows ("O" and the offsets inside "S"), which are fixed little-endian numbers.
 """
 
 from array import array
@@ -124,7 +124,8 @@ class Meta(msgspec.Struct, array_like=True):
 
 
 class PartitionState(msgspec.Struct, array_like=True):
-    """Counters of records, and the bytes of stored batches. published = next + scheduled + those voided without an offset."""
+    """Counters of records, and the bytes of stored batches. published = next + scheduled + those voided
+    without an offset."""
 
     topic_id: int
     first: Offset = 0
@@ -151,7 +152,8 @@ class ProducerState(msgspec.Struct, array_like=True):
 
 
 class GroupState(msgspec.Struct, array_like=True):
-    """A group belongs to one topic: two topics may have groups of the same name that know nothing of each other."""
+    """A group belongs to one topic: two topics may have groups of the same name that know nothing of each
+    other."""
 
     id: int
     topic_id: int
@@ -161,7 +163,8 @@ class GroupState(msgspec.Struct, array_like=True):
 
 
 class Hold(msgspec.Struct, array_like=True, frozen=True):
-    """A lease as it was logged. An empty session: given back. `attempt` is the ordinal of the last handing-over."""
+    """A lease as it was logged. An empty session: given back. `attempt` is the ordinal of the last
+    handing-over."""
 
     session: SessionId
     deadline_ms: int  #: leader time
@@ -171,10 +174,11 @@ class Hold(msgspec.Struct, array_like=True, frozen=True):
 
 
 class CursorState(msgspec.Struct, array_like=True):
-    """One group in one partition. Below `cursor`, and in `passed` above it, every record is acked, removed, voided, dropped,
-    or has a row of its own (retrying, parked, dead); `holds` may lie anywhere.
+    """One group in one partition. Below `cursor`, and in `passed` above it, every record is acked, removed,
+    voided, dropped, or has a row of its own (retrying, parked, dead); `holds` may lie anywhere.
 
-    cursor - start + what passed = acked + removed + voided + dropped + retrying + parked + dead, at any moment."""
+    cursor - start + what passed = acked + removed + voided + dropped + retrying + parked + dead, at any
+    moment."""
 
     group_id: int
     partition: PartitionKey
@@ -210,7 +214,8 @@ class Failure(msgspec.Struct, array_like=True, frozen=True):
 
 
 class ExceptionRow(msgspec.Struct, array_like=True, frozen=True):
-    """Records [first, end) of a group that wait: for their time (`lane` empty), or for their lane to be free."""
+    """Records [first, end) of a group that wait: for their time (`lane` empty), or for their lane to be
+    free."""
 
     end: Offset
     due_ms: int
@@ -250,8 +255,8 @@ class TraceRow(msgspec.Struct, array_like=True, frozen=True):
 
 
 class ScheduledRow(msgspec.Struct, array_like=True, frozen=True):
-    """Records [first, end) of the batch of an entry, without offsets. `base_ms` + its delay is when one is due; with `fixed`,
-    all are due at `due_ms`, which is that of the first otherwise."""
+    """Records [first, end) of the batch of an entry, without offsets. `base_ms` + its delay is when one is
+    due; with `fixed`, all are due at `due_ms`, which is that of the first otherwise."""
 
     end: int
     due_ms: int

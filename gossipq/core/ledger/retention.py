@@ -1,4 +1,5 @@
-"""What may leave, and taking it off the disk. Leaving is decided by the leader and logged as TRIM; sweeping is each copy's."""
+"""What may leave, and taking it off the disk. Leaving is decided by the leader and logged as TRIM; sweeping
+is each copy's."""
 
 from itertools import islice
 from typing import Protocol
@@ -9,7 +10,18 @@ from gossipq.core.ledger.exceptions import decode_dead, decode_exception
 from gossipq.core.ledger.ledger import Ledger
 from gossipq.core.ledger.producers import decode_producer
 from gossipq.core.ledger.schedule import decode_scheduled
-from gossipq.core.storage import INDEX_KEY, ROLLUP, TRIM, LogState, Rollup, Tables, Trim, decode_row, log, payloads
+from gossipq.core.storage import (
+    INDEX_KEY,
+    ROLLUP,
+    TRIM,
+    LogState,
+    Rollup,
+    Tables,
+    Trim,
+    decode_row,
+    log,
+    payloads,
+)
 from gossipq.types import DELAY, ID_HASH, Index, Offset, PartitionKey
 from gossipq.values import TopicConfig
 
@@ -33,7 +45,8 @@ class Host(Protocol):
 
 
 class Upkeep:
-    """What a leader does by the clock: scheduled records get their offsets, old ones leave, idle producers are forgotten."""
+    """What a leader does by the clock: scheduled records get their offsets, old ones leave, idle producers
+    are forgotten."""
 
     def __init__(self, host: Host, ledger: Ledger, tables: Tables) -> None:
         self._host, self._ledger, self._tables = host, ledger, tables
@@ -43,7 +56,10 @@ class Upkeep:
 
     def start(self) -> None:
         """The leader serves now."""
-        self._retain_ms, self._forget_ms = self._host.boot_ms + RETENTION_CHECK_MS, self._host.boot_ms + FORGET_CHECK_MS
+        self._retain_ms, self._forget_ms = (
+            self._host.boot_ms + RETENTION_CHECK_MS,
+            self._host.boot_ms + FORGET_CHECK_MS,
+        )
 
     def next_deadline(self, ahead_ms: int) -> int:
         """`ahead_ms`: leader time minus boot time."""
@@ -82,15 +98,20 @@ class Upkeep:
         if host.boot_ms >= self._forget_ms:
             before_ms = host.leader_ms - limits.PRODUCER_IDLE_MS
             idle, self._producers_from = idle_producers(self._tables, self._producers_from, before_ms)
-            self._forget_ms = host.boot_ms + (FORGET_CHECK_MS if self._producers_from == b"S" else FORGET_AGAIN_MS)
+            self._forget_ms = host.boot_ms + (
+                FORGET_CHECK_MS if self._producers_from == b"S" else FORGET_AGAIN_MS
+            )
             if idle:
                 host.propose(log.FORGET, payloads.encode(payloads.Forget(idle, before_ms)), promise=False)
 
 
 def due(ledger: Ledger, leader_ms: int, voters: int) -> list[tuple[int, Trim | Rollup]]:
-    """Entries that are due, by kind: what may leave in all partitions, and the roll-up of a minute that is over."""
+    """Entries that are due, by kind: what may leave in all partitions, and the roll-up of a minute that is
+    over."""
     found: list[tuple[int, Trim | Rollup]] = [
-        (TRIM, trim) for partition in ledger.partitions if (trim := plan(ledger, partition, leader_ms)) is not None
+        (TRIM, trim)
+        for partition in ledger.partitions
+        if (trim := plan(ledger, partition, leader_ms)) is not None
     ]
     rollup = ledger.growth.due(leader_ms, voters)
     return found if rollup is None else [*found, (ROLLUP, rollup)]
@@ -99,8 +120,8 @@ def due(ledger: Ledger, leader_ms: int, voters: int) -> list[tuple[int, Trim | R
 def plan(ledger: Ledger, partition: PartitionKey, leader_ms: int) -> Trim | None:
     """The trim that is due in a partition: whole slices, oldest first; None when nothing may leave.
 
-    Age removes what every group has acked (`retain = "acked"`; without groups, everything old, but never at once). A size
-    bound removes acked records of any age, and with `overflow = "drop_oldest"` also others.
+    Age removes what every group has acked (`retain = "acked"`; without groups, everything old, but never at
+    once). A size bound removes acked records of any age, and with `overflow = "drop_oldest"` also others.
     """
     state = ledger.partitions[partition]
     config = ledger.topics[state.topic_id].config
@@ -108,7 +129,9 @@ def plan(ledger: Ledger, partition: PartitionKey, leader_ms: int) -> Trim | None
     first, freed, grouped = state.first, 0, bool(ledger.cursors.get(partition))
     for _ in range(SLICES_MAX):
         part = ledger.slices.at(partition, first) if first < state.next else None
-        if part is None or not _may_leave(config, part.time_ms, part.end <= done, state.bytes - freed, leader_ms, grouped):
+        if part is None or not _may_leave(
+            config, part.time_ms, part.end <= done, state.bytes - freed, leader_ms, grouped
+        ):
             break
         first, freed = part.end, freed + part.share_bytes
     return Trim(partition, first) if first > state.first else None
@@ -126,7 +149,9 @@ def purge_plan(ledger: Ledger, partition: PartitionKey, before: Offset) -> Trim 
     return Trim(partition, first) if first > state.first else None
 
 
-def _may_leave(config: TopicConfig, time_ms: int, done: bool, stored_bytes: int, leader_ms: int, grouped: bool) -> bool:
+def _may_leave(
+    config: TopicConfig, time_ms: int, done: bool, stored_bytes: int, leader_ms: int, grouped: bool
+) -> bool:
     crowded = config.bytes_max > 0 and stored_bytes > config.bytes_max // 8 * 7
     if crowded and config.overflow == "drop_oldest":
         return True
@@ -137,9 +162,11 @@ def _may_leave(config: TopicConfig, time_ms: int, done: bool, stored_bytes: int,
     return time_ms <= leader_ms - (config.retention_ms or limits.RETENTION_MS)
 
 
-def idle_producers(tables: Tables, first: bytes, before_ms: int) -> tuple[list[tuple[PartitionKey, bytes]], bytes]:
-    """Producers that were last heard before `before_ms`, leader time, among some rows from row `first` on; and the row to go on
-    from, which is the first of all when these were the last."""
+def idle_producers(
+    tables: Tables, first: bytes, before_ms: int
+) -> tuple[list[tuple[PartitionKey, bytes]], bytes]:
+    """Producers that were last heard before `before_ms`, leader time, among some rows from row `first` on;
+    and the row to go on from, which is the first of all when these were the last."""
     idle: list[tuple[PartitionKey, bytes]] = []
     for number, (row_key, row) in enumerate(tables.state.scan(first, records.after(b"S"))):
         if number == PRODUCERS_LOOKED_AT or len(idle) == PRODUCERS_MAX:
@@ -224,9 +251,15 @@ class Sweeper:
     def _gone(self, row_key: bytes, rows_max: int) -> int:
         """A partition whose topic was removed."""
         partition = records.U64.unpack_from(row_key, 1)[0]
-        count = self._slices(partition, 2**63, rows_max) + self._bodies((b"L", b"V", b"W"), (partition,), rows_max)
+        count = self._slices(partition, 2**63, rows_max) + self._bodies(
+            (b"L", b"V", b"W"), (partition,), rows_max
+        )
         return self._rest(
-            (b"A", b"S", b"Q", b"Y", b"U", b"I", b"J", b"Z", b"F", b"R", b"v"), row_key, (partition,), count, rows_max
+            (b"A", b"S", b"Q", b"Y", b"U", b"I", b"J", b"Z", b"F", b"R", b"v"),
+            row_key,
+            (partition,),
+            count,
+            rows_max,
         )
 
     def _gone_group(self, row_key: bytes, rows_max: int) -> int:
@@ -235,7 +268,9 @@ class Sweeper:
         count = self._bodies((b"L", b"V"), name, rows_max)
         return self._rest((b"A", b"Q", b"Y", b"U"), row_key, name, count, rows_max)
 
-    def _rest(self, prefixes: tuple[bytes, ...], row_key: bytes, name: tuple[int, ...], count: int, rows_max: int) -> int:
+    def _rest(
+        self, prefixes: tuple[bytes, ...], row_key: bytes, name: tuple[int, ...], count: int, rows_max: int
+    ) -> int:
         """Rows that own no body; when all are gone, the row that asked for it."""
         for prefix in prefixes:
             low = records.key(prefix, *name)
@@ -245,7 +280,8 @@ class Sweeper:
         return count + 1
 
     def _bodies(self, prefixes: tuple[bytes, ...], name: tuple[int, ...], rows_max: int) -> int:
-        """Dead letters, exception rows and scheduled records of what is gone, each with its share of a body."""
+        """Dead letters, exception rows and scheduled records of what is gone, each with its share of a
+        body."""
         state, not_needed = self._tables.state, self._ledger.not_needed
         rows: list[tuple[bytes, bytes]] = []
         for prefix in prefixes:

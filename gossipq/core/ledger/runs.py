@@ -1,4 +1,5 @@
-"""Rows that stand for a run of neighbouring records each: found by any offset inside, split where a part is taken out."""
+"""Rows that stand for a run of neighbouring records each: found by any offset inside, split where a part is
+taken out."""
 
 from collections.abc import Callable, Iterator
 from typing import Generic, NamedTuple, Protocol, TypeVar

@@ -1,7 +1,9 @@
-"""Scheduled records: rows on disk until they are due, then offsets. A batch has one due row, so the future costs disk only.
+"""Scheduled records: rows on disk until they are due, then offsets. A batch has one due row, so the future
+costs disk only.
 
-The records of a scheduled batch lie in order of their delays (`wire.batch.verify` refuses others), so what is due is always the
-front of a ScheduledRow. Releasing is decided by the leader (`plan`), logged as RELEASE, and applied by every copy (`release`).
+The records of a scheduled batch lie in order of their delays (`wire.batch.verify` refuses others), so what is
+due is always the front of a ScheduledRow. Releasing is decided by the leader (`plan`), logged as RELEASE, and
+applied by every copy (`release`).
 """
 
 from bisect import bisect_right
@@ -28,7 +30,7 @@ class Schedule:
         self._state, self._knows = state, knows
         self._next_ms: int | None = None  # None: not known
 
-    # --- reading ---------------------------------------------------------------------------------------------------
+    # --- reading --------------------------------------------------------------------------------------------
 
     def next_ms(self) -> int | None:
         """Leader time at which something is due; None when nothing is scheduled."""
@@ -79,7 +81,9 @@ class Schedule:
         return planned
 
     @staticmethod
-    def _due_end(opened: Opened, index: Index, first: int, row: ScheduledRow, until_ms: int) -> tuple[int, int]:
+    def _due_end(
+        opened: Opened, index: Index, first: int, row: ScheduledRow, until_ms: int
+    ) -> tuple[int, int]:
         """Where the records that are due by then end, and when the next one is."""
         delays = None if row.fixed else opened.column(index, DELAY)
         if delays is None:
@@ -87,7 +91,7 @@ class Schedule:
         end = max(first + 1, bisect_right(delays, until_ms - row.base_ms, first, row.end))
         return end, row.base_ms + delays[end] if end < row.end else NEVER_MS
 
-    # --- applying --------------------------------------------------------------------------------------------------
+    # --- applying -------------------------------------------------------------------------------------------
 
     def add(self, partition: PartitionKey, index: Index, first: int, row: ScheduledRow) -> None:
         self._state.put(records.key(b"W", partition, index, first), records.encode(row))
@@ -122,8 +126,11 @@ class Schedule:
             scheduled.route,
         )
 
-    def take(self, partition: PartitionKey, index: Index, record: int, due_of: Callable[[int], int]) -> ScheduledRow | None:
-        """Takes one record out; the rows beside it keep their times, `due_of(record)` being that of one with a delay column."""
+    def take(
+        self, partition: PartitionKey, index: Index, record: int, due_of: Callable[[int], int]
+    ) -> ScheduledRow | None:
+        """Takes one record out; the rows beside it keep their times, `due_of(record)` being that of one with
+        a delay column."""
         found = self.get(partition, index, record)
         if found is None:
             return None

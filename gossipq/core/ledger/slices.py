@@ -8,7 +8,9 @@ from gossipq.core.storage import Table
 from gossipq.types import Offset, PartitionKey, Slice
 
 TAIL_SLICES = 4_096  #: remembered of one partition,
-TAILS_SLICES = 8_192  #: and of all partitions of a shard; those that are written to least recently are forgotten first
+TAILS_SLICES = (
+    8_192  #: and of all partitions of a shard; those that are written to least recently are forgotten first
+)
 
 
 class Tail:
@@ -59,7 +61,9 @@ class Slices:
             part = records.decode_slice(*row)
         return part if offset < part.end else None
 
-    def between(self, partition: PartitionKey, first: Offset, end: Offset) -> Iterator[tuple[Offset, Offset, Slice]]:
+    def between(
+        self, partition: PartitionKey, first: Offset, end: Offset
+    ) -> Iterator[tuple[Offset, Offset, Slice]]:
         """The parts of [first, end) that lie in one slice each, with that slice."""
         while first < end and (part := self.at(partition, first)) is not None:
             yield first, min(end, part.end), part

@@ -1,4 +1,5 @@
-"""One copy of a shard's log, over values: terms, votes, matching, commit, lease, voters. Nobody outside writes into it."""
+"""One copy of a shard's log, over values: terms, votes, matching, commit, lease, voters. Nobody outside
+writes into it."""
 
 from gossipq.core.raft import campaign, voters
 from gossipq.core.raft.cluster_time import ClockRow, ClusterTime

@@ -1,4 +1,5 @@
-"""Standing for election, and voting: what a replica does while it hears no leader (Raft 3.4, 9.6; rules R2 to R4).
+"""Standing for election, and voting: what a replica does while it hears no leader (Raft 3.4, 9.6; rules R2 to
+R4).
 
 `step` takes every message of consensus, also those of a leader, and gives each to who decides on it.
 """
@@ -15,8 +16,8 @@ Consensus = Append | Appended | VoteRequest | Vote | TimeoutNow
 
 
 def step(replica: Replica, term: Term, message: Consensus, entries: Sequence[Entry] = ()) -> Index | None:
-    """A message of a sender that is in `term`; an Append comes with its entries. Returns the index from which on the log has
-    changed. Raises ProtocolError, CorruptLog."""
+    """A message of a sender that is in `term`; an Append comes with its entries. Returns the index from which
+    on the log has changed. Raises ProtocolError, CorruptLog."""
     match message:
         case Append():
             return replica.on_append(term, message, list(entries))
@@ -79,7 +80,9 @@ def stand(replica: Replica, pre: bool, transfer: bool = False) -> None:
 
 def _count(replica: Replica, pre: bool) -> None:
     """Goes on to the vote, or leads, with a majority of the voters of its own list (R4)."""
-    if len(replica.election.votes.intersection(replica.config.voters)) < voters.quorum_size(replica.config.voters):
+    if len(replica.election.votes.intersection(replica.config.voters)) < voters.quorum_size(
+        replica.config.voters
+    ):
         return
     if pre:
         stand(replica, pre=False)
@@ -96,7 +99,9 @@ def on_vote_request(replica: Replica, request: VoteRequest) -> None:
     """Raises ProtocolError."""
     replica.check_term(request.term)
     if not request.transfer and (replica.role == LEADER or replica.election.hears(replica.now_ms)):
-        granted = False  # R2: not even its term is taken over, or a copy that was cut off ended every leadership
+        granted = (
+            False  # R2: not even its term is taken over, or a copy that was cut off ended every leadership
+        )
     elif request.pre:
         granted = request.term > replica.hard.term and up_to_date(replica, request)
         if replica.role == FOLLOWER and not up_to_date(replica, request):
@@ -117,12 +122,19 @@ def on_vote(replica: Replica, term: Term, vote: Vote) -> None:
         replica.time.heard_copy(vote.voter, vote)
     if not vote.granted:
         replica.observe(term)
-    elif vote.term == replica.hard.term + vote.pre and replica.role == (PRE_CANDIDATE if vote.pre else CANDIDATE):
+    elif vote.term == replica.hard.term + vote.pre and replica.role == (
+        PRE_CANDIDATE if vote.pre else CANDIDATE
+    ):
         replica.election.votes.add(vote.voter)
         _count(replica, vote.pre)
 
 
 def on_timeout_now(replica: Replica, term: Term, message: TimeoutNow) -> None:
     """The leader of this term asks this copy to follow it."""
-    if term == replica.hard.term and replica.role == FOLLOWER and replica.leader == message.leader and may_stand(replica):
+    if (
+        term == replica.hard.term
+        and replica.role == FOLLOWER
+        and replica.leader == message.leader
+        and may_stand(replica)
+    ):
         stand(replica, pre=False, transfer=True)

@@ -1,15 +1,15 @@
 """Cluster time: leader time from one leader to the next. It never falls, and no single wall clock moves it.
 
-Boot time is enough while anybody's goes on: every Append tells the leader's time, each copy keeps how far that
-is ahead of its own boot time (its *anchor*), and a new leader goes on from the latest anchor that anybody has.
-Only when nobody's boot time knows, as after a boot of all machines, the wall clocks of the voters count, and
-then by majority.
+Boot time is enough while anybody's goes on: every Append tells the leader's time, each copy keeps how far
+that is ahead of its own boot time (its *anchor*), and a new leader goes on from the latest anchor that
+anybody has. Only when nobody's boot time knows, as after a boot of all machines, the wall clocks of the
+voters count, and then by majority.
 
-An anchor is *sure* when it goes back to a leader that had a sure one, or that had heard a majority of clocks that
-agree, or all of them. A leader without a sure one takes what is latest (the last entry, any anchor, what a
-majority of the wall clocks have passed) and steps forward as it hears more; what is stored meanwhile would be
-early after such a step, so it waits a moment for more clocks before it serves. With a sure one it goes by boot
-time, slewed by at most one thousandth towards the majority.
+An anchor is *sure* when it goes back to a leader that had a sure one, or that had heard a majority of clocks
+that agree, or all of them. A leader without a sure one takes what is latest (the last entry, any anchor, what
+a majority of the wall clocks have passed) and steps forward as it hears more; what is stored meanwhile would
+be early after such a step, so it waits a moment for more clocks before it serves. With a sure one it goes by
+boot time, slewed by at most one thousandth towards the majority.
 """
 
 from typing import NamedTuple
@@ -25,7 +25,9 @@ AGREE_MS = 2_000  #: wall clocks that are no further apart agree
 WAIT_MS = 3_000  #: a leader that is not sure waits so long for more clocks
 MARK_US = 100_000  #: an anchor that has moved by so much is stored again
 MS_MAX = 2**48  #: a time beyond it, from a peer, is none
-DECAY = 2  #: thousandths by which an anchor falls until it is heard again: twice what its leader may be slewed
+DECAY = (
+    2  #: thousandths by which an anchor falls until it is heard again: twice what its leader may be slewed
+)
 
 
 class ClockRow(msgspec.Struct, array_like=True, frozen=True):
@@ -55,7 +57,8 @@ class _Clock(NamedTuple):
 
 
 def passed(clocks: list[int], voters: int) -> int | None:
-    """The largest time that a majority of `voters` have passed, by the `clocks` that were heard; None: too few."""
+    """The largest time that a majority of `voters` have passed, by the `clocks` that were heard; None: too
+    few."""
     quorum = voters // 2 + 1
     return sorted(clocks, reverse=True)[quorum - 1] if len(clocks) >= quorum else None
 
@@ -67,10 +70,12 @@ def agree(clocks: list[int], voters: int) -> bool:
 
 
 class ClusterTime:
-    """One copy's. `begin` hands in the clocks of a turn; who leads, and who votes, is the replica's to say."""
+    """One copy's. `begin` hands in the clocks of a turn; who leads, and who votes, is the replica's to
+    say."""
 
     def __init__(self, me: str, boot: str, row: ClockRow | None) -> None:
-        """`boot` names this run of the machine; `row` is what this copy has stored, perhaps under another boot."""
+        """`boot` names this run of the machine; `row` is what this copy has stored, perhaps under another
+        boot."""
         if row is not None and row.boot != boot:
             row = None
         self._me, self._boot = me, boot
@@ -129,7 +134,7 @@ class ClusterTime:
         self._marked = ahead_us, self.sure
         return ClockRow(self._boot, self._now.boot_ms, self.now_ms, self.sure)
 
-    # --- following -------------------------------------------------------------------------------------------------
+    # --- following ------------------------------------------------------------------------------------------
 
     def follow(self) -> None:
         """This copy does not lead, and does not stand: what others said of their clocks is of the past."""
@@ -144,7 +149,7 @@ class ClusterTime:
             ahead_us = max(ahead_us, self._ahead_us - DECAY * elapsed_ms)
         self._ahead_us, self.sure, self._heard_ms = ahead_us, sure, self._now.boot_ms
 
-    # --- standing and leading --------------------------------------------------------------------------------------
+    # --- standing and leading -------------------------------------------------------------------------------
 
     def heard_copy(self, name: str, reading: Reading | Appended | Vote, sent_ms: int | None = None) -> None:
         """Another copy has read its clocks; `sent_ms`: it was asked then, by this copy's boot time."""
@@ -166,7 +171,8 @@ class ClusterTime:
         self.correct(voters)
 
     def correct(self, voters: list[str]) -> None:
-        """A leader that has heard something goes by it: all at once while it is not sure, slowly when it is."""
+        """A leader that has heard something goes by it: all at once while it is not sure, slowly when it
+        is."""
         boot_ms = self._now.boot_ms
         if self._ahead_us is None:  # boot time went back
             self.lead(voters, self._floor_ms)

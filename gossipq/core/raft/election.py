@@ -1,4 +1,5 @@
-"""When a copy stands for election, and who voted for it. Dice are handed in: the same dice, the same election."""
+"""When a copy stands for election, and who voted for it. Dice are handed in: the same dice, the same
+election."""
 
 from collections.abc import Callable
 from hashlib import blake2b
@@ -31,7 +32,8 @@ class Election:
         self.votes: set[str] = set()
 
     def heard(self, now_ms: int, first: bool) -> None:
-        """A leader lives, or this copy was just opened (R2: it forgot whom it heard). `first`: its turn comes first (R4)."""
+        """A leader lives, or this copy was just opened (R2: it forgot whom it heard). `first`: its turn comes
+        first (R4)."""
         self.heard_ms, self.again_ms = now_ms, limits.CAMPAIGN_AGAIN_MS
         self.due_ms = now_ms + limits.ELECTION_MS + self._spread(first)
 
@@ -45,7 +47,8 @@ class Election:
         self.due_ms = now_ms + limits.CAMPAIGN_AGAIN_MS + self._dice(limits.ELECTION_REST_MS)
 
     def asked_by_less(self, now_ms: int) -> None:
-        """Who would lead has less than this copy, and its leader is silent here too: the turn of this copy comes now."""
+        """Who would lead has less than this copy, and its leader is silent here too: the turn of this copy
+        comes now."""
         if self.due_ms is not None:
             self.due_ms = min(self.due_ms, now_ms + self._dice(limits.ELECTION_FIRST_MS))
 

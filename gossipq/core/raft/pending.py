@@ -1,5 +1,5 @@
-"""Who waits for entries: for each index, who asked and what the outcome becomes for them. One for each shard; only a leader has
-anything in it."""
+"""Who waits for entries: for each index, who asked and what the outcome becomes for them. One for each shard;
+only a leader has anything in it."""
 
 from collections.abc import Callable
 from typing import Generic, NamedTuple, TypeVar
@@ -26,7 +26,8 @@ class Pending(Generic[Outcome]):
         self._waiting: dict[Index, list[tuple[Requester, Then[Outcome]]]] = {}
 
     def add(self, index: Index, then: Then[Outcome], origin: Origin = NOBODY, request_id: int = 0) -> None:
-        """When entry `index` is applied and stored, `then` is called with the asker, the index and the outcome."""
+        """When entry `index` is applied and stored, `then` is called with the asker, the index and the
+        outcome."""
         self._waiting.setdefault(index, []).append((Requester(origin, request_id), then))
 
     def resolve(self, index: Index, outcome: Outcome) -> None:
@@ -35,7 +36,8 @@ class Pending(Generic[Outcome]):
             then(asker, index, outcome)
 
     def abandon(self) -> list[tuple[Origin, int]]:
-        """This copy does not lead any more: nothing will be resolved. Returns who must hear that, each request once."""
+        """This copy does not lead any more: nothing will be resolved. Returns who must hear that, each
+        request once."""
         askers = dict.fromkeys(asker for waiting in self._waiting.values() for asker, _ in waiting)
         self._waiting.clear()
         return [(asker.origin, asker.request_id) for asker in askers if asker.origin]

@@ -10,8 +10,8 @@ NEVER_MS = -(2**62)
 
 
 class Progress:
-    """PROBE: one Append at a time until one fits. STREAM: many, each from where the last one ended. SNAPSHOT: only signs of
-    life, while the state is carried over."""
+    """PROBE: one Append at a time until one fits. STREAM: many, each from where the last one ended. SNAPSHOT:
+    only signs of life, while the state is carried over."""
 
     __slots__ = (
         "_flight",
@@ -43,14 +43,19 @@ class Progress:
         self.heard_ms = now_ms  #: boot time of its last answer, or of the start
         self.acked_ms = NEVER_MS  #: when the newest round that it answered was sent
         self.synced = False  #: it had all that was committed, answers and stores: confirms wait for it
-        self.owed: Index = 0  #: what the leader had on its disk at `owed_ms`, and this copy had not stored before
+        self.owed: Index = (
+            0  #: what the leader had on its disk at `owed_ms`, and this copy had not stored before
+        )
         self.owed_ms = now_ms
         self.no_space = False  #: it said that its store takes no publishes
         self._flight: deque[tuple[Index, int]] = deque()  # (last index, bytes) of unanswered Appends
 
     def may_send(self) -> bool:
         if self.state == STREAM:
-            return len(self._flight) < limits.IN_FLIGHT_APPENDS_MAX and self.bytes < limits.IN_FLIGHT_APPEND_BYTES_MAX
+            return (
+                len(self._flight) < limits.IN_FLIGHT_APPENDS_MAX
+                and self.bytes < limits.IN_FLIGHT_APPEND_BYTES_MAX
+            )
         return self.state == PROBE and not self.flying
 
     def sent(self, end: Index, size: int) -> None:
@@ -69,8 +74,8 @@ class Progress:
         self.acked_ms = max(self.acked_ms, sent_ms)
 
     def judge(self, saved: Index, now_ms: int) -> None:
-        """A copy is synced no more when it falls silent, and when it answers and does not store: what the leader
-        had on its disk one election timeout ago, `saved` then, it should have by now."""
+        """A copy is synced no more when it falls silent, and when it answers and does not store: what the
+        leader had on its disk one election timeout ago, `saved` then, it should have by now."""
         if self.match >= self.owed:
             self.owed, self.owed_ms = saved, now_ms
         self.synced &= now_ms < min(self.heard_ms, self.owed_ms) + limits.ELECTION_MS

@@ -1,8 +1,10 @@
-"""One copy of a shard's log. Raft (Ongaro 2014): votes, append with match check, conflict cut, commit by majority.
+"""One copy of a shard's log. Raft (Ongaro 2014): votes, append with match check, conflict cut, commit by
+majority.
 
-The replica decides; the shard stores. In a turn: messages and `propose` any number of times, then the shard writes what
-`take_unsaved` gives into the open transaction, calls `stored` when that is synced, and takes the answers only then.
-`outgoing` may be sent before the sync: it promises nothing of this copy. Standing and voting live in `campaign`.
+The replica decides; the shard stores. In a turn: messages and `propose` any number of times, then the shard
+writes what `take_unsaved` gives into the open transaction, calls `stored` when that is synced, and takes the
+answers only then. `outgoing` may be sent before the sync: it promises nothing of this copy. Standing and
+voting live in `campaign`.
 """
 
 from typing import NamedTuple, Protocol
@@ -59,7 +61,8 @@ class Rows(Protocol):
 
 
 class Replication(NamedTuple):
-    """An Append to another copy with its entries. Promises nothing of this copy, so it may leave before the sync."""
+    """An Append to another copy with its entries. Promises nothing of this copy, so it may leave before the
+    sync."""
 
     to: str
     append: Append
@@ -112,7 +115,8 @@ class Replica:
         self._rows = rows
         self._configs: list[tuple[Index, Config]] = [(0, config)]
         self._configured()
-        self._recent = recent or Recent(limits.RECENT_BYTES_MAX).shelf()  # filled while there are others to send entries to
+        # filled while there are others to send entries to
+        self._recent = recent or Recent(limits.RECENT_BYTES_MAX).shelf()
         self._beat_ms = 0
         self._tell_ms: int | None = None  # when to tell what is committed, if no entry does so before
 
@@ -123,7 +127,7 @@ class Replica:
         if self.role == LEADER and not self.time.sure:
             self.time.correct(self.config.voters)  # a copy that is alone hears of nothing but its own clock
 
-    # --- the copies ------------------------------------------------------------------------------------------------
+    # --- the copies -----------------------------------------------------------------------------------------
 
     @property
     def config(self) -> Config:
@@ -158,13 +162,15 @@ class Replica:
         others = [name for name in (*config.voters, *config.learners) if name != self.me]
         known = self.progress
         self.progress = {
-            name: known.get(name) or Progress(self.log.last + 1, name not in config.witnesses, self.now_ms) for name in others
+            name: known.get(name) or Progress(self.log.last + 1, name not in config.witnesses, self.now_ms)
+            for name in others
         }
 
-    # --- leading ---------------------------------------------------------------------------------------------------
+    # --- leading --------------------------------------------------------------------------------------------
 
     def resume(self, applied: Index, hollow: bool) -> None:
-        """Right after opening: what the ledger of this copy has applied is committed. `hollow`: its state is not whole."""
+        """Right after opening: what the ledger of this copy has applied is committed. `hollow`: its state is
+        not whole."""
         self.commit, self.hollow = applied, hollow
 
     def at(self, boot_ms: int) -> None:
@@ -180,7 +186,8 @@ class Replica:
         self.hard, self.hard_changed = HardState(term, vote), True
 
     def lose_state(self) -> None:
-        """A snapshot comes, or this copy lets go of its rows: from now on it votes by its log and does nothing else."""
+        """A snapshot comes, or this copy lets go of its rows: from now on it votes by its log and does
+        nothing else."""
         self.hollow = True
 
     def lead(self) -> None:
@@ -236,20 +243,27 @@ class Replica:
             progress.flying &= not beat
             told = beat
             while progress.may_send() and (progress.next <= self.log.last or progress.state == PROBE):
-                append = self._append(name, progress, with_entries=progress.state == STREAM)  # nobody answers a probe for long
+                # nobody answers a probe for long
+                append = self._append(name, progress, with_entries=progress.state == STREAM)
                 if not append.entries and progress.state == STREAM:
                     break  # they are on their way to our own disk
                 news.append(append)
                 told = False
             if told or (late and progress.told < self.commit and progress.state == STREAM):
                 news.append(self._append(name, progress, with_entries=False))
-        behind = any(progress.told < self.commit for progress in self.progress.values() if progress.state == STREAM)
-        self._tell_ms = (None if late else self._tell_ms) or (self.now_ms + limits.COMMIT_TOLD_MS if behind else None)
+        behind = any(
+            progress.told < self.commit for progress in self.progress.values() if progress.state == STREAM
+        )
+        self._tell_ms = (None if late else self._tell_ms) or (
+            self.now_ms + limits.COMMIT_TOLD_MS if behind else None
+        )
         return news
 
     def _append(self, name: str, progress: Progress, with_entries: bool) -> Replication:
         if progress.state == SNAPSHOT:
-            return Replication(name, Append(self.me, 0, 0, 0, [], self.now_ms, log.NO_CHAIN, *self.time.told()), [])
+            return Replication(
+                name, Append(self.me, 0, 0, 0, [], self.now_ms, log.NO_CHAIN, *self.time.told()), []
+            )
         entries, size = self._entries(progress.next, progress.full) if with_entries else ([], 0)
         if progress.full and any(lacks_body(entry) for entry in entries):
             progress.carry()
@@ -259,15 +273,18 @@ class Replica:
         prev = progress.next - 1
         term = self.log.term_at(prev)
         assert term is not None, "nothing beyond the end of the log was sent"
-        append = Append(self.me, prev, term, self.commit, [], self.now_ms, self.place(prev).chain, *self.time.told())
+        append = Append(
+            self.me, prev, term, self.commit, [], self.now_ms, self.place(prev).chain, *self.time.told()
+        )
         if with_entries or progress.state == PROBE:
             progress.sent(prev + 1 + len(entries), size)
         progress.told = self.commit
         return Replication(name, append, entries)
 
     def _entries(self, first: Index, full: bool) -> tuple[list[Entry], int]:
-        """Entries from `first` on, as many as one Append carries, and their size. What is for a witness, and what may make the
-        copy unable to lead, is on our own disk before: lost here, it would keep a copy that cannot lead from voting for us."""
+        """Entries from `first` on, as many as one Append carries, and their size. What is for a witness, and
+        what may make the copy unable to lead, is on our own disk before: lost here, it would keep a copy that
+        cannot lead from voting for us."""
         entries, size = [], 0
         found = self._recent.get(first)
         while found is not None and size < limits.REPLICATE_BYTES_MAX:
@@ -295,8 +312,8 @@ class Replica:
         return self._rows.place(index)
 
     def heard_copy(self, name: str, sent_ms: int) -> Progress | None:
-        """Another copy has answered, in this term, what was sent at `sent_ms`; None unless it is one that this leader looks
-        after."""
+        """Another copy has answered, in this term, what was sent at `sent_ms`; None unless it is one that
+        this leader looks after."""
         progress = self.progress.get(name)
         if self.role != LEADER or progress is None:
             return None
@@ -320,15 +337,19 @@ class Replica:
             pass  # its answers are INSTALLED
         elif message.ok:
             progress.accepted(min(message.match, self.log.last))
-            progress.synced |= progress.match >= self.commit and self.log.term_at(progress.match) == self.hard.term
+            progress.synced |= (
+                progress.match >= self.commit and self.log.term_at(progress.match) == self.hard.term
+            )
             self._advance()
             self._hand_over()
-        elif message.rejected == progress.next - 1 or (progress.state == STREAM and message.rejected > progress.match):
+        elif message.rejected == progress.next - 1 or (
+            progress.state == STREAM and message.rejected > progress.match
+        ):
             progress.probe(self.log.below(min(message.match, message.rejected), message.hint_term) + 1)
 
     def _advance(self) -> None:
-        """Commits what a majority has on disk, and two full copies while another one keeps up (R7, R8), if it is of this
-        term (Raft 3.6.2)."""
+        """Commits what a majority has on disk, and two full copies while another one keeps up (R7, R8), if it
+        is of this term (Raft 3.6.2)."""
         config, progress = self.config, self.progress
         stored = sorted([progress[name].match if name in progress else self.saved for name in config.voters])
         index = stored[len(stored) - voters.quorum_size(config.voters)]
@@ -341,7 +362,9 @@ class Replica:
 
     def copies(self, index: Index) -> int:
         """How many full copies have an entry on disk, as far as the leader knows."""
-        return (self.saved >= index) + sum(other.full and other.match >= index for other in self.progress.values())
+        return (self.saved >= index) + sum(
+            other.full and other.match >= index for other in self.progress.values()
+        )
 
     def hears(self, name: str) -> bool:
         """Whether another copy answers this leader: not something that was long on its way."""
@@ -362,7 +385,8 @@ class Replica:
         return not self.handed and self.now_ms < self._majority_ms(acked) + limits.LEADER_LEASE_MS
 
     def keep_leading(self) -> None:
-        """Time passes for a leader: copies fall silent, a majority may (check-quorum), a hand-over may fail."""
+        """Time passes for a leader: copies fall silent, a majority may (check-quorum), a hand-over may
+        fail."""
         for other in self.progress.values():
             other.judge(self.saved, self.now_ms)
         heard = {name: other.heard_ms for name, other in self.progress.items()}
@@ -382,22 +406,26 @@ class Replica:
             self.answers.append((self.handing, TimeoutNow(self.me)))
 
     def handing_failed(self) -> bool:
-        """The hand-over took too long. True: the other was told, so that only a new term makes sure that it is not elected."""
+        """The hand-over took too long. True: the other was told, so that only a new term makes sure that it
+        is not elected."""
         if not self.handing or (self.now_ms < self._handing_ms and self.handing in self.progress):
             return False
         self.handing = ""
         return self.handed
 
-    # --- following -------------------------------------------------------------------------------------------------
+    # --- following ------------------------------------------------------------------------------------------
 
     def check_term(self, term: Term) -> None:
-        """Raises ProtocolError for one that no election can have reached: if it were taken over, terms could be used up. A
-        copy that has no term yet takes that of its cluster."""
+        """Raises ProtocolError for one that no election can have reached: if it were taken over, terms could
+        be used up. A copy that has no term yet takes that of its cluster."""
         if self.hard.term and term > self.hard.term + limits.TERM_LEAP_MAX:
-            raise ProtocolError(f"term {term} is too far from the term {self.hard.term} of {self.me}: it is not taken over")
+            raise ProtocolError(
+                f"term {term} is too far from the term {self.hard.term} of {self.me}: it is not taken over"
+            )
 
     def observe(self, term: Term) -> bool:
-        """A peer speaks in `term`; False when that is the past (R1). Raises ProtocolError, see `check_term`."""
+        """A peer speaks in `term`; False when that is the past (R1). Raises ProtocolError, see
+        `check_term`."""
         self.check_term(term)
         if term > self.hard.term:
             self.enter(term)
@@ -437,20 +465,24 @@ class Replica:
         self.election.heard(self.now_ms, first=others[:1] == [self.me])
 
     def on_append(self, term: Term, message: Append, entries: list[Entry]) -> Index | None:
-        """Returns the index from which on the log has changed. Raises ProtocolError when the entries do not hold together,
-        CorruptLog when the leader contradicts what this copy has."""
+        """Returns the index from which on the log has changed. Raises ProtocolError when the entries do not
+        hold together, CorruptLog when the leader contradicts what this copy has."""
         if not self.observe(term):
             self.say(message.leader, Appended(self.me, False, self.log.last, message.sent_ms))
             return None
         self.hear(message.leader)
         self.time.heard_leader(message.time_ms, message.sure)
         if self.hollow:  # entries would mix with what the snapshot brings
-            self.answers.append((message.leader, Appended(self.me, False, self.commit, message.sent_ms, hollow=True)))
+            self.answers.append(
+                (message.leader, Appended(self.me, False, self.commit, message.sent_ms, hollow=True))
+            )
             return None
         prev, chain, end = message.prev_index, message.prev_chain, message.prev_index + len(entries)
         for index, entry in enumerate(entries, prev + 1):
             if entry.index != index or not log.chained(chain, entry):
-                raise ProtocolError(f"entry {index} from {message.leader} does not continue what was sent with it")
+                raise ProtocolError(
+                    f"entry {index} from {message.leader} does not continue what was sent with it"
+                )
             chain = entry.chain
         changed = None
         if prev >= self.commit:
@@ -458,11 +490,15 @@ class Replica:
                 self._reject(message)
                 return None
             if self.place(prev).chain != message.prev_chain:
-                raise CorruptLog(f"entry {prev} of {self.me} is not that of {message.leader}, in the same term")
+                raise CorruptLog(
+                    f"entry {prev} of {self.me} is not that of {message.leader}, in the same term"
+                )
             changed = self._add(entries)
         elif end >= self.commit:  # what is committed is equal, or one of both is damaged
             if entries[self.commit - prev - 1].chain != self.place(self.commit).chain:
-                raise CorruptLog(f"{message.leader} contradicts entry {self.commit} of {self.me}, which is committed")
+                raise CorruptLog(
+                    f"{message.leader} contradicts entry {self.commit} of {self.me}, which is committed"
+                )
             changed = self._add(entries[self.commit - prev :])
         self.commit = max(self.commit, min(message.commit, end))
         self.answers.append((message.leader, Appended(self.me, True, end, message.sent_ms)))
@@ -475,7 +511,8 @@ class Replica:
         self.answers.append((message.leader, answer))
 
     def _add(self, entries: list[Entry]) -> Index | None:
-        """Entries that continue what is here, or are here already; from the first conflict on, what is here goes (R6)."""
+        """Entries that continue what is here, or are here already; from the first conflict on, what is here
+        goes (R6)."""
         changed: Index | None = None
         for entry in entries:
             mine = self.log.term_at(entry.index)
@@ -500,8 +537,8 @@ class Replica:
         self._configured()
 
     def restart(self, index: Index, term: Term, place: Place, config: Config) -> bool:
-        """A snapshot stands for everything up to `index`, and the state is whole. False: the log had that entry, and what
-        follows it stays. True: the caller removes all rows of the log."""
+        """A snapshot stands for everything up to `index`, and the state is whole. False: the log had that
+        entry, and what follows it stays. True: the caller removes all rows of the log."""
         kept = self.log.first - 1 <= index <= self.log.last and self.place(index).chain == place.chain
         if kept:
             self.log.first = index + 1
@@ -517,7 +554,7 @@ class Replica:
         self._configured()
         return not kept
 
-    # --- storing ---------------------------------------------------------------------------------------------------
+    # --- storing --------------------------------------------------------------------------------------------
 
     @property
     def dirty(self) -> bool:
@@ -525,7 +562,8 @@ class Replica:
         return self.hard_changed or self.cut_from is not None or bool(self.unsaved)
 
     def take_unsaved(self) -> Unsaved:
-        """What must be written now: rows to cut first, then rows to add, and term and vote if they changed."""
+        """What must be written now: rows to cut first, then rows to add, and term and vote if they
+        changed."""
         taken = Unsaved(self.cut_from, self.unsaved, self.hard if self.hard_changed else None)
         self.unsaved, self.cut_from, self.hard_changed = [], None, False
         return taken
@@ -550,7 +588,10 @@ class Replica:
         known = self.progress
         if self.role != LEADER or not known:
             return None
-        if any(other.may_send() and other.next <= (self.log.last if other.full else self.saved) for other in known.values()):
+        if any(
+            other.may_send() and other.next <= (self.log.last if other.full else self.saved)
+            for other in known.values()
+        ):
             return self.now_ms
         due = [self._beat_ms, self._tell_ms, self._handing_ms if self.handing else None]
         return min(at for at in due if at is not None)

@@ -1,4 +1,5 @@
-"""Who votes in a shard, and which other set of voters may follow: one whose quorums all meet those of the set before."""
+"""Who votes in a shard, and which other set of voters may follow: one whose quorums all meet those of the set
+before."""
 
 from itertools import combinations
 
@@ -18,7 +19,8 @@ def quorums(voters: list[str]) -> list[frozenset[str]]:
 
 
 def all_meet(old: list[str], new: list[str]) -> bool:
-    """Whether no decision of the one set can be taken without hearing of the other's. By enumeration: sets are small."""
+    """Whether no decision of the one set can be taken without hearing of the other's. By enumeration: sets
+    are small."""
     return all(mine & theirs for mine in quorums(old) for theirs in quorums(new))
 
 
@@ -32,7 +34,9 @@ def check(config: Config) -> None:
     if not set(config.witnesses) <= set(everyone):
         raise BadRequest("a witness is neither voter nor learner")
     if len(set(config.witnesses) & set(config.voters)) >= quorum_size(config.voters):
-        raise BadRequest("witnesses alone would be a majority", hint="a quorum needs a copy that has the records")
+        raise BadRequest(
+            "witnesses alone would be a majority", hint="a quorum needs a copy that has the records"
+        )
 
 
 def check_change(old: Config, new: Config) -> None:
@@ -45,4 +49,6 @@ def check_change(old: Config, new: Config) -> None:
         raise BadRequest("the new voters could decide without the old ones", hint="one voter at a time")
     both = {*old.voters, *old.learners} & {*new.voters, *new.learners}
     if any((name in old.witnesses) != (name in new.witnesses) for name in both):
-        raise BadRequest("a witness has no records and a full copy has them", hint="remove it and add it under a new name")
+        raise BadRequest(
+            "a witness has no records and a full copy has them", hint="remove it and add it under a new name"
+        )

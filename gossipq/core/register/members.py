@@ -11,10 +11,17 @@ def check_member(member: Member) -> None:
     """Raises BadName, BadRequest: what a node says of itself cannot be so."""
     for what, text in (("a node", member.name), ("a copy", member.copy)):
         if not text or len(text.encode("utf-8", "replace")) > limits.NAME_BYTES_MAX or not text.isprintable():
-            raise BadName(f"the name of {what} is {text!r}", hint=f"1 to {limits.NAME_BYTES_MAX} bytes of plain text")
+            raise BadName(
+                f"the name of {what} is {text!r}", hint=f"1 to {limits.NAME_BYTES_MAX} bytes of plain text"
+            )
     try:
         endpoint(member.endpoint)
     except ConfigError as error:
-        raise BadRequest(f"the address of {member.name} is {member.endpoint!r}", hint="tcp://HOST:PORT") from error
+        raise BadRequest(
+            f"the address of {member.name} is {member.endpoint!r}", hint="tcp://HOST:PORT"
+        ) from error
     if not 1 <= member.workers <= limits.WORKERS_MAX:
-        raise BadRequest(f"{member.name} has {many(member.workers, 'worker')}", hint=f"1 to {limits.WORKERS_MAX} are allowed")
+        raise BadRequest(
+            f"{member.name} has {many(member.workers, 'worker')}",
+            hint=f"1 to {limits.WORKERS_MAX} are allowed",
+        )

@@ -1,7 +1,9 @@
-"""The roster of the cluster: what the leader of the meta shard does besides leading a shard and keeping the topics.
+"""The roster of the cluster: what the leader of the meta shard does besides leading a shard and keeping the
+topics.
 
-A node enters it by JOIN, and says so again when its row is not what it is. Rows are MEMBER entries; whoever applies the meta
-shard's log has them. Names and addresses are unique: a living member keeps its own, that of a silent one is for who comes.
+A node enters it by JOIN, and says so again when its row is not what it is. Rows are MEMBER entries; whoever
+applies the meta shard's log has them. Names and addresses are unique: a living member keeps its own, that of
+a silent one is for who comes.
 """
 
 from typing import Protocol
@@ -36,7 +38,12 @@ class Proposes(Protocol):
 
 class Roster:
     def __init__(
-        self, shard: Proposes, ledger: Ledger, replica: Replica, settings: ShardSettings, pending: Pending[Outcome]
+        self,
+        shard: Proposes,
+        ledger: Ledger,
+        replica: Replica,
+        settings: ShardSettings,
+        pending: Pending[Outcome],
     ) -> None:
         self._shard, self._ledger, self._replica, self._settings = shard, ledger, replica, settings
         self._pending = pending
@@ -71,7 +78,7 @@ class Roster:
         }
         self._look_ms = now_ms + limits.SECOND_MS if len(self._rows) > 1 or not self._compared else None
 
-    # --- requests --------------------------------------------------------------------------------------------------
+    # --- requests -------------------------------------------------------------------------------------------
 
     def serve(self, origin: Origin, request_id: int, message: Message) -> None:
         """Raises what a client must hear."""
@@ -104,7 +111,10 @@ class Roster:
         options = self.options
         for key, text in asked.items():
             if key in limits.OPTIONS_FOUNDED:
-                raise WrongState(f"{key} is settled when a cluster is founded", hint="dump the stores and load them elsewhere")
+                raise WrongState(
+                    f"{key} is settled when a cluster is founded",
+                    hint="dump the stores and load them elsewhere",
+                )
             if key not in options:
                 raise BadRequest(f"{key} is no option of the cluster", hint="gossipq cluster config show")
             if len(text) > OPTION_BYTES_MAX:
@@ -118,7 +128,9 @@ class Roster:
 
     def _propose(self, change: payloads.Membership, origin: Origin = NOBODY, request_id: int = 0) -> None:
         self._changing = True
-        self._pending.add(self._shard.propose(log.MEMBER, payloads.encode(change)), self._changed, origin, request_id)
+        self._pending.add(
+            self._shard.propose(log.MEMBER, payloads.encode(change)), self._changed, origin, request_id
+        )
 
     def _changed(self, asker: Requester, index: Index, outcome: Outcome) -> None:
         self._changing = False
@@ -130,35 +142,56 @@ class Roster:
         member, settings, members = message.member, self._settings, self._ledger.members
         check_member(member)
         if settings.standalone and member.copy != self._replica.me:
-            raise BadRequest("this node is standalone: it takes no other in", hint="start it without --mode standalone")
+            raise BadRequest(
+                "this node is standalone: it takes no other in", hint="start it without --mode standalone"
+            )
         if settings.cluster and message.cluster not in (b"", settings.cluster):
             mine, its = settings.cluster.hex(), message.cluster.hex()
-            raise BadRequest(f"{member.name} belongs to cluster {its}, this is {mine}", hint="use an empty data directory")
+            raise BadRequest(
+                f"{member.name} belongs to cluster {its}, this is {mine}", hint="use an empty data directory"
+            )
         for key, text in message.options.items():
             mine = self.options.get(key, text)
             if mine != text:
                 raise NotAdmitted(
                     f"{key} = {text} on {member.name}, and {mine} in this cluster",
-                    hint=f"write {mine} there, or leave it out; to change it for all: gossipq cluster config set {key}={text}",
+                    hint=(
+                        f"write {mine} there, or leave it out; to change it for all: gossipq cluster config "
+                        f"set {key}={text}"
+                    ),
                 )
         if member.features < FEATURES:
-            raise NotAdmitted(f"gossipq {member.version} on {member.name} is too old for this cluster", hint="upgrade it")
+            raise NotAdmitted(
+                f"gossipq {member.version} on {member.name} is too old for this cluster", hint="upgrade it"
+            )
         if self._ledger.was_member(member.copy):
-            raise NotAdmitted(f"{member.name} was taken off this cluster", hint="start it with an empty data directory")
+            raise NotAdmitted(
+                f"{member.name} was taken off this cluster", hint="start it with an empty data directory"
+            )
         known = members.get(member.copy)
         if known is not None and known.witness != member.witness:
             kind = "a witness" if known.witness else "a full node"
-            raise BadRequest(f"{member.name} was {kind}", hint="what it is now needs a data directory of its own")
+            raise BadRequest(
+                f"{member.name} was {kind}", hint="what it is now needs a data directory of its own"
+            )
         for other in members.values():
             if other.copy != member.copy and self._lives(other.copy):
                 if other.name == member.name:
-                    raise BadRequest(f"a node named {other.name} is there, at {other.endpoint}", hint="choose another --name")
+                    raise BadRequest(
+                        f"a node named {other.name} is there, at {other.endpoint}",
+                        hint="choose another --name",
+                    )
                 if other.endpoint == member.endpoint:
-                    raise BadRequest(f"{other.endpoint} is the address of {other.name}", hint="choose another --bind")
+                    raise BadRequest(
+                        f"{other.endpoint} is the address of {other.name}", hint="choose another --bind"
+                    )
         if known is None and len(members) >= limits.MEMBERS_MAX:
-            raise BadRequest(f"{limits.MEMBERS_MAX} nodes are there", hint="remove one: gossipq cluster rm NAME")
+            raise BadRequest(
+                f"{limits.MEMBERS_MAX} nodes are there", hint="remove one: gossipq cluster rm NAME"
+            )
         if self._replica.me not in (*members, member.copy):
-            raise Busy("this node is not in its own roster yet", retry_after_ms=AGAIN_MS)  # or it would lose all shards
+            # or it would lose all shards
+            raise Busy("this node is not in its own roster yet", retry_after_ms=AGAIN_MS)
         state = known.state if known is not None and known.state == "leaving" else "in"
         return msgspec.structs.replace(member, state=state)
 
@@ -174,21 +207,29 @@ class Roster:
             return None
         stays = [m for m in members.values() if m.copy != member.copy and m.state == "in" and not m.witness]
         if message.state != "in" and not stays:
-            raise WrongState(f"{member.name} is the last node that keeps records", hint="let another one join first")
+            raise WrongState(
+                f"{member.name} is the last node that keeps records", hint="let another one join first"
+            )
         gone = message.state == "gone"
         if gone and member.copy == self._replica.me:
-            raise WrongState(f"{member.name} still leads", hint=f"gossipq cluster drain {member.name}, and ask again then")
+            raise WrongState(
+                f"{member.name} still leads", hint=f"gossipq cluster drain {member.name}, and ask again then"
+            )
         if gone and member.state == "in" and self._lives(member.copy):
-            raise WrongState(f"{member.name} is there and well", hint=f"gossipq cluster drain {member.name} first")
-        return payloads.Membership(member if gone else msgspec.structs.replace(member, state=message.state), gone)
+            raise WrongState(
+                f"{member.name} is there and well", hint=f"gossipq cluster drain {member.name} first"
+            )
+        return payloads.Membership(
+            member if gone else msgspec.structs.replace(member, state=message.state), gone
+        )
 
-    # --- what follows ----------------------------------------------------------------------------------------------
+    # --- what follows ---------------------------------------------------------------------------------------
 
     def applied(self) -> None:
         """A MEMBER is committed."""
         self._look()
 
-    # --- who lives -------------------------------------------------------------------------------------------------
+    # --- who lives ------------------------------------------------------------------------------------------
 
     def _silent_ms(self, copy: str) -> int:
         """Since its copy of this shard answered, or since it could have: when its row became what it is."""
@@ -217,15 +258,20 @@ class Roster:
             return
         if not self._compared:
             self._compared = True
-            if not self._ledger.options or (len(self._rows) <= 1 and self._ledger.options != self._settings.options):
-                self._set_options(self._settings.options)  # of a cluster of one node its file has the last word
+            if not self._ledger.options or (
+                len(self._rows) <= 1 and self._ledger.options != self._settings.options
+            ):
+                # of a cluster of one node its file has the last word
+                self._set_options(self._settings.options)
                 return
         for member in self._ledger.members.values():
             silent_ms = self._silent_ms(member.copy)
             state = member.state
             if state == "in" and silent_ms >= self._replace_ms:
                 state = "lost"
-                self._shard.warn(f"{member.name} is silent for {silent_ms // 1_000} s: its copies are rebuilt elsewhere")
+                self._shard.warn(
+                    f"{member.name} is silent for {silent_ms // 1_000} s: its copies are rebuilt elsewhere"
+                )
             elif state == "lost" and self._came_back(member.copy):
                 state = "in"
             if state != member.state:

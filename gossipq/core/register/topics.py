@@ -1,12 +1,13 @@
 """The register of topics: what the leader of the meta shard does besides leading a shard.
 
-A topic is made, changed and removed in three steps: META_TOPIC is committed here, with a row that says which version its shards
-are being told; each shard that holds a partition logs its own TOPIC entry (INSTALL_TOPIC, repeated until it answers); then the
-client hears of it, and INSTALLED takes the row away. A new leader of this shard goes on with every row that it finds. What is
-known twice is answered twice.
+A topic is made, changed and removed in three steps: META_TOPIC is committed here, with a row that says which
+version its shards are being told; each shard that holds a partition logs its own TOPIC entry (INSTALL_TOPIC,
+repeated until it answers); then the client hears of it, and INSTALLED takes the row away. A new leader of
+this shard goes on with every row that it finds. What is known twice is answered twice.
 
-Ids are indexes of entries, so no two topics ever have one id. A shard that lost a topic keeps a tombstone for a week of leader
-time; what comes later still is answered by the register, which knows every id that is not gone.
+Ids are indexes of entries, so no two topics ever have one id. A shard that lost a topic keeps a tombstone for
+a week of leader time; what comes later still is answered by the register, which knows every id that is not
+gone.
 """
 
 from fnmatch import fnmatchcase
@@ -30,7 +31,8 @@ from gossipq.types import Index, Origin
 from gossipq.values import Message, TopicConfig, TopicInfo
 
 INSTALL_AGAIN_MS = 500
-REGISTER_VERBS = (Resolve, CreateTopic, BindTopic, DropTopic, SetTopic, TopicInstalled, AskTopic)  #: what the register serves
+#: what the register serves
+REGISTER_VERBS = (Resolve, CreateTopic, BindTopic, DropTopic, SetTopic, TopicInstalled, AskTopic)
 _NAME_CHARS = frozenset("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789._-")
 
 
@@ -49,7 +51,10 @@ class Proposes(Protocol):
 def check_name(name: str) -> None:
     """Raises BadName. Names go into keys, file names and patterns, so they are plain."""
     if not name or len(name.encode("utf-8", "replace")) > limits.NAME_BYTES_MAX:
-        raise BadName(f"topic name of {len(name.encode('utf-8', 'replace'))} bytes; 1 to {limits.NAME_BYTES_MAX} are allowed")
+        raise BadName(
+            f"topic name of {len(name.encode('utf-8', 'replace'))} bytes; 1 to {limits.NAME_BYTES_MAX} are "
+            "allowed"
+        )
     if not _NAME_CHARS.issuperset(name) or name in {".", ".."}:
         raise BadName(f"topic name {name!r}", hint="letters, digits, dot, dash and underscore are allowed")
 
@@ -57,7 +62,9 @@ def check_name(name: str) -> None:
 def check_config(config: TopicConfig) -> None:
     """Raises BadRequest naming the field."""
     if not 1 <= config.partitions <= limits.PARTITIONS_MAX:
-        raise BadRequest(f"partitions = {config.partitions}", hint=f"1 to {limits.PARTITIONS_MAX} are allowed")
+        raise BadRequest(
+            f"partitions = {config.partitions}", hint=f"1 to {limits.PARTITIONS_MAX} are allowed"
+        )
     if config.retention_ms < 0 or config.bytes_max < 0:
         raise BadRequest("retention_ms and bytes_max are 0 or more")
     within("ttl_ms", config.ttl_ms, 0, limits.DELAY_MS_MAX)
@@ -101,19 +108,23 @@ class TopicRegister:
         self._auto_create, self._defaults, self._virtual = auto_create, defaults, virtual
         self._creations: list[Creation] = []
         self._proposed: set[str] = set()
-        self._missing: dict[int, set[int]] = {}  # by id, of `ledger.installing`: shards that have not answered this leader
-        self._installed: list[tuple[int, int]] = []  # (id, version) that all shards have, and that is to be logged
+        # by id, of `ledger.installing`: shards that have not answered this leader
+        self._missing: dict[int, set[int]] = {}
+        # (id, version) that all shards have, and that is to be logged
+        self._installed: list[tuple[int, int]] = []
         self._drops: dict[int, list[Requester]] = {}  # by id: who waits for the end of a topic
         self._again_ms: int | None = None
 
-    # --- requests --------------------------------------------------------------------------------------------------
+    # --- requests -------------------------------------------------------------------------------------------
 
     def resolve(self, origin: Origin, request_id: int, message: Resolve) -> None:
         found: dict[str, TopicInfo] = {}
         missing: list[str] = []
         for name in message.names:
             if "*" in name:
-                found |= {known: info for known, info in self._ledger.names.items() if fnmatchcase(known, name)}
+                found |= {
+                    known: info for known, info in self._ledger.names.items() if fnmatchcase(known, name)
+                }
             elif info := self._ledger.names.get(name):
                 found[name] = info
             elif message.create:
@@ -128,7 +139,9 @@ class TopicRegister:
         config = message.config.over(self._defaults)
         check_config(config)
         if config.virtual:
-            raise BadRequest("a virtual topic is made by binding it", hint=f"gossipq topic virtual {message.name} TOPIC...")
+            raise BadRequest(
+                "a virtual topic is made by binding it", hint=f"gossipq topic virtual {message.name} TOPIC..."
+            )
         known = self._ledger.names.get(message.name)
         if known is not None:
             if not message.if_not_exists:
@@ -144,7 +157,9 @@ class TopicRegister:
         self._check_targets(message.name, targets)
         known = self._ledger.names.get(message.name)
         if known is not None and not known.config.virtual:
-            raise TopicExists(f"{message.name} is a topic with records of its own", hint="choose another name")
+            raise TopicExists(
+                f"{message.name} is a topic with records of its own", hint="choose another name"
+            )
         missing = [name for name in targets if name not in self._ledger.names]
         if missing and not self._auto_create:
             raise UnknownTopic(f"no topic {missing[0]}", hint=f"gossipq topic create {missing[0]}")
@@ -161,11 +176,15 @@ class TopicRegister:
             raise UnknownTopic(f"no topic {message.name}", hint="gossipq topic ls")
         if known.config.virtual:
             raise BadRequest(
-                f"{known.name} is virtual: it has no records", hint=f"set its topics: {', '.join(known.config.virtual)}"
+                f"{known.name} is virtual: it has no records",
+                hint=f"set its topics: {', '.join(known.config.virtual)}",
             )
         for field in ("partitions", "beside", "virtual"):
             if getattr(message.config, field) is not None:
-                raise BadRequest(f"{field} is chosen when a topic is made", hint="make another topic, and copy what is needed")
+                raise BadRequest(
+                    f"{field} is chosen when a topic is made",
+                    hint="make another topic, and copy what is needed",
+                )
         if any(known.name in creation.missing for creation in self._creations):
             raise Busy(f"topic {known.name} is being changed", retry_after_ms=20)
         config = message.config.over(known.config)
@@ -185,17 +204,21 @@ class TopicRegister:
             check_name(target)
             known = self._ledger.names.get(target)
             if target == name:
-                raise BadRequest(f"virtual topic {name} would contain itself", hint="name topics with records of their own")
+                raise BadRequest(
+                    f"virtual topic {name} would contain itself", hint="name topics with records of their own"
+                )
             if known is not None and known.config.virtual:
                 names = ", ".join(known.config.virtual)
                 raise BadRequest(f"{target} is virtual itself", hint=f"name its topics instead: {names}")
         holders = [info.name for info in self._ledger.names.values() if name in info.config.virtual]
         if holders:
-            raise BadRequest(f"{name} belongs to the virtual topic {holders[0]}", hint="virtual topics hold real ones only")
+            raise BadRequest(
+                f"{name} belongs to the virtual topic {holders[0]}", hint="virtual topics hold real ones only"
+            )
 
     def lead(self) -> None:
-        """This shard leads: what a leader before it began is carried on, and virtual topics of the cluster's file that are
-        missing are made."""
+        """This shard leads: what a leader before it began is carried on, and virtual topics of the cluster's
+        file that are missing are made."""
         for installing in self._ledger.installing.values():
             self._begin(installing.info)
         for name, targets in self._virtual.items():
@@ -206,7 +229,9 @@ class TopicRegister:
                 except Refused as error:
                     self._shard.warn(f"virtual topic {name} of the configuration: {error}")
 
-    def _make(self, origin: Origin, request_id: int, found: list[TopicInfo], configs: dict[str, TopicConfig]) -> None:
+    def _make(
+        self, origin: Origin, request_id: int, found: list[TopicInfo], configs: dict[str, TopicConfig]
+    ) -> None:
         busy = {info.name for info in found if info.id in self._missing}
         if not configs and not busy:
             self._shard.reply(origin, request_id, Topics(found))
@@ -238,7 +263,9 @@ class TopicRegister:
     def drop(self, origin: Origin, request_id: int, message: DropTopic) -> None:
         known, asker = self._ledger.names.get(message.name), Requester(origin, request_id)
         if known is None:
-            under_way = [each.info.id for each in self._ledger.installing.values() if each.info.name == message.name]
+            under_way = [
+                each.info.id for each in self._ledger.installing.values() if each.info.name == message.name
+            ]
             if not under_way or under_way[-1] not in self._missing:
                 raise UnknownTopic(f"no topic {message.name}", hint="gossipq topic ls")
             self._drops.setdefault(under_way[-1], []).append(asker)  # its shards are being told
@@ -255,7 +282,7 @@ class TopicRegister:
             index = self._shard.propose(log.META_TOPIC, payloads.encode(payloads.Topic(known, deleted=True)))
             self._pending.add(index, partial(self._unnamed, known.id))
 
-    # --- what follows ----------------------------------------------------------------------------------------------
+    # --- what follows ---------------------------------------------------------------------------------------
 
     def _logged(self, name: str, asker: Requester, index: Index, outcome: Outcome) -> None:
         """An entry of this leader for a topic is applied. Refused: who waits for the topic is told."""
@@ -279,8 +306,11 @@ class TopicRegister:
     def applied(self, outcome: TopicChanged) -> None:
         """A META_TOPIC is committed: its shards are told."""
         self._begin(outcome.info)
-        if outcome.deleted and outcome.info.name not in self._proposed:  # who waits for a change of it waits in vain
-            self._refuse(outcome.info.name, refused("unknown_topic", f"topic {outcome.info.name} was removed"))
+        # who waits for a change of it waits in vain
+        if outcome.deleted and outcome.info.name not in self._proposed:
+            self._refuse(
+                outcome.info.name, refused("unknown_topic", f"topic {outcome.info.name} was removed")
+            )
 
     def _begin(self, info: TopicInfo) -> None:
         if info.id in self._ledger.installing:
@@ -293,9 +323,17 @@ class TopicRegister:
             self._shard.tell(shard, InstallTopic(installing.info, installing.deleted))
 
     def installed(self, message: TopicInstalled) -> None:
-        """A shard has logged a version; the last one frees who waits. One that has a topic which was removed hears of that."""
-        installing, missing = self._ledger.installing.get(message.topic_id), self._missing.get(message.topic_id)
-        if installing is None and min(message.version, message.topic_id) > 0 and message.topic_id not in self._ledger.ids:
+        """A shard has logged a version; the last one frees who waits. One that has a topic which was removed
+        hears of that."""
+        installing, missing = (
+            self._ledger.installing.get(message.topic_id),
+            self._missing.get(message.topic_id),
+        )
+        if (
+            installing is None
+            and min(message.version, message.topic_id) > 0
+            and message.topic_id not in self._ledger.ids
+        ):
             self.ask(AskTopic(message.topic_id, message.shard))
         if installing is None or missing is None or installing.version != message.version:
             return
@@ -320,8 +358,9 @@ class TopicRegister:
                 self._shard.reply(*creation.asker, Topics(creation.found))
 
     def ask(self, message: AskTopic) -> None:
-        """A shard met a topic id that it does not know: it gets the topic, or hears that it holds none of it. Ids are
-        indexes of entries and used once: one that is not in the register was removed, or never was."""
+        """A shard met a topic id that it does not know: it gets the topic, or hears that it holds none of it.
+        Ids are indexes of entries and used once: one that is not in the register was removed, or never
+        was."""
         name = self._ledger.ids.get(message.topic_id)
         nothing = TopicInfo(message.topic_id, "", 0, TopicConfig(), [])
         found = nothing if name is None else self._ledger.names[name]
@@ -332,7 +371,9 @@ class TopicRegister:
         """Repeats what was not answered, and logs what all shards have answered."""
         if self._installed:
             versions, self._installed = self._installed, []
-            self._shard.propose(log.INSTALLED, payloads.encode(payloads.InstalledTopics(versions)), promise=False)
+            self._shard.propose(
+                log.INSTALLED, payloads.encode(payloads.InstalledTopics(versions)), promise=False
+            )
         if not self._missing:
             self._again_ms = None
         elif self._again_ms is None:
@@ -347,7 +388,9 @@ class TopicRegister:
 
     def waiting(self) -> list[tuple[Origin, int]]:
         """Requests that wait for shards to log what their entries say."""
-        askers = [creation.asker for creation in self._creations] + [each for askers in self._drops.values() for each in askers]
+        askers = [creation.asker for creation in self._creations] + [
+            each for askers in self._drops.values() for each in askers
+        ]
         return [(asker.origin, asker.request_id) for asker in askers if asker.origin]
 
     def serve(self, origin: Origin, request_id: int, message: Message) -> None:

@@ -1,4 +1,5 @@
-"""What a process knows of its cluster: the roster, and who leads what. A fold over what others say; newer words win.
+"""What a process knows of its cluster: the roster, and who leads what. A fold over what others say; newer
+words win.
 
 Nothing here decides: voters are in the logs, terms fence. A view that is old costs a detour, never a record.
 """
@@ -34,7 +35,9 @@ class View:
         known = self.roster.get(self._me.copy)
         if known is None and self.version:
             return self.roster  # not on it, or not any more
-        return self.roster | {self._me.copy: structs.replace(self._me, state=known.state) if known else self._me}
+        return self.roster | {
+            self._me.copy: structs.replace(self._me, state=known.state) if known else self._me
+        }
 
     def follow(self, leads: Iterable[Lead]) -> bool:
         """Who leads what, as somebody sees it; whether some of that was new."""
@@ -46,14 +49,15 @@ class View:
         lead = self.leads.get(shard)
         return lead.term if lead else 0
 
-    # --- addresses -------------------------------------------------------------------------------------------------
+    # --- addresses ------------------------------------------------------------------------------------------
 
     def frontdoor(self, copy: str) -> str:
         """Where the frontdoor of a node answers other nodes; "" when the node is not known."""
         return self._at(copy, limits.FRONTDOOR_PEER_PORT_STEP)
 
     def peer(self, copy: str, shard: ShardId) -> str:
-        """Where the worker that keeps a copy of `shard` answers other nodes; "" when the node is not known."""
+        """Where the worker that keeps a copy of `shard` answers other nodes; "" when the node is not
+        known."""
         return self._at(copy, limits.PEER_PORT_STEP, shard)
 
     def leader(self, shard: ShardId) -> str:
@@ -62,7 +66,8 @@ class View:
         return lead.copy if lead else ""
 
     def route(self, shard: ShardId) -> Route:
-        """Where the leader of `shard` answers clients; with an empty endpoint when nobody is known to lead."""
+        """Where the leader of `shard` answers clients; with an empty endpoint when nobody is known to
+        lead."""
         return Route(shard, self.term(shard), self._at(self.leader(shard), limits.CLIENT_PORT_STEP, shard))
 
     def routes(self) -> list[Route]:

@@ -1,4 +1,5 @@
-"""When an alarm is raised and when it is cleared: rules over what is known anyway. Time comes in; nothing here asks anybody."""
+"""When an alarm is raised and when it is cleared: rules over what is known anyway. Time comes in; nothing
+here asks anybody."""
 
 from collections import deque
 from collections.abc import Iterable
@@ -33,7 +34,8 @@ class Watch:
     def __init__(self, node: str) -> None:
         self._node = node
         self._behind: set[tuple[str, str]] = set()  #: (topic, group) with a lag alarm
-        self._dead: dict[tuple[str, str], deque[tuple[int, int]]] = {}  #: (boot time, dead letters), oldest first
+        #: (boot time, dead letters), oldest first
+        self._dead: dict[tuple[str, str], deque[tuple[int, int]]] = {}
 
     def look(self, ledgers: Iterable[Ledger], boot_ms: int) -> list[Alarm]:
         """Costs a few steps for each group and partition."""
@@ -67,7 +69,9 @@ class Watch:
 
     def _lag(self, name: tuple[str, str], lag: int, partition: PartitionKey, allowed: int) -> Alarm:
         topic, group = name
-        where = f"group {group} on {topic} is {many(lag, 'record')} behind in partition {partition_of(partition)}"
+        where = (
+            f"group {group} on {topic} is {many(lag, 'record')} behind in partition {partition_of(partition)}"
+        )
         text = f"{where}; alarm_lag is {allowed:,}"
         return alarm("lag", self._node, f"{topic}/{group}", text, f"gossipq why {topic} --group {group}")
 
@@ -81,7 +85,10 @@ class Watch:
             if not seen or seen[-1][1] != count:
                 seen.append((boot_ms, count))
             if count > seen[0][1]:
-                text = f"{count - seen[0][1]:,} new dead letters in group {name[1]} on {name[0]}, {count:,} in all"
+                text = (
+                    f"{count - seen[0][1]:,} new dead letters in group {name[1]} on {name[0]}, {count:,} "
+                    "in all"
+                )
                 command = f"gossipq dlq ls {name[0]} -g {name[1]}"
                 found.append(alarm("dead_letters", self._node, "/".join(name), text, command))
         for name in self._dead.keys() - dead.keys():
@@ -102,7 +109,8 @@ class Watch:
 
 
 class Standing:
-    """Since when each alarm is raised: what is told again is the same alarm, whatever its text says by now."""
+    """Since when each alarm is raised: what is told again is the same alarm, whatever its text says by
+    now."""
 
     def __init__(self) -> None:
         self._since: dict[tuple[str, str, str], int] = {}
@@ -111,7 +119,9 @@ class Standing:
         """Each with the time at which it came first; one for each name and subject."""
         found = {key_of(each): each for each in raised}
         self._since = {key: self._since.get(key, wall_ms) for key in found}
-        return [msgspec.structs.replace(each, since_ms=self._since[key]) for key, each in sorted(found.items())]
+        return [
+            msgspec.structs.replace(each, since_ms=self._since[key]) for key, each in sorted(found.items())
+        ]
 
 
 def key_of(raised: Alarm) -> tuple[str, str, str]:

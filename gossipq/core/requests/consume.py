@@ -32,7 +32,19 @@ from gossipq.limits import (
     NAME_BYTES_MAX,
     PARKED_HARD_MAX,
 )
-from gossipq.messages import Ack, Acked, Credit, Extend, Nack, Recall, Recalled, Started, Subscribe, Subscribed, Unsubscribe
+from gossipq.messages import (
+    Ack,
+    Acked,
+    Credit,
+    Extend,
+    Nack,
+    Recall,
+    Recalled,
+    Started,
+    Subscribe,
+    Subscribed,
+    Unsubscribe,
+)
 from gossipq.types import Index, Offset, Origin, PartitionKey, SessionId, partition_of, topic_id_of
 from gossipq.values import GroupConfig, Message, Start
 
@@ -74,7 +86,8 @@ class Consuming:
         self._host, self._ledger, self._dispatch, self._defaults = host, ledger, dispatch, defaults
         self._pending = pending
         self._unsaid = GroupConfig(in_flight_max=defaults.in_flight_max, parked_max=defaults.parked_max)
-        self._making: dict[tuple[int, str], Made] = {}  # by topic id and name: groups that are on their way to the log
+        # by topic id and name: groups that are on their way to the log
+        self._making: dict[tuple[int, str], Made] = {}
         self._serve: dict[type[Message], Callable[[Origin, int, Client, Any, int], None]] = {
             Subscribe: self._subscribe,
             Unsubscribe: self._unsubscribe,
@@ -93,7 +106,9 @@ class Consuming:
         """Raises what must be refused."""
         self._serve[type(message)](origin, request_id, client, message, boot_ms)
 
-    def _subscribe(self, origin: Origin, request_id: int, client: Client, message: Subscribe, boot_ms: int) -> None:
+    def _subscribe(
+        self, origin: Origin, request_id: int, client: Client, message: Subscribe, boot_ms: int
+    ) -> None:
         group, making = self._group(message), self._being_made(message)
         config = message.config.over(making.config if making else group.config if group else self._unsaid)
         if making is not None and making.config.mode != config.mode:
@@ -119,10 +134,18 @@ class Consuming:
 
     def _being_made(self, message: Subscribe) -> Made | None:
         """The same group as it is on its way to the log."""
-        return self._making.get((_topic_id(message), message.group)) if message.group and message.starts else None
+        return (
+            self._making.get((_topic_id(message), message.group))
+            if message.group and message.starts
+            else None
+        )
 
     def _group(self, message: Subscribe) -> GroupState | None:
-        return self._ledger.group(_topic_id(message), message.group) if message.group and message.starts else None
+        return (
+            self._ledger.group(_topic_id(message), message.group)
+            if message.group and message.starts
+            else None
+        )
 
     def _check(self, message: Subscribe, config: GroupConfig) -> None:
         within("credit_records", message.credit_records, 0, CREDIT_MAX)
@@ -152,7 +175,8 @@ class Consuming:
                 raise OffsetOutOfRange(text, hint=f"{state.first} to {state.next} can", detail=state.first)
 
     def _check_mode(self, message: Subscribe, config: GroupConfig) -> None:
-        """A group cannot change how it hands out while somebody consumes; an exclusive one lives in one shard."""
+        """A group cannot change how it hands out while somebody consumes; an exclusive one lives in one
+        shard."""
         group = self._group(message)
         if group is not None and group.config.mode != config.mode and self._others(group.id, message):
             raise BadRequest(
@@ -166,20 +190,28 @@ class Consuming:
         if len(shards) > 1:
             raise BadRequest(
                 f"an exclusive group reads one shard, and this one would read {len(shards)}",
-                hint="use a topic of one partition, or make the topics beside each other: topic create NAME --beside OTHER",
+                hint=(
+                    "use a topic of one partition, or make the topics beside each other: topic create NAME "
+                    "--beside OTHER"
+                ),
             )
 
     def _others(self, group_id: int, message: Subscribe) -> bool:
         group = self._dispatch.groups.get(group_id)
         return group is not None and bool(group.members)
 
-    def _joined(self, client: Client, message: Subscribe, asker: Requester, index: Index, outcome: Outcome) -> None:
-        """A GROUP is applied: who waited for it joins, unless it has asked for something else meanwhile, or ended."""
+    def _joined(
+        self, client: Client, message: Subscribe, asker: Requester, index: Index, outcome: Outcome
+    ) -> None:
+        """A GROUP is applied: who waited for it joins, unless it has asked for something else meanwhile, or
+        ended."""
         making, name = self._being_made(message), (client.session, message.subscription)
         if making is not None and making.index == index:
             del self._making[_topic_id(message), message.group]
         if self._dispatch.joining.get(name) != index:
-            error = BadRequest(f"subscription {message.subscription} was replaced or ended before its group was stored")
+            error = BadRequest(
+                f"subscription {message.subscription} was replaced or ended before its group was stored"
+            )
             self._host.refuse(*asker, error)
         elif outcome.error:
             self._dispatch.unsubscribe(name)
@@ -205,8 +237,13 @@ class Consuming:
 
     def _lease_ms(self, config: GroupConfig, message: Subscribe) -> int:
         """The shortest lease of its topics, as far as records name none."""
-        partitions = [start.partition for start in message.starts if start.partition in self._ledger.partitions]
-        policies = [ruling(NOTHING, config, self._ledger.config(partition), self._defaults) for partition in partitions]
+        partitions = [
+            start.partition for start in message.starts if start.partition in self._ledger.partitions
+        ]
+        policies = [
+            ruling(NOTHING, config, self._ledger.config(partition), self._defaults)
+            for partition in partitions
+        ]
         return min((policy.lease_ms for policy in policies), default=0)
 
     def _position(self, start: Start) -> Offset:
@@ -224,7 +261,9 @@ class Consuming:
             raise BadRequest("a reader holds nothing that could be acked", hint="subscribe with a group")
         return found
 
-    def _unsubscribe(self, origin: Origin, request_id: int, client: Client, message: Unsubscribe, boot_ms: int) -> None:
+    def _unsubscribe(
+        self, origin: Origin, request_id: int, client: Client, message: Unsubscribe, boot_ms: int
+    ) -> None:
         self._dispatch.unsubscribe((client.session, message.subscription))
         self._host.reply(origin, request_id, Acked())
 
@@ -255,7 +294,9 @@ class Consuming:
         if not waiter.entries:
             self._host.reply(origin, request_id, Acked(waiter.lost))
 
-    def _started(self, origin: Origin, request_id: int, client: Client, message: Started, boot_ms: int) -> None:
+    def _started(
+        self, origin: Origin, request_id: int, client: Client, message: Started, boot_ms: int
+    ) -> None:
         self._dispatch.holding.start(self.subscription(client, message.subscription), message.ranges)
 
     def _extend(self, origin: Origin, request_id: int, client: Client, message: Extend, boot_ms: int) -> None:
@@ -273,7 +314,10 @@ def _topic_id(message: Subscribe) -> int:
 def check_group_name(name: str) -> None:
     """Raises BadName for a new group that nobody could tell from another by looking."""
     if name != name.strip() or not name.isprintable():
-        raise BadName(f"group name {name!r}", hint="blanks at its ends, and characters that do not show, are not allowed")
+        raise BadName(
+            f"group name {name!r}",
+            hint="blanks at its ends, and characters that do not show, are not allowed",
+        )
 
 
 def check_group(config: GroupConfig) -> None:

@@ -1,4 +1,5 @@
-"""Stored counters of a shard, as STATS shows them; the work goes with partitions and groups, never with records."""
+"""Stored counters of a shard, as STATS shows them; the work goes with partitions and groups, never with
+records."""
 
 from collections import Counter
 from collections.abc import Collection
@@ -16,13 +17,23 @@ def stats(
 ) -> tuple[list[PartitionStats], list[GroupStats]]:
     """Rows of all partitions and groups, or of those of the topics named."""
     partitions, groups = [], []
-    consumers = Counter(view for group in dispatch.groups.values() for member in group.members for view in member.views)
+    consumers = Counter(
+        view for group in dispatch.groups.values() for member in group.members for view in member.views
+    )
     leader_ms = dispatch.serving.leader_ms
     for partition, state in ledger.partitions.items():
         info = ledger.topics[state.topic_id]
         if topics and info.name not in topics:
             continue
-        counts = state.first, state.next, state.published, state.removed, state.bytes, state.scheduled, state.voided
+        counts = (
+            state.first,
+            state.next,
+            state.published,
+            state.removed,
+            state.bytes,
+            state.scheduled,
+            state.voided,
+        )
         partitions.append(PartitionStats(partition, info.name, ledger.shard, worker, *counts))
         for group_id, cursor in ledger.cursors.get(partition, {}).items():
             group = dispatch.groups.get(group_id)
@@ -62,11 +73,17 @@ def _row(
     leader_ms: int,
 ) -> GroupStats:
     """What is empty is not counted: most groups have nothing in flight and nothing that waits."""
-    state, named, first, end = cursor.state, ledger.groups[cursor.state.group_id], partition.first, partition.next
+    state, named, first, end = (
+        cursor.state,
+        ledger.groups[cursor.state.group_id],
+        partition.first,
+        partition.next,
+    )
     fresh_held, rows_held = _held(view, cursor) if view and view.leases else (0, 0)
     in_lanes, by_key, unmatched = _lanes(view, cursor) if view and view.lanes else (0, 0, 0)
     waiting = state.retrying + state.parked - rows_held
-    parked = min(state.parked, waiting)  # a parked record that is handed out is still in its lane until that is logged
+    # a parked record that is handed out is still in its lane until that is logged
+    parked = min(state.parked, waiting)
     return GroupStats(
         state.partition,
         topic.name,
@@ -94,10 +111,13 @@ def _row(
 
 
 def _lanes(view: View, cursor: Cursor) -> tuple[int, int, int]:
-    """Records in lanes that have no row on disk yet: all, those behind a key, those whose route nobody takes."""
+    """Records in lanes that have no row on disk yet: all, those behind a key, those whose route nobody
+    takes."""
     lanes = {lane: _fresh(ranges, cursor) for lane, ranges in view.lanes.items()}
     by_key = sum(count for lane, count in lanes.items() if key_of(lane))
-    unmatched = sum(count for lane, count in lanes.items() if not key_of(lane) and not view.group.takes(lane[1:]))
+    unmatched = sum(
+        count for lane, count in lanes.items() if not key_of(lane) and not view.group.takes(lane[1:])
+    )
     return sum(lanes.values()), by_key, unmatched
 
 
@@ -123,5 +143,10 @@ def _held(view: View, cursor: Cursor) -> tuple[int, int]:
     in_flight = view.in_flight()
     if not cursor.exceptional:
         return in_flight, 0
-    fresh = sum(high - low for first, end, lease in view.leases if lease.session for low, high in cursor.fresh(first, end))
+    fresh = sum(
+        high - low
+        for first, end, lease in view.leases
+        if lease.session
+        for low, high in cursor.fresh(first, end)
+    )
     return fresh, in_flight - fresh

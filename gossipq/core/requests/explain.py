@@ -1,4 +1,5 @@
-"""Why a record is where it is: WHY, WHY_GROUP, TRACE, SHOW, LIST_DEAD. Reads the ledger and dispatch, changes nothing."""
+"""Why a record is where it is: WHY, WHY_GROUP, TRACE, SHOW, LIST_DEAD. Reads the ledger and dispatch, changes
+nothing."""
 
 from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple, Protocol
@@ -21,7 +22,18 @@ from gossipq.core.ledger import (
 )
 from gossipq.core.requests.survey import Surveying
 from gossipq.errors import GossipqError, UnknownRecord
-from gossipq.messages import DeadLetters, Explained, GroupExplained, ListDead, Show, Shown, Trace, Traced, Why, WhyGroup
+from gossipq.messages import (
+    DeadLetters,
+    Explained,
+    GroupExplained,
+    ListDead,
+    Show,
+    Shown,
+    Trace,
+    Traced,
+    Why,
+    WhyGroup,
+)
 from gossipq.texts import many, span
 from gossipq.types import DELAY, Index, Offset, Origin, PartitionKey, partition_of, topic_id_of
 from gossipq.values import DeadLetter, Message, Ref, Standing, Step
@@ -57,7 +69,8 @@ class Named(NamedTuple):
 
 
 def find(ledger: Ledger, ref: Ref) -> Named:
-    """The record of a ref: it has an offset by now, or is scheduled, or was voided before. Raises UnknownRecord, BadRequest."""
+    """The record of a ref: it has an offset by now, or is scheduled, or was voided before. Raises
+    UnknownRecord, BadRequest."""
     index, record, offset = ref.index, ref.record, ref.offset
     within("index", index, 0, NUMBER_MAX)
     within("record", record, 0, NUMBER_MAX)
@@ -66,7 +79,9 @@ def find(ledger: Ledger, ref: Ref) -> Named:
     if ref.id_hash:
         known = ledger.dedup.find(ref.partition, ref.id_hash)
         if known is None:
-            raise UnknownRecord("no record with this id is remembered", hint="the window of ids may be over: use its offset")
+            raise UnknownRecord(
+                "no record with this id is remembered", hint="the window of ids may be over: use its offset"
+            )
         index, record, offset = known.index, known.record, -1
     if offset < 0:
         offset = -1 if (found := ledger.offset_of(ref.partition, index, record)) is None else found
@@ -88,7 +103,9 @@ def _waits(count: int) -> str:
 def _holders(view: View) -> str:
     """Who has records of a group now."""
     names = sorted({lease.consumer for _, _, lease in view.leases if lease.session})
-    return ", ".join(names[:HOLDERS_MAX]) + (f" and {len(names) - HOLDERS_MAX} more" if len(names) > HOLDERS_MAX else "")
+    return ", ".join(names[:HOLDERS_MAX]) + (
+        f" and {len(names) - HOLDERS_MAX} more" if len(names) > HOLDERS_MAX else ""
+    )
 
 
 class Explaining:
@@ -110,7 +127,7 @@ class Explaining:
         """Raises what must be refused."""
         self._serve[type(message)](origin, request_id, message)
 
-    # --- a record --------------------------------------------------------------------------------------------------
+    # --- a record -------------------------------------------------------------------------------------------
 
     def _named(self, ref: Ref) -> Named:
         if ref.partition not in self._ledger.partitions:
@@ -200,7 +217,8 @@ class Explaining:
             backoff = ", ".join(map(span, policy.backoff_ms))
             lines.append(
                 f"{view.group.state.name}: lease {span(policy.lease_ms)} ({policy.lease_by}), dead after "
-                f"{many(policy.attempts_max, 'failure')} ({policy.attempts_by}), pauses {backoff} ({policy.backoff_by})"
+                f"{many(policy.attempts_max, 'failure')} ({policy.attempts_by}), pauses {backoff} "
+                f"({policy.backoff_by})"
             )
             if expiry_ms := expires_ms(self._ledger, view, place):
                 lines.append(f"{view.group.state.name}: expires in {span(expiry_ms - self._host.leader_ms)}")
@@ -221,7 +239,14 @@ class Explaining:
             because = f"{lease.consumer} has it for another {span(left_ms)}, attempt {lease.attempt}"
             ends_ms = self._host.leader_ms + left_ms
             return Standing(
-                name, "in_flight", because, "", lease.consumer, ends_ms, lease.attempt, self._failures(cursor, offset)
+                name,
+                "in_flight",
+                because,
+                "",
+                lease.consumer,
+                ends_ms,
+                lease.attempt,
+                self._failures(cursor, offset),
             )
         if cursor.exceptional and (found := cursor.exceptions.at(offset)) is not None:
             return self._waiting(name, text, found.row, cursor, view)
@@ -240,10 +265,14 @@ class Explaining:
         found = cursor.exceptions.at(offset) if cursor.exceptional else None
         return found.row.failures if found else 0
 
-    def _waiting(self, name: str, text: str, row: ExceptionRow, cursor: Cursor, view: View | None) -> Standing:
+    def _waiting(
+        self, name: str, text: str, row: ExceptionRow, cursor: Cursor, view: View | None
+    ) -> Standing:
         counts, topic = (row.attempts, row.failures), text.rsplit("/", 2)[0]
         if row.lane:
-            return Standing(name, "parked", self._lane(row.lane), f"gossipq why {topic} --group {name}", "", 0, *counts)
+            return Standing(
+                name, "parked", self._lane(row.lane), f"gossipq why {topic} --group {name}", "", 0, *counts
+            )
         left_ms = row.due_ms - self._host.leader_ms
         last = f": {row.history[-1].reason}" if row.history and row.history[-1].reason else ""
         verb = f"gossipq msg requeue {text} --group {name}"
@@ -268,7 +297,9 @@ class Explaining:
         _, because, verb = self._stands(topic, name, view, cursor, named.offset)
         return Standing(name, "ready", because, verb)
 
-    def _stands(self, topic: str, name: str, view: View | None, cursor: Cursor, offset: Offset) -> tuple[str, str, str]:
+    def _stands(
+        self, topic: str, name: str, view: View | None, cursor: Cursor, offset: Offset
+    ) -> tuple[str, str, str]:
         """(state, because, next command) of a record that nobody holds, and of a group that does not move."""
         group = view.group if view else None
         config = self._ledger.groups[cursor.state.group_id].config
@@ -277,10 +308,21 @@ class Explaining:
         if group is None or not any(view in member.views for member in group.members):
             return "no consumer", "no consumer is there", f"gossipq sub {topic} --group {name}"
         if not any(member.has_credit for member in self._served(group)):
-            return "no credit", "its consumers have no credit left: they are busy", "start more consumers of the group"
+            return (
+                "no credit",
+                "its consumers have no credit left: they are busy",
+                "start more consumers of the group",
+            )
         if offset >= cursor.state.cursor + config.in_flight_max:
-            because = f"the window of {many(config.in_flight_max, 'record')} is full: {cursor.state.cursor} is not done"
-            return "window full", because, f"gossipq why {topic}/{partition_of(cursor.state.partition)}/{cursor.state.cursor}"
+            because = (
+                f"the window of {many(config.in_flight_max, 'record')} is full: {cursor.state.cursor} "
+                "is not done"
+            )
+            return (
+                "window full",
+                because,
+                f"gossipq why {topic}/{partition_of(cursor.state.partition)}/{cursor.state.cursor}",
+            )
         return "moving", "it is next", ""
 
     def _served(self, group: Group) -> list[Any]:
@@ -300,7 +342,7 @@ class Explaining:
         verb = f"gossipq msg requeue {self._text(named)} --group {name}"
         return Standing(name, "acked", f"{ack.consumer} was done with it", verb, ack.consumer, ack.time_ms)
 
-    # --- a group ---------------------------------------------------------------------------------------------------
+    # --- a group --------------------------------------------------------------------------------------------
 
     def _why_group(self, origin: Origin, request_id: int, message: WhyGroup) -> None:
         rows = []
@@ -325,7 +367,11 @@ class Explaining:
             return (*self._stands(topic, name, view, cursor, cursor.state.cursor), 0)
         if not behind and not cursor.exceptional:
             return "idle", "everything is done", "", since_ms
-        if cursor.state.parked - cursor.state.unmatched >= config.parked_max > 0 and view is not None and view.lanes:
+        if (
+            cursor.state.parked - cursor.state.unmatched >= config.parked_max > 0
+            and view is not None
+            and view.lanes
+        ):
             because = f"{many(config.parked_max, 'record')} wait behind others of their key"
             return "keys blocked", because, f"gossipq dlq ls {topic} --group {name}", since_ms
         unmatched = cursor.state.unmatched + (view.in_lanes() if view else 0)
@@ -339,7 +385,12 @@ class Explaining:
             )
         if view is not None and view.in_flight() and first >= state.next:
             verb = f"gossipq why {topic}/{partition_of(partition)}/{cursor.state.cursor}"
-            return "working", f"{many(view.in_flight(), 'record')} in flight, with {_holders(view)}", verb, since_ms
+            return (
+                "working",
+                f"{many(view.in_flight(), 'record')} in flight, with {_holders(view)}",
+                verb,
+                since_ms,
+            )
         if not behind:
             return (*self._again(topic, name, view, cursor), since_ms)
         return (*self._stands(topic, name, view, cursor, first), since_ms)
@@ -350,7 +401,9 @@ class Explaining:
         dues = cursor.exceptions.due((0, 0), self._host.leader_ms + limits.DELAY_MS_MAX, 1)
         if not dues:
             return (
-                (state, because, verb) if state != "moving" else ("unmatched", f"{_waits(cursor.state.parked)} in a lane", "")
+                (state, because, verb)
+                if state != "moving"
+                else ("unmatched", f"{_waits(cursor.state.parked)} in a lane", "")
             )
         due_ms, first = dues[0]
         waits, left_ms = _waits(cursor.state.retrying), due_ms - self._host.leader_ms
@@ -365,7 +418,7 @@ class Explaining:
         prefix = records.row_key(b"A", partition, group_id)
         return decode_ack(row[1]).time_ms if row is not None and row[0].startswith(prefix) else 0
 
-    # --- its history -----------------------------------------------------------------------------------------------
+    # --- its history ----------------------------------------------------------------------------------------
 
     def _trace(self, origin: Origin, request_id: int, message: Trace) -> None:
         named = self._named(message.ref)
@@ -386,7 +439,9 @@ class Explaining:
         place = place_of(ledger, None, partition, offset)
         if place is not None:
             yield Step(place.time_ms, "due" if place.columns & DELAY else "published")
-        if ledger.is_void(partition, offset) and (row := ledger.state.floor(records.key(b"Z", partition, offset))):
+        if ledger.is_void(partition, offset) and (
+            row := ledger.state.floor(records.key(b"Z", partition, offset))
+        ):
             void = decode_void(row[1])
             yield Step(void.time_ms, "voided", "", void.by, void.reason)
         for group_id, cursor in ledger.cursors.get(partition, {}).items():
@@ -424,7 +479,7 @@ class Explaining:
         if standing.state == "acked" and standing.time_ms not in acked_ms:
             yield Step(standing.time_ms, "acked", name, standing.consumer)
 
-    # --- bodies ----------------------------------------------------------------------------------------------------
+    # --- bodies ---------------------------------------------------------------------------------------------
 
     def _show(self, origin: Origin, request_id: int, message: Show) -> None:
         named = self._named(message.ref)
@@ -433,7 +488,8 @@ class Explaining:
         self._host.enclose(origin, request_id, Shown(named.ref, time_ms), [body])
 
     def _body_of(self, named: Named) -> tuple[tuple[Index, int], int]:
-        """((entry, record), time) of a record: in the log, in the schedule, or with a dead letter. Raises UnknownRecord."""
+        """((entry, record), time) of a record: in the log, in the schedule, or with a dead letter. Raises
+        UnknownRecord."""
         if named.offset < 0:
             found = self._ledger.schedule.get(named.partition, named.entry, named.record)
             if found is None:
@@ -471,8 +527,13 @@ class Explaining:
                 break
             body = self._ledger.opened.cut(row.index, row.record, row.end - first) if message.bodies else b""
             counts = row.attempts, row.failures, row.time_ms, len(body)
-            history = [Step(each.time_ms, "failed", name, each.consumer, each.reason, each.attempt) for each in row.history]
-            letter = DeadLetter(message.partition, name, first, row.end - first, row.reason, row.error, *counts, history)
+            history = [
+                Step(each.time_ms, "failed", name, each.consumer, each.reason, each.attempt)
+                for each in row.history
+            ]
+            letter = DeadLetter(
+                message.partition, name, first, row.end - first, row.reason, row.error, *counts, history
+            )
             letters.append(letter)
             bodies.append(body)
             size += len(body)

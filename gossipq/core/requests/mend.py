@@ -60,8 +60,12 @@ class Mending:
         """Raises what must be refused."""
         self._serve[type(message)](origin, request_id, client, message, batch)
 
-    def _propose(self, origin: Origin, request_id: int, kind: int, payload: bytes, answer: Message, body: bytes = b"") -> None:
-        self._pending.add(self._host.propose(kind, payload, body=body), partial(self._answer, answer), origin, request_id)
+    def _propose(
+        self, origin: Origin, request_id: int, kind: int, payload: bytes, answer: Message, body: bytes = b""
+    ) -> None:
+        self._pending.add(
+            self._host.propose(kind, payload, body=body), partial(self._answer, answer), origin, request_id
+        )
 
     def _answer(self, answer: Message, asker: Requester, index: Index, outcome: Outcome) -> None:
         """An entry is applied; `answer` is for one that is done, the number of records as it turned out."""
@@ -74,7 +78,7 @@ class Mending:
         else:
             self._host.reply(*asker, answer)
 
-    # --- single records --------------------------------------------------------------------------------------------
+    # --- single records -------------------------------------------------------------------------------------
 
     def _named(self, ref: Ref) -> Named:
         if ref.partition not in self._ledger.partitions:
@@ -96,7 +100,10 @@ class Mending:
         for group_id in self._ledger.cursors.get(partition, ()):
             self._nobody_holds(group_id, partition, offset)
         if self._ledger.done_everywhere(partition, offset):
-            raise WrongState(f"offset {offset} is done in every group", hint="what is acked stays until retention removes it")
+            raise WrongState(
+                f"offset {offset} is done in every group",
+                hint="what is acked stays until retention removes it",
+            )
         return named
 
     def _nobody_holds(self, group_id: int, partition: PartitionKey, offset: Offset) -> None:
@@ -105,7 +112,10 @@ class Mending:
         for _, _, lease in view.leases.overlap(offset, offset + 1) if view else ():
             holder = lease.consumer or "an entry that is being stored"
             name = self._ledger.groups[group_id].name
-            raise WrongState(f"offset {offset} is with {holder} in group {name}", hint="wait until that is over, or stop it")
+            raise WrongState(
+                f"offset {offset} is with {holder} in group {name}",
+                hint="wait until that is over, or stop it",
+            )
 
     def _cancel(self, origin: Origin, request_id: int, client: Client, message: Cancel, batch: bytes) -> None:
         named = self._removable(message.ref)
@@ -114,7 +124,9 @@ class Mending:
         payload = payloads.encode(payloads.Void(*name, reason, client.consumer))
         self._propose(origin, request_id, log.VOID, payload, Done(1, named.ref))
 
-    def _reschedule(self, origin: Origin, request_id: int, client: Client, message: Reschedule, batch: bytes) -> None:
+    def _reschedule(
+        self, origin: Origin, request_id: int, client: Client, message: Reschedule, batch: bytes
+    ) -> None:
         within("delay_ms", message.delay_ms, 0, limits.DELAY_MS_MAX)
         named = self._named(message.ref)
         if named.offset >= 0:
@@ -130,7 +142,9 @@ class Mending:
 
     def _edit(self, origin: Origin, request_id: int, client: Client, message: Edit, batch: bytes) -> None:
         if not batch:
-            raise BadBatch("an edit needs the new record", hint="send it as a batch of one in the second frame")
+            raise BadBatch(
+                "an edit needs the new record", hint="send it as a batch of one in the second frame"
+            )
         info = self._host.peek(batch)
         if info.count != 1:
             raise BadBatch(f"an edit puts one record in the place of another, not {info.count}")
@@ -140,7 +154,7 @@ class Mending:
         payload = payloads.encode(payloads.Void(*name, "", client.consumer, publish))
         self._propose(origin, request_id, log.EDIT, payload, Done(1, named.ref), batch)
 
-    # --- records of a group ----------------------------------------------------------------------------------------
+    # --- records of a group ---------------------------------------------------------------------------------
 
     def _cursor(self, partition: PartitionKey, group_name: str) -> Cursor:
         if partition not in self._ledger.partitions:
@@ -151,7 +165,9 @@ class Mending:
             raise self._ledger.no_group(topic_id_of(partition), group_name)
         return cursor
 
-    def _requeue(self, origin: Origin, request_id: int, client: Client, message: Requeue, batch: bytes) -> None:
+    def _requeue(
+        self, origin: Origin, request_id: int, client: Client, message: Requeue, batch: bytes
+    ) -> None:
         named = self._named(message.ref)
         cursor, offset = self._cursor(named.partition, message.group), named.offset
         if offset < 0:
@@ -165,17 +181,26 @@ class Mending:
         if offset < cursor.state.start:
             raise WrongState(f"the group began behind offset {offset}", hint="read it without a group")
         if cursor.fresh(offset, offset + 1):
-            raise WrongState("the record is ready and was never handed out", hint="gossipq why tells what it waits for")
+            raise WrongState(
+                "the record is ready and was never handed out", hint="gossipq why tells what it waits for"
+            )
         waits = dead is not None or (cursor.exceptional and cursor.exceptions.at(offset) is not None)
         payload = payloads.Letters(
-            cursor.state.group_id, named.partition, [(offset, offset + 1)], [] if waits else [(offset, offset + 1)]
+            cursor.state.group_id,
+            named.partition,
+            [(offset, offset + 1)],
+            [] if waits else [(offset, offset + 1)],
         )
         self._propose(origin, request_id, log.REQUEUE, payloads.encode(payload), Done(1, named.ref))
 
-    def _replay(self, origin: Origin, request_id: int, client: Client, message: ReplayDead, batch: bytes) -> None:
+    def _replay(
+        self, origin: Origin, request_id: int, client: Client, message: ReplayDead, batch: bytes
+    ) -> None:
         self._letters(origin, request_id, message, log.REPLAY)
 
-    def _purge(self, origin: Origin, request_id: int, client: Client, message: PurgeDead, batch: bytes) -> None:
+    def _purge(
+        self, origin: Origin, request_id: int, client: Client, message: PurgeDead, batch: bytes
+    ) -> None:
         self._letters(origin, request_id, message, log.PURGE)
 
     def _letters(self, origin: Origin, request_id: int, message: ReplayDead | PurgeDead, kind: int) -> None:
@@ -183,7 +208,8 @@ class Mending:
         for first, end in message.ranges:
             if not 0 <= first < end:
                 raise BadRequest(
-                    f"range {first} to {end}", hint="ranges are half-open: the first offset, and one past the last"
+                    f"range {first} to {end}",
+                    hint="ranges are half-open: the first offset, and one past the last",
                 )
         ranges = message.ranges or [ALL]
         count = sum(dead.total for first, end in ranges for dead in cursor.dead.overlap(first, end))
@@ -193,7 +219,9 @@ class Mending:
         payload = payloads.encode(payloads.Letters(cursor.state.group_id, message.partition, ranges))
         self._propose(origin, request_id, kind, payload, Done(count))
 
-    def _set_group(self, origin: Origin, request_id: int, client: Client, message: SetGroup, batch: bytes) -> None:
+    def _set_group(
+        self, origin: Origin, request_id: int, client: Client, message: SetGroup, batch: bytes
+    ) -> None:
         group = self._ledger.group(message.topic_id, message.group)
         if group is None:
             raise self._ledger.no_group(message.topic_id, message.group)
@@ -201,7 +229,8 @@ class Mending:
         check_group(config)
         if config.mode != group.config.mode:
             raise BadRequest(
-                "the mode of a group is chosen by its consumers", hint="stop them, then subscribe with the other mode"
+                "the mode of a group is chosen by its consumers",
+                hint="stop them, then subscribe with the other mode",
             )
         if config == group.config:
             self._host.reply(origin, request_id, Done(0))

@@ -1,4 +1,5 @@
-"""What operators do to whole topics and groups: PURGE_TOPIC, SEEK_GROUP, DROP_GROUP, SHOW_GROUP. A part of mending."""
+"""What operators do to whole topics and groups: PURGE_TOPIC, SEEK_GROUP, DROP_GROUP, SHOW_GROUP. A part of
+mending."""
 
 from collections.abc import Callable
 from typing import Any, Protocol
@@ -36,7 +37,9 @@ class Operating:
             ShowGroup: self._show,
         }
 
-    def _purge(self, origin: Origin, request_id: int, client: Client, message: PurgeTopic, batch: bytes) -> None:
+    def _purge(
+        self, origin: Origin, request_id: int, client: Client, message: PurgeTopic, batch: bytes
+    ) -> None:
         state = self._ledger.partitions.get(message.partition)
         if state is None:
             raise self._host.unknown(message.partition)
@@ -51,7 +54,7 @@ class Operating:
         else:
             self._propose(origin, request_id, log.TRIM, payloads.encode(trim), Done(trim.first - state.first))
 
-    # --- groups ----------------------------------------------------------------------------------------------------
+    # --- groups ---------------------------------------------------------------------------------------------
 
     def _group(self, topic_id: int, name: str) -> GroupState:
         group = self._ledger.group(topic_id, name)
@@ -60,7 +63,8 @@ class Operating:
         return group
 
     def _idle(self, group: GroupState, doing: str) -> None:
-        """Raises WrongState while somebody consumes, or holds records of a consumer that is not known to be gone."""
+        """Raises WrongState while somebody consumes, or holds records of a consumer that is not known to be
+        gone."""
         live = self._dispatch.groups.get(group.id)
         if live is None:
             return
@@ -74,7 +78,11 @@ class Operating:
             raise WrongState(f"a consumer holds {many(held, 'record')} of group {group.name}", hint=hint)
 
     def _cursors(self, group: GroupState) -> dict[PartitionKey, Cursor]:
-        return {partition: found[group.id] for partition, found in self._ledger.cursors.items() if group.id in found}
+        return {
+            partition: found[group.id]
+            for partition, found in self._ledger.cursors.items()
+            if group.id in found
+        }
 
     def _without_dead(self, group: GroupState, doing: str) -> None:
         dead = sum(cursor.state.dead for cursor in self._cursors(group).values())
@@ -82,10 +90,15 @@ class Operating:
             topic = self._ledger.topics[group.topic_id].name
             raise WrongState(
                 f"group {group.name} has {many(dead, 'dead letter')}, which {doing} would lose",
-                hint=f"first: gossipq dlq replay {topic} -g {group.name}, or gossipq dlq purge {topic} -g {group.name}",
+                hint=(
+                    f"first: gossipq dlq replay {topic} -g {group.name}, or gossipq dlq purge {topic} -g "
+                    f"{group.name}"
+                ),
             )
 
-    def _seek(self, origin: Origin, request_id: int, client: Client, message: SeekGroup, batch: bytes) -> None:
+    def _seek(
+        self, origin: Origin, request_id: int, client: Client, message: SeekGroup, batch: bytes
+    ) -> None:
         group = self._ledger.group(message.topic_id, message.group)
         if group is not None:
             self._idle(group, "moving the group")
@@ -95,7 +108,9 @@ class Operating:
         else:
             check_group(message.config)
             check_group_name(message.group)
-        mine = sorted(partition for partition in self._ledger.partitions if topic_id_of(partition) == message.topic_id)
+        mine = sorted(
+            partition for partition in self._ledger.partitions if topic_id_of(partition) == message.topic_id
+        )
         if sorted(start.partition for start in message.starts) != mine:
             hint = "name each partition of the topic in this shard once"
             raise BadRequest(f"a group moves in all {len(mine)} partitions of a shard", hint=hint)
@@ -137,10 +152,18 @@ class Operating:
             undone += sum(found.total for found in cursor.exceptions.overlap(after, state.next))
             skipped += sum(found.total for found in cursor.exceptions.overlap(0, after))
         void = self._ledger.voids.get(partition)
-        void_records = state.next - after - sum(high - low for low, high in void.missing(after, state.next)) if void else 0
-        return SoughtRow(partition, cursor.state.cursor, after, state.next - after - undone - void_records, skipped)
+        void_records = (
+            state.next - after - sum(high - low for low, high in void.missing(after, state.next))
+            if void
+            else 0
+        )
+        return SoughtRow(
+            partition, cursor.state.cursor, after, state.next - after - undone - void_records, skipped
+        )
 
-    def _drop(self, origin: Origin, request_id: int, client: Client, message: DropGroup, batch: bytes) -> None:
+    def _drop(
+        self, origin: Origin, request_id: int, client: Client, message: DropGroup, batch: bytes
+    ) -> None:
         group = self._ledger.group(message.topic_id, message.group)
         if group is None:
             self._host.reply(origin, request_id, Done(0))
@@ -154,7 +177,9 @@ class Operating:
             payload = payloads.encode(payloads.Regroup(group.id, [], message.dead))
             self._propose(origin, request_id, log.REGROUP, payload, Done(1))
 
-    def _show(self, origin: Origin, request_id: int, client: Client, message: ShowGroup, batch: bytes) -> None:
+    def _show(
+        self, origin: Origin, request_id: int, client: Client, message: ShowGroup, batch: bytes
+    ) -> None:
         group = self._group(message.topic_id, message.group)
         live = self._dispatch.groups.get(group.id)
         consumers = sorted({member.consumer for member in live.members}) if live else []

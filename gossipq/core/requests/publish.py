@@ -1,4 +1,5 @@
-"""Publishes at the door: refused before they are logged, or confirmed when they are on a majority of disks."""
+"""Publishes at the door: refused before they are logged, or confirmed when they are on a majority of
+disks."""
 
 from collections.abc import Iterable
 from functools import partial
@@ -85,7 +86,13 @@ class Admitting:
         self._asked: dict[int, int] = {}  # topic id -> boot time of the last AskTopic, GONE or ELSEWHERE
 
     def publish(
-        self, origin: Origin, request_id: int, client: Client | None, message: Publish, info: BatchInfo, batch: bytes
+        self,
+        origin: Origin,
+        request_id: int,
+        client: Client | None,
+        message: Publish,
+        info: BatchInfo,
+        batch: bytes,
     ) -> None:
         """A verified batch. Raises what forbids it."""
         config = self._may_publish(message.partition, info)
@@ -123,17 +130,27 @@ class Admitting:
             return
         if full:
             if self._host.moving.can_leave(soon=True):
-                raise Busy(f"{full}; shard {self._host.id} changes its leader", retry_after_ms=limits.STEER_MS)
-            raise StoreFull(full, hint="free space or remove a topic; acks and reads go on", retry_after_ms=1_000)
+                raise Busy(
+                    f"{full}; shard {self._host.id} changes its leader", retry_after_ms=limits.STEER_MS
+                )
+            raise StoreFull(
+                full, hint="free space or remove a topic; acks and reads go on", retry_after_ms=1_000
+            )
         name = f"{topic.name}/{partition_of(partition)}"
-        raise TopicFull(f"{name} holds its bound of {config.bytes_max} bytes", hint="wait for acks, or raise bytes_max")
+        raise TopicFull(
+            f"{name} holds its bound of {config.bytes_max} bytes", hint="wait for acks, or raise bytes_max"
+        )
 
     def _knows(self, partition: PartitionKey, info: BatchInfo) -> bool:
-        """Whether a batch is stored, or logged and about to be: a refusal would say that it certainly is not."""
-        return self._ledger.knows(partition, info) or any(_brings(entry, partition, info) for entry in self._host.unapplied())
+        """Whether a batch is stored, or logged and about to be: a refusal would say that it certainly is
+        not."""
+        return self._ledger.knows(partition, info) or any(
+            _brings(entry, partition, info) for entry in self._host.unapplied()
+        )
 
     def due_of(self, info: BatchInfo, batch: bytes, age_ms: int) -> Due | None:
-        """When a batch with a DELAY column was sealed and is first due; None without one. Raises BadRequest."""
+        """When a batch with a DELAY column was sealed and is first due; None without one. Raises
+        BadRequest."""
         if not info.columns & DELAY:
             return None
         delays = self._columns.fixed(batch, DELAY)
@@ -155,14 +172,16 @@ class Admitting:
         payload: bytes,
         batch: bytes,
     ) -> None:
-        """Ack and publish in one entry. Raises LeaseLost, unless it is a repeat, which is answered as such."""
+        """Ack and publish in one entry. Raises LeaseLost, unless it is a repeat, which is answered as
+        such."""
         if client is None:
             raise BadRequest("no session", hint="say HELLO first")
         subscription = self._consuming.subscription(client, message.subscription)
         assert subscription.group is not None
         if not all(0 <= first < end for _, first, end in message.acks):
             raise BadRequest(
-                "a range is empty or begins below 0", hint="ranges are half-open: the first offset, and one past the last"
+                "a range is empty or begins below 0",
+                hint="ranges are half-open: the first offset, and one past the last",
             )
         held = self._dispatch.holding.holds_all(subscription, message.acks)
         if not held and not self._knows(message.partition, info):
@@ -180,13 +199,17 @@ class Admitting:
             self._host.refuse_by(asker, outcome)
 
     def _stepped(
-        self, taken: list[tuple[View, Offset, Offset, Lease]], asker: Requester, index: Index, outcome: Outcome
+        self,
+        taken: list[tuple[View, Offset, Offset, Lease]],
+        asker: Requester,
+        index: Index,
+        outcome: Outcome,
     ) -> None:
         """A STEP is applied; `taken` is what it took from its consumer."""
         self._dispatch.holding.stepped(taken, not outcome.error)
         self._stored(asker, index, outcome)
 
-    # --- topics that are not known here ------------------------------------------------------------------------------
+    # --- topics that are not known here ---------------------------------------------------------------------
 
     def unknown(self, partition: PartitionKey) -> GossipqError:
         """A topic this shard has not logged: the register is asked, the client comes again."""
@@ -194,10 +217,21 @@ class Admitting:
         asked_ms = self._asked.get(topic_id, 0)
         known = self._ledger.topics.get(topic_id)
         if asked_ms == ELSEWHERE or (known is not None and partition_of(partition) < len(known.shards)):
-            text = f"partition {partition_of(partition)} of the topic with id {topic_id} is not in shard {self._host.id}"
+            text = (
+                f"partition {partition_of(partition)} of the topic with id {topic_id} is not in shard "
+                f"{self._host.id}"
+            )
             return WrongShard(text, hint="resolve the topic's name: it tells the shard of each partition")
-        if not 0 < topic_id <= TOPIC_ID_MAX or asked_ms == GONE or known is not None or self._ledger.removed(topic_id):
-            text = f"no topic with id {topic_id} has partition {partition_of(partition)} in shard {self._host.id}"
+        if (
+            not 0 < topic_id <= TOPIC_ID_MAX
+            or asked_ms == GONE
+            or known is not None
+            or self._ledger.removed(topic_id)
+        ):
+            text = (
+                f"no topic with id {topic_id} has partition {partition_of(partition)} in shard "
+                f"{self._host.id}"
+            )
             return UnknownTopic(text, hint="resolve its name again")
         if self._host.boot_ms - asked_ms >= TOPIC_ASK_MS:
             if len(self._asked) > limits.TOPICS_MAX:
@@ -207,8 +241,8 @@ class Admitting:
         return Busy(f"the topic with id {topic_id} is not known here yet", retry_after_ms=20)
 
     def install(self, info: TopicInfo, deleted: bool) -> None:
-        """The register names a topic of this shard, or says that there is none: it is logged, and the register hears of it.
-        Raises BadRequest."""
+        """The register names a topic of this shard, or says that there is none: it is logged, and the
+        register hears of it. Raises BadRequest."""
         within("topic id", info.id, 1, TOPIC_ID_MAX)
         known, removed = self._ledger.topics.get(info.id), self._ledger.removed(info.id)
         if deleted and not removed and (known is not None or self._host.id in info.shards):
@@ -221,9 +255,12 @@ class Admitting:
         elif known is not None and known.version >= info.version:
             self._host.tell(META_SHARD, TopicInstalled(info.id, known.version, self._host.id))
         else:
-            if len(info.shards) > limits.PARTITIONS_MAX or (known is not None and known.shards != info.shards):
+            if len(info.shards) > limits.PARTITIONS_MAX or (
+                known is not None and known.shards != info.shards
+            ):
                 raise BadRequest(
-                    f"topic {info.name!r} with other partitions", hint="partitions are chosen when a topic is made"
+                    f"topic {info.name!r} with other partitions",
+                    hint="partitions are chosen when a topic is made",
                 )
             self._host.propose(log.TOPIC, payloads.encode(payloads.Topic(info)))
 

@@ -1,7 +1,8 @@
-"""Where all records of a partition stand, page by page, for exports: LIST_ACKS, LIST_STATES. Reads the ledger, changes nothing.
+"""Where all records of a partition stand, page by page, for exports: LIST_ACKS, LIST_STATES. Reads the
+ledger, changes nothing.
 
-A page of states covers a range of offsets of one group wholly, as it is at one log index; so the pages of a group say of each
-record exactly once where it stands, whatever happens between two pages.
+A page of states covers a range of offsets of one group wholly, as it is at one log index; so the pages of a
+group say of each record exactly once where it stands, whatever happens between two pages.
 """
 
 from collections.abc import Callable, Iterator
@@ -60,7 +61,7 @@ class Surveying:
         within("group_id", message.group_id, 0, NUMBER_MAX)
         within("offset", message.offset, 0, NUMBER_MAX)
 
-    # --- acks ------------------------------------------------------------------------------------------------------
+    # --- acks -----------------------------------------------------------------------------------------------
 
     def _list_acks(self, origin: Origin, request_id: int, message: ListAcks) -> None:
         self._check(message)
@@ -75,11 +76,13 @@ class Surveying:
                 break
             row = decode_ack(raw)
             if row.index >= message.since and group_id in groups:
-                runs.append(AckRun(groups[group_id].name, first, row.end, row.time_ms, row.consumer, row.index))
+                runs.append(
+                    AckRun(groups[group_id].name, first, row.end, row.time_ms, row.consumer, row.index)
+                )
                 size += ROW_BYTES + len(runs[-1].group) + len(row.consumer)
         self._host.reply(origin, request_id, AckRuns(self._ledger.applied, runs, *more))
 
-    # --- states ----------------------------------------------------------------------------------------------------
+    # --- states ---------------------------------------------------------------------------------------------
 
     def _list_states(self, origin: Origin, request_id: int, message: ListStates) -> None:
         self._check(message)
@@ -93,18 +96,27 @@ class Surveying:
             size += ROW_BYTES + sum(map(len, (run.group, run.reason, run.error, run.consumer)))
         self._host.reply(origin, request_id, States(self._ledger.applied, runs, *more))
 
-    def _states(self, partition: PartitionKey, group_id: int, offset: Offset) -> Iterator[tuple[int, StateRun]]:
+    def _states(
+        self, partition: PartitionKey, group_id: int, offset: Offset
+    ) -> Iterator[tuple[int, StateRun]]:
         """Runs with the id of their group, from `offset` of group `group_id` on."""
         ledger = self._ledger
         for each, cursor in sorted(ledger.cursors.get(partition, {}).items()):
             if each >= group_id:
                 first = max(cursor.state.start, offset if each == group_id else 0)
-                for run in _of_group(cursor, ledger.groups[each].name, first, ledger.partitions[partition].next):
+                for run in _of_group(
+                    cursor, ledger.groups[each].name, first, ledger.partitions[partition].next
+                ):
                     yield each, run
         low = records.key(b"Z", partition, offset if group_id == VOIDS else 0)
         for row_key, raw in ledger.state.scan(low, records.after(records.key(b"Z", partition))):
             (first,), row = U64.unpack_from(row_key, 9), decode_void(raw)
-            yield VOIDS, StateRun("", "voided", first, row.end, time_ms=row.time_ms, reason=row.reason, consumer=row.by)
+            yield (
+                VOIDS,
+                StateRun(
+                    "", "voided", first, row.end, time_ms=row.time_ms, reason=row.reason, consumer=row.by
+                ),
+            )
 
 
 def _from(runs: Runs[R], offset: Offset) -> Iterator[Found[R]]:
@@ -136,7 +148,16 @@ def _waiting(cursor: Cursor, group: str, at: Offset, row: ExceptionRow) -> Itera
     for first, end, hold in cursor.holds.overlap(at, row.end):
         if hold.session:
             yield from _rest(StateRun(group, state, at, first, row.attempts, row.failures, row.due_ms, *why))
-            yield StateRun(group, "in_flight", first, end, hold.attempt, row.failures, hold.deadline_ms, consumer=hold.consumer)
+            yield StateRun(
+                group,
+                "in_flight",
+                first,
+                end,
+                hold.attempt,
+                row.failures,
+                hold.deadline_ms,
+                consumer=hold.consumer,
+            )
             at = end
     yield from _rest(StateRun(group, state, at, row.end, row.attempts, row.failures, row.due_ms, *why))
 
@@ -148,7 +169,9 @@ def _without_row(cursor: Cursor, group: str, at: Offset, end: Offset) -> Iterato
         for first, last, hold in cursor.holds.overlap(low, high):
             if hold.session:
                 yield from _rest(StateRun(group, "ready", at, first))
-                yield StateRun(group, "in_flight", first, last, hold.attempt, 0, hold.deadline_ms, consumer=hold.consumer)
+                yield StateRun(
+                    group, "in_flight", first, last, hold.attempt, 0, hold.deadline_ms, consumer=hold.consumer
+                )
                 at = last
         yield from _rest(StateRun(group, "ready", at, high))
         at = high

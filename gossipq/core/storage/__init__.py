@@ -1,11 +1,22 @@
-"""What entries, rows, ranges and deadlines are, and the tables they lie in. Sees nothing of the other rooms."""
+"""What entries, rows, ranges and deadlines are, and the tables they lie in. Sees nothing of the other
+rooms."""
 
 from gossipq.core.storage import log, payloads
 from gossipq.core.storage.bodies import Bodies
 from gossipq.core.storage.columns import Columns, Opened
 from gossipq.core.storage.deadlines import Deadlines
 from gossipq.core.storage.intervals import Intervals, RangeMap
-from gossipq.core.storage.log import INDEX_KEY, NO_CHAIN, ROLLUP, TRIM, Due, Entry, LogState, decode_row, encode_row
+from gossipq.core.storage.log import (
+    INDEX_KEY,
+    NO_CHAIN,
+    ROLLUP,
+    TRIM,
+    Due,
+    Entry,
+    LogState,
+    decode_row,
+    encode_row,
+)
 from gossipq.core.storage.payloads import Config, Dead, FailRow, LeaseRow, ParkRow, ReleaseRow, Rollup, Trim
 from gossipq.core.storage.recent import Recent, Shelf
 from gossipq.core.storage.settings import ShardSettings

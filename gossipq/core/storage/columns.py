@@ -1,4 +1,5 @@
-"""What the core asks of a sealed batch: fixed-width columns, and a part of it. The wire knows how; a node hands that in."""
+"""What the core asks of a sealed batch: fixed-width columns, and a part of it. The wire knows how; a node
+hands that in."""
 
 from array import array
 from typing import Protocol

@@ -1,4 +1,5 @@
-"""Entries of a shard's log, their layout on disk and on the peer wire, and what a replica must remember of the log.
+"""Entries of a shard's log, their layout on disk and on the peer wire, and what a replica must remember of
+the log.
 
 A row of the `log` table, key = index (8 bytes, big endian):
 
@@ -12,7 +13,8 @@ A row of the `log` table, key = index (8 bytes, big endian):
     24      8      chain: BLAKE2b-64 over the chain of the entry before, bytes 0 to 23, and the payload
     32      ..     payload
 
-The body (a sealed batch) lies in the `body` table under the same key. Equal chains mean equal logs up to there.
+The body (a sealed batch) lies in the `body` table under the same key. Equal chains mean equal logs up to
+there.
 """
 
 from hashlib import blake2b
@@ -52,7 +54,9 @@ class Entry(msgspec.Struct, frozen=True, gc=False):
     version: int = VERSION
 
 
-def seal(prev_chain: bytes, index: int, term: int, time_ms: int, kind: int, payload: bytes, body: bytes, crc: int) -> Entry:
+def seal(
+    prev_chain: bytes, index: int, term: int, time_ms: int, kind: int, payload: bytes, body: bytes, crc: int
+) -> Entry:
     """The next entry after the one that `prev_chain` belongs to."""
     head = HEAD.pack(term, time_ms, kind, VERSION, 0, crc)
     chain = blake2b(prev_chain + head + payload, digest_size=CHAIN_BYTES).digest()
@@ -74,7 +78,9 @@ def decode_row(index: Index, row: bytes, body: bytes = b"") -> Entry:
     if len(row) < ROW_HEAD_BYTES:
         raise CorruptLog(f"log row {index} has {len(row)} bytes")
     term, time_ms, kind, version, _, crc = HEAD.unpack_from(row)
-    return Entry(index, term, time_ms, kind, row[ROW_HEAD_BYTES:], body, crc, row[HEAD.size : ROW_HEAD_BYTES], version)
+    return Entry(
+        index, term, time_ms, kind, row[ROW_HEAD_BYTES:], body, crc, row[HEAD.size : ROW_HEAD_BYTES], version
+    )
 
 
 class Due(NamedTuple):
@@ -85,15 +91,25 @@ class Due(NamedTuple):
 
 
 def publish_payload(partition: PartitionKey, info: BatchInfo, due: Due | None = None) -> bytes:
-    """What PUBLISH says of its batch, so that applying a plain one never opens the body. `due`: it has a DELAY column."""
+    """What PUBLISH says of its batch, so that applying a plain one never opens the body. `due`: it has a
+    DELAY column."""
     fixed = PUBLISH_PAYLOAD.pack(
-        partition, info.count, info.size, info.crc, info.producer, info.sequence, info.publish_ms, info.columns
+        partition,
+        info.count,
+        info.size,
+        info.crc,
+        info.producer,
+        info.sequence,
+        info.publish_ms,
+        info.columns,
     )
     return fixed + (DUE_PAYLOAD.pack(*due) if due else b"") + info.route
 
 
 def parse_publish(payload: bytes) -> tuple[PartitionKey, BatchInfo, Due | None]:
-    partition, count, size, crc, producer, sequence, publish_ms, columns = PUBLISH_PAYLOAD.unpack_from(payload)
+    partition, count, size, crc, producer, sequence, publish_ms, columns = PUBLISH_PAYLOAD.unpack_from(
+        payload
+    )
     end, due = PUBLISH_PAYLOAD.size, None
     if columns & DELAY:
         due = Due(*DUE_PAYLOAD.unpack_from(payload, end))
@@ -116,7 +132,8 @@ class LogState:
 
     @classmethod
     def load(cls, table: Table, first: Index, chain: bytes, epochs: list[tuple[Term, Index]]) -> "LogState":
-        """Reads the kept rows and checks their chain; `chain` belongs to the entry before `first`. Raises CorruptLog."""
+        """Reads the kept rows and checks their chain; `chain` belongs to the entry before `first`. Raises
+        CorruptLog."""
         state = cls()
         state.first, state.last, state.chain, state.epochs = first, first - 1, chain, list(epochs)
         state.term = next((term for term, at in reversed(epochs) if at < first), 0)
@@ -160,7 +177,8 @@ class LogState:
         self.term = self.epochs[-1][0] if self.epochs else 0
 
     def compact(self) -> list[tuple[Term, Index]]:
-        """Forgets the terms of what lies before `first`, but for the one that the log continues; returns those."""
+        """Forgets the terms of what lies before `first`, but for the one that the log continues; returns
+        those."""
         kept = [(term, at) for term, at in self.epochs if at < self.first][-1:]
         self.epochs = kept + [(term, at) for term, at in self.epochs if at >= self.first]
         return kept

@@ -1,4 +1,5 @@
-"""What the entries of a log say. PUBLISH has its own fixed layout in `log`; these are msgpack arrays, append-only."""
+"""What the entries of a log say. PUBLISH has its own fixed layout in `log`; these are msgpack arrays,
+append-only."""
 
 import msgspec
 
@@ -7,8 +8,8 @@ from gossipq.values import GroupConfig, Member, Range, Start, TopicInfo
 
 
 class Config(msgspec.Struct, array_like=True, frozen=True):
-    """The copies of this shard from here on. `voters` are in the order in which they should lead; `witnesses` are those of the
-    voters and learners that keep the log without bodies; `learners` have no vote."""
+    """The copies of this shard from here on. `voters` are in the order in which they should lead; `witnesses`
+    are those of the voters and learners that keep the log without bodies; `learners` have no vote."""
 
     voters: list[str]
     witnesses: list[str] = []
@@ -16,8 +17,8 @@ class Config(msgspec.Struct, array_like=True, frozen=True):
 
 
 class Topic(msgspec.Struct, array_like=True, frozen=True):
-    """TOPIC in a shard that holds partitions of it; META_TOPIC in the meta shard, where id 0 is a topic to be made: the entry's
-    index becomes its id."""
+    """TOPIC in a shard that holds partitions of it; META_TOPIC in the meta shard, where id 0 is a topic to be
+    made: the entry's index becomes its id."""
 
     info: TopicInfo
     deleted: bool = False
@@ -43,8 +44,8 @@ class Options(msgspec.Struct, array_like=True, frozen=True):
 
 
 class Group(msgspec.Struct, array_like=True, frozen=True):
-    """A group of a topic, and where it starts in partitions that it does not know yet. `version`: of the policy that this one
-    takes the place of; 0 = the group is new."""
+    """A group of a topic, and where it starts in partitions that it does not know yet. `version`: of the
+    policy that this one takes the place of; 0 = the group is new."""
 
     topic_id: int
     name: str
@@ -92,7 +93,8 @@ class Forget(msgspec.Struct, array_like=True, frozen=True):
 
 
 class ReleaseRow(msgspec.Struct, array_like=True, frozen=True):
-    """Scheduled records [first, end) of entry `index` get their offsets; `due_ms` is when the one behind them is due."""
+    """Scheduled records [first, end) of entry `index` get their offsets; `due_ms` is when the one behind them
+    is due."""
 
     partition: PartitionKey
     index: Index
@@ -141,7 +143,8 @@ class Park(msgspec.Struct, array_like=True, frozen=True):
 
 
 class Dead(msgspec.Struct, array_like=True, frozen=True):
-    """Records leave a group as dead letters; the entry's body is their batch. Without a body they are dropped and counted."""
+    """Records leave a group as dead letters; the entry's body is their batch. Without a body they are dropped
+    and counted."""
 
     group_id: int
     partition: PartitionKey
@@ -155,7 +158,8 @@ class Dead(msgspec.Struct, array_like=True, frozen=True):
 
 
 class Letters(msgspec.Struct, array_like=True, frozen=True):
-    """REPLAY, PURGE and REQUEUE: records of a group in one partition. `ready`: of REQUEUE, those that were acked, by slices."""
+    """REPLAY, PURGE and REQUEUE: records of a group in one partition. `ready`: of REQUEUE, those that were
+    acked, by slices."""
 
     group_id: int
     partition: PartitionKey
@@ -164,8 +168,8 @@ class Letters(msgspec.Struct, array_like=True, frozen=True):
 
 
 class Void(msgspec.Struct, array_like=True, frozen=True):
-    """A record leaves: at `offset`, or, when that is -1, scheduled as `record` of entry `index`. EDIT: `publish` is the PUBLISH
-    payload of the record that takes its place, the entry's body its batch."""
+    """A record leaves: at `offset`, or, when that is -1, scheduled as `record` of entry `index`. EDIT:
+    `publish` is the PUBLISH payload of the record that takes its place, the entry's body its batch."""
 
     partition: PartitionKey
     offset: Offset
@@ -194,15 +198,16 @@ encode = msgspec.msgpack.Encoder().encode
 
 
 class Rollup(msgspec.Struct, array_like=True, frozen=True):
-    """The counters of topics become rows of their growth, for the minute that ends at `time_ms`, leader time. `voters`: copies
-    of the shard then."""
+    """The counters of topics become rows of their growth, for the minute that ends at `time_ms`, leader time.
+    `voters`: copies of the shard then."""
 
     time_ms: int
     voters: int
 
 
 class Regroup(msgspec.Struct, array_like=True, frozen=True):
-    """A group ends with all that it has; with `starts` (of kind "offset") it begins anew there. `dead`: dead letters too."""
+    """A group ends with all that it has; with `starts` (of kind "offset") it begins anew there. `dead`: dead
+    letters too."""
 
     group_id: int
     starts: list[Start]

@@ -1,4 +1,5 @@
-"""The newest entries of all shards that a worker leads, so that what other copies lack is rarely read from disk."""
+"""The newest entries of all shards that a worker leads, so that what other copies lack is rarely read from
+disk."""
 
 from gossipq.core.storage.log import Entry
 from gossipq.types import Index

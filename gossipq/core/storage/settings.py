@@ -7,9 +7,9 @@ from gossipq.values import GroupConfig, TopicConfig
 
 
 class ShardSettings(msgspec.Struct, frozen=True):
-    """`me` is the name of this copy. A shard without voters in its log, or whose only voter is one of the `predecessors` that
-    the operator let this copy replace, has `me` as its only voter; but not if it `joins` a cluster, whose leader names the
-    voters. A `witness` keeps the log without bodies and applies nothing."""
+    """`me` is the name of this copy. A shard without voters in its log, or whose only voter is one of the
+    `predecessors` that the operator let this copy replace, has `me` as its only voter; but not if it `joins`
+    a cluster, whose leader names the voters. A `witness` keeps the log without bodies and applies nothing."""
 
     me: str
     predecessors: tuple[str, ...] = ()

@@ -1,4 +1,5 @@
-"""What a shard keeps on disk, as the core sees it: three tables of sorted bytes, inside one open transaction."""
+"""What a shard keeps on disk, as the core sees it: three tables of sorted bytes, inside one open
+transaction."""
 
 from bisect import bisect_left, insort
 from collections.abc import Iterator
@@ -16,7 +17,8 @@ class Reader(Protocol):
 
 
 class Table(Protocol):
-    """Sorted byte keys to byte values. A scan may be stopped at any point; the table must not change under it."""
+    """Sorted byte keys to byte values. A scan may be stopped at any point; the table must not change under
+    it."""
 
     def get(self, key: bytes) -> bytes | None: ...
     def put(self, key: bytes, value: bytes) -> None: ...

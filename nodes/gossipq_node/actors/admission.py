@@ -1,8 +1,9 @@
 """What a node asks its cluster after each start: whether the cluster still has this node, as it is.
 
-A node can be wrong about that: it was removed while it was away, its cluster was recovered from another disk, or its [cluster]
-says other than that of the others. It greets every node of its roster and says JOIN to the leader of the meta shard, each until
-it has an answer. Requests have numbers that nobody guesses, so only who is at these addresses can answer.
+A node can be wrong about that: it was removed while it was away, its cluster was recovered from another disk,
+or its [cluster] says other than that of the others. It greets every node of its roster and says JOIN to the
+leader of the meta shard, each until it has an answer. Requests have numbers that nobody guesses, so only who
+is at these addresses can answer.
 """
 
 import logging
@@ -98,11 +99,19 @@ class Admission:
         mine = self._settings.cluster
         self._heard.add(address)
         if said.cluster != mine and mine in said.former:
-            text = f"cluster {mine.hex()[:8]} was recovered as {said.cluster.hex()[:8]} without this node, see {said.node}"
-            hint = "what it has may contradict what was confirmed since: start it with an empty --data, and it joins"
+            text = (
+                f"cluster {mine.hex()[:8]} was recovered as {said.cluster.hex()[:8]} without this node, "
+                f"see {said.node}"
+            )
+            hint = (
+                "what it has may contradict what was confirmed since: start it with an empty --data, and "
+                "it joins"
+            )
             self.refusal = NotAdmitted(f"{text} at {address}", hint)
         elif said.cluster != mine:
-            log.warning("at %s, where a node of this cluster was, answers %s of another one", address, said.node)
+            log.warning(
+                "at %s, where a node of this cluster was, answers %s of another one", address, said.node
+            )
         else:
             leads = (route.endpoint for route in said.routes if route.shard == META_SHARD and route.endpoint)
             self._lead(next(leads, ""), now)
@@ -112,10 +121,13 @@ class Admission:
             self._leader, self._due_ms = address, now.boot_ms
 
     def _prove(self, said: Challenge, address: str) -> None:
-        """To the leader of the meta shard: it asks whether this node knows the secret, and shows that it does itself."""
+        """To the leader of the meta shard: it asks whether this node knows the secret, and shows that it does
+        itself."""
         settings = self._settings
         if not proofs.answered(settings.token, settings.session, settings.member.copy, said):
-            log.warning("at %s, where a node of this cluster was, answers one that does not know its secret", address)
+            log.warning(
+                "at %s, where a node of this cluster was, answers one that does not know its secret", address
+            )
             return
         join = Join(settings.member, settings.cluster, b"", settings.insisted, settings.session)
         self._ask(address, proofs.proven(settings.token, said.nonce, join), META_SHARD)

@@ -25,7 +25,11 @@ class Alarming:
 
     def space(self, free_bytes: int, reserve: int) -> None:
         """Bytes free, and those at which publishes stop."""
-        self.low = f"the disk has {free_bytes:,} bytes free, publishes stop at {reserve:,}" if free_bytes < 2 * reserve else ""
+        self.low = (
+            f"the disk has {free_bytes:,} bytes free, publishes stop at {reserve:,}"
+            if free_bytes < 2 * reserve
+            else ""
+        )
 
     def raised(self, state: str, full: str, commit_us: int, damaged: Mapping[int, str]) -> list[Alarm]:
         """Everything, as things stand."""
@@ -36,5 +40,7 @@ class Alarming:
             "slow_disk": f"a commit takes {commit_us / 1_000:,.0f} ms" if commit_us > SLOW_COMMIT_US else "",
         }
         found = [alarm(name, self._node, self._worker, text) for name, text in said.items() if text]
-        found += [alarm("shard_damaged", self._node, f"shard {shard}", text) for shard, text in damaged.items()]
+        found += [
+            alarm("shard_damaged", self._node, f"shard {shard}", text) for shard, text in damaged.items()
+        ]
         return found + self._groups

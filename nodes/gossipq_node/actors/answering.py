@@ -27,7 +27,11 @@ def answer(
         return _growth(request, shards)
     if isinstance(request, ListClients):
         clients = _clients(settings, shards, sessions, now)
-        _check_size(clients, f"{len(clients.rows)} clients", "close those that are not needed; gossipq top counts them")
+        _check_size(
+            clients,
+            f"{len(clients.rows)} clients",
+            "close those that are not needed; gossipq top counts them",
+        )
         return clients
     assert isinstance(request, Stats), "one of the questions"
     counted = _stats(request, settings, shards)

@@ -1,4 +1,5 @@
-"""A worker's part in the cluster: what its shards say to their other copies, and what it knows of who leads what."""
+"""A worker's part in the cluster: what its shards say to their other copies, and what it knows of who leads
+what."""
 
 from collections.abc import Iterable, Iterator, Sequence
 
@@ -52,17 +53,19 @@ class Cluster:
         self.view = View(settings.member, settings.version, settings.members)
         self.targets = self._plan()
 
-    # --- knowing ---------------------------------------------------------------------------------------------------
+    # --- knowing --------------------------------------------------------------------------------------------
 
     def learn(self, said: Said) -> bool:
-        """What the frontdoor knows; whether the roster changed, and with it `targets`. Raises BadName, BadRequest."""
+        """What the frontdoor knows; whether the roster changed, and with it `targets`. Raises BadName,
+        BadRequest."""
         for member in said.members:
             check_member(member)
         self.view.follow(said.leads)
         return self._roster(said.version, said.members)
 
     def learn_from(self, shard: Shard) -> tuple[bool, bool]:
-        """What a shard of this worker knows: whether its leader is another one than before, and whether the roster changed."""
+        """What a shard of this worker knows: whether its leader is another one than before, and whether the
+        roster changed."""
         led = bool(shard.leader) and self.view.follow([Lead(shard.id, shard.term, shard.leader)])
         return led, shard.id == META_SHARD and self._roster(*shard.roster())
 
@@ -77,7 +80,7 @@ class Cluster:
         view, settings = self.view, self._settings
         return plan(view.members.values(), settings.shards, settings.copies) if view.version else {}
 
-    # --- saying ----------------------------------------------------------------------------------------------------
+    # --- saying ---------------------------------------------------------------------------------------------
 
     def replicate(self, shard: Shard, appends: Sequence[Replication]) -> None:
         """Entries for the other copies; before this one has stored them."""
@@ -87,19 +90,23 @@ class Cluster:
 
     def answer(self, shard: Shard, answers: Sequence[Mail]) -> None:
         for to, message, rows in answers:
-            self._post.put(to, self.view.peer(to, shard.id), message, shard.id, shard.term, (rows,) if rows else ())
+            self._post.put(
+                to, self.view.peer(to, shard.id), message, shard.id, shard.term, (rows,) if rows else ()
+            )
 
     def tell(self, shard: ShardId, message: Message, term: int) -> None:
         """The leader of another shard, if it is known: who says it says it again."""
         leader = self.view.leader(shard)
         if leader == self._me:
-            self._post.put(leader, self._settings.siblings[shard % len(self._settings.siblings)], message, shard, term)
+            self._post.put(
+                leader, self._settings.siblings[shard % len(self._settings.siblings)], message, shard, term
+            )
         else:
             self._post.put(leader, self.view.peer(leader, shard), message, shard, term)
 
     def seek_leaders(self, shards: Iterable[Shard], now_ms: int) -> None:
-        """Copies that should not be here and hear no leader ask whether they are still copies. The meta shard stays: it is
-        small, and its roster says where the others are."""
+        """Copies that should not be here and hear no leader ask whether they are still copies. The meta shard
+        stays: it is small, and its roster says where the others are."""
         for shard in shards:
             target = self.targets.get(shard.id)
             if target is None or shard.id == META_SHARD or self._me in (*target.voters, *target.learners):
@@ -108,13 +115,17 @@ class Cluster:
                 self.tell(shard.id, question, shard.term)
 
     def leaderless(self, shards: Iterable[Shard], now_ms: int) -> tuple[list[int], list[str]]:
-        """Shards of which a voting copy is here that knows no leader; and, of those that cannot elect one, the voters that are
-        not heard."""
+        """Shards of which a voting copy is here that knows no leader; and, of those that cannot elect one,
+        the voters that are not heard."""
         self._begun_ms = now_ms if self._begun_ms is None else self._begun_ms
         without = [shard for shard in shards if not shard.leader and self._me in shard.voters]
         away: set[str] = set()
         for voters in {tuple(shard.voters) for shard in without}:
-            silent = [copy for copy in voters if copy != self._me and self._silent_ms(copy, now_ms) >= limits.FRESH_MS]
+            silent = [
+                copy
+                for copy in voters
+                if copy != self._me and self._silent_ms(copy, now_ms) >= limits.FRESH_MS
+            ]
             if 2 * (len(voters) - len(silent)) <= len(voters):
                 away |= set(silent)
         return [shard.id for shard in without], sorted(away)
@@ -122,18 +133,22 @@ class Cluster:
     def _silent_ms(self, copy: str, now_ms: int) -> int:
         return now_ms - self._heard_ms.get(copy, self._begun_ms or 0)
 
-    def report(self, stats: WorkerStats, shards: Sequence[Shard], timings: list[Timing], alarms: list[Alarm]) -> None:
+    def report(
+        self, stats: WorkerStats, shards: Sequence[Shard], timings: list[Timing], alarms: list[Alarm]
+    ) -> None:
         """To the frontdoor, at once: how this worker is, the leaders that its shards know of, the roster."""
         leads = [Lead(shard.id, shard.term, shard.leader) for shard in shards if shard.leader]
         copies = [row for shard in shards for row in shard.copies()]
-        report = Report(stats, leads, copies, self.view.version, list(self.view.roster.values()), timings, alarms)
+        report = Report(
+            stats, leads, copies, self.view.version, list(self.view.roster.values()), timings, alarms
+        )
         self._post.put(self._me, self._settings.frontdoor, report, META_SHARD)
         self._post.flush()
 
     def flush(self) -> None:
         self._post.flush()
 
-    # --- hearing ---------------------------------------------------------------------------------------------------
+    # --- hearing --------------------------------------------------------------------------------------------
 
     def open(self, message: Incoming, now_ms: int) -> Iterator[tuple[Header, Message, list[Entry], bytes]]:
         """What other processes said. Raises ProtocolError, CorruptLog, BadBatch."""

@@ -1,4 +1,5 @@
-"""What a frontdoor has of the membership: lines for `status`, and what others are told. It decides nothing."""
+"""What a frontdoor has of the membership: lines for `status`, and what others are told. It decides
+nothing."""
 
 import logging
 from collections import deque
@@ -69,9 +70,20 @@ class Discovery:
         lines += [text for member in members if (text := clash(self._me, member))]
         if self._membership is None:
             return lines
-        others = [row for row in self._membership.found() if row.cluster and not self._cluster.startswith(row.cluster)]
-        strangers = [f"gossip shows node {row.name} of another cluster at {row.endpoint}: check its --join" for row in others]
-        return [*lines, *([f"gossip is degraded: {self.state}"] if self.state else []), *strangers[:STRANGERS_MAX]]
+        others = [
+            row
+            for row in self._membership.found()
+            if row.cluster and not self._cluster.startswith(row.cluster)
+        ]
+        strangers = [
+            f"gossip shows node {row.name} of another cluster at {row.endpoint}: check its --join"
+            for row in others
+        ]
+        return [
+            *lines,
+            *([f"gossip is degraded: {self.state}"] if self.state else []),
+            *strangers[:STRANGERS_MAX],
+        ]
 
 
 def clash(me: Member, other: Member) -> str:
@@ -81,7 +93,10 @@ def clash(me: Member, other: Member) -> str:
     if me.name == other.name:
         return f"the node at {other.endpoint} is named {me.name}, too, and was first: choose another --name"
     if me.endpoint == other.endpoint:
-        return f"{me.endpoint} is the address of {other.name}, too, which was first: choose another --bind or --advertise"
+        return (
+            f"{me.endpoint} is the address of {other.name}, too, which was first: choose another --bind "
+            "or --advertise"
+        )
     return ""
 
 

@@ -1,4 +1,5 @@
-"""Exceptions that nobody expected and that were contained: all are counted, each is told once with its traceback."""
+"""Exceptions that nobody expected and that were contained: all are counted, each is told once with its
+traceback."""
 
 import logging
 from traceback import extract_tb

@@ -1,7 +1,9 @@
-"""The frontdoor: tells clients where the leaders are, forwards for those that know only this address, and answers status.
+"""The frontdoor: tells clients where the leaders are, forwards for those that know only this address, and
+answers status.
 
-Forwarding looks at the fixed header alone and keeps no state. What it knows of the cluster comes from the reports of its own
-workers, from the other frontdoors, and from the supervisor; it shares it with both as it changes.
+Forwarding looks at the fixed header alone and keeps no state. What it knows of the cluster comes from the
+reports of its own workers, from the other frontdoors, and from the supervisor; it shares it with both as it
+changes.
 """
 
 import logging
@@ -46,7 +48,8 @@ class Switchboard(Mailbox, Protocol):
     """A mailbox that can speak for a client."""
 
     def forward(self, endpoint: str, message: Incoming) -> bool:
-        """Sends on in the client's name; the answers go straight to the client, past this actor. False: cannot be reached."""
+        """Sends on in the client's name; the answers go straight to the client, past this actor. False:
+        cannot be reached."""
 
 
 class Frontdoor:
@@ -73,7 +76,8 @@ class Frontdoor:
         self._stats: dict[int, WorkerStats] = {}  #: last report of each worker
         self._copies: dict[int, list[CopyStats]] = {}  #: the same
         self._states: dict[int, WorkerState] = {}
-        self._share_ms = self._again_ms = now.boot_ms + SHARE_MS  #: when to share news, and when to say all again
+        #: when to share news, and when to say all again
+        self._share_ms = self._again_ms = now.boot_ms + SHARE_MS
         self._listed = settings.version > 0  #: this node has been on the roster
         self._own_news = False  #: that only this node can tell the others
         self._moves = 0  #: shards that got another leader, since the start
@@ -91,7 +95,9 @@ class Frontdoor:
     @property
     def ready(self) -> bool:
         """Every worker has said that it serves."""
-        return len(self._stats) == len(self._settings.forwards) and all(s.state in SERVING for s in self._stats.values())
+        return len(self._stats) == len(self._settings.forwards) and all(
+            s.state in SERVING for s in self._stats.values()
+        )
 
     def set_states(self, states: Sequence[WorkerState]) -> None:
         """What the supervisor sees of the worker processes. Reports of an earlier process are forgotten."""
@@ -111,7 +117,11 @@ class Frontdoor:
                     self._hear(message, now)
                     continue
                 header = peek(message.control)
-                if self._mailbox.answerer(message.origin) and header.verb == Challenge.verb and not header.request_id:
+                if (
+                    self._mailbox.answerer(message.origin)
+                    and header.verb == Challenge.verb
+                    and not header.request_id
+                ):
                     self._hear(message, now)  # of a process that was written to by `post`
                     continue
                 if self._admission.hears(header.request_id, message, now):
@@ -148,7 +158,7 @@ class Frontdoor:
         facts = Facts(status, timings, alarms, heard_ms, now.boot_ms, self._moves, self._discovery.queued)
         self.board.written(facts, now.boot_ms)
 
-    # --- clients ----------------------------------------------------------------------------------------------------
+    # --- clients --------------------------------------------------------------------------------------------
 
     def _serve(self, message: Incoming, header: Header, now: Now) -> None:
         _, request = decode(message.control)
@@ -163,7 +173,9 @@ class Frontdoor:
         elif isinstance(request, ShowConfig):
             self._answer(message, header, ConfigShown(list(self._settings.config)))
         elif not isinstance(request, Bye):
-            raise UnknownVerb(f"verb {header.verb} is not for the frontdoor: put the shard it is for in the header")
+            raise UnknownVerb(
+                f"verb {header.verb} is not for the frontdoor: put the shard it is for in the header"
+            )
 
     def _welcome(self) -> Welcome:
         """Also says where waiting for a leader is in vain."""
@@ -180,7 +192,9 @@ class Frontdoor:
             raise ProtocolError("a message is forwarded once")
         if header.shard >= self._settings.shards:
             text = f"shard {header.shard} does not exist; this cluster has 0 to {self._settings.shards - 1}"
-            self._refuse(message, header, Refused(BadRequest.code, text, "say HELLO again: it tells the shards"))
+            self._refuse(
+                message, header, Refused(BadRequest.code, text, "say HELLO again: it tells the shards")
+            )
             return
         worker = header.shard % len(self._settings.forwards)
         state = self._states.get(worker)
@@ -195,7 +209,7 @@ class Frontdoor:
 
     _refuse = _answer
 
-    # --- the cluster ------------------------------------------------------------------------------------------------
+    # --- the cluster ----------------------------------------------------------------------------------------
 
     def _hear(self, message: Incoming, now: Now) -> None:
         for sender, _, said, _ in self._post.open(message, now.boot_ms):
@@ -213,7 +227,10 @@ class Frontdoor:
         self._overseeing.heard(report, now)
         serves = report.stats.state in SERVING
         before = self._stats.get(worker)
-        if before is None or (before.state, before.leaderless) != (report.stats.state, report.stats.leaderless):
+        if before is None or (before.state, before.leaderless) != (
+            report.stats.state,
+            report.stats.leaderless,
+        ):
             self.board.outdate()
         self._stats[worker], self._copies[worker] = report.stats, report.copies if serves else []
         self._learn(Said(report.version, report.members, report.leads if serves else []), now)
@@ -225,7 +242,9 @@ class Frontdoor:
         before, members = self._view.leads, self._view.roster
         doors = {copy: self._view.frontdoor(copy) for copy in members}
         led, joined = self._view.follow(said.leads), self._view.learn(said.version, said.members)
-        self._moves += sum(shard in before and before[shard].copy != lead.copy for shard, lead in self._view.leads.items())
+        self._moves += sum(
+            shard in before and before[shard].copy != lead.copy for shard, lead in self._view.leads.items()
+        )
         if joined:
             if self._me in members and self._me not in self._view.roster:
                 log.warning(REMOVED)
@@ -236,14 +255,17 @@ class Frontdoor:
             self._keep(self._view.version, list(self._view.roster.values()))
         if led or joined:
             self._share_ms = min(self._share_ms, now.boot_ms + SHARE_MS)
-            mine = any(lead.copy == self._me for shard, lead in self._view.leads.items() if lead != before.get(shard))
+            mine = any(
+                lead.copy == self._me for shard, lead in self._view.leads.items() if lead != before.get(shard)
+            )
             self._own_news |= joined or mine
 
     def _all_known(self) -> Said:
         return Said(self._view.version, list(self._view.roster.values()), list(self._view.leads.values()))
 
     def _share(self, now: Now) -> None:
-        """All that is known, with the own workers and, when it is this node's to tell, with the other frontdoors."""
+        """All that is known, with the own workers and, when it is this node's to tell, with the other
+        frontdoors."""
         settings, view, said = self._settings, self._view, self._all_known()
         for endpoint in settings.siblings:
             self._post.put(self._me, endpoint, said, NODE_SHARD)
@@ -260,8 +282,8 @@ class Frontdoor:
 
     @property
     def _announced(self) -> bool:
-        """Whether the roster says of this node what is so, or this node is none of its any more. Who is lost has no copy that
-        the leader hears: it says that it is there."""
+        """Whether the roster says of this node what is so, or this node is none of its any more. Who is lost
+        has no copy that the leader hears: it says that it is there."""
         if self._removed:
             return True
         mine, known = self._settings.member, self._view.roster.get(self._me)
@@ -275,7 +297,7 @@ class Frontdoor:
         endpoint = settings.siblings[0] if leader == self._me else self._view.peer(leader, META_SHARD)
         self._post.put(leader, endpoint, Join(settings.member, settings.cluster), META_SHARD)
 
-    # --- status -----------------------------------------------------------------------------------------------------
+    # --- status ---------------------------------------------------------------------------------------------
 
     def _status(self, now: Now) -> StatusReply:
         settings, leads = self._settings, list(self._view.leads.values())
@@ -315,7 +337,9 @@ class Frontdoor:
         restarts, detail, pid = (state.restarts, state.detail, state.pid) if state else (0, "", 0)
         if stats is not None:
             fields = {name: getattr(stats, name) for name in stats.__struct_fields__}
-            return WorkerStats(**fields | {"restarts": restarts, "detail": stats.detail or detail, "silent_ms": silent_ms})
+            return WorkerStats(
+                **fields | {"restarts": restarts, "detail": stats.detail or detail, "silent_ms": silent_ms}
+            )
         return WorkerStats(
             worker=worker,
             pid=pid,

@@ -1,8 +1,9 @@
-"""Connections to other processes of the cluster, as who dials them: each side proves once that it knows the secret.
+"""Connections to other processes of the cluster, as who dials them: each side proves once that it knows the
+secret.
 
-GREET asks, CHALLENGE answers and shows that the other knows the secret, PROVE shows that this side does; what is to be
-said waits that long. Who is dialled and has forgotten the connection, since it or the connection started again, sends an empty
-CHALLENGE: then it is greeted anew, and what was said last is said again.
+GREET asks, CHALLENGE answers and shows that the other knows the secret, PROVE shows that this side does; what
+is to be said waits that long. Who is dialled and has forgotten the connection, since it or the connection
+started again, sends an empty CHALLENGE: then it is greeted anew, and what was said last is said again.
 """
 
 import os
@@ -43,12 +44,21 @@ class _Link:
 
 
 class Links:
-    def __init__(self, me: str, cluster: bytes, token: bytes, mailbox: Mailbox, random: Random = os.urandom) -> None:
-        self._me, self._cluster, self._token, self._mailbox, self._random = me, cluster, token, mailbox, random
+    def __init__(
+        self, me: str, cluster: bytes, token: bytes, mailbox: Mailbox, random: Random = os.urandom
+    ) -> None:
+        self._me, self._cluster, self._token, self._mailbox, self._random = (
+            me,
+            cluster,
+            token,
+            mailbox,
+            random,
+        )
         self._links: dict[str, _Link] = {}
 
     def send(self, endpoint: str, to: str, control: bytes, frame: bytes) -> None:
-        """To the process of the copy `to` at that address: at once, or when both have proven that they know the secret."""
+        """To the process of the copy `to` at that address: at once, or when both have proven that they know
+        the secret."""
         link, mail = self._links.get(endpoint), (control, frame)
         if link is None or link.to != to:
             link = self._links[endpoint] = self._new(to)

@@ -1,4 +1,5 @@
-"""The one loop of every actor: wait until the next deadline, take what has arrived, let the actor have its turn."""
+"""The one loop of every actor: wait until the next deadline, take what has arrived, let the actor have its
+turn."""
 
 from collections.abc import Callable
 from typing import Protocol

@@ -1,9 +1,11 @@
-"""A node that belongs to no cluster yet: it joins the one that answers, or founds one together with others that wait.
+"""A node that belongs to no cluster yet: it joins the one that answers, or founds one together with others
+that wait.
 
-Joining: HELLO to every address it knows; WELCOME names the cluster; JOIN to the leader of the meta shard, which may be told
-again and again. Founding by `expect` nodes: each says WAITING to the others. The lowest name of those that wait is to found, as
-soon as there are enough; each pledges itself to one, for ever, and says so only when that is on its disk; the one to whom all
-have pledged founds. Who finds a cluster joins it, whatever was agreed: nobody founds a second one.
+Joining: HELLO to every address it knows; WELCOME names the cluster; JOIN to the leader of the meta shard,
+which may be told again and again. Founding by `expect` nodes: each says WAITING to the others. The lowest
+name of those that wait is to found, as soon as there are enough; each pledges itself to one, for ever, and
+says so only when that is on its disk; the one to whom all have pledged founds. Who finds a cluster joins it,
+whatever was agreed: nobody founds a second one.
 """
 
 from collections.abc import Callable, Iterable
@@ -13,7 +15,15 @@ import msgspec
 
 from gossipq import __version__, limits
 from gossipq.endpoints import Endpoint, endpoint
-from gossipq.errors import BadRequest, ConfigError, GossipqError, NotLeader, ProtocolError, StillJoining, from_code
+from gossipq.errors import (
+    BadRequest,
+    ConfigError,
+    GossipqError,
+    NotLeader,
+    ProtocolError,
+    StillJoining,
+    from_code,
+)
 from gossipq.messages import Bye, Challenge, Hello, Join, Members, Pong, Refused, Welcome
 from gossipq.peer_messages import Append, Waiting
 from gossipq.types import META_SHARD, NODE_SHARD, Now
@@ -31,11 +41,13 @@ REMEMBERED = 1_024  #: requests that may still be answered
 SILENT_MS = 2_000  #: who waited and was not heard of for so long waits no more
 PATIENCE_MS = 6_500  #: a refusal is believed then: who had this name or address counts as alive for 5 s
 FOUNDER = "."  #: in a pledge to a copy, and not in one to a cluster
-FOREIGN = 64  #: addresses learned from others that are tried at most, and nodes that do not count that are remembered
+#: addresses learned from others that are tried at most, and nodes that do not count that are remembered
+FOREIGN = 64
 STRANGE_SHOWN = 3  #: of these in one line
 NAME_CHARS = 80  #: of a name that anybody may have sent
 
-Token = Callable[[bytes], bytes]  #: cluster uuid, or proofs.FOUNDING -> what proves that this node knows the secret
+#: cluster uuid, or proofs.FOUNDING -> what proves that this node knows the secret
+Token = Callable[[bytes], bytes]
 
 
 class Newcoming(msgspec.Struct, frozen=True, kw_only=True):
@@ -86,7 +98,13 @@ class Newcomer:
         found: Callable[[], Iterable[str]] = tuple,
     ) -> None:
         """`pledge` stores what is agreed before it is said, `found` names further addresses."""
-        self._settings, self._mailbox, self._token, self._store, self._found = settings, mailbox, token, pledge, found
+        self._settings, self._mailbox, self._token, self._store, self._found = (
+            settings,
+            mailbox,
+            token,
+            pledge,
+            found,
+        )
         self._me = settings.member
         self._pledge = settings.pledge
         self._others: dict[str, tuple[Waiting, int]] = {}  #: by copy; when it was heard of
@@ -98,7 +116,8 @@ class Newcomer:
         self._met_ms: dict[bytes, int] = {}  #: when nodes of each cluster answered last
         self._met = False  #: there is a cluster, so this node founds none
         self._prover = Prover(settings.member.copy, settings.founding)
-        self._nonces: dict[str, bytes] = {}  #: of nodes that wait, by address: what this one's words are proven for
+        #: of nodes that wait, by address: what this one's words are proven for
+        self._nonces: dict[str, bytes] = {}
         self._asked: dict[int, _Target] = {}  #: request -> who was asked to let it in
         self._last: _Target | None = None
         self._next_target = ""  #: where a leader was said to be
@@ -125,7 +144,7 @@ class Newcomer:
     def done(self) -> bool:
         return self.outcome is not None or self.failure is not None
 
-    # --- a turn -----------------------------------------------------------------------------------------------------
+    # --- a turn ---------------------------------------------------------------------------------------------
 
     def turn(self, arrived: list[Incoming], now: Now) -> None:
         for message in arrived:
@@ -176,7 +195,7 @@ class Newcomer:
         refusal = Refused(StillJoining.code, text, "its log says more", GREET_MS)
         self._mailbox.reply(message.origin, encode(refusal, header.shard, header.request_id))
 
-    # --- addresses --------------------------------------------------------------------------------------------------
+    # --- addresses ------------------------------------------------------------------------------------------
 
     def _addresses(self) -> list[str]:
         """Its own may be among them: it is another node's if somebody answers there."""
@@ -187,7 +206,7 @@ class Newcomer:
             if len(self._learned) < FOREIGN and address not in self._learned and _good(address):
                 self._learned.append(address)
 
-    # --- joining ----------------------------------------------------------------------------------------------------
+    # --- joining --------------------------------------------------------------------------------------------
 
     def _hear_welcome(self, said: Welcome, address: str, now_ms: int) -> None:
         if not address or len(said.cluster) != 16:
@@ -207,7 +226,10 @@ class Newcomer:
         doors = self._clusters[cluster]
         welcome = next(reversed(doors.values()))
         if self._settings.shards and self._settings.shards != welcome.shards:
-            self._fail(f"cluster.shards = {self._settings.shards}, and the cluster has {welcome.shards}", "leave it out here")
+            self._fail(
+                f"cluster.shards = {self._settings.shards}, and the cluster has {welcome.shards}",
+                "leave it out here",
+            )
             return
         if not self._pledge:
             self._pledge_to(cluster.hex())
@@ -220,7 +242,8 @@ class Newcomer:
         self._ask_at(_Target(cluster, welcome.shards, address))
 
     def _cluster(self) -> bytes | None:
-        """The cluster to join; None while none has answered, or more than one, or another than it has begun to join."""
+        """The cluster to join; None while none has answered, or more than one, or another than it has begun
+        to join."""
         if self._pledge and FOUNDER not in self._pledge:
             begun = bytes.fromhex(self._pledge)
             return begun if begun in self._clusters else None
@@ -247,13 +270,17 @@ class Newcomer:
         self._send(target.address, join, META_SHARD, self._request)
 
     def _prove(self, said: Challenge, target: _Target, now_ms: int) -> None:
-        """The cluster has a secret, and shows that it knows it: so does this node. Which of both does not cannot be told."""
+        """The cluster has a secret, and shows that it knows it: so does this node. Which of both does not
+        cannot be told."""
         token = self._token(target.cluster)
         if token and proofs.answered(token, self._settings.session, self._me.copy, said):
             self._say_join(proofs.proven(token, said.nonce, self._join(target)), target)
         else:
             text = f"the node at {target.address} and this one do not have the same secret"
-            hint = "give both the same --secret-file; without one a node has its own, in its directory: DIR/secret"
+            hint = (
+                "give both the same --secret-file; without one a node has its own, in its directory: "
+                "DIR/secret"
+            )
             self._hear_refusal(Refused(BadRequest.code, text, hint), now_ms)
 
     def _enter(self, said: Members, target: _Target) -> None:
@@ -283,7 +310,7 @@ class Newcomer:
         if self._pledge in {cluster.hex() for cluster in self._clusters}:
             self._pledge_to("")  # it was refused for good
 
-    # --- founding ---------------------------------------------------------------------------------------------------
+    # --- founding -------------------------------------------------------------------------------------------
 
     def _hear_waiting(self, said: Waiting, message: Incoming, now_ms: int) -> None:
         address = said.member.endpoint[: limits.NAME_BYTES_MAX]
@@ -306,12 +333,16 @@ class Newcomer:
             self._others[said.member.copy] = said, now_ms
 
     def _wrong(self, said: Waiting) -> str:
-        """Why this node cannot found a cluster together with that one, which knows the secret; "" when it can."""
+        """Why this node cannot found a cluster together with that one, which knows the secret; "" when it
+        can."""
         mine, name = self._settings.options | {"cluster.expect": str(self._settings.expect)}, said.member.name
         theirs = said.options | {"cluster.expect": str(said.expect)}
         for key, text in mine.items():
             if theirs.get(key) != text:
-                return f"{name} has {key} = {theirs.get(key)}, and here it is {text}: give all nodes the same cluster.toml"
+                return (
+                    f"{name} has {key} = {theirs.get(key)}, and here it is {text}: give all nodes the "
+                    "same cluster.toml"
+                )
         if name == self._me.name:
             return f"{said.member.endpoint} has the same name, {name}: give one of them another with --name"
         return ""
@@ -333,7 +364,9 @@ class Newcomer:
             word = Waiting(self._me, settings.expect, self._pledge, settings.options, b"", endpoints)
             for address in self._addresses():
                 nonce = self._nonces.get(address)
-                proven = proofs.proven(settings.founding, nonce, word) if nonce and settings.founding else word
+                proven = (
+                    proofs.proven(settings.founding, nonce, word) if nonce and settings.founding else word
+                )
                 self._send(address, proven, NODE_SHARD)
 
     def _pledge_to(self, what: str) -> None:
@@ -342,17 +375,24 @@ class Newcomer:
             self._store(what)
             self._pledge = what
 
-    # --- words ------------------------------------------------------------------------------------------------------
+    # --- words ----------------------------------------------------------------------------------------------
 
     def waiting_for(self) -> str:
         """For people."""
         if self._refusal is not None and not isinstance(self._refusal, NotLeader):
             return f"the cluster does not take it in yet: {self._refusal.message}"
         if len(self._clusters) > 1:
-            names = ", ".join(f"{next(iter(doors))} of {cluster.hex()[:8]}" for cluster, doors in self._clusters.items())
-            return f"waiting, for nodes of different clusters answer: {names}; leave out the addresses of all but one"
+            names = ", ".join(
+                f"{next(iter(doors))} of {cluster.hex()[:8]}" for cluster, doors in self._clusters.items()
+            )
+            return (
+                f"waiting, for nodes of different clusters answer: {names}; leave out the addresses of "
+                "all but one"
+            )
         if self._clusters and self._cluster() is None:
-            return f"waiting for the cluster that it has begun to join, {self._pledge[:8]}; another one answers"
+            return (
+                f"waiting for the cluster that it has begun to join, {self._pledge[:8]}; another one answers"
+            )
         if self._clusters:
             return "waiting for the leader of the cluster's meta shard"
         if self._met:
@@ -365,11 +405,16 @@ class Newcomer:
         if self._pledge and self._pledge != self._me.copy:
             if self._pledge not in self._others:
                 return (
-                    f"waiting for the node that was agreed to found the cluster ({self._pledge[:8]}); if its disk is gone for "
-                    f"good, and no node of the cluster has ever been ready, empty the data directories of all{strange}"
+                    f"waiting for the node that was agreed to found the cluster ({self._pledge[:8]}); if its "
+                    "disk is gone for "
+                    "good, and no node of the cluster has ever been ready, empty the data directories of "
+                    f"all{strange}"
                 )
             return f"waiting for {self._others[self._pledge][0].member.name} to found the cluster{strange}"
-        return f"waiting for {expect} nodes to found the cluster, {1 + len(self._others)} of them are here: {names}{strange}"
+        return (
+            f"waiting for {expect} nodes to found the cluster, {1 + len(self._others)} of them are here: "
+            f"{names}{strange}"
+        )
 
     def _asked_addresses(self) -> str:
         others = [address for address in self._addresses() if address != self._me.endpoint]

@@ -1,4 +1,5 @@
-"""How a node looks from its frontdoor: the last words of each worker, when they came, and what is wrong with that."""
+"""How a node looks from its frontdoor: the last words of each worker, when they came, and what is wrong with
+that."""
 
 from collections import deque
 from collections.abc import Sequence
@@ -22,7 +23,8 @@ class Overseeing:
         self._node, self._warnings = node, warnings
         self._heard_ms = dict.fromkeys(range(workers), now.boot_ms)
         self._reports: dict[int, Report] = {}
-        self._restarts: dict[int, deque[tuple[int, int]]] = {}  #: by worker: (boot time, restarts), oldest first
+        #: by worker: (boot time, restarts), oldest first
+        self._restarts: dict[int, deque[tuple[int, int]]] = {}
         self._standing = Standing()
         self._gossip_ms = now.boot_ms  # when it was well
         self._late_ms: dict[tuple[str, str, str], int] = {}  # since when copies are behind
@@ -41,7 +43,11 @@ class Overseeing:
 
     def alarms(self, status: StatusReply, now: Now) -> list[Alarm]:
         """Of the node, its workers, and the shards that it leads or keeps; each with the time since when."""
-        found = [alarm("insecure", self._node, "", warning) for warning in self._warnings if warning.startswith("--insecure")]
+        found = [
+            alarm("insecure", self._node, "", warning)
+            for warning in self._warnings
+            if warning.startswith("--insecure")
+        ]
         for stats in status.workers:
             found += self._of_worker(stats, now)
         if status.gossip in ("", OFF):
@@ -53,7 +59,8 @@ class Overseeing:
         return self._standing.stamp([*found, *self._of_copies(status, now)], now.wall_ms)
 
     def _of_copies(self, status: StatusReply, now: Now) -> list[Alarm]:
-        """Node by node, since a silent one is behind in many shards; not while copies come and go as they should."""
+        """Node by node, since a silent one is behind in many shards; not while copies come and go as they
+        should."""
         names = {member.copy: member.name for member in status.members}
         behind: dict[str, int] = {}
         alone = 0
@@ -64,7 +71,12 @@ class Overseeing:
             for row in late:
                 behind[names.get(row.copy, row.copy)] = behind.get(names.get(row.copy, row.copy), 0) + 1
         found = [
-            alarm("copy_behind", self._node, name, f"{name} does not keep up in {shards} of the shards that this node leads")
+            alarm(
+                "copy_behind",
+                self._node,
+                name,
+                f"{name} does not keep up in {shards} of the shards that this node leads",
+            )
             for name, shards in behind.items()
         ]
         clocks = wrong_clocks(status.copies, status.members)
@@ -75,7 +87,8 @@ class Overseeing:
                     "last_copy",
                     self._node,
                     "",
-                    f"{many(alone, 'shard')} led by this node {'has' if alone == 1 else 'have'} one copy that keeps up",
+                    f"{many(alone, 'shard')} led by this node {'has' if alone == 1 else 'have'} one copy "
+                    "that keeps up",
                 )
             )
         self._late_ms = {key_of(each): self._late_ms.get(key_of(each), now.boot_ms) for each in found}
@@ -87,7 +100,14 @@ class Overseeing:
         if stats.state == "down":
             self._reports.pop(stats.worker, None)
             self._heard_ms[stats.worker] = now.boot_ms
-            found.append(alarm("worker_down", self._node, subject, f"{subject} is not running: {stats.detail or 'it ended'}"))
+            found.append(
+                alarm(
+                    "worker_down",
+                    self._node,
+                    subject,
+                    f"{subject} is not running: {stats.detail or 'it ended'}",
+                )
+            )
         elif silent_ms > HANGS_MS:
             text = f"{subject} (pid {stats.pid}) has given no sign of life for {silent_ms // 1_000} s"
             found.append(alarm("worker_hangs", self._node, subject, text))

@@ -1,7 +1,9 @@
-"""What goes to other processes of the cluster: all that one turn has to say to one of them travels as one BUNDLE.
+"""What goes to other processes of the cluster: all that one turn has to say to one of them travels as one
+BUNDLE.
 
-A bundle says who sends it to whom in which cluster. What is not for this copy of this cluster, or comes over a connection whose
-other end has not proven that it knows the secret and is that copy, is dropped, and said once in a while.
+A bundle says who sends it to whom in which cluster. What is not for this copy of this cluster, or comes over
+a connection whose other end has not proven that it knows the secret and is that copy, is dropped, and said
+once in a while.
 """
 
 import logging
@@ -52,18 +54,26 @@ class Post:
         self._said_ms: dict[tuple[str, str], int] = {}  # by sender and kind: when it may be said again
         self.dropped = 0  #: bundles that were not for this process
 
-    # --- out -------------------------------------------------------------------------------------------------------
+    # --- out ------------------------------------------------------------------------------------------------
 
     def put(
-        self, copy: str, endpoint: str, message: Message, shard: ShardId, term: int = 0, pieces: Sequence[bytes] = ()
+        self,
+        copy: str,
+        endpoint: str,
+        message: Message,
+        shard: ShardId,
+        term: int = 0,
+        pieces: Sequence[bytes] = (),
     ) -> None:
-        """For the process of `copy` at `endpoint`, with the next `flush`. Nobody is told when the address is not known."""
+        """For the process of `copy` at `endpoint`, with the next `flush`. Nobody is told when the address is
+        not known."""
         if not endpoint:
             return
         control, size = encode(message, shard, 0, term), sum(map(len, pieces))
         parcel = self._parcels.get(endpoint)
         if parcel is not None and (
-            parcel.bytes + size > limits.BUNDLE_BYTES_MAX or parcel.control_bytes + len(control) > CONTROL_BYTES
+            parcel.bytes + size > limits.BUNDLE_BYTES_MAX
+            or parcel.control_bytes + len(control) > CONTROL_BYTES
         ):
             self._send(endpoint, parcel)
             parcel = None
@@ -86,11 +96,11 @@ class Post:
         bundle = Bundle(self._cluster, self._me, parcel.to, parcel.messages, sizes)
         self._links.send(endpoint, parcel.to, encode(bundle), b"".join(parcel.pieces))
 
-    # --- in --------------------------------------------------------------------------------------------------------
+    # --- in -------------------------------------------------------------------------------------------------
 
     def open(self, message: Incoming, now_ms: int) -> Iterator[tuple[str, Header, Message, memoryview]]:
-        """What lies in a message that came by the door for peers, or as an answer of one, with the name of the copy that says
-        so. Raises ProtocolError when it cannot be read."""
+        """What lies in a message that came by the door for peers, or as an answer of one, with the name of
+        the copy that says so. Raises ProtocolError when it cannot be read."""
         _, bundle = decode(message.control)
         if endpoint := self._mailbox.answerer(message.origin):
             if isinstance(bundle, Challenge) and (error := self._links.challenged(endpoint, bundle)):
@@ -111,7 +121,9 @@ class Post:
         frame = message.batch
         sizes = bundle.sizes or [0] * len(bundle.messages)
         if len(sizes) != len(bundle.messages) or min(sizes, default=0) < 0 or sum(sizes) != len(frame):
-            raise ProtocolError(f"the bundle says {sum(sizes)} bytes for {len(bundle.messages)} messages; {len(frame)} came")
+            raise ProtocolError(
+                f"the bundle says {sum(sizes)} bytes for {len(bundle.messages)} messages; {len(frame)} came"
+            )
         at, view = 0, memoryview(frame)
         for control, size in zip(bundle.messages, sizes, strict=True):
             header, inner = decode(control)
@@ -140,10 +152,17 @@ class Post:
         """What kind of wrong it is, and the words for it; None when it is for this process."""
         if bundle.cluster != self._cluster:
             other = bundle.cluster.hex() if len(bundle.cluster) == CLUSTER_BYTES else "without a name"
-            return "cluster", f"is of cluster {other}, this one is {self._cluster.hex()}: check its --join or --peer"
+            return (
+                "cluster",
+                f"is of cluster {other}, this one is {self._cluster.hex()}: check its --join or --peer",
+            )
         if bundle.to != self._me:
             to = bundle.to[:NAME_CHARS]
-            return "copy", f"wants {to!r}, and this is {self._me}: the data directory was replaced, or the address given away"
+            return (
+                "copy",
+                f"wants {to!r}, and this is {self._me}: the data directory was replaced, or the address "
+                "given away",
+            )
         return None
 
     def say(self, sender: str, kind: str, error: str, now_ms: int) -> None:

@@ -1,4 +1,5 @@
-"""From effects to frames: confirms gathered per client, deliveries with their batches read, checked and cut."""
+"""From effects to frames: confirms gathered per client, deliveries with their batches read, checked and
+cut."""
 
 import logging
 from collections.abc import Sequence
@@ -20,7 +21,9 @@ from gossipq_node.actors.timings import Timings
 from gossipq_node.ports import DIRECT_ORIGIN_PARTS, Mailbox
 from gossipq_node.settings import WorkerSettings
 
-_ABANDONED = refusal(NotLeader("the leader changed before this was answered: it may be done", hint="ask the new leader again"))
+_ABANDONED = refusal(
+    NotLeader("the leader changed before this was answered: it may be done", hint="ask the new leader again")
+)
 
 log = logging.getLogger(__name__)
 
@@ -28,14 +31,18 @@ log = logging.getLogger(__name__)
 class Sender:
     """Sends what a turn made true."""
 
-    def __init__(self, settings: WorkerSettings, mailbox: Mailbox, cluster: Cluster, timings: Timings, faults: Faults) -> None:
+    def __init__(
+        self, settings: WorkerSettings, mailbox: Mailbox, cluster: Cluster, timings: Timings, faults: Faults
+    ) -> None:
         self._settings, self._mailbox, self._cluster = settings, mailbox, cluster
         self._timings, self._faults = timings, faults
 
     def send(self, shard: Shard, effects: Effects) -> None:
         reply, term = self._reply, shard.term
         for origin, rows in effects.confirms.items():
-            confirm = Confirm(rows, self._settings.window_bytes, self._direct(origin), effects.runs.get(origin, []))
+            confirm = Confirm(
+                rows, self._settings.window_bytes, self._direct(origin), effects.runs.get(origin, [])
+            )
             reply(origin, confirm, shard.id, 0, term)
         for origin, request_id, message in effects.replies:
             if isinstance(message, Subscribed):
@@ -64,7 +71,13 @@ class Sender:
             reply(origin, notice, shard.id, 0, term)
 
     def _reply(
-        self, origin: Origin, message: Message, shard: int, request_id: int, term: int, bodies: Sequence[bytes] = ()
+        self,
+        origin: Origin,
+        message: Message,
+        shard: int,
+        request_id: int,
+        term: int,
+        bodies: Sequence[bytes] = (),
     ) -> None:
         try:
             control = encode(message, shard, request_id, term)
@@ -93,7 +106,9 @@ class Sender:
         slices, bodies = [], []
         for part in delivery.parts:
             body = self._body(shard, part)
-            slices.append(Delivered(part.partition, part.offset, part.count, part.attempt, len(body), part.charge))
+            slices.append(
+                Delivered(part.partition, part.offset, part.count, part.attempt, len(body), part.charge)
+            )
             bodies.append(body)
             if part.attempt == 1 and part.time_ms:
                 self._timings.delivery.add(max(0, shard.leader_ms - part.time_ms) * 1_000)
@@ -110,7 +125,9 @@ class Sender:
             try:
                 batches.check(body)
             except BadBatch as error:
-                raise CorruptLog(f"shard {shard.id}: the batch of entry {part.index} is damaged: {error}") from None
+                raise CorruptLog(
+                    f"shard {shard.id}: the batch of entry {part.index} is damaged: {error}"
+                ) from None
         if part.whole:
             return body
         return bytes(batches.Batch(body, batches.peek(body)).cut(part.first, part.count))

@@ -18,10 +18,26 @@ KICKED_MAX = 1_024  #: sessions that are kept out at a time
 class Session:
     """One client process, over one or more connections."""
 
-    __slots__ = ("batches", "bytes", "client", "last_ms", "name", "origins", "published", "since_ms", "version")
+    __slots__ = (
+        "batches",
+        "bytes",
+        "client",
+        "last_ms",
+        "name",
+        "origins",
+        "published",
+        "since_ms",
+        "version",
+    )
 
     def __init__(self, client: Client, now_ms: int, name: str = "", version: str = "") -> None:
-        self.client, self.last_ms, self.since_ms, self.name, self.version = client, now_ms, now_ms, name, version
+        self.client, self.last_ms, self.since_ms, self.name, self.version = (
+            client,
+            now_ms,
+            now_ms,
+            name,
+            version,
+        )
         self.origins: dict[Origin, int] = {}  #: its connections, and when each was heard of last
         self.batches = self.published = self.bytes = 0  #: that it sent: batches, records, bytes
 
@@ -48,7 +64,8 @@ class Sessions:
         return session.client
 
     def greet(self, origin: Origin, hello: Hello, now_ms: int) -> None:
-        """HELLO: this connection speaks for that session from now on. Raises Refused when an operator has ended it."""
+        """HELLO: this connection speaks for that session from now on. Raises Refused when an operator has
+        ended it."""
         if (left_ms := self._kicked.get(hello.session, 0) - now_ms) > 0:
             hint = "an operator did that: gossipq client kick; ask why"
             raise Refused("this session was ended", hint=hint, retry_after_ms=left_ms)
@@ -72,9 +89,12 @@ class Sessions:
         session.bytes += size
 
     def kick(self, session: SessionId, until_ms: int) -> bool:
-        """Ends a session and does not greet it until then; False when it is not known here. Raises BadRequest, Refused."""
+        """Ends a session and does not greet it until then; False when it is not known here. Raises
+        BadRequest, Refused."""
         if len(session) != SESSION_BYTES:
-            raise BadRequest(f"a session is {SESSION_BYTES} bytes, not {len(session)}", hint="gossipq client ls")
+            raise BadRequest(
+                f"a session is {SESSION_BYTES} bytes, not {len(session)}", hint="gossipq client ls"
+            )
         self._kicked = {each: at_ms for each, at_ms in self._kicked.items() if at_ms > self._checked_ms}
         if len(self._kicked) >= KICKED_MAX and session not in self._kicked:
             hint = "wait until some of them may greet again, and choose shorter times"
@@ -114,14 +134,16 @@ class Sessions:
         self._sessions.pop(session.client.session, None)
 
     def silent(self, now_ms: int) -> list[SessionId]:
-        """Ends sessions that were not heard of for too long, as many as one turn may. A pause of this process is not held
-        against them."""
+        """Ends sessions that were not heard of for too long, as many as one turn may. A pause of this process
+        is not held against them."""
         paused_ms = now_ms - self._checked_ms - 2 * PING_MS
         if paused_ms > 0:
             for session in self._sessions.values():
                 session.last_ms = min(now_ms, session.last_ms + paused_ms)
         self._checked_ms = now_ms
-        late = (session for session in self._sessions.values() if now_ms - session.last_ms > SESSION_SILENCE_MS)
+        late = (
+            session for session in self._sessions.values() if now_ms - session.last_ms > SESSION_SILENCE_MS
+        )
         gone = list(islice(late, SESSIONS_ENDED_PER_TURN))
         for session in gone:
             self._end(session)

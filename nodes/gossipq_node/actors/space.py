@@ -1,4 +1,5 @@
-"""Whether there is space for more: publishes are refused while the map or the disk is nearly full; acks and removals go on."""
+"""Whether there is space for more: publishes are refused while the map or the disk is nearly full; acks and
+removals go on."""
 
 from gossipq import limits
 from gossipq.types import Now
@@ -26,7 +27,9 @@ class Space:
     def look(self, usage: StoreUsage, now: Now) -> None:
         settings = self._settings
         self.file_bytes, self.disk_free_bytes = usage.file_bytes, usage.disk_free_bytes
-        self.reserve_bytes = max(settings.disk_reserve_bytes, usage.disk_bytes * settings.disk_reserve_percent // 100)
+        self.reserve_bytes = max(
+            settings.disk_reserve_bytes, usage.disk_bytes * settings.disk_reserve_percent // 100
+        )
         # a file never shrinks: what is free in it is used again
         self.free_bytes = usage.disk_free_bytes + max(0, usage.file_bytes - usage.used_bytes)
         if usage.used_bytes >= usage.map_bytes // 100 * limits.MAP_FULL_PERCENT:

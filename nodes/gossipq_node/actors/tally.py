@@ -49,7 +49,13 @@ class Tally:
         return totals
 
     def row(
-        self, settings: WorkerSettings, state: str, shards: Sequence[Shard], sessions: int, mailbox: Mailbox, store_bytes: int
+        self,
+        settings: WorkerSettings,
+        state: str,
+        shards: Sequence[Shard],
+        sessions: int,
+        mailbox: Mailbox,
+        store_bytes: int,
     ) -> WorkerStats:
         totals, use = self._totals(shards), self._measure()
         return WorkerStats(

@@ -1,4 +1,5 @@
-"""How long publishing, delivering and committing take: counts by bound, filled by batch, slice and turn, never by record."""
+"""How long publishing, delivering and committing take: counts by bound, filled by batch, slice and turn,
+never by record."""
 
 from bisect import bisect_left
 from collections import deque
@@ -7,7 +8,9 @@ from gossipq.limits import TIMING_BOUNDS_US
 from gossipq.types import Index
 from gossipq.values import Timing
 
-WAITING_MAX = 1_024  #: turns of a shard that are not answered; what another leader answers stays here until then
+WAITING_MAX = (
+    1_024  #: turns of a shard that are not answered; what another leader answers stays here until then
+)
 
 
 class Histogram:
@@ -28,7 +31,8 @@ class Timings:
     def __init__(self) -> None:
         self.publish, self.delivery, self.commit = Histogram(), Histogram(), Histogram()
         self._read: dict[int, int] = {}  #: by shard: batches of this turn
-        self._logged: dict[int, deque[tuple[Index, int, int]]] = {}  #: by shard: (last entry, batches, when they were read)
+        #: by shard: (last entry, batches, when they were read)
+        self._logged: dict[int, deque[tuple[Index, int, int]]] = {}
 
     def read(self, shard: int) -> None:
         """A batch has come."""

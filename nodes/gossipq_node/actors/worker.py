@@ -1,7 +1,8 @@
 """The worker: one core, its shards, its store. It takes what has come, and sends what its turn made true.
 
-A failed write leaves memory ahead of disk, and a shard that stops leaves half of what it did in the open transaction. Then
-nothing of the turn is sent, and `core.turn` opens the shards again from disk; clients greet again and resend.
+A failed write leaves memory ahead of disk, and a shard that stops leaves half of what it did in the open
+transaction. Then nothing of the turn is sent, and `core.turn` opens the shards again from disk; clients greet
+again and resend.
 """
 
 import logging
@@ -55,7 +56,9 @@ from gossipq_node.settings import WorkerSettings, shard_settings, welcome
 HOUSEKEEPING_MS = 1_000
 MAINTENANCE_MS = 30_000
 LEAVE_MS = 2_500  #: for handing over before the end
-LEAVE_AT_ONCE = 2  #: shards of a worker that are handed over at the same time: each is without a leader for less long
+LEAVE_AT_ONCE = (
+    2  #: shards of a worker that are handed over at the same time: each is without a leader for less long
+)
 CATCHING_UP_MAX = 2  #: shards of a worker that bring new copies up to date at once
 FIRST_PEER_VERB = 96
 
@@ -72,7 +75,13 @@ class Worker:
         dice: Dice | None = None,
         measure: Measure = Use,
     ) -> None:
-        self._settings, self._mailbox, self._store, self._clock, self._dice = settings, mailbox, store, clock, dice
+        self._settings, self._mailbox, self._store, self._clock, self._dice = (
+            settings,
+            mailbox,
+            store,
+            clock,
+            dice,
+        )
         self._shard_settings, self._opener = shard_settings(settings), Opener()
         self._cluster = Cluster(settings, mailbox, self._opener)
         self._turn = Turn(self, settings.owned)
@@ -96,7 +105,7 @@ class Worker:
         """The shards are open."""
         return self._turn.open
 
-    # --- the loop ---------------------------------------------------------------------------------------------------
+    # --- the loop -------------------------------------------------------------------------------------------
 
     def next_deadline_ms(self) -> int | None:
         due_ms = self._turn.next_deadline_ms()
@@ -116,7 +125,7 @@ class Worker:
     def _led(self) -> list[Shard]:
         return [shard for shard in self._turn.shards.values() if shard.leading]
 
-    # --- what a turn asks of its host -------------------------------------------------------------------------------
+    # --- what a turn asks of its host -----------------------------------------------------------------------
 
     def open(self, shard_id: ShardId) -> Shard:
         """Raises StoreError, CorruptLog, UnknownKind."""
@@ -181,7 +190,7 @@ class Worker:
             shard.target = self._cluster.targets.get(shard_id)
             self._turn.wake(shard_id)
 
-    # --- opening, failing -------------------------------------------------------------------------------------------
+    # --- opening, failing -----------------------------------------------------------------------------------
 
     def opened(self) -> None:
         if self._state == "recovering":
@@ -212,7 +221,7 @@ class Worker:
         self._space.refused(f"the disk refused a write: {error}")
         self._set_state("recovering")
 
-    # --- messages ---------------------------------------------------------------------------------------------------
+    # --- messages -------------------------------------------------------------------------------------------
 
     def _receive(self, message: Incoming, now: Now) -> None:
         origin = message.origin
@@ -261,7 +270,8 @@ class Worker:
         return info
 
     def _shard(self, header: Header) -> Shard:
-        """Raises NotLeader when it lives elsewhere, Busy while this worker starts over, Refused when it has stopped."""
+        """Raises NotLeader when it lives elsewhere, Busy while this worker starts over, Refused when it has
+        stopped."""
         shard = self._turn.touch(header.shard)
         if shard is not None:
             return shard
@@ -295,7 +305,9 @@ class Worker:
         answer = welcome(self._settings, self._cluster.view.routes(), self._cluster.view.nodes())
         self._mailbox.reply(origin, encode(answer, header.shard, header.request_id))
 
-    def _from_client(self, message: Incoming, header: Header, client: Client, request: Message, now: Now) -> None:
+    def _from_client(
+        self, message: Incoming, header: Header, client: Client, request: Message, now: Now
+    ) -> None:
         origin = message.origin
         if isinstance(request, Ping):
             self._mailbox.reply(origin, encode(Pong(), header.shard, header.request_id))
@@ -316,7 +328,9 @@ class Worker:
         else:
             if message.batch:
                 self._verified(message.batch)
-            self._turn.step(self._shard(header), origin, header.request_id, client, request, batch=message.batch)
+            self._turn.step(
+                self._shard(header), origin, header.request_id, client, request, batch=message.batch
+            )
 
     def _asked_of_roster(self, origin: Origin, request: Join | SetMember) -> Challenge | None:
         """What to answer to who has not proven that it knows the secret."""
@@ -335,7 +349,7 @@ class Worker:
         shard, request_id = (header.shard, header.request_id) if header else (0, 0)
         self._sender.refuse(origin, shard, request_id, refusal(error))
 
-    # --- housekeeping -----------------------------------------------------------------------------------------------
+    # --- housekeeping ---------------------------------------------------------------------------------------
 
     def _keep_house(self, now: Now) -> None:
         self._housekeeping_ms = now.boot_ms + HOUSEKEEPING_MS
@@ -386,7 +400,9 @@ class Worker:
     def _report(self, now: Now) -> None:
         """To the frontdoor: counters for `status`, alarms, and who leads what."""
         shards, full, tally = list(self._turn.shards.values()), self._space.full, self._tally
-        row = tally.row(self._settings, self._state, shards, len(self._sessions), self._mailbox, self._space.file_bytes)
+        row = tally.row(
+            self._settings, self._state, shards, len(self._sessions), self._mailbox, self._space.file_bytes
+        )
         leaderless, away = self._cluster.leaderless(shards, self._clock.now().boot_ms)
         row = structs.replace(
             row,
@@ -401,7 +417,7 @@ class Worker:
         alarms = self._alarming.raised(self._state, full, tally.commit_us, self._turn.stopped)
         self._cluster.report(row, shards, self._timings.rows(), alarms)
 
-    # --- the end ----------------------------------------------------------------------------------------------------
+    # --- the end --------------------------------------------------------------------------------------------
 
     def leave(self, now: Now) -> None:
         """The node ends: others shall lead before it does."""

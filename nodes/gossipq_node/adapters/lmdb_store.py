@@ -1,8 +1,10 @@
-"""The Store over LMDB: one environment, a write transaction that is always open, three named tables per shard.
+"""The Store over LMDB: one environment, a write transaction that is always open, three named tables per
+shard.
 
-Full sync and no write map: a commit that returned is on disk, and a full disk is an error instead of a signal. Every LMDB
-error, also one of a put, becomes StoreError; by then the environment has been opened anew and shows the last good commit.
-A store is made once, by `make_store`: one that is gone is refused, never made anew, for it would have forgotten its votes.
+Full sync and no write map: a commit that returned is on disk, and a full disk is an error instead of a
+signal. Every LMDB error, also one of a put, becomes StoreError; by then the environment has been opened anew
+and shows the last good commit. A store is made once, by `make_store`: one that is gone is refused, never made
+anew, for it would have forgotten its votes.
 """
 
 import fcntl
@@ -28,22 +30,26 @@ NEW_DATA_FILE = "data.mdb.new"
 AS_STORED = 0  #: size of the map that the store had before
 NEW_MAP_BYTES = limits.MIB  #: while a store is made; who opens it chooses the size
 GONE = (
-    "mount its disk again; if it is lost and other nodes have copies, start with an empty --data to join them again; else "
+    "mount its disk again; if it is lost and other nodes have copies, start with an empty --data to join "
+    "them again; else "
     "gossipq store load from a dump"
 )
 
 
 class DirectoryLock:
-    """An exclusive lock on a directory, until `release` or the end of the process. LMDB itself would let a second owner in."""
+    """An exclusive lock on a directory, until `release` or the end of the process. LMDB itself would let a
+    second owner in."""
 
     def __init__(self, directory: Path) -> None:
-        """Raises StoreError naming the holder when another process has it, or the reason when it cannot be taken."""
+        """Raises StoreError naming the holder when another process has it, or the reason when it cannot be
+        taken."""
         path = directory / LOCK_FILE
         try:
             self._fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
         except OSError as error:
             raise StoreError(
-                f"{directory} cannot be used: {error.strerror}", "give a directory this user can write with --data"
+                f"{directory} cannot be used: {error.strerror}",
+                "give a directory this user can write with --data",
             ) from None
         try:
             fcntl.flock(self._fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -54,7 +60,8 @@ class DirectoryLock:
             holder = os.pread(self._fd, 32, 0).decode("ascii", "replace").strip() or "unknown"
             os.close(self._fd)
             raise StoreError(
-                f"{directory} is in use by process {holder}", "stop that node first, or give another directory with --data"
+                f"{directory} is in use by process {holder}",
+                "stop that node first, or give another directory with --data",
             ) from None
         except OSError as error:
             os.close(self._fd)
@@ -71,19 +78,23 @@ class DirectoryLock:
     def __enter__(self) -> "DirectoryLock":
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
         self.release()
 
 
 class _NoTransaction:
-    """Stands where the transaction was when an environment could not be opened again: each use fails, and tries again."""
+    """Stands where the transaction was when an environment could not be opened again: each use fails, and
+    tries again."""
 
     def __getattr__(self, name: str) -> NoReturn:
         raise lmdb.Error("the environment is closed")
 
 
 class LmdbTable:
-    """One named table inside the store's open transaction. Good over commits; see gossipq.core.storage.tables.Table."""
+    """One named table inside the store's open transaction. Good over commits; see
+    gossipq.core.storage.tables.Table."""
 
     __slots__ = ("_db", "_store", "name")
 
@@ -204,22 +215,33 @@ def make_store(directory: Path) -> None:
     path, new = directory / DATA_FILE, directory / NEW_DATA_FILE
     try:
         directory.mkdir(parents=True, exist_ok=True)
-        if not path.exists():  # it is named when it is whole: LMDB does not sync its first pages, and opens no half of them
+        # it is named when it is whole: LMDB does not sync its first pages, and opens no half of them
+        if not path.exists():
             new.unlink(missing_ok=True)
-            with lmdb.open(str(new), map_size=NEW_MAP_BYTES, subdir=False, lock=False, lib_version=ENGINE) as env:
+            with lmdb.open(
+                str(new), map_size=NEW_MAP_BYTES, subdir=False, lock=False, lib_version=ENGINE
+            ) as env:
                 env.sync(True)
             os.rename(new, path)
     except OSError as error:
-        raise StoreError(f"{directory} cannot be made: {error.strerror}", "give another directory with --data") from None
+        raise StoreError(
+            f"{directory} cannot be made: {error.strerror}", "give another directory with --data"
+        ) from None
     except lmdb.Error as error:
-        raise StoreError(f"{directory} cannot be made: {error}", "free some space, or check the disk") from None
+        raise StoreError(
+            f"{directory} cannot be made: {error}", "free some space, or check the disk"
+        ) from None
 
 
 class LmdbStore:
-    """One worker's environment in `directory`, locked while open. `shards` bounds how many shards it can hold."""
+    """One worker's environment in `directory`, locked while open. `shards` bounds how many shards it can
+    hold."""
 
     def __init__(
-        self, directory: str | os.PathLike[str], map_bytes: int = limits.MAP_BYTES, shards: int = limits.SHARDS
+        self,
+        directory: str | os.PathLike[str],
+        map_bytes: int = limits.MAP_BYTES,
+        shards: int = limits.SHARDS,
     ) -> None:
         """Raises StoreError: gone, in use, not writable, no space, or made by another engine."""
         self._directory, self._map_bytes = Path(directory), map_bytes
@@ -292,7 +314,8 @@ class LmdbStore:
     def fail(self, error: lmdb.Error) -> NoReturn:
         """Opens the environment anew, so that handles show the last good commit, and raises StoreError.
 
-        After a failed commit LMDB may hold the environment for broken; only a new one tells what is on disk."""
+        After a failed commit LMDB may hold the environment for broken; only a new one tells what is on
+        disk."""
         self._close()
         self._open()
         raise self._error(str(error)) from error
@@ -303,9 +326,13 @@ class LmdbStore:
         try:
             disk = os.statvfs(self._directory)
         except OSError as error:
-            return StoreError(f"{self._directory}: {what} (and its disk: {error.strerror})", "check the disk, and its mount")
+            return StoreError(
+                f"{self._directory}: {what} (and its disk: {error.strerror})", "check the disk, and its mount"
+            )
         free = disk.f_bavail * disk.f_frsize
-        return StoreError(f"{self._directory}: {what} ({free} bytes free on its disk)", "free some space, or check the disk")
+        return StoreError(
+            f"{self._directory}: {what} ({free} bytes free on its disk)", "free some space, or check the disk"
+        )
 
     def tables(self, shard: int) -> LmdbTables:
         """Raises StoreError when there is no room to make them."""

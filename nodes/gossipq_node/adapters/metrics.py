@@ -1,6 +1,8 @@
-"""What a node knows of itself in the Prometheus text format. Counters are kept elsewhere; here they are only shown.
+"""What a node knows of itself in the Prometheus text format. Counters are kept elsewhere; here they are only
+shown.
 
-Stored counters have the partition as a label, so that a partition that moves to another node is no reset of a counter here.
+Stored counters have the partition as a label, so that a partition that moves to another node is no reset of a
+counter here.
 """
 
 from collections.abc import Iterable, Iterator
@@ -24,7 +26,10 @@ from gossipq.values import Alarm, GroupStats, PartitionStats, Timing, WorkerStat
 CONTENT_TYPE = CONTENT_TYPE_LATEST
 DURATIONS = {
     "publish": ("gossipq_publish_duration_seconds", "Of a batch, from being read to being confirmed"),
-    "delivery": ("gossipq_delivery_duration_seconds", "Of a slice, from being stored to being handed out for the first time"),
+    "delivery": (
+        "gossipq_delivery_duration_seconds",
+        "Of a slice, from being stored to being handed out for the first time",
+    ),
     "commit": ("gossipq_commit_duration_seconds", "Of one transaction of a store, with its fsync"),
 }
 OF_PARTITION = (
@@ -35,32 +40,87 @@ OF_PARTITION = (
     (GaugeMetricFamily, "gossipq_topic_scheduled_messages", "Records that are not due", "scheduled"),
 )
 OF_GROUP = (
-    (CounterMetricFamily, "gossipq_messages_delivered", "Records handed out since this leader serves", "delivered"),
+    (
+        CounterMetricFamily,
+        "gossipq_messages_delivered",
+        "Records handed out since this leader serves",
+        "delivered",
+    ),
     (CounterMetricFamily, "gossipq_messages_redelivered", "Records handed out more than once", "redelivered"),
     (CounterMetricFamily, "gossipq_messages_acked", "Records acked", "acked"),
     (CounterMetricFamily, "gossipq_messages_dropped", "Records that expired and were dropped", "dropped"),
-    (GaugeMetricFamily, "gossipq_group_lag_messages", "Published and not done: ready, in flight, retrying, parked", "lag"),
+    (
+        GaugeMetricFamily,
+        "gossipq_group_lag_messages",
+        "Published and not done: ready, in flight, retrying, parked",
+        "lag",
+    ),
     (GaugeMetricFamily, "gossipq_group_ready_messages", "Could be handed out now", "ready"),
     (GaugeMetricFamily, "gossipq_group_in_flight_messages", "Handed out and not acked", "in_flight"),
-    (GaugeMetricFamily, "gossipq_group_retrying_messages", "Failed, waiting for the next attempt", "retrying"),
-    (GaugeMetricFamily, "gossipq_group_parked_messages", "Waiting for their key or for a consumer of their route", "parked"),
+    (
+        GaugeMetricFamily,
+        "gossipq_group_retrying_messages",
+        "Failed, waiting for the next attempt",
+        "retrying",
+    ),
+    (
+        GaugeMetricFamily,
+        "gossipq_group_parked_messages",
+        "Waiting for their key or for a consumer of their route",
+        "parked",
+    ),
     (GaugeMetricFamily, "gossipq_group_dead_letters", "Dead letters that are kept", "dead"),
-    (GaugeMetricFamily, "gossipq_group_oldest_unacked_seconds", "Age of the oldest record that is not done", "oldest"),
+    (
+        GaugeMetricFamily,
+        "gossipq_group_oldest_unacked_seconds",
+        "Age of the oldest record that is not done",
+        "oldest",
+    ),
     (GaugeMetricFamily, "gossipq_group_consumers", "Subscriptions", "consumers"),
-    (GaugeMetricFamily, "gossipq_group_unaccounted_messages", "Records that no counter accounts for: always 0", "unaccounted"),
+    (
+        GaugeMetricFamily,
+        "gossipq_group_unaccounted_messages",
+        "Records that no counter accounts for: always 0",
+        "unaccounted",
+    ),
 )
 OF_WORKER = (
     (CounterMetricFamily, "gossipq_commits", "Transactions of the store", "commits"),
     (CounterMetricFamily, "gossipq_turns", "Turns of the loop", "turns"),
     (CounterMetricFamily, "gossipq_requests_refused", "Requests refused", "refused"),
-    (CounterMetricFamily, "gossipq_faults", "Requests and parts of turns that met a fault of the node", "faults"),
+    (
+        CounterMetricFamily,
+        "gossipq_faults",
+        "Requests and parts of turns that met a fault of the node",
+        "faults",
+    ),
     (CounterMetricFamily, "gossipq_bad_frames", "Messages that could not be read", "bad_frames"),
-    (CounterMetricFamily, "gossipq_messages_dropped_sends", "Messages to who was gone or did not read", "dropped"),
-    (CounterMetricFamily, "gossipq_messages_dead", "Records that became dead letters since the worker started", "dead"),
+    (
+        CounterMetricFamily,
+        "gossipq_messages_dropped_sends",
+        "Messages to who was gone or did not read",
+        "dropped",
+    ),
+    (
+        CounterMetricFamily,
+        "gossipq_messages_dead",
+        "Records that became dead letters since the worker started",
+        "dead",
+    ),
     (GaugeMetricFamily, "gossipq_store_bytes", "Bytes of the store's file", "store_bytes"),
     (GaugeMetricFamily, "gossipq_disk_free_bytes", "Bytes free on the disk of the store", "disk_free_bytes"),
-    (GaugeMetricFamily, "gossipq_disk_reserve_bytes", "Free bytes at which publishes are refused", "disk_reserve_bytes"),
-    (GaugeMetricFamily, "gossipq_worker_silent_seconds", "Since the worker reported to its node", "silent_seconds"),
+    (
+        GaugeMetricFamily,
+        "gossipq_disk_reserve_bytes",
+        "Free bytes at which publishes are refused",
+        "disk_reserve_bytes",
+    ),
+    (
+        GaugeMetricFamily,
+        "gossipq_worker_silent_seconds",
+        "Since the worker reported to its node",
+        "silent_seconds",
+    ),
     (GaugeMetricFamily, "gossipq_sessions", "Client sessions", "sessions"),
     (GaugeMetricFamily, "gossipq_shards_led", "Shards that this worker leads", "leading"),
 )
@@ -74,11 +134,15 @@ def exposition(
     moves: int = 0,
     queued: int = 0,
 ) -> bytes:
-    """The text; without `stats`, when the workers did not answer, what is known without them. `moves`: of leaders; `queued`:
-    messages of gossip."""
+    """The text; without `stats`, when the workers did not answer, what is known without them. `moves`: of
+    leaders; `queued`: messages of gossip."""
     registry = CollectorRegistry()
-    rebalances = CounterMetricFamily("gossipq_rebalances", "Shards that got another leader, seen since the start", value=moves)
-    queue = GaugeMetricFamily("gossipq_gossip_event_queue", "Messages of gossip that wait to be told on", value=queued)
+    rebalances = CounterMetricFamily(
+        "gossipq_rebalances", "Shards that got another leader, seen since the start", value=moves
+    )
+    queue = GaugeMetricFamily(
+        "gossipq_gossip_event_queue", "Messages of gossip that wait to be told on", value=queued
+    )
     registry.register(_Known([rebalances, queue, *_families(status, timings, alarms, stats)]))
     return generate_latest(registry)
 
@@ -111,7 +175,12 @@ def _families(
 
 
 def _of_node(status: StatusReply, alarms: list[Alarm], complete: bool) -> Iterator[Metric]:
-    build = {"version": status.version, "node": status.node, "cluster": status.cluster_name, "mode": status.mode}
+    build = {
+        "version": status.version,
+        "node": status.node,
+        "cluster": status.cluster_name,
+        "mode": status.mode,
+    }
     yield InfoMetricFamily("gossipq_build", "What runs here", value=build)
     for name, text, value in (
         ("gossipq_uptime_seconds", "Since the node started", status.uptime_ms / 1_000),
@@ -127,11 +196,17 @@ def _of_node(status: StatusReply, alarms: list[Alarm], complete: bool) -> Iterat
             "Copies of the shards led here that do not keep up",
             sum(not c.synced for c in status.copies),
         ),
-        ("gossipq_gossip_degraded", "Whether the Serf agent of the node is not well", int(status.gossip not in ("", "off"))),
+        (
+            "gossipq_gossip_degraded",
+            "Whether the Serf agent of the node is not well",
+            int(status.gossip not in ("", "off")),
+        ),
         ("gossipq_scrape_complete", "Whether the workers answered this scrape", int(complete)),
     ):
         yield GaugeMetricFamily(name, text, value=value)
-    restarts = CounterMetricFamily("gossipq_actor_restarts", "Processes of the node that were started again", labels=["role"])
+    restarts = CounterMetricFamily(
+        "gossipq_actor_restarts", "Processes of the node that were started again", labels=["role"]
+    )
     ready = GaugeMetricFamily("gossipq_actor_ready", "Whether it serves", labels=["role"])
     for worker in status.workers:
         restarts.add_metric([_role(worker)], worker.restarts)
@@ -143,7 +218,9 @@ def _of_node(status: StatusReply, alarms: list[Alarm], complete: bool) -> Iterat
     for state in sorted(set(states)):
         members.add_metric([state], states.count(state))
     yield members
-    raised = GaugeMetricFamily("gossipq_alarm", "Alarms that are raised now", labels=["name", "severity", "subject"])
+    raised = GaugeMetricFamily(
+        "gossipq_alarm", "Alarms that are raised now", labels=["name", "severity", "subject"]
+    )
     for each in alarms:
         raised.add_metric([each.name, each.severity, each.subject], 1)
     yield raised
@@ -152,7 +229,9 @@ def _of_node(status: StatusReply, alarms: list[Alarm], complete: bool) -> Iterat
 def _behind(status: StatusReply) -> Metric:
     names = {member.copy: member.name for member in status.members}
     metric = GaugeMetricFamily(
-        "gossipq_follower_behind_entries", "Log entries that a node lacks of the shards led here", labels=["follower"]
+        "gossipq_follower_behind_entries",
+        "Log entries that a node lacks of the shards led here",
+        labels=["follower"],
     )
     behind: dict[str, int] = {}
     for row in status.copies:
@@ -165,7 +244,9 @@ def _behind(status: StatusReply) -> Metric:
 
 
 def _health(status: StatusReply) -> Metric:
-    metric = GaugeMetricFamily("gossipq_health", "1 for the word that holds for this node, 0 for the others", labels=["state"])
+    metric = GaugeMetricFamily(
+        "gossipq_health", "1 for the word that holds for this node, 0 for the others", labels=["state"]
+    )
     now = of_node(status).state
     for state in State:
         metric.add_metric([state], int(state is now))
@@ -194,7 +275,9 @@ def _of_partitions(rows: list[PartitionStats]) -> Iterator[Metric]:
     led: dict[int, int] = {}
     for row in rows:
         led[row.worker] = led.get(row.worker, 0) + 1
-    partitions = GaugeMetricFamily("gossipq_partitions_led", "Partitions that this worker leads", labels=["worker"])
+    partitions = GaugeMetricFamily(
+        "gossipq_partitions_led", "Partitions that this worker leads", labels=["worker"]
+    )
     for worker, count in sorted(led.items()):
         partitions.add_metric([str(worker)], count)
     yield partitions
@@ -210,7 +293,9 @@ def _of_groups(rows: list[GroupStats]) -> Iterator[Metric]:
     for family, name, text, field in OF_GROUP:
         metric = family(name, text, labels=["topic", "group", "partition"])
         for row in rows:
-            metric.add_metric([row.topic, row.group, str(partition_of(row.partition))], _group_value(row, field))
+            metric.add_metric(
+                [row.topic, row.group, str(partition_of(row.partition))], _group_value(row, field)
+            )
         yield metric
 
 

@@ -1,4 +1,5 @@
-"""The Serf agent of a node: its configuration, its process, its end. It dies with the process that started it."""
+"""The Serf agent of a node: its configuration, its process, its end. It dies with the process that started
+it."""
 
 import json
 import os
@@ -20,7 +21,8 @@ LOG_BYTES_MAX = 1 << 20
 LOG_LINES = 40
 NAME_MAX = 60
 REASONS = 3  #: of those that the agent chains, the last ones say it
-#: the agent gets SIGKILL when the thread that started it ends, however that ends; and it is not the terminal's to interrupt
+#: the agent gets SIGKILL when the thread that started it ends, however that ends; and it is not the
+#: terminal's to interrupt
 SHELL = (
     "import ctypes, os, signal, sys\n"
     "parent = int(sys.argv[1])\n"
@@ -55,7 +57,8 @@ class Agent:
         self._directory.mkdir(parents=True, exist_ok=True)
         config = self._configuration(tags, known)
         place = self._directory / CONFIG
-        with open(os.open(place, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "w") as file:  # it has keys in it
+        # it has keys in it
+        with open(os.open(place, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "w") as file:
             os.fchmod(file.fileno(), 0o600)  # an older one may be open to more
             json.dump(config, file)
         (self._directory / LOG).write_bytes(b"")
@@ -91,7 +94,9 @@ class Agent:
             advertised = _address(settings.advertise)
             mine |= {f"{settings.advertise}:{port}", f"{advertised}:{port}"}
             config["advertise"] = f"[{advertised}]:{port}" if ":" in advertised else f"{advertised}:{port}"
-        if join := [place for place in dict.fromkeys((*settings.join, *known)) if not {place, _resolved(place)} & mine]:
+        if join := [
+            place for place in dict.fromkeys((*settings.join, *known)) if not {place, _resolved(place)} & mine
+        ]:
             config["retry_join"] = join  # an agent that joins itself would look no further
         if settings.key:
             config["encrypt_key"] = settings.key
@@ -118,7 +123,9 @@ class Agent:
     @property
     def meets_strangers(self) -> bool:
         """Whether others could not read what it said, or it them."""
-        return any(re.search(r"could decrypt|not encrypted|state is encrypted", line) for line in self._log_lines())
+        return any(
+            re.search(r"could decrypt|not encrypted|state is encrypted", line) for line in self._log_lines()
+        )
 
     def _log_lines(self) -> list[str]:
         """The newest."""
@@ -151,7 +158,8 @@ class Agent:
 
 
 def agent_name(settings: GossipSettings) -> str:
-    """Unique: of the node, its data, and its address, for an agent that comes back at another one is another one."""
+    """Unique: of the node, its data, and its address, for an agent that comes back at another one is another
+    one."""
     place = f"{settings.member.copy} {settings.bind} {settings.advertise}"
     name = re.sub(r"[^A-Za-z0-9-]", "-", settings.member.name)[:NAME_MAX]
     return f"{name}-{blake2b(place.encode(), digest_size=4).hexdigest()}"

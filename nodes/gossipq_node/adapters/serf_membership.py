@@ -1,7 +1,8 @@
-"""The Membership over Serf: an agent of this node's own, looked after by one thread that also asks it who is there.
+"""The Membership over Serf: an agent of this node's own, looked after by one thread that also asks it who is
+there.
 
-What serfclient leaves undone is done in `Calls`: it hides errors in heads, takes the answer to one call for that of another,
-is not for several threads, and asks for `pkg_resources` when it is imported.
+What serfclient leaves undone is done in `Calls`: it hides errors in heads, takes the answer to one call for
+that of another, is not for several threads, and asks for `pkg_resources` when it is imported.
 """
 
 import ipaddress
@@ -46,7 +47,8 @@ class AgentError(Exception):
 
 
 def _serfclient() -> Any:
-    """The library's connection. Its package wants to know its own version from pkg_resources, which need not be there."""
+    """The library's connection. Its package wants to know its own version from pkg_resources, which need not
+    be there."""
     name = "pkg_resources"
     there, before = name in sys.modules, sys.modules.get(name)
     stand_in: Any = ModuleType(name)
@@ -63,7 +65,8 @@ def _serfclient() -> Any:
 
 
 class Calls:
-    """One connection to an agent, for one thread. After any exception it is of no use any more: `close` it."""
+    """One connection to an agent, for one thread. After any exception it is of no use any more: `close`
+    it."""
 
     def __init__(self, port: int, key: str) -> None:
         self._connection = _serfclient()(host="127.0.0.1", port=port, timeout=CALL_S)
@@ -126,7 +129,7 @@ class SerfMembership:
         self._thread = threading.Thread(target=self._run, name="serf", daemon=True)
         self._thread.start()
 
-    # --- the port ---------------------------------------------------------------------------------------------------
+    # --- the port -------------------------------------------------------------------------------------------
 
     @property
     def state(self) -> str:
@@ -164,7 +167,7 @@ class SerfMembership:
         """Of the agent; 0 while there is none."""
         return self._agent.pid
 
-    # --- the thread -------------------------------------------------------------------------------------------------
+    # --- the thread -----------------------------------------------------------------------------------------
 
     def _run(self) -> None:
         try:
@@ -172,7 +175,8 @@ class SerfMembership:
                 try:
                     self._look()
                     self._answers = True
-                except Exception as error:  # whatever the agent or the library does: a new connection, a new agent at most
+                # whatever the agent or the library does: a new connection, a new agent at most
+                except Exception as error:
                     self._answers = False
                     self._hang_up()
                     self._doubt(error, time.monotonic())
@@ -232,12 +236,18 @@ class SerfMembership:
         """Everything that others are to know; empty ones are left out."""
         member, cluster = self._settings.member, self._settings.cluster[:CLUSTER_DIGITS]
         kind = "witness" if member.witness else "node"
-        tags = {"endpoint": member.endpoint, "name": member.name, "copy": member.copy, "cluster": cluster, "kind": kind}
+        tags = {
+            "endpoint": member.endpoint,
+            "name": member.name,
+            "copy": member.copy,
+            "cluster": cluster,
+            "kind": kind,
+        }
         with self._lock:
             tags |= {"protocol": PROTOCOL} | self._told
         return {key: text[:TAG_CHARS] for key, text in tags.items() if text}
 
-    # --- what the agent says ----------------------------------------------------------------------------------------
+    # --- what the agent says --------------------------------------------------------------------------------
 
     def _learn(self, members: list[dict[str, Any]]) -> None:
         rows: dict[str, tuple[str, Found]] = {}
@@ -265,10 +275,17 @@ class SerfMembership:
         if ALIVE in statuses:
             return ""
         if self._settings.join and self._agent.meets_strangers:
-            return "the Serf agents of the others have another secret, or none: give all nodes the same --secret-file"
+            return (
+                "the Serf agents of the others have another secret, or none: give all nodes the same "
+                "--secret-file"
+            )
         if now - self._started_at < PATIENCE_S:
             return ""
-        return "no other Serf agent answers" if self._settings.join or any(s == "failed" for s in statuses) else ""
+        return (
+            "no other Serf agent answers"
+            if self._settings.join or any(s == "failed" for s in statuses)
+            else ""
+        )
 
     def _set_state(self, state: str) -> None:
         with self._lock:
@@ -280,7 +297,7 @@ class SerfMembership:
             elif was != STARTING:
                 self._events.append(_event("well", "", ""))
 
-    # --- the end ----------------------------------------------------------------------------------------------------
+    # --- the end --------------------------------------------------------------------------------------------
 
     def _end(self) -> None:
         """Says goodbye, if there is anybody to hear it."""
@@ -329,7 +346,13 @@ def _place(member: dict[str, Any]) -> str:
         return ""
     address = ipaddress.ip_address(data)
     mapped = getattr(address, "ipv4_mapped", None)
-    return f"{mapped}:{port}" if mapped else f"[{address}]:{port}" if address.version == 6 else f"{address}:{port}"
+    return (
+        f"{mapped}:{port}"
+        if mapped
+        else f"[{address}]:{port}"
+        if address.version == 6
+        else f"{address}:{port}"
+    )
 
 
 def _happened(before: dict[str, tuple[str, Found]], after: dict[str, tuple[str, Found]]) -> list[GossipEvent]:
@@ -339,17 +362,27 @@ def _happened(before: dict[str, tuple[str, Found]], after: dict[str, tuple[str, 
         if was is None or was[0] != status:
             come = "join" if was is None or was[0] == "left" else "back"
             if status == ALIVE or was is not None:
-                events.append(_event(come if status == ALIVE else GONE.get(status, "update"), found.name, found.endpoint))
+                events.append(
+                    _event(
+                        come if status == ALIVE else GONE.get(status, "update"), found.name, found.endpoint
+                    )
+                )
         elif was[1]._replace(load=0) != found._replace(load=0):
             events.append(_event("update", found.name, _difference(was[1], found)))
-    events += [_event("leave", found.name, found.endpoint) for agent, (_, found) in before.items() if agent not in after]
+    events += [
+        _event("leave", found.name, found.endpoint)
+        for agent, (_, found) in before.items()
+        if agent not in after
+    ]
     return events
 
 
 def _difference(was: Found, found: Found) -> str:
     """endpoint tcp://a:7700 -> tcp://b:7700, copy ..."""
     pairs = [
-        (name, old, new) for name, old, new in zip(Found._fields, was, found, strict=True) if old != new and name != "load"
+        (name, old, new)
+        for name, old, new in zip(Found._fields, was, found, strict=True)
+        if old != new and name != "load"
     ]
     return ", ".join(f"{name} {old or '-'} -> {new or '-'}" for name, old, new in pairs)
 

@@ -12,7 +12,9 @@ class StaticMembership:
     queued = 0
 
     def __init__(self, settings: GossipSettings) -> None:
-        self._found = [Found(peer) for peer in dict.fromkeys(settings.peers) if peer != settings.member.endpoint]
+        self._found = [
+            Found(peer) for peer in dict.fromkeys(settings.peers) if peer != settings.member.endpoint
+        ]
 
     def found(self) -> list[Found]:
         return list(self._found)

@@ -1,7 +1,9 @@
-"""The Mailbox over ZeroMQ: a ROUTER for clients, a ROUTER for peers, and a DEALER to each peer that was written to.
+"""The Mailbox over ZeroMQ: a ROUTER for clients, a ROUTER for peers, and a DEALER to each peer that was
+written to.
 
-A message is [control] or [control, batch] behind the routing frame; a forwarded one is [client id, b"", control, (batch)].
-High-water marks only bound memory when a peer does not keep to its credit: then sends fail and are counted, never block.
+A message is [control] or [control, batch] behind the routing frame; a forwarded one is [client id, b"",
+control, (batch)]. High-water marks only bound memory when a peer does not keep to its credit: then sends fail
+and are counted, never block.
 """
 
 import errno
@@ -28,15 +30,20 @@ HANDSHAKE_MS = 5_000
 LINGER_MS = 500
 BACKLOG = 1_024
 KEEPALIVE_S = 60
-HEARTBEAT_MS, SILENCE_MS, CONNECT_MS = 1_000, 3_000, 2_000  #: to peers: a wire that was cut is given up and tried again
+#: to peers: a wire that was cut is given up and tried again
+HEARTBEAT_MS, SILENCE_MS, CONNECT_MS = (1_000, 3_000, 2_000)
 RECONNECT_MS, RECONNECT_MS_MAX = 200, 300  #: between two attempts, and up to the first of them more at random
-IDLE_S = 60.0  #: an address to and from which nothing went for so long is let go; whoever is there is heard of every 10 s
+#: an address to and from which nothing went for so long is let go; whoever is there is heard of every 10 s
+IDLE_S = 60.0
 IPC = "ipc://"
 
 Buffer = bytes | bytearray | memoryview
 
-_NOW, _MORE = int(zmq.NOBLOCK), int(zmq.NOBLOCK | zmq.SNDMORE)  #: plain numbers: enums cost more than the call
-_BAD_FRAMES = encode(Refused(ProtocolError.code, "a message is a control frame and at most one batch frame", "see PROTOCOL.md"))
+#: plain numbers: enums cost more than the call
+_NOW, _MORE = (int(zmq.NOBLOCK), int(zmq.NOBLOCK | zmq.SNDMORE))
+_BAD_FRAMES = encode(
+    Refused(ProtocolError.code, "a message is a control frame and at most one batch frame", "see PROTOCOL.md")
+)
 
 
 def _check_path(path: str) -> None:
@@ -44,15 +51,19 @@ def _check_path(path: str) -> None:
     with suppress(FileNotFoundError):
         about = os.lstat(path)
         if not stat.S_ISSOCK(about.st_mode) or about.st_uid != os.geteuid():
-            raise ConfigError(f"{path} is there, and no socket of this user", "choose another path with --bind ipc://PATH")
+            raise ConfigError(
+                f"{path} is there, and no socket of this user", "choose another path with --bind ipc://PATH"
+            )
 
 
 class ZmqMailbox:
-    """Sockets of one actor; all calls come from one thread. `wake` are file descriptors that end a wait early while readable:
-    the owner reads or closes them. `relayed` counts answers passed on to clients on behalf of `forward`."""
+    """Sockets of one actor; all calls come from one thread. `wake` are file descriptors that end a wait early
+    while readable: the owner reads or closes them. `relayed` counts answers passed on to clients on behalf of
+    `forward`."""
 
     def __init__(self, clients: str = "", peers: str = "", wake: Sequence[int] = ()) -> None:
-        """Binds `clients` and `peers` ("" = not wanted). Raises ConfigError when an endpoint cannot be bound."""
+        """Binds `clients` and `peers` ("" = not wanted). Raises ConfigError when an endpoint cannot be
+        bound."""
         self.bad_frames = self.dropped = self.relayed = 0
         self._context = zmq.Context()
         self._bound = [endpoint for endpoint in (clients, peers) if endpoint]
@@ -61,7 +72,8 @@ class ZmqMailbox:
         self._dealers: dict[str, zmq.Socket[bytes]] = {}
         self._used: set[str] = set()  # addresses of dealers that were, since
         self._idle_s = 0.0  # when that is looked at
-        self._inputs: list[tuple[zmq.Socket[bytes], bytes]] = []  #: with the routing tag, in the order they are drained
+        #: with the routing tag, in the order they are drained
+        self._inputs: list[tuple[zmq.Socket[bytes], bytes]] = []
         for fd in wake:
             self._poller.register(fd, zmq.POLLIN)
         try:
@@ -103,8 +115,14 @@ class ZmqMailbox:
                     "is not an address of this machine",
                     "give one of this machine's with --bind tcp://HOST:PORT",
                 ),
-                errno.ENODEV: ("is not an address of this machine", "give one of this machine's with --bind tcp://HOST:PORT"),
-                errno.EACCES: ("may not be bound by this user", "choose a port above 1023 with --bind tcp://HOST:PORT"),
+                errno.ENODEV: (
+                    "is not an address of this machine",
+                    "give one of this machine's with --bind tcp://HOST:PORT",
+                ),
+                errno.EACCES: (
+                    "may not be bound by this user",
+                    "choose a port above 1023 with --bind tcp://HOST:PORT",
+                ),
             }
             what, hint = reasons.get(error.errno or 0, (f"cannot be bound: {error.strerror}", "check --bind"))
             raise ConfigError(f"{endpoint} {what}", hint) from None
@@ -112,7 +130,8 @@ class ZmqMailbox:
         return router
 
     def receive(self, timeout_ms: int | None) -> list[Incoming]:
-        """See ports.Mailbox. Returns [] at once while a descriptor of `wake` is readable and no mail is there."""
+        """See ports.Mailbox. Returns [] at once while a descriptor of `wake` is readable and no mail is
+        there."""
         if (now_s := time.monotonic()) >= self._idle_s:
             self._idle_s = now_s + IDLE_S
             self._let_go()
@@ -152,7 +171,9 @@ class ZmqMailbox:
             elif size in (2, 3):
                 arrived.append(Incoming((tag, frames[0]), frames[1], frames[2] if size == 3 else b""))
             elif size in (4, 5) and frames[2] == b"":
-                arrived.append(Incoming((tag, frames[0], frames[1], b""), frames[3], frames[4] if size == 5 else b""))
+                arrived.append(
+                    Incoming((tag, frames[0], frames[1], b""), frames[3], frames[4] if size == 5 else b"")
+                )
             else:
                 self.bad_frames += 1
                 self._send(socket, frames[:1], _BAD_FRAMES, b"")
@@ -161,10 +182,14 @@ class ZmqMailbox:
     def _relay(self, frames: list[bytes]) -> None:
         """A peer's answer to a client that `forward` spoke for."""
         clients = self._routers.get(CLIENTS)
-        if clients is not None and self._send(clients, frames[1:2], frames[3], frames[4] if len(frames) == 5 else b""):
+        if clients is not None and self._send(
+            clients, frames[1:2], frames[3], frames[4] if len(frames) == 5 else b""
+        ):
             self.relayed += 1
 
-    def _send(self, socket: "zmq.Socket[bytes]", routing: Sequence[bytes], control: bytes, batch: Buffer) -> bool:
+    def _send(
+        self, socket: "zmq.Socket[bytes]", routing: Sequence[bytes], control: bytes, batch: Buffer
+    ) -> bool:
         send = socket.send
         try:
             for frame in routing:

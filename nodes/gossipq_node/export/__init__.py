@@ -1,1 +1,2 @@
-"""Exporting a cluster to files: an ordinary client that reads ranges and writes segments and manifests. docs/EXPORT.md."""
+"""Exporting a cluster to files: an ordinary client that reads ranges and writes segments and manifests.
+docs/EXPORT.md."""

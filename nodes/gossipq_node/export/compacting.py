@@ -1,4 +1,5 @@
-"""Making few files of many: what `--follow` wrote in small steps is merged, and a base says what counts now."""
+"""Making few files of many: what `--follow` wrote in small steps is merged, and a base says what counts
+now."""
 
 import time
 from collections.abc import Callable, Iterator
@@ -25,10 +26,12 @@ def compact(
     progress: Callable[[int, int], None] = lambda done, total: None,
     tiered: bool = False,
 ) -> int:
-    """Merges neighbouring files; then removes what was replaced more than `keep_s` ago. Returns how many files there are less.
+    """Merges neighbouring files; then removes what was replaced more than `keep_s` ago. Returns how many
+    files there are less.
 
-    `tiered`: as a follower does it again and again: no large file is written anew for a small one, and a base is published in
-    any case. Raises TornExport when a file is not what its manifest says: nothing is changed then."""
+    `tiered`: as a follower does it again and again: no large file is written anew for a small one, and a base
+    is published in any case. Raises TornExport when a file is not what its manifest says: nothing is changed
+    then."""
     columns.arrow("an export")
     found = folder.read()
     if found.newest is None:
@@ -56,13 +59,18 @@ def _runs(found: Export) -> Iterator[list[File]]:
 
 
 def _tiered(found: Export) -> Iterator[list[File]]:
-    """The same, but a file that is twice as large as all that follows it in its run stays as it is: sizes double from file to
-    file, so there are few of them."""
+    """The same, but a file that is twice as large as all that follows it in its run stays as it is: sizes
+    double from file to file, so there are few of them."""
     for _, placed in groupby(found.files, key=lambda file: file.place):
         runs: list[list[File]] = []
         for file in reversed(list(placed)):
             run = runs[-1] if runs else []
-            if run and file.rows <= 2 * sum(each.rows for each in run) and _fit([file, *run]) and _touch(found, file, run[0]):
+            if (
+                run
+                and file.rows <= 2 * sum(each.rows for each in run)
+                and _fit([file, *run])
+                and _touch(found, file, run[0])
+            ):
                 run.insert(0, file)
             else:
                 runs.append([file])
@@ -74,8 +82,8 @@ def _fit(run: list[File]) -> bool:
 
 
 def _touch(found: Export, before: File, file: File) -> bool:
-    """Whether two files may be one: no table refers to them, and nothing is known to be lost between them: what has no record
-    there has none."""
+    """Whether two files may be one: no table refers to them, and nothing is known to be lost between them:
+    what has no record there has none."""
     if found.is_final(before) or found.is_final(file):
         return False
     if file.data_set != export.MESSAGES:
@@ -90,7 +98,9 @@ def _touch(found: Export, before: File, file: File) -> bool:
 def _merge(folder: Folder, format: str, run: list[File]) -> File:
     first = run[0]
     segment = Segment(Place(folder, format, first.data_set, first.topic, first.topic_id, first.partition))
-    for batch in _gathered(batch for file in run for batch in files.read(format, folder.check(file), file.data_set)):
+    for batch in _gathered(
+        batch for file in run for batch in files.read(format, folder.check(file), file.data_set)
+    ):
         segment.add(batch)
     return segment.keep(first.start, run[-1].end)
 
@@ -100,7 +110,10 @@ def _gathered(batches: "Iterator[RecordBatch]") -> "Iterator[RecordBatch]":
     waiting: list[RecordBatch] = []
     for batch in batches:
         waiting.append(batch)
-        if sum(each.num_rows for each in waiting) >= columns.GROUP_ROWS or sum(each.nbytes for each in waiting) >= FILE_BYTES:
+        if (
+            sum(each.num_rows for each in waiting) >= columns.GROUP_ROWS
+            or sum(each.nbytes for each in waiting) >= FILE_BYTES
+        ):
             yield columns.arrow().concat_batches(waiting)
             waiting = []
     if waiting:

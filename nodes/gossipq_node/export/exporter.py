@@ -1,7 +1,8 @@
-"""One export run after the other: what is new since the newest manifest goes into files, then a manifest says so.
+"""One export run after the other: what is new since the newest manifest goes into files, then a manifest says
+so.
 
-The exporter is an ordinary client: it asks each partition's leader for ranges of records, for acks and for states. Where it
-goes on is told by the manifests alone, so there is nothing else to lose.
+The exporter is an ordinary client: it asks each partition's leader for ranges of records, for acks and for
+states. Where it goes on is told by the manifests alone, so there is nothing else to lose.
 """
 
 import time
@@ -26,7 +27,8 @@ from gossipq_node.export.segments import Place
 if TYPE_CHECKING:
     from pyarrow import RecordBatch
 
-CHECKPOINT_ROWS, CHECKPOINT_BYTES = 1 << 22, 512 << 20  #: a manifest after so much, so that little is done again after a crash
+#: a manifest after so much, so that little is done again after a crash
+CHECKPOINT_ROWS, CHECKPOINT_BYTES = (1 << 22, 512 << 20)
 STATS_PARTITIONS = 1_000  #: asked for at once
 LEADERS_TRIES, LEADERS_PAUSE_S = 50, 0.2  #: how long partitions may be without a leader
 Progress = Callable[[int, int], None]  #: records done, records to do
@@ -41,7 +43,8 @@ class Done(msgspec.Struct):
     manifests: int = 0
     seconds: float = 0.0
     waiting: dict[str, int] = {}  #: by topic: records that were left for a later run
-    gone: list[str] = []  #: topics that were asked for by name and are no more; their records stay in the export
+    #: topics that were asked for by name and are no more; their records stay in the export
+    gone: list[str] = []
     gaps: list[Gap] = []  #: records that are not in the export for good, found by this run
 
 
@@ -74,7 +77,8 @@ class Exporter:
         allow_gap: bool = False,
         progress: Progress | None = None,
     ) -> None:
-        """No topics: all of the cluster but those whose name begins with "_". Raises ExportError, TornExport, ExportVersion."""
+        """No topics: all of the cluster but those whose name begins with "_". Raises ExportError, TornExport,
+        ExportVersion."""
         columns.arrow("an export")
         self._mq, self._folder, self._topics, self._allow_gap = mq, folder, list(topics), allow_gap
         self._progress = progress or (lambda done, total: None)
@@ -88,11 +92,15 @@ class Exporter:
                 hint="export each cluster to its own folder",
             )
         if newest and format and newest.format != format:
-            raise ExportError(f"{folder.root} has {newest.format} files", hint=f"leave --format {format} out, or another --out")
+            raise ExportError(
+                f"{folder.root} has {newest.format} files",
+                hint=f"leave --format {format} out, or another --out",
+            )
         self._format = format or (newest.format if newest else export.FORMATS[0])
         self._overtaken: list[Gap] = []  #: that retention made during this run
         self._files: list[File] = []
-        self._seen: dict[int, list[GroupStats]] = {}  #: groups of a partition when its states were exported last
+        #: groups of a partition when its states were exported last
+        self._seen: dict[int, list[GroupStats]] = {}
         self._done = Done()
         self._total = 0
 
@@ -102,8 +110,8 @@ class Exporter:
         self._positions, self._gaps = dict(self._export.positions), list(self._export.gaps)
 
     def run(self, with_states: bool = True, records_min: int = 0) -> Done:
-        """Everything that is there now, of partitions where at least `records_min` wait. Raises DataLoss when retention was
-        faster."""
+        """Everything that is there now, of partitions where at least `records_min` wait. Raises DataLoss when
+        retention was faster."""
         began_s, self._done, self._overtaken = time.monotonic(), Done(), []
         parts = self._parts()
         self._check_gaps(parts)
@@ -152,10 +160,16 @@ class Exporter:
         for _ in range(LEADERS_TRIES):
             infos = sorted(self._infos(), key=lambda info: info.id)
             rows, groups = self._stats(infos)
-            wanted = [(info, number, partition_key(info.id, number)) for info in infos for number in range(len(info.shards))]
+            wanted = [
+                (info, number, partition_key(info.id, number))
+                for info in infos
+                for number in range(len(info.shards))
+            ]
             missing = [f"{info.name}/{number}" for info, number, key in wanted if key not in rows]
             if not missing:
-                return [self._part(info, number, rows[key], groups.get(key, [])) for info, number, key in wanted]
+                return [
+                    self._part(info, number, rows[key], groups.get(key, [])) for info, number, key in wanted
+                ]
             time.sleep(LEADERS_PAUSE_S)
         raise Busy(f"nobody leads {', '.join(missing[:8])}", hint="gossipq status")
 
@@ -188,7 +202,8 @@ class Exporter:
         return Part(info, number, stats, groups, msgspec.structs.replace(position, retained=stats.first))
 
     def _check_gaps(self, parts: list[Part]) -> None:
-        """What retention removed before it was exported is an error; with `allow_gap` it is noted, and the export goes on."""
+        """What retention removed before it was exported is an error; with `allow_gap` it is noted, and the
+        export goes on."""
         lost = [part for part in parts if part.position.end < part.stats.first]
         if lost and not self._allow_gap:
             raise self._loss([self._gap(part, part.position.end, part.stats.first) for part in lost])
@@ -210,7 +225,10 @@ class Exporter:
         span = f"{gap.start} to {gap.end - 1}"
         return DataLoss(
             f"{gap.topic}/{gap.partition}: records {span} left by retention before they were exported{more}",
-            hint="--allow-gap goes on behind them and notes the gap; export more often, or raise the topic's retention",
+            hint=(
+                "--allow-gap goes on behind them and notes the gap; export more often, or raise the topic's "
+                "retention"
+            ),
         )
 
     # --- messages
@@ -254,8 +272,8 @@ class Exporter:
             raise Busy(f"topic {part.info.name!r} was made anew during its export", hint="run it again")
 
     def _look_at(self, part: Part, holes: list[tuple[Offset, Offset]]) -> None:
-        """Holes are records that an operator took away; or retention went past us while we read, which is a gap, and is told
-        when the rest is exported."""
+        """Holes are records that an operator took away; or retention went past us while we read, which is a
+        gap, and is told when the rest is exported."""
         if not holes:
             return
         row = self._stats([part.info])[0].get(part.stats.partition)
@@ -275,7 +293,9 @@ class Exporter:
         since = part.position.acks_end
         index, runs = self._mq.ack_runs(part.info, part.number, since)
         acks = (
-            self._place(part, export.ACKS).whole(states.acks(part.info, part.number, runs), since, index + 1) if runs else None
+            self._place(part, export.ACKS).whole(states.acks(part.info, part.number, runs), since, index + 1)
+            if runs
+            else None
         )
         self._reached(part, acks_end=max(index + 1, since))  # not before they are on the disk
         if acks is not None:

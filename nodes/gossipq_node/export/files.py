@@ -1,4 +1,5 @@
-"""Files of rows in one of two formats. Both take and give pyarrow record batches; a file is written once, in one go."""
+"""Files of rows in one of two formats. Both take and give pyarrow record batches; a file is written once, in
+one go."""
 
 from collections.abc import Iterator
 from pathlib import Path

@@ -1,7 +1,7 @@
 """The folder of an export: whole files only, manifests last and never changed, one exporter at a time.
 
-A crash leaves a readable export at any point: what is being written lies in `.writing` until it is whole and on the disk, and
-counts only from the moment its manifest is linked into place.
+A crash leaves a readable export at any point: what is being written lies in `.writing` until it is whole and
+on the disk, and counts only from the moment its manifest is linked into place.
 """
 
 import fcntl
@@ -23,7 +23,8 @@ WRITING, LOCK = ".writing", ".lock"
 
 class Folder:
     def __init__(self, root: str | Path, make: bool = True) -> None:
-        """Locks the folder, which is made if need be. Raises ExportError when it cannot be used or is being written."""
+        """Locks the folder, which is made if need be. Raises ExportError when it cannot be used or is being
+        written."""
         self.root = Path(root)
         self._count = 0
         if not make and not (self.root / export.MANIFESTS).is_dir():
@@ -33,7 +34,9 @@ class Folder:
                 (self.root / name).mkdir(parents=True, exist_ok=True)
             self._lock = os.open(self.root / LOCK, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
         except OSError as error:
-            raise ExportError(f"{self.root} cannot be used: {error.strerror}", hint="choose another --out") from None
+            raise ExportError(
+                f"{self.root} cannot be used: {error.strerror}", hint="choose another --out"
+            ) from None
         try:
             fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
@@ -60,7 +63,9 @@ class Folder:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
         self.close()
 
     # --- reading
@@ -98,9 +103,18 @@ class Folder:
         return self.root / WRITING / str(self._count)
 
     def keep(
-        self, written: Path, data_set: str, topic: str, topic_id: int, partition: int, start: int, end: int, format: str
+        self,
+        written: Path,
+        data_set: str,
+        topic: str,
+        topic_id: int,
+        partition: int,
+        start: int,
+        end: int,
+        format: str,
     ) -> tuple[str, int, str]:
-        """(path, bytes, sha256) of a whole file in its place, on the disk; it counts when a manifest names it."""
+        """(path, bytes, sha256) of a whole file in its place, on the disk; it counts when a manifest names
+        it."""
         with written.open("rb") as opened:
             digest = file_digest(opened, "sha256").hexdigest()
             os.fsync(opened.fileno())
@@ -115,7 +129,8 @@ class Folder:
         return name, path.stat().st_size, digest
 
     def publish(self, manifest: Manifest) -> str:
-        """Makes an increment count; returns its SHA-256. Raises TornExport when another one took its number."""
+        """Makes an increment count; returns its SHA-256. Raises TornExport when another one took its
+        number."""
         temporary, raw = self.new(), export.encode(manifest)
         with temporary.open("wb") as opened:
             opened.write(raw)
@@ -125,7 +140,9 @@ class Folder:
         try:
             os.link(temporary, path)
         except FileExistsError:
-            raise TornExport(f"{path.name} is there already", hint="two exporters write here; let one of them") from None
+            raise TornExport(
+                f"{path.name} is there already", hint="two exporters write here; let one of them"
+            ) from None
         temporary.unlink()
         sync_directory(path.parent)
         return sha256(raw).hexdigest()
@@ -133,10 +150,14 @@ class Folder:
     # --- what does not count any more
 
     def forget(self, older_than_s: float) -> int:
-        """Removes manifests before the newest base, when that one is older than so many seconds, and files that no manifest
-        names. Returns how many files went."""
+        """Removes manifests before the newest base, when that one is older than so many seconds, and files
+        that no manifest names. Returns how many files went."""
         manifests = {sequence: export.decode(self.manifest(sequence)) for sequence in self.sequences()}
-        bases = [each for each in manifests.values() if each.base and each.written_us < (time.time() - older_than_s) * 1e6]
+        bases = [
+            each
+            for each in manifests.values()
+            if each.base and each.written_us < (time.time() - older_than_s) * 1e6
+        ]
         for sequence in [sequence for sequence in manifests if bases and sequence < bases[-1].sequence]:
             self._delete(export.manifest_path(sequence))
             del manifests[sequence]
@@ -151,5 +172,10 @@ class Folder:
 
     def _names(self) -> list[str]:
         """Of files that may go when no manifest names them."""
-        found = (path for data_set in export.SCHEMAS for path in (self.root / data_set).glob("*/*") if path.is_file())
+        found = (
+            path
+            for data_set in export.SCHEMAS
+            for path in (self.root / data_set).glob("*/*")
+            if path.is_file()
+        )
         return [str(path.relative_to(self.root)) for path in found]

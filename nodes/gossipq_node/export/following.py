@@ -1,7 +1,9 @@
-"""`gossipq export --follow`: what an export needs to go on for months. It looks often, writes rarely, and tidies up itself.
+"""`gossipq export --follow`: what an export needs to go on for months. It looks often, writes rarely, and
+tidies up itself.
 
-Records wait in the cluster until they are worth a file: there are many of them, or the first one has waited long enough. Once
-an hour small files are merged and a base is published; what was replaced is removed an hour later. Time is handed in.
+Records wait in the cluster until they are worth a file: there are many of them, or the first one has waited
+long enough. Once an hour small files are merged and a base is published; what was replaced is removed an hour
+later. Time is handed in.
 """
 
 from collections.abc import Callable
@@ -39,17 +41,27 @@ class Follower:
         base_s: float = BASE_S,
         commit: Callable[[], Committed] | None = None,
     ) -> None:
-        """`now`: seconds of a clock that never goes back. roll_s 0: nothing waits. commit: to tables, after each base."""
+        """`now`: seconds of a clock that never goes back. roll_s 0: nothing waits. commit: to tables, after
+        each base."""
         self._base_s, self._commit = base_s, commit
-        self._exporter, self._folder, self._now, self._roll_s, self._keep_s = exporter, folder, now, roll_s, keep_s
+        self._exporter, self._folder, self._now, self._roll_s, self._keep_s = (
+            exporter,
+            folder,
+            now,
+            roll_s,
+            keep_s,
+        )
         self._waiting_since: float | None = now() - roll_s  # what is there at the start does not wait
         self._states_at = now()
-        self._base_at = now() + (base_s if commit is None else 0.0)  # what a crash kept from a table is there soon
+        # what a crash kept from a table is there soon
+        self._base_at = now() + (base_s if commit is None else 0.0)
 
     def step(self) -> Step:
         """Exports what is due. Raises what `Exporter.run` raises; the next step goes on."""
         now = self._now()
-        aged = not self._roll_s or (self._waiting_since is not None and now >= self._waiting_since + self._roll_s)
+        aged = not self._roll_s or (
+            self._waiting_since is not None and now >= self._waiting_since + self._roll_s
+        )
         with_states = now >= self._states_at
         done = self._exporter.run(with_states, records_min=0 if aged else ROLL_RECORDS)
         if with_states:

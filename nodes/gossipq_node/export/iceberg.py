@@ -2,9 +2,10 @@
 
     NAMESPACE.messages, NAMESPACE.acks       unpartitioned; files of the export, added by reference
 
-How far a table has come is a property of the snapshot that brought it there, so files and positions are committed together.
-What is about to be committed is first made final by a manifest: no merging touches it any more, since a table may refer to it.
-After a crash in between the next commit finds it final and not committed, and adds it. No table has `deliveries`: they change.
+How far a table has come is a property of the snapshot that brought it there, so files and positions are
+committed together. What is about to be committed is first made final by a manifest: no merging touches it any
+more, since a table may refer to it. After a crash in between the next commit finds it final and not
+committed, and adds it. No table has `deliveries`: they change.
 """
 
 import os
@@ -33,8 +34,8 @@ SNAPSHOTS_MIN = 2  #: so many are left whatever their age: without them nobody k
 
 
 def catalog(place: str) -> "Catalog":
-    """https://... is a REST catalog, catalog:NAME one of pyiceberg's own configuration; anything else is a folder on this
-    machine, with an SQLite catalog and what belongs to its tables.
+    """https://... is a REST catalog, catalog:NAME one of pyiceberg's own configuration; anything else is a
+    folder on this machine, with an SQLite catalog and what belongs to its tables.
 
     Raises GossipqError when pyiceberg is not installed, ExportError when the catalog cannot be used."""
     try:
@@ -49,7 +50,9 @@ def catalog(place: str) -> "Catalog":
             return load_catalog(place.removeprefix("catalog:"))
         root = os.path.abspath(place)
         os.makedirs(root, exist_ok=True)
-        return load_catalog("gossipq", type="sql", uri=f"sqlite:///{root}/catalog.db", warehouse=f"file://{root}")
+        return load_catalog(
+            "gossipq", type="sql", uri=f"sqlite:///{root}/catalog.db", warehouse=f"file://{root}"
+        )
     except (OSError, ValueError, ValidationError) as error:
         raise ExportError(
             f"the catalog {place} cannot be used: {error}", hint="a folder, https://... or catalog:NAME"
@@ -73,16 +76,24 @@ class Iceberg:
         now: Callable[[], datetime] = lambda: datetime.now(UTC),
     ) -> None:
         """keep_s: snapshots older than that are forgotten."""
-        self._folder, self._catalog, self._namespace, self._keep_s, self._now = folder, catalog, namespace, keep_s, now
+        self._folder, self._catalog, self._namespace, self._keep_s, self._now = (
+            folder,
+            catalog,
+            namespace,
+            keep_s,
+            now,
+        )
 
     def commit(self) -> Committed:
-        """Everything that the export has and the tables lack. Raises ExportError, TornExport, Busy; the next commit goes on."""
+        """Everything that the export has and the tables lack. Raises ExportError, TornExport, Busy; the next
+        commit goes on."""
         done, found = Committed(), self._folder.read()
         if found.newest is None:
             return done
         if found.newest.format != "parquet":
             raise ExportError(
-                f"{self._folder.root} has {found.newest.format} files", hint="Iceberg takes Parquet: another --out"
+                f"{self._folder.root} has {found.newest.format} files",
+                hint="Iceberg takes Parquet: another --out",
             )
         cluster, found = found.newest.cluster, self._make_final(found)
         with _plainly():
@@ -126,24 +137,34 @@ class Iceberg:
         for file in new:
             if file.start < reached.get(_key(file), 0):
                 raise ExportError(
-                    f"{name} has {file.topic}/{file.partition} up to {reached[_key(file)]}, and {file.path} begins before",
-                    hint="another export feeds this table: commit each to a namespace of its own (--iceberg-namespace)",
+                    f"{name} has {file.topic}/{file.partition} up to {reached[_key(file)]}, and {file.path} "
+                    "begins before",
+                    hint=(
+                        "another export feeds this table: commit each to a namespace of its own "
+                        "(--iceberg-namespace)"
+                    ),
                 )
             reached[_key(file)] = file.end
         if not new:
             return
         told = {POSITIONS: msgspec.json.encode(reached).decode(), CLUSTER: cluster}
         paths = [self._folder.address(file.path) for file in new]
-        table.add_files(paths, snapshot_properties=told, check_duplicate_files=False)  # positions say what is there
+        # positions say what is there
+        table.add_files(paths, snapshot_properties=told, check_duplicate_files=False)
         done.files[data_set] = len(new)
         done.records += sum(file.rows for file in new) if data_set == export.MESSAGES else 0
         self._expire(table)
 
     def _expire(self, table: "Table") -> None:
-        """Forgets snapshots that are old; their files are still referred to by later ones, for tables only grow."""
+        """Forgets snapshots that are old; their files are still referred to by later ones, for tables only
+        grow."""
         before = self._now() - timedelta(seconds=self._keep_s)
         snapshots = sorted(table.snapshots(), key=_sequence)
-        old = [each.snapshot_id for each in snapshots[:-SNAPSHOTS_MIN] if each.timestamp_ms < before.timestamp() * 1000]
+        old = [
+            each.snapshot_id
+            for each in snapshots[:-SNAPSHOTS_MIN]
+            if each.timestamp_ms < before.timestamp() * 1000
+        ]
         if old:
             table.maintenance.expire_snapshots().by_ids(old).commit()
 
@@ -157,7 +178,8 @@ def _sequence(snapshot: Any) -> int:
 
 
 def _reached(table: "Table", name: str, cluster: str) -> dict[str, int]:
-    """How far the table has come: by the newest snapshot that says so, since others may have rewritten its files."""
+    """How far the table has come: by the newest snapshot that says so, since others may have rewritten its
+    files."""
     for snapshot in sorted(table.snapshots(), key=_sequence, reverse=True):
         told: dict[str, Any] = snapshot.summary.additional_properties if snapshot.summary else {}
         if POSITIONS in told:
@@ -168,16 +190,30 @@ def _reached(table: "Table", name: str, cluster: str) -> dict[str, int]:
                 )
             return msgspec.json.decode(told[POSITIONS], type=dict[str, int])
     if table.current_snapshot() is not None:
-        raise ExportError(f"{name} has rows of others", hint="name another namespace: --iceberg-namespace NAME")
+        raise ExportError(
+            f"{name} has rows of others", hint="name another namespace: --iceberg-namespace NAME"
+        )
     return {}
 
 
 @contextmanager
 def _plainly() -> Iterator[None]:
     """What passes is Busy, and the next commit tries again."""
-    from pyiceberg.exceptions import CommitFailedException, CommitStateUnknownException, ServerError, ServiceUnavailableError
+    from pyiceberg.exceptions import (
+        CommitFailedException,
+        CommitStateUnknownException,
+        ServerError,
+        ServiceUnavailableError,
+    )
 
     try:
         yield
-    except (CommitFailedException, CommitStateUnknownException, ServerError, ServiceUnavailableError) as error:
-        raise Busy(f"the catalog did not commit: {error}", hint="it is tried again with the next step") from error
+    except (
+        CommitFailedException,
+        CommitStateUnknownException,
+        ServerError,
+        ServiceUnavailableError,
+    ) as error:
+        raise Busy(
+            f"the catalog did not commit: {error}", hint="it is tried again with the next step"
+        ) from error

@@ -9,18 +9,30 @@ class Metrics:
     def __init__(self) -> None:
         self.registry = registry = CollectorRegistry()
         self._waiting = Gauge(
-            "gossipq_export_waiting_messages", "Records of the cluster that the export lacks", ["topic"], registry=registry
+            "gossipq_export_waiting_messages",
+            "Records of the cluster that the export lacks",
+            ["topic"],
+            registry=registry,
         )
         self._records = Counter("gossipq_export_messages", "Records exported", registry=registry)
         self._bytes = Counter("gossipq_export_bytes", "Bytes of files written", registry=registry)
         self._files = Counter("gossipq_export_files", "Files written", registry=registry)
-        self._merged = Counter("gossipq_export_merged_files", "Files that went into larger ones", registry=registry)
-        self._lost = Counter(
-            "gossipq_export_lost_messages", "Records that retention removed before their export", ["topic"], registry=registry
+        self._merged = Counter(
+            "gossipq_export_merged_files", "Files that went into larger ones", registry=registry
         )
-        self._errors = Counter("gossipq_export_errors", "Steps that failed and were tried again", ["error"], registry=registry)
+        self._lost = Counter(
+            "gossipq_export_lost_messages",
+            "Records that retention removed before their export",
+            ["topic"],
+            registry=registry,
+        )
+        self._errors = Counter(
+            "gossipq_export_errors", "Steps that failed and were tried again", ["error"], registry=registry
+        )
         self._step_s = Gauge("gossipq_export_step_seconds", "What the newest step took", registry=registry)
-        self._success = Gauge("gossipq_export_last_success_timestamp_seconds", "When a step went well last", registry=registry)
+        self._success = Gauge(
+            "gossipq_export_last_success_timestamp_seconds", "When a step went well last", registry=registry
+        )
 
     def serve(self, host: str, port: int) -> None:
         """From a thread of this process. Raises OSError when the port is taken."""

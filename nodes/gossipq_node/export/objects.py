@@ -1,8 +1,10 @@
-"""An export in an object store (s3://bucket/lake): what links and locks do on a disk, conditional puts do here.
+"""An export in an object store (s3://bucket/lake): what links and locks do on a disk, conditional puts do
+here.
 
-A manifest is put only where none is, so of two exporters one goes on and the other is told. Nothing else is agreed on, so files
-that no manifest names are removed only when they are old: another exporter may be about to name them. Credentials and the rest
-come from the usual environment: AWS_ACCESS_KEY_ID, AWS_SECRET_ACCESS_KEY, AWS_REGION, AWS_ENDPOINT_URL.
+A manifest is put only where none is, so of two exporters one goes on and the other is told. Nothing else is
+agreed on, so files that no manifest names are removed only when they are old: another exporter may be about
+to name them. Credentials and the rest come from the usual environment: AWS_ACCESS_KEY_ID,
+AWS_SECRET_ACCESS_KEY, AWS_REGION, AWS_ENDPOINT_URL.
 """
 
 import re
@@ -54,7 +56,10 @@ class ObjectFolder(Folder):
             there = self.sequences()
         except (self._obstore.exceptions.BaseError, Unreachable, ValueError) as error:
             self.close()
-            hint = "AWS_ACCESS_KEY_ID, AWS_SECRET_ACCESS_KEY, AWS_REGION and AWS_ENDPOINT_URL say how to get there"
+            hint = (
+                "AWS_ACCESS_KEY_ID, AWS_SECRET_ACCESS_KEY, AWS_REGION and AWS_ENDPOINT_URL say how to get "
+                "there"
+            )
             raise ExportError(f"{uri} cannot be used: {_first_line(error)}", hint=hint) from None
         if not make and not there:
             self.close()
@@ -116,14 +121,23 @@ class ObjectFolder(Folder):
         return self._here / str(self._count)
 
     def keep(
-        self, written: Path, data_set: str, topic: str, topic_id: int, partition: int, start: int, end: int, format: str
+        self,
+        written: Path,
+        data_set: str,
+        topic: str,
+        topic_id: int,
+        partition: int,
+        start: int,
+        end: int,
+        format: str,
     ) -> tuple[str, int, str]:
         with written.open("rb") as opened:
             digest = file_digest(opened, "sha256").hexdigest()
         name = export.file_path(data_set, topic, topic_id, partition, start, end, digest, format)
         size = written.stat().st_size
         with self._asking(name):
-            self._obstore.put(self._store, name, written)  # named by its content: putting it twice harms nobody
+            # named by its content: putting it twice harms nobody
+            self._obstore.put(self._store, name, written)
         written.unlink()
         return name, size, digest
 
@@ -147,7 +161,12 @@ class ObjectFolder(Folder):
     def _names(self) -> list[str]:
         oldest_s = time.time() - UNNAMED_S
         with self._asking("files"):
-            return [name for data_set in export.SCHEMAS for name, put_s in self._list(f"{data_set}/") if put_s < oldest_s]
+            return [
+                name
+                for data_set in export.SCHEMAS
+                for name, put_s in self._list(f"{data_set}/")
+                if put_s < oldest_s
+            ]
 
 
 def _first_line(error: Exception) -> str:

@@ -10,7 +10,17 @@ if TYPE_CHECKING:
 ROW_GROUP_ROWS = 65_536
 ZSTD_LEVEL = 1  #: twice as fast as 3 for a few percent more bytes
 #: columns with few different values; looking for them in the others costs time
-DICTIONARIES = ["topic", "topic_id", "partition", "publish_time", "route", "group_name", "state", "consumer", "reason"]
+DICTIONARIES = [
+    "topic",
+    "topic_id",
+    "partition",
+    "publish_time",
+    "route",
+    "group_name",
+    "state",
+    "consumer",
+    "reason",
+]
 
 
 class Writer:

@@ -12,7 +12,8 @@ from gossipq_node.export.folder import Folder
 if TYPE_CHECKING:
     from pyarrow import RecordBatch, Table
 
-FILE_ROWS, FILE_BYTES = 1 << 20, 128 << 20  #: of one file at most, as columns in memory; its last batch may pass it
+#: of one file at most, as columns in memory; its last batch may pass it
+FILE_ROWS, FILE_BYTES = (1 << 20, 128 << 20)
 
 
 class Segment:
@@ -53,7 +54,9 @@ class Segment:
 class Place:
     """A data set of one partition, in a folder."""
 
-    def __init__(self, folder: Folder, format: str, data_set: str, topic: str, topic_id: int, partition: int) -> None:
+    def __init__(
+        self, folder: Folder, format: str, data_set: str, topic: str, topic_id: int, partition: int
+    ) -> None:
         self.folder, self.format, self.data_set = folder, format, data_set
         self.name = data_set, topic, topic_id, partition
 

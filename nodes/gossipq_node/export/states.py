@@ -1,4 +1,5 @@
-"""Rows of `acks` and `deliveries`: what leaders answer, as columns. A row stands for a run of records, so there are few."""
+"""Rows of `acks` and `deliveries`: what leaders answer, as columns. A row stands for a run of records, so
+there are few."""
 
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
@@ -43,7 +44,9 @@ def deliveries(info: TopicInfo, partition: int, pages: Sequence[States]) -> "Tab
     return _table(export.DELIVERIES, info, partition, len(runs), fields)
 
 
-def _table(data_set: str, info: TopicInfo, partition: int, count: int, fields: dict[str, list[Any]]) -> "Table":
+def _table(
+    data_set: str, info: TopicInfo, partition: int, count: int, fields: dict[str, list[Any]]
+) -> "Table":
     pa, schema = columns.arrow(), columns.schema(data_set)
     place = {"topic": [info.name] * count, "topic_id": [info.id] * count, "partition": [partition] * count}
     values = {**place, **fields}

@@ -1,12 +1,14 @@
-"""Import into Parquet tables: what is imported twice is there once, and a run that was cut off is mended by the next.
+"""Import into Parquet tables: what is imported twice is there once, and a run that was cut off is mended by
+the next.
 
     TABLE/messages/segment=s40-0-1200/*.parquet  records of partition 0 of topic 40, from 1,200 on
     TABLE/acks, TABLE/deliveries                 as the export has them now
     TABLE/_gossipq/import.json                   how far each partition has come; written last
 
-A run adds segments, each named by where it begins: where the run before ended, and each million offsets. A run that was cut off
-has noted nothing, so the next one begins where it began, and takes the place of what it left. Days would be a bad measure: the
-second increment of a day would take the place of the first. The topic is a real column, so "007" stays a text.
+A run adds segments, each named by where it begins: where the run before ended, and each million offsets. A
+run that was cut off has noted nothing, so the next one begins where it began, and takes the place of what it
+left. Days would be a bad measure: the second increment of a day would take the place of the first. The topic
+is a real column, so "007" stays a text.
 """
 
 from dataclasses import dataclass
@@ -57,9 +59,15 @@ class Imported:
 
 
 def import_export(
-    spark: SparkSession, path: str, table: str, topics: str = "", verify: bool | None = None, allow_gap: bool = False
+    spark: SparkSession,
+    path: str,
+    table: str,
+    topics: str = "",
+    verify: bool | None = None,
+    allow_gap: bool = False,
 ) -> list[Imported]:
-    """allow_gap: records that retention took before they were exported are noted in the table, and not an error.
+    """allow_gap: records that retention took before they were exported are noted in the table, and not an
+    error.
 
     Raises TornExport, DataLoss, UnknownTopic, and ExportError when the table is of another cluster."""
     options = {"path": path} | ({"topics": topics} if topics else {})
@@ -80,7 +88,8 @@ def import_export(
             planning.require(exported, wanted)
         _messages(spark, folder, exported, wanted, asked, table, state, verify)
     state.gaps = [gap for gap in exported.gaps if f"{gap.topic_id}-{gap.partition}" in state.places]
-    for data_set in (export.ACKS, export.DELIVERIES):  # of all topics, since they take the place of what is there
+    # of all topics, since they take the place of what is there
+    for data_set in (export.ACKS, export.DELIVERIES):
         frame = reading.read_export(spark, path, dataSet=data_set, verify=verify)
         frame.write.mode("overwrite").parquet(f"{table}/{data_set}")
     _keep(target, state)
@@ -91,7 +100,8 @@ def _span(at: Known, came: int) -> Span:
     """What is new. Raises DataLoss when the export begins after the table ends."""
     if came < at.first:
         raise DataLoss(
-            f"{at.topic}/{at.partition}: records {came} to {at.first - 1} are neither in the table nor in the export",
+            f"{at.topic}/{at.partition}: records {came} to {at.first - 1} are neither in the table nor in "
+            "the export",
             hint="import the rest into a new table, or keep exports whole",
         )
     return Span(at.topic, at.topic_id, at.partition, came, at.end)
@@ -109,7 +119,11 @@ def _messages(
 ) -> None:
     parts = planning.parts(exported, wanted, asked)
     batch.check(folder, exported, parts, verify)
-    came = reduce(lambda rest, span: F.when(_is_of(span), F.lit(span.start)).otherwise(rest), wanted, F.lit(None).cast("long"))
+    came = reduce(
+        lambda rest, span: F.when(_is_of(span), F.lit(span.start)).otherwise(rest),
+        wanted,
+        F.lit(None).cast("long"),
+    )
     million = F.floor(F.col("offset") / state.segment_records) * state.segment_records
     begin = F.greatest(came, million).cast("long")
     segment = F.concat_ws("-", F.concat(F.lit("s"), F.col("topic_id")), F.col("partition"), begin)
@@ -162,7 +176,8 @@ def is_table(path: str) -> bool:
 
 
 def read_table(spark: SparkSession, table: str, dataSet: str = export.MESSAGES) -> DataFrame:
-    """Rows of an imported table. Its schema is told to Spark, which would guess a number for topic "007" otherwise."""
+    """Rows of an imported table. Its schema is told to Spark, which would guess a number for topic "007"
+    otherwise."""
     schema, path = schemas.of(dataSet), Folder(table).address(dataSet)
     if dataSet != export.MESSAGES:
         return spark.read.schema(schema).parquet(path)
@@ -173,8 +188,8 @@ def read_table(spark: SparkSession, table: str, dataSet: str = export.MESSAGES) 
 def rows(
     spark: SparkSession, path: str, dataSet: str = export.MESSAGES, topics: str = "", allow_gap: bool = False
 ) -> DataFrame:
-    """Of an export or of an imported table, whichever it is. Raises UnknownTopic; DataLoss for an export with gaps, unless
-    they are allowed; what a table lacks was allowed when it was imported."""
+    """Of an export or of an imported table, whichever it is. Raises UnknownTopic; DataLoss for an export with
+    gaps, unless they are allowed; what a table lacks was allowed when it was imported."""
     asked, state = parse({"path": path} | ({"topics": topics} if topics else {})), _known(Folder(path))
     if state is None:
         return reading.read_export(spark, path, topics or None, dataSet=dataSet, failOnDataLoss=not allow_gap)
@@ -183,7 +198,9 @@ def rows(
     frame = read_table(spark, path, dataSet)
     if not topics:
         return frame
-    return frame.where(F.col("topic").isin([topic for topic, number in sorted(places) if asked.wants(topic, number)]))
+    return frame.where(
+        F.col("topic").isin([topic for topic, number in sorted(places) if asked.wants(topic, number)])
+    )
 
 
 def gaps(path: str, topics: str = "") -> list[Gap]:

@@ -22,8 +22,8 @@ def search(
     since: str = "",
     until: str = "",
 ) -> DataFrame:
-    """Records with this text in their value, this key, these headers, these values at JSON paths ("$.user"), between two
-    times (ISO; UTC unless they say otherwise). Raises BadRequest."""
+    """Records with this text in their value, this key, these headers, these values at JSON paths ("$.user"),
+    between two times (ISO; UTC unless they say otherwise). Raises BadRequest."""
     found = messages
     if since:
         found = found.where(F.col("publish_time") >= F.timestamp_micros(F.lit(micros("since", since))))
@@ -42,9 +42,12 @@ def search(
 
 
 def duplicates(messages: DataFrame, by: str = "id") -> DataFrame:
-    """Records that are there more than once, by topic: how many there are of each kind, and how many too many."""
+    """Records that are there more than once, by topic: how many there are of each kind, and how many too
+    many."""
     names = _names(by)
-    alike = messages.where(F.col(names[-1]).isNotNull()).groupBy(*names).agg(F.count(F.lit(1)).alias("records"))
+    alike = (
+        messages.where(F.col(names[-1]).isNotNull()).groupBy(*names).agg(F.count(F.lit(1)).alias("records"))
+    )
     return (
         alike.groupBy("topic")
         .agg(
@@ -73,12 +76,15 @@ def _names(by: str) -> tuple[str, ...]:
 
 
 def replay(messages: DataFrame, servers: str, topic: str, replay_id: str, per_second: float = 0.0) -> None:
-    """Publishes records again, to `topic`, which must be there. Each has headers x-replay-of and x-replay-id, and an id made of
-    both: replayed under the same name again, what the topic remembers is not published twice.
+    """Publishes records again, to `topic`, which must be there. Each has headers x-replay-of and x-replay-id,
+    and an id made of both: replayed under the same name again, what the topic remembers is not published
+    twice.
 
     Raises BadRequest when a record would go back where it is from."""
     if messages.where(F.col("topic") == topic).limit(1).count():
-        raise BadRequest(f"records of {topic!r} would go back to it", hint="replay to another topic: --to NAME")
+        raise BadRequest(
+            f"records of {topic!r} would go back to it", hint="replay to another topic: --to NAME"
+        )
     writer = messages.coalesce(REPLAY_TASKS).write.format("gossipq").mode("append")
     rate = str(per_second / REPLAY_TASKS)
     writer.options(servers=servers, topic=topic, writeId=replay_id, recordsPerSecond=rate).save()

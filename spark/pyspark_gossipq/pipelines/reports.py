@@ -17,8 +17,9 @@ def utc_day(time: Column | str) -> Column:
 
 
 def growth(messages: DataFrame, by: str = "day") -> DataFrame:
-    """Records and bytes of values by topic and time of publishing (UTC), with running totals. by: one of STEPS, and the name of
-    the column, which is a date for days, and text such as 2026-11-21 09:05 otherwise."""
+    """Records and bytes of values by topic and time of publishing (UTC), with running totals. by: one of
+    STEPS, and the name of the column, which is a date for days, and text such as 2026-11-21 09:05
+    otherwise."""
     times = messages.groupBy("topic", step_of("publish_time", by).alias(by)).agg(
         F.count(F.lit(1)).alias("records"), F.sum(F.octet_length("value")).cast("long").alias("bytes")
     )
@@ -42,7 +43,9 @@ def step_of(time: Column | str, by: str) -> Column:
 
 def fitting_step(messages: DataFrame) -> str:
     """The largest of STEPS that gives a chart some points."""
-    first, last = messages.agg(F.min(F.unix_micros("publish_time")), F.max(F.unix_micros("publish_time"))).first() or (
+    first, last = messages.agg(
+        F.min(F.unix_micros("publish_time")), F.max(F.unix_micros("publish_time"))
+    ).first() or (
         None,
         None,
     )
@@ -62,11 +65,11 @@ def status(deliveries: DataFrame) -> DataFrame:
 
 
 def latency_sketches(messages: DataFrame, acks: DataFrame) -> DataFrame:
-    """A KLL sketch of the time from publishing (or from the due time) to the first ack, by topic, group and day
-    (UTC).
+    """A KLL sketch of the time from publishing (or from the due time) to the first ack, by topic, group and
+    day (UTC).
 
-    Sketches of several runs, or days, can be merged; percentiles cannot. The clocks are those of producer and leader, and a
-    time below zero counts as none."""
+    Sketches of several runs, or days, can be merged; percentiles cannot. The clocks are those of producer and
+    leader, and a time below zero counts as none."""
     done = acks.select(
         "topic_id",
         "partition",
@@ -100,7 +103,10 @@ def latency(sketches: DataFrame, by_day: bool = True) -> DataFrame:
     return merged.select(
         *names,
         "records",
-        *(_ms(F.kll_sketch_get_quantile_bigint("sketch", F.lit(rank))).alias(name) for name, rank in QUANTILES.items()),
+        *(
+            _ms(F.kll_sketch_get_quantile_bigint("sketch", F.lit(rank))).alias(name)
+            for name, rank in QUANTILES.items()
+        ),
         _ms(F.col("max_us")).alias("max_ms"),
     ).orderBy(*names)
 

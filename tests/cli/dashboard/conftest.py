@@ -6,7 +6,18 @@ from types import ModuleType
 
 import pytest
 
-from gossipq_cli.dashboard.asked import Find, Open, Opened, Page, Record, Records, Stand, Standing, Stands, Taken
+from gossipq_cli.dashboard.asked import (
+    Find,
+    Open,
+    Opened,
+    Page,
+    Record,
+    Records,
+    Stand,
+    Standing,
+    Stands,
+    Taken,
+)
 from gossipq_cli.dashboard.rows import Snapshot
 from gossipq_cli.dashboard.state import Board
 from gossipq_cli.dashboard.still import recorded
@@ -40,7 +51,16 @@ def snapshots(recording: ModuleType) -> list[Snapshot]:
 VALUE = b'{"id":9917,"sum":12.5,"cur":"EUR"}'
 RECORDS = Records(
     [
-        Record(f"orders/3/{offset}", "orders", 3, offset, 1_795_219_200_000 + offset, b"cust-%d" % offset, VALUE, len(VALUE))
+        Record(
+            f"orders/3/{offset}",
+            "orders",
+            3,
+            offset,
+            1_795_219_200_000 + offset,
+            b"cust-%d" % offset,
+            VALUE,
+            len(VALUE),
+        )
         for offset in range(88_120, 88_150)
     ],
     30,

@@ -1,4 +1,5 @@
-"""The pictures of docs/TOP.md and of the README, drawn from the recorded cluster. Run as a program it draws them anew."""
+"""The pictures of docs/TOP.md and of the README, drawn from the recorded cluster. Run as a program it draws
+them anew."""
 
 import importlib.util
 from collections.abc import Iterator

@@ -1,6 +1,8 @@
-"""A recorded cluster of three nodes, made by hand. Run as a program it writes its last seconds to three_nodes.jsonl.
+"""A recorded cluster of three nodes, made by hand. Run as a program it writes its last seconds to
+three_nodes.jsonl.
 
-Two minutes: node-d joins and takes shards, traffic swells and ebbs, node-c is killed in the end and its shards move.
+Two minutes: node-d joins and takes shards, traffic swells and ebbs, node-c is killed in the end and its
+shards move.
 """
 
 import math
@@ -29,8 +31,19 @@ BEGIN_MS = 1_795_219_200_000  #: 2026-11-21 00:00 UTC
 STEPS, SHARDS, WORKERS = 90, 8, 2
 KILLED_AT = 82  #: node-c
 NODES = ("node-a", "node-b", "node-c")
-TOPICS = {"orders": (4, 900.0), "orders.dlq": (1, 3.0), "payments": (2, 350.0), "clickstream": (4, 2_400.0), "audit": (1, 40.0)}
-GROUPS = (("orders", "billing", 0.97), ("orders", "shipping", 1.0), ("payments", "ledger", 0.99), ("clickstream", "fraud", 0.9))
+TOPICS = {
+    "orders": (4, 900.0),
+    "orders.dlq": (1, 3.0),
+    "payments": (2, 350.0),
+    "clickstream": (4, 2_400.0),
+    "audit": (1, 40.0),
+}
+GROUPS = (
+    ("orders", "billing", 0.97),
+    ("orders", "shipping", 1.0),
+    ("payments", "ledger", 0.99),
+    ("clickstream", "fraud", 0.9),
+)
 
 
 def wave(step: int, phase: float) -> float:
@@ -56,7 +69,11 @@ def shards(step: int) -> list[Shard]:
             Copy(
                 node=node,
                 role="leader" if node == leader else "follower",
-                lag=0 if node == leader else 120 * (step - KILLED_AT + 1) if dead and node == "node-c" else (number + step) % 3,
+                lag=0
+                if node == leader
+                else 120 * (step - KILLED_AT + 1)
+                if dead and node == "node-c"
+                else (number + step) % 3,
                 reachable=not (dead and node == "node-c"),
             )
             for node in NODES
@@ -211,7 +228,11 @@ def events(step: int) -> list[Event]:
         (-3_540, "rebalance", "3 shards", "moved to node-c"),
         (KILLED_AT, "member-failed", "node-c", "no answer"),
     ]
-    return [Event(time_ms=BEGIN_MS + at * 1_000, kind=kind, who=who, text=text) for at, kind, who, text in told if at <= step]
+    return [
+        Event(time_ms=BEGIN_MS + at * 1_000, kind=kind, who=who, text=text)
+        for at, kind, who, text in told
+        if at <= step
+    ]
 
 
 def hours(count: int = 168) -> list[Growth]:
@@ -265,7 +286,13 @@ def alarms(step: int) -> list[Alarm]:
     if step >= KILLED_AT:
         text = "8 shards are short of a copy: node-c is away"
         found.append(
-            Alarm(name="shard_degraded", severity="critical", node="node-a", text=text, command="gossipq node, on node-c")
+            Alarm(
+                name="shard_degraded",
+                severity="critical",
+                node="node-a",
+                text=text,
+                command="gossipq node, on node-c",
+            )
         )
     return found
 
@@ -288,7 +315,10 @@ def snapshot(step: int) -> Snapshot:
         shards=told,
         topics=[
             Topic(
-                name=name, id=number, partitions=count, config={"retention": "7d", "level": "stored", "partitions": str(count)}
+                name=name,
+                id=number,
+                partitions=count,
+                config={"retention": "7d", "level": "stored", "partitions": str(count)},
             )
             for number, (name, (count, _)) in enumerate(TOPICS.items(), 1)
         ],

@@ -6,7 +6,16 @@ from typing import Any
 import pytest
 
 from gossipq.messages import StatsReply
-from gossipq.values import Alarm, ClientRow, ConfigRow, Consuming, GroupStats, PartitionStats, Route, WorkerStats
+from gossipq.values import (
+    Alarm,
+    ClientRow,
+    ConfigRow,
+    Consuming,
+    GroupStats,
+    PartitionStats,
+    Route,
+    WorkerStats,
+)
 from gossipq_cli.dashboard.collect import Heard, Told, event_rows, snapshot
 from gossipq_cli.dashboard.rows import UNKNOWN, Copy, Shard, Snapshot, Subscription
 
@@ -17,7 +26,9 @@ def worker(node: str, number: int, state: str = "ready", **more: Any) -> WorkerS
     counts = dict.fromkeys(("sessions", "acked", "refused", "bad_frames", "turns", "commits", "commit_us"), 1)
     counts |= {"published": 5, "delivered": 7, "store_bytes": 100} | more
     pid, endpoint = 100 * (ord(node[-1]) - 96) + number, f"tcp://{node}:{7701 + number}"
-    return WorkerStats(worker=number, pid=pid, endpoint=endpoint, state=state, restarts=0, leading=2, **counts)
+    return WorkerStats(
+        worker=number, pid=pid, endpoint=endpoint, state=state, restarts=0, leading=2, **counts
+    )
 
 
 def status(node: str, workers: list[WorkerStats] | None = None, **cluster: Any) -> Any:
@@ -37,21 +48,31 @@ def status(node: str, workers: list[WorkerStats] | None = None, **cluster: Any) 
         "rss_bytes": 1 << 20,
     }
     return SimpleNamespace(
-        **{"copy": "", "members": [], "leads": [], "copies": [], "gossip": "off", "events": []} | fields | cluster
+        **{"copy": "", "members": [], "leads": [], "copies": [], "gossip": "off", "events": []}
+        | fields
+        | cluster
     )
 
 
 NODES = ("node-a", "node-b", "node-c")
 ROSTER = [
     SimpleNamespace(
-        copy=f"id-{name}", name=name, endpoint=f"tcp://{name}:7700", workers=2, witness=False, state="in", version="0.2.0"
+        copy=f"id-{name}",
+        name=name,
+        endpoint=f"tcp://{name}:7700",
+        workers=2,
+        witness=False,
+        state="in",
+        version="0.2.0",
     )
     for name in NODES
 ]
 LEADS = [SimpleNamespace(shard=shard, term=4, copy=f"id-{NODES[shard]}") for shard in range(SHARDS)]
 
 
-def copies(shard: int, term: int = 4, leader: str | None = None, silent_ms: int = 300, silent: str = "") -> list[Any]:
+def copies(
+    shard: int, term: int = 4, leader: str | None = None, silent_ms: int = 300, silent: str = ""
+) -> list[Any]:
     leader = leader or NODES[shard]
     return [
         SimpleNamespace(
@@ -69,7 +90,9 @@ def copies(shard: int, term: int = 4, leader: str | None = None, silent_ms: int 
 
 def cluster(node: str, shard: int, **more: Any) -> Any:
     return status(
-        node, **{"copy": f"id-{node}", "members": ROSTER, "leads": LEADS, "copies": copies(shard), "gossip": ""} | more
+        node,
+        **{"copy": f"id-{node}", "members": ROSTER, "leads": LEADS, "copies": copies(shard), "gossip": ""}
+        | more,
     )
 
 
@@ -83,14 +106,28 @@ def taken(*heard: Heard, **more: Any) -> Snapshot:
 def test_one_node() -> None:
     found = taken(Heard(status("vm"), "tcp://vm:7700", 0, 450))
     (node,) = found.nodes
-    assert (node.name, node.state, node.rtt_us, node.sessions, node.published, node.leading) == ("vm", "ready", 450, 2, 10, 4)
+    assert (node.name, node.state, node.rtt_us, node.sessions, node.published, node.leading) == (
+        "vm",
+        "ready",
+        450,
+        2,
+        10,
+        4,
+    )
     assert found.shards[1] == Shard(
-        shard=1, leader="vm", worker=1, pid=worker("vm", 1).pid, term=4, copies=[Copy(node="vm", role="leader")]
+        shard=1,
+        leader="vm",
+        worker=1,
+        pid=worker("vm", 1).pid,
+        term=4,
+        copies=[Copy(node="vm", role="leader")],
     )
     assert (found.shards_total, found.shards_led, found.serf) == (SHARDS, SHARDS, "")
 
 
-@pytest.mark.parametrize(("state", "shown"), [("down", "recovering"), ("full", "full"), ("starting", "starting")])
+@pytest.mark.parametrize(
+    ("state", "shown"), [("down", "recovering"), ("full", "full"), ("starting", "starting")]
+)
 def test_a_node_is_as_well_as_its_worst_worker(state: str, shown: str) -> None:
     found = taken(Heard(status("vm", [worker("vm", 0), worker("vm", 1, state)]), ""))
     assert found.nodes[0].state == shown
@@ -109,7 +146,10 @@ def heard(*silent: str, **more: Any) -> list[Heard]:
 
 
 def test_what_a_node_uses_is_the_sum_of_its_processes() -> None:
-    busy = [worker("node-a", 0, cpu_ms=700, rss_bytes=3 << 20), worker("node-a", 1, cpu_ms=250, rss_bytes=1 << 20)]
+    busy = [
+        worker("node-a", 0, cpu_ms=700, rss_bytes=3 << 20),
+        worker("node-a", 1, cpu_ms=250, rss_bytes=1 << 20),
+    ]
     node = taken(*heard(workers=busy)).nodes[0]
     assert (node.cpu_ms, node.rss_bytes) == (1_000, 5 << 20)
     older = taken(*heard(cpu_ms=0, rss_bytes=0)).nodes[0]
@@ -118,9 +158,16 @@ def test_what_a_node_uses_is_the_sum_of_its_processes() -> None:
 
 def test_three_nodes_with_leaders_followers_and_lag() -> None:
     found = taken(*heard())
-    assert [(node.name, node.state, node.following) for node in found.nodes] == [(name, "ready", 2) for name in NODES]
+    assert [(node.name, node.state, node.following) for node in found.nodes] == [
+        (name, "ready", 2) for name in NODES
+    ]
     shard = found.shards[1]
-    assert (shard.leader, shard.worker, shard.pid, shard.state) == ("node-b", 1, worker("node-b", 1).pid, "ok")
+    assert (shard.leader, shard.worker, shard.pid, shard.state) == (
+        "node-b",
+        1,
+        worker("node-b", 1).pid,
+        "ok",
+    )
     assert [(copy.node, copy.role, copy.lag) for copy in shard.copies] == [
         ("node-a", "follower", 9),
         ("node-b", "leader", 0),
@@ -151,7 +198,9 @@ def test_the_word_for_the_cluster_and_its_alarm() -> None:
     assert (found.state, found.findings) == ("healthy", [])
     assert taken(*heard()[:2]).state == "", "one is still being asked"
     silent = heard("node-b", "node-c")
-    alone = silent[0]._replace(status=cluster("node-a", 0, copies=[], workers=[worker("node-a", 0, leaderless=[0, 1, 2])]))
+    alone = silent[0]._replace(
+        status=cluster("node-a", 0, copies=[], workers=[worker("node-a", 0, leaderless=[0, 1, 2])])
+    )
     found = taken(alone, *silent[1:])
     assert (found.state, found.shards_led) == ("no quorum", 0)
     text = "no quorum: 3 of 3 shards have no leader (2 of 3 nodes are away: node-b, node-c)"
@@ -175,7 +224,11 @@ def test_a_node_that_never_answered_has_a_row_all_the_same() -> None:
     assert asked.nodes[2].state == "asking"
     assert asked.shards[2].leader == "node-c", "nothing speaks against it yet"
     found = taken(*heard()[:2], unreachable=["tcp://node-c:7700"])
-    assert [(node.name, node.state, node.silent_ms) for node in found.nodes][2] == ("node-c", "failed", UNKNOWN)
+    assert [(node.name, node.state, node.silent_ms) for node in found.nodes][2] == (
+        "node-c",
+        "failed",
+        UNKNOWN,
+    )
     assert found.shards[2].state == "no leader"
 
 
@@ -194,12 +247,17 @@ def test_gossip_and_its_events() -> None:
         SimpleNamespace(time_ms=9, what="degraded", node="", detail="agent gone"),
     ]
     found = taken(*heard(events=events, gossip="agent gone"))
-    assert [(event.kind, event.who) for event in found.events] == [("member-join", "node-b"), ("gossip-degraded", "")]
+    assert [(event.kind, event.who) for event in found.events] == [
+        ("member-join", "node-b"),
+        ("gossip-degraded", ""),
+    ]
     assert found.serf == "degraded: agent gone"
 
 
 def told_by(name: str, uptime_ms: int, *events: tuple[int, str, str]) -> Heard:
-    rows = [SimpleNamespace(time_ms=time_ms, what=what, node=node, detail="") for time_ms, what, node in events]
+    rows = [
+        SimpleNamespace(time_ms=time_ms, what=what, node=node, detail="") for time_ms, what, node in events
+    ]
     return Heard(cluster(name, 0, uptime_ms=uptime_ms, events=rows), "")
 
 
@@ -219,7 +277,10 @@ def test_a_newcomer_meets_the_others_and_says_nothing_new_of_them() -> None:
 
 
 def test_each_failure_of_a_node_is_told_and_each_once() -> None:
-    one, other = ((10_000, "fail", "c"), (300_000, "fail", "c")), ((12_000, "fail", "c"), (301_000, "fail", "c"))
+    one, other = (
+        ((10_000, "fail", "c"), (300_000, "fail", "c")),
+        ((12_000, "fail", "c"), (301_000, "fail", "c")),
+    )
     found = event_rows([told_by("a", 900_000, *one), told_by("b", 900_000, *other)], 1_000_000)
     assert [event.time_ms for event in found] == [10_000, 300_000]
 
@@ -230,17 +291,63 @@ def test_each_failure_of_a_node_is_told_and_each_once() -> None:
 def test_partitions_groups_clients_alarms_and_configuration() -> None:
     stats = StatsReply(
         [PartitionStats(7 << 16 | 3, "orders", 1, 1, 10, 30, 40, 10, 999, 4, 2)],
-        [GroupStats(7 << 16 | 3, "orders", "billing", 12, 5, 6, 7, 8, 2, 9, retrying=1, parked=2, dead=3, paused=True)],
+        [
+            GroupStats(
+                7 << 16 | 3,
+                "orders",
+                "billing",
+                12,
+                5,
+                6,
+                7,
+                8,
+                2,
+                9,
+                retrying=1,
+                parked=2,
+                dead=3,
+                paused=True,
+            )
+        ],
     )
-    alarm = Alarm("lag", "warning", "vm", "orders/billing", "far behind", "gossipq why orders --group billing", 5)
+    alarm = Alarm(
+        "lag", "warning", "vm", "orders/billing", "far behind", "gossipq why orders --group billing", 5
+    )
     client = ClientRow(
-        b"\xab" * 16, "py", "0.2.0", "vm", 1, 1, 50, 60, 7, 8, 9, [Consuming("orders", "billing", 4, 100, 999, 3)]
+        b"\xab" * 16,
+        "py",
+        "0.2.0",
+        "vm",
+        1,
+        1,
+        50,
+        60,
+        7,
+        8,
+        9,
+        [Consuming("orders", "billing", 4, 100, 999, 3)],
     )
-    told = Told([Heard(status("vm"), "", 0, 1, [alarm], [ConfigRow("cluster.secret", '"***"', "file")])], stats, [], [client])
+    told = Told(
+        [Heard(status("vm"), "", 0, 1, [alarm], [ConfigRow("cluster.secret", '"***"', "file")])],
+        stats,
+        [],
+        [client],
+    )
     found = snapshot(told, 1_000, "")
-    assert (found.partitions[0].partition, found.partitions[0].next, found.partitions[0].scheduled) == (3, 30, 4)
+    assert (found.partitions[0].partition, found.partitions[0].next, found.partitions[0].scheduled) == (
+        3,
+        30,
+        4,
+    )
     group = found.groups[0]
-    assert (group.partition, group.ready, group.in_flight, group.retrying, group.dead, group.paused) == (3, 5, 6, 1, 3, True)
+    assert (group.partition, group.ready, group.in_flight, group.retrying, group.dead, group.paused) == (
+        3,
+        5,
+        6,
+        1,
+        3,
+        True,
+    )
     assert found.alarms[0].command == "gossipq why orders --group billing"
     assert found.nodes[0].config == {"cluster.secret": '"***"'}
     assert found.clients[0].session == "abababab"

@@ -18,7 +18,10 @@ def stored(topic: str, partition: int, offset: int, value: bytes = b"v") -> Simp
 
 
 def stats(*nexts: int, first: int = 0) -> StatsReply:
-    rows = [PartitionStats(1 << 16 | at, "orders", at, 0, first, end, end, first, 0) for at, end in enumerate(nexts)]
+    rows = [
+        PartitionStats(1 << 16 | at, "orders", at, 0, first, end, end, first, 0)
+        for at, end in enumerate(nexts)
+    ]
     return StatsReply(rows, [])
 
 
@@ -69,7 +72,9 @@ def test_large_values_end_a_page(client) -> None:
     assert {record.size for record in found.records} == {PAGE_BYTES}
 
 
-@pytest.mark.parametrize(("ask", "says"), [(Page("nothing"), "no topic nothing"), (Page("orders", 7), "no partition orders/7")])
+@pytest.mark.parametrize(
+    ("ask", "says"), [(Page("nothing"), "no topic nothing"), (Page("orders", 7), "no partition orders/7")]
+)
 def test_no_such_place(client, ask: Page, says: str) -> None:
     client.answers = {"stats": stats(4)}
     found = Desk(client).answer(ask)
@@ -155,7 +160,10 @@ def test_a_search(mq: Client, topic: str) -> None:
     mq.publish_many(topic, [b"m %d" % number for number in range(50)]).result(5)
     found = Desk(mq).answer(Find(topic, "m 4"))
     assert isinstance(found, Records)
-    assert [record.value for record in found.records] == [b"m 4", *(b"m 4%d" % number for number in range(10))]
+    assert [record.value for record in found.records] == [
+        b"m 4",
+        *(b"m 4%d" % number for number in range(10)),
+    ]
 
 
 def test_a_record_that_is_not_due_is_opened_and_moved(mq: Client, topic: str) -> None:

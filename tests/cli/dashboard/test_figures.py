@@ -37,7 +37,8 @@ def test_short_is_short(value: float) -> None:
 
 
 @pytest.mark.parametrize(
-    ("value", "text"), [(0, "0B"), (1_000, "1.0K"), (1_536, "1.5K"), (118 << 20, "118M"), (5 << 30, "5.0G"), (2**63, "lots")]
+    ("value", "text"),
+    [(0, "0B"), (1_000, "1.0K"), (1_536, "1.5K"), (118 << 20, "118M"), (5 << 30, "5.0G"), (2**63, "lots")],
 )
 def test_size(value: int, text: str) -> None:
     assert size(value) == text
@@ -45,14 +46,28 @@ def test_size(value: int, text: str) -> None:
 
 @pytest.mark.parametrize(
     ("value_ms", "text"),
-    [(-5, "0.0s"), (400, "0.4s"), (38_000, "38s"), (99_600, "2m"), (5_400_000, "90m"), (7_200_000, "2h"), (172_800_000, "2d")],
+    [
+        (-5, "0.0s"),
+        (400, "0.4s"),
+        (38_000, "38s"),
+        (99_600, "2m"),
+        (5_400_000, "90m"),
+        (7_200_000, "2h"),
+        (172_800_000, "2d"),
+    ],
 )
 def test_span(value_ms: int, text: str) -> None:
     assert span(value_ms) == text
 
 
 def test_micros() -> None:
-    assert [micros(value) for value in (0, 400, 9_949, 38_000, 1_200_000)] == ["0.0ms", "0.4ms", "9.9ms", "38ms", "1.2s"]
+    assert [micros(value) for value in (0, 400, 9_949, 38_000, 1_200_000)] == [
+        "0.0ms",
+        "0.4ms",
+        "9.9ms",
+        "38ms",
+        "1.2s",
+    ]
 
 
 def test_spark_shows_the_newest_on_the_right_and_what_is_there_at_all() -> None:
@@ -68,7 +83,9 @@ def test_a_chart_has_its_top_line_on_top() -> None:
     assert chart([1, 2], 0, 2) == ["", ""]
 
 
-@given(st.lists(st.floats(0, 1e18), max_size=50), st.integers(1, 60), st.integers(1, 8), st.sampled_from(GRAPHS))
+@given(
+    st.lists(st.floats(0, 1e18), max_size=50), st.integers(1, 60), st.integers(1, 8), st.sampled_from(GRAPHS)
+)
 def test_a_chart_has_its_size(values: list[float], width: int, height: int, graph: str) -> None:
     lines = chart(values, width, height, graph)
     assert [len(line) for line in lines] == [width] * height

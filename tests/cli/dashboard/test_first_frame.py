@@ -1,6 +1,7 @@
 """How long `gossipq top` takes from its start to its first frame, and to all figures.
 
-The clock is printed: a busy machine stretches it. Asserted are processor time, and that the first frame waits for no node.
+The clock is printed: a busy machine stretches it. Asserted are processor time, and that the first frame waits
+for no node.
 
 By hand, against a node that runs: python tests/cli/dashboard/test_first_frame.py tcp://127.0.0.1:7700 [TIMES]
 """
@@ -38,11 +39,16 @@ def frames_s(endpoint: str, *marks: bytes) -> list[tuple[float, float]]:
     """Seconds until each of these is drawn: by the clock, and of processor time."""
     ours, its = os.openpty()
     fcntl.ioctl(its, termios.TIOCSWINSZ, struct.pack("HHHH", SIZE[1], SIZE[0], 0, 0))
-    environment = os.environ | {"PYTHONPATH": os.pathsep.join(filter(None, sys.path)), "TERM": "xterm-256color"}
+    environment = os.environ | {
+        "PYTHONPATH": os.pathsep.join(filter(None, sys.path)),
+        "TERM": "xterm-256color",
+    }
     environment.pop("PYTHONDONTWRITEBYTECODE", None)  # a user's modules are compiled once
     line = [sys.executable, "-m", "gossipq_cli", "-s", endpoint, "top"]
     began_s = time.monotonic()
-    process = subprocess.Popen(line, env=environment, stdin=its, stdout=its, stderr=its, start_new_session=True)
+    process = subprocess.Popen(
+        line, env=environment, stdin=its, stdout=its, stderr=its, start_new_session=True
+    )
     os.close(its)
     seen, found = b"", {}  # mark -> (seconds, of processor time)
     try:
@@ -71,7 +77,10 @@ def told(endpoint: str, times: int) -> str:
 def test_the_first_frame_of_a_node_costs_little(shared_node) -> None:
     frames_s(shared_node.endpoint, FRAME)  # modules are compiled
     (first_s, first_cpu_s), (whole_s, whole_cpu_s) = frames_s(shared_node.endpoint, FRAME, WHOLE)
-    print(f"first frame after {first_s:.2f} s ({first_cpu_s:.2f} s), all figures after {whole_s:.2f} s ({whole_cpu_s:.2f} s)")
+    print(
+        f"first frame after {first_s:.2f} s ({first_cpu_s:.2f} s), all figures after {whole_s:.2f} s "
+        f"({whole_cpu_s:.2f} s)"
+    )
     assert first_s <= whole_s
     assert first_cpu_s < FIRST_CPU_S_MAX
     assert whole_cpu_s < WHOLE_CPU_S_MAX

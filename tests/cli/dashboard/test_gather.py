@@ -53,7 +53,11 @@ class Node:
             self.asked.append(name)
             if name in ("running_config", "alarms", "clients", "growth"):
                 raise UnknownVerb(f"{name}: a verb of a later version")
-            return {"status": replace(status(), members=self.roster), "stats": StatsReply([], []), "topics": []}[name]
+            return {
+                "status": replace(status(), members=self.roster),
+                "stats": StatsReply([], []),
+                "topics": [],
+            }[name]
 
         return call
 

@@ -60,7 +60,9 @@ def test_rates_go_on_while_nothing_new_was_counted() -> None:
 
 def test_rates_of_nodes_are_taken_over_a_few_snapshots() -> None:
     steps = [0, 0, 300, 300, 600, 600, 900]  # one that reports every other second
-    history = fed(*(at(second, nodes=[Node(name="a", delivered=count)]) for second, count in enumerate(steps)))
+    history = fed(
+        *(at(second, nodes=[Node(name="a", delivered=count)]) for second, count in enumerate(steps))
+    )
     assert list(history.series("out"))[-3:] == [150.0, 150.0, 150.0]
 
 
@@ -113,7 +115,12 @@ def test_trend_and_eta() -> None:
 def test_sums_of_a_topic() -> None:
     snapshot = at(0, topics=[Topic(name="empty")], partitions=[part(10), part(7, 1)], groups=[group(3, 14)])
     sums = topic_sums(snapshot)
-    assert (sums["orders"].partitions, sums["orders"].published, sums["orders"].ready, sums["orders"].acked) == (2, 17, 3, 14)
+    assert (
+        sums["orders"].partitions,
+        sums["orders"].published,
+        sums["orders"].ready,
+        sums["orders"].acked,
+    ) == (2, 17, 3, 14)
     assert sums["empty"].partitions == 0
 
 
@@ -136,7 +143,10 @@ def test_events_of_what_changed() -> None:
     after = at(
         1,
         nodes=[Node(name="a"), Node(name="b", state="failed"), Node(name="c")],
-        workers=[Worker(node="a", worker=0, pid=12, restarts=1), Worker(node="a", worker=1, pid=11, state="full")],
+        workers=[
+            Worker(node="a", worker=0, pid=12, restarts=1),
+            Worker(node="a", worker=1, pid=11, state="full"),
+        ],
         shards=[Shard(shard=0, leader="a"), Shard(shard=1, leader="a"), Shard(shard=2, leader="")],
         topics=[Topic(name="new")],
     )
@@ -150,21 +160,30 @@ def test_events_of_what_changed() -> None:
         ("topic-made", "new"),
         ("topic-gone", "old"),
     ]
-    assert kinds(fed(after, msgspec.structs.replace(after, time_ms=9_000, nodes=[Node(name="a")])))[0] == ("member-gone", "b")
+    assert kinds(fed(after, msgspec.structs.replace(after, time_ms=9_000, nodes=[Node(name="a")])))[0] == (
+        "member-gone",
+        "b",
+    )
 
 
 def test_events_that_the_cluster_keeps_come_once() -> None:
     event = Event(time_ms=1, kind="member-join", who="b")
     late = msgspec.structs.replace(event, time_ms=400)
     both = [Node(name="a"), Node(name="b")]
-    history = fed(at(0, events=[event], nodes=both[:1]), at(1, events=[late], nodes=both), at(2, nodes=both[:1]))
-    assert kinds(history) == [("member-join", "b"), ("member-gone", "b")], "gossip tells it, twice, and it is seen from here"
+    history = fed(
+        at(0, events=[event], nodes=both[:1]), at(1, events=[late], nodes=both), at(2, nodes=both[:1])
+    )
+    assert kinds(history) == [("member-join", "b"), ("member-gone", "b")], (
+        "gossip tells it, twice, and it is seen from here"
+    )
 
 
 def test_what_gossip_told_first_is_not_told_again_when_the_roster_knows_it() -> None:
     joined = Event(time_ms=1_000, kind="member-join", who="b")
     both = [Node(name="a"), Node(name="b")]
-    history = fed(at(0, nodes=both[:1]), at(2, events=[joined], nodes=both[:1]), at(31, events=[joined], nodes=both))
+    history = fed(
+        at(0, nodes=both[:1]), at(2, events=[joined], nodes=both[:1]), at(31, events=[joined], nodes=both)
+    )
     assert [(event.time_ms, event.kind) for event in history.events] == [(1_000, "member-join")]
 
 
@@ -191,8 +210,16 @@ def test_a_sound_cluster_has_none() -> None:
             "shard_degraded",
             "1 of 1",
         ),
-        ({"nodes": [Node(name="b", state="failed", silent_ms=4_000)]}, "node_away", "b does not answer for 4 s"),
-        ({"workers": [Worker(node="a", worker=1, state="full", detail="1 MB left")]}, "store_full", "worker 1 of a: 1 MB left"),
+        (
+            {"nodes": [Node(name="b", state="failed", silent_ms=4_000)]},
+            "node_away",
+            "b does not answer for 4 s",
+        ),
+        (
+            {"workers": [Worker(node="a", worker=1, state="full", detail="1 MB left")]},
+            "store_full",
+            "worker 1 of a: 1 MB left",
+        ),
         ({"workers": [Worker(node="a", worker=1, state="down")]}, "worker_down", "worker 1 of a is down"),
         ({"nodes": [Node(name="a"), Node(name="b")]}, "no_witness", "two nodes without a witness"),
         ({"warnings": ["no secret"]}, "warning", "no secret"),
@@ -209,12 +236,17 @@ def test_alarms_that_are_seen_from_here(fields: dict[str, object], name: str, wo
 def test_dead_letters_that_rise_and_workers_that_restart() -> None:
     history = fed(at(0, groups=[group(0, dead=2)]), at(1, groups=[group(0, dead=5)]))
     assert [alarm.text for alarm in alarms(history)] == ["3 more dead letters than a minute ago"]
-    history = fed(at(0, workers=[Worker(node="a", worker=0)]), at(1, workers=[Worker(node="a", worker=0, restarts=1)]))
+    history = fed(
+        at(0, workers=[Worker(node="a", worker=0)]), at(1, workers=[Worker(node="a", worker=0, restarts=1)])
+    )
     assert told(history) == [("worker_restarts", "warning")]
 
 
 def test_what_the_cluster_raises_is_not_said_twice_and_the_worst_comes_first() -> None:
-    raised = [Alarm(name="lag", text="far behind"), Alarm(name="node_away", severity="critical", text="b is away")]
+    raised = [
+        Alarm(name="lag", text="far behind"),
+        Alarm(name="node_away", severity="critical", text="b is away"),
+    ]
     history = fed(at(0, nodes=[Node(name="b", state="failed")], alarms=raised))
     assert told(history) == [("node_away", "critical"), ("lag", "warning")]
 
@@ -250,4 +282,7 @@ def test_rates_of_counters_that_nobody_tells_any_more_are_not_shown() -> None:
         part = Partition(topic="orders", shard=0, partition=0, next=100 * counted, published=100 * counted)
         history.add(Snapshot(time_ms=1_000 * second, counted_ms=1_000 * counted, partitions=[part]))
         fresh = second - counted <= 3
-        assert (history.last("in") > 0, history.stale_ms) == (fresh and second > 1, 0 if fresh else 1_000 * (second - counted))
+        assert (history.last("in") > 0, history.stale_ms) == (
+            fresh and second > 1,
+            0 if fresh else 1_000 * (second - counted),
+        )

@@ -51,7 +51,10 @@ def test_a_lone_escape_is_one_when_nothing_follows() -> None:
 
 
 @given(
-    st.lists(st.sampled_from([b"q", b"\x1b[A", b"\x1b[6~", "é".encode(), "👍".encode(), b"\r", b"\x1bOB"]), max_size=12),
+    st.lists(
+        st.sampled_from([b"q", b"\x1b[A", b"\x1b[6~", "é".encode(), "👍".encode(), b"\r", b"\x1bOB"]),
+        max_size=12,
+    ),
     st.data(),
 )
 def test_pieces_make_no_difference(parts: list[bytes], data: st.DataObject) -> None:

@@ -60,5 +60,7 @@ def test_a_picture_is_whole_and_fetches_nothing(board: Board) -> None:
 def test_the_pictures_show_what_it_looks_like_now(pictures, snapshots) -> None:
     page = (pictures.HOME / "docs" / "TOP.md").read_text("utf-8")
     for path, text in pictures.pictures(snapshots):
-        assert words(path.read_text("utf-8")) == words(text), "python tests/cli/dashboard/pictures.py draws them anew"
+        assert words(path.read_text("utf-8")) == words(text), (
+            "python tests/cli/dashboard/pictures.py draws them anew"
+        )
         assert f"](pictures/{path.name})" in page

@@ -5,7 +5,18 @@ from hypothesis import strategies as st
 from rich.cells import cell_len
 from rich.text import Text
 
-from gossipq_cli.dashboard.table import Column, Sorting, arranged, beside, box, fit, flowed, sortable, table, wrapped
+from gossipq_cli.dashboard.table import (
+    Column,
+    Sorting,
+    arranged,
+    beside,
+    box,
+    fit,
+    flowed,
+    sortable,
+    table,
+    wrapped,
+)
 
 Row = tuple[str, int]
 COLUMNS: list[Column[Row]] = [
@@ -35,7 +46,11 @@ def test_names_are_cut_first_then_columns_leave_and_no_number_is_cut() -> None:
         "orders 1,234,567 1234567B xxxx",
         "a-ver…         8       8B xxxx",
     ]
-    assert texts(25) == ["name         records line", "orders     1,234,567 xxxx", "a-very-lo…         8 xxxx"]
+    assert texts(25) == [
+        "name         records line",
+        "orders     1,234,567 xxxx",
+        "a-very-lo…         8 xxxx",
+    ]
     assert texts(17) == ["name      records", "orders  1,234,567", "a-very…         8"]
 
 
@@ -79,17 +94,34 @@ def test_a_table_has_its_width(rows: list[Row], width: int, height: int, at: int
         assert line.plain.isprintable()
 
 
-@given(st.lists(st.tuples(st.text(max_size=40), st.integers(0, 2**40)), min_size=1, max_size=8), st.integers(40, 120))
+@given(
+    st.lists(st.tuples(st.text(max_size=40), st.integers(0, 2**40)), min_size=1, max_size=8),
+    st.integers(40, 120),
+)
 def test_numbers_stand_whole(rows: list[Row], width: int) -> None:
     lines = [line.plain for line in table(COLUMNS, rows, width, 20).lines[1:]]
     for (_, number), line in zip(rows, lines, strict=True):
         assert f" {number:,}" in line
 
 
-@given(st.text(), st.text(), st.lists(st.text(), max_size=5), st.integers(4, 90), st.integers(2, 12), st.booleans())
-def test_a_box_has_its_size(title: str, foot: str, lines: list[str], width: int, height: int, bare: bool) -> None:
+@given(
+    st.text(),
+    st.text(),
+    st.lists(st.text(), max_size=5),
+    st.integers(4, 90),
+    st.integers(2, 12),
+    st.booleans(),
+)
+def test_a_box_has_its_size(
+    title: str, foot: str, lines: list[str], width: int, height: int, bare: bool
+) -> None:
     found = box(
-        title, [Text("".join(char for char in line if char.isprintable())) for line in lines], width, height, foot, bare=bare
+        title,
+        [Text("".join(char for char in line if char.isprintable())) for line in lines],
+        width,
+        height,
+        foot,
+        bare=bare,
     )
     assert len(found) == height
     assert {cell_len(line.plain) for line in found} == {width}

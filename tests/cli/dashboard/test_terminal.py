@@ -1,4 +1,5 @@
-"""The terminal is given back as it was, however the dashboard ends; over a real pseudo terminal and a recording."""
+"""The terminal is given back as it was, however the dashboard ends; over a real pseudo terminal and a
+recording."""
 
 import fcntl
 import os
@@ -55,10 +56,18 @@ class Session:
         self.slave = slave
         self.resize(*size)
         self.before = termios.tcgetattr(slave)
-        plain = {name: value for name, value in os.environ.items() if name not in ("NO_COLOR", "COLUMNS", "LINES")}
+        plain = {
+            name: value for name, value in os.environ.items() if name not in ("NO_COLOR", "COLUMNS", "LINES")
+        }
         plain |= {"PYTHONPATH": os.pathsep.join(sys.path), "TERM": "xterm-256color"} | environment
         self.process = subprocess.Popen(
-            command, stdin=slave, stdout=slave, stderr=slave, env=plain, preexec_fn=self._own_terminal, close_fds=True
+            command,
+            stdin=slave,
+            stdout=slave,
+            stderr=slave,
+            env=plain,
+            preexec_fn=self._own_terminal,
+            close_fds=True,
         )
         self.seen = b""
 
@@ -109,7 +118,11 @@ def start(recording) -> Iterator[Callable[..., Session]]:
 
     def begin(*arguments: str, code: str = "", **more: object) -> Session:
         line = ("top", "--replay", str(recording.FILE), *arguments)
-        program = ["-c", code.format(arguments=", ".join(map(repr, line)))] if code else ["-m", "gossipq_cli", *line]
+        program = (
+            ["-c", code.format(arguments=", ".join(map(repr, line)))]
+            if code
+            else ["-m", "gossipq_cli", *line]
+        )
         made.append(Session([sys.executable, *program], **more))
         return made[-1]
 
@@ -127,7 +140,8 @@ def test_q_gives_the_terminal_back(start: Callable[..., Session]) -> None:
 
 
 @pytest.mark.parametrize(
-    ("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 128 + signal.SIGTERM), (signal.SIGHUP, 128 + signal.SIGHUP)]
+    ("number", "code"),
+    [(signal.SIGINT, 130), (signal.SIGTERM, 128 + signal.SIGTERM), (signal.SIGHUP, 128 + signal.SIGHUP)],
 )
 def test_signals_give_it_back(start: Callable[..., Session], number: int, code: int) -> None:
     session = start()

@@ -1,4 +1,5 @@
-"""Rows of growth on an axis of time: gaps, the step in which now is, what only snapshots and events know yet."""
+"""Rows of growth on an axis of time: gaps, the step in which now is, what only snapshots and events know
+yet."""
 
 import pytest
 
@@ -71,9 +72,13 @@ def test_no_more_steps_than_wished_and_none_without_rows() -> None:
 
 def test_the_hours_of_a_young_cluster_come_from_its_minutes() -> None:
     minutes = [minute(1, published=5, bytes=50, takeovers=1), minute(2, published=7, bytes=120, joined=True)]
-    assert hourly([], minutes) == [Growth(time_ms=TEN + HOUR_MS, published=12, bytes=120, takeovers=1, joined=True)]
+    assert hourly([], minutes) == [
+        Growth(time_ms=TEN + HOUR_MS, published=12, bytes=120, takeovers=1, joined=True)
+    ]
     stored = Growth(time_ms=TEN + HOUR_MS, published=13, bytes=130)
-    assert hourly([stored], minutes) == [Growth(time_ms=TEN + HOUR_MS, published=13, bytes=130, takeovers=1, joined=True)]
+    assert hourly([stored], minutes) == [
+        Growth(time_ms=TEN + HOUR_MS, published=13, bytes=130, takeovers=1, joined=True)
+    ]
     assert hourly([stored], []) == [stored]
 
 
@@ -82,7 +87,9 @@ def test_the_hours_of_a_young_cluster_come_from_its_minutes() -> None:
     [(1, 20, "            ████████"), (3, 8, "  ████  "[:8]), (8, 8, "█▇▆▅▄▃▂▁"), (16, 8, "█▇▆▅▄▃▂▁")],
 )
 def test_few_steps_are_wide_and_many_share_a_column(count: int, width: int, shown: str) -> None:
-    values = {1: [1.0], 3: [1.0, 1.0, 0.0], 8: list(range(8, 0, -1))}.get(count) or [each // 2 for each in range(17, 1, -1)]
+    values = {1: [1.0], 3: [1.0, 1.0, 0.0], 8: list(range(8, 0, -1))}.get(count) or [
+        each // 2 for each in range(17, 1, -1)
+    ]
     assert chart(Axis(count, width).laid(values), width, 1) == [shown]
 
 

@@ -27,12 +27,17 @@ class Pane:
         self._tmux = ["tmux", "-f", "/dev/null", "-S", str(home / "tmux.sock")]
         others = ("TMUX", "NO_COLOR", "GOSSIPQ_SERVER", "COLUMNS", "LINES")
         plain = {name: value for name, value in os.environ.items() if name not in others}
-        self._environment = plain | {"PYTHONPATH": os.pathsep.join(filter(None, sys.path)), "LC_ALL": "C.UTF-8"}
+        self._environment = plain | {
+            "PYTHONPATH": os.pathsep.join(filter(None, sys.path)),
+            "LC_ALL": "C.UTF-8",
+        }
         self.run("new-session", "-d", "-x", "120", "-y", "40", "-c", str(home), "sh")
         self.run("set-option", "-g", "escape-time", "0")
 
     def run(self, *arguments: str) -> str:
-        done = subprocess.run([*self._tmux, *arguments], env=self._environment, capture_output=True, text=True, check=True)
+        done = subprocess.run(
+            [*self._tmux, *arguments], env=self._environment, capture_output=True, text=True, check=True
+        )
         return done.stdout
 
     def type(self, *keys: str) -> None:
@@ -59,7 +64,8 @@ def pane(tmp_path: Path) -> Iterator[Pane]:
 
 @pytest.fixture
 def watched(node, pane: Pane) -> Callable[[], None]:
-    """A node with a topic of two records, one of them acked, one scheduled; the dashboard is on the terminal."""
+    """A node with a topic of two records, one of them acked, one scheduled; the dashboard is on the
+    terminal."""
     with connect(node.endpoint) as mq:
         mq.create_topic("orders", partitions=1)
         for value in ("17 apples", "3 pears"):

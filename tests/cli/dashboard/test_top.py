@@ -1,4 +1,5 @@
-"""`gossipq top` as a command: without a terminal, from a recording, and what it says when something is wrong."""
+"""`gossipq top` as a command: without a terminal, from a recording, and what it says when something is
+wrong."""
 
 import json
 import re
@@ -43,7 +44,12 @@ def test_json_has_every_field(gossipq, file: str, line: tuple[str, ...]) -> None
     found = json.loads(ran.out)
     assert found["nodes"][2]["state"] == "failed"
     assert found["groups"][0]["retrying"] == 0, "also what has its default"
-    assert found["shards"][0]["copies"][0] == {"node": "node-a", "role": "leader", "lag": 0, "reachable": True}
+    assert found["shards"][0]["copies"][0] == {
+        "node": "node-a",
+        "role": "leader",
+        "lag": 0,
+        "reachable": True,
+    }
 
 
 def test_a_picture(gossipq, file: str, tmp_path: Path) -> None:
@@ -61,10 +67,20 @@ def test_ascii_only(gossipq, file: str) -> None:
 @pytest.mark.parametrize(
     ("line", "code", "says", "hint"),
     [
-        (("top", "nods"), 2, "no view 'nods'; did you mean `nodes`?", "`gossipq top --help` shows what it takes"),
+        (
+            ("top", "nods"),
+            2,
+            "no view 'nods'; did you mean `nodes`?",
+            "`gossipq top --help` shows what it takes",
+        ),
         (("top", "xyzzy"), 2, "no view 'xyzzy'; there are overview, nodes", ""),
         (("top", "nodes", "--view", "topics"), 2, "name one view", ""),
-        (("top", "--size", "20x5"), 2, "Invalid value for '--size': '20x5'; write COLUMNSxLINES, from 60x20", ""),
+        (
+            ("top", "--size", "20x5"),
+            2,
+            "Invalid value for '--size': '20x5'; write COLUMNSxLINES, from 60x20",
+            "",
+        ),
         (("top", "--size", "wide"), 2, "Invalid value for '--size': 'wide'", ""),
         (("top", "--interval", "10ms"), 2, "Invalid value for '--interval': 0.01 s; from 0.5 s to 10 s", ""),
         (("top", "groups", "--open", "a"), 2, "Invalid value for '--open': twice for a group", ""),
@@ -94,7 +110,9 @@ def test_a_file_that_is_no_recording(gossipq, tmp_path: Path) -> None:
 def test_no_node(gossipq) -> None:
     ran = gossipq("-s", "tcp://127.0.0.1:1", "--timeout", "200ms", "top", "--once")
     assert (ran.code, ran.out) == (69, "")
-    assert ran.err.splitlines()[0] == "error: no node answers at tcp://127.0.0.1:1: nothing listens on that port"
+    assert (
+        ran.err.splitlines()[0] == "error: no node answers at tcp://127.0.0.1:1: nothing listens on that port"
+    )
 
 
 # --- against a node

@@ -87,7 +87,9 @@ def test_a_terminal_that_is_too_small(board: Board, size: tuple[int, int]) -> No
 @pytest.mark.parametrize("size", SIZES[1:], ids=lambda size: f"{size[0]}x{size[1]}")
 def test_a_dead_node_is_marked_and_has_no_load(board: Board, size: tuple[int, int]) -> None:
     line = next(
-        line for line in shown(board, Ui(view="nodes"), *size).splitlines() if "node-c  failed" in re.sub(" +", "  ", line)
+        line
+        for line in shown(board, Ui(view="nodes"), *size).splitlines()
+        if "node-c  failed" in re.sub(" +", "  ", line)
     )
     assert "✖ node-c" in line
     assert "█" not in line
@@ -98,7 +100,8 @@ def test_the_overview_says_what_is_wrong_and_what_helps(board: Board) -> None:
     assert "✖ 2/3 nodes" in text
     assert "✖ 8 shards are short of a copy: node-c is away  gossipq node, on node-c" in text
     assert (
-        "▲ group fraud on clickstream is 29,292 records behind; alarm_lag is 500  gossipq why clickstream --group fraud" in text
+        "▲ group fraud on clickstream is 29,292 records behind; alarm_lag is 500  gossipq why clickstream "
+        "--group fraud" in text
     )
     events = shown(board, Ui(view="nodes"), 120, 40)
     assert re.search(r"leader-move +2 shards +node-c -> node-a within 3 s", events)
@@ -145,7 +148,14 @@ def test_a_group_says_why_once_for_what_is_alike(board: Board) -> None:
 
 def test_a_record_with_why_and_trace(board: Board) -> None:
     text = shown(board, PLACES["a record"], 120, 40)
-    for words in ('"sum":12.5', "billing: dead", "it failed 10 times", "gossipq dlq replay orders", "+9 ms failed", "cust-42"):
+    for words in (
+        '"sum":12.5',
+        "billing: dead",
+        "it failed 10 times",
+        "gossipq dlq replay orders",
+        "+9 ms failed",
+        "cust-42",
+    ):
         assert words in text
 
 
@@ -160,7 +170,9 @@ def test_growth_marks_joins_and_takeovers(board: Board) -> None:
 
 @pytest.mark.parametrize("size", SIZES, ids=lambda size: f"{size[0]}x{size[1]}")
 @pytest.mark.parametrize("stored", [0, 1, 90])
-def test_growth_names_its_span_also_when_rows_are_stored(board: Board, stored: int, size: tuple[int, int]) -> None:
+def test_growth_names_its_span_also_when_rows_are_stored(
+    board: Board, stored: int, size: tuple[int, int]
+) -> None:
     board.history.growth_hours = board.history.growth_hours[-stored:] if stored else []
     board.history.growth_minutes = board.history.growth_minutes[-stored:] if stored else []
     assert "last week, by the hour" in shown(board, Ui(view="growth"), *size)
@@ -172,7 +184,10 @@ def test_growth_names_its_span_also_when_rows_are_stored(board: Board, stored: i
 
 
 def test_growth_of_one_row_begins_before_it_ends_and_ends_now(board: Board) -> None:
-    board.history.growth_hours, board.history.growth_minutes = [rows.Growth(time_ms=1_795_222_800_000, published=7)], []
+    board.history.growth_hours, board.history.growth_minutes = (
+        [rows.Growth(time_ms=1_795_222_800_000, published=7)],
+        [],
+    )
     text = shown(board, Ui(view="growth"), 120, 40)
     assert "11-21 00:00 to 11-21 00:01" in text
     assert "published per hour  so far 7  peak 7" in text
@@ -223,7 +238,10 @@ def test_a_list_longer_than_the_screen_scrolls() -> None:
 
 
 def test_a_silent_node_is_told(board: Board) -> None:
-    board.age_ms, board.fault = 3_200, Fault("no node answers at tcp://10.0.0.11:7700", "start one: gossipq node")
+    board.age_ms, board.fault = (
+        3_200,
+        Fault("no node answers at tcp://10.0.0.11:7700", "start one: gossipq node"),
+    )
     lines = screen(board, Ui(), 120, 40)
     assert "✖ no answer for 3.2s" in lines[0].plain
     assert "no node answers at tcp://10.0.0.11:7700: start one: gossipq node" in lines[-1].plain
@@ -281,7 +299,8 @@ NUMBERS = st.integers(0, 2**63)
 
 
 def odd(names: list[str], number: int, value: bytes) -> Board:
-    """A cluster in which everything is called as somebody wanted it to be called, with numbers as large as they get."""
+    """A cluster in which everything is called as somebody wanted it to be called, with numbers as large as
+    they get."""
     node, topic, group, client, text = names
     fields = {"published": number, "delivered": number, "acked": number}
     snapshot = rows.Snapshot(
@@ -294,20 +313,39 @@ def odd(names: list[str], number: int, value: bytes) -> Board:
         shards_total=2,
         shards_led=1,
         nodes=[
-            rows.Node(name=node, state="failed", detail=text, endpoint=text, version=text, config={text: text}, **fields),
+            rows.Node(
+                name=node,
+                state="failed",
+                detail=text,
+                endpoint=text,
+                version=text,
+                config={text: text},
+                **fields,
+            ),
             rows.Node(name=topic, store_bytes=number, cpu_ms=50, uptime_ms=number, rtt_us=number, **fields),
         ],
         workers=[rows.Worker(node=node, worker=0, detail=text, commit_us=number, **fields)],
         shards=[
             rows.Shard(shard=0, leader=node, term=number, copies=[rows.Copy(node=node, role="leader")]),
-            rows.Shard(shard=1, state="degraded", copies=[rows.Copy(node=node, role="learner", lag=number, reachable=False)]),
+            rows.Shard(
+                shard=1,
+                state="degraded",
+                copies=[rows.Copy(node=node, role="learner", lag=number, reachable=False)],
+            ),
         ],
         topics=[rows.Topic(name=topic, config={text: text}), rows.Topic(name=text, virtual=[topic, node])],
-        partitions=[rows.Partition(topic=topic, partition=0, shard=0, next=number, published=number, bytes=number)],
-        groups=[rows.Group(topic=topic, group=group, partition=0, ready=number, dead=number, oldest_ms=number)],
+        partitions=[
+            rows.Partition(topic=topic, partition=0, shard=0, next=number, published=number, bytes=number)
+        ],
+        groups=[
+            rows.Group(topic=topic, group=group, partition=0, ready=number, dead=number, oldest_ms=number)
+        ],
         clients=[
             rows.Client(
-                session="ab" * 4, client=client, version=text, subscriptions=[rows.Subscription(topic=topic, group=group)]
+                session="ab" * 4,
+                client=client,
+                version=text,
+                subscriptions=[rows.Subscription(topic=topic, group=group)],
             )
         ],
         alarms=[rows.Alarm(name=text, text=text, command=text, severity="critical")],

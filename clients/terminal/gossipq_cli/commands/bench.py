@@ -39,11 +39,19 @@ def _options(records: int, batch: int | None, fetch: bool = False) -> Callable[[
         ]
         if batch is not None:
             text = "records of one publish_many; 1: publish() and `with message:` one by one"
-            options.append(click.option("--batch", type=click.IntRange(min=1), default=batch, show_default=True, help=text))
+            options.append(
+                click.option(
+                    "--batch", type=click.IntRange(min=1), default=batch, show_default=True, help=text
+                )
+            )
         if fetch:
             text = "records that one fetch may bring"
             count = click.IntRange(1, limits.IN_FLIGHT_MAX)
-            options.append(click.option("--fetch", type=count, default=limits.CREDIT_RECORDS, show_default=True, help=text))
+            options.append(
+                click.option(
+                    "--fetch", type=count, default=limits.CREDIT_RECORDS, show_default=True, help=text
+                )
+            )
         for option in options:
             function = option(function)
         return pass_choices(function)
@@ -51,7 +59,9 @@ def _options(records: int, batch: int | None, fetch: bool = False) -> Callable[[
     return decorate
 
 
-def _run(choices: Choices, measure: Callable[[Choices, benches.Load], dict[str, Any]], given: dict[str, Any]) -> None:
+def _run(
+    choices: Choices, measure: Callable[[Choices, benches.Load], dict[str, Any]], given: dict[str, Any]
+) -> None:
     batch, out = given.get("batch", 1), Output(choices)
     with benches.topic(choices, given["topic"], given["retention"]) as topic:
         records = max(batch, given["records"] - given["records"] % batch)
@@ -66,8 +76,14 @@ def _run(choices: Choices, measure: Callable[[Choices, benches.Load], dict[str, 
         for name, value in answer.items()
         if name.endswith("_per_s")
     )
-    laps = (f"{name.removesuffix('_ms')} {value} ms" for name, value in answer.items() if name.endswith("_ms"))
-    out.one(row, f"{many(load.records, 'record')} of {load.size} B in batches of {load.batch}: " + "  ".join([*shown, *laps]))
+    laps = (
+        f"{name.removesuffix('_ms')} {value} ms" for name, value in answer.items() if name.endswith("_ms")
+    )
+    out.one(
+        row,
+        f"{many(load.records, 'record')} of {load.size} B in batches of {load.batch}: "
+        + "  ".join([*shown, *laps]),
+    )
 
 
 @command.command("pub")
@@ -85,8 +101,15 @@ def sub(choices: Choices, /, **given: Any) -> None:
 
 
 @command.command("e2e")
-@click.option("--ahead", type=click.IntRange(min=0), default=0, help="most records the producer may be ahead; 0 = no bound")
-@click.option("--marks", type=click.IntRange(min=0), default=0, help="also report the time each so many records")
+@click.option(
+    "--ahead",
+    type=click.IntRange(min=0),
+    default=0,
+    help="most records the producer may be ahead; 0 = no bound",
+)
+@click.option(
+    "--marks", type=click.IntRange(min=0), default=0, help="also report the time each so many records"
+)
 @_options(1_000_000, 500, fetch=True)
 def e2e(choices: Choices, /, **given: Any) -> None:
     """Publish here, consume and ack in a second process, at the same time."""

@@ -22,7 +22,8 @@ CLUSTER_ALARMS_EXCEPT = ("lag", "dead_letters", *DISK_ALARMS)
 
 
 class Verdict(NamedTuple):
-    """What a check found. `figures` are name, value, and the thresholds of warning and critical, "" = none."""
+    """What a check found. `figures` are name, value, and the thresholds of warning and critical, "" =
+    none."""
 
     code: int
     text: str
@@ -46,10 +47,16 @@ def _run(choices: Choices, name: str, judge: Callable[[], Verdict], when_gone: i
         verdict = Verdict(when_gone, told_of(error))
     if Output(choices).for_machines:
         figures: dict[str, Any] = {figure: value for figure, value, _, _ in verdict.figures}
-        Output.write(json_text({"check": name, "state": WORDS[verdict.code], "text": verdict.text, "figures": figures}))
+        Output.write(
+            json_text({"check": name, "state": WORDS[verdict.code], "text": verdict.text, "figures": figures})
+        )
     else:
-        tail = " ".join(f"{figure}={value}{_unit(figure)};{warn};{crit}" for figure, value, warn, crit in verdict.figures)
-        line = f"GOSSIPQ {name.upper()} {WORDS[verdict.code]} - {verdict.text}" + (f" | {tail}" if tail else "")
+        tail = " ".join(
+            f"{figure}={value}{_unit(figure)};{warn};{crit}" for figure, value, warn, crit in verdict.figures
+        )
+        line = f"GOSSIPQ {name.upper()} {WORDS[verdict.code]} - {verdict.text}" + (
+            f" | {tail}" if tail else ""
+        )
         Output.write(printable(line))
     return verdict.code
 
@@ -120,7 +127,11 @@ def cluster(choices: Choices) -> int:
         if state.findings and not any(alarm.severity == "critical" for alarm in alarms):
             return Verdict(WARNING, state.text, figures)
         worst = _worst([alarm for alarm in alarms if alarm.name not in CLUSTER_ALARMS_EXCEPT])
-        return worst._replace(figures=figures) if worst else Verdict(OK, f"all {status.shards} shards have a leader", figures)
+        return (
+            worst._replace(figures=figures)
+            if worst
+            else Verdict(OK, f"all {status.shards} shards have a leader", figures)
+        )
 
     return _run(choices, "cluster", judge, CRITICAL)
 
@@ -128,7 +139,9 @@ def cluster(choices: Choices) -> int:
 @command.command("lag")
 @click.argument("topic", required=False)
 @click.option("-g", "--group", help="only this group")
-@click.option("--warn", type=click.IntRange(min=0), help="records behind (default: the alarm_lag of each group)")
+@click.option(
+    "--warn", type=click.IntRange(min=0), help="records behind (default: the alarm_lag of each group)"
+)
 @click.option("--crit", type=click.IntRange(min=0), help="records behind")
 @pass_choices
 def lag(choices: Choices, topic: str | None, group: str | None, warn: int | None, crit: int | None) -> int:
@@ -138,8 +151,8 @@ def lag(choices: Choices, topic: str | None, group: str | None, warn: int | None
     gossipq check lag --warn 10000 --crit 100000
     gossipq check lag orders -g billing --warn 1000
 
-    Counts all partitions of a group together. Without --warn and --crit it looks at the alarms that the groups' own
-    alarm_lag raises.
+    Counts all partitions of a group together. Without --warn and --crit it looks at the alarms that the
+    groups' own alarm_lag raises.
     """
     if warn is not None and crit is not None and crit < warn:
         raise click.UsageError("--crit lies below --warn")
@@ -162,10 +175,18 @@ def lag(choices: Choices, topic: str | None, group: str | None, warn: int | None
         figures = (("lag", records, "" if warn is None else str(warn), "" if crit is None else str(crit)),)
         text = f"{worst} on {on} is {many(records, 'record')} behind"
         if warn is None and crit is None:
-            about = [each for each in alarms if each.name == "lag" and tuple(each.subject.split("/", 1)) in behind]
+            about = [
+                each for each in alarms if each.name == "lag" and tuple(each.subject.split("/", 1)) in behind
+            ]
             found = _worst(about)
             return found._replace(figures=figures) if found else Verdict(OK, text, figures)
-        code = CRITICAL if crit is not None and records > crit else WARNING if warn is not None and records > warn else OK
+        code = (
+            CRITICAL
+            if crit is not None and records > crit
+            else WARNING
+            if warn is not None and records > warn
+            else OK
+        )
         return Verdict(code, text, figures)
 
     return _run(choices, "lag", judge, UNKNOWN)

@@ -23,7 +23,9 @@ def sessions(rows: list[ClientRow]) -> list[dict[str, Any]]:
     """One row a session, over all workers that know it."""
     found: dict[bytes, dict[str, Any]] = {}
     for row in rows:
-        known = found.setdefault(row.session, {"session": row.session.hex(), "client": row.client, "version": row.version})
+        known = found.setdefault(
+            row.session, {"session": row.session.hex(), "client": row.client, "version": row.version}
+        )
         known["client"] = known["client"] or row.client  # a session from before a restart has no name yet
         known["version"] = known["version"] or row.version
         for name in ("connections", "batches", "published", "bytes"):
@@ -38,7 +40,10 @@ def sessions(rows: list[ClientRow]) -> list[dict[str, Any]]:
 
 
 def _consuming(subscriptions: list[dict[str, Any]]) -> str:
-    names = {f"{each['topic']} as {each['group']}" if each["group"] else f"reads {each['topic']}" for each in subscriptions}
+    names = {
+        f"{each['topic']} as {each['group']}" if each["group"] else f"reads {each['topic']}"
+        for each in subscriptions
+    }
     return ", ".join(sorted(names)) or "-"
 
 
@@ -69,7 +74,14 @@ def list_clients(choices: Choices) -> None:
 
 @command.command("kick")
 @click.argument("session")
-@click.option("--for", "for_s", type=Duration(), default=30.0, metavar="DURATION", help="not greeted again for so long (30s)")
+@click.option(
+    "--for",
+    "for_s",
+    type=Duration(),
+    default=30.0,
+    metavar="DURATION",
+    help="not greeted again for so long (30s)",
+)
 @pass_choices
 def kick(choices: Choices, session: str, for_s: float) -> None:
     """End a session: what it holds goes back to its groups, and it may not come again for a while.
@@ -83,7 +95,9 @@ def kick(choices: Choices, session: str, for_s: float) -> None:
     with ask.connect(choices) as mq:
         rows = [row for row in sessions(mq.clients()) if row["session"].startswith(session.lower())]
         if not rows:
-            raise failures.Failure("unknown_session", f"no session {session}", "`gossipq client ls`", failures.NOT_FOUND)
+            raise failures.Failure(
+                "unknown_session", f"no session {session}", "`gossipq client ls`", failures.NOT_FOUND
+            )
         if len(rows) > 1:
             raise click.UsageError(f"{session} is the beginning of {len(rows)} sessions; write more of it")
         (row,) = rows

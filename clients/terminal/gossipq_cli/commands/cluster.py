@@ -32,7 +32,10 @@ EVENT_TEXTS = {
     "well": "gossip of the asked node is well again",
 }
 secret_option = click.option(
-    "--secret-file", metavar="FILE", default="", help="that of the cluster; without it that of your own nodes on this machine"
+    "--secret-file",
+    metavar="FILE",
+    default="",
+    help="that of the cluster; without it that of your own nodes on this machine",
 )
 
 
@@ -57,7 +60,8 @@ def ls(choices: Choices) -> None:
     gossipq cluster ls
     gossipq cluster ls -o json
 
-    "away": in the roster, and does not answer. "lost": silent for so long that its copies are rebuilt elsewhere.
+    "away": in the roster, and does not answer. "lost": silent for so long that its copies are rebuilt
+    elsewhere.
     """
     Output(choices).rows(NODE_COLUMNS, node_rows(clusters.look(choices)))
 
@@ -91,14 +95,19 @@ def _node(view: clusters.ClusterView, name: str) -> clusters.NodeView:
             return node
     names = [member.name for member in view.members]
     raise failures.Failure(
-        "unknown_node", f"no node is named {name}{nearest(name, names)}", "gossipq cluster ls", failures.NOT_FOUND
+        "unknown_node",
+        f"no node is named {name}{nearest(name, names)}",
+        "gossipq cluster ls",
+        failures.NOT_FOUND,
     )
 
 
 @command.command("drain")
 @click.argument("node")
 @click.option("--undo", is_flag=True, help="take it back")
-@click.option("--wait", "wait_s", type=Duration(), metavar="SECONDS", help="wait until it keeps nothing any more")
+@click.option(
+    "--wait", "wait_s", type=Duration(), metavar="SECONDS", help="wait until it keeps nothing any more"
+)
 @secret_option
 @pass_choices
 def drain(choices: Choices, node: str, undo: bool, wait_s: float | None, secret_file: str) -> None:
@@ -132,7 +141,10 @@ def _await_empty(choices: Choices, copy: str, name: str, wait_s: float) -> None:
         if time.monotonic() >= deadline:
             what = many(len(left), "shard")
             raise failures.Failure(
-                "timed_out", f"{name} still votes on {what}", f"it goes on: gossipq cluster show {name}", failures.TIMED_OUT
+                "timed_out",
+                f"{name} still votes on {what}",
+                f"it goes on: gossipq cluster show {name}",
+                failures.TIMED_OUT,
             )
         time.sleep(AGAIN_S)
 
@@ -167,7 +179,11 @@ def rm(choices: Choices, node: str, force: bool, secret_file: str) -> None:
 
 @command.command("rebalance")
 @click.option("--plan", is_flag=True, help="show what the cluster strives for")
-@click.option("--copies", type=click.Choice(["3", "5", "7"]), help="as in cluster.toml (default: as many as shards have now)")
+@click.option(
+    "--copies",
+    type=click.Choice(["3", "5", "7"]),
+    help="as in cluster.toml (default: as many as shards have now)",
+)
 @click.option("--all", "everything", is_flag=True, help="shards that stay where they are, too")
 @pass_choices
 def rebalance(choices: Choices, plan: bool, copies: str | None, everything: bool) -> None:
@@ -201,9 +217,10 @@ def events(choices: Choices, follow: bool) -> None:
     \b
     gossipq cluster events --follow
 
-    "is there": the asked node met it when it began itself. "is gone": it said goodbye, as a node does that is stopped, and
-    as its processes do when only its first one is killed. "tells something new": there is nothing to do when its endpoint
-    changed, others follow it; with another copy it has another data directory: see `gossipq cluster ls`.
+    "is there": the asked node met it when it began itself. "is gone": it said goodbye, as a node does that is
+    stopped, and as its processes do when only its first one is killed. "tells something new": there is
+    nothing to do when its endpoint changed, others follow it; with another copy it has another data
+    directory: see `gossipq cluster ls`.
     """
     out = Output(choices)
 
@@ -211,14 +228,18 @@ def events(choices: Choices, follow: bool) -> None:
         for event, met in _events(choices, follow, out):
             text = MET if met else EVENT_TEXTS.get(event.what, event.what)
             row = msgspec.structs.asdict(event) | {"time": iso(event.time_ms)}
-            yield row, "  ".join(part for part in (moment(event.time_ms), event.node, text, event.detail) if part)
+            yield (
+                row,
+                "  ".join(part for part in (moment(event.time_ms), event.node, text, event.detail) if part),
+            )
 
     for _ in out.stream(lines(), "node"):
         pass
 
 
 def _events(choices: Choices, follow: bool, out: Output) -> Iterator[tuple[GossipEvent, bool]]:
-    """Each once, and whether the asked node met it there: a node keeps the newest only, and tells them again and again."""
+    """Each once, and whether the asked node met it there: a node keeps the newest only, and tells them again
+    and again."""
     seen: set[GossipEvent] = set()
     with ask.connect(choices) as mq:
         while True:
@@ -236,7 +257,13 @@ def _events(choices: Choices, follow: bool, out: Output) -> Iterator[tuple[Gossi
 
 
 @command.command("recover")
-@click.option("--data", default="gossipq-data", show_default=True, metavar="DIR", help="data directory of a stopped survivor")
+@click.option(
+    "--data",
+    default="gossipq-data",
+    show_default=True,
+    metavar="DIR",
+    help="data directory of a stopped survivor",
+)
 @click.option("--force", is_flag=True, help="do it")
 @pass_choices
 def recover(choices: Choices, data: str, force: bool) -> int:
@@ -246,8 +273,8 @@ def recover(choices: Choices, data: str, force: bool) -> int:
     gossipq cluster recover --data gossipq-data
     gossipq cluster recover --data gossipq-data --force
 
-    Without --force it only says what may be missing, and exits 1. With it the survivor is a cluster of its own, by a new
-    identity: all others need empty directories to join it.
+    Without --force it only says what may be missing, and exits 1. With it the survivor is a cluster of its
+    own, by a new identity: all others need empty directories to join it.
     """
     from gossipq_node import recovery
 
@@ -265,12 +292,21 @@ def recover(choices: Choices, data: str, force: bool) -> int:
         out.say(f"{role}: this copy {recovery.MEANING[role]}. Shards {where}")
     out.say("What other copies confirmed after the newest entry here is missing for good.")
     if not force:
-        out.say(f"Nothing was changed. To go on with this copy alone: gossipq cluster recover --data {data} --force")
+        out.say(
+            f"Nothing was changed. To go on with this copy alone: gossipq cluster recover --data {data} "
+            "--force"
+        )
         return failures.FAILED
     manifest = recovery.recover(data)
-    row = {"cluster": manifest.cluster_uuid, "copy": manifest.voter, "shards": [msgspec.structs.asdict(row) for row in rows]}
+    row = {
+        "cluster": manifest.cluster_uuid,
+        "copy": manifest.voter,
+        "shards": [msgspec.structs.asdict(row) for row in rows],
+    }
     out.one(
-        row, f"{data} is cluster {manifest.cluster_uuid[:8]} now: start it with `gossipq node --data {data}`", manifest.voter
+        row,
+        f"{data} is cluster {manifest.cluster_uuid[:8]} now: start it with `gossipq node --data {data}`",
+        manifest.voter,
     )
     return failures.DONE
 
@@ -325,12 +361,16 @@ def diff(choices: Choices) -> int:
             continue
         for key, text in told.options.items():
             if key not in limits.OPTIONS_AT_ONCE and key in running and running[key] != _toml(text):
-                rows.append({"node": member.name, "key": key, "runs_with": running[key], "cluster": _toml(text)})
+                rows.append(
+                    {"node": member.name, "key": key, "runs_with": running[key], "cluster": _toml(text)}
+                )
     out.rows([Column("node"), Column("key"), Column("runs_with"), Column("cluster")], rows)
     if silent:
         out.say(f"{', '.join(silent)} did not answer")
     if rows:
-        out.say("These nodes take the cluster's value over at their next start: restart them one after another.")
+        out.say(
+            "These nodes take the cluster's value over at their next start: restart them one after another."
+        )
     elif not silent:
         out.say("every node runs with the options of the cluster")
     return failures.FAILED if rows or silent else failures.DONE
@@ -358,15 +398,26 @@ def set_options(choices: Choices, changes: tuple[str, ...], dry_run: bool) -> No
         after = before | asked if dry_run else mq.set_cluster_options(asked).options
     columns = [Column(name) for name in ("key", "before", "after", "in_force")]
     rows = [
-        {"key": key, "before": _toml(before.get(key, "")), "after": _toml(after[key]), "in_force": in_force(key)}
+        {
+            "key": key,
+            "before": _toml(before.get(key, "")),
+            "after": _toml(after[key]),
+            "in_force": in_force(key),
+        }
         for key in asked
     ]
     out.rows(columns, rows)
     if dry_run:
         out.say("nothing was changed")
         return
-    out.say("Write it into the cluster.toml of each node that names this option, or leave it out there: a node that says")
-    out.say("otherwise ends with exit code 78 at its next start. `gossipq cluster config diff` says which nodes to restart.")
+    out.say(
+        "Write it into the cluster.toml of each node that names this option, or leave it out there: a node "
+        "that says"
+    )
+    out.say(
+        "otherwise ends with exit code 78 at its next start. `gossipq cluster config diff` says which nodes "
+        "to restart."
+    )
 
 
 def _change(text: str) -> tuple[str, str]:

@@ -17,14 +17,18 @@ def command() -> None:
 
 
 file_option = click.option(
-    "--config", metavar="FILE", help="default: $GOSSIPQ_CONFIG, ./cluster.toml, /etc/gossipq/cluster.toml, none"
+    "--config",
+    metavar="FILE",
+    help="default: $GOSSIPQ_CONFIG, ./cluster.toml, /etc/gossipq/cluster.toml, none",
 )
 
 
 @command.command("show")
 @file_option
 @click.option("--origin", is_flag=True, help="also where each value comes from; JSON always has that")
-@click.option("--running", is_flag=True, help="ask a node that runs what it runs with, instead of reading files")
+@click.option(
+    "--running", is_flag=True, help="ask a node that runs what it runs with, instead of reading files"
+)
 @pass_choices
 def show(choices: Choices, config: str | None, origin: bool, running: bool) -> None:
     """Show every option and its value.
@@ -38,7 +42,9 @@ def show(choices: Choices, config: str | None, origin: bool, running: bool) -> N
     if running and config:
         raise click.UsageError("--running and --config exclude each other")
     rows, text = (_running(choices), str) if running else _here(config)
-    Output(choices).rows([Column("key"), Column("value", text), *([Column("origin")] if origin else [])], rows)
+    Output(choices).rows(
+        [Column("key"), Column("value", text), *([Column("origin")] if origin else [])], rows
+    )
 
 
 def _here(config: str | None) -> tuple[list[dict[str, Any]], Callable[[Any], str]]:
@@ -46,7 +52,9 @@ def _here(config: str | None) -> tuple[list[dict[str, Any]], Callable[[Any], str
 
     loaded = load(find(config, os.environ), os.environ, {})
     keys = [key for key, _ in options()]
-    return [{"key": key, "value": value_of(loaded.config, key), "origin": loaded.origins[key]} for key in keys], toml_text
+    return [
+        {"key": key, "value": value_of(loaded.config, key), "origin": loaded.origins[key]} for key in keys
+    ], toml_text
 
 
 def _running(choices: Choices) -> list[dict[str, Any]]:

@@ -31,7 +31,9 @@ def save(choices: Choices, name: str) -> None:
     kept.save()
     row = {"context": name, "servers": kept.servers[name]}
     Output(choices).one(
-        row, f"{name} is {', '.join(kept.servers[name])}; gossipq context use {name} makes it the default", name
+        row,
+        f"{name} is {', '.join(kept.servers[name])}; gossipq context use {name} makes it the default",
+        name,
     )
 
 
@@ -54,7 +56,9 @@ def use(choices: Choices, name: str) -> None:
     kept.current = "" if name == "-" else name
     kept.save()
     Output(choices).one(
-        {"context": kept.current}, f"{kept.current} is in use" if kept.current else "none is in use", kept.current
+        {"context": kept.current},
+        f"{kept.current} is in use" if kept.current else "none is in use",
+        kept.current,
     )
 
 
@@ -67,8 +71,15 @@ def list_contexts(choices: Choices) -> None:
     gossipq context ls
     """
     kept, out = contexts.load(), Output(choices)
-    rows = [{"context": name, "servers": urls, "current": name == kept.current} for name, urls in sorted(kept.servers.items())]
-    columns = [Column("context"), Column("servers", ", ".join), Column("current", lambda current: "in use" if current else "")]
+    rows = [
+        {"context": name, "servers": urls, "current": name == kept.current}
+        for name, urls in sorted(kept.servers.items())
+    ]
+    columns = [
+        Column("context"),
+        Column("servers", ", ".join),
+        Column("current", lambda current: "in use" if current else ""),
+    ]
     out.rows(columns, rows)
     if not rows:
         out.say("none is kept; gossipq context save NAME -s tcp://HOST:7700 keeps one")

@@ -27,7 +27,12 @@ PULSE = "python.pulse"  #: goes on being published while a node joins
 
 @click.command(cls=Verb)
 @click.option(
-    "--nodes", "count", type=click.Choice(["1", "3", "5"]), default="1", show_default=True, help="nodes to begin with"
+    "--nodes",
+    "count",
+    type=click.Choice(["1", "3", "5"]),
+    default="1",
+    show_default=True,
+    help="nodes to begin with",
 )
 @click.option(
     "--source",
@@ -43,10 +48,11 @@ def command(choices: Choices, count: str, source: Path | None) -> int:
     gossipq demo --nodes 3
     gossipq demo -o json
 
-    Publishes every line of Python's own standard library (key = file name) to nodes of its own in a temporary directory,
-    consumes them with three processes of one group, kills one of those half way (kill -9), and checks by count and checksum
-    that every line arrived. With several nodes a leader is killed half way, too, and starts again; at the end one more node
-    joins and takes its share. Leaves nothing behind. Exits 1 when a line is missing.
+    Publishes every line of Python's own standard library (key = file name) to nodes of its own in a temporary
+    directory, consumes them with three processes of one group, kills one of those half way (kill -9), and
+    checks by count and checksum that every line arrived. With several nodes a leader is killed half way, too,
+    and starts again; at the end one more node joins and takes its share. Leaves nothing behind. Exits 1 when
+    a line is missing.
     """
     out = Output(choices)
     root = source or library()
@@ -69,8 +75,9 @@ def command(choices: Choices, count: str, source: Path | None) -> int:
             acked = play.acked()
             led = grow(mq, cluster, shown) if size > 1 else {}
     account, takeover = play.account, play.takeover
-    row: dict[str, Any] = {"published": account.published, "confirmed": account.confirmed, "delivered": account.delivered}
-    row |= {"acked": acked, "lost": account.lost, "duplicated": account.duplicated}
+    row: dict[str, Any] = {"published": account.published, "confirmed": account.confirmed}
+    row |= {"delivered": account.delivered, "acked": acked}
+    row |= {"lost": account.lost, "duplicated": account.duplicated}
     row["takeovers"] = len(takeover.shards) if takeover is not None and takeover.over else 0
     row["takeover_ms_max"] = takeover.ms_max if takeover is not None else 0
     row["seconds"] = round(seconds, 2)
@@ -78,8 +85,15 @@ def command(choices: Choices, count: str, source: Path | None) -> int:
         row["led"] = led
     out.one(row, _summary(row))
     if not account.complete or acked != account.confirmed:
-        faults = {"lost": account.lost, "unknown": account.strangers, "damaged": account.damaged, "not acked": total - acked}
-        raise failures.Failure("failed", f"of {total:,} records: " + ", ".join(f"{n:,} {what}" for what, n in faults.items()))
+        faults = {
+            "lost": account.lost,
+            "unknown": account.strangers,
+            "damaged": account.damaged,
+            "not acked": total - acked,
+        }
+        raise failures.Failure(
+            "failed", f"of {total:,} records: " + ", ".join(f"{n:,} {what}" for what, n in faults.items())
+        )
     if takeover is not None and not takeover.over:
         raise failures.Failure("failed", "nobody took over what the killed node led")
     if not out.for_machines:
@@ -90,11 +104,14 @@ def command(choices: Choices, count: str, source: Path | None) -> int:
 def _nodes(count: int) -> str:
     if count == 1:
         return "a node"
-    return f"{count} nodes " + ("that find each other by Serf" if shutil.which("serf") else "with static peers (no serf here)")
+    return f"{count} nodes " + (
+        "that find each other by Serf" if shutil.which("serf") else "with static peers (no serf here)"
+    )
 
 
 def grow(mq: "Client", cluster: Nodes, shown: Screen) -> dict[str, int]:
-    """One more node joins while records go on being published, until it leads its share: node -> shards that it leads."""
+    """One more node joins while records go on being published, until it leads its share: node -> shards that
+    it leads."""
     cluster.wait_healthy()
     newcomer = cluster.add(workers=1)
     shown.say(f"{newcomer.name} joins")
@@ -115,10 +132,12 @@ def grow(mq: "Client", cluster: Nodes, shown: Screen) -> dict[str, int]:
 def _summary(row: dict[str, Any]) -> str:
     rate = row["delivered"] / row["seconds"] if row["seconds"] else 0.0
     counts = "  ".join(
-        f"{name} {row[name]:,}" for name in ("published", "confirmed", "delivered", "acked", "lost", "duplicated")
+        f"{name} {row[name]:,}"
+        for name in ("published", "confirmed", "delivered", "acked", "lost", "duplicated")
     )
     text = (
-        f"{counts}\n{row['seconds']:.1f} s  {rate:,.0f}/s  duplicated = delivered again after the kill, known by their offset"
+        f"{counts}\n{row['seconds']:.1f} s  {rate:,.0f}/s  duplicated = delivered again after the kill, "
+        "known by their offset"
     )
     if row["takeovers"]:
         taken = many(row["takeovers"], "shard")

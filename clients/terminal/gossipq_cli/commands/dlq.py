@@ -27,7 +27,12 @@ def command() -> None:
 def _row(letter: "DeadLetter") -> dict[str, Any]:
     """All but the record itself. Neighbours that died together are one range."""
     last = f"-{letter.offset + letter.count - 1}" if letter.count > 1 else ""
-    row = {"range": letter.ref + last, "count": letter.count, "topic": letter.topic, "partition": letter.partition}
+    row = {
+        "range": letter.ref + last,
+        "count": letter.count,
+        "topic": letter.topic,
+        "partition": letter.partition,
+    }
     row |= {"offset": letter.offset, "group": letter.group, "reason": letter.reason, "error": letter.error}
     return row | {"attempts": letter.attempts, "failures": letter.failures, "time_ms": letter.time_ms}
 
@@ -35,7 +40,13 @@ def _row(letter: "DeadLetter") -> dict[str, Any]:
 @command.command("ls")
 @click.argument("topic", required=False)
 @click.option("-g", "--group", help="only of this group")
-@click.option("--limit", type=click.IntRange(min=0), default=LISTED_MAX, show_default=True, help="stop after so many; 0: never")
+@click.option(
+    "--limit",
+    type=click.IntRange(min=0),
+    default=LISTED_MAX,
+    show_default=True,
+    help="stop after so many; 0: never",
+)
 @pass_choices
 def list_dead(choices: Choices, topic: str | None, group: str | None, limit: int) -> None:
     """Count the dead letters of each group, or list those of a topic.
@@ -51,7 +62,13 @@ def list_dead(choices: Choices, topic: str | None, group: str | None, limit: int
     if topic is None:
         _count(choices, out, group)
         return
-    columns = [Column("range"), counter("count"), Column("group"), Column("reason"), *map(counter, ("failures", "attempts"))]
+    columns = [
+        Column("range"),
+        counter("count"),
+        Column("group"),
+        Column("reason"),
+        *map(counter, ("failures", "attempts")),
+    ]
     columns += [Column("time_ms", moment, title="time"), Column("error", _line)]
     shown = 0
 
@@ -79,7 +96,10 @@ def _count(choices: Choices, out: Output, group: str | None) -> None:
         groups = mq.stats().groups
     rows = [row for row in totals(groups) if row["dead"] and group in (None, row["group"])]
     fields = ("topic", "group", "dead")
-    out.rows([Column("topic"), Column("group"), counter("dead")], [{name: row[name] for name in fields} for row in rows])
+    out.rows(
+        [Column("topic"), Column("group"), counter("dead")],
+        [{name: row[name] for name in fields} for row in rows],
+    )
     if not rows:
         out.say("no dead letters")
 
@@ -101,7 +121,9 @@ def show(choices: Choices, ref: str, group: str | None) -> None:
         here = list(takewhile(lambda letter: letter.offset == place.offset, letters))
         if not here:
             whose = f" of {group}" if group else ""
-            raise failures.Failure("not_found", f"{ref} is no dead letter{whose}", f"`gossipq why {ref}`", failures.NOT_FOUND)
+            raise failures.Failure(
+                "not_found", f"{ref} is no dead letter{whose}", f"`gossipq why {ref}`", failures.NOT_FOUND
+            )
         steps = [mq.trace(ref=ref, group=letter.group) for letter in here]
     if out.for_machines:
         rows = [
@@ -124,9 +146,12 @@ def _paragraph(letter: "DeadLetter", steps: list[Step]) -> str:
         who = f" by {step.consumer}" if step.consumer else ""
         attempt = f", attempt {step.attempt}" if step.attempt else ""
         lines.append(
-            f"  {moment(step.time_ms)}  {step.what.replace('_', ' ')}{who}{attempt}{': ' if step.reason else ''}{step.reason}"
+            f"  {moment(step.time_ms)}  "
+            f"{step.what.replace('_', ' ')}{who}{attempt}{': ' if step.reason else ''}{step.reason}"
         )
-    lines.append(f"  next: gossipq dlq replay {letter.topic} -g {letter.group} {letter.partition}/{letter.offset}")
+    lines.append(
+        f"  next: gossipq dlq replay {letter.topic} -g {letter.group} {letter.partition}/{letter.offset}"
+    )
     return "\n".join(map(printable, lines))
 
 
@@ -141,7 +166,9 @@ dry_run_option = click.option("--dry-run", is_flag=True, help="only say how many
 @click.option("--to", metavar="TOPIC", help="publish them to this topic instead, and remove them here")
 @dry_run_option
 @pass_choices
-def replay(choices: Choices, topic: str, group: str, ranges: tuple[str, ...], to: str | None, dry_run: bool) -> None:
+def replay(
+    choices: Choices, topic: str, group: str, ranges: tuple[str, ...], to: str | None, dry_run: bool
+) -> None:
     """Let a group try its dead letters once more, all or some, with fresh counters.
 
     \b

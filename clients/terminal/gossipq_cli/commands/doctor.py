@@ -25,12 +25,18 @@ def clocks(choices: Choices) -> list[str]:
 
 
 @click.command(cls=Verb)
-@click.option("--config", metavar="FILE", help="default: $GOSSIPQ_CONFIG, ./cluster.toml, /etc/gossipq/cluster.toml, none")
+@click.option(
+    "--config",
+    metavar="FILE",
+    help="default: $GOSSIPQ_CONFIG, ./cluster.toml, /etc/gossipq/cluster.toml, none",
+)
 @click.option("--data", metavar="DIR", help="data directory, there or to be made")
 @click.option("--bind", metavar="URL", help="where the node listens, or shall listen")
 @click.option("--workers", type=click.IntRange(min=0), help="worker processes")
 @pass_choices
-def command(choices: Choices, config: str | None, data: str | None, bind: str | None, workers: int | None) -> int:
+def command(
+    choices: Choices, config: str | None, data: str | None, bind: str | None, workers: int | None
+) -> int:
     """Examine this machine: serf, ports, disk, limits, clock, versions.
 
     \b
@@ -38,8 +44,8 @@ def command(choices: Choices, config: str | None, data: str | None, bind: str | 
     gossipq doctor --data /var/lib/gossipq --bind tcp://127.0.0.1:7700
     gossipq doctor -o json
 
-    Each finding has its remedy. Exits 1 when something would keep a node from working. No node needs to run; one
-    that does says whose clock in its cluster is wrong.
+    Each finding has its remedy. Exits 1 when something would keep a node from working. No node needs to run;
+    one that does says whose clock in its cluster is wrong.
     """
     from gossipq.config import find, load
     from gossipq_node import doctor
@@ -48,7 +54,10 @@ def command(choices: Choices, config: str | None, data: str | None, bind: str | 
     found = doctor.checked(load(find(config, os.environ), os.environ, flags).config)
     found += [
         doctor.Check(
-            "cluster clock", doctor.WARNING, text, "set the clock of that machine: timedatectl set-ntp true, or chrony"
+            "cluster clock",
+            doctor.WARNING,
+            text,
+            "set the clock of that machine: timedatectl set-ntp true, or chrony",
         )
         for text in clocks(choices)
     ]

@@ -14,20 +14,41 @@ from gossipq_cli.options import Choices, Verb, pass_choices
 from gossipq_cli.output import Output
 from gossipq_cli.progress import Progress
 
-PASSING = (Busy, Unreachable, NoReply, OSError)  #: what --follow waits out; OSError: a disk that is full may have room again
+#: what --follow waits out; OSError: a disk that is full may have room again
+PASSING = (Busy, Unreachable, NoReply, OSError)
 PAUSE_MAX_S = 60.0  #: between two tries while nothing goes well
 
 
 @click.command(cls=Verb)
 @click.argument("topics", nargs=-1, metavar="[TOPIC ...]")
-@click.option("--out", required=True, metavar="DIR", help="folder of the export, or s3://bucket/name; made if it is not there")
-@click.option("--format", "form", type=click.Choice(["parquet", "lmdb"]), help="of the files (default: parquet, or as it was)")
-@click.option("--follow", is_flag=True, help="go on with what comes, until it is interrupted")
 @click.option(
-    "--every", "every_s", type=Duration(), default="10s", show_default=True, help="--follow looks so often for what is new"
+    "--out",
+    required=True,
+    metavar="DIR",
+    help="folder of the export, or s3://bucket/name; made if it is not there",
 )
 @click.option(
-    "--roll", "roll_s", type=Duration(), default="5m", show_default=True, help="--follow writes records that waited so long"
+    "--format",
+    "form",
+    type=click.Choice(["parquet", "lmdb"]),
+    help="of the files (default: parquet, or as it was)",
+)
+@click.option("--follow", is_flag=True, help="go on with what comes, until it is interrupted")
+@click.option(
+    "--every",
+    "every_s",
+    type=Duration(),
+    default="10s",
+    show_default=True,
+    help="--follow looks so often for what is new",
+)
+@click.option(
+    "--roll",
+    "roll_s",
+    type=Duration(),
+    default="5m",
+    show_default=True,
+    help="--follow writes records that waited so long",
 )
 @click.option(
     "--keep",
@@ -38,15 +59,35 @@ PAUSE_MAX_S = 60.0  #: between two tries while nothing goes well
     help="what merged files replaced stays so long, and with it what the export was (as_of)",
 )
 @click.option(
-    "--base", "base_s", type=Duration(), default="1h", show_default=True, help="--follow merges files and commits so often"
+    "--base",
+    "base_s",
+    type=Duration(),
+    default="1h",
+    show_default=True,
+    help="--follow merges files and commits so often",
 )
-@click.option("--iceberg", metavar="CATALOG", help="commit to Iceberg: a folder, https://..., or catalog:NAME of pyiceberg")
-@click.option("--iceberg-namespace", "namespace", default="gossipq", show_default=True, metavar="NAME", help="of its tables")
+@click.option(
+    "--iceberg",
+    metavar="CATALOG",
+    help="commit to Iceberg: a folder, https://..., or catalog:NAME of pyiceberg",
+)
+@click.option(
+    "--iceberg-namespace",
+    "namespace",
+    default="gossipq",
+    show_default=True,
+    metavar="NAME",
+    help="of its tables",
+)
 @click.option("--metrics", metavar="HOST:PORT", help="--follow serves /metrics for Prometheus there")
-@click.option("--allow-gap", is_flag=True, help="go on where retention removed records before they were exported")
+@click.option(
+    "--allow-gap", is_flag=True, help="go on where retention removed records before they were exported"
+)
 @click.option("--compact", is_flag=True, help="only merge the small files of an export; no node is asked")
 @pass_choices
-def command(choices: Choices, /, topics: tuple[str, ...], out: str, compact: bool, keep_s: float, **options: Any) -> int:
+def command(
+    choices: Choices, /, topics: tuple[str, ...], out: str, compact: bool, keep_s: float, **options: Any
+) -> int:
     """Write records, acks and states to Parquet or LMDB files.
 
     \b
@@ -55,12 +96,15 @@ def command(choices: Choices, /, topics: tuple[str, ...], out: str, compact: boo
     gossipq export --out lake --follow             and what comes, for as long as it runs
     gossipq export --out lake --compact            few large files of many small ones
 
-    Every run writes what is new since the last one; it may be interrupted at any time. Spark, polars and duckdb read the files.
+    Every run writes what is new since the last one; it may be interrupted at any time. Spark, polars and
+    duckdb read the files.
     """
     from gossipq_client import columns
 
     columns.arrow("an export")
-    return _compact(choices, out, keep_s) if compact else _export(choices, out, topics, keep_s=keep_s, **options)
+    return (
+        _compact(choices, out, keep_s) if compact else _export(choices, out, topics, keep_s=keep_s, **options)
+    )
 
 
 def _compact(choices: Choices, out: str, keep_s: float) -> int:
@@ -76,7 +120,13 @@ def _compact(choices: Choices, out: str, keep_s: float) -> int:
 
 
 def _export(
-    choices: Choices, out: str, topics: tuple[str, ...], form: str | None, follow: bool, allow_gap: bool, **options: Any
+    choices: Choices,
+    out: str,
+    topics: tuple[str, ...],
+    form: str | None,
+    follow: bool,
+    allow_gap: bool,
+    **options: Any,
 ) -> int:
     from gossipq_node.export import iceberg
     from gossipq_node.export.exporter import Exporter
@@ -88,10 +138,18 @@ def _export(
     output, progress = Output(choices), Progress("records", choices.quiet)
     with ask.connect(choices) as mq, folder_at(out) as folder:
         exporter = Exporter(mq, folder, topics, form or "", allow_gap, progress)
-        commit = iceberg.Iceberg(folder, catalog, options["namespace"]).commit if catalog is not None else None
+        commit = (
+            iceberg.Iceberg(folder, catalog, options["namespace"]).commit if catalog is not None else None
+        )
         if follow:
             follower = Follower(
-                exporter, folder, time.monotonic, options["roll_s"], options["keep_s"], options["base_s"], commit
+                exporter,
+                folder,
+                time.monotonic,
+                options["roll_s"],
+                options["keep_s"],
+                options["base_s"],
+                commit,
             )
             _follow(output, progress, follower, options["every_s"], place)
         done = exporter.run()
@@ -109,7 +167,9 @@ def _place(text: str) -> tuple[str, int]:
     return host, int(port)
 
 
-def _follow(output: Output, progress: Progress, follower: Any, every_s: float, place: tuple[str, int] | None) -> NoReturn:
+def _follow(
+    output: Output, progress: Progress, follower: Any, every_s: float, place: tuple[str, int] | None
+) -> NoReturn:
     """Until it is interrupted."""
     from gossipq_node.export.metrics import Metrics
 
@@ -121,7 +181,9 @@ def _follow(output: Output, progress: Progress, follower: Any, every_s: float, p
             metrics.serve(*place)
         except OSError as error:
             hint = "name another one: --metrics 127.0.0.1:7784"
-            raise failures.Failure("port_taken", f"{place[0]}:{place[1]} cannot be used: {error.strerror}", hint) from None
+            raise failures.Failure(
+                "port_taken", f"{place[0]}:{place[1]} cannot be used: {error.strerror}", hint
+            ) from None
     while True:
         try:
             step = follower.step()
@@ -158,5 +220,8 @@ def _tell_committed(output: Output, committed: Any) -> None:
 def _tell(output: Output, progress: Progress, done: Any) -> None:
     progress.close()
     rate = done.records / done.seconds if done.seconds else 0
-    text = f"{many(done.records, 'record')} in {many(done.files, 'file')}, {size(done.bytes)}, {rate:,.0f} records/s"
+    text = (
+        f"{many(done.records, 'record')} in {many(done.files, 'file')}, {size(done.bytes)}, {rate:,.0f} "
+        "records/s"
+    )
     output.one(msgspec.to_builtins(done), text if done.manifests else "nothing new")

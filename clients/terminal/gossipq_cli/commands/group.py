@@ -19,7 +19,17 @@ if TYPE_CHECKING:
     from gossipq_client import Client
 
 OPEN = ("ready", "in_flight", "retrying", "parked")  #: what makes the lag: published and not done yet
-STORED = (*OPEN, "acked", "dead", "voided", "dropped", "removed", "redelivered", "unmatched", "blocked_by_key")
+STORED = (
+    *OPEN,
+    "acked",
+    "dead",
+    "voided",
+    "dropped",
+    "removed",
+    "redelivered",
+    "unmatched",
+    "blocked_by_key",
+)
 COUNTERS = ("lag", *OPEN, "acked", "dead", "redelivered", "consumers")
 
 group_option = click.option("-g", "--group", required=True, help="the group")
@@ -44,7 +54,9 @@ def totals(groups: Iterable[GroupStats]) -> list[dict[str, Any]]:
     rows: dict[tuple[str, str], dict[str, Any]] = {}
     for part in groups:
         counts = counters_of(part)
-        row = rows.setdefault((part.topic, part.group), {"group": part.group, "topic": part.topic, "partitions": 0})
+        row = rows.setdefault(
+            (part.topic, part.group), {"group": part.group, "topic": part.topic, "partitions": 0}
+        )
         row["partitions"] += 1
         for name in ("lag", *STORED):
             row[name] = row.get(name, 0) + counts[name]
@@ -55,7 +67,9 @@ def totals(groups: Iterable[GroupStats]) -> list[dict[str, Any]]:
 
 
 def unknown(topic: str, group: str) -> failures.Failure:
-    return failures.Failure("unknown_group", f"no group {group} on {topic}", f"`gossipq group ls {topic}`", failures.NOT_FOUND)
+    return failures.Failure(
+        "unknown_group", f"no group {group} on {topic}", f"`gossipq group ls {topic}`", failures.NOT_FOUND
+    )
 
 
 def found(mq: "Client", topic: str, group: str | None) -> list[GroupStats]:
@@ -93,7 +107,9 @@ def list_groups(choices: Choices, topic: str | None) -> None:
 
 
 def _say_none(out: Output, topic: str | None) -> None:
-    out.say(f"no groups{f' on {topic}' if topic else ''}; one is made by gossipq sub {topic or 'TOPIC'} -g NAME")
+    out.say(
+        f"no groups{f' on {topic}' if topic else ''}; one is made by gossipq sub {topic or 'TOPIC'} -g NAME"
+    )
 
 
 @command.command("lag")
@@ -144,8 +160,9 @@ def show(choices: Choices, topic: str, group: str | None, named: str | None) -> 
     \b
     gossipq group show orders billing
 
-    published since the group's start = ready + in flight + retrying + parked + acked + dead + voided + dropped + removed.
-    Parked wait behind another record of their key (blocked by key), or for a consumer that takes their route (unmatched).
+    published since the group's start = ready + in flight + retrying + parked + acked + dead + voided +
+    dropped + removed. Parked wait behind another record of their key (blocked by key), or for a consumer that
+    takes their route (unmatched).
     """
     group = _one(group, named)
     with ask.connect(choices) as mq:
@@ -157,7 +174,9 @@ def show(choices: Choices, topic: str, group: str | None, named: str | None) -> 
         partitions = list(map(_by_partition, parts))
         out.one(row | {"policy": policy, "consumer_names": rules.consumers, "partitions": partitions})
         return
-    shown = {name.replace("_", " "): number(value) if type(value) is int else value for name, value in row.items()}
+    shown = {
+        name.replace("_", " "): number(value) if type(value) is int else value for name, value in row.items()
+    }
     oldest_ms = max(part.oldest_ms for part in parts)
     shown |= {"paused": "yes" if row["paused"] else "no", "oldest": span(oldest_ms) if oldest_ms else "-"}
     for name, value, origin in rules.policy:
@@ -186,7 +205,9 @@ def pause(choices: Choices, topic: str, group: str | None, named: str | None) ->
         parts = found(mq, topic, group)
         mq.pause(topic, group)
     text = f"{group} on {topic} is paused; gossipq group resume {topic} {group} ends that"
-    Output(choices).one({"topic": topic, "group": group, "paused": True, "partitions": len(parts)}, text, group)
+    Output(choices).one(
+        {"topic": topic, "group": group, "paused": True, "partitions": len(parts)}, text, group
+    )
 
 
 @command.command("resume")
@@ -205,7 +226,9 @@ def resume(choices: Choices, topic: str, group: str | None, named: str | None) -
         parts = found(mq, topic, group)
         mq.resume(topic, group)
     text = f"{group} on {topic} goes on: {many(sum(part.ready for part in parts), 'record')} ready"
-    Output(choices).one({"topic": topic, "group": group, "paused": False, "partitions": len(parts)}, text, group)
+    Output(choices).one(
+        {"topic": topic, "group": group, "paused": False, "partitions": len(parts)}, text, group
+    )
 
 
 @command.command("set")
@@ -213,13 +236,23 @@ def resume(choices: Choices, topic: str, group: str | None, named: str | None) -
 @group_argument
 @named_option
 @click.option("--lease", type=Duration(), help="how long a silent consumer may hold a record")
-@click.option("--attempts-max", type=click.IntRange(min=1), help="failures after which a record is a dead letter")
-@click.option("--backoff", type=Durations(), help="pause after the first, second ... failure: 1s,5s,1m")
-@click.option("--in-flight-max", type=click.IntRange(min=1), help="records of a partition handed out and not acked")
 @click.option(
-    "--parked-max", type=click.IntRange(min=1), help="records of a partition that may wait behind others of their key"
+    "--attempts-max", type=click.IntRange(min=1), help="failures after which a record is a dead letter"
 )
-@click.option("--alarm-lag", type=click.IntRange(min=0), help="raise an alarm so many records of a partition behind; 0 = never")
+@click.option("--backoff", type=Durations(), help="pause after the first, second ... failure: 1s,5s,1m")
+@click.option(
+    "--in-flight-max", type=click.IntRange(min=1), help="records of a partition handed out and not acked"
+)
+@click.option(
+    "--parked-max",
+    type=click.IntRange(min=1),
+    help="records of a partition that may wait behind others of their key",
+)
+@click.option(
+    "--alarm-lag",
+    type=click.IntRange(min=0),
+    help="raise an alarm so many records of a partition behind; 0 = never",
+)
 @pass_choices
 def change(choices: Choices, /, topic: str, group: str | None, named: str | None, **policy: Any) -> None:
     """Change the policy of a group; what is not named stays as it is.
@@ -238,14 +271,22 @@ def change(choices: Choices, /, topic: str, group: str | None, named: str | None
         found(mq, topic, group)
         mq.set_group(topic, group, **given)
     row = {"topic": topic, "group": group, "changed": sorted(given)}
-    Output(choices).one(row, f"{group} on {topic} is changed: {', '.join(sorted(given)).replace('_', '-')}", group)
+    Output(choices).one(
+        row, f"{group} on {topic} is changed: {', '.join(sorted(given)).replace('_', '-')}", group
+    )
 
 
 @command.command("seek")
 @click.argument("topic")
 @group_argument
 @named_option
-@click.option("--to", "to", required=True, metavar="PLACE", help="first, new, an offset, a time, or -10m: 10 minutes ago")
+@click.option(
+    "--to",
+    "to",
+    required=True,
+    metavar="PLACE",
+    help="first, new, an offset, a time, or -10m: 10 minutes ago",
+)
 @click.option("--dry-run", is_flag=True, help="only say what would be")
 @pass_choices
 def seek(choices: Choices, topic: str, group: str | None, named: str | None, to: str, dry_run: bool) -> None:
@@ -308,5 +349,7 @@ def remove(choices: Choices, topic: str, group: str | None, named: str | None, d
         ask.sure(choices, f"removing group {group}", f"remove group {group} on {topic}{losing}?")
         mq.delete_group(topic, group, dead=dead_letters)
     Output(choices).one(
-        {"topic": topic, "group": group, "dead_letters": dead}, f"group {group} on {topic} removed{losing}", group
+        {"topic": topic, "group": group, "dead_letters": dead},
+        f"group {group} on {topic} removed{losing}",
+        group,
     )

@@ -19,21 +19,24 @@ TOPICS = {
 PAGES = {
     "times": """\
 A duration is a number with a unit: 500ms, 30s, 1h30m, 7d; without a unit it is seconds.
-A point in time is 2026-11-21T09:00Z, or 2026-11-21 09:00 in the time zone of this machine, or -10m: 10 minutes ago.
+A point in time is 2026-11-21T09:00Z, or 2026-11-21 09:00 in the time zone of this machine,
+or -10m: 10 minutes ago.
 
   gossipq pub orders --delay 90s "..."
   gossipq sub orders --from -1h --exit-at-end
   gossipq topic set orders --retention 30d""",
     "refs": """\
-TOPIC/PARTITION/OFFSET names a record, as orders/0/17. One that is scheduled has no offset yet: orders/0/@10.0 is record 0 of
-entry 10 of its log, and stays good when it is due. With --id, TOPIC and the id that its producer gave it.
+TOPIC/PARTITION/OFFSET names a record, as orders/0/17. One that is scheduled has no offset yet:
+orders/0/@10.0 is record 0 of entry 10 of its log, and stays good when it is due. With --id, TOPIC
+and the id that its producer gave it.
 
   gossipq why orders/0/17
   gossipq msg show orders --id order-17""",
     "output": """\
-Data goes to stdout, everything else to stderr. On a terminal tables have borders, in a pipe they are plain text.
--o json is one document, -o jsonl one object a line, -o names only the first column. An error with -o json is an object on
-stderr: {"error": {"code", "message", "hint"}}. NO_COLOR or --no-color leaves colours away. -q leaves remarks away.
+Data goes to stdout, everything else to stderr. On a terminal tables have borders, in a pipe they are
+plain text. -o json is one document, -o jsonl one object a line, -o names only the first column. An error
+with -o json is an object on stderr: {"error": {"code", "message", "hint"}}. NO_COLOR or --no-color leaves
+colours away. -q leaves remarks away.
 
   gossipq topic ls -o names | xargs -n 1 gossipq topic show
   gossipq group lag orders -o json""",
@@ -80,10 +83,14 @@ def command(choices: Choices, ctx: click.Context, words: tuple[str, ...]) -> Non
         out.rows([Column(name) for name in names], [dict(zip(names, row, strict=True)) for row in table()])
     elif topic == "alarms":
         width = max(map(len, KINDS))
-        Output.write("\n".join(f"{name:<{width}}  {kind.severity:<8}  {kind.verb}" for name, kind in KINDS.items()))
+        Output.write(
+            "\n".join(f"{name:<{width}}  {kind.severity:<8}  {kind.verb}" for name, kind in KINDS.items())
+        )
     elif topic.startswith(ALARM) and (name := topic.removeprefix(ALARM).replace("-", "_")) in KINDS:
         kind = KINDS[name]
-        Output.write(f"{name} ({kind.severity})\n\n{kind.meaning}\n\nlook at: {kind.check}\nthen:    {kind.verb}")
+        Output.write(
+            f"{name} ({kind.severity})\n\n{kind.meaning}\n\nlook at: {kind.check}\nthen:    {kind.verb}"
+        )
     elif topic in PAGES:
         Output.write(PAGES[topic])
     else:

@@ -54,14 +54,28 @@ def show(choices: Choices, ref: str, record_id: str | None, raw: bool) -> None:
 
 @command.command("find")
 @click.argument("topic")
-@click.option("--start", metavar="WHERE", help="first, an OFFSET, a TIME, or a time back like -10m (default: first)")
-@click.option("--end", metavar="WHERE", help="an OFFSET, a TIME, or a time back like -10m (default: the last record of now)")
+@click.option(
+    "--start", metavar="WHERE", help="first, an OFFSET, a TIME, or a time back like -10m (default: first)"
+)
+@click.option(
+    "--end",
+    metavar="WHERE",
+    help="an OFFSET, a TIME, or a time back like -10m (default: the last record of now)",
+)
 @click.option("-k", "--key", help="the whole key")
 @click.option("--contains", metavar="TEXT", help="somewhere in the value")
 @click.option("--header", metavar="NAME=VALUE", help="a header and its whole value")
-@click.option("--limit", type=click.IntRange(min=0), default=FOUND_MAX, show_default=True, help="stop after so many; 0: never")
+@click.option(
+    "--limit",
+    type=click.IntRange(min=0),
+    default=FOUND_MAX,
+    show_default=True,
+    help="stop after so many; 0: never",
+)
 @pass_choices
-def find(choices: Choices, /, topic: str, start: str | None, end: str | None, limit: int, **what: str | None) -> int:
+def find(
+    choices: Choices, /, topic: str, start: str | None, end: str | None, limit: int, **what: str | None
+) -> int:
     """Show the records of a topic that fit all that is asked for.
 
     \b
@@ -126,7 +140,9 @@ def cancel(choices: Choices, ref: str, record_id: str | None, reason: str) -> No
     It is scheduled, or it is ready and in nobody's hands.
     """
     where = refs.where(ref, record_id)
-    ask.sure(choices, f"cancelling {_name(ref, record_id)}", f"cancel {_name(ref, record_id)} for every group?")
+    ask.sure(
+        choices, f"cancelling {_name(ref, record_id)}", f"cancel {_name(ref, record_id)} for every group?"
+    )
     with ask.connect(choices) as mq:
         done = mq.cancel(**where, reason=reason)
     Output(choices).one({"ref": done}, f"cancelled {done}", done)
@@ -163,7 +179,9 @@ def remove(choices: Choices, names: tuple[str, ...], reason: str) -> int:
     if error is not None and not gone:
         raise error
     if error is not None:
-        raise failures.Failure("partly", f"{gone} of {len(names)} removed: {error.message}", error.hint, failures.PARTLY)
+        raise failures.Failure(
+            "partly", f"{gone} of {len(names)} removed: {error.message}", error.hint, failures.PARTLY
+        )
     out.one({"removed": gone}, f"removed {what}")
     return failures.DONE
 
@@ -174,7 +192,9 @@ def remove(choices: Choices, names: tuple[str, ...], reason: str) -> int:
 @click.option("--delay", type=Duration(), help="due so long from now")
 @click.option("--at", type=Moment(), help="due then: 2026-11-21T09:00Z, or 2026-11-21 09:00 of this machine")
 @pass_choices
-def reschedule(choices: Choices, ref: str, record_id: str | None, delay: float | None, at: datetime | None) -> None:
+def reschedule(
+    choices: Choices, ref: str, record_id: str | None, delay: float | None, at: datetime | None
+) -> None:
     """Give a scheduled record another time.
 
     \b
@@ -214,17 +234,21 @@ def requeue(choices: Choices, ref: str, record_id: str | None, group: str) -> No
 @click.argument("ref")
 @click.argument("body", required=False)
 @refs.id_option
-@click.option("-H", "--header", "headers", multiple=True, metavar="NAME:VALUE", help="header in place of all it has")
+@click.option(
+    "-H", "--header", "headers", multiple=True, metavar="NAME:VALUE", help="header in place of all it has"
+)
 @pass_choices
-def edit(choices: Choices, ref: str, body: str | None, record_id: str | None, headers: tuple[str, ...]) -> None:
+def edit(
+    choices: Choices, ref: str, body: str | None, record_id: str | None, headers: tuple[str, ...]
+) -> None:
     """Put another value in a record's place.
 
     \b
     gossipq msg edit orders/0/17 "18 apples"
     gossipq msg show orders/0/17 --raw | sed s/17/18/ | gossipq msg edit orders/0/17 -
 
-    In one step the old record is void and the new one follows at the end. BODY `-` is stdin. Without -H the headers stay,
-    without BODY the value. A scheduled record keeps its time.
+    In one step the old record is void and the new one follows at the end. BODY `-` is stdin. Without -H the
+    headers stay, without BODY the value. A scheduled record keeps its time.
     """
     if body is None and not headers:
         raise click.UsageError("nothing to change: give a BODY, - for stdin, or -H")

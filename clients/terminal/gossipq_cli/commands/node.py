@@ -9,18 +9,49 @@ import click
 from gossipq_cli.options import Verb
 
 _OPTIONS = (
-    click.option("--config", metavar="FILE", help="default: $GOSSIPQ_CONFIG, ./cluster.toml, /etc/gossipq/cluster.toml, none"),
+    click.option(
+        "--config",
+        metavar="FILE",
+        help="default: $GOSSIPQ_CONFIG, ./cluster.toml, /etc/gossipq/cluster.toml, none",
+    ),
     click.option("--name", help="name of this node (default: made from the host's)"),
     click.option("--data", metavar="DIR", help="data directory (./gossipq-data)"),
     click.option("--bind", metavar="URL", help="tcp://HOST:PORT for clients (tcp://127.0.0.1:7700)"),
     click.option("--advertise", metavar="HOST", help="what others reach this machine by"),
-    click.option("--admin", metavar="HOST:PORT", help='metrics and health (loopback, 80 above the port of bind); "" = nowhere'),
-    click.option("--join", multiple=True, metavar="HOST[:PORT]", help="a node whose gossip to join, with Serf; again for more"),
-    click.option("--peer", multiple=True, metavar="URL", help="another node, as tcp://HOST:PORT, without Serf; again for more"),
-    click.option("--gossip", metavar="HOST:PORT", help="where the Serf agent of this node listens (90 ports above --bind)"),
-    click.option("--mode", type=click.Choice(["auto", "standalone", "static", "serf"]), help="how the node finds others"),
+    click.option(
+        "--admin",
+        metavar="HOST:PORT",
+        help='metrics and health (loopback, 80 above the port of bind); "" = nowhere',
+    ),
+    click.option(
+        "--join",
+        multiple=True,
+        metavar="HOST[:PORT]",
+        help="a node whose gossip to join, with Serf; again for more",
+    ),
+    click.option(
+        "--peer",
+        multiple=True,
+        metavar="URL",
+        help="another node, as tcp://HOST:PORT, without Serf; again for more",
+    ),
+    click.option(
+        "--gossip",
+        metavar="HOST:PORT",
+        help="where the Serf agent of this node listens (90 ports above --bind)",
+    ),
+    click.option(
+        "--mode",
+        type=click.Choice(["auto", "standalone", "static", "serf"]),
+        help="how the node finds others",
+    ),
     click.option("--secret-file", metavar="FILE", help="what all nodes of the cluster know, and nobody else"),
-    click.option("--insecure", is_flag=True, default=None, help="bind addresses that other machines reach, without a secret"),
+    click.option(
+        "--insecure",
+        is_flag=True,
+        default=None,
+        help="bind addresses that other machines reach, without a secret",
+    ),
 )
 
 

@@ -51,9 +51,15 @@ class What(NamedTuple):
             return
         stdin = sys.stdin.buffer.read() if self.body is None or self.body == "-" else None
         if stdin == b"" and not self.empty:
-            raise failures.Failure("nothing", "nothing was published: stdin was empty", "--empty publishes an empty record")
+            raise failures.Failure(
+                "nothing", "nothing was published: stdin was empty", "--empty publishes an empty record"
+            )
         for number in range(self.times):
-            value = stdin if stdin is not None else records.fill(self.body or "", number).encode("utf-8", "surrogateescape")
+            value = (
+                stdin
+                if stdin is not None
+                else records.fill(self.body or "", number).encode("utf-8", "surrogateescape")
+            )
             yield Record(value, self._key(number), fixed, self._options(number, {}))
 
     def _key(self, number: int) -> bytes | None:
@@ -106,9 +112,13 @@ class Tally:
 @click.argument("topic")
 @click.argument("body", required=False)
 @click.option("-k", "--key", help="key; records of one key keep their order")
-@click.option("-H", "--header", "headers", multiple=True, metavar="NAME:VALUE", help="header, may be repeated")
+@click.option(
+    "-H", "--header", "headers", multiple=True, metavar="NAME:VALUE", help="header, may be repeated"
+)
 @click.option("--lines", is_flag=True, help="one record a line of stdin")
-@click.option("--jsonl", is_flag=True, help='one record a line of stdin: {"value":..., "key":..., "headers":{...}}')
+@click.option(
+    "--jsonl", is_flag=True, help='one record a line of stdin: {"value":..., "key":..., "headers":{...}}'
+)
 @click.option("--empty", is_flag=True, help="publish an empty stdin as an empty record")
 @click.option("--count", type=click.IntRange(min=1), help="publish the body so many times")
 @click.option("--rate", type=click.FloatRange(min=0, min_open=True), help="records per second at most")
@@ -118,7 +128,11 @@ class Tally:
     help="stored: wait for the disk; none: promise nothing (default: the topic's)",
 )
 @click.option("--delay", type=Duration(), help="consumers get it so much later")
-@click.option("--at", type=Moment(), help="consumers get it then: 2026-11-21T09:00Z, or 2026-11-21 09:00 of this machine")
+@click.option(
+    "--at",
+    type=Moment(),
+    help="consumers get it then: 2026-11-21T09:00Z, or 2026-11-21 09:00 of this machine",
+)
 @click.option("--ttl", type=Duration(), help="it expires so long after it is due")
 @click.option("--id", "id", metavar="ID", help="a second record of this id is a duplicate and not stored")
 @click.option("--route", help="words with dots that consumers choose by, as eu.fr")
@@ -150,8 +164,9 @@ def command(
     gossipq pub orders --lines < /etc/hosts
     gossipq sub orders --from first --exit-at-end --json | gossipq pub copy --jsonl
 
-    In BODY given as an argument, in the key and in the id, {n} {time} {uuid} are filled in; stdin is taken as it is. A line
-    of --jsonl may say route, delay, at, ttl, id, lease, attempts_max and backoff for itself. The topic is made on first use.
+    In BODY given as an argument, in the key and in the id, {n} {time} {uuid} are filled in; stdin is taken as
+    it is. A line of --jsonl may say route, delay, at, ttl, id, lease, attempts_max and backoff for itself.
+    The topic is made on first use.
     """
     if sum((body not in (None, "-") or count is not None, lines, jsonl)) > 1:
         raise click.UsageError("BODY with --count, --lines and --jsonl exclude each other")
@@ -175,7 +190,9 @@ def command(
             mq.close(flush=False)  # the time for confirms is over
     if new and tally.confirmed:
         out.say(f"topic {topic} is made on first use")
-    return _tell(out, topic, tally, time.monotonic() - started, single=what.times == 1 and not (lines or jsonl))
+    return _tell(
+        out, topic, tally, time.monotonic() - started, single=what.times == 1 and not (lines or jsonl)
+    )
 
 
 def _send(mq: "Client", topic: str, what: What, tally: Tally, rate: float | None) -> None:
@@ -213,12 +230,21 @@ def _tell(out: Output, topic: str, tally: Tally, seconds: float, single: bool) -
         row |= {"duplicates": tally.duplicates, "seconds": round(seconds, 3)}
         known = f" ({tally.duplicates:,} known already)" if tally.duplicates else ""
         done = "stored" if first is None or first.copies else "sent"
-        out.one(row, f"{done} {tally.confirmed:,} of {tally.published:,} in {topic}{known}  {seconds:.2f} s  {rate:,.0f}/s")
+        out.one(
+            row,
+            f"{done} {tally.confirmed:,} of {tally.published:,} in {topic}{known}  {seconds:.2f} s  "
+            f"{rate:,.0f}/s",
+        )
     if tally.error is None:
         return failures.DONE
     told = failures.explain(tally.error)
-    message = f"{tally.published - tally.confirmed:,} of {tally.published:,} records not stored: {told.message}"
+    message = (
+        f"{tally.published - tally.confirmed:,} of {tally.published:,} records not stored: {told.message}"
+    )
     if tally.stopped:
         lost = f", {tally.published - tally.confirmed:,} not" if tally.published > tally.confirmed else ""
-        message = f"stopped after {many(tally.published, 'record')}: {tally.confirmed:,} stored{lost}: {told.message}"
+        message = (
+            f"stopped after {many(tally.published, 'record')}: {tally.confirmed:,} stored{lost}: "
+            f"{told.message}"
+        )
     raise failures.Failure("partly", message, told.hint, failures.PARTLY)

@@ -10,7 +10,13 @@ from gossipq_cli.options import Choices, Verb, pass_choices
 
 @click.command(cls=Verb)
 @click.argument("application", metavar="MODULE:NAME")
-@click.option("--processes", type=click.IntRange(min=1, max=1_000), default=1, metavar="N", help="run it so many times (1)")
+@click.option(
+    "--processes",
+    type=click.IntRange(min=1, max=1_000),
+    default=1,
+    metavar="N",
+    help="run it so many times (1)",
+)
 @click.option("--reload", is_flag=True, help="start again when a .py file of the application has changed")
 @click.option("--guarded", is_flag=True, hidden=True)
 @pass_choices
@@ -22,8 +28,8 @@ def command(choices: Choices, application: str, processes: int, reload: bool, gu
     gossipq run app:mq --processes 4
     gossipq run app:mq --reload
 
-    app.py has `mq = connect()` and functions with `@mq.consumer(...)`. SIGTERM or Ctrl-C: handlers that run are finished,
-    the rest goes back; a second one stops at once. A process that dies is started again.
+    app.py has `mq = connect()` and functions with `@mq.consumer(...)`. SIGTERM or Ctrl-C: handlers that run
+    are finished, the rest goes back; a second one stops at once. A process that dies is started again.
     """
     from gossipq_client import app, fleet
 
@@ -32,5 +38,13 @@ def command(choices: Choices, application: str, processes: int, reload: bool, gu
     if processes == 1 and not reload:
         app.run(application, guarded)
         return 0
-    again = [sys.executable, "-m", "gossipq_cli", "run", "--guarded", application, *(["--debug"] if choices.debug else [])]
+    again = [
+        sys.executable,
+        "-m",
+        "gossipq_cli",
+        "run",
+        "--guarded",
+        application,
+        *(["--debug"] if choices.debug else []),
+    ]
     return fleet.Fleet(again, processes, fleet.source_directory(application) if reload else None).run()

@@ -32,7 +32,8 @@ def command() -> None:
     gossipq spark growth export --picture growth.svg
     gossipq spark import export table
 
-    SOURCE is the folder of an export, or a table that was imported. Needs pip install "gossipq[spark]" and Java 17 or later.
+    SOURCE is the folder of an export, or a table that was imported. Needs pip install "gossipq[spark]" and
+    Java 17 or later.
     """
 
 
@@ -71,7 +72,10 @@ class Source:
 
         found = importing.gaps(self.path, self.topics)
         for gap in found[:GAPS_SHOWN]:
-            out.say(f"not there: records {gap.start} to {gap.end - 1} of {gap.topic}/{gap.partition}, which retention took")
+            out.say(
+                f"not there: records {gap.start} to {gap.end - 1} of {gap.topic}/{gap.partition}, which "
+                "retention took"
+            )
         if len(found) > GAPS_SHOWN:
             out.say(f"not there: {many(len(found) - GAPS_SHOWN, 'more gap')}")
         return found
@@ -87,16 +91,27 @@ def _job(*more: Callable[[Any], Any], reports: bool = False) -> Callable[[Any], 
 
         options = [
             click.option(
-                "--master", default="local[*]", show_default=True, help="where Spark runs; spark-submit's goes before"
+                "--master",
+                default="local[*]",
+                show_default=True,
+                help="where Spark runs; spark-submit's goes before",
             ),
-            click.option("-t", "--topic", "topics", multiple=True, help="only these topics; * stands for any text"),
-            click.option("--allow-gap", is_flag=True, help="go on without records that retention took before their export"),
+            click.option(
+                "-t", "--topic", "topics", multiple=True, help="only these topics; * stands for any text"
+            ),
+            click.option(
+                "--allow-gap",
+                is_flag=True,
+                help="go on without records that retention took before their export",
+            ),
         ]
         if reports:
             options += [
                 click.option("--picture", type=click.Path(dir_okay=False), help="draw it into this SVG file"),
                 click.option(
-                    "--rollups", type=click.Path(file_okay=False), help="keep it as JSON in this folder, for dashboards"
+                    "--rollups",
+                    type=click.Path(file_okay=False),
+                    help="keep it as JSON in this folder, for dashboards",
                 ),
             ]
         for option in (*reversed(more), *reversed(options), click.argument("source")):
@@ -109,12 +124,22 @@ def _job(*more: Callable[[Any], Any], reports: bool = False) -> Callable[[Any], 
 class Report:
     """A small result on its way to people, a picture and a roll-up."""
 
-    def __init__(self, choices: Choices, kind: str, source: Source, picture: str | None, rollups: str | None) -> None:
+    def __init__(
+        self, choices: Choices, kind: str, source: Source, picture: str | None, rollups: str | None
+    ) -> None:
         if picture is not None and not picture.endswith(".svg"):
             raise click.UsageError("--picture draws SVG; name a file that ends in .svg")
-        self.out, self.kind, self.source, self.picture, self.rollups = Output(choices), kind, source, picture, rollups
+        self.out, self.kind, self.source, self.picture, self.rollups = (
+            Output(choices),
+            kind,
+            source,
+            picture,
+            rollups,
+        )
 
-    def show(self, columns: Sequence[Column], frame: Frame, draw: Callable[[Sequence[Mapping[str, Any]]], str]) -> None:
+    def show(
+        self, columns: Sequence[Column], frame: Frame, draw: Callable[[Sequence[Mapping[str, Any]]], str]
+    ) -> None:
         from pyspark_gossipq import rollups
 
         found = [row.asDict() for row in frame.collect()]
@@ -186,7 +211,9 @@ def growth(choices: Choices, source: Source, master: str, picture: str | None, r
                 series.setdefault(row["topic"], []).append((row[by], row["records"]))
             if len({time for points in series.values() for time, _ in points}) > 1:
                 return charts.lines(f"Records by {by}", series)
-            return charts.bars("Records", {topic: {"records": points[0][1]} for topic, points in series.items()})
+            return charts.bars(
+                "Records", {topic: {"records": points[0][1]} for topic, points in series.items()}
+            )
 
         report.show(columns, reports.growth(messages), draw)
 
@@ -204,7 +231,9 @@ def status(choices: Choices, source: Source, master: str, picture: str | None, r
     def draw(rows: Sequence[Mapping[str, Any]]) -> str:
         from pyspark_gossipq import charts
 
-        return charts.bars("Where records stand", {_named(row): {name: row[name] for name in reports.STATES} for row in rows})
+        return charts.bars(
+            "Where records stand", {_named(row): {name: row[name] for name in reports.STATES} for row in rows}
+        )
 
     with running(master) as spark:
         from pyspark_gossipq.pipelines import reports
@@ -292,7 +321,11 @@ def _looking(function: Any) -> Any:
         click.option("--until", type=Moment(), help="published before this time"),
         click.option("--since", type=Moment(), help="published at this time or later"),
         click.option(
-            "--json", "paths", multiple=True, metavar="PATH=VALUE", help="this value at a path of a JSON value: $.user=7"
+            "--json",
+            "paths",
+            multiple=True,
+            metavar="PATH=VALUE",
+            help="this value at a path of a JSON value: $.user=7",
         ),
         click.option("-H", "--header", "headers", multiple=True, metavar="NAME:VALUE", help="this header"),
         click.option("-k", "--key", default="", help="this key"),
@@ -309,7 +342,9 @@ class Looking:
         self.text, self.key = asked["text"], asked["key"]
         self.headers = dict(_pair(text, ":", "-H") for text in asked["headers"])
         self.paths = dict(_pair(text, "=", "--json") for text in asked["paths"])
-        self.since, self.until = (asked[name].isoformat() if asked[name] else "" for name in ("since", "until"))
+        self.since, self.until = (
+            asked[name].isoformat() if asked[name] else "" for name in ("since", "until")
+        )
 
     def among(self, messages: Frame) -> Frame:
         from pyspark_gossipq.pipelines import records
@@ -320,7 +355,10 @@ class Looking:
 def _record(row: Any) -> dict[str, Any]:
     from pyspark_gossipq import rollups
 
-    told = {"ref": f"{row.topic}/{row.partition}/{row.offset}", "publish_time": rollups.plain(row.publish_time)}
+    told = {
+        "ref": f"{row.topic}/{row.partition}/{row.offset}",
+        "publish_time": rollups.plain(row.publish_time),
+    }
     return told | {"key": None if row.key is None else readable(row.key), "value": readable(row.value)}
 
 
@@ -350,7 +388,13 @@ def search(choices: Choices, source: Source, master: str, limit: int, **asked: A
 
 
 @command.command("dedup")
-@click.option("--by", type=click.Choice(["id", "key", "value", "place"]), default="id", show_default=True, help="what is alike")
+@click.option(
+    "--by",
+    type=click.Choice(["id", "key", "value", "place"]),
+    default="id",
+    show_default=True,
+    help="what is alike",
+)
 @click.option("--to", metavar="DIR", help="write the records without their duplicates there, as Parquet")
 @_job()
 def dedup(choices: Choices, source: Source, master: str, by: str, to: str | None) -> None:
@@ -377,7 +421,9 @@ def dedup(choices: Choices, source: Source, master: str, by: str, to: str | None
 @command.command("replay")
 @click.option("--to", required=True, metavar="TOPIC", help="publish to this topic, which must be there")
 @click.option("--id", "replay_id", help="name of this replay: under the same name nothing is published twice")
-@click.option("--rate", type=click.FloatRange(min=0), default=0.0, help="records a second at most; 0: no bound")
+@click.option(
+    "--rate", type=click.FloatRange(min=0), default=0.0, help="records a second at most; 0: no bound"
+)
 @click.option("--dry-run", is_flag=True, help="only say how many that would be")
 @_looking
 @_job()
@@ -398,8 +444,8 @@ def replay(
     gossipq spark replay export -t orders --since 2026-11-20 --to orders.again --dry-run
     gossipq spark replay export -t orders --since 2026-11-20 --to orders.again --rate 5000 --id monday
 
-    Each gets the headers x-replay-of and x-replay-id, and an id made of both, which the topic remembers as long as its --dedup
-    says, and for a million later ids of its partition.
+    Each gets the headers x-replay-of and x-replay-id, and an id made of both, which the topic remembers as
+    long as its --dedup says, and for a million later ids of its partition.
     """
     name, looking = replay_id or f"replay-{datetime.now():%Y%m%d%H%M%S}", Looking(asked)
     with running(master) as spark:
@@ -411,6 +457,9 @@ def replay(
         if not dry_run and count:
             records.replay(found, ",".join(addresses_of(tuple(choices.servers))), to, name, rate)
     row = {"records": count, "to": to, "id": name, "dry_run": dry_run}
-    said, out = f"{many(count, 'record')} {'would be ' if dry_run else ''}published to {to} as {name}", Output(choices)
+    said, out = (
+        f"{many(count, 'record')} {'would be ' if dry_run else ''}published to {to} as {name}",
+        Output(choices),
+    )
     source.gaps(out)
     out.one(row, said, name)

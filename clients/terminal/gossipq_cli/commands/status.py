@@ -43,9 +43,9 @@ def command(choices: Choices, wait_s: float | None) -> int:
     gossipq status --wait-healthy 30 && echo go
     gossipq status -o json
 
-    Exits 0 when all is well: every shard has a leader (elsewhere called master; followers are slaves), every copy that there
-    should be keeps up, and publishes are taken; else 1, and 75 when the wait was too short. `gossipq help health` explains the
-    words.
+    Exits 0 when all is well: every shard has a leader (elsewhere called master; followers are slaves), every
+    copy that there should be keeps up, and publishes are taken; else 1, and 75 when the wait was too short.
+    `gossipq help health` explains the words.
     """
     view = clusters.look(choices) if wait_s is None else ask.wait_healthy(choices, wait_s)
     out = Output(choices)
@@ -62,14 +62,22 @@ def _print_dead(out: Output, view: clusters.ClusterView) -> None:
     workers = [worker for status in answers for worker in status.workers]
     dead, last = sum(worker.dead for worker in workers), sum(worker.dead_per_minute for worker in workers)
     if dead:
-        of = "" if len(answers) == max(1, len(view.nodes)) else f" (of {len(answers)} of {len(view.nodes)} nodes)"
-        out.write(f"dead letters since the workers started{of}: {dead:,}, {last:,} of them in the last minute: gossipq dlq ls")
+        of = (
+            ""
+            if len(answers) == max(1, len(view.nodes))
+            else f" (of {len(answers)} of {len(view.nodes)} nodes)"
+        )
+        out.write(
+            f"dead letters since the workers started{of}: {dead:,}, {last:,} of them in the last minute: "
+            "gossipq dlq ls"
+        )
 
 
 def _print(out: Output, view: clusters.ClusterView) -> None:
     status = view.asked
     out.write(
-        f"{status.node}  {status.mode}  cluster {status.cluster_name}  up {span(status.uptime_ms)}  gossipq {status.version}"
+        f"{status.node}  {status.mode}  cluster {status.cluster_name}  up {span(status.uptime_ms)}  gossipq "
+        f"{status.version}"
     )
     health = clusters.health(view)
     for finding in health.findings:
@@ -85,7 +93,13 @@ def _print(out: Output, view: clusters.ClusterView) -> None:
         out.write(f"warning: {warning}")
     if len(view.nodes) > 1:
         out.rows(NODE_COLUMNS, node_rows(view))
-    columns = [counter("worker"), Column("state"), Column("pid", right=True), counter("leading"), counter("sessions")]
+    columns = [
+        counter("worker"),
+        Column("state"),
+        Column("pid", right=True),
+        counter("leading"),
+        counter("sessions"),
+    ]
     columns += [
         *map(counter, ("published", "delivered", "acked", "refused", "dead")),
         counter("dead_per_minute", "dead/min"),

@@ -14,7 +14,11 @@ if TYPE_CHECKING:
     from gossipq_node.store_dump import Dumped
 
 data_option = click.option(
-    "--data", default="gossipq-data", show_default=True, metavar="DIR", help="data directory of a stopped node"
+    "--data",
+    default="gossipq-data",
+    show_default=True,
+    metavar="DIR",
+    help="data directory of a stopped node",
 )
 
 
@@ -43,7 +47,11 @@ def info(choices: Choices, data: str) -> None:
     out.one({**manifest, "disk_free": size(found.disk_free_bytes)}, name=found.manifest.node_id)
     if out.form == "table":
         rows = [msgspec.to_builtins(worker) | worker.rows for worker in found.workers]
-        columns = [counter("worker"), Column("file_bytes", size, right=True), Column("used_bytes", size, right=True)]
+        columns = [
+            counter("worker"),
+            Column("file_bytes", size, right=True),
+            Column("used_bytes", size, right=True),
+        ]
         out.rows([*columns, *map(counter, found.workers[0].rows), Column("path")], rows)
 
 
@@ -83,18 +91,23 @@ def adopt(choices: Choices, data: str) -> None:
     \b
     gossipq store adopt --data restored
 
-    For a backup whose original is gone for good: two nodes that run on copies of one directory are taken for one node.
+    For a backup whose original is gone for good: two nodes that run on copies of one directory are taken for
+    one node.
     """
     from gossipq_node import store_tool
 
     manifest = store_tool.adopt(data)
     row = {"node_id": manifest.node_id, "dir_uuid": manifest.dir_uuid, "predecessors": manifest.predecessors}
-    Output(choices).one(row, f"{data} is adopted: the next node that starts there is {manifest.node_id}", manifest.node_id)
+    Output(choices).one(
+        row, f"{data} is adopted: the next node that starts there is {manifest.node_id}", manifest.node_id
+    )
 
 
 @command.command("reshard")
 @data_option
-@click.option("--workers", type=click.IntRange(min=1), required=True, help="worker processes the node will have")
+@click.option(
+    "--workers", type=click.IntRange(min=1), required=True, help="worker processes the node will have"
+)
 @pass_choices
 def reshard(choices: Choices, data: str, workers: int) -> None:
     """Lay a data directory out for another number of workers.
@@ -123,8 +136,8 @@ def compact(choices: Choices, data: str) -> None:
     \b
     gossipq store compact --data gossipq-data
 
-    A store reuses its free pages, and never shrinks by itself. Needs as much free space as the records take; a crash in
-    between leaves the old files in force.
+    A store reuses its free pages, and never shrinks by itself. Needs as much free space as the records take;
+    a crash in between leaves the old files in force.
     """
     from gossipq_node import store_tool
 
@@ -180,7 +193,12 @@ def dump(choices: Choices, data: str, file: str) -> None:
 @command.command("load")
 @data_option
 @click.argument("file", metavar="FILE|-", type=click.Path(exists=True, dir_okay=False, allow_dash=True))
-@click.option("--adopt", "adopts", is_flag=True, help="take the place of the directory that was dumped, which is gone for good")
+@click.option(
+    "--adopt",
+    "adopts",
+    is_flag=True,
+    help="take the place of the directory that was dumped, which is gone for good",
+)
 @pass_choices
 def load(choices: Choices, data: str, file: str, adopts: bool) -> None:
     """Make a data directory of what gossipq store dump wrote.
@@ -190,9 +208,9 @@ def load(choices: Choices, data: str, file: str, adopts: bool) -> None:
     zstd -d < backup.gq.zst | gossipq store load - --data restored
     gossipq store load backup.gq --data restored --adopt
 
-    The directory must be new or empty; it appears whole or not at all. The node that starts there is a cluster of its own: it
-    knows no node of the one that was dumped, which may go on. With --adopt it is the node that was dumped, in its cluster:
-    never run both.
+    The directory must be new or empty; it appears whole or not at all. The node that starts there is a
+    cluster of its own: it knows no node of the one that was dumped, which may go on. With --adopt it is the
+    node that was dumped, in its cluster: never run both.
     """
     import os
     import sys
@@ -211,8 +229,16 @@ def load(choices: Choices, data: str, file: str, adopts: bool) -> None:
     row = {"data": data, "node_id": done.manifest.node_id, "rows": done.rows, "bytes": done.bytes}
     cluster = done.manifest.cluster_uuid
     row |= {"cluster": cluster, "adopted": adopts}
-    whose = f"the place of the node that was dumped, in cluster {cluster[:8]}" if adopts else f"a new cluster, {cluster[:8]}"
-    out.one(row, f"{data} has {many(done.rows, 'row')} and is {whose}: gossipq node --data {data} starts there", data)
+    whose = (
+        f"the place of the node that was dumped, in cluster {cluster[:8]}"
+        if adopts
+        else f"a new cluster, {cluster[:8]}"
+    )
+    out.one(
+        row,
+        f"{data} has {many(done.rows, 'row')} and is {whose}: gossipq node --data {data} starts there",
+        data,
+    )
     if not adopts:
         out.say("It knows no node of the cluster that was dumped, and none of them knows it.")
         _say_what_lacks(out, done)

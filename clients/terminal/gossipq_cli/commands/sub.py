@@ -23,7 +23,8 @@ QUIET_S = 0.5  #: nothing has come for so long: time for a remark
 
 
 def start_of(text: str | None) -> str | int | None:
-    """What --from means to the client: a word, an offset, or a time back from now as it is. Raises Failure."""
+    """What --from means to the client: a word, an offset, or a time back from now as it is. Raises
+    Failure."""
     from gossipq_client.inputs import start_of as checked
 
     if text is None:
@@ -33,12 +34,15 @@ def start_of(text: str | None) -> str | int | None:
         checked(start, wall_ms=0)
     except errors.BadRequest:
         hint = "new, first, an offset, or a time back like -10m"
-        raise failures.Failure("usage", f"--from {text!r} says no place to start at", hint, failures.USAGE) from None
+        raise failures.Failure(
+            "usage", f"--from {text!r} says no place to start at", hint, failures.USAGE
+        ) from None
     return start
 
 
 def _lines(mq: "Client", topics: tuple[str, ...], create: bool) -> list[str]:
-    """What to say when nothing comes at first. Raises UnknownTopic where a topic is missing and shall not be made."""
+    """What to say when nothing comes at first. Raises UnknownTopic where a topic is missing and shall not be
+    made."""
     missing = ask.missing(mq, topics)
     if missing and not create:
         known = [topic.name for topic in mq.topics()]
@@ -51,7 +55,8 @@ def _lines(mq: "Client", topics: tuple[str, ...], create: bool) -> list[str]:
 
 
 def _first_alarm(mq: "Client", topics: tuple[str, ...], out: Output, exit_at_end: bool) -> bool:
-    """Waits until the topic of alarms is there, which the first one makes; False: there is none, and nobody waits."""
+    """Waits until the topic of alarms is there, which the first one makes; False: there is none, and nobody
+    waits."""
     if alarms.TOPIC not in topics or not ask.missing(mq, [alarms.TOPIC]):
         return True
     out.say("no alarm was raised yet" + ("" if exit_at_end else ": waiting for the first one; Ctrl-C ends"))
@@ -62,7 +67,8 @@ def _first_alarm(mq: "Client", topics: tuple[str, ...], out: Output, exit_at_end
 
 @contextmanager
 def remarks(out: Output, lines: list[str]) -> Iterator[threading.Timer]:
-    """Says the lines on stderr when the block has lasted QUIET_S, unless the timer it gives is cancelled before."""
+    """Says the lines on stderr when the block has lasted QUIET_S, unless the timer it gives is cancelled
+    before."""
 
     def say() -> None:
         for line in lines:
@@ -84,9 +90,14 @@ def tame(render: Callable[["Message"], bytes]) -> Callable[["Message"], bytes]:
 
 @click.command(cls=Verb)
 @click.argument("topics", nargs=-1, required=True, metavar="TOPIC...")
-@click.option("-g", "--group", help="join this group and ack what was printed; without it every record is only read")
 @click.option(
-    "--from", "start", metavar="WHERE", help="new, first, an OFFSET, or a time back like -10m (a new group: first, else new)"
+    "-g", "--group", help="join this group and ack what was printed; without it every record is only read"
+)
+@click.option(
+    "--from",
+    "start",
+    metavar="WHERE",
+    help="new, first, an OFFSET, or a time back like -10m (a new group: first, else new)",
 )
 @click.option("-n", "--number", type=click.IntRange(min=1), help="stop after so many records")
 @click.option("--create", is_flag=True, help="make a topic that is not there, and wait for its first record")
@@ -95,15 +106,29 @@ def tame(render: Callable[["Message"], bytes]) -> Callable[["Message"], bytes]:
     "-f",
     "--format",
     "pattern",
-    help=r"how to print: %t topic %p partition %o offset %k key %v value %S bytes %T time (ms) %h headers %r route %i id "
-    r"%a attempt; ends in a newline unless it has \n or \0",
+    help=r"how to print: %t topic %p partition %o offset %k key %v value %S bytes %T time (ms) %h headers "
+    r"%r route %i id %a attempt; ends in a newline unless it has \n or \0",
 )
 @click.option("--json", "as_json", is_flag=True, help="one JSON object a line")
-@click.option("--raw", is_flag=True, help="byte by byte, also on a terminal, where control characters are escaped otherwise")
-@click.option("--mode", type=click.Choice(["shared", "exclusive", "key_ordered"]), help="how the group shares records")
-@click.option("--route", "routes", multiple=True, metavar="PATTERN", help="only records of such a route: eu.fr, eu.*, eu.#")
+@click.option(
+    "--raw",
+    is_flag=True,
+    help="byte by byte, also on a terminal, where control characters are escaped otherwise",
+)
+@click.option(
+    "--mode", type=click.Choice(["shared", "exclusive", "key_ordered"]), help="how the group shares records"
+)
+@click.option(
+    "--route",
+    "routes",
+    multiple=True,
+    metavar="PATTERN",
+    help="only records of such a route: eu.fr, eu.*, eu.#",
+)
 @click.option("--no-ack", is_flag=True, help="at most once: a record is done when it is handed out")
-@click.option("--attempts-max", type=click.IntRange(min=1), help="failures after which the group has a dead letter")
+@click.option(
+    "--attempts-max", type=click.IntRange(min=1), help="failures after which the group has a dead letter"
+)
 @click.option("--backoff", type=Durations(), help="pause after the first, second ... failure: 1s,5s,1m")
 @pass_choices
 def command(
@@ -131,8 +156,8 @@ def command(
     gossipq sub 'orders.*' -g billing -n 100 --json
     gossipq sub orders -g audit --mode exclusive --route 'eu.#'
 
-    --mode, --attempts-max and --backoff become the group's. A record counts as acked when it has been written to stdout.
-    Exits 1 when it ends before -n records came.
+    --mode, --attempts-max and --backoff become the group's. A record counts as acked when it has been written
+    to stdout. Exits 1 when it ends before -n records came.
     """
     if pattern is not None and (as_json or choices.output.startswith("json")):
         raise click.UsageError("-f and --json exclude each other")

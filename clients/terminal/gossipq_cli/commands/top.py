@@ -31,7 +31,9 @@ class Extent(click.ParamType):  # type: ignore[type-arg]
 
     name = "SIZE"
 
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> tuple[int, int]:
+    def convert(
+        self, value: Any, param: click.Parameter | None, ctx: click.Context | None
+    ) -> tuple[int, int]:
         found = re.fullmatch(r"(\d{1,3})x(\d{1,3})", value)
         size = (int(found[1]), int(found[2])) if found else (0, 0)
         if not (60 <= size[0] <= SIZE_MAX and 20 <= size[1] <= SIZE_MAX):
@@ -43,20 +45,38 @@ class Extent(click.ParamType):  # type: ignore[type-arg]
 @click.argument("view", required=False)
 @click.option("--view", "named", metavar="VIEW", help="the view to begin with: " + ", ".join(VIEWS))
 @click.option(
-    "--open", "opened", multiple=True, metavar="NAME", help="what is opened in it: a node, a topic, TOPIC GROUP, a REF"
+    "--open",
+    "opened",
+    multiple=True,
+    metavar="NAME",
+    help="what is opened in it: a node, a topic, TOPIC GROUP, a REF",
 )
 @click.option("--topic", default="", help="whose messages the view of messages shows")
 @click.option("--interval", type=Duration(), default=1.0, help="between two snapshots, 500ms to 10s (1s)")
-@click.option("--graph", type=click.Choice(GRAPHS), default="block", show_default=True, help="what charts are made of")
+@click.option(
+    "--graph", type=click.Choice(GRAPHS), default="block", show_default=True, help="what charts are made of"
+)
 @click.option("--once", is_flag=True, help="one screen, without a terminal; also what a pipe gets")
 @click.option("--json", "as_json", is_flag=True, help="one snapshot as JSON")
 @click.option(
-    "--svg", "picture", type=click.Path(dir_okay=False, path_type=Path), metavar="FILE", help="one screen as a picture"
+    "--svg",
+    "picture",
+    type=click.Path(dir_okay=False, path_type=Path),
+    metavar="FILE",
+    help="one screen as a picture",
 )
 @click.option("--size", type=Extent(), metavar="120x40", help="of that screen")
-@click.option("--replay", type=click.Path(exists=True, dir_okay=False, path_type=Path), metavar="FILE", help="show a recording")
 @click.option(
-    "--record", type=click.Path(dir_okay=False, path_type=Path), metavar="FILE", help="add each snapshot to a recording"
+    "--replay",
+    type=click.Path(exists=True, dir_okay=False, path_type=Path),
+    metavar="FILE",
+    help="show a recording",
+)
+@click.option(
+    "--record",
+    type=click.Path(dir_okay=False, path_type=Path),
+    metavar="FILE",
+    help="add each snapshot to a recording",
 )
 @pass_choices
 def command(choices: Choices, /, view: str | None, named: str | None, **given: Any) -> None:
@@ -70,9 +90,9 @@ def command(choices: Choices, /, view: str | None, named: str | None, **given: A
     gossipq top --svg overview.svg --size 120x40
     gossipq top --record monday.jsonl      and later: gossipq top --replay monday.jsonl
 
-    Press ? for the keys. Views: overview, nodes (with events), topics (with partitions), groups (backlog, trend, time left),
-    clients, messages (tail, search, why, trace, replay, edit), growth (the last week). A shard's leader is what others call
-    its master; its followers are slaves.
+    Press ? for the keys. Views: overview, nodes (with events), topics (with partitions), groups (backlog,
+    trend, time left), clients, messages (tail, search, why, trace, replay, edit), growth (the last week). A
+    shard's leader is what others call its master; its followers are slaves.
     """
     ui = _ui(view or named or VIEWS[0], given)
     if view and named:
@@ -123,7 +143,9 @@ def _recording(path: Path) -> "list[Snapshot]":
     try:
         return load(path.read_bytes().splitlines())
     except ValueError as error:
-        raise failures.Failure("usage", f"{path}: {error}", "`gossipq top --record FILE` makes one", failures.USAGE) from None
+        raise failures.Failure(
+            "usage", f"{path}: {error}", "`gossipq top --record FILE` makes one", failures.USAGE
+        ) from None
 
 
 def _connector(choices: Choices) -> "Callable[[str], Client]":
@@ -168,7 +190,13 @@ def _full(value: Any) -> Any:
     return [_full(each) for each in value] if isinstance(value, list) else value
 
 
-def _once(choices: Choices, ui: "Ui", snapshots: "list[Snapshot] | None", size: tuple[int, int], picture: Path | None) -> None:
+def _once(
+    choices: Choices,
+    ui: "Ui",
+    snapshots: "list[Snapshot] | None",
+    size: tuple[int, int],
+    picture: Path | None,
+) -> None:
     from gossipq_cli.dashboard import still
     from gossipq_cli.dashboard.frame import plain, screen
 
@@ -195,4 +223,8 @@ def _live(choices: Choices, ui: "Ui", snapshots: "list[Snapshot] | None", record
     from gossipq_cli.dashboard.sources import ASK_TIMEOUT_S
 
     patient = replace(choices, timeout_s=min(choices.timeout_s, ASK_TIMEOUT_S))
-    App(_connector(patient), ui, Options(lambda: _server(choices), colors_of(choices.color), snapshots, record_to)).run()
+    App(
+        _connector(patient),
+        ui,
+        Options(lambda: _server(choices), colors_of(choices.color), snapshots, record_to),
+    ).run()

@@ -22,22 +22,38 @@ def command() -> None:
 
 POLICY = (
     click.option(
-        "--retention", type=Duration(), help="age at which records that every group has acked are removed; 0 = at once"
+        "--retention",
+        type=Duration(),
+        help="age at which records that every group has acked are removed; 0 = at once",
     ),
     click.option("--retain", type=click.Choice(["acked", "forever"]), help="forever: age removes nothing"),
     click.option("--bytes-max", type=Size(), help="stored bytes per partition; 0 = no bound"),
-    click.option("--overflow", type=click.Choice(["refuse", "drop_oldest"]), help="when bytes-max is reached"),
-    click.option("--level", type=click.Choice(["stored", "none"]), help="what a publish waits for, if it does not say"),
-    click.option("--ttl", type=Duration(), help="records expire so long after they are due, if they do not say"),
+    click.option(
+        "--overflow", type=click.Choice(["refuse", "drop_oldest"]), help="when bytes-max is reached"
+    ),
+    click.option(
+        "--level", type=click.Choice(["stored", "none"]), help="what a publish waits for, if it does not say"
+    ),
+    click.option(
+        "--ttl", type=Duration(), help="records expire so long after they are due, if they do not say"
+    ),
     click.option(
         "--expire",
         type=click.Choice(["dead", "drop", "try_once"]),
         help="what expires untried: a dead letter, dropped, or tried",
     ),
     click.option("--dedup", type=Duration(), help="how long an id is remembered"),
-    click.option("--trace", type=click.Choice(["failures", "all", "off"]), help="steps kept for `gossipq trace`"),
-    click.option("--lease", type=Duration(), help="how long a silent consumer may hold a record; a group may say otherwise"),
-    click.option("--attempts-max", type=click.IntRange(min=1), help="failures after which a record is a dead letter"),
+    click.option(
+        "--trace", type=click.Choice(["failures", "all", "off"]), help="steps kept for `gossipq trace`"
+    ),
+    click.option(
+        "--lease",
+        type=Duration(),
+        help="how long a silent consumer may hold a record; a group may say otherwise",
+    ),
+    click.option(
+        "--attempts-max", type=click.IntRange(min=1), help="failures after which a record is a dead letter"
+    ),
     click.option("--backoff", type=Durations(), help="pause after the first, second ... failure: 1s,5s,1m"),
     click.option(
         "--alarm-lag",
@@ -114,9 +130,15 @@ def list_topics(choices: Choices, pattern: str) -> None:
 @click.option("-p", "--partitions", type=click.IntRange(min=1), help="fixed for the topic's life (1)")
 @policy_options
 @click.option("--beside", metavar="TOPIC", help="lie in the same shards as this topic")
-@click.option("--if-not-exists", is_flag=True, help="leave an existing topic as it is; refused if it has other --partitions")
+@click.option(
+    "--if-not-exists",
+    is_flag=True,
+    help="leave an existing topic as it is; refused if it has other --partitions",
+)
 @pass_choices
-def create(choices: Choices, /, name: str, partitions: int | None, if_not_exists: bool, **policy: Any) -> None:
+def create(
+    choices: Choices, /, name: str, partitions: int | None, if_not_exists: bool, **policy: Any
+) -> None:
     """Make a topic.
 
     \b
@@ -128,7 +150,9 @@ def create(choices: Choices, /, name: str, partitions: int | None, if_not_exists
     with ask.connect(choices) as mq:
         topic = mq.create_topic(name, partitions=partitions, if_not_exists=if_not_exists, **given)
     row = {"topic": topic.name, "id": topic.id, "partitions": topic.config.partitions, "shards": topic.shards}
-    Output(choices).one(row, f"topic {topic.name} has {many(topic.config.partitions, 'partition')}", topic.name)
+    Output(choices).one(
+        row, f"topic {topic.name} has {many(topic.config.partitions, 'partition')}", topic.name
+    )
 
 
 @command.command("virtual")
@@ -174,7 +198,12 @@ def show(choices: Choices, name: str) -> None:
             "first": part.first,
             "next": part.next,
         }
-        | {"records": part.next - part.first, "bytes": part.bytes, "published": part.published, "removed": part.removed}
+        | {
+            "records": part.next - part.first,
+            "bytes": part.bytes,
+            "published": part.published,
+            "removed": part.removed,
+        }
         | {"scheduled": part.scheduled, "voided": part.voided}
         for part in sorted(stats.partitions, key=lambda part: part.partition)
     ]
@@ -184,14 +213,24 @@ def show(choices: Choices, name: str) -> None:
     out = Output(choices)
     if out.for_machines:
         out.one(
-            {"topic": name, "id": topic.id, "version": topic.version, "config": config, "partitions": parts, "groups": groups}
+            {
+                "topic": name,
+                "id": topic.id,
+                "version": topic.version,
+                "config": config,
+                "partitions": parts,
+                "groups": groups,
+            }
         )
         return
     if topic.config.virtual:
         out.one({"topic": name, "id": topic.id, "virtual": ", ".join(topic.config.virtual)}, name=name)
         return
     del config["virtual"]
-    out.one({"topic": name, "id": topic.id} | _for_people(config) | {"groups": ", ".join(groups) or "none"}, name=name)
+    out.one(
+        {"topic": name, "id": topic.id} | _for_people(config) | {"groups": ", ".join(groups) or "none"},
+        name=name,
+    )
     if out.form == "table":
         out.write("")
         fields = ("partition", "shard", "worker", "first", "next", "records")
@@ -219,7 +258,9 @@ def change(choices: Choices, /, name: str, **policy: Any) -> None:
     with ask.connect(choices) as mq:
         topic = mq.set_topic(name, **given)
     row = {"topic": topic.name, "id": topic.id, "version": topic.version, "changed": sorted(given)}
-    Output(choices).one(row, f"topic {topic.name} is changed: {', '.join(sorted(given)).replace('_', '-')}", topic.name)
+    Output(choices).one(
+        row, f"topic {topic.name} is changed: {', '.join(sorted(given)).replace('_', '-')}", topic.name
+    )
 
 
 @command.command("purge")
@@ -281,7 +322,9 @@ def remove(choices: Choices, names: tuple[str, ...]) -> int:
             gone += 1
             out.say(f"topic {name} removed")
     if error is not None and gone:
-        raise failures.Failure("partly", f"{gone} of {len(names)} removed: {error.message}", exit_code=failures.PARTLY)
+        raise failures.Failure(
+            "partly", f"{gone} of {len(names)} removed: {error.message}", exit_code=failures.PARTLY
+        )
     if error is not None:
         raise error
     return failures.DONE

@@ -25,7 +25,12 @@ def command(choices: Choices, ref: str, group: str, record_id: str | None) -> No
     with ask.connect(choices) as mq:
         steps = mq.trace(**where, group=group)
         topics = mq.topics(ref.partition("/")[0])
-    columns = [Column("time_ms", moment, title="time"), Column("what"), Column("group", dashed), Column("consumer", dashed)]
+    columns = [
+        Column("time_ms", moment, title="time"),
+        Column("what"),
+        Column("group", dashed),
+        Column("consumer", dashed),
+    ]
     columns += [Column("attempt", lambda attempt: str(attempt or "-"), right=True), Column("reason", dashed)]
     out.rows(columns, map(as_object, steps))
     if any(topic.config.trace == "off" for topic in topics):

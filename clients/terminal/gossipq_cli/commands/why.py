@@ -13,7 +13,9 @@ from gossipq_cli.commands.group import unknown
 from gossipq_cli.options import Choices, Verb, pass_choices
 from gossipq_cli.output import Column, Output, as_object, moment, printable
 
-COLORS = dict.fromkeys(("acked", "moving", "working", "idle"), "green") | dict.fromkeys(("in_flight", "ready"), "cyan")
+COLORS = dict.fromkeys(("acked", "moving", "working", "idle"), "green") | dict.fromkeys(
+    ("in_flight", "ready"), "cyan"
+)
 COLORS |= {"dead": "red"}
 LATER = ("scheduled", "retrying", "in_flight")  #: states whose time lies ahead
 
@@ -61,27 +63,40 @@ def _paragraph(out: Output, standing: Standing) -> str:
     head = _state(out, standing.state)
     if standing.time_ms:
         head += f" {'until' if standing.state in LATER else 'at'} {moment(standing.time_ms)}"
-    counts = [many(number, name) for number, name in ((standing.attempts, "attempt"), (standing.failures, "failure")) if number]
-    return _told(f"{printable(standing.group) or 'every group'}: {', '.join([head, *counts])}", standing.because, standing.next)
+    counts = [
+        many(number, name)
+        for number, name in ((standing.attempts, "attempt"), (standing.failures, "failure"))
+        if number
+    ]
+    return _told(
+        f"{printable(standing.group) or 'every group'}: {', '.join([head, *counts])}",
+        standing.because,
+        standing.next,
+    )
 
 
 def _tell_group(out: Output, topic: str, group: str, told: GroupExplained) -> None:
     """Partitions that stand alike are told together."""
     names = ("partition", "state", "because", "next", "since_ms")
     rows: list[dict[str, Any]] = [
-        dict(zip(names, (partition_of(partition), *rest), strict=True)) for partition, *rest in sorted(told.rows)
+        dict(zip(names, (partition_of(partition), *rest), strict=True))
+        for partition, *rest in sorted(told.rows)
     ]
     if out.form == "names":
         out.rows([Column("state")], rows)
         return
     alike: dict[tuple[str, str, str, int], list[int]] = {}
     for row in rows:
-        alike.setdefault((row["state"], row["because"], row["next"], row["since_ms"]), []).append(row["partition"])
+        alike.setdefault((row["state"], row["because"], row["next"], row["since_ms"]), []).append(
+            row["partition"]
+        )
     paragraphs = []
     for (state, because, next_step, since_ms), partitions in alike.items():
         since = f" since {moment(since_ms)}" if since_ms else ""
         where = "partition " if len(partitions) == 1 else "partitions "
-        paragraphs.append(_told(f"{where}{spans(partitions)}: {_state(out, state)}{since}", because, next_step))
+        paragraphs.append(
+            _told(f"{where}{spans(partitions)}: {_state(out, state)}{since}", because, next_step)
+        )
     title = printable(f"{group} on {topic}")
     out.one({"topic": topic, "group": group, "partitions": rows}, "\n\n".join([title, *paragraphs]))
 

@@ -17,6 +17,7 @@ def command(config: str | None, **given: Any) -> int:
     gossipq witness --join ada
     gossipq witness --data w --bind tcp://127.0.0.1:8100 --peer tcp://127.0.0.1:7700
 
-    It votes who leads and keeps no records. Any third host will do; with a third full node it has nothing to do any more.
+    It votes who leads and keeps no records. Any third host will do; with a third full node it has nothing to
+    do any more.
     """
     return start(config, given, witness=True)

@@ -1,4 +1,5 @@
-"""The loop of the dashboard: keys and news in, the screen out. It decides nothing that `keys` and the views do not."""
+"""The loop of the dashboard: keys and news in, the screen out. It decides nothing that `keys` and the views
+do not."""
 
 import queue
 import time
@@ -50,7 +51,8 @@ class App:
         self._lines: list[Text] = []
 
     def run(self) -> None:
-        """Until q. KeyboardInterrupt and SystemExit pass through; the terminal is as it was before, in any case."""
+        """Until q. KeyboardInterrupt and SystemExit pass through; the terminal is as it was before, in any
+        case."""
         with Terminal(self._redraw) as terminal:
 
             def tell(news: News) -> None:

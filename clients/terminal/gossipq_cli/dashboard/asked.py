@@ -1,4 +1,5 @@
-"""What the dashboard asks a node beyond its snapshots, and the answers; plain values, so that views and keys stay pure."""
+"""What the dashboard asks a node beyond its snapshots, and the answers; plain values, so that views and keys
+stay pure."""
 
 from typing import NamedTuple
 
@@ -33,7 +34,8 @@ class Stand(NamedTuple):
 
 
 class Act(NamedTuple):
-    """Changes one record: "requeue" (text: the group), "edit" (the value), "reschedule" (the delay), "cancel", "rm"."""
+    """Changes one record: "requeue" (text: the group), "edit" (the value), "reschedule" (the delay),
+    "cancel", "rm"."""
 
     verb: str
     ref: str

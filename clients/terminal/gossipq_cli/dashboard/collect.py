@@ -1,7 +1,8 @@
-"""What nodes answer becomes a snapshot. The one place that knows which field of which message is which row. Pure.
+"""What nodes answer becomes a snapshot. The one place that knows which field of which message is which row.
+Pure.
 
-A cluster is told by several nodes: each knows its own workers, and of the shards that it leads, the copies. Of a node that is
-silent the last words are kept, marked as what they are.
+A cluster is told by several nodes: each knows its own workers, and of the shards that it leads, the copies.
+Of a node that is silent the last words are kept, marked as what they are.
 """
 
 from collections.abc import Mapping, Sequence
@@ -43,7 +44,18 @@ KINDS = {"join": "member-join", "leave": "member-gone", "fail": "member-failed",
 GROUP_FIELDS = [field for field in Group.__struct_fields__ if field not in ("topic", "group", "partition")]
 PARTITION_FIELDS = ("first", "next", "published", "removed", "bytes", "scheduled", "voided")
 WORKER_FIELDS = [field for field in Worker.__struct_fields__ if field != "node"]
-CLIENT_FIELDS = ("client", "version", "node", "worker", "connections", "age_ms", "silent_ms", "batches", "published", "bytes")
+CLIENT_FIELDS = (
+    "client",
+    "version",
+    "node",
+    "worker",
+    "connections",
+    "age_ms",
+    "silent_ms",
+    "batches",
+    "published",
+    "bytes",
+)
 
 
 class Heard(NamedTuple):
@@ -77,7 +89,9 @@ def snapshot(told: Told, time_ms: int, server: str, silent_ms: int = SILENT_MS) 
     home = freshest.status
     nodes = node_rows(told.nodes, silent_ms, told.unreachable)
     gone = {node.name for node in nodes if node.state in ("failed", "left")}
-    workers = [worker_row(heard.status.node, worker, gone) for heard in told.nodes for worker in heard.status.workers]
+    workers = [
+        worker_row(heard.status.node, worker, gone) for heard in told.nodes for worker in heard.status.workers
+    ]
     shards = shard_rows(told.nodes, workers, gone, silent_ms)
     gossip = home.gossip
     asking = not home.members or any(node.state == "asking" for node in nodes)
@@ -90,7 +104,10 @@ def snapshot(told: Told, time_ms: int, server: str, silent_ms: int = SILENT_MS) 
         cluster=home.cluster_name,
         version=home.version,
         mode=home.mode,
-        uptime_ms=max((heard.status.uptime_ms for heard in told.nodes if heard.age_ms <= silent_ms), default=home.uptime_ms),
+        uptime_ms=max(
+            (heard.status.uptime_ms for heard in told.nodes if heard.age_ms <= silent_ms),
+            default=home.uptime_ms,
+        ),
         shards_total=home.shards,
         shards_led=sum(shard.state != "no leader" for shard in shards),
         serf={"": "ok", "off": ""}.get(gossip, f"degraded: {gossip}"),
@@ -102,7 +119,11 @@ def snapshot(told: Told, time_ms: int, server: str, silent_ms: int = SILENT_MS) 
         groups=[group_row(part) for part in told.stats.groups],
         clients=[client_row(row) for row in told.clients],
         alarms=[
-            *(_health_alarm(found, home.node, time_ms) for found in findings if found.state is State.NO_QUORUM),
+            *(
+                _health_alarm(found, home.node, time_ms)
+                for found in findings
+                if found.state is State.NO_QUORUM
+            ),
             *(alarm_row(row) for heard in told.nodes if heard.age_ms <= silent_ms for row in heard.alarms),
         ],
         events=event_rows(told.nodes, time_ms),
@@ -141,7 +162,8 @@ def members(nodes: Sequence[Heard]) -> list[Member]:
 
 
 def node_rows(nodes: Sequence[Heard], silent_ms: int, unreachable: Sequence[str] = ()) -> list[Node]:
-    """Those of the roster, silent ones among them, in the order of their names; without a roster those that spoke."""
+    """Those of the roster, silent ones among them, in the order of their names; without a roster those that
+    spoke."""
     heard = {each.status.node: each for each in nodes}
     roster = members(nodes)
     if not roster:
@@ -190,7 +212,9 @@ def _node_row(heard: Heard, silent_ms: int) -> Node:
 
 def _following(node: Node, shards: Sequence[Shard]) -> int:
     return sum(
-        copy.node == node.name and copy.role == "follower" and copy.reachable for shard in shards for copy in shard.copies
+        copy.node == node.name and copy.role == "follower" and copy.reachable
+        for shard in shards
+        for copy in shard.copies
     )
 
 
@@ -202,7 +226,9 @@ def worker_row(node: str, worker: WorkerStats, gone: set[str]) -> Worker:
 # --- shards
 
 
-def shard_rows(nodes: Sequence[Heard], workers: Sequence[Worker], gone: set[str], silent_ms: int) -> list[Shard]:
+def shard_rows(
+    nodes: Sequence[Heard], workers: Sequence[Worker], gone: set[str], silent_ms: int
+) -> list[Shard]:
     """Each shard with its leader, and its copies as the leader sees them."""
     roster = {member.copy: member for member in members(nodes)}
     leads = _leads(nodes, roster)
@@ -210,8 +236,14 @@ def shard_rows(nodes: Sequence[Heard], workers: Sequence[Worker], gone: set[str]
         return _routed(nodes[0].status)
     by_place = {(worker.node, worker.worker): worker for worker in workers}
     names = {copy: member.name for copy, member in roster.items()}
-    told = {heard.status.copy for heard in nodes if heard.status.copies or any(w.leaderless for w in heard.status.workers)}
-    leading = {(row.shard, row.copy) for heard in nodes for row in heard.status.copies if row.role == "leader"}
+    told = {
+        heard.status.copy
+        for heard in nodes
+        if heard.status.copies or any(w.leaderless for w in heard.status.workers)
+    }
+    leading = {
+        (row.shard, row.copy) for heard in nodes for row in heard.status.copies if row.role == "leader"
+    }
     seen: dict[tuple[int, int], list[CopyStats]] = {}
     for heard in nodes:
         for row in heard.status.copies:
@@ -333,10 +365,18 @@ def alarm_row(row: AlarmRow) -> Alarm:
 
 def topic_row(topic: TopicInfo) -> Topic:
     config = {
-        field: shown(field, getattr(topic.config, field)) for field in topic.config.__struct_fields__ if field != "virtual"
+        field: shown(field, getattr(topic.config, field))
+        for field in topic.config.__struct_fields__
+        if field != "virtual"
     }
     policy = {field.removesuffix("_ms"): text for field, text in config.items()}
-    return Topic(name=topic.name, id=topic.id, partitions=len(topic.shards), virtual=topic.config.virtual, config=policy)
+    return Topic(
+        name=topic.name,
+        id=topic.id,
+        partitions=len(topic.shards),
+        virtual=topic.config.virtual,
+        config=policy,
+    )
 
 
 def shown(field: str, value: Any) -> str:

@@ -56,7 +56,10 @@ def parse(line: str) -> Command:
         return Command(name, {"view": name, "path": ()})
     if name not in FORMS:
         close = difflib.get_close_matches(name, [*FORMS, *VIEWS], n=1)
-        return Command(name, trouble=f"no command {name}" + (f"; did you mean {close[0]}?" if close else "; ? lists them"))
+        return Command(
+            name,
+            trouble=f"no command {name}" + (f"; did you mean {close[0]}?" if close else "; ? lists them"),
+        )
     words = rest.split(None, 1)
     if name in VERBS:
         verb, count = VERBS[name]

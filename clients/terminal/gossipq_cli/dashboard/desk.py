@@ -1,4 +1,5 @@
-"""What the dashboard asks beyond snapshots, done with the public client: pages of messages, one record, and its verbs."""
+"""What the dashboard asks beyond snapshots, done with the public client: pages of messages, one record, and
+its verbs."""
 
 import itertools
 from typing import TYPE_CHECKING, Any
@@ -78,7 +79,9 @@ class Desk:
         ]
         parts = sorted(parts, key=lambda part: part.partition)[:PARTITIONS_MAX]
         if not parts:
-            raise UnknownTopic(f"no topic {ask.topic}" if ask.partition < 0 else f"no partition {ask.topic}/{ask.partition}")
+            raise UnknownTopic(
+                f"no topic {ask.topic}" if ask.partition < 0 else f"no partition {ask.topic}/{ask.partition}"
+            )
         each, back = -(-ask.most // len(parts)), ask.back // len(parts)
         found, size, more = [], 0, False
         for part in parts:
@@ -102,7 +105,14 @@ class Desk:
             return Record(ref, topic, partition, offset, gone=True)
         size = len(found.value)
         return Record(
-            ref, topic, partition, offset, round(found.stored_time * 1_000), found.key, found.value[:HEAD_BYTES], size
+            ref,
+            topic,
+            partition,
+            offset,
+            round(found.stored_time * 1_000),
+            found.key,
+            found.value[:HEAD_BYTES],
+            size,
         )
 
     def _find(self, ask: Find) -> Records:
@@ -114,8 +124,13 @@ class Desk:
             if self.stopped:
                 raise ValueError("the search was left")
 
-        wanted: dict[str, Any] = {"key": ask.text.removeprefix(KEY)} if ask.text.startswith(KEY) else {"contains": ask.text}
-        found = [_listed(message) for message in self.mq.find(ask.topic, limit=FOUND_MAX, progress=progress, **wanted)]
+        wanted: dict[str, Any] = (
+            {"key": ask.text.removeprefix(KEY)} if ask.text.startswith(KEY) else {"contains": ask.text}
+        )
+        found = [
+            _listed(message)
+            for message in self.mq.find(ask.topic, limit=FOUND_MAX, progress=progress, **wanted)
+        ]
         return Records(found, looked, total, len(found) == FOUND_MAX)
 
     # --- one record, one group
@@ -124,22 +139,33 @@ class Desk:
         found = self.mq.show(ref=ref)
         told = self.mq.why(ref=ref)
         steps = self.mq.trace(ref=ref)
-        fields = [("stored", moment(round(found.stored_time * 1_000))), ("published", moment(records.published_ms(found)))]
+        fields = [
+            ("stored", moment(round(found.stored_time * 1_000))),
+            ("published", moment(records.published_ms(found))),
+        ]
         fields += [("key", readable(found.key))] if found.key is not None else []
         fields += [(f"header {name}", records.header_text(value)) for name, value in found.headers.items()]
         fields += [("route", found.route)] if found.route else []
         fields += [("id", records.id_text(found))] if found.id else []
         stands = [
-            Stands(each.group, each.state, each.because, each.next, each.time_ms, each.attempts, each.failures)
+            Stands(
+                each.group, each.state, each.because, each.next, each.time_ms, each.attempts, each.failures
+            )
             for each in told.standings
         ]
-        taken = [Taken(step.time_ms, step.what, step.group, step.consumer, step.attempt, step.reason) for step in steps]
-        return Opened(found.ref, fields, found.value[:OPEN_BYTES], len(found.value), stands, taken, list(told.lines))
+        taken = [
+            Taken(step.time_ms, step.what, step.group, step.consumer, step.attempt, step.reason)
+            for step in steps
+        ]
+        return Opened(
+            found.ref, fields, found.value[:OPEN_BYTES], len(found.value), stands, taken, list(told.lines)
+        )
 
     def _stand(self, ask: Stand) -> Standing:
         told = self.mq.why_group(ask.topic, ask.group)
         rows = [
-            (partition_of(partition), state, because, command) for partition, state, because, command, _ in sorted(told.rows)
+            (partition_of(partition), state, because, command)
+            for partition, state, because, command, _ in sorted(told.rows)
         ]
         letters = itertools.islice(self.mq.dead_letters(ask.topic, ask.group, values=False), DEAD_MAX)
         dead = [(letter.ref, letter.reason, letter.error, letter.time_ms) for letter in letters]
@@ -161,4 +187,13 @@ def _listed(message: Any) -> Record:
     ref = f"{message.topic}/{message.partition}/{message.offset}"
     value = message.value
     time_ms = records.published_ms(message)
-    return Record(ref, message.topic, message.partition, message.offset, time_ms, message.key, value[:HEAD_BYTES], len(value))
+    return Record(
+        ref,
+        message.topic,
+        message.partition,
+        message.offset,
+        time_ms,
+        message.key,
+        value[:HEAD_BYTES],
+        len(value),
+    )

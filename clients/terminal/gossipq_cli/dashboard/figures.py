@@ -39,7 +39,12 @@ def span(value_ms: float) -> str:
     seconds = max(0.0, value_ms / 1_000)
     if seconds < 9.95:
         return f"{seconds:.1f}s"
-    for unit, of, end in (("s", 1, 99.5), ("m", 60, 99.5 * 60), ("h", 3_600, 47.5 * 3_600), ("d", 86_400, 999.5 * 86_400)):
+    for unit, of, end in (
+        ("s", 1, 99.5),
+        ("m", 60, 99.5 * 60),
+        ("h", 3_600, 47.5 * 3_600),
+        ("d", 86_400, 999.5 * 86_400),
+    ):
         if seconds < end:
             return f"{seconds / of:.0f}{unit}"
     return f"{min(999, seconds / 31_557_600):.0f}y"
@@ -71,8 +76,11 @@ def spark(values: Sequence[float], width: int, graph: str = "block") -> str:
     return chart(values, width, 1, graph)[0]
 
 
-def chart(values: Sequence[float], width: int, height: int, graph: str = "block", top: float = 0.0) -> list[str]:
-    """`height` lines of `width` columns, from 0 to `top` (default: the largest value), the newest value on the right."""
+def chart(
+    values: Sequence[float], width: int, height: int, graph: str = "block", top: float = 0.0
+) -> list[str]:
+    """`height` lines of `width` columns, from 0 to `top` (default: the largest value), the newest value on
+    the right."""
     if width <= 0 or height <= 0:
         return [""] * max(0, height)
     per = 2 if graph == "braille" else 1
@@ -84,7 +92,10 @@ def chart(values: Sequence[float], width: int, height: int, graph: str = "block"
     if graph == "braille":
         return [_braille_row(heights, 4 * row) for row in range(height - 1, -1, -1)]
     levels = LEVELS[graph]
-    return ["".join(levels[max(0, min(8, found - 8 * row))] for found in heights) for row in range(height - 1, -1, -1)]
+    return [
+        "".join(levels[max(0, min(8, found - 8 * row))] for found in heights)
+        for row in range(height - 1, -1, -1)
+    ]
 
 
 def _height(value: float, top: float, steps: int) -> int:

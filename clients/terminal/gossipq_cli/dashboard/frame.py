@@ -1,4 +1,5 @@
-"""The whole screen: header, tabs, the view, a prompt or a notice, the footer. Lines of exactly the given size. Pure."""
+"""The whole screen: header, tabs, the view, a prompt or a notice, the footer. Lines of exactly the given
+size. Pure."""
 
 from rich.text import Text
 
@@ -82,24 +83,24 @@ def header(board: Board, ui: Ui, width: int) -> Text:
             parts.append((0, Text(now.state, WARN if now.state == State.DEGRADED else BAD)))
         if history.stale_ms and not board.recorded:
             parts.append((0, Text(f"figures of {span(history.stale_ms)} ago", WARN)))
-        sound = all(node.state in (*GOOD_STATES, ASKING) for node in now.nodes) and now.shards_led >= now.shards_total
+        sound = (
+            all(node.state in (*GOOD_STATES, ASKING) for node in now.nodes)
+            and now.shards_led >= now.shards_total
+        )
         mark, style = ("●", GOOD) if sound else ("✖", BAD)
         count = f"{well}/{len(now.nodes)} nodes" if len(now.nodes) != 1 else now.answered_by
-        parts.append(
-            (0, Text(f"{safe_name(now.cluster)} ").append(mark, style).append(f" {safe_name(count)}", "" if sound else style))
-        )
+        name = Text(f"{safe_name(now.cluster)} ").append(mark, style)
+        parts.append((0, name.append(f" {safe_name(count)}", "" if sound else style)))
         parts.append((1, Text(f"in {short(history.last('in'))}/s")))
         parts.append((1, Text(f"out {short(history.last('out'))}/s")))
         parts.append((2, Text(f"backlog {short(history.last('backlog'))}")))
         if now.clients:
             parts.append((3, Text(f"clients {short(len({client.session for client in now.clients}))}")))
-        parts.append(
-            (4, Text(f"shards {now.shards_led}/{now.shards_total}", "" if now.shards_led >= now.shards_total else BAD))
-        )
+        shards = f"shards {now.shards_led}/{now.shards_total}"
+        parts.append((4, Text(shards, "" if now.shards_led >= now.shards_total else BAD)))
         if now.serf:
-            parts.append(
-                (5, Text(f"{safe_name(now.mode or 'gossip')} {safe_name(now.serf)}", "" if now.serf == "ok" else WARN))
-            )
+            gossip = f"{safe_name(now.mode or 'gossip')} {safe_name(now.serf)}"
+            parts.append((5, Text(gossip, "" if now.serf == "ok" else WARN)))
         elif now.mode:
             parts.append((6, Text(safe_name(now.mode))))
         parts.append((7, Text(f"up {span(now.uptime_ms)}")))
@@ -148,7 +149,11 @@ def footer(board: Board, ui: Ui, width: int) -> str:
     else:
         keys += ["⏎ open"] if not ui.path or ui.view == "topics" else []
         keys += ["esc back"] if ui.path or (ui.view == "messages" and ui.topic) else []
-        keys += ["/ search", "t tail", "pgup older"] if ui.view == "messages" and ui.topic else ["/ filter", "s sort"]
+        keys += (
+            ["/ search", "t tail", "pgup older"]
+            if ui.view == "messages" and ui.topic
+            else ["/ filter", "s sort"]
+        )
         keys += ["m messages"] if ui.view in ("topics", "overview") else []
     keys += ["p pause", f"+- rate {ui.every_s:g}s", "w svg", ": command"]
     while len("  ".join(keys)) + 1 > width:

@@ -1,7 +1,9 @@
-"""Asks a cluster for what a snapshot is made of: each node on a thread of its own, so that one that is silent delays no other.
+"""Asks a cluster for what a snapshot is made of: each node on a thread of its own, so that one that is silent
+delays no other.
 
-Nothing here walks messages. STATUS, STATS, CLIENTS and ALARMS are asked once an interval; topics, growth and configurations,
-which change slowly, more seldom. What a node is too old to tell is named in `Snapshot.missing`.
+Nothing here walks messages. STATUS, STATS, CLIENTS and ALARMS are asked once an interval; topics, growth and
+configurations, which change slowly, more seldom. What a node is too old to tell is named in
+`Snapshot.missing`.
 """
 
 import threading
@@ -66,7 +68,8 @@ class NodeTeller:
             raise Unreachable(f"{self.name} does not answer", hint="gossipq status")
         rtt_us = round((time.perf_counter() - asked_s) * 1_000_000)
         endpoint = next(
-            (member.endpoint for member in members([Heard(status, "")]) if member.name == status.node), self.endpoint
+            (member.endpoint for member in members([Heard(status, "")]) if member.name == status.node),
+            self.endpoint,
         )
         config, alarms = self._config.ask(mq.running_config), self._alarms.ask(mq.alarms)
         self._heard = Heard(status, endpoint, 0, rtt_us, alarms, config)
@@ -105,11 +108,20 @@ class ClusterTeller:
 
     def told(self, nodes: list[Heard], missing: list[str], unreachable: list[str]) -> Told:
         topics: list[TopicInfo] = self._topics.value
-        clients: list[ClientRow] = [row for row in self._clients.value if row.client != own_name()]  # who looks is not counted
+        # who looks is not counted
+        clients: list[ClientRow] = [row for row in self._clients.value if row.client != own_name()]
         names = (("clients", self._clients), ("growth", self._hours))
         missing = missing + [name for name, slow in names if slow.unknown]
         return Told(
-            nodes, self.stats, topics, clients, self._hours.value, self._minutes.value, self._counted_ms, missing, unreachable
+            nodes,
+            self.stats,
+            topics,
+            clients,
+            self._hours.value,
+            self._minutes.value,
+            self._counted_ms,
+            missing,
+            unreachable,
         )
 
 
@@ -151,13 +163,20 @@ def once(connect: Connect, server: str) -> Snapshot:
             except GossipqError:
                 unreachable.append(member.endpoint)
             nodes += [heard] if (heard := other.heard) else []
-    return snapshot(cluster.told([each._replace(age_ms=0) for each in nodes], home.missing, unreachable), wall_ms(), server)
+    return snapshot(
+        cluster.told([each._replace(age_ms=0) for each in nodes], home.missing, unreachable),
+        wall_ms(),
+        server,
+    )
 
 
 class Poll(threading.Thread):
-    """Asks one teller again and again, over a client of its own; a question that takes long is asked more seldom."""
+    """Asks one teller again and again, over a client of its own; a question that takes long is asked more
+    seldom."""
 
-    def __init__(self, connect: "Callable[[], Client]", ask: "Callable[[Client], None]", every: Callable[[], float]) -> None:
+    def __init__(
+        self, connect: "Callable[[], Client]", ask: "Callable[[Client], None]", every: Callable[[], float]
+    ) -> None:
         super().__init__(name="gossipq-top-poll", daemon=True)
         self._connect, self._ask, self._every = connect, ask, every
         self._over = threading.Event()
@@ -237,7 +256,9 @@ class Gathering:
         self._rounds = rounds
         unreachable = [endpoint for endpoint in self._others if self._polls[endpoint].error is not None]
         silent_ms = round(max(SILENT_MS, SILENT_INTERVALS * 1_000 * self._every()))
-        return snapshot(self._cluster.told(told, self._home.missing, unreachable), wall_ms(), self._server, silent_ms)
+        return snapshot(
+            self._cluster.told(told, self._home.missing, unreachable), wall_ms(), self._server, silent_ms
+        )
 
     def _meet(self, told: list[Heard]) -> None:
         """Asks every node of a roster of several itself, as long as it is there."""

@@ -25,7 +25,8 @@ Name = tuple[str, ...]  #: ("in",), ("topic", NAME), ("lag", TOPIC, GROUP), ("no
 
 
 class TopicSum(NamedTuple):
-    """A topic over its partitions and groups. A record stands once for each group: the states are sums over groups."""
+    """A topic over its partitions and groups. A record stands once for each group: the states are sums over
+    groups."""
 
     partitions: int = 0
     records: int = 0
@@ -70,8 +71,8 @@ class Counters(NamedTuple):
 
 
 def rates(before: Counters, now: Counters, stored: bool = False) -> dict[Name, float]:
-    """Per second. A counter that fell belongs to a process that began anew: what it has now came since. Stored counters fall
-    when a part of them was removed: that is no rate."""
+    """Per second. A counter that fell belongs to a process that began anew: what it has now came since.
+    Stored counters fall when a part of them was removed: that is no rate."""
     seconds = (now.time_ms - before.time_ms) / 1_000
     found = {}
     for name, value in now.values.items():
@@ -148,7 +149,11 @@ class History:
         gauges: dict[Name, float] = {("lag", *at): found.lag for at, found in self.groups.items()}
         gauges["backlog",] = sum(found.lag for found in self.groups.values())
         gauges["dead",] = sum(found.dead for found in self.groups.values())
-        of_topics, of_nodes, loads = self._counted_rates(snapshot), self._node_rates(snapshot), self._node_loads(snapshot)
+        of_topics, of_nodes, loads = (
+            self._counted_rates(snapshot),
+            self._node_rates(snapshot),
+            self._node_loads(snapshot),
+        )
         if self.before is not None:
             gauges["in",] = sum(rate for name, rate in of_topics.items() if name[0] == "topic")
             gauges["out",] = sum(rate for name, rate in of_nodes.items() if name[0] == "node-out")
@@ -164,10 +169,13 @@ class History:
             found.append(value)
 
     def _counted_rates(self, snapshot: Snapshot) -> dict[Name, float]:
-        """Of topics and groups, between the two last times that they were counted; in between they go on as they were."""
+        """Of topics and groups, between the two last times that they were counted; in between they go on as
+        they were."""
         counted_ms = snapshot.counted_ms or snapshot.time_ms
         if counted_ms > self._counted.time_ms:
-            values: dict[Name, float] = {("topic", name): found.published for name, found in self.topics.items()}
+            values: dict[Name, float] = {
+                ("topic", name): found.published for name, found in self.topics.items()
+            }
             values |= {("group", *at): found.acked for at, found in self.groups.items()}
             now = Counters(counted_ms, values)
             self._rhythm_ms = counted_ms - self._counted.time_ms if self._counted.time_ms else 0
@@ -180,7 +188,11 @@ class History:
     def stale_ms(self) -> int:
         """The age of the counters where they are older than they should be; 0 while they are fresh."""
         age_ms = self.now.time_ms - self._counted.time_ms
-        return age_ms if self._counted.time_ms and age_ms > max(limits.FRESH_MS, STALE_RHYTHMS * self._rhythm_ms) else 0
+        return (
+            age_ms
+            if self._counted.time_ms and age_ms > max(limits.FRESH_MS, STALE_RHYTHMS * self._rhythm_ms)
+            else 0
+        )
 
     def _node_rates(self, snapshot: Snapshot) -> dict[Name, float]:
         """Over a few snapshots: what workers report comes in steps of a second."""
@@ -192,7 +204,9 @@ class History:
 
     def _node_loads(self, snapshot: Snapshot) -> dict[Name, float]:
         """In percent of a core."""
-        used: dict[Name, float] = {("node-cpu", node.name): node.cpu_ms / 10 for node in snapshot.nodes if node.cpu_ms >= 0}
+        used: dict[Name, float] = {
+            ("node-cpu", node.name): node.cpu_ms / 10 for node in snapshot.nodes if node.cpu_ms >= 0
+        }
         return self._used.rates(Counters(snapshot.time_ms, used), stored=True)
 
     def trend(self, topic: str, group: str, over: int = 10) -> float:
@@ -219,7 +233,9 @@ class History:
             event = Event(time_ms=snapshot.time_ms, kind=kind, who=who, text=text)
             if not any(_alike(event, old, SEEN_MS) for old in snapshot.events):  # gossip has told it itself
                 self.events.append(event)
-        self._led |= {shard.shard: (shard.leader, snapshot.time_ms) for shard in snapshot.shards if shard.leader}
+        self._led |= {
+            shard.shard: (shard.leader, snapshot.time_ms) for shard in snapshot.shards if shard.leader
+        }
 
     def dead_rise(self) -> int:
         """Dead letters more than a while ago."""
@@ -229,7 +245,9 @@ class History:
 
 def _alike(event: Event, other: Event, within_ms: int = ALIKE_MS) -> bool:
     """Two tell the same thing at different times."""
-    return (event.kind, event.who) == (other.kind, other.who) and abs(event.time_ms - other.time_ms) < within_ms
+    return (event.kind, event.who) == (other.kind, other.who) and abs(
+        event.time_ms - other.time_ms
+    ) < within_ms
 
 
 def topic_sums(snapshot: Snapshot) -> dict[str, TopicSum]:
@@ -307,13 +325,19 @@ def _node_changes(before: Snapshot, now: Snapshot) -> Iterable[Change]:
 
 def _worker_changes(before: Snapshot, now: Snapshot) -> Iterable[Change]:
     failed = {node.name for node in now.nodes if node.state == "failed"}
-    was: Mapping[tuple[str, int], Worker] = {(worker.node, worker.worker): worker for worker in before.workers}
+    was: Mapping[tuple[str, int], Worker] = {
+        (worker.node, worker.worker): worker for worker in before.workers
+    }
     for worker in now.workers:
         old, who = was.get((worker.node, worker.worker)), f"{worker.node}/{worker.worker}"
         if old is None or worker.node in failed:
             continue  # of a node that failed, that is said already
         if worker.restarts > old.restarts:
-            yield "worker-restart", who, f"restart {worker.restarts}, pid {old.pid} -> {worker.pid or 'none yet'}"
+            yield (
+                "worker-restart",
+                who,
+                f"restart {worker.restarts}, pid {old.pid} -> {worker.pid or 'none yet'}",
+            )
         elif worker.state != old.state:
             yield f"worker-{worker.state}", who, worker.detail or f"was {old.state}"
 
@@ -332,7 +356,10 @@ def _shard_changes(before: Snapshot, now: Snapshot, led: Led) -> Iterable[Change
         elif last == shard.leader:
             change = "leader-back", last
         else:
-            change = "leader-move", f"{last or 'nobody'} -> {shard.leader} within {(now.time_ms - until_ms) / 1_000:.0f} s"
+            change = (
+                "leader-move",
+                f"{last or 'nobody'} -> {shard.leader} within {(now.time_ms - until_ms) / 1_000:.0f} s",
+            )
         moved.setdefault(change, []).append(shard.shard)
     for (kind, text), numbers in moved.items():
         yield kind, f"shard {numbers[0]}" if len(numbers) == 1 else many(len(numbers), "shard"), text
@@ -350,7 +377,8 @@ def _topic_changes(before: Snapshot, now: Snapshot) -> Iterable[Change]:
 
 
 def alarms(history: History) -> list[Alarm]:
-    """Those that the cluster raised, and what can be seen from here; each with the command that helps. Worst first."""
+    """Those that the cluster raised, and what can be seen from here; each with the command that helps. Worst
+    first."""
     found = {(alarm.name, alarm.text): alarm for alarm in history.now.alarms}
     raised = {alarm.name for alarm in history.now.alarms}
     found |= {(alarm.name, alarm.text): alarm for alarm in seen(history) if alarm.name not in raised}
@@ -410,5 +438,7 @@ def _worker_alarms(history: History) -> Iterable[Alarm]:
         elif worker.state not in GOOD:
             text = f"{who} is {worker.state}{': ' if worker.detail else ''}{worker.detail}"
             yield Alarm(name="worker_down", severity="critical", text=text, command="gossipq status")
-        elif worker.restarts and worker.restarts > getattr(earlier.get((worker.node, worker.worker)), "restarts", 0):
+        elif worker.restarts and worker.restarts > getattr(
+            earlier.get((worker.node, worker.worker)), "restarts", 0
+        ):
             yield Alarm(name="worker_restarts", text=f"{who} was started again", command="gossipq status")

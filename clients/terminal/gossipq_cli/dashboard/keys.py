@@ -12,8 +12,10 @@ from gossipq_cli.dashboard.table import Sorting
 from gossipq_cli.dashboard.views import view_of
 
 ESCAPES = {
-    b"[A": "up", b"[B": "down", b"[C": "right", b"[D": "left", b"OA": "up", b"OB": "down", b"OC": "right", b"OD": "left",
-    b"[5~": "pgup", b"[6~": "pgdn", b"[H": "home", b"[F": "end", b"OH": "home", b"OF": "end", b"[1~": "home", b"[4~": "end",
+    b"[A": "up", b"[B": "down", b"[C": "right", b"[D": "left", b"OA": "up", b"OB": "down", b"OC": "right",
+    b"OD": "left",
+    b"[5~": "pgup", b"[6~": "pgdn", b"[H": "home", b"[F": "end", b"OH": "home", b"OF": "end",
+    b"[1~": "home", b"[4~": "end",
     b"[7~": "home", b"[8~": "end", b"[3~": "delete", b"[Z": "backtab", b"OM": "enter",
 }  # fmt: skip
 CONTROLS = {
@@ -64,7 +66,15 @@ class Decoder:
         if rest[0] < 0x20 or rest[0] == 0x7F:
             return CONTROLS.get(rest[0], ""), 1
         length = (
-            1 if rest[0] < 0x80 else 2 if rest[0] >> 5 == 6 else 3 if rest[0] >> 4 == 14 else 4 if rest[0] >> 3 == 30 else 0
+            1
+            if rest[0] < 0x80
+            else 2
+            if rest[0] >> 5 == 6
+            else 3
+            if rest[0] >> 4 == 14
+            else 4
+            if rest[0] >> 3 == 30
+            else 0
         )
         if not length:
             return "", 1
@@ -115,7 +125,11 @@ def step(ui: Ui, key: str, board: Board, page: int = 20) -> Stepped:
     if key == "redraw":
         return Stepped(ui, [Redraw()])
     if ui.help and key in MOVES:
-        at = {1: ui.help_at + MOVES[key], 2: ui.help_at + MOVES[key] // 2 * page, 3: HELP_LINES if MOVES[key] > 0 else 0}
+        at = {
+            1: ui.help_at + MOVES[key],
+            2: ui.help_at + MOVES[key] // 2 * page,
+            3: HELP_LINES if MOVES[key] > 0 else 0,
+        }
         return Stepped(replace(ui, help_at=max(0, min(HELP_LINES, at[abs(MOVES[key])]))), [])
     if ui.help:
         return Stepped(ui, [Quit()]) if key == "q" else Stepped(replace(ui, help=False, help_at=0), [])
@@ -145,7 +159,9 @@ def _move(ui: Ui, key: str, board: Board, page: int) -> Ui:
         return replace(
             ui,
             prompt=Prompt(
-                kind, "search for:" if kind == "search" else "filter:", ui.find if kind == "search" else ui.look.filter
+                kind,
+                "search for:" if kind == "search" else "filter:",
+                ui.find if kind == "search" else ui.look.filter,
             ),
         )
     if key == ":":
@@ -155,7 +171,9 @@ def _move(ui: Ui, key: str, board: Board, page: int) -> Ui:
     if key in ("p", " "):
         return replace(ui, paused=not ui.paused)
     if key in ("+", "=", "-"):
-        at = min(range(len(RATES_S)), key=lambda number: abs(RATES_S[number] - ui.every_s)) + (-1 if key == "-" else 1)
+        at = min(range(len(RATES_S)), key=lambda number: abs(RATES_S[number] - ui.every_s)) + (
+            -1 if key == "-" else 1
+        )
         return replace(ui, every_s=RATES_S[max(0, min(len(RATES_S) - 1, at))])
     if key == "m":
         return _messages(ui, board)

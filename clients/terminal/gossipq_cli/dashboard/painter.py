@@ -25,7 +25,8 @@ def colors_of(wanted: bool) -> str | None:
 
 
 class Painter:
-    """Knows what the terminal shows. `colors`: as `rich` names its colour systems, None = bold and reverse only."""
+    """Knows what the terminal shows. `colors`: as `rich` names its colour systems, None = bold and reverse
+    only."""
 
     def __init__(self, colors: str | None = "standard") -> None:
         self._system = SYSTEMS.get(colors or "", ColorSystem.STANDARD)
@@ -42,7 +43,11 @@ class Painter:
         fresh = [self.line(line) for line in lines]
         parts = [] if len(fresh) == len(self._shown) else ["\x1b[2J"]
         before = self._shown if not parts else [""] * len(fresh)
-        parts += [f"\x1b[{at};1H{new}" for at, (new, old) in enumerate(zip(fresh, before, strict=True), 1) if new != old]
+        parts += [
+            f"\x1b[{at};1H{new}"
+            for at, (new, old) in enumerate(zip(fresh, before, strict=True), 1)
+            if new != old
+        ]
         self._shown = fresh
         return f"{BEGIN}{''.join(parts)}{END}" if parts else ""
 
@@ -66,7 +71,8 @@ def _styled(line: Text) -> Text:
 
 
 def _words(segments: Iterable[Segment]) -> Iterator[Segment]:
-    """Blanks apart from words, so that a viewer with another font puts each word where it belongs all the same."""
+    """Blanks apart from words, so that a viewer with another font puts each word where it belongs all the
+    same."""
     for segment in segments:
         for part in re.split("( +)", segment.text):
             if part:
@@ -76,7 +82,12 @@ def _words(segments: Iterable[Segment]) -> Iterator[Segment]:
 def svg(lines: Sequence[Text], width: int, title: str) -> str:
     """A picture. Its font is whatever the viewer has in fixed width: nothing is fetched from the net."""
     console = Console(
-        record=True, file=StringIO(), width=width, height=len(lines), force_terminal=True, color_system="truecolor"
+        record=True,
+        file=StringIO(),
+        width=width,
+        height=len(lines),
+        force_terminal=True,
+        color_system="truecolor",
     )
     for line in lines:
         console.print(Segments([*_words(_styled(line).render(console)), Segment.line()]), end="")

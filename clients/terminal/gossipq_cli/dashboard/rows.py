@@ -1,7 +1,8 @@
-"""What a snapshot of a cluster is made of: rows of plain values, the same from a node, from a recording and in `--json`.
+"""What a snapshot of a cluster is made of: rows of plain values, the same from a node, from a recording and
+in `--json`.
 
-Rows name each other (a shard its leader's node, a copy its node). Times are unix milliseconds, sizes bytes, counters grow.
-Fields are only ever added, with a default, so that old recordings can be played.
+Rows name each other (a shard its leader's node, a copy its node). Times are unix milliseconds, sizes bytes,
+counters grow. Fields are only ever added, with a default, so that old recordings can be played.
 """
 
 from typing import dataclass_transform

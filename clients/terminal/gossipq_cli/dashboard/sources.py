@@ -1,4 +1,5 @@
-"""Where snapshots come from, each on a thread of its own, so that keys are answered while a node is silent."""
+"""Where snapshots come from, each on a thread of its own, so that keys are answered while a node is
+silent."""
 
 import threading
 import time
@@ -35,7 +36,9 @@ def fault(error: BaseException) -> Fault:
 class Watch(threading.Thread):
     """A snapshot every so often, for as long as it takes."""
 
-    def __init__(self, connect: "Callable[[str], Client]", server: Callable[[], str], every_s: float, tell: Tell) -> None:
+    def __init__(
+        self, connect: "Callable[[str], Client]", server: Callable[[], str], every_s: float, tell: Tell
+    ) -> None:
         super().__init__(name="gossipq-top-watch", daemon=True)
         self._connect, self._server, self._tell = connect, server, tell
         self.every_s, self.paused = every_s, False
@@ -88,7 +91,8 @@ class Player(threading.Thread):
 
 
 class Asker(threading.Thread):
-    """One question after the other, over a client of its own; a newer one of a kind takes the place of one that waits."""
+    """One question after the other, over a client of its own; a newer one of a kind takes the place of one
+    that waits."""
 
     def __init__(self, connect: "Callable[[str], Client]", tell: Tell) -> None:
         super().__init__(name="gossipq-top-asker", daemon=True)

@@ -1,4 +1,5 @@
-"""What a user has chosen: a value that only `keys.step` replaces. And the board: all that views may look at."""
+"""What a user has chosen: a value that only `keys.step` replaces. And the board: all that views may look
+at."""
 
 from typing import NamedTuple
 
@@ -106,5 +107,7 @@ STALE_MS = 2_500
 def stale(board: Board, ui: Ui) -> bool:
     """The node has not answered for longer than it should."""
     return (
-        bool(board.history.count) and not board.recorded and board.age_ms > max(STALE_MS, STALE_INTERVALS * 1_000 * ui.every_s)
+        bool(board.history.count)
+        and not board.recorded
+        and board.age_ms > max(STALE_MS, STALE_INTERVALS * 1_000 * ui.every_s)
     )

@@ -1,7 +1,7 @@
 """Tables and boxes as lines of text that are exactly as wide as they were asked to be. Pure.
 
-Numbers are never cut: where there is no room, columns leave, those with the largest `leave` first. Only columns with a
-`least` may be cut, and show it by an ellipsis.
+Numbers are never cut: where there is no room, columns leave, those with the largest `leave` first. Only
+columns with a `least` may be cut, and show it by an ellipsis.
 """
 
 from collections.abc import Callable, Sequence
@@ -12,7 +12,15 @@ from rich.text import Text
 
 from gossipq_cli.output import printable
 
-GOOD, BAD, WARN, DIM, HEAD, LIVE, MARK = "green", "bold red", "yellow", "bright_black", "bold", "cyan", "on grey23"
+GOOD, BAD, WARN, DIM, HEAD, LIVE, MARK = (
+    "green",
+    "bold red",
+    "yellow",
+    "bright_black",
+    "bold",
+    "cyan",
+    "on grey23",
+)
 BORDER = "bright_black"
 ELLIPSIS = "…"
 WIDE_GAP, GAP = 2, 1  #: between columns, when all have room and when not
@@ -23,7 +31,8 @@ Cell = str | Text
 
 
 class Column(NamedTuple, Generic[R]):
-    """What of a row is shown. `draw` fills what width is left, as a sparkline does; `least` columns at least, or it leaves."""
+    """What of a row is shown. `draw` fills what width is left, as a sparkline does; `least` columns at least,
+    or it leaves."""
 
     title: str
     cell: Callable[[R], Cell] | None = None
@@ -101,7 +110,9 @@ def table(
     first = 0 if at < 0 or len(rows) <= room else max(0, min(at - room // 2, len(rows) - room))
     shown = rows[first : first + room]
     cells = {
-        number: [safe(column.cell(row)) for row in shown] for number, column in enumerate(columns) if column.cell is not None
+        number: [safe(column.cell(row)) for row in shown]
+        for number, column in enumerate(columns)
+        if column.cell is not None
     }
     pointer = 2 if at >= 0 else 0
     gap, widths = _widths(columns, cells, sorting, width - pointer)
@@ -111,7 +122,11 @@ def table(
         parts = []
         for which, column in enumerate(columns):
             if which in widths:
-                cell = cells[which][number] if which in cells else safe(column.draw(row, widths[which]) if column.draw else "")
+                cell = (
+                    cells[which][number]
+                    if which in cells
+                    else safe(column.draw(row, widths[which]) if column.draw else "")
+                )
                 parts.append(fit(cell, widths[which], column.right))
         line.append_text(Text(" " * gap).join(parts))
         line = fit(line, width)
@@ -129,8 +144,12 @@ def _title(column: Column[R], sorting: Sorting) -> str:
     return column.title
 
 
-def _head(columns: Sequence[Column[R]], widths: dict[int, int], sorting: Sorting, gap: int, pointer: int, width: int) -> Text:
-    parts = [fit(Text(_title(columns[which], sorting)), widths[which], columns[which].right) for which in widths]
+def _head(
+    columns: Sequence[Column[R]], widths: dict[int, int], sorting: Sorting, gap: int, pointer: int, width: int
+) -> Text:
+    parts = [
+        fit(Text(_title(columns[which], sorting)), widths[which], columns[which].right) for which in widths
+    ]
     head = fit(Text(" " * pointer).append_text(Text(" " * gap).join(parts)), width)
     head.stylize(DIM)
     return head
@@ -141,7 +160,13 @@ def _widths(
 ) -> tuple[int, dict[int, int]]:
     """Columns between two columns; column number -> width, of those that stay, in order."""
     natural = {
-        which: max([cell_len(_title(column, sorting)), column.least, *(cell_len(cell.plain) for cell in cells.get(which, ()))])
+        which: max(
+            [
+                cell_len(_title(column, sorting)),
+                column.least,
+                *(cell_len(cell.plain) for cell in cells.get(which, ())),
+            ]
+        )
         for which, column in enumerate(columns)
     }
     least = {which: column.least or natural[which] for which, column in enumerate(columns)}
@@ -176,7 +201,9 @@ def _widths(
 # --- boxes
 
 
-def box(title: Cell, lines: Sequence[Text], width: int, height: int, foot: Cell = "", *, bare: bool = False) -> list[Text]:
+def box(
+    title: Cell, lines: Sequence[Text], width: int, height: int, foot: Cell = "", *, bare: bool = False
+) -> list[Text]:
     """`lines` in a frame of exactly `width` x `height`; bare: without lines, for pipes."""
     inner = max(0, width - 4)
     body = [fit(line, inner) for line in lines[: max(0, height - 2)]]

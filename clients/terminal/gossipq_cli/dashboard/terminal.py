@@ -12,14 +12,15 @@ from collections.abc import Callable
 from types import FrameType, TracebackType
 from typing import Any, Self
 
-ENTER = "\x1b[?1049h\x1b[?25l\x1b[2J"  #: other screen, no cursor; the mouse stays the terminal's, so that copying works
+#: other screen, no cursor; the mouse stays the terminal's, so that copying works
+ENTER = "\x1b[?1049h\x1b[?25l\x1b[2J"
 LEAVE = "\x1b[?2026l\x1b[0m\x1b[?25h\x1b[?1049l"
 READ_BYTES = 4_096
 
 
 class Terminal:
-    """`with Terminal(...)`: raw keys in, whole screens out. Ctrl-C stays KeyboardInterrupt; Ctrl-Z gives the terminal back
-    and takes it again; SIGTERM and SIGHUP leave through every `finally`."""
+    """`with Terminal(...)`: raw keys in, whole screens out. Ctrl-C stays KeyboardInterrupt; Ctrl-Z gives the
+    terminal back and takes it again; SIGTERM and SIGHUP leave through every `finally`."""
 
     def __init__(self, on_change: Callable[[], None]) -> None:
         """`on_change` is called, in a signal handler, when the screen has to be drawn anew."""
@@ -41,7 +42,9 @@ class Terminal:
         self._take()
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
         self._give()
         for number, handler in self._handlers.items():
             signal.signal(number, handler)
@@ -64,7 +67,8 @@ class Terminal:
             pass  # it is awake already, or over
 
     def wait(self, seconds: float) -> bytes:
-        """What was typed; empty when something woke it, or the time is over. Raises EOFError when the terminal is gone."""
+        """What was typed; empty when something woke it, or the time is over. Raises EOFError when the
+        terminal is gone."""
         readable, _, _ = select.select([self._in, self._wake_read], [], [], max(0.0, seconds))
         if self._wake_read in readable:
             os.read(self._wake_read, READ_BYTES)

@@ -14,7 +14,8 @@ STEP_COLUMNS = 8  #: a step is so wide at most
 
 
 def hourly(hours: Sequence[Growth], minutes: Sequence[Growth]) -> list[Growth]:
-    """Hours, and those that only minutes tell of yet; what happened between two minutes of an hour is marked there too."""
+    """Hours, and those that only minutes tell of yet; what happened between two minutes of an hour is marked
+    there too."""
     found: dict[int, Growth] = {}
     for row in minutes:
         end_ms = -(-row.time_ms // HOUR_MS) * HOUR_MS
@@ -40,8 +41,8 @@ def _both(before: Growth, row: Growth) -> Growth:
 
 
 def steps(rows: Sequence[Growth], step_ms: int, history: History, most: int) -> list[Growth]:
-    """At most so many, the last one that in which now is. Where no row is, levels go on and nothing flows; after the newest
-    row the levels are those of the snapshot, and takeovers those of the events."""
+    """At most so many, the last one that in which now is. Where no row is, levels go on and nothing flows;
+    after the newest row the levels are those of the snapshot, and takeovers those of the events."""
     if not rows:
         return []
     now = history.now
@@ -58,7 +59,9 @@ def steps(rows: Sequence[Growth], step_ms: int, history: History, most: int) -> 
         level = stored.get(time_ms) or _still(level, time_ms)
         if time_ms == end_ms:
             level = _both(level, _live(now, level)) if time_ms - now.time_ms < step_ms else level
-        moved = sum(event.kind in MOVED and time_ms - step_ms < event.time_ms <= time_ms for event in history.events)
+        moved = sum(
+            event.kind in MOVED and time_ms - step_ms < event.time_ms <= time_ms for event in history.events
+        )
         level = replace(level, takeovers=max(level.takeovers, moved))
         found.append(level)
     return found
@@ -86,11 +89,14 @@ def _live(now: Snapshot, level: Growth) -> Growth:
 
 
 class Axis:
-    """Where each of so many steps stands in a chart, the newest on the right. `per`: values that a column of it shows."""
+    """Where each of so many steps stands in a chart, the newest on the right. `per`: values that a column of
+    it shows."""
 
     def __init__(self, count: int, width: int, per: int = 1) -> None:
         self._count, self._room, self._per = max(1, count), max(0, width) * per, per
-        self._shown = min(self._room, self._count * min(STEP_COLUMNS * per, max(1, self._room // self._count)))
+        self._shown = min(
+            self._room, self._count * min(STEP_COLUMNS * per, max(1, self._room // self._count))
+        )
 
     def column(self, step: int) -> int:
         """The first one of a step."""

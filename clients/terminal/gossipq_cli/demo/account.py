@@ -71,8 +71,13 @@ class Account:
     @property
     def strangers(self) -> int:
         """Records that arrived and were never confirmed to the producer."""
-        return sum(len(book.keys() - self.expected.get(partition, {}).keys()) for partition, book in self.arrived.items())
+        return sum(
+            len(book.keys() - self.expected.get(partition, {}).keys())
+            for partition, book in self.arrived.items()
+        )
 
     @property
     def complete(self) -> bool:
-        return self.published == self.confirmed == self.distinct and not (self.lost or self.strangers or self.damaged)
+        return self.published == self.confirmed == self.distinct and not (
+            self.lost or self.strangers or self.damaged
+        )

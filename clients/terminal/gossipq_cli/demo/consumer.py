@@ -12,9 +12,11 @@ WAIT_S = 0.2
 
 
 def main(servers: list[str], topic: str, group: str, pipe: Connection) -> None:
-    """Reports run by run into `pipe` before each ack: a kill between the two costs a redelivery, never a record.
+    """Reports run by run into `pipe` before each ack: a kill between the two costs a redelivery, never a
+    record.
 
-    Ends when anything comes down the pipe; at once, without its last acks, when the other end of the pipe is gone.
+    Ends when anything comes down the pipe; at once, without its last acks, when the other end of the pipe is
+    gone.
     """
     logging.getLogger("gossipq_client").setLevel(logging.ERROR)  # late acks are part of the play, and counted
     with gossipq_client.connect(*servers) as mq:

@@ -1,4 +1,5 @@
-"""The nodes of the demo: one, or a cluster of them, in a directory of their own; all ended on the way out, whatever happens."""
+"""The nodes of the demo: one, or a cluster of them, in a directory of their own; all ended on the way out,
+whatever happens."""
 
 import os
 import shutil
@@ -27,7 +28,8 @@ LOOK_S = 0.5
 
 
 class DemoNode:
-    """One node over its lives. It runs under the client's guard, which ends it when the demo is gone, however it went."""
+    """One node over its lives. It runs under the client's guard, which ends it when the demo is gone, however
+    it went."""
 
     def __init__(self, directory: Path, name: str, flags: list[str], workers: int) -> None:
         self.name, self._directory, self._flags, self._workers = name, directory, flags, workers
@@ -145,7 +147,11 @@ class Nodes:
             except GossipqError as error:
                 why = error.message
             time.sleep(LOOK_S)
-        raise Failure("failed", f"{what}: not within {wait_s:g} s: {why or self.members[-1].last_word()}", exit_code=FAILED)
+        raise Failure(
+            "failed",
+            f"{what}: not within {wait_s:g} s: {why or self.members[-1].last_word()}",
+            exit_code=FAILED,
+        )
 
     def wait_healthy(self) -> None:
         self.wait("the demo's nodes did not start", lambda view: not clusters.unhealthy(view))

@@ -32,7 +32,8 @@ FRAME_S = 0.25
 
 
 class Overview:
-    """Drawn by a thread of its own a few times a second, so that it goes on while the demo waits for something."""
+    """Drawn by a thread of its own a few times a second, so that it goes on while the demo waits for
+    something."""
 
     def __init__(self, terminal: Terminal, total: int, colors: str | None) -> None:
         self._terminal, self._total = terminal, total
@@ -87,7 +88,13 @@ class Overview:
             line = Text(f"{name:<10}").append(bar(count / max(1, self._total), max(8, width - 46)), style)
             lines.append(line.append(f" {count:>11,} of {self._total:,}"))
         said = [part for text in self.said[-SAID_LINES:] for part in wrapped(text, width - 4, BAD)]
-        return box("demo: every line of Python's own library", lines + said[-SAID_LINES:], width, BELOW, "Ctrl-C ends it")
+        return box(
+            "demo: every line of Python's own library",
+            lines + said[-SAID_LINES:],
+            width,
+            BELOW,
+            "Ctrl-C ends it",
+        )
 
 
 @contextmanager

@@ -23,10 +23,12 @@ LOOK_S = 0.05
 
 
 class Play:
-    """The run: one thread that publishes, reads the consumers' reports, and kills: half way one of them, and of several nodes
-    the one that leads the first partition."""
+    """The run: one thread that publishes, reads the consumers' reports, and kills: half way one of them, and
+    of several nodes the one that leads the first partition."""
 
-    def __init__(self, mq: "Client", nodes: Nodes, members: list[stage.Member], total: int, shown: Screen) -> None:
+    def __init__(
+        self, mq: "Client", nodes: Nodes, members: list[stage.Member], total: int, shown: Screen
+    ) -> None:
         self.mq, self.nodes, self.members, self.total, self.shown = mq, nodes, list(members), total, shown
         self.account = Account()
         self.settled = 0  #: how many files are confirmed
@@ -47,7 +49,8 @@ class Play:
             self.takeover.end()
 
     def finish(self) -> None:
-        """Until everything has arrived and is acked, or nothing has moved for QUIET_S; then the consumers end by themselves."""
+        """Until everything has arrived and is acked, or nothing has moved for QUIET_S; then the consumers end
+        by themselves."""
         quiet_since, before = time.monotonic(), -1
         while self.members and not self.over() and time.monotonic() - quiet_since < QUIET_S:
             self.look(LOOK_S)
@@ -76,7 +79,11 @@ class Play:
             self.read(member)
         if self.victim is not None and self.account.distinct * 2 >= self.total:
             self.kill(self.victim)
-        if self.takeover is None and len(self.nodes.members) > 1 and self.total > self.account.published >= self.total // 2:
+        if (
+            self.takeover is None
+            and len(self.nodes.members) > 1
+            and self.total > self.account.published >= self.total // 2
+        ):
             self.fell()
         if self.fallen is not None and self.takeover is not None and self.takeover.over:
             self.rise(self.fallen, self.takeover)
@@ -111,7 +118,8 @@ class Play:
         who = f"kill -9 {victim.process.pid} ({victim.process.name})"
         silence_s = limits.SESSION_SILENCE_MS / 1_000
         self.shown.say(
-            f"half way: {who}; what it holds comes back when its session ends, after {silence_s:g} s of silence; "
+            f"half way: {who}; what it holds comes back when its session ends, after {silence_s:g} s of "
+            "silence; "
             f"until then the group may go no further than {limits.IN_FLIGHT_MAX:,} records beyond it"
         )
 
@@ -123,14 +131,19 @@ class Play:
             return  # it is changing hands just now
         partitions = [partition for partition, shard in enumerate(shards) if shard in led]
         assert leader.process is not None, "it answered"
-        self.shown.say(f"half way: kill -9 {leader.process.pid} ({leader.name}), which leads {len(led)} shards")
+        self.shown.say(
+            f"half way: kill -9 {leader.process.pid} ({leader.name}), which leads {len(led)} shards"
+        )
         leader.kill()
         self.takeover = Takeover(led, partitions, self.settled + len(self.open), time.monotonic())
         self.fallen = leader
 
     def rise(self, fallen: DemoNode, takeover: Takeover) -> None:
         self.fallen = None
-        self.shown.say(f"others lead them after {takeover.ms_max / 1000:.1f} s; {fallen.name} starts again, as a follower")
+        self.shown.say(
+            f"others lead them after {takeover.ms_max / 1000:.1f} s; {fallen.name} starts again, as a "
+            "follower"
+        )
         fallen.start()
 
     def shards(self) -> list[int]:

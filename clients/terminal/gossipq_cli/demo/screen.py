@@ -1,5 +1,5 @@
-"""Progress of the demo: the overview of `gossipq top` where there is room for it, bars on a smaller terminal, a line a second
-in a pipe, nothing with -q. What is said goes to stderr."""
+"""Progress of the demo: the overview of `gossipq top` where there is room for it, bars on a smaller terminal,
+a line a second in a pipe, nothing with -q. What is said goes to stderr."""
 
 import shutil
 import sys
@@ -39,7 +39,11 @@ class Lines:
         if seconds >= self.next_s:
             self.next_s = seconds + LINE_EVERY_S
             counts = zip(COUNTS, (published, confirmed, delivered), strict=True)
-            self.say(f"{seconds:5.1f} s  " + "  ".join(f"{name} {count:,}" for name, count in counts) + f"  of {self.total:,}")
+            self.say(
+                f"{seconds:5.1f} s  "
+                + "  ".join(f"{name} {count:,}" for name, count in counts)
+                + f"  of {self.total:,}"
+            )
 
     def say(self, text: str) -> None:
         print(text, file=sys.stderr, flush=True)
@@ -48,7 +52,14 @@ class Lines:
 @contextmanager
 def bars(total: int, color: bool) -> Iterator[Screen]:
     from rich.console import Console
-    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskProgressColumn, TextColumn, TimeElapsedColumn
+    from rich.progress import (
+        BarColumn,
+        MofNCompleteColumn,
+        Progress,
+        TaskProgressColumn,
+        TextColumn,
+        TimeElapsedColumn,
+    )
 
     console = Console(stderr=True, no_color=True if not color else None)
     columns = (

@@ -12,7 +12,8 @@ def library() -> Path:
 
 
 def lines_of(root: Path) -> Iterator[tuple[bytes, list[bytes]]]:
-    """(name relative to `root`, lines without their ends) of every .py file that has lines, sorted by name."""
+    """(name relative to `root`, lines without their ends) of every .py file that has lines, sorted by
+    name."""
     for path in sorted(root.rglob("*.py")):
         name = path.relative_to(root)
         if not FOREIGN.isdisjoint(name.parts) or not path.is_file():

@@ -12,7 +12,13 @@ from multiprocessing.process import BaseProcess
 from pathlib import Path
 from typing import NamedTuple
 
-from gossipq.limits import CLIENT_PORT_STEP, FRONTDOOR_PEER_PORT_STEP, GOSSIP_PORT_STEP, PEER_PORT_STEP, WORKERS_MAX
+from gossipq.limits import (
+    CLIENT_PORT_STEP,
+    FRONTDOOR_PEER_PORT_STEP,
+    GOSSIP_PORT_STEP,
+    PEER_PORT_STEP,
+    WORKERS_MAX,
+)
 from gossipq_cli.demo import consumer
 from gossipq_cli.failures import Failure
 
@@ -31,8 +37,9 @@ class Member(NamedTuple):
 
 
 def free_port(workers: int, host: str = "127.0.0.1") -> int:
-    """A port for a frontdoor, such that all the ports a node counts from it are free now; below those that the system takes for
-    outgoing connections: one of them would sooner or later sit on the port of a node that is down."""
+    """A port for a frontdoor, such that all the ports a node counts from it are free now; below those that
+    the system takes for outgoing connections: one of them would sooner or later sit on the port of a node
+    that is down."""
     steps = [0, FRONTDOOR_PEER_PORT_STEP, GOSSIP_PORT_STEP]
     steps += [step + worker for worker in range(workers) for step in (CLIENT_PORT_STEP, PEER_PORT_STEP)]
     for _ in range(PORT_TRIES):
@@ -83,7 +90,10 @@ def consumers(count: int, servers: list[str], topic: str, group: str) -> Iterato
         for number in range(count):
             mine, its = spawn.Pipe()
             process = spawn.Process(
-                target=consumer.main, args=(servers, topic, group, its), name=f"consumer-{number}", daemon=True
+                target=consumer.main,
+                args=(servers, topic, group, its),
+                name=f"consumer-{number}",
+                daemon=True,
             )
             process.start()
             its.close()

@@ -1,12 +1,16 @@
-"""What the fall of a node meant for who publishes: how long each partition that it led confirmed nothing new. Pure."""
+"""What the fall of a node meant for who publishes: how long each partition that it led confirmed nothing new.
+Pure."""
 
 from collections.abc import Iterable
 
 
 class Takeover:
-    def __init__(self, shards: Iterable[int], partitions: Iterable[int], published: int, now_s: float) -> None:
-        """Of a node that led these shards, and among them these partitions of the topic, until `now_s`. The first `published`
-        things may have been confirmed by it; only others can confirm what came after them."""
+    def __init__(
+        self, shards: Iterable[int], partitions: Iterable[int], published: int, now_s: float
+    ) -> None:
+        """Of a node that led these shards, and among them these partitions of the topic, until `now_s`. The
+        first `published` things may have been confirmed by it; only others can confirm what came after
+        them."""
         self.shards = frozenset(shards)
         self.ms_max = 0
         self._waiting = set(partitions)

@@ -19,7 +19,12 @@ LISTS: dict[str, Lister] = {
     "messages": Messages(),
     "growth": GrowthView(),
 }
-PAGES: dict[str, Lister] = {"nodes": NodePage(), "topics": TopicPage(), "groups": GroupPage(), "messages": RecordPage()}
+PAGES: dict[str, Lister] = {
+    "nodes": NodePage(),
+    "topics": TopicPage(),
+    "groups": GroupPage(),
+    "messages": RecordPage(),
+}
 
 
 def view_of(ui: Ui) -> Lister:

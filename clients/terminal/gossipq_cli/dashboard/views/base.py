@@ -1,4 +1,5 @@
-"""What the seven views have in common: a list under a pointer, filtered and sorted, and what opens from it."""
+"""What the seven views have in common: a list under a pointer, filtered and sorted, and what opens from
+it."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -12,7 +13,13 @@ from gossipq_cli.dashboard.table import BAD, DIM, GOOD, LIVE, WARN, Column, Sort
 
 Size = tuple[int, int]  #: columns, lines
 
-MARKS = {"ready": ("●", GOOD), "ok": ("●", GOOD), "witness": ("●", GOOD), "failed": ("✖", BAD), "down": ("✖", BAD)}
+MARKS = {
+    "ready": ("●", GOOD),
+    "ok": ("●", GOOD),
+    "witness": ("●", GOOD),
+    "failed": ("✖", BAD),
+    "down": ("✖", BAD),
+}
 MARKS |= {"asking": ("○", DIM), "no leader": ("✖", BAD), "left": ("○", DIM), "full": ("✖", BAD)}
 OTHER_MARK = ("▲", WARN)
 

@@ -31,7 +31,11 @@ class Session(NamedTuple):
 
 
 def reading(subscription: Subscription) -> str:
-    return f"{subscription.topic}:{subscription.group}" if subscription.group else f"{subscription.topic} (reads)"
+    return (
+        f"{subscription.topic}:{subscription.group}"
+        if subscription.group
+        else f"{subscription.topic} (reads)"
+    )
 
 
 def sessions(clients: Sequence[Client]) -> list[Session]:
@@ -99,7 +103,9 @@ class Clients(Lister):
         rows = self.rows(board, ui)
         chosen = next((row for row in rows if self.key(row) == ui.look.chosen), rows[0] if rows else None)
         told = (
-            wrapped(f"{safe_name(chosen.client)} consumes {', '.join(chosen.reads) or 'nothing'}", width - 4, DIM)[:2]
+            wrapped(
+                f"{safe_name(chosen.client)} consumes {', '.join(chosen.reads) or 'nothing'}", width - 4, DIM
+            )[:2]
             if chosen
             else []
         )

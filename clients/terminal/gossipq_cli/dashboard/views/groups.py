@@ -1,4 +1,5 @@
-"""Groups with their backlog, where it goes and when it is gone; one group with its partitions and why it stands."""
+"""Groups with their backlog, where it goes and when it is gone; one group with its partitions and why it
+stands."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -10,7 +11,19 @@ from gossipq_cli.dashboard.figures import short, span
 from gossipq_cli.dashboard.history import GroupSum, History, lag_of
 from gossipq_cli.dashboard.rows import Client, Group
 from gossipq_cli.dashboard.state import Board, Ui
-from gossipq_cli.dashboard.table import BAD, DIM, GOOD, HEAD, WARN, Column, Sorting, block, box, table, wrapped
+from gossipq_cli.dashboard.table import (
+    BAD,
+    DIM,
+    GOOD,
+    HEAD,
+    WARN,
+    Column,
+    Sorting,
+    block,
+    box,
+    table,
+    wrapped,
+)
 from gossipq_cli.dashboard.views.base import Lister, line_of, opened, safe_name
 from gossipq_cli.dashboard.views.nodes import clock
 
@@ -92,7 +105,9 @@ def group_columns(history: History, ui: Ui, few: bool = False) -> list[Column[Gr
             grow=14 if few else 60,
         )
     )
-    columns.append(Column("eta", lambda row: eta_text(history, row), right=True, sort=lambda row: _eta(history, row)))
+    columns.append(
+        Column("eta", lambda row: eta_text(history, row), right=True, sort=lambda row: _eta(history, row))
+    )
     return columns
 
 
@@ -172,7 +187,10 @@ class GroupPage(Lister):
         top = min(max(5, len(self.all_rows(board, ui)) + 3), height // 2)
         lines, where = self.listed(board, ui, width - 4, top - 2)
         eta = eta_text(board.history, row).plain
-        about = f"{group} on {topic}  lag {short(row.lag)}  {short(board.history.last('group', topic, group))}/s  eta {eta}"
+        about = (
+            f"{group} on {topic}  lag {short(row.lag)}  "
+            f"{short(board.history.last('group', topic, group))}/s  eta {eta}"
+        )
         parts = box(about, lines, width, top, where)
         rest = height - top
         below = min(rest, 7) if rest > 10 else 0
@@ -221,7 +239,11 @@ def _members(board: Board, topic: str, group: str, width: int, height: int) -> l
         Column("credit", lambda pair: short(pair[1].credit_records), right=True),
         Column("silent", lambda pair: span(pair[0].silent_ms), right=True),
     ]
-    empty = "no consumer is there" if "clients" not in board.history.now.missing else "this node does not tell its clients"
+    empty = (
+        "no consumer is there"
+        if "clients" not in board.history.now.missing
+        else "this node does not tell its clients"
+    )
     lines = table(columns, found, width - 4, height - 2, empty=empty).lines
     return box("consumers", block(lines, width - 4, height - 2), width, height)
 

@@ -1,4 +1,5 @@
-"""Growth: records published, kept and stored, and copies, over the last week or the last hours; joins and takeovers marked."""
+"""Growth: records published, kept and stored, and copies, over the last week or the last hours; joins and
+takeovers marked."""
 
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
@@ -103,7 +104,11 @@ class GrowthView(Lister):
             else "nothing is stored yet; a row comes with each minute"
         )
         history = board.history
-        lines = [Text(f"{title}: {reason}", WARN), Text(), Text("published /s since this began to watch", DIM)]
+        lines = [
+            Text(f"{title}: {reason}", WARN),
+            Text(),
+            Text("published /s since this began to watch", DIM),
+        ]
         room = max(1, (height - 8) // 2)
         lines += [Text(line, LIVE) for line in chart(history.series("in"), width - 4, room, ui.graph)]
         lines += [
@@ -120,16 +125,22 @@ def _head(span: Span, width: int) -> Text:
     return line.append(other, "not bold " + DIM) if line.cell_len + len(other) < width else line
 
 
-def _measure_box(measure: Measure, rows: Sequence[Growth], extent: Size, span: Span, board: Board, ui: Ui) -> list[Text]:
+def _measure_box(
+    measure: Measure, rows: Sequence[Growth], extent: Size, span: Span, board: Board, ui: Ui
+) -> list[Text]:
     width, height = extent
     inner, values = width - 4, [measure.value(row) for row in rows]
     axis = Axis(len(rows), inner, 2 if ui.graph == "braille" else 1)
     now, unit = ("so far", f" per {span.step}") if measure.flows else ("now", "")
-    title = f"{measure.title}{unit}  {now} {measure.show(int(values[-1]))}  peak {measure.show(int(max(values)))}"
+    title = (
+        f"{measure.title}{unit}  {now} {measure.show(int(values[-1]))}  peak {measure.show(int(max(values)))}"
+    )
     drawn = chart(axis.laid(values), inner, max(1, height - 3), ui.graph)
     lines = [*(Text(line, measure.style) for line in drawn), marks(rows, axis, inner)]
     end_ms = min(rows[-1].time_ms, board.history.now.time_ms)
-    return box(title, lines, width, height, f"{clock_day(rows[0].time_ms - span.step_ms)} to {clock_day(end_ms)}")
+    return box(
+        title, lines, width, height, f"{clock_day(rows[0].time_ms - span.step_ms)} to {clock_day(end_ms)}"
+    )
 
 
 def clock_day(time_ms: int) -> str:

@@ -1,4 +1,5 @@
-"""Messages of a topic: its tail, older ones, a search; one record with why it stands where it does and what happened to it."""
+"""Messages of a topic: its tail, older ones, a search; one record with why it stands where it does and what
+happened to it."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -28,7 +29,12 @@ def value_text(record: Record) -> Text:
 
 
 COLUMNS: list[Column[Record]] = [
-    Column("p", lambda record: str(record.partition), right=True, sort=lambda record: (record.partition, record.offset)),
+    Column(
+        "p",
+        lambda record: str(record.partition),
+        right=True,
+        sort=lambda record: (record.partition, record.offset),
+    ),
     Column("offset", lambda record: str(record.offset), right=True, sort=lambda record: record.offset),
     Column("stored", lambda record: _time(record), leave=2, sort=lambda record: record.time_ms),
     Column("key", lambda record: key_text(record), least=6, leave=3),
@@ -88,11 +94,27 @@ class Messages(Lister):
         place = ui.topic if ui.partition < 0 else f"{ui.topic}/{ui.partition}"
         answer = answer_of(board, ui)
         if ui.find:
-            looked = f"{answer.looked:,} of {answer.total:,} looked at  " if isinstance(answer, Records) else "searching ...  "
-            return box(f"{place}  contains {ui.find!r}", lines, width, height, f"{looked}{where}  esc: back to the tail")
+            looked = (
+                f"{answer.looked:,} of {answer.total:,} looked at  "
+                if isinstance(answer, Records)
+                else "searching ...  "
+            )
+            return box(
+                f"{place}  contains {ui.find!r}",
+                lines,
+                width,
+                height,
+                f"{looked}{where}  esc: back to the tail",
+            )
         how = "tail" if ui.tail else f"{ui.back:,} before the end"
         rate = f"live {short(board.history.last('topic', ui.topic))}/s" if ui.tail else "t: tail"
-        return box(f"{place}  {how}", lines, width, height, f"enter: why, trace  / search  pgup older  {rate}  {where}")
+        return box(
+            f"{place}  {how}",
+            lines,
+            width,
+            height,
+            f"enter: why, trace  / search  pgup older  {rate}  {where}",
+        )
 
 
 def answer_of(board: Board, ui: Ui) -> object:
@@ -174,7 +196,9 @@ def _trace_lines(answer: Opened) -> list[Text]:
     first = answer.steps[0].time_ms
     return [
         Text(f"{_since(step.time_ms - first):>9} ", DIM)
-        .append(f"{safe_name(step.what.replace('_', ' ')):<11} ", BAD if step.what in ("failed", "dead") else "")
+        .append(
+            f"{safe_name(step.what.replace('_', ' ')):<11} ", BAD if step.what in ("failed", "dead") else ""
+        )
         .append(safe_name("  ".join(_details(step))))
         for step in answer.steps
     ]

@@ -1,4 +1,5 @@
-"""Nodes with their load and the events of the cluster; one node with its workers, its shards and its configuration."""
+"""Nodes with their load and the events of the cluster; one node with its workers, its shards and its
+configuration."""
 
 from collections.abc import Sequence
 from datetime import UTC, datetime
@@ -57,11 +58,17 @@ def node_columns(history: History, ui: Ui) -> list[Column[Node]]:
             sort=lambda node: history.last("node", node.name),
         ),
         Column(
-            "store", lambda node: quiet(node, size(node.store_bytes)), right=True, leave=2, sort=lambda node: node.store_bytes
+            "store",
+            lambda node: quiet(node, size(node.store_bytes)),
+            right=True,
+            leave=2,
+            sort=lambda node: node.store_bytes,
         ),
     ]
     if any(node.rss_bytes >= 0 for node in history.now.nodes):
-        columns.append(Column("rss", lambda node: quiet(node, known(node.rss_bytes, size)), right=True, leave=5))
+        columns.append(
+            Column("rss", lambda node: quiet(node, known(node.rss_bytes, size)), right=True, leave=5)
+        )
     columns += [
         Column("sessions", lambda node: quiet(node, str(node.sessions)), right=True, leave=6),
         Column("rtt", lambda node: quiet(node, known(node.rtt_us, micros)), right=True, leave=3),
@@ -69,7 +76,9 @@ def node_columns(history: History, ui: Ui) -> list[Column[Node]]:
         Column("version", lambda node: node.version, leave=9),
         Column(
             "load",
-            draw=lambda node, width: "" if gone(node) else line_of(history.series("node", node.name), width, ui),
+            draw=lambda node, width: (
+                "" if gone(node) else line_of(history.series("node", node.name), width, ui)
+            ),
             least=12,
             leave=8,
             grow=60,
@@ -105,9 +114,16 @@ EVENT_COLUMNS: list[Column[Event]] = [
 def events_box(board: Board, ui: Ui, width: int, height: int, bare: bool = False) -> list[Text]:
     """Newest first."""
     events = sorted(board.history.events, key=lambda event: -event.time_ms)
-    laid = table(EVENT_COLUMNS, events, width - 4, height - 1, empty="nothing has happened since this began to watch")
+    laid = table(
+        EVENT_COLUMNS, events, width - 4, height - 1, empty="nothing has happened since this began to watch"
+    )
     return box(
-        "gossip events" if board.history.now.serf else "events", laid.lines[1:], width, height, str(len(events)), bare=bare
+        "gossip events" if board.history.now.serf else "events",
+        laid.lines[1:],
+        width,
+        height,
+        str(len(events)),
+        bare=bare,
     )
 
 
@@ -130,7 +146,10 @@ class Nodes(Lister):
         top = min(height // 2, max(6, len(board.history.now.nodes) + 4))
         lines, where = self.listed(board, ui, width - 4, top - 2)
         help_text = "enter: workers, shards, configuration"
-        return [*box("nodes", lines, width, top, f"{help_text}  {where}"), *events_box(board, ui, width, height - top)]
+        return [
+            *box("nodes", lines, width, top, f"{help_text}  {where}"),
+            *events_box(board, ui, width, height - top),
+        ]
 
 
 class Held(NamedTuple):
@@ -149,7 +168,13 @@ def shard_columns(history: History, name: str) -> list[Column[Held]]:
         Column("term", lambda held: str(held.shard.term), right=True, leave=2),
         Column("worker", lambda held: known(held.shard.worker), right=True, leave=3),
         Column("pid", lambda held: str(held.shard.pid or "-"), right=True, leave=4),
-        Column("other copies", draw=lambda held, width: copies_text(held.shard, name, width), least=20, leave=1, grow=60),
+        Column(
+            "other copies",
+            draw=lambda held, width: copies_text(held.shard, name, width),
+            least=20,
+            leave=1,
+            grow=60,
+        ),
     ]
 
 
@@ -158,7 +183,8 @@ def role_text(role: str) -> Text:
 
 
 def copies_text(shard: Shard, without: str, width: int) -> Text:
-    """node-c +120 ✖, node-b +0: the other copies with their lag in entries, the worst first; names are cut, never a lag."""
+    """node-c +120 ✖, node-b +0: the other copies with their lag in entries, the worst first; names are cut,
+    never a lag."""
     copies = [copy for copy in shard.copies if copy.node != without]
     copies.sort(key=lambda copy: (copy.reachable, -copy.lag))
     if not copies:
@@ -206,7 +232,12 @@ class NodePage(Lister):
         return shard_columns(board.history, ui.path[0])
 
     def all_rows(self, board: Board, ui: Ui) -> Sequence[Held]:
-        return [Held(shard, copy) for shard in board.history.now.shards for copy in shard.copies if copy.node == ui.path[0]]
+        return [
+            Held(shard, copy)
+            for shard in board.history.now.shards
+            for copy in shard.copies
+            if copy.node == ui.path[0]
+        ]
 
     def key(self, row: Held) -> str:
         return str(row.shard.shard)
@@ -220,13 +251,21 @@ class NodePage(Lister):
         top = min(height // 2, max(4, len(workers) + 3))
         about = f"{name}  {node.state}  {node.version}  up {span(node.uptime_ms)}  {node.endpoint}"
         upper = box(
-            about, table(WORKER_COLUMNS, workers, width - 4, top - 2, empty="no workers").lines, width, top, node.detail
+            about,
+            table(WORKER_COLUMNS, workers, width - 4, top - 2, empty="no workers").lines,
+            width,
+            top,
+            node.detail,
         )
         left = width if width < 100 or not node.config else width - min(width // 2, 80)
         if left == width and node.config and height - top >= 10:
             half = (height - top) // 2
             lines, where = self.listed(board, ui, width - 4, half - 2)
-            return [*upper, *box("shards", lines, width, half, where), *config_box(node, width, height - top - half)]
+            return [
+                *upper,
+                *box("shards", lines, width, half, where),
+                *config_box(node, width, height - top - half),
+            ]
         lines, where = self.listed(board, ui, left - 4, height - top - 2)
         shards = box("shards", lines, left, height - top, where)
         if left == width:
@@ -241,4 +280,10 @@ def config_box(node: Node, width: int, height: int) -> list[Text]:
     ]
     rows = sorted(node.config.items())
     laid = table(pairs, rows, width - 4, height - 1)
-    return box("running configuration", block(laid.lines[1:], width - 4, height - 2), width, height, "secrets are masked")
+    return box(
+        "running configuration",
+        block(laid.lines[1:], width - 4, height - 2),
+        width,
+        height,
+        "secrets are masked",
+    )

@@ -9,7 +9,19 @@ from gossipq_cli.dashboard.figures import chart, short
 from gossipq_cli.dashboard.history import alarms
 from gossipq_cli.dashboard.rows import Alarm
 from gossipq_cli.dashboard.state import Board, Ui
-from gossipq_cli.dashboard.table import BAD, GOOD, HEAD, LIVE, WARN, Column, Sorting, arranged, beside, box, table
+from gossipq_cli.dashboard.table import (
+    BAD,
+    GOOD,
+    HEAD,
+    LIVE,
+    WARN,
+    Column,
+    Sorting,
+    arranged,
+    beside,
+    box,
+    table,
+)
 from gossipq_cli.dashboard.views.base import Lister, opened, safe_name
 from gossipq_cli.dashboard.views.groups import group_columns, group_rows
 from gossipq_cli.dashboard.views.nodes import events_box, node_columns
@@ -91,7 +103,9 @@ class Overview(Lister):
 
     def _nodes(self, board: Board, ui: Ui, width: int, height: int) -> list[Text]:
         nodes = board.history.now.nodes
-        laid = table(node_columns(board.history, ui), nodes, width - 4, height - 2, empty="no node answered yet")
+        laid = table(
+            node_columns(board.history, ui), nodes, width - 4, height - 2, empty="no node answered yet"
+        )
         more = f"{laid.seen} of {len(nodes)}" if laid.seen < len(nodes) else ""
         hint = "add one: gossipq node --join HOST" if len(nodes) == 1 and width > 50 else more
         return box("nodes", laid.lines, width, height, hint)

@@ -1,4 +1,5 @@
-"""Topics with their records and rates; one topic with its partitions, their leaders and followers, and its policy."""
+"""Topics with their records and rates; one topic with its partitions, their leaders and followers, and its
+policy."""
 
 from collections.abc import Sequence
 from typing import Any, NamedTuple
@@ -37,7 +38,13 @@ def topic_columns(history: History, ui: Ui, few: bool = False) -> list[Column[Su
 
     columns: list[Column[Sum]] = [
         Column("topic", _name, least=9 if few else 12, sort=lambda row: row.topic.name),
-        Column("P", lambda row: str(row.sums.partitions or "-"), right=True, leave=5, sort=lambda row: row.sums.partitions),
+        Column(
+            "P",
+            lambda row: str(row.sums.partitions or "-"),
+            right=True,
+            leave=5,
+            sort=lambda row: row.sums.partitions,
+        ),
         Column("in/s", lambda row: short(rate(row)), right=True, sort=rate),
         count("records", "records", 0),
     ]
@@ -50,7 +57,13 @@ def topic_columns(history: History, ui: Ui, few: bool = False) -> list[Column[Su
             count("sched", "scheduled", 7),
             count("dead", "dead", 2, BAD),
             count("acked", "acked", 9),
-            Column("bytes", lambda row: size(row.sums.bytes), right=True, leave=1, sort=lambda row: row.sums.bytes),
+            Column(
+                "bytes",
+                lambda row: size(row.sums.bytes),
+                right=True,
+                leave=1,
+                sort=lambda row: row.sums.bytes,
+            ),
         ]
     trend: Column[Sum] = Column(
         "last minutes",
@@ -72,7 +85,10 @@ def _name(row: Sum) -> Text:
 def topic_rows(history: History) -> list[Sum]:
     known_topics = {topic.name: topic for topic in history.now.topics}
     names = known_topics.keys() | history.topics.keys()
-    return [Sum(known_topics.get(name) or Topic(name=name), history.topics.get(name, TopicSum())) for name in sorted(names)]
+    return [
+        Sum(known_topics.get(name) or Topic(name=name), history.topics.get(name, TopicSum()))
+        for name in sorted(names)
+    ]
 
 
 class Topics(Lister):
@@ -113,23 +129,46 @@ def part_columns() -> list[Column[Part]]:
         )
 
     return [
-        Column("P", lambda part: str(part.partition.partition), right=True, sort=lambda part: part.partition.partition),
+        Column(
+            "P",
+            lambda part: str(part.partition.partition),
+            right=True,
+            sort=lambda part: part.partition.partition,
+        ),
         Column("shard", lambda part: str(part.partition.shard), right=True, leave=8),
-        Column("leader", lambda part: part.shard.leader or Text("nobody", BAD), least=6, sort=lambda part: part.shard.leader),
+        Column(
+            "leader",
+            lambda part: part.shard.leader or Text("nobody", BAD),
+            least=6,
+            sort=lambda part: part.shard.leader,
+        ),
         Column("worker", lambda part: known(part.shard.worker), right=True, leave=2),
         Column("pid", lambda part: str(part.shard.pid or "-"), right=True, leave=2),
         Column("first", lambda part: str(part.partition.first), right=True, leave=7),
         Column("next", lambda part: str(part.partition.next), right=True, leave=5),
         Column(
-            "records", lambda part: short(records_of(part.partition)), right=True, sort=lambda part: records_of(part.partition)
+            "records",
+            lambda part: short(records_of(part.partition)),
+            right=True,
+            sort=lambda part: records_of(part.partition),
         ),
-        Column("bytes", lambda part: size(part.partition.bytes), right=True, leave=6, sort=lambda part: part.partition.bytes),
+        Column(
+            "bytes",
+            lambda part: size(part.partition.bytes),
+            right=True,
+            leave=6,
+            sort=lambda part: part.partition.bytes,
+        ),
         count("sched", "scheduled", 9),
         count("void", "voided", 10),
         Column("dead", lambda part: Text(short(part.dead), BAD if part.dead else ""), right=True, leave=3),
         Column("state", lambda part: state_text(part.shard.state), leave=4),
         Column(
-            "followers", draw=lambda part, width: copies_text(part.shard, part.shard.leader, width), least=24, leave=1, grow=70
+            "followers",
+            draw=lambda part, width: copies_text(part.shard, part.shard.leader, width),
+            least=24,
+            leave=1,
+            grow=70,
         ),
     ]
 
@@ -153,7 +192,11 @@ class TopicPage(Lister):
             if group.topic == name:
                 dead[group.partition] = dead.get(group.partition, 0) + group.dead
         return [
-            Part(part, shards.get(part.shard) or Shard(shard=part.shard, state="unknown"), dead.get(part.partition, 0))
+            Part(
+                part,
+                shards.get(part.shard) or Shard(shard=part.shard, state="unknown"),
+                dead.get(part.partition, 0),
+            )
             for part in sorted(now.partitions, key=lambda part: part.partition)
             if part.topic == name
         ]
@@ -178,7 +221,11 @@ class TopicPage(Lister):
         rate = board.history.series("topic", name)
         now = f"in {short(board.history.last('topic', name))}/s"
         about = [*lines, line_of(rate, width - 4, ui), Text(now, DIM)]
-        virtual = f"copied to {', '.join(found.topic.virtual)}" if found.topic.virtual else f"{size(sums.bytes)} stored"
+        virtual = (
+            f"copied to {', '.join(found.topic.virtual)}"
+            if found.topic.virtual
+            else f"{size(sums.bytes)} stored"
+        )
         upper = box(f"{name}  {virtual}", about, width, top, "a record counts once for each group")
         config = sorted(found.topic.config.items())
         right = 0 if width < 140 or not config else 38
@@ -191,4 +238,7 @@ class TopicPage(Lister):
             Column("value", lambda pair: pair[1], least=6),
         ]
         policy = table(pairs, config, right - 4, height - top - 1).lines[1:]
-        return [*upper, *beside(parts, box("policy", block(policy, right - 4, height - top - 2), right, height - top))]
+        return [
+            *upper,
+            *beside(parts, box("policy", block(policy, right - 4, height - top - 2), right, height - top)),
+        ]
