@@ -56,7 +56,7 @@ def cpu_s(pid: int) -> float:
 def once(figure: str, server: str, folder: str) -> None:
     """Inside the process of one run: prints what it took."""
     from gossipq_client import columns, connect
-    from gossipq_node.export.compacting import compact
+    from gossipq_node.export.compaction import compact
     from gossipq_node.export.exporter import Exporter
     from gossipq_node.export.folder import Folder
 

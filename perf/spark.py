@@ -254,7 +254,7 @@ def _rss_mb(pid: int) -> float:
 
 def import_(spark: Any, at: Node, records: int, folder: Path) -> list[Row]:
     from pyspark_gossipq import read_table
-    from pyspark_gossipq.pipelines.importing import import_export
+    from pyspark_gossipq.pipelines.imports import import_export
 
     source, table = str(folder / "export"), str(folder / "table")
     export_to(at.server, source, "parquet")

@@ -506,19 +506,6 @@ GERUNDS = frozenset(
         "gossipq_client.settling",
         "gossipq_client.subscribing",
         "gossipq_client.testing",
-        "gossipq_node.actors.alarming",
-        "gossipq_node.actors.answering",
-        "gossipq_node.actors.overseeing",
-        "gossipq_node.actors.sending",
-        "gossipq_node.becoming",
-        "gossipq_node.composing",
-        "gossipq_node.export.compacting",
-        "gossipq_node.export.following",
-        "gossipq_node.planning",
-        "pyspark_gossipq.pipelines.importing",
-        "pyspark_gossipq.planning",
-        "pyspark_gossipq.reading",
-        "pyspark_gossipq.writing",
     )
 )
 

@@ -17,7 +17,7 @@ from gossipq_node.actors.frontdoor import Frontdoor
 from gossipq_node.actors.worker import Worker
 from gossipq_node.adapters.lmdb_store import LmdbStore
 from gossipq_node.adapters.zmq_mailbox import ZmqMailbox
-from gossipq_node.composing import Composition
+from gossipq_node.composition import Composition
 from gossipq_node.directory import DataDirectory
 from gossipq_node.settings import FrontdoorSettings, WorkerSettings
 

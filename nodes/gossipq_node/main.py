@@ -13,9 +13,9 @@ from gossipq.config import Config, Loaded, adopted, shown
 from gossipq.errors import ConfigError, GossipqError, NotAdmitted
 from gossipq_node import machine
 from gossipq_node.actors.discovery import PAIR, pair_without_witness
-from gossipq_node.becoming import become_member
-from gossipq_node.composing import Composition, Mode, insisted, mode_of
+from gossipq_node.composition import Composition, Mode, insisted, mode_of
 from gossipq_node.directory import DataDirectory, Manifest
+from gossipq_node.enrolment import become_member
 from gossipq_node.processes import run_frontdoor, run_worker
 from gossipq_node.recovery import known_members, known_options
 from gossipq_node.service import Service

@@ -11,8 +11,8 @@ spark/README.md has the rest. Needs the extra: pip install "gossipq[spark]", and
 """
 
 from pyspark_gossipq.failures import plainly
-from pyspark_gossipq.pipelines.importing import read_table
-from pyspark_gossipq.reading import read_export
+from pyspark_gossipq.pipelines.imports import read_table
+from pyspark_gossipq.reader import read_export
 from pyspark_gossipq.sessions import session
 from pyspark_gossipq.source import DefaultSource
 

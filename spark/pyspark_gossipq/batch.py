@@ -10,10 +10,10 @@ from pyspark.sql.types import StructType
 
 from gossipq.wire import export
 from gossipq.wire.export import Export
-from pyspark_gossipq import files, planning
+from pyspark_gossipq import files, layout
 from pyspark_gossipq.asked import Asked
 from pyspark_gossipq.folders import Folder
-from pyspark_gossipq.planning import Part
+from pyspark_gossipq.layout import Part
 
 
 class FileTask(InputPartition):
@@ -40,12 +40,12 @@ def rows(path: str, task: InputPartition, schema: StructType, asked: Asked) -> I
 def plan(folder: Folder, exported: Export, asked: Asked) -> list[Part]:
     """Parts that a batch reads, checked. Raises DataLoss, TornExport."""
     if asked.data_set != export.MESSAGES:
-        found = planning.states(exported, asked)
+        found = layout.states(exported, asked)
     else:
-        wanted = planning.spans(planning.known(exported, asked), asked)
+        wanted = layout.spans(layout.known(exported, asked), asked)
         if asked.fail_on_data_loss:
-            planning.require(exported, wanted)
-        found = planning.parts(exported, wanted, asked)
+            layout.require(exported, wanted)
+        found = layout.parts(exported, wanted, asked)
     check(folder, exported, found, asked.verify)
     return found
 
@@ -67,9 +67,7 @@ class ExportReader(DataSourceReader):
         folder = Folder(self.asked.path)
         return [
             FileTask(parts)
-            for parts in planning.tasks(
-                plan(folder, folder.read(self.asked.as_of_us), self.asked), self.asked
-            )
+            for parts in layout.tasks(plan(folder, folder.read(self.asked.as_of_us), self.asked), self.asked)
         ]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:

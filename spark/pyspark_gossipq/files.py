@@ -12,7 +12,7 @@ from gossipq.errors import BadRequest, TornExport
 from gossipq.wire import export
 from pyspark_gossipq.asked import Asked
 from pyspark_gossipq.folders import Folder
-from pyspark_gossipq.planning import Part
+from pyspark_gossipq.layout import Part
 from pyspark_gossipq.schemas import KAFKA_NAMES, KAFKA_TIMESTAMP_TYPE
 
 ROWS, BYTES = 16_384, 32 << 20  #: of one batch, as LMDB exports have them: enough that its head costs nothing

@@ -13,10 +13,10 @@ from pyspark.sql.types import StructType
 
 from gossipq.errors import GossipqError, UnknownTopic
 from gossipq_client import Client, columns, connect
-from pyspark_gossipq import files, planning
+from pyspark_gossipq import files, layout
 from pyspark_gossipq.asked import LATEST, Asked, Bound
 from pyspark_gossipq.batch import arrow_schema
-from pyspark_gossipq.planning import Known, Span, Stamps
+from pyspark_gossipq.layout import Known, Span, Stamps
 from pyspark_gossipq.stream import Stream
 
 log = logging.getLogger("pyspark_gossipq")
@@ -45,7 +45,7 @@ def known(mq: Client, asked: Asked) -> list[Known]:
             wanted = [number for number in range(len(info.shards)) if asked.wants(info.name, number)]
             bounds = mq.positions(info.name) if wanted else {}
             found += [Known(info.name, info.id, number, *bounds[number]) for number in wanted]
-    planning.require_names(asked, there)
+    layout.require_names(asked, there)
     return sorted(set(found))
 
 
@@ -57,7 +57,7 @@ def between(mq: Client, asked: Asked) -> list[Span]:
         each._replace(
             start=max(each.start, begin.get(each.place, 0)), end=min(each.end, stop.get(each.place, each.end))
         )
-        for each in planning.spans(partitions, asked)
+        for each in layout.spans(partitions, asked)
     ]
 
 
@@ -115,7 +115,7 @@ def _first(mq: Client, span: Span, asked: Asked) -> int:
         known = Known(span.topic, span.topic_id, span.partition, span.end, span.end)
     else:
         known = Known(span.topic, span.topic_id, span.partition, *mq.positions(span.topic)[span.partition])
-    return planning.span(known, span.start, span.end, asked.fail_on_data_loss).start
+    return layout.span(known, span.start, span.end, asked.fail_on_data_loss).start
 
 
 class LiveReader(DataSourceReader):
@@ -126,7 +126,7 @@ class LiveReader(DataSourceReader):
 
     def partitions(self) -> Sequence[InputPartition]:
         with client(self.asked.servers) as mq:
-            return [SpanTask(span) for span in planning.cut_spans(between(mq, self.asked), self.asked)]
+            return [SpanTask(span) for span in layout.cut_spans(between(mq, self.asked), self.asked)]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         return rows(self.asked, partition, self.schema)
@@ -167,7 +167,7 @@ class LiveStream(Stream):
             partitions = self.known()
             begin = starting(self._client(), partitions, self.asked)
             asked = {(at.name, at.partition): begin[at.place] for at in partitions if at.place in begin}
-            found = planning.stamps(planning.positions(found) | asked)
+            found = layout.stamps(layout.positions(found) | asked)
         self._report(found)
         return found
 
@@ -183,7 +183,7 @@ class LiveStream(Stream):
             return
         try:
             for name, numbers in done.items():
-                topic, _, topic_id = name.rpartition(planning.MARK)
+                topic, _, topic_id = name.rpartition(layout.MARK)
                 if any(info.id == int(topic_id) for info in self._client().topics(topic)):
                     self._client().ack_below(
                         topic, self.asked.group, {int(number): end for number, end in numbers.items()}
@@ -194,9 +194,7 @@ class LiveStream(Stream):
             self._drop()
 
     def partitions(self, start: Stamps, end: Stamps) -> Sequence[InputPartition]:
-        return [
-            SpanTask(span) for span in planning.cut_spans(self.spans(start, end, self.known()), self.asked)
-        ]
+        return [SpanTask(span) for span in layout.cut_spans(self.spans(start, end, self.known()), self.asked)]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         return rows(self.asked, partition, self.schema)

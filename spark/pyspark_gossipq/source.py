@@ -44,11 +44,11 @@ class DefaultSource(DataSource):
         return LiveStream(schema, told)
 
     def writer(self, schema: StructType, overwrite: bool) -> DataSourceWriter:
-        from pyspark_gossipq import writing
+        from pyspark_gossipq import writer
 
-        return writing.Writer(writing.parse(self.options, schema, overwrite))
+        return writer.Writer(writer.parse(self.options, schema, overwrite))
 
     def streamWriter(self, schema: StructType, overwrite: bool) -> DataSourceStreamWriter:
-        from pyspark_gossipq import writing
+        from pyspark_gossipq import writer
 
-        return writing.Writer(writing.parse(self.options, schema, overwrite, streams=True))
+        return writer.Writer(writer.parse(self.options, schema, overwrite, streams=True))

@@ -16,10 +16,10 @@ from pyspark.sql.types import StructType
 
 from gossipq.errors import BadRequest
 from gossipq.wire import export
-from pyspark_gossipq import batch, planning
+from pyspark_gossipq import batch, layout
 from pyspark_gossipq.asked import EARLIEST, Asked, Bound
 from pyspark_gossipq.folders import Folder
-from pyspark_gossipq.planning import Known, Span, Stamps
+from pyspark_gossipq.layout import Known, Span, Stamps
 
 
 class Stream(DataSourceStreamReader, SupportsTriggerAvailableNow):
@@ -53,10 +53,10 @@ class Stream(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def initialOffset(self) -> Stamps:
         bound, there = self.asked.starting or self.first_bound, self.known()
-        planning.require_offsets(self.asked, there)
-        return planning.stamps(
+        layout.require_offsets(self.asked, there)
+        return layout.stamps(
             {
-                (at.name, at.partition): planning.span(
+                (at.name, at.partition): layout.span(
                     at,
                     bound.of(at.topic, at.partition, at.first, at.end),
                     at.end,
@@ -71,10 +71,10 @@ class Stream(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return ReadMaxRows(limit) if limit else ReadAllAvailable()
 
     def latestOffset(self, start: Stamps, limit: ReadLimit) -> Stamps:
-        found = planning.advance(
+        found = layout.advance(
             start, self._before_target(), limit.max_rows if isinstance(limit, ReadMaxRows) else 0
         )
-        now_s, new = time.monotonic(), planning.between(start, found)
+        now_s, new = time.monotonic(), layout.between(start, found)
         if (
             self._target is None
             and new < self.asked.offsets_min
@@ -86,7 +86,7 @@ class Stream(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return found
 
     def reportLatestOffset(self) -> Stamps | None:
-        return planning.stamps({(at.name, at.partition): at.end for at in self.polled()}) or None
+        return layout.stamps({(at.name, at.partition): at.end for at in self.polled()}) or None
 
     def prepareForTriggerAvailableNow(self) -> None:
         self._target = {(at.name, at.partition): at.end for at in self.known()}
@@ -105,16 +105,16 @@ class Stream(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def spans(self, start: Stamps, end: Stamps, partitions: list[Known]) -> list[Span]:
         """What lies between two offsets. Raises DataLoss for what cannot be read any more."""
         begin, there, found = (
-            planning.positions(start),
+            layout.positions(start),
             {(at.name, at.partition): at for at in partitions},
             [],
         )
-        for place, stop in planning.positions(end).items():
+        for place, stop in layout.positions(end).items():
             at = there.get(place)
             if at is None:
-                topic, _, topic_id = place[0].rpartition(planning.MARK)
+                topic, _, topic_id = place[0].rpartition(layout.MARK)
                 at = Known(topic, int(topic_id), place[1], stop, stop)
-            found.append(planning.span(at, begin.get(place, at.first), stop, self.asked.fail_on_data_loss))
+            found.append(layout.span(at, begin.get(place, at.first), stop, self.asked.fail_on_data_loss))
         return [each for each in found if each.start < each.end]
 
 
@@ -127,17 +127,17 @@ class ExportStream(Stream):
             )
 
     def known(self) -> list[Known]:
-        return planning.known(Folder(self.asked.path).read(), self.asked)
+        return layout.known(Folder(self.asked.path).read(), self.asked)
 
     def partitions(self, start: Stamps, end: Stamps) -> Sequence[InputPartition]:
         folder = Folder(self.asked.path)
         exported = folder.read()
-        wanted = self.spans(start, end, planning.known(exported, self.asked))
+        wanted = self.spans(start, end, layout.known(exported, self.asked))
         if self.asked.fail_on_data_loss:
-            planning.require(exported, wanted)
-        found = planning.parts(exported, wanted, self.asked)
+            layout.require(exported, wanted)
+        found = layout.parts(exported, wanted, self.asked)
         batch.check(folder, exported, found, self.asked.verify)
-        return [batch.FileTask(parts) for parts in planning.tasks(found, self.asked)]
+        return [batch.FileTask(parts) for parts in layout.tasks(found, self.asked)]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         return batch.rows(self.asked.path, partition, self.schema, self.asked)

@@ -13,8 +13,8 @@ from gossipq.messages import Ack, Nack, StatusReply
 from gossipq.peer_messages import Report
 from gossipq.types import Now
 from gossipq.values import CopyStats, GroupOptions, Member, TopicOptions, WorkerStats
-from gossipq_node.actors.alarming import Alarming
-from gossipq_node.actors.overseeing import GOSSIP_MS, LATE_MS, Overseeing
+from gossipq_node.actors.oversight import GOSSIP_MS, LATE_MS, Oversight
+from gossipq_node.actors.worker_alarms import WorkerAlarms
 
 ADA = client("ada")
 HOME = Path(__file__).resolve().parents[2]
@@ -106,9 +106,9 @@ def test_counters_that_do_not_add_up_are_told(worker):
     ],
 )
 def test_what_a_worker_has_to_say(state, full, free, commit_us, damaged, names):
-    alarming = Alarming("n1", 0)
-    alarming.space(free, 1_000)
-    raised = alarming.raised(state, full, commit_us, damaged)
+    alarms = WorkerAlarms("n1", 0)
+    alarms.space(free, 1_000)
+    raised = alarms.raised(state, full, commit_us, damaged)
     assert [each.name for each in raised] == names
     assert all(each.text and each.command for each in raised)
 
@@ -122,7 +122,7 @@ def status(*workers, **more):
 
 
 def test_a_worker_that_is_down_and_one_that_hangs():
-    house = Overseeing("n1", 1, (), Now(0, 0))
+    house = Oversight("n1", 1, (), Now(0, 0))
     house.heard(Report(stats(), [], alarms=[alarm("slow_disk", "n1", "worker-0", "slow")]), Now(0, 0))
     assert [each.name for each in house.alarms(status(stats()), Now(HANGS_MS, 7))] == ["slow_disk"]
     hanging = house.alarms(status(stats()), Now(HANGS_MS + 2_000, 8))
@@ -139,7 +139,7 @@ def test_a_worker_that_is_down_and_one_that_hangs():
 
 
 def test_restarts_are_told_for_a_while():
-    house = Overseeing("n1", 1, (), Now(0, 0))
+    house = Oversight("n1", 1, (), Now(0, 0))
     at = Now(0, 0)
 
     def names(restarts, after_ms):
@@ -158,14 +158,14 @@ def test_restarts_are_told_for_a_while():
 
 
 def test_an_open_node_says_so():
-    house = Overseeing("n1", 0, ("--insecure: anybody may", "something else"), Now(0, 0))
+    house = Oversight("n1", 0, ("--insecure: anybody may", "something else"), Now(0, 0))
     assert [(each.name, each.text) for each in house.alarms(status(), Now(0, 5))] == [
         ("insecure", "--insecure: anybody may")
     ]
 
 
 def test_a_cluster_that_is_not_whole_says_so():
-    house = Overseeing("n1", 0, (), Now(0, 0))
+    house = Oversight("n1", 0, (), Now(0, 0))
     members = [Member(f"n{n}/1", f"n{n}", f"tcp://n{n}:7700", 1) for n in (1, 2, 3)]
 
     def named(members, *rows, gossip="", at_ms=0):

@@ -16,7 +16,7 @@ from gossipq.wire import export
 from gossipq_client import testing
 from gossipq_node.export import exporter as exporting
 from gossipq_node.export import segments
-from gossipq_node.export.compacting import compact
+from gossipq_node.export.compaction import compact
 from gossipq_node.export.exporter import Exporter
 
 BIG = os.urandom(1 << 20)

@@ -12,14 +12,14 @@ import pytest
 
 pytest.importorskip("pyiceberg", reason="pyiceberg is not installed: pip install 'gossipq[lake]'")
 
-from export.test_following import Clock
+from export.test_follower import Clock
 from gossipq.errors import Busy, ExportError
 from gossipq_client import connect, testing
 from gossipq_node.export import iceberg
-from gossipq_node.export.compacting import compact
+from gossipq_node.export.compaction import compact
 from gossipq_node.export.exporter import Exporter
 from gossipq_node.export.folder import Folder
-from gossipq_node.export.following import Follower
+from gossipq_node.export.follower import Follower
 from gossipq_node.export.iceberg import Iceberg
 
 

@@ -15,7 +15,7 @@ from conftest import HOME
 from gossipq.errors import BadRequest, DataLoss, ExportError, GossipqError, TornExport, UnknownTopic
 from gossipq.wire import export
 from gossipq_client import lake
-from gossipq_node.export.compacting import compact
+from gossipq_node.export.compaction import compact
 from gossipq_node.export.exporter import Exporter
 
 

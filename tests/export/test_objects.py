@@ -13,13 +13,13 @@ import boto3
 from moto.server import ThreadedMotoServer
 
 from export.reading import read, values
-from export.test_following import Clock, publish
+from export.test_follower import Clock, publish
 from gossipq.errors import ExportError, TornExport
 from gossipq_client import lake
 from gossipq_node.export import objects
-from gossipq_node.export.compacting import compact
+from gossipq_node.export.compaction import compact
 from gossipq_node.export.exporter import Exporter
-from gossipq_node.export.following import Follower
+from gossipq_node.export.follower import Follower
 from gossipq_node.export.objects import folder_at
 
 

@@ -27,7 +27,7 @@ from gossipq.messages import (
 from gossipq.operator_messages import ListClients
 from gossipq.types import NODE_SHARD
 from gossipq.values import Ref, Start
-from gossipq_node.actors import answering, frontdoor, sending
+from gossipq_node.actors import frontdoor, sender, worker_stats
 from gossipq_node.actors.faults import TOLD_MAX, Faults
 from gossipq_node.actors.post import Post
 from node.test_frontdoor import House
@@ -90,8 +90,8 @@ def test_a_publish_that_meets_a_fault_takes_nobody_else_along(hands: Hands) -> N
 
 
 @pytest.mark.parametrize(("where", "name", "question"), [
-    (answering, "_stats", Stats()),
-    (answering, "_clients", ListClients()),
+    (worker_stats, "_stats", Stats()),
+    (worker_stats, "_clients", ListClients()),
 ])  # fmt: skip
 def test_a_question_to_the_worker_itself(hands: Hands, where: Any, name: str, question: Any) -> None:
     client = hands.client()
@@ -106,20 +106,20 @@ def test_a_question_to_the_worker_itself(hands: Hands, where: Any, name: str, qu
 def test_an_answer_that_cannot_be_encoded(hands: Hands, monkeypatch: pytest.MonkeyPatch) -> None:
     client = hands.client()
     partition, shard = client.topic()
-    encode = sending.encode
+    encode = sender.encode
 
     def picky(message: Any, *rest: Any) -> bytes:
         return planted() if isinstance(message, Confirm | Deliver) else encode(message, *rest)
 
     subscribed(client, partition, shard)
     with monkeypatch.context() as patch:
-        patch.setattr(sending, "encode", picky)
+        patch.setattr(sender, "encode", picky)
         client.publish(partition, shard, 1)
     assert faults(hands) == 2, "a confirm and a delivery"
     assert code(client.publish(partition, shard, 1)) == "Confirm", "the repeat is one"
 
 
-@pytest.mark.parametrize(("owner", "name"), [(Watch, "look"), (answering, "_stats")])
+@pytest.mark.parametrize(("owner", "name"), [(Watch, "look"), (worker_stats, "_stats")])
 def test_housekeeping_and_reports_go_on(hands: Hands, owner: Any, name: str) -> None:
     client = hands.client()
     with pytest.MonkeyPatch.context() as patch:

@@ -12,9 +12,9 @@ from gossipq.config import load
 from gossipq.errors import ConfigError
 from gossipq.values import Member
 from gossipq.wire import proofs
-from gossipq_node import becoming, composing, machine, main, trust
+from gossipq_node import composition, enrolment, machine, main, trust
 from gossipq_node.actors.discovery import pair_without_witness
-from gossipq_node.composing import Composition, insisted, mode_of
+from gossipq_node.composition import Composition, insisted, mode_of
 from gossipq_node.directory import DataDirectory
 from gossipq_node.files import keep_roster
 
@@ -166,7 +166,7 @@ def test_a_secret_that_is_none_is_refused(tmp_path: Path, text: bytes | None, sa
 def test_how_a_node_finds_others(
     monkeypatch: pytest.MonkeyPatch, flags: dict[str, object], serf: bool, mode: str
 ) -> None:
-    monkeypatch.setattr(composing, "serf_installed", lambda: serf)
+    monkeypatch.setattr(composition, "serf_installed", lambda: serf)
     assert mode_of(load("", {}, flags).config, False, logging.getLogger("node")) == mode
 
 
@@ -196,7 +196,7 @@ def test_how_a_node_finds_others(
 def test_what_a_node_cannot_do_it_says(
     monkeypatch: pytest.MonkeyPatch, flags: dict[str, object], says: str, hint: str
 ) -> None:
-    monkeypatch.setattr(composing, "serf_installed", lambda: False)
+    monkeypatch.setattr(composition, "serf_installed", lambda: False)
     with pytest.raises(ConfigError) as refused:
         mode_of(load("", {}, flags).config, False, logging.getLogger("node"))
     assert says in refused.value.message
@@ -206,7 +206,7 @@ def test_what_a_node_cannot_do_it_says(
 def test_a_member_starts_without_serf_all_the_same(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    monkeypatch.setattr(composing, "serf_installed", lambda: False)
+    monkeypatch.setattr(composition, "serf_installed", lambda: False)
     assert (
         mode_of(load("", {}, {"cluster.join": ["ada"]}).config, True, logging.getLogger("node")) == "static"
     )
@@ -240,8 +240,8 @@ def test_a_witness_needs_a_cluster_and_a_directory_of_its_own(tmp_path: Path) ->
 def test_a_witness_does_not_count_among_those_that_found(tmp_path: Path) -> None:
     loaded = load("", {}, {"cluster.expect": 3, "node.peer": ["tcp://a:7700"]})
     with closing(DataDirectory(tmp_path / "a")) as full, closing(DataDirectory(tmp_path / "b")) as witness:
-        assert becoming.newcoming(loaded, full.prepare("shop", 1, 0), b"").expect == 3
-        asks = becoming.newcoming(loaded, witness.prepare("shop", 1, 0, witness=True), b"")
+        assert enrolment.newcoming(loaded, full.prepare("shop", 1, 0), b"").expect == 3
+        asks = enrolment.newcoming(loaded, witness.prepare("shop", 1, 0, witness=True), b"")
         assert (asks.expect, asks.member.witness) == (0, True)
 
 

@@ -16,7 +16,7 @@ from pyspark.sql import functions as F
 from conftest import RunningNode
 from gossipq.errors import BadRequest
 from gossipq_client import Client, connect
-from pyspark_gossipq import identities, writing
+from pyspark_gossipq import identities, writer
 from pyspark_gossipq.identities import BATCH, QUERY, ROOT, Commits, Write
 
 PATIENCE_S = 240
@@ -141,18 +141,18 @@ def test_a_topic_made_anew_has_records_of_its_own(
 
 # --- the rules, without Spark
 
-PLAIN = writing.Target(
+PLAIN = writer.Target(
     ("x",), "t", "made-up", named=False, replay=False, per_second=0.0, streams=False, commits={}
 )
 BATCH_7 = {QUERY: "q", BATCH: "7", ROOT: "30"}
 
 
 def ids(write: Write, partition: int, rows: dict[str, list[Any]]) -> list[bytes]:
-    task = writing.Task(None, PLAIN, write, partition)  # type: ignore[arg-type]
+    task = writer.Task(None, PLAIN, write, partition)  # type: ignore[arg-type]
     return task.ids(rows, len(rows["value"]))
 
 
-def named(target: writing.Target = PLAIN, **properties: str) -> Write:
+def named(target: writer.Target = PLAIN, **properties: str) -> Write:
     return target.write_of({**BATCH_7, **properties}.get)
 
 
@@ -164,9 +164,9 @@ def test_the_same_rows_in_another_order_have_the_same_ids_each_its_own() -> None
 
 
 def test_what_makes_another_write() -> None:
-    again = writing.Target(**{**vars(PLAIN), "commits": {"q": Commits("30", "7", 1)}})
-    monday = writing.Target(**{**vars(PLAIN), "write_id": "monday", "named": True})
-    stream = writing.Target(**{**vars(PLAIN), "streams": True})
+    again = writer.Target(**{**vars(PLAIN), "commits": {"q": Commits("30", "7", 1)}})
+    monday = writer.Target(**{**vars(PLAIN), "write_id": "monday", "named": True})
+    stream = writer.Target(**{**vars(PLAIN), "streams": True})
     names = [
         named().name,
         named(again).name,
@@ -179,7 +179,7 @@ def test_what_makes_another_write() -> None:
     ]
     assert len(set(names)) == len(names)
     assert named(again, **{ROOT: "31"}).name == named().name, "the batch begins anew"
-    other_process = writing.Target(**{**vars(PLAIN), "write_id": "made up elsewhere"})
+    other_process = writer.Target(**{**vars(PLAIN), "write_id": "made up elsewhere"})
     assert named(other_process) == named()
 
 

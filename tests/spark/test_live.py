@@ -20,7 +20,7 @@ from pyspark.sql.types import StringType
 from conftest import RunningNode
 from gossipq.errors import BadRequest, DataLoss
 from gossipq_client import Client, connect
-from pyspark_gossipq import live, planning, schemas, writing
+from pyspark_gossipq import layout, live, schemas, writer
 from pyspark_gossipq.asked import parse
 
 pytestmark = pytest.mark.e2e
@@ -313,7 +313,7 @@ def test_a_topic_must_be_there(spark, shared_node: RunningNode, mq: Client) -> N
 def test_wrong_writes(spark, columns: str, options: dict[str, str], overwrite: bool, says: str) -> None:
     schema = spark.createDataFrame([], columns).schema
     with pytest.raises(BadRequest) as caught:
-        writing.parse(options, schema, overwrite)
+        writer.parse(options, schema, overwrite)
     assert says in caught.value.message
     assert caught.value.hint
 
@@ -323,7 +323,7 @@ def test_a_topic_made_anew_during_a_read_is_not_mixed_in(
 ) -> None:
     mq.publish_many(topic, [b"old"] * 2_000, partition=0).result(5)
     old = mq.topics(topic)[0].id
-    task = live.SpanTask(planning.Span(topic, old, 0, 0, 2_000))
+    task = live.SpanTask(layout.Span(topic, old, 0, 0, 2_000))
     batches = Client.batches
 
     def anew(client: Client, *given: Any, **options: Any) -> Any:

@@ -22,12 +22,12 @@ PATIENCE_S = 240
 JOB = """
 import sys
 from pyspark_gossipq import read_export, read_table, session
-from pyspark_gossipq.pipelines import importing
+from pyspark_gossipq.pipelines import imports
 
 spark, place, table = session("objects", "local[1]"), sys.argv[1], sys.argv[2]
 print("format", spark.read.format("gossipq").load(place).count())
 print("read_export", read_export(spark, place, topics="t", startingOffsets={"t": {0: 5}}).count())
-importing.import_export(spark, place, table)
+imports.import_export(spark, place, table)
 print("table", read_table(spark, table).count())
 """
 

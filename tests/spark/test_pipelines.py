@@ -20,7 +20,7 @@ from gossipq.wire import export
 from gossipq_cli.main import main
 from gossipq_client import connect
 from pyspark_gossipq import charts, read_export, read_table, rollups
-from pyspark_gossipq.pipelines import importing, records, reports
+from pyspark_gossipq.pipelines import imports, records, reports
 from spark.exports import SECOND_US, START_US, Exporter
 
 DAY_US = 86_400 * SECOND_US
@@ -47,7 +47,7 @@ def gossipq(spark, capsys: pytest.CaptureFixture[str]):
 
 @pytest.fixture(autouse=True)
 def small_segments(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(importing, "SEGMENT_RECORDS", 100)
+    monkeypatch.setattr(imports, "SEGMENT_RECORDS", 100)
 
 
 def offsets(spark, table: Path, topic: str = "007") -> list[int]:
@@ -64,12 +64,12 @@ def test_importing_again_and_again(spark, exporter: Exporter, tmp_path: Path) ->
     exporter.messages("007", 0, 250)
     exporter.messages("orders", 0, 5, topic_id=2)
     exporter.publish()
-    first = importing.import_export(spark, str(exporter), str(table))
+    first = imports.import_export(spark, str(exporter), str(table))
     assert [(each.topic, each.first, each.end) for each in first] == [("007", 0, 250), ("orders", 0, 5)]
-    assert importing.import_export(spark, str(exporter), str(table)) == []
+    assert imports.import_export(spark, str(exporter), str(table)) == []
     exporter.messages("007", 250, 320)
     exporter.publish()
-    (second,) = importing.import_export(spark, str(exporter), str(table))
+    (second,) = imports.import_export(spark, str(exporter), str(table))
     assert (second.first, second.end) == (250, 320)
     segments = sorted(int(path.name.rpartition("-")[2]) for path in (table / "messages").glob("segment=s1-*"))
     assert segments == [0, 100, 200, 250, 300], "what is there is not written anew"
@@ -80,7 +80,7 @@ def test_importing_again_and_again(spark, exporter: Exporter, tmp_path: Path) ->
     exporter.publish(base=True)  # compacted
     exporter.messages("007", 320, 330)
     exporter.publish()
-    importing.import_export(spark, str(exporter), str(table), topics="0*")
+    imports.import_export(spark, str(exporter), str(table), topics="0*")
     assert offsets(spark, table) == [*range(330)]
     assert read_table(spark, str(table)).schema == read_export(spark, str(exporter)).schema
 
@@ -92,15 +92,15 @@ def test_an_import_that_was_cut_off(
     exporter.format, table = form, tmp_path / "table"
     exporter.messages("007", 0, 150)
     exporter.publish()
-    importing.import_export(spark, str(exporter), str(table))
+    imports.import_export(spark, str(exporter), str(table))
     exporter.messages("007", 150, 350)
     exporter.publish()
     with monkeypatch.context() as patch:  # killed after the rows were written, before the note about it
-        patch.setattr(importing, "_keep", lambda *_: None)
-        importing.import_export(spark, str(exporter), str(table))
+        patch.setattr(imports, "_keep", lambda *_: None)
+        imports.import_export(spark, str(exporter), str(table))
     exporter.messages("007", 350, 360)
     exporter.publish()
-    (done,) = importing.import_export(spark, str(exporter), str(table))
+    (done,) = imports.import_export(spark, str(exporter), str(table))
     assert (done.first, done.end) == (150, 360)
     assert offsets(spark, table) == [*range(360)]
 
@@ -109,17 +109,17 @@ def test_what_cannot_be_imported(spark, exporter: Exporter, tmp_path: Path) -> N
     table = str(tmp_path / "table")
     exporter.messages("007", 0, 250)
     exporter.publish()
-    importing.import_export(spark, str(exporter), table)
+    imports.import_export(spark, str(exporter), table)
     other = Exporter(tmp_path / "other", cluster="0c" * 16)
     other.messages("007", 0, 10)
     other.publish()
     with pytest.raises(ExportError, match="holds records of cluster c0c0"):
-        importing.import_export(spark, str(other), table)
+        imports.import_export(spark, str(other), table)
     later = Exporter(tmp_path / "later")
     later.messages("007", 260, 300)
     later.publish()
     with pytest.raises(DataLoss, match="records 250 to 259 are neither in the table nor in the export"):
-        importing.import_export(spark, str(later), table)
+        imports.import_export(spark, str(later), table)
     assert len(offsets(spark, tmp_path / "table")) == 250
 
 
@@ -161,7 +161,7 @@ def test_gaps_are_allowed_and_told_by_every_job(spark, gossipq, exporter: Export
 def test_a_topic_that_the_source_does_not_have(spark, gossipq, exporter: Exporter, tmp_path: Path) -> None:
     exporter.messages("orders", 0, 5)
     exporter.publish()
-    importing.import_export(spark, str(exporter), str(tmp_path / "table"))
+    imports.import_export(spark, str(exporter), str(tmp_path / "table"))
     for source in (exporter, tmp_path / "table"):
         ran = gossipq("growth", source, "-t", "ordes")
         assert ran.code == 4
@@ -461,13 +461,13 @@ def test_killed_exports_imported_twice_hold_every_confirmed_record_once(
             process.kill()
             process.communicate()
             if list(folder.glob("manifests/*.json")):
-                importing.import_export(spark, str(folder), table)
+                imports.import_export(spark, str(folder), table)
     finally:
         load.stop()
     finish(export(node, folder))
     finish(export(node, folder, "--compact"))
     for _ in range(2):
-        importing.import_export(spark, str(folder), table)
+        imports.import_export(spark, str(folder), table)
     rows = read_table(spark, table).select("topic", "partition", "offset", "value").collect()
     assert len(rows) == len(load.confirmed)
     assert {(row.topic, row.partition, row.offset): bytes(row.value) for row in rows} == load.confirmed

@@ -17,11 +17,11 @@ from pyspark.sql import functions as F
 from gossipq.errors import BadRequest, DataLoss, ExportVersion, GossipqError, TornExport
 from gossipq.wire import export
 from gossipq.wire.export import Gap
-from pyspark_gossipq import files, planning, read_export, read_table, schemas
+from pyspark_gossipq import files, layout, read_export, read_table, schemas
 from pyspark_gossipq.asked import parse
 from pyspark_gossipq.batch import arrow_schema
 from pyspark_gossipq.folders import Folder
-from pyspark_gossipq.pipelines import importing
+from pyspark_gossipq.pipelines import imports
 from spark import exports
 from spark.exports import SECOND_US, START_US, Exporter, edited
 
@@ -209,7 +209,7 @@ def test_folders_with_names_that_look_like_patterns(spark, tmp_path: Path, name:
         exporter.publish()
     assert offsets(read_export(spark, str(tmp_path / name))) == [0, 1, 2]
     assert offsets(read_export(spark, str(tmp_path / name), startingOffsets={"orders": {0: 1}})) == [1, 2]
-    importing.import_export(spark, str(tmp_path / name), str(tmp_path / "table[1]*"))
+    imports.import_export(spark, str(tmp_path / name), str(tmp_path / "table[1]*"))
     assert read_table(spark, str(tmp_path / "table[1]*")).count() == 3
 
 
@@ -235,8 +235,8 @@ def test_tasks_are_cut_and_joined(spark, filled: Exporter) -> None:
     asked = parse({"path": str(filled), "maxRecordsPerPartition": "100"})
     folder = Folder(str(filled))
     exported = folder.read()
-    tasks = planning.tasks(
-        planning.parts(exported, planning.spans(planning.known(exported, asked), asked), asked), asked
+    tasks = layout.tasks(
+        layout.parts(exported, layout.spans(layout.known(exported, asked), asked), asked), asked
     )
     assert len(tasks) >= 20
     assert all(sum(part.end - part.start for part in parts) <= 100 for parts in tasks)
@@ -261,7 +261,7 @@ def test_batches_are_bounded_in_bytes(exporter: Exporter) -> None:
     exporter.publish()
     asked, folder = parse({"path": str(exporter)}), Folder(str(exporter))
     exported = folder.read()
-    (part,) = planning.parts(exported, planning.spans(planning.known(exported, asked), asked), asked)
+    (part,) = layout.parts(exported, layout.spans(layout.known(exported, asked), asked), asked)
     sizes = [block.nbytes for block in files.read(folder, part, arrow_schema(schemas.of("messages")), asked)]
     assert len(sizes) > 3
     assert max(sizes) <= 40 << 20

@@ -10,9 +10,9 @@ from pyspark.errors import PySparkException, StreamingQueryException
 from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMaxRows
 
 from gossipq.wire.export import Gap
-from pyspark_gossipq import planning, schemas
+from pyspark_gossipq import layout, schemas
 from pyspark_gossipq.asked import parse
-from pyspark_gossipq.planning import Known
+from pyspark_gossipq.layout import Known
 from pyspark_gossipq.stream import ExportStream
 from spark.exports import Exporter
 
@@ -115,15 +115,15 @@ def test_offsets_are_for_people(exporter: Exporter) -> None:
 
 def test_a_limit_is_shared_by_what_waits() -> None:
     there = [Known("a", 1, 0, 0, 1_000), Known("a", 1, 1, 0, 10), Known("b", 2, 0, 500, 500)]
-    assert planning.advance({}, there, 101) == {"a#1": {"0": 100, "1": 1}, "b#2": {"0": 500}}
-    assert planning.advance({"a#1": {"0": 999}}, there, 0) == {
+    assert layout.advance({}, there, 101) == {"a#1": {"0": 100, "1": 1}, "b#2": {"0": 500}}
+    assert layout.advance({"a#1": {"0": 999}}, there, 0) == {
         "a#1": {"0": 1_000, "1": 10},
         "b#2": {"0": 500},
     }
-    assert planning.advance({"gone#9": {"0": 7}}, [], 5) == {"gone#9": {"0": 7}}
+    assert layout.advance({"gone#9": {"0": 7}}, [], 5) == {"gone#9": {"0": 7}}
     start = {"a#1": {"0": 0, "1": 0}}
     for _ in range(2_000):
-        start = planning.advance(start, there[:2], 7)
+        start = layout.advance(start, there[:2], 7)
     assert start == {"a#1": {"0": 1_000, "1": 10}}, "every limit comes to the end"
 
 

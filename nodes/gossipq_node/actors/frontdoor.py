@@ -27,7 +27,7 @@ from gossipq_node.actors.admission import Admission
 from gossipq_node.actors.board import Board, Facts
 from gossipq_node.actors.discovery import Discovery
 from gossipq_node.actors.faults import Faults
-from gossipq_node.actors.overseeing import Overseeing
+from gossipq_node.actors.oversight import Oversight
 from gossipq_node.actors.post import Post
 from gossipq_node.ports import DIRECT_ORIGIN_PARTS, Incoming, Mailbox, Measure, Membership, Use
 from gossipq_node.settings import FrontdoorSettings, WorkerState, welcome
@@ -72,7 +72,7 @@ class Frontdoor:
         self._discovery = Discovery(membership, settings.cluster, settings.member, now)
         self._admission = Admission(settings, mailbox, now)
         self.board = Board(now.boot_ms)
-        self._overseeing = Overseeing(settings.node, len(settings.forwards), settings.warnings, now)
+        self._oversight = Oversight(settings.node, len(settings.forwards), settings.warnings, now)
         self._stats: dict[int, WorkerStats] = {}  #: last report of each worker
         self._copies: dict[int, list[CopyStats]] = {}  #: the same
         self._states: dict[int, WorkerState] = {}
@@ -153,8 +153,8 @@ class Frontdoor:
     def _look(self, now: Now) -> None:
         self._use = self._measure()
         status = self._status(now)
-        alarms = self._overseeing.alarms(status, now)
-        timings, heard_ms = self._overseeing.timings(), self._overseeing.heard_ms()
+        alarms = self._oversight.alarms(status, now)
+        timings, heard_ms = self._oversight.timings(), self._oversight.heard_ms()
         facts = Facts(status, timings, alarms, heard_ms, now.boot_ms, self._moves, self._discovery.queued)
         self.board.written(facts, now.boot_ms)
 
@@ -169,7 +169,7 @@ class Frontdoor:
         elif isinstance(request, Status):
             self._answer(message, header, self._status(now))
         elif isinstance(request, ListAlarms):
-            self._answer(message, header, Alarms(self._overseeing.alarms(self._status(now), now)))
+            self._answer(message, header, Alarms(self._oversight.alarms(self._status(now), now)))
         elif isinstance(request, ShowConfig):
             self._answer(message, header, ConfigShown(list(self._settings.config)))
         elif not isinstance(request, Bye):
@@ -224,7 +224,7 @@ class Frontdoor:
         worker, state = report.stats.worker, self._states.get(report.stats.worker)
         if state is not None and state.pid != report.stats.pid:
             return  # the last words of a process that is gone
-        self._overseeing.heard(report, now)
+        self._oversight.heard(report, now)
         serves = report.stats.state in SERVING
         before = self._stats.get(worker)
         if before is None or (before.state, before.leaderless) != (
@@ -332,7 +332,7 @@ class Frontdoor:
 
     def _worker(self, worker: int, now_ms: int) -> WorkerStats:
         """The last report, its age, and what only the supervisor knows."""
-        silent_ms = now_ms - self._overseeing.heard_ms()[worker]
+        silent_ms = now_ms - self._oversight.heard_ms()[worker]
         state, stats = self._states.get(worker), self._stats.get(worker)
         restarts, detail, pid = (state.restarts, state.detail, state.pid) if state else (0, "", 0)
         if stats is not None:

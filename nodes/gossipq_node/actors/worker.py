@@ -40,16 +40,16 @@ from gossipq.values import Message
 from gossipq.wire import batch as batches
 from gossipq.wire.frames import Header, decode, encode
 from gossipq.wire.opener import Opener
-from gossipq_node.actors import answering
-from gossipq_node.actors.alarming import Alarming
+from gossipq_node.actors import worker_stats
 from gossipq_node.actors.cluster import Cluster
 from gossipq_node.actors.faults import Faults
 from gossipq_node.actors.prover import Prover
-from gossipq_node.actors.sending import Sender, header_of
+from gossipq_node.actors.sender import Sender, header_of
 from gossipq_node.actors.sessions import Sessions
 from gossipq_node.actors.space import Space
 from gossipq_node.actors.tally import Tally
 from gossipq_node.actors.timings import Timings
+from gossipq_node.actors.worker_alarms import WorkerAlarms
 from gossipq_node.ports import Incoming, Mailbox, Measure, Store, Use
 from gossipq_node.settings import WorkerSettings, shard_settings, welcome
 
@@ -91,7 +91,7 @@ class Worker:
         self._faults = Faults(f"worker {settings.worker}")
         self._sender = Sender(settings, mailbox, self._cluster, self._timings, self._faults)
         self._prover = Prover(settings.member.copy, settings.token)
-        self._alarming = Alarming(settings.node, settings.worker)
+        self._alarms = WorkerAlarms(settings.node, settings.worker)
         self._turned_us = 0
         self._catching_up: set[int] = set()  # shards with new copies
         self._housekeeping_ms = self._maintenance_ms = 0
@@ -315,11 +315,11 @@ class Worker:
             session = self._sessions.bye(origin)
             if session is not None:
                 self._turn.end_session(session)
-        elif isinstance(request, answering.QUESTIONS):
+        elif isinstance(request, worker_stats.QUESTIONS):
             led = self._led()
             for shard in led:
                 self._turn.touch(shard.id)
-            reply = answering.answer(request, self._settings, led, self._sessions, now)
+            reply = worker_stats.answer(request, self._settings, led, self._sessions, now)
             self._mailbox.reply(origin, encode(reply, header.shard, header.request_id))
         elif isinstance(request, Join | SetMember) and (challenge := self._asked_of_roster(origin, request)):
             self._mailbox.reply(origin, encode(challenge, header.shard, header.request_id))
@@ -376,7 +376,7 @@ class Worker:
     def _look(self, now: Now) -> None:
         """At the shards: who leads them, and what is wrong with their groups."""
         self._cluster.seek_leaders(self._turn.shards.values(), now.boot_ms)
-        self._alarming.look((shard.ledger for shard in self._led()), now)
+        self._alarms.look((shard.ledger for shard in self._led()), now)
 
     def _check_space(self, now: Now) -> None:
         """Who has space leads; who has none refuses publishes."""
@@ -384,7 +384,7 @@ class Worker:
             return
         space = self._space
         space.look(self._store.usage(), now)
-        self._alarming.space(space.free_bytes, space.reserve_bytes)
+        self._alarms.space(space.free_bytes, space.reserve_bytes)
         if any(shard.full != space.full for shard in self._turn.shards.values()):
             log.warning("worker %d: %s", self._settings.worker, space.full or "there is space again")
             for shard_id, shard in self._turn.shards.items():
@@ -414,7 +414,7 @@ class Worker:
             disk_reserve_bytes=self._space.reserve_bytes,
             faults=self._faults.count,
         )
-        alarms = self._alarming.raised(self._state, full, tally.commit_us, self._turn.stopped)
+        alarms = self._alarms.raised(self._state, full, tally.commit_us, self._turn.stopped)
         self._cluster.report(row, shards, self._timings.rows(), alarms)
 
     # --- the end --------------------------------------------------------------------------------------------

@@ -2,7 +2,7 @@
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, start_http_server
 
-from gossipq_node.export.following import Step
+from gossipq_node.export.follower import Step
 
 
 class Metrics:

@@ -192,7 +192,7 @@ def rebalance(choices: Choices, plan: bool, copies: str | None, everything: bool
     \b
     gossipq cluster rebalance --plan
     """
-    from gossipq_node.planning import shard_plans
+    from gossipq_node.plan import shard_plans
 
     if not plan:
         raise click.UsageError("the cluster moves its shards by itself: `--plan` shows what it strives for")

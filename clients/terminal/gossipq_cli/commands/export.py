@@ -108,7 +108,7 @@ def command(
 
 
 def _compact(choices: Choices, out: str, keep_s: float) -> int:
-    from gossipq_node.export.compacting import compact
+    from gossipq_node.export.compaction import compact
     from gossipq_node.export.objects import folder_at
 
     progress = Progress("files", choices.quiet)
@@ -130,7 +130,7 @@ def _export(
 ) -> int:
     from gossipq_node.export import iceberg
     from gossipq_node.export.exporter import Exporter
-    from gossipq_node.export.following import Follower
+    from gossipq_node.export.follower import Follower
     from gossipq_node.export.objects import folder_at
 
     place = _place(options["metrics"]) if options["metrics"] else None

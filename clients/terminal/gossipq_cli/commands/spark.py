@@ -62,15 +62,15 @@ class Source:
         self.path, self.topics, self.allow_gap = path, ",".join(topics), allow_gap
 
     def rows(self, spark: Spark, data_set: str = "messages") -> Frame:
-        from pyspark_gossipq.pipelines import importing
+        from pyspark_gossipq.pipelines import imports
 
-        return importing.rows(spark, self.path, data_set, self.topics, self.allow_gap)
+        return imports.rows(spark, self.path, data_set, self.topics, self.allow_gap)
 
     def gaps(self, out: Output) -> list[Any]:
         """What is not there, also told to people."""
-        from pyspark_gossipq.pipelines import importing
+        from pyspark_gossipq.pipelines import imports
 
-        found = importing.gaps(self.path, self.topics)
+        found = imports.gaps(self.path, self.topics)
         for gap in found[:GAPS_SHOWN]:
             out.say(
                 f"not there: records {gap.start} to {gap.end - 1} of {gap.topic}/{gap.partition}, which "
@@ -174,9 +174,9 @@ def import_(choices: Choices, source: Source, table: str, master: str) -> None:
     gossipq spark import s3a://bucket/export s3a://bucket/table -t 'orders.*'
     """
     with running(master) as spark:
-        from pyspark_gossipq.pipelines import importing
+        from pyspark_gossipq.pipelines import imports
 
-        done = importing.import_export(spark, source.path, table, source.topics, allow_gap=source.allow_gap)
+        done = imports.import_export(spark, source.path, table, source.topics, allow_gap=source.allow_gap)
     out = Output(choices)
     columns = [Column("topic"), Column("partition"), *map(counter, ("first", "end", "new"))]
     out.rows(columns, [vars(each) | {"new": each.end - each.first} for each in done])

@@ -2,7 +2,7 @@
 
 from gossipq.core.copies.placement import plan
 from gossipq.values import CopyStats, Lead, Member
-from gossipq_node.planning import shard_plans
+from gossipq_node.plan import shard_plans
 
 MEMBERS = [Member(f"{name}.copy", name, f"tcp://{name}:7700", 2) for name in ("ada", "bob", "cat")]
 

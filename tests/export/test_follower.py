@@ -18,11 +18,10 @@ from gossipq.types import partition_key
 from gossipq.values import PartitionStats
 from gossipq.wire import export
 from gossipq_client import columns
-from gossipq_node.export import following
-from gossipq_node.export.compacting import compact
+from gossipq_node.export.compaction import compact
 from gossipq_node.export.exporter import Exporter
 from gossipq_node.export.folder import Folder
-from gossipq_node.export.following import Follower
+from gossipq_node.export.follower import Follower
 from gossipq_node.export.metrics import Metrics
 
 
@@ -124,7 +123,7 @@ class Clock:
 
 
 def test_records_wait_until_they_are_worth_a_file(mq, open_folder, monkeypatch):
-    monkeypatch.setattr(following, "ROLL_RECORDS", 100)
+    monkeypatch.setattr("gossipq_node.export.follower.ROLL_RECORDS", 100)
     mq.create_topic("t", partitions=2)
     publish(mq, "t", 3, partition=0)
     clock, folder = Clock(), open_folder()

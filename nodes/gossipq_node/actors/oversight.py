@@ -18,7 +18,7 @@ LATE_MS = 5_000  #: a copy that catches up is no alarm
 GOSSIP_MS = 30_000  #: an agent that starts, or starts again, is no alarm
 
 
-class Overseeing:
+class Oversight:
     def __init__(self, node: str, workers: int, warnings: Sequence[str], now: Now) -> None:
         self._node, self._warnings = node, warnings
         self._heard_ms = dict.fromkeys(range(workers), now.boot_ms)

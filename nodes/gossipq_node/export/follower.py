@@ -10,7 +10,7 @@ from collections.abc import Callable
 
 import msgspec
 
-from gossipq_node.export.compacting import KEEP_S, compact
+from gossipq_node.export.compaction import KEEP_S, compact
 from gossipq_node.export.exporter import Done, Exporter
 from gossipq_node.export.folder import Folder
 from gossipq_node.export.iceberg import Committed

@@ -23,10 +23,10 @@ from pyspark.sql.types import StringType, StructField, StructType
 from gossipq.errors import DataLoss, ExportError
 from gossipq.wire import export
 from gossipq.wire.export import Export, Gap
-from pyspark_gossipq import batch, planning, reading, schemas
+from pyspark_gossipq import batch, layout, reader, schemas
 from pyspark_gossipq.asked import Asked, parse
 from pyspark_gossipq.folders import Folder
-from pyspark_gossipq.planning import Known, Span
+from pyspark_gossipq.layout import Known, Span
 
 SEGMENT_RECORDS = 1_000_000
 STATE = "_gossipq/import.json"
@@ -76,7 +76,7 @@ def import_export(
     assert exported.newest is not None, "a folder without manifests is refused"
     state = _state(target, exported.newest.cluster)
     done, wanted = [], []
-    for at in planning.known(exported, asked):
+    for at in layout.known(exported, asked):
         place = state.places.get(_name(at))
         came = place.end if place else at.first
         if at.end > came:
@@ -85,12 +85,12 @@ def import_export(
             state.places[_name(at)] = Place(at.topic, place.start if place else at.first, at.end)
     if wanted:
         if not allow_gap:
-            planning.require(exported, wanted)
+            layout.require(exported, wanted)
         _messages(spark, folder, exported, wanted, asked, table, state, verify)
     state.gaps = [gap for gap in exported.gaps if f"{gap.topic_id}-{gap.partition}" in state.places]
     # of all topics, since they take the place of what is there
     for data_set in (export.ACKS, export.DELIVERIES):
-        frame = reading.read_export(spark, path, dataSet=data_set, verify=verify)
+        frame = reader.read_export(spark, path, dataSet=data_set, verify=verify)
         frame.write.mode("overwrite").parquet(f"{table}/{data_set}")
     _keep(target, state)
     return done
@@ -117,7 +117,7 @@ def _messages(
     state: State,
     verify: bool | None,
 ) -> None:
-    parts = planning.parts(exported, wanted, asked)
+    parts = layout.parts(exported, wanted, asked)
     batch.check(folder, exported, parts, verify)
     came = reduce(
         lambda rest, span: F.when(_is_of(span), F.lit(span.start)).otherwise(rest),
@@ -127,7 +127,7 @@ def _messages(
     million = F.floor(F.col("offset") / state.segment_records) * state.segment_records
     begin = F.greatest(came, million).cast("long")
     segment = F.concat_ws("-", F.concat(F.lit("s"), F.col("topic_id")), F.col("partition"), begin)
-    frame = reading.rows_of(spark, folder, parts, asked).withColumn(SEGMENT, segment)
+    frame = reader.rows_of(spark, folder, parts, asked).withColumn(SEGMENT, segment)
     writer = frame.write.mode("overwrite").option("partitionOverwriteMode", "dynamic").partitionBy(SEGMENT)
     writer.parquet(f"{table}/{export.MESSAGES}")
 
@@ -192,9 +192,9 @@ def rows(
     gaps, unless they are allowed; what a table lacks was allowed when it was imported."""
     asked, state = parse({"path": path} | ({"topics": topics} if topics else {})), _known(Folder(path))
     if state is None:
-        return reading.read_export(spark, path, topics or None, dataSet=dataSet, failOnDataLoss=not allow_gap)
+        return reader.read_export(spark, path, topics or None, dataSet=dataSet, failOnDataLoss=not allow_gap)
     places = {(place.topic, int(name.rpartition("-")[2])) for name, place in state.places.items()}
-    planning.require_names(asked, places)
+    layout.require_names(asked, places)
     frame = read_table(spark, path, dataSet)
     if not topics:
         return frame

@@ -10,7 +10,7 @@ from gossipq.values import Alarm
 LOOK_MS = 10_000  #: between two looks at the groups
 
 
-class Alarming:
+class WorkerAlarms:
     def __init__(self, node: str, worker: int) -> None:
         self._node, self._worker, self._watch = node, f"worker-{worker}", Watch(node)
         self._look_ms = 0

@@ -18,7 +18,7 @@ from gossipq.wire import proofs
 from gossipq_node import trust
 from gossipq_node.actors import loop
 from gossipq_node.actors.newcomer import Founds, Joined, Newcomer, Newcoming
-from gossipq_node.composing import Mode, gossip_settings, insisted, member_of, options_of, place_of
+from gossipq_node.composition import Mode, gossip_settings, insisted, member_of, options_of, place_of
 from gossipq_node.directory import DataDirectory, Manifest
 from gossipq_node.files import keep_roster
 

@@ -11,11 +11,11 @@ from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from gossipq.wire import export
-from pyspark_gossipq import planning, schemas
+from pyspark_gossipq import layout, schemas
 from pyspark_gossipq.asked import Asked, parse
 from pyspark_gossipq.batch import plan
 from pyspark_gossipq.folders import Folder
-from pyspark_gossipq.planning import Part
+from pyspark_gossipq.layout import Part
 
 Offsets = str | Mapping[str, Mapping[int | str, int]]
 Time = str | int | datetime
@@ -118,7 +118,7 @@ def positions(path: str, topics: str | None = None) -> dict[tuple[str, int, int]
     asked = parse({"path": path, **({"topics": topics} if topics else {})})
     return {
         (at.topic, at.topic_id, at.partition): (at.first, at.end)
-        for at in planning.known(Folder(path).read(), asked)
+        for at in layout.known(Folder(path).read(), asked)
     }
 
 
