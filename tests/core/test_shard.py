@@ -21,10 +21,11 @@ from gossipq.messages import (
     Resolve,
     Subscribed,
     Topics,
+    Trace,
     Unsubscribe,
 )
 from gossipq.types import partition_key, topic_id_of
-from gossipq.values import GroupOptions, Start, TopicOptions
+from gossipq.values import GroupOptions, Ref, Start, TopicOptions
 
 ADA, BOB = client("ada"), client("bob")
 PRODUCER = b"p" * 16
@@ -317,6 +318,26 @@ def test_given_back_records_come_again_after_the_pause(worker, orders):
     assert worker.taken() == [(ADA.session, 3, 4, 2)]
     worker.tick(1_000)
     assert worker.taken() == [(ADA.session, 1, 2, 2)]
+
+
+def test_what_is_held_longer_is_not_handed_out_again(worker, orders):
+    """Neither by the counter of the group nor by the traces of its records."""
+    partition = single(worker.topic("traced", TopicOptions(trace="all")))
+    worker.publish(partition, [b"x"] * 4)
+    worker.subscribe(BOB, partition)
+    worker.settle()
+    worker.turn(lambda: worker.end_session(BOB.session))
+    worker.subscribe(ADA, partition)
+    worker.settle()
+    for _ in range(5):
+        worker.advance(limits.LEASE_MS // 2)
+        assert worker.ask(1, ADA, Extend(1, [(partition, 0, 4)], limits.LEASE_MS)) == Acked()
+        worker.settle()
+        (group,) = stats(worker, partition)[1]
+        assert group.redelivered == 4, "bob had them before"
+    steps = worker.ask(1, ADA, Trace(Ref(partition, 2))).steps
+    told = [(step.consumer, step.attempt) for step in steps if step.what == "handed_out"]
+    assert told == [("bob", 1), ("ada", 2)]
 
 
 def test_an_extended_lease_holds_longer_but_not_for_ever(worker, orders):

@@ -17,7 +17,7 @@ from gossipq.core.ledger.outcomes import DONE, Counted, Outcome, refused
 from gossipq.core.ledger.records import AckRow, DeadRow, ExceptionRow, Failure, Hold, PartitionState, TraceRow
 from gossipq.core.ledger.runs import Found
 from gossipq.core.ledger.slices import Slices
-from gossipq.core.storage import Entry, Table, payloads
+from gossipq.core.storage import Entry, Intervals, Table, payloads
 from gossipq.types import Index, Offset, PartitionKey, Slice
 from gossipq.values import Range, TopicConfig
 
@@ -134,6 +134,7 @@ class Settling:
             if cursor is None:
                 continue
             hold = Hold(row.session, row.deadline_ms, row.attempt, row.consumer, row.started)
+            longer = self._longer(cursor, row)
             held = cursor.fresh(row.first, row.end)
             for first, end in held:
                 cursor.holds.set(first, end, hold)
@@ -144,7 +145,7 @@ class Settling:
                 if row.session:
                     cursor.holds.set(part.first, part.end, hold)
                 held.append((part.first, part.end))
-            for first, end in held:
+            for first, end in (gap for part in held for gap in longer.missing(*part)):
                 if row.session and row.attempt > 1:
                     cursor.state.redelivered += end - first
                 if self._traces(row.partition, "all"):
@@ -156,6 +157,15 @@ class Settling:
                         TraceRow(end, entry.time_ms, what, row.consumer, "", row.attempt),
                     )
         return DONE
+
+    @staticmethod
+    def _longer(cursor: Cursor, row: payloads.LeaseRow) -> Intervals:
+        """What that session has already, by the same handing-over: it only keeps it longer."""
+        longer = Intervals()
+        for first, end, hold in cursor.holds.overlap(row.first, row.end):
+            if row.session and hold.session == row.session and hold.attempt == row.attempt:
+                longer.add(first, end)
+        return longer
 
     def held(self, payload: payloads.Ack) -> list[Range]:
         """Of the ranges, what is done already or gone: nobody can ack it any more."""
