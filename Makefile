@@ -11,11 +11,13 @@ SEEDS ?= 2000
 KILLS ?= 6
 MINUTES ?= 8
 IMAGES ?= 2000
+KIND ?=
+TIMES ?= 10
 FIRST ?= 0
 export PYTHONDONTWRITEBYTECODE :=  # tests start a thousand processes: each would compile every module again
 
 .DEFAULT_GOAL := help
-.PHONY: help install serf demo test check unit accept accept-slow accept-kills accept-sim accept-power accept-chaos sim hunt sim-coverage perf e2e chaos power
+.PHONY: help install serf demo test check unit accept accept-slow accept-kills accept-sim accept-power accept-chaos sim hunt sim-coverage perf e2e chaos chaos-kinds power
 
 help:  ## list the targets
 	@echo "gossipq: make TARGET"
@@ -100,6 +102,9 @@ e2e: $(SPARK) $(ROOTS) serf  ## only the tests that start real nodes
 chaos: $(STAMP)  ## random faults on real nodes: MINUTES=30 of 3 and 5 nodes, and all features on one that is killed: KILLS=20
 	GOSSIPQ_KILLS=$(KILLS) $(BIN)/python -m pytest tests/e2e/test_semantics_kill.py --timeout 1800 $(PYTEST_ARGS)
 	GOSSIPQ_MINUTES=$(MINUTES) $(BIN)/python -m pytest tests/chaos -s $(PYTEST_ARGS)
+
+chaos-kinds: $(STAMP)  ## one kind of fault after the other, each TIMES=10 times: the longest time without a confirm; KIND=isolate
+	GOSSIPQ_KIND=$(KIND) GOSSIPQ_TIMES=$(TIMES) $(BIN)/python -m pytest tests/chaos/test_kinds.py -s $(PYTEST_ARGS)
 
 power: $(STAMP)  ## what power cuts may leave of a node's disk: IMAGES=20000 for more
 	GOSSIPQ_IMAGES=$(IMAGES) $(BIN)/python -m pytest tests/power -s $(PYTEST_ARGS)

@@ -45,6 +45,12 @@ def test_counts_of_fault_runs_are_those_of_the_file() -> None:
     assert "\n".join(table) in GUARANTEES.read_text("utf-8"), f"now: {table[-1]}"
 
 
+def test_times_without_a_confirm_are_those_of_the_file() -> None:
+    kinds = results.kinds(results.runs())
+    table = [results.KINDS_HEAD, "|" + "---|" * (results.KINDS_HEAD.count("|") - 1), *kinds]
+    assert not kinds or "\n".join(table) in GUARANTEES.read_text("utf-8"), "now:\n" + "\n".join(table)
+
+
 RUN = {
     "commit": "abc",
     "faults": {"kill": 2, "pause": 1},
@@ -70,6 +76,14 @@ RUN = {
 )
 def test_runs_are_summed(runs: list[dict[str, object]], cells: list[str]) -> None:
     assert rows(results.row(runs)) == [cells]
+
+
+def test_runs_of_one_kind_are_told_apart() -> None:
+    kill = RUN | {"kind": "kill"}
+    assert rows(results.row([RUN, kill])) == rows(results.row([RUN]))
+    failed = {"commit": "abc", "kind": "kill", "failed": "why"}
+    found = results.kinds([RUN, kill, kill | {"gap_ms": {"of": [3_000]}}, failed])
+    assert found == ["| kill | 4 | 2.0 | 3.0 |"]
 
 
 def test_the_last_row_of_a_figure_counts() -> None:

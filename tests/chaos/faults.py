@@ -9,6 +9,8 @@ from chaos.places import Places
 from e2e.cluster import Cluster, hung
 from gossipq.errors import GossipqError
 
+RETURN_S = 8.0  #: after its start leadership goes back to a node soon
+DAY_S = 24 * 3600
 TAKEOVER_S = 4.0  #: a fault that lasts longer makes others take over
 
 
@@ -119,11 +121,35 @@ def flapping(arena: Arena, victim: int) -> Iterator[None]:
 
 @contextmanager
 def full_disk(arena: Arena, victim: int) -> Iterator[None]:
-    """Of a node that has a small one."""
-    disk = arena.random.choice(list(arena.places.disks.values()))
+    """Of the victim, or of a node that has a small one."""
+    disk = arena.places.disks.get(victim) or arena.random.choice(list(arena.places.disks.values()))
     disk.fill()
     yield
     disk.free()
+
+
+@contextmanager
+def full_return(arena: Arena, victim: int) -> Iterator[None]:
+    """It is killed, comes back, and its disk is full before leadership is handed back to it."""
+    member = arena.nodes.members[victim]
+    member.kill()
+    time.sleep(TAKEOVER_S)
+    member.start()
+    time.sleep(RETURN_S)
+    arena.places.disks[victim].fill()
+    yield
+    arena.places.disks[victim].free()
+
+
+@contextmanager
+def clock(arena: Arena, victim: int) -> Iterator[None]:
+    """Its wall clock is a day ahead, and then it is killed: its followers take over, and later it comes
+    back with that clock."""
+    arena.places.clocks[victim].set(DAY_S)
+    time.sleep(1)
+    with kill(arena, victim):
+        yield
+    arena.places.clocks[victim].set(0)
 
 
 @contextmanager
@@ -144,5 +170,11 @@ def possible(places: Places, nodes: int) -> list[Fault]:
     if places.disks:
         found.append(full_disk)
     if places.flags:
-        found.append(stuck_sync)
+        found += [stuck_sync, clock]
     return found
+
+
+def by_name(places: Places, nodes: int) -> dict[str, Fault]:
+    """Each of them once, and what only runs of one kind have."""
+    found = {fault.__name__: fault for fault in possible(places, nodes)}
+    return found | ({"full_return": full_return} if places.disks else {})

@@ -1,11 +1,13 @@
 """Where the nodes of a chaos run live: a network of their own each, with wires that can be cut; disks that
-can be filled; a sync that can be made to wait. What this machine does not allow is left out and named in
+can be filled; a sync that can be made to wait, a wall clock
+that can be made wrong. What this machine does not allow is left out and named in
 `missing`."""
 
 import ctypes
 import os
 import shutil
 import subprocess
+import sys
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
@@ -117,13 +119,28 @@ class Disk:
         )
 
 
+class Clock:
+    """The wall clock of one node, as the shim shows it."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self.set(0)
+
+    def set(self, off_s: int) -> None:
+        with open(self.path, "r+b" if self.path.exists() else "wb") as file:  # the same file: it is mapped
+            file.write(off_s.to_bytes(8, sys.byteorder, signed=True))
+
+
 class Places:
     """Dresses nodes; what each of them stands on is found by its number."""
 
-    def __init__(self, place: Path, network: Network | None, held: ExitStack, copies: int) -> None:
-        self.network, self._copies = network, str(copies)
+    def __init__(
+        self, place: Path, network: Network | None, held: ExitStack, copies: int, small_disks: int
+    ) -> None:
+        self.network, self._copies, self._small_disks = network, str(copies), small_disks
         self.disks: dict[int, Disk] = {}
         self.flags: dict[int, Path] = {}  #: while this file is there, syncs wait
+        self.clocks: dict[int, Clock] = {}
         self.missing: list[str] = [] if network else ["cuts: only root may make networks"]
         self._place, self._held, self._count = place, held, 0
         self._shim = self._build()
@@ -133,10 +150,10 @@ class Places:
         self._secret = str(secret)
 
     def _build(self) -> Path | None:
-        """The shim that makes syncs wait."""
+        """The shim that makes syncs wait and wall clocks wrong."""
         shim = self._place / "stall.so"
         if shutil.which("gcc") is None:
-            self.missing.append("stuck syncs: no gcc")
+            self.missing.append("stuck syncs and wrong clocks: no gcc")
             return None
         run("gcc", "-shared", "-fPIC", "-O2", "-o", str(shim), str(HERE / "stall.c"), "-ldl")
         return shim
@@ -147,13 +164,15 @@ class Places:
         if self.network is not None:
             self.network.add(member)
             member.flags = (*member.flags, "--secret-file", self._secret)
-        if number == 0:
+        if number < self._small_disks:
             self._small_disk(number, member)
         if self._shim is not None:
             self.flags[number] = self._place / f"stall-{number}"
+            self.clocks[number] = Clock(self._place / f"clock-{number}")
             member.environment |= {
                 "LD_PRELOAD": str(self._shim),
                 "GOSSIPQ_TEST_STALL": str(self.flags[number]),
+                "GOSSIPQ_TEST_CLOCK": str(self.clocks[number].path),
             }
 
     def _small_disk(self, number: int, member: Member) -> None:
@@ -169,11 +188,11 @@ class Places:
 
 
 @contextmanager
-def places(place: Path, copies: int) -> Iterator[Places]:
-    """To be left when the nodes have ended."""
+def places(place: Path, copies: int, small_disks: int = 1) -> Iterator[Places]:
+    """To be left when the nodes have ended. `small_disks`: how many nodes have one that can be filled."""
     with ExitStack() as held:
         network = None
         if os.geteuid() == 0 and shutil.which("ip") and shutil.which("nsenter"):
             network = Network()
             held.callback(network.close)
-        yield Places(place, network, held, copies)
+        yield Places(place, network, held, copies, small_disks)

@@ -1,5 +1,5 @@
 """What the runs in results.jsonl add up to: `python tests/chaos/results.py` prints the row that
-docs/GUARANTEES.md has of it.
+docs/GUARANTEES.md has of it, and its rows for each kind of fault.
 
 Runs on committed code count, and no others: whoever wants to see one again can check out what ran. Of a run
 that ended early nothing but that is counted, since it has no account.
@@ -14,15 +14,21 @@ HEAD = (
     "| runs | faults | takeovers | confirmed | lost | duplicated | reordered | s without a confirm: p50, "
     "max | ended early |"
 )
+KINDS_HEAD = "| kind of fault | faults | s without a confirm: p50 | max |"
 
 
 def runs(path: Path = RESULTS) -> list[dict[str, Any]]:
     return [json.loads(line) for line in path.read_text("utf-8").splitlines()]
 
 
+def committed(run: dict[str, Any]) -> bool:
+    """Whether it ran committed code."""
+    return not run["commit"].endswith("-dirty")
+
+
 def row(rows: list[dict[str, Any]]) -> str:
-    """One row of a table in Markdown, columns as in HEAD."""
-    clean = [run for run in rows if not run["commit"].endswith("-dirty")]
+    """One row of a table in Markdown, columns as in HEAD; of runs with faults of all kinds."""
+    clean = [run for run in rows if committed(run) and "kind" not in run]
     ended = [run for run in clean if "failed" not in run]
     accounts = [run["account"] for run in ended]
     gaps_ms = sorted(gap for run in ended for gap in run["gap_ms"]["of"])
@@ -39,5 +45,19 @@ def row(rows: list[dict[str, Any]]) -> str:
     return "| " + " | ".join([*(f"{count:,}" for count in counts), gap, f"{len(clean) - len(ended)}"]) + " |"
 
 
+def kinds(rows: list[dict[str, Any]]) -> list[str]:
+    """Rows of a table in Markdown, columns as in KINDS_HEAD: one for each kind of fault, over all runs of it
+    alone."""
+    gaps_ms: dict[str, list[int]] = {}
+    for run in rows:
+        if committed(run) and "kind" in run and "failed" not in run:
+            gaps_ms.setdefault(run["kind"], []).extend(run["gap_ms"]["of"])
+    return [
+        f"| {kind.replace('_', ' ')} | {len(gaps)} | {sorted(gaps)[len(gaps) // 2] / 1000:.1f} | "
+        f"{max(gaps) / 1000:.1f} |"
+        for kind, gaps in sorted(gaps_ms.items())
+    ]
+
+
 if __name__ == "__main__":
-    print(HEAD, row(runs()), sep="\n")
+    print(HEAD, row(runs()), KINDS_HEAD, *kinds(runs()), sep="\n")

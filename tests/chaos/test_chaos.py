@@ -5,14 +5,10 @@ Each run ends with the account of all that was promised, as a reader and as ever
 appended as one line of JSON to tests/chaos/results.jsonl (or $GOSSIPQ_RESULTS), with seed and commit, the
 faults, and how many takeovers there really were."""
 
-import json
 import os
 import random
-import subprocess
 import time
 from collections import Counter
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -20,11 +16,9 @@ import pytest
 
 from chaos import faults
 from chaos.places import places
-from chaos.results import RESULTS
-from conftest import HOME
+from chaos.runs import COMMIT, SEED, finish, noted, percentile
 from e2e.cluster import Cluster, cluster
-from e2e.load import TOPIC, Account, Load, account, drain, read
-from e2e.replicas import records
+from e2e.load import Load
 from gossipq.errors import GossipqError
 
 MINUTES = float(os.environ.get("GOSSIPQ_MINUTES", "0"))
@@ -34,20 +28,8 @@ pytestmark = [
     pytest.mark.timeout(600 + 180 * MINUTES),
     pytest.mark.skipif("GOSSIPQ_MINUTES" not in os.environ, reason="make chaos runs it"),
 ]
-SEED = int(os.environ.get("GOSSIPQ_SEED", "0")) or random.SystemRandom().randrange(1, 10**6)
-
-
-def commit() -> str:
-    done = subprocess.run(
-        ["git", "-C", str(HOME), "describe", "--always", "--dirty"], capture_output=True, text=True
-    )
-    return done.stdout.strip() or "unknown"
-
-
-COMMIT = commit()  #: of what runs: by the end the tree may be another
 PROBED = "probe-0"
 HOLD_S = (0.3, 6.0)  #: how long a fault lasts
-SETTLE_S = 2.0
 PAUSE_S = 0.02  #: about a thousand records a second: what is looked for is not in the load
 SHARE = {3: 0.6, 5: 0.4}  #: of the minutes, by the number of nodes
 
@@ -97,41 +79,6 @@ class Chaos:
         self.leader_changes += sum(self._leads.get(shard, copy) != copy for shard, copy in leads.items())
         self._leads = leads
         return True
-
-
-def finish(nodes: Cluster, load: Load) -> tuple[Account, int]:
-    """The account of what a reader gets, and how many replicas have exactly that."""
-    nodes.wait_healthy(len(nodes.members), still=True, patience_s=90)
-    drain(load.servers, load.history)
-    load.check()
-    seen = read(load.servers)
-    found = account(load.history, seen)
-    nodes.wait_healthy(len(nodes.members), still=True, patience_s=90)
-    time.sleep(SETTLE_S)
-    nodes.stop()
-    return found, sum(records(member.data, TOPIC) == seen for member in nodes.members)
-
-
-def percentile(values: list[int], share: float) -> int:
-    return sorted(values)[min(len(values) - 1, int(share * len(values)))] if values else 0
-
-
-def note(row: dict[str, Any]) -> None:
-    print(json.dumps(row))
-    with Path(os.environ.get("GOSSIPQ_RESULTS", RESULTS)).open("a") as file:
-        file.write(json.dumps(row) + "\n")
-
-
-@contextmanager
-def noted(row: dict[str, Any], nodes: Cluster) -> Iterator[None]:
-    """A run that fails is noted as well; what the nodes said is the evidence."""
-    try:
-        yield
-    except BaseException as error:
-        print(f"logs in {nodes.place}")
-        note(row | {"time": int(time.time()), "failed": f"{type(error).__name__}: {error}"[:300]})
-        raise
-    note(row | {"time": int(time.time())})
 
 
 @pytest.mark.parametrize("count", sorted(SHARE))

@@ -24,6 +24,7 @@ from gossipq_client.receipts import PendingReceipts
 TOPIC, GROUP, PARTITIONS = "load", "group", 4
 UNCONFIRMED_MAX = 60  #: batches of one publisher
 PATIENCE_S = 30
+PAUSE_S = 0.02  #: of a pulse
 PROBE_S = 0.5  #: what was just confirmed is there sooner
 Name = tuple[str, int, int]  #: of a record: (producer, partition, number)
 
@@ -300,6 +301,35 @@ class AioProbe(Probe):
                 await mq.ack(batch)
 
 
+class Pulse(Actor):
+    """One record at a time into each partition of a topic of its own, and when each was confirmed."""
+
+    TOPIC, PARTITIONS = "pulse", 8
+
+    def __init__(self, servers: Sequence[str], history: History, number: int, seed: int) -> None:
+        super().__init__(servers, history, number, seed)
+        self.confirmed_s: list[list[float]] = [[] for _ in range(self.PARTITIONS)]
+
+    def live(self, life: int) -> None:
+        waiting: list[PendingReceipts | None] = [None] * self.PARTITIONS
+        with connect(*self.servers, timeout=PATIENCE_S) as mq:
+            mq.create_topic(self.TOPIC, partitions=self.PARTITIONS, if_not_exists=True)
+            while not self.stopping.is_set():
+                for partition, pending in enumerate(waiting):
+                    if pending is not None and not pending.done():
+                        continue
+                    with suppress(StoreFull):
+                        if pending is not None:
+                            pending.result(0)
+                            self.confirmed_s[partition].append(time.monotonic())
+                        waiting[partition] = mq.publish_many(self.TOPIC, [b"pulse"], partition=partition)
+                time.sleep(PAUSE_S)
+
+    def gap_ms(self, since_s: float) -> int:
+        """The longest time without a confirm of any partition that ended after `since_s`."""
+        return max(_gap_ms(times_s, since_s) for times_s in self.confirmed_s)
+
+
 def _gap_ms(times_s: list[float], since_s: float) -> int:
     times_s = list(times_s)
     pairs = zip(times_s, [*times_s[1:], time.monotonic()], strict=True)
@@ -317,6 +347,7 @@ class Load:
         consumers: int = 2,
         probes: int = 2,
         pause_s: float = 0.001,
+        pulses: int = 0,
     ) -> None:
         """`pause_s`: between two batches of a publisher, on average."""
         self.servers, self.history = list(servers), History()
@@ -326,6 +357,7 @@ class Load:
         ]
         self.consumers: list[Actor] = [Consumer(*settings, number, seed) for number in range(consumers)]
         self.probes = [(Probe, AioProbe)[number % 2](*settings, number, seed) for number in range(probes)]
+        self.pulses = [Pulse(*settings, number, seed) for number in range(pulses)]
 
     def prepare(self) -> None:
         """The topic and its group, from the first record on."""
@@ -336,7 +368,7 @@ class Load:
     @contextmanager
     def running(self) -> Iterator["Load"]:
         """Publishers end first, so that consumers may see what they sent last."""
-        groups: tuple[Iterable[Actor], ...] = (self.publishers, self.probes, self.consumers)
+        groups: tuple[Iterable[Actor], ...] = (self.publishers, [*self.probes, *self.pulses], self.consumers)
         for group in groups:
             for actor in group:
                 actor.start()
@@ -353,7 +385,7 @@ class Load:
         assert not self.history.under_way
 
     def check(self) -> None:
-        for actor in [*self.publishers, *self.consumers, *self.probes]:
+        for actor in [*self.publishers, *self.consumers, *self.probes, *self.pulses]:
             if actor.error is not None:
                 raise actor.error
         assert not self.history.violations, self.history.violations[:5]
@@ -366,7 +398,8 @@ class Load:
             probed = [
                 count for probe in self.probes for count in (len(probe.confirmed_s), len(probe.pushed_s))
             ]
-            return [*self.history.confirmed_batches, *probed]
+            pulses = [len(times_s) for pulse in self.pulses for times_s in pulse.confirmed_s]
+            return [*self.history.confirmed_batches, *probed, *pulses]
 
         def going() -> bool:
             self.check()

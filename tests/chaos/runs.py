@@ -1,0 +1,69 @@
+"""What all fault runs share: their seed, the commit that runs, the account at the end, and the line in
+results.jsonl."""
+
+import json
+import os
+import random
+import subprocess
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from chaos.results import RESULTS, committed
+from conftest import HOME
+from e2e.cluster import Cluster
+from e2e.load import TOPIC, Account, Load, account, drain, read
+from e2e.replicas import records
+
+SEED = int(os.environ.get("GOSSIPQ_SEED", "0")) or random.SystemRandom().randrange(1, 10**6)
+
+
+def commit() -> str:
+    done = subprocess.run(
+        ["git", "-C", str(HOME), "describe", "--always", "--dirty"], capture_output=True, text=True
+    )
+    return done.stdout.strip() or "unknown"
+
+
+COMMIT = commit()  #: of what runs: by the end the tree may be another
+SETTLE_S = 2.0
+
+
+def finish(nodes: Cluster, load: Load) -> tuple[Account, int]:
+    """The account of what a reader gets, and how many replicas have exactly that."""
+    nodes.wait_healthy(len(nodes.members), still=True, patience_s=90)
+    drain(load.servers, load.history)
+    load.check()
+    seen = read(load.servers)
+    found = account(load.history, seen)
+    nodes.wait_healthy(len(nodes.members), still=True, patience_s=90)
+    time.sleep(SETTLE_S)
+    nodes.stop()
+    return found, sum(records(member.data, TOPIC) == seen for member in nodes.members)
+
+
+def percentile(values: list[int], share: float) -> int:
+    return sorted(values)[min(len(values) - 1, int(share * len(values)))] if values else 0
+
+
+def note(row: dict[str, Any]) -> None:
+    """A run on a tree that nobody can check out again is printed, and not kept."""
+    print(json.dumps(row))
+    if not committed(row):
+        return
+    with Path(os.environ.get("GOSSIPQ_RESULTS", RESULTS)).open("a") as file:
+        file.write(json.dumps(row) + "\n")
+
+
+@contextmanager
+def noted(row: dict[str, Any], nodes: Cluster) -> Iterator[None]:
+    """A run that fails is noted as well; what the nodes said is the evidence."""
+    try:
+        yield
+    except BaseException as error:
+        print(f"logs in {nodes.place}")
+        note(row | {"time": int(time.time()), "failed": f"{type(error).__name__}: {error}"[:300]})
+        raise
+    note(row | {"time": int(time.time())})
