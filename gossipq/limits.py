@@ -100,6 +100,9 @@ TURN_MESSAGES_MAX = 256
 TURN_BYTES_MAX = 4 * MIB
 FAILURES_PER_TURN = 1_024  #: failed attempts and expired records that one turn of a shard makes entries of
 BURIED_BYTES_PER_TURN = 1 * MIB  #: of the batches that dead letters keep, in one turn of a shard
+LETTERS_PER_TURN = 1_024  #: rows of dead letters that one turn of a shard replays, purges or counts
+LETTER_BYTES_PER_TURN = 16 * MIB  #: of the batches that they hold
+LETTER_JOBS_MAX = 64  #: replays and purges that wait for their turns in one shard
 #: of a shard that wait for other copies; then publishes are refused for a moment
 UNAPPLIED_BYTES_MAX = 64 * MIB
 SESSIONS_ENDED_PER_TURN = 100  #: of those that fell silent

@@ -199,6 +199,7 @@ class Shard:
             *self._pending.abandon(),
             *self._gathering.waiting(),
             *self._register.waiting(),
+            *self._mending.waiting(),
         ]
         self._effects.abandoned += [
             (origin, 0) for origin in {s.origin for s in self.dispatch.subscriptions.values()}
@@ -552,6 +553,7 @@ class Shard:
                 self.dispatch.next_deadline(ahead_ms),
                 self._register.next_deadline(),
                 self._roster.next_deadline(),
+                self._mending.next_deadline(),
                 self.moving.next_deadline(),
             ]
         elif self._serving:
@@ -576,6 +578,7 @@ class Shard:
         if self._upkeep.due:
             self.dispatch.expire_fronts()
             self._upkeep.retain(len(self.replica.config.voters))
+        self._mending.tick()
         self.moving.tick(self.boot_ms)
         if self.serving:
             self._gathering.gather()

@@ -1,6 +1,7 @@
 """Every turn is bounded: what is more than a budget goes on in the next turn, and nothing is forgotten
 between."""
 
+import msgspec
 import pytest
 
 from core.harness import FakeWorker, client, single
@@ -10,9 +11,9 @@ from gossipq.core.copies.snapshot import Receiving, Sending
 from gossipq.core.delivery.outbox import Gathering
 from gossipq.core.ledger import slices
 from gossipq.core.raft import Place
-from gossipq.core.storage import Config, log, payloads
+from gossipq.core.storage import INDEX_KEY, Config, decode_row, log, payloads
 from gossipq.core.storage.tables import MemoryTables
-from gossipq.messages import Subscribe
+from gossipq.messages import Done, PurgeDead, ReplayDead, Subscribe
 from gossipq.peer_messages import Installed
 from gossipq.types import Slice
 from gossipq.values import GroupOptions, Start, TopicConfig, TopicInfo, TopicOptions
@@ -210,3 +211,112 @@ def test_a_snapshot_is_read_over_several_turns_and_is_of_one_moment(monkeypatch)
                 break
     assert turns > 10
     assert list(brought.state.scan(b"", b"z")) == [(b"O%04d" % number, b"then") for number in range(1_000)]
+
+
+def letters(worker, count):
+    """So many dead letters, each in a row of its own."""
+    partition = backlog(worker, count, 10, records=1)
+    worker.tick(70_000)
+    assert dead(worker, partition) == count
+    return partition
+
+
+def entries_of(worker, kind, since):
+    """How many ranges each entry of a kind names."""
+    rows = worker.shards[1].replica.log
+    assert rows is not None
+    return [
+        sum(end - first for first, end in msgspec.msgpack.decode(entry.payload, type=payloads.Letters).ranges)
+        for entry in (decode_row(index, worker.tables[1].log.get(INDEX_KEY.pack(index))) for index in since)
+        if entry.kind == kind
+    ]
+
+
+def done(worker, *messages):
+    """Several turns of requests for dead letters, numbered from 10: who was answered what, in order."""
+    worker.seen.clear()
+    steps = [
+        lambda n=n, m=m: worker.step(1, (b"c", b"1"), n, ADA, m) for n, m in enumerate(messages, start=10)
+    ]
+    worker.seen += worker.turn(*steps).values()
+    for _ in range(60):
+        worker.tick(1)
+    return [(request_id, m) for effects in worker.seen for _, request_id, m in effects.replies]
+
+
+@pytest.mark.parametrize(("message", "kind"), [(ReplayDead, log.REPLAY), (PurgeDead, log.PURGE)])
+@pytest.mark.parametrize("ranges", [[], [(0, 40), (20, 70), (90, 2**62)]])
+def test_dead_letters_are_replayed_and_purged_in_pieces(worker, monkeypatch, message, kind, ranges):
+    monkeypatch.setattr(limits, "LETTERS_PER_TURN", 8)
+    partition = letters(worker, 100)
+    meant = 80 if ranges else 100
+    shard = worker.shards[1]
+    before = shard.last
+    assert done(worker, message(partition, "billing", ranges, True)) == [(10, Done(meant))]
+    assert shard.last == before, "counting changes nothing"
+    assert done(worker, message(partition, "billing", ranges)) == [(10, Done(meant))]
+    sizes = entries_of(worker, kind, range(before + 1, shard.last + 1))
+    assert sum(sizes) == meant
+    assert max(sizes) <= 8
+    assert dead(worker, partition) == 100 - meant
+
+
+def test_a_purge_of_large_letters_is_bounded_in_bytes(worker, monkeypatch):
+    monkeypatch.setattr(limits, "LETTER_BYTES_PER_TURN", 50_000)
+    partition = backlog(worker, 20, 10_000, records=1)
+    worker.tick(70_000)
+    before = worker.shards[1].last
+    assert done(worker, PurgeDead(partition, "billing")) == [(10, Done(20))]
+    sizes = entries_of(worker, log.PURGE, range(before + 1, worker.shards[1].last + 1))
+    assert max(sizes) <= 5
+
+
+def test_letters_that_come_after_the_request_are_left_alone(worker, monkeypatch):
+    """Else what fails again at once would be replayed for ever."""
+    monkeypatch.setattr(limits, "LETTERS_PER_TURN", 10)
+    partition = letters(worker, 30)
+    worker.slow = True
+    before = worker.shards[1].last
+    worker.ask(1, ADA, ReplayDead(partition, "billing"), 9)
+    worker.publish(partition, [b"late"])
+    worker.advance(70_000)
+    worker.slow = False
+    worker.tick(1)
+    worker.tick(1)
+    answers = [m for effects in worker.seen for _, r, m in effects.replies if r == 9]
+    assert answers == [Done(30)]
+    assert sum(entries_of(worker, log.REPLAY, range(before + 1, worker.shards[1].last + 1))) == 30
+
+
+def test_a_replay_that_is_cut_short_is_told_and_goes_on_when_asked_again(monkeypatch):
+    monkeypatch.setattr(limits, "LETTERS_PER_TURN", 4)
+    copies = Copies()
+    expiring = TopicInfo(9, "orders", 2, TopicConfig(ttl_ms=2_000), [1])
+    copies.leader.propose(log.TOPIC, payloads.encode(payloads.Topic(expiring)))
+    copies.step((b"c", b"1"), 1, ADA, Subscribe(1, "g", [Start(PARTITION)], 0, 0))
+    copies.turns()
+    for _ in range(20):
+        copies.publish(b"x")
+    copies.turns(60)
+    (cursor,) = copies.leader.ledger.cursors[PARTITION].values()
+    assert cursor.state.dead == 20
+    for request_id in (8, 9):
+        copies.step((b"c", b"1"), request_id, ADA, PurgeDead(PARTITION, "g"))
+    leader = copies.leader
+    for _ in range(100):
+        copies.turns(1)
+        if cursor.state.dead < 20:
+            break
+    leader._resign()
+    effects = leader.advance(leader.boot_ms)
+    assert {(8), (9)} <= {request_id for _, request_id in effects.abandoned}
+    assert 0 < cursor.state.dead < 20
+
+
+def test_replays_that_wait_for_each_other_are_bounded(worker, monkeypatch):
+    monkeypatch.setattr(limits, "LETTERS_PER_TURN", 1)
+    monkeypatch.setattr(limits, "LETTER_JOBS_MAX", 3)
+    partition = letters(worker, 10)
+    answers = done(worker, *[PurgeDead(partition, "billing")] * 5)
+    assert [(request_id, answer.code) for request_id, answer in answers[:2]] == [(13, "busy"), (14, "busy")]
+    assert [(request_id, answer.count) for request_id, answer in answers[2:]] == [(10, 10), (11, 0), (12, 0)]

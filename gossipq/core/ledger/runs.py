@@ -67,15 +67,17 @@ class Runs(Generic[R]):
         found = self._found(*row)
         return found if offset < found.end else None
 
-    def overlap(self, first: Offset, end: Offset) -> list[Found[R]]:
-        """What lies in [first, end), rows at its edges cut to it."""
-        parts = []
+    def within(self, first: Offset, end: Offset) -> Iterator[Found[R]]:
+        """What lies in [first, end), rows at its edges cut to it, one after the other."""
         before = self.at(first)
         for found in self.scan(first if before is None else before.first):
             if found.first >= end:
-                break
-            parts.append(found.part(max(found.first, first), min(found.end, end)))
-        return parts
+                return
+            yield found.part(max(found.first, first), min(found.end, end))
+
+    def overlap(self, first: Offset, end: Offset) -> list[Found[R]]:
+        """All of what lies in [first, end)."""
+        return list(self.within(first, end))
 
     def put(self, first: Offset, row: R) -> None:
         self._state.put(self._prefix + U64.pack(first), records.encode(row))

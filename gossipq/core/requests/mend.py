@@ -13,6 +13,7 @@ from gossipq.core.ledger import Counted, Cursor, Ledger, Outcome, Published, Voi
 from gossipq.core.raft import Pending, Requester
 from gossipq.core.requests.consume import Client, check_group
 from gossipq.core.requests.explain import Named, find
+from gossipq.core.requests.letters import LetterJobs
 from gossipq.core.requests.operate import Operating
 from gossipq.core.storage import Due, log, payloads
 from gossipq.errors import BadBatch, BadRequest, GossipqError, WrongState
@@ -20,17 +21,20 @@ from gossipq.messages import Cancel, Done, Edit, PurgeDead, ReplayDead, Requeue,
 from gossipq.types import BatchInfo, Index, Offset, Origin, PartitionKey, topic_id_of
 from gossipq.values import Message, Ref
 
-ALL = (0, 2**62)
-
 
 class Host(Protocol):
     """What this room asks of its shard."""
 
     @property
+    def boot_ms(self) -> int: ...
+    @property
     def leader_ms(self) -> int: ...
+    @property
+    def last(self) -> Index: ...
     def propose(self, kind: int, payload: bytes, promise: bool = True, body: bytes = b"") -> Index: ...
     def reply(self, origin: Origin, request_id: int, message: Message) -> None: ...
     def confirm(self, origin: Origin, request_id: int, index: Index, outcome: Published) -> None: ...
+    def refuse(self, origin: Origin, request_id: int, error: GossipqError) -> None: ...
     def refuse_by(self, asker: Requester, outcome: Outcome) -> None: ...
     def unknown(self, partition: PartitionKey) -> GossipqError: ...
     def peek(self, batch: bytes) -> BatchInfo:
@@ -42,13 +46,14 @@ class Host(Protocol):
 class Mending:
     def __init__(self, host: Host, ledger: Ledger, dispatch: Dispatch, pending: Pending[Outcome]) -> None:
         self._host, self._ledger, self._dispatch, self._pending = host, ledger, dispatch, pending
+        self._letters = LetterJobs(host, ledger, pending)
         self._serve: dict[type[Message], Callable[[Origin, int, Client, Any, bytes], None]] = {
             Cancel: self._cancel,
             Reschedule: self._reschedule,
             Edit: self._edit,
             Requeue: self._requeue,
-            ReplayDead: self._replay,
-            PurgeDead: self._purge,
+            ReplayDead: self._take_letters,
+            PurgeDead: self._take_letters,
             SetGroup: self._set_group,
         }
         self._serve |= Operating(host, ledger, dispatch, self._propose).serves
@@ -59,6 +64,18 @@ class Mending:
     def step(self, origin: Origin, request_id: int, client: Client, message: Message, batch: bytes) -> None:
         """Raises what must be refused."""
         self._serve[type(message)](origin, request_id, client, message, batch)
+
+    def tick(self) -> None:
+        """Requests that take several turns go on."""
+        self._letters.tick()
+
+    def next_deadline(self) -> int | None:
+        """Boot time of the next tick that has something to do."""
+        return self._letters.next_deadline()
+
+    def waiting(self) -> list[tuple[Origin, int]]:
+        """Requests for which there is no entry yet."""
+        return self._letters.waiting()
 
     def _propose(
         self, origin: Origin, request_id: int, kind: int, payload: bytes, answer: Message, body: bytes = b""
@@ -193,31 +210,10 @@ class Mending:
         )
         self._propose(origin, request_id, log.REQUEUE, payloads.encode(payload), Done(1, named.ref))
 
-    def _replay(
-        self, origin: Origin, request_id: int, client: Client, message: ReplayDead, batch: bytes
+    def _take_letters(
+        self, origin: Origin, request_id: int, client: Client, message: ReplayDead | PurgeDead, batch: bytes
     ) -> None:
-        self._letters(origin, request_id, message, log.REPLAY)
-
-    def _purge(
-        self, origin: Origin, request_id: int, client: Client, message: PurgeDead, batch: bytes
-    ) -> None:
-        self._letters(origin, request_id, message, log.PURGE)
-
-    def _letters(self, origin: Origin, request_id: int, message: ReplayDead | PurgeDead, kind: int) -> None:
-        cursor = self._cursor(message.partition, message.group)
-        for first, end in message.ranges:
-            if not 0 <= first < end:
-                raise BadRequest(
-                    f"range {first} to {end}",
-                    hint="ranges are half-open: the first offset, and one past the last",
-                )
-        ranges = message.ranges or [ALL]
-        count = sum(dead.total for first, end in ranges for dead in cursor.dead.overlap(first, end))
-        if message.dry_run or not count:
-            self._host.reply(origin, request_id, Done(count))
-            return
-        payload = payloads.encode(payloads.Letters(cursor.state.group_id, message.partition, ranges))
-        self._propose(origin, request_id, kind, payload, Done(count))
+        self._letters.take(origin, request_id, message, self._cursor(message.partition, message.group))
 
     def _set_group(
         self, origin: Origin, request_id: int, client: Client, message: SetGroup, batch: bytes
