@@ -27,6 +27,7 @@ if TYPE_CHECKING:
 LOOK_S = 1.0  #: between two looks at the board
 AGAIN_S = 5.0  #: after the node did not take a record
 ASK_S = 5.0
+END_S = 0.5  #: at the end for a call under way: its answer may never come from a node that drains
 IDLE_LOOKS = 60  #: the connection is closed after so many looks without news
 RAISED, CLEARED = "raised", "cleared"
 
@@ -63,7 +64,7 @@ class Bell:
 
     def close(self) -> None:
         self._ends.set()
-        self._thread.join(ASK_S)
+        self._thread.join(END_S)
         # else it reads from a cluster that is not there, and ends with this process
         if not self._thread.is_alive():
             self._hang_up()

@@ -10,6 +10,7 @@ import pytest
 
 from conftest import RunningNode
 from gossipq.clock import SystemClock
+from gossipq.config import Node
 from gossipq.core.requests.alarms import alarm
 from gossipq.errors import GossipqError
 from gossipq.messages import StatusReply
@@ -17,6 +18,7 @@ from gossipq.values import Alarm, WorkerStats
 from gossipq_client import Client, connect
 from gossipq_node import bell as bells
 from gossipq_node.actors.board import Board, Facts
+from gossipq_node.adapters import serf_membership
 from gossipq_node.bell import Bell, Rung
 
 pytestmark = pytest.mark.e2e
@@ -169,3 +171,8 @@ def test_a_lag_alarm_over_a_kill_of_the_node(make_node: Callable[..., RunningNod
             msg.ack()
         mq.flush()
         assert [rung.event for rung in await_told(mq, "ada", 2)] == ["raised", "cleared"]
+
+
+def test_what_waits_beside_the_frontdoor_ends_within_the_drain() -> None:
+    """A bell that asked a node which drains held the frontdoor for as long as the whole drain may take."""
+    assert 1_000 * (bells.END_S + serf_membership.END_S) < Node().drain_ms
