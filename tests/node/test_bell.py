@@ -121,7 +121,7 @@ def test_nothing_is_told_while_no_worker_serves(name: str) -> None:
 def test_a_node_ends_though_its_bell_reads_from_a_cluster_that_is_gone(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(bells, "ASK_S", 0.05)
+    monkeypatch.setattr(bells, "END_S", 0.05)
     monkeypatch.setattr(bells, "LOOK_S", 0.0)
     reads, gone = threading.Event(), threading.Event()
     bell = Bell(Board(0), "x", "tcp://127.0.0.1:1", SystemClock())
@@ -175,4 +175,4 @@ def test_a_lag_alarm_over_a_kill_of_the_node(make_node: Callable[..., RunningNod
 
 def test_what_waits_beside_the_frontdoor_ends_within_the_drain() -> None:
     """A bell that asked a node which drains held the frontdoor for as long as the whole drain may take."""
-    assert 1_000 * (bells.END_S + serf_membership.END_S) < Node().drain_ms
+    assert Node().drain_ms > 1_000 * (bells.END_S + serf_membership.END_S)
