@@ -519,6 +519,7 @@ class SetOptions(Message):
 
     verb = 47
     options: dict[str, str]  #: dotted key -> JSON text
+    proof: bytes = b""  #: as that of JOIN
 
 
 class AskMembers(Message):

@@ -10,7 +10,7 @@ import pytest
 
 from e2e.harness import Node, Raw, until
 from gossipq import limits
-from gossipq.messages import AskMembers, Challenge, Join, Members, Message, Refused, SetMember
+from gossipq.messages import AskMembers, Challenge, Join, Members, Message, Refused, SetMember, SetOptions
 from gossipq.peer_messages import Append, Bundle, Greet, Prove, Snapshot, View, VoteRequest
 from gossipq.types import META_SHARD, NODE_SHARD
 from gossipq.values import Lead, Member
@@ -117,6 +117,8 @@ def test_a_proof_is_good_for_one_connection(served: Node, raw: Connect) -> None:
         Join(STRANGER),
         SetMember("x", "gone"),
         SetMember("x", "leaving", bytes(32)),
+        SetOptions({"cluster.replace_ms": "0"}),
+        SetOptions({"cluster.auto_create": "false"}, bytes(32)),
     ],
 )
 def test_only_who_knows_the_secret_changes_the_roster(served: Node, raw: Connect, said: Message) -> None:
@@ -129,7 +131,7 @@ def test_only_who_knows_the_secret_changes_the_roster(served: Node, raw: Connect
     token = proofs.token(
         trust.read(str(served.data / "secret")), raw(served.endpoint).hello().status().cluster
     )
-    assert isinstance(said, Join | SetMember)
+    assert isinstance(said, Join | SetMember | SetOptions)
     other = raw(served.worker(0)).hello(META_SHARD, b"other..." * 2)
     assert isinstance(other.ask(proofs.proven(token, answer.nonce, said), META_SHARD), Challenge), (
         "of another connection"

@@ -450,7 +450,7 @@ def samples() -> list[messages.Message]:
         m.BindTopic("all-orders", ["orders", "audit"]),
         m.Join(member, PRODUCER, b"proof", {"copies": "3"}, SESSION),
         m.Members(12, [member], "default", {"cluster.copies": "3"}),
-        m.SetOptions({"cluster.replace_ms": "60000"}),
+        m.SetOptions({"cluster.replace_ms": "60000"}, b"proof"),
         m.AskMembers(),
         m.SetMember("n2", "leaving", b"proof"),
         m.Challenge(SESSION, "n1/1", b"proof"),

@@ -249,7 +249,7 @@ class Menders(Consumers):
         nodes of the cluster share; it is not sent. Raises BadRequest, WrongState."""
         return await self.talk(self.engine.asking.set_member(name, state, secret))
 
-    async def set_cluster_options(self, options: dict[str, str]) -> Members:
-        """Changes options of [cluster], dotted key -> JSON text; the answer has all of them. Raises
-        BadRequest, WrongState."""
-        return await self.talk(self.engine.asking.set_cluster_options(options))
+    async def set_cluster_options(self, options: dict[str, str], secret: bytes = b"") -> Members:
+        """Changes options of [cluster], dotted key -> JSON text; the answer has all of them. `secret` is what
+        the nodes of the cluster share; it is not sent. Raises BadRequest, WrongState."""
+        return await self.talk(self.engine.asking.set_cluster_options(options, secret))

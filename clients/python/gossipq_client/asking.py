@@ -176,7 +176,10 @@ class Asking:
         return (yield from self.ask(AskMembers(), META_SHARD, Members))
 
     def set_member(self, name: str, state: str, secret: bytes = b"") -> Talk[Members]:
-        request = SetMember(name, state)
+        return (yield from self._prove(SetMember(name, state), secret))
+
+    def _prove(self, asked: SetMember | SetOptions, secret: bytes) -> Talk[Members]:
+        request = asked
         for _ in range(PROOFS_MAX):
             call = self._calls.ask(request, META_SHARD)
             yield call
@@ -184,16 +187,16 @@ class Asking:
                 return call.answer(Members)
             if secret:
                 token = proofs.token(secret, self._calls.cluster)
-                request = proofs.proven(token, call.reply.nonce, SetMember(name, state))
+                request = proofs.proven(token, call.reply.nonce, asked)
         raise BadRequest(
-            "changing the nodes of a cluster needs its secret"
+            "changing the nodes and options of a cluster needs its secret"
             if not secret
             else "the cluster has another secret",
             hint="give its --secret-file; a node that was given none has it in its directory: DIR/secret",
         )
 
-    def set_cluster_options(self, options: dict[str, str]) -> Talk[Members]:
-        return (yield from self.ask(SetOptions(options), META_SHARD, Members))
+    def set_cluster_options(self, options: dict[str, str], secret: bytes = b"") -> Talk[Members]:
+        return (yield from self._prove(SetOptions(options), secret))
 
     # --- explain
 

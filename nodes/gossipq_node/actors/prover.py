@@ -5,7 +5,7 @@ import hmac
 import os
 from collections.abc import Callable
 
-from gossipq.messages import Challenge, Join, SetMember
+from gossipq.messages import Challenge, Join, SetMember, SetOptions
 from gossipq.peer_messages import Waiting
 from gossipq.types import Origin
 from gossipq.wire import proofs
@@ -41,7 +41,11 @@ class Prover:
         return proofs.holds(self._token, proof, proofs.PROVE, nonce, mine, asker, self._me)
 
     def asked(
-        self, origin: Origin, request: Join | SetMember | Waiting, asker: str = "", nonce: bytes = b""
+        self,
+        origin: Origin,
+        request: Join | SetMember | SetOptions | Waiting,
+        asker: str = "",
+        nonce: bytes = b"",
     ) -> Challenge | None:
         """None when the request comes from somebody who knows the secret, or there is none; else what to
         answer."""

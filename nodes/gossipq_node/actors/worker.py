@@ -32,7 +32,7 @@ from gossipq.errors import (
     StoreError,
     UnknownVerb,
 )
-from gossipq.messages import Bye, Challenge, Done, Hello, Join, Ping, Pong, Publish, SetMember
+from gossipq.messages import Bye, Challenge, Done, Hello, Join, Ping, Pong, Publish, SetMember, SetOptions
 from gossipq.operator_messages import Kick
 from gossipq.peer_messages import View
 from gossipq.types import BatchInfo, Now, Origin, ShardId
@@ -321,7 +321,9 @@ class Worker:
                 self._turn.touch(shard.id)
             reply = worker_stats.answer(request, self._settings, led, self._sessions, now)
             self._mailbox.reply(origin, encode(reply, header.shard, header.request_id))
-        elif isinstance(request, Join | SetMember) and (challenge := self._asked_of_roster(origin, request)):
+        elif isinstance(request, Join | SetMember | SetOptions) and (
+            challenge := self._asked_of_roster(origin, request)
+        ):
             self._mailbox.reply(origin, encode(challenge, header.shard, header.request_id))
         elif isinstance(request, Kick):
             self._mailbox.reply(origin, encode(self._kick(request, now), header.shard, header.request_id))
@@ -332,7 +334,7 @@ class Worker:
                 self._shard(header), origin, header.request_id, client, request, batch=message.batch
             )
 
-    def _asked_of_roster(self, origin: Origin, request: Join | SetMember) -> Challenge | None:
+    def _asked_of_roster(self, origin: Origin, request: Join | SetMember | SetOptions) -> Challenge | None:
         """What to answer to who has not proven that it knows the secret."""
         asker, nonce = (request.member.copy, request.nonce) if isinstance(request, Join) else ("", b"")
         return self._prover.asked(origin, request, asker, nonce)

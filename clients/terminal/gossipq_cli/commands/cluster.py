@@ -379,8 +379,9 @@ def diff(choices: Choices) -> int:
 @config.command("set")
 @click.argument("changes", metavar="KEY=VALUE...", nargs=-1, required=True)
 @click.option("--dry-run", is_flag=True, help="check and show, change nothing")
+@secret_option
 @pass_choices
-def set_options(choices: Choices, changes: tuple[str, ...], dry_run: bool) -> None:
+def set_options(choices: Choices, changes: tuple[str, ...], dry_run: bool, secret_file: str) -> None:
     """Change options of [cluster] while it runs.
 
     \b
@@ -395,7 +396,9 @@ def set_options(choices: Choices, changes: tuple[str, ...], dry_run: bool) -> No
     out = Output(choices)
     with ask.connect(choices) as mq:
         before = mq.members().options
-        after = before | asked if dry_run else mq.set_cluster_options(asked).options
+        after = before | asked
+        if not dry_run:
+            after = mq.set_cluster_options(asked, _secret(secret_file)).options
     columns = [Column(name) for name in ("key", "before", "after", "in_force")]
     rows = [
         {
