@@ -2,8 +2,7 @@
 
     python clients/python/make_twins.py     writes them; a test fails when they are not what this would write
 
-What really differs stays by hand: how each waits (`driver`, `aio_driver`) and runs handlers (`running`,
-`aio_running`).
+What really differs stays by hand: how each waits (`driver`) and runs handlers (`runner`).
 """
 
 import re
@@ -11,17 +10,17 @@ import subprocess
 import sys
 from pathlib import Path
 
-ROOM = Path(__file__).resolve().parent / "gossipq_client"
-NAMES = ("producer", "consumer", "reader", "topics", "workers", "mending", "operators")
+ROOM = Path(__file__).resolve().parent / "gossipq_client" / "api"
+NAMES = ("producer", "consumer", "reader", "topics", "workers", "menders", "operators")
 WORDS = (
     (r"\basync (def|for|with)\b", r"\1"),
     (r"\bawait ", ""),
     (r"\bAsync(Iterator|Generator|Iterable)\b", r"\1"),
     (r"\b__a(enter|exit|iter|next)__", r"__\1__"),
     (r"\baclose\b", "close"),
-    (r"\baio_(\w+)", r"\1"),
+    (r"\bapi\.aio\b", "api.sync"),
 )
-HEADING = "# Made by clients/python/make_twins.py from {source}: change that, then run it.\n"
+HEADING = "# Made by clients/python/make_twins.py from api/aio/{source}: change that, then run it.\n"
 
 
 def twin(source: Path) -> str:
@@ -33,14 +32,22 @@ def twin(source: Path) -> str:
         ["check", "--fix", "--unsafe-fixes", "--select", "I,UP028,C416", "--quiet"],
         ["format", "--quiet"],
     ):
-        command = [sys.executable, "-m", "ruff", *arguments, "--stdin-filename", str(ROOM / "twin.py"), "-"]
+        command = [
+            sys.executable,
+            "-m",
+            "ruff",
+            *arguments,
+            "--stdin-filename",
+            str(ROOM / "sync" / "twin.py"),
+            "-",
+        ]
         text = subprocess.run(command, input=text, capture_output=True, text=True, check=True).stdout
     return HEADING.format(source=source.name) + text
 
 
 def main() -> None:
     for name in NAMES:
-        (ROOM / f"{name}.py").write_text(twin(ROOM / f"aio_{name}.py"))
+        (ROOM / "sync" / f"{name}.py").write_text(twin(ROOM / "aio" / f"{name}.py"))
 
 
 if __name__ == "__main__":

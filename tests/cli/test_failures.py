@@ -8,7 +8,7 @@ import pytest
 
 from gossipq import errors
 from gossipq_cli import failures
-from gossipq_client.contexts import UnknownContext
+from gossipq_client.io.contexts import UnknownContext
 
 CODES = {
     errors.UnknownTopic: 4,

@@ -12,7 +12,8 @@ from pathlib import Path
 import pytest
 
 from conftest import HOME, ROOTS
-from gossipq_client import fleet, testing
+from gossipq_client import testing
+from gossipq_client.app import fleet
 
 pytestmark = pytest.mark.e2e
 PATIENCE_S = 20

@@ -71,5 +71,5 @@ def test_type_checkers_find_what_make_install_installs(tmp_path: Path) -> None:
         text=True,
         check=False,
     )
-    assert 'Revealed type is "gossipq_client.client.Client"' in ran.stdout, ran.stdout
+    assert 'Revealed type is "gossipq_client.api.sync.client.Client"' in ran.stdout, ran.stdout
     assert 'Argument 1 to "publish"' in ran.stdout

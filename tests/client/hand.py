@@ -7,10 +7,10 @@ from gossipq.types import NODE_SHARD, Now
 from gossipq.values import Delivered, GroupOptions, Message, Route, TopicConfig, TopicInfo
 from gossipq.wire import batch as wire
 from gossipq.wire import frames
-from gossipq_client.credit import Part, Subscription
-from gossipq_client.packer import Flight, Topic
-from gossipq_client.session import Session
-from gossipq_client.terms import key_column
+from gossipq_client.session.credit import Part, Subscription
+from gossipq_client.session.packer import Flight, Topic
+from gossipq_client.session.session import Session
+from gossipq_client.values.terms import key_column
 
 HOME, LEADER, OTHER = "tcp://home:1", "tcp://leader:1", "tcp://other:1"
 SHARD = 3

@@ -56,12 +56,12 @@ from gossipq.values import (
 )
 from gossipq.wire import batch as wire
 from gossipq.wire import frames
-from gossipq_client import inputs
-from gossipq_client.asking import Asking, Talk
-from gossipq_client.operating import Operating
-from gossipq_client.refs import address
-from gossipq_client.searching import Search
-from gossipq_client.terms import id_hash
+from gossipq_client.operations.orders import Operating
+from gossipq_client.operations.questions import Asking, Talk
+from gossipq_client.operations.search import Search
+from gossipq_client.values import inputs
+from gossipq_client.values.refs import address
+from gossipq_client.values.terms import id_hash
 
 WALL_MS = 1_000_000
 

@@ -13,10 +13,11 @@ import pytest
 import zmq
 
 from gossipq.errors import BadRequest, ClientClosed, NotConfirmed
-from gossipq_client import Client, testing, transport
+from gossipq_client import Client, testing
 from gossipq_client.aio import connect
-from gossipq_client.held import Held
-from gossipq_client.packer import WINDOW_BATCHES
+from gossipq_client.io import transport
+from gossipq_client.session.held import Held
+from gossipq_client.session.packer import WINDOW_BATCHES
 
 pytestmark = pytest.mark.e2e
 PATIENCE_S = 10

@@ -28,10 +28,10 @@ from gossipq.messages import (
     Unsubscribe,
 )
 from gossipq.values import Delivered, GroupOptions, TopicConfig, TopicInfo
-from gossipq_client import outcomes
-from gossipq_client.credit import Part, Subscription
-from gossipq_client.held import Held, merge, subtract
-from gossipq_client.packer import WINDOW_BATCHES
+from gossipq_client.session.credit import Part, Subscription
+from gossipq_client.session.held import Held, merge, subtract
+from gossipq_client.session.packer import WINDOW_BATCHES
+from gossipq_client.values import outcomes
 
 Kind = TypeVar("Kind")
 LEASE_MS = 30_000

@@ -6,8 +6,9 @@ import pytest
 
 import gossipq_client
 from gossipq.errors import ConfigError
-from gossipq_client import aio, contexts, testing
-from gossipq_client.contexts import Contexts, UnknownContext, addresses_of
+from gossipq_client import aio, testing
+from gossipq_client.io import contexts
+from gossipq_client.io.contexts import Contexts, UnknownContext, addresses_of
 
 
 @pytest.fixture(autouse=True)

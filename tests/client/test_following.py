@@ -25,11 +25,11 @@ from gossipq.types import NODE_SHARD
 from gossipq.values import Delivered, GroupOptions, GroupStats, PartitionStats, Route, TopicConfig, TopicInfo
 from gossipq.wire import batch as wire
 from gossipq.wire import frames
-from gossipq_client.calls import Call
-from gossipq_client.credit import Subscription
-from gossipq_client.engine import Engine
-from gossipq_client.packer import Flight, Topic
-from gossipq_client.terms import Options
+from gossipq_client.io.engine import Engine
+from gossipq_client.session.calls import Call
+from gossipq_client.session.credit import Subscription
+from gossipq_client.session.packer import Flight, Topic
+from gossipq_client.values.terms import Options
 
 PARTITION = 9 << 16
 NOTICED_MS = 500  #: after a new leader is known anywhere, the client has gone there

@@ -2,7 +2,7 @@
 
 from gossipq.limits import HOUR_MS, MINUTE_MS
 from gossipq.values import GrowthRow
-from gossipq_client.growth import Point, series
+from gossipq_client.values.growth import Point, series
 
 
 def row(

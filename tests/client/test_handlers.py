@@ -15,12 +15,14 @@ from gossipq.errors import BadRequest
 from gossipq.messages import Deliver
 from gossipq.values import Delivered
 from gossipq.wire import batch as wire
-from gossipq_client import Message, aio_consumer, outcomes, payloads
-from gossipq_client.handlers import Handler, Registry, handler
-from gossipq_client.joining import joining
-from gossipq_client.outcomes import GIVEN_BACK, Outcome, Reject, Retry, Undecodable
-from gossipq_client.requests import CORRELATION, ROUTE, TO, Requests, reply_to
-from gossipq_client.views import Record
+from gossipq_client import Message
+from gossipq_client.api.aio import consumer as aio_consumer
+from gossipq_client.handlers.registry import Handler, Registry, handler
+from gossipq_client.handlers.requests import CORRELATION, ROUTE, TO, Requests, reply_to
+from gossipq_client.session.consume_options import joining
+from gossipq_client.session.views import Record
+from gossipq_client.values import outcomes, payloads
+from gossipq_client.values.outcomes import GIVEN_BACK, Outcome, Reject, Retry, Undecodable
 
 
 @dataclass

@@ -7,7 +7,7 @@ import pytest
 import gossipq_client
 from gossipq import limits
 from gossipq.errors import BadRequest, TooLarge
-from gossipq_client import inputs
+from gossipq_client.values import inputs
 
 
 @pytest.mark.parametrize(

@@ -8,7 +8,7 @@ import pytest
 from gossipq import limits
 from gossipq.errors import BadRequest, TooLarge
 from gossipq.values import GroupOptions
-from gossipq_client.joining import Joining, credit_of, joining
+from gossipq_client.session.consume_options import Joining, credit_of, joining
 
 
 def of(**options: Any) -> Joining:

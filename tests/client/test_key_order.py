@@ -8,10 +8,10 @@ from hypothesis import strategies as st
 
 from client.hand import Hand
 from gossipq.messages import Acked, Credit, Nack, Started
-from gossipq_client import outcomes
-from gossipq_client.credit import Part
-from gossipq_client.held import Held
-from gossipq_client.lanes import Lanes
+from gossipq_client.handlers.lanes import Lanes
+from gossipq_client.session.credit import Part
+from gossipq_client.session.held import Held
+from gossipq_client.values import outcomes
 
 PARTITION = 9 << 16
 FAILED = outcomes.failed("1s", "no")

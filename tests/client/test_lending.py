@@ -13,7 +13,7 @@ from gossipq import limits
 from gossipq.messages import Ack, Acked, Credit, Deliver, Nack, Ready, Recall, Recalled, Subscribe, Subscribed
 from gossipq.values import Delivered
 from gossipq.wire import batch as wire
-from gossipq_client.credit import Part
+from gossipq_client.session.credit import Part
 
 LARGE = limits.CREDIT_BYTES // 2 - 1
 SIZES: Sequence[tuple[Sequence[int], int]] = (

@@ -11,17 +11,9 @@ from conftest import RunningNode
 from gossipq.messages import Done
 from gossipq.operator_messages import PurgeTopic
 from gossipq.types import partition_key, partition_of
-from gossipq_client import (
-    BadRequest,
-    Client,
-    GossipqError,
-    UnknownTopic,
-    WrongState,
-    connect,
-    growth,
-    testing,
-)
+from gossipq_client import BadRequest, Client, GossipqError, UnknownTopic, WrongState, connect, testing
 from gossipq_client.aio import connect as aio_connect
+from gossipq_client.values import growth
 
 pytestmark = pytest.mark.e2e
 PATIENCE_S = 10

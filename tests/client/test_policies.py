@@ -8,7 +8,7 @@ import pytest
 from gossipq import limits
 from gossipq.errors import BadRequest
 from gossipq.values import GroupOptions, TopicOptions
-from gossipq_client.policies import backoff_ms, group_options, topic_options
+from gossipq_client.values.policies import backoff_ms, group_options, topic_options
 
 
 def test_what_is_left_away_is_not_said() -> None:

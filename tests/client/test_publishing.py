@@ -9,7 +9,7 @@ from gossipq import limits
 from gossipq.errors import BadRequest, NotConfirmed, StoreFull, TooLarge, UnknownTopic
 from gossipq.messages import Confirm, Publish, Refused, Resolve, Topics
 from gossipq.values import Route, TopicConfig, TopicInfo
-from gossipq_client.packer import WINDOW_BATCHES, runs
+from gossipq_client.session.packer import WINDOW_BATCHES, runs
 
 
 @pytest.fixture

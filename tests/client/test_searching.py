@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from gossipq.errors import BadRequest, TooLarge
-from gossipq_client.searching import PROGRESS_RECORDS, Search
+from gossipq_client.operations.search import PROGRESS_RECORDS, Search
 
 WALL_MS = 1_000_000_000
 

@@ -16,11 +16,11 @@ from gossipq.messages import Confirm, Publish, Topics
 from gossipq.types import ATTEMPTS, DELAY, ID_HASH, IDS, KEY_HASH, KEYS, TTL, Now
 from gossipq.values import Run, TopicConfig, TopicInfo
 from gossipq.wire.batch import Batch
-from gossipq_client import refs
-from gossipq_client.lists import plan
-from gossipq_client.packer import Flight, Topic
-from gossipq_client.receipts import Copied, Listed, One, Receipt, receipt_of
-from gossipq_client.terms import Options, Terms, list_options, publish_options
+from gossipq_client.session.lists import plan
+from gossipq_client.session.packer import Flight, Topic
+from gossipq_client.session.receipts import Copied, Listed, One, Receipt, receipt_of
+from gossipq_client.values import refs
+from gossipq_client.values.terms import Options, Terms, list_options, publish_options
 
 
 @pytest.fixture

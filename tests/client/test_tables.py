@@ -13,7 +13,7 @@ from gossipq.wire import batch as batches
 from gossipq.wire.batch import Batch
 from gossipq_client import columns, testing
 from gossipq_client.aio import connect as aio_connect
-from gossipq_client.reading import Stretch
+from gossipq_client.session.stretch import Stretch
 
 
 @pytest.fixture(scope="module")

@@ -11,8 +11,8 @@ import pytest
 from gossipq import limits
 from gossipq.errors import BadRequest, TooLarge
 from gossipq.types import ATTEMPTS, BACKOFF, DELAY, ID_HASH, LEASE, TTL, Now
-from gossipq_client import terms
-from gossipq_client.terms import NOTHING, Terms, list_options, publish_options
+from gossipq_client.values import terms
+from gossipq_client.values.terms import NOTHING, Terms, list_options, publish_options
 
 NAN, INF = float("nan"), float("inf")
 WALL_MS = 1_800_000_000_000

@@ -8,7 +8,9 @@ from types import ModuleType
 import pytest
 
 import gossipq_client
-from gossipq_client import aio, aio_consumer, consumer
+from gossipq_client import aio
+from gossipq_client.api.aio import consumer as aio_consumer
+from gossipq_client.api.sync import consumer
 
 MAKER = Path(__file__).resolve().parents[2] / "clients" / "python" / "make_twins.py"
 PAIRS = {
@@ -30,9 +32,9 @@ def maker() -> ModuleType:
 @pytest.mark.parametrize("name", maker().NAMES)
 def test_a_sync_module_is_what_is_made_of_its_twin(name: str) -> None:
     makes = maker()
-    assert (makes.ROOM / f"{name}.py").read_text() == makes.twin(makes.ROOM / f"aio_{name}.py"), (
-        f"run {MAKER.name}"
-    )
+    assert (makes.ROOM / "sync" / f"{name}.py").read_text() == makes.twin(
+        makes.ROOM / "aio" / f"{name}.py"
+    ), f"run {MAKER.name}"
 
 
 def public(kind: type) -> dict[str, list[str]]:

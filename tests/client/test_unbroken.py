@@ -15,8 +15,8 @@ import pytest
 from gossipq.errors import Backpressure, ClientClosed, TooLarge
 from gossipq.values import TopicConfig, TopicInfo
 from gossipq_client import Client, LeaseLost, aio, embedded, testing
-from gossipq_client.packer import WINDOW_BATCHES
-from gossipq_client.sending import FAILURES_MAX
+from gossipq_client.session.packer import WINDOW_BATCHES
+from gossipq_client.session.sender import FAILURES_MAX
 from tests.client.hand import SHARD, Hand
 
 pytestmark = pytest.mark.e2e

@@ -10,8 +10,8 @@ from client.world import SHARD, World, worker
 from gossipq.messages import Deliver
 from gossipq.values import Delivered, GroupOptions, TopicConfig, TopicInfo
 from gossipq.wire import batch as wire
-from gossipq_client.credit import Subscription
-from gossipq_client.packer import Flight
+from gossipq_client.session.credit import Subscription
+from gossipq_client.session.packer import Flight
 
 PARTITION = 9 << 16
 STEPS = 60

@@ -26,8 +26,8 @@ from gossipq.types import NODE_SHARD, Now
 from gossipq.values import Message, Route, TopicConfig, TopicInfo
 from gossipq.wire import frames
 from gossipq.wire.batch import check
-from gossipq_client.packer import Topic
-from gossipq_client.session import Session
+from gossipq_client.session.packer import Topic
+from gossipq_client.session.session import Session
 
 SHARD, STEP_MS = 3, 25
 

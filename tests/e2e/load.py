@@ -19,7 +19,7 @@ from gossipq.messages import Acked, Deliver
 from gossipq.types import partition_of
 from gossipq_client import Client, connect
 from gossipq_client.aio import connect as aio_connect
-from gossipq_client.receipts import PendingReceipts
+from gossipq_client.session.receipts import PendingReceipts
 
 TOPIC, GROUP, PARTITIONS = "load", "group", 4
 UNCONFIRMED_MAX = 60  #: batches of one publisher

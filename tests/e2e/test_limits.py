@@ -23,7 +23,7 @@ from gossipq.messages import Credit, Hello, Refused, Subscribe, Subscribed, Welc
 from gossipq.types import NODE_SHARD, partition_key
 from gossipq.values import Start, WorkerStats
 from gossipq_client import Client, connect
-from gossipq_client.receipts import PendingReceipts
+from gossipq_client.session.receipts import PendingReceipts
 
 pytestmark = pytest.mark.e2e
 PATIENCE_S = 10

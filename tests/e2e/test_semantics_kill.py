@@ -22,7 +22,7 @@ from gossipq.messages import Acked, Deliver
 from gossipq.types import partition_of
 from gossipq.wire.batch import Batch, split
 from gossipq_client import Client, Message, PendingReceipt, Receipt, Reject, Retry, connect
-from gossipq_client.held import Held, subtract
+from gossipq_client.session.held import Held, subtract
 
 KILLS = int(os.environ.get("GOSSIPQ_KILLS", "6"))
 pytestmark = [

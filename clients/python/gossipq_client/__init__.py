@@ -37,12 +37,10 @@ from gossipq.errors import (
     Unreachable,
     WrongState,
 )
-from gossipq_client.client import Client, connect
-from gossipq_client.consumer import Message
-from gossipq_client.outcomes import Reject, Retry
-from gossipq_client.receipts import PendingReceipt, PendingReceipts, Receipt
-from gossipq_client.stored import DeadLetter, StoredRecord
-from gossipq_client.views import FetchedBatch
+from gossipq_client.api.sync import Client, Message, connect
+from gossipq_client.operations import DeadLetter, StoredRecord
+from gossipq_client.session import FetchedBatch, PendingReceipt, PendingReceipts, Receipt
+from gossipq_client.values import Reject, Retry
 
 __all__ = [
     "Backpressure",

@@ -16,7 +16,7 @@ import msgspec
 from gossipq.errors import TornExport
 from gossipq.types import DELAY, HEADERS, IDS, KEYS
 from gossipq.wire import export
-from gossipq_client.reading import Stretch, no_pyarrow
+from gossipq_client.session import Stretch, no_pyarrow
 
 if TYPE_CHECKING:
     from pyarrow import RecordBatch, Schema

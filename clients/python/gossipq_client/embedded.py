@@ -21,9 +21,9 @@ import threading
 from zlib import crc32
 
 from gossipq.errors import StoreError, Unreachable
-from gossipq_client import inputs
-from gossipq_client.client import Client
-from gossipq_client.engine import REQUEST_SECONDS, log
+from gossipq_client.api.sync import Client
+from gossipq_client.io import REQUEST_SECONDS, log
+from gossipq_client.values import inputs
 
 SOCKET_PATH_MAX = 100  #: an ipc address must fit into 107 bytes, with the ending of a worker
 STOP_SECONDS = 15.0

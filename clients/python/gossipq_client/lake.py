@@ -20,7 +20,7 @@ from gossipq.wire import export
 from gossipq.wire.export import File, Gap, Position
 from gossipq.wire.times import micros
 from gossipq_client import columns
-from gossipq_client.inputs import duration_ms
+from gossipq_client.values import duration_ms
 
 if TYPE_CHECKING:
     from pyarrow import Table

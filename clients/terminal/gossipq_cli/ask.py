@@ -26,7 +26,7 @@ ASK_AGAIN_S = 0.1  #: pause between two questions of `wait_healthy`
 def connect(choices: Choices) -> "Client":
     """A client for the chosen servers; raises Unreachable when none answers within the time limit."""
     import gossipq_client
-    from gossipq_client import contexts
+    from gossipq_client.io import contexts
 
     servers = servers_of(choices.servers)
     reach.require(contexts.addresses_of(servers), choices.timeout_s)

@@ -8,12 +8,12 @@ from gossipq.errors import ConfigError
 from gossipq_cli import failures
 
 if TYPE_CHECKING:
-    from gossipq_client.contexts import Contexts
+    from gossipq_client.io import Contexts
 
 
 def load() -> "Contexts":
     """What is kept; nothing when there is no file. Raises Failure for one that cannot be read."""
-    from gossipq_client import contexts
+    from gossipq_client.io import contexts
 
     with told():
         return contexts.load()
@@ -22,7 +22,7 @@ def load() -> "Contexts":
 def servers_of(given: list[str]) -> list[str]:
     """Addresses for what -s says: URLs, HOST:PORT or names of contexts; without it those of $GOSSIPQ_SERVER,
     else of the context in use. Raises Failure."""
-    from gossipq_client import contexts
+    from gossipq_client.io import contexts
 
     with told():
         return contexts.chosen(given)
@@ -31,7 +31,7 @@ def servers_of(given: list[str]) -> list[str]:
 @contextmanager
 def told() -> Iterator[None]:
     """A name that nobody has is not found; everything else is a bad configuration."""
-    from gossipq_client.contexts import UnknownContext
+    from gossipq_client.io import UnknownContext
 
     try:
         yield

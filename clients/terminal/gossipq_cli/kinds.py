@@ -25,7 +25,7 @@ class Duration(click.ParamType):  # type: ignore[type-arg]
 def seconds_of(value: Any) -> float:
     """Raises ValueError with the text for people."""
     from gossipq.errors import BadRequest
-    from gossipq_client.inputs import duration_ms
+    from gossipq_client.values import duration_ms
 
     try:
         given = float(value) if isinstance(value, str) else value

@@ -8,7 +8,7 @@ import click
 from gossipq.values import Ref
 
 if TYPE_CHECKING:
-    from gossipq_client.refs import Address
+    from gossipq_client.values import Address
 
 _RANGE = re.compile(r"(\d+)(?:/(\d+)(?:-(\d+)?)?)?")
 
@@ -30,14 +30,14 @@ def where(ref: str, record_id: str | None) -> dict[str, Any]:
 
 def text_of(asked: str, ref: Ref) -> str:
     """The ref that the node gave in its answer: with the offset, as soon as there is one."""
-    from gossipq_client import refs
+    from gossipq_client.values import refs
 
     return refs.text_of(asked.partition("/")[0], ref)
 
 
 def place(ref: str) -> "Address":
     """Topic, partition and offset. Raises BadRequest, UsageError."""
-    from gossipq_client import refs
+    from gossipq_client.values import refs
 
     address = refs.parse(ref)
     if address.offset < 0:

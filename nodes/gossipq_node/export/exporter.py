@@ -19,7 +19,7 @@ from gossipq.values import GroupStats, PartitionStats, TopicInfo
 from gossipq.wire import export
 from gossipq.wire.export import NOTHING, Export, File, Gap, Manifest, Position
 from gossipq_client import Client, columns
-from gossipq_client.reading import Stretch
+from gossipq_client.session import Stretch
 from gossipq_node.export import states
 from gossipq_node.export.folder import Folder
 from gossipq_node.export.segments import Place

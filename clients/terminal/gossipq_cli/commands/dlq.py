@@ -14,7 +14,7 @@ from gossipq_cli.options import Choices, Noun, pass_choices
 from gossipq_cli.output import Column, Output, as_object, brief, counter, dashed, moment, printable
 
 if TYPE_CHECKING:
-    from gossipq_client.stored import DeadLetter
+    from gossipq_client.operations import DeadLetter
 
 LISTED_MAX = 100  #: dead letters that `ls` shows unless told otherwise
 

@@ -31,7 +31,8 @@ def command(choices: Choices, application: str, processes: int, reload: bool, gu
     app.py has `mq = connect()` and functions with `@mq.consumer(...)`. SIGTERM or Ctrl-C: handlers that run
     are finished, the rest goes back; a second one stops at once. A process that dies is started again.
     """
-    from gossipq_client import app, fleet
+    from gossipq_client import app
+    from gossipq_client.app import fleet
 
     if choices.servers:
         os.environ["GOSSIPQ_SERVER"] = ",".join(choices.servers)

@@ -449,7 +449,7 @@ def replay(
     """
     name, looking = replay_id or f"replay-{datetime.now():%Y%m%d%H%M%S}", Looking(asked)
     with running(master) as spark:
-        from gossipq_client.contexts import addresses_of
+        from gossipq_client.io import addresses_of
         from pyspark_gossipq.pipelines import records
 
         found = looking.among(source.rows(spark))

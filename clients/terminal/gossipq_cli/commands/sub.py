@@ -25,7 +25,7 @@ QUIET_S = 0.5  #: nothing has come for so long: time for a remark
 def start_of(text: str | None) -> str | int | None:
     """What --from means to the client: a word, an offset, or a time back from now as it is. Raises
     Failure."""
-    from gossipq_client.inputs import start_of as checked
+    from gossipq_client.values import start_of as checked
 
     if text is None:
         return None

@@ -161,7 +161,7 @@ def _connector(choices: Choices) -> "Callable[[str], Client]":
 
 
 def _server(choices: Choices) -> str:
-    from gossipq_client.contexts import addresses_of
+    from gossipq_client.io import addresses_of
 
     return addresses_of(servers_of(choices.servers))[0]
 

@@ -135,7 +135,7 @@ def carried(before: StatsReply, now: StatsReply, topics: set[str]) -> StatsReply
 
 
 def _curve(mq: "Client", hours: bool) -> list[Any]:
-    from gossipq_client.growth import series
+    from gossipq_client.values import series
 
     return series(mq.growth(hours=hours), limits.HOUR_MS if hours else limits.MINUTE_MS)
 

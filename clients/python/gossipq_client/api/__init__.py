@@ -1,0 +1,1 @@
+"""What programs hold: the client, its messages and subscriptions, in two dresses, `sync` and `aio`."""

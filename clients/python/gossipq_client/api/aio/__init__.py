@@ -1,0 +1,7 @@
+"""The asyncio client: written once, for both; `driver` and `runner` are the ones that the sync client has by
+hand."""
+
+from gossipq_client.api.aio.client import Client, Connecting, connect
+from gossipq_client.api.aio.consumer import Message, Subscription
+
+__all__ = ["Client", "Connecting", "Message", "Subscription", "connect"]

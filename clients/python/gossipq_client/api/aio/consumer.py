@@ -1,0 +1,350 @@
+"""The consumer: messages that are acked by leaving their `with`, the loop, fetching ahead, and the verbs for
+all of it."""
+
+from collections.abc import AsyncIterator, Iterable
+from functools import partial
+from types import TracebackType
+from typing import Self, Unpack
+
+from gossipq import limits
+from gossipq.errors import BadRequest, LeaseLost
+from gossipq.values import Message as Request
+from gossipq_client.api.aio.driver import PendingReceipt, started
+from gossipq_client.api.aio.producer import Producers
+from gossipq_client.io import log
+from gossipq_client.session import (
+    ConsumeOptions,
+    FetchedBatch,
+    FetchOptions,
+    Held,
+    Record,
+    credit,
+    credit_of,
+    joining,
+)
+from gossipq_client.values import Outcome, PublishOptions, Reject, Retry, inputs, outcomes
+
+
+class Message(Record):
+    """One record in hand. Leaving `async with msg:` well acks it, Retry and Reject say what shall become of
+    it; any other exception gives it back as failed and goes on up."""
+
+    __slots__ = ("_client",)
+
+    def __init__(self, client: "Consumers", held: Held, offset: int) -> None:
+        self._client, self._held, self.offset, self._settled = client, held, offset, False
+
+    async def ack(self) -> None:
+        """Done. It is told within milliseconds, joined with its neighbours; `flush` waits until it is stored.
+
+        Raises LeaseLost when somebody else is known to have the record by now, ClientClosed.
+        """
+        if self._settled:
+            return
+        held, offset = self._held, self.offset
+        if held.lost:
+            self._settled = True
+            self._require_lease()
+        self._client.ack_range(held, offset, offset + 1)
+        self._settled = True  # last, so that an ack that was interrupted can be done again
+
+    async def nack(self, delay: inputs.Duration | None = None, reason: str = "") -> None:
+        """Failed: it comes again after `delay` (default: as the backoff policy says), until its attempts are
+        used up."""
+        self.settle(outcomes.failed(delay, reason))
+
+    async def reject(self, reason: str = "") -> None:
+        """No further attempt: it becomes a dead letter."""
+        self.settle(outcomes.rejected(reason))
+
+    def settle(self, outcome: Outcome) -> None:
+        """Gives it back, unless it is settled already."""
+        if not self._settled:
+            self._client.nack_range(self._held, self.offset, self.offset + 1, outcome)
+            self._settled = True
+
+    async def ack_with(
+        self, topic: str, value: inputs.Value, **options: Unpack[PublishOptions]
+    ) -> PendingReceipt:
+        """Done, and this comes of it: the ack and the publish are one atomic step. If that fails, the record
+        has failed.
+
+        The receipt raises LeaseLost when somebody else had the record. Raises BadRequest unless both lie in
+        one shard, as those of `create_topic(topic, beside=...)` do.
+        """
+        held, offset = self._held, self.offset
+        self._require_lease()
+        if self._settled or not held.part.subscription.leased:
+            hint = "it acks once, and only what a group consumes with ack=True"
+            raise BadRequest(f"{self!r} has nothing to ack", hint=hint)
+        consuming = self._client.engine.session.consuming
+        pending = await self._client.step(
+            held,
+            offset,
+            lambda flight: consuming.stepped(held, offset, flight.error),
+            topic,
+            value,
+            **options,
+        )
+        self._settled = True
+        return pending
+
+    async def extend(self, seconds: inputs.Duration) -> None:
+        """Holds on for so long from now. Raises LeaseLost."""
+        lease_ms = inputs.duration_ms(seconds, "seconds", 1, limits.LEASE_TOTAL_MS_MAX)
+        await self._client.extend_lease(self._held, self.offset, lease_ms)
+        self._require_lease()
+
+    async def __aenter__(self) -> Self:
+        """Raises LeaseLost."""
+        if self._held.lost:
+            self._require_lease()
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> bool:
+        if error is None:
+            try:
+                await self.ack()
+            except LeaseLost as lost:  # it ends this message, not the loop
+                log.warning("%s", lost)
+            return False
+        self.settle(outcomes.of(error))
+        return isinstance(error, Retry | Reject | LeaseLost)
+
+
+async def messages(client: "Consumers", subscription: credit.Subscription) -> AsyncIterator[Message]:
+    """Messages one by one, behind a first turn that brings none; what the user has not seen goes back when
+    the loop ends."""
+    engine, consuming = client.engine, client.engine.session.consuming
+    chunk = max(1, subscription.credit_records // 4)
+    end, leave_later = partial(consuming.close, subscription), engine.later.append
+    held, handed = None, 0
+    try:
+        yield Message.__new__(Message)  # taken by `started`
+        while not subscription.stopping:
+            held = client.do(lambda: consuming.front(subscription))
+            if held is None:
+                if not await client.await_records(subscription, None):
+                    return
+                continue
+            first = handed = held.taken
+            again = held.attempt > 1
+            for offset in range(first, min(held.end, first + chunk)):
+                held.taken = offset + 1
+                if held.lost and held.is_lost(offset):
+                    continue
+                if subscription.paused and not held.open_ranges(offset, offset + 1):
+                    break  # given back; what is open was taken a moment before the pause
+                if again:
+                    client.begin(held, offset)
+                message = Message(client, held, offset)
+                handed = offset + 1
+                yield message
+                if subscription.stopping:
+                    return
+            client.do(partial(consuming.took, subscription, held, held.taken - first))
+            held = None
+            if consuming.credit_due:
+                client.exchange()
+    finally:
+        if held is not None and held.taken > handed:
+            held.taken = handed  # taken and never handed out: it goes back with the rest
+        leave_later(end)
+        client.settle_later()
+
+
+class Subscription:
+    """A consumer that can be held: iterate over it for its messages, `stop` it from anywhere, leave its
+    `async with` to end it.
+
+    Ending gives back what the user has not seen; what is in hand can still be acked.
+    """
+
+    def __init__(self, client: "Consumers", state: credit.Subscription) -> None:
+        self._client, self._state = client, state
+        self._messages = started(messages(client, state))
+
+    def __aiter__(self) -> AsyncIterator[Message]:
+        return self._messages
+
+    async def __anext__(self) -> Message:
+        return await self._messages.__anext__()
+
+    def stop(self) -> None:
+        """Ends the loop behind the message in hand: what is here and was not handed out goes back. From any
+        thread, also from a signal handler."""
+        self._state.stopping = True
+        self._client.wake()
+
+    async def aclose(self) -> None:
+        """Ends it. Done twice it does no harm."""
+        self._client.end(self._state)
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self.aclose()
+
+
+class Fetcher:
+    """`fetch` after `fetch` of the same topics and group, also several at a time."""
+
+    def __init__(self, client: "Consumers", subscription: credit.Subscription) -> None:
+        self._client, self.subscription = client, subscription
+
+    async def fetch(self, count: int, wait_s: float) -> FetchedBatch[Message]:
+        """At most `count` messages, none after `wait_s` seconds."""
+        client, subscription, fetch = self._client, self.subscription, object()
+        engine, consuming = client.engine, client.engine.session.consuming
+        give_back, leave_later = partial(consuming.break_off, subscription, fetch), engine.later.append
+        try:
+            pieces = client.do(lambda: consuming.fetch(subscription, count, fetch))
+            if pieces:
+                if consuming.credit_due or engine.session.links.out:
+                    client.exchange()
+            else:
+                deadline_ms = engine.now_ms() + wait_s * 1000
+                while await client.await_records(
+                    subscription, max(0.0, (deadline_ms - engine.now_ms()) / 1000)
+                ):
+                    pieces = client.do(lambda: consuming.take(subscription, count, fetch))
+                    if pieces:
+                        break  # else another fetch was faster
+            client.do(lambda: consuming.fetched(subscription, bool(pieces), fetch))
+            if engine.session.links.out:
+                client.exchange()
+            batch = FetchedBatch(pieces, client.message)
+            del subscription.fetches[fetch]
+            return batch
+        except BaseException:  # as an interrupt or a cancellation: what was taken for it goes back
+            leave_later(give_back)
+            client.settle_later()
+            raise
+
+
+class Consumers(Producers):
+    """The part of a client that consumes."""
+
+    def __init__(self, addresses: list[str], name: str, timeout: float) -> None:
+        super().__init__(addresses, name, timeout)
+        self._fetchers: dict[tuple[tuple[str, ...], str | None], Fetcher] = {}
+
+    def subscribe(
+        self,
+        topics: str | Iterable[str],
+        group: str | None = None,
+        *,
+        stop_at_end: bool = False,
+        **options: Unpack[ConsumeOptions],
+    ) -> Subscription:
+        """Messages of topics ("orders", ["a", "b"], "orders.*") as they come; with a group they are shared
+        among its consumers.
+
+        A new group begins at "first", a reader (no group) at "new"; `start` says otherwise. With stop_at_end
+        the loop ends when everything there was has been handed out. Options: see ConsumeOptions. Raises
+        BadRequest.
+        """
+        state = self.engine.made_subscription(joining(topics, group, **options), stop_at_end)
+        subscription = Subscription(self, state)
+        self.do(lambda: self.engine.session.subscribe(state))
+        self.exchange()
+        return subscription
+
+    def consume(
+        self,
+        topics: str | Iterable[str],
+        group: str | None = None,
+        *,
+        stop_at_end: bool = False,
+        **options: Unpack[ConsumeOptions],
+    ) -> AsyncIterator[Message]:
+        """The messages of `subscribe`, with the same options, for a loop that nobody needs to stop from
+        outside: leaving it ends the subscription."""
+        return self.subscribe(topics, group, stop_at_end=stop_at_end, **options).__aiter__()
+
+    async def fetch(
+        self,
+        topics: str | Iterable[str],
+        group: str | None = None,
+        *,
+        n: int | None = None,
+        wait: inputs.Duration = 1.0,
+        **options: Unpack[FetchOptions],
+    ) -> FetchedBatch[Message]:
+        """At most `n` messages; returns as soon as there is one, and empty after `wait`. Ack with
+        `ack(batch)`.
+
+        Options (see FetchOptions) count for the first fetch of these topics and group. Raises BadRequest.
+        """
+        count = credit_of(n, options.get("mode"), "n")
+        wait_s = wait if type(wait) is float else inputs.duration_ms(wait, "wait") / 1000
+        name = (topics,) if isinstance(topics, str) else tuple(topics)
+        fetcher = self._fetchers.get((name, group))
+        # refused before: this may be another try
+        if fetcher is not None and fetcher.subscription.error is not None:
+            self.end(fetcher.subscription)
+            fetcher = None
+        if fetcher is None:
+            asked = joining(name, group, credit=count, **options)
+            fetcher = self._fetchers.setdefault(
+                (name, group), Fetcher(self, self.engine.made_subscription(asked, False))
+            )
+        state = fetcher.subscription
+        if not state.asked:
+            self.do(lambda: self.engine.session.subscribe(state))
+        return await fetcher.fetch(count, wait_s)
+
+    async def ack(self, batch: FetchedBatch[Message] | Message) -> None:
+        """All messages of a fetched batch are done. Told within milliseconds; `flush` waits until it is
+        stored."""
+        if isinstance(batch, Message):
+            await batch.ack()
+            return
+        for piece in batch.pieces:
+            self.ack_range(piece.held, piece.first, piece.end)
+
+    def message(self, held: Held, offset: int) -> Message:
+        return Message(self, held, offset)
+
+    async def await_records(self, subscription: credit.Subscription, timeout: float | None) -> bool:
+        """Waits for something to take; False at the end of the stream or of the time. Raises what was
+        refused."""
+        consuming = self.engine.session.consuming
+
+        def ready() -> bool:
+            consuming.resume(subscription)
+            return (
+                bool(subscription.ready or subscription.error or subscription.over) or subscription.finished
+            )
+
+        await self.until(ready, timeout)
+        if subscription.error is not None:
+            raise subscription.error
+        return bool(subscription.ready) and not subscription.over
+
+    def nack_range(self, held: Held, first: int, end: int, outcome: Outcome) -> None:
+        """Gives records back, with what is said of them."""
+        self.do(lambda: self.engine.session.consuming.nack(held, first, end, outcome))
+        self.exchange()
+
+    async def extend_lease(self, held: Held, offset: int, lease_ms: int) -> None:
+        """Asks the leader for more time."""
+        call = self.do(lambda: self.engine.session.consuming.extend(held, offset, lease_ms))
+        if call is not None:
+            await self.answered(call, self.timeout)
+            call.answer(Request)
+
+    def end(self, subscription: credit.Subscription) -> None:
+        """Nobody takes from a subscription any more."""
+        if self.engine.usable:
+            self.do(lambda: self.engine.session.consuming.close(subscription))
+            self.exchange()
+
+    def _before_flush(self) -> None:
+        for fetcher in self._fetchers.values():
+            self.end(fetcher.subscription)

@@ -1,0 +1,115 @@
+"""The producer: publishing records, lists and copies, and the publish that acks what it comes of."""
+
+from collections.abc import Callable, Iterable
+from functools import partial
+from typing import Unpack
+
+from gossipq.errors import GossipqError
+from gossipq_client.api.aio.driver import Driver, PendingReceipt
+from gossipq_client.session import Copied, Flight, Held, One, Topic, Writer, half_way, plan
+from gossipq_client.values import (
+    PLAIN,
+    ListOptions,
+    Options,
+    PublishOptions,
+    inputs,
+    list_options,
+    publish_options,
+)
+
+
+class Producers(Driver):
+    """The part of a client that publishes."""
+
+    async def publish(
+        self, topic: str, value: inputs.Value, **options: Unpack[PublishOptions]
+    ) -> PendingReceipt:
+        """Sends one record; batches form by themselves while earlier ones wait for their confirm. When it
+        returns, the record is on its way; its receipt says when it is kept.
+
+        Options: key, headers, route, partition, level; delay or at (due later), ttl, id (stored once), lease,
+        attempts_max, backoff; see PublishOptions. Waits while the window is full; with wait= not longer than
+        that: then Backpressure. Raises TooLarge, BadRequest, UnknownTopic before anything is sent.
+        """
+        raw = inputs.value_bytes(value)
+        checked = publish_options(self.engine.clock.now, **options) if options else PLAIN
+        known = await self._topic(topic)
+        if not known.virtual:
+            return self.pending(await self._append(known, raw, checked))
+        checked, targets = checked.with_id(self.engine.made_ids(1)[0]), await self._targets(known)
+        writers = [target.writer(checked.chooser, checked.partition) for target in targets]
+        if checked.wait_s == 0:
+            self.do(lambda: self.engine.require_open(writers))
+        copies, ids = list[One](), [checked.made_id]
+        for target in targets:
+            try:
+                copies.append(await self._append(target, raw, checked))
+            except GossipqError as error:
+                raise half_way(error, ids) if copies else error from None
+        return self.pending(Copied(copies, ids))
+
+    async def _append(self, topic: Topic, raw: bytes, options: Options) -> One:
+        publishing, writer = self.engine.session.publishing, topic.writer(options.chooser, options.partition)
+        return One(
+            *await self.in_window(
+                writer, options.wait_s, lambda heir: publishing.append(heir, raw, *options.record)
+            )
+        )
+
+    async def publish_many(
+        self, topic: str, values: Iterable[inputs.Value], **options: Unpack[ListOptions]
+    ) -> PendingReceipt:
+        """Sends a list in order, packed, under one receipt. Options as in `publish`, and for each value one
+        of `keys`, `ids`, `delays`; see ListOptions. Records that are due later go in the order of their due
+        times."""
+        raws = inputs.values_of(values)
+        many = list_options(len(raws), self.engine.clock.now, **options)
+        known = await self._topic(topic)
+        targets = [known]
+        if known.virtual:
+            many, targets = many.with_ids(self.engine.made_ids(len(raws))), await self._targets(known)
+        publishing = self.engine.session.publishing
+        listed = self.do(lambda: [plan(publishing, target, raws, many) for target in targets])
+        flights = [flight for each in listed for flight in each.flights]
+        if many.wait_s == 0:
+            self.do(lambda: self.engine.take_all(flights))
+            self.exchange()
+        else:
+            for flight in flights:
+                await self.in_window(flight.writer, many.wait_s, partial(publishing.take, flight))
+        return self.pending(Copied(listed, many.made_ids) if known.virtual else listed[0])
+
+    async def step(
+        self,
+        held: Held,
+        offset: int,
+        then: Callable[[Flight], None],
+        topic: str,
+        value: inputs.Value,
+        **options: Unpack[PublishOptions],
+    ) -> PendingReceipt:
+        """Publishes what comes of a record in hand and acks it, as one atomic step; `then` hears when it is
+        done, well or not.
+
+        Raises BadRequest unless both lie in one shard.
+        """
+        raw = inputs.value_bytes(value)
+        checked = publish_options(self.engine.clock.now, **options)
+        writer = self.engine.writer_beside(held, await self._topic(topic), checked)
+        acks, publishing = [(held.partition, offset, offset + 1)], self.engine.session.publishing
+
+        def send(heir: Writer) -> Flight:
+            return publishing.step(heir, checked, raw, held.part.number, acks, then)
+
+        return self.pending(One(await self.in_window(writer, checked.wait_s, send), 0))
+
+    async def _targets(self, topic: Topic) -> list[Topic]:
+        """What a virtual topic is bound to."""
+        return [await self._topic(name, create=False) for name in topic.virtual]
+
+    async def _topic(self, name: str, create: bool = True) -> Topic:
+        found = self.do(lambda: self.engine.find_topic(name, create))
+        if isinstance(found, Topic):
+            return found
+        await self.answered(found, self.timeout)
+        return self.do(lambda: self.engine.learn_topic(name, found))

@@ -1,0 +1,7 @@
+"""The sync client. All of its modules are made of `api.aio`, but `client`, `driver`, `keeper`, `runner` and
+`loop_thread`."""
+
+from gossipq_client.api.sync.client import Client, connect
+from gossipq_client.api.sync.consumer import Message, Subscription
+
+__all__ = ["Client", "Message", "Subscription", "connect"]

@@ -1,0 +1,51 @@
+"""The sync client: its I/O happens inline in the calling thread, under one lock; a keeper thread fills the
+pauses."""
+
+import os
+from collections.abc import Iterable
+from typing import Unpack
+
+from gossipq import limits
+from gossipq_client.api.sync.operators import Operators
+from gossipq_client.api.sync.reader import Readers
+from gossipq_client.api.sync.topics import TopicKeepers
+from gossipq_client.api.sync.workers import Workers
+from gossipq_client.io import REQUEST_SECONDS, contexts
+from gossipq_client.session import PendingReceipt
+from gossipq_client.values import PublishOptions, inputs
+
+
+class Client(Workers, Operators, Readers, TopicKeepers):
+    """A connection to a cluster. Safe to share between threads; not across fork. Use `connect` to make
+    one."""
+
+    def __init__(self, addresses: list[str], name: str, timeout: float) -> None:
+        super().__init__(addresses, name, timeout)
+        self._plain = self.engine.session.publishing.plain
+
+    def publish(self, topic: str, value: inputs.Value, **options: Unpack[PublishOptions]) -> PendingReceipt:
+        if (not options or list(options.values()).count(None) == len(options)) and type(value) is bytes:
+            added = len(value)
+            with self.lock:
+                flight = self._plain.get(topic)
+                # from here to `append` nothing is called, so that no signal handler can come between
+                if flight is not None:
+                    values, index, size = flight.values, flight.count, flight.size + added
+                    room = size < limits.BATCH_BYTES_MAX and index < limits.BATCH_RECORDS_MAX - 1
+                    if values is not None and room and not self.engine.busy:
+                        flight.count, flight.size = index + 1, size
+                        values.append(value)
+                        return PendingReceipt(self, flight, index)
+        return super().publish(topic, value, **options)
+
+    publish.__doc__ = Workers.publish.__doc__
+
+
+def connect(*addresses: str | Iterable[str], name: str = "", timeout: float = REQUEST_SECONDS) -> Client:
+    """A client of the cluster behind these addresses: tcp://HOST:PORT, HOST:PORT, or the name of a context
+    (`gossipq context save`). None: $GOSSIPQ_SERVER, else the context in use, else tcp://127.0.0.1:7700.
+
+    `name` is shown by `gossipq status`. Raises Unreachable when no node answers within `timeout` seconds,
+    ConfigError for a name that is no context.
+    """
+    return Client(contexts.addresses_of(addresses), name or f"python-{os.getpid()}", timeout)

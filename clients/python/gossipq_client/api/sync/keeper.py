@@ -1,0 +1,72 @@
+"""The thread that keeps a sync client's promises while the user's code runs: pings, leases, lingering acks,
+confirms.
+
+It waits on the sockets only while no caller uses them, and stands back as soon as one does: as long as
+callers come by, it only looks at the timers now and then.
+"""
+
+import threading
+import time
+from typing import TYPE_CHECKING
+
+from gossipq_client.io import PAUSE_SECONDS, Bell, log, wait
+
+if TYPE_CHECKING:
+    from gossipq_client.api.sync.driver import Driver
+
+REST_MS = 20  #: between two looks while callers do the work themselves
+JOIN_SECONDS = (
+    1.0  #: how long its end is waited for: a signal handler that closes a client may hold what it needs
+)
+
+
+class Keeper:
+    def __init__(self, client: "Driver") -> None:
+        self.parked = False  #: waits for long: who makes something urgent wakes it
+        self._client = client
+        self._bell = Bell()
+        self._thread = threading.Thread(target=self._run, name="gossipq-keeper", daemon=True)
+        self._thread.start()
+
+    def wake(self) -> None:
+        self.parked = False
+        self._bell.ring()
+
+    def stop(self) -> None:
+        """Call after the client is marked closed."""
+        self.wake()
+        if threading.current_thread() is not self._thread:
+            self._thread.join(JOIN_SECONDS)
+
+    def _run(self) -> None:
+        seen: int | None = -1
+        while seen is not None:
+            try:
+                seen = self._round(seen)
+            except Exception:
+                log.exception("keeping the promises of a client: it goes on in %s s", PAUSE_SECONDS)
+                time.sleep(PAUSE_SECONDS)
+        self._bell.close()
+
+    def _round(self, seen: int) -> int | None:
+        """One wait and what it brings. `seen`, in and out: how often callers have done I/O; None: the client
+        is closed."""
+        client = self._client
+        client.close_as_told()
+        with client.lock:
+            if client.engine.closed:
+                return None
+            busy, seen = client.exchanges != seen, client.exchanges
+            timeout_ms = 0 if client.engine.torn else client.engine.timeout_ms()
+            self.parked = not busy
+            fds = [] if busy or client.engine.torn else client.engine.transport.fds()
+        wait([*fds, self._bell.fd], min(timeout_ms, REST_MS) if busy else timeout_ms)
+        with client.lock:
+            self.parked = False
+            if client.engine.closed:
+                return None
+            self._bell.clear()
+            if client.exchanges == seen or client.engine.torn or client.engine.timeout_ms() == 0:
+                client.engine.enter()
+                client.engine.step(client.turn)
+        return seen

@@ -1,0 +1,115 @@
+# Made by clients/python/make_twins.py from api/aio/workers.py: change that, then run it.
+"""Handlers and requests: the decorator, running what it registered, asking and waiting for the reply."""
+
+from collections.abc import Callable, Iterable
+from typing import Unpack
+
+from gossipq.errors import BadRequest, NoReply
+from gossipq.messages import Topics
+from gossipq.types import META_SHARD
+from gossipq_client.api.sync.consumer import Consumers, Message
+from gossipq_client.api.sync.runner import Runner
+from gossipq_client.handlers import Function, Registry, Requests, make_replies, until_signal
+from gossipq_client.io import REQUEST_SECONDS
+from gossipq_client.session import ConsumeOptions
+from gossipq_client.values import PublishOptions, inputs
+
+
+class Workers(Consumers):
+    """The part of a client that runs handlers, and asks those of others."""
+
+    def __init__(self, addresses: list[str], name: str, timeout: float) -> None:
+        super().__init__(addresses, name, timeout)
+        self.handlers = Registry()
+        self._runner: Runner | None = None
+        self._requests = Requests(self.engine.session.links.session.hex())
+
+    # --- handlers
+
+    def consumer(
+        self,
+        topics: str | Iterable[str],
+        group: str | None = None,
+        *,
+        workers: int = 1,
+        **options: Unpack[ConsumeOptions],
+    ) -> Callable[[Function], Function]:
+        """Makes a function the handler of records, once `run` is called; the function itself stays as it is.
+
+        It takes the value, as the type of its argument says (bytes, str; from JSON: dict, list, a dataclass,
+        a msgspec.Struct), or the message (no type, or Message), or one of each. Returning acks; Retry, Reject
+        and other exceptions mean the same as in `with msg:`; what cannot be decoded is a dead letter. What it
+        returns is the reply to a `request`. `workers` records are worked on at a time: the sync client runs
+        `def` handlers in threads and `def` ones on an event loop of their own, the asyncio client
+        `def` ones in tasks and the others in threads. More: see `consume`.
+        """
+        return self.handlers.consumer(topics, group, workers=workers, **options)
+
+    def run(self, *, stop_at_end: bool = False, signals: bool = True) -> None:
+        """Runs the handlers until `stop`, SIGTERM or Ctrl-C: then what runs is finished, and the rest goes
+        back.
+
+        With stop_at_end it ends when everything there was has been handled. It takes SIGTERM and SIGINT while
+        it runs in the main thread; with signals=False not even there, for who has a server of its own to
+        stop. Raises what a subscription was refused with.
+        """
+        self.engine.check()
+        if self._runner is not None:
+            raise BadRequest("the handlers run already", hint="stop() ends them")
+        runner = self._runner = Runner(self, self.handlers.some(), stop_at_end)
+        try:
+            with until_signal(runner.stop, signals):
+                runner.run()
+        finally:
+            self._runner = None
+
+    def stop(self) -> None:
+        """Ends `run`, from any thread, task, handler or signal handler."""
+        runner = self._runner
+        if runner is not None:
+            runner.stop()
+
+    # --- requests
+
+    def request(
+        self,
+        topic: str,
+        value: inputs.Value,
+        *,
+        timeout: inputs.Duration = REQUEST_SECONDS,
+        **options: Unpack[PublishOptions],
+    ) -> Message:
+        """Publishes a request and waits for the reply: what the handler that works on it returns.
+
+        Options as in `publish`. Raises NoReply after `timeout`; what a handler has begun with goes on all the
+        same.
+        """
+        seconds = inputs.duration_ms(timeout, "timeout", 1) / 1000
+        self._open_replies()
+        requests, consuming = self._requests, self.engine.session.consuming
+        correlation = self.do(requests.begin)
+        deadline_ms = self.engine.now_ms() + seconds * 1000
+        try:
+            options["headers"] = requests.headers(correlation, options.get("headers"))
+            pending = self.publish(topic, value, **options)
+            pending.result(seconds)
+            left_s = max(0.0, deadline_ms - self.engine.now_ms()) / 1000
+            self.until(lambda: requests.reply(correlation, consuming) is not None, left_s)
+            reply = self.do(lambda: requests.reply(correlation, consuming))
+            if reply is None:
+                raise NoReply(
+                    f"no reply from {topic!r} within {seconds:g} s", hint=f"gossipq group ls {topic}"
+                )
+            return self.message(*reply)
+        finally:
+            requests.end(correlation)
+
+    def _open_replies(self) -> None:
+        """Before the first request: the topic of replies, and this client's own route of it."""
+        requests = self._requests
+        if requests.ready:
+            return
+        self.ask(make_replies(), META_SHARD, Topics)
+        if requests.subscription is None:
+            requests.subscription = self.do(lambda: self.engine.subscribe(requests.joining(), False))
+        self.require(lambda: requests.ready, self.timeout)

@@ -1,0 +1,101 @@
+"""An application in this process: found by its name, and run until it is told to stop.
+
+    mq = gossipq_client.connect()          or gossipq_client.aio.connect()
+
+    @mq.consumer("orders", group="billing")
+    def bill(order: Order) -> None: ...
+
+A function that returns such a client will do as well, also an `async def` one.
+"""
+
+import asyncio
+import inspect
+import logging
+import os
+import signal
+import sys
+import threading
+import traceback
+from importlib import import_module
+from typing import Any
+
+from gossipq.errors import ConfigError, GossipqError
+from gossipq_client import aio
+from gossipq_client.api.sync import Client
+
+HINT = "gossipq run MODULE:NAME, in the directory where MODULE.py is"
+
+
+def parse(target: str) -> tuple[str, str]:
+    """Module and name of "app:mq". Raises ConfigError."""
+    module, _, name = target.partition(":")
+    if not all(part.isidentifier() for part in [*module.split("."), name]):
+        raise ConfigError(f"{target!r} names no application", hint=HINT)
+    return module, name
+
+
+def find(target: str) -> Any:
+    """What the application's module has under that name. Raises ConfigError, and what a client at its top
+    level met."""
+    module, name = parse(target)
+    if os.getcwd() not in sys.path:
+        sys.path.insert(0, os.getcwd())
+    try:
+        loaded = import_module(module)
+    except GossipqError:
+        raise
+    except Exception as error:
+        if (
+            isinstance(error, ModuleNotFoundError)
+            and error.name
+            and f"{module}.".startswith(f"{error.name}.")
+        ):
+            raise ConfigError(f"there is no module {error.name} in {os.getcwd()}", hint=HINT) from None
+        traceback.print_exception(error)
+        raise ConfigError(
+            f"{module} cannot be imported: {type(error).__name__}: {error}", hint="see above"
+        ) from None
+    if not hasattr(loaded, name):
+        raise ConfigError(f"{module} has no {name}", hint=HINT)
+    return getattr(loaded, name)
+
+
+def run(target: str, guarded: bool = False) -> None:
+    """Runs an application until SIGTERM or Ctrl-C. A guarded one ends when its standard input does."""
+    found = find(target)
+    open_log()
+    if guarded:
+        threading.Thread(target=_end_with_parent, name="gossipq-guard", daemon=True).start()
+    if callable(found):
+        found = found()
+    if inspect.isawaitable(found):
+        asyncio.run(_run_awaited(found))
+    elif isinstance(found, Client):
+        with found:
+            found.run()
+    else:
+        raise ConfigError(
+            f"{target} is a {type(found).__name__}, no client", hint="mq = gossipq_client.connect()"
+        )
+
+
+def open_log() -> None:
+    """To stderr, unless the application has said where to."""
+    if not logging.getLogger().handlers:
+        logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(message)s")
+
+
+async def _run_awaited(awaitable: Any) -> None:
+    client = await awaitable
+    if not isinstance(client, aio.Client):
+        raise ConfigError(
+            f"awaiting gave a {type(client).__name__}, no client", hint="mq = gossipq_client.aio.connect()"
+        )
+    async with client:
+        await client.run()
+
+
+def _end_with_parent() -> None:
+    while os.read(0, 1024):
+        pass
+    os.kill(os.getpid(), signal.SIGTERM)

@@ -1,0 +1,111 @@
+"""Handlers: functions that work on records, and what they are called with."""
+
+import inspect
+from collections.abc import Callable, Iterable
+from typing import Any, NamedTuple, TypeVar, Unpack
+
+from gossipq.errors import BadRequest
+from gossipq_client.session import ConsumeOptions, Joining, Record, joining
+from gossipq_client.values import inputs, payloads
+
+WORKERS_MAX = 1_000
+
+Function = TypeVar("Function", bound=Callable[..., Any])
+
+
+class Handler(NamedTuple):
+    """One function and what it consumes."""
+
+    function: Callable[..., Any]
+    name: str
+    asked: Joining
+    workers: int
+    order: tuple[bool, ...]  #: by argument: True = the value
+    decode: payloads.Decode | None
+
+    @property
+    def is_async(self) -> bool:
+        return inspect.iscoroutinefunction(self.function) or inspect.iscoroutinefunction(
+            type(self.function).__call__
+        )
+
+    def arguments(self, message: Record) -> list[Any]:
+        """Raises Undecodable."""
+        value = None if self.decode is None else self.decode(message.value)
+        return [value if is_value else message for is_value in self.order]
+
+
+def handler(function: Callable[..., Any], asked: Joining, workers: int) -> Handler:
+    """Looks at what the function takes. Raises BadRequest."""
+    inputs.whole(workers, "workers", 1, WORKERS_MAX)
+    name = getattr(function, "__qualname__", None) or repr(function)
+    if inspect.isgeneratorfunction(function) or inspect.isasyncgenfunction(function):
+        raise BadRequest(f"{name} yields", hint="a handler returns: that is its ack")
+    kinds = [_kind(parameter.annotation) for parameter in _parameters(function, name)]
+    values = [annotation for annotation in kinds if annotation is not Record]
+    if len(values) > 1 or len(kinds) - len(values) > 1 or not kinds:
+        hint = "a handler takes the value, the message, or one of each: see `consumer`"
+        raise BadRequest(
+            f"{name} takes {len(values)} values and {len(kinds) - len(values)} messages", hint=hint
+        )
+    decode = payloads.decoder(values[0]) if values else None
+    return Handler(function, name, asked, workers, tuple(kind is not Record for kind in kinds), decode)
+
+
+def _parameters(function: Callable[..., Any], name: str) -> list[inspect.Parameter]:
+    """Those that a call must give."""
+    try:
+        found = inspect.signature(function, eval_str=True).parameters.values()
+    except NameError as error:
+        raise BadRequest(
+            f"annotation of {name}: {error}", hint="define the type at the top of its module"
+        ) from None
+    except (TypeError, ValueError) as error:
+        raise BadRequest(f"{name} cannot be called: {error}", hint="pass a function") from None
+    variadic = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
+    needed = [each for each in found if each.default is each.empty and each.kind not in variadic]
+    if any(each.kind is inspect.Parameter.KEYWORD_ONLY for each in needed):
+        raise BadRequest(
+            f"{name} needs a keyword argument", hint="give it a default, or make it the value or the message"
+        )
+    return needed
+
+
+def _kind(annotation: Any) -> Any:
+    """Record for an argument that takes the message, else the type of the value."""
+    if annotation is inspect.Parameter.empty or (
+        isinstance(annotation, type) and issubclass(annotation, Record)
+    ):
+        return Record
+    return annotation
+
+
+class Registry:
+    """The handlers of one client."""
+
+    def __init__(self) -> None:
+        self._handlers: list[Handler] = []
+
+    def some(self) -> list[Handler]:
+        """Raises BadRequest when there are none."""
+        if not self._handlers:
+            raise BadRequest(
+                "nothing to run", hint='register a handler: @mq.consumer("orders", group="billing")'
+            )
+        return list(self._handlers)
+
+    def consumer(
+        self,
+        topics: str | Iterable[str],
+        group: str | None = None,
+        *,
+        workers: int = 1,
+        **options: Unpack[ConsumeOptions],
+    ) -> Callable[[Function], Function]:
+        asked = joining(topics, group, **options)
+
+        def register(function: Function) -> Function:
+            self._handlers.append(handler(function, asked, workers))
+            return function
+
+        return register

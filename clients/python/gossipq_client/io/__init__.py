@@ -1,0 +1,30 @@
+"""Sockets, clocks, files and the end of the program: all that the client shares of the world outside."""
+
+from gossipq_client.io import contexts, exits
+from gossipq_client.io.bell import Bell
+from gossipq_client.io.contexts import Contexts, UnknownContext, addresses_of
+from gossipq_client.io.engine import (
+    CLOSE_SECONDS,
+    ERROR_CLOSE_SECONDS,
+    PAUSE_SECONDS,
+    REQUEST_SECONDS,
+    Engine,
+    log,
+)
+from gossipq_client.io.transport import wait
+
+__all__ = [
+    "CLOSE_SECONDS",
+    "ERROR_CLOSE_SECONDS",
+    "PAUSE_SECONDS",
+    "REQUEST_SECONDS",
+    "Bell",
+    "Contexts",
+    "Engine",
+    "UnknownContext",
+    "addresses_of",
+    "contexts",
+    "exits",
+    "log",
+    "wait",
+]

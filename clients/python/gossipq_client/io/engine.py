@@ -1,0 +1,390 @@
+"""What the sync client and its asyncio twin share: a session with sockets, and every step that does not
+wait."""
+
+import logging
+import os
+import threading
+import time
+import weakref
+from _thread import start_new_thread
+from collections import deque
+from collections.abc import Callable, Iterable
+from typing import ClassVar, TypeVar
+
+from gossipq import __version__, limits
+from gossipq.clock import SystemClock
+from gossipq.errors import (
+    Backpressure,
+    BadRequest,
+    ClientClosed,
+    ForkedClient,
+    GossipqError,
+    NoQuorum,
+    NotConfirmed,
+    TurnedAway,
+    UnknownTopic,
+    Unreachable,
+)
+from gossipq.messages import Resolve, Stats, StatsReply, Topics
+from gossipq.texts import many
+from gossipq.types import META_SHARD, partition_of, topic_id_of
+from gossipq_client.io.transport import Transport, wait
+from gossipq_client.operations import Operating
+from gossipq_client.session import Call, Flight, Held, Joining, Session, Subscription, Topic, Writer
+from gossipq_client.values import Options, refs
+
+Stepped = TypeVar("Stepped")
+
+log = logging.getLogger("gossipq_client")
+
+TICK_MS_MAX = 20  #: a busy client looks at its timers this often
+REQUEST_SECONDS = 10.0  #: how long connecting and requests wait for a node
+CLOSE_SECONDS = 30.0  #: how long `close` waits for confirms
+ERROR_CLOSE_SECONDS = 5.0  #: the same, when a `with` ends in an exception
+VIRTUAL_MS = 3_000  #: what a virtual topic is bound to is believed for so long
+PAUSE_SECONDS = 0.5  #: after an error in what goes on beside the callers
+LINGER_MS = 500  #: how long closing sockets try to send a farewell
+RECOVERY_LOOK_SECONDS = 0.001  #: between two looks whether a client is mended
+OUR_PACKAGES = ("gossipq", "gossipq_client")
+
+
+class Engine:
+    """One session over real sockets. Nothing here blocks; one thread at a time."""
+
+    alive: ClassVar["weakref.WeakSet[Engine]"] = weakref.WeakSet()
+
+    def __init__(self, addresses: list[str], name: str, on_fork: Callable[[], None]) -> None:
+        self.clock = SystemClock()
+        self.transport = Transport()
+        self.session = Session(addresses, os.urandom(16), name, __version__, _new_producer, self.clock.now())
+        self.asking = Operating(self.session)
+        self.forked = self.closed = False
+        self.busy = False  #: a step is under way
+        self.torn = False  #: a step ended half way: see `_recover`
+        #: what finalizers leave for the next step; done twice it does no harm
+        self.later: deque[Callable[[], None]] = deque()
+        self.on_fork = on_fork
+        self._due_ms = 0
+        self._recovering = False
+        Engine.alive.add(self)
+
+    # --- steps
+
+    def enter(self) -> None:
+        """Before each step. Raises ClientClosed, ForkedClient, and RuntimeError where a signal handler
+        interrupted a step."""
+        self.check()
+        if self.busy:
+            raise RuntimeError(
+                "a signal handler called a client of gossipq that is at work in the same thread: set a flag "
+                "there and look at "
+                "it later; close() and stop() can be called at any time"
+            )
+        while self.torn:
+            self._start_recovery()
+
+    def step(self, do: Callable[[], Stepped]) -> Stepped:
+        """Does something whole. What an exception from outside ends half way is mended before the next step:
+        a signal handler may raise at any point. Call `enter` before; one step at a time."""
+        try:
+            self.busy = True
+            return do()
+        except BaseException as error:
+            if not isinstance(error, GossipqError) or not _is_ours(error):
+                self.torn = True
+            raise
+        finally:
+            self.busy = False
+
+    def _start_recovery(self) -> None:
+        """No signal handler runs in a thread that is not the main one, so nothing ends it half way."""
+        if threading.current_thread() is not threading.main_thread():
+            self._recover()
+            return
+        if not self._recovering:
+            self._recovering = True
+            try:
+                start_new_thread(self._recover, ())
+            except RuntimeError:  # the interpreter is about to end
+                self._recover()
+        time.sleep(RECOVERY_LOOK_SECONDS)
+
+    def _recover(self) -> None:
+        """All connections are closed and greeted anew, and what is not confirmed goes again with its old
+        sequence."""
+        try:
+            self.transport.restart()
+            self.session.recover(self.clock.now())
+            self._due_ms = 0
+        except Exception:
+            log.exception("mending a client after an interrupt")
+        finally:
+            self._recovering = self.torn = False
+
+    def check(self) -> None:
+        """Raises ClientClosed, ForkedClient."""
+        if self.forked:
+            raise ForkedClient(
+                "this client belongs to the parent process", hint="call connect() again in the child"
+            )
+        if self.closed:
+            raise ClientClosed("this client is closed", hint="call connect() again")
+
+    @property
+    def usable(self) -> bool:
+        return not self.closed and not self.forked
+
+    def exchange(self, thorough: bool = False) -> bool:
+        """Sends what waits and takes what has arrived; True when something has. `thorough` also looks at
+        connections."""
+        session, transport, links = self.session, self.transport, self.session.links
+        session.advance(self.clock.now())
+        while self.later:
+            self.later[0]()
+            self.later.popleft()
+        if links.now_ms >= self._due_ms or (thorough and links.now_ms >= session.deadline_ms()):
+            thorough = True
+            session.tick()
+            self._due_ms = min(session.deadline_ms(), links.now_ms + TICK_MS_MAX)
+        moved = False
+        if thorough or links.actions:
+            moved = self._connections()
+        session.consuming.flush()
+        while True:
+            self._send()
+            arrived = transport.receive()
+            for endpoint, message in arrived:
+                session.arrived(endpoint, message)
+            if not arrived and not links.out:
+                break  # only now: a send may swallow the signal of something that came
+            moved = True
+        if session.consuming.warnings:
+            for text in session.consuming.warnings:
+                log.warning(text)
+            session.consuming.warnings.clear()
+        return moved
+
+    def _send(self) -> None:
+        out = self.session.links.out
+        if out:
+            for endpoint, message in out:
+                self.transport.send(endpoint, message)
+            out.clear()
+
+    def _connections(self) -> bool:
+        links, transport, changed = self.session.links, self.transport, False
+        for endpoint, up in transport.events():
+            changed = True
+            (links.connected if up else links.disconnected)(endpoint)
+        later: list[tuple[str, str]] = []
+        while links.actions:
+            action, endpoint = links.actions.pop(0)
+            later = [each for each in later if each[1] != endpoint]
+            if action != "open":
+                transport.close_peer(endpoint)
+            if action != "close" and not transport.open(endpoint):
+                later.append(("open", endpoint))
+        if later and links.refusal is None:
+            links.refusal = Unreachable(
+                "no descriptor is left for a connection", hint="close files, or raise ulimit -n"
+            )
+            log.warning("%s: %s", later[0][1], links.refusal)
+        links.actions += later
+        return changed
+
+    def timeout_ms(self) -> int:
+        """How long nothing needs to be done if nothing arrives."""
+        return max(0, self.session.deadline_ms() - self.session.links.now_ms)
+
+    def now_ms(self) -> int:
+        return self.clock.now().boot_ms
+
+    # --- publishing
+
+    def find_topic(self, name: str, create: bool = True) -> Topic | Call:
+        """The topic, or the request that looks it up (and makes it when missing). What a virtual one is bound
+        to may change."""
+        known = self.session.publishing.topics.get(name)
+        if known is not None and (known.writers or self.now_ms() - known.learned_ms < VIRTUAL_MS):
+            return known
+        return self.session.calls.ask(Resolve([name], create), META_SHARD)
+
+    def learn_topic(self, name: str, call: Call) -> Topic:
+        """Raises what the look-up ended with."""
+        for info in call.answer(Topics).topics:
+            if info.name == name:
+                return self.session.publishing.learn(info)
+        raise UnknownTopic(f"no topic {name}", hint=f"gossipq topic create {name}")
+
+    @staticmethod
+    def made_ids(count: int) -> list[bytes]:
+        """For records that are copied: each copy is known by it."""
+        return [os.urandom(16).hex().encode() for _ in range(count)]
+
+    def full(self, writer: Writer) -> bool:
+        return (
+            self.session.publishing.full(writer)
+            or self.transport.backlog_bytes >= limits.PUBLISH_WINDOW_BYTES
+        )
+
+    def require_room(self, flights: list[Flight]) -> None:
+        """Raises Backpressure unless all can go now."""
+        if flights and not self.session.publishing.has_room(flights):
+            raise self.backpressure(flights[0].writer)
+
+    def take_all(self, flights: list[Flight]) -> None:
+        """Sends them now. Raises Backpressure unless all can go."""
+        self.require_room(flights)
+        self.session.advance(self.clock.now())
+        for flight in flights:
+            self.session.publishing.take(flight)
+
+    def require_open(self, writers: list[Writer]) -> None:
+        """Raises Backpressure when one of them is full."""
+        for writer in writers:
+            if self.full(writer):
+                raise self.backpressure(writer)
+
+    def backpressure(self, writer: Writer) -> Backpressure:
+        waiting = self.session.publishing.unconfirmed_records()
+        return Backpressure(
+            f"{many(waiting, 'record')} without a confirm",
+            hint=f"flush() first, or slow down: {writer.topic.name}",
+        )
+
+    @staticmethod
+    def writer_beside(held: Held, topic: Topic, options: Options) -> Writer:
+        """Where what comes of a record in hand goes. Raises BadRequest unless the topic has that partition in
+        its shard."""
+        if topic.virtual:
+            raise refs.is_virtual(topic.info)
+        part, number = held.part, partition_of(held.partition)
+        if options.chooser is None and options.partition is None:
+            writer = topic.writer_in(part.shard, number)
+        else:
+            writer = topic.writer(options.chooser, options.partition)
+        if writer is None or writer.shard != part.shard:
+            source = part.subscription.topics[topic_id_of(held.partition)].name
+            raise BadRequest(
+                f"topic {topic.name!r} does not lie in one shard with partition {number} of {source!r}",
+                hint=f"create_topic({topic.name!r}, beside={source!r}), and the same key or partition",
+            )
+        return writer
+
+    # --- consuming
+
+    def made_subscription(self, asked: Joining, stop_at_end: bool) -> Subscription:
+        """For `session.subscribe`."""
+        return asked.subscription(self.clock.now().wall_ms, stop_at_end)
+
+    def subscribe(self, asked: Joining, stop_at_end: bool) -> Subscription:
+        """Within a step."""
+        subscription = self.made_subscription(asked, stop_at_end)
+        self.session.subscribe(subscription)
+        return subscription
+
+    # --- requests
+
+    @staticmethod
+    def merged_stats(calls: Iterable[Call]) -> StatsReply:
+        """Each row once: a worker that took over while it was asked has answered twice."""
+        replies = [call.answer(StatsReply) for call in calls]
+        partitions = {row.partition: row for reply in replies for row in reply.partitions}
+        groups = {(row.partition, row.group): row for reply in replies for row in reply.groups}
+        return StatsReply([*partitions.values()], [*groups.values()])
+
+    def in_vain(self, call: Call) -> bool:
+        """Whether nobody can answer now."""
+        return self.session.links.in_vain(call.shard)
+
+    def unreachable(self) -> Unreachable:
+        links = self.session.links
+        if links.home.greeting and links.away:
+            away = f"{', '.join(links.away)} {'is' if len(links.away) == 1 else 'are'} away"
+            text = (
+                f"{links.home.endpoint} answers, and {many(len(links.leaderless), 'shard')} cannot have a "
+                f"leader: {away}"
+            )
+            return NoQuorum(text, hint="gossipq cluster ls")
+        addresses, refusal = ", ".join(self.session.links.addresses), self.session.links.refusal
+        if refusal is not None:
+            turned_away = TurnedAway(f"{addresses}: {refusal.message}", hint=refusal.hint)
+            turned_away.why = refusal.code
+            return turned_away
+        if links.home.greeting:
+            return Unreachable(
+                f"{links.home.endpoint} answers, and the leader that was asked does not",
+                hint="gossipq status",
+            )
+        return Unreachable(f"no node answers at {addresses}", hint="start one: gossipq node")
+
+    def workers(self) -> dict[str, int]:
+        """Endpoints of workers that lead something, each with a shard by which it is spoken to."""
+        return {route.endpoint: shard for shard, route in self.session.links.leaders.routes.items()}
+
+    def stats_calls(self, topics: list[str], endpoint: str = "") -> list[Call]:
+        """One request to each worker that leads something, or to one of them."""
+        shards = [shard for place, shard in self.workers().items() if endpoint in ("", place)]
+        return [self.session.calls.ask(Stats(topics), shard) for shard in shards]
+
+    # --- farewell
+
+    def farewell(self) -> None:
+        self.closed = True
+        Engine.alive.discard(self)
+        self.session.publishing.plain.clear()
+        self.session.farewell()
+        self._send()
+        self.transport.close(LINGER_MS)
+
+    def finish(self, seconds: float) -> GossipqError | None:
+        """Waits for what is owed, by itself, for a program that ends. What a publish failed with that nobody
+        was told of."""
+        self.enter()
+        self.step(self.session.publishing.seal_all)
+        deadline_ms = self.now_ms() + seconds * 1000
+        while self.session.owes:
+            self.enter()
+            self.step(lambda: self.exchange(thorough=True))
+            left_ms = deadline_ms - self.now_ms()
+            if left_ms <= 0:
+                break
+            if self.session.owes:
+                wait(self.transport.fds(), min(left_ms, self.timeout_ms()))
+        return self.session.publishing.failure()
+
+    def lost(self) -> GossipqError:
+        """What is said when the time of a flush is over."""
+        count = self.session.publishing.unconfirmed_records()
+        if not count:  # only requests and acks wait
+            return self.unreachable()
+        return NotConfirmed(
+            f"no confirm in time for {many(count, 'record')}", hint="they may be stored; gossipq status"
+        )
+
+
+def _is_ours(error: BaseException) -> bool:
+    """Whether it was raised by this client itself, and not by a signal handler that the client happened to be
+    under."""
+    trace = error.__traceback__
+    while trace is not None:
+        if str(trace.tb_frame.f_globals.get("__name__")).partition(".")[0] not in OUR_PACKAGES:
+            return False
+        trace = trace.tb_next
+    return True
+
+
+def _new_producer() -> bytes:
+    return os.urandom(16)
+
+
+def _in_child() -> None:
+    """A forked child shares nothing with its parent's clients: they refuse to work there."""
+    for engine in list(Engine.alive):
+        engine.forked = True
+        engine.on_fork()
+        engine.session.publishing.plain.clear()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_in_child)

@@ -1,0 +1,20 @@
+"""What operators ask and mend, as talks: each yields what must be answered before it goes on. Pure."""
+
+from gossipq_client.operations import progress
+from gossipq_client.operations.orders import Operating
+from gossipq_client.operations.questions import Ranges, Result, Talk, go_on
+from gossipq_client.operations.search import Progress, Search
+from gossipq_client.operations.stored import DeadLetter, StoredRecord
+
+__all__ = [
+    "DeadLetter",
+    "Operating",
+    "Progress",
+    "Ranges",
+    "Result",
+    "Search",
+    "StoredRecord",
+    "Talk",
+    "go_on",
+    "progress",
+]

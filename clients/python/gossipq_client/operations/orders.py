@@ -1,0 +1,179 @@
+"""What operators ask of nodes and do to topics, groups and clients, as talks."""
+
+from collections.abc import Callable, Iterable
+
+from gossipq.errors import BadRequest, GossipqError
+from gossipq.messages import Done, Topics
+from gossipq.operator_messages import (
+    Alarms,
+    Clients,
+    ConfigShown,
+    DropGroup,
+    GroupShown,
+    Grown,
+    Growth,
+    Kick,
+    ListAlarms,
+    ListClients,
+    PurgeTopic,
+    SeekGroup,
+    SetTopic,
+    ShowConfig,
+    ShowGroup,
+    Sought,
+)
+from gossipq.types import META_SHARD, NODE_SHARD, PartitionKey, partition_key
+from gossipq.values import (
+    Alarm,
+    ClientRow,
+    ConfigRow,
+    GrowthRow,
+    Message,
+    SoughtRow,
+    Start,
+    TopicInfo,
+    TopicOptions,
+)
+from gossipq_client.operations.questions import Asking, Talk, by_shard, require
+from gossipq_client.session import Answer
+from gossipq_client.values import inputs
+
+SESSION_BYTES = 16
+
+
+class Operating(Asking):
+    # --- nodes
+
+    def _of_each_worker(self, make: Callable[[], Message], kind: type[Answer]) -> Talk[list[Answer]]:
+        """The answers of all workers that lead something; one that took over meanwhile may have answered
+        twice."""
+        shards = {route.endpoint: shard for shard, route in self._session.links.leaders.routes.items()}
+        calls = [self._calls.ask(make(), shard) for shard in shards.values()]
+        yield from calls
+        return [call.answer(kind) for call in calls]
+
+    def growth(self, topics: Iterable[str], hours: bool, since_ms: int) -> Talk[list[GrowthRow]]:
+        names, since = (
+            inputs.names_of(topics) if topics else [],
+            inputs.whole(since_ms, "since_ms", 0, inputs.OFFSET_END - 1),
+        )
+        parts = yield from self._of_each_worker(lambda: Growth(names, hours, since), Grown)
+        rows = {(row.topic, row.shard, row.time_ms): row for part in parts for row in part.rows}
+        return [rows[place] for place in sorted(rows)]
+
+    def clients(self) -> Talk[list[ClientRow]]:
+        parts = yield from self._of_each_worker(ListClients, Clients)
+        rows = {(row.session, row.node, row.worker): row for part in parts for row in part.rows}
+        return list(rows.values())
+
+    def kick(self, session: bytes, for_ms: int) -> Talk[int]:
+        if len(session) != SESSION_BYTES:
+            raise BadRequest(
+                f"a session is {SESSION_BYTES} bytes, not {len(session)}", hint="clients() has those of all"
+            )
+        parts = yield from self._of_each_worker(lambda: Kick(session, for_ms), Done)
+        return sum(part.count for part in parts)
+
+    def alarms(self) -> Talk[list[Alarm]]:
+        return (yield from self.ask(ListAlarms(), NODE_SHARD, Alarms)).rows
+
+    def running_config(self) -> Talk[list[ConfigRow]]:
+        return (yield from self.ask(ShowConfig(), NODE_SHARD, ConfigShown)).rows
+
+    # --- topics
+
+    def set_topic(self, name: str, options: TopicOptions) -> Talk[TopicInfo]:
+        (info,) = (yield from self.ask(SetTopic(name, options), META_SHARD, Topics)).topics
+        self._session.publishing.learn(info)
+        return info
+
+    def purge_topic(self, name: str, partition: int | None, dry_run: bool) -> Talk[int]:
+        """What is there now goes; what is published meanwhile stays."""
+        info = yield from self.topic(name)
+        last = len(info.shards) - 1
+        numbers = range(last + 1) if partition is None else [inputs.whole(partition, "partition", 0, last)]
+        places = {partition_key(info.id, number): info.shards[number] for number in numbers}
+        shards: dict[int, list[PartitionKey]] = {}
+        for key, shard in places.items():
+            shards.setdefault(shard, []).append(key)
+        count = 0
+        for key, (_, end) in (yield from self._positions(shards, ("new", 0))).items():
+            gone = -1
+            while gone:
+                gone = (yield from self.ask(PurgeTopic(key, end, dry_run), places[key], Done)).count
+                count += gone
+                if dry_run:
+                    break
+        return count
+
+    # --- groups
+
+    def seek_group(self, topic: str, group: str, to: inputs.Start, dry_run: bool) -> Talk[list[SoughtRow]]:
+        require(group)
+        info = yield from self.topic(topic)
+        kind, value = inputs.start_of(to, self._session.links.wall_ms, "to")
+        # where nobody has consumed yet it is made
+        config = (yield from self.group_policy(topic, group)).config
+
+        def make(shard: int, partitions: list[PartitionKey], dry: bool) -> Message:
+            return SeekGroup(
+                info.id, group, [Start(partition, kind, value) for partition in partitions], dry, config
+            )
+
+        parts = yield from self._in_all(info, make, Sought, dry_run)
+        return sorted((row for part in parts for row in part.rows), key=lambda row: row.partition)
+
+    def delete_group(self, topic: str, group: str, dead: bool) -> Talk[int]:
+        require(group)
+        info = yield from self.topic(topic)
+        parts = yield from self._in_all(
+            info, lambda _, __, dry: DropGroup(info.id, group, dead, dry), Done, False
+        )
+        count = sum(part.count for part in parts)
+        if not count:
+            raise no_group(topic, group)
+        return count
+
+    def _in_all(
+        self,
+        info: TopicInfo,
+        make: Callable[[int, list[PartitionKey], bool], Message],
+        kind: type[Answer],
+        dry_run: bool,
+    ) -> Talk[list[Answer]]:
+        """Asks every shard of a topic whether it would; only then lets them."""
+        shards, answers = by_shard(info), []
+        for shard, partitions in shards.items():
+            answers.append((yield from self.ask(make(shard, partitions, True), shard, kind)))
+        if dry_run:
+            return answers
+        answers = []
+        for done, (shard, partitions) in enumerate(shards.items()):
+            try:
+                answers.append((yield from self.ask(make(shard, partitions, False), shard, kind)))
+            except GossipqError as error:
+                if done:
+                    text = f"{error.message}; done in {done} of {len(shards)} shards"
+                    raise type(error)(text, hint=f"{error.hint}, then do it again".strip(", ")) from None
+                raise
+        return answers
+
+    def group_policy(self, topic: str, group: str) -> Talk[GroupShown]:
+        """As the first shard that knows the group says; its consumers are those of all."""
+        require(group)
+        info = yield from self.topic(topic)
+        shown: GroupShown | None = None
+        consumers: set[str] = set()
+        for shard in by_shard(info):
+            try:
+                found = yield from self.ask(ShowGroup(info.id, group), shard, GroupShown)
+            except BadRequest:
+                continue
+            shown, consumers = shown or found, consumers.union(found.consumers)
+        if shown is None:
+            raise no_group(topic, group)
+        return GroupShown(shown.config, shown.policy, sorted(consumers))
+
+
+def no_group(topic: str, group: str) -> BadRequest:
+    return BadRequest(f"no group {group} on {topic}", hint=f"gossipq group ls {topic}")

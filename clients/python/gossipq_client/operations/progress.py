@@ -1,0 +1,62 @@
+"""How far a topic goes, and how far a group is that keeps its own positions: talks for readers such as
+Spark."""
+
+from collections.abc import Iterable, Mapping
+
+from gossipq.errors import BadRequest
+from gossipq.messages import Ack, Acked, Subscribe, Subscribed, Unsubscribe
+from gossipq.types import Offset, PartitionKey, ShardId, partition_key, partition_of
+from gossipq.values import Start, TopicInfo
+from gossipq_client.operations.questions import PROBE_NUMBERS, Asking, Talk
+from gossipq_client.session import Session
+from gossipq_client.values import inputs
+
+
+def positions(
+    asking: Asking, session: Session, topic: str, start: tuple[str, int]
+) -> Talk[dict[int, tuple[Offset, Offset]]]:
+    """For each partition where a reader would start, and one past its last record. Raises UnknownTopic,
+    OffsetOutOfRange."""
+    info = yield from asking.topic(topic)
+    found: dict[int, tuple[Offset, Offset]] = {}
+    for shard, keys in _by_shard(info, range(len(info.shards))).items():
+        number = PROBE_NUMBERS + session.links.next_id()
+        request = Subscribe(number, "", [Start(key, *start) for key in keys], 0, 0)
+        found |= {
+            partition_of(key): (first, end)
+            for key, first, end in (yield from asking.ask(request, shard, Subscribed)).ends
+        }
+        yield from asking.ask(Unsubscribe(number), shard, Acked)
+    return dict(sorted(found.items()))
+
+
+def ack_below(
+    asking: Asking, session: Session, topic: str, group: str, ends: Mapping[int, Offset]
+) -> Talk[None]:
+    """Acks everything below these offsets for a group, but what its consumers hold; a new one begins at the
+    first record.
+
+    A subscription without credit says so, by acks of what was never handed out. Raises BadRequest.
+    """
+    if not group:
+        raise BadRequest("no group named", hint="gossipq group ls TOPIC")
+    info = yield from asking.topic(topic)
+    for number, end in ends.items():
+        inputs.whole(number, "partition", 0, len(info.shards) - 1)
+        inputs.whole(end, "offset", 0, inputs.OFFSET_END - 1)
+    for shard, keys in _by_shard(info, ends).items():
+        number = PROBE_NUMBERS + session.links.next_id()
+        request = Subscribe(number, group, [Start(key) for key in keys], 0, 0)
+        here = (yield from asking.ask(request, shard, Subscribed)).ends
+        stops = {key: min(end, ends[partition_of(key)]) for key, _, end in here}
+        ranges = [(key, position, stops[key]) for key, position, _ in here if position < stops[key]]
+        if ranges:
+            yield from asking.ask(Ack(number, ranges, unseen=True), shard, Acked)
+        yield from asking.ask(Unsubscribe(number), shard, Acked)
+
+
+def _by_shard(info: TopicInfo, numbers: Iterable[int]) -> dict[ShardId, list[PartitionKey]]:
+    shards: dict[ShardId, list[PartitionKey]] = {}
+    for number in numbers:
+        shards.setdefault(info.shards[number], []).append(partition_key(info.id, number))
+    return shards

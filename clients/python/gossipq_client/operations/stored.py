@@ -1,0 +1,118 @@
+"""Single records as an operator sees them: what SHOWN and DEAD_LETTERS bring, opened."""
+
+from dataclasses import dataclass, field
+
+from gossipq.types import HEADERS, IDS, KEYS, Offset, partition_of
+from gossipq.values import DeadLetter as LetterRow
+from gossipq.values import Ref
+from gossipq.wire.batch import Batch
+from gossipq_client.values import inputs, refs
+
+
+@dataclass(frozen=True, slots=True)
+class StoredRecord:
+    """One record as it is stored. `offset` is -1 while it has none; `ref` names it in any case. Times are
+    unix seconds."""
+
+    topic: str
+    partition: int
+    offset: int
+    ref: str
+    value: bytes
+    key: bytes | None
+    headers: dict[str, str | bytes]
+    route: str
+    id: bytes | None
+    publish_time: float  #: when its producer sealed the batch
+    stored_time: float
+
+
+@dataclass(frozen=True, slots=True)
+class DeadLetter:
+    """A record that a group will not get again, and why.
+
+    Without values, neighbours that died together come as one, with their `count`. `time_ms` is unix time.
+    """
+
+    topic: str
+    partition: int
+    offset: int
+    ref: str
+    group: str
+    reason: str  #: "failures", "rejected", "expired", "undecodable"
+    error: str  #: what the last consumer said
+    attempts: int
+    failures: int
+    time_ms: int
+    count: int = 1
+    value: bytes = b""
+    key: bytes | None = None
+    headers: dict[str, str | bytes] = field(default_factory=dict)
+    route: str = ""
+    id: bytes | None = None
+    publish_time: float = 0.0
+
+
+class Opened:
+    """A batch, opened for its single records."""
+
+    def __init__(self, raw: bytes | memoryview) -> None:
+        """Raises BadBatch."""
+        self.batch = batch = Batch(raw)
+        self.values = batch.values()
+        self.route, self.publish_time = batch.route.decode(errors="replace"), batch.info.publish_ms / 1000
+        self._keys, self._headers, self._ids = batch.column(KEYS), batch.column(HEADERS), batch.column(IDS)
+
+    def key(self, at: int) -> bytes | None:
+        return self._keys[at] if self._keys is not None else None
+
+    def header_bytes(self, at: int) -> bytes:
+        return self._headers[at] if self._headers is not None else b""
+
+    def headers(self, at: int) -> dict[str, str | bytes]:
+        return inputs.headers_of(self.header_bytes(at))
+
+    def id(self, at: int) -> bytes | None:
+        return (self._ids[at] or None) if self._ids is not None else None
+
+
+def stored_record(topic: str, ref: Ref, time_ms: int, opened: Opened) -> StoredRecord:
+    return StoredRecord(
+        topic,
+        partition_of(ref.partition),
+        ref.offset,
+        refs.text_of(topic, ref),
+        opened.values[0],
+        opened.key(0),
+        opened.headers(0),
+        opened.route,
+        opened.id(0),
+        opened.publish_time,
+        time_ms / 1000,
+    )
+
+
+def dead_letters(topic: str, row: LetterRow, opened: Opened | None) -> list[DeadLetter]:
+    """One for each record of the batch; without it one for all."""
+    if opened is None:
+        return [_letter(topic, row, row.offset, row.count)]
+    return [_letter(topic, row, row.offset + at, 1, opened, at) for at in range(row.count)]
+
+
+def _letter(
+    topic: str, row: LetterRow, offset: Offset, count: int, opened: Opened | None = None, at: int = 0
+) -> DeadLetter:
+    number = partition_of(row.partition)
+    ref = refs.text(topic, number, offset)
+    why = (row.group, row.reason, row.error, row.attempts, row.failures, row.time_ms, count)
+    if opened is None:
+        return DeadLetter(topic, number, offset, ref, *why)
+    record = (
+        opened.values[at],
+        opened.key(at),
+        opened.headers(at),
+        opened.route,
+        opened.id(at),
+        opened.publish_time,
+    )
+    return DeadLetter(topic, number, offset, ref, *why, *record)

@@ -1,0 +1,58 @@
+"""One client's side of the protocol: what is published, lent, held and asked, as a function of what arrives.
+Pure."""
+
+from gossipq_client.session import credit
+from gossipq_client.session.calls import Answer, Call, Calls
+from gossipq_client.session.consume_options import ConsumeOptions, FetchOptions, Joining, credit_of, joining
+from gossipq_client.session.credit import Subscription
+from gossipq_client.session.deliveries import Consuming
+from gossipq_client.session.held import Held
+from gossipq_client.session.lists import plan
+from gossipq_client.session.packer import Flight, Topic, Writer
+from gossipq_client.session.receipts import (
+    Awaited,
+    Copied,
+    One,
+    PendingReceipt,
+    PendingReceipts,
+    Receipt,
+    half_way,
+    receipt_of,
+)
+from gossipq_client.session.session import Session
+from gossipq_client.session.stretch import Reading, Stretch, between, no_pyarrow
+from gossipq_client.session.views import FetchedBatch, Record
+
+__all__ = [
+    "Answer",
+    "Awaited",
+    "Call",
+    "Calls",
+    "ConsumeOptions",
+    "Consuming",
+    "Copied",
+    "FetchOptions",
+    "FetchedBatch",
+    "Flight",
+    "Held",
+    "Joining",
+    "One",
+    "PendingReceipt",
+    "PendingReceipts",
+    "Reading",
+    "Receipt",
+    "Record",
+    "Session",
+    "Stretch",
+    "Subscription",
+    "Topic",
+    "Writer",
+    "between",
+    "credit",
+    "credit_of",
+    "half_way",
+    "joining",
+    "no_pyarrow",
+    "plan",
+    "receipt_of",
+]

@@ -1,0 +1,165 @@
+"""Requests with one answer each: sent when there is a way, again at each new leader or greeting and while a
+leader is busy."""
+
+from collections.abc import Callable, Sequence
+from typing import TypeVar
+
+from gossipq.errors import Busy, GossipqError, NotLeader, ProtocolError
+from gossipq.values import Message
+from gossipq_client.session.links import Links
+
+Answer = TypeVar("Answer", bound=Message)
+
+RETRY_MS = 50  #: pause before a request is asked again when the leader named none
+
+
+class Call:
+    """One request, with a second frame for some. `then` is told the answer or the error, once."""
+
+    __slots__ = (
+        "body",
+        "done",
+        "error",
+        "frames",
+        "greeting",
+        "message",
+        "reply",
+        "request_id",
+        "retry_at_ms",
+        "shard",
+        "term",
+        "then",
+    )
+
+    def __init__(
+        self, message: Message, shard: int, then: Callable[["Call"], None] | None, body: bytes | bytearray
+    ) -> None:
+        self.message, self.shard, self.then, self.body = message, shard, then, body
+        self.frames: Sequence[bytes] = ()  #: of the answer, behind its control frame
+        self.request_id = self.greeting = self.retry_at_ms = 0
+        self.term = 0  #: of the leader that was asked, as far as that was known
+        self.done = False
+        self.reply: Message | None = None
+        self.error: GossipqError | None = None
+
+    def settle(self, reply: Message | None, error: GossipqError | None) -> None:
+        self.reply, self.error, self.done = reply, error, True
+        if self.then is not None:
+            self.then(self)
+
+    def answer(self, kind: type[Answer]) -> Answer:
+        """The answer of a call that is done. Raises its error, or ProtocolError for an answer of another
+        kind."""
+        if self.error is not None:
+            raise self.error
+        if not isinstance(self.reply, kind):
+            raise ProtocolError(f"{type(self.message).__name__} answered by {type(self.reply).__name__}")
+        return self.reply
+
+
+class Calls:
+    def __init__(self, links: Links) -> None:
+        #: whether its leader knows that subscription
+        self.stands: Callable[[int], bool] = lambda subscription: True
+        self._links = links
+        self._open: dict[Call, None] = {}  #: in the order they were asked
+        self._sent: dict[int, Call] = {}
+
+    @property
+    def cluster(self) -> bytes:
+        """Its uuid, b"" as long as no node has answered."""
+        return self._links.cluster
+
+    def __len__(self) -> int:
+        return len(self._open)
+
+    def ask(
+        self,
+        message: Message,
+        shard: int,
+        then: Callable[[Call], None] | None = None,
+        body: bytes | bytearray = b"",
+    ) -> Call:
+        call = Call(message, shard, then, body)
+        self._open[call] = None
+        self._pump(call)
+        return call
+
+    def cancel(self, call: Call) -> None:
+        """Nobody waits any more; a late answer is dropped."""
+        self._open.pop(call, None)
+        self._sent.pop(call.request_id, None)
+
+    def open_calls(self) -> list[Call]:
+        """Those without an answer, in the order they were asked."""
+        return [call for call in self._open if not call.done]
+
+    def unanswered(self) -> list[Message]:
+        """In the order they were asked."""
+        return [call.message for call in self.open_calls()]
+
+    def pump_all(self) -> None:
+        for call in list(self._open):
+            self._pump(call)
+
+    def _pump(self, call: Call) -> None:
+        lane = self._links.lane(call.shard)
+        if lane is None or call.done or self._links.now_ms < call.retry_at_ms:
+            return
+        if lane.greeting == call.greeting or not self.stands(getattr(call.message, "subscription", 0)):
+            return
+        self._sent.pop(call.request_id, None)
+        call.request_id, call.greeting = self._links.next_id(), lane.greeting
+        call.term = max(call.term, self._links.term(call.shard))
+        self._sent[call.request_id] = call
+        self._links.send(lane, call.message, call.shard, call.request_id, call.body)
+
+    def deadline_ms(self) -> int | None:
+        now_ms = self._links.now_ms
+        return min((call.retry_at_ms for call in self._open if call.retry_at_ms > now_ms), default=None)
+
+    def answered(self, request_id: int, reply: Message, frames: Sequence[bytes] = ()) -> bool:
+        """False when nobody asked."""
+        call = self._sent.get(request_id)
+        if call is None:
+            return False
+        call.frames = frames
+        self._settle(call, reply, None)
+        return True
+
+    def _settle(self, call: Call, reply: Message | None, error: GossipqError | None) -> None:
+        """It is let go last, so that `recover` finds one that was settled by half."""
+        call.settle(reply, error)
+        self.cancel(call)
+
+    def recover(self) -> None:
+        """A step was torn and all ways were closed: what has no answer is asked again, what was settled by
+        half is settled."""
+        self._sent.clear()
+        for call in list(self._open):
+            if call.done:
+                self._settle(call, call.reply, call.error)
+            else:
+                call.greeting = call.retry_at_ms = 0
+
+    def refused(self, request_id: int, error: GossipqError) -> bool:
+        call = self._sent.get(request_id)
+        if call is None:
+            return False
+        if isinstance(error, NotLeader) or type(error) is Busy:
+            pause_ms = 0 if isinstance(error, NotLeader) else error.retry_after_ms or RETRY_MS
+            del self._sent[request_id]
+            call.greeting, call.retry_at_ms = 0, self._links.now_ms + pause_ms
+        else:
+            self._settle(call, None, error)
+        return True
+
+    def forgotten(self, request_id: int, term: int = 0, pause_ms: int = 0) -> bool:
+        """Who answered did not know what the request is about: it goes again, by a `term` only if it was
+        asked in an earlier one. False when it does not."""
+        call = self._sent.get(request_id)
+        if call is None or 0 < term <= call.term:
+            return False
+        del self._sent[request_id]
+        call.greeting, call.term, call.retry_at_ms = 0, max(call.term, term), self._links.now_ms + pause_ms
+        return True

@@ -1,0 +1,113 @@
+"""What a consumer asks for: the options of `consume`, `fetch` and `consumer`, checked before anything is
+sent."""
+
+from collections.abc import Iterable
+from typing import NamedTuple, TypedDict
+
+from gossipq import limits
+from gossipq.errors import BadRequest
+from gossipq.values import GroupOptions
+from gossipq_client.session.credit import Subscription
+from gossipq_client.values import Backoff, group_options, inputs
+
+Routes = str | Iterable[str]
+
+
+class FetchOptions(TypedDict, total=False):
+    """Policies of a group hold for all its consumers, until one of them says otherwise."""
+
+    #: of a new group, or of a reader: "first", "new", an offset, an aware datetime, "-10m"
+    start: inputs.Start | None
+    mode: (
+        str | None
+        #: of the group: "shared", "exclusive" (one consumer at a time) or "key_ordered" (each key in order)
+    )
+    route: Routes | None  #: takes only records whose route matches, as in "eu.fr", "eu.*", "eu.#"
+    routes: Routes | None  #: the same
+    ack: bool  #: False: at most once; a record counts as done before it leaves the node
+    lease: inputs.Duration | None  #: how long the node waits for a consumer that has gone silent
+    attempts_max: int | None  #: failures after which a record is a dead letter
+    backoff: Backoff | None
+
+
+class ConsumeOptions(FetchOptions, total=False):
+    credit: int | None  #: records under way at most
+
+
+class Joining(NamedTuple):
+    """A consumer in the making."""
+
+    names: list[str]
+    group: str
+    start: inputs.Start
+    credit: tuple[int, int]
+    options: GroupOptions
+    routes: list[str]
+    ack: bool
+
+    def subscription(self, wall_ms: int, stop_at_end: bool) -> Subscription:
+        start = inputs.start_of(self.start, wall_ms)
+        return Subscription(
+            self.group,
+            start,
+            self.credit,
+            self.options,
+            stop_at_end,
+            self.names,
+            routes=self.routes,
+            acks=self.ack,
+        )
+
+
+def joining(
+    topics: str | Iterable[str],
+    group: str | None,
+    *,
+    start: inputs.Start | None = None,
+    mode: str | None = None,
+    route: Routes | None = None,
+    routes: Routes | None = None,
+    ack: bool = True,
+    credit: int | None = None,
+    lease: inputs.Duration | None = None,
+    attempts_max: int | None = None,
+    backoff: Backoff | None = None,
+) -> Joining:
+    """Raises BadRequest, TooLarge."""
+    options = group_options(mode=mode, lease=lease, attempts_max=attempts_max, backoff=backoff)
+    said = {"mode": mode, "lease": lease, "attempts_max": attempts_max, "backoff": backoff}
+    if not group and (names := [f"{name}=" for name, value in said.items() if value is not None]):
+        raise BadRequest(f"{', '.join(names)} without a group", hint='name one: group="billing"')
+    where = start if start is not None else "first" if group else "new"
+    inputs.start_of(where, 0)
+    records = credit_of(credit, mode, "credit")
+    found = [*routes_of(route, "route"), *routes_of(routes, "routes")]
+    return Joining(
+        inputs.names_of(topics), group or "", where, (records, limits.CREDIT_BYTES), options, found, ack
+    )
+
+
+def credit_of(credit: int | None, mode: str | None, what: str) -> int:
+    """Records under way at most. An exclusive consumer gets one after the other unless it asks for more.
+    Raises BadRequest."""
+    if credit is None:
+        return 1 if mode == "exclusive" else limits.CREDIT_RECORDS
+    return inputs.whole(credit, what, 1, limits.IN_FLIGHT_MAX)
+
+
+def routes_of(routes: Routes | None, what: str) -> list[str]:
+    """Patterns of words between dots: `*` is one word, `#` any number of them. Raises BadRequest,
+    TooLarge."""
+    found = [routes] if isinstance(routes, str) else list(routes or ())
+    for pattern in found:
+        if not isinstance(pattern, str) or not pattern:
+            raise BadRequest(
+                f"{what}={routes!r}", hint='write routes as in "eu.fr", "eu.*" or ["eu.#", "us"]'
+            )
+        words = pattern.split(".")
+        if any(len(word) > 1 and ("*" in word or "#" in word) for word in words):
+            raise BadRequest(f"{what}={pattern!r}", hint='* and # stand for whole words, as in "eu.*"')
+        if set(words) == {"#"}:
+            raise BadRequest(f"{what}={pattern!r} fits every route", hint=f"leave {what}= away to take all")
+        inputs.route_bytes(pattern)
+    return found

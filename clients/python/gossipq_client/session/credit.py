@@ -1,0 +1,248 @@
+"""A subscription and its parts, one for each shard: the loan at the leader, and what was delivered for it.
+
+For each part: lent (unused at the leader) + untaken (here, not yet in the user's hands) stay at or below its
+share; the shares of a subscription add up to the credit the user lends. For an exclusive consumer what is in
+the user's hands counts too, so that a credit of 1 is strictly one after the other. A leader without loan says
+READY; then a part that stands idle is recalled and its share moves over.
+"""
+
+from collections import deque
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from gossipq.errors import GossipqError
+from gossipq.types import Offset, PartitionKey, ShardId
+from gossipq.values import GroupOptions, Start, TopicInfo
+from gossipq_client.session.connections import NOWHERE
+from gossipq_client.session.held import Held, Piece, subtract
+
+if TYPE_CHECKING:
+    from gossipq_client.session.calls import Call
+
+REPAY_FRACTION = 4  #: credit goes back when this part of a share is due
+
+
+class Subscription:
+    """What one consumer asked for; a part for each shard that holds some of it."""
+
+    def __init__(
+        self,
+        group: str,
+        start: tuple[str, int],
+        credit: tuple[int, int],
+        options: GroupOptions,
+        notify_end: bool = False,
+        names: Sequence[str] = (),
+        routes: Sequence[str] = (),
+        acks: bool = True,
+    ) -> None:
+        self.group, self.start, self.options, self.notify_end = group, start, options, notify_end
+        self.names, self.routes, self.acks = names, list(routes), acks
+        self.mode = options.mode or ""  #: of the group, as soon as it is known
+        self.credit_records, self.credit_bytes = credit
+        self.parts: list[Part] = []
+        self.topics: dict[int, TopicInfo] = {}
+        self.ready: deque[Held] = deque()
+        self.error: GossipqError | None = None
+        self.lookups: set[Call] = set()  #: of topics, under way
+        self.asked = False  #: its topics are, or were, looked up
+        self.fetches: dict[object, list[Piece]] = {}  #: under way, and what each has taken
+        self.stopping = False  #: the user takes no more
+        self.closing = self.paused = self.streak = False
+        self.touched_ms = 0  #: when the user last took something
+        self.progress = (0, 0)  #: the slice the user is at, and how far
+
+    @property
+    def leased(self) -> bool:
+        """What comes is held for the user until it is acked or given back."""
+        return bool(self.group) and self.acks
+
+    @property
+    def over(self) -> bool:
+        return self.stopping or self.closing
+
+    @property
+    def patterns(self) -> bool:
+        return any("*" in name for name in self.names)
+
+    @property
+    def exclusive(self) -> bool:
+        return self.mode == "exclusive" and self.leased
+
+    @property
+    def key_ordered(self) -> bool:
+        return self.mode == "key_ordered" and self.leased
+
+    def free(self) -> tuple[int, int]:
+        """Records and bytes of the credit that are neither lent nor here."""
+        return (
+            self.credit_records - sum(part.lent_records + part.here_records for part in self.parts),
+            self.credit_bytes - sum(part.lent_bytes + part.untaken_bytes for part in self.parts),
+        )
+
+    @property
+    def finished(self) -> bool:
+        """With notify_end: everything readable has been handed out, and nothing of it waits here."""
+        return (
+            self.notify_end
+            and not self.lookups
+            and not self.ready
+            and all(part.at_end for part in self.parts)
+        )
+
+
+class Part:
+    """The partitions of one subscription that lie in one shard."""
+
+    __slots__ = (
+        "at_end",
+        "barred",
+        "ends",
+        "fed",
+        "fresh",
+        "high",
+        "known",
+        "lease_ms",
+        "lent_bytes",
+        "lent_records",
+        "number",
+        "outstanding",
+        "positions",
+        "recalling",
+        "request_id",
+        "retry_at_ms",
+        "shard",
+        "share_records",
+        "standing",
+        "starts",
+        "subscribed",
+        "subscription",
+        "untaken_bytes",
+        "untaken_records",
+    )
+
+    def __init__(self, subscription: Subscription, number: int, shard: ShardId, starts: list[Start]) -> None:
+        self.subscription, self.number, self.shard = subscription, number, shard
+        self.starts = {start.partition: start for start in starts}
+        self.request_id = self.retry_at_ms = self.lease_ms = 0
+        self.standing = self.known = (
+            NOWHERE  #: under which it was asked for, and under which the leader has answered
+        )
+        self.subscribed = self.at_end = self.recalling = False
+        self.fed = False  #: a recall for it is under way
+        self.share_records = 0
+        self.lent_records = self.lent_bytes = 0
+        self.untaken_records = self.untaken_bytes = 0
+        self.ends: dict[PartitionKey, Offset] = {}  #: one past the last offset that AT_END spoke of
+        self.positions: dict[PartitionKey, Offset] = {}  #: of a reader: next offset
+        self.high: dict[PartitionKey, Offset] = {}  #: of a group: one past the highest offset seen
+        self.outstanding: dict[Held, None] = {}
+        self.fresh: list[list[int]] = []  #: acked, not yet told to the leader: [partition, first, end]
+        #: (partition, key hash) -> failed, not yet answered
+        self.barred: dict[tuple[PartitionKey, int], list[Offset]] = {}
+
+    @property
+    def share_bytes(self) -> int:
+        """The same part of the bytes as of the records."""
+        subscription = self.subscription
+        return subscription.credit_bytes * self.share_records // max(1, subscription.credit_records)
+
+    @property
+    def here_records(self) -> int:
+        """What counts against the share beside the loan."""
+        return (
+            sum(held.left for held in self.outstanding)
+            if self.subscription.exclusive
+            else self.untaken_records
+        )
+
+    @property
+    def want_records(self) -> int:
+        return self.share_records - self.lent_records - self.here_records
+
+    @property
+    def want_bytes(self) -> int:
+        return self.share_bytes - self.lent_bytes - self.untaken_bytes
+
+    @property
+    def due(self) -> bool:
+        """Whether enough was taken to lend it again."""
+        records, size = self.want_records, self.want_bytes
+        return (records > 0 and records * REPAY_FRACTION >= self.share_records) or (
+            size > 0 and size * REPAY_FRACTION >= self.share_bytes > 0
+        )
+
+    @property
+    def has_loan(self) -> bool:
+        """Whether the leader may hand out something."""
+        return self.lent_records > 0 and self.lent_bytes > 0
+
+    @property
+    def idle(self) -> bool:
+        """Has a loan, or a part of one, and nothing to show for it."""
+        return (
+            (self.lent_records > 0 or self.lent_bytes > 0)
+            and self.untaken_records == 0
+            and not self.recalling
+        )
+
+    def offer(self) -> tuple[int, int]:
+        """What could go to the leader so that the share is full again, within the credit of the subscription.
+        Records without bytes, or bytes without records, are of use to nobody: then it is nothing."""
+        free_records, free_bytes = self.subscription.free()
+        records, size = max(0, min(self.want_records, free_records)), max(0, min(self.want_bytes, free_bytes))
+        return (records, size) if self.lent_records + records > 0 and self.lent_bytes + size > 0 else (0, 0)
+
+    def lend(self) -> tuple[int, int]:
+        """What goes to the leader now."""
+        records, size = self.offer()
+        self.lent_records += records
+        self.lent_bytes += size
+        return records, size
+
+    def cede(self, other: "Part", records: int) -> None:
+        """So much of its share moves over."""
+        self.share_records -= records
+        other.share_records += records
+
+    def start_list(self) -> list[Start]:
+        """A reader goes on where it is; a group's start counts only the first time."""
+        at = self.positions
+        return [Start(key, "offset", at[key]) if key in at else start for key, start in self.starts.items()]
+
+    def unseen(self, partition: PartitionKey, first: Offset, end: Offset) -> list[tuple[Offset, Offset]]:
+        """What of a delivered slice is not here already: leaders repeat themselves after a crash."""
+        if not self.subscription.group:
+            first = max(first, self.positions.get(partition, 0))
+            return [(first, end)] if first < end else []
+        if first >= self.high.get(partition, 0):
+            return [(first, end)]
+        here = [
+            piece
+            for held in self.outstanding
+            if held.partition == partition
+            for piece in held.open_ranges(first, end)
+        ]
+        return subtract([(first, end)], here)
+
+    def saw(self, partition: PartitionKey, end: Offset) -> None:
+        """A slice up to `end` is here, wholly."""
+        places = self.high if self.subscription.group else self.positions
+        places[partition] = max(end, places.get(partition, 0))
+
+    def recover(self) -> None:
+        """A step was torn and all ways were closed: no leader is known, nothing is lent, and what is here
+        counts."""
+        self.standing = self.known = NOWHERE
+        self.subscribed = self.at_end = self.recalling = self.fed = False
+        self.lent_records = self.lent_bytes = self.retry_at_ms = 0
+        self.barred = {}
+        ready = [held for held in self.subscription.ready if held.part is self]
+        for held in list(self.outstanding):
+            held.recount()
+            if not held.left or (held.taken == held.first and held not in ready):
+                del self.outstanding[held]  # the leader hears that it is not here
+        for held in [*self.outstanding, *ready]:
+            self.saw(held.partition, held.end)
+        self.untaken_records = sum(held.end - held.taken for held in ready)
+        self.untaken_bytes = sum(held.charge for held in ready)

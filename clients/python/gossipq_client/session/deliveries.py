@@ -1,0 +1,348 @@
+"""What comes of subscriptions: slices, taken by the user or given back, and what time brings: acks, leases,
+pauses, ends."""
+
+from collections import deque
+
+from gossipq import limits
+from gossipq.errors import BadBatch
+from gossipq.messages import Ack, Acked, AtEnd, Deliver, Nack, Recall, Started, Unsubscribe
+from gossipq.texts import many
+from gossipq.types import Offset
+from gossipq.values import Delivered, Message
+from gossipq.wire.batch import Batch, split
+from gossipq_client.session.calls import Call
+from gossipq_client.session.connections import NOWHERE
+from gossipq_client.session.credit import Part, Subscription
+from gossipq_client.session.held import Held, Piece, merge, subtract
+from gossipq_client.session.settlement import Settling
+from gossipq_client.values import failed
+
+FETCHES_AHEAD = 32  #: credit in a streak of fetches, between CREDIT_RECORDS and the next
+AHEAD_RECORDS_MAX = 8 * limits.CREDIT_RECORDS
+
+
+class Consuming(Settling):
+    """Subscribing, and all that comes of it."""
+
+    # --- deliveries
+
+    def delivered(self, deliver: Deliver, joined: bytes) -> None:
+        """Raises BadBatch when the sizes do not fit the frame."""
+        part = self._parts.get(deliver.subscription)
+        if part is None:
+            return
+        part.lease_ms = deliver.lease_ms or part.lease_ms
+        for piece, raw in zip(
+            deliver.slices, split(joined, [each.size for each in deliver.slices]), strict=True
+        ):
+            if part.subscribed:  # else it is of a loan that has ended
+                part.lent_records -= piece.count
+                part.lent_bytes -= piece.charge
+            if piece.offset + piece.count > part.ends.get(piece.partition, 0):
+                part.at_end = False
+            self._receive(part, piece, raw, deliver.lease_ms)
+        if part.due:
+            self._due[part] = None
+
+    def _receive(self, part: Part, piece: Delivered, raw: memoryview, lease_ms: int) -> None:
+        subscription, end = part.subscription, piece.offset + piece.count
+        try:
+            batch = Batch(raw)
+            if len(batch) != piece.count:
+                raise BadBatch(f"slice of {piece.count} records with a batch of {len(batch)}")
+        except BadBatch as error:
+            self.warnings.append(f"slice {piece.offset}..{end} of partition {piece.partition:#x}: {error}")
+            if subscription.leased:
+                self._nack(part, [(piece.partition, piece.offset, end)], failed(None, str(error)), {})
+            return
+        if subscription.closing or subscription.paused:
+            self.nack(
+                Held(part, piece.partition, piece.offset, piece.offset, end, batch, piece.attempt),
+                piece.offset,
+                end,
+            )
+            return
+        charge = piece.charge
+        for first, last in part.unseen(piece.partition, piece.offset, end):
+            held = Held(part, piece.partition, piece.offset, first, last, batch, piece.attempt)
+            held.deadline_ms, held.lease_ms = self._links.now_ms + lease_ms, lease_ms
+            held.charge, charge = charge, 0
+            part.untaken_records += last - first
+            part.untaken_bytes += held.charge
+            if subscription.leased:
+                part.outstanding[held] = None
+                if part.barred:
+                    bars = {
+                        key: min(offsets)
+                        for (where, key), offsets in part.barred.items()
+                        if where == held.partition
+                    }
+                    self._give_back_later(part, held.partition, bars, [held])
+            if not subscription.ready:
+                subscription.touched_ms = self._links.now_ms
+            subscription.ready.append(held)
+        part.saw(piece.partition, end)
+
+    def take(self, subscription: Subscription, count: int, fetch: object = None) -> list[Piece]:
+        """At most `count` records, in the order they came. A `fetch` that is under way is noted with what it
+        takes."""
+        ready = subscription.ready
+        pieces: list[Piece] = subscription.fetches.setdefault(fetch, []) if fetch is not None else []
+        subscription.touched_ms = self._links.now_ms
+        while count and ready:
+            held = ready[0]
+            part, first = held.part, held.taken
+            end = min(held.end, first + count)
+            fresh = [Piece(held, low, high) for low, high in subtract([(first, end)], held.lost)]
+            pieces += fresh
+            held.taken = end
+            part.untaken_records -= end - first
+            if end == held.end:
+                ready.popleft()
+                part.untaken_bytes -= held.charge
+            if part.due:
+                self._due[part] = None
+            for each in fresh:
+                count -= len(each)
+                self.begin(held, each.first, each.end)
+        return pieces
+
+    def begin(self, held: Held, first: Offset, end: Offset) -> None:
+        """The user gets these records now. When they had been handed out before, the leader is told: if this
+        attempt never ends, it counts."""
+        if held.attempt == 1 or not held.part.subscription.leased:
+            return
+        part = held.part
+        lane = self._links.lane(part.shard)
+        if lane is not None and self._links.standing(lane, part.shard) == part.standing:
+            self._links.send(lane, Started(part.number, [(held.partition, first, end)]), part.shard)
+
+    def resume(self, subscription: Subscription) -> None:
+        """After a pause: the user is back."""
+        if subscription.paused and not subscription.closing:
+            self.lend(subscription, subscription.credit_records, subscription.credit_bytes)
+
+    def fetch(self, subscription: Subscription, count: int, fetch: object) -> list[Piece]:
+        """`take` for one fetch after the other: in a streak more is lent, so that the next batch is under way
+        meanwhile."""
+        # others wait for theirs
+        ahead = max(count, subscription.credit_records) if subscription.fetches else count
+        if subscription.streak and not subscription.exclusive:
+            ahead = max(count, limits.CREDIT_RECORDS, min(FETCHES_AHEAD * count, AHEAD_RECORDS_MAX))
+        self.lend(subscription, ahead, limits.CREDIT_BYTES)
+        return self.take(subscription, count, fetch)
+
+    def fetched(self, subscription: Subscription, some: bool, fetch: object) -> None:
+        """A fetch is over. Outside a streak nothing more comes until the next one: others shall have it."""
+        if len(subscription.fetches) > (fetch in subscription.fetches):
+            return  # others wait for what is lent
+        if not (some and subscription.streak):
+            self.lend(subscription, 0, 0)
+            self.take_in(subscription)
+        subscription.streak = some
+
+    def break_off(self, subscription: Subscription, fetch: object) -> None:
+        """A fetch that nobody waits for any more: what it took and what is lent for it goes to others."""
+        pieces = subscription.fetches.get(fetch, [])
+        if subscription.closing or subscription.error is not None:
+            return
+        subscription.streak = False
+        if subscription.leased:
+            for piece in pieces:
+                self.nack(piece.held, piece.first, piece.end)
+        else:
+            self._put_back(subscription, pieces)  # there are no others: the next fetch has it
+        subscription.fetches.pop(fetch, None)
+        if subscription.fetches:
+            return  # others wait for what is lent
+        if subscription.leased:
+            self.pause(subscription)
+        else:
+            self.lend(subscription, 0, 0)
+
+    @staticmethod
+    def _put_back(subscription: Subscription, pieces: list[Piece]) -> None:
+        for piece in reversed(pieces):
+            held, ready = piece.held, subscription.ready
+            if piece.first >= held.taken:
+                continue
+            if held not in ready:
+                ready.appendleft(held)
+                held.part.untaken_bytes += held.charge
+            held.part.untaken_records += held.taken - piece.first
+            held.taken = piece.first
+
+    def front(self, subscription: Subscription) -> Held | None:
+        """The slice to go on with; its `taken` moves as the user takes records, `took` then settles the
+        account."""
+        subscription.touched_ms = self._links.now_ms
+        return subscription.ready[0] if subscription.ready else None
+
+    def took(self, subscription: Subscription, held: Held, count: int) -> None:
+        """The user has `count` more records of the slice that `front` gave."""
+        ready, part = subscription.ready, held.part
+        if not ready or ready[0] is not held:
+            return  # given back meanwhile
+        part.untaken_records -= count
+        if held.taken == held.end:
+            ready.popleft()
+            part.untaken_bytes -= held.charge
+        if part.due:
+            self._due[part] = None
+
+    @property
+    def credit_due(self) -> bool:
+        """Whether leaders should hear of credit before they run dry."""
+        return bool(self._due)
+
+    def at_end(self, message: AtEnd) -> None:
+        part = self._parts.get(message.subscription)
+        if part is not None:
+            part.at_end = True
+            part.ends = {partition: position for partition, position, _ in message.ends}
+
+    # --- what time brings
+
+    def flush(self) -> None:
+        """Queues everything that waits: acks, credit, farewells."""
+        self.ack_due_ms = 0
+        fresh, self._fresh = self._fresh, {}
+        for part in fresh:
+            ranges = merge((partition, first, end) for partition, first, end in part.fresh)
+            self._calls.ask(Ack(part.number, ranges), part.shard, self._acked)
+            part.fresh = []  # behind it: an ack that is told twice does no harm
+            if part.subscription.exclusive:
+                self._due[part] = None
+        for part in list(self._hungry):
+            self._feed(part)
+        due, self._due = self._due, {}
+        for part in due:
+            self._lend(part)
+        for part in [*fresh, *due]:
+            if part.subscription.closing:
+                self._leave(part)
+
+    def _acked(self, call: Call) -> None:
+        if call.error is not None:
+            self.warnings.append(f"ack refused: {call.error}")
+        if isinstance(call.reply, Acked) and call.reply.lost:
+            count, (partition, first, _) = (
+                sum(end - first for _, first, end in call.reply.lost),
+                call.reply.lost[0],
+            )
+            self.warnings.append(
+                f"ack came too late: others hold {many(count, 'record')}, offset {first} of partition "
+                f"{partition:#x} first"
+            )
+        self._left(call)
+
+    def tick(self) -> None:
+        now_ms = self._links.now_ms
+        for subscription in {
+            id(part.subscription): part.subscription for part in self._parts.values()
+        }.values():
+            self._mind(subscription)
+        if self.ack_due_ms and now_ms >= self.ack_due_ms:
+            self.flush()
+        for part in list(self._parts.values()):
+            if part.outstanding:
+                self._mind_leases(part)
+            self._pump(part)
+
+    def _mind(self, subscription: Subscription) -> None:
+        """What the user has left untouched for half a lease goes back, and the loans with it."""
+        lease_ms = min((part.lease_ms for part in subscription.parts if part.lease_ms), default=0)
+        if not lease_ms or not subscription.ready:
+            return
+        now_ms, progress = self._links.now_ms, (id(subscription.ready[0]), subscription.ready[0].taken)
+        if progress != subscription.progress:
+            subscription.progress, subscription.touched_ms = progress, now_ms
+        elif now_ms - subscription.touched_ms >= lease_ms // 2:
+            self.pause(subscription)
+
+    def pause(self, subscription: Subscription) -> None:
+        """Gives back what the user does not have, and takes the loans in; `lend` goes on."""
+        subscription.paused = True
+        for held in subscription.ready:
+            self.nack(held, held.taken, held.end)
+        subscription.ready.clear()
+        for part in subscription.parts:
+            part.untaken_records = part.untaken_bytes = part.share_records = 0
+            if part.outstanding or not subscription.closing:
+                self._subscribe(part)
+
+    def deadline_ms(self) -> int | None:
+        """When `tick` has something to do."""
+        times = [self.ack_due_ms] if self.ack_due_ms else []
+        for part in self._parts.values():
+            times += [held.deadline_ms - held.lease_ms // 2 for held in part.outstanding if held.lease_ms]
+            if part.standing == NOWHERE and part.retry_at_ms > self._links.now_ms:
+                times.append(part.retry_at_ms)
+        return min(times, default=None)
+
+    # --- farewell
+
+    def close(self, subscription: Subscription) -> None:
+        """No more records; what the user has in hand can still be acked, then the subscription ends."""
+        if not subscription.closing:
+            subscription.closing = True
+            self._close(subscription)
+
+    def _close(self, subscription: Subscription) -> None:
+        self.pause(subscription)
+        for part in list(subscription.parts):
+            self._leave(part)
+
+    def farewell(self) -> None:
+        """The session ends: what the user still has goes back uncounted, also what was begun."""
+        for part in self._parts.values():
+            for held in list(part.outstanding):
+                self.nack(held, held.first, held.end)
+        self.flush()
+
+    def _leave(self, part: Part) -> None:
+        """Ends a subscription as soon as nothing more hangs on it: a new leader would not know who acks."""
+        if (
+            not part.outstanding
+            and not part.fresh
+            and not self._unanswered(part)
+            and part.number in self._parts
+        ):
+            self._calls.ask(Unsubscribe(part.number), part.shard)
+            self._remove(part)
+
+    # --- after a step was torn
+
+    def recover(self) -> None:
+        """A step ended half way, by an exception out of a signal handler, and all ways were closed:
+        subscribes again, with what is here. What had arrived and is not here comes again."""
+        self._subscribing.clear()
+        self._hungry.clear()
+        self._due.clear()
+        for part in list(self._parts.values()):
+            if part not in part.subscription.parts:
+                del self._parts[part.number]  # its topic is looked up again
+        subscriptions = list(
+            {id(part.subscription): part.subscription for part in self._parts.values()}.values()
+        )
+        for subscription in subscriptions:
+            subscription.parts = [part for part in subscription.parts if part.number in self._parts]
+            subscription.ready = deque(held for held in subscription.ready if held.taken < held.end)
+            for part in subscription.parts:
+                part.recover()
+            self._share(subscription)
+        for call in self._calls.open_calls():
+            if isinstance(call.message, Recall) or _gives_back(call.message):
+                self._calls.cancel(call)  # a leader that is subscribed to anew takes back what is not here
+        self._fresh = {part: None for part in self._parts.values() if part.fresh}
+        self.ack_due_ms = self._links.now_ms if self._fresh else 0
+        for subscription in subscriptions:
+            if subscription.closing:
+                self._close(subscription)
+
+
+def _gives_back(message: Message) -> bool:
+    """Whether it says nothing of its records but that they are not here any more."""
+    return isinstance(message, Nack) and not (
+        message.failed or message.delay_ms or message.reason or message.dead
+    )

@@ -1,0 +1,211 @@
+"""What a consumer holds: delivered slices, and which of their records are done."""
+
+from array import array
+from collections.abc import Iterable
+from contextlib import suppress
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+
+from gossipq.types import HEADERS, IDS, KEY_HASH, KEYS, Offset, PartitionKey
+from gossipq.wire.batch import Batch
+
+if TYPE_CHECKING:
+    from gossipq_client.session.credit import Part
+
+Ranges = list[tuple[Offset, Offset]]  #: half-open, rising, apart
+
+_decode_headers = msgspec.msgpack.Decoder(dict[str, Any]).decode
+
+
+class Held:
+    """Records `first` .. `end` of one delivered batch whose record 0 has offset `base`."""
+
+    __slots__ = (
+        "_hashes",
+        "_headers",
+        "_ids",
+        "_keys",
+        "_values",
+        "attempt",
+        "base",
+        "batch",
+        "charge",
+        "deadline_ms",
+        "done",
+        "end",
+        "first",
+        "lease_ms",
+        "left",
+        "longer",
+        "lost",
+        "part",
+        "partition",
+        "taken",
+    )
+
+    def __init__(
+        self,
+        part: "Part",
+        partition: PartitionKey,
+        base: Offset,
+        first: Offset,
+        end: Offset,
+        batch: Batch,
+        attempt: int,
+    ) -> None:
+        self.part, self.partition, self.base, self.batch, self.attempt = part, partition, base, batch, attempt
+        self.first = self.taken = first  #: below `taken` the user has them
+        self.end = end
+        self.left = end - first  #: records that are neither acked nor given back
+        self.charge = 0  #: bytes of credit it holds until it is wholly taken
+        self.deadline_ms = self.lease_ms = 0
+        self.done: list[list[Offset]] = []
+        self.longer: dict[Offset, int] = {}  #: deadlines that the user asked for
+        self.lost: Ranges = []  #: in other hands, or given back before the user came to them
+        self._hashes: array[int] | None = None
+        self._values: list[bytes] | None = None
+        self._keys: list[bytes] | None = None
+        self._headers: list[bytes] | None = None
+        self._ids: list[bytes] | None = None
+
+    def values(self) -> list[bytes]:
+        """Values of the whole batch, opened once."""
+        if self._values is None:
+            self._values = self.batch.values()
+        return self._values
+
+    def value(self, offset: Offset) -> bytes:
+        return self.values()[offset - self.base]
+
+    def key(self, offset: Offset) -> bytes | None:
+        if self._keys is None:
+            self._keys = self.batch.column(KEYS) or []
+        return self._keys[offset - self.base] if self._keys else None
+
+    def headers(self, offset: Offset) -> dict[str, str | bytes]:
+        if self._headers is None:
+            self._headers = self.batch.column(HEADERS) or []
+        raw = self._headers[offset - self.base] if self._headers else b""
+        return _decode_headers(raw) if raw else {}
+
+    def id(self, offset: Offset) -> bytes:
+        """b"" without one."""
+        if self._ids is None:
+            self._ids = self.batch.column(IDS) or []
+        return self._ids[offset - self.base] if self._ids else b""
+
+    def key_hash(self, offset: Offset) -> int:
+        """0 without a key."""
+        hashes = self._key_hashes()
+        return hashes[offset - self.base] if hashes else 0
+
+    def of_key(self, key_hash: int, first: Offset) -> Ranges:
+        """Where the records of a key are that are not done, from `first` on."""
+        hashes, base = self._key_hashes(), self.base
+        found: Ranges = []
+        at, stop = max(first, self.first) - base, self.end - base
+        with suppress(ValueError):  # no more of them
+            while True:
+                at = hashes.index(key_hash, at, stop) + 1
+                found += self.open_ranges(base + at - 1, base + at)
+        return found
+
+    def _key_hashes(self) -> "array[int]":
+        if self._hashes is None:
+            self._hashes = self.batch.fixed(KEY_HASH) or array("I")
+        return self._hashes
+
+    def finish(self, first: Offset, end: Offset) -> Ranges:
+        """Marks records as done; returns those that were not before. All or none."""
+        done = self.done
+        if done and done[-1][1] == first:
+            done[-1][1] = end
+            self.left -= end - first
+            return [(first, end)]
+        fresh = self.undone(first, end)
+        more, left = sorted([*done, *map(list, fresh)]), self.left - sum(b - a for a, b in fresh)
+        self.done, self.left = more, left
+        return fresh
+
+    def undone(self, first: Offset, end: Offset) -> Ranges:
+        """What `finish` would mark."""
+        done = self.done
+        if not done or done[-1][1] <= first:
+            return [(first, end)]
+        return subtract([(first, end)], done)
+
+    def recount(self) -> None:
+        self.left = self.end - self.first - sum(end - first for first, end in self.done)
+
+    def open_ranges(self, first: Offset, end: Offset) -> Ranges:
+        """What of [first, end) is not done."""
+        return subtract([(max(first, self.first), min(end, self.end))], self.done)
+
+    def to_extend(self, now_ms: int) -> Ranges:
+        """What is neither done nor lost, less what the user has asked more time for, until that is half a
+        lease away."""
+        later = [
+            (at, at + 1)
+            for at, deadline_ms in self.longer.items()
+            if deadline_ms - self.lease_ms // 2 > now_ms
+        ]
+        return subtract(self.open_ranges(self.first, self.end), [*later, *self.lost])
+
+    def is_lost(self, offset: Offset) -> bool:
+        return any(first <= offset < end for first, end in self.lost)
+
+    def lose(self, ranges: Ranges) -> None:
+        """They are in other hands."""
+        self.lost = join([*self.lost, *ranges])
+
+    def give_up(self, ranges: Ranges) -> None:
+        """They go back before the user comes to them."""
+        self.lose(ranges)
+        for first, end in ranges:
+            self.finish(first, end)
+
+
+class Piece:
+    """Records of one held slice that the user took together."""
+
+    __slots__ = ("end", "first", "held")
+
+    def __init__(self, held: Held, first: Offset, end: Offset) -> None:
+        self.held, self.first, self.end = held, first, end
+
+    def __len__(self) -> int:
+        return self.end - self.first
+
+    def values(self) -> list[bytes]:
+        base = self.held.base
+        return self.held.values()[self.first - base : self.end - base]
+
+
+def subtract(ranges: Iterable[tuple[Offset, Offset]], taken: Iterable[Iterable[Offset]]) -> Ranges:
+    """`ranges` without `taken`; both half-open."""
+    left = [(first, end) for first, end in ranges if first < end]
+    for low, high in taken:
+        left = [
+            piece
+            for first, end in left
+            for piece in ((first, min(end, low)), (max(first, high), end))
+            if piece[0] < piece[1]
+        ]
+    return left
+
+
+def join(ranges: Iterable[tuple[Offset, Offset]]) -> Ranges:
+    """Rising, adjacent ones joined."""
+    return [(first, end) for _, first, end in merge((0, first, end) for first, end in ranges)]
+
+
+def merge(ranges: Iterable[tuple[PartitionKey, Offset, Offset]]) -> list[tuple[PartitionKey, Offset, Offset]]:
+    """Sorted by partition and offset, adjacent ones joined."""
+    merged: list[tuple[PartitionKey, Offset, Offset]] = []
+    for partition, first, end in sorted(ranges):
+        if merged and merged[-1][0] == partition and merged[-1][2] >= first:
+            merged[-1] = partition, merged[-1][1], max(end, merged[-1][2])
+        else:
+            merged.append((partition, first, end))
+    return merged

@@ -1,0 +1,286 @@
+"""The way a message takes to the leader of its shard, and how that leader is found again when it is gone.
+
+The home is one node of the cluster; when it is silent, another one becomes it. While a leader is silent, not
+reached or not known, the home and a few other nodes (scouts) are asked for routes.
+"""
+
+from gossipq import limits
+from gossipq.errors import GossipqError
+from gossipq.messages import Welcome
+from gossipq.types import NODE_SHARD, Now, ShardId
+from gossipq.values import Route
+from gossipq_client.session.connections import HELLO_AGAIN_MS, SUSPECT_MS, Connections, Lane, Standing
+from gossipq_client.session.leaders import Leaders
+
+#: a leader that was never reached for so long is spoken to through the frontdoor
+FALLBACK_MS = limits.SECOND_MS
+TICK_MS = 250  #: pings, silence and fallbacks are looked at this often
+ROUTES_MS = 5 * limits.SECOND_MS  #: routes are renewed this often, also when all is well
+SEEK_MS = 50  #: between two rounds of asking for routes, at least
+HURRY_MS = 300  #: a hand-over lasts no longer: after its first sign they are asked for as often as that
+SEEK_LONG_MS = 10 * limits.SECOND_MS  #: who seeks for so long asks HELLO_AGAIN_MS apart
+IN_VAIN_MS = limits.SECOND_MS  #: a shard that cannot have a leader for so long is not waited for
+SCOUTS = 2  #: nodes beside the home that are asked
+REST_MS = 10 * limits.SECOND_MS  #: scouts that nobody needs for so long are let go
+
+
+class Links(Connections):
+    def __init__(self, addresses: list[str], session: bytes, name: str, version: str, now: Now) -> None:
+        super().__init__(session, name, version, now)
+        self.addresses = addresses
+        self.nodes: list[str] = []  #: of the cluster, as its nodes say
+        self.leaders = Leaders()
+        self.greetings = 0
+        self.cluster = b""
+        self.refusal: GossipqError | None = (
+            None  #: why the last node that was greeted did not let this client in
+        )
+        #: shards that a node says have no leader, and cannot elect one
+        self.leaderless: frozenset[ShardId] = frozenset()
+        self.away: list[str] = []  #: the nodes that they miss
+        self._in_vain_ms = self.now_ms  #: since when
+        self._direct: dict[str, Lane] = {}
+        self._forwarded: dict[ShardId, Lane] = {}
+        self._scouts: list[Lane] = []
+        self._turn = 0  #: of the nodes that may become scouts
+        self._missed_ms: int | None = None  #: when somebody last found no way to a leader
+        self._seeking_ms: int | None = None  #: since when routes are sought
+        self._hurry_ms = self.now_ms  #: until when in a hurry
+        self._sought_ms = self._routes_ms = self._ticked_ms = self.now_ms
+        self.home = self._make(addresses[0], NODE_SHARD)
+
+    def restart(self) -> None:
+        """All connections were closed at once: they are opened and greeted anew."""
+        home = self.home.endpoint
+        self.out.clear()
+        self.actions.clear()
+        self._up, self._since_ms, self._lanes = {}, {}, {}
+        self._direct, self._forwarded, self._scouts = {}, {}, []
+        self._missed_ms = self._seeking_ms = None
+        self._hurry_ms = self._sought_ms = self._routes_ms = self._ticked_ms = self.now_ms
+        self.leaders.restart()
+        self.home = self._make(home, NODE_SHARD)
+
+    # --- the way to a shard
+
+    def lane(self, shard: ShardId) -> Lane | None:
+        """The open way to the leader of `shard`, or None for now."""
+        if shard == NODE_SHARD:
+            return self.home if self.home.greeting else None
+        lane = None if self.leaders.is_shut(shard, self.now_ms) else self._way(shard)
+        if lane is None:
+            self._missed_ms = self.now_ms
+        else:
+            lane.used_ms = self.now_ms
+        return lane
+
+    def _way(self, shard: ShardId) -> Lane | None:
+        route = self.leaders.routes.get(shard)
+        if route is not None:
+            lane = self._direct.get(route.endpoint)
+            if lane is None:
+                lane = self._direct[route.endpoint] = self._make(route.endpoint, shard)
+            if lane.greeting:
+                return lane
+            if lane.reached or self.now_ms - self._since_ms[route.endpoint] < FALLBACK_MS:
+                return None
+        if not self.home.greeting:
+            return None
+        forwarded = self._forwarded.get(shard)
+        if forwarded is None:
+            forwarded = self._forwarded[shard] = self._make(self.home.endpoint, shard)
+        return forwarded if forwarded.greeting else None
+
+    def standing(self, lane: Lane, shard: ShardId) -> Standing:
+        """Under what the leader of `shard` knows a subscription that is sent on this lane now."""
+        return lane.greeting, self.leaders.term(shard)
+
+    def outdated(self, shard: ShardId, term: int, endpoint: str) -> bool:
+        """Whether an answer is an old leader's word. What leads still, or again, may answer for its earlier
+        terms."""
+        route = self.leaders.routes.get(shard)
+        return route is not None and 0 < term < route.term and route.endpoint != endpoint
+
+    def _by_shard(self, lane: Lane) -> bool:
+        return lane is not self._direct.get(lane.endpoint)
+
+    # --- who leads
+
+    def term(self, shard: ShardId) -> int:
+        return self.leaders.term(shard)
+
+    def learn(self, route: Route) -> None:
+        """A leader's address, by somebody's word."""
+        known = self.leaders.routes.get(route.shard)
+        lane = self._direct.get(known.endpoint) if known else None
+        self.leaders.learn(route, lane is not None and lane.greeting > 0)
+
+    def led(self, shard: ShardId, term: int, endpoint: str) -> None:
+        """The leader spoke. What comes through the frontdoor does not say where it is."""
+        if endpoint in self._direct:
+            self.leaders.heard(shard, term, endpoint)
+
+    def not_led(self, shard: ShardId, term: int, sender: str, better: str) -> None:
+        """A request was refused by `sender`, which does not lead the shard."""
+        if self.leaders.refused(shard, term, sender, better, self.now_ms):
+            self._hurry()
+            self.seek()
+
+    def disconnected(self, endpoint: str) -> None:
+        super().disconnected(endpoint)
+        if endpoint in self._direct:
+            self._hurry()
+
+    def _hurry(self) -> None:
+        """A leader is gone: if it has handed over, the next one is known in a moment."""
+        if self._seeking_ms is None:
+            self._hurry_ms = self.now_ms + HURRY_MS
+
+    # --- answers to greetings
+
+    def welcomed(self, lane_id: int, welcome: Welcome) -> bool:
+        """True when a lane opened that was not open before."""
+        lane = self._lanes.get(lane_id)
+        if lane is None or not self._belongs(lane, welcome.cluster):
+            return False
+        lane.window_bytes, lane.ping_ms = welcome.window_bytes, welcome.ping_ms
+        lane.hear(self.now_ms)
+        self._routes_ms = self.now_ms
+        self.nodes = welcome.nodes or self.nodes
+        for route in welcome.routes:
+            self.learn(route)
+        if lane.shard == NODE_SHARD:
+            self._hear_of_leaders(welcome)
+        if lane.greeting:
+            return False
+        self.greetings += 1
+        lane.greeting, lane.reached, self.refusal = self.greetings, True, None
+        if lane is self._direct.get(lane.endpoint):
+            self._retire_forwarded(lane.endpoint)
+        return True
+
+    def _hear_of_leaders(self, welcome: Welcome) -> None:
+        if not self.leaderless:
+            self._in_vain_ms = self.now_ms
+        self.leaderless = frozenset(welcome.leaderless if welcome.away else ())
+        self.away = welcome.away
+
+    def in_vain(self, shard: ShardId) -> bool:
+        """Whether a leader of `shard` was waited for long enough: the nodes that answer say that there can be
+        none."""
+        return shard in self.leaderless and self.now_ms - self._in_vain_ms >= IN_VAIN_MS
+
+    def _belongs(self, lane: Lane, cluster: bytes) -> bool:
+        """A node of another cluster is not spoken to, unless nobody of the known one is there any more."""
+        if self.cluster not in (b"", cluster) and any(
+            each.greeting for each in self._lanes.values() if each is not lane
+        ):
+            text = f"{lane.endpoint} belongs to cluster {cluster.hex()}, the others to {self.cluster.hex()}"
+            self.refusal = GossipqError(text, hint="name nodes of one cluster only")
+            return False
+        self.cluster = cluster
+        return True
+
+    def unwelcome(self, lane_id: int, error: GossipqError) -> bool:
+        """A HELLO was refused; it is said again in time. False when the request was none."""
+        lane = self._lanes.get(lane_id)
+        if lane is not None and not lane.greeting:
+            self.refusal = error
+        return lane is not None
+
+    def alive(self, endpoint: str, lane_id: int, shard: ShardId = NODE_SHARD) -> None:
+        """A sign of life: a PONG names its lane, anything else speaks for the connection, or for the worker
+        behind it."""
+        lane = self._lanes.get(lane_id) or self._direct.get(endpoint)
+        if lane is None and endpoint == self.home.endpoint:
+            self.home.hear(self.now_ms)
+            lane = self._forwarded.get(shard)
+        if lane is not None and lane.endpoint == endpoint:
+            lane.hear(self.now_ms)
+
+    # --- what time brings
+
+    def deadline_ms(self) -> int:
+        """When `tick` has something to do."""
+        open_ms = self.leaders.deadline_ms(self.now_ms)
+        tick_ms = self._ticked_ms + (SEEK_MS if self.now_ms < self._hurry_ms else TICK_MS)
+        return tick_ms if open_ms is None else min(open_ms, tick_ms)
+
+    def tick(self) -> None:
+        self._ticked_ms = self.now_ms
+        self._retire_direct()
+        self._mind_home()
+        self._look_for_leaders()
+        self._keep_alive()
+
+    def _retire_forwarded(self, endpoint: str) -> None:
+        for shard, lane in list(self._forwarded.items()):
+            route = self.leaders.routes.get(shard)
+            if route is not None and route.endpoint == endpoint:
+                del self._forwarded[shard]
+                self._drop(lane)
+
+    def _retire_direct(self) -> None:
+        """Who leads nothing any more has nothing to say: all of it would be of an old term."""
+        for endpoint in self._direct.keys() - self.leaders.endpoints():
+            self._drop(self._direct.pop(endpoint))
+
+    def _mind_home(self) -> None:
+        """Another node becomes the home when this one is gone or silent."""
+        home, places = self.home, self._places()
+        waited_ms = self.now_ms - max(self._since_ms[home.endpoint], home.asked_ms)
+        if len(places) == 1 or not (home.silent(self.now_ms) if home.greeting else waited_ms >= FALLBACK_MS):
+            return
+        for lane in [home, *self._forwarded.values()]:
+            self._drop(lane)
+        self._forwarded.clear()
+        found = next((lane for lane in self._scouts if lane.greeting and not lane.silent(self.now_ms)), None)
+        if found is not None:
+            self._scouts.remove(found)
+            self.home, self.leaders.moved = found, True
+        else:
+            at = places.index(home.endpoint) if home.endpoint in places else -1
+            self.home = self._make(places[(at + 1) % len(places)], NODE_SHARD)
+
+    def _look_for_leaders(self) -> None:
+        now_ms = self.now_ms
+        lanes = [self.home, *self._direct.values(), *self._forwarded.values()]
+        missed = self._missed_ms is not None and now_ms - self._missed_ms < SUSPECT_MS
+        if missed or any(not lane.greeting or lane.silent(now_ms) for lane in lanes):
+            self._seeking_ms = now_ms if self._seeking_ms is None else self._seeking_ms
+            if now_ms - self._seeking_ms < SEEK_LONG_MS or now_ms - self._sought_ms >= HELLO_AGAIN_MS:
+                self.seek()
+            return
+        self._seeking_ms = None
+        if now_ms - self._sought_ms >= REST_MS:
+            self._choose_scouts(0)
+        if now_ms - self._routes_ms >= ROUTES_MS:
+            self._routes_ms = now_ms
+            self._greet(self.home)
+
+    def seek(self) -> None:
+        """Asks the home and a few other nodes who leads."""
+        if self.now_ms - self._sought_ms < SEEK_MS:
+            return
+        self._sought_ms = self.now_ms
+        self._choose_scouts(SCOUTS)
+        for lane in [self.home, *self._scouts]:
+            if lane.greeting:
+                self._greet(lane)
+
+    def _choose_scouts(self, count: int) -> None:
+        """Those that answer stay; the others take turns."""
+        for lane in list(self._scouts):
+            unreached = not lane.greeting and self.now_ms - lane.heard_ms >= SUSPECT_MS
+            if not count or unreached or lane.silent(self.now_ms):
+                self._scouts.remove(lane)
+                self._drop(lane)
+        taken = {self.home.endpoint, *(lane.endpoint for lane in self._scouts)}
+        free = [place for place in self._places() if place not in taken]
+        for _ in range(min(count - len(self._scouts), len(free))):
+            self._turn += 1
+            self._scouts.append(self._make(free.pop(self._turn % len(free)), NODE_SHARD))
+
+    def _places(self) -> list[str]:
+        """Frontdoors: those that the user named, then those that the cluster named."""
+        return list(dict.fromkeys([*self.addresses, *self.nodes]))

@@ -1,0 +1,73 @@
+"""A list of records made into flights: those of one partition together, in the order of the list or of their
+due times."""
+
+from array import array
+from collections.abc import Sequence
+from itertools import groupby
+
+from gossipq_client.session.packer import Flight, Topic, Writer
+from gossipq_client.session.publisher import Publishing
+from gossipq_client.session.receipts import Listed
+from gossipq_client.values import Many, Terms
+
+
+def plan(publishing: Publishing, topic: Topic, values: list[bytes], many: Many) -> Listed:
+    """Flights that `Publishing.take` sends. Records with the same key stay in order, unless their due times
+    say otherwise."""
+    if not values:
+        return Listed([])
+    each, choosers = many.terms, many.choosers
+    single = each is not None and (not isinstance(each, Terms) or each.due_ms > 0)
+    if choosers is None and not isinstance(each, list):
+        terms = None if each is None else [each] * len(values)
+        writer = topic.writer(None, many.partition)
+        return Listed(
+            publishing.batches(writer, values, None, many.headers, many.route, many.level, terms),
+            None,
+            single,
+        )
+    flights: list[Flight] = []
+    order = array("q", bytes(8 * len(values)))
+    placed = 0
+    for writer, keyed, rows in _groups(topic, many, choosers or [None] * len(values)):
+        flights += publishing.batches(
+            writer,
+            [values[at] for at in rows],
+            [many.keys[at] or b"" for at in rows] if keyed and many.keys else None,
+            many.headers,
+            many.route,
+            many.level,
+            [each[at] for at in rows]
+            if isinstance(each, list)
+            else None
+            if each is None
+            else [each] * len(rows),
+        )
+        for place, at in enumerate(rows, placed):
+            order[at] = place
+        placed += len(rows)
+    return Listed(flights, order, single)
+
+
+def _groups(
+    topic: Topic, many: Many, choosers: Sequence[bytes | None]
+) -> list[tuple[Writer, bool, list[int]]]:
+    """(partition, keyed or not, records) whose records may share batches.
+
+    Scheduled records of a partition are sorted by due time, so that each batch of them has a narrow span of
+    time.
+    """
+    rows: dict[tuple[Writer, bool], list[int]] = {}
+    dues = [terms.due_ms for terms in many.terms] if isinstance(many.terms, list) else None
+    one_due = isinstance(many.terms, Terms) and many.terms.due_ms > 0
+    for at, chooser in enumerate(choosers):
+        scheduled = dues[at] > 0 if dues is not None else one_due
+        rows.setdefault((topic.writer(chooser, many.partition), scheduled), []).append(at)
+    keyed = [key is not None for key in many.keys] if many.keys is not None else [False] * len(choosers)
+    found = []
+    for (writer, scheduled), records in rows.items():
+        if scheduled and dues is not None:
+            records.sort(key=dues.__getitem__)
+            records.sort(key=keyed.__getitem__)  # keeps the order of those that are alike
+        found += [(writer, is_keyed, list(run)) for is_keyed, run in groupby(records, keyed.__getitem__)]
+    return found

@@ -1,0 +1,297 @@
+"""Records on their way into one batch, that batch until its outcome is known, and the partition it goes
+to."""
+
+from array import array
+from collections import deque
+from collections.abc import Callable
+from zlib import crc32
+
+from gossipq import limits
+from gossipq.errors import BadRequest, GossipqError
+from gossipq.messages import Publish
+from gossipq.types import PartitionKey, partition_key
+from gossipq.values import Range, Run, TopicInfo
+from gossipq.wire import batch as wire
+from gossipq_client.values import NOTHING, Terms, columns, key_column
+
+#: batches of one partition under way: repeats of older ones are refused
+UNCONFIRMED_MAX = limits.PRODUCER_REPEATS - 1
+WINDOW_BATCHES = 100  #: with so many unconfirmed batches of one partition the next record waits
+assert WINDOW_BATCHES < UNCONFIRMED_MAX
+UNKNOWN_OFFSET = -1
+NO_BATCH = bytearray()  #: of a flight that is open, or done
+
+
+class Special:
+    """What a flight has beside a plain one: the terms of its records, and what came of them; or the acks of
+    an atomic step."""
+
+    __slots__ = ("acks", "ends", "places", "runs", "sealed_ms", "subscription", "term", "terms", "then")
+
+    def __init__(self) -> None:
+        self.terms: list[Terms] = []
+        self.sealed_ms = 0  #: boot time
+        self.places: list[int] | None = (
+            None  #: where in the batch each record is, when they were sorted by due time
+        )
+        self.runs: list[Run] = []  #: as confirmed
+        self.ends: list[int] = []  #: where each run ends, once somebody asks
+        self.subscription = 0
+        self.acks: list[Range] = []
+        self.term = 0  #: of the leader that it was sent to, as far as that was known
+        self.then: Callable[[Flight], None] | None = None  #: told once, when the flight is done
+
+    def request(self, partition: PartitionKey, level: str, now_ms: int) -> Publish:
+        return Publish(partition, level, now_ms - self.sealed_ms, self.subscription, self.acks)
+
+
+class Flight:
+    """One batch of one partition: open while `values` is a list, then sealed in `batch`, at last `done`.
+
+    All records of a flight share keyed or not, scheduled or not, route and level. A receipt points to a
+    flight and an index.
+    """
+
+    __slots__ = (
+        "batch",
+        "copies",
+        "count",
+        "done",
+        "duplicate",
+        "error",
+        "headers",
+        "keys",
+        "level",
+        "offset",
+        "producer",
+        "request_id",
+        "route",
+        "scheduled",
+        "sequence",
+        "size",
+        "special",
+        "told",
+        "uncertain",
+        "values",
+        "writer",
+    )
+
+    def __init__(
+        self, writer: "Writer", keyed: bool, route: bytes, level: str, scheduled: bool = False
+    ) -> None:
+        self.writer, self.route, self.level, self.scheduled = writer, route, level, scheduled
+        self.special: Special | None = None
+        self.values: list[bytes] | None = []
+        self.keys: list[bytes] | None = [] if keyed else None
+        self.headers: list[bytes] | None = None
+        self.size = self.count = 0
+        self.batch = NO_BATCH
+        self.producer, self.sequence, self.request_id = writer.producer, 0, 0
+        self.told = False  #: the user has seen the error
+        self.uncertain = False  #: sent on a connection that was lost: may be stored
+        self.done = level == "none"
+        self.offset, self.copies, self.duplicate = UNKNOWN_OFFSET, 0, False
+        self.error: GossipqError | None = None
+
+    def takes(self, size: int, keyed: bool, route: bytes, level: str, scheduled: bool) -> bool:
+        """Whether a record of `size` bytes can join; a record above the batch size travels alone."""
+        values = self.values
+        return (
+            values is not None
+            and self.size + size <= limits.BATCH_BYTES_MAX
+            and len(values) < limits.BATCH_RECORDS_MAX
+            and (self.keys is not None) == keyed
+            and self.route == route
+            and self.level == level
+            and self.scheduled == scheduled
+        )
+
+    def add(self, value: bytes, key: bytes | None, headers: bytes, terms: Terms | None = None) -> int:
+        """Index of the record in this flight."""
+        values = self.values
+        assert values is not None, "records join an open flight"
+        index = len(values)
+        self.size += len(value)
+        self.count = index + 1
+        if key is not None:
+            assert self.keys is not None, "a keyed record joins a keyed flight"
+            self.keys.append(key)
+            self.size += len(key)
+        if headers and self.headers is None:
+            self.headers = [b""] * index
+        if self.headers is not None:
+            self.headers.append(headers)
+            self.size += len(headers)
+        if terms is not None and self.special is None:
+            self.special = Special()
+            self.special.terms = [NOTHING] * index
+        if self.special is not None:
+            self.special.terms.append(terms or NOTHING)
+            self.size += len(terms.id) if terms is not None else 0
+        values.append(value)  # last: it makes the record, see `trim`
+        return index
+
+    def trim(self) -> int:
+        """Takes away what was added by half of a last record. How many are left."""
+        self.count = count = len(self.values or ())
+        for column in (self.keys, self.headers, self.special.terms if self.special is not None else None):
+            if column is not None:
+                del column[count:]
+        return count
+
+    def seal(self, sequence: int, wall_ms: int, now_ms: int) -> None:
+        fixed = ids = None
+        if self.special is not None:
+            fixed, ids = self._columns(now_ms)
+        if self.keys is not None:
+            fixed = key_column(self.keys) | (fixed or {})
+        values = self.values
+        assert values, "a flight with records is sealed once"
+        self.sequence, self.count, self.producer = sequence, len(values), self.writer.producer
+        self.batch = wire.seal(
+            values,
+            producer=self.producer,
+            sequence=sequence,
+            publish_ms=wall_ms,
+            route=self.route,
+            keys=self.keys,
+            headers=self.headers,
+            ids=ids,
+            fixed=fixed,
+        )
+        self.values = self.keys = self.headers = None
+        if self.special is not None:
+            self.special.terms = []
+
+    def _columns(self, now_ms: int) -> tuple[dict[int, "array[int]"], list[bytes] | None]:
+        special = self.special
+        assert special is not None, "a plain flight has no columns of its own"
+        special.sealed_ms = now_ms
+        if self.scheduled:
+            self._sort(special)
+        return columns(special.terms, self.scheduled, now_ms)
+
+    def _sort(self, special: Special) -> None:
+        """By due time; what is due together keeps its order."""
+        dues = [terms.due_ms for terms in special.terms]
+        if dues == sorted(dues):
+            return
+        order = sorted(range(len(dues)), key=dues.__getitem__)
+        assert self.values is not None, "an open flight is sorted"
+        terms, values = [special.terms[at] for at in order], [self.values[at] for at in order]
+        keys = self.keys and [self.keys[at] for at in order]
+        headers = self.headers and [self.headers[at] for at in order]
+        places = sorted(range(len(order)), key=order.__getitem__)
+        special.terms, self.values, self.keys, self.headers, special.places = (
+            terms,
+            values,
+            keys,
+            headers,
+            places,
+        )  # all or none
+
+    def restamp(self, producer: bytes, sequence: int) -> None:
+        """Another producer or sequence, for a batch that is certainly not stored."""
+        self.producer, self.sequence = producer, sequence
+        wire.restamp(self.batch, producer, sequence)
+
+    def settle(self, offset: int, copies: int, duplicate: bool) -> None:
+        self.offset, self.copies, self.duplicate, self.done = offset, copies, duplicate, True
+        self.batch = NO_BATCH
+        self.tell()
+
+    def fail(self, error: GossipqError) -> None:
+        self.error, self.values, self.batch, self.done = error, None, NO_BATCH, True
+        self.tell()
+
+    def tell(self) -> None:
+        """Who waits for the outcome hears of it; forgotten afterwards, so that it can be done again when it
+        was torn."""
+        special = self.special
+        if special is not None and special.then is not None:
+            special.then(self)
+            special.then = None
+
+
+class Writer:
+    """The way into one partition: sequences, the open flight, and those that are not confirmed, in order."""
+
+    __slots__ = (
+        "flights",
+        "gap",
+        "greeting",
+        "number",
+        "open",
+        "partition",
+        "paused_until_ms",
+        "producer",
+        "sent",
+        "sequence",
+        "shard",
+        "topic",
+    )
+
+    def __init__(self, topic: "Topic", number: int, producer: bytes) -> None:
+        self.topic, self.number, self.producer = topic, number, producer
+        self.partition = partition_key(topic.info.id, number)
+        self.shard = topic.info.shards[number]
+        self.sequence = 1  #: of the next batch
+        self.open: Flight | None = None
+        self.flights: deque[Flight] = deque()
+        self.sent = 0  #: how many of `flights` are under way on the greeting `greeting`
+        self.greeting = 0
+        self.paused_until_ms = 0
+        self.gap = 0  #: the sequence of a flight that was refused, while those behind it move up
+
+    @property
+    def full(self) -> bool:
+        return len(self.flights) >= WINDOW_BATCHES
+
+
+class Topic:
+    """A topic as a producer sees it. Records without a key stay with one partition for a batch, then move to
+    the next."""
+
+    __slots__ = ("info", "learned_ms", "level", "name", "turn", "writers")
+
+    def __init__(self, info: TopicInfo, producer: bytes) -> None:
+        self.info, self.name = info, info.name
+        self.level = "none" if info.config.level == "none" else ""
+        self.turn = 0
+        self.learned_ms = 0
+        self.writers = [Writer(self, number, producer) for number in range(len(info.shards))]
+
+    @property
+    def virtual(self) -> list[str]:
+        """The topics that get a copy each; empty for a real topic."""
+        return self.info.config.virtual
+
+    def writer(self, key: bytes | None, number: int | None) -> Writer:
+        """`key`: what chooses the partition, a record's key or id. Raises BadRequest for a partition that the
+        topic lacks."""
+        writers = self.writers
+        if number is not None:
+            if not 0 <= number < len(writers):
+                raise BadRequest(f"topic {self.name!r} has partitions 0 to {len(writers) - 1}, not {number}")
+            return writers[number]
+        if len(writers) == 1:
+            return writers[0]
+        return writers[(self.turn if key is None else crc32(key)) % len(writers)]
+
+    def writer_in(self, shard: int, number: int) -> "Writer | None":
+        """A partition that lies in that shard, `number` if it can be; None: there is none."""
+        near = [writer for writer in self.writers if writer.shard == shard]
+        return next((writer for writer in near if writer.number == number), near[0] if near else None)
+
+
+def runs(sizes: list[int]) -> list[tuple[int, int]]:
+    """Half-open index ranges of records of these sizes that each make one batch, in order."""
+    found: list[tuple[int, int]] = []
+    first = total = 0
+    for at, size in enumerate(sizes):
+        if at > first and (total + size > limits.BATCH_BYTES_MAX or at - first == limits.BATCH_RECORDS_MAX):
+            found.append((first, at))
+            first, total = at, 0
+        total += size
+    found.append((first, len(sizes)))
+    return found

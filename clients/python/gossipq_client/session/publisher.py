@@ -1,0 +1,297 @@
+"""Records on their way into batches, and what becomes of batches when their topic changes or a step was
+torn."""
+
+from collections.abc import Callable
+
+from gossipq import limits
+from gossipq.errors import GossipqError, UnknownTopic
+from gossipq.values import Range, TopicInfo
+from gossipq_client.session.packer import Flight, Special, Topic, Writer, runs
+from gossipq_client.session.sender import Sending
+from gossipq_client.values import NOTHING, Options, Terms
+
+LINGER_MS = 2  #: how long records that ask for no confirm wait for company
+
+
+class Publishing(Sending):
+    """What a client publishes: records, lists, steps; topics that come and go."""
+
+    # --- records in
+
+    def append(
+        self,
+        writer: Writer,
+        value: bytes,
+        key: bytes | None,
+        headers: bytes,
+        route: bytes,
+        level: str,
+        terms: Terms | None = None,
+    ) -> tuple[Flight, int]:
+        """The flight that took the record, and its index there. With nothing unconfirmed before it, it goes
+        at once."""
+        flight = writer.open
+        size = len(value) + len(key or b"") + len(headers)
+        keyed, level, scheduled = (
+            key is not None,
+            level or writer.topic.level,
+            terms is not None and terms.due_ms > 0,
+        )
+        if flight is not None and not flight.takes(size, keyed, route, level, scheduled):
+            self.seal(writer)
+            flight = None
+        if flight is None:
+            flight = writer.open = Flight(writer, keyed, route, level, scheduled)
+        index = flight.add(value, key, headers, terms)
+        if flight.size >= limits.BATCH_BYTES_MAX or index + 1 >= limits.BATCH_RECORDS_MAX:
+            self.seal(writer)
+        elif level == "none":
+            self.linger_ms = self.linger_ms or self._links.now_ms + LINGER_MS
+            self._note_plain(flight)
+        elif not writer.flights:
+            self.seal(writer)
+        else:
+            self._note_plain(flight)
+        return flight, index
+
+    def _note_plain(self, flight: Flight) -> None:
+        topic = flight.writer.topic
+        plain = flight.keys is None and flight.headers is None and flight.special is None
+        if plain and not flight.route and flight.level == topic.level:
+            self.plain[topic.name] = flight
+        elif self.plain.get(topic.name) is flight:
+            del self.plain[topic.name]
+
+    def batches(
+        self,
+        writer: Writer,
+        values: list[bytes],
+        keys: list[bytes] | None,
+        headers: bytes,
+        route: bytes,
+        level: str,
+        terms: list[Terms] | None = None,
+    ) -> list[Flight]:
+        """Flights made of a list, not sealed yet: `take` sends each as the window allows. All or none are
+        scheduled."""
+        count, level, made = len(values), level or writer.topic.level, []
+        total = sum(map(len, values)) + sum(map(len, keys or ())) + count * len(headers)
+        ranges = [(0, count)]
+        if total > limits.BATCH_BYTES_MAX or count > limits.BATCH_RECORDS_MAX:
+            ranges = runs(
+                [
+                    len(value) + len(key) + len(headers)
+                    for value, key in zip(values, keys or [b""] * count, strict=True)
+                ]
+            )
+        for first, end in ranges:
+            flight = Flight(writer, keys is not None, route, level, terms is not None and terms[0].due_ms > 0)
+            whole = end - first == count
+            flight.size = total * (end - first) // count
+            flight.values = values if whole else values[first:end]
+            if keys is not None:
+                flight.keys = keys if whole else keys[first:end]
+            if headers:
+                flight.headers = [headers] * (end - first)
+            if terms is not None:
+                flight.special = Special()
+                flight.special.terms = terms if whole else terms[first:end]
+            made.append(flight)
+        return made
+
+    def step(
+        self,
+        writer: Writer,
+        options: Options,
+        value: bytes,
+        subscription: int,
+        acks: list[Range],
+        then: Callable[[Flight], None],
+    ) -> Flight:
+        """One record and the acks of the records it comes of, as one atomic step, sent at once behind what
+        its partition has.
+
+        The flight fails with LeaseLost when somebody else holds one of them; `then` is told when it is done,
+        well or not.
+        """
+        terms = options.terms
+        self.seal(writer)
+        flight = Flight(
+            writer, options.key is not None, options.route, "stored", terms is not None and terms.due_ms > 0
+        )
+        flight.add(value, options.key, options.headers, terms or NOTHING)
+        assert flight.special is not None, "terms make a flight special"
+        flight.special.subscription, flight.special.acks, flight.special.then = subscription, acks, then
+        writer.open = flight
+        self.seal(writer)
+        return flight
+
+    def take(self, flight: Flight, writer: Writer | None = None) -> None:
+        """Seals and sends a flight of `batches`, behind whatever its partition has open."""
+        writer = flight.writer = writer or self.heir(flight.writer)
+        self.seal(writer)
+        writer.open = flight
+        self.seal(writer)
+
+    def seal(self, writer: Writer) -> None:
+        """Closes the open flight of a partition and sends it."""
+        flight = writer.open
+        if flight is None:
+            return
+        topic = writer.topic
+        if self.plain.get(topic.name) is flight:
+            del self.plain[topic.name]
+        topic.turn += 1
+        if flight.level == "none":
+            flight.seal(0, self._links.wall_ms, self._links.now_ms)
+            self._loose.append(flight)
+            writer.open = None
+            self._pump_loose()
+            return
+        flight.seal(writer.sequence, self._links.wall_ms, self._links.now_ms)
+        flight.size = len(flight.batch)
+        writer.flights.append(flight)
+        writer.open = None  # it is always in one of the two
+        writer.sequence += 1
+        self.unconfirmed_bytes += flight.size
+        self.pump(writer)
+
+    def hurry(self, flight: Flight) -> None:
+        """Somebody waits for this flight: it goes now."""
+        if flight.writer.open is flight:
+            self.seal(flight.writer)
+
+    def seal_all(self) -> None:
+        for topic in self.topics.values():
+            self._seal_topic(topic)
+
+    def _seal_topic(self, topic: Topic) -> None:
+        for writer in topic.writers:
+            self.seal(writer)
+
+    # --- topics
+
+    def learn(self, info: TopicInfo) -> Topic:
+        """The topic under its name; when its id has changed, what was meant for the old one moves along."""
+        known = self.topics.get(info.name)
+        if known is not None and known.info.id == info.id:
+            known.info, known.learned_ms = info, self._links.now_ms
+            for writer in known.writers:
+                writer.paused_until_ms = 0
+            return known
+        topic = Topic(info, self._producer)
+        topic.learned_ms = self._links.now_ms
+        if known is not None:
+            self._moves.append((known, topic))
+        self.topics[info.name] = topic
+        self._finish_moves()
+        return topic
+
+    def _finish_moves(self) -> None:
+        for old, new in list(self._moves):
+            if new.writers:
+                self._move(old, new)
+            else:
+                hint = "publish again: it goes to its topics"
+                self.forget(old, UnknownTopic(f"topic {old.name!r} is virtual now", hint=hint))
+            self._moves.remove((old, new))
+
+    def _move(self, old: Topic, new: Topic) -> None:
+        self._seal_topic(old)
+        for writer in old.writers:
+            target, flights = new.writers[writer.number % len(new.writers)], writer.flights
+            while flights:
+                flight = flights[0]
+                if flight.special and flight.special.acks:
+                    self._drop(
+                        flight, UnknownTopic(f"topic {old.name!r} was made anew", hint="do the step again")
+                    )
+                    continue
+                if not target.flights or target.flights[-1] is not flight:
+                    self._flying.pop(flight.request_id, None)
+                    flight.restamp(target.producer, target.sequence)
+                    flight.writer = target
+                    target.flights.append(flight)
+                    target.sequence += 1
+                flights.popleft()  # so that who waits for room in the old window goes on
+            writer.sent = 0
+            self._waiting.discard(writer)
+            self.pump(target)
+
+    def heir(self, writer: Writer) -> Writer:
+        """What a partition is now: another one when its topic was made anew meanwhile. Raises
+        UnknownTopic."""
+        topic = self.topics.setdefault(writer.topic.name, writer.topic)
+        if not topic.writers:
+            raise UnknownTopic(
+                f"topic {topic.name!r} is virtual now", hint="publish again: it goes to its topics"
+            )
+        return topic.writers[writer.number % len(topic.writers)]
+
+    def drop(self, name: str) -> None:
+        """The topic was deleted from here: the next publish looks its name up, unless some are still under
+        way."""
+        topic = self.topics.get(name)
+        if topic is not None and not any(writer.flights or writer.open for writer in topic.writers):
+            del self.topics[name]
+
+    def forget(self, topic: Topic, error: GossipqError) -> None:
+        """The topic is gone: its batches fail."""
+        self.plain.pop(topic.name, None)
+        for writer in topic.writers:
+            self._waiting.discard(writer)
+            for flight in list(writer.flights):
+                self._drop(flight, error)
+            if writer.open is not None:
+                writer.open.fail(error)
+                self._note_failed(writer.open)
+                writer.open = None
+        if self.topics.get(topic.name) is topic:
+            del self.topics[topic.name]
+
+    # --- after a step was torn
+
+    def recover(self) -> None:
+        """A step ended half way, by an exception out of a signal handler, and all ways were closed: brings
+        what is meant to be sent in order, so that it goes again. A batch is always open, in `flights`, or
+        done."""
+        self._flying.clear()
+        self._waiting.clear()
+        self.plain.clear()
+        self.linger_ms = self._links.now_ms
+        moved = [old for old, _ in self._moves]
+        for topic in [*moved, *self.topics.values()]:
+            for writer in topic.writers:
+                self._recover(writer)
+        self._finish_moves()
+        self.unconfirmed_bytes = sum(flight.size for writer in self._writers() for flight in writer.flights)
+
+    def _recover(self, writer: Writer) -> None:
+        flight, flights = writer.open, writer.flights
+        if flight is not None and flight.values is None:
+            if flight.error is not None:
+                self._note_failed(flight)
+            elif flight.level == "none":
+                self._loose += [flight] if flight not in self._loose else []
+            elif flight not in flights:
+                flight.size = len(flight.batch)
+                flights.append(flight)
+            writer.open = None
+        elif flight is not None and not flight.trim():
+            writer.open = None
+        self._doubt(writer)
+        for flight in [flight for flight in flights if flight.done]:
+            flight.tell()
+            flights.remove(flight)
+            if flight.error is not None:
+                self._note_failed(flight)
+        if any(flight.producer != writer.producer for flight in flights):
+            self._adopt_producer(writer)
+        if writer.gap:
+            self._close_gap(writer)
+        for flight in flights:
+            flight.restamp(flight.producer, flight.sequence)
+        if flights:
+            writer.sequence = flights[-1].sequence + 1
+            self._waiting.add(writer)
+        writer.sent = writer.greeting = writer.paused_until_ms = 0

@@ -1,0 +1,262 @@
+"""What a publish returns: where the record is, once that is certain."""
+
+from array import array
+from bisect import bisect_right
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from itertools import accumulate
+from typing import Protocol, overload
+
+from gossipq.errors import GossipqError
+from gossipq.texts import many
+from gossipq.values import Run
+from gossipq_client.session.packer import UNKNOWN_OFFSET, Flight, Special
+from gossipq_client.values import refs
+
+NOWHERE = Run(1, UNKNOWN_OFFSET)  #: of a record that the confirm does not name
+
+
+@dataclass(frozen=True, slots=True)
+class Receipt:
+    """A record that is kept on `copies` disks. With level "none" nothing was promised: offset -1, copies 0,
+    no ref.
+
+    A scheduled record has offset -1 until it is due; `ref` is the name that `why`, `cancel` and `reschedule`
+    take, before and after. `duplicate`: its id was known, nothing was added, and offset and ref are those of
+    the record that is there.
+
+    For a list it is that of the first record, and `count` says how many the receipt covers. `receipts` has
+    one for each record of the list when they have ids or due times, else one for each partition and batch
+    they went to. For a virtual topic it has one for each topic that got a copy.
+    """
+
+    topic: str
+    partition: int
+    offset: int
+    ref: str
+    copies: int
+    duplicate: bool
+    count: int = 1
+    receipts: Sequence["Receipt"] = ()
+
+
+NO_RECEIPT = Receipt("", 0, UNKNOWN_OFFSET, "", 0, False, 0)
+
+
+def receipt_of(flight: Flight, index: int, count: int = 1) -> Receipt:
+    """Of the record that went into the flight as number `index`. Raises the error the batch ended with. The
+    flight is done."""
+    if flight.error is not None:
+        flight.told = True
+        raise flight.error
+    writer, special, duplicate = flight.writer, flight.special, flight.duplicate
+    offset, entry, record = UNKNOWN_OFFSET, 0, 0
+    if special is not None and special.runs:
+        run, record = _run(special, index)
+        offset, entry, duplicate = (
+            run.offset + record if run.offset >= 0 else UNKNOWN_OFFSET,
+            run.index,
+            run.duplicate,
+        )
+        record += run.record
+    elif flight.offset >= 0:
+        offset = flight.offset + index
+    topic, number = writer.topic.name, writer.number
+    return Receipt(
+        topic,
+        number,
+        offset,
+        refs.text(topic, number, offset, entry, record),
+        flight.copies,
+        duplicate,
+        count,
+    )
+
+
+def _run(special: Special, index: int) -> tuple[Run, int]:
+    """The confirmed run that holds a record, and its place there."""
+    if not special.ends:
+        special.ends = list(accumulate(run.count for run in special.runs))
+    at = special.places[index] if special.places is not None else index
+    which = bisect_right(special.ends, at)
+    if which == len(special.ends):
+        return NOWHERE, 0
+    return special.runs[which], at - special.ends[which] + special.runs[which].count
+
+
+class Awaited(Protocol):
+    """Records whose receipt is still to come, and the flights that it waits for."""
+
+    @property
+    def flights(self) -> list[Flight]: ...
+
+    def receipt(self) -> Receipt:
+        """Raises the error of the first flight that has one. All are done."""
+
+
+class One:
+    """One record."""
+
+    __slots__ = ("flights", "index")
+
+    def __init__(self, flight: Flight, index: int) -> None:
+        self.flights, self.index = [flight], index
+
+    def receipt(self) -> Receipt:
+        return receipt_of(self.flights[0], self.index)
+
+
+class Listed(Sequence[Receipt]):
+    """The records of a list. As a sequence: the receipt of each, made when touched.
+
+    `order[i]` is where record i went, counted over the flights; None: they follow each other as in the list.
+    """
+
+    __slots__ = ("_starts", "flights", "order", "single")
+
+    def __init__(
+        self, flights: list[Flight], order: "array[int] | None" = None, single: bool = False
+    ) -> None:
+        self.flights, self.order = flights, order
+        self.single = single  #: a receipt for each record
+        self._starts: list[int] = []
+
+    def receipt(self) -> Receipt:
+        if len(self.flights) == 1 and not self.single:
+            return receipt_of(self.flights[0], 0, self.flights[0].count)
+        receipts: Sequence[Receipt] = tuple(receipt_of(flight, 0, flight.count) for flight in self.flights)
+        if not receipts:
+            return NO_RECEIPT
+        first = self[0] if self.single else receipts[0]
+        duplicate = all(_all_duplicate(flight) for flight in self.flights)
+        copies = min(flight.copies for flight in self.flights)
+        return Receipt(
+            first.topic,
+            first.partition,
+            first.offset,
+            first.ref,
+            copies,
+            duplicate,
+            sum(flight.count for flight in self.flights),
+            self if self.single else receipts,
+        )
+
+    def __len__(self) -> int:
+        return sum(flight.count for flight in self.flights)
+
+    @overload
+    def __getitem__(self, at: int) -> Receipt: ...
+    @overload
+    def __getitem__(self, at: slice) -> list[Receipt]: ...
+    def __getitem__(self, at: int | slice) -> Receipt | list[Receipt]:
+        if isinstance(at, slice):
+            return [self[each] for each in range(*at.indices(len(self)))]
+        if not self._starts:
+            self._starts = list(accumulate((flight.count for flight in self.flights), initial=0))
+        at += self._starts[-1] if at < 0 else 0
+        if not 0 <= at < self._starts[-1]:
+            raise IndexError(f"receipts of {many(len(self), 'record')}")
+        place = at if self.order is None else self.order[at]
+        which = bisect_right(self._starts, place) - 1
+        return receipt_of(self.flights[which], place - self._starts[which])
+
+    def __iter__(self) -> Iterator[Receipt]:
+        return (self[at] for at in range(len(self)))
+
+    def __repr__(self) -> str:
+        return f"<receipts of {many(len(self), 'record')}>"
+
+
+class Copied:
+    """One record or list that was copied to several topics, where each record is known by its id."""
+
+    __slots__ = ("ids", "parts")
+
+    def __init__(self, parts: Sequence[Awaited], ids: Sequence[bytes]) -> None:
+        self.parts, self.ids = parts, ids
+
+    @property
+    def flights(self) -> list[Flight]:
+        return [flight for part in self.parts for flight in part.flights]
+
+    def receipt(self) -> Receipt:
+        try:
+            receipts = tuple(part.receipt() for part in self.parts)
+        except GossipqError as error:
+            raise half_way(error, self.ids) from None
+        first, duplicate = receipts[0], all(receipt.duplicate for receipt in receipts)
+        copies = min(receipt.copies for receipt in receipts)
+        return Receipt(
+            first.topic, first.partition, first.offset, first.ref, copies, duplicate, first.count, receipts
+        )
+
+
+def half_way(error: GossipqError, ids: Sequence[bytes]) -> GossipqError:
+    """The error of a publish that some topics of a virtual one may have: told with the ids that make it safe
+    to repeat."""
+    texts = tuple(each.decode(errors="backslashreplace") for each in ids)
+    again = (
+        f"publish again with id={texts[0]!r}"
+        if len(texts) == 1
+        else "publish again with ids= the error's .ids"
+    )
+    named = type(error)(
+        error.message, f"{again}: topics that have it know that", error.retry_after_ms, error.detail
+    )
+    named.ids = texts
+    return named
+
+
+def _all_duplicate(flight: Flight) -> bool:
+    runs = flight.special.runs if flight.special is not None else []
+    return all(run.duplicate for run in runs) if runs else flight.duplicate
+
+
+class Waiter(Protocol):
+    def await_flights(self, flights: list[Flight], timeout: float | None) -> None:
+        """Returns when all are done. Raises NotConfirmed when the time is over."""
+
+    def progress(self) -> bool:
+        """Takes what has arrived, without waiting. False: the client is closed, nothing comes any more."""
+
+
+class PendingReceipt:
+    """The receipt of one record, before and after it is certain."""
+
+    __slots__ = ("_client", "_flight", "_index")
+
+    def __init__(self, client: Waiter, flight: Flight, index: int) -> None:
+        self._client, self._flight, self._index = client, flight, index
+
+    def done(self) -> bool:
+        """Whether `result` returns or raises at once."""
+        if self._flight.done or not self._client.progress():
+            return True
+        return self._flight.done
+
+    def result(self, timeout: float | None = None) -> Receipt:
+        """Waits `timeout` seconds. Raises NotConfirmed (may be stored) or Refused (certainly not stored)."""
+        if not self._flight.done:
+            self._client.await_flights([self._flight], timeout)
+        return receipt_of(self._flight, self._index)
+
+
+class PendingReceipts(PendingReceipt):
+    """The one receipt of a list, or of a record that is copied to several topics."""
+
+    __slots__ = ("_awaited", "_flights")
+
+    def __init__(self, client: Waiter, awaited: Awaited) -> None:
+        self._client, self._awaited, self._flights = client, awaited, awaited.flights
+
+    def done(self) -> bool:
+        """Whether `result` returns or raises at once."""
+        if all(flight.done for flight in self._flights) or not self._client.progress():
+            return True
+        return all(flight.done for flight in self._flights)
+
+    def result(self, timeout: float | None = None) -> Receipt:
+        """Waits `timeout` seconds for all. Raises the first error; records of other batches may be stored
+        then."""
+        self._client.await_flights(self._flights, timeout)
+        return self._awaited.receipt()

@@ -1,0 +1,334 @@
+"""Batches on their way to the leaders: sealing, sending in order, confirms, refusals, and what a lost
+connection means.
+
+A batch keeps its sequence until it is confirmed, so whatever was sent on a lost connection is sent again
+unchanged and the leader answers a repeat with its old offset. A refusal for good lowers the sequences behind
+it, since the leader still waits for that one.
+"""
+
+from collections import Counter
+from collections.abc import Callable
+from itertools import islice
+
+from gossipq import limits
+from gossipq.errors import Busy, GossipqError, NotConfirmed, NotLeader, OutOfSequence, UnknownTopic
+from gossipq.messages import Confirm, Publish
+from gossipq.texts import many
+from gossipq.wire import frames
+from gossipq_client.session.connections import Lane
+from gossipq_client.session.links import Links
+from gossipq_client.session.packer import UNCONFIRMED_MAX, WINDOW_BATCHES, Flight, Topic, Writer
+
+RETRY_MS = 20  #: pause before a batch is sent again when the leader named none
+LINGER_MS = 2  #: how long records that ask for no confirm wait for company
+FAILURES_MAX = 1_000  #: so many batches are kept for `failure`; of those beyond only their number is
+
+
+class Sending:
+    def __init__(self, links: Links, new_producer: Callable[[], bytes]) -> None:
+        self.topics: dict[str, Topic] = {}
+        #: open flights that take a record of bytes and nothing else, by topic
+        self.plain: dict[str, Flight] = {}
+        self.unconfirmed_bytes = 0
+        self.stale: list[Topic] = []  #: to be resolved again: their leader does not know them
+        self.linger_ms = 0  #: when an open flight without confirm must go; 0 = none waits
+        #: whether its leader knows that subscription
+        self.stands: Callable[[int], bool] = lambda subscription: True
+        self._links, self._new_producer = links, new_producer
+        self._producer = new_producer()
+        self._flying: dict[int, Flight] = {}
+        self._loose: list[Flight] = []  #: sealed, without confirm, no open way yet
+        self._failed: list[Flight] = []  #: their errors were not told yet, as far as is known
+        self._untold = 0  #: more of them, of which nothing else is kept
+        self._moves: list[tuple[Topic, Topic]] = []  #: what is meant for the first goes to the second
+        self._waiting: set[Writer] = set()  #: have flights that are not under way
+        self._asked_again: set[int] = set()  #: partitions whose topics were resolved a second time
+
+    @property
+    def idle(self) -> bool:
+        return (
+            not self._flying
+            and not self._waiting
+            and not self._loose
+            and not any(map(_is_open, self._writers()))
+        )
+
+    def _writers(self) -> list[Writer]:
+        return [writer for topic in self.topics.values() for writer in topic.writers]
+
+    def unconfirmed_records(self) -> int:
+        """Also those that wait for a batch to be closed."""
+        writers = self._writers()
+        still_open = [
+            writer.open.values for writer in writers if writer.open is not None and not writer.open.done
+        ]
+        return sum(flight.count for writer in writers for flight in writer.flights) + sum(
+            len(each or ()) for each in still_open
+        )
+
+    def failure(self) -> GossipqError | None:
+        """The first error of batches whose receipts nobody has looked at, which says how many there are; they
+        are told once."""
+        untold = self._untold_flights()
+        count, self._untold = len(untold) + self._untold, 0
+        self._failed.clear()
+        first = untold[0].error if untold else None
+        if first is not None and count > 1:
+            return type(first)(
+                f"{first.message} (the first of {many(count, 'batch', 'batches')})",
+                first.hint,
+                first.retry_after_ms,
+                first.detail,
+            )
+        return first
+
+    def _untold_flights(self) -> list[Flight]:
+        return [flight for flight in self._failed if flight.error is not None and not flight.told]
+
+    def _note_failed(self, flight: Flight) -> None:
+        self._failed.append(flight)
+        if len(self._failed) > FAILURES_MAX:
+            untold = self._untold_flights()
+            self._failed = untold[: FAILURES_MAX // 2]
+            self._untold += max(0, len(untold) - FAILURES_MAX // 2)
+
+    def full(self, writer: Writer) -> bool:
+        """Whether one more batch must wait for a confirm."""
+        return writer.full or (
+            self.unconfirmed_bytes > 0 and self.unconfirmed_bytes >= self._window_bytes(writer)
+        )
+
+    def has_room(self, flights: list[Flight]) -> bool:
+        """Whether all of them can go now. What nothing is waiting before always can."""
+        size = self.unconfirmed_bytes + sum(flight.size for flight in flights)
+        counts = Counter(flight.writer for flight in flights)
+        return all(
+            len(writer.flights) + count <= WINDOW_BATCHES
+            and (not self.unconfirmed_bytes or size <= self._window_bytes(writer))
+            for writer, count in counts.items()
+        )
+
+    def _window_bytes(self, writer: Writer) -> int:
+        lane = self._links.lane(writer.shard)
+        return lane.window_bytes if lane else limits.PUBLISH_WINDOW_BYTES
+
+    def seal(self, writer: Writer) -> None:
+        """Closes the open flight of a partition and sends it."""
+        raise NotImplementedError
+
+    # --- sending
+
+    def pump(self, writer: Writer) -> None:
+        """Sends what is not under way, in order, as far as there is an open way, and no more than the leader
+        can remember."""
+        lane = self._links.lane(writer.shard)
+        # who paused this writer has no say there
+        news = lane is not None and lane.greeting != writer.greeting
+        if lane is None or (self._links.now_ms < writer.paused_until_ms and not news):
+            self._waiting.add(writer)
+            return
+        if news:
+            self._doubt(writer)
+            writer.greeting, writer.sent = lane.greeting, 0
+        flights = writer.flights
+        for at in range(writer.sent, min(len(flights), UNCONFIRMED_MAX)):
+            flight = flights[at]
+            if (
+                flight.special is not None
+                and flight.special.acks
+                and not self.stands(flight.special.subscription)
+            ):
+                self._waiting.add(writer)
+                return
+            self._flying.pop(flight.request_id, None)
+            flight.request_id = self._links.next_id()
+            if flight.special is not None:
+                flight.special.term = max(flight.special.term, self._links.term(writer.shard))
+            self._flying[flight.request_id] = flight
+            self._send(lane, flight)
+            writer.sent = at + 1
+        self._waiting.discard(writer)
+
+    @staticmethod
+    def _doubt(writer: Writer) -> None:
+        """What is under way may be stored, and nobody there will say so."""
+        for flight in islice(writer.flights, writer.sent):
+            flight.uncertain = True
+
+    def _send(self, lane: Lane, flight: Flight) -> None:
+        writer, special = flight.writer, flight.special
+        if special is None:
+            request = Publish(writer.partition, flight.level)
+        else:
+            request = special.request(writer.partition, flight.level, self._links.now_ms)
+        control = frames.encode(request, writer.shard, flight.request_id)
+        self._links.out.append((lane.endpoint, [control, flight.batch]))
+
+    def _pump_loose(self) -> None:
+        kept = []
+        for flight in self._loose:
+            lane = self._links.lane(flight.writer.shard)
+            if lane is None:
+                kept.append(flight)
+            else:
+                self._send(lane, flight)
+        self._loose = kept
+
+    def pump_all(self) -> None:
+        """After any change of the ways: what was sent on an old greeting goes again."""
+        for writer in self._writers():
+            if writer.flights:
+                self.pump(writer)
+        if self._loose:
+            self._pump_loose()
+
+    def tick(self) -> None:
+        now_ms = self._links.now_ms
+        if self.linger_ms and now_ms >= self.linger_ms:
+            self.linger_ms = 0
+            for writer in self._writers():
+                if writer.open is not None and writer.open.level == "none":
+                    self.seal(writer)
+        for writer in list(self._waiting):
+            if now_ms >= writer.paused_until_ms:
+                self.pump(writer)
+
+    def deadline_ms(self) -> int | None:
+        """When `tick` has something to do."""
+        pauses = [
+            writer.paused_until_ms for writer in self._waiting if writer.paused_until_ms > self._links.now_ms
+        ]
+        if self.linger_ms:
+            pauses.append(self.linger_ms)
+        return min(pauses, default=None)
+
+    # --- answers
+
+    def confirmed(self, confirm: Confirm) -> list[int]:
+        """Request ids of the rows that are not for a publish of ours, or for an old one."""
+        runs, others = dict(confirm.runs) if confirm.runs else None, []
+        for request_id, offset, copies, duplicate in confirm.rows:
+            flight = self._flying.get(request_id)
+            if flight is None:
+                others.append(request_id)
+                continue
+            if runs is not None and flight.special is not None:
+                flight.special.runs = runs.get(request_id, [])
+            flight.settle(offset, copies, duplicate)  # before it is let go: see `recover`
+            del self._flying[request_id]
+            self.unconfirmed_bytes -= flight.size
+            writer = flight.writer
+            flights = writer.flights
+            flights.remove(flight)  # the first, since a leader confirms in order
+            writer.sent -= writer.sent > 0
+            if not flights and writer.open is not None:
+                self.seal(writer)
+            elif writer.sent < len(flights):
+                self.pump(writer)
+        return others
+
+    def refused(self, request_id: int, error: GossipqError) -> bool:
+        """False when the request is not a publish of ours, or an old one."""
+        flight = self._flying.get(request_id)
+        if flight is None:
+            return False
+        writer = flight.writer
+        if isinstance(error, NotLeader):
+            self._doubt(writer)  # a leader that had to go says this of what it has stored, too
+            self._rewind(writer, 0, 0)
+            writer.paused_until_ms = 0
+        elif type(error) is Busy:
+            self._rewind(writer, 0, error.retry_after_ms)
+        elif isinstance(error, OutOfSequence):
+            self._resequence(flight, error.expected)
+        elif isinstance(error, UnknownTopic) and writer.partition not in self._asked_again:
+            self._asked_again.add(writer.partition)
+            self.stale.append(writer.topic)
+            self._rewind(writer, 0, limits.MINUTE_MS)
+        else:
+            self._fail(flight, error)
+        return True
+
+    def forgotten(self, request_id: int, term: int) -> bool:
+        """Who answered did not know what a step is about: it goes again if it was sent before `term`. Whether
+        it does."""
+        flight = self._flying.get(request_id)
+        if flight is None or flight.special is None or term <= flight.special.term:
+            return False
+        flight.special.term = term
+        self._rewind(flight.writer, 0, 0)
+        flight.writer.paused_until_ms = 0
+        return True
+
+    def doubtful(self, request_id: int) -> None:
+        """Who answered was no leader any more: whether it is stored, only the next one knows."""
+        flight = self._flying.get(request_id)
+        if flight is not None:
+            self._doubt(flight.writer)
+            self._rewind(flight.writer, 0, 0)
+
+    def _rewind(self, writer: Writer, to: int, retry_after_ms: int) -> None:
+        """Everything from flight `to` on is sent again, after a pause; answers to the old requests no longer
+        count."""
+        for flight in islice(writer.flights, to, None):
+            self._flying.pop(flight.request_id, None)
+        writer.sent = min(writer.sent, to)
+        writer.paused_until_ms = self._links.now_ms + (retry_after_ms or RETRY_MS)
+        self._waiting.add(writer)
+
+    def _resequence(self, flight: Flight, expected: int) -> None:
+        writer = flight.writer
+        if expected < writer.flights[0].sequence:
+            self._start_over(writer)
+        elif flight.sequence < expected:  # its repeats, and those of older ones, are refused for ever
+            newest = max(flight.sequence, expected - 1 - limits.PRODUCER_REPEATS)
+            for old in [old for old in writer.flights if old.sequence <= newest]:
+                self._drop(
+                    old,
+                    NotConfirmed("stored, but its offset is not remembered any more", hint="read it back"),
+                )
+        self._rewind(writer, 0, 0)
+
+    def _start_over(self, writer: Writer) -> None:
+        """The leader has forgotten this producer: under a new one goes what certainly is not stored, the rest
+        is unknown."""
+        for flight in [flight for flight in writer.flights if flight.uncertain]:
+            self._drop(
+                flight,
+                NotConfirmed("the leader no longer knows whether this batch is stored", hint="read it back"),
+            )
+        writer.producer = self._new_producer()
+        self._adopt_producer(writer)
+
+    @staticmethod
+    def _adopt_producer(writer: Writer) -> None:
+        for sequence, flight in enumerate(writer.flights, 1):
+            flight.restamp(writer.producer, sequence)
+        writer.sequence = len(writer.flights) + 1
+
+    def _fail(self, flight: Flight, error: GossipqError) -> None:
+        """Refused for good. The batches behind it move up one sequence, and go again."""
+        writer, at = flight.writer, flight.writer.flights.index(flight)
+        self._rewind(writer, at, 0)
+        writer.paused_until_ms = 0
+        writer.gap = flight.sequence
+        self._drop(flight, error)
+        self._close_gap(writer)
+        self.pump(writer)
+
+    def _close_gap(self, writer: Writer) -> None:
+        behind = [flight for flight in writer.flights if flight.sequence >= writer.gap]
+        for sequence, flight in enumerate(behind, writer.gap):
+            flight.restamp(flight.producer, sequence)
+        writer.sequence, writer.gap = writer.gap + len(behind), 0
+
+    def _drop(self, flight: Flight, error: GossipqError) -> None:
+        flight.fail(error)  # before it is let go: see `recover`
+        self._flying.pop(flight.request_id, None)
+        flight.writer.flights.remove(flight)
+        self.unconfirmed_bytes -= flight.size
+        self._note_failed(flight)
+
+
+def _is_open(writer: Writer) -> bool:
+    return writer.open is not None

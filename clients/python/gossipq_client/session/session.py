@@ -1,0 +1,302 @@
+"""One client's side of the protocol. Pure: events and time come in, frames to send and connections to open
+lie in `links`.
+
+    connected, disconnected,    ->  Session  ->  links.out, links.actions,
+    arrived, advance + tick                      flights, calls, subscriptions
+
+No sockets, no threads, no clock: the sync client and its asyncio twin drive the same session.
+"""
+
+from collections.abc import Callable
+
+from gossipq import limits
+from gossipq.errors import BadRequest, Busy, GossipqError, NotLeader, ProtocolError, UnknownTopic, from_code
+from gossipq.messages import (
+    Ack,
+    AtEnd,
+    Confirm,
+    Deliver,
+    Nack,
+    Ping,
+    Pong,
+    Ready,
+    Refused,
+    Resolve,
+    Subscribed,
+    Topics,
+    Welcome,
+)
+from gossipq.types import META_SHARD, Now
+from gossipq.values import Message, Route
+from gossipq.wire import frames
+from gossipq_client.session.calls import RETRY_MS, Call, Calls
+from gossipq_client.session.credit import Subscription
+from gossipq_client.session.deliveries import Consuming
+from gossipq_client.session.links import Links
+from gossipq_client.session.publisher import Publishing
+from gossipq_client.values import refs
+
+PATTERNS_MS = 3 * limits.SECOND_MS  #: how often a pattern is looked up again
+
+
+class Session:
+    def __init__(
+        self,
+        addresses: list[str],
+        session: bytes,
+        name: str,
+        version: str,
+        new_producer: Callable[[], bytes],
+        now: Now,
+    ) -> None:
+        self.links = Links(addresses, session, name, version, now)
+        self.calls = Calls(self.links)
+        self.publishing = Publishing(self.links, new_producer)
+        self.consuming = Consuming(self.links, self.calls)
+        self.publishing.stands = self.consuming.stands
+        self.bad_frames = 0
+        self._watched: dict[Subscription, list[str]] = {}
+        self._watched_ms = now.boot_ms
+
+    # --- time
+
+    def advance(self, now: Now) -> None:
+        self.links.now_ms, self.links.wall_ms = now
+
+    def tick(self) -> None:
+        """Everything that time brings. Costs little when nothing is due."""
+        now_ms = self.links.now_ms
+        self.publishing.tick()
+        if now_ms >= self.links.deadline_ms():
+            self.links.tick()
+            self.publishing.pump_all()
+        self._follow()
+        self.consuming.tick()
+        self.calls.pump_all()
+        if self._watched and now_ms - self._watched_ms >= PATTERNS_MS:
+            self._watched_ms = now_ms
+            for subscription, patterns in list(self._watched.items()):
+                if subscription.closing:
+                    del self._watched[subscription]
+                else:
+                    self._look_up(subscription, patterns, create=False)
+
+    def deadline_ms(self) -> int:
+        """Boot time at which `tick` is due though nothing arrives."""
+        rooms = (self.publishing, self.consuming, self.calls)
+        others = [due_ms for room in rooms if (due_ms := room.deadline_ms()) is not None]
+        return min([self.links.deadline_ms(), *others])
+
+    # --- events
+
+    def connected(self, endpoint: str) -> None:
+        self.links.connected(endpoint)
+
+    def disconnected(self, endpoint: str) -> None:
+        self.links.disconnected(endpoint)
+
+    def arrived(self, endpoint: str, message: list[bytes]) -> None:
+        """One message as it came. What breaks the protocol is counted and dropped."""
+        try:
+            header, body = frames.decode(message[0])
+            self.links.alive(endpoint, header.request_id if header.verb == Pong.verb else 0, header.shard)
+            self._handle(endpoint, header, body, message)
+            self._follow()
+        except ProtocolError as error:
+            self.bad_frames += 1
+            self.consuming.warnings.append(f"message from {endpoint} dropped: {error}")
+
+    def _follow(self) -> None:
+        """Whatever waits for a leader that is another one now goes there."""
+        if self.links.leaders.moved:
+            self.links.leaders.moved = False
+            self.pump_all()
+
+    def _handle(self, endpoint: str, header: frames.Header, body: Message, message: list[bytes]) -> None:
+        match body:
+            case Welcome():
+                if self.links.welcomed(header.request_id, body):
+                    self.pump_all()
+            case Ping() | Pong():
+                pass
+            case Refused():
+                self._refused(endpoint, header, body)
+            case Deliver() | Ready() | AtEnd() | Subscribed() if (
+                0 < header.term < self.links.term(header.shard)
+            ):
+                pass  # what was subscribed to in an earlier term is subscribed to again
+            case _ if self.links.outdated(header.shard, header.term, endpoint):
+                for request_id in (
+                    [row[0] for row in body.rows] if isinstance(body, Confirm) else [header.request_id]
+                ):
+                    self._ask_again(request_id)
+            case _:
+                if header.term:
+                    self.links.led(header.shard, header.term, endpoint)
+                self._hear(header, body, message)
+
+    def _hear(self, header: frames.Header, body: Message, message: list[bytes]) -> None:
+        """The leader of a shard, or the home node."""
+        match body:
+            case Confirm():
+                for request_id in self.publishing.confirmed(body):
+                    self.calls.answered(request_id, body)
+                self._learn(header, body.direct)
+            case Deliver():
+                if len(message) != 2:
+                    raise ProtocolError(f"DELIVER of {len(message)} frames; 2 are needed")
+                self.consuming.delivered(body, message[1])
+            case Subscribed():
+                if self.consuming.subscribed(header.request_id, body):
+                    self.calls.pump_all()
+                    self.publishing.pump_all()
+                else:
+                    self.calls.answered(header.request_id, body)
+                self._learn(header, body.direct)
+            case AtEnd():
+                self.consuming.at_end(body)
+            case Ready():
+                self.consuming.ready(body.subscription)
+            case _:
+                self.calls.answered(header.request_id, body, message[1:])
+
+    def _learn(self, header: frames.Header, direct: str) -> None:
+        if direct:
+            self.links.learn(Route(header.shard, header.term, direct))
+
+    def _refused(self, endpoint: str, header: frames.Header, body: Refused) -> None:
+        error = from_code(body.code, body.message, body.hint, body.retry_after_ms, body.detail)
+        if isinstance(error, BadRequest) and "HELLO" in body.message + body.hint:
+            self.calls.forgotten(header.request_id)
+            self.consuming.forgotten(header.request_id, header.shard)
+            self.links.not_greeted(endpoint, header.shard)
+            return
+        if header.request_id and self.links.unwelcome(header.request_id, error):
+            return
+        if not isinstance(error, Busy | NotLeader):
+            if self.links.outdated(header.shard, header.term, endpoint):
+                self._ask_again(header.request_id)
+                return
+            if header.term > self.links.term(header.shard):
+                self.links.led(header.shard, header.term, endpoint)
+        if isinstance(error, BadRequest) and self._asked_before(header):
+            return
+        if isinstance(error, NotLeader):
+            self._not_leader(endpoint, header, body.endpoint, error)
+        elif self.publishing.refused(header.request_id, error):
+            self._renew_topics()
+        elif not self.consuming.refused(header.request_id, error):
+            self.calls.refused(header.request_id, error)
+
+    def _ask_again(self, request_id: int) -> None:
+        """An old leader's word counts for nothing, and nobody else was asked if it leads again by now."""
+        if not self.calls.forgotten(request_id, pause_ms=RETRY_MS):
+            self.publishing.doubtful(request_id)
+
+    def _asked_before(self, header: frames.Header) -> bool:
+        """Whether it was asked in an earlier term: a new leader does not know what was subscribed to before.
+        It goes again."""
+        term = max(header.term, self.links.term(header.shard))
+        return self.calls.forgotten(header.request_id, term) or self.publishing.forgotten(
+            header.request_id, term
+        )
+
+    def _not_leader(self, endpoint: str, header: frames.Header, better: str, error: GossipqError) -> None:
+        """What was asked there is asked again, where it is led now. Without a request: the subscriptions
+        there have ended."""
+        request_id = header.request_id
+        if not request_id:
+            self.consuming.forgotten(0, header.shard)
+        elif not (
+            self.publishing.refused(request_id, error)
+            or self.consuming.refused(request_id, error)
+            or self.calls.refused(request_id, error)
+        ):
+            return
+        self.links.not_led(header.shard, header.term, endpoint, better)
+        self.links.leaders.moved = True
+
+    def pump_all(self) -> None:
+        """After a new greeting: subscriptions first, so that acks find them, then requests, then publishes in
+        order."""
+        self.consuming.pump_all()
+        self.calls.pump_all()
+        self.publishing.pump_all()
+
+    # --- topics
+
+    def _renew_topics(self) -> None:
+        """Topics that their leader does not know are looked up once more: they may have been made anew."""
+        for topic in self.publishing.stale:
+
+            def learned(call: Call, name: str = topic.name) -> None:
+                self._renewed(name, call)
+
+            self.calls.ask(Resolve([topic.name]), META_SHARD, learned)
+        self.publishing.stale.clear()
+
+    def _renewed(self, name: str, call: Call) -> None:
+        found = call.reply.topics if isinstance(call.reply, Topics) else []
+        known = self.publishing.topics.get(name)
+        if found:
+            self.publishing.learn(found[0])
+            self.publishing.pump_all()
+        elif known is not None:
+            error = call.error or UnknownTopic(f"topic {name!r} is gone", hint=f"gossipq topic create {name}")
+            self.publishing.forget(known, error)
+
+    # --- consuming
+
+    def subscribe(self, subscription: Subscription) -> None:
+        """Looks the topics up (and makes those named in full), then subscribes to their shards."""
+        patterns = [name for name in subscription.names if "*" in name]
+        literal = [name for name in subscription.names if "*" not in name]
+        subscription.touched_ms = self.links.now_ms
+        if literal:
+            self._look_up(subscription, literal, create=True)
+        if patterns:
+            self._watched[subscription] = patterns
+            self._look_up(subscription, patterns, create=False)
+        subscription.asked = True
+
+    def _look_up(self, subscription: Subscription, names: list[str], create: bool) -> None:
+        def found(call: Call) -> None:
+            topics = call.reply.topics if isinstance(call.reply, Topics) else []
+            virtual = next((topic for topic in topics if topic.config.virtual), None)
+            if create and virtual is not None:
+                subscription.error = refs.is_virtual(virtual)
+            elif create and call.error is not None:
+                subscription.error = call.error
+            elif not subscription.closing:
+                self.consuming.cover(subscription, [topic for topic in topics if not topic.config.virtual])
+            subscription.lookups.discard(call)
+
+        subscription.lookups.add(self.calls.ask(Resolve(names, create), META_SHARD, found))
+
+    # --- farewell
+
+    def farewell(self) -> None:
+        """Last acks and BYE: what is still held goes back uncounted."""
+        self.consuming.farewell()
+        self.links.bye()
+
+    def recover(self, now: Now) -> None:
+        """A step ended half way, by an exception that came out of a signal handler, and all connections were
+        closed. What is certain is kept in an order that leaves each record in one place or in two, so
+        everything else is made anew of it."""
+        self.advance(now)
+        self.links.restart()
+        self.publishing.recover()
+        self.consuming.recover()
+        self.calls.recover()
+
+    @property
+    def owes(self) -> bool:
+        """Whether publishes have no confirm yet, or acks are not stored."""
+        waiting = any(isinstance(message, Ack | Nack) for message in self.calls.unanswered())
+        return waiting or not self.publishing.idle or bool(self.consuming.ack_due_ms)
+
+    @property
+    def settled(self) -> bool:
+        """Nothing waits for an answer."""
+        return self.publishing.idle and not len(self.calls) and not self.consuming.ack_due_ms

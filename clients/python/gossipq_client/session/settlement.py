@@ -1,0 +1,149 @@
+"""Records the user is done with: acked, given back, extended, or acked by an atomic step."""
+
+from gossipq.errors import GossipqError, LeaseLost
+from gossipq.messages import Acked, Extend, Nack
+from gossipq.types import Offset, PartitionKey
+from gossipq.values import Range
+from gossipq_client.session.calls import Call
+from gossipq_client.session.credit import Part
+from gossipq_client.session.held import Held, merge
+from gossipq_client.session.subscriptions import Subscribing
+from gossipq_client.values import GIVEN_BACK, Outcome, failed
+
+ACK_LINGER_MS = 5  #: acks wait so long for neighbours
+
+
+class Settling(Subscribing):
+    def ack(self, held: Held, first: Offset, end: Offset) -> None:
+        """Idempotent. Goes out with the next flush, joined with its neighbours."""
+        part = held.part
+        if not part.subscription.leased:
+            return
+        fresh = part.fresh
+        if not fresh:
+            self._fresh[part] = None
+            self.ack_due_ms = self.ack_due_ms or self._links.now_ms + ACK_LINGER_MS
+        partition = held.partition
+        for low, high in held.undone(first, end):
+            if fresh and fresh[-1][2] == low and fresh[-1][0] == partition:
+                fresh[-1][2] = high
+            else:
+                fresh.append([partition, low, high])
+        held.finish(first, end)  # last: what is done here is sure to be told
+        if not held.left:
+            part.outstanding.pop(held, None)
+
+    def nack(self, held: Held, first: Offset, end: Offset, outcome: Outcome = GIVEN_BACK) -> None:
+        """Gives records back, unless they are done already. In a key-ordered group, what is here of their
+        keys and comes after them goes back before, unbegun, unless they are dead."""
+        part, partition = held.part, held.partition
+        if not part.subscription.leased:
+            return
+        ranges = held.finish(first, end)
+        self._settled(held)
+        if not ranges:
+            return
+        keys: dict[int, Offset] = {}
+        if part.subscription.key_ordered and not outcome.dead:
+            for low, high in reversed(ranges):
+                keys |= {held.key_hash(offset): offset for offset in reversed(range(low, high))}
+            keys.pop(0, None)
+            self._give_back_later(part, partition, keys, list(part.outstanding))
+        self._nack(part, [(partition, low, high) for low, high in ranges], outcome, keys)
+
+    def _give_back_later(
+        self, part: Part, partition: PartitionKey, keys: dict[int, Offset], helds: list[Held]
+    ) -> None:
+        """What these hold of the keys, each from behind its offset on."""
+        given: list[Range] = []
+        firsts: dict[int, Offset] = {}
+        for held in helds:
+            if held.partition != partition:
+                continue
+            for key, offset in keys.items():
+                ranges = held.of_key(key, offset + 1)
+                if ranges:
+                    firsts[key] = min(ranges[0][0], firsts.get(key, ranges[0][0]))
+                    given += [(partition, low, high) for low, high in ranges]
+                    held.give_up(ranges)
+            self._settled(held)
+        if given:
+            self._nack(part, merge(given), GIVEN_BACK, firsts)
+
+    def _nack(self, part: Part, ranges: list[Range], outcome: Outcome, keys: dict[int, Offset]) -> None:
+        """`keys`: of all in `ranges`, which lie in one partition, with their first offsets. Until the leader
+        has answered, what it sends of them and lies behind goes back as well: it did not know yet."""
+        bars = [((ranges[0][0], key), offset) for key, offset in keys.items()]
+        for place, offset in bars:
+            part.barred.setdefault(place, []).append(offset)
+
+        def answered(call: Call) -> None:
+            self._left(call)
+            for place, offset in bars:
+                part.barred[place].remove(offset)
+                if not part.barred[place]:
+                    del part.barred[place]
+
+        failed, delay_ms, reason, dead = outcome
+        self._calls.ask(Nack(part.number, ranges, delay_ms, failed, reason, dead), part.shard, answered)
+        if part.subscription.exclusive:
+            self._due[part] = None
+
+    def _left(self, call: Call) -> None:
+        """An ack or a nack was answered: perhaps the last one of a subscription that ends."""
+        part = self._parts.get(getattr(call.message, "subscription", 0))
+        if part is not None and part.subscription.closing:
+            self._leave(part)
+
+    def _leave(self, part: Part) -> None:
+        raise NotImplementedError
+
+    def _settled(self, held: Held) -> None:
+        if not held.left:
+            held.part.outstanding.pop(held, None)
+
+    def stepped(self, held: Held, offset: Offset, error: GossipqError | None) -> None:
+        """The atomic step that acks a record is done, or failed: then the record failed with it."""
+        if error is not None and not isinstance(error, LeaseLost):
+            self.nack(held, offset, offset + 1, failed(None, f"{type(error).__name__}: {error}"))
+            return
+        if error is not None:
+            held.lose([(offset, offset + 1)])
+        held.finish(offset, offset + 1)
+        self._settled(held)
+        self._due[held.part] = None
+
+    def extend(self, held: Held, offset: Offset, lease_ms: int) -> Call | None:
+        """The user wants more time for a record; None when it is not held any more."""
+        if not held.part.subscription.leased or not held.open_ranges(offset, offset + 1):
+            return None
+        deadline_ms = self._links.now_ms + lease_ms
+        held.longer[offset] = deadline_ms
+        held.deadline_ms = min(held.deadline_ms, deadline_ms)
+        return self._extend(held.part, [held], [(held.partition, offset, offset + 1)], lease_ms)
+
+    def _mind_leases(self, part: Part) -> None:
+        """Extends what the user still has at half of its lease."""
+        now_ms = self._links.now_ms
+        soon: dict[int, list[Held]] = {}
+        for held in part.outstanding:
+            if held.lease_ms and held.deadline_ms - held.lease_ms // 2 <= now_ms:
+                held.deadline_ms = now_ms + held.lease_ms
+                soon.setdefault(held.lease_ms, []).append(held)
+        for lease_ms, helds in soon.items():
+            ranges = [(held.partition, low, high) for held in helds for low, high in held.to_extend(now_ms)]
+            if ranges:
+                self._extend(part, helds, merge(ranges), lease_ms)
+
+    def _extend(self, part: Part, helds: list[Held], ranges: list[Range], lease_ms: int) -> Call:
+        return self._calls.ask(
+            Extend(part.number, ranges, lease_ms), part.shard, lambda call: self._extended(helds, call)
+        )
+
+    def _extended(self, helds: list[Held], call: Call) -> None:
+        lost = call.reply.lost if isinstance(call.reply, Acked) else []
+        for partition, first, end in lost:
+            self.warnings.append(f"lease lost: {first}..{end} of partition {partition:#x}")
+            for held in helds:
+                if held.partition == partition and first < held.end and held.first < end:
+                    held.lose([(first, end)])

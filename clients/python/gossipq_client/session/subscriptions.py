@@ -1,0 +1,273 @@
+"""Subscriptions at their leaders: one part for each shard, credit lent to each, and moved to where records
+wait."""
+
+from collections.abc import Iterable, Mapping
+
+from gossipq.errors import BadRequest, Busy, GossipqError, NotLeader, UnknownTopic
+from gossipq.messages import Ack, Credit, Nack, Recall, Recalled, Subscribe, Subscribed
+from gossipq.types import Offset, PartitionKey, partition_key, topic_id_of
+from gossipq.values import Range, Start, TopicInfo
+from gossipq_client.session.calls import RETRY_MS, Call, Calls
+from gossipq_client.session.connections import NOWHERE
+from gossipq_client.session.credit import Part, Subscription
+from gossipq_client.session.held import merge
+from gossipq_client.session.links import Links
+
+
+class Subscribing:
+    def __init__(self, links: Links, calls: Calls) -> None:
+        self.warnings: list[str] = []
+        self.ack_due_ms = 0  #: when fresh acks must go; 0 = there are none
+        self._links, self._calls = links, calls
+        calls.stands = self.stands
+        self._parts: dict[int, Part] = {}
+        self._subscribing: dict[int, Part] = {}
+        self._fresh: dict[Part, None] = {}
+        self._due: dict[Part, None] = {}
+        self._hungry: dict[Part, None] = {}  #: leaders said READY and nothing could be lent
+        self._numbers = 0
+
+    def cover(
+        self,
+        subscription: Subscription,
+        topics: Iterable[TopicInfo],
+        firsts: Mapping[PartitionKey, Offset] | None = None,
+    ) -> None:
+        """Adds the parts of topics that the subscription does not have yet; `firsts`: only of these
+        partitions, from there."""
+        # a group is one of its topic: a part for each shard and topic
+        starts: dict[tuple[int, int], list[Start]] = {}
+        covered = {topic_id_of(partition) for part in subscription.parts for partition in part.starts}
+        for topic in topics:
+            if topic.config.virtual:
+                self._virtual(subscription, topic)
+            elif topic.id not in covered:
+                covered.add(topic.id)
+                subscription.topics[topic.id] = topic
+                for number, shard in enumerate(topic.shards):
+                    key, start = partition_key(topic.id, number), subscription.start
+                    if firsts is None or key in firsts:
+                        found = start if firsts is None else ("offset", firsts[key])
+                        starts.setdefault((shard, topic.id), []).append(Start(key, *found))
+        made: list[Part] = []
+        for (shard, _), each in starts.items():
+            self._numbers += 1
+            made.append(Part(subscription, self._numbers, shard, each))
+            self._parts[made[-1].number] = made[-1]
+        subscription.parts += made  # all or none: see `recover`
+        if starts:
+            self._share(subscription)
+            for part in subscription.parts:
+                self._pump(part)
+
+    @staticmethod
+    def _virtual(subscription: Subscription, topic: TopicInfo) -> None:
+        """A virtual topic holds nothing: who names it is told what to name, a pattern passes over it."""
+        if topic.name in subscription.names:
+            hint = f"its records are in {', '.join(topic.config.virtual)}: consume those"
+            subscription.error = BadRequest(f"topic {topic.name!r} is virtual", hint=hint)
+
+    def _share(self, subscription: Subscription) -> None:
+        """Equal shares; with more parts than records of credit, the rest starts with READY."""
+        if not subscription.parts:
+            return
+        records, rest = divmod(subscription.credit_records, len(subscription.parts))
+        for at, part in enumerate(subscription.parts):
+            part.share_records = records + (at < rest)
+
+    def lend(self, subscription: Subscription, records: int, size: int) -> None:
+        """Changes the credit of a subscription, or takes it up again after a pause."""
+        if not subscription.paused and (records, size) == (
+            subscription.credit_records,
+            subscription.credit_bytes,
+        ):
+            return
+        subscription.credit_records, subscription.credit_bytes, subscription.paused = records, size, False
+        self._share(subscription)
+        for part in subscription.parts:
+            self._due[part] = None
+
+    def _pump(self, part: Part) -> None:
+        """Subscribes where this part is not known yet; the loan starts anew there."""
+        lane = self._links.lane(part.shard)
+        if (
+            lane is None
+            or self._links.standing(lane, part.shard) == part.standing
+            or self._links.now_ms < part.retry_at_ms
+        ):
+            return
+        self._subscribe(part, self._holding(part))
+
+    def _holding(self, part: Part) -> list[Range]:
+        """What is here, and what was acked or given back without an answer yet."""
+        here = [
+            (held.partition, low, high)
+            for held in part.outstanding
+            for low, high in held.open_ranges(held.first, held.end)
+        ]
+        settled = [each for message in self._unanswered(part) for each in message.ranges]
+        fresh = [(partition, first, end) for partition, first, end in part.fresh]
+        return merge([*here, *settled, *fresh])
+
+    def _unanswered(self, part: Part) -> list[Ack | Nack]:
+        messages = self._calls.unanswered()
+        return [
+            each for each in messages if isinstance(each, Ack | Nack) and each.subscription == part.number
+        ]
+
+    def _subscribe(self, part: Part, holding: list[Range] | None = None) -> None:
+        lane = self._links.lane(part.shard)
+        if lane is None:
+            part.standing = NOWHERE
+            return
+        self._subscribing.pop(part.request_id, None)
+        self._hungry.pop(part, None)  # who is new there is told again
+        part.standing, part.request_id = self._links.standing(lane, part.shard), self._links.next_id()
+        part.lent_records = part.lent_bytes = 0
+        part.subscribed = part.at_end = part.recalling = part.fed = False
+        self._subscribing[part.request_id] = part
+        subscription = part.subscription
+        self._links.send(
+            lane,
+            Subscribe(
+                part.number,
+                subscription.group,
+                part.start_list(),
+                *part.lend(),
+                subscription.options,
+                subscription.notify_end,
+                holding if subscription.group else None,
+                subscription.routes,
+                subscription.acks,
+                sorted({each.shard for each in subscription.parts}),
+            ),
+            part.shard,
+            part.request_id,
+        )
+
+    def subscribed(self, request_id: int, answer: Subscribed) -> bool:
+        part = self._subscribing.pop(request_id, None)
+        if part is None:
+            return False
+        part.standing = part.standing[0], self._links.term(part.shard)
+        part.known, part.subscribed, part.lease_ms = part.standing, True, answer.lease_ms
+        subscription = part.subscription
+        subscription.mode = answer.mode or subscription.mode
+        if not subscription.group:
+            for partition, position, _ in answer.ends:
+                part.positions.setdefault(partition, position)
+        return True
+
+    def refused(self, request_id: int, error: GossipqError) -> bool:
+        part = self._subscribing.pop(request_id, None)
+        if part is None:
+            return False
+        if isinstance(error, NotLeader) or type(error) is Busy:
+            pause_ms = 0 if isinstance(error, NotLeader) else error.retry_after_ms or RETRY_MS
+            part.standing, part.retry_at_ms = NOWHERE, self._links.now_ms + pause_ms
+        elif isinstance(error, UnknownTopic) and part.subscription.patterns:
+            self._remove(part)
+        else:
+            part.subscription.error = error
+        return True
+
+    def stands(self, number: int) -> bool:
+        """Whether the leader knows a subscription; one that has ended needs to be known to nobody."""
+        part = self._parts.get(number)
+        lane = self._links.lane(part.shard) if part is not None else None
+        return part is None or (lane is not None and self._links.standing(lane, part.shard) == part.known)
+
+    def forgotten(self, request_id: int, shard: int) -> None:
+        """The leader of `shard` has forgotten the session: its parts subscribe again on the next greeting."""
+        self._subscribing.pop(request_id, None)
+        for part in self._parts.values():
+            if part.shard == shard:
+                part.standing = NOWHERE
+
+    def _remove(self, part: Part) -> None:
+        self._parts.pop(part.number, None)
+        self._subscribing.pop(part.request_id, None)
+        self._fresh.pop(part, None)
+        self._due.pop(part, None)
+        self._hungry.pop(part, None)
+        if part in part.subscription.parts:
+            part.subscription.parts.remove(part)
+
+    def pump_all(self) -> None:
+        for part in self._parts.values():
+            self._pump(part)
+
+    # --- credit on the move
+
+    def _lend(self, part: Part) -> None:
+        lane = self._links.lane(part.shard)
+        standing = self._links.standing(lane, part.shard) if lane is not None else NOWHERE
+        if lane is None or standing != part.standing or part.subscription.closing or part.subscription.paused:
+            return
+        if part.recalling:
+            return  # what comes back is counted against what was lent before; its share is looked at then
+        records, size = part.lend()
+        if part.has_loan:
+            self._hungry.pop(part, None)
+        if records or size:
+            self._links.send(lane, Credit(part.number, records, size), part.shard)
+
+    def ready(self, number: int) -> None:
+        """A leader has records and no loan."""
+        part = self._parts.get(number)
+        if part is not None:
+            self._hungry[part] = None
+            self._feed(part)
+
+    def _feed(self, part: Part) -> None:
+        """What is free goes to a part without loan, or the share of one that stands idle, or some of what
+        others would get again; until then it stays hungry."""
+        subscription = part.subscription
+        if subscription.closing:
+            self._hungry.pop(part, None)
+        if subscription.closing or subscription.paused or part.has_loan or part.fed:
+            return
+        if any(part.offer()):
+            self._due[part] = None
+            return
+        others = [other for other in subscription.parts if other is not part and other not in self._hungry]
+        idle = max((other for other in others if other.idle), key=_lent, default=None)
+        if idle is not None:
+            part.fed = True
+            self._recall(idle, part)
+            return
+        richest = max(others, key=_want, default=part)
+        if part.want_records <= 0 < richest.want_records:
+            richest.cede(part, (richest.want_records + 1) // 2)
+            self._due[part] = None
+
+    def take_in(self, subscription: Subscription) -> None:
+        """What is lent and not used comes back: nobody fetches now, and others shall have what comes."""
+        for part in subscription.parts:
+            if part.has_loan and not part.recalling:
+                self._recall(part)
+
+    def _recall(self, part: Part, needy: Part | None = None) -> None:
+        """Takes the loan of a part in, for another one."""
+        part.recalling = True
+        self._calls.ask(Recall(part.number), part.shard, lambda call: self._recalled(part, needy, call))
+
+    def _recalled(self, part: Part, needy: Part | None, call: Call) -> None:
+        # of what is lent now, not of a loan that ended with another SUBSCRIBE
+        if call.request_id > part.request_id:
+            part.recalling = False
+            if isinstance(call.reply, Recalled):
+                part.lent_records -= call.reply.records
+                part.lent_bytes -= call.reply.bytes
+        if needy is not None:
+            needy.fed = False
+            part.cede(needy, max(0, part.want_records))
+        self._due |= {each: None for each in (part, needy) if each is not None and each.number in self._parts}
+
+
+def _lent(part: Part) -> tuple[int, int]:
+    return part.lent_records, part.lent_bytes
+
+
+def _want(part: Part) -> int:
+    return part.want_records

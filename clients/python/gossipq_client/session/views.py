@@ -1,0 +1,129 @@
+"""What a consumer sees of a delivered record or batch: made when touched, opened when asked."""
+
+from bisect import bisect_right
+from collections.abc import Callable, Iterator, Sequence
+from itertools import accumulate
+from typing import Generic, TypeVar, overload
+
+from gossipq.errors import LeaseLost
+from gossipq.types import partition_of, topic_id_of
+from gossipq_client.session.held import Held, Piece
+
+
+class Record:
+    """One delivered record: a view into its batch."""
+
+    __slots__ = ("_held", "_settled", "offset")
+
+    def __init__(self, held: Held, offset: int) -> None:
+        self._held, self.offset, self._settled = held, offset, False
+
+    @property
+    def value(self) -> bytes:
+        held = self._held
+        return held.values()[self.offset - held.base]
+
+    @property
+    def key(self) -> bytes | None:
+        return self._held.key(self.offset)
+
+    @property
+    def headers(self) -> dict[str, str | bytes]:
+        return self._held.headers(self.offset)
+
+    @property
+    def route(self) -> str:
+        return self._held.batch.route.decode(errors="replace")
+
+    @property
+    def id(self) -> str | None:
+        """As its producer named it."""
+        raw = self._held.id(self.offset)
+        return raw.decode(errors="backslashreplace") if raw else None
+
+    @property
+    def topic(self) -> str:
+        return self._held.part.subscription.topics[topic_id_of(self._held.partition)].name
+
+    @property
+    def partition(self) -> int:
+        return partition_of(self._held.partition)
+
+    @property
+    def attempt(self) -> int:
+        """1 when it is handed out for the first time."""
+        return self._held.attempt
+
+    @property
+    def publish_time(self) -> float:
+        """When the producer sealed its batch, in seconds since 1970."""
+        return self._held.batch.info.publish_ms / 1000
+
+    def __repr__(self) -> str:
+        return f"<{type(self).__name__} {self.topic}/{self.partition}/{self.offset} attempt {self.attempt}>"
+
+    def _require_lease(self) -> None:
+        """Raises LeaseLost when it is known that somebody else has the record, or that it went back."""
+        held = self._held
+        if held.lost and held.is_lost(self.offset):
+            hint = "ask for a longer lease= in consume()"
+            if held.part.subscription.key_ordered:
+                hint = (
+                    "an earlier record of its key failed, or its lease= in consume() is too short: it "
+                    "comes again"
+                )
+            raise LeaseLost(f"{self.topic}/{self.partition}/{self.offset} is in other hands", hint=hint)
+
+
+Item = TypeVar("Item", bound=Record)
+
+
+class FetchedBatch(Sequence[Item], Generic[Item]):
+    """What one `fetch` brought, possibly nothing. Messages are made when touched; `values()` makes none.
+
+    Walking over it leaves out what is in other hands by then, also what went back because an earlier record
+    of its key failed.
+    """
+
+    __slots__ = ("_ends", "_make", "pieces")
+
+    def __init__(self, pieces: list[Piece], make: Callable[[Held, int], Item]) -> None:
+        self.pieces, self._make = pieces, make
+        self._ends: list[int] | None = None
+
+    def values(self) -> list[bytes]:
+        pieces = self.pieces
+        if len(pieces) == 1:
+            return pieces[0].values()
+        return [value for piece in pieces for value in piece.values()]
+
+    def __len__(self) -> int:
+        return sum(map(len, self.pieces))
+
+    def __iter__(self) -> Iterator[Item]:
+        make = self._make
+        for piece in self.pieces:
+            held = piece.held
+            for offset in range(piece.first, piece.end):
+                if not held.lost or not held.is_lost(offset):
+                    yield make(held, offset)
+
+    @overload
+    def __getitem__(self, at: int) -> Item: ...
+    @overload
+    def __getitem__(self, at: slice) -> list[Item]: ...
+    def __getitem__(self, at: int | slice) -> Item | list[Item]:
+        if isinstance(at, slice):
+            return [self[each] for each in range(*at.indices(len(self)))]
+        if self._ends is None:
+            self._ends = list(accumulate(map(len, self.pieces)))
+        count = self._ends[-1] if self._ends else 0
+        at += count if at < 0 else 0
+        if not 0 <= at < count:
+            raise IndexError(f"batch of {count} messages")
+        which = bisect_right(self._ends, at)
+        piece = self.pieces[which]
+        return self._make(piece.held, piece.end - (self._ends[which] - at))
+
+    def __repr__(self) -> str:
+        return f"<FetchedBatch of {len(self)}>"

@@ -1,0 +1,84 @@
+"""A whole node inside the test's process, with a clock that the test moves, and a client of it."""
+
+import contextlib
+import tempfile
+import threading
+from types import TracebackType
+from typing import Self
+
+from gossipq.clock import SystemClock
+from gossipq.types import Now
+from gossipq_client.api import sync
+from gossipq_client.io import REQUEST_SECONDS
+from gossipq_client.values import inputs
+
+SHARDS = 4
+
+
+class MovableClock(SystemClock):
+    """The system's clock, and what it was moved ahead."""
+
+    def __init__(self) -> None:
+        self._ahead_ms = 0
+
+    def now(self) -> Now:
+        boot_ms, wall_ms = super().now()
+        return Now(boot_ms + self._ahead_ms, wall_ms + self._ahead_ms)
+
+    def advance(self, milliseconds: int) -> None:
+        self._ahead_ms += milliseconds
+
+
+class Client(sync.Client):
+    """A client of a broker for tests."""
+
+    def __init__(self, broker: "Broker", name: str) -> None:
+        self.broker = broker
+        super().__init__([broker.endpoint], name, REQUEST_SECONDS)
+
+    def advance(self, duration: inputs.Duration) -> None:
+        """As `Broker.advance`, once what this client has published and acked is stored."""
+        self.flush(self.timeout)
+        self.broker.advance(duration)
+
+
+class Broker:
+    """A node of one worker on threads of this process. Its clock goes on by itself, and by `advance`."""
+
+    def __init__(self) -> None:
+        from gossipq_node.inline import InlineNode
+
+        self._directory = tempfile.TemporaryDirectory(prefix="gossipq-")
+        self._clock, self._lock = MovableClock(), threading.Lock()
+        try:
+            self._node = InlineNode(self._directory.name, self._clock, SHARDS)
+        except BaseException:
+            self._directory.cleanup()
+            raise
+        self.endpoint = self._node.endpoint
+
+    def connect(self, name: str = "test") -> Client:
+        return Client(self, name)
+
+    def advance(self, duration: inputs.Duration) -> None:
+        """Lets so much time pass at once; what falls due by it has happened when this returns.
+
+        A lease that ends by it ends as if its consumer had hung, since nobody had time to extend it.
+        """
+        milliseconds = inputs.duration_ms(duration, "duration")
+        with self._lock:
+            self._clock.advance(milliseconds)
+            self._node.settle()
+
+    def close(self) -> None:
+        self._node.close()
+        with contextlib.suppress(OSError):
+            self._directory.cleanup()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()

@@ -1,0 +1,65 @@
+"""What users write, checked and turned into what the wire carries: durations, options, policies, names of
+records. Pure."""
+
+from gossipq_client.values import inputs, outcomes, payloads, refs
+from gossipq_client.values.growth import series
+from gossipq_client.values.inputs import duration_ms, start_of
+from gossipq_client.values.outcomes import GIVEN_BACK, Outcome, Reject, Retry, failed
+from gossipq_client.values.policies import (
+    Backoff,
+    GroupPolicy,
+    TopicPolicy,
+    as_asked,
+    group_options,
+    topic_options,
+)
+from gossipq_client.values.refs import Address, address
+from gossipq_client.values.terms import (
+    NOTHING,
+    PLAIN,
+    ListOptions,
+    Many,
+    Options,
+    PublishOptions,
+    Terms,
+    columns,
+    delay_of,
+    key_column,
+    list_options,
+    publish_options,
+)
+
+__all__ = [
+    "GIVEN_BACK",
+    "NOTHING",
+    "PLAIN",
+    "Address",
+    "Backoff",
+    "GroupPolicy",
+    "ListOptions",
+    "Many",
+    "Options",
+    "Outcome",
+    "PublishOptions",
+    "Reject",
+    "Retry",
+    "Terms",
+    "TopicPolicy",
+    "address",
+    "as_asked",
+    "columns",
+    "delay_of",
+    "duration_ms",
+    "failed",
+    "group_options",
+    "inputs",
+    "key_column",
+    "list_options",
+    "outcomes",
+    "payloads",
+    "publish_options",
+    "refs",
+    "series",
+    "start_of",
+    "topic_options",
+]

@@ -1,0 +1,68 @@
+"""Typed values: what a handler's annotation says becomes the way its records are decoded, and its answers
+encoded."""
+
+from collections.abc import Callable
+from typing import Any
+
+import msgspec
+
+from gossipq.errors import BadRequest
+from gossipq_client.values.outcomes import Undecodable
+
+Decode = Callable[[bytes], Any]
+
+_encode = msgspec.json.Encoder().encode
+
+
+def decoder(annotation: Any) -> Decode:
+    """bytes as they are, str from UTF-8, all else from JSON: dict, list, dataclass, msgspec.Struct,
+    TypedDict, int ...
+
+    What it returns raises Undecodable. Raises BadRequest for a type that no record can be decoded to.
+    """
+    if annotation is bytes:
+        return _as_it_is
+    if annotation is str:
+        return _text
+    try:
+        decode = msgspec.json.Decoder(annotation).decode
+        foreign = isinstance(msgspec.inspect.type_info(annotation), msgspec.inspect.CustomType)
+    except (TypeError, RuntimeError):
+        foreign = True
+    if foreign:
+        name = getattr(annotation, "__name__", repr(annotation))
+        raise BadRequest(
+            f"no value can be decoded to {name}",
+            hint="bytes, str, dict, list, a dataclass or a msgspec.Struct will do",
+        )
+
+    def from_json(raw: bytes) -> Any:
+        try:
+            return decode(raw)
+        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+            raise Undecodable(str(error)) from None
+
+    return from_json
+
+
+def _as_it_is(raw: bytes) -> bytes:
+    return raw
+
+
+def _text(raw: bytes) -> str:
+    try:
+        return raw.decode()
+    except UnicodeDecodeError as error:
+        raise Undecodable(str(error)) from None
+
+
+def encoded(value: Any) -> bytes:
+    """An answer as the value of a record: bytes as they are, text as UTF-8, all else as JSON. Raises
+    TypeError."""
+    if isinstance(value, bytes):
+        return value
+    if isinstance(value, bytearray | memoryview):
+        return bytes(value)
+    if isinstance(value, str):
+        return value.encode()
+    return _encode(value)

@@ -1,0 +1,165 @@
+"""Policies of topics and groups as users write them, and as requests carry them."""
+
+from collections.abc import Iterable
+from datetime import timedelta
+from typing import TypedDict
+
+from gossipq import limits
+from gossipq.errors import BadRequest, TopicExists
+from gossipq.texts import many
+from gossipq.values import GroupOptions, TopicInfo, TopicOptions
+from gossipq_client.values import inputs
+
+MODES = ("shared", "exclusive", "key_ordered")
+#: pause after the first, second ... failure; the last one repeats
+Backoff = inputs.Duration | Iterable[inputs.Duration]
+
+
+class TopicPolicy(TypedDict, total=False):
+    """What is left away is as the cluster says."""
+
+    retention: inputs.Duration | None  #: what every group has acked is kept for so long
+    retain: str | None  #: "acked": age removes what every group has acked; "forever": age removes nothing
+    bytes_max: int | None  #: stored bytes per partition; 0 = no bound
+    overflow: str | None  #: "refuse" or "drop_oldest" when bytes_max is reached
+    level: str | None  #: "stored" or "none"
+    beside: str | None  #: topic whose shards this one shares, for atomic steps and exclusive groups
+    ttl: inputs.Duration | None  #: time to live of records that name none; 0 = they do not expire
+    expire: str | None  #: what expires untried: "dead" letter, "drop" (counted), or "try_once"
+    dedup: inputs.Duration | None  #: an id is remembered for so long,
+    dedup_count: int | None  #: and for so many later ids of its partition
+    trace: str | None  #: which steps are kept: "failures", "all" or "off"
+    lease: inputs.Duration | None  #: how long a consumer may be silent with a record
+    attempts_max: int | None  #: failures after which a record is a dead letter
+    backoff: Backoff | None
+    #: records of a partition that a group may be behind before an alarm is raised; 0 = any number
+    alarm_lag: int | None
+
+
+class GroupPolicy(TypedDict, total=False):
+    """What is left away stays as it is. The mode is chosen by the consumers."""
+
+    lease: inputs.Duration | None
+    in_flight_max: int | None  #: records above the cursor, per partition
+    attempts_max: int | None
+    backoff: Backoff | None
+    parked_max: int | None  #: records per partition that may wait behind others of their key
+    paused: bool | None
+    #: records of a partition that it may be behind before an alarm is raised; 0 = any number
+    alarm_lag: int | None
+
+
+def as_asked(topic: TopicInfo, partitions: int | None) -> TopicInfo:
+    """A topic that was made, or was there. Raises TopicExists when it has other partitions: these are for its
+    life."""
+    have = len(topic.shards)
+    if partitions in (None, have) or topic.config.virtual:
+        return topic
+    told = f"topic {topic.name} is there with {many(have, 'partition')}, not {partitions}"
+    raise TopicExists(
+        told, hint="partitions are for a topic's life: leave partitions= away, or choose another name"
+    )
+
+
+def topic_options(
+    partitions: int | None = None,
+    *,
+    retention: inputs.Duration | None = None,
+    retain: str | None = None,
+    bytes_max: int | None = None,
+    overflow: str | None = None,
+    level: str | None = None,
+    beside: str | None = None,
+    ttl: inputs.Duration | None = None,
+    expire: str | None = None,
+    dedup: inputs.Duration | None = None,
+    dedup_count: int | None = None,
+    trace: str | None = None,
+    lease: inputs.Duration | None = None,
+    attempts_max: int | None = None,
+    backoff: Backoff | None = None,
+    alarm_lag: int | None = None,
+) -> TopicOptions:
+    """Raises BadRequest for what is no duration or number within its bounds; the cluster checks the words."""
+    return TopicOptions(
+        partitions=partitions,
+        retention_ms=None if retention is None else inputs.duration_ms(retention, "retention"),
+        retain=retain,
+        bytes_max=bytes_max,
+        overflow=overflow,
+        level=level,
+        beside=beside,
+        ttl_ms=None if ttl is None else inputs.duration_ms(ttl, "ttl", 0, limits.DELAY_MS_MAX),
+        expire=expire,
+        dedup_ms=None if dedup is None else inputs.duration_ms(dedup, "dedup", 0, limits.DEDUP_HARD_MS),
+        dedup_count=None
+        if dedup_count is None
+        else inputs.whole(dedup_count, "dedup_count", 0, limits.DEDUP_HARD_COUNT),
+        trace=trace,
+        lease_ms=_lease_ms(lease),
+        attempts_max=_attempts_max(attempts_max),
+        backoff_ms=None if backoff is None else backoff_ms(backoff),
+        alarm_lag=_alarm_lag(alarm_lag),
+    )
+
+
+def group_options(
+    *,
+    mode: str | None = None,
+    lease: inputs.Duration | None = None,
+    in_flight_max: int | None = None,
+    attempts_max: int | None = None,
+    backoff: Backoff | None = None,
+    parked_max: int | None = None,
+    paused: bool | None = None,
+    alarm_lag: int | None = None,
+) -> GroupOptions:
+    """Raises BadRequest."""
+    if mode not in (None, *MODES):
+        raise BadRequest(f"mode={mode!r}", hint=f"use one of {', '.join(MODES)}")
+    return GroupOptions(
+        mode=mode,
+        lease_ms=_lease_ms(lease),
+        in_flight_max=None
+        if in_flight_max is None
+        else inputs.whole(in_flight_max, "in_flight_max", 1, limits.IN_FLIGHT_HARD_MAX),
+        attempts_max=_attempts_max(attempts_max),
+        backoff_ms=None if backoff is None else backoff_ms(backoff),
+        parked_max=None
+        if parked_max is None
+        else inputs.whole(parked_max, "parked_max", 1, limits.PARKED_HARD_MAX),
+        paused=paused,
+        alarm_lag=_alarm_lag(alarm_lag),
+    )
+
+
+def backoff_ms(backoff: Backoff) -> list[int]:
+    """One pause, or several: after the first failure, the second ... Raises BadRequest."""
+    if isinstance(backoff, int | float | str | timedelta):
+        pauses: list[inputs.Duration] = [backoff]
+    elif isinstance(backoff, Iterable) and not isinstance(backoff, bytes):
+        pauses = list(backoff)
+    else:
+        pauses = []
+    if not 0 < len(pauses) <= limits.BACKOFF_STEPS_MAX:
+        raise BadRequest(
+            f"backoff={backoff!r}",
+            hint=f'1 to {limits.BACKOFF_STEPS_MAX} durations, as in ["1s", "30s", "10m"]',
+        )
+    return [inputs.duration_ms(pause, "backoff", 0, limits.DELAY_MS_MAX) for pause in pauses]
+
+
+def _lease_ms(lease: inputs.Duration | None) -> int | None:
+    return None if lease is None else inputs.duration_ms(lease, "lease", 1, limits.LEASE_TOTAL_MS_MAX)
+
+
+def _attempts_max(attempts_max: int | None) -> int | None:
+    return (
+        None
+        if attempts_max is None
+        else inputs.whole(attempts_max, "attempts_max", 1, limits.ATTEMPTS_HARD_MAX)
+    )
+
+
+def _alarm_lag(alarm_lag: int | None) -> int | None:
+    return None if alarm_lag is None else inputs.whole(alarm_lag, "alarm_lag", 0, limits.ALARM_LAG_MAX)

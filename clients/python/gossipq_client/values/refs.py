@@ -1,0 +1,97 @@
+"""Names of single records: the text of a ref, and what a request for one record is told."""
+
+from typing import NamedTuple
+from zlib import crc32
+
+from gossipq.errors import BadRequest
+from gossipq.types import Offset, partition_key, partition_of
+from gossipq.values import Ref, TopicInfo
+from gossipq_client.values import inputs
+from gossipq_client.values.terms import id_hash
+
+_HINT = 'a ref is "orders/0/17", or "orders/0/@210.3" while the record is scheduled'
+
+
+def text(topic: str, number: int, offset: Offset, entry: int = 0, record: int = 0) -> str:
+    """The ref of a record in partition `number`: by its offset, or by log entry and record while it has none;
+    "" if neither."""
+    if offset >= 0:
+        return f"{topic}/{number}/{offset}"
+    return f"{topic}/{number}/@{entry}.{record}" if entry else ""
+
+
+def text_of(topic: str, ref: Ref) -> str:
+    return text(topic, partition_of(ref.partition), ref.offset, ref.index, ref.record)
+
+
+def is_virtual(info: TopicInfo) -> BadRequest:
+    """What a verb that needs records says of a virtual topic."""
+    return BadRequest(
+        f"topic {info.name!r} is virtual", hint=f"its records are in {', '.join(info.config.virtual)}"
+    )
+
+
+class Address(NamedTuple):
+    """One record, as its user named it: by offset, by (log entry, record), or by id in a partition or
+    anywhere in the topic."""
+
+    topic: str
+    number: int | None
+    offset: Offset = -1
+    entry: int = 0
+    record: int = 0
+    id: bytes = b""
+
+    def ref(self, topic_id: int, number: int) -> Ref:
+        return Ref(partition_key(topic_id, number), self.offset, self.entry, self.record, id_hash(self.id))
+
+    def numbers(self, partitions: int) -> list[int]:
+        """Partitions to ask, the likeliest first: an id without a key has chosen its own. Raises
+        BadRequest."""
+        if self.number is None:
+            likely = crc32(self.id) % partitions
+            return [likely, *(number for number in range(partitions) if number != likely)]
+        if self.number >= partitions:
+            raise BadRequest(f"topic {self.topic!r} has partitions 0 to {partitions - 1}, not {self.number}")
+        return [self.number]
+
+
+def address(
+    topic: str, partition: int | None, offset: int | None, ref: str, id: inputs.Value | None
+) -> Address:
+    """The record that (topic, partition, offset), ref=, or id= with topic names. Raises BadRequest unless it
+    is one of them."""
+    if ref:
+        if topic or partition is not None or offset is not None or id is not None:
+            raise BadRequest(
+                "ref= names the record by itself", hint="leave topic, partition, offset and id= away"
+            )
+        return parse(ref)
+    if (
+        not topic
+        or "/" in topic
+        or (offset is None) == (id is None)
+        or (offset is not None and partition is None)
+    ):
+        raise BadRequest(
+            "one record is to be named",
+            hint='pass ("orders", 0, 17), ref="orders/0/17" or ("orders", id="order-17")',
+        )
+    number = None if partition is None else inputs.whole(partition, "partition", 0, 0xFFFF)
+    if id is not None:
+        return Address(topic, number, id=inputs.id_bytes(id))
+    assert offset is not None, "an offset or an id"
+    return Address(topic, number, inputs.whole(offset, "offset", 0, 2**63 - 1))
+
+
+def parse(ref: str) -> Address:
+    """Raises BadRequest."""
+    topic, _, rest = ref.partition("/")
+    number, _, place = rest.partition("/")
+    entry, _, record = place.removeprefix("@").partition(".")
+    numbers = (number, entry, record) if place.startswith("@") else (number, place)
+    if not topic or not all(each.isascii() and each.isdigit() and len(each) < 19 for each in numbers):
+        raise BadRequest(f"{ref!r} is no ref", hint=_HINT)
+    if place.startswith("@"):
+        return Address(topic, int(number), entry=int(entry), record=int(record))
+    return Address(topic, int(number), int(place))

@@ -1,0 +1,311 @@
+"""What a publish may ask for, checked before anything is sent: the options of one record, of a list, and
+their columns."""
+
+from array import array
+from collections.abc import Callable, Sequence
+from datetime import timedelta
+from hashlib import blake2b
+from itertools import repeat
+from typing import NamedTuple, TypedDict
+from zlib import crc32
+
+from gossipq import limits
+from gossipq.errors import BadRequest
+from gossipq.types import ATTEMPTS, BACKOFF, DELAY, ID_HASH, KEY_HASH, LEASE, TTL, Now
+from gossipq_client.values import inputs
+
+Clock = Callable[[], Now]
+BACKOFF_MS_MAX = 2**32 - 1  #: a column of 4 bytes
+
+
+class Common(TypedDict, total=False):
+    """Options that one record and a list have in common."""
+
+    key: inputs.Value | None  #: chooses the partition, so that records of one key stay in order
+    headers: inputs.Headers | None
+    route: str  #: matched by consumers, as in "eu.fr"
+    level: str | None  #: "stored" (confirmed means kept) or "none" (no confirm); None = as the topic says
+    partition: int | None  #: in place of the choice by key or id
+    #: raises Backpressure when the window stays full for so long; 0: at once; None: never
+    wait: inputs.Duration | None
+    delay: inputs.Duration | None  #: due so long from now; until then it is scheduled and has no offset
+    at: inputs.Time | None  #: due then: an aware datetime, or seconds since 1970
+    ttl: inputs.Duration | None  #: expires so long after it is due
+    lease: inputs.Duration | None  #: how long a consumer may be silent with it
+    attempts_max: int | None  #: failures after which it is a dead letter
+    backoff: inputs.Duration | None  #: pause after each failure
+
+
+class PublishOptions(Common, total=False):
+    id: (
+        inputs.Value | None
+    )  #: published twice within the topic's window it is stored once; without a key it chooses the partition
+
+
+class ListOptions(Common, total=False):
+    """Each list has one entry for each value; None = this record has none."""
+
+    keys: Sequence[inputs.Value | None] | None
+    ids: Sequence[inputs.Value | None] | None
+    delays: Sequence[inputs.Duration | None] | None
+
+
+class Terms(NamedTuple):
+    """What one record asks for beyond key, headers, route and level; 0 and b"" = not said."""
+
+    due_ms: int = 0  #: boot time; a record that has one is scheduled
+    ttl_ms: int = 0
+    lease_ms: int = 0
+    attempts_max: int = 0
+    backoff_ms: int = 0
+    id: bytes = b""
+
+
+NOTHING = Terms()
+
+
+class Options(NamedTuple):
+    """The options of one record, checked."""
+
+    key: bytes | None
+    headers: bytes
+    route: bytes
+    level: str
+    terms: Terms | None
+    partition: int | None = None
+    wait_s: float | None = None
+
+    @property
+    def chooser(self) -> bytes | None:
+        """What chooses the partition."""
+        return self.key if self.key is not None or self.terms is None else self.terms.id or None
+
+    @property
+    def record(self) -> tuple[bytes | None, bytes, bytes, str, Terms | None]:
+        """What goes with its value."""
+        return self[:5]
+
+    @property
+    def made_id(self) -> bytes:
+        """The id that it has by now."""
+        return self.terms.id if self.terms is not None else b""
+
+    def with_id(self, made: bytes) -> "Options":
+        """The same with an id, `made` unless it has one."""
+        terms = self.terms or NOTHING
+        return self if terms.id else self._replace(terms=terms._replace(id=made))
+
+
+PLAIN = Options(None, b"", b"", "", None)  #: of a record that asks for nothing
+
+
+class Many(NamedTuple):
+    """The options of a list, checked: `keys` and a list of `terms` have one entry for each record."""
+
+    keys: list[bytes | None] | None
+    headers: bytes
+    route: bytes
+    level: str
+    terms: Terms | list[Terms] | None
+    partition: int | None
+    wait_s: float | None
+
+    @property
+    def choosers(self) -> list[bytes | None] | None:
+        """What chooses the partition of each; None: nothing does."""
+        if not isinstance(self.terms, list) or not any(terms.id for terms in self.terms):
+            return self.keys
+        keys = self.keys or [None] * len(self.terms)
+        return [terms.id or None if key is None else key for key, terms in zip(keys, self.terms, strict=True)]
+
+    @property
+    def made_ids(self) -> list[bytes]:
+        """The ids that they have by now."""
+        return [terms.id for terms in self.terms] if isinstance(self.terms, list) else []
+
+    def with_ids(self, made: list[bytes]) -> "Many":
+        """The same with an id for each record that has none."""
+        given = self.terms if isinstance(self.terms, list) else [self.terms or NOTHING] * len(made)
+        return self._replace(
+            terms=[
+                terms if terms.id else terms._replace(id=each)
+                for terms, each in zip(given, made, strict=True)
+            ]
+        )
+
+
+def publish_options(
+    now: Clock,
+    *,
+    key: inputs.Value | None = None,
+    headers: inputs.Headers | None = None,
+    route: str = "",
+    level: str | None = None,
+    partition: int | None = None,
+    wait: inputs.Duration | None = None,
+    id: inputs.Value | None = None,
+    delay: inputs.Duration | None = None,
+    at: inputs.Time | None = None,
+    ttl: inputs.Duration | None = None,
+    lease: inputs.Duration | None = None,
+    attempts_max: int | None = None,
+    backoff: inputs.Duration | None = None,
+) -> Options:
+    """Raises TypeError, TooLarge, BadRequest."""
+    terms = None
+    if not (id is delay is at is ttl is lease is attempts_max is backoff is None):
+        name = b"" if id is None else inputs.id_bytes(id)
+        terms = Terms(_due_ms(now, delay, at), *_policy(ttl, lease, attempts_max, backoff), name)
+    return Options(
+        None if key is None else inputs.key_bytes(key),
+        inputs.header_bytes(headers),
+        inputs.route_bytes(route),
+        inputs.level_of(level),
+        None if terms == NOTHING else terms,
+        partition,
+        None if wait is None else inputs.duration_ms(wait, "wait") / 1000,
+    )
+
+
+def list_options(
+    count: int,
+    now: Clock,
+    *,
+    key: inputs.Value | None = None,
+    keys: Sequence[inputs.Value | None] | None = None,
+    headers: inputs.Headers | None = None,
+    route: str = "",
+    level: str | None = None,
+    partition: int | None = None,
+    wait: inputs.Duration | None = None,
+    ids: Sequence[inputs.Value | None] | None = None,
+    delay: inputs.Duration | None = None,
+    delays: Sequence[inputs.Duration | None] | None = None,
+    at: inputs.Time | None = None,
+    ttl: inputs.Duration | None = None,
+    lease: inputs.Duration | None = None,
+    attempts_max: int | None = None,
+    backoff: inputs.Duration | None = None,
+) -> Many:
+    """For `count` records. Raises TypeError, TooLarge, BadRequest."""
+    policy = _policy(ttl, lease, attempts_max, backoff)
+    due_ms = _due_ms(now, delay, at)
+    terms: Terms | list[Terms] | None = Terms(due_ms, *policy)
+    if ids is not None or delays is not None:
+        dues = [due_ms] * count if delays is None else _dues_ms(now, delays, count, due_ms > 0)
+        names = [b""] * count if ids is None else _ids(ids, count)
+        terms = list(map(Terms, dues, *map(repeat, policy), names))
+    return Many(
+        inputs.keys_of(None if key is None else inputs.key_bytes(key), keys, count),
+        inputs.header_bytes(headers),
+        inputs.route_bytes(route),
+        inputs.level_of(level),
+        None if terms == NOTHING else terms,
+        partition,
+        None if wait is None else inputs.duration_ms(wait, "wait") / 1000,
+    )
+
+
+def _policy(
+    ttl: inputs.Duration | None,
+    lease: inputs.Duration | None,
+    attempts_max: int | None,
+    backoff: inputs.Duration | None,
+) -> tuple[int, int, int, int]:
+    if backoff is not None and not isinstance(backoff, int | float | str | timedelta):
+        raise BadRequest(
+            f"backoff={backoff!r}", hint="one record has one pause; lists are for groups and topics"
+        )
+    return (
+        0 if ttl is None else inputs.duration_ms(ttl, "ttl", 1, limits.DELAY_MS_MAX),
+        0 if lease is None else inputs.duration_ms(lease, "lease", 1, limits.LEASE_TOTAL_MS_MAX),
+        0
+        if attempts_max is None
+        else inputs.whole(attempts_max, "attempts_max", 1, limits.ATTEMPTS_HARD_MAX),
+        0 if backoff is None else inputs.duration_ms(backoff, "backoff", 1, BACKOFF_MS_MAX),
+    )
+
+
+def _due_ms(now: Clock, delay: inputs.Duration | None, at: inputs.Time | None) -> int:
+    """Boot time; 0 = at once, as for what is due already. Never early: the clocks show whole milliseconds,
+    rounded down."""
+    if delay is not None and at is not None:
+        raise BadRequest("delay= and at= are two due times", hint="pass one of them")
+    if delay is not None:
+        delay_ms = inputs.duration_ms(delay, "delay", 0, limits.DELAY_MS_MAX)
+        return now().boot_ms + delay_ms + 1 if delay_ms else 0
+    if at is not None:
+        at_ms, (boot_ms, wall_ms) = inputs.time_ms(at, "at"), now()
+        if at_ms - wall_ms > limits.DELAY_MS_MAX:
+            raise BadRequest(
+                f"at={at!r} is too far ahead", hint=f"at most {inputs.span(limits.DELAY_MS_MAX)} from now"
+            )
+        return boot_ms + at_ms - wall_ms + 1 if at_ms > wall_ms else 0
+    return 0
+
+
+def _dues_ms(now: Clock, delays: Sequence[inputs.Duration | None], count: int, due: bool) -> list[int]:
+    if due or len(delays) != count:
+        raise BadRequest(
+            "delays= needs one delay for each value, without delay= and at=",
+            hint=f"{len(delays)} delays for {count} values",
+        )
+    base_ms = now().boot_ms + 1
+    return [base_ms + delay_ms if delay_ms else 0 for delay_ms in _delays_ms(delays)]
+
+
+def _delays_ms(delays: Sequence[inputs.Duration | None]) -> list[int]:
+    """A list of plain numbers costs little."""
+    high_ms = limits.DELAY_MS_MAX
+    numbers = [delay for delay in delays if type(delay) is float or type(delay) is int]
+    if len(numbers) == len(delays) and all(0 <= number <= high_ms // 1000 for number in numbers):
+        return [round(number * 1000) for number in numbers]
+    return [0 if delay is None else inputs.duration_ms(delay, "delay", 0, high_ms) for delay in delays]
+
+
+def _ids(ids: Sequence[inputs.Value | None], count: int) -> list[bytes]:
+    if isinstance(ids, str | bytes) or len(ids) != count:
+        raise BadRequest("ids= needs one id for each value", hint=f"{len(ids)} ids for {count} values")
+    return [b"" if each is None else inputs.id_bytes(each) for each in ids]
+
+
+def delay_of(now: Clock, delay: inputs.Duration | None, at: inputs.Time | None) -> int:
+    """Milliseconds from now, for a request that moves a due time. Raises BadRequest."""
+    if delay is None and at is None:
+        raise BadRequest("no due time", hint='pass delay= ("5m") or at= (an aware datetime)')
+    due_ms = _due_ms(now, delay, at)
+    return max(0, due_ms - now().boot_ms) if due_ms else 0
+
+
+def id_hash(raw: bytes) -> int:
+    """BLAKE2b-64, little endian; 0 without an id."""
+    return int.from_bytes(blake2b(raw, digest_size=8).digest(), "little") if raw else 0
+
+
+def key_column(keys: list[bytes]) -> dict[int, "array[int]"]:
+    """CRC-32 of each. 0 stands for no key, so a key whose CRC-32 is 0, as that of the empty one, gets 1."""
+    hashes = list(map(crc32, keys))
+    return {KEY_HASH: array("I", [each or 1 for each in hashes] if 0 in hashes else hashes)}
+
+
+def columns(
+    terms: list[Terms], scheduled: bool, sealed_ms: int
+) -> tuple[dict[int, "array[int]"], list[bytes] | None]:
+    """The fixed-width columns of a batch, and its ids: only those that a record asks for."""
+    dues, ttls, leases, attempts, backoffs, ids = zip(*terms, strict=True)
+    fixed = {
+        bit: array(code, column)
+        for bit, code, column in (
+            (TTL, "q", ttls),
+            (LEASE, "I", leases),
+            (ATTEMPTS, "I", attempts),
+            (BACKOFF, "I", backoffs),
+        )
+        if any(column)
+    }
+    if scheduled:
+        fixed[DELAY] = array("q", [max(0, due_ms - sealed_ms) for due_ms in dues])
+    if not any(ids):
+        return fixed, None
+    fixed[ID_HASH] = array("Q", map(id_hash, ids))
+    return fixed, list(ids)
