@@ -5,6 +5,7 @@ import pytest
 from core.harness import WALL_MS, FakeWorker, client, single
 from gossipq import limits
 from gossipq.core.ledger import records
+from gossipq.core.ledger.cursors import WINDOWS_PASSED_MAX
 from gossipq.messages import (
     Ack,
     Acked,
@@ -27,7 +28,7 @@ from gossipq.messages import (
 from gossipq.types import partition_key, topic_id_of
 from gossipq.values import GroupOptions, Ref, Start, TopicOptions
 
-ADA, BOB = client("ada"), client("bob")
+ADA, BOB, EVE = client("ada"), client("bob"), client("eve")
 PRODUCER = b"p" * 16
 
 
@@ -382,9 +383,40 @@ def test_the_window_bounds_what_is_open_above_the_cursor(worker, orders):
     worker.subscribe(ADA, orders, config=GroupOptions(in_flight_max=10))
     assert worker.taken() == [(ADA.session, 0, 10, 1)]
     worker.ask(1, ADA, Ack(1, [(orders, 5, 10)]))
-    assert worker.taken() == []
+    assert worker.taken() == [(ADA.session, 10, 15, 1)]
     worker.ask(1, ADA, Ack(1, [(orders, 0, 5)]))
-    assert worker.taken() == [(ADA.session, 10, 20, 1)]
+    assert worker.taken() == [(ADA.session, 15, 20, 1)]
+
+
+def test_nobody_waits_for_who_holds_the_first_record(worker, orders):
+    """As a consumer does that was killed: until that is noticed, the others go on."""
+    for _ in range(20):
+        worker.publish(orders, [b"x"] * 30)
+    worker.subscribe(EVE, orders, records=3, config=GroupOptions(in_flight_max=10))
+    assert worker.taken() == [(EVE.session, 0, 3, 1)]
+    worker.subscribe(ADA, orders, config=GroupOptions(in_flight_max=10))
+    done = 3
+    while rows := worker.taken():
+        assert sum(end - first for _, first, end, _ in rows) <= 7, "with what the dead one holds, a window"
+        done = rows[-1][2]
+        worker.ask(1, ADA, Ack(1, [(orders, first, end) for _, first, end, _ in rows]))
+    assert done == 600
+
+
+def test_so_many_windows_are_between_the_first_open_record_and_the_last(worker, orders):
+    for _ in range(30):
+        worker.publish(orders, [b"x"] * 30)
+    worker.subscribe(EVE, orders, records=3, config=GroupOptions(in_flight_max=10))
+    worker.subscribe(ADA, orders, config=GroupOptions(in_flight_max=10))
+    worker.taken()
+    end = 10
+    worker.ask(1, ADA, Ack(1, [(orders, 3, 10)]))
+    while rows := worker.taken():
+        end = rows[-1][2]
+        worker.ask(1, ADA, Ack(1, [(orders, first, stop) for _, first, stop, _ in rows]))
+    assert end == 10 + WINDOWS_PASSED_MAX * 10
+    worker.ask(1, EVE, Ack(1, [(orders, 0, 3)]))
+    assert worker.taken()[0][1] == end
 
 
 def test_byte_credit_lets_one_record_through_however_large(worker, orders):

@@ -142,6 +142,11 @@ class View:
         self.since = (0, 0)  #: (due, offset) from which exception rows have not been read back
         self.due_ms: int | None = None  #: when there may be some; leader time
 
+    @property
+    def window_end(self) -> Offset:
+        """What lies below may be handed out now."""
+        return self.cursor.window_end(self.group.state.config.in_flight_max)
+
     def in_flight(self) -> int:
         return sum(end - first for first, end, lease in self.leases if lease.session)
 
@@ -202,11 +207,6 @@ class Subscription:
     def has_credit(self) -> bool:
         return self.credit_records > 0 and self.credit_bytes > 0
 
-    @property
-    def group_window(self) -> int:
-        assert self.group is not None
-        return self.group.state.config.in_flight_max
-
     def covered(self) -> set[PartitionKey]:
         """Partitions of the subscription."""
         return {view.partition for view in self.views} | self.positions.keys()
@@ -232,7 +232,7 @@ class Subscription:
         return any(self._waits_in(view, ledger) for view in self.views)
 
     def _waits_in(self, view: View, ledger: Ledger) -> bool:
-        end = min(ledger.partitions[view.partition].next, view.cursor.state.cursor + self.group_window)
+        end = min(ledger.partitions[view.partition].next, view.window_end)
         if view.returned.starts or view.draining or view.next < end:
             return True
         return any(lane[:1] == ROUTE_LANE and self.takes(lane[1:]) for lane in view.lanes)

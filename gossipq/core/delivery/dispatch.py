@@ -106,8 +106,7 @@ class Dispatch:
                 for low, high_ in cursor.fresh(first, end):
                     view.returned.set(low, high_, hold.attempt)
         view.next = high
-        window = view.group.state.config.in_flight_max
-        view.inherited = min(self._ledger.partitions[view.partition].next, position + window)
+        view.inherited = min(self._ledger.partitions[view.partition].next, view.window_end)
         if cursor.exceptional:
             self.holding.look_again(view, 0)
         if view.keys is not None:

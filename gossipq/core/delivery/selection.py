@@ -109,7 +109,7 @@ class Serving:
             if lane[:1] == ROUTE_LANE and ranges.starts and member.takes(lane[1:]):
                 return Candidate(ranges, ranges.starts[0], ranges.ends[0], ranges.values[0])
         state = self._ledger.partitions[view.partition]
-        end = min(state.next, view.cursor.state.cursor + member.group_window)
+        end = min(state.next, view.window_end)
         return Candidate(None, view.next, end, 0) if view.next < end else None
 
     @staticmethod
@@ -347,7 +347,7 @@ class Serving:
     def _make_way(self, view: View, member: Subscription) -> None:
         """A window full of records that nobody can have: they go to disk, so that the cursor can pass."""
         state, cursor = self._ledger.partitions[view.partition], view.cursor.state
-        if view.next < min(state.next, cursor.cursor + member.group_window) or view.next >= state.next:
+        if view.next < min(state.next, view.window_end) or view.next >= state.next:
             return
         rows = self.parking.setdefault(view.group.id, [])
         room = view.group.state.config.parked_max - cursor.parked

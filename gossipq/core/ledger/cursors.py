@@ -6,6 +6,8 @@ from gossipq.core.ledger.records import CursorState, Hold
 from gossipq.core.storage import Intervals, RangeMap, Table
 from gossipq.types import Offset
 
+WINDOWS_PASSED_MAX = 64  #: so many windows of records may be done above the first that is open
+
 
 class Cursor:
     __slots__ = ("dead", "exceptions", "holds", "passed", "state")
@@ -36,6 +38,12 @@ class Cursor:
         """[first, end) is done here, or has a row of its own."""
         self.holds.clear(first, end)
         self.passed.add(first, end)
+
+    def window_end(self, window: int) -> Offset:
+        """What lies below may be handed out: then at most `window` records above the cursor are open. The
+        distance does not count, so that nobody waits for who holds the first of them; it is bounded too. An
+        entry never moves this back."""
+        return self.state.cursor + window + min(self.passed.total(), WINDOWS_PASSED_MAX * window)
 
     def behind(self, end: Offset) -> int:
         """Records below `end` that are not done: fresh ones, and those that wait for another attempt or for

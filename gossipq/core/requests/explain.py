@@ -313,10 +313,10 @@ class Explaining:
                 "its consumers have no credit left: they are busy",
                 "start more consumers of the group",
             )
-        if offset >= cursor.state.cursor + config.in_flight_max:
+        if offset >= cursor.window_end(config.in_flight_max):
             because = (
-                f"the window of {many(config.in_flight_max, 'record')} is full: {cursor.state.cursor} "
-                "is not done"
+                f"the window of {many(config.in_flight_max, 'record')} is full: the first that is not done "
+                f"is {cursor.state.cursor}"
             )
             return (
                 "window full",

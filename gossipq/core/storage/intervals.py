@@ -12,11 +12,12 @@ V = TypeVar("V")
 class Intervals:
     """A set of offsets as ranges; neighbours melt into one."""
 
-    __slots__ = ("ends", "starts")
+    __slots__ = ("_total", "ends", "starts")
 
     def __init__(self, ranges: list[tuple[Offset, Offset]] | None = None) -> None:
         self.starts: list[Offset] = [first for first, _ in ranges or ()]
         self.ends: list[Offset] = [end for _, end in ranges or ()]
+        self._total = sum(self.ends) - sum(self.starts)
 
     def __iter__(self) -> Iterator[tuple[Offset, Offset]]:
         return zip(self.starts, self.ends, strict=True)
@@ -29,7 +30,8 @@ class Intervals:
         return at >= 0 and offset < self.ends[at]
 
     def total(self) -> int:
-        return sum(self.ends) - sum(self.starts)
+        """How many offsets are covered."""
+        return self._total
 
     def add(self, first: Offset, end: Offset) -> int:
         """Covers [first, end); returns how many offsets are new."""
@@ -40,11 +42,13 @@ class Intervals:
         if low == high:
             self.starts.insert(low, first)
             self.ends.insert(low, end)
+            self._total += end - first
             return end - first
         covered = sum(self.ends[low:high]) - sum(self.starts[low:high])
         first, end = min(first, self.starts[low]), max(end, self.ends[high - 1])
         self.starts[low:high] = [first]
         self.ends[low:high] = [end]
+        self._total += end - first - covered
         return end - first - covered
 
     def missing(self, first: Offset, end: Offset) -> list[tuple[Offset, Offset]]:
@@ -63,8 +67,10 @@ class Intervals:
     def drop_below(self, offset: Offset) -> None:
         """Forgets everything below `offset`."""
         at = bisect_right(self.ends, offset)
+        self._total -= sum(self.ends[:at]) - sum(self.starts[:at])
         del self.starts[:at], self.ends[:at]
         if self.starts and self.starts[0] < offset:
+            self._total -= offset - self.starts[0]
             self.starts[0] = offset
 
 

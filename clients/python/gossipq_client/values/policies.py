@@ -40,7 +40,7 @@ class GroupPolicy(TypedDict, total=False):
     """What is left away stays as it is. The mode is chosen by the consumers."""
 
     lease: inputs.Duration | None
-    in_flight_max: int | None  #: records above the cursor, per partition
+    in_flight_max: int | None  #: records per partition that may be in flight at a time
     attempts_max: int | None
     backoff: Backoff | None
     parked_max: int | None  #: records per partition that may wait behind others of their key
