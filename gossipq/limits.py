@@ -69,6 +69,7 @@ PUBLISH_WINDOW_BYTES = 32 * MIB  #: unconfirmed bytes a client may have at one l
 
 # sessions
 SESSION_SILENCE_MS = 5 * SECOND_MS
+SESSION_ABSENCE_MS = SECOND_MS  #: a client whose last connection ended may come back by another one
 PING_MS = 1 * SECOND_MS
 
 # operating
@@ -105,7 +106,7 @@ LETTER_BYTES_PER_TURN = 16 * MIB  #: of the batches that they hold
 LETTER_JOBS_MAX = 64  #: replays and purges that wait for their turns in one shard
 #: of a shard that wait for other copies; then publishes are refused for a moment
 UNAPPLIED_BYTES_MAX = 64 * MIB
-SESSIONS_ENDED_PER_TURN = 100  #: of those that fell silent
+SESSIONS_ENDED_PER_TURN = 100  #: of those that fell silent, or did not come back
 RECENT_BYTES_MAX = 16 * MIB  #: newest batches kept in memory, per worker
 REPLICATE_BYTES_MAX = 1 * MIB
 

@@ -70,9 +70,11 @@ class Pong(Message):
 
 
 class Bye(Message):
-    """The session ends now; what it holds goes back uncounted."""
+    """The session ends now; what it holds goes back uncounted. `lost`: a frontdoor says that this connection
+    of a client has ended; the session may come back by another one."""
 
     verb = 5
+    lost: bool = False
 
 
 class Refused(Message):

@@ -44,6 +44,10 @@ class Mailbox(Protocol):
     def answerer(self, origin: Origin) -> str:
         """The address to which this actor wrote, of a message that came back from there; "" of any other."""
 
+    def gone(self) -> list[Origin]:
+        """Connections of clients that ended since the last call, as far as that can be told; what has come
+        from them is taken first."""
+
     def close(self) -> None: ...
 
 

@@ -580,6 +580,7 @@ def test_demo(tmp_path: Path, sources: Path) -> None:
             "duplicated",
             "takeovers",
             "takeover_ms_max",
+            "pause_ms_max",
             "seconds",
         )
     }

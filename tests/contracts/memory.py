@@ -135,6 +135,9 @@ class MemoryClient:
 
     def close(self) -> None:
         del self._network.clients[self._name]
+        mailbox = self._network.mailboxes.get(self._endpoint)
+        if mailbox is not None and self._endpoint == mailbox.clients:
+            mailbox.lose((b"c", self._name))
 
 
 class MemoryMailbox:
@@ -143,6 +146,7 @@ class MemoryMailbox:
     def __init__(self, network: MemoryNetwork, clients: str = "", peers: str = "") -> None:
         self.bad_frames = self.dropped = 0
         self._network, self.clients, self.peers = network, clients, peers
+        self._gone: list[Origin] = []
         self._inboxes: tuple[deque[Incoming], deque[Incoming]] = deque(), deque()  #: peers, clients
         network.mailboxes |= {endpoint: self for endpoint in (clients, peers) if endpoint}
 
@@ -198,6 +202,13 @@ class MemoryMailbox:
 
     def answerer(self, origin: Origin) -> str:
         return origin[1].decode() if origin[0] == b"d" else ""
+
+    def lose(self, origin: Origin) -> None:
+        self._gone.append(origin)
+
+    def gone(self) -> list[Origin]:
+        gone, self._gone = self._gone, []
+        return gone
 
     def close(self) -> None:
         for endpoint in (self.clients, self.peers):

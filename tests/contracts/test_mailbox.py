@@ -89,10 +89,10 @@ def real(tmp_path: Path) -> Iterator[World]:
 def take(mailbox: Mailbox, count: int) -> list[Incoming]:
     """`count` messages, over as many turns as they need."""
     taken: list[Incoming] = []
+    end = time.monotonic() + WAIT_MS / 1000
     while len(taken) < count:
-        arrived = mailbox.receive(WAIT_MS)
-        assert arrived, f"{len(taken)} of {count} messages came"
-        taken += arrived
+        taken += mailbox.receive(WAIT_MS)
+        assert len(taken) >= count or time.monotonic() < end, f"{len(taken)} of {count} messages came"
     return taken
 
 
@@ -406,3 +406,60 @@ def test_a_port_that_is_taken_is_a_clear_error() -> None:
 def test_an_address_that_is_not_ours_is_a_clear_error(endpoint: str) -> None:
     with pytest.raises(ConfigError):
         ZmqMailbox(endpoint)
+
+
+def gone(mailbox: Mailbox, count: int) -> list:
+    """So many connections that end, and whoever else is told of with them."""
+    found: list = []
+
+    def enough() -> bool:
+        found.extend(mailbox.gone())
+        return len(found) >= count
+
+    until(mailbox, enough)
+    return found
+
+
+def test_a_connection_that_ends_is_told_of_once(world: World) -> None:
+    mailbox = world.mailbox("clients")
+    ada, bob = world.client("clients"), world.client("clients")
+    ada.send(b"ada")
+    (adas,) = take(mailbox, 1)
+    bob.send(b"bob")
+    take(mailbox, 1)
+    assert mailbox.gone() == []
+    ada.close()
+    assert gone(mailbox, 1) == [adas.origin]
+    bob.send(b"bob")
+    take(mailbox, 1)
+    assert mailbox.gone() == []
+
+
+def test_a_descriptor_that_the_next_connection_has_ends_nobody_else(real: World) -> None:
+    """The monitor is read when the next ones have come and spoken already."""
+    mailbox = real.mailbox("clients")
+    origins, living = [], []
+    for _ in range(20):
+        client = real.client("clients")
+        client.send(b"hello")
+        (message,) = take(mailbox, 1)  # does not look at the monitor
+        origins.append(message.origin)
+        client.close()
+    for _ in range(20):
+        living.append(real.client("clients"))
+        living[-1].send(b"hello")
+    alive = {message.origin for message in take(mailbox, 20)}
+    assert sorted(gone(mailbox, 20)) == sorted(origins)
+    for client in living:
+        client.close()
+    assert set(gone(mailbox, 20)) == alive, "also those whose descriptor was in doubt"
+
+
+def test_what_has_come_from_who_is_gone_is_there_and_so_is_the_news(real: World) -> None:
+    mailbox = real.mailbox("clients")
+    client = real.client("clients")
+    client.socket.set(zmq.LINGER, WAIT_MS)
+    client.send(b"last words")
+    client.close()
+    (message,) = take(mailbox, 1)
+    assert gone(mailbox, 1) == [message.origin]

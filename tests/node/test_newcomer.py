@@ -55,6 +55,9 @@ class Box:
     def answerer(self, origin: Origin) -> str:
         return origin[1].decode()
 
+    def gone(self) -> list[Origin]:
+        return []
+
     def close(self) -> None: ...
 
 

@@ -3,7 +3,7 @@
 import pytest
 
 from gossipq.errors import BadRequest, Refused
-from gossipq.limits import SESSION_SILENCE_MS, SESSIONS_ENDED_PER_TURN
+from gossipq.limits import SESSION_ABSENCE_MS, SESSION_SILENCE_MS, SESSIONS_ENDED_PER_TURN
 from gossipq.messages import Hello
 from gossipq_node.actors.sessions import CONNECTIONS_MAX, KICKED_MAX, Sessions
 
@@ -79,3 +79,38 @@ def test_sessions_that_fall_silent_together_end_over_several_turns() -> None:
     assert len(sessions.silent(late_ms)) == SESSIONS_ENDED_PER_TURN
     assert len(sessions.silent(late_ms)) == 20
     assert len(sessions) == 0
+
+
+def test_a_session_whose_last_connection_ended_has_a_moment_to_come_back() -> None:
+    sessions = Sessions()
+    sessions.greet((b"a",), HELLO, 0)
+    sessions.greet((b"b",), HELLO, 0)
+    sessions.lost((b"a",), 10)
+    assert sessions.next_deadline_ms() is None, "it has another one"
+    sessions.lost((b"b",), 20)
+    sessions.lost((b"b",), 30)
+    assert sessions.next_deadline_ms() == 20 + SESSION_ABSENCE_MS
+    assert sessions.over(19 + SESSION_ABSENCE_MS) == []
+    sessions.greet((b"c",), HELLO, 500)
+    assert sessions.next_deadline_ms() is None
+    assert sessions.over(10_000) == []
+    sessions.lost((b"c",), 10_000)
+    assert sessions.over(10_000 + SESSION_ABSENCE_MS) == [SESSION]
+    assert (len(sessions), sessions.next_deadline_ms()) == (0, None)
+
+
+def test_what_was_never_greeted_is_not_missed() -> None:
+    sessions = Sessions()
+    sessions.lost((b"a",), 0)
+    sessions.expect(SESSION, 0)
+    assert sessions.next_deadline_ms() is None
+
+
+def test_sessions_that_are_cut_off_together_end_over_several_turns() -> None:
+    sessions = Sessions()
+    for number in range(SESSIONS_ENDED_PER_TURN + 20):
+        sessions.greet((b"%d" % number,), Hello(b"%016d" % number, "c", "1"), 0)
+        sessions.lost((b"%d" % number,), 0)
+    assert len(sessions.over(SESSION_ABSENCE_MS)) == SESSIONS_ENDED_PER_TURN
+    assert sessions.next_deadline_ms() == SESSION_ABSENCE_MS, "at once"
+    assert len(sessions.over(SESSION_ABSENCE_MS)) == 20

@@ -32,7 +32,7 @@ from gossipq.messages import (
 from gossipq.operator_messages import Clients, Kick, ListClients
 from gossipq.peer_messages import Bundle, InstallTopic, Report
 from gossipq.types import Now, partition_key
-from gossipq.values import GroupConfig, Member, Message, Start, TopicConfig
+from gossipq.values import GroupConfig, GroupOptions, Member, Message, Start, TopicConfig
 from gossipq.wire import batch as batches
 from gossipq.wire.frames import decode, encode
 from gossipq_node.actors.post import Post
@@ -224,6 +224,47 @@ def test_space_is_looked_at_each_second(hands: Hands, monkeypatch: pytest.Monkey
     monkeypatch.undo()
     hands.turn(1_000)
     assert isinstance(client.publish(partition, shard, 1), Confirm)
+
+
+@pytest.mark.parametrize("mode", ["shared", "exclusive"])
+def test_what_a_broken_connection_held_comes_to_others_after_a_moment(hands: Hands, mode: str) -> None:
+    ada, bob = hands.client(b"a" * 16), hands.client(b"b" * 16)
+    partition, shard = ada.topic()
+    ada.publish(partition, shard, 1)
+    options = GroupOptions(mode=mode)
+    ada.send(Subscribe(1, "g", [Start(partition)], 1, limits.MIB, options), shard)
+    hands.turn()
+    bob.send(Subscribe(1, "g", [Start(partition)], 10, limits.MIB, options), shard)
+    hands.turn()
+    bob.inbox()
+    ada.dealer.close()
+    hands.turn()
+    left_ms = (hands.worker.next_deadline_ms() or 0) - hands.time.boot_ms
+    assert 0 < left_ms <= limits.SESSION_ABSENCE_MS
+    hands.turn(limits.SESSION_ABSENCE_MS - 1)
+    assert not [m for m in bob.inbox() if isinstance(m, Deliver)]
+    hands.turn(1)
+    hands.turn()  # an exclusive group hands out when that is stored
+    assert [(m.slices[0].offset, m.slices[0].attempt) for m in bob.inbox() if isinstance(m, Deliver)] == [
+        (0, 2)
+    ]
+
+
+def test_a_frontdoor_tells_that_a_client_of_its_is_gone(hands: Hands) -> None:
+    door, bob = hands.network.client(ENDPOINT), hands.client(b"b" * 16)
+    partition, shard = bob.topic()
+    bob.publish(partition, shard, 1)
+    for message in (Hello(b"a" * 16, "", ""), Subscribe(1, "g", [Start(partition)], 1, limits.MIB)):
+        door.send(b"a client", b"", encode(message, shard))
+    hands.turn()
+    bob.send(Subscribe(1, "g", [Start(partition)], 10, limits.MIB), shard)
+    hands.turn()
+    bob.inbox()
+    door.send(b"a client", b"", encode(Bye(lost=True)))
+    door.send(b"a stranger", b"", encode(Bye(lost=True)))
+    hands.turn()
+    hands.turn(limits.SESSION_ABSENCE_MS)
+    assert [m.slices[0].attempt for m in bob.inbox() if isinstance(m, Deliver)] == [2]
 
 
 def test_a_session_ends_by_silence_and_by_its_word(hands: Hands) -> None:

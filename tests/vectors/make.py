@@ -314,7 +314,7 @@ def samples() -> list[messages.Message]:
         ),
         m.Ping(),
         m.Pong(),
-        m.Bye(),
+        m.Bye(lost=True),
         m.Refused(
             "not_leader", "shard 5 is led elsewhere", "connect to the endpoint", 50, 0, "tcp://127.0.0.1:7702"
         ),

@@ -37,6 +37,7 @@ RETRY_MS = 100  #: what a client is told to wait while a worker is away
 SHARE_MS = 100  #: news that come together are shared together
 ANNOUNCE_MS = 1_000  #: between two words to a meta leader that does not have this node in its roster
 REMOVED = "this node was taken off the roster: stop it; with an empty data directory it may join again"
+_LOST = encode(Bye(lost=True))
 SERVING = ("ready", "full")  #: states in which a worker leads its shards
 
 log = logging.getLogger(__name__)
@@ -138,6 +139,9 @@ class Frontdoor:
                 self._faults.met("a message", None, error)
                 if not self._mailbox.from_peer(message.origin):
                     self._refuse(message, header, Refused(Internal.code, INTERNAL, INTERNAL_HINT))
+        for origin in self._mailbox.gone():
+            for endpoint in self._settings.forwards:  # any of them may have heard of that client
+                self._mailbox.forward(endpoint, Incoming(origin, _LOST, b""))
         if now.boot_ms >= self._share_ms:
             self._share(now)
         if not self._announced and now.boot_ms >= self._announce_ms:

@@ -5,7 +5,7 @@ from itertools import islice
 
 from gossipq.core.requests import Client
 from gossipq.errors import BadRequest, Refused
-from gossipq.limits import PING_MS, SESSION_SILENCE_MS, SESSIONS_ENDED_PER_TURN
+from gossipq.limits import PING_MS, SESSION_ABSENCE_MS, SESSION_SILENCE_MS, SESSIONS_ENDED_PER_TURN
 from gossipq.messages import Hello
 from gossipq.types import Origin, SessionId
 
@@ -19,6 +19,7 @@ class Session:
     """One client process, over one or more connections."""
 
     __slots__ = (
+        "absent_ms",
         "batches",
         "bytes",
         "client",
@@ -39,6 +40,7 @@ class Session:
             version,
         )
         self.origins: dict[Origin, int] = {}  #: its connections, and when each was heard of last
+        self.absent_ms: int | None = None  #: since when its last connection is gone
         self.batches = self.published = self.bytes = 0  #: that it sent: batches, records, bytes
 
 
@@ -47,6 +49,7 @@ class Sessions:
         self._sessions: dict[SessionId, Session] = {}
         self._by_origin: dict[Origin, Session] = {}
         self._checked_ms = 0
+        self._absent: dict[SessionId, None] = {}  #: longest first
         self._kicked: dict[SessionId, int] = {}  #: not greeted until then
 
     def __iter__(self) -> Iterator[Session]:
@@ -80,6 +83,22 @@ class Sessions:
             self._leave(min(session.origins, key=session.origins.__getitem__))
         session.last_ms = session.origins[origin] = now_ms
         self._by_origin[origin] = session
+        session.absent_ms = None
+        self._absent.pop(hello.session, None)
+
+    def lost(self, origin: Origin, now_ms: int) -> None:
+        """A connection has ended. When it was the last one of its session, that has a moment to come back."""
+        session = self._by_origin.get(origin)
+        self._leave(origin)
+        if session is not None and not session.origins:
+            session.absent_ms = now_ms
+            self._absent[session.client.session] = None
+
+    def next_deadline_ms(self) -> int | None:
+        """When a session that lost its last connection is over."""
+        for session in self._absent:
+            return (self._sessions[session].absent_ms or 0) + SESSION_ABSENCE_MS
+        return None
 
     def sent(self, origin: Origin, records: int, size: int) -> None:
         """A batch has come."""
@@ -132,6 +151,20 @@ class Sessions:
         for origin in list(session.origins):
             self._leave(origin)
         self._sessions.pop(session.client.session, None)
+        self._absent.pop(session.client.session, None)
+
+    def over(self, now_ms: int) -> list[SessionId]:
+        """Ends sessions that did not come back after their last connection ended, as many as one turn
+        may."""
+        gone = list[Session]()
+        for name in islice(self._absent, SESSIONS_ENDED_PER_TURN):
+            session = self._sessions[name]
+            if (session.absent_ms or 0) + SESSION_ABSENCE_MS > now_ms:
+                break
+            gone.append(session)
+        for session in gone:
+            self._end(session)
+        return [session.client.session for session in gone]
 
     def silent(self, now_ms: int) -> list[SessionId]:
         """Ends sessions that were not heard of for too long, as many as one turn may. A pause of this process

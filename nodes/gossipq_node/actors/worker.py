@@ -108,8 +108,8 @@ class Worker:
     # --- the loop -------------------------------------------------------------------------------------------
 
     def next_deadline_ms(self) -> int | None:
-        due_ms = self._turn.next_deadline_ms()
-        return self._housekeeping_ms if due_ms is None else min(self._housekeeping_ms, due_ms)
+        due = (self._turn.next_deadline_ms(), self._sessions.next_deadline_ms(), self._housekeeping_ms)
+        return min(at_ms for at_ms in due if at_ms is not None)
 
     def turn(self, arrived: list[Incoming], now: Now) -> None:
         self._tally.turns += 1
@@ -119,6 +119,10 @@ class Worker:
     def _work(self, arrived: list[Incoming], now: Now) -> None:
         for message in arrived:
             self._receive(message, now)
+        for origin in self._mailbox.gone():
+            self._sessions.lost(origin, now.boot_ms)
+        for session in self._sessions.over(now.boot_ms):
+            self._turn.end_session(session, silent=True)
         if now.boot_ms >= self._housekeeping_ms:
             self._keep_house(now)
 
@@ -238,6 +242,8 @@ class Worker:
                 raise UnknownVerb(f"verb {request.verb} is for nodes only")
             elif isinstance(request, Hello):
                 self._greet(origin, header, request, now)
+            elif isinstance(request, Bye) and request.lost:
+                self._sessions.lost(origin, now.boot_ms)
             elif client is None:
                 raise BadRequest("this connection has no session", hint="say HELLO first")
             else:

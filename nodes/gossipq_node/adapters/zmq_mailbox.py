@@ -17,7 +17,7 @@ import zmq
 
 from gossipq import limits
 from gossipq.errors import ConfigError, ProtocolError
-from gossipq.messages import Refused
+from gossipq.messages import Pong, Refused
 from gossipq.types import Origin
 from gossipq.wire.frames import encode
 from gossipq_node.ports import Incoming
@@ -35,6 +35,8 @@ HEARTBEAT_MS, SILENCE_MS, CONNECT_MS = (1_000, 3_000, 2_000)
 RECONNECT_MS, RECONNECT_MS_MAX = 200, 300  #: between two attempts, and up to the first of them more at random
 #: an address to and from which nothing went for so long is let go; whoever is there is heard of every 10 s
 IDLE_S = 60.0
+SETTLED_MS = 50  #: after its monitor a ROUTER itself knows within that time that a connection has ended
+SETTLED_S = SETTLED_MS / 1_000
 IPC = "ipc://"
 
 Buffer = bytes | bytearray | memoryview
@@ -44,6 +46,84 @@ _NOW, _MORE = (int(zmq.NOBLOCK), int(zmq.NOBLOCK | zmq.SNDMORE))
 _BAD_FRAMES = encode(
     Refused(ProtocolError.code, "a message is a control frame and at most one batch frame", "see PROTOCOL.md")
 )
+_STILL_THERE = encode(Pong())
+_ENDED = int(zmq.EVENT_DISCONNECTED)
+_IN = int(zmq.POLLIN)
+
+
+class Connections:
+    """Which connections of a ROUTER have ended, told by its monitor within milliseconds.
+
+    The monitor names a file descriptor, and that may be another connection's by the time it is read: so each
+    connection that had it is sent a PONG. ROUTER_MANDATORY refuses that for who is gone.
+    """
+
+    def __init__(self, context: "zmq.Context[zmq.Socket[bytes]]", router: "zmq.Socket[bytes]") -> None:
+        self._router = router
+        address = f"inproc://monitor-{id(router)}"
+        router.monitor(address, _ENDED)
+        self.monitor: zmq.Socket[bytes] = context.socket(zmq.PAIR)
+        self.monitor.set(zmq.RCVHWM, 0)  # a full queue would hold back the thread that does all the I/O
+        self.monitor.connect(address)
+        self._known: dict[bytes, int] = {}  # connection -> its descriptor
+        self._by_fd: dict[int, set[bytes]] = {}
+        self._ended: set[int] = set()  # descriptors of connections that ended before anything came from them
+        self._doubted: dict[bytes, float] = {}  # until when it may be gone though it takes a message
+
+    def heard(self, frame: "zmq.Frame") -> None:
+        """The first frame of a message."""
+        name = frame.bytes
+        if name not in self._known:
+            with suppress(zmq.ZMQError):  # within this process there is none
+                fd = self._known[name] = int(frame.get(zmq.SRCFD))
+                self._by_fd.setdefault(fd, set()).add(name)
+                if fd in self._ended:
+                    self._ended.discard(fd)
+                    self._doubted[name] = time.monotonic() + SETTLED_S
+
+    def gone(self) -> list[bytes]:
+        """Those that ended since the last call. Call it when what came from them is taken."""
+        now_s = time.monotonic()
+        while int(self.monitor.get(zmq.EVENTS)) & _IN:
+            event = self.monitor.recv_multipart(zmq.NOBLOCK)[0]
+            fd = int.from_bytes(event[2:6], "little")
+            names = self._by_fd.pop(fd, None)
+            if names is None:
+                self._ended.add(fd)
+            else:
+                self._doubted |= dict.fromkeys(names, now_s + SETTLED_S)
+        if not self._doubted:
+            return []
+        self._router.get(zmq.EVENTS)  # makes it take note of ends that it has not looked at yet
+        fresh_s = now_s + SETTLED_S
+        look = [name for name, until_s in self._doubted.items() if until_s >= fresh_s or until_s <= now_s]
+        return [name for name in look if self._is_gone(name, self._doubted[name] <= now_s)]
+
+    def _is_gone(self, name: bytes, settled: bool) -> bool:
+        """The monitor may speak before the ROUTER knows: who seems to live is asked again a moment later."""
+        try:
+            self._router.send(name, _MORE)
+            self._router.send(_STILL_THERE, _NOW)
+        except zmq.ZMQError as error:
+            if error.errno != errno.EAGAIN:  # that one does not read, and may be there
+                del self._doubted[name]
+                self._known.pop(name, None)
+                return True
+        if settled:
+            del self._doubted[name]
+            fd = self._known.pop(name, None)  # its next message tells whether with this descriptor
+            if fd is not None:
+                self._by_fd.setdefault(fd, set()).add(name)
+        return False
+
+    @property
+    def in_doubt(self) -> bool:
+        """Whether `gone` is to be asked again soon."""
+        return bool(self._doubted)
+
+    def close(self) -> None:
+        self._router.disable_monitor()
+        self.monitor.close(0)
 
 
 def _check_path(path: str) -> None:
@@ -69,6 +149,7 @@ class ZmqMailbox:
         self._bound = [endpoint for endpoint in (clients, peers) if endpoint]
         self._poller = zmq.Poller()
         self._routers: dict[bytes, zmq.Socket[bytes]] = {}
+        self._connections: Connections | None = None
         self._dealers: dict[str, zmq.Socket[bytes]] = {}
         self._used: set[str] = set()  # addresses of dealers that were, since
         self._idle_s = 0.0  # when that is looked at
@@ -81,6 +162,9 @@ class ZmqMailbox:
                 if endpoint:
                     self._routers[tag] = self._bind(endpoint)
                     self._inputs.append((self._routers[tag], tag))
+            if clients:
+                self._connections = Connections(self._context, self._routers[CLIENTS])
+                self._poller.register(self._connections.monitor, zmq.POLLIN)
         except ConfigError:
             self._context.destroy(linger=0)
             raise
@@ -135,6 +219,8 @@ class ZmqMailbox:
         if (now_s := time.monotonic()) >= self._idle_s:
             self._idle_s = now_s + IDLE_S
             self._let_go()
+        if self._connections is not None and self._connections.in_doubt:
+            timeout_ms = SETTLED_MS if timeout_ms is None else min(timeout_ms, SETTLED_MS)
         ready = {socket for socket, _ in self._poller.poll(timeout_ms)}
         arrived: list[Incoming] = []
         room = limits.TURN_BYTES_MAX
@@ -148,6 +234,7 @@ class ZmqMailbox:
     def _drain(self, socket: "zmq.Socket[bytes]", tag: bytes, arrived: list[Incoming], room: int) -> int:
         """Takes what is there into `arrived`; returns the bytes still allowed in this turn."""
         receive, endpoint = socket.recv, b"" if tag in self._routers else tag
+        connections = self._connections if tag == CLIENTS else None
         for _ in range(limits.TURN_MESSAGES_MAX - len(arrived)):
             if room <= 0:
                 break
@@ -155,6 +242,8 @@ class ZmqMailbox:
                 frame = receive(_NOW, False)
             except zmq.Again:
                 break
+            if connections is not None:
+                connections.heard(frame)
             frames = [endpoint, frame.bytes] if endpoint else [frame.bytes]
             while frame.more:
                 frame = receive(_NOW, False)
@@ -266,10 +355,16 @@ class ZmqMailbox:
             self._disconnect(endpoint)
         self._used.clear()
 
+    def gone(self) -> list[Origin]:
+        """See ports.Mailbox."""
+        return [(CLIENTS, name) for name in self._connections.gone()] if self._connections else []
+
     def close(self) -> None:
         """Gives what was sent half a second to leave."""
         for endpoint in list(self._dealers):
             self._disconnect(endpoint)
+        if self._connections is not None:
+            self._connections.close()
         for router in self._routers.values():
             router.close()
         self._context.term()

@@ -80,6 +80,7 @@ def command(choices: Choices, count: str, source: Path | None) -> int:
     row |= {"lost": account.lost, "duplicated": account.duplicated}
     row["takeovers"] = len(takeover.shards) if takeover is not None and takeover.over else 0
     row["takeover_ms_max"] = takeover.ms_max if takeover is not None else 0
+    row["pause_ms_max"] = round(play.pause_s * 1_000)
     row["seconds"] = round(seconds, 2)
     if led:
         row["led"] = led
@@ -137,7 +138,7 @@ def _summary(row: dict[str, Any]) -> str:
     )
     text = (
         f"{counts}\n{row['seconds']:.1f} s  {rate:,.0f}/s  duplicated = delivered again after the kill, "
-        "known by their offset"
+        f"known by their offset\nnothing new was delivered for {row['pause_ms_max']} ms at most"
     )
     if row["takeovers"]:
         taken = many(row["takeovers"], "shard")

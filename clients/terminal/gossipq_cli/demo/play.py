@@ -36,6 +36,8 @@ class Play:
         self.fallen: DemoNode | None = None
         self.open: deque[tuple[Any, Any]] = deque()
         self.victim: stage.Member | None = members[-1]
+        self.pause_s = 0.0  #: the longest in which nothing new was delivered
+        self.moved_s: float | None = None  #: when something was, last
 
     def publish(self, files: list[tuple[bytes, list[bytes]]]) -> None:
         for name, lines in files:
@@ -109,18 +111,21 @@ class Play:
         except (EOFError, OSError):
             self.members.remove(member)
             return
+        before = self.account.distinct
         for run in unpack_runs(report):
             self.account.deliver(*run)
+        if self.account.distinct > before:
+            now_s = time.monotonic()
+            self.pause_s = max(self.pause_s, now_s - (self.moved_s or now_s))
+            self.moved_s = now_s
 
     def kill(self, victim: stage.Member) -> None:
         self.victim = None
         victim.process.kill()
         who = f"kill -9 {victim.process.pid} ({victim.process.name})"
-        silence_s = limits.SESSION_SILENCE_MS / 1_000
+        absence_s = limits.SESSION_ABSENCE_MS / 1_000
         self.shown.say(
-            f"half way: {who}; what it holds comes back when its session ends, after {silence_s:g} s of "
-            "silence; "
-            f"until then the group may go no further than {limits.IN_FLIGHT_MAX:,} records beyond it"
+            f"half way: {who}; the others go on, and what it holds comes to them in {absence_s:g} s"
         )
 
     def fell(self) -> None:
