@@ -46,6 +46,9 @@ PARKED_MAX = 100_000  #: records of a group and partition that wait behind other
 ERROR_BYTES_MAX = 2 * KIB  #: kept of what a consumer said of a failure
 DEAD_LIST_HARD_MAX = 1_000
 DEAD_LIST_MAX = 100  #: dead letters in one answer
+LIST_ROWS_MAX = 1_000  #: topics, sessions, or rows of counters in one answer; more come in the next
+LIST_BYTES_MAX = 512 * KIB  #: of them
+SUBSCRIPTIONS_LISTED_MAX = 256  #: of one session, where clients are listed
 SURVEY_ROWS_MAX = 4_096  #: looked at for one page of an export
 VIRTUAL_TARGETS_MAX = 64
 DEDUP_HARD_MS = 7 * DAY_MS
@@ -171,6 +174,7 @@ assert BATCH_RECORDS_MAX <= BATCH_RECORDS_HARD_MAX
 assert PING_MS * 3 < SESSION_SILENCE_MS < LEASE_MS < LEASE_TOTAL_MS_MAX
 assert LEASE_LOG_MS < PING_MS
 assert 2 * HEARTBEAT_MS < LEADER_LEASE_MS < ELECTION_MS, "a lease ends before anybody else is elected"
+assert LIST_BYTES_MAX <= CONTROL_BYTES_MAX // 2, "the last row of a page may be large"
 assert DELIVER_BYTES_MAX < CREDIT_BYTES <= CREDIT_BYTES_MAX
 assert CREDIT_RECORDS <= IN_FLIGHT_MAX <= IN_FLIGHT_HARD_MAX
 assert CLIENT_PORT_STEP + WORKERS_MAX <= FRONTDOOR_PEER_PORT_STEP < PEER_PORT_STEP

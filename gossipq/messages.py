@@ -396,11 +396,13 @@ class Resolve(Message):
     verb = 64
     names: list[str]
     create: bool = False  #: make what is missing, with defaults (not for patterns)
+    after: str = ""  #: names behind that one only: `more` of the answer before
 
 
 class Topics(Message):
     verb = 65
-    topics: list[TopicInfo]
+    topics: list[TopicInfo]  #: in the order of their names
+    more: str = ""  #: `after` of the next request; "" = that was all
 
 
 class CreateTopic(Message):
@@ -422,12 +424,14 @@ class Stats(Message):
 
     verb = 68
     topics: list[str] = []
+    after: list[int] = []  #: `more` of the answer before; empty = from the beginning
 
 
 class StatsReply(Message):
     verb = 69
     partitions: list[PartitionStats]
     groups: list[GroupStats]
+    more: list[int] = []  #: `after` of the next request; empty = that was all
 
 
 class Status(Message):

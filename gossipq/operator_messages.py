@@ -34,11 +34,13 @@ class ListClients(Message):
     """To a worker: who talks to it. Answered by CLIENTS."""
 
     verb = 82
+    after: bytes = b""  #: `more` of the answer before; b"" = from the beginning
 
 
 class Clients(Message):
     verb = 83
     rows: list[ClientRow]
+    more: bytes = b""  #: `after` of the next request; b"" = that was all
 
 
 class Kick(Message):

@@ -440,6 +440,7 @@ class ClientRow(msgspec.Struct, array_like=True, frozen=True):
     published: int  #: records
     bytes: int
     subscriptions: list[Consuming]
+    unlisted: int = 0  #: further subscriptions, for which there is no row
 
 
 class SoughtRow(msgspec.Struct, array_like=True, frozen=True):

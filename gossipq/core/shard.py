@@ -287,16 +287,19 @@ class Shard:
         """A delivery could not be sent: who it was for is gone, or does not read."""
         self.dispatch.undelivered(delivery)
 
-    def stats(self, worker: int, topics: Collection[str]) -> tuple[list[PartitionStats], list[GroupStats]]:
-        """Stored counters of all partitions and groups, or of those of the topics named."""
-        return stats(self.ledger, self.dispatch, worker, topics)
+    def stats(
+        self, worker: int, topics: Collection[str], after: tuple[int, int], rows_max: int
+    ) -> tuple[list[PartitionStats], list[GroupStats], tuple[int, int] | None]:
+        """Stored counters of all partitions and groups, or of those of the topics named: the rows behind
+        `after`, and the last one of them if more follow."""
+        return stats(self.ledger, self.dispatch, worker, topics, after, rows_max)
 
     def growth(self, request: Growth) -> list[GrowthRow]:
         return self.ledger.growth.rows(request.topics, request.hours, request.since_ms)
 
-    def subscriptions(self) -> list[tuple[SessionId, Consumes]]:
-        """What each session is subscribed to."""
-        return subscriptions(self.ledger, self.dispatch)
+    def subscriptions(self, session: SessionId) -> list[Consumes]:
+        """What a session is subscribed to."""
+        return subscriptions(self.ledger, self.dispatch, session)
 
     # --- faults ---------------------------------------------------------------------------------------------
 

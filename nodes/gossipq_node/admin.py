@@ -20,7 +20,7 @@ import msgspec
 from gossipq.alarms import CRITICAL
 from gossipq.clock import Clock
 from gossipq.core.requests import HANGS_MS
-from gossipq.errors import BadRequest, ConfigError, GossipqError
+from gossipq.errors import ConfigError, GossipqError
 from gossipq.health import MEANINGS, State, of_node
 from gossipq.messages import StatsReply
 from gossipq_node.actors.board import Board, Facts
@@ -32,7 +32,6 @@ REQUESTS_MAX = 16  #: at the same time; more are turned away
 REQUEST_S = 5.0  #: a connection that says nothing for so long is closed,
 CONNECTION_S = 10.0  #: and any other after that: who reads or writes byte by byte takes no place from others
 ASK_S = 2.0  #: for the workers to answer a scrape
-TOPICS_AT_ONCE = 1_000  #: named in one question, when the counters of all are too much for one answer
 JSON, TEXT = "application/json", "text/plain; charset=utf-8"
 PAGES = ("/metrics", "/livez", "/readyz", "/statusz")
 
@@ -127,11 +126,7 @@ class Pages:
                     from gossipq_client import connect
 
                     self._client = connect(self._endpoint, name="gossipq-admin", timeout=ASK_S)
-                parts = [
-                    part
-                    for worker in facts.status.workers
-                    for part in _counted(self._client, worker.endpoint)
-                ]
+                parts = [self._client.stats(endpoint=worker.endpoint) for worker in facts.status.workers]
             except GossipqError as error:
                 log.debug("a scrape without the workers: %s", error)
                 return None
@@ -145,26 +140,6 @@ class Pages:
                 with suppress(GossipqError):
                     self._client.close(flush=False)
                 self._client = None
-
-
-def _counted(client: "Client", worker: str) -> list[StatsReply]:
-    """All that a worker counts, in as many answers as it takes."""
-    try:
-        return [client.stats(endpoint=worker)]
-    except BadRequest:  # too much for one
-        names = [topic.name for topic in client.topics()]
-    some = [names[at : at + TOPICS_AT_ONCE] for at in range(0, len(names), TOPICS_AT_ONCE)]
-    return [part for each in some for part in _counted_of(client, worker, each)]
-
-
-def _counted_of(client: "Client", worker: str, topics: list[str]) -> list[StatsReply]:
-    try:
-        return [client.stats(topics, endpoint=worker)]
-    except BadRequest:
-        if len(topics) == 1:
-            raise
-    half = len(topics) // 2
-    return _counted_of(client, worker, topics[:half]) + _counted_of(client, worker, topics[half:])
 
 
 def _verdict(name: str, state: State, reasons: list[str]) -> Answer:

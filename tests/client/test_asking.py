@@ -9,6 +9,7 @@ import pytest
 from msgspec.structs import replace
 
 from client.hand import LEADER, OTHER, SHARD, Hand, Sent
+from gossipq import limits
 from gossipq.errors import BadRequest, TopicFull, UnknownRecord, UnknownTopic, WrongState
 from gossipq.messages import (
     BindTopic,
@@ -29,6 +30,8 @@ from gossipq.messages import (
     SetGroup,
     Show,
     Shown,
+    Stats,
+    StatsReply,
     Subscribe,
     Subscribed,
     Topics,
@@ -44,8 +47,10 @@ from gossipq.values import (
     ClientRow,
     DeadLetter,
     GroupOptions,
+    GroupStats,
     GrowthRow,
     Message,
+    PartitionStats,
     Ref,
     Route,
     Run,
@@ -56,6 +61,7 @@ from gossipq.values import (
 )
 from gossipq.wire import batch as wire
 from gossipq.wire import frames
+from gossipq_client import testing
 from gossipq_client.operations.orders import Operating
 from gossipq_client.operations.questions import Asking, Talk
 from gossipq_client.operations.search import Search
@@ -528,3 +534,29 @@ class TestEachWorker:
         found = self.heard(world, Operating(world.hand.session).growth([], False, 0))
         assert len(world.heard) == 2
         assert [each.time_ms for each in found] == [60_000, 120_000]
+
+    def test_its_counters_are_told_once(self, world: World) -> None:
+        row = PartitionStats(PARTITION, "t", SHARD, 0, 0, 5, 5, 0, 50)
+        group = GroupStats(PARTITION, "t", "g", 5, 0, 0, 5, 0, 1, 0)
+        world.rules[Stats] = lambda _: StatsReply([row], [group])
+        found = self.heard(world, Operating(world.hand.session).stats(["t"]))
+        assert len(world.heard) == 2
+        assert found == StatsReply([row], [group])
+
+
+def test_lists_are_asked_page_by_page(movable: testing.Client, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The whole way: a node with small pages and a client that sees none of them."""
+    names = [f"t{number:02}" for number in range(30)]
+    for name in names:
+        movable.create_topic(name)
+        movable.publish(name, name.encode()).result()
+        movable.fetch(name, group="g", n=1, wait=0)
+    whole = movable.stats()
+    monkeypatch.setattr(limits, "LIST_ROWS_MAX", 4)
+    assert [info.name for info in movable.topics()] == names
+    assert [info.name for info in movable.topics("t1*")] == names[10:20]
+    assert {row.topic for row in movable.stats().groups} == {row.topic for row in whole.groups} == set(names)
+    assert len(movable.stats(names[:7]).partitions) == 7
+    assert len(movable.clients()) == 1
+    values = [message.value for message in movable.consume("t*", group="all", stop_at_end=True)]
+    assert sorted(values) == [name.encode() for name in names]

@@ -14,19 +14,15 @@ from gossipq.messages import (
     Hello,
     Publish,
     Refused,
-    Stats,
-    StatsReply,
     Status,
     StatusReply,
     Subscribe,
     Welcome,
 )
 from gossipq.types import NODE_SHARD
-from gossipq.values import Delivered, GroupOptions, GroupStats, PartitionStats, Route, TopicConfig, TopicInfo
+from gossipq.values import Delivered, GroupOptions, Route, TopicConfig, TopicInfo
 from gossipq.wire import batch as wire
 from gossipq.wire import frames
-from gossipq_client.io.engine import Engine
-from gossipq_client.session.calls import Call
 from gossipq_client.session.credit import Subscription
 from gossipq_client.session.packer import Flight, Topic
 from gossipq_client.values.terms import Options
@@ -427,12 +423,3 @@ class TestConsumers:
         assert [where for where, _ in world.acked] == ["c"]
         assert world.session.settled
         assert consuming.warnings == []
-
-
-def test_counters_are_not_doubled_by_a_worker_that_took_over_while_it_was_asked() -> None:
-    row = PartitionStats(PARTITION, "t", SHARD, 0, 0, 5, 5, 0, 50)
-    group = GroupStats(PARTITION, "t", "g", 5, 0, 0, 5, 0, 1, 0)
-    calls = [Call(Stats(), SHARD, None, b"") for _ in range(2)]
-    for call in calls:
-        call.settle(StatsReply([row], [group]), None)
-    assert Engine.merged_stats(calls) == StatsReply([row], [group])

@@ -130,6 +130,33 @@ def test_an_old_answer_of_a_shard_frees_nobody(monkeypatch: pytest.MonkeyPatch, 
     assert worker.shards[0].ledger.installing
 
 
+@pytest.mark.parametrize("names", [["*"], ["t1*", "t2*", "t3*", "t4*"], [f"t{n}" for n in range(10, 50)]])
+def test_topics_come_in_pages_in_the_order_of_their_names(
+    monkeypatch: pytest.MonkeyPatch, worker: FakeWorker, names: list[str]
+) -> None:
+    for number in range(10, 50):
+        worker.topic(f"t{number}")
+    monkeypatch.setattr(limits, "LIST_ROWS_MAX", 15)
+    found, answers = [], [worker.ask(0, ADA, Resolve(names))]
+    while answers[-1].more:
+        answers.append(worker.ask(0, ADA, Resolve(names, after=answers[-1].more)))
+    found = [info.name for answer in answers for info in answer.topics]
+    assert found == [f"t{number}" for number in range(10, 50)]
+    assert [len(answer.topics) for answer in answers] == [15, 15, 10]
+
+
+def test_topics_that_are_made_by_name_are_made_and_told_page_by_page(
+    monkeypatch: pytest.MonkeyPatch, worker: FakeWorker
+) -> None:
+    monkeypatch.setattr(limits, "LIST_BYTES_MAX", 1_000)
+    names = [f"t{number}" for number in range(10, 20)]
+    answer = worker.ask(0, ADA, Resolve(names, True))
+    assert [info.name for info in answer.topics] == ["t10", "t11", "t12", "t13"]
+    assert set(worker.shards[0].ledger.names) == set(names[:4])
+    rest = worker.ask(0, ADA, Resolve(names, True, answer.more))
+    assert [info.name for info in rest.topics] == names[4:8]
+
+
 def test_a_producer_that_spoke_in_the_same_turn_is_not_forgotten(worker: FakeWorker) -> None:
     orders = single(worker.topic("orders"))
     worker.publish(orders, [b"x"], b"p" * 16, 1)

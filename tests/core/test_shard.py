@@ -46,7 +46,7 @@ def stats(worker, partition):
     from gossipq.core.requests.counts import stats as shard_stats
 
     shard = worker.shards[1]
-    partitions, groups = shard_stats(shard.ledger, shard.dispatch, 0, [])
+    partitions, groups, _ = shard_stats(shard.ledger, shard.dispatch, 0, [], (-1, -1), 1_000)
     return next(row for row in partitions if row.partition == partition), groups
 
 

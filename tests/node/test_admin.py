@@ -10,7 +10,6 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
-from types import SimpleNamespace
 
 import msgspec
 import pytest
@@ -18,7 +17,7 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from conftest import RunningNode
 from gossipq.core.requests.alarms import HANGS_MS, alarm
-from gossipq.errors import BadRequest, ConfigError
+from gossipq.errors import ConfigError
 from gossipq.limits import TIMING_BOUNDS_US
 from gossipq.messages import StatsReply, StatusReply
 from gossipq.types import Now, partition_key
@@ -407,29 +406,6 @@ def test_a_thread_that_cannot_start_takes_no_place(house: House, monkeypatch: py
                 with pytest.raises(OSError):
                     http_get(port, "/livez")
         assert http_get(port, "/livez")[0] == 200
-
-
-def test_a_worker_that_counts_too_much_for_one_answer_is_asked_in_parts(house: House) -> None:
-    class Asked:
-        """A client whose worker has 7 topics, and tells of two at a time."""
-
-        topic_names = tuple(f"t{number}" for number in range(7))
-
-        def topics(self) -> list[SimpleNamespace]:
-            return [SimpleNamespace(name=name) for name in self.topic_names]
-
-        def stats(self, topics: Sequence[str] = (), *, endpoint: str) -> StatsReply:
-            if len(topics or self.topic_names) > 2:
-                raise BadRequest("too much")
-            counts = (0, 0, 1, 10, 10, 0, 100, 0, 0)
-            return StatsReply([PartitionStats(partition_key(1, 0), name, *counts) for name in topics], [])
-
-    house.shows(worker(0))
-    house.pages._client = Asked()  # type: ignore[assignment]
-    families = parsed(house.pages.answer("/metrics")[2])
-    assert shown(families, "gossipq_scrape_complete") == 1
-    for name in Asked.topic_names:
-        assert shown(families, "gossipq_messages_published_total", topic=name, partition="0") == 10
 
 
 def test_head_unknown_pages_and_other_methods(house: House) -> None:

@@ -319,31 +319,55 @@ def test_acks_are_answered_when_stored_and_counted(hands: Hands) -> None:
     assert (stats.groups[0].acked, stats.groups[0].ready, stats.groups[0].in_flight) == (1, 0, 0)
 
 
-def test_counters_that_are_too_much_for_one_answer_are_refused_and_told_by_topic(
-    hands: Hands, monkeypatch
-) -> None:
+def pages(client, make, first) -> list:
+    """The answers to a list, asked for page by page."""
+    found = [client.ask(make(first))]
+    while found[-1].more:
+        found.append(client.ask(make(found[-1].more)))
+    return found
+
+
+def test_counters_come_in_pages_each_row_once(hands: Hands, monkeypatch) -> None:
     client = hands.client()
-    names = [f"{number}-{'x' * 150}" for number in range(10)]
-    for name in names:
-        client.topic(name)
+    for number in range(12):
+        partition, shard = client.topic(f"t{number}")
+        for group in ("a", "b"):
+            client.ask(Subscribe(number * 2 + (group == "b"), group, [Start(partition)], 0, 0), shard)
     everything = client.ask(Stats())
     assert isinstance(everything, StatsReply)
-    monkeypatch.setattr(limits, "CONTROL_BYTES_MAX", len(encode(everything)) - 1)
-    refused = client.ask(Stats())
+    assert (len(everything.partitions), len(everything.groups), everything.more) == (12, 24, [])
+    monkeypatch.setattr(limits, "LIST_ROWS_MAX", 5)
+    replies = pages(client, lambda after: Stats([], after), [])
+    assert all(len(reply.partitions) + len(reply.groups) <= 5 for reply in replies)
+    assert [row for reply in replies for row in reply.partitions] == everything.partitions
+    assert [row for reply in replies for row in reply.groups] == everything.groups
+    assert sum(row.consumers for row in everything.groups) == 24
+    some = pages(client, lambda after: Stats(["t3", "t9"], after), [])
+    assert {row.topic for reply in some for row in reply.groups} == {"t3", "t9"}
+    assert sum(len(reply.groups) for reply in some) == 4
+
+
+@pytest.mark.parametrize("after", [[1], [1, 2], [1, 2, 3, 4]])
+def test_a_place_in_the_counters_that_nobody_named_is_refused(hands: Hands, after: list[int]) -> None:
+    refused = hands.client().ask(Stats([], after))
     assert isinstance(refused, Refused)
-    assert (refused.code, refused.hint) == ("bad_request", "name fewer topics, and ask again for the others")
-    some = client.ask(Stats(names[:4]))
-    assert isinstance(some, StatsReply)
-    assert {row.topic for row in some.partitions} == set(names[:4])
+    assert refused.code == "bad_request"
 
 
-def test_clients_that_are_too_many_for_one_answer_are_refused(hands: Hands, monkeypatch) -> None:
+def test_clients_come_in_pages_and_say_what_is_not_listed(hands: Hands, monkeypatch) -> None:
     client = hands.client()
-    monkeypatch.setattr(limits, "CONTROL_BYTES_MAX", 2_000)
-    others = [hands.client(bytes([number]) * 16) for number in range(100)]
-    refused = client.ask(ListClients())
-    assert isinstance(refused, Refused)
-    assert f"{len(others) + 1} clients are" in refused.message
+    others = [hands.client(bytes([number]) * 16) for number in range(20)]
+    partition, shard = client.topic()
+    for number in range(4):
+        client.ask(Subscribe(number, "g", [Start(partition)], 10, limits.MIB), shard)
+    monkeypatch.setattr(limits, "LIST_ROWS_MAX", 8)
+    monkeypatch.setattr(limits, "SUBSCRIPTIONS_LISTED_MAX", 3)
+    replies = pages(client, ListClients, b"")
+    rows = [row for reply in replies for row in reply.rows]
+    assert max(len(reply.rows) for reply in replies) == 8
+    assert len({row.session for row in rows}) == len(rows) == len(others) + 1
+    (mine,) = [row for row in rows if row.subscriptions]
+    assert (len(mine.subscriptions), mine.unlisted) == (3, 1)
 
 
 def test_a_damaged_shard_stops_and_the_others_go_on(hands: Hands) -> None:

@@ -295,7 +295,9 @@ def samples() -> list[messages.Message]:
         *("gossipq why orders --group billing", PUBLISH_MS),
     )
     consuming = [v.Consuming("orders", "billing", 2, 900, 8_000_000, 100)]
-    client = v.ClientRow(SESSION, "example 1.0", "0.1.0", "n1", 0, 1, 60_000, 20, 7, 700, 70_000, consuming)
+    client = v.ClientRow(
+        SESSION, "example 1.0", "0.1.0", "n1", 0, 1, 60_000, 20, 7, 700, 70_000, consuming, 2
+    )
     return [
         m.Hello(SESSION, "example 1.0", "0.1.0", b"token", "ada"),
         m.Welcome(
@@ -388,11 +390,11 @@ def samples() -> list[messages.Message]:
         m.ListDead(PARTITION, "billing", 10, 50, True),
         m.DeadLetters([letter], 18),
         m.ReplayDead(PARTITION, "billing", [(10, 20)], True),
-        m.Resolve(["orders", "in*"], True),
-        m.Topics([topic, virtual]),
+        m.Resolve(["orders", "in*"], True, "inbox"),
+        m.Topics([topic, virtual], "orders"),
         m.CreateTopic("orders", options, True),
         m.DropTopic("orders"),
-        m.Stats(["orders"]),
+        m.Stats(["orders"], [5, 196_608, 7]),
         m.StatsReply(
             [v.PartitionStats(PARTITION, "orders", 6, 0, 0, 510, 530, 0, 55_000, 17, 3)],
             [
@@ -421,6 +423,7 @@ def samples() -> list[messages.Message]:
                     10_000,
                 )
             ],
+            [6, PARTITION, 17],
         ),
         m.Status(),
         m.StatusReply(
@@ -456,8 +459,8 @@ def samples() -> list[messages.Message]:
         m.Challenge(SESSION, "n1/1", b"proof"),
         o.Growth(["orders"], True, PUBLISH_MS),
         o.Grown([v.GrowthRow("orders", 6, PUBLISH_MS, 530, 90, 2, 20, 493, 55_000, 400, 2, 3)]),
-        o.ListClients(),
-        o.Clients([client]),
+        o.ListClients(SESSION),
+        o.Clients([client], SESSION),
         o.Kick(SESSION, 60_000),
         o.SetTopic("orders", options),
         o.PurgeTopic(PARTITION, 510, True),

@@ -5,7 +5,7 @@ A record that is plainly given back stays in memory (`View.returned`, lazily log
 a `Failed`, which `failing` turns into entries; until those are applied nobody gets the records.
 """
 
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Iterator
 from typing import NamedTuple
 
@@ -208,6 +208,13 @@ class Holding:
     def holds(self, session: SessionId) -> bool:
         """Whether the session holds a record."""
         return session in self._by_session
+
+    def held(self, session: SessionId) -> Counter[int]:
+        """Records that each subscription of a session holds, by its number."""
+        held = Counter[int]()
+        for lease in self._by_session.get(session, ()):
+            held[lease.number] += lease.open
+        return held
 
     def end_session(self, session: SessionId, why: str) -> None:
         """All leases of a session end."""

@@ -83,13 +83,18 @@ def check_config(config: TopicConfig) -> None:
             raise BadRequest(f"{field} = {getattr(config, field)!r}", hint=f"one of {', '.join(allowed)}")
 
 
+def _size(name: str, config: TopicConfig) -> int:
+    """About so many bytes has a topic in an answer."""
+    return 250 + len(name) + 3 * config.partitions + sum(map(len, config.virtual))
+
+
 class Creation:
     """A request that waits: topics still being logged, and the answer gathered so far."""
 
-    __slots__ = ("asker", "found", "missing")
+    __slots__ = ("asker", "found", "missing", "more")
 
-    def __init__(self, asker: Requester, found: list[TopicInfo], missing: set[str]) -> None:
-        self.asker, self.found, self.missing = asker, found, missing
+    def __init__(self, asker: Requester, found: list[TopicInfo], missing: set[str], more: str = "") -> None:
+        self.asker, self.found, self.missing, self.more = asker, found, missing, more
 
 
 class TopicRegister:
@@ -118,21 +123,32 @@ class TopicRegister:
     # --- requests -------------------------------------------------------------------------------------------
 
     def resolve(self, origin: Origin, request_id: int, message: Resolve) -> None:
-        found: dict[str, TopicInfo] = {}
-        missing: list[str] = []
+        known = self._ledger.names
+        named: dict[str, TopicInfo | None] = {}  # None: it is to be made
         for name in message.names:
             if "*" in name:
-                found |= {
-                    known: info for known, info in self._ledger.names.items() if fnmatchcase(known, name)
-                }
-            elif info := self._ledger.names.get(name):
-                found[name] = info
-            elif message.create:
-                check_name(name)
-                missing.append(name)
+                named |= {other: info for other, info in known.items() if fnmatchcase(other, name)}
+            elif name in known or message.create:
+                named[name] = known.get(name)
+        page, more = self._page({name: info for name, info in named.items() if name > message.after})
+        missing = [name for name, info in page.items() if info is None]
+        for name in missing:
+            check_name(name)
         if missing and not self._auto_create:
             raise UnknownTopic(f"no topic {missing[0]}", hint=f"gossipq topic create {missing[0]}")
-        self._make(origin, request_id, list(found.values()), dict.fromkeys(missing, self._defaults))
+        found = [info for info in page.values() if info is not None]
+        self._make(origin, request_id, found, dict.fromkeys(missing, self._defaults), more)
+
+    def _page(self, named: dict[str, TopicInfo | None]) -> tuple[dict[str, TopicInfo | None], str]:
+        """What goes in one answer, in the order of names, and the last name of it if more follow."""
+        page: dict[str, TopicInfo | None] = {}
+        size = 0
+        for name in sorted(named):
+            if len(page) >= limits.LIST_ROWS_MAX or size >= limits.LIST_BYTES_MAX:
+                return page, next(reversed(page))
+            info = page[name] = named[name]
+            size += _size(name, info.config if info is not None else self._defaults)
+        return page, ""
 
     def create(self, origin: Origin, request_id: int, message: CreateTopic) -> None:
         check_name(message.name)
@@ -230,11 +246,16 @@ class TopicRegister:
                     self._shard.warn(f"virtual topic {name} of the configuration: {error}")
 
     def _make(
-        self, origin: Origin, request_id: int, found: list[TopicInfo], configs: dict[str, TopicConfig]
+        self,
+        origin: Origin,
+        request_id: int,
+        found: list[TopicInfo],
+        configs: dict[str, TopicConfig],
+        more: str = "",
     ) -> None:
         busy = {info.name for info in found if info.id in self._missing}
         if not configs and not busy:
-            self._shard.reply(origin, request_id, Topics(found))
+            self._shard.reply(origin, request_id, Topics(found, more))
             return
         if len(self._ledger.names) + len(configs) > limits.TOPICS_MAX:
             raise BadRequest(f"{limits.TOPICS_MAX} topics exist", hint="remove one: gossipq topic rm NAME")
@@ -244,7 +265,7 @@ class TopicRegister:
                 self._proposed.add(name)
                 self._propose(TopicInfo(0, name, 1, config, shards))
         ready = [info for info in found if info.name not in busy]
-        self._creations.append(Creation(Requester(origin, request_id), ready, busy | set(configs)))
+        self._creations.append(Creation(Requester(origin, request_id), ready, busy | set(configs), more))
 
     def _propose(self, info: TopicInfo) -> None:
         index = self._shard.propose(log.META_TOPIC, payloads.encode(payloads.Topic(info)))
@@ -355,7 +376,8 @@ class TopicRegister:
             creation.found.append(info)
             if not creation.missing:
                 self._creations.remove(creation)
-                self._shard.reply(*creation.asker, Topics(creation.found))
+                found = sorted(creation.found, key=lambda info: info.name)
+                self._shard.reply(*creation.asker, Topics(found, creation.more))
 
     def ask(self, message: AskTopic) -> None:
         """A shard met a topic id that it does not know: it gets the topic, or hears that it holds none of it.

@@ -8,59 +8,82 @@ from itertools import islice
 from gossipq.core.delivery import Dispatch, View, alarm_lag
 from gossipq.core.ledger import Cursor, Ledger, PartitionState, key_of
 from gossipq.core.storage import RangeMap
-from gossipq.types import Offset, SessionId, topic_id_of
+from gossipq.types import Offset, PartitionKey, SessionId, topic_id_of
 from gossipq.values import Consuming, GroupStats, PartitionStats, TopicInfo
+
+TOPICS_TEXT_MAX = 1_000  #: characters of the names of topics in one row
+
+Row = tuple[int, int]
+"""Where a row stands in the list of a shard: partition key, and group id; -1 = the partition itself."""
 
 
 def stats(
-    ledger: Ledger, dispatch: Dispatch, worker: int, topics: Collection[str]
-) -> tuple[list[PartitionStats], list[GroupStats]]:
-    """Rows of all partitions and groups, or of those of the topics named."""
-    partitions, groups = [], []
-    consumers = Counter(
-        view for group in dispatch.groups.values() for member in group.members for view in member.views
-    )
-    leader_ms = dispatch.serving.leader_ms
-    for partition, state in ledger.partitions.items():
+    ledger: Ledger, dispatch: Dispatch, worker: int, topics: Collection[str], after: Row, rows_max: int
+) -> tuple[list[PartitionStats], list[GroupStats], Row | None]:
+    """The next rows of all partitions and groups, or of those of the topics named, in the order of their
+    keys; the last one of them if more follow."""
+    partitions: list[PartitionStats] = []
+    groups: list[GroupStats] = []
+    consumers: dict[int, Counter[View]] = {}
+    leader_ms, last = dispatch.serving.leader_ms, after
+    for partition in sorted(each for each in ledger.partitions if each >= after[0]):
+        state = ledger.partitions[partition]
         info = ledger.topics[state.topic_id]
         if topics and info.name not in topics:
             continue
-        counts = (
-            state.first,
-            state.next,
-            state.published,
-            state.removed,
-            state.bytes,
-            state.scheduled,
-            state.voided,
-        )
-        partitions.append(PartitionStats(partition, info.name, ledger.shard, worker, *counts))
-        for group_id, cursor in ledger.cursors.get(partition, {}).items():
+        cursors = ledger.cursors.get(partition, {})
+        for group_id in [-1, *sorted(cursors)]:
+            if (partition, group_id) <= after:
+                continue
+            if len(partitions) + len(groups) >= rows_max:
+                return partitions, groups, last
+            last = partition, group_id
+            if group_id < 0:
+                partitions.append(_partition_row(ledger, worker, partition, info.name))
+                continue
             group = dispatch.groups.get(group_id)
             view = group.views.get(partition) if group else None
-            groups.append(_row(ledger, cursor, view, info, state, consumers[view] if view else 0, leader_ms))
-    return partitions, groups
+            if group is not None and group_id not in consumers:
+                consumers[group_id] = Counter(each for member in group.members for each in member.views)
+            count = consumers[group_id][view] if view is not None else 0
+            groups.append(_row(ledger, cursors[group_id], view, info, state, count, leader_ms))
+    return partitions, groups, None
 
 
-def subscriptions(ledger: Ledger, dispatch: Dispatch) -> list[tuple[SessionId, Consuming]]:
-    """What each session is subscribed to, and how much of it it holds."""
-    found = []
-    for subscription in dispatch.subscriptions.values():
+def _partition_row(ledger: Ledger, worker: int, partition: PartitionKey, topic: str) -> PartitionStats:
+    state = ledger.partitions[partition]
+    return PartitionStats(
+        partition,
+        topic,
+        ledger.shard,
+        worker,
+        state.first,
+        state.next,
+        state.published,
+        state.removed,
+        state.bytes,
+        state.scheduled,
+        state.voided,
+    )
+
+
+def subscriptions(ledger: Ledger, dispatch: Dispatch, session: SessionId) -> list[Consuming]:
+    """What a session is subscribed to, and how much of it it holds."""
+    rows = []
+    for subscription, held in dispatch.of_session(session):
         group = subscription.group
-        partitions = [view.partition for view in subscription.views] or list(subscription.positions)
-        held = 0
-        for view in subscription.views:
-            held += sum(end - first for first, end, lease in view.leases if lease.owner == subscription.name)
+        partitions = subscription.covered()
+        topics = ", ".join(sorted({ledger.topics[topic_id_of(partition)].name for partition in partitions}))
         row = Consuming(
-            ", ".join(sorted({ledger.topics[topic_id_of(partition)].name for partition in partitions})),
+            topics if len(topics) <= TOPICS_TEXT_MAX else topics[: TOPICS_TEXT_MAX - 3] + "...",
             group.state.name if group else "",
             len(partitions),
             max(0, subscription.credit_records),
             max(0, subscription.credit_bytes),
             held,
         )
-        found.append((subscription.session, row))
-    return found
+        rows.append(row)
+    return rows
 
 
 def _row(

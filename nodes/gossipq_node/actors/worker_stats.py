@@ -8,48 +8,47 @@ from gossipq.core.shard import Shard
 from gossipq.errors import BadRequest
 from gossipq.messages import Stats, StatsReply
 from gossipq.operator_messages import Clients, Grown, Growth, ListClients
-from gossipq.types import Now, SessionId
-from gossipq.values import ClientRow, Consuming, Message
-from gossipq.wire.frames import encode
-from gossipq_node.actors.sessions import Sessions
+from gossipq.types import Now
+from gossipq.values import ClientRow, Message
+from gossipq_node.actors.sessions import Session, Sessions
 from gossipq_node.settings import WorkerSettings
 
 QUESTIONS = (Stats, Growth, ListClients)
+BEGINNING = (-1, -1, -1)  #: of the rows of STATS: before all shards, partitions and groups
 
 
 def answer(
     request: Message, settings: WorkerSettings, shards: Collection[Shard], sessions: Sessions, now: Now
 ) -> StatsReply | Grown | Clients:
-    """Of one of the QUESTIONS; `shards` have the clocks of this turn.
+    """Of one of the QUESTIONS; `shards` have the clocks of this turn. Lists come in pages.
 
-    Raises BadRequest: a number that cannot be, or an answer that would be too large."""
+    Raises BadRequest: a number that cannot be, or too many rows of growth."""
     if isinstance(request, Growth):
         return _growth(request, shards)
     if isinstance(request, ListClients):
-        clients = _clients(settings, shards, sessions, now)
-        _check_size(
-            clients,
-            f"{len(clients.rows)} clients",
-            "close those that are not needed; gossipq top counts them",
-        )
-        return clients
+        return _clients(request, settings, shards, sessions, now)
     assert isinstance(request, Stats), "one of the questions"
-    counted = _stats(request, settings, shards)
-    what = f"{len(counted.partitions)} rows of partitions and {len(counted.groups)} of groups"
-    _check_size(counted, what, "name fewer topics, and ask again for the others")
-    return counted
-
-
-def _check_size(reply: StatsReply | Clients, what: str, hint: str) -> None:
-    """Who asked could not read it. Raises BadRequest."""
-    if (size := len(encode(reply))) > limits.CONTROL_BYTES_MAX:
-        raise BadRequest(f"{what} are {size} bytes; {limits.CONTROL_BYTES_MAX} go in one answer", hint=hint)
+    return _stats(request, settings, shards)
 
 
 def _stats(request: Stats, settings: WorkerSettings, shards: Collection[Shard]) -> StatsReply:
-    topics = frozenset(request.topics)
-    parts = [shard.stats(settings.worker, topics) for shard in shards]
-    return StatsReply([row for rows, _ in parts for row in rows], [row for _, rows in parts for row in rows])
+    """Rows in the order of shards, partitions and groups, so that a shard that comes or goes between two
+    pages moves no other."""
+    if request.after and len(request.after) != len(BEGINNING):
+        raise BadRequest(f"after = {request.after}", hint="say what the answer before said as `more`")
+    begin, *row = request.after or BEGINNING
+    topics, reply = frozenset(request.topics), StatsReply([], [])
+    for shard in sorted(shards, key=lambda shard: shard.id):
+        if shard.id < begin:
+            continue
+        after = (row[0], row[1]) if shard.id == begin else (-1, -1)
+        left = limits.LIST_ROWS_MAX - len(reply.partitions) - len(reply.groups)
+        partitions, groups, last = shard.stats(settings.worker, topics, after, left)
+        reply.partitions.extend(partitions)
+        reply.groups.extend(groups)
+        if last is not None:
+            return StatsReply(reply.partitions, reply.groups, [shard.id, *last])
+    return reply
 
 
 def _growth(request: Growth, shards: Collection[Shard]) -> Grown:
@@ -61,27 +60,39 @@ def _growth(request: Growth, shards: Collection[Shard]) -> Grown:
     return Grown(rows)
 
 
-def _clients(settings: WorkerSettings, shards: Collection[Shard], sessions: Sessions, now: Now) -> Clients:
-    consuming: dict[SessionId, list[Consuming]] = {}
-    for shard in shards:
-        for owner, row in shard.subscriptions():
-            consuming.setdefault(owner, []).append(row)
-    return Clients(
-        [
-            ClientRow(
-                session=session.client.session,
-                client=session.name,
-                version=session.version,
-                node=settings.node,
-                worker=settings.worker,
-                connections=len(session.origins),
-                age_ms=now.boot_ms - session.since_ms,
-                silent_ms=now.boot_ms - session.last_ms,
-                batches=session.batches,
-                published=session.published,
-                bytes=session.bytes,
-                subscriptions=consuming.get(session.client.session, []),
-            )
-            for session in sessions
-        ]
+def _clients(
+    request: ListClients,
+    settings: WorkerSettings,
+    shards: Collection[Shard],
+    sessions: Sessions,
+    now: Now,
+) -> Clients:
+    rows: list[ClientRow] = []
+    size = 0
+    for session in sorted(sessions, key=lambda session: session.client.session):
+        if session.client.session <= request.after:
+            continue
+        if len(rows) >= limits.LIST_ROWS_MAX or size >= limits.LIST_BYTES_MAX:
+            return Clients(rows, rows[-1].session)
+        rows.append(_client(session, settings, shards, now))
+        size += 200 + sum(100 + len(each.topic) for each in rows[-1].subscriptions)
+    return Clients(rows)
+
+
+def _client(session: Session, settings: WorkerSettings, shards: Collection[Shard], now: Now) -> ClientRow:
+    consuming = [row for shard in shards for row in shard.subscriptions(session.client.session)]
+    return ClientRow(
+        session=session.client.session,
+        client=session.name,
+        version=session.version,
+        node=settings.node,
+        worker=settings.worker,
+        connections=len(session.origins),
+        age_ms=now.boot_ms - session.since_ms,
+        silent_ms=now.boot_ms - session.last_ms,
+        batches=session.batches,
+        published=session.published,
+        bytes=session.bytes,
+        subscriptions=consuming[: limits.SUBSCRIPTIONS_LISTED_MAX],
+        unlisted=max(0, len(consuming) - limits.SUBSCRIPTIONS_LISTED_MAX),
     )

@@ -174,7 +174,7 @@ class Exporter:
         raise Busy(f"nobody leads {', '.join(missing[:8])}", hint="gossipq status")
 
     def _stats(self, infos: list[TopicInfo]) -> tuple[dict[int, PartitionStats], dict[int, list[GroupStats]]]:
-        """By partition; asked for some topics at a time, so that no answer is too large."""
+        """By partition; asked for some topics at a time, so that no question is too large."""
         rows: dict[int, PartitionStats] = {}
         groups: dict[int, list[GroupStats]] = {}
         names: list[str] = []

@@ -8,7 +8,7 @@ import time
 import weakref
 from _thread import start_new_thread
 from collections import deque
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from typing import ClassVar, TypeVar
 
 from gossipq import __version__, limits
@@ -25,7 +25,7 @@ from gossipq.errors import (
     UnknownTopic,
     Unreachable,
 )
-from gossipq.messages import Resolve, Stats, StatsReply, Topics
+from gossipq.messages import Resolve, Topics
 from gossipq.texts import many
 from gossipq.types import META_SHARD, partition_of, topic_id_of
 from gossipq_client.io.transport import Transport, wait
@@ -285,14 +285,6 @@ class Engine:
 
     # --- requests
 
-    @staticmethod
-    def merged_stats(calls: Iterable[Call]) -> StatsReply:
-        """Each row once: a worker that took over while it was asked has answered twice."""
-        replies = [call.answer(StatsReply) for call in calls]
-        partitions = {row.partition: row for reply in replies for row in reply.partitions}
-        groups = {(row.partition, row.group): row for reply in replies for row in reply.groups}
-        return StatsReply([*partitions.values()], [*groups.values()])
-
     def in_vain(self, call: Call) -> bool:
         """Whether nobody can answer now."""
         return self.session.links.in_vain(call.shard)
@@ -317,15 +309,6 @@ class Engine:
                 hint="gossipq status",
             )
         return Unreachable(f"no node answers at {addresses}", hint="start one: gossipq node")
-
-    def workers(self) -> dict[str, int]:
-        """Endpoints of workers that lead something, each with a shard by which it is spoken to."""
-        return {route.endpoint: shard for shard, route in self.session.links.leaders.routes.items()}
-
-    def stats_calls(self, topics: list[str], endpoint: str = "") -> list[Call]:
-        """One request to each worker that leads something, or to one of them."""
-        shards = [shard for place, shard in self.workers().items() if endpoint in ("", place)]
-        return [self.session.calls.ask(Stats(topics), shard) for shard in shards]
 
     # --- farewell
 

@@ -44,25 +44,17 @@ SESSION_BYTES = 16
 class Operating(Asking):
     # --- nodes
 
-    def _of_each_worker(self, make: Callable[[], Message], kind: type[Answer]) -> Talk[list[Answer]]:
-        """The answers of all workers that lead something; one that took over meanwhile may have answered
-        twice."""
-        shards = {route.endpoint: shard for shard, route in self._session.links.leaders.routes.items()}
-        calls = [self._calls.ask(make(), shard) for shard in shards.values()]
-        yield from calls
-        return [call.answer(kind) for call in calls]
-
     def growth(self, topics: Iterable[str], hours: bool, since_ms: int) -> Talk[list[GrowthRow]]:
         names, since = (
             inputs.names_of(topics) if topics else [],
             inputs.whole(since_ms, "since_ms", 0, inputs.OFFSET_END - 1),
         )
-        parts = yield from self._of_each_worker(lambda: Growth(names, hours, since), Grown)
+        parts = yield from self._of_workers(lambda more: Growth(names, hours, since), Grown)
         rows = {(row.topic, row.shard, row.time_ms): row for part in parts for row in part.rows}
         return [rows[place] for place in sorted(rows)]
 
     def clients(self) -> Talk[list[ClientRow]]:
-        parts = yield from self._of_each_worker(ListClients, Clients)
+        parts = yield from self._of_workers(lambda more: ListClients(more or b""), Clients)
         rows = {(row.session, row.node, row.worker): row for part in parts for row in part.rows}
         return list(rows.values())
 
@@ -71,7 +63,7 @@ class Operating(Asking):
             raise BadRequest(
                 f"a session is {SESSION_BYTES} bytes, not {len(session)}", hint="clients() has those of all"
             )
-        parts = yield from self._of_each_worker(lambda: Kick(session, for_ms), Done)
+        parts = yield from self._of_workers(lambda more: Kick(session, for_ms), Done)
         return sum(part.count for part in parts)
 
     def alarms(self) -> Talk[list[Alarm]]:

@@ -5,7 +5,7 @@ A talk says a thing once for both dresses: the sync client and its asyncio twin 
 """
 
 from collections.abc import Callable, Generator, Sequence
-from typing import NamedTuple, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 from gossipq import limits
 from gossipq.errors import BadRequest, GossipqError, UnknownRecord, UnknownTopic
@@ -33,6 +33,8 @@ from gossipq.messages import (
     SetOptions,
     Show,
     Shown,
+    Stats,
+    StatsReply,
     Subscribe,
     Subscribed,
     Topics,
@@ -134,6 +136,39 @@ class Asking:
         call = self._calls.ask(message, shard, body=body)
         yield call
         return call.answer(kind)
+
+    def topics(self, pattern: str) -> Talk[list[TopicInfo]]:
+        """Page by page."""
+        found: list[TopicInfo] = []
+        page = yield from self.ask(Resolve([pattern]), META_SHARD, Topics)
+        while page.more:
+            found += page.topics
+            page = yield from self.ask(Resolve([pattern], after=page.more), META_SHARD, Topics)
+        return found + page.topics
+
+    def _of_workers(
+        self, request: Callable[[Any], Message], kind: type[Answer], endpoint: str = ""
+    ) -> Talk[list[Answer]]:
+        """The answers of each worker that leads something, or of one of them; lists come page by page.
+        `request` takes what a page says as `more`, at first None. A worker that took over meanwhile may have
+        answered twice."""
+        workers = self._session.links.leaders.workers().items()
+        calls = [self._calls.ask(request(None), shard) for place, shard in workers if endpoint in ("", place)]
+        found: list[Answer] = []
+        while calls:
+            yield from calls
+            pages = [(call.shard, call.answer(kind)) for call in calls]
+            found += [page for _, page in pages]
+            follow = [(shard, getattr(page, "more", None)) for shard, page in pages]
+            calls = [self._calls.ask(request(more), shard) for shard, more in follow if more]
+        return found
+
+    def stats(self, topics: list[str], endpoint: str = "") -> Talk[StatsReply]:
+        """Each row once."""
+        pages = yield from self._of_workers(lambda more: Stats(topics, more or []), StatsReply, endpoint)
+        partitions = {row.partition: row for page in pages for row in page.partitions}
+        groups = {(row.partition, row.group): row for page in pages for row in page.groups}
+        return StatsReply([*partitions.values()], [*groups.values()])
 
     def topic(self, name: str) -> Talk[TopicInfo]:
         """A topic with partitions; never makes one. Raises UnknownTopic, and BadRequest for a virtual one."""
@@ -335,7 +370,7 @@ class Asking:
 
     def cover(self, pattern: str, search: Search) -> Talk[None]:
         """Tells a search between which offsets it lies. Raises UnknownTopic."""
-        topics = (yield from self.ask(Resolve([pattern]), META_SHARD, Topics)).topics
+        topics = yield from self.topics(pattern)
         infos = [info for info in topics if not info.config.virtual]
         if not infos:
             yield from self.topic(pattern)

@@ -22,6 +22,10 @@ class Leaders:
         self.moved = False
         self._shut = {}
 
+    def workers(self) -> dict[str, ShardId]:
+        """Endpoints of workers that lead something, each with a shard by which it is spoken to."""
+        return {route.endpoint: shard for shard, route in self.routes.items()}
+
     def term(self, shard: ShardId) -> int:
         route = self.routes.get(shard)
         return route.term if route else 0

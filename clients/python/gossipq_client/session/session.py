@@ -259,7 +259,7 @@ class Session:
             self._look_up(subscription, patterns, create=False)
         subscription.asked = True
 
-    def _look_up(self, subscription: Subscription, names: list[str], create: bool) -> None:
+    def _look_up(self, subscription: Subscription, names: list[str], create: bool, after: str = "") -> None:
         def found(call: Call) -> None:
             topics = call.reply.topics if isinstance(call.reply, Topics) else []
             virtual = next((topic for topic in topics if topic.config.virtual), None)
@@ -269,9 +269,11 @@ class Session:
                 subscription.error = call.error
             elif not subscription.closing:
                 self.consuming.cover(subscription, [topic for topic in topics if not topic.config.virtual])
+                if isinstance(call.reply, Topics) and call.reply.more:
+                    self._look_up(subscription, names, create, call.reply.more)
             subscription.lookups.discard(call)
 
-        subscription.lookups.add(self.calls.ask(Resolve(names, create), META_SHARD, found))
+        subscription.lookups.add(self.calls.ask(Resolve(names, create, after), META_SHARD, found))
 
     # --- farewell
 

@@ -3,7 +3,7 @@
 from collections.abc import Iterable
 from typing import Unpack
 
-from gossipq.messages import CreateTopic, DropTopic, Resolve, StatsReply, Status, StatusReply, Topics
+from gossipq.messages import CreateTopic, DropTopic, StatsReply, Status, StatusReply, Topics
 from gossipq.types import META_SHARD, NODE_SHARD
 from gossipq.values import GroupStats, TopicInfo
 from gossipq_client.api.aio.consumer import Consumers
@@ -38,7 +38,7 @@ class TopicKeepers(Consumers):
 
     async def topics(self, pattern: str = "*") -> list[TopicInfo]:
         """Topics whose name fits, `*` standing for any text; never makes one."""
-        return (await self.ask(Resolve([pattern]), META_SHARD, Topics)).topics
+        return await self.talk(self.engine.asking.topics(pattern))
 
     async def groups(self, topic: str) -> list[GroupStats]:
         """Counters of each group of a topic, one row for each partition."""
@@ -47,11 +47,7 @@ class TopicKeepers(Consumers):
     async def stats(self, topics: Iterable[str] = (), *, endpoint: str = "") -> StatsReply:
         """Counters of partitions and groups, of all topics or the ones named; led anywhere, or at one
         endpoint."""
-        names = list(topics)
-        calls = self.do(lambda: self.engine.stats_calls(names, endpoint))
-        for call in calls:
-            await self.answered(call, self.timeout)
-        return self.engine.merged_stats(calls)
+        return await self.talk(self.engine.asking.stats(list(topics), endpoint))
 
     async def status(self) -> StatusReply:
         """How the node sees itself and its workers."""

@@ -4,7 +4,7 @@
 from collections.abc import Iterable
 from typing import Unpack
 
-from gossipq.messages import CreateTopic, DropTopic, Resolve, StatsReply, Status, StatusReply, Topics
+from gossipq.messages import CreateTopic, DropTopic, StatsReply, Status, StatusReply, Topics
 from gossipq.types import META_SHARD, NODE_SHARD
 from gossipq.values import GroupStats, TopicInfo
 from gossipq_client.api.sync.consumer import Consumers
@@ -39,7 +39,7 @@ class TopicKeepers(Consumers):
 
     def topics(self, pattern: str = "*") -> list[TopicInfo]:
         """Topics whose name fits, `*` standing for any text; never makes one."""
-        return (self.ask(Resolve([pattern]), META_SHARD, Topics)).topics
+        return self.talk(self.engine.asking.topics(pattern))
 
     def groups(self, topic: str) -> list[GroupStats]:
         """Counters of each group of a topic, one row for each partition."""
@@ -48,11 +48,7 @@ class TopicKeepers(Consumers):
     def stats(self, topics: Iterable[str] = (), *, endpoint: str = "") -> StatsReply:
         """Counters of partitions and groups, of all topics or the ones named; led anywhere, or at one
         endpoint."""
-        names = list(topics)
-        calls = self.do(lambda: self.engine.stats_calls(names, endpoint))
-        for call in calls:
-            self.answered(call, self.timeout)
-        return self.engine.merged_stats(calls)
+        return self.talk(self.engine.asking.stats(list(topics), endpoint))
 
     def status(self) -> StatusReply:
         """How the node sees itself and its workers."""
