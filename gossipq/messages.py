@@ -41,6 +41,7 @@ class Hello(Message):
     version: str
     auth: bytes = b""
     user: str = ""
+    key: bytes = b""  #: of who owns the session; its producers are made of it too
 
 
 class Welcome(Message):

@@ -14,6 +14,7 @@ from gossipq.config import ADOPTED, AUTO, DEFAULT, Config, admin_place, options,
 from gossipq.endpoints import Endpoint, endpoint, gossip_address
 from gossipq.errors import ConfigError
 from gossipq.values import ConfigRow, Member
+from gossipq.wire import ownership
 from gossipq.wire.proofs import token
 from gossipq_node import machine, trust
 from gossipq_node.directory import GOSSIP, DataDirectory, Manifest
@@ -231,7 +232,7 @@ class Composition:
             gossip=self.gossip([member.endpoint for member in roster.members]),
             former=self._former,
             insisted=self._insisted,
-            session=os.urandom(16),
+            session=ownership.unowned(os.urandom(16)),
         )
 
     def gossip(self, known: list[str]) -> GossipSettings | None:

@@ -14,7 +14,7 @@ import msgspec
 
 from gossipq.clock import SystemClock
 from gossipq.config import Loaded
-from gossipq.wire import proofs
+from gossipq.wire import ownership, proofs
 from gossipq_node import trust
 from gossipq_node.actors import loop
 from gossipq_node.actors.newcomer import Founds, Joined, Newcomer, Newcoming
@@ -68,7 +68,7 @@ def newcoming(loaded: Loaded, manifest: Manifest, secret: bytes) -> Newcoming:
     config = loaded.config
     return Newcoming(
         member=member_of(config, manifest),
-        session=os.urandom(16),
+        session=ownership.unowned(os.urandom(16)),
         workers=manifest.workers,
         shards=manifest.shards,
         expect=0 if manifest.witness else config.cluster.expect,

@@ -20,10 +20,13 @@ from conftest import HOME, ROOTS, STOP_SECONDS, RunningNode
 from gossipq.messages import Hello, Ping, Pong, Status, StatusReply, Welcome
 from gossipq.types import NODE_SHARD
 from gossipq.values import Message
+from gossipq.wire import ownership
 from gossipq.wire.frames import Header, decode, encode
 
 PATIENCE_S = 5.0
-SESSION = b"raw-session-0000"
+KEY = b"raw-session-0000" * 2
+SESSION = ownership.session_of(KEY)
+PRODUCER = ownership.producer_of(KEY, 1)
 
 
 def until(done: Callable[[], Any], patience_s: float = PATIENCE_S, what: str = "") -> Any:
@@ -181,7 +184,8 @@ class Raw:
         raise AssertionError(f"no answer to request {request_id}")
 
     def hello(self, shard: int = NODE_SHARD, session: bytes = SESSION) -> "Raw":
-        assert isinstance(self.ask(Hello(session, "raw", "1"), shard), Welcome)
+        key = KEY if session == SESSION else b""
+        assert isinstance(self.ask(Hello(session, "raw", "1", key=key), shard), Welcome)
         return self
 
     def alive(self, shard: int = NODE_SHARD) -> None:

@@ -13,7 +13,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from e2e.harness import Node, Raw, Tcp, anonymous_bytes, until
+from e2e.harness import PRODUCER, Node, Raw, Tcp, anonymous_bytes, until
 from gossipq import limits
 from gossipq.messages import (
     Ack,
@@ -383,7 +383,7 @@ class TestBatches:
     def test_sequences_out_of_nowhere(self, leader: Raw, topic: tuple[int, int]) -> None:
         key, shard = topic
         for sequence in (2, 10**6, 2**63, 2**64 - 1):
-            answer = leader.ask(Publish(key), shard, sealed([b"x"], producer=b"p" * 16, sequence=sequence))
+            answer = leader.ask(Publish(key), shard, sealed([b"x"], producer=PRODUCER, sequence=sequence))
             assert isinstance(answer, Refused)
             assert (answer.code, answer.detail) == ("out_of_sequence", 1)
 
@@ -607,7 +607,7 @@ class TestFuzz:
     def test_valid_messages_with_a_few_bytes_changed(self, leader: Raw, topic: tuple[int, int]) -> None:
         key, shard = topic
         sample = [encode(message, shard, 500) for message in requests(key) if not isinstance(message, Bye)]
-        batch = batches.seal([b"one", b"two"], keys=[b"k", b"l"], producer=b"f" * 16, sequence=1)
+        batch = batches.seal([b"one", b"two"], keys=[b"k", b"l"], producer=PRODUCER, sequence=1)
 
         @settings(max_examples=400, deadline=None, database=None, suppress_health_check=list(HealthCheck))
         @given(data=st.data())

@@ -31,7 +31,7 @@ from gossipq_node.actors import frontdoor, sender, worker_stats
 from gossipq_node.actors.faults import TOLD_MAX, Faults
 from gossipq_node.actors.post import Post
 from node.test_frontdoor import House
-from node.test_worker import Client, Hands
+from node.test_worker import OWNER, Client, Hands
 
 
 def planted(*args: Any, **more: Any) -> Any:
@@ -158,7 +158,7 @@ def test_an_entry_that_cannot_be_applied_stops_its_shard_and_who_asks_hears_why(
         patch.setattr(Ledger, "apply", fails)
         assert client.publish(partition, shard, 1) is None, "nothing of that turn is sent"
     hands.turn()
-    client.ask(Hello(b"s" * 16, "test", "0"))
+    client.ask(OWNER)
     answer = client.publish(partition, shard, 1)
     assert isinstance(answer, Refused)
     assert f"shard {shard} stopped: KeyError('planted')" in answer.message

@@ -18,6 +18,7 @@ from gossipq import limits
 from gossipq.messages import Hello, Ping, Pong, Refused, Status, StatusReply, Welcome
 from gossipq.types import NODE_SHARD
 from gossipq.values import Message
+from gossipq.wire import ownership
 from gossipq.wire.frames import decode, encode
 from gossipq_node.machine import raise_file_limit
 from ports import settled_port
@@ -246,7 +247,7 @@ def test_a_thousand_clients_are_served(start: Callable[..., Node]) -> None:
         context.set(zmq.MAX_SOCKETS, 2_000)
         askers = [Asker(context, node.endpoint) for _ in range(1_000)]
         for asker in askers:
-            asker.socket.send(encode(Hello(os.urandom(16), "test", "1"), 0, 1))
+            asker.socket.send(encode(Hello(ownership.unowned(os.urandom(16)), "test", "1"), 0, 1))
         for asker in askers:
             asker.socket.set(zmq.RCVTIMEO, PATIENCE_S * 1000)
             assert isinstance(decode(asker.socket.recv_multipart()[0])[1], Welcome)

@@ -34,6 +34,7 @@ from gossipq.peer_messages import Bundle, InstallTopic, Report
 from gossipq.types import Now, partition_key
 from gossipq.values import GroupConfig, GroupOptions, Member, Message, Start, TopicConfig
 from gossipq.wire import batch as batches
+from gossipq.wire import ownership
 from gossipq.wire.frames import decode, encode
 from gossipq_node.actors.post import Post
 from gossipq_node.actors.space import FULL_HOLD_MS
@@ -42,7 +43,9 @@ from gossipq_node.ports import StoreUsage
 from gossipq_node.settings import WorkerSettings
 
 ENDPOINT, PEERS, FRONTDOOR = "tcp://127.0.0.1:7701", "tcp://127.0.0.1:7741", "tcp://127.0.0.1:7740"
-PRODUCER = b"p" * 16
+KEY = b"k" * 32
+PRODUCER = ownership.producer_of(KEY, 1)
+OWNER = Hello(ownership.session_of(KEY), "test", "0", key=KEY)
 SETTINGS = WorkerSettings(
     worker=0,
     node="ada",
@@ -103,16 +106,18 @@ class Hands:
         """The connection of that name is that copy's, as if it had proven so."""
         self.worker._cluster._post.proven[b"p", name] = copy
 
-    def client(self, session: bytes = b"s" * 16, greet: bool = True) -> "Client":
-        client = Client(self, self.network.client(ENDPOINT))
+    def client(self, session: bytes = b"", greet: bool = True) -> "Client":
+        """Without a session of its own: the owner of PRODUCER."""
+        client = Client(self, self.network.client(ENDPOINT), b"" if session else PRODUCER)
         if greet:
-            assert isinstance(client.ask(Hello(session, "test", "0")), Welcome)
+            hello = Hello(session, "test", "0") if session else OWNER
+            assert isinstance(client.ask(hello), Welcome)
         return client
 
 
 class Client:
-    def __init__(self, hands: Hands, dealer: MemoryClient) -> None:
-        self.hands, self.dealer = hands, dealer
+    def __init__(self, hands: Hands, dealer: MemoryClient, producer: bytes = b"") -> None:
+        self.hands, self.dealer, self._producer = hands, dealer, producer or batches.NO_PRODUCER
 
     def send(self, message: Message, shard: int = 0, batch: bytes = b"") -> None:
         frames = [encode(message, shard, 9), batch] if batch else [encode(message, shard, 9)]
@@ -134,7 +139,7 @@ class Client:
         return partition_key(answer.topics[0].id, 0), answer.topics[0].shards[0]
 
     def publish(self, partition: int, shard: int, sequence: int, value: bytes = b"x") -> Message | None:
-        batch = bytes(batches.seal([value], producer=PRODUCER, sequence=sequence))
+        batch = bytes(batches.seal([value], producer=self._producer, sequence=sequence))
         return self.ask(Publish(partition), shard, batch)
 
 
@@ -268,7 +273,7 @@ def test_a_frontdoor_tells_that_a_client_of_its_is_gone(hands: Hands) -> None:
 
 
 def test_a_session_ends_by_silence_and_by_its_word(hands: Hands) -> None:
-    ada, bob = hands.client(b"a" * 16), hands.client(b"b" * 16)
+    ada, bob = hands.client(), hands.client(b"b" * 16)
     partition, shard = ada.topic()
     for sequence in (1, 2):
         ada.publish(partition, shard, sequence)
@@ -452,25 +457,25 @@ def test_nobody_is_served_before_hello(hands: Hands) -> None:
 
 
 def test_a_session_that_is_ended_gives_back_and_stays_out_for_a_while(hands: Hands) -> None:
-    ada, bob = hands.client(b"a" * 16), hands.client(b"b" * 16)
+    ada, bob = hands.client(), hands.client(b"b" * 16)
     partition, shard = ada.topic()
     ada.publish(partition, shard, 1)
     ada.ask(Subscribe(1, "g", [Start(partition)], 10, limits.MIB), shard)
     clients = bob.ask(ListClients())
     assert isinstance(clients, Clients)
-    (row,) = [row for row in clients.rows if row.session == b"a" * 16]
+    (row,) = [row for row in clients.rows if row.session == OWNER.session]
     assert (row.client, row.batches, row.published, row.connections) == ("test", 1, 1, 1)
     assert [(each.topic, each.group, each.in_flight) for each in row.subscriptions] == [("orders", "g", 1)]
-    assert bob.ask(Kick(b"a" * 16, 10_000)) == Done(1)
-    assert bob.ask(Kick(b"a" * 16, 10_000)) == Done(0)
+    assert bob.ask(Kick(OWNER.session, 10_000)) == Done(1)
+    assert bob.ask(Kick(OWNER.session, 10_000)) == Done(0)
     stats = bob.ask(Stats())
     assert isinstance(stats, StatsReply)
     assert (stats.groups[0].in_flight, stats.groups[0].ready, stats.groups[0].consumers) == (0, 1, 0)
-    refused = ada.ask(Hello(b"a" * 16, "test", "0"))
+    refused = ada.ask(OWNER)
     assert isinstance(refused, Refused)
     assert (refused.code, refused.retry_after_ms) == ("refused", 10_000)
     hands.turn(10_000)
-    assert isinstance(ada.ask(Hello(b"a" * 16, "test", "0")), Welcome)
+    assert isinstance(ada.ask(OWNER), Welcome)
 
 
 def test_timings_and_alarms_are_reported(hands: Hands) -> None:

@@ -299,7 +299,7 @@ def samples() -> list[messages.Message]:
         SESSION, "example 1.0", "0.1.0", "n1", 0, 1, 60_000, 20, 7, 700, 70_000, consuming, 2
     )
     return [
-        m.Hello(SESSION, "example 1.0", "0.1.0", b"token", "ada"),
+        m.Hello(SESSION, "example 1.0", "0.1.0", b"token", "ada", b"key"),
         m.Welcome(
             "n1",
             PRODUCER,

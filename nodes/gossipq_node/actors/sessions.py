@@ -8,9 +8,11 @@ from gossipq.errors import BadRequest, Refused
 from gossipq.limits import PING_MS, SESSION_ABSENCE_MS, SESSION_SILENCE_MS, SESSIONS_ENDED_PER_TURN
 from gossipq.messages import Hello
 from gossipq.types import Origin, SessionId
+from gossipq.wire import ownership
+from gossipq.wire.batch import NO_PRODUCER
 
 CLIENT_TEXT_MAX = 64
-SESSION_BYTES = 16
+PRODUCERS_MAX = 64  #: of a session that are known to be its own
 CONNECTIONS_MAX = 16  #: of one session; the one that was silent for longest makes way
 KICKED_MAX = 1_024  #: sessions that are kept out at a time
 
@@ -23,9 +25,11 @@ class Session:
         "batches",
         "bytes",
         "client",
+        "key",
         "last_ms",
         "name",
         "origins",
+        "producers",
         "published",
         "since_ms",
         "version",
@@ -39,6 +43,8 @@ class Session:
             name,
             version,
         )
+        self.key = b""  #: of its owner; it has the producers that are made of it
+        self.producers: set[bytes] = set()  #: those that were seen to be
         self.origins: dict[Origin, int] = {}  #: its connections, and when each was heard of last
         self.absent_ms: int | None = None  #: since when its last connection is gone
         self.batches = self.published = self.bytes = 0  #: that it sent: batches, records, bytes
@@ -67,8 +73,9 @@ class Sessions:
         return session.client
 
     def greet(self, origin: Origin, hello: Hello, now_ms: int) -> None:
-        """HELLO: this connection speaks for that session from now on. Raises Refused when an operator has
-        ended it."""
+        """HELLO: this connection speaks for that session from now on. Raises BadRequest when it belongs to
+        somebody else, Refused when an operator has ended it."""
+        ownership.check_session(hello.session, hello.key)
         if (left_ms := self._kicked.get(hello.session, 0) - now_ms) > 0:
             hint = "an operator did that: gossipq client kick; ask why"
             raise Refused("this session was ended", hint=hint, retry_after_ms=left_ms)
@@ -81,6 +88,7 @@ class Sessions:
             session.client = Client(hello.session, f"{session.name}/{hello.session[:4].hex()}")
         if len(session.origins) >= CONNECTIONS_MAX:
             self._leave(min(session.origins, key=session.origins.__getitem__))
+        session.key = hello.key
         session.last_ms = session.origins[origin] = now_ms
         self._by_origin[origin] = session
         session.absent_ms = None
@@ -100,6 +108,15 @@ class Sessions:
             return (self._sessions[session].absent_ms or 0) + SESSION_ABSENCE_MS
         return None
 
+    def check_producer(self, origin: Origin, producer: bytes) -> None:
+        """Raises BadRequest when it is not one of who greeted on this connection."""
+        session = self._by_origin[origin]
+        if producer not in session.producers and producer != NO_PRODUCER:
+            ownership.check_producer(producer, session.key)
+            if len(session.producers) >= PRODUCERS_MAX:
+                session.producers.clear()
+            session.producers.add(producer)
+
     def sent(self, origin: Origin, records: int, size: int) -> None:
         """A batch has come."""
         session = self._by_origin[origin]
@@ -110,9 +127,9 @@ class Sessions:
     def kick(self, session: SessionId, until_ms: int) -> bool:
         """Ends a session and does not greet it until then; False when it is not known here. Raises
         BadRequest, Refused."""
-        if len(session) != SESSION_BYTES:
+        if len(session) != ownership.SESSION_BYTES:
             raise BadRequest(
-                f"a session is {SESSION_BYTES} bytes, not {len(session)}", hint="gossipq client ls"
+                f"a session is {ownership.SESSION_BYTES} bytes, not {len(session)}", hint="gossipq client ls"
             )
         self._kicked = {each: at_ms for each, at_ms in self._kicked.items() if at_ms > self._checked_ms}
         if len(self._kicked) >= KICKED_MAX and session not in self._kicked:

@@ -259,7 +259,7 @@ class Worker:
             self._refuse(origin, header or header_of(message.control), Internal(INTERNAL, hint=INTERNAL_HINT))
 
     def _publish(self, message: Incoming, header: Header, client: Client, request: Publish) -> None:
-        info = self._verified(message.batch)
+        info = self._verified(message)
         shard = self._shard(header)
         refused = shard.refused
         self._turn.publish(shard, message.origin, header.request_id, client, request, info, message.batch)
@@ -267,10 +267,10 @@ class Worker:
             self._sessions.sent(message.origin, info.count, info.size)
             self._timings.read(header.shard)
 
-    @staticmethod
-    def _verified(batch: bytes) -> BatchInfo:
-        """Raises BadBatch, TooLarge."""
-        info = batches.verify(batch)
+    def _verified(self, message: Incoming) -> BatchInfo:
+        """Raises BadBatch, TooLarge, BadRequest when it names the producer of somebody else."""
+        info = batches.verify(message.batch)
+        self._sessions.check_producer(message.origin, info.producer)
         if info.size > limits.BATCH_BYTES_HARD_MAX:
             raise BadBatch(f"batch of {info.size} bytes; at most {limits.BATCH_BYTES_HARD_MAX}")
         return info
@@ -305,8 +305,6 @@ class Worker:
             self._faults.met("a message of a node", None, error)
 
     def _greet(self, origin: Origin, header: Header, hello: Hello, now: Now) -> None:
-        if len(hello.session) != 16:
-            raise BadRequest(f"a session is 16 bytes, not {len(hello.session)}")
         self._sessions.greet(origin, hello, now.boot_ms)
         answer = welcome(self._settings, self._cluster.view.routes(), self._cluster.view.nodes())
         self._mailbox.reply(origin, encode(answer, header.shard, header.request_id))
@@ -335,7 +333,7 @@ class Worker:
             self._mailbox.reply(origin, encode(self._kick(request, now), header.shard, header.request_id))
         else:
             if message.batch:
-                self._verified(message.batch)
+                self._verified(message)
             self._turn.step(
                 self._shard(header), origin, header.request_id, client, request, batch=message.batch
             )

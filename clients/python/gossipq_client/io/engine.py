@@ -9,6 +9,7 @@ import weakref
 from _thread import start_new_thread
 from collections import deque
 from collections.abc import Callable
+from itertools import count as counted
 from typing import ClassVar, TypeVar
 
 from gossipq import __version__, limits
@@ -28,6 +29,7 @@ from gossipq.errors import (
 from gossipq.messages import Resolve, Topics
 from gossipq.texts import many
 from gossipq.types import META_SHARD, partition_of, topic_id_of
+from gossipq.wire import ownership
 from gossipq_client.io.transport import Transport, wait
 from gossipq_client.operations import Operating
 from gossipq_client.session import Call, Flight, Held, Joining, Session, Subscription, Topic, Writer
@@ -56,7 +58,16 @@ class Engine:
     def __init__(self, addresses: list[str], name: str, on_fork: Callable[[], None]) -> None:
         self.clock = SystemClock()
         self.transport = Transport()
-        self.session = Session(addresses, os.urandom(16), name, __version__, _new_producer, self.clock.now())
+        key, numbers = os.urandom(ownership.KEY_BYTES), counted(1)
+        self.session = Session(
+            addresses,
+            ownership.session_of(key),
+            name,
+            __version__,
+            lambda: ownership.producer_of(key, next(numbers)),
+            self.clock.now(),
+            key,
+        )
         self.asking = Operating(self.session)
         self.forked = self.closed = False
         self.busy = False  #: a step is under way
@@ -355,10 +366,6 @@ def _is_ours(error: BaseException) -> bool:
             return False
         trace = trace.tb_next
     return True
-
-
-def _new_producer() -> bytes:
-    return os.urandom(16)
 
 
 def _in_child() -> None:

@@ -71,12 +71,12 @@ class Lane:
 
 
 class Connections:
-    def __init__(self, session: bytes, name: str, version: str, now: Now) -> None:
+    def __init__(self, session: bytes, name: str, version: str, now: Now, key: bytes = b"") -> None:
         self.session = session
         self.now_ms, self.wall_ms = now  #: as the driver said last
         self.out: list[tuple[str, list[bytes | bytearray]]] = []
         self.actions: list[tuple[str, str]] = []  #: ("open" | "reopen" | "close", endpoint)
-        self._hello = Hello(session, name, version)
+        self._hello = Hello(session, name, version, key=key)
         self._ids = 0
         self._up: dict[str, bool] = {}
         self._since_ms: dict[str, int] = {}  #: when the endpoint last went up or down, or was asked for

@@ -25,8 +25,10 @@ REST_MS = 10 * limits.SECOND_MS  #: scouts that nobody needs for so long are let
 
 
 class Links(Connections):
-    def __init__(self, addresses: list[str], session: bytes, name: str, version: str, now: Now) -> None:
-        super().__init__(session, name, version, now)
+    def __init__(
+        self, addresses: list[str], session: bytes, name: str, version: str, now: Now, key: bytes = b""
+    ) -> None:
+        super().__init__(session, name, version, now, key)
         self.addresses = addresses
         self.nodes: list[str] = []  #: of the cluster, as its nodes say
         self.leaders = Leaders()

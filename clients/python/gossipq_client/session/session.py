@@ -48,8 +48,10 @@ class Session:
         version: str,
         new_producer: Callable[[], bytes],
         now: Now,
+        key: bytes = b"",
     ) -> None:
-        self.links = Links(addresses, session, name, version, now)
+        """`key` is what the session and the producers are made of."""
+        self.links = Links(addresses, session, name, version, now, key)
         self.calls = Calls(self.links)
         self.publishing = Publishing(self.links, new_producer)
         self.consuming = Consuming(self.links, self.calls)
