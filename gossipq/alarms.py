@@ -56,6 +56,13 @@ KINDS: dict[str, Kind] = {
         "The log of the node names the error. Is the disk full, read-only, or broken?",
         "gossipq doctor --data DIR",
     ),
+    "out_of_memory": Kind(
+        CRITICAL,
+        "A worker found no memory for what it had to do. It has dropped what it kept in memory and opens "
+        "its store again; nothing that was confirmed is lost, and its disk is not full.",
+        "How much memory has the machine, or the service, and who else uses it?",
+        "gossipq status",
+    ),
     "slow_disk": Kind(
         WARNING,
         "A commit takes more than 100 ms on the average: every confirm waits for it.",

@@ -22,6 +22,7 @@
     |   +-- TurnedAway           a node answered, and does not speak to this client; the text says why
     +-- ConfigError              cluster.toml, a flag or the environment is wrong
     +-- StoreError               a data directory that cannot be used
+    |   +-- OutOfMemory          it can, and there is no memory for what is to be done
     +-- CorruptLog               a shard's log is not what was written: it neither votes nor leads
     +-- UnknownKind              a log entry of a later version: the shard stops until the node is upgraded
     +-- ExportError              an export cannot be written or read as asked
@@ -207,6 +208,11 @@ class ConfigError(GossipqError):
 
 class StoreError(GossipqError):
     code = "store"
+
+
+class OutOfMemory(StoreError):
+    code = "out_of_memory"
+    HINT: ClassVar[str] = "give the node more memory, or its machine less to do"
 
 
 class CorruptLog(GossipqError):

@@ -32,7 +32,7 @@ from gossipq.core.raft import Replication
 from gossipq.core.requests import Client
 from gossipq.core.shard import Ready, Shard
 from gossipq.core.storage import Entry
-from gossipq.errors import GossipqError, StoreError
+from gossipq.errors import GossipqError, OutOfMemory, StoreError
 from gossipq.messages import Publish
 from gossipq.types import BatchInfo, Now, Origin, SessionId, ShardId
 from gossipq.values import Message
@@ -137,6 +137,10 @@ class Turn:
         """This shard has a part in the next turn."""
         self._due[shard_id] = 0
 
+    def store_soon(self) -> None:
+        """The next turn commits, also when nothing is promised: the store itself has something to do."""
+        self._lazy_ms = self._now.boot_ms
+
     def step(
         self,
         shard: Shard,
@@ -155,7 +159,7 @@ class Turn:
         except StoreError:
             raise
         except Exception as error:
-            raise ShardStopped(shard.id, error) from error
+            raise _trouble(shard.id, error) from error
 
     def publish(
         self,
@@ -173,7 +177,7 @@ class Turn:
         except StoreError:
             raise
         except Exception as error:
-            raise ShardStopped(shard.id, error) from error
+            raise _trouble(shard.id, error) from error
 
     def end_session(self, session: SessionId, silent: bool = False) -> None:
         """In every shard that knows it. Raises StoreError, ShardStopped."""
@@ -205,6 +209,8 @@ class Turn:
                 part()
         except (StoreError, ShardStopped) as error:
             self._start_over(error)
+        except MemoryError:
+            self._start_over(OutOfMemory("no memory was left in a turn", OutOfMemory.HINT))
 
     def _pass_on(self) -> None:
         told, self._told = self._told, []
@@ -284,7 +290,7 @@ class Turn:
             except StoreError:
                 raise
             except Exception as error:
-                raise ShardStopped(shard.id, error) from error
+                raise _trouble(shard.id, error) from error
 
     # --- opening, starting over -----------------------------------------------------------------------------
 
@@ -310,6 +316,8 @@ class Turn:
                 self.shards[shard_id] = self._host.open(shard_id)
             except StoreError:
                 raise
+            except MemoryError as error:
+                raise _trouble(shard_id, error) from error
             except Exception as error:
                 self._stop(shard_id, error)
 
@@ -337,3 +345,11 @@ class Turn:
             self._load()
         except StoreError:
             self._forget()
+
+
+def _trouble(shard_id: ShardId, error: Exception) -> StoreError | ShardStopped:
+    """What an exception of a shard is. A lack of memory says nothing about the shard: all start over from
+    disk, with what is left of memory."""
+    if isinstance(error, MemoryError):
+        return OutOfMemory(f"no memory was left in a turn of shard {shard_id}", OutOfMemory.HINT)
+    return ShardStopped(shard_id, error)

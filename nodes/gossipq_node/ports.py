@@ -72,6 +72,9 @@ class Store(Protocol):
     def abort(self) -> None:
         """Forgets everything since the last commit."""
 
+    def shrink(self) -> None:
+        """The next commit gives free space of the store back to its disk, a bounded step of it."""
+
     def usage(self) -> StoreUsage: ...
     def maintain(self) -> None:
         """Housekeeping, every 30 s: frees slots of dead readers."""

@@ -67,7 +67,7 @@ class MemoryStore:
         self.disk = {} if disk is None else disk  #: what a crash leaves
         self.working = {shard: tables.copy() for shard, tables in self.disk.items()}
         self.fail_in = 0
-        self.commits = 0
+        self.commits = self.shrinks = 0
 
     def count_down(self) -> None:
         if self.fail_in:
@@ -87,6 +87,9 @@ class MemoryStore:
 
     def abort(self) -> None:
         self.working = {shard: tables.copy() for shard, tables in self.disk.items()}
+
+    def shrink(self) -> None:
+        self.shrinks += 1
 
     def usage(self) -> StoreUsage:
         used = sum(

@@ -7,12 +7,15 @@ import signal
 from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager, suppress
 from pathlib import Path
+from random import Random
 
 import lmdb
 import pytest
 
 from contracts.memory import MemoryStore
+from gossipq import limits
 from gossipq.errors import StoreError
+from gossipq_node.adapters import free_pages
 from gossipq_node.adapters.lmdb_store import AS_STORED, DATA_FILE, LmdbStore, make_store
 from gossipq_node.ports import Store
 
@@ -233,6 +236,67 @@ def test_space_of_removed_rows_is_used_again(tmp_path: Path) -> None:
             store.commit()
             sizes.append(store.usage().file_bytes)
         assert sizes[-1] == sizes[len(sizes) // 2]
+
+
+def random_life(store: LmdbStore, dice: Random, rounds: int, shrinks: bool) -> dict[bytes, bytes]:
+    """Rows that come, change and go, some of them large; what is left."""
+    body, rows = store.tables(0).body, dict[bytes, bytes]()
+    for _ in range(rounds):
+        for _ in range(dice.randrange(1, 60)):
+            key = dice.randrange(400).to_bytes(4, "big")
+            if key in rows and dice.random() < 0.5:
+                del rows[key]
+                body.delete(key)
+            else:
+                rows[key] = dice.randbytes(dice.choice((10, 700, 5_000, 60_000)))
+                body.put(key, rows[key])
+        if shrinks:
+            store.shrink()
+        store.commit()
+        assert dict(body.scan(b"", b"\xff" * 5)) == rows
+    return rows
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_a_store_that_shrinks_loses_nothing(tmp_path: Path, seed: int) -> None:
+    """Also what a reader sees that began before, and also over a restart."""
+    dice = Random(seed)
+    with closing(new_store(tmp_path, MAP_BYTES)) as store:
+        before = random_life(store, dice, 20, True)
+        with closing(store.tables(0).body.reader()) as reader:
+            store.tables(0).body.delete_range(b"", b"\xff" * 5, 1 << 20)
+            random_life(store, dice, 30, True)
+            assert dict(reader.scan(b"", b"\xff" * 5)) == before
+        store.tables(0).body.delete_range(b"", b"\xff" * 5, 1 << 20)
+        rows = random_life(store, dice, 30, True)
+    with closing(new_store(tmp_path, MAP_BYTES)) as store:
+        assert dict(store.tables(0).body.scan(b"", b"\xff" * 5)) == rows
+
+
+def test_what_is_removed_goes_back_to_the_disk_in_bounded_steps(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(free_pages, "STEP_BYTES_MAX", limits.MIB)
+    with closing(new_store(tmp_path, MAP_BYTES)) as store:
+        body = store.tables(0).body
+        for number in range(400):
+            body.append(number.to_bytes(8, "big"), b"x" * 20_000)
+            store.commit()
+        full_bytes = store.usage().file_bytes
+        body.delete_range(b"", b"\xff" * 9, 1 << 20)
+        store.commit()
+        assert store.usage().file_bytes >= full_bytes, "a file does not shrink by itself"
+        sizes = []
+        for _ in range(12):
+            store.shrink()
+            store.commit()
+            sizes.append(store.usage().file_bytes)
+        assert full_bytes - sizes[0] < 2 * limits.MIB
+        assert sizes[-1] < limits.MIB
+        body.append(b"y", b"again" * 10_000)
+        store.commit()
+    with closing(new_store(tmp_path, MAP_BYTES)) as store:
+        assert store.tables(0).body.get(b"y") == b"again" * 10_000
 
 
 # --- a store that is gone -----------------------------------------------------------------------------------

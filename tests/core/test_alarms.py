@@ -14,7 +14,9 @@ from gossipq.peer_messages import Report
 from gossipq.types import Now
 from gossipq.values import CopyStats, GroupOptions, Member, TopicOptions, WorkerStats
 from gossipq_node.actors.oversight import GOSSIP_MS, LATE_MS, Oversight
+from gossipq_node.actors.space import Space
 from gossipq_node.actors.worker_alarms import WorkerAlarms
+from node.test_worker import SETTINGS
 
 ADA = client("ada")
 HOME = Path(__file__).resolve().parents[2]
@@ -106,9 +108,10 @@ def test_counters_that_do_not_add_up_are_told(worker):
     ],
 )
 def test_what_a_worker_has_to_say(state, full, free, commit_us, damaged, names):
-    alarms = WorkerAlarms("n1", 0)
+    alarms, space = WorkerAlarms("n1", 0), Space(SETTINGS)
     alarms.space(free, 1_000)
-    raised = alarms.raised(state, full, commit_us, damaged)
+    space.full = full
+    raised = alarms.raised(state, space, commit_us, damaged)
     assert [each.name for each in raised] == names
     assert all(each.text and each.command for each in raised)
 

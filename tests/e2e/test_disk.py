@@ -226,6 +226,28 @@ class TestFullDisk:
             assert values(mq, "kept") == [b"kept", b"again"]
         assert node.pids() == pids
 
+    def test_what_is_purged_is_free_for_every_worker(self, node: Node) -> None:
+        """The space was in the store of one worker; the other one had none."""
+        pids = node.start().pids()
+        with connect(node.endpoint) as mq:
+            names = [f"t{number}" for number in range(40)]
+            by_worker = {mq.create_topic(name).shards[0] % 2: name for name in names}
+            waste, other = by_worker[0], by_worker[1]
+            assert isinstance(publish_until_full(mq, waste, 64 * limits.KIB, 0.01)[1], StoreFull)
+            until(lambda: [worker.state for worker in workers(mq)] == ["full", "full"])
+            with pytest.raises(StoreFull):
+                mq.publish(other, b"no").result(PATIENCE_S)
+            mq.purge_topic(waste)
+            until(lambda: [worker.state for worker in workers(mq)] == ["ready", "ready"], PATIENCE_S)
+            publishes_again(node, other)
+            until(
+                lambda: not [each for each in mq.alarms() if each.name in ("store_full", "disk_low")],
+                PATIENCE_S,
+            )
+        assert node.pids() == pids
+        node.stop()
+        assert store_tool.verify(node.data).damaged == []
+
     def test_a_commit_that_fails(self, node: Node, small_disk: SmallDisk) -> None:
         node.environment = NO_RESERVE
         small_disk.fill(6 * limits.MIB)

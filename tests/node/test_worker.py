@@ -4,11 +4,15 @@ space.
 Nothing waits: the test moves the clock and gives the worker its turns.
 """
 
+from collections.abc import Callable
+
 import pytest
 
 from contracts.memory import MemoryClient, MemoryMailbox, MemoryNetwork, MemoryStore
 from gossipq import limits
+from gossipq.core.shard import Shard
 from gossipq.core.turn import RECOVER_MS
+from gossipq.errors import OutOfMemory
 from gossipq.messages import (
     Ack,
     Acked,
@@ -270,6 +274,56 @@ def test_a_frontdoor_tells_that_a_client_of_its_is_gone(hands: Hands) -> None:
     hands.turn()
     hands.turn(limits.SESSION_ABSENCE_MS)
     assert [m.slices[0].attempt for m in bob.inbox() if isinstance(m, Deliver)] == [2]
+
+
+def raising(error: Exception) -> Callable[..., None]:
+    def fail(*arguments: object) -> None:
+        raise error
+
+    return fail
+
+
+def test_a_lack_of_memory_is_no_full_disk(hands: Hands, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whoever meets it: the store, or a shard in its turn."""
+    client = hands.client()
+    partition, shard = client.topic()
+
+    for place, error in (
+        (MemoryStore, OutOfMemory("no memory")),
+        (MemoryStore, MemoryError()),
+        (Shard, MemoryError()),
+    ):
+        with monkeypatch.context() as patch:
+            patch.setattr(place, "commit" if place is MemoryStore else "write", raising(error))
+            client.publish(partition, shard, 1)
+            hands.turn(100)
+            report = hands.reports()[-1]
+            assert [alarm.name for alarm in report.alarms] == ["out_of_memory"]
+            assert report.stats.state == "recovering"
+            assert "memory" in report.stats.detail
+            assert report.stats.stopped == []
+        hands.turn(RECOVER_MS)
+        hands.turn(1_000)
+        report = hands.reports()[-1]
+        assert (report.stats.state, report.alarms) == ("ready", []), "at once: there is space"
+        client = hands.client()
+        assert isinstance(client.publish(partition, shard, 1), Confirm)
+
+
+def test_a_store_gives_back_what_others_of_a_low_disk_could_use(
+    hands: Hands, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    spare, disk_bytes = 8 * limits.MIB, 1 << 30
+    hands.turn(1_000)
+    assert hands.store.shrinks == 0
+    monkeypatch.setattr(
+        hands.store, "usage", lambda: StoreUsage(1 << 40, 1_000, 1_000 + spare, 1 << 20, disk_bytes)
+    )
+    commits = hands.store.commits
+    hands.turn(1_000)
+    hands.turn(1)
+    assert hands.store.shrinks == 1
+    assert hands.store.commits > commits, "it happens with a commit, and nobody else has asked for one"
 
 
 def test_a_session_ends_by_silence_and_by_its_word(hands: Hands) -> None:

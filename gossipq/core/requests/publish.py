@@ -45,6 +45,11 @@ from gossipq.values import Message, TopicConfig, TopicInfo
 TOPIC_ASK_MS = 200
 TOPIC_ID_MAX = NUMBER_MAX >> PARTITION_BITS
 GONE, ELSEWHERE = -1, -2  #: in place of a time: there is no such topic; it has nothing in this shard
+#: what helps, in order of effect
+FULL_HINT = (
+    "gossipq topic ls shows what holds most; gossipq topic purge or rm frees it at once, a shorter retention "
+    "soon, acks of slow groups as they come; or free the disk of something else. Acks and reads go on"
+)
 
 
 class Host(Protocol):
@@ -133,9 +138,7 @@ class Admitting:
                 raise Busy(
                     f"{full}; shard {self._host.id} changes its leader", retry_after_ms=limits.STEER_MS
                 )
-            raise StoreFull(
-                full, hint="free space or remove a topic; acks and reads go on", retry_after_ms=1_000
-            )
+            raise StoreFull(full, hint=FULL_HINT, retry_after_ms=1_000)
         name = f"{topic.name}/{partition_of(partition)}"
         raise TopicFull(
             f"{name} holds its bound of {config.bytes_max} bytes", hint="wait for acks, or raise bytes_max"

@@ -6,6 +6,7 @@ from gossipq.types import Now
 from gossipq_node.ports import StoreUsage
 from gossipq_node.settings import WorkerSettings
 
+HOARD_BYTES = limits.MIB  #: free in the file of a store: so much is worth giving back
 FULL_HOLD_MS = 2_000  #: publishes stay refused this long after a disk refused a write
 
 
@@ -14,15 +15,19 @@ class Space:
         self._settings = settings
         self._hold_ms = 0  # refused until then, whatever the numbers say
         self.full = ""  #: why publishes are refused; "" = they are not
+        self.short = ""  #: why memory ran out, until the store is open again
+        self.hoards = False  #: the disk is low, and this store has space in its file that others could use
         self.file_bytes = self.free_bytes = self.reserve_bytes = self.disk_free_bytes = 0
 
     def refused(self, why: str) -> None:
         """The disk refused a write."""
         self.full = why
 
-    def hold(self, now: Now) -> None:
-        """The store is open again after that."""
-        self._hold_ms = now.boot_ms + FULL_HOLD_MS
+    def opened(self, now: Now) -> None:
+        """The store is open again after that, or after memory ran out."""
+        if self.full:
+            self._hold_ms = now.boot_ms + FULL_HOLD_MS
+        self.short = ""
 
     def look(self, usage: StoreUsage, now: Now) -> None:
         settings = self._settings
@@ -30,8 +35,10 @@ class Space:
         self.reserve_bytes = max(
             settings.disk_reserve_bytes, usage.disk_bytes * settings.disk_reserve_percent // 100
         )
-        # a file never shrinks: what is free in it is used again
-        self.free_bytes = usage.disk_free_bytes + max(0, usage.file_bytes - usage.used_bytes)
+        # what is free in a file is used again
+        spare_bytes = max(0, usage.file_bytes - usage.used_bytes)
+        self.free_bytes = usage.disk_free_bytes + spare_bytes
+        self.hoards = spare_bytes >= HOARD_BYTES and usage.disk_free_bytes < 2 * self.reserve_bytes
         if usage.used_bytes >= usage.map_bytes // 100 * limits.MAP_FULL_PERCENT:
             self.full = f"the store holds {usage.used_bytes} of {usage.map_bytes} bytes of its map"
         elif self.free_bytes < self.reserve_bytes:

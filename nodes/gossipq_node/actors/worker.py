@@ -27,6 +27,7 @@ from gossipq.errors import (
     GossipqError,
     Internal,
     NotLeader,
+    OutOfMemory,
     ProtocolError,
     Refused,
     StoreError,
@@ -199,7 +200,7 @@ class Worker:
     def opened(self) -> None:
         if self._state == "recovering":
             log.warning("worker %d serves again", self._settings.worker)
-            self._space.hold(self._now)
+            self._space.opened(self._now)
         self._set_state("ready")
 
     def dropped(self, shards: Collection[Shard]) -> None:
@@ -216,13 +217,17 @@ class Worker:
         self._sessions.forget_connections()  # who greets and asks again is told
 
     def refused(self, error: StoreError) -> None:
-        """The disk refused. Raises the error while this worker has never served."""
+        """The disk refused, or there was no memory. Raises the error while this worker has never served."""
         if self._state == "starting":
             raise error
         if self._state != "recovering":
-            log.error("worker %d: a write failed, starting over from disk: %s", self._settings.worker, error)
+            what = "memory is short" if isinstance(error, OutOfMemory) else "a write failed"
+            log.error("worker %d: %s, starting over from disk: %s", self._settings.worker, what, error)
             self._sessions = Sessions()
-        self._space.refused(f"the disk refused a write: {error}")
+        if isinstance(error, OutOfMemory):
+            self._space.short = str(error)
+        else:
+            self._space.refused(f"the disk refused a write: {error}")
         self._set_state("recovering")
 
     # --- messages -------------------------------------------------------------------------------------------
@@ -391,6 +396,9 @@ class Worker:
         space = self._space
         space.look(self._store.usage(), now)
         self._alarms.space(space.free_bytes, space.reserve_bytes)
+        if space.hoards:
+            self._store.shrink()
+            self._turn.store_soon()
         if any(shard.full != space.full for shard in self._turn.shards.values()):
             log.warning("worker %d: %s", self._settings.worker, space.full or "there is space again")
             for shard_id, shard in self._turn.shards.items():
@@ -412,7 +420,7 @@ class Worker:
         leaderless, away = self._cluster.leaderless(shards, self._clock.now().boot_ms)
         row = structs.replace(
             row,
-            detail="; ".join([*([full] if full else []), *self._turn.stopped.values()]),
+            detail="; ".join(filter(None, [full, self._space.short, *self._turn.stopped.values()])),
             leaderless=leaderless,
             away=away,
             stopped=sorted(self._turn.stopped),
@@ -420,7 +428,7 @@ class Worker:
             disk_reserve_bytes=self._space.reserve_bytes,
             faults=self._faults.count,
         )
-        alarms = self._alarms.raised(self._state, full, tally.commit_us, self._turn.stopped)
+        alarms = self._alarms.raised(self._state, self._space, tally.commit_us, self._turn.stopped)
         self._cluster.report(row, shards, self._timings.rows(), alarms)
 
     # --- the end --------------------------------------------------------------------------------------------

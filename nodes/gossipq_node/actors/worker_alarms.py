@@ -6,6 +6,7 @@ from gossipq.core.ledger import Ledger
 from gossipq.core.requests import SLOW_COMMIT_US, Watch, alarm
 from gossipq.types import Now
 from gossipq.values import Alarm
+from gossipq_node.actors.space import Space
 
 LOOK_MS = 10_000  #: between two looks at the groups
 
@@ -31,9 +32,11 @@ class WorkerAlarms:
             else ""
         )
 
-    def raised(self, state: str, full: str, commit_us: int, damaged: Mapping[int, str]) -> list[Alarm]:
+    def raised(self, state: str, space: Space, commit_us: int, damaged: Mapping[int, str]) -> list[Alarm]:
         """Everything, as things stand."""
+        full = space.full
         said = {
+            "out_of_memory": space.short,
             "write_failed": full if state == "recovering" else "",
             "store_full": full if state == "full" else "",
             "disk_low": self.low if state == "ready" else "",

@@ -18,7 +18,8 @@ from typing import Any, NamedTuple, NoReturn
 import lmdb
 
 from gossipq import limits
-from gossipq.errors import StoreError
+from gossipq.errors import OutOfMemory, StoreError
+from gossipq_node.adapters.free_pages import FreePages
 from gossipq_node.ports import StoreUsage
 
 ENGINE = 0  #: major version of the LMDB engine; its file formats are mutually unreadable
@@ -250,6 +251,7 @@ class LmdbStore:
         self._env: Any = None
         self.txn: Any = _NoTransaction()
         self.readers: set[LmdbReader] = set()  #: that are open
+        self._free_pages, self._shrinks = FreePages(), False
         self._check_there()
         self._lock = DirectoryLock(self._directory)
         try:
@@ -318,6 +320,8 @@ class LmdbStore:
         disk."""
         self._close()
         self._open()
+        if isinstance(error, lmdb.MemoryError):
+            raise OutOfMemory(f"{self._directory}: {error}", OutOfMemory.HINT) from error
         raise self._error(str(error)) from error
 
     def _error(self, what: str) -> StoreError:
@@ -360,8 +364,20 @@ class LmdbStore:
         except lmdb.Error as error:
             self.fail(error)
         self.txn = _NoTransaction()
+        if self._shrinks:
+            self._shrink()
         with suppress(lmdb.Error):  # what is stored is stored: the next use fails instead, and tries again
             self.txn = self._env.begin(write=True)
+
+    def shrink(self) -> None:
+        self._shrinks = True
+
+    def _shrink(self) -> None:
+        self._shrinks = False
+        last = self._env.info()["last_txnid"]
+        oldest = min((reader.txn.id() for reader in self.readers), default=last)
+        with suppress(OSError, ValueError):  # the space stays with the store
+            self._free_pages.release(str(self._directory / DATA_FILE), oldest)
 
     def abort(self) -> None:
         """Forgets everything since the last commit; tables made since then are made again, empty."""
