@@ -57,6 +57,9 @@ DEDUP_MS = 10 * MINUTE_MS
 DEDUP_COUNT = 1_000_000
 CREDIT_RECORDS = 1_000
 CREDIT_BYTES = 8 * MIB
+RESOLVE_PATTERNS_MAX = 64  #: in one question
+RANGES_MAX = 16_384  #: in one ACK
+MOVED_RANGES_MAX = 1_024  #: in one NACK, EXTEND or STARTED: each may cost a step of its own
 CREDIT_MAX = 2**40  #: records in one loan
 #: lent by one subscription: what a node may have to keep for a consumer that does not read
 CREDIT_BYTES_MAX = 64 * MIB

@@ -503,6 +503,24 @@ def test_what_a_readers_connection_did_not_take_is_read_again(worker, orders):
     assert worker.taken() == [(ADA.session, 0, 4, 1)]
 
 
+def test_a_delivery_that_was_not_taken_is_found_without_a_look_at_all_readers(worker, orders):
+    """Thousands of readers that hang up cost one step each."""
+    worker.publish(orders, [b"x"])
+    for number in range(1, 4):
+        worker.subscribe(ADA, orders, number=number, group="", start=Start(orders, "first"))
+    deliveries = [delivery for effects in worker.seen for delivery in effects.deliveries]
+    dispatch = worker.shards[1].dispatch
+
+    class Looked(dict):
+        def values(self):
+            raise AssertionError("all subscriptions were looked at")
+
+    dispatch.subscriptions = Looked(dispatch.subscriptions)
+    for delivery in deliveries:
+        dispatch.undelivered(delivery)
+    assert {reader.number for reader in dispatch._dirty_readers} == {1, 2, 3}
+
+
 def test_a_delivery_that_was_not_taken_costs_no_credit(worker, orders):
     worker.publish(orders, [b"x"] * 4)
     worker.subscribe(ADA, orders, group="", records=4, start=Start(orders, "first"))

@@ -44,6 +44,7 @@ class Delivery(NamedTuple):
     parts: list[Part]
     late: Subscription | None = None
     at_ms: int = 0  #: boot time of the handing-over
+    reader: Subscription | None = None  #: whose it is, without a group
 
 
 class Dispatch:
@@ -172,12 +173,12 @@ class Dispatch:
 
     def keep(self, subscription: Subscription, holding: list[Range], boot_ms: int, lease_ms: int) -> None:
         """After a lost connection: the client says what it holds."""
+        held: dict[PartitionKey, Intervals] = {}
+        for partition, first, end in holding:
+            if (state := self._ledger.partitions.get(partition)) is not None:
+                held.setdefault(partition, Intervals()).add(first, min(end, state.next))
         for view in subscription.views:
-            mine = Intervals()
-            end_max = self._ledger.partitions[view.partition].next
-            for partition, first, end in holding:
-                if partition == view.partition:
-                    mine.add(first, min(end, end_max))
+            mine = held.get(view.partition, Intervals())
             self.holding.keep(subscription, view, list(mine), boot_ms, lease_ms)
             self.holding.dirty.add(view.group.id)
 
@@ -480,11 +481,10 @@ class Dispatch:
     def undelivered(self, delivery: Delivery) -> None:
         """The connection did not take it. A reader goes on from there; a group's records come back with the
         lease."""
-        for subscription in self.subscriptions.values():
-            name = subscription.origin, subscription.number
-            if subscription.group is None and name == (delivery.origin, delivery.subscription):
-                subscription.untake(delivery.parts)
-                self._dirty_readers[subscription] = None
+        reader = delivery.reader
+        if reader is not None and self.subscriptions.get(reader.name) is reader:
+            reader.untake(delivery.parts)
+            self._dirty_readers[reader] = None
 
     def _read(self, subscription: Subscription) -> Part | None:
         """The next part for a reader: it passes over voids and over routes that it does not take."""
@@ -539,7 +539,8 @@ class Dispatch:
                 last.parts.append(part)
                 return
         subscription.frame_bytes = part.charge
-        deliveries.append(Delivery(*name, [part], late, self.serving.boot_ms))
+        reader = subscription if subscription.group is None else None
+        deliveries.append(Delivery(*name, [part], late, self.serving.boot_ms, reader))
 
     def _notify(self, subscription: Subscription) -> None:
         """READY when records wait and nothing is lent; AT_END when everything readable is handed out."""

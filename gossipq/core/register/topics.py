@@ -10,7 +10,8 @@ a week of leader time; what comes later still is answered by the register, which
 gone.
 """
 
-from fnmatch import fnmatchcase
+import re
+from fnmatch import translate
 from functools import partial
 from typing import Protocol
 
@@ -124,11 +125,21 @@ class TopicRegister:
 
     def resolve(self, origin: Origin, request_id: int, message: Resolve) -> None:
         known = self._ledger.names
+        wild = [name for name in message.names if "*" in name]
+        if len(wild) > limits.RESOLVE_PATTERNS_MAX or any(len(name) > limits.NAME_BYTES_MAX for name in wild):
+            raise BadRequest(
+                f"{len(wild)} patterns; {limits.RESOLVE_PATTERNS_MAX} are allowed, each of "
+                f"{limits.NAME_BYTES_MAX} characters",
+                hint="ask for the rest in another request",
+            )
+        fits = re.compile("|".join(map(translate, wild))).match
         named: dict[str, TopicInfo | None] = {}  # None: it is to be made
+        if wild:
+            named |= {name: info for name, info in known.items() if fits(name)}
         for name in message.names:
-            if "*" in name:
-                named |= {other: info for other, info in known.items() if fnmatchcase(other, name)}
-            elif name in known or message.create:
+            if name in wild:
+                continue
+            if name in known or message.create:
                 named[name] = known.get(name)
         page, more = self._page({name: info for name, info in named.items() if name > message.after})
         missing = [name for name, info in page.items() if info is None]

@@ -29,8 +29,10 @@ from gossipq.limits import (
     DELAY_MS_MAX,
     IN_FLIGHT_HARD_MAX,
     LEASE_TOTAL_MS_MAX,
+    MOVED_RANGES_MAX,
     NAME_BYTES_MAX,
     PARKED_HARD_MAX,
+    RANGES_MAX,
 )
 from gossipq.messages import (
     Ack,
@@ -46,7 +48,7 @@ from gossipq.messages import (
     Unsubscribe,
 )
 from gossipq.types import Index, Offset, Origin, PartitionKey, SessionId, partition_of, topic_id_of
-from gossipq.values import GroupConfig, Message, Start
+from gossipq.values import GroupConfig, Message, Range, Start
 
 DEAD_REASONS = ("", "rejected", "undecodable")
 STARTS = ("first", "new", "offset", "time")
@@ -281,11 +283,13 @@ class Consuming:
         self._host.reply(origin, request_id, Recalled(message.subscription, records_left, bytes_left))
 
     def _ack(self, origin: Origin, request_id: int, client: Client, message: Ack, boot_ms: int) -> None:
+        _bounded(message.ranges, RANGES_MAX)
         subscription = self.subscription(client, message.subscription)
         self._dispatch.holding.ack(subscription, message.ranges, origin, request_id, message.unseen)
 
     def _nack(self, origin: Origin, request_id: int, client: Client, message: Nack, boot_ms: int) -> None:
         within("delay_ms", message.delay_ms, -1, DELAY_MS_MAX)
+        _bounded(message.ranges, MOVED_RANGES_MAX)
         if message.dead not in DEAD_REASONS:
             raise BadRequest(f"dead = {message.dead!r}", hint=f"one of {', '.join(DEAD_REASONS[1:])}")
         subscription, waiter = self.subscription(client, message.subscription), Waiter(origin, request_id)
@@ -297,10 +301,12 @@ class Consuming:
     def _started(
         self, origin: Origin, request_id: int, client: Client, message: Started, boot_ms: int
     ) -> None:
+        _bounded(message.ranges, MOVED_RANGES_MAX)
         self._dispatch.holding.start(self.subscription(client, message.subscription), message.ranges)
 
     def _extend(self, origin: Origin, request_id: int, client: Client, message: Extend, boot_ms: int) -> None:
         within("lease_ms", message.lease_ms, 1, LEASE_TOTAL_MS_MAX)
+        _bounded(message.ranges, MOVED_RANGES_MAX)
         subscription = self.subscription(client, message.subscription)
         lost = self._dispatch.holding.extend(subscription, message.ranges, message.lease_ms, boot_ms)
         self._host.reply(origin, request_id, Acked(lost))
@@ -309,6 +315,14 @@ class Consuming:
 def _topic_id(message: Subscribe) -> int:
     """Of a group: all partitions are of one topic."""
     return topic_id_of(message.starts[0].partition)
+
+
+def _bounded(ranges: list[Range], most: int) -> None:
+    """Raises BadRequest when serving them all would take longer than a turn may."""
+    if len(ranges) > most:
+        raise BadRequest(
+            f"{len(ranges)} ranges; at most {most} are allowed", hint="send them in several requests"
+        )
 
 
 def check_group_name(name: str) -> None:

@@ -186,6 +186,11 @@ class Admitting:
                 "a range is empty or begins below 0",
                 hint="ranges are half-open: the first offset, and one past the last",
             )
+        if len(message.acks) > limits.MOVED_RANGES_MAX:
+            raise BadRequest(
+                f"{len(message.acks)} ranges in one step; at most {limits.MOVED_RANGES_MAX} are allowed",
+                hint="ack the others by themselves",
+            )
         held = self._dispatch.holding.holds_all(subscription, message.acks)
         if not held and not self._knows(message.partition, info):
             raise LeaseLost("the record is in other hands or done", hint="it will be, or was, handled there")

@@ -209,7 +209,9 @@ class Consuming(Settling):
         fresh, self._fresh = self._fresh, {}
         for part in fresh:
             ranges = merge((partition, first, end) for partition, first, end in part.fresh)
-            self._calls.ask(Ack(part.number, ranges), part.shard, self._acked)
+            for at in range(0, len(ranges), limits.RANGES_MAX):
+                some = ranges[at : at + limits.RANGES_MAX]
+                self._calls.ask(Ack(part.number, some), part.shard, self._acked)
             part.fresh = []  # behind it: an ack that is told twice does no harm
             if part.subscription.exclusive:
                 self._due[part] = None

@@ -1,6 +1,7 @@
 """Records the user is done with: acked, given back, extended, or acked by an atomic step."""
 
 from gossipq.errors import GossipqError, LeaseLost
+from gossipq.limits import MOVED_RANGES_MAX
 from gossipq.messages import Acked, Extend, Nack
 from gossipq.types import Offset, PartitionKey
 from gossipq.values import Range
@@ -85,7 +86,10 @@ class Settling(Subscribing):
                     del part.barred[place]
 
         failed, delay_ms, reason, dead = outcome
-        self._calls.ask(Nack(part.number, ranges, delay_ms, failed, reason, dead), part.shard, answered)
+        pieces = [ranges[at : at + MOVED_RANGES_MAX] for at in range(0, len(ranges), MOVED_RANGES_MAX)]
+        for piece in pieces:
+            request = Nack(part.number, piece, delay_ms, failed, reason, dead)
+            self._calls.ask(request, part.shard, answered if piece is pieces[-1] else self._left)
         if part.subscription.exclusive:
             self._due[part] = None
 
@@ -132,8 +136,9 @@ class Settling(Subscribing):
                 soon.setdefault(held.lease_ms, []).append(held)
         for lease_ms, helds in soon.items():
             ranges = [(held.partition, low, high) for held in helds for low, high in held.to_extend(now_ms)]
-            if ranges:
-                self._extend(part, helds, merge(ranges), lease_ms)
+            merged = merge(ranges)
+            for at in range(0, len(merged), MOVED_RANGES_MAX):
+                self._extend(part, helds, merged[at : at + MOVED_RANGES_MAX], lease_ms)
 
     def _extend(self, part: Part, helds: list[Held], ranges: list[Range], lease_ms: int) -> Call:
         return self._calls.ask(
