@@ -98,6 +98,7 @@ class Shard:
         self.full = ""  #: why publishes are refused for want of space; "" = they are not
         self.published = self.acked = self.refused = self.dead = 0
         self.boot_ms = self.leader_ms = 0  #: of this turn: boot time, leader time
+        self._timed = False  # that leader time is known for certain, or was waited for
         self._promised = False
         self._complain_ms = 0  # when it may be said again that another copy sent what cannot be
         self._contained_ms: int | None = None  # when a part of a turn met a fault last
@@ -132,6 +133,7 @@ class Shard:
         self._roster = Roster(self, ledger, self.replica, settings, pending)
         self._upkeep = Upkeep(self, ledger, self._tables)
         self._led = 0  # term that this copy leads
+        self._whole = False  # its NOOP is committed, and so all that was before
         self._serving = False
 
     # --- leading --------------------------------------------------------------------------------------------
@@ -152,7 +154,7 @@ class Shard:
     @property
     def serving(self) -> bool:
         """Leads, has everything that was committed before, knows the time, and is not handing over."""
-        return self._serving and not self.replica.handing and self.replica.time.wait_ms is None
+        return self._serving and not self.replica.handing
 
     def lead(self, now: Now) -> None:
         """Right after opening. A quorum of one leads at once; others wait."""
@@ -164,7 +166,7 @@ class Shard:
         self._outcomes.clear()
         self.replica.lead()
         self._take_over()
-        self._effects.returning |= self._serve()
+        self._serve()
 
     def _take_over(self) -> None:
         """First words of a leader: nothing is served before they are committed (R5)."""
@@ -176,13 +178,13 @@ class Shard:
             self.propose(log.CONFIG, payloads.encode(config))
         self.propose(log.NOOP, b"")
 
-    def _serve(self) -> set[SessionId]:
+    def _serve(self) -> None:
         self._serving = True
         self._upkeep.start()
         if self.id == META_SHARD:
             self._register.lead()
             self._roster.lead()
-        return self.dispatch.rebuild(self.boot_ms, self.leader_ms)
+        self._effects.returning |= self.dispatch.rebuild(self.boot_ms, self.leader_ms)
 
     def _follow_replica(self) -> None:
         """Takes over, or lets go, as the replica says."""
@@ -357,6 +359,9 @@ class Shard:
         self.leader_ms = max(self.replica.log.time_ms, self.replica.time.now_ms)
         self.boot_ms = now.boot_ms
         self.dispatch.begin(self.boot_ms, self.leader_ms)
+        self._timed = self.replica.time.wait_ms is None  # by what `leader_ms` was taken from
+        if self._whole and self._timed and not self._serving:
+            self._guarded("takeover", self._serve)
 
     def _check_serving(self, reads: bool = False) -> None:
         """Raises what a client must hear. `reads`: the answer tells of the ledger, so nobody else may lead
@@ -559,8 +564,9 @@ class Shard:
                 self._mending.next_deadline(),
                 self.moving.next_deadline(),
             ]
-        elif self._serving:
-            due.append(self.replica.time.wait_ms)
+        elif self._whole and not self._serving:
+            wait_ms = self.replica.time.wait_ms
+            due.append(self.boot_ms if wait_ms is None else wait_ms)
         return min((at for at in due if at is not None), default=None)
 
     def tick(self) -> None:
@@ -657,7 +663,9 @@ class Shard:
             if self._serving:
                 self._answer(entry, outcome)
             elif entry.kind == log.NOOP and entry.term == self._led:
-                self._effects.returning |= self._serve()
+                self._whole = True
+                if self._timed:  # else from the next turn on, whose leader time is known
+                    self._serve()
 
     def warn(self, text: str) -> None:
         self._effects.warnings.append(text)

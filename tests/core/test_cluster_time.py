@@ -428,6 +428,30 @@ class TestOneWrongClock:
         shop.check()
 
 
+def test_a_leader_serves_from_the_turn_on_that_begins_with_the_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It hears the clock that it waited for in the middle of a turn: what it took in that very turn would
+    bear the time before, and be due, or over, early."""
+    fleet, waits = Fleet(1, "abc"), [True]
+    partition = fleet.topic()
+    monkeypatch.setattr(
+        ClusterTime, "wait_ms", property(lambda time: time._now.boot_ms + 1_000 if waits else None)
+    )
+    fleet.away = {fleet.leader.replica.me}
+    fleet.run(5_000)
+    assert fleet.leader.replica.commit == fleet.leader.last
+    assert not fleet.serving
+    led = fleet.led
+    led.inbox.append(waits.clear)
+    fleet.publish(partition, b"in the same turn")
+    fleet.run(50)
+    codes = [answer.code for seen in led.seen for _, request_id, answer in seen.replies if request_id == 9]
+    assert codes == ["busy"]
+    fleet.run(50)
+    fleet.publish(partition, b"after it")
+    fleet.run(200)
+    assert fleet.leader.ledger.partitions[partition].next == 1
+
+
 def test_the_leader_names_the_copy_whose_clock_is_wrong() -> None:
     fleet = Fleet(1, "abc")
     wrong = next(name for name in "abc" if name != fleet.leader.replica.me)

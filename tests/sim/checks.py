@@ -7,7 +7,8 @@ P8, P10 to P13 and P16 (at most once, exclusive groups, due times, expiry, dead 
 
 from collections.abc import Callable, Iterator
 
-from sim.history import LOOSE, Copy, History
+from gossipq.types import META_SHARD, topic_id_of
+from sim.history import LOOSE, RIVAL, Copy, History
 from sim.job_checks import JOB_CHECKS
 
 Check = Callable[[History], Iterator[str]]
@@ -18,12 +19,14 @@ def no_lost_confirm(history: History) -> Iterator[str]:
     acked it."""
     for copy in history.copies:
         for (partition, group), cursor in copy.cursors.items():
-            if copy.firsts[partition] > cursor["cursor"]:
+            if copy.firsts[partition] > cursor["cursor"] and partition in history.shard_of:
                 yield (
                     f"P1 {copy.name} removed {copy.firsts[partition]} of {partition}, group {group} is at "
                     f"{cursor['cursor']}"
                 )
         for row in history.confirmed:
+            if history.shard_of.get(row.partition, 0) != copy.shard:
+                continue
             kept, first = copy.records.get(row.partition, {}), copy.firsts.get(row.partition, 0)
             for offset, value in enumerate(row.values, row.offset):
                 if offset >= first and kept.get(offset) != value:
@@ -68,8 +71,8 @@ def one_value_per_offset(history: History) -> Iterator[str]:
         for offset, value in enumerate(row.values, row.offset):
             if known.setdefault((row.partition, offset), value) != value:
                 yield f"P3 offset {offset} was read as {known[row.partition, offset]!r} and as {value!r}"
-    for copy in history.copies:
-        for (partition, offset), value in known.items():
+    for (partition, offset), value in known.items():
+        for copy in history.copies_of(partition) if partition in history.shard_of else ():
             found = copy.records.get(partition, {}).get(offset)
             if found != value and offset >= copy.firsts.get(partition, 0):
                 yield f"P5 {value!r} was read at {offset}; {copy.name} has {found!r} there"
@@ -131,6 +134,26 @@ def acked_stays_acked(history: History) -> Iterator[str]:
                 )
 
 
+def had_before_acked(history: History) -> Iterator[str]:
+    """P22: nobody acks what was not handed out to its group. A leader believes it of what lay there when it
+    took over; so it is asked of what got its offset in the very term in which it was acked."""
+    fresh = {
+        (row.partition, offset): row.fresh_term
+        for row in history.confirmed
+        for offset in range(row.offset, row.offset + len(row.values))
+        if row.fresh_term
+    }
+    had: dict[tuple[str, int, int], int] = {}  # when first
+    for row in history.pushed:
+        for offset in range(row.offset, row.offset + len(row.values)):
+            had.setdefault((row.group, row.partition, offset), row.time_ms)
+    for ack in history.acks:
+        for offset in range(ack.first, ack.end):
+            new = fresh.get((ack.partition, offset), 0) == ack.term
+            if new and had.get((ack.group, ack.partition, offset), ack.time_ms + 1) > ack.time_ms:
+                yield f"P22 {offset} was acked at {ack.time_ms}, and nobody in {ack.group} had it"
+
+
 def one_holder(history: History) -> Iterator[str]:
     """P9: who hands out leads alone; tokens of a record rise; in one term a lease is over before somebody
     else gets one."""
@@ -189,9 +212,14 @@ def copies_agree(history: History) -> Iterator[str]:
     """P17: equal logs at equal index, equal state at equal applied index; and what the traces of the copies
     broke."""
     yield from history.broken
+    for shard in sorted({copy.shard for copy in history.copies}):
+        yield from _copies_agree([copy for copy in history.copies if copy.shard == shard])
+
+
+def _copies_agree(copies: list[Copy]) -> Iterator[str]:
     chains: dict[int, tuple[str, bytes]] = {}
     digests: dict[int, Copy] = {}
-    for copy in history.copies:
+    for copy in copies:
         for index, chain in copy.chains.items():
             name, other = chains.setdefault(index, (copy.name, chain))
             if other != chain:
@@ -204,23 +232,35 @@ def copies_agree(history: History) -> Iterator[str]:
 
 
 def topics_are_linear(history: History) -> Iterator[str]:
-    """P18: a name has one id from its making to its end; an id that ended never comes back."""
+    """P18: a name has one id from its making to its end; an id that ended never comes back, nobody gets
+    anything of it, and no shard keeps it."""
     gone: dict[int, int] = {}
     for row in sorted(history.topics, key=lambda row: row.time_ms):
         if row.topic_id < 0:
             gone.setdefault(-row.topic_id, row.time_ms)
         elif row.topic_id in gone and gone[row.topic_id] < row.asked_ms:
             yield f"P18 topic {row.name} with id {row.topic_id} is back after its end at {gone[row.topic_id]}"
+    for used in history.used:
+        if used.asked_ms > gone.get(used.topic_id, used.asked_ms):
+            ended_ms = gone[used.topic_id]
+            yield f"P18 {used.what} of topic {used.topic_id} at {used.time_ms}, ended at {ended_ms}"
+    for row in history.pushed:
+        ended_ms = gone.get(topic_id_of(row.partition), row.time_ms)
+        if row.time_ms > ended_ms:
+            yield f"P18 {row.values} were handed out at {row.time_ms}, and their topic ended at {ended_ms}"
     for copy in history.copies:
         for name, topic_id in copy.topics.items():
             if topic_id in gone:
                 yield f"P18 {copy.name} still knows {name} with id {topic_id}"
+        for partition in copy.records:
+            if topic_id_of(partition) in gone:
+                yield f"P18 {copy.name} still has partition {partition} of a topic that ended"
     last: dict[str, int] = {}
     for row in history.topics:
         last[row.name] = row.topic_id
-    for copy in history.copies:
+    for copy in [copy for copy in history.copies if copy.shard == META_SHARD]:
         for name, topic_id in last.items():
-            if topic_id > 0 and copy.topics.get(name) != topic_id:
+            if topic_id > 0 and not name.startswith(RIVAL) and copy.topics.get(name) != topic_id:
                 yield f"P18 {copy.name} lost topic {name} with id {topic_id}"
 
 
@@ -252,6 +292,7 @@ CHECKS: list[Check] = [
     order_is_kept,
     stored_once,
     acked_stays_acked,
+    had_before_acked,
     one_holder,
     conserved,
     copies_agree,

@@ -1,4 +1,4 @@
-"""Clients of the simulated shard: they publish, consume, make topics and change voters, and resend what is
+"""Clients of the simulated shards: they publish, consume, make topics and change voters, and resend what is
 not answered."""
 
 from collections.abc import Callable, Sequence
@@ -29,6 +29,7 @@ from sim.history import LOOSE, AckConfirmed, Confirmed, Pushed, Seen, TopicSaid
 if TYPE_CHECKING:
     from sim.world import World
 
+SHARDED = ("shards",)  #: kinds of clusters: three shards, with three copies each
 PATIENCE_MS = 400
 CREDIT = 12
 SHRINK_MS = 6_000  #: a request for fewer copies may be on its way so long, and no disk is lost meanwhile
@@ -44,6 +45,7 @@ class Party:
         self.place = "x"  #: where it is, for the network: a host, or outside
         self.dice = Random(f"{world.seed}/{name}")
         self.node = ""
+        self.shard = 0  #: that is asked
         self.requests = 0
         self.stopped = False
 
@@ -51,7 +53,7 @@ class Party:
         self.requests += 1
         if not self.node:
             self.turn_away()
-        self.world.post_request(self.name, self.node, self.requests, message, batch)
+        self.world.post_request(self.name, self.node, self.shard, self.requests, message, batch)
         return self.requests
 
     def turn_away(self) -> None:
@@ -67,20 +69,24 @@ class Admin(Party):
 
     def __init__(self, world: "World", retention_ms: int) -> None:
         super().__init__(world, "admin")
-        self.config = TopicOptions(partitions=1, retention_ms=retention_ms)
-        self.partition = 0
+        self.config = TopicOptions(partitions=world.partitions, retention_ms=retention_ms)
+        self.places: list[tuple[int, int]] = []  #: partition and shard, of the topic that all use
         self.job: tuple[int, Message, str] | None = None
         self.asked_ms = 0
         self.made = 0
         self.known: dict[str, int] = {}
         self.next()
 
+    def home(self, number: int) -> tuple[int, int]:
+        """Partition and shard; (0, 0): there is none yet."""
+        return self.places[number] if self.places else (0, 0)
+
     def next(self) -> None:
         if self.stopped:
             self.job = None
             return
         self.asked_ms = self.world.now
-        if not self.partition:
+        if not self.places:
             self.begin("orders", CreateTopic("orders", self.config, if_not_exists=True))
         elif self.known and self.dice.random() < 0.5:
             name = self.dice.choice(sorted(self.known))
@@ -118,7 +124,8 @@ class Admin(Party):
             said.append(TopicSaid(self.asked_ms, sent_ms, name, found.id))
             self.known[name] = found.id
             if name == "orders":
-                self.partition = partition_key(found.id, 0)
+                self.places = [(partition_key(found.id, i), shard) for i, shard in enumerate(found.shards)]
+                self.world.history.shard_of |= dict(self.places)
                 del self.known[name]
         elif name in self.known:
             self.world.broken(f"P18 topic {name}, which was made, is unknown at {node}")
@@ -130,8 +137,10 @@ class Admin(Party):
 class Publisher(Party):
     """One batch after the other; each is sent until it is confirmed."""
 
-    def __init__(self, world: "World", name: str, pause_ms: int) -> None:
+    def __init__(self, world: "World", name: str, pause_ms: int, number: int = 0) -> None:
+        """`number`: of the partition."""
         super().__init__(world, name)
+        self.number, self.partition = number, 0
         self.producer = name.encode().ljust(16, b".")
         self.pause_ms = pause_ms
         self.sequence = 0
@@ -141,9 +150,9 @@ class Publisher(Party):
         self.next()
 
     def next(self) -> None:
-        partition = self.world.admin.partition
-        if self.stopped or not partition or self.sequence >= BATCHES_MAX:
-            if not partition and not self.stopped:
+        self.partition, self.shard = self.world.admin.home(self.number)
+        if self.stopped or not self.partition or self.sequence >= BATCHES_MAX:
+            if not self.partition and not self.stopped:
                 self.world.at(20, self.next)
             return
         self.sequence += 1
@@ -163,10 +172,10 @@ class Publisher(Party):
         """Nobody waits for it, nobody sends it again."""
         values = tuple(b"%s-%s%d.%d" % (self.name.encode(), LOOSE, self.sequence, i) for i in range(3))
         self.world.history.attempted.update(values)
-        self.ask(Publish(self.world.admin.partition, "none"), bytes(batches.seal(values)))
+        self.ask(Publish(self.partition, "none"), bytes(batches.seal(values)))
 
     def send(self) -> None:
-        self.waiting = self.ask(Publish(self.world.admin.partition), self.batch)
+        self.waiting = self.ask(Publish(self.partition), self.batch)
         self.world.at(PATIENCE_MS, self.again, self.waiting)
 
     def again(self, request_id: int) -> None:
@@ -188,11 +197,10 @@ class Publisher(Party):
                 self.turn_away()
             self.world.at(30, self.again, request_id)
             return
-        offset, copies, _ = answer
+        offset, copies, _, fresh_term = answer
         if request_id == self.waiting:
-            row = Confirmed(
-                sent_ms, self.producer, self.sequence, self.values, self.world.admin.partition, offset, copies
-            )
+            batch = self.producer, self.sequence, self.values
+            row = Confirmed(sent_ms, *batch, self.partition, offset, copies, fresh_term)
             self.world.history.confirmed.append(row)
             self.waiting = 0
             self.world.at(self.dice.randrange(self.pause_ms), self.next)
@@ -206,7 +214,7 @@ class Consumer(Party):
         self,
         world: "World",
         name: str,
-        partition: Callable[[], int] | None = None,
+        home: Callable[[], tuple[int, int]] | None = None,
         group: str = "g",
         mode: str = "shared",
         routes: Sequence[str] = (),
@@ -216,7 +224,8 @@ class Consumer(Party):
         """Of the topic "orders", unless told otherwise. `fails`: how many attempts do, of those that do not
         end well."""
         super().__init__(world, name)
-        self.partition = partition or (lambda: world.admin.partition)
+        self.home_of = home or (lambda: world.admin.home(0))
+        self.partition = 0
         self.group, self.mode, self.routes, self.ack, self.fails = group, mode, list(routes), ack, fails
         self.term = 0
         self.subscribed = False
@@ -232,7 +241,8 @@ class Consumer(Party):
         world = self.world
         if self.stopped:
             return
-        if self.partition():
+        self.partition, self.shard = self.home_of()
+        if self.partition:
             if not self.subscribed or world.now > self.heard_ms + 1_500:
                 self.turn_away()
                 self.subscribe()
@@ -246,14 +256,14 @@ class Consumer(Party):
         message = Subscribe(
             1,
             self.group,
-            [Start(self.partition())],
+            [Start(self.partition)],
             max(1, CREDIT - sum(b - a for _, a, b in holding)),
             limits.MIB,
             GroupOptions(mode=self.mode, lease_ms=self.world.lease_ms),
             holding=holding,
             routes=self.routes,
             ack=self.ack,
-            shards=[0],
+            shards=[self.shard],
         )
         self.asked = self.ask(message)
 
@@ -279,18 +289,18 @@ class Consumer(Party):
             self.held[held] = self.world.now
             self.world.at(self.dice.randrange(2, 300), self.worked, held)
         elif isinstance(answer, Acked) and request_id in self.acking:
-            self.acked(*self.acking.pop(request_id), answer, sent_ms)
+            self.acked(*self.acking.pop(request_id), answer, sent_ms, term)
 
-    def acked(self, done: tuple[int, int, int], well: bool, answer: Acked, sent_ms: int) -> None:
+    def acked(self, done: tuple[int, int, int], well: bool, answer: Acked, sent_ms: int, term: int) -> None:
         partition, at, end = done
         self.held.pop(done, None)
         rows = self.world.history.acks if well else self.world.history.failed
         for _, first, last in sorted(answer.lost):
             if at < first:
-                rows.append(AckConfirmed(sent_ms, self.group, partition, at, min(first, end)))
+                rows.append(AckConfirmed(sent_ms, self.group, partition, at, min(first, end), term))
             at = max(at, last)
         if at < end:
-            rows.append(AckConfirmed(sent_ms, self.group, partition, at, end))
+            rows.append(AckConfirmed(sent_ms, self.group, partition, at, end, term))
 
     def worked(self, held: tuple[int, int, int]) -> None:
         """Done: well, not well, or not begun; who acks says nothing else later."""
@@ -340,7 +350,7 @@ class Reader(Party):
     def look(self) -> None:
         if self.stopped:
             return
-        if self.world.admin.partition and self.world.now > self.heard_ms + 1_000:
+        if self.world.admin.places and self.world.now > self.heard_ms + 1_000:
             self.subscribe()
         elif self.node:
             self.ask(Credit(1, 10, 10_000))
@@ -348,7 +358,7 @@ class Reader(Party):
 
     def subscribe(self) -> None:
         self.turn_away()
-        partition = self.world.admin.partition
+        partition, self.shard = self.world.admin.home(0)
         start = Start(partition) if self.position < 0 else Start(partition, "offset", self.position)
         self.ask(Subscribe(1, "", [start], 30, limits.MIB))
 
@@ -365,6 +375,28 @@ class Reader(Party):
                 )
             elif answer.offset > self.position:
                 self.heard_ms = 0  # something was lost on the way
+
+
+class Mover(Party):
+    """Moves the leadership of one shard after the other."""
+
+    def __init__(self, world: "World") -> None:
+        super().__init__(world, "operator")
+        self.shrunk_ms = -SHRINK_MS  #: nobody asks for fewer copies
+        world.at(1_000, self.look)
+
+    def look(self) -> None:
+        if self.stopped:
+            return
+        self.shard = self.dice.randrange(self.world.shards)
+        leader = self.world.leader(self.shard)
+        if leader is not None:
+            self.node = leader.name
+            self.ask(Transfer(self.dice.choice(sorted(self.world.nodes))))
+        self.world.at(self.dice.randrange(400, 3_000), self.look)
+
+    def receive(self, node: str, request_id: int, term: int, answer: Any, sent_ms: int) -> None:
+        self.world.history.count("move refused" if isinstance(answer, Refused) else "leader moved")
 
 
 class Operator(Party):

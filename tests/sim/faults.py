@@ -8,7 +8,7 @@ import msgspec
 
 from gossipq.core.shard import Shard
 from gossipq.core.storage.log import Entry
-from sim.clients import SHRINK_MS
+from sim.clients import SHARDED, SHRINK_MS
 from sim.node import Node
 
 if TYPE_CHECKING:
@@ -47,7 +47,7 @@ class Clocks:
 
     def boot(self, node: Node) -> None:
         """Its machine starts anew, unless a copy might be left alone with a wrong clock."""
-        shards = [other.shard for other in self.world.nodes.values() if other.shard is not None]
+        shards = [shard for other in self.world.nodes.values() for shard in other.shards()]
         if self.boots and all(len(shard.replica.config.voters) > 2 for shard in shards):
             node.boot_anew(self.dice.randrange(1, 60_000))
             self.world.history.count("boot")
@@ -101,7 +101,7 @@ class Faults:
             return
         self.world.at(self.dice.randrange(200, 2_400), self.strike)
         living = [node for node in self.world.nodes.values() if node.up]
-        leader = self.world.leader()
+        leader = self.world.leader(self.dice.randrange(self.world.shards))
         if not living:
             return
         node = leader if leader is not None and self.dice.random() < 0.6 else self.dice.choice(living)
@@ -178,7 +178,7 @@ class Faults:
         world = self.world
         if (
             node.witness
-            or world.kind in ("pair", "standby", "grow")
+            or world.kind in ("pair", "standby", "grow", *SHARDED)
             or world.now < world.operator.shrunk_ms + SHRINK_MS
         ):
             return False

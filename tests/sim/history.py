@@ -3,6 +3,7 @@ at."""
 
 from typing import NamedTuple
 
+RIVAL = "rival"  #: names of topics that several make and remove begin so
 LOOSE = b"loose"  #: in the values of records that were sent once, without a producer
 
 
@@ -14,6 +15,7 @@ class Confirmed(NamedTuple):
     partition: int
     offset: int
     copies: int
+    fresh_term: int = 0  #: in which it got its offset, when this is the first confirm of it
 
 
 class Job(NamedTuple):
@@ -75,6 +77,7 @@ class AckConfirmed(NamedTuple):
     partition: int
     first: int
     end: int
+    term: int = 0  #: of who said so
 
 
 class Asked(NamedTuple):
@@ -108,6 +111,15 @@ class TopicSaid(NamedTuple):
     topic_id: int
 
 
+class TopicUsed(NamedTuple):
+    """A shard did something for a topic by its id, as if it were there."""
+
+    asked_ms: int
+    time_ms: int
+    topic_id: int
+    what: str
+
+
 class RosterSaid(NamedTuple):
     """What the leader of the meta shard answered: (copy, name, address, state) of each member."""
 
@@ -134,6 +146,7 @@ class Copy(NamedTuple):
     dead: dict[tuple[int, str], dict[int, str]]  #: (partition, group) -> offset -> reason
     #: (partition, group) -> offset -> when, as true time if clocks are right
     acked: dict[tuple[int, str], dict[int, int]]
+    shard: int = 0
 
 
 class History:
@@ -158,6 +171,8 @@ class History:
         self.end_ms = 0
         self.released: list[Released] = []
         self.topics: list[TopicSaid] = []
+        self.used: list[TopicUsed] = []
+        self.shard_of: dict[int, int] = {}  #: of the partitions in which nobody meddles
         self.rosters: list[RosterSaid] = []
         self.copies: list[Copy] = []
         self.broken: list[str] = []  #: invariants that a copy's trace broke, as they broke
@@ -167,6 +182,10 @@ class History:
         for value in values:
             if value in self.jobs:
                 self.way_ms[value] = max(way_ms, self.way_ms.get(value, 0))
+
+    def copies_of(self, partition: int) -> list[Copy]:
+        """Those of its shard."""
+        return [copy for copy in self.copies if copy.shard == self.shard_of.get(partition, 0)]
 
     def count(self, what: str) -> None:
         self.counts[what] = self.counts.get(what, 0) + 1

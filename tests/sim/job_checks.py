@@ -35,11 +35,12 @@ def jobs_are_kept(history: History) -> Iterator[str]:
     """P1, P6: a confirmed job is at one offset, or scheduled; or its id was known, and then who had it first
     is."""
     confirmed = {job.value: run for row in history.job_confirms for job, run in each_run(row)}
-    for copy in history.copies:
+    where = next((row.partition for row in history.job_confirms), 0)
+    for copy in history.copies_of(where):
         places = Counter(
             value for records in copy.records.values() for value in records.values() if value in history.jobs
         )
-        places.update(value for values in copy.scheduled.values() for value in values)
+        places.update(list(copy.scheduled.get(where, ())))
         ids = {history.jobs[value].id for value in places}
         for value, duplicate in confirmed.items():
             job = history.jobs[value]
@@ -155,8 +156,8 @@ def in_time(history: History) -> Iterator[str]:
         if job.ttl_ms and decided_ms > over_ms + 2 * error_ms:
             yield f"P12 {offset} was handed out at {row.time_ms}, and was over at {over_ms}"
     for copy in history.copies:
-        for values in copy.scheduled.values():
-            for value in values:
+        for where, values in copy.scheduled.items():
+            for value in values if where in history.shard_of else ():
                 # what it was on its way is not in its age
                 due_ms = history.jobs[value].due_ms + history.way_ms[value]
                 if due_ms < history.end_ms - LATE_MS - 2 * error_ms:
@@ -204,7 +205,9 @@ def attempts_are_counted(history: History) -> Iterator[str]:
             yield f"P13 {offset} was handed out at {row.time_ms}, its last attempt was over at {over[offset]}"
     tries = Counter(offset for _, offset, _ in handed(history))
     for copy in history.copies:
-        for (_, group), dead in copy.dead.items():
+        for (where, group), dead in copy.dead.items():
+            if where not in history.shard_of:
+                continue
             for offset in over:
                 # or it had expired, and was dropped
                 if group == "jobs" and offset not in dead and not jobs[offset].ttl_ms:

@@ -30,6 +30,7 @@ class JobPublisher(Party):
         self.producer = self.name.encode().ljust(16, b".")
         self.expire = self.dice.choice(("dead", "drop"))
         self.partition = self.sequence = self.waiting = self.sealed_ms = 0
+        self.home = 0, 0  #: partition and shard
         self.rows: list[Job] = []
         self.batch = b""
         world.history.expire = self.expire
@@ -106,9 +107,11 @@ class JobPublisher(Party):
             return
         self.waiting = 0
         if isinstance(answer, Topics):
-            self.partition = partition_key(answer.topics[0].id, 0)
+            self.partition, self.shard = partition_key(answer.topics[0].id, 0), answer.topics[0].shards[0]
+            self.home = self.partition, self.shard
+            self.world.history.shard_of[self.partition] = self.shard
         else:
-            offset, _, runs = answer
+            offset, _, runs, _ = answer
             row = JobConfirmed(sent_ms, self.partition, tuple(self.rows), offset, tuple(map(tuple_of, runs)))
             self.world.history.job_confirms.append(row)
         self.world.at(self.dice.randrange(150), self.next)
@@ -129,7 +132,7 @@ def job_parties(world: "World") -> list[Party]:
             Consumer(
                 world,
                 f"k{number}",
-                partition=lambda: publisher.partition,
+                home=lambda: publisher.home,
                 group="jobs",
                 mode=mode if mode in ("exclusive", "key_ordered") else "shared",
                 routes=routes,

@@ -1,5 +1,5 @@
-"""One copy of the shard as a worker drives it: the same turns, over a disk, a clock and a network that are
-the simulator's."""
+"""One node with a copy of each shard, as a worker drives it: the same turns, over a disk, a clock and a
+network that are the simulator's."""
 
 from collections import deque
 from collections.abc import Collection, Sequence
@@ -34,6 +34,7 @@ from gossipq.wire.opener import Opener
 from sim.clients import Consumer
 from sim.disk import Disk
 from sim.history import Asked, Copy, Pushed, Released
+from sim.rivals import Rival
 
 if TYPE_CHECKING:
     from sim.world import World
@@ -65,14 +66,14 @@ class Node:
         self.world, self.name, self.witness = world, name, witness
         self.settings = ShardSettings(
             name,
-            shards=1,
+            shards=world.shards,
             joins=joins,
             witness=witness,
             replace_ms=world.replace_ms,
             stray_ms=limits.STRAY_MS,
             boot="1",
         )
-        self.disk = Disk()
+        self.disks = [Disk() for _ in range(world.shards)]
         self.dice = Random(f"{world.seed}/{name}")
         self.boot_at = world.now - self.dice.randrange(10_000_000)  # true time when its boot clock was 0
         self.wall_off = self.dice.randrange(-CLOCK_ERROR_MS, CLOCK_ERROR_MS)
@@ -87,9 +88,10 @@ class Node:
         self.inbox: deque[tuple[object, ...]] = deque()
         self.sessions: dict[bytes, int] = {}
         self.wake_at: int | None = None
-        self.disk_term = (0, "")  #: what the disk said last
-        self.disk_applied = 0
-        self.traced = (0, 0)
+        self.on_disk: dict[int, tuple[int, str, int]] = {}  #: shard -> term, vote, applied that it said last
+        self.traced: dict[
+            int, tuple[int, int]
+        ] = {}  #: shard -> term that it led, index known to be committed
         #: version of the roster, and what follows from it
         self.planned: tuple[int, Target | None] = (0, None)
 
@@ -98,9 +100,21 @@ class Node:
         return Now(boot, WALL_MS + self.world.now + self.wall_off)
 
     @property
+    def disk(self) -> Disk:
+        """Of the meta shard."""
+        return self.disks[0]
+
+    @property
     def shard(self) -> Shard | None:
-        """None while it is down, or reads its disk again."""
-        return self.turns.shards.get(0) if self.turns.open else None
+        """The meta shard; None while it is down, or reads its disk again."""
+        return self.shard_of(0)
+
+    def shard_of(self, shard: int) -> Shard | None:
+        return self.turns.shards.get(shard) if self.turns.open else None
+
+    def shards(self) -> list[Shard]:
+        """Those that are open; none while it is down, or reads its disk again."""
+        return list(self.turns.shards.values()) if self.turns.open else []
 
     def boot_anew(self, ago_ms: int) -> None:
         """The machine, not the process alone."""
@@ -114,12 +128,12 @@ class Node:
             return
         self.up = True
         self.wake_at = None  # a turn that came while it was down was none
-        self.turns = Turn(self, [0])
+        self.turns = Turn(self, range(self.world.shards))
         self.world.wake(self, 0)
 
     def read(self) -> None:
         """Opens its disk now, whenever its next turn is."""
-        self.turns = Turn(self, [0])
+        self.turns = Turn(self, range(self.world.shards))
         self.turns.run(self.clock(), lambda: None)
 
     def stop(self, why: str) -> None:
@@ -129,18 +143,18 @@ class Node:
 
     def end(self, why: str) -> None:
         """Ended for good, by its operator."""
-        self.disk.undo()
+        self.abort()
         self.dead, self.up, self.turns = why, False, Turn(self, [])
 
     def end_politely(self) -> None:
-        if self.shard is not None:
-            self.shard.leave()
-            self.turns.wake(0)
+        for shard in self.shards():
+            shard.leave()
+            self.turns.wake(shard.id)
             self.world.wake(self, 0)
             self.world.history.count("polite end")
 
     def crash(self) -> None:
-        self.disk.undo()
+        self.abort()
         self.up, self.turns = False, Turn(self, [])
         self.inbox.clear()
         self.world.history.count("crash")
@@ -156,63 +170,70 @@ class Node:
             self.world.restart_later(self)
         if not self.up:
             return
-        if self.shard is not None:
-            self._seek_leader(self.shard, now)
+        for shard in self.shards():
+            self._seek_leader(shard, now)
         due = [at for at in (turns.next_deadline_ms(), now.boot_ms + limits.STRAY_MS) if at is not None]
         if self.inbox:
             due = [now.boot_ms]
         self.world.wake(self, max(0, min(due) - now.boot_ms))
 
     def _work(self) -> None:
-        """What has come; a copy that reads its disk again drops it."""
-        shard = self.shard
-        if shard is None:
+        """What has come; a node that reads its disk again drops it."""
+        if not self.turns.open:
             self.inbox.clear()
             return
         self.turns.touch(0)
         if self.world.steered:
-            self._aim(shard)
+            for shard in self.shards():
+                self._aim(shard)
         for _ in range(min(len(self.inbox), 64)):
-            self._step(shard, *self.inbox.popleft())
-        self._end_silent(shard, self.clock())
+            shard_id, *item = self.inbox.popleft()
+            if (touched := self.turns.touch(shard_id)) is not None:  # type: ignore[arg-type]
+                self._step(touched, *item)  # type: ignore[arg-type]
+        self._end_silent(self.clock())
 
     # --- the host of the turn -------------------------------------------------------------------------------
 
     def open(self, shard: int) -> Shard:
-        self.traced = 0, 0
+        self.traced[shard] = 0, 0
         self.sessions = {}
         self.reading = True
-        opened = Shard(shard, self.settings, self.disk, Bodies(limits.MIB), Opener(), self.dice.randrange)
+        opened = Shard(
+            shard, self.settings, self.disks[shard], Bodies(limits.MIB), Opener(), self.dice.randrange
+        )
         self.reading = False
         return opened
 
     def abort(self) -> None:
-        self.disk.undo()
+        for disk in self.disks:
+            disk.undo()
 
     def commit(self) -> None:
         self._may_crash()
         if self.world.faults.commit_fails():
             raise StoreError("the disk refuses")
-        self.disk.commit()
+        for disk in self.disks:
+            disk.commit()
         self.busy_until = self.world.now + self.dice.randrange(1, 4)
-        self._check_disk()
+        for shard in self.shards():
+            self._check_disk(shard)
         self._may_crash()
 
     def boot_ms(self) -> int:
         return self.clock().boot_ms
 
     def replicate(self, shard: Shard, appends: Sequence[Replication]) -> None:
-        if shard.leading and self.traced[0] != shard.term:
-            self.traced = shard.term, self.traced[1]
+        if shard.leading and self.traced[shard.id][0] != shard.term:
+            self.traced[shard.id] = shard.term, self.traced[shard.id][1]
             self.world.elected(self, shard)
         for out in appends:
             self._may_crash()
-            self.world.post_copy(self, out.to, shard.term, out.append, out.entries, b"")
+            self.world.post_copy(self, out.to, shard.id, shard.term, out.append, out.entries, b"")
 
     def answer(self, shard: Shard, answers: Sequence[Mail]) -> None:
         for mail in answers:
             self._may_crash()
-            self.world.post_copy(self, mail.to, shard.term, mail.message, [], mail.rows)
+            self.world.post_copy(self, mail.to, shard.id, shard.term, mail.message, [], mail.rows)
 
     def flush(self) -> None: ...
     def opened(self) -> None: ...
@@ -227,7 +248,7 @@ class Node:
         if not (isinstance(error, CorruptLog) and self.reading):
             said = "".join(format_exception(error)) if not isinstance(error, CorruptLog) else error
             self.world.broken(f"P21 {self.name}: {said}")
-        self.disk.undo()
+        self.abort()
         self.stop(str(error))
 
     def _seek_leader(self, shard: Shard, now: Now) -> None:
@@ -236,7 +257,7 @@ class Node:
             self.world.history.count("lets go of rows")
         if question := shard.peers.stray(now.boot_ms):
             for name in [name for name in self.world.nodes if name != self.name]:
-                self.world.post_copy(self, name, shard.term, question, [], b"")
+                self.world.post_copy(self, name, shard.id, shard.term, question, [], b"")
 
     def _aim(self, shard: Shard) -> None:
         """Every copy has the roster from its own ledger, as old as that may be."""
@@ -301,11 +322,11 @@ class Node:
         released = self.world.history.released
         released += [Released(self.world.now, sender, *row) for row in ranges if row[1] < row[2]]
 
-    def _end_silent(self, shard: Shard, now: Now) -> None:
+    def _end_silent(self, now: Now) -> None:
         for session in [s for s, at in self.sessions.items() if now.boot_ms > at + SILENCE_MS]:
             del self.sessions[session]
             consumer = session.rstrip(b".").decode()
-            for partition in shard.ledger.partitions:
+            for partition in [each for shard in self.shards() for each in shard.ledger.partitions]:
                 self.world.history.released.append(
                     Released(self.world.now, consumer, partition, 0, EVERYTHING)
                 )
@@ -315,21 +336,25 @@ class Node:
         world, term = self.world, shard.term
         self._trace(shard)
         self.sessions |= dict.fromkeys(effects.returning, self.boot_ms())
+        for fault in effects.faults:
+            world.broken(f"P21 {self.name}: {fault.what}: {''.join(format_exception(fault.error))}")
         for text in effects.warnings:
             if "cannot get" in text:
                 world.broken(f"L4 {self.name}: {text}")
         self.answer(shard, effects.answers)
         for origin, rows in effects.confirms.items():
             runs = dict(effects.runs.get(origin, ()))
-            for request_id, offset, copies, _ in rows:
+            for request_id, offset, copies, duplicate in rows:
                 self._may_crash()
-                world.post_client(self, origin, request_id, term, (offset, copies, runs.get(request_id, ())))
+                fresh_term = 0 if duplicate else term
+                answer = offset, copies, runs.get(request_id, ()), fresh_term
+                world.post_client(self, origin, request_id, term, answer)
         for origin, request_id, message in effects.replies:
             world.post_client(self, origin, request_id, term, message)
-        for _, message in effects.told:
-            leader = self.name if shard.leading else shard.replica.leader
-            if leader:
-                world.post_copy(self, leader, term, message, [], b"")
+        for shard_id, message in effects.told:
+            told = self.shard_of(shard_id)
+            if told is not None and told.replica.leader:
+                world.post_copy(self, told.replica.leader, shard_id, term, message, [], b"")
         for delivery in effects.deliveries:
             self._may_crash()
             consumer = delivery.origin[0].decode()
@@ -342,18 +367,18 @@ class Node:
                     continue
                 values = values_of(body, part.first, part.count)
                 party = world.parties[consumer]
-                group = party.group if isinstance(party, Consumer) else ""
+                group = party.group if isinstance(party, Consumer | Rival) else ""
                 pushed = Pushed(
                     world.now,
                     term,
-                    consumer if group else "",
+                    consumer if isinstance(party, Consumer) else "",
                     group,
                     part.partition,
                     part.offset,
                     part.attempt,
                     values,
                     delivery.lease_ms,
-                    world.newest_term,
+                    world.newest_term[shard.id],
                     shard.leader_ms - WALL_MS,
                 )
                 world.history.pushed.append(pushed)
@@ -361,17 +386,15 @@ class Node:
 
     # --- what the copy itself must keep (I1 to I10) ---------------------------------------------------------
 
-    def _check_disk(self) -> None:
+    def _check_disk(self, shard: Shard) -> None:
         """I7: term, vote and applied index never go back on one disk."""
-        if self.shard is None:
-            return  # it could not be read
-        hard, applied = self.shard.replica.hard, self.shard.ledger.meta.applied
-        term, vote = self.disk_term
+        hard, applied = shard.replica.hard, shard.ledger.meta.applied
+        term, vote, before = self.on_disk.get(shard.id, (0, "", 0))
         if hard.term < term or (hard.term == term and vote and hard.vote != vote):
-            self.world.broken(f"I7 {self.name} had {self.disk_term} on disk and now {tuple(hard)}")
-        if applied < self.disk_applied:
-            self.world.broken(f"I7 {self.name} had applied {self.disk_applied} and now {applied}")
-        self.disk_term, self.disk_applied = (hard.term, hard.vote), applied
+            self.world.broken(f"I7 {self.name} had {(term, vote)} on disk and now {tuple(hard)}")
+        if applied < before:
+            self.world.broken(f"I7 {self.name} had applied {before} and now {applied}")
+        self.on_disk[shard.id] = hard.term, hard.vote, applied
 
     def _trace(self, shard: Shard) -> None:
         """I3: what is committed is the same everywhere. I11: the time of a leader that serves is right."""
@@ -379,20 +402,23 @@ class Node:
         if shard.serving and not -LATE_TIME_MS < off_ms < 2 * CLOCK_ERROR_MS:
             self.world.broken(f"I11 {self.name} leads with time that is {off_ms} ms ahead")
         replica, world = shard.replica, self.world
-        if replica.commit > self.traced[1] and not replica.hollow and replica.commit <= replica.log.last:
-            self.traced = self.traced[0], replica.commit
-            world.committed(self, replica.commit, replica.place(replica.commit).chain)
+        if (
+            replica.commit > self.traced[shard.id][1]
+            and not replica.hollow
+            and replica.commit <= replica.log.last
+        ):
+            self.traced[shard.id] = self.traced[shard.id][0], replica.commit
+            world.committed(self, shard, replica.commit, replica.place(replica.commit).chain)
 
     # --- the end --------------------------------------------------------------------------------------------
 
-    def dump(self) -> Copy:
-        shard = self.shard
-        assert shard is not None
+    def dump(self, shard: Shard) -> Copy:
+        """What it has of this shard."""
+        disk = self.disks[shard.id]
         shard.ledger.flush()
         ledger, found, given = shard.ledger, {}, dict[int, dict[int, int]]()
         chains = {
-            log.INDEX_KEY.unpack(key)[0]: log.decode_row(0, row).chain
-            for key, row in self.disk.log.rows.items()
+            log.INDEX_KEY.unpack(key)[0]: log.decode_row(0, row).chain for key, row in disk.log.rows.items()
         }
         for partition, state in ledger.partitions.items():
             kept: dict[int, bytes | None] = {}
@@ -401,7 +427,7 @@ class Node:
                 part = ledger.slices.at(partition, at)
                 if part is None:
                     break
-                body = self.disk.body.get(log.INDEX_KEY.pack(part.index))
+                body = disk.body.get(log.INDEX_KEY.pack(part.index))
                 values = values_of(body, part.first, part.count) if body is not None else (None,) * part.count
                 kept |= dict(enumerate(values, part.offset))
                 times = given.setdefault(partition, {})
@@ -411,7 +437,10 @@ class Node:
         firsts = {partition: state.first for partition, state in ledger.partitions.items()}
         cursors = {}
         for partition, groups in ledger.cursors.items():
-            state = ledger.partitions[partition]
+            state, void = ledger.partitions[partition], records.key(b"v", partition)
+            unplaced = sum(
+                1 for _ in disk.state.scan(void, void + b"\xff" * 17)
+            )  # voided before they were due
             for group_id, cursor in groups.items():
                 row = cursor.state
                 cursors[partition, ledger.groups[group_id].name] = {
@@ -421,43 +450,54 @@ class Node:
                     "acked": row.acked,
                     "removed": row.removed,
                     "elsewhere": row.voided + row.dropped + row.retrying + row.parked + row.dead,
-                    "published": state.published - state.scheduled - state.voided,
+                    "published": state.published - state.scheduled - unplaced,
                     "first": state.first,
                 }
         topics = {name: info.id for name, info in ledger.names.items()}
         members = tuple((row.copy, row.name, row.endpoint, row.state) for row in ledger.members.values())
         applied = {index: chain for index, chain in chains.items() if index <= ledger.applied}
-        digest, jobs = self._digest(), self._dump_jobs()
+        digest, jobs = self._digest(shard), self._dump_jobs(shard)
         return Copy(
-            self.name, ledger.applied, applied, digest, found, firsts, cursors, topics, members, given, *jobs
+            self.name if self.world.shards == 1 else f"{self.name}/{shard.id}",
+            ledger.applied,
+            applied,
+            digest,
+            found,
+            firsts,
+            cursors,
+            topics,
+            members,
+            given,
+            *jobs,
+            shard.id,
         )
 
     def _dump_jobs(
-        self,
+        self, shard: Shard
     ) -> tuple[
         dict[int, dict[bytes, int]],
         dict[tuple[int, str], dict[int, str]],
         dict[tuple[int, str], dict[int, int]],
     ]:
         """Records without an offset, dead letters, and when records were acked."""
-        assert self.shard is not None
-        ledger, scheduled, dead = (
-            self.shard.ledger,
+        disk, ledger, scheduled, dead = (
+            self.disks[shard.id],
+            shard.ledger,
             dict[int, dict[bytes, int]](),
             dict[tuple[int, str], dict[int, str]](),
         )
-        for key, raw in self.disk.state.scan(b"W", b"X"):
+        for key, raw in disk.state.scan(b"W", b"X"):
             partition, index, first = records.U64X3.unpack_from(key, 1)
-            body = self.disk.body.get(log.INDEX_KEY.pack(index))
+            body = disk.body.get(log.INDEX_KEY.pack(index))
             values = values_of(body, first, decode_scheduled(raw).end - first) if body is not None else ()
             scheduled.setdefault(partition, {}).update(dict.fromkeys(values, index))
-        for key, raw in self.disk.state.scan(b"L", b"M"):
+        for key, raw in disk.state.scan(b"L", b"M"):
             partition, group_id, first = records.U64X3.unpack_from(key, 1)
             row = decode_dead(raw)
             rows = dead.setdefault((partition, ledger.groups[group_id].name), {})
             rows.update(dict.fromkeys(range(first, row.end), row.reason))
         acked: dict[tuple[int, str], dict[int, int]] = {}
-        for key, raw in self.disk.state.scan(b"A", b"B"):
+        for key, raw in disk.state.scan(b"A", b"B"):
             partition, group_id, first = records.U64X3.unpack_from(key, 1)
             if partition in ledger.partitions and group_id in ledger.groups:  # else it is still being swept
                 ack = decode_ack(raw)
@@ -465,12 +505,11 @@ class Node:
                 times.update(dict.fromkeys(range(first, ack.end), ack.time_ms - WALL_MS))
         return scheduled, dead, acked
 
-    def _digest(self) -> str:
+    def _digest(self, shard: Shard) -> str:
         """Of the state that entries made; what each copy sweeps in its own time is left out."""
-        assert self.shard is not None
-        partitions = self.shard.ledger.partitions
+        partitions = shard.ledger.partitions
         digest = blake2b(digest_size=8)
-        for key, row in self.disk.state.scan(b"", b"\xff" * 8):
+        for key, row in self.disks[shard.id].state.scan(b"", b"\xff" * 8):
             if key in records.OWN_ROWS or key[:1] in b"DBRFd":
                 continue
             if key[:1] in b"OASQZYUIJvLVW":

@@ -162,7 +162,7 @@ def reborn_replica_votes(patch: pytest.MonkeyPatch) -> None:
         meta = records.Meta(voters=known.voters)
         node.disk.state.put(records.META, records.encode(meta))
         node.disk.commit()
-        node.disk_term, node.disk_applied = (0, ""), 0
+        node.on_disk.clear()
 
     found = World._found
 
@@ -245,8 +245,8 @@ def reader_drops_last_batch(patch: pytest.MonkeyPatch) -> None:
     """Of the checkers themselves: the drain at the end misses something."""
     dump = Node.dump
 
-    def short(node: Node) -> Copy:
-        copy = dump(node)
+    def short(node: Node, shard: Shard) -> Copy:
+        copy = dump(node, shard)
         for kept in copy.records.values():
             kept.pop(max(kept, default=0), None)
         return copy

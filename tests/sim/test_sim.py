@@ -97,7 +97,7 @@ def test_a_seed_is_the_same_run_each_time_and_in_each_process() -> None:
 def test_a_copy_whose_turn_came_while_it_was_down_works_again_after_its_start() -> None:
     with small():
         cluster = world.World(0)
-        cluster.run_until(world.FOUND_MS, lambda: bool(cluster.admin.partition))
+        cluster.run_until(world.FOUND_MS, lambda: bool(cluster.admin.places))
         node = next(iter(cluster.nodes.values()))
         cluster.wake(node, 100)
         node.crash()
@@ -115,7 +115,7 @@ def test_who_may_vote_after_the_next_step_counts_when_others_are_frozen(
     monkeypatch.setattr(world, "STORMY", ("drift",))
     with small():
         cluster = world.World(0)
-        cluster.run_until(world.FOUND_MS, lambda: bool(cluster.admin.partition))
+        cluster.run_until(world.FOUND_MS, lambda: bool(cluster.admin.places))
         shard = next(iter(cluster.nodes.values())).shard
     assert shard is not None
     shard.replica.configure(shard.last, Config(["a.1", "b.2"], [], ["c.3"]))
@@ -127,6 +127,7 @@ def test_who_may_vote_after_the_next_step_counts_when_others_are_frozen(
 def test_a_job_is_late_by_its_way_to_a_leader_and_by_no_more(way_ms: int, wrong: bool) -> None:
     history, job = History(), Job(b"job", 1_500, 0, 4_000, 0, 0, 0, b"")
     history.jobs[job.value], history.end_ms = job, 11_400
+    history.shard_of[7] = 0
     history.took((job.value, b"no job"), way_ms)
     history.took((job.value,), 1)
     history.copies.append(Copy("a.1", 1, {}, "", {}, {}, {}, {}, (), {}, {7: {job.value: 1}}, {}, {}))
@@ -141,7 +142,7 @@ def test_who_heals_a_core_that_could_decide_looks_at_logs_too() -> None:
         replica = SimpleNamespace(
             me=name, config=Config([*voters]), log=log, electable=name in voters, hollow=hollow
         )
-        return SimpleNamespace(shard=SimpleNamespace(replica=replica))
+        return SimpleNamespace(replica=replica)
 
     old, learner, rebuilt = (
         copy("a", "abce", 2, 439),

@@ -1,12 +1,13 @@
-"""A cluster of one shard, from one seed: the real core under a network, disks and clocks that fail. Same
-seed, same run.
+"""A cluster of one shard or several, from one seed: the real core under a network, disks and clocks that
+fail. Same seed, same run.
 
 A run has three parts. *Safety*: every fault at any time. *Liveness*: a core that could decide is healed, the
 others stay frozen in their faults; a new publish must be confirmed. *Rest*: all is healed, the clients end,
 the copies must come to agree.
 """
 
-from collections.abc import Callable
+from collections import Counter
+from collections.abc import Callable, Iterable
 from heapq import heappop, heappush
 from random import Random
 from typing import Any
@@ -20,12 +21,13 @@ from gossipq.messages import Publish
 from gossipq.types import Origin
 from gossipq.values import Message
 from gossipq.wire import batch as batches
-from sim.clients import Admin, Consumer, Operator, Party, Publisher, Reader
+from sim.clients import SHARDED, Admin, Consumer, Mover, Operator, Party, Publisher, Reader
 from sim.cluster import WITNESS, Chief, Doorman
 from sim.faults import Faults
 from sim.history import History
 from sim.jobs import job_parties
 from sim.node import Node
+from sim.rivals import Liar, Rival
 from sim.small import small
 
 FOUND_MS = 6_000  #: without faults at first, so that there is something to lose
@@ -36,7 +38,7 @@ REST_MS = 25_000
 EVENTS_MAX = 60_000
 FIXED = ("trio", "trio", "trio", "five", "grow", "pair", "standby")  #: an operator names the copies
 STEERED = ("roster", "roster", "drift")  #: the roster does: as for the meta shard, and as for any other one
-STORMY = FIXED + STEERED
+STORMY = FIXED + STEERED + SHARDED
 STEERED_MS = 20_000
 
 
@@ -54,10 +56,14 @@ class Event:
 class Probe(Party):
     """One more publish, after the faults: is it confirmed?"""
 
-    def __init__(self, world: "World") -> None:
-        super().__init__(world, "probe")
-        self.value = b"probe-%d" % world.now
-        self.batch = bytes(batches.seal([self.value], producer=b"probe".ljust(16, b"."), sequence=1))
+    def __init__(self, world: "World", number: int) -> None:
+        """`number`: of the partition of the topic that all use."""
+        super().__init__(world, f"probe-{number}")
+        self.partition, self.shard = world.admin.home(number)
+        self.value = b"probe-%d-%d" % (number, world.now)
+        self.batch = bytes(
+            batches.seal([self.value], producer=self.name.encode().ljust(16, b"."), sequence=1)
+        )
         world.history.attempted.add(self.value)
         self.confirmed = False
         self.look()
@@ -66,17 +72,17 @@ class Probe(Party):
         if not self.confirmed:
             names = self.world.addresses()  # one after the other: it must not be bad luck
             self.node = names[self.requests % len(names)]
-            self.ask(Publish(self.world.admin.partition), self.batch)
+            self.ask(Publish(self.partition), self.batch)
             self.world.at(200, self.look)
 
     def receive(self, node: str, request_id: int, term: int, answer: Any, sent_ms: int) -> None:
         self.confirmed |= isinstance(answer, tuple)
 
 
-def electable(nodes: list[Node]) -> bool:
-    """Whether one of them would get the votes of the others: a majority of its own voters whose logs are not
-    newer."""
-    replicas = [node.shard.replica for node in nodes if node.shard is not None]
+def electable(shards: Iterable[Shard]) -> bool:
+    """Whether one of these copies would get the votes of the others: a majority of its own voters whose logs
+    are not newer."""
+    replicas = [shard.replica for shard in shards]
     places = {replica.me: (replica.log.term, replica.log.last) for replica in replicas}
     for replica in filter(may_stand, replicas):
         voters = replica.config.voters
@@ -96,15 +102,17 @@ class World:
         self.history = History()
         self.nodes: dict[str, Node] = {}
         self.parties: dict[str, Party] = {}
-        self.leaders: dict[int, str] = {}  #: term -> who
-        self.newest_term = 0
-        self.chains: dict[int, bytes] = {}  #: of committed entries
-        self.reached: dict[int, int] = {}  #: term -> highest index known to be committed in it
+        self.leaders: dict[tuple[int, int], str] = {}  #: shard, term -> who
+        self.newest_term: Counter[int] = Counter()  #: by shard
+        self.chains: dict[tuple[int, int], bytes] = {}  #: of committed entries, by shard and index
+        self.reached: dict[tuple[int, int], int] = {}  #: shard, term -> highest index committed in it
         self.calm = False
         self.frozen: set[str] = set()
         self.faults = Faults(self, self.dice)
         self.kind = self.dice.choice(STORMY)
         self.steered = self.kind in STEERED
+        self.shards = 3 if self.kind in SHARDED else 1
+        self.partitions = max(1, self.shards - 1)  #: of the topic that all use: one in each data shard
         self.copies = 5 if self.kind == "five" or (self.steered and self.dice.random() < 0.2) else 3
         self.planned = 3 if self.kind == "drift" else 0  #: shard whose plan is followed
         self.replace_ms = self.dice.choice((3_000, 6_000, 10**9)) if self.kind == "roster" else 10**9
@@ -114,21 +122,29 @@ class World:
         self._found()
         self.history.retention_ms = self.dice.choice((0, 1_500, 600_000))
         self.admin = Admin(self, self.history.retention_ms)
-        self.operator: Operator | Chief = (
-            Chief(self)
-            if self.steered
-            else Operator(self, self.dice.random() < 0.6 and self.kind not in ("pair", "standby"))
-        )
+        self.operator: Operator | Chief | Mover
+        if self.steered:
+            self.operator = Chief(self)
+        elif self.shards > 1:
+            self.operator = Mover(self)
+        else:
+            self.operator = Operator(self, self.dice.random() < 0.6 and self.kind not in ("pair", "standby"))
         pause_ms = self.dice.choice((50, 150, 400))
         parties: list[Party] = [
             self.admin,
             self.operator,
             Publisher(self, "p1", pause_ms),
-            Publisher(self, "p2", pause_ms),
+            Publisher(self, "p2", pause_ms, self.partitions - 1),
         ]
         parties += [Consumer(self, "c1"), Consumer(self, "c2"), Reader(self)]
+        if self.shards > 1:
+            parties.append(Consumer(self, "c3", home=lambda: self.admin.home(1)))
         if self.dice.random() < 0.5:
             parties += job_parties(self)
+        if self.shards > 1 or self.dice.random() < 0.2:
+            parties += [Rival(self, name) for name in ("rival-a", "rival-b")]
+        if self.dice.random() < 0.3:
+            parties.append(Liar(self))
         self.parties = {party.name: party for party in parties}
         if self.steered:
             self.parties["door-a"] = Doorman(self, "a")
@@ -153,8 +169,9 @@ class World:
                 meta = records.Meta(
                     voters=config.voters, witnesses=config.witnesses, learners=config.learners
                 )
-                node.disk.state.put(records.META, records.encode(meta))
-                node.disk.commit()
+                for disk in node.disks:
+                    disk.state.put(records.META, records.encode(meta))
+                    disk.commit()
             self.at(self.dice.randrange(100), node.start)
 
     # --- time -----------------------------------------------------------------------------------------------
@@ -187,8 +204,8 @@ class World:
             event.call(*event.args)
             if done is not None and done():
                 return True
-            if self.count > EVENTS_MAX:
-                raise Storm(f"more than {EVENTS_MAX} events")
+            if self.count > self.shards * EVENTS_MAX:
+                raise Storm(f"more than {self.shards * EVENTS_MAX} events")
         self.now = max(self.now, end_ms)
         return done is None
 
@@ -203,21 +220,28 @@ class World:
             self.at(delay_ms, call, *args)
 
     def post_copy(
-        self, source: Node, target: str, term: int, message: Message, entries: list[Entry], rows: bytes
+        self,
+        source: Node,
+        target: str,
+        shard: int,
+        term: int,
+        message: Message,
+        entries: list[Entry],
+        rows: bytes,
     ) -> None:
         if target == source.name:
-            self.at(0, self._arrive, target, ("copy", term, message, entries, rows))
+            self.at(0, self._arrive, target, (shard, "copy", term, message, entries, rows))
         else:
             entries, rows = self.faults.garbled(entries, rows)
-            self._deliver(
-                source.name[0], target[0], self._arrive, target, ("copy", term, message, entries, rows)
-            )
+            item = shard, "copy", term, message, entries, rows
+            self._deliver(source.name[0], target[0], self._arrive, target, item)
 
-    def post_request(self, sender: str, target: str, request_id: int, message: Message, batch: bytes) -> None:
+    def post_request(
+        self, sender: str, target: str, shard: int, request_id: int, message: Message, batch: bytes
+    ) -> None:
         place = self.parties[sender].place if sender in self.parties else "x"
-        self._deliver(
-            place, target[0], self._arrive, target, ("client", sender, request_id, message, batch, self.now)
-        )
+        item = shard, "client", sender, request_id, message, batch, self.now
+        self._deliver(place, target[0], self._arrive, target, item)
 
     def post_client(self, source: Node, origin: Origin, request_id: int, term: int, answer: Any) -> None:
         name = origin[0].decode()
@@ -283,51 +307,60 @@ class World:
     def broken(self, text: str) -> None:
         self.history.broken.append(f"{text} (at {self.now})")
 
-    def leader(self) -> Node | None:
+    def leader(self, shard: int = 0) -> Node | None:
         """The one with the newest term."""
         leaders = [
-            node for node in self.nodes.values() if node.up and node.shard is not None and node.shard.leading
+            (found.term, node)
+            for node in self.nodes.values()
+            if node.up and (found := node.shard_of(shard)) is not None and found.leading
         ]
-        return max(leaders, key=lambda node: node.shard.term if node.shard else 0, default=None)
+        return max(leaders, key=lambda leader: leader[0])[1] if leaders else None
 
     def elected(self, node: Node, shard: Shard) -> None:
         """I1: one leader in a term. I4: what was committed before is in its log."""
         self.history.count("takeover")
-        other = self.leaders.setdefault(shard.term, node.name)
+        other = self.leaders.setdefault((shard.id, shard.term), node.name)
         if other != node.name:
             self.broken(f"I1 {other} and {node.name} both lead term {shard.term}")
         if node.witness:
             self.broken(f"I1 {node.name} is a witness and leads")
-        self.newest_term = max(self.newest_term, shard.term)
+        self.newest_term[shard.id] = max(self.newest_term[shard.id], shard.term)
         if not self.calm:
             self.faults.greet_leader(node, shard)
         replica = shard.replica
-        index = max((index for term, index in self.reached.items() if term < shard.term), default=0)
+        index = max(
+            (index for (id, term), index in self.reached.items() if id == shard.id and term < shard.term),
+            default=0,
+        )
         if replica.log.last < index:
             self.broken(
                 f"I4 {node.name} leads term {shard.term} with {replica.log.last} entries of {index} "
                 "committed before"
             )
-        elif index >= max(1, replica.log.first - 1) and replica.place(index).chain != self.chains[index]:
+        elif (
+            index >= max(1, replica.log.first - 1)
+            and replica.place(index).chain != self.chains[shard.id, index]
+        ):
             self.broken(
                 f"I4 {node.name} leads term {shard.term} with another entry {index}, which was committed "
                 "before"
             )
 
-    def committed(self, node: Node, index: int, chain: bytes) -> None:
-        assert node.shard is not None
-        self.reached[node.shard.term] = max(index, self.reached.get(node.shard.term, 0))
-        if self.chains.setdefault(index, chain) != chain:
+    def committed(self, node: Node, shard: Shard, index: int, chain: bytes) -> None:
+        name = shard.id, shard.term
+        self.reached[name] = max(index, self.reached.get(name, 0))
+        if self.chains.setdefault((shard.id, index), chain) != chain:
             self.broken(f"I3 {node.name} has committed another entry {index}")
 
     # --- the run --------------------------------------------------------------------------------------------
 
-    def members(self) -> list[Node]:
-        """The full copies of the newest committed set."""
-        leader = self.leader()
-        if leader is None or leader.shard is None:
+    def members(self, shard: int = 0) -> list[Node]:
+        """Who has the full copies of the newest committed set."""
+        leader = self.leader(shard)
+        led = leader.shard_of(shard) if leader is not None else None
+        if led is None:
             return []
-        config = leader.shard.replica.config
+        config = led.replica.config
         names = [name for name in (*config.voters, *config.learners) if name not in config.witnesses]
         return [self.nodes[name] for name in names if not self.nodes[name].dead]
 
@@ -336,21 +369,26 @@ class World:
         intact = [node for node in self.nodes.values() if not node.dead]
         for node in intact:
             node.start()
-            if node.shard is None:  # it was down, or its commit failed just now
+            if not node.shards():  # it was down, or its commit failed just now
                 node.read()
-        configs = [node.shard.replica.config for node in intact if node.shard is not None]
+        configs = [shard.replica.config for node in intact for shard in node.shards()]
         if self.kind in ("pair", "standby", "grow") or any(config.witnesses for config in configs):
             # a witness and the copy that is behind cannot go on
             return [node for node in intact if not node.dead]
-        sets = [voters for node in intact if node.shard is not None for voters in self.may_vote(node.shard)]
+        sets = [voters for node in intact for shard in node.shards() for voters in self.may_vote(shard)]
         core = [node for node in intact if not node.dead]  # some of them could not be read
         self.dice.shuffle(core)
         for node in list(core):
             rest = [other for other in core if other is not node]
             names = {other.name for other in rest}
-            if all(2 * len(names & voters) > len(voters) for voters in sets) and electable(rest):
+            decides = all(2 * len(names & voters) > len(voters) for voters in sets)
+            if decides and all(electable(self.copies_among(rest, id)) for id in range(self.shards)):
                 core.remove(node)
         return core
+
+    @staticmethod
+    def copies_among(nodes: list[Node], shard: int) -> list[Shard]:
+        return [found for node in nodes if (found := node.shard_of(shard)) is not None]
 
     def may_vote(self, shard: Shard) -> list[set[str]]:
         """The voters that a copy goes by; and those after the next step of the roster, which a leader takes
@@ -369,7 +407,7 @@ class World:
         return self.history
 
     def _run(self) -> None:
-        self.run_until(FOUND_MS, lambda: bool(self.admin.partition))
+        self.run_until(FOUND_MS, lambda: bool(self.admin.places))
         self.at(self.dice.randrange(100, 2_500), self.faults.strike)
         self.run_until(self.now + self.fault_ms)
         self.calm = True
@@ -388,16 +426,19 @@ class World:
                 else:
                     node.paused_until = self.now + LIVENESS_MS
         self.operator.stopped = True
-        if self.admin.partition or self.run_until(self.now + LIVENESS_MS, lambda: bool(self.admin.partition)):
+        if self.admin.places or self.run_until(self.now + LIVENESS_MS, lambda: bool(self.admin.places)):
             self._prove_alive()
         else:
             self.broken("L2 no topic could be made after the faults ended")
         self._rest()
 
     def _prove_alive(self) -> None:
-        probe = self.parties["probe"] = Probe(self)
-        if not self.run_until(self.now + LIVENESS_MS, lambda: probe.confirmed):
-            self.broken(f"L2 nothing is confirmed {LIVENESS_MS} ms after a majority was healed")
+        """Every shard with records confirms a new one."""
+        probes = [Probe(self, number) for number in range(len(self.admin.places))]
+        self.parties |= {probe.name: probe for probe in probes}
+        if not self.run_until(self.now + LIVENESS_MS, lambda: all(probe.confirmed for probe in probes)):
+            silent = [probe.shard for probe in probes if not probe.confirmed]
+            self.broken(f"L2 shards {silent} confirm nothing {LIVENESS_MS} ms after a majority was healed")
 
     def arrived(self) -> bool:
         """Whether the copies are those that they should be, unless one of these is gone for good."""
@@ -412,6 +453,14 @@ class World:
             return True
         return (config.voters, set(config.learners)) == (target.voters, set(target.learners))
 
+    def level(self, shard: int) -> bool:
+        """All copies of a shard have all of it."""
+        leader = self.leader(shard)
+        led = leader.shard_of(shard) if leader is not None else None
+        members = [node.shard_of(shard) for node in self.members(shard)]
+        tips = {copy.ledger.applied if copy is not None else -1 for copy in members}
+        return led is not None and tips == {led.replica.log.last}
+
     def _rest(self) -> None:
         """All heal, the clients end, the copies come to agree."""
         for party in self.parties.values():
@@ -423,11 +472,7 @@ class World:
             self.wake(node, 0)
 
         def level() -> bool:
-            members = self.members()
-            tips = {node.shard.ledger.applied if node.shard is not None else -1 for node in members}
-            leader = self.leader()
-            last = leader.shard.replica.log.last if leader is not None and leader.shard is not None else -2
-            return tips == {last} and (not self.steered or self.arrived())
+            return all(map(self.level, range(self.shards))) and (not self.steered or self.arrived())
 
         end_ms = self.now + 2 * REST_MS
         while not self.run_until(self.now + REST_MS, level) and self.now < end_ms:
@@ -440,11 +485,13 @@ class World:
                 f"{leader and leader.shard and leader.shard.target}"
             )
         self.history.end_ms = self.now
-        for node in self.members():
-            if node.shard is None or node.shard.replica.hollow:
-                self.broken(f"P17 {node.name} has no state when all is quiet")
-            else:
-                self.history.copies.append(node.dump())
+        for shard_id in range(self.shards):
+            for node in self.members(shard_id):
+                copy = node.shard_of(shard_id)
+                if copy is None or copy.replica.hollow:
+                    self.broken(f"P17 {node.name} has no state of shard {shard_id} when all is quiet")
+                else:
+                    self.history.copies.append(node.dump(copy))
 
 
 def run(seed: int, adversary: bool = False) -> History:
