@@ -302,14 +302,13 @@ def test_a_replay_that_is_cut_short_is_told_and_goes_on_when_asked_again(monkeyp
     assert cursor.state.dead == 20
     for request_id in (8, 9):
         copies.step((b"c", b"1"), request_id, ADA, PurgeDead(PARTITION, "g"))
-    leader = copies.leader
     for _ in range(100):
         copies.turns(1)
         if cursor.state.dead < 20:
             break
-    leader._resign()
-    effects = leader.advance(leader.boot_ms)
-    assert {(8), (9)} <= {request_id for _, request_id in effects.abandoned}
+    copies.leader._resign()
+    abandoned = [each for effects in copies.turns(1) for each in effects.abandoned]
+    assert {8, 9} <= {request_id for _, request_id in abandoned}
     assert 0 < cursor.state.dead < 20
 
 
