@@ -104,6 +104,8 @@ TIMING_BOUNDS_US = (
 
 # one turn of the loop
 TURN_MESSAGES_MAX = 256
+CONNECTIONS_MAX = 8_192  #: to one process of a node, about 35 KiB each
+CONNECTIONS_OF_ADDRESS_MAX = 1_000  #: of those, from one other host
 TURN_BYTES_MAX = 4 * MIB
 FAILURES_PER_TURN = 1_024  #: failed attempts and expired records that one turn of a shard makes entries of
 BURIED_BYTES_PER_TURN = 1 * MIB  #: of the batches that dead letters keep, in one turn of a shard

@@ -20,6 +20,7 @@ from gossipq.errors import ConfigError, ProtocolError
 from gossipq.messages import Pong, Refused
 from gossipq.types import Origin
 from gossipq.wire.frames import encode
+from gossipq_node.adapters.visitors import Visitors
 from gossipq_node.ports import Incoming
 
 CLIENTS, PEERS, DEALER = b"c", b"p", b"d"  #: first part of an origin: through which socket it came
@@ -47,7 +48,7 @@ _BAD_FRAMES = encode(
     Refused(ProtocolError.code, "a message is a control frame and at most one batch frame", "see PROTOCOL.md")
 )
 _STILL_THERE = encode(Pong())
-_ENDED = int(zmq.EVENT_DISCONNECTED)
+_CAME, _ENDED = int(zmq.EVENT_ACCEPTED), int(zmq.EVENT_DISCONNECTED)
 _IN = int(zmq.POLLIN)
 
 
@@ -61,10 +62,12 @@ class Connections:
     def __init__(self, context: "zmq.Context[zmq.Socket[bytes]]", router: "zmq.Socket[bytes]") -> None:
         self._router = router
         address = f"inproc://monitor-{id(router)}"
-        router.monitor(address, _ENDED)
+        router.monitor(address, _CAME | _ENDED)
         self.monitor: zmq.Socket[bytes] = context.socket(zmq.PAIR)
         self.monitor.set(zmq.RCVHWM, 0)  # a full queue would hold back the thread that does all the I/O
         self.monitor.connect(address)
+        self.visitors = Visitors()
+        self._spoke: set[bytes] = set()  # of whom a message came since they were looked at
         self._known: dict[bytes, int] = {}  # connection -> its descriptor
         self._by_fd: dict[int, set[bytes]] = {}
         self._ended: set[int] = set()  # descriptors of connections that ended before anything came from them
@@ -73,6 +76,7 @@ class Connections:
     def heard(self, frame: "zmq.Frame") -> None:
         """The first frame of a message."""
         name = frame.bytes
+        self._spoke.add(name)
         if name not in self._known:
             with suppress(zmq.ZMQError):  # within this process there is none
                 fd = self._known[name] = int(frame.get(zmq.SRCFD))
@@ -87,6 +91,10 @@ class Connections:
         while int(self.monitor.get(zmq.EVENTS)) & _IN:
             event = self.monitor.recv_multipart(zmq.NOBLOCK)[0]
             fd = int.from_bytes(event[2:6], "little")
+            if int.from_bytes(event[:2], "little") == _CAME:
+                self.visitors.came(fd, now_s)
+                continue
+            self.visitors.left(fd)
             names = self._by_fd.pop(fd, None)
             if names is None:
                 self._ended.add(fd)
@@ -115,6 +123,15 @@ class Connections:
             if fd is not None:
                 self._by_fd.setdefault(fd, set()).add(name)
         return False
+
+    def look(self, now_s: float) -> None:
+        """Once a second: who has nothing to say makes way. Call it when all that came is taken."""
+        visitors = self.visitors
+        if visitors.due(now_s):
+            spoke, self._spoke = self._spoke, set()
+            for name in spoke & self._known.keys():
+                visitors.heard(self._known[name], now_s)
+            visitors.look(now_s, not int(self._router.get(zmq.EVENTS)) & _IN)
 
     @property
     def in_doubt(self) -> bool:
@@ -357,7 +374,11 @@ class ZmqMailbox:
 
     def gone(self) -> list[Origin]:
         """See ports.Mailbox."""
-        return [(CLIENTS, name) for name in self._connections.gone()] if self._connections else []
+        if self._connections is None:
+            return []
+        gone: list[Origin] = [(CLIENTS, name) for name in self._connections.gone()]
+        self._connections.look(time.monotonic())
+        return gone
 
     def close(self) -> None:
         """Gives what was sent half a second to leave."""

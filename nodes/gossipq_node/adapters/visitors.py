@@ -1,0 +1,134 @@
+"""Who is connected to a door for clients: since when, from where, and whether it has something to say.
+
+libzmq keeps a connection for as long as the other end does, whatever it sends, and has no call that ends one.
+Its monitor names the descriptor of each, though, and a descriptor can be shut down.
+"""
+
+import logging
+import os
+import socket
+from contextlib import suppress
+
+from gossipq import limits
+
+CROWD = 256  #: fewer connections cost nothing: nobody is hung up on for saying nothing
+FIRST_WORD_S, IDLE_S = 5.0, 60.0
+LOOK_S = 1.0
+SAY_AGAIN_S = 60.0
+ENDLESS_BYTES = 4 * limits.FRAME_BYTES_MAX  #: without a message coming to its end
+TCP_INFO_BYTES, BYTES_RECEIVED_AT = 192, 128  #: of struct tcp_info, where Linux counts what came
+
+log = logging.getLogger(__name__)
+
+
+class Visitor:
+    __slots__ = ("address", "bytes", "heard_s", "spoke")
+
+    def __init__(self, address: str, now_s: float) -> None:
+        self.address, self.heard_s = address, now_s
+        self.spoke = False
+        self.bytes = 0  #: that had come when it was heard last
+
+
+class Visitors:
+    """By descriptor. `turned_away` counts those that found no place, or were hung up on."""
+
+    def __init__(
+        self, at_all: int = limits.CONNECTIONS_MAX, of_address: int = limits.CONNECTIONS_OF_ADDRESS_MAX
+    ) -> None:
+        self._at_all, self._of_address = at_all, of_address
+        self._by_fd: dict[int, Visitor] = {}
+        self._counts: dict[str, int] = {}
+        self._look_s = self._say_s = 0.0
+        self.turned_away = 0
+
+    def __len__(self) -> int:
+        return len(self._by_fd)
+
+    def came(self, fd: int, now_s: float) -> None:
+        """A connection was accepted."""
+        self.left(fd)  # its end was told late, or not at all
+        address = _address(fd)
+        if len(self._by_fd) >= self._at_all:
+            self._turn_away(fd, f"{self._at_all} connections are there", now_s)
+        elif not _local(address) and self._counts.get(address, 0) >= self._of_address:
+            self._turn_away(fd, f"{address} has {self._of_address} connections", now_s)
+        else:
+            self._by_fd[fd] = Visitor(address, now_s)
+            self._counts[address] = self._counts.get(address, 0) + 1
+
+    def left(self, fd: int) -> None:
+        visitor = self._by_fd.pop(fd, None)
+        if visitor is not None:
+            self._counts[visitor.address] -= 1
+            if not self._counts[visitor.address]:
+                del self._counts[visitor.address]
+
+    def heard(self, fd: int, now_s: float) -> None:
+        """A whole message came from there."""
+        visitor = self._by_fd.get(fd)
+        if visitor is not None:
+            visitor.heard_s, visitor.spoke, visitor.bytes = now_s, True, _received(fd)
+
+    def due(self, now_s: float) -> bool:
+        return now_s >= self._look_s
+
+    def look(self, now_s: float, all_taken: bool) -> None:
+        """Hangs up on who sends a message without end, and, in a crowd, on who says nothing. `all_taken`: no
+        whole message waits to be taken."""
+        self._look_s = now_s + LOOK_S
+        crowd = len(self._by_fd) > CROWD
+        for fd, visitor in list(self._by_fd.items()):
+            silent_s = now_s - visitor.heard_s
+            if crowd and silent_s > (IDLE_S if visitor.spoke else FIRST_WORD_S):
+                self._hang_up(fd, visitor, "says nothing", now_s)
+            elif all_taken and silent_s >= LOOK_S and _received(fd) - visitor.bytes > ENDLESS_BYTES:
+                self._hang_up(fd, visitor, "sends a message without end", now_s)
+
+    def _hang_up(self, fd: int, visitor: Visitor, why: str, now_s: float) -> None:
+        if _address(fd) == visitor.address:
+            self._turn_away(fd, f"{visitor.address or 'somebody'} {why}", now_s)
+        self.left(fd)
+
+    def _turn_away(self, fd: int, why: str, now_s: float) -> None:
+        self.turned_away += 1
+        if now_s >= self._say_s:
+            self._say_s = now_s + SAY_AGAIN_S
+            log.warning("a connection is closed: %s (%d so far)", why, self.turned_away)
+        with suppress(OSError), _socket(fd) as ended:
+            ended.shutdown(socket.SHUT_RDWR)
+
+
+def _socket(fd: int) -> socket.socket:
+    """Another handle of a descriptor that libzmq owns. Raises OSError when it is none, or no socket."""
+    other = os.dup(fd)
+    try:
+        return socket.socket(fileno=other)
+    except OSError:
+        os.close(other)
+        raise
+
+
+def _address(fd: int) -> str:
+    """Of the other end, without its port; "" over ipc, and when it is gone already."""
+    try:
+        with _socket(fd) as found:
+            name = found.getpeername()
+    except OSError:
+        return ""
+    return str(name[0]) if isinstance(name, tuple) else ""
+
+
+def _local(address: str) -> bool:
+    """Whether it is this host, on which all users and programs have one address."""
+    return not address or address == "::1" or address.startswith(("127.", "::ffff:127."))
+
+
+def _received(fd: int) -> int:
+    """Bytes that came over a connection so far; 0 when nobody counts them."""
+    try:
+        with _socket(fd) as found:
+            about = found.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, TCP_INFO_BYTES)
+    except OSError:
+        return 0
+    return int.from_bytes(about[BYTES_RECEIVED_AT : BYTES_RECEIVED_AT + 8], "little")

@@ -1,0 +1,71 @@
+"""Connections that say nothing, or never come to an end: they take no place, and no memory, from others."""
+
+import select
+from collections.abc import Callable
+from contextlib import ExitStack, closing, suppress
+
+import pytest
+
+from attacks.test_strangers import serves
+from e2e.harness import Node, Raw, Tcp, until
+from gossipq_node.adapters.visitors import CROWD, ENDLESS_BYTES, Visitors
+
+pytestmark = pytest.mark.e2e
+PIECE = bytes(1 << 20)
+
+
+def open_still(crowd: list[Tcp]) -> list[Tcp]:
+    """Those on which the other side has not hung up."""
+    poll = select.poll()
+    for each in crowd:
+        poll.register(each.socket, select.POLLRDHUP)
+    ended = {fd for fd, _ in poll.poll(0)}
+    return [each for each in crowd if each.socket.fileno() not in ended]
+
+
+@pytest.mark.parametrize("step", [0, 1])
+def test_of_a_crowd_that_says_nothing_few_stay(served: Node, raw: Callable[..., Raw], step: int) -> None:
+    honest = raw(f"tcp://127.0.0.1:{served.port + step}").hello()
+    with ExitStack() as stack:
+        crowd = [
+            stack.enter_context(closing(Tcp(served.port + step).handshake())) for _ in range(CROWD + 100)
+        ]
+
+        def few() -> bool:
+            honest.alive()
+            return len(open_still(crowd)) <= CROWD
+
+        until(few, 30)
+        serves(served)
+
+
+@pytest.mark.parametrize("greeted", [False, True])
+def test_a_message_without_end_is_cut(served: Node, greeted: bool) -> None:
+    """The door takes parts for as long as more are announced."""
+    pids = served.pids()
+    with closing(Tcp(served.port + 1).handshake()) as endless:
+        if greeted:
+            endless.frame(b"not a message")
+        sent = 0
+        with suppress(OSError):  # it was hung up on
+            while sent < 100 * ENDLESS_BYTES:
+                endless.frame(PIECE, more=True)
+                sent += len(PIECE)
+        assert sent < 100 * ENDLESS_BYTES
+    serves(served)
+    assert served.pids() == pids
+
+
+def test_an_address_has_so_many_places(monkeypatch: pytest.MonkeyPatch) -> None:
+    """All programs of this host have one address: they are counted together with all others only."""
+    addresses = {1: "10.0.0.9", 2: "10.0.0.9", 3: "10.0.0.9", 4: "127.0.0.1", 5: "127.0.0.1", 6: "::1"}
+    monkeypatch.setattr("gossipq_node.adapters.visitors._address", addresses.get)
+    ended: list[int] = []
+    monkeypatch.setattr(Visitors, "_turn_away", lambda self, fd, why, now_s: ended.append(fd))
+    visitors = Visitors(at_all=4, of_address=2)
+    for fd in addresses:
+        visitors.came(fd, 0)
+    assert (ended, len(visitors)) == ([3, 6], 4)
+    visitors.left(1)
+    visitors.came(3, 1)
+    assert (ended, len(visitors)) == ([3, 6], 4)
