@@ -107,6 +107,7 @@ TURN_MESSAGES_MAX = 256
 CONNECTIONS_MAX = 8_192  #: to one process of a node, about 35 KiB each
 CONNECTIONS_OF_ADDRESS_MAX = 1_000  #: of those, from one other host
 TURN_BYTES_MAX = 4 * MIB
+INTAKE_BYTES_MAX = 256 * MIB  #: of batches of all clients that wait for their turn in one worker
 FAILURES_PER_TURN = 1_024  #: failed attempts and expired records that one turn of a shard makes entries of
 BURIED_BYTES_PER_TURN = 1 * MIB  #: of the batches that dead letters keep, in one turn of a shard
 LETTERS_PER_TURN = 1_024  #: rows of dead letters that one turn of a shard replays, purges or counts
@@ -179,6 +180,7 @@ assert BATCH_RECORDS_MAX <= BATCH_RECORDS_HARD_MAX
 assert PING_MS * 3 < SESSION_SILENCE_MS < LEASE_MS < LEASE_TOTAL_MS_MAX
 assert LEASE_LOG_MS < PING_MS
 assert 2 * HEARTBEAT_MS < LEADER_LEASE_MS < ELECTION_MS, "a lease ends before anybody else is elected"
+assert PUBLISH_WINDOW_BYTES < INTAKE_BYTES_MAX < PROCESS_MEMORY_BYTES_MAX // 4
 assert LIST_BYTES_MAX <= CONTROL_BYTES_MAX // 2, "the last row of a page may be large"
 assert DELIVER_BYTES_MAX < CREDIT_BYTES <= CREDIT_BYTES_MAX
 assert CREDIT_RECORDS <= IN_FLIGHT_MAX <= IN_FLIGHT_HARD_MAX

@@ -44,6 +44,7 @@ from gossipq.wire.opener import Opener
 from gossipq_node.actors import worker_stats
 from gossipq_node.actors.cluster import Cluster
 from gossipq_node.actors.faults import Faults
+from gossipq_node.actors.intake import Intake
 from gossipq_node.actors.prover import Prover
 from gossipq_node.actors.sender import Sender, header_of
 from gossipq_node.actors.sessions import Sessions
@@ -62,6 +63,8 @@ LEAVE_AT_ONCE = (
 )
 CATCHING_UP_MAX = 2  #: shards of a worker that bring new copies up to date at once
 FIRST_PEER_VERB = 96
+TOO_MUCH = "this connection has sent more than its publish window"
+WINDOW_MS = 50  #: who sends too much waits so long
 
 log = logging.getLogger(__name__)
 
@@ -86,6 +89,7 @@ class Worker:
         self._shard_settings, self._opener = shard_settings(settings), Opener()
         self._cluster = Cluster(settings, mailbox, self._opener)
         self._turn = Turn(self, settings.owned)
+        self._intake = Intake(mailbox, settings.window_bytes)
         self._bodies = Bodies(limits.RECENT_BYTES_MAX)
         self._now = Now(0, 0)
         self._sessions, self._timings = Sessions(), Timings()
@@ -109,6 +113,8 @@ class Worker:
     # --- the loop -------------------------------------------------------------------------------------------
 
     def next_deadline_ms(self) -> int | None:
+        if self._intake.waiting:
+            return 0
         due = (self._turn.next_deadline_ms(), self._sessions.next_deadline_ms(), self._housekeeping_ms)
         return min(at_ms for at_ms in due if at_ms is not None)
 
@@ -118,9 +124,12 @@ class Worker:
         self._turn.run(now, lambda: self._work(arrived, now))
 
     def _work(self, arrived: list[Incoming], now: Now) -> None:
-        for message in arrived:
+        taken, refused = self._intake.take(arrived)
+        for message in refused:
+            self._refuse(message.origin, header_of(message.control), Busy(TOO_MUCH, retry_after_ms=WINDOW_MS))
+        for message in taken:
             self._receive(message, now)
-        for origin in self._mailbox.gone():
+        for origin in self._intake.gone():
             self._sessions.lost(origin, now.boot_ms)
         for session in self._sessions.over(now.boot_ms):
             self._turn.end_session(session, silent=True)

@@ -24,7 +24,9 @@ from gossipq_node.adapters.visitors import Visitors
 from gossipq_node.ports import Incoming
 
 CLIENTS, PEERS, DEALER = b"c", b"p", b"d"  #: first part of an origin: through which socket it came
-RECEIVE_QUEUE = 1_000  #: messages of one peer that wait here before TCP holds it back
+#: messages of one connection that wait here before TCP holds it back: of a client, a window of full batches
+RECEIVE_QUEUE = limits.PUBLISH_WINDOW_BYTES // limits.BATCH_BYTES_MAX
+PEER_RECEIVE_QUEUE = 1_000
 SEND_QUEUE = 10_000  #: messages one peer has not read; credit keeps it far below
 PEER_QUEUE = 1_000  #: messages to a peer that cannot be reached now
 HANDSHAKE_MS = 5_000
@@ -175,9 +177,12 @@ class ZmqMailbox:
         for fd in wake:
             self._poller.register(fd, zmq.POLLIN)
         try:
-            for tag, endpoint in ((PEERS, peers), (CLIENTS, clients)):
+            for tag, endpoint, queue in (
+                (PEERS, peers, PEER_RECEIVE_QUEUE),
+                (CLIENTS, clients, RECEIVE_QUEUE),
+            ):
                 if endpoint:
-                    self._routers[tag] = self._bind(endpoint)
+                    self._routers[tag] = self._bind(endpoint, queue)
                     self._inputs.append((self._routers[tag], tag))
             if clients:
                 self._connections = Connections(self._context, self._routers[CLIENTS])
@@ -186,9 +191,9 @@ class ZmqMailbox:
             self._context.destroy(linger=0)
             raise
 
-    def _socket(self, kind: int, send_queue: int) -> "zmq.Socket[bytes]":
+    def _socket(self, kind: int, receive_queue: int, send_queue: int) -> "zmq.Socket[bytes]":
         socket: zmq.Socket[bytes] = self._context.socket(kind)
-        socket.set(zmq.RCVHWM, RECEIVE_QUEUE)
+        socket.set(zmq.RCVHWM, receive_queue)
         socket.set(zmq.SNDHWM, send_queue)
         socket.set(zmq.MAXMSGSIZE, limits.FRAME_BYTES_MAX)
         socket.set(zmq.HANDSHAKE_IVL, HANDSHAKE_MS)
@@ -196,10 +201,10 @@ class ZmqMailbox:
         socket.set(zmq.TCP_KEEPALIVE_IDLE, KEEPALIVE_S)
         return socket
 
-    def _bind(self, endpoint: str) -> "zmq.Socket[bytes]":
+    def _bind(self, endpoint: str, receive_queue: int) -> "zmq.Socket[bytes]":
         if endpoint.startswith(IPC):
             _check_path(endpoint.removeprefix(IPC))
-        router = self._socket(zmq.ROUTER, SEND_QUEUE)
+        router = self._socket(zmq.ROUTER, receive_queue, SEND_QUEUE)
         router.set(zmq.ROUTER_MANDATORY, 1)
         router.set(zmq.BACKLOG, BACKLOG)
         router.set(zmq.LINGER, LINGER_MS)
@@ -346,7 +351,7 @@ class ZmqMailbox:
         return False
 
     def _connect(self, endpoint: str) -> "zmq.Socket[bytes]":
-        dealer = self._socket(zmq.DEALER, PEER_QUEUE)
+        dealer = self._socket(zmq.DEALER, PEER_RECEIVE_QUEUE, PEER_QUEUE)
         dealer.set(zmq.LINGER, 0)
         dealer.set(zmq.HEARTBEAT_IVL, HEARTBEAT_MS)
         dealer.set(zmq.HEARTBEAT_TIMEOUT, SILENCE_MS)

@@ -37,6 +37,8 @@ class Publishing(Sending):
             level or writer.topic.level,
             terms is not None and terms.due_ms > 0,
         )
+        if level == "none" and size >= limits.BATCH_BYTES_MAX:
+            level = "stored"  # else nothing would hold back who publishes large records
         if flight is not None and not flight.takes(size, keyed, route, level, scheduled):
             self.seal(writer)
             flight = None
