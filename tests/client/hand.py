@@ -149,9 +149,11 @@ class Hand:
         credit: tuple[int, int] = CREDIT,
         mode: str | None = None,
         acks: bool = True,
+        follows: bool = False,
     ) -> Subscription:
         """A subscription to a topic with one partition in each of the shards; its leaders have answered."""
-        subscription = Subscription(group, ("first", 0), credit, GroupOptions(mode), True, ["t"], acks=acks)
+        start, options = ("first", 0), GroupOptions(mode)
+        subscription = Subscription(group, start, credit, options, True, ["t"], acks=acks, follows=follows)
         for shard in shards:
             self.session.links.lane(shard)
         self.up(LEADER)

@@ -30,6 +30,7 @@ from gossipq.messages import (
 from gossipq.values import Delivered, GroupOptions, TopicConfig, TopicInfo
 from gossipq_client.session.credit import Part, Subscription
 from gossipq_client.session.held import Held, merge, subtract
+from gossipq_client.session.pace import CREDIT_START
 from gossipq_client.session.packer import WINDOW_BATCHES
 from gossipq_client.values import outcomes
 
@@ -144,7 +145,7 @@ class TestCredit:
         assert bodies(hand, Credit) == []
         assert consuming.fetch(subscription, 10, None) == []
         (credit,) = bodies(hand, Credit)
-        assert credit.records == 1_000
+        assert credit.records == CREDIT_START
 
 
 class TestAcks:

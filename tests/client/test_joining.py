@@ -9,6 +9,7 @@ from gossipq import limits
 from gossipq.errors import BadRequest, TooLarge
 from gossipq.values import GroupOptions
 from gossipq_client.session.consume_options import Joining, credit_of, joining
+from gossipq_client.session.pace import CREDIT_START
 
 
 def of(**options: Any) -> Joining:
@@ -20,11 +21,13 @@ def test_nothing_said_is_nothing_sent() -> None:
         ["t"],
         "g",
         "first",
-        (limits.CREDIT_RECORDS, limits.CREDIT_BYTES),
+        (CREDIT_START, limits.CREDIT_BYTES),
         GroupOptions(),
         [],
         True,
+        True,
     )
+    assert of(group=None).credit[0] == limits.CREDIT_RECORDS
     assert of(group=None).start == "new"
     assert joining(["a", "b", "a"], "g").names == ["a", "b"]
 
@@ -38,6 +41,12 @@ def test_policies_travel_in_milliseconds() -> None:
 def test_an_exclusive_consumer_gets_one_at_a_time_unless_it_asks_for_more() -> None:
     assert of(mode="exclusive").credit[0] == 1
     assert of(mode="exclusive", credit=5).credit[0] == 5
+    assert [of(**said).follows for said in ({"mode": "exclusive"}, {"credit": 5}, {"group": None}, {})] == [
+        False,
+        False,
+        False,
+        True,
+    ]
     assert (credit_of(None, None, "n"), credit_of(7, None, "n")) == (limits.CREDIT_RECORDS, 7)
 
 

@@ -8,6 +8,7 @@ from gossipq import limits
 from gossipq.errors import BadRequest
 from gossipq.values import GroupOptions
 from gossipq_client.session.credit import Subscription
+from gossipq_client.session.pace import CREDIT_START
 from gossipq_client.values import Backoff, group_options, inputs
 
 Routes = str | Iterable[str]
@@ -31,7 +32,8 @@ class FetchOptions(TypedDict, total=False):
 
 
 class ConsumeOptions(FetchOptions, total=False):
-    credit: int | None  #: records under way at most
+    #: records that wait here at most; by itself a reader has 1,000, a consumer about a second of its work
+    credit: int | None
 
 
 class Joining(NamedTuple):
@@ -44,6 +46,7 @@ class Joining(NamedTuple):
     options: GroupOptions
     routes: list[str]
     ack: bool
+    follows: bool  #: the credit follows the pace of the consumer
 
     def subscription(self, wall_ms: int, stop_at_end: bool) -> Subscription:
         start = inputs.start_of(self.start, wall_ms)
@@ -56,6 +59,7 @@ class Joining(NamedTuple):
             self.names,
             routes=self.routes,
             acks=self.ack,
+            follows=self.follows,
         )
 
 
@@ -82,9 +86,9 @@ def joining(
     inputs.start_of(where, 0)
     records = credit_of(credit, mode, "credit")
     found = [*routes_of(route, "route"), *routes_of(routes, "routes")]
-    return Joining(
-        inputs.names_of(topics), group or "", where, (records, limits.CREDIT_BYTES), options, found, ack
-    )
+    follows = bool(group) and credit is None and mode != "exclusive"
+    lent = CREDIT_START if follows else records, limits.CREDIT_BYTES
+    return Joining(inputs.names_of(topics), group or "", where, lent, options, found, ack, follows)
 
 
 def credit_of(credit: int | None, mode: str | None, what: str) -> int:

@@ -15,6 +15,7 @@ from gossipq.types import Offset, PartitionKey, ShardId
 from gossipq.values import GroupOptions, Start, TopicInfo
 from gossipq_client.session.connections import NOWHERE
 from gossipq_client.session.held import Held, Piece, subtract
+from gossipq_client.session.pace import Pace
 
 if TYPE_CHECKING:
     from gossipq_client.session.calls import Call
@@ -35,11 +36,13 @@ class Subscription:
         names: Sequence[str] = (),
         routes: Sequence[str] = (),
         acks: bool = True,
+        follows: bool = False,
     ) -> None:
         self.group, self.start, self.options, self.notify_end = group, start, options, notify_end
         self.names, self.routes, self.acks = names, list(routes), acks
         self.mode = options.mode or ""  #: of the group, as soon as it is known
         self.credit_records, self.credit_bytes = credit
+        self.pace, self.follows = Pace(), follows  #: whether the credit is what the pace of the user asks for
         self.parts: list[Part] = []
         self.topics: dict[int, TopicInfo] = {}
         self.ready: deque[Held] = deque()
@@ -79,6 +82,10 @@ class Subscription:
             self.credit_records - sum(part.lent_records + part.here_records for part in self.parts),
             self.credit_bytes - sum(part.lent_bytes + part.untaken_bytes for part in self.parts),
         )
+
+    @property
+    def untaken_records(self) -> int:
+        return sum(part.untaken_records for part in self.parts)
 
     @property
     def finished(self) -> bool:

@@ -15,10 +15,10 @@ from gossipq_client.session.connections import NOWHERE
 from gossipq_client.session.credit import Part, Subscription
 from gossipq_client.session.held import Held, Piece, merge, subtract
 from gossipq_client.session.settlement import Settling
-from gossipq_client.values import failed
+from gossipq_client.values import GIVEN_BACK, failed
 
-FETCHES_AHEAD = 32  #: credit in a streak of fetches, between CREDIT_RECORDS and the next
-AHEAD_RECORDS_MAX = 8 * limits.CREDIT_RECORDS
+FETCHES_AHEAD = 32  #: credit in a streak of fetches, unless the pace of the user asks for less
+HOARD = 4  #: times the credit: more is not kept from others
 
 
 class Consuming(Settling):
@@ -80,6 +80,7 @@ class Consuming(Settling):
                     self._give_back_later(part, held.partition, bars, [held])
             if not subscription.ready:
                 subscription.touched_ms = self._links.now_ms
+                subscription.pace.waits(self._links.now_ms)
             subscription.ready.append(held)
         part.saw(piece.partition, end)
 
@@ -89,6 +90,7 @@ class Consuming(Settling):
         ready = subscription.ready
         pieces: list[Piece] = subscription.fetches.setdefault(fetch, []) if fetch is not None else []
         subscription.touched_ms = self._links.now_ms
+        taken = subscription.untaken_records
         while count and ready:
             held = ready[0]
             part, first = held.part, held.taken
@@ -105,7 +107,34 @@ class Consuming(Settling):
             for each in fresh:
                 count -= len(each)
                 self.begin(held, each.first, each.end)
+        if taken := taken - subscription.untaken_records:
+            self._follow(subscription, subscription.pace.took(taken, self._links.now_ms))
         return pieces
+
+    def _follow(self, subscription: Subscription, changed: bool) -> None:
+        """The user has become faster or slower: more or less is lent, and what is far too much goes to
+        others."""
+        if not changed or not subscription.follows or subscription.exclusive or subscription.paused:
+            return
+        self.lend(subscription, subscription.pace.target, subscription.credit_bytes)
+        if subscription.leased and subscription.untaken_records > HOARD * subscription.credit_records:
+            self._give_up_surplus(subscription)
+
+    def _give_up_surplus(self, subscription: Subscription) -> None:
+        """What comes last goes back, and the loans with it: others may have it at once."""
+        ready, keep = subscription.ready, subscription.credit_records
+        while len(ready) > 1 and subscription.untaken_records - ready[-1].untaken >= keep:
+            held = ready.pop()
+            held.part.untaken_records -= held.untaken
+            held.part.untaken_bytes -= held.charge
+            self.nack(held, held.taken, held.end)
+        held = ready[0]
+        if len(ready) == 1 and held.untaken > keep and not subscription.key_ordered:  # the user is within it
+            held.part.untaken_records -= held.untaken - keep
+            ranges = held.cut(held.taken + keep)
+            self._nack(held.part, [(held.partition, *each) for each in ranges], GIVEN_BACK, {})
+        for part in subscription.parts:
+            self._subscribe(part, self._holding(part))
 
     def begin(self, held: Held, first: Offset, end: Offset) -> None:
         """The user gets these records now. When they had been handed out before, the leader is told: if this
@@ -128,7 +157,7 @@ class Consuming(Settling):
         # others wait for theirs
         ahead = max(count, subscription.credit_records) if subscription.fetches else count
         if subscription.streak and not subscription.exclusive:
-            ahead = max(count, limits.CREDIT_RECORDS, min(FETCHES_AHEAD * count, AHEAD_RECORDS_MAX))
+            ahead = max(count, min(FETCHES_AHEAD * count, subscription.pace.target))
         self.lend(subscription, ahead, limits.CREDIT_BYTES)
         return self.take(subscription, count, fetch)
 
@@ -187,6 +216,7 @@ class Consuming(Settling):
         if held.taken == held.end:
             ready.popleft()
             part.untaken_bytes -= held.charge
+        self._follow(subscription, subscription.pace.took(count, self._links.now_ms))
         if part.due:
             self._due[part] = None
 
@@ -253,6 +283,8 @@ class Consuming(Settling):
 
     def _mind(self, subscription: Subscription) -> None:
         """What the user has left untouched for half a lease goes back, and the loans with it."""
+        if subscription.ready and not subscription.paused:
+            self._follow(subscription, subscription.pace.look(self._links.now_ms))
         lease_ms = min((part.lease_ms for part in subscription.parts if part.lease_ms), default=0)
         if not lease_ms or not subscription.ready:
             return

@@ -135,6 +135,17 @@ class Held:
             return [(first, end)]
         return subtract([(first, end)], done)
 
+    @property
+    def untaken(self) -> int:
+        return self.end - self.taken
+
+    def cut(self, end: Offset) -> Ranges:
+        """Ends before what the user has not come to; returns what it was, and is not done."""
+        ranges = self.open_ranges(end, self.end)
+        self.end = end
+        self.left -= sum(high - low for low, high in ranges)
+        return ranges
+
     def recount(self) -> None:
         self.left = self.end - self.first - sum(end - first for first, end in self.done)
 

@@ -118,7 +118,6 @@ async def messages(client: "Consumers", subscription: credit.Subscription) -> As
     """Messages one by one, behind a first turn that brings none; what the user has not seen goes back when
     the loop ends."""
     engine, consuming = client.engine, client.engine.session.consuming
-    chunk = max(1, subscription.credit_records // 4)
     end, leave_later = partial(consuming.close, subscription), engine.later.append
     held, handed = None, 0
     try:
@@ -131,7 +130,10 @@ async def messages(client: "Consumers", subscription: credit.Subscription) -> As
                 continue
             first = handed = held.taken
             again = held.attempt > 1
+            chunk = max(1, subscription.credit_records // 4)
             for offset in range(first, min(held.end, first + chunk)):
+                if offset >= held.end:
+                    break  # cut meanwhile: others have it
                 held.taken = offset + 1
                 if held.lost and held.is_lost(offset):
                     continue

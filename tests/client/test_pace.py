@@ -1,0 +1,103 @@
+"""The credit follows the consumer: about a second of its work waits here, the rest is for others."""
+
+import pytest
+
+from client.hand import Hand
+from gossipq.messages import Credit, Nack, Subscribe
+from gossipq_client.session.credit import Part, Subscription
+from gossipq_client.session.pace import CREDIT_MAX, CREDIT_MIN, CREDIT_START, LOOK_MS, STUCK_MS, Pace
+
+BYTES = 1_000_000
+
+
+def settled(per_record_ms: float) -> int:
+    """The target of a consumer that takes so long with each record, which are always there."""
+    pace, now_ms = Pace(), 0.0
+    pace.waits(0)
+    for _ in range(200_000):
+        now_ms += per_record_ms
+        pace.took(1, int(now_ms))
+        if now_ms > 60_000:
+            break
+    return pace.target
+
+
+@pytest.mark.parametrize(
+    ("per_record_ms", "records"), [(5_000, CREDIT_MIN), (50, 20), (10, 100), (1, 1_000), (0.01, CREDIT_MAX)]
+)
+def test_about_a_second_of_work(per_record_ms: float, records: int) -> None:
+    assert records * 0.7 <= settled(per_record_ms) <= records * 1.4
+
+
+def test_to_wait_for_records_is_not_to_be_slow() -> None:
+    pace = Pace()
+    for second in range(100):
+        pace.waits(second * 1_000)
+        pace.took(10, second * 1_000 + 1)
+    assert pace.target > 1_000
+
+
+def test_who_is_stuck_with_one_is_slow() -> None:
+    pace = Pace()
+    pace.waits(0)
+    assert not pace.look(STUCK_MS - 1)
+    assert pace.look(STUCK_MS)
+    assert pace.target == CREDIT_MIN
+
+
+class Consumer:
+    """Takes one record after the other, with a leader that hands out what its loan allows."""
+
+    def __init__(self, shards: tuple[int, ...] = (3,)) -> None:
+        self.hand = Hand()
+        self.subscription: Subscription = self.hand.subscribe(
+            shards=shards, credit=(CREDIT_START, BYTES), follows=True
+        )
+        self.part: Part = self.subscription.parts[0]
+        self.loan, self.offset = CREDIT_START, 0
+        self.given_back: list[tuple[int, int]] = []
+
+    def hear(self) -> None:
+        for sent in self.hand.flush():
+            if isinstance(sent.body, Credit):
+                self.loan += sent.body.records
+            elif isinstance(sent.body, Subscribe):
+                self.loan = sent.body.credit_records
+            elif isinstance(sent.body, Nack):
+                self.given_back += [(first, end) for _, first, end in sent.body.ranges]
+        if self.loan:
+            self.hand.deliver(self.part, self.offset, self.loan)
+            self.offset, self.loan = self.offset + self.loan, 0
+
+    def work(self, seconds: float, per_record_ms: int) -> int:
+        """Records that were begun with."""
+        consuming, end_ms, count = self.hand.session.consuming, self.hand.now_ms + seconds * 1_000, 0
+        while self.hand.now_ms < end_ms:
+            self.hear()
+            (piece,) = consuming.take(self.subscription, 1)
+            self.hand.pass_ms(per_record_ms)
+            consuming.ack(piece.held, piece.first, piece.end)
+            count += 1
+        return count
+
+
+def test_a_slow_consumer_holds_a_second_of_work_and_gives_nothing_back() -> None:
+    consumer = Consumer()
+    consumer.work(30, 50)
+    for _ in range(20):
+        consumer.work(1, 50)
+        assert consumer.subscription.untaken_records <= 2 * 20
+    assert consumer.given_back == [], "there was never far too much"
+
+
+def test_a_fast_consumer_holds_thousands_and_gives_them_to_others_when_it_becomes_slow() -> None:
+    consumer = Consumer()
+    for _ in range(100):
+        consumer.hear()
+        consumer.hand.session.consuming.take(consumer.subscription, 10_000)
+        consumer.hand.pass_ms(1)
+    consumer.hear()
+    assert consumer.subscription.untaken_records > 2_000
+    consumer.work(STUCK_MS / 1_000 + 4, STUCK_MS)
+    assert consumer.subscription.untaken_records <= LOOK_MS
+    assert sum(end - first for first, end in consumer.given_back) > 1_000

@@ -1,0 +1,65 @@
+"""A slow consumer of a real node, and one that is killed beside it: what the first one holds stays its
+own."""
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections import Counter
+
+import pytest
+
+from conftest import HOME, ROOTS, RunningNode
+from gossipq_client import connect
+
+pytestmark = pytest.mark.e2e
+RECORDS, LEASE_S, PATIENCE_S = 400, 2, 120.0
+NEIGHBOUR = """
+import sys, time
+from gossipq_client import connect
+with connect(sys.argv[1]) as mq:
+    for msg in mq.consume("slow", group="g", lease=2):
+        print(msg.offset, flush=True)
+        time.sleep(0.05)
+        msg.ack()
+"""
+
+
+def neighbour(endpoint: str) -> "subprocess.Popen[str]":
+    paths = os.pathsep.join(str(HOME / root) for root in ROOTS)
+    return subprocess.Popen(
+        [sys.executable, "-c", NEIGHBOUR, endpoint],
+        stdout=subprocess.PIPE,
+        text=True,
+        env=os.environ | {"PYTHONPATH": paths},
+    )
+
+
+@pytest.mark.slow
+def test_a_slow_consumer_keeps_what_it_holds_when_another_one_is_killed(node: RunningNode) -> None:
+    """Over many extensions of its leases; and what is not its own it does not hoard."""
+    seen: Counter[int] = Counter()
+    with connect(node.endpoint) as mq:
+        mq.create_topic("slow")
+        mq.publish_many("slow", [b"x"] * RECORDS).result()
+    with neighbour(node.endpoint) as other, connect(node.endpoint) as mq:
+        assert other.stdout is not None
+        theirs = [int(other.stdout.readline())]
+        held, end = [], time.monotonic() + PATIENCE_S
+        for msg in mq.consume("slow", group="g", lease=LEASE_S, stop_at_end=True):
+            seen[msg.offset] += 1
+            time.sleep(0.05)
+            msg.ack()
+            if len(seen) == 60:
+                other.send_signal(signal.SIGKILL)
+                theirs += [int(line) for line in other.stdout.read().split()]
+                other.wait()
+            if len(seen) % 20 == 0:
+                held.append(sum(row.in_flight for row in mq.groups("slow")))
+            assert time.monotonic() < end
+        (group,) = [row for row in mq.groups("slow") if row.group == "g"]
+    assert set(seen) | set(theirs) == set(range(RECORDS))
+    assert set(seen.values()) == {1}, "nothing came twice to who held it"
+    assert max(held[6:]) <= 80, f"about a second of work: {held}"
+    assert group.redelivered <= 80, "only what the dead one held"
