@@ -423,6 +423,8 @@ class Consuming(msgspec.Struct, array_like=True, frozen=True):
     credit_records: int  #: lent and not used
     credit_bytes: int
     in_flight: int  #: records it holds
+    held_ms: int = 0  #: age of the oldest handing-over of those
+    acked: int = 0  #: since it subscribed there
 
 
 class ClientRow(msgspec.Struct, array_like=True, frozen=True):

@@ -301,7 +301,7 @@ class Shard:
 
     def subscriptions(self, session: SessionId) -> list[Consumes]:
         """What a session is subscribed to."""
-        return subscriptions(self.ledger, self.dispatch, session)
+        return subscriptions(self.ledger, self.dispatch, session, self.boot_ms)
 
     # --- faults ---------------------------------------------------------------------------------------------
 

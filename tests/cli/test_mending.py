@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from gossipq import errors
-from gossipq.messages import Explained, GroupExplained
+from gossipq.messages import Explained, GroupExplained, StatsReply
 from gossipq.types import partition_key
 from gossipq.values import Ref, Standing, Step, TopicConfig, TopicInfo
 from gossipq_cli.output import moment
@@ -102,9 +102,11 @@ def test_why_of_a_group_tells_alike_partitions_together(client, gossipq) -> None
     client.answers["why_group"] = GroupExplained(
         [*rows, (partition_key(9, 2), "idle", "everything is done", "", 0)]
     )
-    ran = gossipq("why", "orders", "--group", "billing")
+    client.answers |= {"stats": StatsReply([], []), "clients": []}
+    ran = gossipq("why", "orders", "--group", "billing", "--over", "1ms")
     assert ran.out == (
         "billing on orders\n"
+        "  0/s in, 0/s done; nothing waits\n"
         "\n"
         f"partitions 0-1, 3: paused since {TIME}\n"
         "  because the group is paused\n"
@@ -113,8 +115,9 @@ def test_why_of_a_group_tells_alike_partitions_together(client, gossipq) -> None
         "partition 2: idle\n"
         "  because everything is done\n"
     )
-    assert client.calls == [("why_group", ("orders", "billing"), {})]
-    row = json.loads(gossipq("why", "orders", "-g", "billing", "-o", "json").out)
+    assert client.calls[0] == ("why_group", ("orders", "billing"), {})
+    row = json.loads(gossipq("why", "orders", "-g", "billing", "-o", "json", "--over", "1ms").out)
+    assert row["outlook"]["lag"] == 0
     assert [part["partition"] for part in row["partitions"]] == [0, 1, 2, 3]
     assert row["partitions"][0] == dict(
         zip(("partition", "state", "because", "next", "since_ms"), (0, *paused), strict=True)

@@ -356,3 +356,20 @@ def test_virtual_topics_of_the_configuration(make_node: Callable, gossipq, tmp_p
         "stored orders/0/0, bills/0/0  "
     )
     assert gossipq("-s", node.endpoint, "sub", "bills", "--from", "first", "--exit-at-end").out == "one\n"
+
+
+def test_peek_takes_nothing_and_why_tells_numbers(ask, topic: str) -> None:
+    for value in ("a", "b", "c"):
+        ask("pub", topic, value)
+    ask("sub", topic, "-g", "billing", "-n", "1")
+    rows = [json.loads(line) for line in ask("peek", topic, "-g", "billing", "-o", "jsonl").out.splitlines()]
+    assert [(row["ref"], row["state"], row["value"]) for row in rows] == [
+        (f"{topic}/0/1", "ready", "b"),
+        (f"{topic}/0/2", "ready", "c"),
+    ]
+    newest = ask("peek", topic, "-n", "2", "-o", "names").out.split()
+    assert sorted(newest) == [f"{topic}/0/1", f"{topic}/0/2"]
+    told = json.loads(ask("why", topic, "-g", "billing", "--over", "100ms", "-o", "json").out)["outlook"]
+    assert (told["lag"], told["done_rate"], told["caught_up_s"], told["holders"]) == (2, 0, None, [])
+    (row,) = json.loads(ask("group", "lag", topic, "-g", "billing", "-o", "json").out)
+    assert (row["lag"], row["in_flight"], row["acked"]) == (2, 0, 1), "nothing was taken"

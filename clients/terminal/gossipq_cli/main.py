@@ -19,6 +19,7 @@ COMMANDS = {
     "witness": "Run a witness, which lets two nodes take over from each other.",
     "pub": "Publish records: an argument, stdin, or a line each.",
     "sub": "Print records as they come, or from any point of a topic.",
+    "peek": "Look at records without a trace: nothing is taken, held, acked or counted.",
     "run": "Run the handlers of an application.",
     "topic": "List, make, change, show, empty and remove topics.",
     "group": "List, show, change, move, pause, resume and remove consumer groups.",

@@ -178,7 +178,7 @@ class Subscription:
     """A member of a group, or a reader (no group). Credit is what the client lends and has not been used."""
 
     __slots__ = (
-        "ack", "consumer", "credit_bytes", "credit_records", "frame_bytes", "group", "matches",
+        "ack", "acked", "consumer", "credit_bytes", "credit_records", "frame_bytes", "group", "matches",
         "notify_end", "number",
         "origin", "positions", "session", "told_end", "told_ready", "views",
     )  # fmt: skip
@@ -197,7 +197,7 @@ class Subscription:
         self.views: list[View] = []
         self.positions: dict[PartitionKey, Offset] = {}
         self.told_end = self.told_ready = False
-        self.frame_bytes = 0
+        self.frame_bytes = self.acked = 0
 
     @property
     def name(self) -> tuple[SessionId, int]:

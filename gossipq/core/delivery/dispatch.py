@@ -210,12 +210,12 @@ class Dispatch:
         """Whether the session has a subscription or a record here."""
         return session in self._numbers or self.holding.holds(session)
 
-    def of_session(self, session: SessionId) -> list[tuple[Subscription, int]]:
-        """Its subscriptions, and how many records each of them holds."""
+    def of_session(self, session: SessionId) -> list[tuple[Subscription, int, int]]:
+        """Its subscriptions, how many records each of them holds, and since which boot time; 0 = none."""
         held = self.holding.held(session)
         numbers = self._numbers.get(session, ())
         found = [self.subscriptions.get((session, number)) for number in numbers]
-        return [(each, held[each.number]) for each in found if each is not None]
+        return [(each, *held.get(each.number, (0, 0))) for each in found if each is not None]
 
     def end_session(self, session: SessionId, silent: bool) -> None:
         """Everything of a session ends; what it holds goes back. It said so, or fell silent."""

@@ -5,7 +5,7 @@ A record that is plainly given back stays in memory (`View.returned`, lazily log
 a `Failed`, which `failing` turns into entries; until those are applied nobody gets the records.
 """
 
-from collections import Counter, deque
+from collections import deque
 from collections.abc import Iterator
 from typing import NamedTuple
 
@@ -209,11 +209,13 @@ class Holding:
         """Whether the session holds a record."""
         return session in self._by_session
 
-    def held(self, session: SessionId) -> Counter[int]:
-        """Records that each subscription of a session holds, by its number."""
-        held = Counter[int]()
+    def held(self, session: SessionId) -> dict[int, tuple[int, int]]:
+        """By the number of each subscription of a session: records it holds, and boot time of the oldest
+        handing-over."""
+        held: dict[int, tuple[int, int]] = {}
         for lease in self._by_session.get(session, ()):
-            held[lease.number] += lease.open
+            count, since_ms = held.get(lease.number, (0, lease.since_ms))
+            held[lease.number] = count + lease.open, min(since_ms, lease.since_ms)
         return held
 
     def end_session(self, session: SessionId, why: str) -> None:
@@ -330,6 +332,7 @@ class Holding:
         for view, low, high in self._views(subscription, ranges, waiter.lost):
             for first, end in self._done(view, subscription, low, high, waiter.lost, unseen):
                 acks.add(view.partition, first, end)
+                subscription.acked += end - first
         acks.waiters.append(waiter)
 
     def _acks_of(self, subscription: Subscription) -> Acks:

@@ -67,10 +67,10 @@ def _partition_row(ledger: Ledger, worker: int, partition: PartitionKey, topic: 
     )
 
 
-def subscriptions(ledger: Ledger, dispatch: Dispatch, session: SessionId) -> list[Consuming]:
+def subscriptions(ledger: Ledger, dispatch: Dispatch, session: SessionId, boot_ms: int) -> list[Consuming]:
     """What a session is subscribed to, and how much of it it holds."""
     rows = []
-    for subscription, held in dispatch.of_session(session):
+    for subscription, held, since_ms in dispatch.of_session(session):
         group = subscription.group
         partitions = subscription.covered()
         topics = ", ".join(sorted({ledger.topics[topic_id_of(partition)].name for partition in partitions}))
@@ -81,6 +81,8 @@ def subscriptions(ledger: Ledger, dispatch: Dispatch, session: SessionId) -> lis
             max(0, subscription.credit_records),
             max(0, subscription.credit_bytes),
             held,
+            boot_ms - since_ms if held else 0,
+            subscription.acked,
         )
         rows.append(row)
     return rows

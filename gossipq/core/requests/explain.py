@@ -306,12 +306,12 @@ class Explaining:
         if config.paused:
             return "paused", "the group is paused", f"gossipq group resume {topic} {name}"
         if group is None or not any(view in member.views for member in group.members):
-            return "no consumer", "no consumer is there", f"gossipq sub {topic} --group {name}"
+            return "no consumer", "no consumer is there", f"gossipq peek {topic} --group {name}"
         if not any(member.has_credit for member in self._served(group)):
             return (
                 "no credit",
                 "its consumers have no credit left: they are busy",
-                "start more consumers of the group",
+                f"gossipq why {topic} --group {name}",
             )
         if offset >= cursor.window_end(config.in_flight_max):
             because = (
@@ -380,7 +380,7 @@ class Explaining:
             return (
                 "unmatched",
                 f"{_waits(unmatched)} for their route or key",
-                f"gossipq sub {topic} --group {name}",
+                f"gossipq peek {topic} --group {name}",
                 since_ms,
             )
         if view is not None and view.in_flight() and first >= state.next:

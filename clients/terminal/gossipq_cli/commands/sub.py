@@ -65,6 +65,16 @@ def _first_alarm(mq: "Client", topics: tuple[str, ...], out: Output, exit_at_end
     return not exit_at_end
 
 
+def _among_others(choices: Choices, mq: "Client", topics: tuple[str, ...], group: str) -> None:
+    """Somebody at a terminal is asked before it takes work from a group's consumers; programs are not."""
+    if not is_terminal(sys.stdin) or not is_terminal(sys.stdout):
+        return
+    rows = [row for topic in topics if "*" not in topic for row in mq.groups(topic) if row.group == group]
+    if any(row.consumers for row in rows):
+        question = f"{group} has consumers: what is printed here is acked, and they never get it. Go on?"
+        ask.sure(choices, "sub", f"{question} (gossipq peek {topics[0]} -g {group} only looks)")
+
+
 @contextmanager
 def remarks(out: Output, lines: list[str]) -> Iterator[threading.Timer]:
     """Says the lines on stderr when the block has lasted QUIET_S, unless the timer it gives is cancelled
@@ -172,6 +182,8 @@ def command(
         render = tame(render)
     where, out, printed = start_of(start), sys.stdout.buffer, 0
     with ask.connect(choices) as mq:
+        if group is not None:
+            _among_others(choices, mq, topics, group)
         if not _first_alarm(mq, topics, Output(choices), exit_at_end):
             return failures.DONE if number is None else failures.FAILED
         with remarks(Output(choices), _lines(mq, topics, create)) as remark:

@@ -1,6 +1,7 @@
 """`gossipq why`."""
 
-from typing import Any
+import time
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -8,10 +9,14 @@ from gossipq.messages import Explained, GroupExplained
 from gossipq.texts import many
 from gossipq.types import partition_of
 from gossipq.values import Standing
-from gossipq_cli import ask, refs
+from gossipq_cli import ask, outlook, refs
 from gossipq_cli.commands.group import unknown
+from gossipq_cli.kinds import Duration
 from gossipq_cli.options import Choices, Verb, pass_choices
 from gossipq_cli.output import Column, Output, as_object, moment, printable
+
+if TYPE_CHECKING:
+    from gossipq_client import Client
 
 COLORS = dict.fromkeys(("acked", "moving", "working", "idle"), "green") | dict.fromkeys(
     ("in_flight", "ready"), "cyan"
@@ -24,8 +29,17 @@ LATER = ("scheduled", "retrying", "in_flight")  #: states whose time lies ahead
 @click.argument("ref", metavar="REF|TOPIC")
 @click.option("-g", "--group", default="", help="only this group; with a TOPIC: why the group stands still")
 @refs.id_option
+@click.option(
+    "--over",
+    "over_s",
+    type=Duration(),
+    metavar="SECONDS",
+    default="2s",
+    show_default=True,
+    help="of a group: how long its rates are measured",
+)
 @pass_choices
-def command(choices: Choices, ref: str, group: str, record_id: str | None) -> None:
+def command(choices: Choices, ref: str, group: str, record_id: str | None, over_s: float) -> None:
     """Say where a record or a whole group stands, why, and what changes it.
 
     \b
@@ -40,9 +54,10 @@ def command(choices: Choices, ref: str, group: str, record_id: str | None) -> No
     if group and record_id is None and "/" not in ref:
         with ask.connect(choices) as mq:
             stands = mq.why_group(ref, group)
-        if not stands.rows:
-            raise unknown(ref, group)
-        _tell_group(out, ref, group, stands)
+            if not stands.rows:
+                raise unknown(ref, group)
+            foreseen = _foresee(mq, ref, group, 0.0 if out.form == "names" else over_s)
+        _tell_group(out, ref, group, stands, foreseen)
         return
     where = refs.where(ref, record_id)
     with ask.connect(choices) as mq:
@@ -75,7 +90,20 @@ def _paragraph(out: Output, standing: Standing) -> str:
     )
 
 
-def _tell_group(out: Output, topic: str, group: str, told: GroupExplained) -> None:
+def _foresee(mq: "Client", topic: str, group: str, over_s: float) -> outlook.Outlook:
+    """Of two looks at a group."""
+
+    def look() -> outlook.Look:
+        stats = mq.stats([topic])
+        at_ms = round(time.monotonic() * 1_000)
+        return outlook.look(at_ms, topic, group, stats.partitions, stats.groups, mq.clients())
+
+    first = look()
+    time.sleep(over_s)
+    return outlook.outlook(first, look())
+
+
+def _tell_group(out: Output, topic: str, group: str, told: GroupExplained, foreseen: outlook.Outlook) -> None:
     """Partitions that stand alike are told together."""
     names = ("partition", "state", "because", "next", "since_ms")
     rows: list[dict[str, Any]] = [
@@ -97,8 +125,10 @@ def _tell_group(out: Output, topic: str, group: str, told: GroupExplained) -> No
         paragraphs.append(
             _told(f"{where}{spans(partitions)}: {_state(out, state)}{since}", because, next_step)
         )
-    title = printable(f"{group} on {topic}")
-    out.one({"topic": topic, "group": group, "partitions": rows}, "\n\n".join([title, *paragraphs]))
+    lines = [f"  {line}" for line in outlook.lines(foreseen)]
+    title = "\n".join(map(printable, [f"{group} on {topic}", *lines]))
+    row = {"topic": topic, "group": group, "partitions": rows, "outlook": outlook.as_object(foreseen)}
+    out.one(row, "\n\n".join([title, *paragraphs]))
 
 
 def _state(out: Output, state: str) -> str:

@@ -1,0 +1,89 @@
+"""`gossipq peek`."""
+
+from collections.abc import Iterator
+from itertools import islice
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from gossipq.errors import UnknownRecord, UnknownTopic
+from gossipq.types import partition_of
+from gossipq_cli import ask, records
+from gossipq_cli.commands.group import found
+from gossipq_cli.options import Choices, Verb, nearest, pass_choices
+from gossipq_cli.output import Column, Output, brief, dashed
+
+if TYPE_CHECKING:
+    from gossipq_client import Client
+
+DONE = ("acked", "dead", "voided", "removed", "skipped")  #: states of records that a group has behind it
+LOOKED_MAX = 1_000  #: records of a partition at which it is asked where they stand
+PEEK_MAX = 100
+
+Row = dict[str, Any]
+
+
+@click.command(cls=Verb)
+@click.argument("topic")
+@click.option("-g", "--group", help="what this group gets next, and what its consumers hold")
+@click.option(
+    "-n", "--number", type=click.IntRange(1, PEEK_MAX), default=10, show_default=True, help="records at most"
+)
+@pass_choices
+def command(choices: Choices, topic: str, group: str | None, number: int) -> None:
+    """Look at records without a trace: nothing is taken, held, acked or counted.
+
+    \b
+    gossipq peek orders                       the newest ones
+    gossipq peek orders --group billing       those that billing is not done with, the oldest first
+
+    One record whole: `gossipq msg show`.
+    """
+    out = Output(choices)
+    with ask.connect(choices) as mq:
+        if ask.missing(mq, [topic]):
+            known = [each.name for each in mq.topics()]
+            hint = "`gossipq topic ls` lists topics"
+            raise UnknownTopic(f"no topic {topic}{nearest(topic, known)}", hint=hint)
+        rows = list(islice(_open(mq, topic, group) if group else _newest(mq, topic, number), number))
+    columns = [Column("ref"), Column("time", title="published"), Column("key", dashed)]
+    if group:
+        columns += [Column("state"), Column("consumer", dashed)]
+    out.rows([*columns, Column("value", _beginning)], rows)
+    if not rows:
+        out.say(f"{group} is done with everything" if group else f"{topic} is empty")
+
+
+def _newest(mq: "Client", topic: str, number: int) -> Iterator[Row]:
+    """The newest first, over all partitions."""
+    rows = []
+    for partition, (first, end) in mq.positions(topic).items():
+        for offset in range(end - 1, max(first, end - number) - 1, -1):
+            rows += _row(mq, topic, partition, offset)
+    yield from sorted(rows, key=lambda row: str(row["time"]), reverse=True)
+
+
+def _open(mq: "Client", topic: str, group: str) -> Iterator[Row]:
+    """What a group is not done with, partition by partition. Raises Failure: there is no such group."""
+    ends = {partition: end for partition, (_, end) in mq.positions(topic).items()}
+    for part in found(mq, topic, group):
+        partition = partition_of(part.partition)
+        last = min(ends.get(partition, part.cursor), part.cursor + LOOKED_MAX)
+        for offset in range(part.cursor, last):
+            standings = mq.why(topic, partition, offset, group=group).standings
+            if standings and standings[0].state not in DONE:
+                stands = {"state": standings[0].state.replace("_", " "), "consumer": standings[0].consumer}
+                yield from (row | stands for row in _row(mq, topic, partition, offset))
+
+
+def _beginning(value: str | None) -> str:
+    return "(not text)" if value is None else brief(value.encode())
+
+
+def _row(mq: "Client", topic: str, partition: int, offset: int) -> list[Row]:
+    """Nothing when it has left meanwhile."""
+    try:
+        record = mq.show(topic, partition, offset)
+    except UnknownRecord:
+        return []
+    return [{"ref": record.ref, "value": None} | records.as_row(record)]
