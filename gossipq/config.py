@@ -101,6 +101,8 @@ class Node(msgspec.Struct, frozen=True, kw_only=True):
     bind: str = f"tcp://127.0.0.1:{limits.PORT}"
     advertise: str = ""
     admin: str = AUTO
+    admin_hosts: tuple[str, ...] = ()
+    admin_token_file: str = ""
     alarms: bool = True
     mode: Literal["auto", "standalone", "static", "serf"] = "auto"
     peer: tuple[str, ...] = ()

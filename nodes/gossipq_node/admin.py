@@ -4,6 +4,8 @@ It lives beside the frontdoor's loop, on threads of its own: it reads the board,
 client does. The loop never waits for it, and what comes in here, however wrong, ends with its own connection.
 """
 
+import hmac
+import ipaddress
 import json
 import logging
 import socket
@@ -13,7 +15,7 @@ from collections.abc import Callable
 from contextlib import suppress
 from http import HTTPStatus
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import msgspec
 
@@ -28,12 +30,15 @@ from gossipq_node.actors.board import Board, Facts
 if TYPE_CHECKING:
     from gossipq_client import Client
 
-REQUESTS_MAX = 16  #: at the same time; more are turned away
-REQUEST_S = 5.0  #: a connection that says nothing for so long is closed,
-CONNECTION_S = 10.0  #: and any other after that: who reads or writes byte by byte takes no place from others
+REQUESTS_MAX = 16  #: at the same time; of more, who has waited longest without a whole request makes way
+OF_ADDRESS_MAX = 8  #: of those, from one other host
+READ_S = 2.0  #: a request has come whole within that time,
+CONNECTION_S = 10.0  #: and its answer is taken: who reads or writes byte by byte takes no place from others
 ASK_S = 2.0  #: for the workers to answer a scrape
 JSON, TEXT = "application/json", "text/plain; charset=utf-8"
-PAGES = ("/metrics", "/livez", "/readyz", "/statusz")
+LIVEZ = "/livez"
+PROBES = (LIVEZ, "/readyz")
+PAGES = ("/metrics", *PROBES, "/statusz")
 
 log = logging.getLogger(__name__)
 
@@ -164,15 +169,51 @@ def _as_object(facts: Facts) -> dict[str, Any]:
     return found | {"alarms": _named(facts.alarms), "critical": critical, "timings": _named(facts.timings)}
 
 
+class Callers(NamedTuple):
+    """Who is answered. A page in somebody's browser may ask by a name that means this address by now, and
+    cannot say another Host than that name."""
+
+    hosts: frozenset[str] = frozenset()  #: names, besides addresses and localhost
+    token: bytes = b""  #: that a caller shows, b"" = none; probes need none
+
+    def refusal(self, path: str, host: str, shown: str) -> Answer | None:
+        name = host.rpartition(":")[0] if host.rpartition(":")[2].isdecimal() else host
+        if name.strip("[]").lower() not in ("", "localhost", *self.hosts) and not _is_address(name):
+            text = "this name is not known here: add it to node.admin_hosts\n"
+            return HTTPStatus.MISDIRECTED_REQUEST, TEXT, text.encode()
+        if self.token and path not in PROBES:
+            expected = b"Bearer " + self.token
+            if not hmac.compare_digest(shown.encode("utf-8", "replace"), expected):
+                return HTTPStatus.UNAUTHORIZED, TEXT, b"show the token of node.admin_token_file\n"
+        return None
+
+
+def _is_address(name: str) -> bool:
+    try:
+        ipaddress.ip_address(name.strip("[]"))
+    except ValueError:
+        return False
+    return True
+
+
 class _Handler(BaseHTTPRequestHandler):
-    timeout = REQUEST_S
+    timeout = READ_S
     server_version, sys_version = "gossipq", ""
     error_content_type, error_message_format = TEXT, "%(code)d %(message)s\n"
     pages: Pages
+    callers: Callers
+    server: "_Server"
+
+    def _answer(self) -> Answer:
+        path = self.path.partition("?")[0]
+        if not self.server.answers(self.connection, path):
+            return HTTPStatus.SERVICE_UNAVAILABLE, TEXT, b"too many ask at the same time\n"
+        host, shown = self.headers.get("Host", ""), self.headers.get("Authorization", "")
+        return self.callers.refusal(path, host.strip(), shown) or self.pages.answer(self.path)
 
     def do_GET(self) -> None:
         try:
-            status, kind, body = self.pages.answer(self.path)
+            status, kind, body = self._answer()
         except Exception as error:  # a page that fails is told to who asked for it
             log.exception("%s: %s", self.path[:100], error)
             status, kind, body = HTTPStatus.INTERNAL_SERVER_ERROR, TEXT, b"see the log of the node\n"
@@ -189,37 +230,72 @@ class _Handler(BaseHTTPRequestHandler):
         log.debug(format, *args)
 
 
+class _Place(NamedTuple):
+    """Of a connection."""
+
+    address: str
+    until_s: float  #: when it loses it
+    page: str = ""  #: that it has asked for; "" = not yet
+
+
 class _Server(ThreadingHTTPServer):
     daemon_threads, block_on_close = True, False
     request_queue_size = REQUESTS_MAX
 
     def __init__(self, place: tuple[str, int], handler: type[_Handler]) -> None:
         self.address_family = socket.AF_INET6 if ":" in place[0] else socket.AF_INET
-        self._until_s: dict[socket.socket, float] = {}  # by connection that has a place: when it loses it
+        self._places: dict[socket.socket, _Place] = {}
         super().__init__(place, handler)
 
     def process_request(self, request: Any, client_address: Any) -> None:
-        if len(self._until_s) >= REQUESTS_MAX:
+        address = str(client_address[0])
+        if not self._has_place(address):
             self.shutdown_request(request)
             return
-        self._until_s[request] = time.monotonic() + CONNECTION_S
+        self._places[request] = _Place(address, time.monotonic() + READ_S)
         try:
             super().process_request(request, client_address)
         except BaseException:  # no thread could be started
-            del self._until_s[request]
+            del self._places[request]
             raise
+
+    def _has_place(self, address: str) -> bool:
+        """Also when another one has to give way for it."""
+        local = ipaddress.ip_address(address.partition("%")[0]).is_loopback
+        places = list(self._places.items())
+        if not local and sum(place.address == address for _, place in places) >= OF_ADDRESS_MAX:
+            return False
+        if len(places) < REQUESTS_MAX:
+            return True
+        reading = [(place.until_s, request) for request, place in places if not place.page]
+        if not reading:
+            return False
+        _, longest = min(reading, key=lambda each: each[0])
+        self._places.pop(longest, None)
+        with suppress(OSError):  # it has just ended
+            longest.shutdown(socket.SHUT_RDWR)
+        return True
+
+    def answers(self, request: socket.socket, page: str) -> bool:
+        """A request has come whole. Whether it is answered: the last place is for the probe of who watches
+        this node."""
+        others = sum(place.page not in ("", LIVEZ) for place in list(self._places.values()))
+        place = self._places.get(request)
+        if place is not None:
+            self._places[request] = place._replace(until_s=time.monotonic() + CONNECTION_S, page=page)
+        return page == LIVEZ or others < REQUESTS_MAX - 1
 
     def process_request_thread(self, request: Any, client_address: Any) -> None:
         try:
             super().process_request_thread(request, client_address)
         finally:
-            del self._until_s[request]
+            self._places.pop(request, None)
 
     def service_actions(self) -> None:
         """Several times a second: who takes too long is hung up on, and its thread ends."""
         now_s = time.monotonic()
-        for request, until_s in list(self._until_s.items()):
-            if now_s >= until_s:
+        for request, place in list(self._places.items()):
+            if now_s >= place.until_s:
                 with suppress(OSError):  # it is closed already
                     request.shutdown(socket.SHUT_RDWR)
 
@@ -230,10 +306,10 @@ class _Server(ThreadingHTTPServer):
 class Admin:
     """The server, on `place` (HOST:PORT), until `close`."""
 
-    def __init__(self, place: str, pages: Pages) -> None:
+    def __init__(self, place: str, pages: Pages, callers: Callers | None = None) -> None:
         """Raises ConfigError when it cannot be bound."""
         host, _, port = place.rpartition(":")
-        handler = type("Handler", (_Handler,), {"pages": pages})
+        handler = type("Handler", (_Handler,), {"pages": pages, "callers": callers or Callers()})
         try:
             self._server = _Server((host.strip("[]"), int(port)), handler)
         except (OSError, OverflowError) as error:

@@ -226,6 +226,11 @@ class Composition:
             roster_file=str(self.directory.roster_file),
             config=self._shown,
             admin=admin_place(config),
+            admin_hosts=frozenset(
+                name.lower()
+                for name in (*config.node.admin_hosts, socket.gethostname(), config.node.advertise)
+            ),
+            admin_token=trust.read(config.node.admin_token_file, "node.admin_token_file"),
             admin_auto=config.node.admin == AUTO,
             alarms=config.node.alarms and listen.transport == "tcp",
             endpoint=listen.step(0, inside),

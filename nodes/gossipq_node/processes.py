@@ -156,11 +156,12 @@ def beside(settings: FrontdoorSettings, board: "Board", clock: Clock, ends: Exit
 
 def _serve_pages(settings: FrontdoorSettings, board: "Board", clock: Clock, ends: ExitStack) -> None:
     """Metrics and health."""
-    from gossipq_node.admin import Admin, Pages
+    from gossipq_node.admin import Admin, Callers, Pages
 
     log = logging.getLogger("frontdoor")
     try:
-        admin = Admin(settings.admin, Pages(board, settings.endpoint, clock))
+        pages = Pages(board, settings.endpoint, clock)
+        admin = Admin(settings.admin, pages, Callers(settings.admin_hosts, settings.admin_token))
     except ConfigError as error:
         if not settings.admin_auto:
             raise

@@ -85,6 +85,8 @@ class FrontdoorSettings(msgspec.Struct, frozen=True, kw_only=True):
     warnings: tuple[str, ...] = ()
     config: tuple[ConfigRow, ...] = ()  #: the options the node runs with, for who asks
     admin: str = ""  #: HOST:PORT for metrics and health; "" = nowhere
+    admin_hosts: frozenset[str] = frozenset()  #: names by which that is asked
+    admin_token: bytes = b""  #: that who asks has to show
     admin_auto: bool = False  #: nobody asked for that place: it may be taken
     log_json: bool = True
     member: Member

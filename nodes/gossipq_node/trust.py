@@ -19,17 +19,17 @@ MAKE_ONE = "make one: head -c 32 /dev/urandom | base64 > FILE && chmod 600 FILE,
 GOSSIP = b"gossip"
 
 
-def read(path: str) -> bytes:
+def read(path: str, option: str = "node.secret_file") -> bytes:
     """The secret in the file, without blanks around it; b"" without a file. Raises ConfigError."""
     if not path:
         return b""
     try:
         secret = Path(path).read_bytes().strip()
     except OSError as error:
-        raise ConfigError(f"node.secret_file = {path!r} cannot be read: {error.strerror}", MAKE_ONE) from None
+        raise ConfigError(f"{option} = {path!r} cannot be read: {error.strerror}", MAKE_ONE) from None
     if not SECRET_BYTES_MIN <= len(secret) <= SECRET_BYTES_MAX:
         raise ConfigError(
-            f"node.secret_file = {path!r} holds {len(secret)} bytes; {SECRET_BYTES_MIN} to "
+            f"{option} = {path!r} holds {len(secret)} bytes; {SECRET_BYTES_MIN} to "
             f"{SECRET_BYTES_MAX} are good",
             MAKE_ONE,
         )

@@ -9,7 +9,8 @@ import socket
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, contextmanager, suppress
+from http import HTTPStatus
 
 import msgspec
 import pytest
@@ -26,7 +27,7 @@ from gossipq_client import connect
 from gossipq_node.actors.board import Board, Facts
 from gossipq_node.actors.timings import Timings
 from gossipq_node.adapters.metrics import exposition
-from gossipq_node.admin import PAGES, REQUESTS_MAX, Admin, Pages
+from gossipq_node.admin import PAGES, REQUESTS_MAX, Admin, Answer, Callers, Pages
 from ports import settled_port
 
 Families = dict[str, dict[tuple[tuple[str, str], ...], float]]
@@ -388,6 +389,88 @@ def test_who_asks_byte_by_byte_takes_no_place_from_others(
         finally:
             for each in slow:
                 each.close()
+
+
+def test_a_probe_is_answered_while_many_ask_slowly(house: House) -> None:
+    """An orchestrator would kill the node otherwise."""
+    house.shows(worker(0))
+    with serving(house) as port, ExitStack() as stack:
+        for _ in range(3):
+            for _ in range(REQUESTS_MAX):
+                slow = stack.enter_context(socket.create_connection(("127.0.0.1", port), 10))
+                slow.sendall(b"GET /livez HTTP/1.1\r\n")
+            assert http_get(port, "/livez")[0] == 200
+
+
+def test_the_last_place_is_for_the_probe(house: House, monkeypatch: pytest.MonkeyPatch) -> None:
+    house.shows(worker(0))
+    come, scraped, answer = threading.Semaphore(0), threading.Event(), house.pages.answer
+
+    def slowly(path: str) -> Answer:
+        if path == "/metrics":
+            come.release()
+            assert scraped.wait(20)
+            return HTTPStatus.OK, "text/plain", b""
+        return answer(path)
+
+    monkeypatch.setattr(house.pages, "answer", slowly)
+    found: list[int] = []
+    with serving(house) as port:
+        asking = [
+            threading.Thread(target=lambda: found.append(http_get(port, "/metrics")[0]))
+            for _ in range(REQUESTS_MAX - 1)
+        ]
+        for each in asking:
+            each.start()
+            assert come.acquire(timeout=20)
+        assert http_get(port, "/statusz")[0] == 503
+        assert http_get(port, "/livez")[0] == 200
+        scraped.set()
+        for each in asking:
+            each.join()
+    assert found == [200] * len(asking)
+
+
+@pytest.mark.parametrize(
+    ("host", "status"),
+    [
+        ("", 200),
+        ("localhost:7780", 200),
+        ("127.0.0.1:7780", 200),
+        ("[::1]:7780", 200),
+        ("10.0.0.1", 200),
+        ("Ada.example:7780", 200),
+        ("evil.example", 421),
+        ("evil.example:7780", 421),
+        ("127.0.0.1.evil.example", 421),
+    ],
+)
+def test_only_known_names_are_answered(house: House, host: str, status: int) -> None:
+    house.shows(worker(0))
+    callers = Callers(frozenset({"ada.example"}))
+    assert (callers.refusal("/statusz", host, "") or (200,))[0] == status
+
+
+def test_who_asks_shows_the_token(house: House) -> None:
+    house.shows(worker(0))
+    admin = Admin("127.0.0.1:0", house.pages, Callers(token=b"a token of many bytes"))
+    try:
+        shown = {
+            "": (401, 200),
+            "Bearer another": (401, 200),
+            "a token of many bytes": (401, 200),
+            "Bearer a token of many bytes": (200, 200),
+        }
+        for value, expected in shown.items():
+            found = []
+            for path in ("/statusz", "/livez"):
+                connection = http.client.HTTPConnection("127.0.0.1", admin.port, timeout=20)
+                connection.request("GET", path, headers={"Authorization": value} if value else {})
+                found.append(connection.getresponse().status)
+                connection.close()
+            assert tuple(found) == expected
+    finally:
+        admin.close()
 
 
 def test_a_thread_that_cannot_start_takes_no_place(house: House, monkeypatch: pytest.MonkeyPatch) -> None:
