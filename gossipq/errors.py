@@ -7,6 +7,7 @@
     |   +-- UnknownTopic
     |   |   +-- WrongShard       the topic is there, and this shard has not the partition
     |   +-- TopicExists, BadName, TooLarge, TopicFull, OffsetOutOfRange, BadRequest
+    |   +-- SchemaMismatch       a value does not fit its topic's schema, or a schema the one before
     |   +-- NotAdmitted          the cluster does not have this node, or not as it is; the node ends
     |   +-- Busy                 try again after `retry_after_ms`
     |   |   +-- StoreFull, StillJoining
@@ -107,6 +108,12 @@ class OffsetOutOfRange(Refused):
 
 class BadRequest(Refused):
     code = "bad_request"
+
+
+class SchemaMismatch(Refused):
+    """Said by clients: nodes open no record."""
+
+    code = "schema_mismatch"
 
 
 class UnknownRecord(Refused):

@@ -21,6 +21,7 @@ CODES = {
     errors.TooLarge: 6,
     errors.TopicFull: 6,
     errors.LeaseLost: 6,
+    errors.SchemaMismatch: 6,
     errors.Refused: 6,
     errors.Busy: 75,
     errors.StoreFull: 75,

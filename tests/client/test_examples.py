@@ -56,6 +56,7 @@ SAYS = {
     "request_reply": r"b'\{\"item\":\"apple\",\"cents\":120\}'\n",
     "retry": r"(?s)(?=.*nonsense attempt 1\n)(?=.*10 EUR attempt 3\n).*20 EUR attempt 3\n.*",
     "routes": r"eu.fr 17 apples\nnobody takes 1\n",
+    "schema": r"the value does not fit schema version 1 of sales: Expected `float`, .* at `\$.amount`\n",
     "several_topics": r"sensors.rain 3 mm\nsensors.wind 7 m/s\n",
     "table": r"\d+ records \['topic', 'topic_id', 'partition', 'offset', .*\]\n",
     "virtual_topic": r"billing-in 17 apples\naudit-in 17 apples\n",

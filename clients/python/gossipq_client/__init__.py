@@ -28,6 +28,7 @@ from gossipq.errors import (
     OffsetOutOfRange,
     ProtocolError,
     Refused,
+    SchemaMismatch,
     StoreFull,
     TooLarge,
     TopicExists,
@@ -37,6 +38,7 @@ from gossipq.errors import (
     Unreachable,
     WrongState,
 )
+from gossipq.wire.schemas import Schema
 from gossipq_client.api.sync import Client, Message, connect
 from gossipq_client.operations import DeadLetter, StoredRecord
 from gossipq_client.session import FetchedBatch, PendingReceipt, PendingReceipts, Receipt
@@ -67,6 +69,8 @@ __all__ = [
     "Refused",
     "Reject",
     "Retry",
+    "Schema",
+    "SchemaMismatch",
     "StoreFull",
     "StoredRecord",
     "TooLarge",

@@ -22,6 +22,7 @@ COMMANDS = {
     "peek": "Look at records without a trace: nothing is taken, held, acked or counted.",
     "run": "Run the handlers of an application.",
     "topic": "List, make, change, show, empty and remove topics.",
+    "schema": "Declare, show, check and remove what the values of a topic look like.",
     "group": "List, show, change, move, pause, resume and remove consumer groups.",
     "dlq": "List, show, replay and purge dead letters.",
     "msg": "Show, find, cancel, move, edit and remove records.",

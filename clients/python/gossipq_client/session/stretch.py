@@ -30,6 +30,10 @@ class Stretch(NamedTuple):
     def __len__(self) -> int:
         return self.end - self.first
 
+    def values(self) -> list[bytes]:
+        """Of the records, in order."""
+        return self.batch.values()[self.first - self.base : self.end - self.base]
+
 
 class Reading:
     """Ranges of a topic's partitions, read by a subscription of its own. Made by `Asking.reading`."""

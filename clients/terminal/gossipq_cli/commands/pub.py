@@ -178,7 +178,11 @@ def command(
     what = What(body, lines, jsonl, count or 1, empty, key, dict(map(records.header, headers)), given)
     out, tally, started = Output(choices), Tally(), time.monotonic()
     with ask.connect(choices) as mq:
-        new = not choices.quiet and bool(ask.missing(mq, [topic]))
+        missing = bool(ask.missing(mq, [topic]))
+        new = missing and not choices.quiet
+        schema = None if missing else mq.known_schema(topic)
+        if schema is not None:
+            mq.check_by(schema)
         started = time.monotonic()
         try:
             _send(mq, topic, what, tally, rate)

@@ -7,14 +7,13 @@ from typing import Any, Self
 
 from gossipq.errors import GossipqError
 from gossipq_client.api.aio.operators import Operators
-from gossipq_client.api.aio.reader import Readers
-from gossipq_client.api.aio.topics import TopicKeepers
+from gossipq_client.api.aio.schemas import SchemaKeepers
 from gossipq_client.api.aio.workers import Workers
 from gossipq_client.handlers import Registry
 from gossipq_client.io import ERROR_CLOSE_SECONDS, REQUEST_SECONDS, contexts, log
 
 
-class Client(Workers, Operators, Readers, TopicKeepers):
+class Client(Workers, Operators, SchemaKeepers):
     """A connection to a cluster, for one event loop. Use `connect` to make one."""
 
     async def __aenter__(self) -> Self:

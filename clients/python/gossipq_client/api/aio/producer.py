@@ -2,9 +2,10 @@
 
 from collections.abc import Callable, Iterable
 from functools import partial
-from typing import Unpack
+from typing import Any, Unpack
 
 from gossipq.errors import GossipqError
+from gossipq.wire.schemas import Schema
 from gossipq_client.api.aio.driver import Driver, PendingReceipt
 from gossipq_client.session import Copied, Flight, Held, One, Topic, Writer, half_way, plan
 from gossipq_client.values import (
@@ -21,17 +22,30 @@ from gossipq_client.values import (
 class Producers(Driver):
     """The part of a client that publishes."""
 
-    async def publish(
-        self, topic: str, value: inputs.Value, **options: Unpack[PublishOptions]
-    ) -> PendingReceipt:
-        """Sends one record; batches form by themselves while earlier ones wait for their confirm. When it
-        returns, the record is on its way; its receipt says when it is kept.
+    def __init__(self, addresses: list[str], name: str, timeout: float) -> None:
+        super().__init__(addresses, name, timeout)
+        self.checking: dict[str, Schema] = {}  #: by topic: what is published there is checked
+
+    def check_by(self, schema: Schema) -> None:
+        """From now on."""
+        self.checking[schema.topic] = schema
+
+    def _raw(self, topic: str, value: Any) -> bytes:
+        """A value as bytes, and one that fits. Raises TypeError, TooLarge, SchemaMismatch."""
+        schema = self.checking.get(topic) if self.checking else None
+        return inputs.value_bytes(value if schema is None else schema.encode(value))
+
+    async def publish(self, topic: str, value: Any, **options: Unpack[PublishOptions]) -> PendingReceipt:
+        """Sends one record: bytes or text; for a topic whose `schema` was asked for, also what JSON can say.
+        Batches form by themselves while earlier ones wait for their confirm. When it returns, the record is
+        on its way; its receipt says when it is kept.
 
         Options: key, headers, route, partition, level; delay or at (due later), ttl, id (stored once), lease,
         attempts_max, backoff; see PublishOptions. Waits while the window is full; with wait= not longer than
-        that: then Backpressure. Raises TooLarge, BadRequest, UnknownTopic before anything is sent.
+        that: then Backpressure. Raises TooLarge, BadRequest, UnknownTopic, SchemaMismatch before anything is
+        sent.
         """
-        raw = inputs.value_bytes(value)
+        raw = self._raw(topic, value)
         checked = publish_options(self.engine.clock.now, **options) if options else PLAIN
         known = await self._topic(topic)
         if not known.virtual:
@@ -57,11 +71,13 @@ class Producers(Driver):
         )
 
     async def publish_many(
-        self, topic: str, values: Iterable[inputs.Value], **options: Unpack[ListOptions]
+        self, topic: str, values: Iterable[Any], **options: Unpack[ListOptions]
     ) -> PendingReceipt:
         """Sends a list in order, packed, under one receipt. Options as in `publish`, and for each value one
         of `keys`, `ids`, `delays`; see ListOptions. Records that are due later go in the order of their due
         times."""
+        if topic in self.checking:
+            values = [self._raw(topic, value) for value in values]
         raws = inputs.values_of(values)
         many = list_options(len(raws), self.engine.clock.now, **options)
         known = await self._topic(topic)
@@ -85,7 +101,7 @@ class Producers(Driver):
         offset: int,
         then: Callable[[Flight], None],
         topic: str,
-        value: inputs.Value,
+        value: Any,
         **options: Unpack[PublishOptions],
     ) -> PendingReceipt:
         """Publishes what comes of a record in hand and acks it, as one atomic step; `then` hears when it is
@@ -93,7 +109,7 @@ class Producers(Driver):
 
         Raises BadRequest unless both lie in one shard.
         """
-        raw = inputs.value_bytes(value)
+        raw = self._raw(topic, value)
         checked = publish_options(self.engine.clock.now, **options)
         writer = self.engine.writer_beside(held, await self._topic(topic), checked)
         acks, publishing = [(held.partition, offset, offset + 1)], self.engine.session.publishing

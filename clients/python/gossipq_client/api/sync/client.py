@@ -3,19 +3,19 @@ pauses."""
 
 import os
 from collections.abc import Iterable
-from typing import Unpack
+from typing import Any, Unpack
 
 from gossipq import limits
+from gossipq.wire.schemas import Schema
 from gossipq_client.api.sync.operators import Operators
-from gossipq_client.api.sync.reader import Readers
-from gossipq_client.api.sync.topics import TopicKeepers
+from gossipq_client.api.sync.schemas import SchemaKeepers
 from gossipq_client.api.sync.workers import Workers
 from gossipq_client.io import REQUEST_SECONDS, contexts
 from gossipq_client.session import PendingReceipt
-from gossipq_client.values import PublishOptions, inputs
+from gossipq_client.values import PublishOptions
 
 
-class Client(Workers, Operators, Readers, TopicKeepers):
+class Client(Workers, Operators, SchemaKeepers):
     """A connection to a cluster. Safe to share between threads; not across fork. Use `connect` to make
     one."""
 
@@ -23,7 +23,11 @@ class Client(Workers, Operators, Readers, TopicKeepers):
         super().__init__(addresses, name, timeout)
         self._plain = self.engine.session.publishing.plain
 
-    def publish(self, topic: str, value: inputs.Value, **options: Unpack[PublishOptions]) -> PendingReceipt:
+    def check_by(self, schema: Schema) -> None:
+        super().check_by(schema)
+        self._plain = {}  # nothing passes by the check
+
+    def publish(self, topic: str, value: Any, **options: Unpack[PublishOptions]) -> PendingReceipt:
         if (not options or list(options.values()).count(None) == len(options)) and type(value) is bytes:
             added = len(value)
             with self.lock:

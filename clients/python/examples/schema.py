@@ -1,0 +1,24 @@
+"""Declares what the values of a topic look like. Needs a node: gossipq node"""
+
+import msgspec
+
+from gossipq_client import SchemaMismatch, connect
+
+
+class Sale(msgspec.Struct):
+    user: str
+    amount: float
+    note: str | None = None
+
+
+with connect() as mq:
+    mq.create_topic("sales", if_not_exists=True)
+    # -- in the guide
+    mq.schema("sales", Sale)  # also a dataclass, or a JSON Schema; later: mq.schema("sales")
+    mq.publish("sales", Sale("ada", 12.5)).result(timeout=5)
+    mq.publish("sales", b'{"user": "bob", "amount": 3}').result(timeout=5)
+    # --
+    try:
+        mq.publish("sales", b'{"user": "eve", "amount": "3"}')
+    except SchemaMismatch as error:
+        print(error)

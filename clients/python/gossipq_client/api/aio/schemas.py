@@ -1,0 +1,86 @@
+"""Schemas of topics: declared as records of the topic `_schemas`, checked by whoever publishes here."""
+
+from typing import Any
+
+from gossipq.errors import BadRequest, Busy, UnknownTopic
+from gossipq.values import TopicInfo
+from gossipq.wire import schemas
+from gossipq.wire.schemas import Declaration, Declared, Schema
+from gossipq_client.api.aio.reader import Readers
+from gossipq_client.api.aio.topics import TopicKeepers
+
+DECLARE_TRIES = 16  #: others may declare at the same time
+
+
+class SchemaKeepers(Readers, TopicKeepers):
+    """The part of a client that declares what values look like, and knows what others declared."""
+
+    async def schema(self, topic: str, declared: Any = None) -> Schema:
+        """The schema of a topic. From now on this client publishes nothing to it that does not fit (it raises
+        SchemaMismatch), and `publish` takes what JSON can say besides bytes and text.
+
+        declared: a msgspec.Struct, a dataclass or a JSON Schema, which becomes the topic's schema unless it
+        is already. Fields may be added if they are optional; what would refuse what fitted before raises
+        SchemaMismatch. Raises UnknownTopic, and BadRequest for what is no schema, or when there is none."""
+        info = await self._known_topic(topic)
+        if declared is not None:
+            await self._declare(info, schemas.document_of(declared))
+        found = (await self.schemas()).schemas.get(info.id)
+        if found is None:
+            raise BadRequest(f"topic {topic} has no schema", hint=f"gossipq schema set {topic} FILE")
+        self.check_by(found)
+        return found
+
+    async def known_schema(self, topic: str) -> Schema | None:
+        """The schema of a topic, if it has one; nothing is checked by it."""
+        known = await self.schemas()
+        if not known.schemas:
+            return None
+        ids = [info.id for info in await self.topics(topic) if info.name == topic]
+        return known.schemas.get(ids[0]) if ids else None
+
+    async def next_schema(self, topic: str, declared: Any) -> Schema:
+        """What `schema` would declare; nothing is changed. Raises what that raises."""
+        info, document = await self._known_topic(topic), schemas.document_of(declared)
+        known = await self.schemas()
+        made = Schema(topic, info.id, known.versions.get(info.id, 0) + 1, document)
+        if info.id in known.schemas:
+            schemas.require_follows(known.schemas[info.id], made.shape)
+        return made
+
+    async def schemas(self) -> Declared:
+        """What was declared so far, by topic id."""
+        if not await self.topics(schemas.TOPIC):
+            return Declared()
+        stretches = [each async for each in self.batches(schemas.TOPIC, partition=0)]
+        return Declared(value for each in stretches for value in each.values())
+
+    async def delete_schema(self, topic: str) -> None:
+        """From now on the topic has none. Raises UnknownTopic."""
+        await self._declare(await self._known_topic(topic), None)
+        self.checking.pop(topic, None)
+
+    async def _known_topic(self, name: str) -> TopicInfo:
+        """Raises UnknownTopic, and BadRequest for a topic that has no records of its own."""
+        found = [info for info in await self.topics(name) if info.name == name]
+        if not found:
+            raise UnknownTopic(f"topic {name!r} does not exist", hint=f"gossipq topic create {name}")
+        if found[0].config.virtual or name == schemas.TOPIC:
+            raise BadRequest(f"topic {name} can have no schema", hint="declare one for the real topics")
+        return found[0]
+
+    async def _declare(self, info: TopicInfo, document: dict[str, Any] | None) -> None:
+        """Publishes the next version and reads back if it counts: of two at a time the first one does."""
+        for _ in range(DECLARE_TRIES):
+            known = await self.schemas()
+            now = known.schemas.get(info.id)
+            if (now.document if now is not None else None) == document:
+                return
+            if now is not None and document is not None:
+                schemas.require_follows(now, schemas.parse(document))
+            version = known.versions.get(info.id, 0) + 1
+            entry = schemas.encode(Declaration(info.name, info.id, version, document))
+            await self.create_topic(schemas.TOPIC, partitions=1, retain="forever", if_not_exists=True)
+            receipt = await self.publish(schemas.TOPIC, entry, key=info.name)
+            await receipt.result(self.timeout)
+        raise Busy(f"others declare schemas of {info.name} all the time", hint="try again")

@@ -1,0 +1,153 @@
+"""`gossipq schema`."""
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any, BinaryIO
+
+import click
+
+from gossipq.errors import BadRequest, UnknownTopic
+from gossipq.texts import many
+from gossipq_cli import ask, failures
+from gossipq_cli.options import Choices, Noun, pass_choices
+from gossipq_cli.output import Column, Output, json_text, printable
+
+if TYPE_CHECKING:
+    from gossipq_client import Client, Schema
+
+LAST = 1_000  #: records of each partition that are looked at
+TOLD_MAX = 20  #: of those that do not fit
+
+
+@click.group(cls=Noun)
+def command() -> None:
+    """Declare, show, check and remove what the values of a topic look like."""
+
+
+@command.command("set")
+@click.argument("topic")
+@click.argument("file", type=click.File("rb"))
+@pass_choices
+def declare(choices: Choices, topic: str, file: BinaryIO) -> None:
+    """Declare the schema of a topic: a JSON Schema of an object.
+
+    \b
+    gossipq schema set orders order.schema.json
+    gossipq schema set orders - < order.schema.json
+
+    Clients check what they publish by it; exports get a typed column beside `value`, and a table of records
+    that do not fit. A later version may add fields that are optional; what would refuse what fitted before is
+    refused itself.
+    """
+    with ask.connect(choices) as mq:
+        schema = mq.schema(topic, file.read())
+    Output(choices).one(_row(schema), f"topic {topic} has schema version {schema.version}", topic)
+
+
+@command.command("ls")
+@pass_choices
+def list_schemas(choices: Choices) -> None:
+    """List the topics that have a schema.
+
+    \b
+    gossipq schema ls
+    """
+    with ask.connect(choices) as mq:
+        known = mq.schemas().schemas
+        there = {info.id for info in mq.topics()}
+    rows = [_row(schema) for topic_id, schema in known.items() if topic_id in there]
+    fields = Column("fields", lambda fields: printable(", ".join(fields)))
+    columns = [Column("topic"), Column("version", right=True), fields]
+    Output(choices).rows(columns, sorted(rows, key=lambda row: str(row["topic"])))
+
+
+@command.command("show")
+@click.argument("topic")
+@pass_choices
+def show(choices: Choices, topic: str) -> None:
+    """Show the schema of a topic, as JSON Schema.
+
+    \b
+    gossipq schema show orders > order.schema.json
+    """
+    with ask.connect(choices) as mq:
+        schema = _schema(mq, topic)
+    Output(choices).one(_row(schema) | {"schema": schema.document}, json_text(schema.document), topic)
+
+
+@command.command("check")
+@click.argument("topic")
+@click.argument("file", type=click.File("rb"), required=False)
+@click.option(
+    "--last",
+    type=click.IntRange(min=1),
+    default=LAST,
+    show_default=True,
+    help="so many records of each partition are looked at",
+)
+@pass_choices
+def check(choices: Choices, topic: str, file: BinaryIO | None, last: int) -> int:
+    """Say whether the newest records of a topic fit its schema, or one that is to follow it.
+
+    \b
+    gossipq schema check orders
+    gossipq schema check orders new.schema.json --last 100000
+
+    Nothing is changed. The exit code is 1 when some do not fit.
+    """
+    with ask.connect(choices) as mq:
+        schema = _schema(mq, topic) if file is None else mq.next_schema(topic, file.read())
+        count, bad = 0, list[dict[str, Any]]()
+        for ref, value in _newest(mq, topic, last):
+            count += 1
+            if trouble := schema.trouble(value):
+                bad.append({"ref": ref, "error": trouble})
+    return _tell(Output(choices), topic, count, bad)
+
+
+@command.command("rm")
+@click.argument("topic")
+@pass_choices
+def remove(choices: Choices, topic: str) -> None:
+    """Take the schema of a topic away; its records stay as they are.
+
+    \b
+    gossipq schema rm orders
+    """
+    ask.sure(choices, "removing a schema", f"Nobody checks values of {topic} any more. Remove its schema?")
+    with ask.connect(choices) as mq:
+        mq.delete_schema(topic)
+    Output(choices).one({"topic": topic}, f"topic {topic} has no schema", topic)
+
+
+def _schema(mq: "Client", topic: str) -> "Schema":
+    """Raises UnknownTopic, BadRequest."""
+    if ask.missing(mq, [topic]):
+        raise UnknownTopic(f"no topic {topic}")
+    schema = mq.known_schema(topic)
+    if schema is None:
+        raise BadRequest(f"topic {topic} has no schema", hint=f"gossipq schema set {topic} FILE")
+    return schema
+
+
+def _row(schema: "Schema") -> dict[str, Any]:
+    fields = [field.name for field in schema.shape.fields]
+    return {"topic": schema.topic, "version": schema.version, "fields": fields}
+
+
+def _newest(mq: "Client", topic: str, last: int) -> Iterator[tuple[str, bytes]]:
+    """Records with their ref."""
+    for number, (first, end) in sorted(mq.positions(topic).items()):
+        if first < end:
+            for each in mq.batches(topic, start=max(first, end - last), stop=end, partition=number):
+                for offset, value in enumerate(each.values(), each.first):
+                    yield f"{topic}/{number}/{offset}", value
+
+
+def _tell(out: Output, topic: str, count: int, bad: list[dict[str, Any]]) -> int:
+    lines = [f"{row['ref']}: {printable(row['error'])}" for row in bad[:TOLD_MAX]]
+    if len(bad) > TOLD_MAX:
+        lines.append(f"and {len(bad) - TOLD_MAX:,} more")
+    lines.append(f"{count - len(bad):,} of {many(count, 'record')} fit")
+    row = {"topic": topic, "records": count, "fit": count - len(bad), "bad": bad[:TOLD_MAX]}
+    out.one(row, "\n".join(lines), topic)
+    return failures.FAILED if bad else failures.DONE
