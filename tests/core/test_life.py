@@ -20,7 +20,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 from core.harness import FakeWorker, client, single
 from gossipq import limits
 from gossipq.core.delivery.routes import matcher
-from gossipq.core.ledger import records
+from gossipq.core.ledger import life, records
 from gossipq.core.ledger.exceptions import decode_dead, decode_exception
 from gossipq.core.ledger.schedule import decode_scheduled
 from gossipq.core.requests.counts import stats
@@ -73,6 +73,23 @@ STATES = {
     "skipped",
 }
 who = st.sampled_from(CONSUMERS)
+
+
+@pytest.fixture(autouse=True)
+def walked(monkeypatch, capsys):
+    """Counts the steps of the table that lives walk through, and prints them."""
+    steps, step = Counter(dict.fromkeys(life.STEPS, 0)), life.step
+
+    def counted(state, event):
+        steps[state, event] += 1
+        return step(state, event)
+
+    monkeypatch.setattr(life, "step", counted)
+    yield steps
+    if sum(steps.values()) > 100:
+        with capsys.disabled():
+            never = [" ".join(name) for name, count in steps.items() if not count]
+            print(f"\nlives walked {len(steps) - len(never)} of {len(steps)} steps; not: {', '.join(never)}")
 
 
 class Record:

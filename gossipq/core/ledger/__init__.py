@@ -1,7 +1,7 @@
 """What a committed entry does to partitions and groups, the same on every copy, and the rows that it
 moves."""
 
-from gossipq.core.ledger import records
+from gossipq.core.ledger import life, records
 from gossipq.core.ledger.cursors import Cursor
 from gossipq.core.ledger.groups import ack_rows, decode_ack
 from gossipq.core.ledger.lanes import ROUTE_LANE, key_lane, key_of, route_lane
@@ -64,6 +64,7 @@ __all__ = [
     "decode_void",
     "key_lane",
     "key_of",
+    "life",
     "purge_plan",
     "records",
     "refused",

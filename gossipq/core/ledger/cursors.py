@@ -1,6 +1,6 @@
 """A group in one partition as the ledger keeps it: the cursor row, opened, and the rows beside it."""
 
-from gossipq.core.ledger import records
+from gossipq.core.ledger import life, records
 from gossipq.core.ledger.exceptions import Exceptions, dead_rows
 from gossipq.core.ledger.records import CursorState, Hold
 from gossipq.core.storage import Intervals, RangeMap, Table
@@ -34,10 +34,19 @@ class Cursor:
         """The parts of [first, end) that the cursor has not passed."""
         return self.passed.missing(max(first, self.state.cursor), end)
 
-    def passes(self, first: Offset, end: Offset) -> None:
-        """[first, end) is done here, or has a row of its own."""
+    def move(self, state: str, event: str, count: int) -> None:
+        """Books a step of so many records. Nothing else writes these counters. Raises NoSuchStep."""
+        step, counters = life.step(state, event), self.state
+        if step.to != state:
+            for name in life.STATES[state].counters:
+                setattr(counters, name, getattr(counters, name) - count)
+            for name in life.STATES[step.to].counters:
+                setattr(counters, name, getattr(counters, name) + count)
+
+    def passes(self, first: Offset, end: Offset, event: str) -> None:
+        """[first, end) is open no more: it is done here, or has a row of its own."""
+        self.move(life.OPEN, event, self.passed.add(first, end))
         self.holds.clear(first, end)
-        self.passed.add(first, end)
 
     def window_end(self, window: int) -> Offset:
         """What lies below may be handed out: then at most `window` records above the cursor are open. The
@@ -52,17 +61,8 @@ class Cursor:
 
     def unaccounted(self) -> int:
         """What is passed and counted nowhere: always 0."""
-        state = self.state
-        gone = state.acked + state.removed + state.voided + state.dropped
-        return (
-            state.cursor
-            - state.start
-            + self.passed.total()
-            - gone
-            - state.retrying
-            - state.parked
-            - state.dead
-        )
+        counted = sum(getattr(self.state, name) for name in life.COUNTERS)
+        return self.state.cursor - self.state.start + self.passed.total() - int(counted)
 
     def settle(self, offset: Offset = 0) -> None:
         """Everything below `offset` is done; moves the cursor over what has passed behind it."""

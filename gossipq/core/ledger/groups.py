@@ -10,9 +10,8 @@ from typing import Protocol
 
 import msgspec
 
-from gossipq.core.ledger import records
+from gossipq.core.ledger import life, records
 from gossipq.core.ledger.cursors import Cursor
-from gossipq.core.ledger.lanes import key_of
 from gossipq.core.ledger.outcomes import DONE, Counted, Outcome, refused
 from gossipq.core.ledger.records import AckRow, DeadRow, ExceptionRow, Failure, Hold, PartitionState, TraceRow
 from gossipq.core.ledger.runs import Found
@@ -93,38 +92,32 @@ class Settling:
         """Whether steps of this kind ("failures" or "all") are kept."""
         return self._host.config(partition).trace in (wanted, "all")
 
-    def _taken(self, cursor: Cursor, first: Offset, end: Offset) -> list[Found[ExceptionRow]]:
-        """Takes exception rows out, and the holds and counts with them."""
+    @staticmethod
+    def _found(cursor: Cursor, first: Offset, end: Offset) -> list[Found[ExceptionRow]]:
+        """Takes exception rows out, and the holds with them; who does so says what becomes of the records."""
         if not cursor.exceptional:
             return []
         found = cursor.exceptions.take(first, end)
         for part in found:
             cursor.holds.clear(part.first, part.end)
-            if part.row.lane:
-                self._parked(cursor, part.row.lane, -part.total)
-            else:
-                cursor.state.retrying -= part.total
         return found
 
-    @staticmethod
-    def _parked(cursor: Cursor, lane: bytes, count: int) -> None:
-        cursor.state.parked += count
-        if not key_of(lane):
-            cursor.state.unmatched += count
+    def _taken(self, cursor: Cursor, first: Offset, end: Offset, event: str) -> list[Found[ExceptionRow]]:
+        """Takes exception rows out: their records meet an event."""
+        found = self._found(cursor, first, end)
+        for part in found:
+            cursor.move(life.waiting(part.row), event, part.total)
+        return found
 
-    def _retry(self, cursor: Cursor, part: Found[ExceptionRow]) -> None:
-        cursor.exceptions.put(*part)
-        cursor.state.retrying += part.total
-
-    def _new_rows(self, cursor: Cursor, first: Offset, end: Offset, row: ExceptionRow) -> int:
-        """Gives fresh records a row each run of one slice; returns how many records."""
+    def _new_rows(self, cursor: Cursor, first: Offset, end: Offset, row: ExceptionRow, event: str) -> int:
+        """Gives open records a row each run of one slice; returns how many records."""
         count = 0
         for low, high in cursor.fresh(first, end):
             for start, stop, at in self._host.slices.between(cursor.state.partition, low, high):
                 place = at.first + start - at.offset
                 cursor.exceptions.put(start, _placed(row, stop, at, place))
                 count += stop - start
-            cursor.passes(low, high)
+            cursor.passes(low, high, event)
         return count
 
     def lease(self, entry: Entry) -> Outcome:
@@ -137,11 +130,12 @@ class Settling:
             longer = self._longer(cursor, row)
             held = cursor.fresh(row.first, row.end)
             for first, end in held:
+                cursor.move(life.OPEN, life.HAND_OUT, end - first)
                 cursor.holds.set(first, end, hold)
-            for part in self._taken(cursor, row.first, row.end):
+            for part in self._taken(cursor, row.first, row.end, life.HAND_OUT):
                 due_ms = row.deadline_ms if row.session else entry.time_ms
                 changed = msgspec.structs.replace(part.row, lane=b"", due_ms=due_ms, attempts=row.attempt)
-                self._retry(cursor, Found(part.first, changed))
+                cursor.exceptions.put(part.first, changed)
                 if row.session:
                     cursor.holds.set(part.first, part.end, hold)
                 held.append((part.first, part.end))
@@ -196,8 +190,8 @@ class Settling:
                 continue
             done = cursor.fresh(low, min(high, self._host.partitions[partition].next))
             for first, end in done:
-                cursor.passes(first, end)
-            for part in self._taken(cursor, low, high):
+                cursor.passes(first, end, life.ACK)
+            for part in self._taken(cursor, low, high, life.ACK):
                 done.append((part.first, part.end))
                 if part.row.own_body:
                     self._host.not_needed(part.row.index, part.total)
@@ -213,7 +207,6 @@ class Settling:
                     )
                     self._trace(cursor, part.first, entry, row)
             for first, end in done:
-                cursor.state.acked += end - first
                 count += end - first
                 ack = AckRow(end, entry.time_ms, payload.consumer, entry.index)
                 self._host.state.put(records.ack_key(partition, payload.group_id, first), records.encode(ack))
@@ -247,7 +240,7 @@ class Settling:
             if cursor is None:
                 lost.append((row.partition, row.first, row.end))
                 continue
-            for part in self._taken(cursor, row.first, row.end):
+            for part in self._taken(cursor, row.first, row.end, life.FAIL):
                 changed = msgspec.structs.replace(
                     part.row,
                     lane=b"",
@@ -256,15 +249,12 @@ class Settling:
                     failures=part.row.failures + row.counted,
                     history=_failed(part.row, row, entry.time_ms, row.reason),
                 )
-                self._retry(cursor, Found(part.first, changed))
+                cursor.exceptions.put(part.first, changed)
                 count += part.total
             history = _failed(None, row, entry.time_ms, row.reason)
             fresh = ExceptionRow(0, row.due_ms, row.attempts, int(row.counted), 0, 0, history=history)
-            new = self._new_rows(
-                cursor, row.first, min(row.end, self._host.partitions[row.partition].next), fresh
-            )
-            cursor.state.retrying += new
-            count += new
+            end = min(row.end, self._host.partitions[row.partition].next)
+            count += self._new_rows(cursor, row.first, end, fresh, life.FAIL)
             cursor.settle()
         return Counted(count, lost)
 
@@ -274,7 +264,7 @@ class Settling:
             cursor = self._host.cursor(row.partition, payload.group_id)
             if cursor is not None:
                 fresh = ExceptionRow(0, entry.time_ms, row.attempts, 0, 0, 0, lane=row.lane)
-                self._parked(cursor, row.lane, self._new_rows(cursor, row.first, row.end, fresh))
+                self._new_rows(cursor, row.first, row.end, fresh, life.parking(row.lane))
                 cursor.settle()
         return DONE
 
@@ -287,8 +277,8 @@ class Settling:
                 self._host.needed(entry.index, 0)
             return Counted(0, [(payload.partition, payload.first, payload.end)])
         kept, count = bool(entry.body), 0
-        reason = payload.error or payload.reason
-        for part in self._taken(cursor, payload.first, payload.end):
+        reason, event = payload.error or payload.reason, life.BURY if kept else life.DROP
+        for part in self._taken(cursor, payload.first, payload.end, event):
             self._bury(cursor, entry, payload, part.first, part.end, part.row, reason) if kept else None
             if part.row.own_body:
                 self._host.not_needed(part.row.index, part.total)
@@ -297,14 +287,11 @@ class Settling:
             payload.first, min(payload.end, self._host.partitions[payload.partition].next)
         ):
             self._bury(cursor, entry, payload, first, end, None, reason) if kept else None
-            cursor.passes(first, end)
+            cursor.passes(first, end, event)
             count += end - first
         cursor.settle()
         if kept:
-            cursor.state.dead += count
             self._host.needed(entry.index, count)
-        else:
-            cursor.state.dropped += count
         return Counted(count)
 
     @staticmethod
@@ -334,27 +321,33 @@ class Settling:
             ),
         )
 
-    def _letters(self, entry: Entry, treat: Callable[[Cursor, Found[DeadRow]], None]) -> Outcome:
+    def _letters(self, entry: Entry, event: str, treat: Callable[[Cursor, Found[DeadRow]], None]) -> Outcome:
         payload = msgspec.msgpack.decode(entry.payload, type=payloads.Letters)
         cursor = self._host.cursor(payload.partition, payload.group_id)
         if cursor is None:
             return _no_group()
-        return Counted(self._taken_dead(cursor, payload, treat))
+        return Counted(self._taken_dead(cursor, payload, event, treat))
 
     @staticmethod
     def _taken_dead(
-        cursor: Cursor, payload: payloads.Letters, treat: Callable[[Cursor, Found[DeadRow]], None]
+        cursor: Cursor,
+        payload: payloads.Letters,
+        event: str,
+        treat: Callable[[Cursor, Found[DeadRow]], None],
     ) -> int:
         count = 0
         for first, end in payload.ranges:
             for part in cursor.dead.take(first, end):
-                cursor.state.dead -= part.total
+                cursor.move(life.DEAD, event, part.total)
                 treat(cursor, part)
                 count += part.total
         return count
 
     def replay(self, entry: Entry) -> Outcome:
-        return self._letters(entry, lambda cursor, part: self._revive(entry, cursor, part, "replayed"))
+        def revive(cursor: Cursor, part: Found[DeadRow]) -> None:
+            self._revive(entry, cursor, part, "replayed")
+
+        return self._letters(entry, life.REPLAY, revive)
 
     def _again(self, cursor: Cursor, first: Offset, end: Offset, entry: Entry, what: str) -> None:
         """An operator's step."""
@@ -376,14 +369,13 @@ class Settling:
             own_body=True,
             history=dead.history,
         )
-        self._retry(cursor, Found(part.first, row))
+        cursor.exceptions.put(part.first, row)
 
     def purge(self, entry: Entry) -> Outcome:
         def drop(cursor: Cursor, part: Found[DeadRow]) -> None:
-            cursor.state.voided += part.total
             self._host.not_needed(part.row.index, part.total)
 
-        return self._letters(entry, drop)
+        return self._letters(entry, life.PURGE, drop)
 
     def requeue(self, entry: Entry) -> Outcome:
         payload = msgspec.msgpack.decode(entry.payload, type=payloads.Letters)
@@ -391,12 +383,12 @@ class Settling:
         if cursor is None:
             return _no_group()
         count = self._taken_dead(
-            cursor, payload, lambda cursor, part: self._revive(entry, cursor, part, "requeued")
+            cursor, payload, life.REQUEUE, lambda cursor, part: self._revive(entry, cursor, part, "requeued")
         )
         for first, end in payload.ranges:
-            for part in self._taken(cursor, first, end):
+            for part in self._taken(cursor, first, end, life.REQUEUE):
                 changed = msgspec.structs.replace(part.row, lane=b"", due_ms=entry.time_ms)
-                self._retry(cursor, Found(part.first, changed))
+                cursor.exceptions.put(part.first, changed)
                 self._again(cursor, part.first, part.end, entry, "requeued")
                 count += part.total
         for first, end in payload.ready:
@@ -409,8 +401,8 @@ class Settling:
                 row = _placed(
                     ExceptionRow(0, entry.time_ms, 0, 0, 0, 0), end, at, at.first + first - at.offset
                 )
-                self._retry(cursor, Found(first, row))
-                cursor.state.acked -= end - first
+                cursor.exceptions.put(first, row)
+                cursor.move(life.ACKED, life.REQUEUE, end - first)
                 self._unacked(cursor, first, end)
                 self._again(cursor, first, end, entry, "requeued")
                 count += end - first
@@ -418,26 +410,20 @@ class Settling:
 
     def void(self, cursor: Cursor, first: Offset, end: Offset) -> None:
         """[first, end) is taken from a group, whatever it was but acked."""
-        count = self.leave(cursor, first, end, whole=True)
+        self.leave(cursor, first, end, life.VOID)
         for part in cursor.dead.take(first, end):
-            cursor.state.dead -= part.total
+            cursor.move(life.DEAD, life.VOID, part.total)
             self._host.not_needed(part.row.index, part.total)
-            count += part.total
-        cursor.state.voided += count
         cursor.settle()
 
-    def leave(self, cursor: Cursor, first: Offset, end: Offset, whole: bool) -> int:
-        """Takes out what is neither acked nor dead; returns how many records that were. Not `whole`: rows
-        with a body of their own stay."""
-        count = 0
-        for part in self._taken(cursor, first, end):
-            if part.row.own_body and not whole:
-                self._retry(cursor, part)
-            else:
-                count += part.total
-                if part.row.own_body:
-                    self._host.not_needed(part.row.index, part.total)
+    def leave(self, cursor: Cursor, first: Offset, end: Offset, event: str) -> None:
+        """Takes out what is neither acked nor dead. Retention leaves rows that have a body of their own."""
+        for part in self._found(cursor, first, end):
+            if part.row.own_body and event == life.TRIM:
+                cursor.exceptions.put(*part)
+                continue
+            cursor.move(life.waiting(part.row), event, part.total)
+            if part.row.own_body:
+                self._host.not_needed(part.row.index, part.total)
         for low, high in cursor.fresh(first, end):
-            count += high - low
-            cursor.passes(low, high)
-        return count
+            cursor.passes(low, high, event)

@@ -10,7 +10,7 @@ from itertools import islice
 import msgspec
 
 from gossipq import limits
-from gossipq.core.ledger import records
+from gossipq.core.ledger import life, records
 from gossipq.core.ledger.cursors import Cursor
 from gossipq.core.ledger.dedup import Dedup
 from gossipq.core.ledger.groups import Settling
@@ -435,8 +435,7 @@ class Ledger:
         cursor = cursors[group.id] = Cursor(self.state, CursorState(group.id, start.partition, at, at))
         for first, end in self.voids.get(start.partition, ()):
             if end > at:
-                cursor.state.voided += end - max(first, at)
-                cursor.passes(max(first, at), end)
+                cursor.passes(max(first, at), end, life.VOID)
         cursor.settle()
         self._dirty_cursors.add((start.partition, group.id))
 
@@ -496,7 +495,7 @@ class Ledger:
         self._dirty_partitions.add(payload.partition)
         for group_id, cursor in self.cursors.get(payload.partition, {}).items():
             if cursor.state.cursor < state.first or cursor.exceptional:
-                cursor.state.removed += self._settling.leave(cursor, 0, state.first, whole=False)
+                self._settling.leave(cursor, 0, state.first, life.TRIM)
                 cursor.settle(state.first)
                 self._dirty_cursors.add((payload.partition, group_id))
         return Counted(count)

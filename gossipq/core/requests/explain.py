@@ -18,6 +18,7 @@ from gossipq.core.ledger import (
     decode_ack,
     decode_void,
     key_of,
+    life,
     records,
 )
 from gossipq.core.requests.survey import Surveying
@@ -43,6 +44,11 @@ HOLDERS_MAX = 3  #: consumers that are named
 TRACE_BACK = limits.BATCH_RECORDS_HARD_MAX  #: a row that covers an offset begins at most so far before it
 
 _decode_trace = msgspec.msgpack.Decoder(TraceRow).decode
+
+
+def says(state: str, **words: str) -> str:
+    """Why a record is in a state, in the words of the table of states."""
+    return life.STATES[state].says.format(**words)
 
 
 class Host(Protocol):
@@ -165,9 +171,10 @@ class Explaining:
         return row.due_ms if delays is None else row.base_ms + delays[named.record]
 
     def _voided(self, void: VoidRow) -> Standing:
-        because = f"{void.by or 'an operator'} took it away" + (f": {void.reason}" if void.reason else "")
+        by, reason = void.by or "an operator", f": {void.reason}" if void.reason else ""
+        because = says(life.VOIDED, by=by, reason=reason)
         if void.replaced_by:
-            because = f"{void.by or 'an operator'} put another record in its place (entry {void.replaced_by})"
+            because = f"{by} put another record in its place (entry {void.replaced_by})"
         return Standing("", "voided", because, time_ms=void.time_ms)
 
     def _placed(self, named: Named, group_name: str) -> tuple[list[Standing], list[str]]:
@@ -184,7 +191,7 @@ class Explaining:
         lines = self._policies(named, group_ids)
         if not standings:
             state = "removed" if offset < ledger.partitions[partition].first else "ready"
-            because = "retention removed it" if state == "removed" else "no group reads this topic yet"
+            because = says(life.REMOVED) if state == "removed" else "no group reads this topic yet"
             standings = [Standing("", state, because)]
         return standings, lines
 
@@ -253,7 +260,7 @@ class Explaining:
         dead = cursor.dead.at(offset)
         if dead is not None:
             row = dead.row
-            because = f"it is a dead letter ({row.reason})" + (f": {row.error}" if row.error else "")
+            because = says(life.DEAD, reason=row.reason, error=f": {row.error}" if row.error else "")
             verb = f"gossipq dlq replay {text.rsplit('/', 2)[0]} --group {name}"
             return Standing(name, "dead", because, verb, "", row.time_ms, row.attempts, row.failures)
         if cursor.fresh(offset, offset + 1):
@@ -277,7 +284,8 @@ class Explaining:
         last = f": {row.history[-1].reason}" if row.history and row.history[-1].reason else ""
         verb = f"gossipq msg requeue {text} --group {name}"
         if left_ms > 0:
-            because = f"it failed {many(row.failures, 'time')}, the next attempt is in {span(left_ms)}{last}"
+            times, left = many(row.failures, "time"), span(left_ms)
+            because = says(life.RETRYING, times=times, left=left, last=last)
             return Standing(name, "retrying", because, verb, "", row.due_ms, *counts)
         _, because, verb = self._stands(topic, name, view, cursor, cursor.state.cursor)
         failed = f"; it failed {many(row.failures, 'time')}{last}" if row.failures else ""
@@ -286,8 +294,8 @@ class Explaining:
     @staticmethod
     def _lane(lane: bytes) -> str:
         if key_of(lane):
-            return "another record of its key is not done"
-        return f"no consumer takes the route {lane[1:].decode('utf-8', 'replace') or '(none)'}"
+            return says(life.PARKED)
+        return says(life.UNMATCHED, route=lane[1:].decode("utf-8", "replace") or "(none)")
 
     def _fresh(self, name: str, named: Named, cursor: Cursor, view: View | None) -> Standing:
         topic = self._text(named).rsplit("/", 2)[0]
@@ -323,7 +331,7 @@ class Explaining:
                 because,
                 f"gossipq why {topic}/{partition_of(cursor.state.partition)}/{cursor.state.cursor}",
             )
-        return "moving", "it is next", ""
+        return "moving", says(life.OPEN), ""
 
     def _served(self, group: Group) -> list[Any]:
         count = self._dispatch.serving.members(group)
@@ -332,15 +340,16 @@ class Explaining:
     def _acked(self, name: str, named: Named, group_id: int) -> Standing:
         state = self._ledger.partitions[named.partition]
         if named.offset < state.first:
-            return Standing(name, "removed", "retention removed it")
+            return Standing(name, "removed", says(life.REMOVED))
         row = self._ledger.state.floor(records.ack_key(named.partition, group_id, named.offset))
         prefix = records.row_key(b"A", named.partition, group_id)
         if row is None or not row[0].startswith(prefix) or (ack := decode_ack(row[1])).end <= named.offset:
             if named.offset < self._ledger.cursors[named.partition][group_id].state.start:
                 return Standing(name, "skipped", "the group began behind it")
-            return Standing(name, "removed", "it was dropped, or purged as a dead letter")
+            return Standing(name, "removed", says(life.DROPPED))
         verb = f"gossipq msg requeue {self._text(named)} --group {name}"
-        return Standing(name, "acked", f"{ack.consumer} was done with it", verb, ack.consumer, ack.time_ms)
+        because = says(life.ACKED, consumer=ack.consumer)
+        return Standing(name, "acked", because, verb, ack.consumer, ack.time_ms)
 
     # --- a group --------------------------------------------------------------------------------------------
 
