@@ -102,7 +102,7 @@ def schedule(scale: float) -> list[Figure]:
 
 
 def scheduled(mq: Client, topic: str) -> int:
-    return sum(part.scheduled for part in mq.stats([topic]).partitions)
+    return sum(part.scheduled for part in mq.admin.stats([topic]).partitions)
 
 
 def due(scale: float) -> list[Figure]:
@@ -189,7 +189,7 @@ def consumed_per_s(at: Node, work: Work) -> float:
                 break
         mq.flush()
         seconds = time.perf_counter() - start
-        check(sum(group.acked for group in mq.groups(work.topic)), work.acked, "records acked")
+        check(sum(group.acked for group in mq.admin.groups(work.topic)), work.acked, "records acked")
     return work.acked / seconds
 
 
@@ -258,7 +258,7 @@ def routes(scale: float) -> list[Figure]:
         beside = consumed_per_s(at, Work("beside", taken, plain, ack, taken, {}))
         ours = consumed_per_s(at, Work("routes", records, publish, ack, taken, {"routes": ["eu.*"]}))
         with connect(at.server) as mq:
-            unmatched = sum(group.unmatched for group in mq.groups("routes"))
+            unmatched = sum(group.unmatched for group in mq.admin.groups("routes"))
     check(unmatched, records - taken, "records parked")
     return [
         Figure(
@@ -293,7 +293,7 @@ def ids(scale: float) -> list[Figure]:
         beside, ours, again = (
             published_per_s(*of) for of in (("beside", False), ("named", True), ("named", True))
         )
-        check(sum(part.next for part in mq.stats(["named"]).partitions), records, "records stored")
+        check(sum(part.next for part in mq.admin.stats(["named"]).partitions), records, "records stored")
     what = f"{records:,} records, batches of {BATCH}"
     return [
         Figure("ids", ours, beside, "/s", "", f"{what}, an id each; beside: none"),

@@ -199,7 +199,7 @@ def lag(spark: Any, server: str, folder: Path) -> list[Row]:
             time.sleep(5)
         finally:
             query.stop()
-        behind = sum(row.ready for row in mq.groups("ticks") if row.group == "spark")
+        behind = sum(row.ready for row in mq.admin.groups("ticks") if row.group == "spark")
     by_batch = sorted(wait for wait, _ in waits)
     told = (
         f"about {LAG_RATE:,} records/s for {LAG_SECONDS} s in {len(waits)} batches, oldest record of "

@@ -72,7 +72,7 @@ class Host:
 
     def status(self) -> StatusReply:
         with connect(self.endpoint, timeout=5) as mq:
-            return mq.status()
+            return mq.admin.status()
 
     def names(self) -> list[str]:
         return sorted(member.name for member in self.status().members)

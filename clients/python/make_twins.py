@@ -11,7 +11,7 @@ import sys
 from pathlib import Path
 
 ROOM = Path(__file__).resolve().parent / "gossipq_client" / "api"
-NAMES = ("producer", "consumer", "reader", "topics", "schemas", "workers", "menders", "operators")
+NAMES = ("producer", "consumer", "reader", "topics", "schemas", "workers", "menders", "admin", "records")
 WORDS = (
     (r"\basync (def|for|with)\b", r"\1"),
     (r"\bawait ", ""),

@@ -131,7 +131,9 @@ class Pages:
                     from gossipq_client import connect
 
                     self._client = connect(self._endpoint, name="gossipq-admin", timeout=ASK_S)
-                parts = [self._client.stats(endpoint=worker.endpoint) for worker in facts.status.workers]
+                parts = [
+                    self._client.admin.stats(endpoint=worker.endpoint) for worker in facts.status.workers
+                ]
             except GossipqError as error:
                 log.debug("a scrape without the workers: %s", error)
                 return None

@@ -43,7 +43,7 @@ def known(mq: Client, asked: Asked) -> list[Known]:
         for info in topics:
             there |= {(info.name, number) for number in range(len(info.shards))}
             wanted = [number for number in range(len(info.shards)) if asked.wants(info.name, number)]
-            bounds = mq.positions(info.name) if wanted else {}
+            bounds = mq.admin.positions(info.name) if wanted else {}
             found += [Known(info.name, info.id, number, *bounds[number]) for number in wanted]
     layout.require_names(asked, there)
     return sorted(set(found))
@@ -80,7 +80,7 @@ def at_time(mq: Client, partitions: Sequence[Known], time_us: int | None) -> dic
     return {
         (topic, number): first
         for topic in {at.topic for at in partitions}
-        for number, (first, _) in mq.positions(topic, when).items()
+        for number, (first, _) in mq.admin.positions(topic, when).items()
     }
 
 
@@ -114,7 +114,9 @@ def _first(mq: Client, span: Span, asked: Asked) -> int:
     if info is None:
         known = Known(span.topic, span.topic_id, span.partition, span.end, span.end)
     else:
-        known = Known(span.topic, span.topic_id, span.partition, *mq.positions(span.topic)[span.partition])
+        known = Known(
+            span.topic, span.topic_id, span.partition, *mq.admin.positions(span.topic)[span.partition]
+        )
     return layout.span(known, span.start, span.end, asked.fail_on_data_loss).start
 
 
@@ -185,7 +187,7 @@ class LiveStream(Stream):
             for name, numbers in done.items():
                 topic, _, topic_id = name.rpartition(layout.MARK)
                 if any(info.id == int(topic_id) for info in self._client().topics(topic)):
-                    self._client().ack_below(
+                    self._client().admin.ack_below(
                         topic, self.asked.group, {int(number): end for number, end in numbers.items()}
                     )
             self._told = done

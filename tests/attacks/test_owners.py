@@ -85,7 +85,7 @@ def test_nobody_greets_as_the_session_of_another(
 def test_a_client_has_a_key_of_its_own(served: Node, raw: Connect) -> None:
     with connect(served.endpoint) as ada, connect(served.endpoint) as bob:
         assert ada.publish("own", b"x").result(10).ref != bob.publish("own", b"y").result(10).ref
-        sessions = {row.session for row in ada.clients()}
+        sessions = {row.session for row in ada.admin.clients()}
     assert all(session[0] & ownership.OWNED for session in sessions)
     assert len(sessions) >= 2
 

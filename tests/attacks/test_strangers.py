@@ -56,7 +56,7 @@ def test_what_a_stranger_says_to_the_ports_of_nodes_changes_nothing(
 ) -> None:
     with connect(served.endpoint) as mq:
         mq.publish("kept", b"x").result(10)
-        status = mq.status()
+        status = mq.admin.status()
     before, pids = roster(served, raw), served.pids()
     sender = said.leader if isinstance(said, Append | Snapshot) else status.copy
     for port in (40, 41, 42):
@@ -86,7 +86,7 @@ def test_what_a_stranger_says_to_the_ports_of_nodes_changes_nothing(
 def test_a_proof_is_good_for_one_connection(served: Node, raw: Connect) -> None:
     """Somebody who could see it said elsewhere gains nothing by saying it again."""
     with connect(served.endpoint) as mq:
-        status = mq.status()
+        status = mq.admin.status()
     token = proofs.token(trust.read(str(served.data / "secret")), status.cluster)
     end = f"tcp://127.0.0.1:{served.port + 41}"
     view = Bundle(status.cluster, status.copy, status.copy, [encode(View(0, [], []))])
@@ -145,12 +145,12 @@ def test_only_who_knows_the_secret_changes_the_roster(served: Node, raw: Connect
 
 def test_a_client_proves_that_it_knows_the_secret(served: Node) -> None:
     with connect(served.endpoint) as mq:
-        (member,) = until(lambda: mq.members().members)
+        (member,) = until(lambda: mq.admin.members().members)
         name = member.name
         for secret, text in ((b"", "needs its secret"), (b"guess" * 4, "another secret")):
             with pytest.raises(Exception, match=text):
-                mq.set_member(name, "in", secret)
-        assert mq.set_member(name, "in", trust.read(str(served.data / "secret"))).members
+                mq.admin.set_member(name, "in", secret)
+        assert mq.admin.set_member(name, "in", trust.read(str(served.data / "secret"))).members
 
 
 def test_files_are_of_the_user_alone(served: Node) -> None:

@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 import pytest
 
 from gossipq_cli.main import main
-from gossipq_client import Client
+from gossipq_client import Admin, Client
 
 names = (f"topic-{number}" for number in count())
 
@@ -53,9 +53,10 @@ def ask(shared_node, gossipq):
 
 class NotingClient:
     """Takes the calls that the real client takes, notes them, and gives (or raises) the answers a test has
-    laid out."""
+    laid out. `admin` is another one, with the same notes."""
 
-    def __init__(self) -> None:
+    def __init__(self, kind: type = Client) -> None:
+        self.kind = kind
         self.answers: dict[str, Any] = {}
         self.calls: list[tuple[str, tuple[Any, ...], dict[str, Any]]] = []
 
@@ -68,8 +69,14 @@ class NotingClient:
     def close(self, flush: bool = True) -> None:
         self.calls.append(("close", (), {"flush": flush}))
 
+    @property
+    def admin(self) -> "NotingClient":
+        found = NotingClient(Admin)
+        found.answers, found.calls = self.answers, self.calls
+        return found
+
     def __getattr__(self, name: str) -> Callable[..., Any]:
-        real = inspect.signature(getattr(Client, name))
+        real = inspect.signature(getattr(self.kind, name))
 
         def call(*args: Any, **options: Any) -> Any:
             real.bind(self, *args, **options)

@@ -73,6 +73,10 @@ class Asked:
     def __enter__(self) -> "Asked":
         return self
 
+    @property
+    def admin(self) -> "Asked":
+        return self
+
     def __exit__(self, *error: object) -> None: ...
 
     def status(self) -> StatusReply:

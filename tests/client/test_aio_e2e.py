@@ -43,7 +43,7 @@ def test_publish_consume_fetch(shared_node: RunningNode, topic: str) -> None:
             await mq.ack(batch)
             assert len(await mq.fetch(topic, "h", n=5_000)) == 1_993
             await mq.flush(PATIENCE_S)
-            assert {row.group: row.acked for row in await mq.groups(topic)} == {"g": 2_003, "h": 10}
+            assert {row.group: row.acked for row in await mq.admin.groups(topic)} == {"g": 2_003, "h": 10}
 
     asyncio.run(main())
 
@@ -65,7 +65,7 @@ def test_failures_come_again_and_leases_are_held(shared_node: RunningNode, topic
                 await work(mq, fail=True)
             assert await work(mq, fail=False) == 2
             await mq.flush(PATIENCE_S)
-            assert (await mq.groups(topic))[0].acked == 1
+            assert (await mq.admin.groups(topic))[0].acked == 1
 
     asyncio.run(main())
 
@@ -81,8 +81,8 @@ def test_topics_status_and_errors(shared_node: RunningNode, topic: str) -> None:
         with pytest.raises(Backpressure):
             await asyncio.gather(*(mq.publish_many(topic, much, wait=0, partition=0) for _ in range(3)))
         await mq.flush(PATIENCE_S)
-        await mq.delete_topic(topic)
-        assert (await mq.status()).led == 32
+        await mq.admin.delete_topic(topic)
+        assert (await mq.admin.status()).led == 32
         waiting = asyncio.ensure_future(mq.fetch(topic, "g", wait=PATIENCE_S))
         await asyncio.sleep(0.05)
         await mq.close(flush=False)

@@ -551,12 +551,16 @@ def test_lists_are_asked_page_by_page(movable: testing.Client, monkeypatch: pyte
         movable.create_topic(name)
         movable.publish(name, name.encode()).result()
         movable.fetch(name, group="g", n=1, wait=0)
-    whole = movable.stats()
+    whole = movable.admin.stats()
     monkeypatch.setattr(limits, "LIST_ROWS_MAX", 4)
     assert [info.name for info in movable.topics()] == names
     assert [info.name for info in movable.topics("t1*")] == names[10:20]
-    assert {row.topic for row in movable.stats().groups} == {row.topic for row in whole.groups} == set(names)
-    assert len(movable.stats(names[:7]).partitions) == 7
-    assert len(movable.clients()) == 1
+    assert (
+        {row.topic for row in movable.admin.stats().groups}
+        == {row.topic for row in whole.groups}
+        == set(names)
+    )
+    assert len(movable.admin.stats(names[:7]).partitions) == 7
+    assert len(movable.admin.clients()) == 1
     values = [message.value for message in movable.consume("t*", group="all", stop_at_end=True)]
     assert sorted(values) == [name.encode() for name in names]

@@ -169,7 +169,7 @@ class TestConsume:
         work(b"")
         mq.flush(PATIENCE_S)
         assert attempts == [(b"good", 1), (b"bad", 1), (b"bad", 2)]
-        (row,) = mq.groups(topic)
+        (row,) = mq.admin.groups(topic)
         assert (row.cursor, row.acked, row.in_flight) == (2, 2, 0)
 
     def test_stop_at_end_of_an_empty_topic(self, mq: Client, topic: str) -> None:
@@ -183,7 +183,7 @@ class TestConsume:
         second.ack()
         first.ack()
         mq.flush(PATIENCE_S)
-        (row,) = mq.groups(topic)
+        (row,) = mq.admin.groups(topic)
         assert (row.cursor, row.ready, row.consumers) == (2, 1, 0)
 
     def test_patterns_and_lists_and_many_shards_with_little_credit(self, mq: Client, topic: str) -> None:
@@ -216,7 +216,7 @@ class TestConsume:
             got = [msg.value for msg in mq.consume(topic, start=start, stop_at_end=True)]
             assert (got[0], got[-1]) == (first, b"9")
         assert list(mq.consume(topic, stop_at_end=True)) == []
-        assert mq.groups(topic) == []
+        assert mq.admin.groups(topic) == []
 
     def test_two_consumers_share_a_group(self, shared_node: RunningNode, topic: str) -> None:
         with connect(shared_node.endpoint) as mq:
@@ -244,7 +244,7 @@ class TestConsume:
                     assert list(other.fetch(topic, "g", wait=2.5)) == []
                 break
         mq.flush(PATIENCE_S)
-        assert mq.groups(topic)[0].acked == 1
+        assert mq.admin.groups(topic)[0].acked == 1
 
     @pytest.mark.parametrize(
         ("extended", "advanced", "kept"), [(False, "30m", 0), (True, "30m", 1), (True, "61m", 0)]
@@ -258,12 +258,12 @@ class TestConsume:
             if extended:
                 msg.extend("1h")
             mq.advance(advanced)
-            (row,) = mq.groups("orders")
+            (row,) = mq.admin.groups("orders")
             assert (row.in_flight, row.ready) == (kept, 1 - kept)
             if kept:
                 msg.ack()
                 mq.flush(PATIENCE_S)
-                assert mq.groups("orders")[0].acked == 1
+                assert mq.admin.groups("orders")[0].acked == 1
 
 
 class TestFetch:
@@ -288,7 +288,7 @@ class TestFetch:
             mq.ack(batch)
         assert rest == 70
         mq.flush(PATIENCE_S)
-        assert mq.groups(topic)[0].cursor == 100
+        assert mq.admin.groups(topic)[0].cursor == 100
 
     def test_what_was_fetched_ahead_goes_back_at_close(self, shared_node: RunningNode, topic: str) -> None:
         with connect(shared_node.endpoint) as mq:
@@ -297,7 +297,7 @@ class TestFetch:
                 mq.ack(mq.fetch(topic, "g", n=10))
         with connect(shared_node.endpoint) as mq:
             assert mq.fetch(topic, "g", n=1_000, wait=PATIENCE_S)[0].offset == 20
-            (row,) = mq.groups(topic)
+            (row,) = mq.admin.groups(topic)
             assert row.acked == 20
 
 
@@ -313,15 +313,15 @@ class TestTopics:
             mq.create_topic(topic, partitions=4, if_not_exists=True)
         assert [each.name for each in mq.topics(f"{topic[:-1]}*")] == [topic]
         mq.publish(topic, b"x").result(PATIENCE_S)
-        mq.delete_topic(topic)
+        mq.admin.delete_topic(topic)
         assert mq.topics(topic) == []
         with pytest.raises(UnknownTopic):
-            mq.delete_topic(topic)
+            mq.admin.delete_topic(topic)
 
     def test_a_topic_made_anew_takes_what_is_published(self, shared_node: RunningNode, topic: str) -> None:
         with connect(shared_node.endpoint) as mq, connect(shared_node.endpoint) as admin:
             mq.publish(topic, b"old").result(PATIENCE_S)
-            admin.delete_topic(topic)
+            admin.admin.delete_topic(topic)
             admin.create_topic(topic)
             assert mq.publish(topic, b"new").result(PATIENCE_S).offset == 0
             assert mq.fetch(topic, "g").values() == [b"new"]
@@ -329,12 +329,12 @@ class TestTopics:
     def test_a_topic_that_is_gone_is_said(self, shared_node: RunningNode, topic: str) -> None:
         with connect(shared_node.endpoint) as mq, connect(shared_node.endpoint) as admin:
             mq.publish(topic, b"old").result(PATIENCE_S)
-            admin.delete_topic(topic)
+            admin.admin.delete_topic(topic)
             with pytest.raises(UnknownTopic):
                 mq.publish(topic, b"new").result(PATIENCE_S)
 
     def test_status(self, mq: Client) -> None:
-        status = mq.status()
+        status = mq.admin.status()
         assert (status.shards, status.led, len(status.workers)) == (limits.SHARDS, limits.SHARDS, 2)
 
 
@@ -410,7 +410,7 @@ class TestFaults:
                     break
             assert seen[:500] == list(range(500))
             mq.flush(PATIENCE_S)
-            assert mq.groups(topic)[0].cursor == 1_000
+            assert mq.admin.groups(topic)[0].cursor == 1_000
 
     def test_a_reader_goes_on_where_it_was(self, make_node: Callable[..., RunningNode], topic: str) -> None:
         node = make_node().start()

@@ -44,14 +44,14 @@ def test_who_waits_together_for_the_window_goes_one_by_one(broker: testing.Broke
             async def publish(number: int) -> None:
                 nonlocal high
                 pending = await mq.publish_many("crowd", [b"%d" % number])
-                high = max(high, len(mq.engine.session.publishing.topics["crowd"].writers[0].flights))
+                high = max(high, len(mq._engine.session.publishing.topics["crowd"].writers[0].flights))
                 await pending
 
-            real = mq.engine.transport.receive
-            mq.engine.transport.receive = list  # type: ignore[method-assign]  # the confirms come all at once
+            real = mq._engine.transport.receive
+            mq._engine.transport.receive = list  # type: ignore[method-assign]  # the confirms come all at once
             tasks = [asyncio.create_task(publish(number)) for number in range(1_000)]
             await asyncio.sleep(0.3)
-            mq.engine.transport.receive = real  # type: ignore[method-assign]
+            mq._engine.transport.receive = real  # type: ignore[method-assign]
             await asyncio.gather(*tasks)
         return high
 
@@ -65,7 +65,7 @@ def test_steps_wait_for_the_window(mq: Client) -> None:
     high = 0
     for msg in mq.consume("in", group="g", stop_at_end=True):
         msg.ack_with("out", b"x")
-        high = max(high, len(mq.engine.session.publishing.topics["out"].writers[0].flights))
+        high = max(high, len(mq._engine.session.publishing.topics["out"].writers[0].flights))
     assert high <= WINDOW_BATCHES
 
 
@@ -78,7 +78,7 @@ def test_asyncio_steps_wait_for_the_window(broker: testing.Broker) -> None:
             await (await mq.publish_many("source", [b"%d" % number for number in range(1_000)]))
             async for msg in mq.consume("source", group="g", stop_at_end=True):
                 await msg.ack_with("sink", b"x")
-                high = max(high, len(mq.engine.session.publishing.topics["sink"].writers[0].flights))
+                high = max(high, len(mq._engine.session.publishing.topics["sink"].writers[0].flights))
         return high
 
     assert asyncio.run(main()) <= WINDOW_BATCHES
@@ -89,7 +89,7 @@ def test_the_keeper_survives_an_error(
 ) -> None:
     mq.publish("kept", b"x").result(PATIENCE_S)
     batch = mq.fetch("kept", "g", n=1, wait=PATIENCE_S)
-    real, failed = mq.engine.exchange, threading.Event()
+    real, failed = mq._engine.exchange, threading.Event()
 
     def exchange(thorough: bool = False) -> bool:
         if threading.current_thread().name == "gossipq-keeper" and not failed.is_set():
@@ -97,11 +97,11 @@ def test_the_keeper_survives_an_error(
             raise OSError("once")
         return real(thorough)
 
-    monkeypatch.setattr(mq.engine, "exchange", exchange)
+    monkeypatch.setattr(mq._engine, "exchange", exchange)
     assert failed.wait(PATIENCE_S)
     mq.ack(batch)
     deadline = time.monotonic() + PATIENCE_S
-    while not mq.engine.session.settled:
+    while not mq._engine.session.settled:
         assert time.monotonic() < deadline, "nobody told the ack"
         time.sleep(0.05)
     assert "OSError: once" in caplog.text
@@ -115,19 +115,19 @@ def test_the_asyncio_client_turns_on_after_an_error(broker: testing.Broker) -> N
         )
         async with connect(broker.endpoint) as mq:
             await (await mq.publish("going", b"x"))
-            real = mq.engine.exchange
+            real = mq._engine.exchange
 
             def exchange(thorough: bool = False) -> bool:
                 if not errors:
                     raise OSError("once")
                 return real(thorough)
 
-            mq.engine.exchange = exchange  # type: ignore[method-assign]
+            mq._engine.exchange = exchange  # type: ignore[method-assign]
             while not errors:
                 await asyncio.sleep(0.05)
-            turns = mq.engine.session.links.now_ms
+            turns = mq._engine.session.links.now_ms
             await asyncio.sleep(1)
-            assert mq.engine.session.links.now_ms > turns
+            assert mq._engine.session.links.now_ms > turns
 
     asyncio.run(main())
 
@@ -247,7 +247,7 @@ def test_an_ack_after_the_close_is_refused(broker: testing.Broker) -> None:
 def test_what_a_waiter_meets_is_its_own(broker: testing.Broker, mq: Client) -> None:
     """Replies cannot be read here: the topic that they would come from is virtual."""
     mq.create_topic("real")
-    mq.bind_topic("_replies", ["real"])
+    mq.admin.bind_topic("_replies", ["real"])
 
     async def main() -> None:
         async with connect(broker.endpoint, timeout=4) as mq:
@@ -281,11 +281,11 @@ def test_a_fetch_that_is_broken_off_keeps_nothing_lent(
         assert other.fetch("broken", "g", n=1, wait=PATIENCE_S).values() == [b"first"]
 
         def interrupted(*_: object) -> bool:
-            other.until(lambda: False, 0.2)
+            other._until(lambda: False, 0.2)
             raise KeyboardInterrupt
 
         with monkeypatch.context() as patched:
-            patched.setattr(other, "await_records", interrupted)
+            patched.setattr(other, "_await_records", interrupted)
             with pytest.raises(KeyboardInterrupt):
                 other.fetch("broken", "g", n=10)
         assert lent(other) == 0
@@ -335,7 +335,7 @@ def test_a_pause_right_after_a_record_was_taken_leaves_it_to_the_user(
     def is_lost(held: Held, offset: int) -> bool:
         if pauses:
             pauses.pop()
-            mq.engine.session.consuming.pause(held.part.subscription)
+            mq._engine.session.consuming.pause(held.part.subscription)
         return False
 
     monkeypatch.setattr(Held, "is_lost", is_lost)

@@ -167,10 +167,10 @@ def test_one_effect_for_each_record_over_kill_9(node: RunningNode, tmp_path: Pat
             subprocess.run(
                 line, env=environment(node.endpoint), cwd=tmp_path, stdout=subprocess.DEVNULL, check=True
             )
-            return sum(row.acked for row in mq.groups("transfers")) == TRANSFERS + 3
+            return sum(row.acked for row in mq.admin.groups("transfers")) == TRANSFERS + 3
 
         until(acked, "what the killed ones held has come again")
-        assert sum(row.redelivered for row in mq.groups("transfers")) > 0, (
+        assert sum(row.redelivered for row in mq.admin.groups("transfers")) > 0, (
             "the kills left records handed out and not acked"
         )
     with closing(sqlite3.connect(database)) as db:

@@ -226,7 +226,7 @@ def test_reading_without_a_group(broker: testing.Broker) -> None:
             hit = strike(at, work)
             struck += hit
             at = at + STRIDE if hit else 0
-            if hit and not taken and not mq.engine.torn:
+            if hit and not taken and not mq._engine.torn:
                 mq.flush(PATIENCE_S)
             seen += taken
         while batch := mq.fetch(topic, n=100, wait=1):
@@ -246,7 +246,7 @@ def test_asyncio_publishing(broker: testing.Broker) -> None:
             at = 0
             for number in range(ROUNDS):
                 interrupter = Interrupter(at)
-                real = mq.engine.exchange
+                real = mq._engine.exchange
 
                 def exchange(
                     thorough: bool = False, interrupter: Interrupter = interrupter, real: Any = real
@@ -254,7 +254,7 @@ def test_asyncio_publishing(broker: testing.Broker) -> None:
                     with interrupter:
                         return bool(real(thorough))
 
-                mq.engine.exchange = exchange  # type: ignore[method-assign]
+                mq._engine.exchange = exchange  # type: ignore[method-assign]
                 value = ledger.next()
                 ledger.maybe.add(value)
                 try:
@@ -264,7 +264,7 @@ def test_asyncio_publishing(broker: testing.Broker) -> None:
                 except Interrupt:
                     pass
                 finally:
-                    del mq.engine.exchange
+                    del mq._engine.exchange
                 await mq.flush(PATIENCE_S)
                 struck += interrupter.struck
                 at = at + STRIDE if interrupter.struck else 0

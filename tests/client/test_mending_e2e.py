@@ -67,7 +67,7 @@ class TestExplain:
         assert found.standings[0].consumer
         assert found.standings[0].because
         for how in ({"topic": topic, "partition": 0, "offset": 0}, *named):
-            assert [step.what for step in mq.trace(**how)][-2:] == ["due", "acked"]  # type: ignore[arg-type]
+            assert [step.what for step in mq.admin.trace(**how)][-2:] == ["due", "acked"]  # type: ignore[arg-type]
 
     def test_the_commands_that_it_names_can_be_pasted(self, mq: Client, topic: str) -> None:
         mq.publish(topic, b"v").result(PATIENCE_S)
@@ -80,8 +80,8 @@ class TestExplain:
         mq.publish_many(topic, [b"v"] * 9, keys=[b"%d" % at for at in range(9)]).result(PATIENCE_S)
         drain(mq, topic, topic)
         mq.publish(topic, b"w", partition=1).result(PATIENCE_S)
-        mq.pause(topic, topic)
-        rows = mq.why_group(topic, topic).rows
+        mq.admin.pause(topic, topic)
+        rows = mq.admin.why_group(topic, topic).rows
         assert [partition_of(row[0]) for row in rows] == [0, 1, 2]
         assert rows[1][1] == "paused"
         assert "resume" in rows[1][3]
@@ -91,7 +91,7 @@ class TestExplain:
         receipt = mq.publish(
             topic, "café", key="k", headers={"h": "1"}, route="eu.fr", id="i", delay="1h"
         ).result(PATIENCE_S)
-        for shown in (mq.show(ref=receipt.ref), mq.show(topic, id="i")):
+        for shown in (mq.admin.show(ref=receipt.ref), mq.admin.show(topic, id="i")):
             assert (shown.value, shown.key, shown.headers, shown.route) == (
                 "café".encode(),
                 b"k",
@@ -109,20 +109,20 @@ class TestExplain:
 
     def test_one_of_many(self, mq: Client, topic: str) -> None:
         mq.publish_many(topic, [b"%d" % at for at in range(1_000)]).result(PATIENCE_S)
-        assert mq.show(topic, 0, 617).value == b"617"
+        assert mq.admin.show(topic, 0, 617).value == b"617"
 
     def test_an_id_with_a_key_is_found_where_the_key_put_it(self, mq: Client, topic: str) -> None:
         mq.create_topic(topic, partitions=4)
         receipts = [
             mq.publish(topic, b"v", key=b"%d" % at, id=b"i%d" % at).result(PATIENCE_S) for at in range(6)
         ]
-        assert [mq.show(topic, id=b"i%d" % at).ref for at in range(6)] == [
+        assert [mq.admin.show(topic, id=b"i%d" % at).ref for at in range(6)] == [
             receipt.ref for receipt in receipts
         ]
 
     @pytest.mark.parametrize("ask", ["why", "trace", "show", "cancel"])
     def test_what_is_not_there(self, mq: Client, topic: str, ask: str) -> None:
-        verb = getattr(mq, ask)
+        verb = getattr(mq if ask in ("why", "cancel") else mq.admin, ask)
         with pytest.raises(UnknownTopic, match=topic):
             verb(topic, 0, 0)
         mq.publish(topic, b"v").result(PATIENCE_S)
@@ -179,30 +179,30 @@ class TestMendOne:
     def test_requeue(self, mq: Client, topic: str) -> None:
         mq.publish_many(topic, [b"0", b"1", b"2"]).result(PATIENCE_S)
         drain(mq, topic)
-        assert mq.requeue(topic, 0, 1, group="g") == f"{topic}/0/1"
+        assert mq.admin.requeue(topic, 0, 1, group="g") == f"{topic}/0/1"
         assert drain(mq, topic) == [b"1"]
         with pytest.raises(BadRequest):
-            mq.requeue(topic, 0, 1, group="other")
+            mq.admin.requeue(topic, 0, 1, group="other")
 
     def test_edit(self, mq: Client, topic: str) -> None:
         old = mq.publish(topic, b"old", key="k", headers={"a": "b"}, route="eu", id="i").result(PATIENCE_S)
-        new = mq.edit(ref=old.ref, value=b"new")
+        new = mq.admin.edit(ref=old.ref, value=b"new")
         assert (new.offset, new.duplicate) == (1, False)
-        shown = mq.show(ref=new.ref)
+        shown = mq.admin.show(ref=new.ref)
         assert (shown.value, shown.key, shown.headers, shown.route) == (b"new", b"k", {"a": "b"}, "eu")
         assert drain(mq, topic) == [b"new"]
         assert state(mq, topic, 0) == "voided"
         assert any(old.ref in line for line in mq.why(ref=new.ref).lines)
         with pytest.raises(WrongState):
-            mq.edit(ref=old.ref, value=b"again")
+            mq.admin.edit(ref=old.ref, value=b"again")
         with pytest.raises(BadRequest, match="nothing to edit"):
-            mq.edit(ref=new.ref)
+            mq.admin.edit(ref=new.ref)
 
     def test_an_edited_record_stays_scheduled(self, mq: Client, topic: str) -> None:
         old = mq.publish(topic, b"old", delay="2s", attempts_max=3).result(PATIENCE_S)
-        new = mq.edit(ref=old.ref, headers={"x": "y"})
+        new = mq.admin.edit(ref=old.ref, headers={"x": "y"})
         assert new.offset == -1
-        assert mq.show(ref=new.ref).value == b"old"
+        assert mq.admin.show(ref=new.ref).value == b"old"
         (msg,) = mq.fetch(topic, "g", wait=PATIENCE_S)
         assert (msg.value, msg.headers) == (b"old", {"x": "y"})
         msg.ack()
@@ -216,7 +216,7 @@ class TestDeadLetters:
         for msg in mq.consume(topic, "g", stop_at_end=True):
             msg.nack(reason="no luck")
         mq.flush(PATIENCE_S)
-        (letter,) = mq.dead_letters(topic, "g")
+        (letter,) = mq.admin.dead_letters(topic, "g")
         assert (letter.value, letter.key, letter.headers, letter.route, letter.id) == (
             b"v",
             b"k",
@@ -228,80 +228,82 @@ class TestDeadLetters:
         assert (letter.ref, letter.count) == (f"{topic}/0/0", 1)
         assert abs(letter.time_ms / 1000 - time.time()) < 60
         assert state(mq, topic, 0) == "dead"
-        assert mq.show(topic, 0, 0).value == b"v"
+        assert mq.admin.show(topic, 0, 0).value == b"v"
 
     def test_more_than_a_page(self, mq: Client, topic: str) -> None:
         values = [b"%d" % at for at in range(250)]
         bury(mq, topic, *values)
-        assert [letter.value for letter in mq.dead_letters(topic)] == values
-        assert [letter.offset for letter in mq.dead_letters(topic, "g", start=240)] == list(range(240, 250))
-        assert sum(letter.count for letter in mq.dead_letters(topic, values=False)) == 250
-        assert list(mq.dead_letters(topic, "other")) == []
+        assert [letter.value for letter in mq.admin.dead_letters(topic)] == values
+        assert [letter.offset for letter in mq.admin.dead_letters(topic, "g", start=240)] == list(
+            range(240, 250)
+        )
+        assert sum(letter.count for letter in mq.admin.dead_letters(topic, values=False)) == 250
+        assert list(mq.admin.dead_letters(topic, "other")) == []
 
     def test_replay_and_purge(self, mq: Client, topic: str) -> None:
         bury(mq, topic, b"0", b"1", b"2", b"3")
-        assert mq.replay_dead(topic, "g", dry_run=True) == 4
-        assert mq.purge_dead(topic, "g", [(0, 1, 3)], dry_run=True) == 2
-        assert mq.replay_dead(topic, "g", [(0, 0, 1), (0, 2, 3)]) == 2
+        assert mq.admin.replay_dead(topic, "g", dry_run=True) == 4
+        assert mq.admin.purge_dead(topic, "g", [(0, 1, 3)], dry_run=True) == 2
+        assert mq.admin.replay_dead(topic, "g", [(0, 0, 1), (0, 2, 3)]) == 2
         assert drain(mq, topic) == [b"0", b"2"]
-        assert mq.purge_dead(topic, "g") == 2
-        assert list(mq.dead_letters(topic)) == []
-        assert mq.replay_dead(topic, "g") == mq.purge_dead(topic, "g") == 0
-        (row,) = mq.groups(topic)
+        assert mq.admin.purge_dead(topic, "g") == 2
+        assert list(mq.admin.dead_letters(topic)) == []
+        assert mq.admin.replay_dead(topic, "g") == mq.admin.purge_dead(topic, "g") == 0
+        (row,) = mq.admin.groups(topic)
         assert (row.acked, row.voided, row.dead) == (2, 2, 0)
 
     def test_replay_to_another_topic(self, mq: Client, topic: str) -> None:
         target = mq.create_topic(f"{topic}.again", partitions=2).name
         bury(mq, topic, *(b"%d" % at for at in range(150)))
-        assert mq.replay_dead(topic, "g", [(0, 10, 20)], to=target) == 10
-        assert mq.replay_dead(topic, "g", to=target, dry_run=True) == 140
-        assert mq.replay_dead(topic, "g", to=target) == 140
+        assert mq.admin.replay_dead(topic, "g", [(0, 10, 20)], to=target) == 10
+        assert mq.admin.replay_dead(topic, "g", to=target, dry_run=True) == 140
+        assert mq.admin.replay_dead(topic, "g", to=target) == 140
         assert sorted(map(int, drain(mq, target))) == list(range(150))
-        assert list(mq.dead_letters(topic)) == []
+        assert list(mq.admin.dead_letters(topic)) == []
 
     def test_a_replay_into_a_deleted_topic_loses_nothing(self, mq: Client, topic: str) -> None:
         mq.create_topic(f"{topic}.gone")
         mq.publish(f"{topic}.gone", b"v").result(PATIENCE_S)
-        mq.delete_topic(f"{topic}.gone")
+        mq.admin.delete_topic(f"{topic}.gone")
         bury(mq, topic, b"0")
         with pytest.raises(UnknownTopic, match="gone"):
-            mq.replay_dead(topic, "g", to=f"{topic}.gone")
-        assert len(list(mq.dead_letters(topic, "g"))) == 1
+            mq.admin.replay_dead(topic, "g", to=f"{topic}.gone")
+        assert len(list(mq.admin.dead_letters(topic, "g"))) == 1
 
     def test_what_is_refused(self, mq: Client, topic: str) -> None:
         bury(mq, topic, b"0")
         for ranges in ([(0, 1, 1)], [(1, 0, 1)], [(0, -1, 5)]):
             with pytest.raises(BadRequest):
-                mq.purge_dead(topic, "g", ranges)
+                mq.admin.purge_dead(topic, "g", ranges)
         for group in ("", "nothere"):
             with pytest.raises(BadRequest, match="group"):
-                mq.purge_dead(topic, group)
+                mq.admin.purge_dead(topic, group)
         with pytest.raises(UnknownTopic):
-            list(mq.dead_letters(f"{topic}.nothere"))
+            list(mq.admin.dead_letters(f"{topic}.nothere"))
 
 
 class TestGroups:
     def test_pause_and_resume(self, mq: Client, topic: str) -> None:
         mq.publish(topic, b"before").result(PATIENCE_S)
         assert drain(mq, topic, topic) == [b"before"]
-        mq.pause(topic, topic)
+        mq.admin.pause(topic, topic)
         mq.publish(topic, b"v").result(PATIENCE_S)
         assert not mq.fetch(topic, topic, wait=0.3)
-        assert [row.paused for row in mq.groups(topic)] == [True]
-        mq.resume(topic, topic)
+        assert [row.paused for row in mq.admin.groups(topic)] == [True]
+        mq.admin.resume(topic, topic)
         assert mq.fetch(topic, topic, wait=PATIENCE_S).values() == [b"v"]
 
     def test_set_group(self, mq: Client, topic: str) -> None:
         mq.publish(topic, b"v").result(PATIENCE_S)
         drain(mq, topic, topic)
-        mq.set_group(topic, topic, attempts_max=1, backoff=["1s", "2s"], lease="9s")
+        mq.admin.set_group(topic, topic, attempts_max=1, backoff=["1s", "2s"], lease="9s")
         mq.publish(topic, b"v").result(PATIENCE_S)
         line = " ".join(mq.why(topic, 0, 1, group=topic).lines)
         assert "lease 9 s (group), dead after 1 failure (group), pauses 1 s, 2 s (group)" in line
         with pytest.raises(BadRequest, match="nothere"):
-            mq.set_group(topic, "nothere", attempts_max=1)
+            mq.admin.set_group(topic, "nothere", attempts_max=1)
         with pytest.raises(BadRequest, match="attempts_max"):
-            mq.set_group(topic, topic, attempts_max=0)
+            mq.admin.set_group(topic, topic, attempts_max=0)
 
 
 class TestFind:
@@ -312,13 +314,13 @@ class TestFind:
         mq.publish(topic, b"pears", headers={"kind": "fruit"}).result(PATIENCE_S)
         told: list[tuple[int, int]] = []
         assert [
-            msg.value for msg in mq.find(topic, contains="1999", progress=lambda *at: told.append(at))
+            msg.value for msg in mq.admin.find(topic, contains="1999", progress=lambda *at: told.append(at))
         ] == [values[1_999]]
         assert (told[0], told[-1]) == ((0, 2_001), (2_001, 2_001))
-        assert len(list(mq.find(topic, key="7"))) == 200
-        assert [msg.value for msg in mq.find(topic, header={"kind": "fruit"})] == [b"pears"]
-        assert len(list(mq.find(topic, contains="apples", limit=5))) == 5
-        assert list(mq.find(topic, key="7", contains="pears")) == []
+        assert len(list(mq.admin.find(topic, key="7"))) == 200
+        assert [msg.value for msg in mq.admin.find(topic, header={"kind": "fruit"})] == [b"pears"]
+        assert len(list(mq.admin.find(topic, contains="apples", limit=5))) == 5
+        assert list(mq.admin.find(topic, key="7", contains="pears")) == []
 
     def test_between_offsets_and_times(self, mq: Client, topic: str) -> None:
         mq.publish_many(topic, [b"0", b"1", b"2"]).result(PATIENCE_S)
@@ -326,23 +328,23 @@ class TestFind:
         middle = datetime.now(UTC)
         time.sleep(0.05)
         mq.publish_many(topic, [b"3", b"4"]).result(PATIENCE_S)
-        assert [msg.value for msg in mq.find(topic, start=1, end=4)] == [b"1", b"2", b"3"]
-        assert [msg.value for msg in mq.find(topic, end=middle)] == [b"0", b"1", b"2"]
-        assert [msg.value for msg in mq.find(topic, start=middle)] == [b"3", b"4"]
-        assert [msg.offset for msg in mq.find(topic, start="-1h", end=99)] == [0, 1, 2, 3, 4]
+        assert [msg.value for msg in mq.admin.find(topic, start=1, end=4)] == [b"1", b"2", b"3"]
+        assert [msg.value for msg in mq.admin.find(topic, end=middle)] == [b"0", b"1", b"2"]
+        assert [msg.value for msg in mq.admin.find(topic, start=middle)] == [b"3", b"4"]
+        assert [msg.offset for msg in mq.admin.find(topic, start="-1h", end=99)] == [0, 1, 2, 3, 4]
 
     def test_nothing_to_find(self, mq: Client, topic: str) -> None:
         with pytest.raises(UnknownTopic):
-            next(mq.find(topic))
+            next(mq.admin.find(topic))
         mq.create_topic(topic)
-        assert list(mq.find(topic)) == []
+        assert list(mq.admin.find(topic)) == []
         for wrong in ({"start": "new"}, {"limit": 0}, {"start": 5, "end": 5}):
             with pytest.raises(BadRequest):
-                next(mq.find(topic, **wrong))  # type: ignore[arg-type]
+                next(mq.admin.find(topic, **wrong))  # type: ignore[arg-type]
 
     def test_it_holds_nobody_up_and_leaves_nothing_behind(self, mq: Client, topic: str) -> None:
         mq.publish_many(topic, [b"v"] * 10).result(PATIENCE_S)
-        found = mq.find(topic)
+        found = mq.admin.find(topic)
         assert next(found).offset == 0
         assert drain(mq, topic) == [b"v"] * 10
         assert len(list(found)) == 9
@@ -360,25 +362,25 @@ def test_asyncio_says_the_same(shared_node: RunningNode, topic: str) -> None:
                 await msg.nack(delay="1h", reason="no luck")
                 break
             await mq.flush(PATIENCE_S)
-            assert (await mq.trace(topic, 0, 0))[-1].what == "failed"
-            assert (await mq.why_group(topic, topic)).rows[0][1]
-            await mq.set_group(topic, topic, attempts_max=1)
-            assert await mq.requeue(topic, 0, 0, group=topic) == f"{topic}/0/0"
+            assert (await mq.admin.trace(topic, 0, 0))[-1].what == "failed"
+            assert (await mq.admin.why_group(topic, topic)).rows[0][1]
+            await mq.admin.set_group(topic, topic, attempts_max=1)
+            assert await mq.admin.requeue(topic, 0, 0, group=topic) == f"{topic}/0/0"
             async for msg in mq.consume(topic, topic):
                 await msg.nack(reason="no luck")
                 break
             await mq.flush(PATIENCE_S)
-            assert [letter.value async for letter in mq.dead_letters(topic, topic)] == [b"v"]
+            assert [letter.value async for letter in mq.admin.dead_letters(topic, topic)] == [b"v"]
             target = (await mq.create_topic(f"{topic}.again")).name
-            assert await mq.replay_dead(topic, topic, dry_run=True) == 1
-            assert await mq.replay_dead(topic, topic, to=target) == 1
-            assert await mq.purge_dead(topic, topic) == 0
-            assert (await mq.show(target, 0, 0)).value == b"v"
-            edited = await mq.edit(target, 0, 0, value="w")
-            assert [msg.value async for msg in mq.find(target, contains="w", limit=1)] == [b"w"]
+            assert await mq.admin.replay_dead(topic, topic, dry_run=True) == 1
+            assert await mq.admin.replay_dead(topic, topic, to=target) == 1
+            assert await mq.admin.purge_dead(topic, topic) == 0
+            assert (await mq.admin.show(target, 0, 0)).value == b"v"
+            edited = await mq.admin.edit(target, 0, 0, value="w")
+            assert [msg.value async for msg in mq.admin.find(target, contains="w", limit=1)] == [b"w"]
             await mq.cancel(ref=edited.ref)
-            await mq.pause(topic, topic)
-            await mq.resume(topic, topic)
+            await mq.admin.pause(topic, topic)
+            await mq.admin.resume(topic, topic)
             with pytest.raises(UnknownTopic):
                 await mq.why(f"{topic}.nothere", 0, 0)
 

@@ -39,13 +39,13 @@ def work(mq: Client, topic: str, count: int, group: str = "g") -> None:
 
 def test_a_topic_is_changed(mq: Client, topic: str) -> None:
     mq.create_topic(topic, partitions=4, attempts_max=3)
-    info = mq.set_topic(topic, alarm_lag=50, retention="1d")
+    info = mq.admin.set_topic(topic, alarm_lag=50, retention="1d")
     assert (info.config.alarm_lag, info.config.retention_ms, info.config.attempts_max) == (50, 86_400_000, 3)
     assert mq.topics(topic) == [info]
     with pytest.raises(UnknownTopic):
-        mq.set_topic(f"{topic}-no", alarm_lag=1)
+        mq.admin.set_topic(f"{topic}-no", alarm_lag=1)
     with pytest.raises(BadRequest, match="beside is chosen when a topic is made"):
-        mq.set_topic(topic, beside="other")
+        mq.admin.set_topic(topic, beside="other")
 
 
 def test_a_topic_is_purged_over_all_its_partitions(mq: Client, topic: str) -> None:
@@ -54,14 +54,14 @@ def test_a_topic_is_purged_over_all_its_partitions(mq: Client, topic: str) -> No
         mq.publish(topic, b"x", key=b"%d" % number)
     mq.publish(topic, b"later", delay="1h").result(PATIENCE_S)
     mq.flush(PATIENCE_S)
-    assert mq.purge_topic(topic, dry_run=True) == 30
-    first = mq.purge_topic(topic, partition=0)
+    assert mq.admin.purge_topic(topic, dry_run=True) == 30
+    first = mq.admin.purge_topic(topic, partition=0)
     assert 0 < first < 30
-    assert mq.purge_topic(topic) == 30 - first
-    assert sum(row.next - row.first for row in mq.stats([topic]).partitions) == 0
-    assert sum(row.scheduled for row in mq.stats([topic]).partitions) == 1
+    assert mq.admin.purge_topic(topic) == 30 - first
+    assert sum(row.next - row.first for row in mq.admin.stats([topic]).partitions) == 0
+    assert sum(row.scheduled for row in mq.admin.stats([topic]).partitions) == 1
     with pytest.raises(BadRequest):
-        mq.purge_topic(topic, partition=3)
+        mq.admin.purge_topic(topic, partition=3)
 
 
 def test_a_group_goes_back_and_forth_over_all_shards(mq: Client, topic: str) -> None:
@@ -70,16 +70,16 @@ def test_a_group_goes_back_and_forth_over_all_shards(mq: Client, topic: str) -> 
         mq.publish(topic, b"x", key=b"%d" % number)
     mq.flush(PATIENCE_S)
     assert len(list(mq.consume(topic, "g", ack=False, stop_at_end=True))) == 40
-    back = mq.seek_group(topic, "g", "first", dry_run=True)
+    back = mq.admin.seek_group(topic, "g", "first", dry_run=True)
     assert [partition_of(row.partition) for row in back] == [0, 1, 2, 3]
     assert sum(row.again for row in back) == 40
-    assert mq.seek_group(topic, "g", "first") == back
-    assert sum(row.ready for row in mq.groups(topic)) == 40
-    ahead = mq.seek_group(topic, "g", "new")
+    assert mq.admin.seek_group(topic, "g", "first") == back
+    assert sum(row.ready for row in mq.admin.groups(topic)) == 40
+    ahead = mq.admin.seek_group(topic, "g", "new")
     assert sum(row.skipped for row in ahead) == 40
     assert list(mq.consume(topic, "g", stop_at_end=True)) == []
-    assert sum(row.ready for row in mq.groups(topic)) == 0
-    mq.seek_group(topic, "g", "-1h")
+    assert sum(row.ready for row in mq.admin.groups(topic)) == 0
+    mq.admin.seek_group(topic, "g", "-1h")
     assert len(list(mq.consume(topic, "g", ack=False, stop_at_end=True))) == 40
 
 
@@ -96,10 +96,12 @@ def test_a_group_that_has_not_been_everywhere_is_moved_everywhere(mq: Client, to
         mq.publish(topic, b"x", partition=number % 8)
     mq.flush(PATIENCE_S)
     work(mq, topic, 1)
-    until(lambda: not any(row.consumers for row in mq.groups(topic)))  # each shard hears of the end by itself
-    known = {partition_of(row.partition) for row in mq.groups(topic)}
-    assert len(mq.seek_group(topic, "g", "new")) == 8
-    assert {partition_of(row.partition) for row in mq.groups(topic)} == set(range(8)) >= known
+    until(
+        lambda: not any(row.consumers for row in mq.admin.groups(topic))
+    )  # each shard hears of the end by itself
+    known = {partition_of(row.partition) for row in mq.admin.groups(topic)}
+    assert len(mq.admin.seek_group(topic, "g", "new")) == 8
+    assert {partition_of(row.partition) for row in mq.admin.groups(topic)} == set(range(8)) >= known
     assert list(mq.consume(topic, "g", stop_at_end=True)) == []
 
 
@@ -107,7 +109,7 @@ def test_a_group_in_use_stays_where_it_is(mq: Client, topic: str) -> None:
     mq.publish_many(topic, [b"x"] * 5).result(PATIENCE_S)
     loop = mq.consume(topic, "g")
     next(loop).ack()
-    for verb in (lambda: mq.seek_group(topic, "g", "first"), lambda: mq.delete_group(topic, "g")):
+    for verb in (lambda: mq.admin.seek_group(topic, "g", "first"), lambda: mq.admin.delete_group(topic, "g")):
         with pytest.raises(WrongState, match="group g has 1 consumer"):
             verb()
 
@@ -116,24 +118,24 @@ def test_a_group_is_removed(mq: Client, topic: str) -> None:
     mq.create_topic(topic, partitions=4)
     mq.publish(topic, b"x").result(PATIENCE_S)
     assert len(list(mq.consume(topic, "g", ack=False, stop_at_end=True))) == 1
-    assert mq.delete_group(topic, "g") > 0
-    assert mq.groups(topic) == []
+    assert mq.admin.delete_group(topic, "g") > 0
+    assert mq.admin.groups(topic) == []
     with pytest.raises(BadRequest, match=f"no group g on {topic}"):
-        mq.delete_group(topic, "g")
+        mq.admin.delete_group(topic, "g")
     with pytest.raises(BadRequest, match=f"no group g on {topic}"):
-        mq.group_policy(topic, "g")
+        mq.admin.group_policy(topic, "g")
 
 
 def test_a_group_shows_what_rules_it(mq: Client, topic: str) -> None:
     mq.publish(topic, b"x").result(PATIENCE_S)
     loop = mq.consume(topic, "g", lease="9s")
     next(loop).ack()
-    shown = mq.group_policy(topic, "g")
+    shown = mq.admin.group_policy(topic, "g")
     assert ("lease_ms", "9000", "group") in [tuple(row) for row in shown.policy]
     assert len(shown.consumers) == 1
-    mq.set_group(topic, "g", alarm_lag=7)
-    assert mq.group_policy(topic, "g").config.alarm_lag == 7
-    assert mq.groups(topic)[0].alarm_lag == 7
+    mq.admin.set_group(topic, "g", alarm_lag=7)
+    assert mq.admin.group_policy(topic, "g").config.alarm_lag == 7
+    assert mq.admin.groups(topic)[0].alarm_lag == 7
 
 
 def test_who_is_connected_and_who_is_thrown_out(mq: Client, shared_node: RunningNode, topic: str) -> None:
@@ -141,7 +143,7 @@ def test_who_is_connected_and_who_is_thrown_out(mq: Client, shared_node: Running
         ada.publish_many(topic, [b"x"] * 10).result(PATIENCE_S)
         loop = ada.consume(topic, "g", credit=5)
         held = next(loop)
-        mine = [row for row in mq.clients() if row.client == "ada"]
+        mine = [row for row in mq.admin.clients() if row.client == "ada"]
         assert {row.session for row in mine} == {mine[0].session}
         assert sum(row.published for row in mine) == 10
         assert sum(row.batches for row in mine) == 1
@@ -152,48 +154,48 @@ def test_who_is_connected_and_who_is_thrown_out(mq: Client, shared_node: Running
             1,
             5,
         )
-        assert mq.kick(mine[0].session, for_ms=60_000) == len(mine)
-        assert not [row for row in mq.clients() if row.client == "ada"]
-        (row,) = mq.groups(topic)
+        assert mq.admin.kick(mine[0].session, for_ms=60_000) == len(mine)
+        assert not [row for row in mq.admin.clients() if row.client == "ada"]
+        (row,) = mq.admin.groups(topic)
         assert (row.consumers, row.ready) == (0, 10), "what it held went back"
         assert held.offset == 0
         with pytest.raises(GossipqError):
             ada.topics()
-        assert mq.kick(mine[0].session, for_ms=0) == 0, "may come again"
+        assert mq.admin.kick(mine[0].session, for_ms=0) == 0, "may come again"
         assert [info.name for info in ada.topics(topic)] == [topic]
 
 
 def test_a_wrong_session_is_refused(mq: Client) -> None:
     with pytest.raises(BadRequest, match="a session is 16 bytes, not 3"):
-        mq.kick(b"abc")
+        mq.admin.kick(b"abc")
     with pytest.raises(BadRequest, match="for_ms = -1"):
-        mq.kick(b"a" * 16, for_ms=-1)
+        mq.admin.kick(b"a" * 16, for_ms=-1)
 
 
 def test_the_node_tells_its_options_and_no_alarms(mq: Client, shared_node: RunningNode) -> None:
-    rows = {row.key: (row.value, row.origin) for row in mq.running_config()}
+    rows = {row.key: (row.value, row.origin) for row in mq.admin.running_config()}
     assert rows["node.bind"] == (f'"{shared_node.endpoint}"', "flag --bind")
     assert rows["cluster.shards"] == ("32", "default")
-    assert not [alarm for alarm in mq.alarms() if alarm.severity == "critical"]
+    assert not [alarm for alarm in mq.admin.alarms() if alarm.severity == "critical"]
 
 
 def test_the_asyncio_twin_does_the_same(shared_node: RunningNode, topic: str) -> None:
     async def life() -> None:
         async with aio_connect(shared_node.endpoint) as mq:
             await (await mq.publish(topic, b"x"))
-            assert (await mq.set_topic(topic, alarm_lag=3)).config.alarm_lag == 3
+            assert (await mq.admin.set_topic(topic, alarm_lag=3)).config.alarm_lag == 3
             async for msg in mq.consume(topic, "g", stop_at_end=True):
                 await msg.ack()
             await mq.flush()
-            assert (await mq.group_policy(topic, "g")).config.mode == "shared"
-            assert [row.again for row in await mq.seek_group(topic, "g", "first")] == [1]
-            assert await mq.delete_group(topic, "g") == 1
-            assert await mq.purge_topic(topic) == 1
-            assert await mq.alarms() == []
-            assert {row.key for row in await mq.running_config()} >= {"node.data"}
-            assert any(row.session for row in await mq.clients())
-            assert isinstance(await mq.growth(), list)
-            assert await mq.kick(b"n" * 16) == 0
+            assert (await mq.admin.group_policy(topic, "g")).config.mode == "shared"
+            assert [row.again for row in await mq.admin.seek_group(topic, "g", "first")] == [1]
+            assert await mq.admin.delete_group(topic, "g") == 1
+            assert await mq.admin.purge_topic(topic) == 1
+            assert await mq.admin.alarms() == []
+            assert {row.key for row in await mq.admin.running_config()} >= {"node.data"}
+            assert any(row.session for row in await mq.admin.clients())
+            assert isinstance(await mq.admin.growth(), list)
+            assert await mq.admin.kick(b"n" * 16) == 0
 
     asyncio.run(life())
 
@@ -214,16 +216,16 @@ def test_growth_is_one_curve_over_all_shards_and_topics() -> None:
                 broker.advance("1s")
         for _ in range(60):
             broker.advance("1s")
-        points = growth.series(mq.growth())
-        assert sum(point.published for point in points) + mq.growth()[0].published >= 24
+        points = growth.series(mq.admin.growth())
+        assert sum(point.published for point in points) + mq.admin.growth()[0].published >= 24
         assert points[-1].records == 24 + 1 + 2 + 3
         assert (points[-1].voters, points[-1].takeovers) == (1, 0)
-        mails = growth.series(mq.growth(["mails"]))
+        mails = growth.series(mq.admin.growth(["mails"]))
         assert [point.published for point in mails if point.published] == [1, 2, 3]
-        assert growth.series(mq.growth(["orders"], hours=True), 3_600_000)[-1:] != [None]
-        newest = max(row.time_ms for row in mq.growth())
-        assert mq.growth(since_ms=newest) == []
-        assert mq.growth(["nothing"]) == []
+        assert growth.series(mq.admin.growth(["orders"], hours=True), 3_600_000)[-1:] != [None]
+        newest = max(row.time_ms for row in mq.admin.growth())
+        assert mq.admin.growth(since_ms=newest) == []
+        assert mq.admin.growth(["nothing"]) == []
 
 
 def test_an_alarm_is_raised_and_cleared_by_a_node() -> None:
@@ -232,18 +234,18 @@ def test_an_alarm_is_raised_and_cleared_by_a_node() -> None:
         mq.publish_many("orders", [b"x"] * 30).result(PATIENCE_S)
         work(mq, "orders", 1)
         end = time.monotonic() + PATIENCE_S
-        while not mq.alarms():
+        while not mq.admin.alarms():
             broker.advance("1s")
             assert time.monotonic() < end
-        (alarm,) = mq.alarms()
+        (alarm,) = mq.admin.alarms()
         assert (alarm.name, alarm.severity, alarm.subject) == ("lag", "warning", "orders/g")
         assert alarm.text == "group g on orders is 29 records behind in partition 0; alarm_lag is 10"
         assert alarm.command == "gossipq why orders --group g"
         since = alarm.since_ms
         broker.advance("30s")
-        assert mq.alarms()[0].since_ms == since
+        assert mq.admin.alarms()[0].since_ms == since
         work(mq, "orders", 25)
-        while mq.alarms():
+        while mq.admin.alarms():
             broker.advance("1s")
             assert time.monotonic() < end
 
@@ -260,14 +262,14 @@ def test_a_purge_that_a_kill_cut_short_is_taken_up_again(make_node: Callable[...
         mq.flush(PATIENCE_S)
         work(mq, "orders", 3)
         key = partition_key(info.id, 0)
-        step = mq.ask(PurgeTopic(key, 1_500), info.shards[0], Done)
+        step = mq._ask(PurgeTopic(key, 1_500), info.shards[0], Done)
         assert 0 < step.count < 1_500
     node.kill()
     node.start()
     with connect(node.endpoint) as mq:
-        assert mq.purge_topic("orders", dry_run=True) == 1_500 - step.count
-        assert mq.purge_topic("orders") == 1_500 - step.count
-        (row,) = mq.groups("orders")
+        assert mq.admin.purge_topic("orders", dry_run=True) == 1_500 - step.count
+        assert mq.admin.purge_topic("orders") == 1_500 - step.count
+        (row,) = mq.admin.groups("orders")
         assert (row.acked, row.removed, row.ready, row.unaccounted) == (3, 1_497, 0, 0)
         mq.publish("orders", b"new").result(PATIENCE_S)
         assert [msg.value for msg in mq.consume("orders", "g", stop_at_end=True)] == [b"new"]
@@ -282,14 +284,14 @@ def test_what_was_changed_is_there_after_a_kill(make_node: Callable[..., Running
         )
         for group in ("moved", "gone"):
             assert len(list(mq.consume("orders", group, ack=False, stop_at_end=True))) == 40
-        mq.set_topic("orders", alarm_lag=77)
-        mq.seek_group("orders", "moved", "first")
-        mq.delete_group("orders", "gone")
+        mq.admin.set_topic("orders", alarm_lag=77)
+        mq.admin.seek_group("orders", "moved", "first")
+        mq.admin.delete_group("orders", "gone")
     node.kill()
     node.start()
     with connect(node.endpoint) as mq:
         assert mq.topics("orders")[0].config.alarm_lag == 77
-        rows = mq.groups("orders")
+        rows = mq.admin.groups("orders")
         assert {row.group for row in rows} == {"moved"}
         assert [sum(row.ready for row in rows), sum(row.unaccounted for row in rows)] == [40, 0]
         assert {row.alarm_lag for row in rows} == {77}

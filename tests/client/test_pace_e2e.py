@@ -56,9 +56,9 @@ def test_a_slow_consumer_keeps_what_it_holds_when_another_one_is_killed(node: Ru
                 theirs += [int(line) for line in other.stdout.read().split()]
                 other.wait()
             if len(seen) % 20 == 0:
-                held.append(sum(row.in_flight for row in mq.groups("slow")))
+                held.append(sum(row.in_flight for row in mq.admin.groups("slow")))
             assert time.monotonic() < end
-        (group,) = [row for row in mq.groups("slow") if row.group == "g"]
+        (group,) = [row for row in mq.admin.groups("slow") if row.group == "g"]
     assert set(seen) | set(theirs) == set(range(RECORDS))
     assert set(seen.values()) == {1}, "nothing came twice to who held it"
     assert max(held[6:]) <= 80, f"about a second of work: {held}"

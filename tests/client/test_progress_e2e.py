@@ -33,56 +33,56 @@ def standing(mq: Client, topic: str) -> dict[int, tuple[int, int, int]]:
     """(cursor, acked, ready) of the group in each partition."""
     return {
         row.partition & 0xFFFF: (row.cursor, row.acked, row.ready)
-        for row in mq.groups(topic)
+        for row in mq.admin.groups(topic)
         if row.group == "g"
     }
 
 
 def test_positions(mq: Client, topic: str) -> None:
-    assert mq.positions(topic) == {0: (0, 25_000), 1: (0, 40)}
-    assert mq.positions(topic, "new") == {0: (25_000, 25_000), 1: (40, 40)}
-    assert mq.positions(topic, "-10m") == {0: (0, 25_000), 1: (0, 40)}
+    assert mq.admin.positions(topic) == {0: (0, 25_000), 1: (0, 40)}
+    assert mq.admin.positions(topic, "new") == {0: (25_000, 25_000), 1: (40, 40)}
+    assert mq.admin.positions(topic, "-10m") == {0: (0, 25_000), 1: (0, 40)}
     with pytest.raises(UnknownTopic):
-        mq.positions("nothing-here")
+        mq.admin.positions("nothing-here")
 
 
 def test_a_group_moves_on_once(mq: Client, topic: str) -> None:
-    mq.ack_below(topic, "g", {0: 0, 1: 0})
+    mq.admin.ack_below(topic, "g", {0: 0, 1: 0})
     assert standing(mq, topic) == {0: (0, 0, 25_000), 1: (0, 0, 40)}
     for _ in range(2):
-        mq.ack_below(topic, "g", {0: 24_000, 1: 10})
+        mq.admin.ack_below(topic, "g", {0: 24_000, 1: 10})
         assert standing(mq, topic) == {0: (24_000, 24_000, 1_000), 1: (10, 10, 30)}
-    mq.ack_below(topic, "g", {0: 5})
-    mq.ack_below(topic, "g", {1: 1_000})
+    mq.admin.ack_below(topic, "g", {0: 5})
+    mq.admin.ack_below(topic, "g", {1: 1_000})
     assert standing(mq, topic) == {0: (24_000, 24_000, 1_000), 1: (40, 40, 0)}
     assert len(mq.fetch(topic, "g", n=2_000)) == 1_000, "who consumes in the group goes on from there"
 
 
 def test_what_a_consumer_holds_stays_its_own(mq: Client, topic: str, shared_node: RunningNode) -> None:
     batch = mq.fetch(topic, "g", n=100)
-    held = sum(row.in_flight for row in mq.groups(topic))
+    held = sum(row.in_flight for row in mq.admin.groups(topic))
     assert held >= len(batch) > 0
     with connect(shared_node.endpoint) as other:
-        other.ack_below(topic, "g", {0: 20_000, 1: 40})
-    assert sum(row.in_flight for row in mq.groups(topic)) == held
+        other.admin.ack_below(topic, "g", {0: 20_000, 1: 40})
+    assert sum(row.in_flight for row in mq.admin.groups(topic)) == held
     mq.ack(batch)
     mq.flush(5)
-    assert sum(row.acked for row in mq.groups(topic)) >= 20_000 + len(batch) - held
+    assert sum(row.acked for row in mq.admin.groups(topic)) >= 20_000 + len(batch) - held
 
 
 def test_refusals(mq: Client, topic: str) -> None:
     for group, ends in (("", {0: 1}), ("g", {2: 1}), ("g", {0: -1})):
         with pytest.raises(BadRequest):
-            mq.ack_below(topic, group, ends)
+            mq.admin.ack_below(topic, group, ends)
     with pytest.raises(UnknownTopic):
-        mq.ack_below("nothing-here", "g", {0: 1})
+        mq.admin.ack_below("nothing-here", "g", {0: 1})
 
 
 def test_the_asyncio_twin(shared_node: RunningNode, mq: Client, topic: str) -> None:
     async def main() -> None:
         async with aio_connect(shared_node.endpoint) as twin:
-            assert await twin.positions(topic) == {0: (0, 25_000), 1: (0, 40)}
-            await twin.ack_below(topic, "g", {0: 7})
+            assert await twin.admin.positions(topic) == {0: (0, 25_000), 1: (0, 40)}
+            await twin.admin.ack_below(topic, "g", {0: 7})
 
     asyncio.run(main())
     assert standing(mq, topic)[0] == (7, 7, 24_993)

@@ -57,7 +57,7 @@ class TestOutcomes:
 
         mq.run(stop_at_end=True)
         assert seen == list(range(100))
-        (row,) = mq.groups("orders")
+        (row,) = mq.admin.groups("orders")
         assert (row.cursor, row.acked, row.consumers) == (100, 100, 0)
 
     def test_failures_come_again_after_their_pause_and_end_as_dead_letters(self, mq: testing.Client) -> None:
@@ -78,7 +78,7 @@ class TestOutcomes:
         mq.advance("2s")
         mq.run(stop_at_end=True)
         assert seen[3:] == [(1, 2)]
-        (letter,) = mq.dead_letters("orders", "g")
+        (letter,) = mq.admin.dead_letters("orders", "g")
         assert (letter.offset, letter.reason, letter.error, letter.failures) == (
             1,
             "failures",
@@ -107,7 +107,9 @@ class TestOutcomes:
         mq.advance("1h")
         mq.run(stop_at_end=True)
         assert attempts == {1: 1, 2: 2, 3: 1}
-        letters = [(letter.offset, letter.reason, letter.error) for letter in mq.dead_letters("orders", "g")]
+        letters = [
+            (letter.offset, letter.reason, letter.error) for letter in mq.admin.dead_letters("orders", "g")
+        ]
         assert letters == [
             (0, "undecodable", "Expected `int`, got `str` - at `$.id`"),
             (1, "rejected", "no such customer"),
@@ -123,7 +125,7 @@ class TestOutcomes:
         with pytest.raises(SystemExit):
             mq.run()
         assert len(mq.fetch("orders", "g", wait=PATIENCE_S)) == 1
-        assert not list(mq.dead_letters("orders", "g"))
+        assert not list(mq.admin.dead_letters("orders", "g"))
 
     def test_a_refused_subscription_ends_the_run(self, mq: testing.Client) -> None:
         mq.create_topic("orders", partitions=3)
@@ -177,7 +179,7 @@ class TestWorkers:
         mq.run(stop_at_end=True)
         assert together.most == 20
         assert len(loops) == 1
-        in_time(lambda: mq.groups("orders")[0].in_flight == 0)
+        in_time(lambda: mq.admin.groups("orders")[0].in_flight == 0)
         mq.run(stop_at_end=True)
         assert sorted(seen) == list(range(40))
 
@@ -189,7 +191,7 @@ class TestWorkers:
             raise asyncio.CancelledError
 
         mq.run(stop_at_end=True)
-        (letter,) = mq.dead_letters("orders", "g")
+        (letter,) = mq.admin.dead_letters("orders", "g")
         assert "cancelled" in letter.error
 
     @pytest.mark.parametrize("workers", [1, 4])
@@ -219,7 +221,7 @@ class TestWorkers:
         for key in {key for key, _ in done} - {None}:
             ids = [number for each, number in done if each == key]
             assert ids == sorted(ids)
-        assert mq.groups("orders")[0].acked == count
+        assert mq.admin.groups("orders")[0].acked == count
 
 
 class TestStopping:
@@ -243,7 +245,7 @@ class TestStopping:
         go_on.set()
         thread.join(PATIENCE_S)
         assert sorted(begun) == sorted(done) == [0, 1, 2]
-        (row,) = mq.groups("orders")
+        (row,) = mq.admin.groups("orders")
         assert (row.acked, row.in_flight, row.ready, row.consumers) == (3, 0, 47, 0)
         assert len(mq.fetch("orders", "g", n=47, wait=PATIENCE_S)) == 47
 
@@ -256,7 +258,7 @@ class TestStopping:
                 mq.stop()
 
         mq.run()
-        assert mq.groups("orders")[0].acked == 3
+        assert mq.admin.groups("orders")[0].acked == 3
 
     def test_closing_the_client_ends_it(self, mq: testing.Client, broker: testing.Broker) -> None:
         publish(mq, 1)
@@ -330,14 +332,14 @@ class TestAsyncio:
 
                 await client.run(stop_at_end=True)
                 assert (tasks.most, threads.most) == (10, 10)
-                assert [letter.group async for letter in client.dead_letters("orders")] == [
+                assert [letter.group async for letter in client.admin.dead_letters("orders")] == [
                     "tasks",
                     "threads",
                 ]
 
         asyncio.run(main())
         assert seen == {"before": 60, "tasks": 60, "threads": 60}
-        assert {row.group: row.acked for row in mq.groups("orders")} == {
+        assert {row.group: row.acked for row in mq.admin.groups("orders")} == {
             "before": 60,
             "tasks": 59,
             "threads": 59,
@@ -364,7 +366,7 @@ class TestAsyncio:
                 assert done == [0]
 
         asyncio.run(main())
-        assert (mq.groups("orders")[0].acked, mq.groups("orders")[0].ready) == (1, 9)
+        assert (mq.admin.groups("orders")[0].acked, mq.admin.groups("orders")[0].ready) == (1, 9)
 
     def test_messages_by_hand(self, mq: testing.Client, broker: testing.Broker) -> None:
         mq.create_topic("orders")
@@ -389,7 +391,9 @@ class TestAsyncio:
                 await client.flush(PATIENCE_S)
 
         asyncio.run(main())
-        letters = [(letter.offset, letter.reason, letter.error) for letter in mq.dead_letters("orders", "g")]
+        letters = [
+            (letter.offset, letter.reason, letter.error) for letter in mq.admin.dead_letters("orders", "g")
+        ]
         assert letters == [
             (1, "failures", ""),
             (2, "rejected", "two"),
@@ -472,7 +476,7 @@ class TestRequests:
             mq.request("odd", b"x", timeout=0.3)
         mq.stop()
         thread.join()
-        assert [letter.reason for letter in mq.dead_letters("odd", "g")] == ["failures"]
+        assert [letter.reason for letter in mq.admin.dead_letters("odd", "g")] == ["failures"]
 
     def test_bad_timeouts(self, mq: testing.Client) -> None:
         for timeout in (0, -1, float("nan"), "soon"):
@@ -494,9 +498,11 @@ class TestMessages:
             raise ZeroDivisionError
         next(loop).reject("by hand")
         mq.flush(PATIENCE_S)
-        reasons = [(letter.offset, letter.reason, letter.error) for letter in mq.dead_letters("orders", "g")]
+        reasons = [
+            (letter.offset, letter.reason, letter.error) for letter in mq.admin.dead_letters("orders", "g")
+        ]
         assert reasons == [(1, "rejected", "bad"), (3, "rejected", "by hand")]
-        assert mq.groups("orders")[0].retrying == 2
+        assert mq.admin.groups("orders")[0].retrying == 2
         mq.advance("90m")
         assert next(loop).offset == 2
         mq.advance("90m")
@@ -528,7 +534,7 @@ class TestMessages:
             with msg:
                 pass
             msg.nack()
-        (row,) = mq.groups("orders")
+        (row,) = mq.admin.groups("orders")
         assert (row.acked, row.in_flight, row.ready) == (3, 0, 0)
 
     def test_exclusive_is_one_after_the_other_and_the_next_takes_over(
@@ -539,7 +545,7 @@ class TestMessages:
         msg = next(first)
         with broker.connect() as other:
             assert len(other.fetch("orders", "g", mode="exclusive", wait=0.2)) == 0
-            assert mq.groups("orders")[0].in_flight == 1
+            assert mq.admin.groups("orders")[0].in_flight == 1
             msg.ack()
             first.close()  # type: ignore[attr-defined]
             (taken,) = other.fetch("orders", "g", mode="exclusive", wait=PATIENCE_S)
@@ -548,7 +554,7 @@ class TestMessages:
     def test_a_virtual_topic_names_those_that_hold_its_records(self, mq: testing.Client) -> None:
         for name in ("one", "two"):
             mq.create_topic(name)
-        mq.bind_topic("both", ["one", "two"])
+        mq.admin.bind_topic("both", ["one", "two"])
         mq.publish("both", b"x").result(PATIENCE_S)
         with pytest.raises(BadRequest, match="virtual") as refused:
             next(mq.consume("both", "g"))
@@ -579,7 +585,7 @@ class TestMessages:
             raise AssertionError("it must not begin")
         mq.ack(batch)
         mq.flush(PATIENCE_S)
-        (row,) = mq.groups("orders")
+        (row,) = mq.admin.groups("orders")
         assert (row.acked, row.in_flight) == (2, 0)
 
     def test_a_record_that_kills_is_a_dead_letter_in_the_end(
@@ -590,10 +596,12 @@ class TestMessages:
             with broker.connect() as hung:
                 (msg,) = hung.fetch("orders", "g", mode="exclusive", attempts_max=1, wait=PATIENCE_S)
                 assert msg.attempt == attempt
-                assert hung.groups("orders")[0].in_flight == 1, "by now the node has heard that it began"
+                assert hung.admin.groups("orders")[0].in_flight == 1, (
+                    "by now the node has heard that it began"
+                )
                 broker.advance("31s")
         assert list(mq.consume("orders", "g", stop_at_end=True)) == []
-        (letter,) = mq.dead_letters("orders", "g")
+        (letter,) = mq.admin.dead_letters("orders", "g")
         assert (letter.reason, letter.attempts, letter.failures) == ("failures", 2, 1)
 
     def test_an_atomic_step(self, mq: testing.Client, broker: testing.Broker) -> None:
@@ -613,7 +621,7 @@ class TestMessages:
             "1",
             "2",
         ]
-        assert mq.groups("orders")[0].acked == 3
+        assert mq.admin.groups("orders")[0].acked == 3
 
     def test_a_step_in_two_places_is_refused_and_the_record_still_in_hand(self, mq: testing.Client) -> None:
         mq.create_topic("orders", partitions=2)

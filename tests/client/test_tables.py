@@ -27,7 +27,7 @@ def mq(broker):
     with broker.connect() as mq:
         yield mq
         for info in mq.topics():
-            mq.delete_topic(info.name)
+            mq.admin.delete_topic(info.name)
 
 
 def published(mq, count=100, **options):
@@ -78,7 +78,7 @@ def test_what_cannot_be_read(mq):
     assert mq.topics("nothing") == [], "reading makes no topic"
     mq.create_topic("t", bytes_max=1_000, overflow="drop_oldest")
     published(mq, 500)
-    (row,) = mq.stats(["t"]).partitions
+    (row,) = mq.admin.stats(["t"]).partitions
     assert row.first > 0
     with pytest.raises(OffsetOutOfRange) as caught:
         list(mq.batches("t", start=0))

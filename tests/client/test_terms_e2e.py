@@ -57,7 +57,7 @@ class TestDueTimes:
         assert [value for value, _ in take(mq, topic, 7)] == [b"2", b"4", b"1", b"6", b"5", b"3", b"0"]
         refs = [each.ref for each in receipt.receipts]
         assert [mq.why(ref=ref).ref.offset for ref in refs] == [6, 2, 0, 5, 1, 4, 3]
-        assert [mq.show(ref=ref).value for ref in refs] == [b"%d" % at for at in range(7)]
+        assert [mq.admin.show(ref=ref).value for ref in refs] == [b"%d" % at for at in range(7)]
 
     def test_a_thousand_with_random_due_times_in_several_batches(self, mq: Client, topic: str) -> None:
         mq.create_topic(topic, partitions=3)
@@ -74,7 +74,7 @@ class TestDueTimes:
         mq.flush(PATIENCE_S)
         refs = [receipt.result().ref for receipt in receipts]
         assert len(set(refs)) == 300
-        assert all(mq.show(ref=refs[at]).value == b"%d" % at for at in range(0, 300, 23))
+        assert all(mq.admin.show(ref=refs[at]).value == b"%d" % at for at in range(0, 300, 23))
         assert len(take(mq, topic, 300)) == 300
 
     def test_what_is_scheduled_survives_kill_9_and_comes_in_time(
@@ -107,7 +107,7 @@ class TestTtl:
         mq.publish(topic, b"long").result(PATIENCE_S)
         mq.advance("5m")
         assert [value for value, _ in take(mq, topic, 1)] == [b"long"]
-        (letter,) = mq.dead_letters(topic, "g")
+        (letter,) = mq.admin.dead_letters(topic, "g")
         assert (letter.reason, letter.value, letter.offset) == ("expired", b"short", 0)
 
     def test_dropped_when_the_topic_says_so(self, movable: testing.Client, topic: str) -> None:
@@ -119,7 +119,7 @@ class TestTtl:
         mq.advance("5m")
         assert [value for value, _ in take(mq, topic, 1)] == [b"long"]
         mq.flush(PATIENCE_S)
-        (row,) = mq.groups(topic)
+        (row,) = mq.admin.groups(topic)
         assert (row.dropped, row.dead, row.acked) == (1, 0, 1)
 
 
@@ -131,7 +131,7 @@ class TestIds:
         other = mq.publish(topic, b"three", id="order-18").result(PATIENCE_S)
         assert (first.duplicate, again.duplicate, other.duplicate) == (False, True, False)
         assert (again.ref, again.partition) == (first.ref, first.partition)
-        assert mq.show(topic, id="order-17").value == b"one"
+        assert mq.admin.show(topic, id="order-17").value == b"one"
 
     def test_lists_tell_which_were_known(self, mq: Client, topic: str) -> None:
         mq.publish_many(topic, [b"a", b"b"], ids=["1", "2"]).result(PATIENCE_S)
@@ -178,7 +178,7 @@ class TestPolicies:
         for msg in mq.consume(topic, "g", stop_at_end=True):
             msg.nack(reason="no luck")
         mq.flush(PATIENCE_S)
-        (letter,) = mq.dead_letters(topic, "g")
+        (letter,) = mq.admin.dead_letters(topic, "g")
         assert (letter.reason, letter.error, letter.failures) == ("failures", "no luck", 1)
 
     def test_topics_keep_their_policy(self, mq: Client, topic: str) -> None:
@@ -221,11 +221,11 @@ class TestPolicies:
 class TestVirtualTopics:
     def test_a_publish_is_copied_under_one_id(self, mq: Client, topic: str) -> None:
         names = [f"{topic}.a", f"{topic}.b"]
-        info = mq.bind_topic(topic, names)
+        info = mq.admin.bind_topic(topic, names)
         assert (info.name, info.config.virtual, info.shards) == (topic, names, [])
         receipt = mq.publish(topic, b"v", key="k", headers={"h": "1"}, route="eu").result(PATIENCE_S)
         assert [each.ref for each in receipt.receipts] == [f"{name}/0/0" for name in names]
-        copies = [mq.show(ref=each.ref) for each in receipt.receipts]
+        copies = [mq.admin.show(ref=each.ref) for each in receipt.receipts]
         assert {(copy.value, copy.key, copy.headers["h"], copy.route) for copy in copies} == {
             (b"v", b"k", "1", "eu")
         }
@@ -234,7 +234,7 @@ class TestVirtualTopics:
 
     def test_its_ids_are_unique_in_all_topics(self, mq: Client, topic: str) -> None:
         names = [f"{topic}.a", f"{topic}.b"]
-        mq.bind_topic(topic, names)
+        mq.admin.bind_topic(topic, names)
         mq.publish(names[1], b"early", id="i").result(PATIENCE_S)
         receipt = mq.publish(topic, b"v", id="i").result(PATIENCE_S)
         assert (receipt.duplicate, [each.duplicate for each in receipt.receipts]) == (False, [False, True])
@@ -243,7 +243,7 @@ class TestVirtualTopics:
     def test_lists_and_due_times(self, movable: testing.Client, topic: str) -> None:
         mq = movable
         names = [f"{topic}.a", f"{topic}.b"]
-        mq.bind_topic(topic, names)
+        mq.admin.bind_topic(topic, names)
         receipt = mq.publish_many(topic, [b"0", b"1", b"2"], delays=["2h", "1h", None]).result(PATIENCE_S)
         assert (receipt.count, [each.count for each in receipt.receipts]) == (3, [3, 3])
         mq.advance("2h")
@@ -254,9 +254,9 @@ class TestVirtualTopics:
         self, mq: Client, topic: str, shared_node: RunningNode
     ) -> None:
         with connect(shared_node.endpoint) as other:
-            mq.bind_topic(topic, [f"{topic}.a"])
+            mq.admin.bind_topic(topic, [f"{topic}.a"])
             other.publish(topic, b"v").result(PATIENCE_S)
-            mq.bind_topic(topic, [f"{topic}.b"])
+            mq.admin.bind_topic(topic, [f"{topic}.b"])
             end = time.monotonic() + PATIENCE_S
             while other.publish(topic, b"v").result(PATIENCE_S).topic != f"{topic}.b":
                 assert time.monotonic() < end
@@ -264,18 +264,18 @@ class TestVirtualTopics:
 
     def test_what_is_refused(self, mq: Client, topic: str) -> None:
         names = [f"{topic}.a", f"{topic}.b"]
-        mq.bind_topic(topic, names)
+        mq.admin.bind_topic(topic, names)
         for targets in ([topic], [], [names[0], names[0]]):
             with pytest.raises(BadRequest):
-                mq.bind_topic(topic, targets)
+                mq.admin.bind_topic(topic, targets)
         with pytest.raises(BadRequest, match="virtual") as refused:
-            mq.bind_topic(f"{topic}.c", [topic])
+            mq.admin.bind_topic(f"{topic}.c", [topic])
         assert names[0] in refused.value.hint
         with pytest.raises(BadRequest, match="virtual"):
-            mq.bind_topic(names[0], [f"{topic}.d"])
+            mq.admin.bind_topic(names[0], [f"{topic}.d"])
         mq.create_topic(f"{topic}.real")
         with pytest.raises(TopicExists):
-            mq.bind_topic(f"{topic}.real", names)
+            mq.admin.bind_topic(f"{topic}.real", names)
         for ask in (
             lambda: mq.fetch(topic, "g"),
             lambda: list(mq.consume([topic], "g")),
@@ -286,30 +286,30 @@ class TestVirtualTopics:
             assert names[0] in refused.value.hint
         with pytest.raises(BadRequest, match="partitions 0 to 0, not 3"):
             mq.publish(topic, b"v", partition=3)
-        assert [row.published for row in mq.stats(names).partitions] == [0, 0]
+        assert [row.published for row in mq.admin.stats(names).partitions] == [0, 0]
 
     def test_a_pattern_reads_the_real_topics(self, mq: Client, topic: str) -> None:
-        mq.bind_topic(topic, [f"{topic}.a", f"{topic}.b"])
+        mq.admin.bind_topic(topic, [f"{topic}.a", f"{topic}.b"])
         mq.publish(topic, b"v").result(PATIENCE_S)
         found = [(msg.topic, msg.value) for msg in mq.consume(f"{topic}*", "g", stop_at_end=True)]
         assert sorted(found) == [(f"{topic}.a", b"v"), (f"{topic}.b", b"v")]
 
     def test_it_goes_with_its_name(self, mq: Client, topic: str) -> None:
-        mq.bind_topic(topic, [f"{topic}.a"])
+        mq.admin.bind_topic(topic, [f"{topic}.a"])
         mq.publish(topic, b"v").result(PATIENCE_S)
-        mq.delete_topic(topic)
+        mq.admin.delete_topic(topic)
         assert mq.publish(topic, b"real").result(PATIENCE_S).topic == topic
         with pytest.raises(UnknownTopic):
-            mq.delete_topic(f"{topic}.b")
+            mq.admin.delete_topic(f"{topic}.b")
 
 
 def test_block_false_says_when_the_window_is_full_before_any_copy_goes(mq: Client, topic: str) -> None:
-    mq.bind_topic(topic, [f"{topic}.a", f"{topic}.b"])
+    mq.admin.bind_topic(topic, [f"{topic}.a", f"{topic}.b"])
     values = [bytes(1 << 20)] * 12
     with pytest.raises(Backpressure):
         any(mq.publish_many(topic, values, wait=0) is None for _ in range(5))
     mq.flush(PATIENCE_S)
-    first, second = (row.published for row in mq.stats([f"{topic}.a", f"{topic}.b"]).partitions)
+    first, second = (row.published for row in mq.admin.stats([f"{topic}.a", f"{topic}.b"]).partitions)
     assert first == second
 
 
@@ -331,7 +331,7 @@ def test_asyncio_publishes_all_of_it(shared_node: RunningNode, topic: str) -> No
                     break
             assert found == [b"a", b"b", b"late"]
             assert time.monotonic() - start >= 0.2
-            await mq.bind_topic(f"{topic}.v", [f"{topic}.a", f"{topic}.b"])
+            await mq.admin.bind_topic(f"{topic}.v", [f"{topic}.a", f"{topic}.b"])
             copied = await (await mq.publish(f"{topic}.v", b"v"))
             assert [each.topic for each in copied.receipts] == [f"{topic}.a", f"{topic}.b"]
             lists = await (await mq.publish_many(f"{topic}.v", [b"v", b"w"]))

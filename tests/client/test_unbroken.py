@@ -75,7 +75,7 @@ class TestTheEndOfAProgram:
             assert "ResourceWarning" in said
             assert "0 without a confirm" in said
             with broker.connect() as mq:
-                assert sum(row.next - row.first for row in mq.stats(["left"]).partitions) == 20_000
+                assert sum(row.next - row.first for row in mq.admin.stats(["left"]).partitions) == 20_000
 
     def test_what_stays_unconfirmed_is_told(self) -> None:
         broker = testing.Broker()
@@ -148,7 +148,7 @@ class TestSignals:
     ) -> None:
         mq = broker.connect()
         mq.publish("signalled", b"first").result(PATIENCE_S)
-        real, left = mq.engine.session.consuming.flush, [1]
+        real, left = mq._engine.session.consuming.flush, [1]
 
         def flush() -> None:
             real()
@@ -156,12 +156,12 @@ class TestSignals:
                 left.pop()
                 signal.raise_signal(signal.SIGUSR1)
 
-        monkeypatch.setattr(mq.engine.session.consuming, "flush", flush)
+        monkeypatch.setattr(mq._engine.session.consuming, "flush", flush)
         before = signal.signal(signal.SIGUSR1, lambda *_: mq.close())
         try:
             pending = mq.publish("signalled", b"kept")
             with pytest.raises(ClientClosed):
-                mq.until(lambda: False, PATIENCE_S)
+                mq._until(lambda: False, PATIENCE_S)
         finally:
             signal.signal(signal.SIGUSR1, before)
         assert pending.result().offset == 1
@@ -169,7 +169,7 @@ class TestSignals:
     def test_a_handler_that_publishes_in_a_step_is_told(
         self, mq: Client, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        real, left = mq.engine.session.consuming.flush, [1]
+        real, left = mq._engine.session.consuming.flush, [1]
 
         def flush() -> None:
             if left and threading.current_thread() is threading.main_thread():
@@ -178,7 +178,7 @@ class TestSignals:
             real()
 
         mq.publish("handled", b"0").result(PATIENCE_S)
-        monkeypatch.setattr(mq.engine.session.consuming, "flush", flush)
+        monkeypatch.setattr(mq._engine.session.consuming, "flush", flush)
         before = signal.signal(signal.SIGUSR1, lambda *_: mq.publish("handled", b"2"))
         try:
             with pytest.raises(RuntimeError, match="signal handler"):
@@ -274,7 +274,7 @@ class TestFullWindows:
         mq.create_topic("full", 1)
         mq.publish("full", b"x").result(PATIENCE_S)
         with monkeypatch.context() as patched:
-            patched.setattr(mq.engine.transport, "receive", list)  # no confirm comes
+            patched.setattr(mq._engine.transport, "receive", list)  # no confirm comes
             for _ in range(WINDOW_BATCHES):
                 mq.publish_many("full", [b"x"], wait=0.2)
             with pytest.raises(Backpressure):
@@ -290,15 +290,15 @@ class TestFullWindows:
             async with aio.connect(broker.endpoint) as mq:
                 await mq.create_topic("afull", 1)
                 await (await mq.publish("afull", b"x"))
-                real = mq.engine.transport.receive
-                mq.engine.transport.receive = list  # type: ignore[method-assign]
+                real = mq._engine.transport.receive
+                mq._engine.transport.receive = list  # type: ignore[method-assign]
                 for _ in range(WINDOW_BATCHES):
                     await mq.publish_many("afull", [b"x"], wait=0.2)
                 with pytest.raises(Backpressure):
                     await mq.publish_many("afull", [b"x"], wait=0.2)
                 with pytest.raises(Backpressure):
                     await mq.publish("afull", b"x", wait=0)
-                mq.engine.transport.receive = real  # type: ignore[method-assign]
+                mq._engine.transport.receive = real  # type: ignore[method-assign]
 
         asyncio.run(main())
 

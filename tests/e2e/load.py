@@ -119,7 +119,7 @@ class Watch:
     that said so."""
 
     def __init__(self, client: Client, history: History) -> None:
-        session = client.engine.session
+        session = client._engine.session
         self._history, self._term = history, 0
         self._handle, self._acked = session._handle, session.consuming._acked
         session._handle = self._on_message  # type: ignore[method-assign]
@@ -430,13 +430,15 @@ def drain(servers: Sequence[str], history: History) -> None:
             while take(mq, history, 1_000):
                 pass
             mq.flush(PATIENCE_S)
-            return all(row.ready == row.in_flight == 0 for row in mq.groups(TOPIC))
+            return all(row.ready == row.in_flight == 0 for row in mq.admin.groups(TOPIC))
 
         try:
             until(empty, 2 * PATIENCE_S)
         except AssertionError:
-            raise AssertionError(f"something is never handed out: {_loans(mq)}, {mq.groups(TOPIC)}") from None
-        for row in mq.groups(TOPIC):
+            raise AssertionError(
+                f"something is never handed out: {_loans(mq)}, {mq.admin.groups(TOPIC)}"
+            ) from None
+        for row in mq.admin.groups(TOPIC):
             partition = partition_of(row.partition)
             assert not history.acked_total[partition] or history.acked_total[partition].ends[-1] <= row.cursor
             assert list(history.delivered[partition]) == [(0, row.cursor)]
@@ -444,7 +446,7 @@ def drain(servers: Sequence[str], history: History) -> None:
 
 def _loans(mq: Client) -> list[str]:
     """What a client believes to have lent to each shard."""
-    consuming = mq.engine.session.consuming
+    consuming = mq._engine.session.consuming
     return [
         f"shard {part.shard}: share {part.share_records}, lent {part.lent_records} of {part.lent_bytes} "
         "bytes, untaken "

@@ -149,7 +149,7 @@ class TestDirectory:
 
 
 def workers(mq: Client) -> list[WorkerStats]:
-    return mq.status().workers
+    return mq.admin.status().workers
 
 
 def publish_until_full(
@@ -204,7 +204,7 @@ class TestFullDisk:
             got = mq.fetch("t", "g", n=len(confirmed), wait=PATIENCE_S)
             mq.ack(got)
             mq.flush(PATIENCE_S)
-            assert sum(row.acked for row in mq.groups("t")) == len(got) > 0
+            assert sum(row.acked for row in mq.admin.groups("t")) == len(got) > 0
             with pytest.raises(StoreFull):
                 mq.publish("t", b"still full").result(PATIENCE_S)
             small_disk.free()
@@ -221,7 +221,7 @@ class TestFullDisk:
             mq.create_topic("waste", beside="kept")
             mq.publish("kept", b"kept").result(PATIENCE_S)
             assert isinstance(publish_until_full(mq, "waste", 64 * limits.KIB, 0.01)[1], StoreFull)
-            mq.delete_topic("waste")
+            mq.admin.delete_topic("waste")
             publishes_again(node, "kept")
             assert values(mq, "kept") == [b"kept", b"again"]
         assert node.pids() == pids
@@ -237,11 +237,11 @@ class TestFullDisk:
             until(lambda: [worker.state for worker in workers(mq)] == ["full", "full"])
             with pytest.raises(StoreFull):
                 mq.publish(other, b"no").result(PATIENCE_S)
-            mq.purge_topic(waste)
+            mq.admin.purge_topic(waste)
             until(lambda: [worker.state for worker in workers(mq)] == ["ready", "ready"], PATIENCE_S)
             publishes_again(node, other)
             until(
-                lambda: not [each for each in mq.alarms() if each.name in ("store_full", "disk_low")],
+                lambda: not [each for each in mq.admin.alarms() if each.name in ("store_full", "disk_low")],
                 PATIENCE_S,
             )
         assert node.pids() == pids
@@ -320,7 +320,7 @@ class TestDamage:
             with pytest.raises(Refused, match=f"shard {bad} stopped"):
                 got.extend(msg.value for msg in mq.consume("bad", "g", stop_at_end=True))
             assert set(got) <= {b"before"}
-            status = until(lambda: (found := mq.status()).led == limits.SHARDS - 1 and found)
+            status = until(lambda: (found := mq.admin.status()).led == limits.SHARDS - 1 and found)
             assert "is damaged" in status.workers[bad % 2].detail
             with pytest.raises(Refused, match=f"shard {bad} stopped"):
                 mq.publish("bad", b"no").result(PATIENCE_S)

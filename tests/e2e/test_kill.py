@@ -43,7 +43,7 @@ class Killing:
         self.workers += 1
         children = self.node.pids()[2:]
         with connect(self.node.endpoint, timeout=PATIENCE_S) as mq:
-            pids = [worker.pid for worker in mq.status().workers if worker.pid in children]
+            pids = [worker.pid for worker in mq.admin.status().workers if worker.pid in children]
         if pids:
             self._note()
             os.kill(self.random.choice(pids), signal.SIGKILL)

@@ -129,7 +129,7 @@ def check_kept(node: Node, running: Load) -> None:
 
 
 def worker_stats(mq: Client, worker: int) -> WorkerStats:
-    return mq.status().workers[worker]
+    return mq.admin.status().workers[worker]
 
 
 class TestPorts:
@@ -389,17 +389,17 @@ class TestPauses:
 
             thread = threading.Thread(target=consume)
             thread.start()
-            pids = [worker.pid for worker in consumer.status().workers]
+            pids = [worker.pid for worker in consumer.admin.status().workers]
             with stopped(pids[0]):
                 time.sleep(7)
             at_wake = len(running.confirmed)
             until(lambda: len(running.confirmed) > at_wake + 500 or running.error, PATIENCE_S)
             running.finish()
             with connect(node.endpoint) as mq:
-                until(lambda: all(row.ready == 0 for row in mq.groups("t")), PATIENCE_S)
+                until(lambda: all(row.ready == 0 for row in mq.admin.groups("t")), PATIENCE_S)
                 enough.set()
                 thread.join(PATIENCE_S)
-                assert [worker.pid for worker in mq.status().workers] == pids
+                assert [worker.pid for worker in mq.admin.status().workers] == pids
         assert not errors
         assert len(running.confirmed) == running.sent
         check_kept(node, running)

@@ -54,10 +54,11 @@ def test_files_and_memory_stay_flat(make: Callable[..., Node]) -> None:
             memory.append(node.memory_bytes())
         total = ROUNDS * ROUND_RECORDS
         until(
-            lambda: sum(row.removed for row in mq.stats(["t"]).partitions) == total, what="acked records stay"
+            lambda: sum(row.removed for row in mq.admin.stats(["t"]).partitions) == total,
+            what="acked records stay",
         )
-        assert all(row.first == row.next for row in mq.stats(["t"]).partitions)
-        acked = {partition_of(row.partition): row.acked for row in mq.groups("t")}
+        assert all(row.first == row.next for row in mq.admin.stats(["t"]).partitions)
+        acked = {partition_of(row.partition): row.acked for row in mq.admin.groups("t")}
         assert acked == dict.fromkeys(range(PARTITIONS), total // PARTITIONS)
     third = ROUNDS // 3 - 1
     print(

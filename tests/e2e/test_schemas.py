@@ -97,7 +97,7 @@ def test_versions_follow_and_a_topic_made_anew_has_none(mq: Client, topic: str) 
     with pytest.raises(BadRequest, match="has no schema"):
         mq.schema(topic)
     assert mq.schema(topic, Order).version == 4
-    mq.delete_topic(topic)
+    mq.admin.delete_topic(topic)
     with pytest.raises(UnknownTopic):
         mq.schema(topic)
     mq.create_topic(topic)
@@ -105,7 +105,7 @@ def test_versions_follow_and_a_topic_made_anew_has_none(mq: Client, topic: str) 
 
 
 def test_topics_that_can_have_none(mq: Client, topic: str) -> None:
-    mq.bind_topic(virtual := f"{topic}.all", [topic])
+    mq.admin.bind_topic(virtual := f"{topic}.all", [topic])
     mq.schema(topic, Order)
     for name in (virtual, schemas.TOPIC):
         with pytest.raises(BadRequest, match="can have no schema"):

@@ -118,7 +118,7 @@ class Watch:
     that said so."""
 
     def __init__(self, client: Client, history: History) -> None:
-        session = client.engine.session
+        session = client._engine.session
         self.term, self._history, self._session = 0, history, session
         self._groups: dict[int, str] = {}  # of subscriptions
         self._handle, self._acked, self._stepped = (
@@ -410,17 +410,17 @@ class Mender(Worker):
 
     def _bring_back(self, mq: Client) -> None:
         group, history = self.random.choice(GROUPS), self.history
-        letters = list(mq.dead_letters(SOURCE, group))
+        letters = list(mq.admin.dead_letters(SOURCE, group))
         if not letters:
             return
         letter = self.random.choice(letters)
         place, kills = (group, letter.partition, letter.offset), history.kills
         history.mercy.add(place)
         if self.random.random() < 0.5:
-            mq.replay_dead(SOURCE, group, [(letter.partition, letter.offset, letter.offset + 1)])
+            mq.admin.replay_dead(SOURCE, group, [(letter.partition, letter.offset, letter.offset + 1)])
         else:
             try:
-                mq.requeue(SOURCE, letter.partition, letter.offset, group=group)
+                mq.admin.requeue(SOURCE, letter.partition, letter.offset, group=group)
             finally:
                 if kills != history.kills:
                     history.requeued_twice.add(place)
@@ -453,14 +453,14 @@ class Killing:
     def _kill_worker(self) -> None:
         children = self.node.pids()[2:]
         with connect(self.node.endpoint, timeout=PATIENCE_S) as mq:
-            pids = [worker.pid for worker in mq.status().workers if worker.pid in children]
+            pids = [worker.pid for worker in mq.admin.status().workers if worker.pid in children]
         if pids:
             os.kill(self.random.choice(pids), signal.SIGKILL)
 
 
 def check_counters(mq: Client) -> bool:
     """They add up at any moment. True when nothing moves any more."""
-    stats = mq.stats([SOURCE])
+    stats = mq.admin.stats([SOURCE])
     rows = {row.partition: row for row in stats.partitions}
     assert len(rows) == PARTITIONS
     assert len(stats.groups) == PARTITIONS * len(GROUPS)
@@ -486,7 +486,7 @@ def test_each_record_is_accounted_for(make: Callable[..., Node], caplog: pytest.
         mq.create_topic(RESULTS, partitions=PARTITIONS, beside=SOURCE)
         mq.fetch(SOURCE, KEYED, n=1, wait=0.2, mode="key_ordered")
         mq.fetch(SOURCE, SHARED, n=1, wait=0.2)
-        until(lambda: len(mq.groups(SOURCE)) == PARTITIONS * len(GROUPS))
+        until(lambda: len(mq.admin.groups(SOURCE)) == PARTITIONS * len(GROUPS))
     sources: list[Worker] = [Publisher(node.endpoint, history, 0), Publisher(node.endpoint, history, 1)]
     menders: list[Worker] = [Mender(node.endpoint, history, 0)]
     consumers: list[Worker] = [
@@ -538,7 +538,7 @@ def settle(node: Node, check: Callable[[], None]) -> None:
 
 def stuck(mq: Client) -> list[object]:
     """Counters of groups that something keeps, and where those records stand."""
-    stats = mq.stats([SOURCE])
+    stats = mq.admin.stats([SOURCE])
     ends, found = {row.partition: row.next for row in stats.partitions}, list[object]()
     for row in stats.groups:
         if row.ready + row.in_flight + row.retrying + row.parked:
@@ -560,9 +560,9 @@ class Accounting:
             self.log = {(msg.partition, msg.offset): int(msg.value) for msg in read(mq, SOURCE)}
             self.results = Counter(msg.value.decode() for msg in read(mq, RESULTS))
             self.letters = {
-                (each.group, each.partition, each.offset): each for each in mq.dead_letters(SOURCE)
+                (each.group, each.partition, each.offset): each for each in mq.admin.dead_letters(SOURCE)
             }
-            self.stats = mq.stats([SOURCE])
+            self.stats = mq.admin.stats([SOURCE])
             self.states: dict[Place, str] = {}
             for row in self.stats.partitions:
                 for offset in range(row.next):

@@ -53,7 +53,7 @@ def test_a_drained_node_lets_go_of_its_rows_and_comes_back(tmp_path: Path) -> No
         servers = [member.endpoint for member in others]
         copy = leaver.status().copy
         with connect(*servers) as mq:
-            mq.set_member(leaver.name, "leaving", trust.known(""))
+            mq.admin.set_member(leaver.name, "leaving", trust.known(""))
 
         def kept() -> int:
             return sum(row.copy == copy for member in others for row in member.status().copies)
@@ -76,7 +76,7 @@ def test_a_drained_node_lets_go_of_its_rows_and_comes_back(tmp_path: Path) -> No
 
         leaver.start()
         with connect(*servers) as mq:
-            mq.set_member(leaver.name, "in", trust.known(""))
+            mq.admin.set_member(leaver.name, "in", trust.known(""))
         nodes.wait_healthy(balanced=True)
         publish(servers, 2)
         nodes.wait_healthy(still=True)

@@ -52,7 +52,7 @@ def fill(mq):
     mq.advance("2h")
     mq.fetch("007", "late", n=600)  # what is due has its offset
     deadline = time.monotonic() + 10
-    while {row.scheduled for row in mq.stats(["007"]).partitions} != {0}:
+    while {row.scheduled for row in mq.admin.stats(["007"]).partitions} != {0}:
         assert time.monotonic() < deadline
     mq.flush()
 
@@ -145,7 +145,7 @@ def test_a_topic_that_was_made_anew(mq, open_folder):
     folder = open_folder()
     publish(mq, "t", 3)
     run(mq, folder)
-    mq.delete_topic("t")
+    mq.admin.delete_topic("t")
     mq.create_topic("t")
     publish(mq, "t", 2, first=10)
     assert run(mq, folder).records == 2
@@ -156,8 +156,8 @@ def test_a_topic_that_was_made_anew(mq, open_folder):
 
 def test_leaders_are_asked_for_some_topics_at_a_time(mq, open_folder, monkeypatch):
     monkeypatch.setattr(exporting, "STATS_PARTITIONS", 3)
-    asked, stats = [], mq.stats
-    monkeypatch.setattr(mq, "stats", lambda names: asked.append(list(names)) or stats(names))
+    asked, stats = [], mq.admin.stats
+    monkeypatch.setattr(mq.admin, "stats", lambda names: asked.append(list(names)) or stats(names))
     for number in range(5):
         mq.create_topic(f"t{number}", partitions=2)
         publish(mq, f"t{number}", 3, partition=1)
@@ -167,12 +167,12 @@ def test_leaders_are_asked_for_some_topics_at_a_time(mq, open_folder, monkeypatc
 
 def test_a_partition_without_a_leader_is_waited_for_and_then_named(mq, open_folder, monkeypatch):
     publish(mq, "t", 3)
-    folder, stats = open_folder(), mq.stats
+    folder, stats = open_folder(), mq.admin.stats
     monkeypatch.setattr(exporting, "LEADERS_PAUSE_S", 0.01)
     answers = [msgspec.structs.replace(stats(["t"]), partitions=[]), stats(["t"])]
-    monkeypatch.setattr(mq, "stats", lambda names: answers.pop(0))
+    monkeypatch.setattr(mq.admin, "stats", lambda names: answers.pop(0))
     assert run(mq, folder).records == 3
-    monkeypatch.setattr(mq, "stats", lambda names: msgspec.structs.replace(stats(names), partitions=[]))
+    monkeypatch.setattr(mq.admin, "stats", lambda names: msgspec.structs.replace(stats(names), partitions=[]))
     with pytest.raises(Busy, match="nobody leads t/0"):
         run(mq, folder)
 
@@ -191,7 +191,7 @@ def test_where_every_record_stands(mq, open_folder):
     mq.flush()
     mq.cancel("t", 0, 8, reason="sold out")
     deadline = time.monotonic() + 10
-    while [row.in_flight for row in mq.groups("t")] != [2] and time.monotonic() < deadline:
+    while [row.in_flight for row in mq.admin.groups("t")] != [2] and time.monotonic() < deadline:
         time.sleep(0.02)
     time.sleep(0.1)  # leases are logged within 50 ms
     publish(mq, "t", 1, first=10)
@@ -235,7 +235,7 @@ def test_acks_come_once_and_states_as_they_are_last(mq, open_folder):
             (at, at + 3) for at in range(0, acked, 3)
         ]
         assert list(states(folder, "t").values()).count("done") == acked
-    mq.requeue("t", 0, 4, group="g")
+    mq.admin.requeue("t", 0, 4, group="g")
     run(mq, folder)
     assert states(folder, "t")[0, 4] == "retrying"
     mq.ack(mq.fetch("t", "g", n=3))
@@ -288,7 +288,7 @@ def drop_oldest(mq, folder):
         publish(mq, "t", 1, first)
     mq.advance("1m")
     deadline = time.monotonic() + 30
-    while (row := mq.stats(["t"]).partitions[0]).bytes > 2_000:  # until retention has done what it has to do
+    while (row := mq.admin.stats(["t"]).partitions[0]).bytes > 2_000:  # until retention is done
         assert time.monotonic() < deadline
     return row.first
 
@@ -326,7 +326,7 @@ def test_retention_that_overtakes_a_run_is_noted_and_told(mq, open_folder, monke
         found = list(batches(*topic, **between))
         for number in range(25, 60):
             publish(mq, "t", 1, number)
-        first = mq.stats(["t"]).partitions[0].first
+        first = mq.admin.stats(["t"]).partitions[0].first
         kept.append(first)
         yield from (stretch for stretch in found if stretch.first >= first)
 

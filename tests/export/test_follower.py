@@ -47,7 +47,7 @@ def test_a_topic_that_is_removed_does_not_stop_the_others(broker, mq, open_folde
     exporter = Exporter(mq, folder, ["a", "b"])
     assert exporter.run().records == 10
     assert {row["topic"] for row in read(folder, "deliveries")} == {"a", "b"}
-    mq.delete_topic("b")
+    mq.admin.delete_topic("b")
     publish(mq, "a", 3, 5)
     done = exporter.run()
     assert (done.records, done.gone) == (3, ["b"])
@@ -75,7 +75,7 @@ def test_a_group_that_is_removed_leaves_the_states(broker, mq, open_folder, rest
     exporter = Exporter(mq, folder)
     exporter.run()
     for group, left in (("h", {"g"}), ("g", set())):
-        mq.delete_group("t", group)
+        mq.admin.delete_group("t", group)
         if restarted:
             folder = open_folder()
             exporter = Exporter(mq, folder)
@@ -247,6 +247,10 @@ class Day:
     @property
     def next(self):
         return int(self.clock.now - self.began) // EVERY_S + 1
+
+    @property
+    def admin(self):
+        return self
 
     def status(self):
         return SimpleNamespace(cluster=b"\xab" * 16)

@@ -123,7 +123,7 @@ def test_what_is_said(mq, open_folder, filled, tmp_path):
         publish(mq, "t", 1, first)
     mq.advance("1m")
     deadline = time.monotonic() + 30
-    while mq.stats(["t"]).partitions[0].bytes > 2_000:  # until retention has done what it has to do
+    while mq.admin.stats(["t"]).partitions[0].bytes > 2_000:  # until retention has done what it has to do
         assert time.monotonic() < deadline
     Exporter(mq, folder, ["t"], allow_gap=True).run()
     opened = lake.open(str(tmp_path / "small"))

@@ -541,7 +541,7 @@ def test_a_node_is_scraped_and_a_worker_that_hangs_shows(make_node: Callable[...
             )
 
         eventually(seen)
-        pid = mq.status().workers[0].pid
+        pid = mq.admin.status().workers[0].pid
     os.kill(pid, signal.SIGSTOP)
     try:
         eventually(lambda: http_get(port, "/livez")[0] == 503)
@@ -571,4 +571,4 @@ def test_a_place_somebody_asked_for_must_be_free_and_the_usual_one_need_not(
         holder.listen()
         node.start()
         with connect(node.endpoint) as mq:
-            assert mq.status().led == 32
+            assert mq.admin.status().led == 32

@@ -202,7 +202,7 @@ def test_without_agents_everything_goes_on_but_discovery(host: Callable[[str], H
             time.sleep(0.05)
         assert all(each.status().gossip for each in hosts)
         assert any("gossip is degraded" in warning for warning in hosts[0].status().warnings)
-        assert sum(part.next for part in mq.stats(["orders"]).partitions) == number
+        assert sum(part.next for part in mq.admin.stats(["orders"]).partitions) == number
     until(lambda: [each.status().gossip for each in hosts] == [""] * 3)
 
 

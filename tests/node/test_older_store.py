@@ -43,13 +43,13 @@ def test_everything_of_an_older_store_is_there(tmp_path: Path) -> None:
         assert {message.route for message in orders.values()} == {"", "eu.fr"}
         waiting = drain(mq.fetch("orders", group="billing", n=100, wait=5.0))
         assert waiting.keys() == orders.keys() - ACKED
-        (letter,) = mq.dead_letters("mails", "sender")
+        (letter,) = mq.admin.dead_letters("mails", "sender")
         assert (letter.value, letter.error) == (b"mail 0", "no such address")
         assert {message.value for message in mq.fetch("mails", group="sender", n=100, wait=5.0)} == {
             b"mail %d" % n for n in range(3, 20)
         }
         assert [standing.state for standing in mq.why("mails", 0, 1).standings] == ["retrying"]
-        assert sum(row.scheduled for row in mq.stats(["orders"]).partitions) == 1
+        assert sum(row.scheduled for row in mq.admin.stats(["orders"]).partitions) == 1
 
 
 def test_an_older_directory_is_refused_with_the_way_to_convert_it_and_is_dumped(tmp_path: Path) -> None:

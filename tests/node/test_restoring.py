@@ -50,7 +50,7 @@ def publish(at: Host, topic: str, count: int) -> None:
 def topics(at: Host) -> dict[str, int]:
     """Records of each topic."""
     with connect(at.endpoint, timeout=20) as mq:
-        return {row.topic: row.next for row in mq.stats().partitions if not row.topic.startswith("_")}
+        return {row.topic: row.next for row in mq.admin.stats().partitions if not row.topic.startswith("_")}
 
 
 def dumped(from_: Host) -> io.BytesIO:

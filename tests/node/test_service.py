@@ -103,7 +103,7 @@ def test_a_node_is_ready_lives_hangs_and_stops(
     systemd.hears_at_last("WATCHDOG=1")
     systemd.hears_at_last("WATCHDOG=1")
     with connect(node.endpoint) as mq:
-        pid = mq.status().workers[1].pid
+        pid = mq.admin.status().workers[1].pid
     os.kill(pid, signal.SIGSTOP)
     try:
         end = time.monotonic() + PATIENCE_S

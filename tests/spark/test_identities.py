@@ -130,7 +130,7 @@ def test_a_topic_made_anew_has_records_of_its_own(
     for _ in range(2):
         mq.publish_many(topic, [b"same"] * 5, partition=0).result(5)
         assert main(["-s", shared_node.endpoint, "-q", "export", topic, "--out", str(tmp_path / "lake")]) == 0
-        mq.delete_topic(topic)
+        mq.admin.delete_topic(topic)
         mq.create_topic(topic, partitions=2)
     rows = spark.read.format("gossipq").options(topics=topic, kafkaSchema=kafka).load(str(tmp_path / "lake"))
     assert rows.count() == 10

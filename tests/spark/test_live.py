@@ -124,7 +124,7 @@ class Run:
 
 
 def lag(mq: Client, topic: str, group: str) -> int:
-    return sum(row.ready for row in mq.groups(topic) if row.group == group)
+    return sum(row.ready for row in mq.admin.groups(topic) if row.group == group)
 
 
 @pytest.mark.slow
@@ -159,7 +159,7 @@ def test_what_retention_took_stops_a_stream(
     with pytest.raises(PySparkException, match=r"records 100 to \d+ cannot be read any more"):
         run.run()
     left = run.run(failOnDataLoss="false")
-    first, end = mq.positions(name)[0]
+    first, end = mq.admin.positions(name)[0]
     assert first > 100
     assert left == end - first
 
@@ -328,7 +328,7 @@ def test_a_topic_made_anew_during_a_read_is_not_mixed_in(
 
     def anew(client: Client, *given: Any, **options: Any) -> Any:
         """Between the plan and the first answer."""
-        mq.delete_topic(topic)
+        mq.admin.delete_topic(topic)
         mq.create_topic(topic, partitions=2)
         mq.publish_many(topic, [b"new"] * 2_000, partition=0).result(5)
         return batches(client, *given, **options)

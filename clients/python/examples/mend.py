@@ -6,14 +6,14 @@ from gossipq_client import connect
 with connect() as mq:
     mq.publish_many("letters", [b"Dear Ada", b"Deer Bob"]).result(timeout=5)
     # -- in the guide
-    for msg in mq.find("letters", contains="Deer", start="-1h", limit=10):
-        new = mq.edit(msg.topic, msg.partition, msg.offset, value="Dear Bob")  # both or neither
+    for msg in mq.admin.find("letters", contains="Deer", start="-1h", limit=10):
+        new = mq.admin.edit(msg.topic, msg.partition, msg.offset, value="Dear Bob")  # both or neither
     # --
     for msg in mq.consume("letters", group="post", stop_at_end=True):
         with msg:
             print(msg.offset, msg.value.decode())
     mq.flush()
     # -- in the guide
-    mq.requeue(ref=new.ref, group="post")  # handed out once more, to this group only
+    mq.admin.requeue(ref=new.ref, group="post")  # handed out once more, to this group only
     # --
     print("again:", mq.fetch("letters", "post").values())

@@ -8,10 +8,10 @@ with connect() as mq:
     with next(workers) as msg:
         print(msg.value.decode())
     # -- in the guide
-    mq.pause("jobs", "workers")  # nothing is handed out; what is in hand can be acked, publishing goes on
-    for _, state, because, command, _ in mq.why_group("jobs", "workers").rows:
+    mq.admin.pause("jobs", "workers")  # nothing is handed out; what is in hand can be acked
+    for _, state, because, command, _ in mq.admin.why_group("jobs", "workers").rows:
         print(state, "-", because, "-", command)
-    mq.resume("jobs", "workers")
+    mq.admin.resume("jobs", "workers")
     # --
     with next(workers) as msg:
         print(msg.value.decode())

@@ -11,4 +11,4 @@ with connect() as mq:
         with msg:
             print(msg.route, msg.value.decode())
     # --
-    print("nobody takes", sum(row.unmatched for row in mq.groups("trades")))
+    print("nobody takes", sum(row.unmatched for row in mq.admin.groups("trades")))

@@ -4,7 +4,7 @@ from gossipq_client import connect
 
 with connect() as mq:
     # -- in the guide
-    mq.bind_topic("new-orders", ["billing-in", "audit-in"])
+    mq.admin.bind_topic("new-orders", ["billing-in", "audit-in"])
     mq.publish("new-orders", b"17 apples").result(timeout=5)  # done when both have it
     # --
     for name in ("billing-in", "audit-in"):

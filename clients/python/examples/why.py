@@ -8,6 +8,6 @@ with connect() as mq:
     for standing in mq.why(ref=parcel.ref).standings:
         print(standing.state, "-", standing.because, "-", standing.next)
     mq.cancel(ref=parcel.ref, reason="lost")
-    for step in mq.trace(ref=parcel.ref):
+    for step in mq.admin.trace(ref=parcel.ref):
         print(step.what, step.reason)
     # --

@@ -39,12 +39,13 @@ from gossipq.errors import (
     WrongState,
 )
 from gossipq.wire.schemas import Schema
-from gossipq_client.api.sync import Client, Message, connect
+from gossipq_client.api.sync import Admin, Client, Message, Subscription, connect
 from gossipq_client.operations import DeadLetter, StoredRecord
 from gossipq_client.session import FetchedBatch, PendingReceipt, PendingReceipts, Receipt
 from gossipq_client.values import Reject, Retry
 
 __all__ = [
+    "Admin",
     "Backpressure",
     "BadName",
     "BadRequest",
@@ -73,6 +74,7 @@ __all__ = [
     "SchemaMismatch",
     "StoreFull",
     "StoredRecord",
+    "Subscription",
     "TooLarge",
     "TopicExists",
     "TopicFull",

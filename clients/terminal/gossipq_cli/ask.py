@@ -56,7 +56,7 @@ def sure(choices: Choices, doing: str, question: str) -> None:
 
 def status(choices: Choices) -> StatusReply:
     with connect(choices) as mq:
-        return mq.status()
+        return mq.admin.status()
 
 
 def wait_healthy(choices: Choices, wait_s: float) -> "ClusterView":

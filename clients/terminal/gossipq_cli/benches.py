@@ -131,7 +131,7 @@ def _checked(seen: Consumed, load: Load, pool: list[list[bytes]]) -> None:
 def run_pub(choices: Choices, load: Load) -> dict[str, Any]:
     with ask.connect(choices) as mq:
         seconds = publish(mq, load, load.pool())
-        stored = sum(part.next for part in mq.stats([load.topic]).partitions)
+        stored = sum(part.next for part in mq.admin.stats([load.topic]).partitions)
     if stored < load.records:
         raise failures.Failure("failed", f"{stored:,} of {load.records:,} records stored")
     return {"published_per_s": round(load.records / seconds)}
@@ -215,4 +215,4 @@ def topic(choices: Choices, name: str | None, retention_s: float | None) -> Iter
     finally:
         if name is None:
             with ask.connect(choices) as mq:
-                mq.delete_topic(made.name)
+                mq.admin.delete_topic(made.name)

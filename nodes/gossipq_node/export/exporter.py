@@ -84,7 +84,7 @@ class Exporter:
         self._progress = progress or (lambda done, total: None)
         self._export = NOTHING
         self.reload()
-        self._cluster = mq.status().cluster.hex()
+        self._cluster = mq.admin.status().cluster.hex()
         newest = self._export.newest
         if newest and newest.cluster != self._cluster:
             raise ExportError(
@@ -183,7 +183,7 @@ class Exporter:
             names.append(info.name)
             count += len(info.shards)
             if count >= STATS_PARTITIONS or info is infos[-1]:
-                reply = self._mq.stats(names)
+                reply = self._mq.admin.stats(names)
                 rows |= {row.partition: row for row in reply.partitions}
                 for group in reply.groups:
                     groups.setdefault(group.partition, []).append(group)
@@ -291,7 +291,7 @@ class Exporter:
         if self._seen.get(key, [] if never else None) == part.groups:
             return  # nothing has happened; or there are no groups, and never were
         since = part.position.acks_end
-        index, runs = self._mq.ack_runs(part.info, part.number, since)
+        index, runs = self._mq.admin.ack_runs(part.info, part.number, since)
         acks = (
             self._place(part, export.ACKS).whole(states.acks(part.info, part.number, runs), since, index + 1)
             if runs
@@ -300,7 +300,7 @@ class Exporter:
         self._reached(part, acks_end=max(index + 1, since))  # not before they are on the disk
         if acks is not None:
             self._add(acks)
-        pages = self._mq.state_pages(part.info, part.number)
+        pages = self._mq.admin.state_pages(part.info, part.number)
         end = pages[0].index + 1
         if end > part.position.deliveries_end:
             rows = states.deliveries(part.info, part.number, pages)

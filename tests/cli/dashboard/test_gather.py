@@ -47,6 +47,10 @@ class Node:
         if not self.there:
             raise Unreachable("no node answers", hint="start one")
 
+    @property
+    def admin(self) -> "Node":
+        return self
+
     def __getattr__(self, name: str) -> Callable[..., Any]:
         def call(**options: Any) -> Any:
             self._check()

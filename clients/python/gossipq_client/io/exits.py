@@ -16,13 +16,13 @@ EXIT_SECONDS = 5.0  #: how long all clients together wait for their confirms at 
 
 class Leaver(Protocol):
     @property
-    def label(self) -> str:
+    def _label(self) -> str:
         """For messages."""
 
-    def unconfirmed(self) -> int:
+    def _unconfirmed(self) -> int:
         """Records without a confirm."""
 
-    def leave(self, seconds: float) -> GossipqError | None:
+    def _leave(self, seconds: float) -> GossipqError | None:
         """Sends what waits, for so long at most, and closes. What a publish failed with that nobody was told
         of."""
 
@@ -43,26 +43,26 @@ def leave_all() -> None:
     deadline_s = time.monotonic() + EXIT_SECONDS
     for client in list(_open):
         forget(client)
-        owed, failure = client.unconfirmed(), None
+        owed, failure = client._unconfirmed(), None
         try:
-            failure = client.leave(max(0.0, deadline_s - time.monotonic()))
+            failure = client._leave(max(0.0, deadline_s - time.monotonic()))
         except BaseException as error:  # as KeyboardInterrupt: the next client has its turn all the same
-            print(f"gossipq: client {client.label!r} at exit: {error!r}", file=sys.stderr)
-        _tell(client, owed, client.unconfirmed(), failure)
+            print(f"gossipq: client {client._label!r} at exit: {error!r}", file=sys.stderr)
+        _tell(client, owed, client._unconfirmed(), failure)
 
 
 def _tell(client: Leaver, owed: int, left: int, failure: GossipqError | None) -> None:
     hint = "call close(), or use `with connect() as mq:`"
     if left:
         lost = (
-            f"{many(left, 'record')} of client {client.label!r} had no confirm when the program ended: "
+            f"{many(left, 'record')} of client {client._label!r} had no confirm when the program ended: "
             "they may be lost"
         )
         print(f"gossipq: {lost}; {hint}", file=sys.stderr)
     if failure is not None:
-        print(f"gossipq: a publish of client {client.label!r} failed: {failure}", file=sys.stderr)
+        print(f"gossipq: a publish of client {client._label!r} failed: {failure}", file=sys.stderr)
     text = (
-        f"client {client.label!r} was not closed: {many(owed, 'record')} sent at the end, {left:,} "
+        f"client {client._label!r} was not closed: {many(owed, 'record')} sent at the end, {left:,} "
         f"without a confirm; {hint}"
     )
     warnings.warn(text, ResourceWarning, stacklevel=1)

@@ -213,10 +213,10 @@ def _all_duplicate(flight: Flight) -> bool:
 
 
 class Waiter(Protocol):
-    def await_flights(self, flights: list[Flight], timeout: float | None) -> None:
+    def _await_flights(self, flights: list[Flight], timeout: float | None) -> None:
         """Returns when all are done. Raises NotConfirmed when the time is over."""
 
-    def progress(self) -> bool:
+    def _progress(self) -> bool:
         """Takes what has arrived, without waiting. False: the client is closed, nothing comes any more."""
 
 
@@ -230,14 +230,14 @@ class PendingReceipt:
 
     def done(self) -> bool:
         """Whether `result` returns or raises at once."""
-        if self._flight.done or not self._client.progress():
+        if self._flight.done or not self._client._progress():
             return True
         return self._flight.done
 
     def result(self, timeout: float | None = None) -> Receipt:
         """Waits `timeout` seconds. Raises NotConfirmed (may be stored) or Refused (certainly not stored)."""
         if not self._flight.done:
-            self._client.await_flights([self._flight], timeout)
+            self._client._await_flights([self._flight], timeout)
         return receipt_of(self._flight, self._index)
 
 
@@ -251,12 +251,12 @@ class PendingReceipts(PendingReceipt):
 
     def done(self) -> bool:
         """Whether `result` returns or raises at once."""
-        if all(flight.done for flight in self._flights) or not self._client.progress():
+        if all(flight.done for flight in self._flights) or not self._client._progress():
             return True
         return all(flight.done for flight in self._flights)
 
     def result(self, timeout: float | None = None) -> Receipt:
         """Waits `timeout` seconds for all. Raises the first error; records of other batches may be stored
         then."""
-        self._client.await_flights(self._flights, timeout)
+        self._client._await_flights(self._flights, timeout)
         return self._awaited.receipt()

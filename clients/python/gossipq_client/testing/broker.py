@@ -38,7 +38,7 @@ class Client(sync.Client):
 
     def advance(self, duration: inputs.Duration) -> None:
         """As `Broker.advance`, once what this client has published and acked is stored."""
-        self.flush(self.timeout)
+        self.flush(self._timeout)
         self.broker.advance(duration)
 
 

@@ -83,7 +83,7 @@ def _worst(alarms: list[Alarm]) -> Verdict | None:
 
 def _state(choices: Choices) -> tuple[StatusReply, list[Alarm]]:
     with ask.connect(choices) as mq:
-        return mq.status(), mq.alarms()
+        return mq.admin.status(), mq.admin.alarms()
 
 
 @command.command("ready")
@@ -98,7 +98,7 @@ def ready(choices: Choices) -> int:
 
     def judge() -> Verdict:
         with ask.connect(choices) as mq:
-            status = mq.status()
+            status = mq.admin.status()
         health = of_node(status)
         figures = (("led", status.led, "", ""), ("shards", status.shards, "", ""))
         if not health.serves:
@@ -159,7 +159,7 @@ def lag(choices: Choices, topic: str | None, group: str | None, warn: int | None
 
     def judge() -> Verdict:
         with ask.connect(choices) as mq:
-            rows, alarms = mq.stats([topic] if topic else []).groups, mq.alarms()
+            rows, alarms = mq.admin.stats([topic] if topic else []).groups, mq.admin.alarms()
             if topic and not rows and ask.missing(mq, [topic]):
                 return Verdict(UNKNOWN, f"no topic {topic}")
         behind: dict[tuple[str, str], int] = {}

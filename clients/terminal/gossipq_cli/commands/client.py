@@ -57,7 +57,7 @@ def list_clients(choices: Choices) -> None:
     gossipq client ls -o json
     """
     with ask.connect(choices) as mq:
-        rows = sessions(mq.clients())
+        rows = sessions(mq.admin.clients())
     columns = [
         Column("session", lambda text: text[: 2 * SHOWN_BYTES]),
         Column("client"),
@@ -93,7 +93,7 @@ def kick(choices: Choices, session: str, for_s: float) -> None:
     SESSION is what gossipq client ls shows, or the first characters of it. The process itself is not stopped.
     """
     with ask.connect(choices) as mq:
-        rows = [row for row in sessions(mq.clients()) if row["session"].startswith(session.lower())]
+        rows = [row for row in sessions(mq.admin.clients()) if row["session"].startswith(session.lower())]
         if not rows:
             raise failures.Failure(
                 "unknown_session", f"no session {session}", "`gossipq client ls`", failures.NOT_FOUND
@@ -103,7 +103,7 @@ def kick(choices: Choices, session: str, for_s: float) -> None:
         (row,) = rows
         what = f"{row['client'] or 'a client'} ({row['session'][: 2 * SHOWN_BYTES]})"
         ask.sure(choices, f"ending {what}", f"end {what}? it holds {many(row['in_flight'], 'record')}")
-        mq.kick(bytes.fromhex(row["session"]), round(for_s * 1_000))
+        mq.admin.kick(bytes.fromhex(row["session"]), round(for_s * 1_000))
     told = {"session": row["session"], "client": row["client"], "for_ms": round(for_s * 1_000)}
     text = f"{what} is out for {span(round(for_s * 1_000))}; {many(row['in_flight'], 'record')} went back"
     Output(choices).one(told, text, row["session"])

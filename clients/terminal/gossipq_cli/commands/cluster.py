@@ -120,7 +120,7 @@ def drain(choices: Choices, node: str, undo: bool, wait_s: float | None, secret_
     view, out = clusters.look(choices), Output(choices)
     found = _node(view, node)
     with ask.connect(choices) as mq:
-        mq.set_member(node, "in" if undo else "leaving", _secret(secret_file))
+        mq.admin.set_member(node, "in" if undo else "leaving", _secret(secret_file))
     if wait_s is not None and not undo:
         _await_empty(choices, found.member.copy, node, wait_s)
     done = "keeps nothing any more" if wait_s is not None else "is being drained"
@@ -173,7 +173,7 @@ def rm(choices: Choices, node: str, force: bool, secret_file: str) -> None:
         )
     ask.sure(choices, "removing a node", f"take {node} off the roster?")
     with ask.connect(choices) as mq:
-        left = mq.set_member(node, "gone", _secret(secret_file)).members
+        left = mq.admin.set_member(node, "gone", _secret(secret_file)).members
     Output(choices).one({"node": node, "left": [member.name for member in left]}, f"{node} is removed", node)
 
 
@@ -243,7 +243,7 @@ def _events(choices: Choices, follow: bool, out: Output) -> Iterator[tuple[Gossi
     seen: set[GossipEvent] = set()
     with ask.connect(choices) as mq:
         while True:
-            status = mq.status()
+            status = mq.admin.status()
             if not seen and status.gossip == "off":
                 out.say(f"{status.node} is standalone: it gossips with nobody")
             met_until_ms = time.time_ns() // 1_000_000 - status.uptime_ms + MET_MS
@@ -331,7 +331,7 @@ def show_options(choices: Choices) -> None:
     from gossipq.config import in_force
 
     with ask.connect(choices) as mq:
-        options = mq.members().options
+        options = mq.admin.members().options
     rows = [{"key": key, "value": _toml(text), "changes": in_force(key)} for key, text in options.items()]
     Output(choices).rows([Column("key"), Column("value"), Column("changes")], rows)
 
@@ -350,12 +350,12 @@ def diff(choices: Choices) -> int:
 
     out = Output(choices)
     with ask.connect(choices) as mq:
-        told = mq.members()
+        told = mq.admin.members()
     rows, silent = [], []
     for member in told.members:
         try:
             with ask.connect(replace(choices, servers=[member.endpoint])) as mq:
-                running = {row.key: row.value for row in mq.running_config()}
+                running = {row.key: row.value for row in mq.admin.running_config()}
         except GossipqError:
             silent.append(member.name)
             continue
@@ -395,10 +395,10 @@ def set_options(choices: Choices, changes: tuple[str, ...], dry_run: bool, secre
     asked = dict(_change(text) for text in changes)
     out = Output(choices)
     with ask.connect(choices) as mq:
-        before = mq.members().options
+        before = mq.admin.members().options
         after = before | asked
         if not dry_run:
-            after = mq.set_cluster_options(asked, _secret(secret_file)).options
+            after = mq.admin.set_cluster_options(asked, _secret(secret_file)).options
     columns = [Column(name) for name in ("key", "before", "after", "in_force")]
     rows = [
         {

@@ -74,7 +74,7 @@ def list_dead(choices: Choices, topic: str | None, group: str | None, limit: int
 
     def rows() -> Iterator[dict[str, Any]]:
         nonlocal shown
-        for letter in islice(mq.dead_letters(topic, group or "", values=False), limit or None):
+        for letter in islice(mq.admin.dead_letters(topic, group or "", values=False), limit or None):
             shown += 1
             yield _row(letter)
 
@@ -93,7 +93,7 @@ def _line(error: str) -> str:
 
 def _count(choices: Choices, out: Output, group: str | None) -> None:
     with ask.connect(choices) as mq:
-        groups = mq.stats().groups
+        groups = mq.admin.stats().groups
     rows = [row for row in totals(groups) if row["dead"] and group in (None, row["group"])]
     fields = ("topic", "group", "dead")
     out.rows(
@@ -117,14 +117,14 @@ def show(choices: Choices, ref: str, group: str | None) -> None:
     """
     place, out = refs.place(ref), Output(choices)
     with ask.connect(choices) as mq:
-        letters = mq.dead_letters(place.topic, group or "", partition=place.number, start=place.offset)
+        letters = mq.admin.dead_letters(place.topic, group or "", partition=place.number, start=place.offset)
         here = list(takewhile(lambda letter: letter.offset == place.offset, letters))
         if not here:
             whose = f" of {group}" if group else ""
             raise failures.Failure(
                 "not_found", f"{ref} is no dead letter{whose}", f"`gossipq why {ref}`", failures.NOT_FOUND
             )
-        steps = [mq.trace(ref=ref, group=letter.group) for letter in here]
+        steps = [mq.admin.trace(ref=ref, group=letter.group) for letter in here]
     if out.for_machines:
         rows = [
             _row(letter) | {"steps": list(map(as_object, taken))} | records.content(letter)
@@ -182,7 +182,7 @@ def replay(
     chosen = [refs.range_of(text, topic) for text in ranges] or None
     with ask.connect(choices) as mq:
         found(mq, topic, group)
-        count = mq.replay_dead(topic, group, chosen, to=to, dry_run=dry_run)
+        count = mq.admin.replay_dead(topic, group, chosen, to=to, dry_run=dry_run)
     row = {"topic": topic, "group": group, "to": to, "count": count, "dry_run": dry_run}
     done = f"published to {to}" if to else f"ready for {group} again"
     Output(choices).one(row, f"{many(count, 'dead letter')} {'would be ' if dry_run else ''}{done}", group)
@@ -204,11 +204,11 @@ def purge(choices: Choices, topic: str, group: str, ranges: tuple[str, ...], dry
     chosen = [refs.range_of(text, topic) for text in ranges] or None
     with ask.connect(choices) as mq:
         found(mq, topic, group)
-        count = mq.purge_dead(topic, group, chosen, dry_run=True)
+        count = mq.admin.purge_dead(topic, group, chosen, dry_run=True)
         if count and not dry_run:
             what = f"{many(count, 'dead letter')} of {group} on {topic}"
             ask.sure(choices, f"purging {what}", f"purge {what} for good?")
-            count = mq.purge_dead(topic, group, chosen)
+            count = mq.admin.purge_dead(topic, group, chosen)
     row = {"topic": topic, "group": group, "count": count, "dry_run": dry_run}
     text = f"{many(count, 'dead letter')} {'would be ' if dry_run else ''}purged"
     Output(choices).one(row, text, group)

@@ -76,7 +76,7 @@ def found(mq: "Client", topic: str, group: str | None) -> list[GroupStats]:
     """The partitions of a topic's groups, or of one. Raises UnknownTopic, Failure."""
     if ask.missing(mq, [topic]):
         raise errors.UnknownTopic(f"no topic {topic}")
-    parts = [part for part in mq.groups(topic) if group in (None, part.group)]
+    parts = [part for part in mq.admin.groups(topic) if group in (None, part.group)]
     if group is not None and not parts:
         raise unknown(topic, group)
     return sorted(parts, key=lambda part: (part.group, part.partition))
@@ -93,7 +93,7 @@ def list_groups(choices: Choices, topic: str | None) -> None:
     gossipq group ls orders -o json
     """
     with ask.connect(choices) as mq:
-        groups = mq.stats([topic] if topic else []).groups
+        groups = mq.admin.stats([topic] if topic else []).groups
         if topic and not groups and ask.missing(mq, [topic]):
             raise errors.UnknownTopic(f"no topic {topic}")
     out = Output(choices)
@@ -167,7 +167,7 @@ def show(choices: Choices, topic: str, group: str | None, named: str | None) -> 
     group = _one(group, named)
     with ask.connect(choices) as mq:
         parts = found(mq, topic, group)
-        rules = mq.group_policy(topic, group)
+        rules = mq.admin.group_policy(topic, group)
     row, out = totals(parts)[0], Output(choices)
     if out.for_machines:
         policy = {name: {"value": value, "origin": origin} for name, value, origin in rules.policy}
@@ -203,7 +203,7 @@ def pause(choices: Choices, topic: str, group: str | None, named: str | None) ->
     group = _one(group, named)
     with ask.connect(choices) as mq:
         parts = found(mq, topic, group)
-        mq.pause(topic, group)
+        mq.admin.pause(topic, group)
     text = f"{group} on {topic} is paused; gossipq group resume {topic} {group} ends that"
     Output(choices).one(
         {"topic": topic, "group": group, "paused": True, "partitions": len(parts)}, text, group
@@ -224,7 +224,7 @@ def resume(choices: Choices, topic: str, group: str | None, named: str | None) -
     group = _one(group, named)
     with ask.connect(choices) as mq:
         parts = found(mq, topic, group)
-        mq.resume(topic, group)
+        mq.admin.resume(topic, group)
     text = f"{group} on {topic} goes on: {many(sum(part.ready for part in parts), 'record')} ready"
     Output(choices).one(
         {"topic": topic, "group": group, "paused": False, "partitions": len(parts)}, text, group
@@ -269,7 +269,7 @@ def change(choices: Choices, /, topic: str, group: str | None, named: str | None
         raise click.UsageError("name what is to change, as in --alarm-lag 10000")
     with ask.connect(choices) as mq:
         found(mq, topic, group)
-        mq.set_group(topic, group, **given)
+        mq.admin.set_group(topic, group, **given)
     row = {"topic": topic, "group": group, "changed": sorted(given)}
     Output(choices).one(
         row, f"{group} on {topic} is changed: {', '.join(sorted(given)).replace('_', '-')}", group
@@ -303,12 +303,12 @@ def seek(choices: Choices, topic: str, group: str | None, named: str | None, to:
     group, place = _one(group, named), place_of(to)
     with ask.connect(choices) as mq:
         found(mq, topic, group)
-        rows = mq.seek_group(topic, group, place, dry_run=True)
+        rows = mq.admin.seek_group(topic, group, place, dry_run=True)
         again, skipped = sum(row.again for row in rows), sum(row.skipped for row in rows)
         what = f"{many(again, 'record')} again, {many(skipped, 'record')} skipped"
         if not dry_run:
             ask.sure(choices, f"moving group {group}", f"move group {group} on {topic} to {to}: {what}?")
-            rows = mq.seek_group(topic, group, place)
+            rows = mq.admin.seek_group(topic, group, place)
     out = Output(choices)
     columns = [counter("partition"), *map(counter, ("before", "after", "again", "skipped"))]
     out.rows(columns, [as_object(row) | {"partition": partition_of(row.partition)} for row in rows])
@@ -347,7 +347,7 @@ def remove(choices: Choices, topic: str, group: str | None, named: str | None, d
         dead = sum(part.dead for part in parts)
         losing = f" and {many(dead, 'dead letter')}" if dead and dead_letters else ""
         ask.sure(choices, f"removing group {group}", f"remove group {group} on {topic}{losing}?")
-        mq.delete_group(topic, group, dead=dead_letters)
+        mq.admin.delete_group(topic, group, dead=dead_letters)
     Output(choices).one(
         {"topic": topic, "group": group, "dead_letters": dead},
         f"group {group} on {topic} removed{losing}",

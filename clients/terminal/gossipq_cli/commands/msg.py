@@ -45,7 +45,7 @@ def show(choices: Choices, ref: str, record_id: str | None, raw: bool) -> None:
     """
     where, out = refs.where(ref, record_id), Output(choices)
     with ask.connect(choices) as mq:
-        record = mq.show(**where)
+        record = mq.admin.show(**where)
     if raw:
         sys.stdout.buffer.write(record.value)
         return
@@ -94,7 +94,7 @@ def find(
             given[name] = _place(place, f"--{name}")
     out, shown, progress = Output(choices), 0, Progress("records", choices.quiet)
     with ask.connect(choices) as mq, closing(progress):
-        found = mq.find(topic, limit=limit or None, progress=progress, **given)
+        found = mq.admin.find(topic, limit=limit or None, progress=progress, **given)
         for _ in out.stream(_rows(found, progress), "ref"):
             shown += 1
     if shown == limit and shown:
@@ -226,7 +226,7 @@ def requeue(choices: Choices, ref: str, record_id: str | None, group: str) -> No
     """
     where = refs.where(ref, record_id)
     with ask.connect(choices) as mq:
-        done = mq.requeue(**where, group=group)
+        done = mq.admin.requeue(**where, group=group)
     Output(choices).one({"ref": done, "group": group}, f"{done} is ready for {group}", done)
 
 
@@ -257,7 +257,7 @@ def edit(
         change["value"] = sys.stdin.buffer.read() if body == "-" else body.encode("utf-8", "surrogateescape")
     where = refs.where(ref, record_id)
     with ask.connect(choices) as mq:
-        receipt = mq.edit(**where, **change)
+        receipt = mq.admin.edit(**where, **change)
     row = {"ref": receipt.ref, "partition": receipt.partition, "offset": receipt.offset}
     Output(choices).one(row, f"{_name(ref, record_id)} is void, {receipt.ref} replaces it", receipt.ref)
 

@@ -57,7 +57,7 @@ def command(choices: Choices, topic: str, group: str | None, number: int) -> Non
 def _newest(mq: "Client", topic: str, number: int) -> Iterator[Row]:
     """The newest first, over all partitions."""
     rows = []
-    for partition, (first, end) in mq.positions(topic).items():
+    for partition, (first, end) in mq.admin.positions(topic).items():
         for offset in range(end - 1, max(first, end - number) - 1, -1):
             rows += _row(mq, topic, partition, offset)
     yield from sorted(rows, key=lambda row: str(row["time"]), reverse=True)
@@ -65,7 +65,7 @@ def _newest(mq: "Client", topic: str, number: int) -> Iterator[Row]:
 
 def _open(mq: "Client", topic: str, group: str) -> Iterator[Row]:
     """What a group is not done with, partition by partition. Raises Failure: there is no such group."""
-    ends = {partition: end for partition, (_, end) in mq.positions(topic).items()}
+    ends = {partition: end for partition, (_, end) in mq.admin.positions(topic).items()}
     for part in found(mq, topic, group):
         partition = partition_of(part.partition)
         last = min(ends.get(partition, part.cursor), part.cursor + LOOKED_MAX)
@@ -83,7 +83,7 @@ def _beginning(value: str | None) -> str:
 def _row(mq: "Client", topic: str, partition: int, offset: int) -> list[Row]:
     """Nothing when it has left meanwhile."""
     try:
-        record = mq.show(topic, partition, offset)
+        record = mq.admin.show(topic, partition, offset)
     except UnknownRecord:
         return []
     return [{"ref": record.ref, "value": None} | records.as_row(record)]

@@ -136,7 +136,7 @@ def _row(schema: "Schema") -> dict[str, Any]:
 
 def _newest(mq: "Client", topic: str, last: int) -> Iterator[tuple[str, bytes]]:
     """Records with their ref."""
-    for number, (first, end) in sorted(mq.positions(topic).items()):
+    for number, (first, end) in sorted(mq.admin.positions(topic).items()):
         if first < end:
             for each in mq.batches(topic, start=max(first, end - last), stop=end, partition=number):
                 for offset, value in enumerate(each.values(), each.first):

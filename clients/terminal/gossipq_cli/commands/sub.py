@@ -69,7 +69,9 @@ def _among_others(choices: Choices, mq: "Client", topics: tuple[str, ...], group
     """Somebody at a terminal is asked before it takes work from a group's consumers; programs are not."""
     if not is_terminal(sys.stdin) or not is_terminal(sys.stdout):
         return
-    rows = [row for topic in topics if "*" not in topic for row in mq.groups(topic) if row.group == group]
+    rows = [
+        row for topic in topics if "*" not in topic for row in mq.admin.groups(topic) if row.group == group
+    ]
     if any(row.consumers for row in rows):
         question = f"{group} has consumers: what is printed here is acked, and they never get it. Go on?"
         ask.sure(choices, "sub", f"{question} (gossipq peek {topics[0]} -g {group} only looks)")

@@ -114,7 +114,7 @@ def list_topics(choices: Choices, pattern: str) -> None:
     gossipq topic ls 'orders.*' -o names
     """
     with ask.connect(choices) as mq:
-        topics, stats = mq.topics(pattern), mq.stats()
+        topics, stats = mq.topics(pattern), mq.admin.stats()
     columns = [Column("topic"), counter("partitions"), counter("records"), Column("bytes", size, right=True)]
     columns += [counter("published"), Column("retention_ms", span, right=True, title="retention")]
     rows = [_row(topic, stats.partitions) for topic in sorted(topics, key=lambda topic: topic.name)]
@@ -168,7 +168,7 @@ def virtual(choices: Choices, name: str, targets: tuple[str, ...]) -> None:
     A publish is confirmed when every copy is stored. Consumers and groups are those of the real topics.
     """
     with ask.connect(choices) as mq:
-        topic = mq.bind_topic(name, list(targets))
+        topic = mq.admin.bind_topic(name, list(targets))
     row = {"topic": topic.name, "id": topic.id, "virtual": topic.config.virtual}
     Output(choices).one(row, f"topic {topic.name} is copied to {', '.join(topic.config.virtual)}", topic.name)
 
@@ -189,7 +189,7 @@ def show(choices: Choices, name: str) -> None:
         topic = next((topic for topic in mq.topics(name) if topic.name == name), None)
         if topic is None:
             raise errors.UnknownTopic(f"no topic {name}")
-        stats = mq.stats([name])
+        stats = mq.admin.stats([name])
     parts = [
         {
             "partition": partition_of(part.partition),
@@ -256,7 +256,7 @@ def change(choices: Choices, /, name: str, **policy: Any) -> None:
     if not given:
         raise click.UsageError("name what is to change, as in --retention 30d")
     with ask.connect(choices) as mq:
-        topic = mq.set_topic(name, **given)
+        topic = mq.admin.set_topic(name, **given)
     row = {"topic": topic.name, "id": topic.id, "version": topic.version, "changed": sorted(given)}
     Output(choices).one(
         row, f"topic {topic.name} is changed: {', '.join(sorted(given)).replace('_', '-')}", topic.name
@@ -279,11 +279,11 @@ def purge(choices: Choices, name: str, partition: int | None, dry_run: bool) -> 
     Groups count what they had not done as removed. Records that come meanwhile stay.
     """
     with ask.connect(choices) as mq:
-        count = mq.purge_topic(name, partition, dry_run=True)
+        count = mq.admin.purge_topic(name, partition, dry_run=True)
         if not dry_run:
             place = f"topic {name}" if partition is None else f"partition {partition} of topic {name}"
             ask.sure(choices, f"purging {place}", f"remove {many(count, 'record')} of {place}?")
-            count = mq.purge_topic(name, partition)
+            count = mq.admin.purge_topic(name, partition)
     row = {"topic": name, "partition": partition, "count": count, "dry_run": dry_run}
     Output(choices).one(row, f"{many(count, 'record')} {'would go' if dry_run else 'removed'}", str(count))
 
@@ -315,7 +315,7 @@ def remove(choices: Choices, names: tuple[str, ...]) -> int:
     with ask.connect(choices) as mq:
         for name in names:
             try:
-                mq.delete_topic(name)
+                mq.admin.delete_topic(name)
             except errors.UnknownTopic as missing:
                 error = error or missing
                 continue

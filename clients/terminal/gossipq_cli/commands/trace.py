@@ -23,7 +23,7 @@ def command(choices: Choices, ref: str, group: str, record_id: str | None) -> No
     """
     where, out = refs.where(ref, record_id), Output(choices)
     with ask.connect(choices) as mq:
-        steps = mq.trace(**where, group=group)
+        steps = mq.admin.trace(**where, group=group)
         topics = mq.topics(ref.partition("/")[0])
     columns = [
         Column("time_ms", moment, title="time"),

@@ -53,7 +53,7 @@ def command(choices: Choices, ref: str, group: str, record_id: str | None, over_
     out = Output(choices)
     if group and record_id is None and "/" not in ref:
         with ask.connect(choices) as mq:
-            stands = mq.why_group(ref, group)
+            stands = mq.admin.why_group(ref, group)
             if not stands.rows:
                 raise unknown(ref, group)
             foreseen = _foresee(mq, ref, group, 0.0 if out.form == "names" else over_s)
@@ -94,9 +94,9 @@ def _foresee(mq: "Client", topic: str, group: str, over_s: float) -> outlook.Out
     """Of two looks at a group."""
 
     def look() -> outlook.Look:
-        stats = mq.stats([topic])
+        stats = mq.admin.stats([topic])
         at_ms = round(time.monotonic() * 1_000)
-        return outlook.look(at_ms, topic, group, stats.partitions, stats.groups, mq.clients())
+        return outlook.look(at_ms, topic, group, stats.partitions, stats.groups, mq.admin.clients())
 
     first = look()
     time.sleep(over_s)

@@ -74,7 +74,7 @@ class Desk:
         """Record by record, the newest of each partition: costs what is shown, however long the topic is."""
         parts = [
             part
-            for part in self.mq.stats([ask.topic]).partitions
+            for part in self.mq.admin.stats([ask.topic]).partitions
             if part.topic == ask.topic and ask.partition in (-1, partition_of(part.partition))
         ]
         parts = sorted(parts, key=lambda part: part.partition)[:PARTITIONS_MAX]
@@ -100,7 +100,7 @@ class Desk:
     def _record(self, topic: str, partition: int, offset: int) -> Record:
         ref = f"{topic}/{partition}/{offset}"
         try:
-            found = self.mq.show(topic, partition, offset)
+            found = self.mq.admin.show(topic, partition, offset)
         except (UnknownRecord, WrongState):
             return Record(ref, topic, partition, offset, gone=True)
         size = len(found.value)
@@ -129,16 +129,16 @@ class Desk:
         )
         found = [
             _listed(message)
-            for message in self.mq.find(ask.topic, limit=FOUND_MAX, progress=progress, **wanted)
+            for message in self.mq.admin.find(ask.topic, limit=FOUND_MAX, progress=progress, **wanted)
         ]
         return Records(found, looked, total, len(found) == FOUND_MAX)
 
     # --- one record, one group
 
     def _open(self, ref: str) -> Opened:
-        found = self.mq.show(ref=ref)
+        found = self.mq.admin.show(ref=ref)
         told = self.mq.why(ref=ref)
-        steps = self.mq.trace(ref=ref)
+        steps = self.mq.admin.trace(ref=ref)
         fields = [
             ("stored", moment(round(found.stored_time * 1_000))),
             ("published", moment(records.published_ms(found))),
@@ -162,21 +162,23 @@ class Desk:
         )
 
     def _stand(self, ask: Stand) -> Standing:
-        told = self.mq.why_group(ask.topic, ask.group)
+        told = self.mq.admin.why_group(ask.topic, ask.group)
         rows = [
             (partition_of(partition), state, because, command)
             for partition, state, because, command, _ in sorted(told.rows)
         ]
-        letters = itertools.islice(self.mq.dead_letters(ask.topic, ask.group, values=False), DEAD_MAX)
+        letters = itertools.islice(self.mq.admin.dead_letters(ask.topic, ask.group, values=False), DEAD_MAX)
         dead = [(letter.ref, letter.reason, letter.error, letter.time_ms) for letter in letters]
         return Standing(rows, sorted(dead, key=lambda row: -row[3]))
 
     def _act(self, ask: Act) -> Done:
         """The verbs of `gossipq msg`."""
         if ask.verb == "requeue":
-            return Done(f"{self.mq.requeue(ref=ask.ref, group=ask.text)} is ready for {ask.text}")
+            return Done(f"{self.mq.admin.requeue(ref=ask.ref, group=ask.text)} is ready for {ask.text}")
         if ask.verb == "edit":
-            return Done(f"{ask.ref} is void, {self.mq.edit(ref=ask.ref, value=ask.text).ref} replaces it")
+            return Done(
+                f"{ask.ref} is void, {self.mq.admin.edit(ref=ask.ref, value=ask.text).ref} replaces it"
+            )
         if ask.verb == "reschedule":
             return Done(f"{self.mq.reschedule(ref=ask.ref, delay=seconds_of(ask.text))} is due in {ask.text}")
         done = self.mq.cancel(ref=ask.ref, reason="removed" if ask.verb == "rm" else "")

@@ -63,7 +63,7 @@ class NodeTeller:
     def ask(self, mq: "Client") -> None:
         """Raises GossipqError."""
         asked_s = time.perf_counter()
-        status = mq.status()
+        status = mq.admin.status()
         if self.name not in ("", status.node):  # the client has turned to another one
             raise Unreachable(f"{self.name} does not answer", hint="gossipq status")
         rtt_us = round((time.perf_counter() - asked_s) * 1_000_000)
@@ -71,7 +71,7 @@ class NodeTeller:
             (member.endpoint for member in members([Heard(status, "")]) if member.name == status.node),
             self.endpoint,
         )
-        config, alarms = self._config.ask(mq.running_config), self._alarms.ask(mq.alarms)
+        config, alarms = self._config.ask(mq.admin.running_config), self._alarms.ask(mq.admin.alarms)
         self._heard = Heard(status, endpoint, 0, rtt_us, alarms, config)
         self._heard_s = time.monotonic()
 
@@ -97,10 +97,10 @@ class ClusterTeller:
 
     def ask(self, mq: "Client") -> None:
         """Raises GossipqError."""
-        stats = mq.stats()
+        stats = mq.admin.stats()
         known = {topic.name for topic in self._topics.value}
         self._topics.ask(mq.topics, at_once=not {part.topic for part in stats.partitions} <= known)
-        self._clients.ask(mq.clients)
+        self._clients.ask(mq.admin.clients)
         self._hours.ask(lambda: _curve(mq, hours=True))
         self._minutes.ask(lambda: _curve(mq, hours=False))
         self.stats = carried(self.stats, stats, {topic.name for topic in self._topics.value})
@@ -137,7 +137,7 @@ def carried(before: StatsReply, now: StatsReply, topics: set[str]) -> StatsReply
 def _curve(mq: "Client", hours: bool) -> list[Any]:
     from gossipq_client.values import series
 
-    return series(mq.growth(hours=hours), limits.HOUR_MS if hours else limits.MINUTE_MS)
+    return series(mq.admin.growth(hours=hours), limits.HOUR_MS if hours else limits.MINUTE_MS)
 
 
 def wall_ms() -> int:

@@ -156,4 +156,4 @@ class Play:
 
     def acked(self) -> int:
         """As the node counts it."""
-        return sum(group.acked for group in self.mq.groups(TOPIC) if group.group == GROUP)
+        return sum(group.acked for group in self.mq.admin.groups(TOPIC) if group.group == GROUP)

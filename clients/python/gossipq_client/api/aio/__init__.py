@@ -1,7 +1,8 @@
 """The asyncio client: written once, for both; `driver` and `runner` are the ones that the sync client has by
 hand."""
 
+from gossipq_client.api.aio.admin import Admin
 from gossipq_client.api.aio.client import Client, Connecting, connect
 from gossipq_client.api.aio.consumer import Message, Subscription
 
-__all__ = ["Client", "Connecting", "Message", "Subscription", "connect"]
+__all__ = ["Admin", "Client", "Connecting", "Message", "Subscription", "connect"]

@@ -6,14 +6,14 @@ from types import TracebackType
 from typing import Any, Self
 
 from gossipq.errors import GossipqError
-from gossipq_client.api.aio.operators import Operators
+from gossipq_client.api.aio.records import Records
 from gossipq_client.api.aio.schemas import SchemaKeepers
 from gossipq_client.api.aio.workers import Workers
 from gossipq_client.handlers import Registry
 from gossipq_client.io import ERROR_CLOSE_SECONDS, REQUEST_SECONDS, contexts, log
 
 
-class Client(Workers, Operators, SchemaKeepers):
+class Client(Workers, SchemaKeepers, Records):
     """A connection to a cluster, for one event loop. Use `connect` to make one."""
 
     async def __aenter__(self) -> Self:
@@ -44,7 +44,7 @@ class Connecting:
     async def _connect(self) -> Client:
         client = Client(*self._options)
         client.handlers = self.handlers
-        await client.start()
+        await client._start()
         return client
 
     def __await__(self) -> Generator[Any, None, Client]:

@@ -27,11 +27,11 @@ class PendingReceipt:
 
     def done(self) -> bool:
         """Whether `result` returns or raises at once."""
-        return all(flight.done for flight in self._flights) or not self._client.engine.usable
+        return all(flight.done for flight in self._flights) or not self._client._engine.usable
 
     async def result(self, timeout: float | None = None) -> Receipt:
         """Raises NotConfirmed (may be stored) or Refused (certainly not stored)."""
-        await self._client.await_flights(self._flights, timeout)
+        await self._client._await_flights(self._flights, timeout)
         return self._awaited.receipt()
 
     def __await__(self) -> Generator[Any, None, Receipt]:
@@ -42,9 +42,9 @@ class Driver:
     """Drives an engine from one event loop."""
 
     def __init__(self, addresses: list[str], name: str, timeout: float) -> None:
-        self.engine = Engine(addresses, name, _nothing)
-        self.timeout = timeout
-        self.label = name
+        self._engine = Engine(addresses, name, _nothing)
+        self._timeout = timeout
+        self._label = name
         self._loop = asyncio.get_running_loop()
         self._watched: dict[int, object] = {}  #: whose the descriptors are that the loop watches
         self._waiters: dict[asyncio.Future[None], Callable[[], bool]] = {}
@@ -52,57 +52,57 @@ class Driver:
         self._gates: defaultdict[Writer, asyncio.Lock] = defaultdict(asyncio.Lock)
         self._timer: asyncio.TimerHandle | None = None
 
-    async def start(self) -> None:
+    async def _start(self) -> None:
         """Raises Unreachable when no node answers in time."""
         exits.note(self)
         try:
-            await self.require(lambda: self.engine.session.links.home.greeting > 0, self.timeout)
+            await self._require(lambda: self._engine.session.links.home.greeting > 0, self._timeout)
         except BaseException:
             self._shut()
             raise
 
-    def do(self, step: Callable[[], T]) -> T:
+    def _do(self, step: Callable[[], T]) -> T:
         """One step of the session, done whole. Raises ClientClosed, ForkedClient and what the step raises."""
-        self.engine.enter()
-        return self.engine.step(step)
+        self._engine.enter()
+        return self._engine.step(step)
 
-    def wake(self) -> None:
+    def _wake(self) -> None:
         """Whoever waits looks again whether it is ready. From any thread."""
         if not self._loop.is_closed():
-            self._loop.call_soon_threadsafe(self.turn)
+            self._loop.call_soon_threadsafe(self._turn)
 
-    def settle_later(self) -> None:
+    def _settle_later(self) -> None:
         """Does what was left in `engine.later`, as soon as that is possible: behind an exception, in a
         finalizer."""
-        if self.engine.usable and not self.engine.busy and not self._loop.is_closed():
-            self.turn()
+        if self._engine.usable and not self._engine.busy and not self._loop.is_closed():
+            self._turn()
 
-    def exchange(self) -> None:
+    def _exchange(self) -> None:
         """One exchange with the sockets."""
-        self.turn()
+        self._turn()
 
-    def pending(self, awaited: Awaited) -> PendingReceipt:
+    def _pending(self, awaited: Awaited) -> PendingReceipt:
         return PendingReceipt(self, awaited)
 
-    def ack_range(self, held: Held, first: int, end: int) -> None:
+    def _ack_range(self, held: Held, first: int, end: int) -> None:
         """Notes acks, to be sent within milliseconds. Whole at any moment, so it is no step."""
-        self.engine.enter()
-        self.engine.session.consuming.ack(held, first, end)
-        self.soon()
+        self._engine.enter()
+        self._engine.session.consuming.ack(held, first, end)
+        self._soon()
 
-    def begin(self, held: Held, offset: int) -> None:
+    def _begin(self, held: Held, offset: int) -> None:
         """The user gets a record that was handed out before."""
-        self.do(lambda: self.engine.session.consuming.begin(held, offset, offset + 1))
-        self.turn()
+        self._do(lambda: self._engine.session.consuming.begin(held, offset, offset + 1))
+        self._turn()
 
-    def turn(self, thorough: bool = False) -> None:
+    def _turn(self, thorough: bool = False) -> None:
         """One exchange with the sockets; then whoever waits for its outcome goes on."""
-        if not self.engine.usable or self.engine.busy:
+        if not self._engine.usable or self._engine.busy:
             return
         if self._timer is None or self._timer.when() <= self._loop.time():
             self._again(PAUSE_SECONDS)  # after an error of whatever kind the client goes on
-        thorough = thorough or self.engine.torn
-        self.do(lambda: self.engine.exchange(thorough))
+        thorough = thorough or self._engine.torn
+        self._do(lambda: self._engine.exchange(thorough))
         if thorough:
             self._watch()
         for flight in [flight for flight in self._landings if flight.done]:
@@ -113,30 +113,30 @@ class Driver:
         for future, ready in list(self._waiters.items()):
             if not future.done():
                 self._look(future, ready)
-        self._again(self.engine.timeout_ms() / 1000)
+        self._again(self._engine.timeout_ms() / 1000)
 
     def _again(self, seconds: float) -> None:
         """Turns after so long. At any moment there is one timer at least, whatever interrupts this."""
-        before, self._timer = self._timer, self._loop.call_later(seconds, self.turn, True)
+        before, self._timer = self._timer, self._loop.call_later(seconds, self._turn, True)
         if before is not None:
             before.cancel()
 
     def _look(self, future: asyncio.Future[None], ready: Callable[[], bool]) -> None:
         """What `ready` raises is for who waits, not for who turns."""
         try:
-            if self.do(ready):
+            if self._do(ready):
                 future.set_result(None)
         except Exception as error:
             future.set_exception(error)
 
-    def soon(self) -> None:
+    def _soon(self) -> None:
         """Something waits to be sent within milliseconds."""
-        due_s = self.engine.timeout_ms() / 1000
+        due_s = self._engine.timeout_ms() / 1000
         if self._timer is None or self._timer.when() > self._loop.time() + due_s:
             self._again(due_s)
 
     def _watch(self) -> None:
-        wanted = self.engine.transport.owners()
+        wanted = self._engine.transport.owners()
         if wanted == self._watched:
             return
         for fd, owner in list(self._watched.items()):
@@ -145,14 +145,14 @@ class Driver:
                 del self._watched[fd]
         for fd, owner in wanted.items():
             if fd not in self._watched:
-                self._loop.add_reader(fd, self.turn, True)
+                self._loop.add_reader(fd, self._turn, True)
                 self._watched[fd] = owner
 
-    async def until(self, ready: Callable[[], bool], timeout: float | None = None) -> bool:
+    async def _until(self, ready: Callable[[], bool], timeout: float | None = None) -> bool:
         """Waits until `ready`; False when `timeout` seconds are over."""
-        self.engine.check()
-        self.turn(thorough=True)
-        if self.do(ready):
+        self._engine.check()
+        self._turn(thorough=True)
+        if self._do(ready):
             return True
         future = self._loop.create_future()
         self._waiters[future] = ready
@@ -164,10 +164,10 @@ class Driver:
             del self._waiters[future]
         return True
 
-    async def in_window(self, writer: Writer, wait_s: float | None, send: Callable[[Writer], T]) -> T:
+    async def _in_window(self, writer: Writer, wait_s: float | None, send: Callable[[Writer], T]) -> T:
         """Sends when the window has room for one more batch. Raises Backpressure when it has none within
         `wait_s` seconds."""
-        engine, heir = self.engine, self.engine.session.publishing.heir
+        engine, heir = self._engine, self._engine.session.publishing.heir
         engine.check()
         gate = self._gates[writer]
         if gate.locked() or engine.full(heir(writer)):
@@ -177,54 +177,54 @@ class Driver:
                 # who waits first goes first, and the others do not look in between
                 async with asyncio.timeout(wait_s), gate:
                     while engine.full(heir(writer)):
-                        await self.until(lambda: not engine.full(heir(writer)), None)
+                        await self._until(lambda: not engine.full(heir(writer)), None)
             except TimeoutError:
                 raise engine.backpressure(writer) from None
         engine.session.advance(engine.clock.now())
-        sent = self.do(lambda: send(heir(writer)))
+        sent = self._do(lambda: send(heir(writer)))
         if engine.session.links.out:
-            self.turn()
+            self._turn()
         else:
-            self.soon()
+            self._soon()
         return sent
 
-    async def require(self, ready: Callable[[], bool], timeout: float) -> None:
-        if not await self.until(ready, timeout):
-            raise self.engine.unreachable()
+    async def _require(self, ready: Callable[[], bool], timeout: float) -> None:
+        if not await self._until(ready, timeout):
+            raise self._engine.unreachable()
 
-    async def answered(self, call: Call, timeout: float) -> None:
+    async def _answered(self, call: Call, timeout: float) -> None:
         try:
-            await self.require(lambda: call.done or self.engine.in_vain(call), timeout)
+            await self._require(lambda: call.done or self._engine.in_vain(call), timeout)
             if not call.done:
-                raise self.engine.unreachable()
+                raise self._engine.unreachable()
         except BaseException:
-            self.engine.session.calls.cancel(call)
+            self._engine.session.calls.cancel(call)
             raise
 
-    async def ask(self, request: Request, shard: ShardId, kind: type[Answer]) -> Answer:
-        call = self.do(lambda: self.engine.session.calls.ask(request, shard))
-        await self.answered(call, self.timeout)
+    async def _ask(self, request: Request, shard: ShardId, kind: type[Answer]) -> Answer:
+        call = self._do(lambda: self._engine.session.calls.ask(request, shard))
+        await self._answered(call, self._timeout)
         return call.answer(kind)
 
-    async def talk(self, talk: Talk[Result]) -> Result:
+    async def _talk(self, talk: Talk[Result]) -> Result:
         """Waits for whatever a talk waits for, until its end."""
         while True:
-            step, end = self.do(lambda: go_on(talk))
+            step, end = self._do(lambda: go_on(talk))
             if step is None:
                 return end  # type: ignore[return-value]
             if isinstance(step, Call):
-                await self.answered(step, self.timeout)
+                await self._answered(step, self._timeout)
             else:
-                await self.await_flights([step], self.timeout)
+                await self._await_flights([step], self._timeout)
 
-    async def await_flights(self, flights: list[Flight], timeout: float | None) -> None:
+    async def _await_flights(self, flights: list[Flight], timeout: float | None) -> None:
         """Returns when all are done. Raises NotConfirmed when the time is over."""
-        hurry = self.engine.session.publishing.hurry
+        hurry = self._engine.session.publishing.hurry
         for flight in flights:
             if not flight.done:
-                self.do(partial(hurry, flight))
-                if self.engine.session.links.out:
-                    self.turn()
+                self._do(partial(hurry, flight))
+                if self._engine.session.links.out:
+                    self._turn()
         try:
             async with asyncio.timeout(timeout):
                 for flight in flights:
@@ -244,10 +244,10 @@ class Driver:
 
     async def flush(self, timeout: float | None = None) -> None:
         """As the sync `flush`."""
-        session = self.engine.session
-        self.do(session.publishing.seal_all)
-        if not await self.until(lambda: session.settled, timeout):
-            raise self.engine.lost()
+        session = self._engine.session
+        self._do(session.publishing.seal_all)
+        if not await self._until(lambda: session.settled, timeout):
+            raise self._engine.lost()
         failure = session.publishing.failure()
         if failure is not None:
             raise failure
@@ -260,7 +260,7 @@ class Driver:
         await self._close(CLOSE_SECONDS if flush else 0.0)
 
     async def _close(self, seconds: float) -> None:
-        if not self.engine.usable:
+        if not self._engine.usable:
             return
         try:
             if seconds:
@@ -268,8 +268,8 @@ class Driver:
                 await self.flush(seconds)
         except ClientClosed:  # by another task meanwhile
             self._shut()
-            if self.engine.session.publishing.unconfirmed_records():
-                raise self.engine.lost() from None
+            if self._engine.session.publishing.unconfirmed_records():
+                raise self._engine.lost() from None
         except GossipqError:
             self._shut()
             raise
@@ -277,7 +277,7 @@ class Driver:
 
     def _shut(self) -> None:
         exits.forget(self)
-        if self.engine.closed:
+        if self._engine.closed:
             return
         if not self._loop.is_closed():
             for fd in self._watched:
@@ -289,22 +289,22 @@ class Driver:
             if not future.done() and not self._loop.is_closed():
                 future.set_exception(ClientClosed("this client was closed", hint="call connect() again"))
                 future.exception()  # seen: perhaps nobody waits any more
-        self.engine.farewell()
+        self._engine.farewell()
 
-    def unconfirmed(self) -> int:
+    def _unconfirmed(self) -> int:
         """Records without a confirm."""
-        return self.engine.session.publishing.unconfirmed_records()
+        return self._engine.session.publishing.unconfirmed_records()
 
-    def leave(self, seconds: float) -> GossipqError | None:
+    def _leave(self, seconds: float) -> GossipqError | None:
         """Closes at the end of the program; see `exits`. The loop is gone by then, or runs in a thread of its
         own."""
-        if not self.engine.usable:
+        if not self._engine.usable:
             return None
         if self._loop.is_running():
             asyncio.run_coroutine_threadsafe(self._close(seconds), self._loop).result(seconds + 1)
             return None
         try:
-            return self.engine.finish(seconds)
+            return self._engine.finish(seconds)
         finally:
             self._shut()
 

@@ -3,41 +3,42 @@
 from collections.abc import AsyncIterator, Mapping, Sequence
 from typing import Unpack
 
-from gossipq.messages import Explained, GroupExplained, Members
+from gossipq.messages import GroupExplained, Members
 from gossipq.values import GroupOptions, Step, TopicInfo
 from gossipq_client.api.aio.consumer import Consumers, Message
-from gossipq_client.operations import DeadLetter, Progress, Ranges, Search, StoredRecord, progress
+from gossipq_client.operations import (
+    DeadLetter,
+    Progress,
+    Ranges,
+    Result,
+    Search,
+    StoredRecord,
+    Talk,
+    progress,
+)
 from gossipq_client.session import Receipt
-from gossipq_client.values import GroupPolicy, address, delay_of, group_options, inputs
+from gossipq_client.values import GroupPolicy, address, group_options, inputs
 
 
-class Menders(Consumers):
-    """The part of a client that explains and mends.
+class Menders:
+    """The part of `mq.admin` that explains and mends.
 
     A record is named by (topic, partition, offset), by ref= (of its receipt), or by topic and id=. Raises
     UnknownRecord when there is none, WrongState when it is not where the verb wants it, BadRequest,
     UnknownTopic.
     """
 
-    # --- explain
+    def __init__(self, client: Consumers) -> None:
+        self._client, self._asking = client, client._engine.asking
 
-    async def why(
-        self,
-        topic: str = "",
-        partition: int | None = None,
-        offset: int | None = None,
-        *,
-        ref: str = "",
-        id: inputs.Value | None = None,
-        group: str = "",
-    ) -> Explained:
-        """Where a record stands for a group, or for each: its state, because of what, and the command that
-        changes it."""
-        return await self.talk(self.engine.asking.why(address(topic, partition, offset, ref, id), group))
+    async def _talk(self, talk: Talk[Result]) -> Result:
+        return await self._client._talk(talk)
+
+    # --- explain
 
     async def why_group(self, topic: str, group: str) -> GroupExplained:
         """Why a group stands still, or does not: one row for each partition."""
-        return await self.talk(self.engine.asking.why_group(topic, group))
+        return await self._talk(self._asking.why_group(topic, group))
 
     async def trace(
         self,
@@ -50,7 +51,7 @@ class Menders(Consumers):
         group: str = "",
     ) -> list[Step]:
         """What happened to a record, as far as the topic's `trace` keeps it."""
-        return await self.talk(self.engine.asking.trace(address(topic, partition, offset, ref, id), group))
+        return await self._talk(self._asking.trace(address(topic, partition, offset, ref, id), group))
 
     async def show(
         self,
@@ -62,7 +63,7 @@ class Menders(Consumers):
         id: inputs.Value | None = None,
     ) -> StoredRecord:
         """The record itself, also while it is scheduled or a dead letter."""
-        return await self.talk(self.engine.asking.show(address(topic, partition, offset, ref, id)))
+        return await self._talk(self._asking.show(address(topic, partition, offset, ref, id)))
 
     def find(
         self,
@@ -79,14 +80,15 @@ class Menders(Consumers):
         """Records between `start` and `end` (offsets, aware datetimes, "-10m") with this key, this text in
         their value, these headers; at most `limit`. `progress` is told now and then how many were looked at,
         and of how many."""
-        search = Search(start, end, key, contains, header, limit, progress, self.engine.clock.now().wall_ms)
+        wall_ms = self._client._engine.clock.now().wall_ms
+        search = Search(start, end, key, contains, header, limit, progress, wall_ms)
         return self._found(topic, start, search)
 
     async def _found(self, topic: str, start: inputs.Start, search: Search) -> AsyncIterator[Message]:
-        await self.talk(self.engine.asking.cover(topic, search))
+        await self._talk(self._asking.cover(topic, search))
         if search.over:
             return
-        async for record in self.consume(topic, start=start, stop_at_end=True):
+        async for record in self._client.consume(topic, start=start, stop_at_end=True):
             if search.wants(record):
                 yield record
             if search.over:
@@ -94,37 +96,6 @@ class Menders(Consumers):
         search.report()
 
     # --- mend one record
-
-    async def cancel(
-        self,
-        topic: str = "",
-        partition: int | None = None,
-        offset: int | None = None,
-        *,
-        ref: str = "",
-        id: inputs.Value | None = None,
-        reason: str = "",
-    ) -> str:
-        """Voids a record that no consumer holds and not every group has acked. Returns its ref, as the next
-        three do."""
-        return await self.talk(self.engine.asking.cancel(address(topic, partition, offset, ref, id), reason))
-
-    async def reschedule(
-        self,
-        topic: str = "",
-        partition: int | None = None,
-        offset: int | None = None,
-        *,
-        ref: str = "",
-        id: inputs.Value | None = None,
-        delay: inputs.Duration | None = None,
-        at: inputs.Time | None = None,
-    ) -> str:
-        """Another due time for a scheduled record: `delay` from now, or `at`."""
-        delay_ms = delay_of(self.engine.clock.now, delay, at)
-        return await self.talk(
-            self.engine.asking.reschedule(address(topic, partition, offset, ref, id), delay_ms)
-        )
 
     async def requeue(
         self,
@@ -137,7 +108,7 @@ class Menders(Consumers):
         group: str,
     ) -> str:
         """Hands a record to a group once more: acked, retrying, parked or dead, it is ready now."""
-        return await self.talk(self.engine.asking.requeue(address(topic, partition, offset, ref, id), group))
+        return await self._talk(self._asking.requeue(address(topic, partition, offset, ref, id), group))
 
     async def edit(
         self,
@@ -153,8 +124,8 @@ class Menders(Consumers):
         """A record with another value or other headers takes the place of the old one, which is voided; None
         = as it was."""
         raw, raw_headers = inputs.edited(value, headers)
-        return await self.talk(
-            self.engine.asking.edit(address(topic, partition, offset, ref, id), raw, raw_headers)
+        return await self._talk(
+            self._asking.edit(address(topic, partition, offset, ref, id), raw, raw_headers)
         )
 
     # --- dead letters
@@ -170,11 +141,9 @@ class Menders(Consumers):
     ) -> AsyncIterator[DeadLetter]:
         """Dead letters of a group, or of all, from offset `start` on. Without values they cost less, and
         neighbours are one."""
-        for letters in await self.talk(
-            self.engine.asking.dead_letters(topic, group, values, partition, start)
-        ):
+        for letters in await self._talk(self._asking.dead_letters(topic, group, values, partition, start)):
             while letters.after >= 0:
-                for letter in await self.talk(letters.page()):
+                for letter in await self._talk(letters.page()):
                     yield letter
 
     async def replay_dead(
@@ -191,23 +160,23 @@ class Menders(Consumers):
 
         With `to` they are published to that topic instead, and purged here. Returns how many.
         """
-        return await self.talk(self.engine.asking.replay_dead(topic, group, ranges, to, dry_run))
+        return await self._talk(self._asking.replay_dead(topic, group, ranges, to, dry_run))
 
     async def purge_dead(
         self, topic: str, group: str, ranges: Ranges | None = None, *, dry_run: bool = False
     ) -> int:
         """Dead letters go for good. Returns how many."""
-        return await self.talk(self.engine.asking.purge_dead(topic, group, ranges, dry_run))
+        return await self._talk(self._asking.purge_dead(topic, group, ranges, dry_run))
 
     # --- groups and virtual topics
 
     async def pause(self, topic: str, group: str) -> None:
         """Nothing is handed out to the group until `resume`."""
-        await self.talk(self.engine.asking.set_group(topic, group, GroupOptions(paused=True)))
+        await self._talk(self._asking.set_group(topic, group, GroupOptions(paused=True)))
 
     async def resume(self, topic: str, group: str) -> None:
         """Goes on after `pause`."""
-        await self.talk(self.engine.asking.set_group(topic, group, GroupOptions(paused=False)))
+        await self._talk(self._asking.set_group(topic, group, GroupOptions(paused=False)))
 
     async def set_group(self, topic: str, group: str, **policy: Unpack[GroupPolicy]) -> None:
         """Changes the policy of a group in the shards of a topic. Raises BadRequest when there is no such
@@ -215,36 +184,36 @@ class Menders(Consumers):
 
         Policy: lease, in_flight_max, attempts_max, backoff, parked_max, paused; see GroupPolicy.
         """
-        await self.talk(self.engine.asking.set_group(topic, group, group_options(**policy)))
+        await self._talk(self._asking.set_group(topic, group, group_options(**policy)))
 
     async def positions(self, topic: str, start: inputs.Start = "first") -> dict[int, tuple[int, int]]:
         """For each partition the offset where a reader would start, and the one behind its last record."""
-        where = inputs.start_of(start, self.engine.clock.now().wall_ms)
-        return await self.talk(progress.positions(self.engine.asking, self.engine.session, topic, where))
+        where = inputs.start_of(start, self._client._engine.clock.now().wall_ms)
+        return await self._talk(progress.positions(self._asking, self._client._engine.session, topic, where))
 
     async def ack_below(self, topic: str, group: str, ends: Mapping[int, int]) -> None:
         """Acks for a group everything below these offsets (partition -> offset) but what its consumers hold:
         for who reads without a group and keeps positions of its own, as Spark does, so that its lag is seen
         and retention waits for it. A new group begins at the first record."""
-        await self.talk(progress.ack_below(self.engine.asking, self.engine.session, topic, group, ends))
+        await self._talk(progress.ack_below(self._asking, self._client._engine.session, topic, group, ends))
 
     async def bind_topic(self, name: str, targets: Sequence[str]) -> TopicInfo:
         """Makes a virtual topic, or binds it to other topics: what is published to it is copied to each of
         them."""
-        return await self.talk(self.engine.asking.bind_topic(name, targets))
+        return await self._talk(self._asking.bind_topic(name, targets))
 
     # --- the roster
 
     async def members(self) -> Members:
         """The nodes of the cluster, as the leader of its meta shard has them."""
-        return await self.talk(self.engine.asking.members())
+        return await self._talk(self._asking.members())
 
     async def set_member(self, name: str, state: str, secret: bytes = b"") -> Members:
         """Drains a node ("leaving"), takes it back ("in"), or off the roster ("gone"). `secret` is what the
         nodes of the cluster share; it is not sent. Raises BadRequest, WrongState."""
-        return await self.talk(self.engine.asking.set_member(name, state, secret))
+        return await self._talk(self._asking.set_member(name, state, secret))
 
     async def set_cluster_options(self, options: dict[str, str], secret: bytes = b"") -> Members:
         """Changes options of [cluster], dotted key -> JSON text; the answer has all of them. `secret` is what
         the nodes of the cluster share; it is not sent. Raises BadRequest, WrongState."""
-        return await self.talk(self.engine.asking.set_cluster_options(options, secret))
+        return await self._talk(self._asking.set_cluster_options(options, secret))

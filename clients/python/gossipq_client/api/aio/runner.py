@@ -22,7 +22,7 @@ class Crew:
     def __init__(self, client: "Workers", handler: Handler, stop_at_end: bool) -> None:
         self.handler = handler
         self.lanes = Lanes(
-            client.engine.session.consuming, client.engine.subscribe(handler.asked, stop_at_end)
+            client._engine.session.consuming, client._engine.subscribe(handler.asked, stop_at_end)
         )
         self.sleeping: deque[asyncio.Future[None]] = deque()
 
@@ -55,15 +55,15 @@ class Runner:
     async def run(self) -> None:
         """As the sync one."""
         client = self._client
-        client.engine.check()
-        self._crews = client.do(
+        client._engine.check()
+        self._crews = client._do(
             lambda: [Crew(client, handler, self._stop_at_end) for handler in self._handlers]
         )
         tasks = [
             asyncio.create_task(self._work(crew)) for crew in self._crews for _ in range(crew.handler.workers)
         ]
         try:
-            await client.until(self._over, None)
+            await client._until(self._over, None)
         finally:
             await self._end(tasks)
         if self._failure is not None:
@@ -72,7 +72,7 @@ class Runner:
     def stop(self) -> None:
         """What runs is finished, nothing new begins. From any thread, also from a signal handler."""
         self._stopping = True
-        self._client.wake()
+        self._client._wake()
 
     def _over(self) -> bool:
         """Looked at after each exchange with the sockets."""
@@ -81,7 +81,7 @@ class Runner:
             crew.rouse()
         if (
             self._stop_at_end
-            and not len(self._client.engine.session.calls)
+            and not len(self._client._engine.session.calls)
             and all(crew.finished for crew in self._crews)
         ):
             return True
@@ -95,11 +95,11 @@ class Runner:
         await asyncio.gather(*tasks)
         if self._threads is not None:
             self._threads.shutdown()
-        if client.engine.usable:
+        if client._engine.usable:
             for crew in self._crews:
-                client.do(crew.lanes.give_back)
-                client.end(crew.lanes.subscription)
-            await client.until(lambda: client.engine.session.settled, CLOSE_SECONDS)
+                client._do(crew.lanes.give_back)
+                client._end(crew.lanes.subscription)
+            await client._until(lambda: client._engine.session.settled, CLOSE_SECONDS)
 
     # --- workers
 
@@ -109,27 +109,27 @@ class Runner:
                 await self._handle(crew, item)
         except BaseException as error:  # it ends the run
             self._failure = self._failure or error
-            self._client.turn()
+            self._client._turn()
 
     async def _next(self, crew: Crew) -> Item | None:
         """The record to work on; None when there shall be no more."""
         client = self._client
-        session = client.engine.session
-        while not self._stopping and client.engine.usable:
-            item = client.do(crew.lanes.take)
+        session = client._engine.session
+        while not self._stopping and client._engine.usable:
+            item = client._do(crew.lanes.take)
             if session.links.out or session.consuming.credit_due:
-                client.turn()
+                client._turn()
             if item is not None:
                 return item
             sleeper = asyncio.get_running_loop().create_future()
             crew.sleeping.append(sleeper)
-            client.turn()
+            client._turn()
             await sleeper
         return None
 
     async def _handle(self, crew: Crew, item: Item) -> None:
         client, handler = self._client, crew.handler
-        message = client.message(*item)
+        message = client._message(*item)
         try:
             result = await self._called(handler, handler.arguments(message))
             if result is not None and (reply := reply_to(message)) is not None:
@@ -140,7 +140,7 @@ class Runner:
                     headers=reply.headers,
                     level="stored",
                 )
-                await pending.result(client.timeout)
+                await pending.result(client._timeout)
             await message.ack()
         except BaseException as error:
             message.settle(outcomes.of(error))

@@ -58,7 +58,7 @@ class SchemaKeepers(Readers, TopicKeepers):
     async def delete_schema(self, topic: str) -> None:
         """From now on the topic has none. Raises UnknownTopic."""
         await self._declare(await self._known_topic(topic), None)
-        self.checking.pop(topic, None)
+        self._checking.pop(topic, None)
 
     async def _known_topic(self, name: str) -> TopicInfo:
         """Raises UnknownTopic, and BadRequest for a topic that has no records of its own."""
@@ -82,5 +82,5 @@ class SchemaKeepers(Readers, TopicKeepers):
             entry = schemas.encode(Declaration(info.name, info.id, version, document))
             await self.create_topic(schemas.TOPIC, partitions=1, retain="forever", if_not_exists=True)
             receipt = await self.publish(schemas.TOPIC, entry, key=info.name)
-            await receipt.result(self.timeout)
+            await receipt.result(self._timeout)
         raise Busy(f"others declare schemas of {info.name} all the time", hint="try again")

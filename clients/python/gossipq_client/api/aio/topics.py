@@ -1,11 +1,10 @@
 """Topics and what is known of them: making, deleting, listing, counting."""
 
-from collections.abc import Iterable
 from typing import Unpack
 
-from gossipq.messages import CreateTopic, DropTopic, StatsReply, Status, StatusReply, Topics
-from gossipq.types import META_SHARD, NODE_SHARD
-from gossipq.values import GroupStats, TopicInfo
+from gossipq.messages import CreateTopic, Topics
+from gossipq.types import META_SHARD
+from gossipq.values import TopicInfo
 from gossipq_client.api.aio.consumer import Consumers
 from gossipq_client.values import TopicPolicy, as_asked, topic_options
 
@@ -27,28 +26,10 @@ class TopicKeepers(Consumers):
         """
         config = topic_options(partitions, **policy)
         return as_asked(
-            (await self.ask(CreateTopic(name, config, if_not_exists), META_SHARD, Topics)).topics[0],
+            (await self._ask(CreateTopic(name, config, if_not_exists), META_SHARD, Topics)).topics[0],
             partitions,
         )
 
-    async def delete_topic(self, name: str) -> None:
-        """The topic, its records and its groups. Raises UnknownTopic."""
-        await self.ask(DropTopic(name), META_SHARD, Topics)
-        self.do(lambda: self.engine.session.publishing.drop(name))
-
     async def topics(self, pattern: str = "*") -> list[TopicInfo]:
         """Topics whose name fits, `*` standing for any text; never makes one."""
-        return await self.talk(self.engine.asking.topics(pattern))
-
-    async def groups(self, topic: str) -> list[GroupStats]:
-        """Counters of each group of a topic, one row for each partition."""
-        return (await self.stats([topic])).groups
-
-    async def stats(self, topics: Iterable[str] = (), *, endpoint: str = "") -> StatsReply:
-        """Counters of partitions and groups, of all topics or the ones named; led anywhere, or at one
-        endpoint."""
-        return await self.talk(self.engine.asking.stats(list(topics), endpoint))
-
-    async def status(self) -> StatusReply:
-        """How the node sees itself and its workers."""
-        return await self.ask(Status(), NODE_SHARD, StatusReply)
+        return await self._talk(self._engine.asking.topics(pattern))

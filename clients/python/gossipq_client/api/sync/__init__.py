@@ -1,7 +1,8 @@
 """The sync client. All of its modules are made of `api.aio`, but `client`, `driver`, `keeper`, `runner` and
 `loop_thread`."""
 
+from gossipq_client.api.sync.admin import Admin
 from gossipq_client.api.sync.client import Client, connect
 from gossipq_client.api.sync.consumer import Message, Subscription
 
-__all__ = ["Client", "Message", "Subscription", "connect"]
+__all__ = ["Admin", "Client", "Message", "Subscription", "connect"]

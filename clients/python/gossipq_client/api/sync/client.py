@@ -7,7 +7,7 @@ from typing import Any, Unpack
 
 from gossipq import limits
 from gossipq.wire.schemas import Schema
-from gossipq_client.api.sync.operators import Operators
+from gossipq_client.api.sync.records import Records
 from gossipq_client.api.sync.schemas import SchemaKeepers
 from gossipq_client.api.sync.workers import Workers
 from gossipq_client.io import REQUEST_SECONDS, contexts
@@ -15,13 +15,13 @@ from gossipq_client.session import PendingReceipt
 from gossipq_client.values import PublishOptions
 
 
-class Client(Workers, Operators, SchemaKeepers):
+class Client(Workers, SchemaKeepers, Records):
     """A connection to a cluster. Safe to share between threads; not across fork. Use `connect` to make
     one."""
 
     def __init__(self, addresses: list[str], name: str, timeout: float) -> None:
         super().__init__(addresses, name, timeout)
-        self._plain = self.engine.session.publishing.plain
+        self._plain = self._engine.session.publishing.plain
 
     def check_by(self, schema: Schema) -> None:
         super().check_by(schema)
@@ -30,13 +30,13 @@ class Client(Workers, Operators, SchemaKeepers):
     def publish(self, topic: str, value: Any, **options: Unpack[PublishOptions]) -> PendingReceipt:
         if (not options or list(options.values()).count(None) == len(options)) and type(value) is bytes:
             added = len(value)
-            with self.lock:
+            with self._lock:
                 flight = self._plain.get(topic)
                 # from here to `append` nothing is called, so that no signal handler can come between
                 if flight is not None:
                     values, index, size = flight.values, flight.count, flight.size + added
                     room = size < limits.BATCH_BYTES_MAX and index < limits.BATCH_RECORDS_MAX - 1
-                    if values is not None and room and not self.engine.busy:
+                    if values is not None and room and not self._engine.busy:
                         flight.count, flight.size = index + 1, size
                         values.append(value)
                         return PendingReceipt(self, flight, index)

@@ -46,7 +46,7 @@ class Message(Record):
         if held.lost:
             self._settled = True
             self._require_lease()
-        self._client.ack_range(held, offset, offset + 1)
+        self._client._ack_range(held, offset, offset + 1)
         self._settled = True  # last, so that an ack that was interrupted can be done again
 
     def nack(self, delay: inputs.Duration | None = None, reason: str = "") -> None:
@@ -61,7 +61,7 @@ class Message(Record):
     def settle(self, outcome: Outcome) -> None:
         """Gives it back, unless it is settled already."""
         if not self._settled:
-            self._client.nack_range(self._held, self.offset, self.offset + 1, outcome)
+            self._client._nack_range(self._held, self.offset, self.offset + 1, outcome)
             self._settled = True
 
     def ack_with(self, topic: str, value: inputs.Value, **options: Unpack[PublishOptions]) -> PendingReceipt:
@@ -76,8 +76,8 @@ class Message(Record):
         if self._settled or not held.part.subscription.leased:
             hint = "it acks once, and only what a group consumes with ack=True"
             raise BadRequest(f"{self!r} has nothing to ack", hint=hint)
-        consuming = self._client.engine.session.consuming
-        pending = self._client.step(
+        consuming = self._client._engine.session.consuming
+        pending = self._client._step(
             held,
             offset,
             lambda flight: consuming.stepped(held, offset, flight.error),
@@ -91,7 +91,7 @@ class Message(Record):
     def extend(self, seconds: inputs.Duration) -> None:
         """Holds on for so long from now. Raises LeaseLost."""
         lease_ms = inputs.duration_ms(seconds, "seconds", 1, limits.LEASE_TOTAL_MS_MAX)
-        self._client.extend_lease(self._held, self.offset, lease_ms)
+        self._client._extend_lease(self._held, self.offset, lease_ms)
         self._require_lease()
 
     def __enter__(self) -> Self:
@@ -116,15 +116,15 @@ class Message(Record):
 def messages(client: "Consumers", subscription: credit.Subscription) -> Iterator[Message]:
     """Messages one by one, behind a first turn that brings none; what the user has not seen goes back when
     the loop ends."""
-    engine, consuming = client.engine, client.engine.session.consuming
+    engine, consuming = client._engine, client._engine.session.consuming
     end, leave_later = partial(consuming.close, subscription), engine.later.append
     held, handed = None, 0
     try:
         yield Message.__new__(Message)  # taken by `started`
         while not subscription.stopping:
-            held = client.do(lambda: consuming.front(subscription))
+            held = client._do(lambda: consuming.front(subscription))
             if held is None:
-                if not client.await_records(subscription, None):
+                if not client._await_records(subscription, None):
                     return
                 continue
             first = handed = held.taken
@@ -139,21 +139,21 @@ def messages(client: "Consumers", subscription: credit.Subscription) -> Iterator
                 if subscription.paused and not held.open_ranges(offset, offset + 1):
                     break  # given back; what is open was taken a moment before the pause
                 if again:
-                    client.begin(held, offset)
+                    client._begin(held, offset)
                 message = Message(client, held, offset)
                 handed = offset + 1
                 yield message
                 if subscription.stopping:
                     return
-            client.do(partial(consuming.took, subscription, held, held.taken - first))
+            client._do(partial(consuming.took, subscription, held, held.taken - first))
             held = None
             if consuming.credit_due:
-                client.exchange()
+                client._exchange()
     finally:
         if held is not None and held.taken > handed:
             held.taken = handed  # taken and never handed out: it goes back with the rest
         leave_later(end)
-        client.settle_later()
+        client._settle_later()
 
 
 class Subscription:
@@ -177,11 +177,11 @@ class Subscription:
         """Ends the loop behind the message in hand: what is here and was not handed out goes back. From any
         thread, also from a signal handler."""
         self._state.stopping = True
-        self._client.wake()
+        self._client._wake()
 
     def close(self) -> None:
         """Ends it. Done twice it does no harm."""
-        self._client.end(self._state)
+        self._client._end(self._state)
 
     def __enter__(self) -> Self:
         return self
@@ -201,28 +201,28 @@ class Fetcher:
     def fetch(self, count: int, wait_s: float) -> FetchedBatch[Message]:
         """At most `count` messages, none after `wait_s` seconds."""
         client, subscription, fetch = self._client, self.subscription, object()
-        engine, consuming = client.engine, client.engine.session.consuming
+        engine, consuming = client._engine, client._engine.session.consuming
         give_back, leave_later = partial(consuming.break_off, subscription, fetch), engine.later.append
         try:
-            pieces = client.do(lambda: consuming.fetch(subscription, count, fetch))
+            pieces = client._do(lambda: consuming.fetch(subscription, count, fetch))
             if pieces:
                 if consuming.credit_due or engine.session.links.out:
-                    client.exchange()
+                    client._exchange()
             else:
                 deadline_ms = engine.now_ms() + wait_s * 1000
-                while client.await_records(subscription, max(0.0, (deadline_ms - engine.now_ms()) / 1000)):
-                    pieces = client.do(lambda: consuming.take(subscription, count, fetch))
+                while client._await_records(subscription, max(0.0, (deadline_ms - engine.now_ms()) / 1000)):
+                    pieces = client._do(lambda: consuming.take(subscription, count, fetch))
                     if pieces:
                         break  # else another fetch was faster
-            client.do(lambda: consuming.fetched(subscription, bool(pieces), fetch))
+            client._do(lambda: consuming.fetched(subscription, bool(pieces), fetch))
             if engine.session.links.out:
-                client.exchange()
-            batch = FetchedBatch(pieces, client.message)
+                client._exchange()
+            batch = FetchedBatch(pieces, client._message)
             del subscription.fetches[fetch]
             return batch
         except BaseException:  # as an interrupt or a cancellation: what was taken for it goes back
             leave_later(give_back)
-            client.settle_later()
+            client._settle_later()
             raise
 
 
@@ -248,10 +248,10 @@ class Consumers(Producers):
         the loop ends when everything there was has been handed out. Options: see ConsumeOptions. Raises
         BadRequest.
         """
-        state = self.engine.made_subscription(joining(topics, group, **options), stop_at_end)
+        state = self._engine.made_subscription(joining(topics, group, **options), stop_at_end)
         subscription = Subscription(self, state)
-        self.do(lambda: self.engine.session.subscribe(state))
-        self.exchange()
+        self._do(lambda: self._engine.session.subscribe(state))
+        self._exchange()
         return subscription
 
     def consume(
@@ -286,16 +286,16 @@ class Consumers(Producers):
         fetcher = self._fetchers.get((name, group))
         # refused before: this may be another try
         if fetcher is not None and fetcher.subscription.error is not None:
-            self.end(fetcher.subscription)
+            self._end(fetcher.subscription)
             fetcher = None
         if fetcher is None:
             asked = joining(name, group, credit=count, **options)
             fetcher = self._fetchers.setdefault(
-                (name, group), Fetcher(self, self.engine.made_subscription(asked, False))
+                (name, group), Fetcher(self, self._engine.made_subscription(asked, False))
             )
         state = fetcher.subscription
         if not state.asked:
-            self.do(lambda: self.engine.session.subscribe(state))
+            self._do(lambda: self._engine.session.subscribe(state))
         return fetcher.fetch(count, wait_s)
 
     def ack(self, batch: FetchedBatch[Message] | Message) -> None:
@@ -305,15 +305,15 @@ class Consumers(Producers):
             batch.ack()
             return
         for piece in batch.pieces:
-            self.ack_range(piece.held, piece.first, piece.end)
+            self._ack_range(piece.held, piece.first, piece.end)
 
-    def message(self, held: Held, offset: int) -> Message:
+    def _message(self, held: Held, offset: int) -> Message:
         return Message(self, held, offset)
 
-    def await_records(self, subscription: credit.Subscription, timeout: float | None) -> bool:
+    def _await_records(self, subscription: credit.Subscription, timeout: float | None) -> bool:
         """Waits for something to take; False at the end of the stream or of the time. Raises what was
         refused."""
-        consuming = self.engine.session.consuming
+        consuming = self._engine.session.consuming
 
         def ready() -> bool:
             consuming.resume(subscription)
@@ -321,29 +321,29 @@ class Consumers(Producers):
                 bool(subscription.ready or subscription.error or subscription.over) or subscription.finished
             )
 
-        self.until(ready, timeout)
+        self._until(ready, timeout)
         if subscription.error is not None:
             raise subscription.error
         return bool(subscription.ready) and not subscription.over
 
-    def nack_range(self, held: Held, first: int, end: int, outcome: Outcome) -> None:
+    def _nack_range(self, held: Held, first: int, end: int, outcome: Outcome) -> None:
         """Gives records back, with what is said of them."""
-        self.do(lambda: self.engine.session.consuming.nack(held, first, end, outcome))
-        self.exchange()
+        self._do(lambda: self._engine.session.consuming.nack(held, first, end, outcome))
+        self._exchange()
 
-    def extend_lease(self, held: Held, offset: int, lease_ms: int) -> None:
+    def _extend_lease(self, held: Held, offset: int, lease_ms: int) -> None:
         """Asks the leader for more time."""
-        call = self.do(lambda: self.engine.session.consuming.extend(held, offset, lease_ms))
+        call = self._do(lambda: self._engine.session.consuming.extend(held, offset, lease_ms))
         if call is not None:
-            self.answered(call, self.timeout)
+            self._answered(call, self._timeout)
             call.answer(Request)
 
-    def end(self, subscription: credit.Subscription) -> None:
+    def _end(self, subscription: credit.Subscription) -> None:
         """Nobody takes from a subscription any more."""
-        if self.engine.usable:
-            self.do(lambda: self.engine.session.consuming.close(subscription))
-            self.exchange()
+        if self._engine.usable:
+            self._do(lambda: self._engine.session.consuming.close(subscription))
+            self._exchange()
 
     def _before_flush(self) -> None:
         for fetcher in self._fetchers.values():
-            self.end(fetcher.subscription)
+            self._end(fetcher.subscription)

@@ -22,11 +22,11 @@ class Driver:
     """Drives an engine for callers of any thread. Whoever waits polls the sockets without the lock."""
 
     def __init__(self, addresses: list[str], name: str, timeout: float) -> None:
-        self.lock = threading.RLock()
-        self.engine = Engine(addresses, name, self._in_child)
-        self.exchanges = 0  #: how often callers did I/O
-        self.timeout = timeout
-        self.label = name
+        self._lock = threading.RLock()
+        self._engine = Engine(addresses, name, self._in_child)
+        self._exchanges = 0  #: how often callers did I/O
+        self._timeout = timeout
+        self._label = name
         self._waiting: dict[int, Bell] = {}  #: of threads that wait, by their number
         self._bells: list[Bell] = []  #: of nobody now
         self._close_told: float | None = (
@@ -35,59 +35,59 @@ class Driver:
         self._keeper = Keeper(self)
         exits.note(self)
         try:
-            self.require(lambda: self.engine.session.links.home.greeting > 0, timeout)
+            self._require(lambda: self._engine.session.links.home.greeting > 0, timeout)
         except BaseException:
             self._shut()
             raise
 
     def _in_child(self) -> None:
-        self.lock = threading.RLock()  # another thread of the parent may have held the old one
+        self._lock = threading.RLock()  # another thread of the parent may have held the old one
 
-    def do(self, step: Callable[[], T]) -> T:
+    def _do(self, step: Callable[[], T]) -> T:
         """One step of the session, done whole. Raises ClientClosed, ForkedClient and what the step raises."""
-        with self.lock:
-            self.engine.enter()
-            return self.engine.step(step)
+        with self._lock:
+            self._engine.enter()
+            return self._engine.step(step)
 
-    def settle_later(self) -> None:
+    def _settle_later(self) -> None:
         """Does what was left in `engine.later`, as soon as that is possible: behind an exception, in a
         finalizer."""
-        if not self.engine.usable:
+        if not self._engine.usable:
             return
-        if self.lock.acquire(blocking=False):
+        if self._lock.acquire(blocking=False):
             try:
                 # else a finalizer runs within a step, which the next one follows soon
-                if not self.engine.busy:
-                    self.exchange()
+                if not self._engine.busy:
+                    self._exchange()
             finally:
-                self.lock.release()
+                self._lock.release()
         self._keeper.wake()
 
-    def exchange(self) -> None:
+    def _exchange(self) -> None:
         """One exchange with the sockets."""
-        self.do(self._turn)
+        self._do(self._own_turn)
 
-    def pending(self, awaited: Awaited) -> PendingReceipt:
+    def _pending(self, awaited: Awaited) -> PendingReceipt:
         return PendingReceipts(self, awaited)
 
-    def ack_range(self, held: Held, first: int, end: int) -> None:
+    def _ack_range(self, held: Held, first: int, end: int) -> None:
         """Notes acks, to be sent within milliseconds. Whole at any moment, so it is no step."""
-        with self.lock:
-            engine = self.engine
+        with self._lock:
+            engine = self._engine
             engine.enter()
             engine.session.consuming.ack(held, first, end)
             if self._keeper.parked:
                 self._keeper.wake()
 
-    def begin(self, held: Held, offset: int) -> None:
+    def _begin(self, held: Held, offset: int) -> None:
         """The user gets a record that was handed out before."""
-        self.do(lambda: self.engine.session.consuming.begin(held, offset, offset + 1))
-        self.exchange()
+        self._do(lambda: self._engine.session.consuming.begin(held, offset, offset + 1))
+        self._exchange()
 
-    def in_window(self, writer: Writer, wait_s: float | None, send: Callable[[Writer], T]) -> T:
+    def _in_window(self, writer: Writer, wait_s: float | None, send: Callable[[Writer], T]) -> T:
         """Sends when the window has room for one more batch. Raises Backpressure when it has none within
         `wait_s` seconds."""
-        engine, heir = self.engine, self.engine.session.publishing.heir
+        engine, heir = self._engine, self._engine.session.publishing.heir
         deadline_ms = None if wait_s is None else engine.now_ms() + wait_s * 1000
 
         def try_to() -> tuple[T] | None:
@@ -95,14 +95,14 @@ class Driver:
                 return None
             engine.session.advance(engine.clock.now())
             sent = send(heir(writer))
-            self._turn()
+            self._own_turn()
             return (sent,)
 
-        while (sent := self.do(try_to)) is None:
+        while (sent := self._do(try_to)) is None:
             left_s = None if deadline_ms is None else (deadline_ms - engine.now_ms()) / 1000
             if left_s is not None and left_s <= 0:
                 raise engine.backpressure(writer)
-            self.until(lambda: not engine.full(heir(writer)), left_s)
+            self._until(lambda: not engine.full(heir(writer)), left_s)
         return sent[0]
 
     def flush(self, timeout: float | None = None) -> None:
@@ -111,79 +111,79 @@ class Driver:
         Raises NotConfirmed when `timeout` seconds are over, and the error of a failed publish whose receipt
         nobody asked.
         """
-        session = self.engine.session
-        self.do(session.publishing.seal_all)
-        if not self.until(lambda: session.settled, timeout):
-            raise self.engine.lost()
+        session = self._engine.session
+        self._do(session.publishing.seal_all)
+        if not self._until(lambda: session.settled, timeout):
+            raise self._engine.lost()
         failure = session.publishing.failure()
         if failure is not None:
             raise failure
 
-    def ask(self, request: Request, shard: ShardId, kind: type[Answer]) -> Answer:
-        call = self.do(lambda: self.engine.session.calls.ask(request, shard))
-        self.answered(call, self.timeout)
+    def _ask(self, request: Request, shard: ShardId, kind: type[Answer]) -> Answer:
+        call = self._do(lambda: self._engine.session.calls.ask(request, shard))
+        self._answered(call, self._timeout)
         return call.answer(kind)
 
-    def talk(self, talk: Talk[Result]) -> Result:
+    def _talk(self, talk: Talk[Result]) -> Result:
         """Waits for whatever a talk waits for, until its end."""
         while True:
-            step, end = self.do(lambda: go_on(talk))
+            step, end = self._do(lambda: go_on(talk))
             if step is None:
                 return end  # type: ignore[return-value]
             if isinstance(step, Call):
-                self.answered(step, self.timeout)
+                self._answered(step, self._timeout)
             else:
-                self.await_flights([step], self.timeout)
+                self._await_flights([step], self._timeout)
 
-    def answered(self, call: Call, timeout: float) -> None:
+    def _answered(self, call: Call, timeout: float) -> None:
         try:
-            self.require(lambda: call.done or self.engine.in_vain(call), timeout)
+            self._require(lambda: call.done or self._engine.in_vain(call), timeout)
             if not call.done:
-                raise self.engine.unreachable()
+                raise self._engine.unreachable()
         except BaseException:
-            self.engine.session.calls.cancel(call)
+            self._engine.session.calls.cancel(call)
             raise
 
-    def require(self, ready: Callable[[], bool], timeout: float) -> None:
-        if not self.until(ready, timeout):
-            raise self.engine.unreachable()
+    def _require(self, ready: Callable[[], bool], timeout: float) -> None:
+        if not self._until(ready, timeout):
+            raise self._engine.unreachable()
 
     # --- I/O
 
-    def turn(self, thorough: bool = False) -> None:
+    def _turn(self, thorough: bool = False) -> None:
         """One exchange with the sockets; call within a step."""
-        if self.engine.exchange(thorough):
-            self.wake()
+        if self._engine.exchange(thorough):
+            self._wake()
 
-    def _turn(self) -> None:
-        self.exchanges += 1
-        self.turn()
+    def _own_turn(self) -> None:
+        self._exchanges += 1
+        self._turn()
 
-    def wake(self) -> None:
+    def _wake(self) -> None:
         """Who waits looks again whether it is ready."""
         for bell in list(self._waiting.values()):
             bell.ring()
 
-    def progress(self) -> bool:
-        if self.engine.usable:
-            self.do(self._turn)
-        return self.engine.usable
+    def _progress(self) -> bool:
+        if self._engine.usable:
+            self._do(self._own_turn)
+        return self._engine.usable
 
-    def until(self, ready: Callable[[], bool], timeout: float | None = None) -> bool:
+    def _until(self, ready: Callable[[], bool], timeout: float | None = None) -> bool:
         """Does the I/O until `ready`, or until `timeout` seconds are over (False). The lock is free while it
         waits."""
-        engine, me = self.engine, threading.get_ident()
+        engine, me = self._engine, threading.get_ident()
         deadline_ms = None if timeout is None else engine.now_ms() + timeout * 1000
         bell, thorough = self._bells.pop() if self._bells else Bell(), False
 
         def look() -> bool:
-            self.exchanges += 1
-            self.turn(thorough)
+            self._exchanges += 1
+            self._turn(thorough)
             return ready()
 
         try:
             while True:
-                with self.lock:
+                with self._lock:
                     self._waiting.pop(me, None)
                     engine.enter()
                     if engine.step(look):
@@ -205,16 +205,16 @@ class Driver:
             self._waiting.pop(me, None)
             self._bells.append(bell)
 
-    def await_flights(self, flights: list[Flight], timeout: float | None) -> None:
+    def _await_flights(self, flights: list[Flight], timeout: float | None) -> None:
         if all(flight.done for flight in flights):
             return
 
         def hurry() -> None:
             for flight in flights:
-                self.engine.session.publishing.hurry(flight)
+                self._engine.session.publishing.hurry(flight)
 
-        self.do(hurry)
-        if not self.until(lambda: all(flight.done for flight in flights), timeout):
+        self._do(hurry)
+        if not self._until(lambda: all(flight.done for flight in flights), timeout):
             raise NotConfirmed(
                 f"no confirm within {round(timeout or 0, 3)} s", hint="it may be stored; gossipq status"
             )
@@ -230,7 +230,7 @@ class Driver:
         """
         self._close(CLOSE_SECONDS if flush else 0.0)
 
-    def close_as_told(self) -> None:
+    def _close_as_told(self) -> None:
         """Closes when a signal handler has asked for it, outside of the lock."""
         if self._close_told is not None:
             seconds, self._close_told = self._close_told, None
@@ -243,11 +243,11 @@ class Driver:
         """What a client gives back before its last flush."""
 
     def _close(self, seconds: float) -> None:
-        if not self.engine.usable:
+        if not self._engine.usable:
             return
-        with self.lock:
+        with self._lock:
             # in this very thread: what was interrupted goes on behind the signal handler
-            if self.engine.busy:
+            if self._engine.busy:
                 self._close_told = seconds
                 self._keeper.wake()
                 return
@@ -257,33 +257,33 @@ class Driver:
                 self.flush(seconds)
         except ClientClosed:  # by another thread meanwhile
             self._shut()
-            if self.engine.session.publishing.unconfirmed_records():
-                raise self.engine.lost() from None
+            if self._engine.session.publishing.unconfirmed_records():
+                raise self._engine.lost() from None
         except GossipqError:
             self._shut()
             raise
         self._shut()  # not after an interrupt: it can be closed again, and is at the end of the program
 
     def _shut(self) -> None:
-        with self.lock:
-            if not self.engine.closed:
-                self.engine.farewell()
-            self.wake()
+        with self._lock:
+            if not self._engine.closed:
+                self._engine.farewell()
+            self._wake()
         exits.forget(self)
         self._keeper.stop()
 
-    def unconfirmed(self) -> int:
+    def _unconfirmed(self) -> int:
         """Records without a confirm."""
-        return self.engine.session.publishing.unconfirmed_records()
+        return self._engine.session.publishing.unconfirmed_records()
 
-    def leave(self, seconds: float) -> GossipqError | None:
+    def _leave(self, seconds: float) -> GossipqError | None:
         """Closes at the end of the program; see `exits`."""
-        if not self.engine.usable or not self.lock.acquire(timeout=max(seconds, 0.1)):
+        if not self._engine.usable or not self._lock.acquire(timeout=max(seconds, 0.1)):
             return None
         try:
-            return self.engine.finish(seconds)
+            return self._engine.finish(seconds)
         finally:
-            self.lock.release()
+            self._lock.release()
             self._shut()
 
     def __enter__(self) -> Self:

@@ -52,21 +52,21 @@ class Keeper:
         """One wait and what it brings. `seen`, in and out: how often callers have done I/O; None: the client
         is closed."""
         client = self._client
-        client.close_as_told()
-        with client.lock:
-            if client.engine.closed:
+        client._close_as_told()
+        with client._lock:
+            if client._engine.closed:
                 return None
-            busy, seen = client.exchanges != seen, client.exchanges
-            timeout_ms = 0 if client.engine.torn else client.engine.timeout_ms()
+            busy, seen = client._exchanges != seen, client._exchanges
+            timeout_ms = 0 if client._engine.torn else client._engine.timeout_ms()
             self.parked = not busy
-            fds = [] if busy or client.engine.torn else client.engine.transport.fds()
+            fds = [] if busy or client._engine.torn else client._engine.transport.fds()
         wait([*fds, self._bell.fd], min(timeout_ms, REST_MS) if busy else timeout_ms)
-        with client.lock:
+        with client._lock:
             self.parked = False
-            if client.engine.closed:
+            if client._engine.closed:
                 return None
             self._bell.clear()
-            if client.exchanges == seen or client.engine.torn or client.engine.timeout_ms() == 0:
-                client.engine.enter()
-                client.engine.step(client.turn)
+            if client._exchanges == seen or client._engine.torn or client._engine.timeout_ms() == 0:
+                client._engine.enter()
+                client._engine.step(client._turn)
         return seen

@@ -25,15 +25,15 @@ class Producers(Driver):
 
     def __init__(self, addresses: list[str], name: str, timeout: float) -> None:
         super().__init__(addresses, name, timeout)
-        self.checking: dict[str, Schema] = {}  #: by topic: what is published there is checked
+        self._checking: dict[str, Schema] = {}  #: by topic: what is published there is checked
 
     def check_by(self, schema: Schema) -> None:
         """From now on."""
-        self.checking[schema.topic] = schema
+        self._checking[schema.topic] = schema
 
     def _raw(self, topic: str, value: Any) -> bytes:
         """A value as bytes, and one that fits. Raises TypeError, TooLarge, SchemaMismatch."""
-        schema = self.checking.get(topic) if self.checking else None
+        schema = self._checking.get(topic) if self._checking else None
         return inputs.value_bytes(value if schema is None else schema.encode(value))
 
     def publish(self, topic: str, value: Any, **options: Unpack[PublishOptions]) -> PendingReceipt:
@@ -47,26 +47,26 @@ class Producers(Driver):
         sent.
         """
         raw = self._raw(topic, value)
-        checked = publish_options(self.engine.clock.now, **options) if options else PLAIN
+        checked = publish_options(self._engine.clock.now, **options) if options else PLAIN
         known = self._topic(topic)
         if not known.virtual:
-            return self.pending(self._append(known, raw, checked))
-        checked, targets = checked.with_id(self.engine.made_ids(1)[0]), self._targets(known)
+            return self._pending(self._append(known, raw, checked))
+        checked, targets = checked.with_id(self._engine.made_ids(1)[0]), self._targets(known)
         writers = [target.writer(checked.chooser, checked.partition) for target in targets]
         if checked.wait_s == 0:
-            self.do(lambda: self.engine.require_open(writers))
+            self._do(lambda: self._engine.require_open(writers))
         copies, ids = list[One](), [checked.made_id]
         for target in targets:
             try:
                 copies.append(self._append(target, raw, checked))
             except GossipqError as error:
                 raise half_way(error, ids) if copies else error from None
-        return self.pending(Copied(copies, ids))
+        return self._pending(Copied(copies, ids))
 
     def _append(self, topic: Topic, raw: bytes, options: Options) -> One:
-        publishing, writer = self.engine.session.publishing, topic.writer(options.chooser, options.partition)
+        publishing, writer = self._engine.session.publishing, topic.writer(options.chooser, options.partition)
         return One(
-            *self.in_window(
+            *self._in_window(
                 writer, options.wait_s, lambda heir: publishing.append(heir, raw, *options.record)
             )
         )
@@ -77,26 +77,26 @@ class Producers(Driver):
         """Sends a list in order, packed, under one receipt. Options as in `publish`, and for each value one
         of `keys`, `ids`, `delays`; see ListOptions. Records that are due later go in the order of their due
         times."""
-        if topic in self.checking:
+        if topic in self._checking:
             values = [self._raw(topic, value) for value in values]
         raws = inputs.values_of(values)
-        many = list_options(len(raws), self.engine.clock.now, **options)
+        many = list_options(len(raws), self._engine.clock.now, **options)
         known = self._topic(topic)
         targets = [known]
         if known.virtual:
-            many, targets = many.with_ids(self.engine.made_ids(len(raws))), self._targets(known)
-        publishing = self.engine.session.publishing
-        listed = self.do(lambda: [plan(publishing, target, raws, many) for target in targets])
+            many, targets = many.with_ids(self._engine.made_ids(len(raws))), self._targets(known)
+        publishing = self._engine.session.publishing
+        listed = self._do(lambda: [plan(publishing, target, raws, many) for target in targets])
         flights = [flight for each in listed for flight in each.flights]
         if many.wait_s == 0:
-            self.do(lambda: self.engine.take_all(flights))
-            self.exchange()
+            self._do(lambda: self._engine.take_all(flights))
+            self._exchange()
         else:
             for flight in flights:
-                self.in_window(flight.writer, many.wait_s, partial(publishing.take, flight))
-        return self.pending(Copied(listed, many.made_ids) if known.virtual else listed[0])
+                self._in_window(flight.writer, many.wait_s, partial(publishing.take, flight))
+        return self._pending(Copied(listed, many.made_ids) if known.virtual else listed[0])
 
-    def step(
+    def _step(
         self,
         held: Held,
         offset: int,
@@ -111,22 +111,22 @@ class Producers(Driver):
         Raises BadRequest unless both lie in one shard.
         """
         raw = self._raw(topic, value)
-        checked = publish_options(self.engine.clock.now, **options)
-        writer = self.engine.writer_beside(held, self._topic(topic), checked)
-        acks, publishing = [(held.partition, offset, offset + 1)], self.engine.session.publishing
+        checked = publish_options(self._engine.clock.now, **options)
+        writer = self._engine.writer_beside(held, self._topic(topic), checked)
+        acks, publishing = [(held.partition, offset, offset + 1)], self._engine.session.publishing
 
         def send(heir: Writer) -> Flight:
             return publishing.step(heir, checked, raw, held.part.number, acks, then)
 
-        return self.pending(One(self.in_window(writer, checked.wait_s, send), 0))
+        return self._pending(One(self._in_window(writer, checked.wait_s, send), 0))
 
     def _targets(self, topic: Topic) -> list[Topic]:
         """What a virtual topic is bound to."""
         return [self._topic(name, create=False) for name in topic.virtual]
 
     def _topic(self, name: str, create: bool = True) -> Topic:
-        found = self.do(lambda: self.engine.find_topic(name, create))
+        found = self._do(lambda: self._engine.find_topic(name, create))
         if isinstance(found, Topic):
             return found
-        self.answered(found, self.timeout)
-        return self.do(lambda: self.engine.learn_topic(name, found))
+        self._answered(found, self._timeout)
+        return self._do(lambda: self._engine.learn_topic(name, found))

@@ -4,9 +4,6 @@
 from collections.abc import Iterator
 
 from gossipq.errors import Busy
-from gossipq.export_messages import States
-from gossipq.types import Index
-from gossipq.values import AckRun, TopicInfo
 from gossipq_client import columns
 from gossipq_client.api.sync.consumer import Consumers
 from gossipq_client.session import Stretch, between
@@ -28,16 +25,18 @@ class Readers(Consumers):
         """What lies between `start` and `stop` (offsets, aware datetimes, "-10m"; default: all there is now),
         batch by batch, in order within each partition. Raises UnknownTopic, BadRequest, and OffsetOutOfRange
         when retention removed `start`."""
-        places = between(start, stop, self.engine.clock.now().wall_ms)
-        reading = self.talk(self.engine.asking.reading(topic, *places, partition))
+        places = between(start, stop, self._engine.clock.now().wall_ms)
+        reading = self._talk(self._engine.asking.reading(topic, *places, partition))
         try:
             while not reading.over:
-                if not self.until(lambda: reading.ready, self.timeout):
-                    raise Busy(f"no records of {topic!r} came within {self.timeout} s", hint="gossipq status")
-                yield from self.do(reading.take)
+                if not self._until(lambda: reading.ready, self._timeout):
+                    raise Busy(
+                        f"no records of {topic!r} came within {self._timeout} s", hint="gossipq status"
+                    )
+                yield from self._do(reading.take)
         finally:
-            self.engine.later.append(reading.close)
-            self.settle_later()
+            self._engine.later.append(reading.close)
+            self._settle_later()
 
     def table(
         self,
@@ -51,11 +50,3 @@ class Readers(Consumers):
         route, id, deliver_at. Needs pyarrow."""
         columns.arrow()
         return columns.table(list(self.batches(topic, start=start, stop=stop, partition=partition)))
-
-    def ack_runs(self, topic: TopicInfo, partition: int, since: Index = 0) -> tuple[Index, list[AckRun]]:
-        """Acks of a partition by log entries from `since` on, and the entry up to which these are all."""
-        return self.talk(self.engine.asking.acks(topic, partition, since))
-
-    def state_pages(self, topic: TopicInfo, partition: int) -> list[States]:
-        """Where all records of a partition stand, for each group."""
-        return self.talk(self.engine.asking.states(topic, partition))

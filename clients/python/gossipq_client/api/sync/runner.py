@@ -21,9 +21,9 @@ class Crew:
     def __init__(self, client: "Workers", handler: Handler, stop_at_end: bool) -> None:
         self.handler, self.idle = handler, 0
         self.lanes = Lanes(
-            client.engine.session.consuming, client.engine.subscribe(handler.asked, stop_at_end)
+            client._engine.session.consuming, client._engine.subscribe(handler.asked, stop_at_end)
         )
-        self.work = threading.Condition(client.lock)
+        self.work = threading.Condition(client._lock)
 
     def rouse(self) -> None:
         if self.idle and self.lanes.more:
@@ -47,7 +47,7 @@ class Runner:
     def run(self) -> None:
         """Raises what a subscription was refused with, and what is no Exception and came out of a handler."""
         client = self._client
-        self._crews = client.do(
+        self._crews = client._do(
             lambda: [Crew(client, handler, self._stop_at_end) for handler in self._handlers]
         )
         threads = [
@@ -60,7 +60,7 @@ class Runner:
         for thread in threads:
             thread.start()
         try:
-            client.until(self._over)
+            client._until(self._over)
         finally:
             self._end(threads)
         if self._failure is not None:
@@ -69,7 +69,7 @@ class Runner:
     def stop(self) -> None:
         """What runs is finished, nothing new begins. Takes no lock: it may be called where one is held."""
         self._stopping = True
-        self._client.wake()
+        self._client._wake()
 
     def _over(self) -> bool:
         """Looked at after each exchange with the sockets, with the lock."""
@@ -78,7 +78,7 @@ class Runner:
             crew.rouse()
         if (
             self._stop_at_end
-            and not len(self._client.engine.session.calls)
+            and not len(self._client._engine.session.calls)
             and all(crew.finished for crew in self._crews)
         ):
             return True
@@ -86,7 +86,7 @@ class Runner:
 
     def _end(self, threads: list[threading.Thread]) -> None:
         client = self._client
-        with client.lock:
+        with client._lock:
             self._stopping = True
             for crew in self._crews:
                 crew.work.notify_all()
@@ -94,12 +94,12 @@ class Runner:
             thread.join()
         if self._loop is not None:
             self._loop.close()
-        if client.engine.usable:
+        if client._engine.usable:
             for crew in self._crews:
-                client.do(crew.lanes.give_back)
+                client._do(crew.lanes.give_back)
             for crew in self._crews:
-                client.end(crew.lanes.subscription)
-            client.until(lambda: client.engine.session.settled, CLOSE_SECONDS)
+                client._end(crew.lanes.subscription)
+            client._until(lambda: client._engine.session.settled, CLOSE_SECONDS)
 
     # --- workers
 
@@ -108,32 +108,32 @@ class Runner:
             while (item := self._next(crew)) is not None:
                 self._handle(crew, item)
         except BaseException as error:  # it ends the run
-            with self._client.lock:
+            with self._client._lock:
                 self._failure = self._failure or error
-                self._client.wake()
+                self._client._wake()
 
     def _next(self, crew: Crew) -> Item | None:
         """The record to work on; None when there shall be no more."""
         client = self._client
-        session = client.engine.session
-        with client.lock:
-            while not self._stopping and client.engine.usable:
-                client.engine.enter()
-                item = client.engine.step(crew.lanes.take)
+        session = client._engine.session
+        with client._lock:
+            while not self._stopping and client._engine.usable:
+                client._engine.enter()
+                item = client._engine.step(crew.lanes.take)
                 if session.links.out or session.consuming.credit_due:
-                    client.exchange()
+                    client._exchange()
                 if item is not None:
                     crew.rouse()
                     return item
                 crew.idle += 1
-                client.wake()
+                client._wake()
                 crew.work.wait()
                 crew.idle -= 1
         return None
 
     def _handle(self, crew: Crew, item: Item) -> None:
         client, handler = self._client, crew.handler
-        message = client.message(*item)
+        message = client._message(*item)
         try:
             result = handler.function(*handler.arguments(message))
             if inspect.isawaitable(result):
@@ -146,7 +146,7 @@ class Runner:
                     headers=reply.headers,
                     level="stored",
                 )
-                pending.result(client.timeout)
+                pending.result(client._timeout)
             message.ack()
         except BaseException as error:
             message.settle(outcomes.of(error))
@@ -154,7 +154,7 @@ class Runner:
                 raise
             tell(handler, message, error)
         finally:
-            with client.lock:
+            with client._lock:
                 crew.lanes.done(*item)
 
     def _awaited(self, awaitable: Awaitable[Any]) -> Any:
@@ -162,7 +162,7 @@ class Runner:
             LoopThread,  # who has no async handlers does without asyncio
         )
 
-        with self._client.lock:
+        with self._client._lock:
             if self._loop is None:
                 self._loop = LoopThread()
         return self._loop.wait(awaitable)

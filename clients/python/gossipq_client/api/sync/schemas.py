@@ -59,7 +59,7 @@ class SchemaKeepers(Readers, TopicKeepers):
     def delete_schema(self, topic: str) -> None:
         """From now on the topic has none. Raises UnknownTopic."""
         self._declare(self._known_topic(topic), None)
-        self.checking.pop(topic, None)
+        self._checking.pop(topic, None)
 
     def _known_topic(self, name: str) -> TopicInfo:
         """Raises UnknownTopic, and BadRequest for a topic that has no records of its own."""
@@ -83,5 +83,5 @@ class SchemaKeepers(Readers, TopicKeepers):
             entry = schemas.encode(Declaration(info.name, info.id, version, document))
             self.create_topic(schemas.TOPIC, partitions=1, retain="forever", if_not_exists=True)
             receipt = self.publish(schemas.TOPIC, entry, key=info.name)
-            receipt.result(self.timeout)
+            receipt.result(self._timeout)
         raise Busy(f"others declare schemas of {info.name} all the time", hint="try again")

@@ -22,7 +22,7 @@ class Workers(Consumers):
         super().__init__(addresses, name, timeout)
         self.handlers = Registry()
         self._runner: Runner | None = None
-        self._requests = Requests(self.engine.session.links.session.hex())
+        self._requests = Requests(self._engine.session.links.session.hex())
 
     # --- handlers
 
@@ -53,7 +53,7 @@ class Workers(Consumers):
         it runs in the main thread; with signals=False not even there, for who has a server of its own to
         stop. Raises what a subscription was refused with.
         """
-        self.engine.check()
+        self._engine.check()
         if self._runner is not None:
             raise BadRequest("the handlers run already", hint="stop() ends them")
         runner = self._runner = Runner(self, self.handlers.some(), stop_at_end)
@@ -86,21 +86,21 @@ class Workers(Consumers):
         """
         seconds = inputs.duration_ms(timeout, "timeout", 1) / 1000
         self._open_replies()
-        requests, consuming = self._requests, self.engine.session.consuming
-        correlation = self.do(requests.begin)
-        deadline_ms = self.engine.now_ms() + seconds * 1000
+        requests, consuming = self._requests, self._engine.session.consuming
+        correlation = self._do(requests.begin)
+        deadline_ms = self._engine.now_ms() + seconds * 1000
         try:
             options["headers"] = requests.headers(correlation, options.get("headers"))
             pending = self.publish(topic, value, **options)
             pending.result(seconds)
-            left_s = max(0.0, deadline_ms - self.engine.now_ms()) / 1000
-            self.until(lambda: requests.reply(correlation, consuming) is not None, left_s)
-            reply = self.do(lambda: requests.reply(correlation, consuming))
+            left_s = max(0.0, deadline_ms - self._engine.now_ms()) / 1000
+            self._until(lambda: requests.reply(correlation, consuming) is not None, left_s)
+            reply = self._do(lambda: requests.reply(correlation, consuming))
             if reply is None:
                 raise NoReply(
                     f"no reply from {topic!r} within {seconds:g} s", hint=f"gossipq group ls {topic}"
                 )
-            return self.message(*reply)
+            return self._message(*reply)
         finally:
             requests.end(correlation)
 
@@ -109,7 +109,7 @@ class Workers(Consumers):
         requests = self._requests
         if requests.ready:
             return
-        self.ask(make_replies(), META_SHARD, Topics)
+        self._ask(make_replies(), META_SHARD, Topics)
         if requests.subscription is None:
-            requests.subscription = self.do(lambda: self.engine.subscribe(requests.joining(), False))
-        self.require(lambda: requests.ready, self.timeout)
+            requests.subscription = self._do(lambda: self._engine.subscribe(requests.joining(), False))
+        self._require(lambda: requests.ready, self._timeout)

@@ -1,0 +1,68 @@
+"""What an application asks of its own records: why one does not move, and to have it later or not at all."""
+
+from functools import cached_property
+
+from gossipq.messages import Explained
+from gossipq_client.api.aio.admin import Admin
+from gossipq_client.api.aio.consumer import Consumers
+from gossipq_client.values import address, delay_of, inputs
+
+
+class Records(Consumers):
+    """The part of a client for single records, and the way to the verbs of operators.
+
+    A record is named by (topic, partition, offset), by ref= (of its receipt), or by topic and id=. Raises
+    UnknownRecord when there is none, WrongState when it is not where the verb wants it, BadRequest,
+    UnknownTopic.
+    """
+
+    @cached_property
+    def admin(self) -> Admin:
+        """The verbs of operators: topics, groups, dead letters, nodes."""
+        return Admin(self)
+
+    async def why(
+        self,
+        topic: str = "",
+        partition: int | None = None,
+        offset: int | None = None,
+        *,
+        ref: str = "",
+        id: inputs.Value | None = None,
+        group: str = "",
+    ) -> Explained:
+        """Where a record stands for a group, or for each: its state, because of what, and the command that
+        changes it."""
+        return await self._talk(self._engine.asking.why(address(topic, partition, offset, ref, id), group))
+
+    async def cancel(
+        self,
+        topic: str = "",
+        partition: int | None = None,
+        offset: int | None = None,
+        *,
+        ref: str = "",
+        id: inputs.Value | None = None,
+        reason: str = "",
+    ) -> str:
+        """Voids a record that no consumer holds and not every group has acked. Returns its ref."""
+        return await self._talk(
+            self._engine.asking.cancel(address(topic, partition, offset, ref, id), reason)
+        )
+
+    async def reschedule(
+        self,
+        topic: str = "",
+        partition: int | None = None,
+        offset: int | None = None,
+        *,
+        ref: str = "",
+        id: inputs.Value | None = None,
+        delay: inputs.Duration | None = None,
+        at: inputs.Time | None = None,
+    ) -> str:
+        """Another due time for a scheduled record: `delay` from now, or `at`."""
+        delay_ms = delay_of(self._engine.clock.now, delay, at)
+        return await self._talk(
+            self._engine.asking.reschedule(address(topic, partition, offset, ref, id), delay_ms)
+        )

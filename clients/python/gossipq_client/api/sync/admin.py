@@ -1,0 +1,109 @@
+# Made by clients/python/make_twins.py from api/aio/admin.py: change that, then run it.
+"""The operator of a whole cluster: how it grows, who is connected, alarms, and the verbs for topics and
+groups."""
+
+from collections.abc import Iterable
+from typing import Unpack
+
+from gossipq import limits
+from gossipq.export_messages import States
+from gossipq.messages import DropTopic, StatsReply, Status, StatusReply, Topics
+from gossipq.operator_messages import GroupShown
+from gossipq.types import META_SHARD, NODE_SHARD, Index
+from gossipq.values import AckRun, Alarm, ClientRow, ConfigRow, GroupStats, GrowthRow, SoughtRow, TopicInfo
+from gossipq_client.api.sync.menders import Menders
+from gossipq_client.values import TopicPolicy, inputs, topic_options
+
+
+class Admin(Menders):
+    """The verbs of operators, as `mq.admin`: nodes and clients, topics and groups, single records and dead
+    letters.
+
+    A record is named by (topic, partition, offset), by ref= (of its receipt), or by topic and id=.
+    Each verb raises Unreachable when nobody answers within the client's timeout.
+    """
+
+    def alarms(self) -> list[Alarm]:
+        """What the node that this client is connected to has to say now; the topic `_alarms` has that of all,
+        over time."""
+        return self._talk(self._asking.alarms())
+
+    def running_config(self) -> list[ConfigRow]:
+        """The options that node runs with, and where each comes from."""
+        return self._talk(self._asking.running_config())
+
+    def growth(
+        self, topics: Iterable[str] = (), *, hours: bool = False, since_ms: int = 0
+    ) -> list[GrowthRow]:
+        """Counters at the end of each minute of the last 6 hours, or of each hour of the last 7 days; of all
+        topics together, or of those named. `gossipq_client.values.series` makes curves of them."""
+        return self._talk(self._asking.growth(topics, hours, since_ms))
+
+    def clients(self) -> list[ClientRow]:
+        """Who is connected: a row for each session and worker that knows it."""
+        return self._talk(self._asking.clients())
+
+    def kick(self, session: bytes, for_ms: int = limits.KICK_MS) -> int:
+        """Ends a session at every worker: what it holds goes back, and it is not greeted for so long. Returns
+        how many knew it."""
+        return self._talk(self._asking.kick(session, for_ms))
+
+    def set_topic(self, name: str, **policy: Unpack[TopicPolicy]) -> TopicInfo:
+        """Changes the policy of a topic; what is left away stays. Raises UnknownTopic, BadRequest."""
+        return self._talk(self._asking.set_topic(name, topic_options(**policy)))
+
+    def purge_topic(self, name: str, partition: int | None = None, *, dry_run: bool = False) -> int:
+        """Removes all records that a topic, or one of its partitions, has now; scheduled ones stay. Returns
+        how many."""
+        return self._talk(self._asking.purge_topic(name, partition, dry_run))
+
+    def seek_group(
+        self, topic: str, group: str, to: inputs.Start, *, dry_run: bool = False
+    ) -> list[SoughtRow]:
+        """A group goes on from somewhere else: "first", "new", an offset, an aware datetime, "-10m". Its
+        counters start over.
+
+        Raises WrongState while it has consumers or dead letters."""
+        return self._talk(self._asking.seek_group(topic, group, to, dry_run))
+
+    def delete_group(self, topic: str, group: str, *, dead: bool = False) -> int:
+        """A group ends; with `dead` also when it has dead letters, which go with it. Returns in how many
+        shards it was.
+
+        Raises WrongState while it has consumers."""
+        return self._talk(self._asking.delete_group(topic, group, dead))
+
+    def group_policy(self, topic: str, group: str) -> GroupShown:
+        """What rules the records of a group, who said so, and its consumers. Raises BadRequest when there is
+        no such group."""
+        return self._talk(self._asking.group_policy(topic, group))
+
+    # --- how topics and nodes are
+
+    def delete_topic(self, name: str) -> None:
+        """The topic, its records and its groups. Raises UnknownTopic."""
+        self._client._ask(DropTopic(name), META_SHARD, Topics)
+        self._client._do(lambda: self._client._engine.session.publishing.drop(name))
+
+    def groups(self, topic: str) -> list[GroupStats]:
+        """Counters of each group of a topic, one row for each partition."""
+        return (self.stats([topic])).groups
+
+    def stats(self, topics: Iterable[str] = (), *, endpoint: str = "") -> StatsReply:
+        """Counters of partitions and groups, of all topics or the ones named; led anywhere, or at one
+        endpoint."""
+        return self._talk(self._asking.stats(list(topics), endpoint))
+
+    def status(self) -> StatusReply:
+        """How the node sees itself and its workers."""
+        return self._client._ask(Status(), NODE_SHARD, StatusReply)
+
+    # --- exports
+
+    def ack_runs(self, topic: TopicInfo, partition: int, since: Index = 0) -> tuple[Index, list[AckRun]]:
+        """Acks of a partition by log entries from `since` on, and the entry up to which these are all."""
+        return self._talk(self._asking.acks(topic, partition, since))
+
+    def state_pages(self, topic: TopicInfo, partition: int) -> list[States]:
+        """Where all records of a partition stand, for each group."""
+        return self._talk(self._asking.states(topic, partition))
