@@ -34,6 +34,7 @@ class Effects:
         "confirms",
         "deliveries",
         "enclosed",
+        "enclosed_bytes",
         "faults",
         "notices",
         "replies",
@@ -47,6 +48,7 @@ class Effects:
         self.confirms: dict[Origin, list[ConfirmRow]] = {}  #: publishes that are on a majority of disks
         self.runs: dict[Origin, list[tuple[int, list[Run]]]] = {}  #: of those confirms that have some
         self.enclosed: list[tuple[Origin, int, Message, list[bytes]]] = []  #: replies with batches
+        self.enclosed_bytes = 0  #: in those
         self.replies: list[tuple[Origin, int, Message]] = []  #: (to, request id, message)
         self.told: list[tuple[int, Message]] = []  #: to the leader of a shard
         self.answers: list[Mail] = []  #: to other copies of this shard

@@ -510,7 +510,10 @@ class Shard:
             self.reply(*asker, reply)
 
     def enclose(self, origin: Origin, request_id: int, message: Message, bodies: list[bytes]) -> None:
-        """A reply with batches in its second frame."""
+        """A reply with batches in its second frame. Raises Busy when those of this turn are enough."""
+        if self._effects.enclosed_bytes > limits.ENCLOSED_BYTES_PER_TURN:
+            raise Busy(f"shard {self.id} reads what others asked for", retry_after_ms=AGAIN_MS)
+        self._effects.enclosed_bytes += sum(map(len, bodies))
         self._effects.enclosed.append((origin, request_id, message, bodies))
 
     def confirm(self, origin: Origin, request_id: int, index: Index, outcome: Published) -> None:

@@ -4,12 +4,24 @@ from collections.abc import Callable
 
 import pytest
 
-from attacks.test_publishing import topic_of
-from e2e.harness import Node, Raw
+from attacks.test_publishing import offset, publish, topic_of
+from e2e.harness import Node, Raw, until
 from gossipq import limits
-from gossipq.messages import Ack, Extend, Nack, Publish, Refused, Resolve, Started, Subscribe, Subscribed
+from gossipq.messages import (
+    Ack,
+    Extend,
+    Nack,
+    Publish,
+    Refused,
+    Resolve,
+    Show,
+    Shown,
+    Started,
+    Subscribe,
+    Subscribed,
+)
 from gossipq.types import META_SHARD, partition_key
-from gossipq.values import Message, Start
+from gossipq.values import Message, Ref, Start
 from gossipq.wire import batch as batches
 
 pytestmark = pytest.mark.e2e
@@ -29,6 +41,24 @@ def test_a_question_has_few_patterns(served: Node, raw: Connect) -> None:
     topic_of(served, raw, "a.fitting.name")
     found = asker.ask(Resolve([*many[:-2], "*fit*"]), META_SHARD)
     assert "a.fitting.name" in [info.name for info in getattr(found, "topics", [])]
+
+
+def test_who_takes_no_answers_gets_no_more_of_them(served: Node, raw: Connect) -> None:
+    """Each question has 60 bytes, and its answer 4 MiB."""
+    info = topic_of(served, raw, "large")
+    shard, key, asked = info.shards[0], partition_key(info.id, 0), 60
+    record = bytes(batches.seal([bytes(4 << 20)]))
+    offset(publish(raw(served.worker(shard % 2)).hello(shard), shard, key, record))
+    asker, show = raw(served.worker(shard % 2), 1).hello(shard), Show(Ref(key, 0))
+    for number in range(asked):
+        asker.say(show, shard, 1_000 + number)
+    other = raw(served.worker(shard % 2)).hello(shard)
+    assert isinstance(other.ask(show, shard), Shown), "who takes its answers gets them"
+    answers = [answer.message for _ in range(asked) if (answer := asker.receive())]
+    refused = [answer for answer in answers if isinstance(answer, Refused)]
+    assert {(answer.code, answer.retry_after_ms > 0) for answer in refused} == {("busy", True)}
+    assert 0 < len(answers) - len(refused) < asked
+    until(lambda: isinstance(asker.ask(show, shard), Shown), what="its answers are taken")
 
 
 def test_a_request_has_few_ranges(served: Node, raw: Connect) -> None:

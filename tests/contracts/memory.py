@@ -203,6 +203,9 @@ class MemoryMailbox:
     def from_peer(self, origin: Origin) -> bool:
         return origin[0] == b"p"
 
+    def crowded(self, origin: Origin) -> bool:
+        return False
+
     def answerer(self, origin: Origin) -> str:
         return origin[1].decode() if origin[0] == b"d" else ""
 

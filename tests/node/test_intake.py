@@ -32,6 +32,9 @@ class Mail:
     def from_peer(self, origin: Origin) -> bool:
         return origin[0] == b"p"
 
+    def crowded(self, origin: Origin) -> bool:
+        return False
+
     def answerer(self, origin: Origin) -> str:
         return ""
 

@@ -52,6 +52,9 @@ class Box:
     def from_peer(self, origin: Origin) -> bool:
         return False
 
+    def crowded(self, origin: Origin) -> bool:
+        return False
+
     def answerer(self, origin: Origin) -> str:
         return origin[1].decode()
 

@@ -6,10 +6,11 @@ from collections.abc import Sequence
 
 from msgspec import structs
 
+from gossipq import limits
 from gossipq.core.delivery import Delivery, Part
 from gossipq.core.effects import INTERNAL, INTERNAL_HINT, Effects, refusal
 from gossipq.core.shard import Shard
-from gossipq.errors import BadBatch, CorruptLog, GossipqError, Internal, NotLeader, ProtocolError
+from gossipq.errors import BadBatch, Busy, CorruptLog, GossipqError, Internal, NotLeader, ProtocolError
 from gossipq.messages import Confirm, Deliver, Refused, Subscribed
 from gossipq.types import Origin
 from gossipq.values import Delivered, Message
@@ -24,6 +25,8 @@ from gossipq_node.settings import WorkerSettings
 _ABANDONED = refusal(
     NotLeader("the leader changed before this was answered: it may be done", hint="ask the new leader again")
 )
+
+UNREAD_MS = 20  #: after which a client asks again that has not taken its answers
 
 log = logging.getLogger(__name__)
 
@@ -54,7 +57,10 @@ class Sender:
         for origin, request_id in effects.abandoned:
             self.refuse(origin, shard.id, request_id, _ABANDONED)
         for origin, request_id, message, bodies in effects.enclosed:
-            reply(origin, message, shard.id, request_id, term, bodies)
+            if self._mailbox.crowded(origin):
+                self.refuse(origin, shard.id, request_id, refusal(unread()))
+            else:
+                reply(origin, message, shard.id, request_id, term, bodies)
         for warning in effects.warnings:
             log.warning("shard %d: %s", shard.id, warning)
         for target, message in effects.told:
@@ -131,6 +137,15 @@ class Sender:
         if part.whole:
             return body
         return bytes(batches.Batch(body, batches.peek(body)).cut(part.first, part.count))
+
+
+def unread() -> Busy:
+    """Why a question is not answered now."""
+    return Busy(
+        f"more than {limits.UNREAD_BYTES_MAX} bytes of answers wait on this connection",
+        hint="take them before you ask for more",
+        retry_after_ms=UNREAD_MS,
+    )
 
 
 def header_of(control: bytes) -> Header | None:

@@ -33,7 +33,25 @@ from gossipq.errors import (
     StoreError,
     UnknownVerb,
 )
-from gossipq.messages import Bye, Challenge, Done, Hello, Join, Ping, Pong, Publish, SetMember, SetOptions
+from gossipq.messages import (
+    Ack,
+    Bye,
+    Challenge,
+    Credit,
+    Done,
+    Extend,
+    Hello,
+    Join,
+    Nack,
+    Ping,
+    Pong,
+    Publish,
+    Recall,
+    SetMember,
+    SetOptions,
+    Started,
+    Unsubscribe,
+)
 from gossipq.operator_messages import Kick
 from gossipq.peer_messages import View
 from gossipq.types import BatchInfo, Now, Origin, ShardId
@@ -46,7 +64,7 @@ from gossipq_node.actors.cluster import Cluster
 from gossipq_node.actors.faults import Faults
 from gossipq_node.actors.intake import Intake
 from gossipq_node.actors.prover import Prover
-from gossipq_node.actors.sender import Sender, header_of
+from gossipq_node.actors.sender import Sender, header_of, unread
 from gossipq_node.actors.sessions import Sessions
 from gossipq_node.actors.space import Space
 from gossipq_node.actors.tally import Tally
@@ -63,6 +81,8 @@ LEAVE_AT_ONCE = (
 )
 CATCHING_UP_MAX = 2  #: shards of a worker that bring new copies up to date at once
 FIRST_PEER_VERB = 96
+#: requests whose answers are a few bytes: also who has not taken its records settles what it holds
+TAKES_NOTHING = (Ack, Nack, Extend, Credit, Recall, Started, Unsubscribe, Publish)
 TOO_MUCH = "this connection has sent more than its publish window"
 WINDOW_MS = 50  #: who sends too much waits so long
 
@@ -333,6 +353,8 @@ class Worker:
             session = self._sessions.bye(origin)
             if session is not None:
                 self._turn.end_session(session)
+        elif type(request) not in TAKES_NOTHING and self._mailbox.crowded(origin):
+            raise unread()
         elif isinstance(request, worker_stats.QUESTIONS):
             led = self._led()
             for shard in led:

@@ -16,7 +16,8 @@ FIRST_WORD_S, IDLE_S = 5.0, 60.0
 LOOK_S = 1.0
 SAY_AGAIN_S = 60.0
 ENDLESS_BYTES = 4 * limits.FRAME_BYTES_MAX  #: without a message coming to its end
-TCP_INFO_BYTES, BYTES_RECEIVED_AT = 192, 128  #: of struct tcp_info, where Linux counts what came
+#: of struct tcp_info, where Linux counts what the other end has taken, and what came
+TCP_INFO_BYTES, BYTES_ACKED_AT, BYTES_RECEIVED_AT = 192, 120, 128
 
 log = logging.getLogger(__name__)
 
@@ -126,9 +127,18 @@ def _local(address: str) -> bool:
 
 def _received(fd: int) -> int:
     """Bytes that came over a connection so far; 0 when nobody counts them."""
+    return _counted(fd, BYTES_RECEIVED_AT) or 0
+
+
+def taken(fd: int) -> int | None:
+    """Bytes that the other end of a connection has taken so far; None when nobody counts them."""
+    return _counted(fd, BYTES_ACKED_AT)
+
+
+def _counted(fd: int, at: int) -> int | None:
     try:
         with _socket(fd) as found:
             about = found.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, TCP_INFO_BYTES)
     except OSError:
-        return 0
-    return int.from_bytes(about[BYTES_RECEIVED_AT : BYTES_RECEIVED_AT + 8], "little")
+        return None
+    return int.from_bytes(about[at : at + 8], "little")

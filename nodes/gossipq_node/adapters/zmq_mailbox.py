@@ -20,7 +20,7 @@ from gossipq.errors import ConfigError, ProtocolError
 from gossipq.messages import Pong, Refused
 from gossipq.types import Origin
 from gossipq.wire.frames import encode
-from gossipq_node.adapters.visitors import Visitors
+from gossipq_node.adapters.visitors import Visitors, taken
 from gossipq_node.ports import Incoming
 
 CLIENTS, PEERS, DEALER = b"c", b"p", b"d"  #: first part of an origin: through which socket it came
@@ -40,6 +40,7 @@ RECONNECT_MS, RECONNECT_MS_MAX = 200, 300  #: between two attempts, and up to th
 IDLE_S = 60.0
 SETTLED_MS = 50  #: after its monitor a ROUTER itself knows within that time that a connection has ended
 SETTLED_S = SETTLED_MS / 1_000
+FRAME_HEAD_BYTES = 2  #: the least that ZeroMQ sends with a frame
 IPC = "ipc://"
 
 Buffer = bytes | bytearray | memoryview
@@ -70,6 +71,8 @@ class Connections:
         self.monitor.connect(address)
         self.visitors = Visitors()
         self._spoke: set[bytes] = set()  # of whom a message came since they were looked at
+        self._sent: dict[bytes, int] = {}  # bytes, by connection,
+        self._taken: dict[bytes, int] = {}  # and how many of them it had when that was asked last
         self._known: dict[bytes, int] = {}  # connection -> its descriptor
         self._by_fd: dict[int, set[bytes]] = {}
         self._ended: set[int] = set()  # descriptors of connections that ended before anything came from them
@@ -117,7 +120,8 @@ class Connections:
         except zmq.ZMQError as error:
             if error.errno != errno.EAGAIN:  # that one does not read, and may be there
                 del self._doubted[name]
-                self._known.pop(name, None)
+                for about in (self._known, self._sent, self._taken):
+                    about.pop(name, None)
                 return True
         if settled:
             del self._doubted[name]
@@ -125,6 +129,22 @@ class Connections:
             if fd is not None:
                 self._by_fd.setdefault(fd, set()).add(name)
         return False
+
+    def sent(self, name: bytes, size: int) -> None:
+        self._sent[name] = self._sent.get(name, 0) + size
+
+    def unread(self, name: bytes, enough: int) -> int:
+        """Bytes that were sent there and have not been taken; not exactly so while they are fewer than
+        `enough`."""
+        sent, had = self._sent.get(name, 0), self._taken.get(name, 0)
+        if sent - had < enough:
+            return sent - had
+        found = taken(self._known[name]) if name in self._known else None
+        if found is None:
+            found = sent  # nobody can tell
+        # what ZeroMQ says by itself is not counted in `sent`
+        self._sent[name], self._taken[name] = max(sent, found), found
+        return self._sent[name] - found
 
     def look(self, now_s: float) -> None:
         """Once a second: who has nothing to say makes way. Call it when all that came is taken."""
@@ -293,9 +313,9 @@ class ZmqMailbox:
     def _relay(self, frames: list[bytes]) -> None:
         """A peer's answer to a client that `forward` spoke for."""
         clients = self._routers.get(CLIENTS)
-        if clients is not None and self._send(
-            clients, frames[1:2], frames[3], frames[4] if len(frames) == 5 else b""
-        ):
+        if clients is None or not self._has_room(frames[1], sum(map(len, frames[3:]))):
+            return
+        if self._send(clients, frames[1:2], frames[3], frames[4] if len(frames) == 5 else b""):
             self.relayed += 1
 
     def _send(
@@ -320,7 +340,27 @@ class ZmqMailbox:
             batch = batch[0] if len(batch) == 1 else b"".join(batch)
         if origin[0] == DEALER:
             return self.send(origin[1].decode(), control, batch)
+        if origin[0] == CLIENTS and not self._has_room(origin[1], len(control) + len(batch)):
+            return False
         return self._send(self._routers[origin[0]], origin[1:], control, batch)
+
+    def _has_room(self, name: bytes, size: int) -> bool:
+        """Counts what goes to a client, if it is not too much."""
+        if self._connections is None:
+            return True
+        most = limits.UNREAD_BYTES_HARD_MAX
+        if self._connections.unread(name, most) > most:
+            self.dropped += 1
+            return False
+        self._connections.sent(name, size + FRAME_HEAD_BYTES)
+        return True
+
+    def crowded(self, origin: Origin) -> bool:
+        """See ports.Mailbox."""
+        if origin[0] != CLIENTS or self._connections is None:
+            return False
+        most = limits.UNREAD_BYTES_MAX
+        return self._connections.unread(origin[1], most) > most
 
     def send(self, endpoint: str, control: bytes, batch: Buffer = b"") -> bool:
         return self._send_to_peer(endpoint, (), control, batch)
