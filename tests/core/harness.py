@@ -6,8 +6,11 @@ from typing import Any
 
 from gossipq import limits
 from gossipq.core.copies import Mail
+from gossipq.core.delivery import Dispatch
 from gossipq.core.effects import Effects
+from gossipq.core.ledger import Ledger
 from gossipq.core.raft import Replication
+from gossipq.core.requests import stats
 from gossipq.core.requests.consume import Client
 from gossipq.core.shard import Shard
 from gossipq.core.storage.bodies import Bodies
@@ -17,7 +20,16 @@ from gossipq.core.turn import Turn
 from gossipq.errors import StoreError
 from gossipq.messages import CreateTopic, Publish, Refused, Subscribe, Topics
 from gossipq.types import Now, Origin, PartitionKey, partition_key
-from gossipq.values import GroupOptions, Message, Range, Start, TopicInfo, TopicOptions
+from gossipq.values import (
+    GroupOptions,
+    GroupStats,
+    Message,
+    PartitionStats,
+    Range,
+    Start,
+    TopicInfo,
+    TopicOptions,
+)
 from gossipq.wire import batch as batches
 from gossipq.wire.opener import Opener
 
@@ -208,3 +220,10 @@ class FakeWorker:
 
 def single(info: TopicInfo) -> PartitionKey:
     return partition_key(info.id, 0)
+
+
+def counters(ledger: Ledger, dispatch: Dispatch) -> tuple[list[PartitionStats], list[GroupStats]]:
+    """All rows of STATS of a shard."""
+    partitions, groups, more = stats(ledger, dispatch, 0, [], (-1, -1), 1_000_000)
+    assert more is None
+    return partitions, groups

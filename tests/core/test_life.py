@@ -18,12 +18,12 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
 from core.harness import FakeWorker, client, single
+from core.harness import counters as stats
 from gossipq import limits
 from gossipq.core.delivery.routes import matcher
 from gossipq.core.ledger import life, records
 from gossipq.core.ledger.exceptions import decode_dead, decode_exception
 from gossipq.core.ledger.schedule import decode_scheduled
-from gossipq.core.requests.counts import stats
 from gossipq.core.requests.survey import Surveying
 from gossipq.core.storage.intervals import Intervals
 from gossipq.export_messages import ListAcks, ListStates
@@ -531,7 +531,7 @@ class FullLife(RuleBasedStateMachine):
     def everything_published_is_somewhere(self):
         if not hasattr(self, "partition"):
             return
-        partitions, groups = stats(self.shard.ledger, self.shard.dispatch, 0, [])
+        partitions, groups = stats(self.shard.ledger, self.shard.dispatch)
         partition, state = partitions[0], self.shard.ledger.partitions[self.partition]
         unplaced = sum(1 for _ in self.worker.tables[1].state.scan(b"v", b"w"))
         assert partition.published == partition.next + partition.scheduled + unplaced

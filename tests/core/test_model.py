@@ -14,8 +14,8 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
 from core.harness import FakeWorker, client, single
+from core.harness import counters as stats
 from gossipq import limits
-from gossipq.core.requests.counts import stats
 from gossipq.messages import Ack, Acked, Credit, Extend, Nack, Unsubscribe
 from gossipq.types import Now, topic_id_of
 from gossipq.values import GroupOptions, TopicOptions
@@ -233,7 +233,7 @@ class ShardLife(RuleBasedStateMachine):
 
     def rows(self):
         shard = self.worker.shards[1]
-        partitions, groups = stats(shard.ledger, shard.dispatch, 0, [])
+        partitions, groups = stats(shard.ledger, shard.dispatch)
         return partitions[0], groups
 
     @invariant()

@@ -3,8 +3,8 @@
 import pytest
 
 from core.harness import FakeWorker, client, single
+from core.harness import counters as stats
 from gossipq import limits
-from gossipq.core.requests.counts import stats
 from gossipq.messages import Ack, Done, Nack, Refused, Topics, Why
 from gossipq.operator_messages import (
     DropGroup,
@@ -32,7 +32,7 @@ def orders(worker):
 
 
 def group_of(worker, name="billing"):
-    rows = stats(worker.shards[1].ledger, worker.shards[1].dispatch, 0, [])[1]
+    rows = stats(worker.shards[1].ledger, worker.shards[1].dispatch)[1]
     return next((row for row in rows if row.group == name), None)
 
 

@@ -6,10 +6,10 @@ from collections.abc import Callable
 
 import pytest
 
-from core.harness import FakeWorker, client, single
+from core.harness import FakeWorker, client, counters, single
 from gossipq import limits
 from gossipq.core.ledger import Ledger, Sweeper
-from gossipq.core.requests import Client, Watch, stats
+from gossipq.core.requests import Client, Watch
 from gossipq.core.storage import INDEX_KEY, Entry
 from gossipq.core.storage.tables import MemoryTables
 from gossipq.messages import (
@@ -204,7 +204,7 @@ def check_whole(scene: Scene) -> None:
     assert len(ledger.group_ids) == len(ledger.groups)
     for live in shard.dispatch.groups:
         assert live in ledger.groups, "dispatch serves a group that is gone"
-    partitions, groups = stats(ledger, shard.dispatch, 0, [])
+    partitions, groups = counters(ledger, shard.dispatch)
     assert len(partitions) == len(ledger.partitions)
     for row in groups:
         done = row.acked + row.dead + row.voided + row.dropped + row.removed

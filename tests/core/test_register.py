@@ -157,6 +157,47 @@ def test_topics_that_are_made_by_name_are_made_and_told_page_by_page(
     assert [info.name for info in rest.topics] == names[4:8]
 
 
+def test_who_waits_for_a_shard_that_is_gone_hears_so(
+    monkeypatch: pytest.MonkeyPatch, worker: FakeWorker
+) -> None:
+    orders = worker.topic("orders")
+    monkeypatch.setattr(TopicRegister, "_tell", lambda register, topic_id: None)
+    messages = [
+        SetTopic("orders", TopicOptions(ttl_ms=5_000)),
+        CreateTopic("more"),
+        Resolve(["orders"]),
+        Resolve(["late"], True),
+    ]
+    steps = [lambda n=n, m=m: worker.step(0, (b"c", b"1"), n, ADA, m) for n, m in enumerate(messages)]
+    worker.seen[:] = worker.turn(*steps).values()
+    worker.ask(0, ADA, DropTopic("more"), 9)
+    for _ in range(8):
+        worker.tick(500)
+    answers = {number: answer for effects in worker.seen for _, number, answer in effects.replies}
+    assert set(answers) == {0, 1, 2, 3, 9}
+    assert [info.id for info in answers[2].topics] == [orders.id]
+    for number in (0, 1, 3, 9):
+        assert answers[number].code in ("refused", "unknown_topic"), answers[number]
+    assert "no answer of shard 1" in answers[0].message
+
+
+def test_a_register_that_opens_again_tells_of_topics_whose_shard_is_gone(
+    monkeypatch: pytest.MonkeyPatch, worker: FakeWorker
+) -> None:
+    info = worker.topic("orders")
+    with monkeypatch.context() as patch:
+        patch.setattr(TopicRegister, "_tell", lambda register, topic_id: None)
+        worker.ask(0, ADA, SetTopic("orders", TopicOptions(ttl_ms=5_000)))
+        worker.restart()
+        assert worker.shards[0].ledger.installing
+        worker.seen.clear()
+        worker.ask(0, ADA, Resolve(["orders"]), 5)
+        for _ in range(8):
+            worker.tick(500)
+    answers = [answer for effects in worker.seen for _, number, answer in effects.replies if number == 5]
+    assert [found.id for found in answers[0].topics] == [info.id]
+
+
 def test_a_producer_that_spoke_in_the_same_turn_is_not_forgotten(worker: FakeWorker) -> None:
     orders = single(worker.topic("orders"))
     worker.publish(orders, [b"x"], b"p" * 16, 1)

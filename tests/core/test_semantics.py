@@ -5,9 +5,9 @@ from array import array
 import pytest
 
 from core.harness import FakeWorker, client, single
+from core.harness import counters as stats
 from gossipq import limits
 from gossipq.core.delivery.routes import check_patterns, matcher
-from gossipq.core.requests.counts import stats
 from gossipq.errors import BadRequest
 from gossipq.messages import (
     Ack,
@@ -83,7 +83,7 @@ def join(worker, who, partition, mode=None, records=100, number=1, routes=()):
 
 
 def counts(worker):
-    return stats(worker.shards[1].ledger, worker.shards[1].dispatch, 0, [])[1][0]
+    return stats(worker.shards[1].ledger, worker.shards[1].dispatch)[1][0]
 
 
 # --- schedules ----------------------------------------------------------------------------------------------

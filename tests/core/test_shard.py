@@ -43,10 +43,10 @@ def orders(worker):
 
 
 def stats(worker, partition):
-    from gossipq.core.requests.counts import stats as shard_stats
+    from core.harness import counters as shard_stats
 
     shard = worker.shards[1]
-    partitions, groups, _ = shard_stats(shard.ledger, shard.dispatch, 0, [], (-1, -1), 1_000)
+    partitions, groups = shard_stats(shard.ledger, shard.dispatch)
     return next(row for row in partitions if row.partition == partition), groups
 
 

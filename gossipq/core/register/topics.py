@@ -32,6 +32,7 @@ from gossipq.types import Index, Origin
 from gossipq.values import Message, TopicConfig, TopicInfo
 
 INSTALL_AGAIN_MS = 500
+PATIENCE_MS = 3_000  #: who asked hears that a shard does not answer: less than clients wait
 #: what the register serves
 REGISTER_VERBS = (Resolve, CreateTopic, BindTopic, DropTopic, SetTopic, TopicInstalled, AskTopic)
 _NAME_CHARS = frozenset("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789._-")
@@ -92,10 +93,12 @@ def _size(name: str, config: TopicConfig) -> int:
 class Creation:
     """A request that waits: topics still being logged, and the answer gathered so far."""
 
-    __slots__ = ("asker", "found", "missing", "more")
+    __slots__ = ("asker", "found", "made", "missing", "more", "until_ms")
 
     def __init__(self, asker: Requester, found: list[TopicInfo], missing: set[str], more: str = "") -> None:
         self.asker, self.found, self.missing, self.more = asker, found, missing, more
+        self.made = set(missing)  #: those that are made or changed for it: all of their shards must know
+        self.until_ms: int | None = None  #: boot time at which it is answered as it stands
 
 
 class TopicRegister:
@@ -119,6 +122,7 @@ class TopicRegister:
         # (id, version) that all shards have, and that is to be logged
         self._installed: list[tuple[int, int]] = []
         self._drops: dict[int, list[Requester]] = {}  # by id: who waits for the end of a topic
+        self._drops_ms: dict[int, int] = {}  # and until which boot time
         self._again_ms: int | None = None
 
     # --- requests -------------------------------------------------------------------------------------------
@@ -276,7 +280,9 @@ class TopicRegister:
                 self._proposed.add(name)
                 self._propose(TopicInfo(0, name, 1, config, shards))
         ready = [info for info in found if info.name not in busy]
-        self._creations.append(Creation(Requester(origin, request_id), ready, busy | set(configs), more))
+        creation = Creation(Requester(origin, request_id), ready, busy | set(configs), more)
+        creation.made.intersection_update(configs)
+        self._creations.append(creation)
 
     def _propose(self, info: TopicInfo) -> None:
         index = self._shard.propose(log.META_TOPIC, payloads.encode(payloads.Topic(info)))
@@ -407,6 +413,7 @@ class TopicRegister:
             self._shard.propose(
                 log.INSTALLED, payloads.encode(payloads.InstalledTopics(versions)), promise=False
             )
+        self._give_up(boot_ms)
         if not self._missing:
             self._again_ms = None
         elif self._again_ms is None:
@@ -415,6 +422,41 @@ class TopicRegister:
             self._again_ms = boot_ms + INSTALL_AGAIN_MS
             for topic_id in self._missing:
                 self._tell(topic_id)
+
+    def _give_up(self, boot_ms: int) -> None:
+        """Who waits for a shard that does not answer hears so. Who only asked where topics are gets them: the
+        other shards of such a topic serve."""
+        for topic_id in self._drops:
+            if boot_ms >= self._drops_ms.setdefault(topic_id, boot_ms + PATIENCE_MS):
+                why = f"the topic is removed; {self._late_shards(topic_id)}"
+                for asker in self._drops[topic_id]:
+                    self._shard.refuse_by(asker, refused("refused", why))
+                self._drops[topic_id] = []
+        self._drops_ms = {each: at_ms for each, at_ms in self._drops_ms.items() if self._drops.get(each)}
+        self._drops = {each: askers for each, askers in self._drops.items() if askers}
+        for creation in list(self._creations):
+            if creation.until_ms is None:
+                creation.until_ms = boot_ms + PATIENCE_MS
+            if boot_ms < creation.until_ms:
+                continue
+            self._creations.remove(creation)
+            known = self._ledger.names
+            late = sorted(creation.missing)
+            if creation.made.isdisjoint(late) and all(name in known for name in late):
+                found = sorted([*creation.found, *map(known.__getitem__, late)], key=lambda info: info.name)
+                self._shard.reply(*creation.asker, Topics(found, creation.more))
+            else:
+                self._shard.refuse_by(creation.asker, refused("refused", self._why_late(late[0])))
+
+    def _why_late(self, name: str) -> str:
+        info = self._ledger.names.get(name)
+        return f"topic {name} is not ready: {self._late_shards(info.id if info is not None else 0)}"
+
+    def _late_shards(self, topic_id: int) -> str:
+        shards = sorted(self._missing.get(topic_id, ()))
+        if not shards:
+            return "its entry is not stored yet"
+        return f"no answer of shard {', '.join(map(str, shards[:8]))}, which hears of it as soon as it serves"
 
     def next_deadline(self) -> int | None:
         return self._again_ms
