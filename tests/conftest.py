@@ -1,6 +1,7 @@
 """A whole node for tests that need one: started on free ports in a directory of its own, ended by its process
 id."""
 
+import json
 import os
 import signal
 import subprocess
@@ -11,6 +12,7 @@ from typing import Any
 
 import pytest
 
+from gossipq.wire import proofs
 from gossipq_client import testing
 from ports import settled_port
 
@@ -70,6 +72,12 @@ class RunningNode:
         self.endpoint = f"tcp://127.0.0.1:{self.port}"
         self.process: subprocess.Popen[str] | None = None
         self.environment: dict[str, str] = {}  #: what else it is told
+
+    def token(self) -> bytes:
+        """What its nodes show that they know."""
+        manifest = json.loads((self.data / "manifest.json").read_text())
+        secret = (self.data / "secret").read_bytes().strip()
+        return proofs.token(secret, bytes.fromhex(manifest["cluster_uuid"]))
 
     def start(self) -> "RunningNode":
         """Returns when the node says that it is ready."""

@@ -10,6 +10,7 @@ from gossipq.errors import BadRequest
 
 KEY_BYTES = 32
 SESSION_BYTES = 16
+NONCE_BYTES = 16
 NUMBER_BYTES = 4  #: of a producer among those of one key
 OWNED = 0x80  #: in the first byte of a session that has a key
 
@@ -32,6 +33,16 @@ def _producer(key: bytes, number: bytes) -> bytes:
 def unowned(session: bytes) -> bytes:
     """A session without a key, of 16 random bytes: of who holds nothing that others may not have."""
     return bytes((session[0] & ~OWNED & 0xFF,)) + session[1:]
+
+
+def key_of_node(token: bytes, nonce: bytes) -> bytes:
+    """The key of a client that is a node of the cluster with that token; `nonce`: 16 random bytes."""
+    return nonce + hmac.digest(token, b"node" + nonce, "sha256")[: KEY_BYTES - len(nonce)]
+
+
+def is_of_node(token: bytes, key: bytes) -> bool:
+    """Whether who has that key knows the token. Where there is none, nobody can be told from a node."""
+    return not token or hmac.compare_digest(key_of_node(token, key[:NONCE_BYTES]), key)
 
 
 def check_session(session: bytes, key: bytes) -> None:

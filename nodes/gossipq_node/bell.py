@@ -7,6 +7,7 @@ stays raised that is over.
 """
 
 import logging
+import os
 import threading
 from contextlib import suppress
 from typing import TYPE_CHECKING
@@ -18,6 +19,7 @@ from gossipq.clock import Clock
 from gossipq.core.requests import key_of
 from gossipq.errors import GossipqError
 from gossipq.values import Alarm
+from gossipq.wire import ownership
 from gossipq_node.actors.board import Board
 from gossipq_node.actors.frontdoor import SERVING
 
@@ -51,8 +53,10 @@ class Rung(msgspec.Struct, frozen=True):
 
 
 class Bell:
-    def __init__(self, board: Board, node: str, endpoint: str, clock: Clock) -> None:
+    def __init__(self, board: Board, node: str, endpoint: str, clock: Clock, token: bytes = b"") -> None:
+        """`token`: shows the workers of the cluster that a node speaks."""
         self._board, self._node, self._endpoint, self._clock = board, node, endpoint, clock
+        self._key = ownership.key_of_node(token, os.urandom(ownership.NONCE_BYTES)) if token else b""
         self._rung: dict[Key, Alarm] | None = None  #: what the topic says of this node; None: not read yet
         self._client: Client | None = None
         self._idle = 0
@@ -109,9 +113,9 @@ class Bell:
 
     def _connected(self) -> "Client":
         if self._client is None:
-            from gossipq_client import connect
+            from gossipq_client import Client
 
-            self._client = connect(self._endpoint, name="gossipq-alarms", timeout=ASK_S)
+            self._client = Client([self._endpoint], "gossipq-alarms", ASK_S, self._key)
         return self._client
 
     def _hang_up(self) -> None:

@@ -149,7 +149,7 @@ def beside(settings: FrontdoorSettings, board: "Board", clock: Clock, ends: Exit
     if settings.alarms:
         from gossipq_node.bell import Bell
 
-        bell = Bell(board, settings.node, settings.endpoint, clock)
+        bell = Bell(board, settings.node, settings.endpoint, clock, settings.token)
         ends.callback(bell.close)
         bell.start()
 

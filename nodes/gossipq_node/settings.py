@@ -51,6 +51,12 @@ class WorkerSettings(msgspec.Struct, frozen=True, kw_only=True):
     former: tuple[bytes, ...] = ()  #: clusters that this one went on from, by a recover
 
     @property
+    def speaks_for_nodes(self) -> bytes:
+        """The token by which a client shows that it is a node; b"": all may say what nodes say, as on a node
+        within a program, whose clients are its own."""
+        return self.token if endpoint(self.clients_bind).transport == "tcp" else b""
+
+    @property
     def endpoint(self) -> str:
         """Where clients reach this worker."""
         return endpoint(self.member.endpoint).step(limits.CLIENT_PORT_STEP + self.worker)

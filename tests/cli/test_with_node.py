@@ -13,7 +13,8 @@ from typing import TextIO
 
 import pytest
 
-from gossipq_client import connect
+from gossipq.wire.ownership import key_of_node
+from gossipq_client import Client
 
 pytestmark = pytest.mark.e2e
 
@@ -213,7 +214,7 @@ def test_sub_waits_for_the_first_alarm(node, gossipq) -> None:
         assert (
             process.stderr.readline() == "no alarm was raised yet: waiting for the first one; Ctrl-C ends\n"
         )
-        with connect(node.endpoint) as mq:
+        with Client([node.endpoint], "a node", 5.0, key_of_node(node.token(), bytes(16))) as mq:
             mq.create_topic("_alarms")
             mq.publish("_alarms", "low disk").result(5)
         out, _ = process.communicate(timeout=30)

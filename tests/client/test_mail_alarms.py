@@ -4,6 +4,8 @@ import json
 import runpy
 import smtplib
 import socketserver
+import subprocess
+import sys
 import threading
 from collections.abc import Iterator
 from email import message_from_bytes
@@ -125,3 +127,10 @@ def test_what_the_mail_server_did_not_take_is_mailed_by_the_next(
     server.broken = False
     assert example["send"](mq, server.place, "gossipq@example.org", "ops@example.org") == 1
     assert [mail["Subject"] for mail in server.mails] == ["gossipq: 1 raised, 0 cleared"]
+
+
+def test_without_arguments_it_says_how_it_is_called() -> None:
+    ran = subprocess.run([sys.executable, str(EXAMPLE)], capture_output=True, text=True, timeout=60)
+    assert (ran.returncode, ran.stdout) == (1, "")
+    assert "python mail_alarms.py SMTPHOST:PORT FROM TO" in ran.stderr
+    assert "Traceback" not in ran.stderr

@@ -12,9 +12,10 @@ from conftest import RunningNode
 from gossipq.clock import SystemClock
 from gossipq.config import Node
 from gossipq.core.requests.alarms import alarm
-from gossipq.errors import GossipqError
+from gossipq.errors import BadRequest, GossipqError
 from gossipq.messages import StatusReply
 from gossipq.values import Alarm, WorkerStats
+from gossipq.wire.ownership import key_of_node
 from gossipq_client import Client, connect
 from gossipq_node import bell as bells
 from gossipq_node.actors.board import Board, Facts
@@ -40,9 +41,9 @@ def name() -> str:
 class Ringing:
     """A bell whose board the test writes."""
 
-    def __init__(self, node: str, endpoint: str) -> None:
+    def __init__(self, node: str, endpoint: str, token: bytes = b"") -> None:
         self.board = Board(0)
-        self.bell = Bell(self.board, node, endpoint, SystemClock())
+        self.bell = Bell(self.board, node, endpoint, SystemClock(), token)
 
     def look(self, *alarms: Alarm, state: str = "ready", other_state: str = "ready") -> None:
         worker = WorkerStats(0, 1, "", state, 0, 1, *[0] * 10)
@@ -70,7 +71,7 @@ def told(mq: Client, node: str) -> list[Rung]:
 def test_an_alarm_is_told_when_it_comes_and_when_it_goes(
     mq: Client, shared_node: RunningNode, name: str
 ) -> None:
-    ringing = Ringing(name, shared_node.endpoint)
+    ringing = Ringing(name, shared_node.endpoint, shared_node.token())
     ringing.look()
     for _ in range(3):
         ringing.look(lag(name), lag(name, "mails/x"))
@@ -92,20 +93,32 @@ def test_an_alarm_is_told_when_it_comes_and_when_it_goes(
 def test_a_bell_that_starts_again_goes_on_from_what_it_said(
     mq: Client, shared_node: RunningNode, name: str
 ) -> None:
-    Ringing(name, shared_node.endpoint).look(lag(name), lag(name, "mails/x"))
-    mq.publish("_alarms", b"not ours").result(10)
-    again = Ringing(name, shared_node.endpoint)
+    Ringing(name, shared_node.endpoint, shared_node.token()).look(lag(name), lag(name, "mails/x"))
+    key = key_of_node(shared_node.token(), bytes(16))
+    with Client([shared_node.endpoint], "another node", 5.0, key) as other:
+        other.publish("_alarms", b"not ours").result(10)
+    again = Ringing(name, shared_node.endpoint, shared_node.token())
     again.look(lag(name, since_ms=99))
     assert [(rung.event, rung.subject, rung.since_ms) for rung in told(mq, name)][2:] == [
         ("cleared", "mails/x", 5)
     ]
 
 
+def test_only_nodes_write_what_nodes_say(mq: Client, shared_node: RunningNode, name: str) -> None:
+    Ringing(name, shared_node.endpoint, shared_node.token()).look(lag(name))
+    with pytest.raises(BadRequest, match="_alarms is written by nodes only"):
+        mq.publish("_alarms", b"all is well").result(10)
+    stranger = key_of_node(b"another secret", bytes(16))
+    with Client([shared_node.endpoint], "", 5.0, stranger) as other, pytest.raises(BadRequest):
+        other.publish("_alarms", b"all is well").result(10)
+    assert [rung.event for rung in told(mq, name)] == ["raised"]
+
+
 def test_what_could_not_be_told_is_told_later(
     mq: Client, shared_node: RunningNode, name: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(bells, "ASK_S", 0.2)
-    ringing = Ringing(name, "tcp://127.0.0.1:9")
+    ringing = Ringing(name, "tcp://127.0.0.1:9", shared_node.token())
     with pytest.raises(GossipqError):
         ringing.look(lag(name))
     monkeypatch.undo()
@@ -134,7 +147,7 @@ def test_a_node_ends_though_its_bell_reads_from_a_cluster_that_is_gone(
 
 
 def test_nothing_is_cleared_while_a_worker_is_away(mq: Client, shared_node: RunningNode, name: str) -> None:
-    ringing = Ringing(name, shared_node.endpoint)
+    ringing = Ringing(name, shared_node.endpoint, shared_node.token())
     ringing.look(lag(name))
     ringing.look(other_state="recovering")
     assert [rung.event for rung in told(mq, name)] == ["raised"]

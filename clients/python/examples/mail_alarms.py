@@ -1,4 +1,8 @@
-"""Mails the alarms of the last half hour, each half hour: python mail_alarms.py SMTPHOST:PORT FROM TO"""
+"""Mails the alarms of the last half hour, each half hour.
+
+python mail_alarms.py SMTPHOST:PORT FROM TO
+python mail_alarms.py localhost:25 gossipq@host me@host
+"""
 
 import json
 import smtplib
@@ -41,6 +45,8 @@ def send(mq: Client, smtp: str, sender: str, to: str) -> int:
 
 
 if __name__ == "__main__":
+    if len(sys.argv) != 4:
+        sys.exit(__doc__)
     with connect() as mq:
         while True:
             send(mq, *sys.argv[1:4])

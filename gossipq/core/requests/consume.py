@@ -59,6 +59,7 @@ class Client(msgspec.Struct, frozen=True):
 
     session: SessionId
     consumer: str
+    node: bool = False  #: it is a node of the cluster, which may write what nodes say
 
 
 class Made(msgspec.Struct, frozen=True):

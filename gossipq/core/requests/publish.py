@@ -45,6 +45,7 @@ from gossipq.values import Message, TopicConfig, TopicInfo
 TOPIC_ASK_MS = 200
 TOPIC_ID_MAX = NUMBER_MAX >> PARTITION_BITS
 GONE, ELSEWHERE = -1, -2  #: in place of a time: there is no such topic; it has nothing in this shard
+SYSTEM = "_"  #: names of topics that nodes write begin with it
 #: what helps, in order of effect
 FULL_HINT = (
     "gossipq topic ls shows what holds most; gossipq topic purge or rm frees it at once, a shorter retention "
@@ -100,7 +101,7 @@ class Admitting:
         batch: bytes,
     ) -> None:
         """A verified batch. Raises what forbids it."""
-        config = self._may_publish(message.partition, info)
+        config = self._may_publish(message.partition, info, client)
         payload = log.publish_payload(message.partition, info, self.due_of(info, batch, message.age_ms))
         if message.acks:
             self._step(origin, request_id, client, message, info, payload, batch)
@@ -110,12 +111,16 @@ class Admitting:
         if confirmed:
             self._pending.add(index, self._stored, origin, request_id)
 
-    def _may_publish(self, partition: PartitionKey, info: BatchInfo) -> TopicConfig:
+    def _may_publish(self, partition: PartitionKey, info: BatchInfo, client: Client | None) -> TopicConfig:
         """Raises what forbids it. A repeat is let through: it is answered, and adds nothing."""
         state = self._ledger.partitions.get(partition)
         if state is None:
             raise self.unknown(partition)
         topic = self._ledger.topics[state.topic_id]
+        if topic.name.startswith(SYSTEM) and client is not None and not client.node:
+            raise BadRequest(
+                f"{topic.name} is written by nodes only", hint="names that begin with _ are theirs"
+            )
         if self._host.full or topic.config.bytes_max:
             self._require_space(partition, info, topic, state.bytes)
         if not self._host.leading:

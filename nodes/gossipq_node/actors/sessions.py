@@ -51,7 +51,9 @@ class Session:
 
 
 class Sessions:
-    def __init__(self) -> None:
+    def __init__(self, token: bytes = b"") -> None:
+        """`token`: what the nodes of the cluster know; b"": nothing."""
+        self._token = token
         self._sessions: dict[SessionId, Session] = {}
         self._by_origin: dict[Origin, Session] = {}
         self._checked_ms = 0
@@ -85,7 +87,11 @@ class Sessions:
             session = self._sessions[hello.session] = Session(Client(hello.session, ""), now_ms)
         if not session.client.consumer:  # also of one that was expected: until now nobody knew its name
             session.name, session.version = hello.client[:CLIENT_TEXT_MAX], hello.version[:CLIENT_TEXT_MAX]
-            session.client = Client(hello.session, f"{session.name}/{hello.session[:4].hex()}")
+            name, node = (
+                f"{session.name}/{hello.session[:4].hex()}",
+                ownership.is_of_node(self._token, hello.key),
+            )
+            session.client = Client(hello.session, name, node)
         if len(session.origins) >= CONNECTIONS_MAX:
             self._leave(min(session.origins, key=session.origins.__getitem__))
         session.key = hello.key

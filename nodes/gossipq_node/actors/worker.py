@@ -112,7 +112,7 @@ class Worker:
         self._intake = Intake(mailbox, settings.window_bytes)
         self._bodies = Bodies(limits.RECENT_BYTES_MAX)
         self._now = Now(0, 0)
-        self._sessions, self._timings = Sessions(), Timings()
+        self._sessions, self._timings = Sessions(settings.speaks_for_nodes), Timings()
         self._faults = Faults(f"worker {settings.worker}")
         self._sender = Sender(settings, mailbox, self._cluster, self._timings, self._faults)
         self._prover = Prover(settings.member.copy, settings.token)
@@ -252,7 +252,7 @@ class Worker:
         if self._state != "recovering":
             what = "memory is short" if isinstance(error, OutOfMemory) else "a write failed"
             log.error("worker %d: %s, starting over from disk: %s", self._settings.worker, what, error)
-            self._sessions = Sessions()
+            self._sessions = Sessions(self._settings.speaks_for_nodes)
         if isinstance(error, OutOfMemory):
             self._space.short = str(error)
         else:

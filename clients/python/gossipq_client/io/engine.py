@@ -55,10 +55,13 @@ class Engine:
 
     alive: ClassVar["weakref.WeakSet[Engine]"] = weakref.WeakSet()
 
-    def __init__(self, addresses: list[str], name: str, on_fork: Callable[[], None]) -> None:
+    def __init__(
+        self, addresses: list[str], name: str, on_fork: Callable[[], None], key: bytes = b""
+    ) -> None:
+        """`key`: of who owns the session, see `gossipq.wire.ownership`; without one, a random one."""
         self.clock = SystemClock()
         self.transport = Transport()
-        key, numbers = os.urandom(ownership.KEY_BYTES), counted(1)
+        key, numbers = key or os.urandom(ownership.KEY_BYTES), counted(1)
         self.session = Session(
             addresses,
             ownership.session_of(key),

@@ -41,8 +41,8 @@ class PendingReceipt:
 class Driver:
     """Drives an engine from one event loop."""
 
-    def __init__(self, addresses: list[str], name: str, timeout: float) -> None:
-        self._engine = Engine(addresses, name, _nothing)
+    def __init__(self, addresses: list[str], name: str, timeout: float, key: bytes = b"") -> None:
+        self._engine = Engine(addresses, name, _nothing, key)
         self._timeout = timeout
         self._label = name
         self._loop = asyncio.get_running_loop()

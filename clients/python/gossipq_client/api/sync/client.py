@@ -19,8 +19,8 @@ class Client(Workers, SchemaKeepers, Records):
     """A connection to a cluster. Safe to share between threads; not across fork. Use `connect` to make
     one."""
 
-    def __init__(self, addresses: list[str], name: str, timeout: float) -> None:
-        super().__init__(addresses, name, timeout)
+    def __init__(self, addresses: list[str], name: str, timeout: float, key: bytes = b"") -> None:
+        super().__init__(addresses, name, timeout, key)
         self._plain = self._engine.session.publishing.plain
 
     def check_by(self, schema: Schema) -> None:

@@ -229,8 +229,8 @@ class Fetcher:
 class Consumers(Producers):
     """The part of a client that consumes."""
 
-    def __init__(self, addresses: list[str], name: str, timeout: float) -> None:
-        super().__init__(addresses, name, timeout)
+    def __init__(self, addresses: list[str], name: str, timeout: float, key: bytes = b"") -> None:
+        super().__init__(addresses, name, timeout, key)
         self._fetchers: dict[tuple[tuple[str, ...], str | None], Fetcher] = {}
 
     def subscribe(

@@ -21,9 +21,9 @@ T = TypeVar("T")
 class Driver:
     """Drives an engine for callers of any thread. Whoever waits polls the sockets without the lock."""
 
-    def __init__(self, addresses: list[str], name: str, timeout: float) -> None:
+    def __init__(self, addresses: list[str], name: str, timeout: float, key: bytes = b"") -> None:
         self._lock = threading.RLock()
-        self._engine = Engine(addresses, name, self._in_child)
+        self._engine = Engine(addresses, name, self._in_child, key)
         self._exchanges = 0  #: how often callers did I/O
         self._timeout = timeout
         self._label = name

@@ -23,8 +23,8 @@ from gossipq_client.values import (
 class Producers(Driver):
     """The part of a client that publishes."""
 
-    def __init__(self, addresses: list[str], name: str, timeout: float) -> None:
-        super().__init__(addresses, name, timeout)
+    def __init__(self, addresses: list[str], name: str, timeout: float, key: bytes = b"") -> None:
+        super().__init__(addresses, name, timeout, key)
         self._checking: dict[str, Schema] = {}  #: by topic: what is published there is checked
 
     def check_by(self, schema: Schema) -> None:

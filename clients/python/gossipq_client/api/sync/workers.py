@@ -18,8 +18,8 @@ from gossipq_client.values import PublishOptions, inputs
 class Workers(Consumers):
     """The part of a client that runs handlers, and asks those of others."""
 
-    def __init__(self, addresses: list[str], name: str, timeout: float) -> None:
-        super().__init__(addresses, name, timeout)
+    def __init__(self, addresses: list[str], name: str, timeout: float, key: bytes = b"") -> None:
+        super().__init__(addresses, name, timeout, key)
         self.handlers = Registry()
         self._runner: Runner | None = None
         self._requests = Requests(self._engine.session.links.session.hex())
