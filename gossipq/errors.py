@@ -37,6 +37,8 @@ Refused.retryable tells whether the same request can succeed later unchanged.
 
 from typing import ClassVar
 
+from gossipq.texts import printable
+
 
 class GossipqError(Exception):
     """Root of all. `hint` is the next step, ready to paste where that is possible."""
@@ -268,4 +270,5 @@ def from_code(
     code: str, message: str, hint: str = "", retry_after_ms: int = 0, detail: int = 0
 ) -> GossipqError:
     """The error a peer named; a code of a later version becomes Refused, which is what every refusal is."""
-    return _BY_CODE.get(code, Refused)(message, hint, retry_after_ms, detail)
+    told = printable(message, "\n\t"), printable(hint, "\n\t")  # a stranger may say so
+    return _BY_CODE.get(code, Refused)(*told, retry_after_ms, detail)

@@ -22,3 +22,15 @@ def span(span_ms: int) -> str:
         if span_ms >= unit_ms:
             return f"{span_ms / unit_ms:.1f}".removesuffix(".0") + f" {unit}"
     return f"{max(0, span_ms)} ms"
+
+
+def printable(text: str, keep: str = "") -> str:
+    """Control, invisible and direction-changing characters as escapes; letters of every language, and `keep`,
+    as they are."""
+    if text.isprintable():
+        return text
+    return "".join(char if char.isprintable() or char in keep else _escaped(char) for char in text)
+
+
+def _escaped(char: str) -> str:
+    return char.encode("unicode_escape").decode()

@@ -6,16 +6,20 @@ from gossipq.core.copies import Mail
 from gossipq.core.delivery import Delivery
 from gossipq.errors import GossipqError
 from gossipq.messages import Refused
+from gossipq.texts import printable
 from gossipq.types import Offset, Origin, SessionId
 from gossipq.values import Message, Run
 
+LINES = "\n\t"  #: characters of a layout that texts for people may have
 INTERNAL = "the node met a fault of its own"
 INTERNAL_HINT = "the log of the node says what it was"
 ConfirmRow = tuple[int, Offset, int, bool]
 
 
 def refusal(error: GossipqError) -> Refused:
-    return Refused(error.code, error.message, error.hint, error.retry_after_ms, error.detail)
+    """What a client is told. It may be about a name that somebody else made up."""
+    message, hint = printable(error.message, LINES), printable(error.hint, LINES)
+    return Refused(error.code, message, hint, error.retry_after_ms, error.detail)
 
 
 class Fault(NamedTuple):

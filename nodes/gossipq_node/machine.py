@@ -8,6 +8,7 @@ import sys
 from collections.abc import Iterator
 from pathlib import Path, PurePosixPath
 
+from gossipq.texts import printable
 from gossipq_node.ports import Use
 
 MACHINE_ID = Path("/etc/machine-id")
@@ -93,6 +94,19 @@ def raise_file_limit() -> None:
         resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
 
 
+class TextLines(logging.Formatter):
+    """Lines for people. What others sent begins no line of its own, and no terminal obeys it."""
+
+    def __init__(self, process: str) -> None:
+        super().__init__("%(asctime)s %(levelname)-7s %(process_name)s: %(message)s")
+        self._process = process
+
+    def format(self, record: logging.LogRecord) -> str:
+        said = logging.makeLogRecord(record.__dict__)
+        said.msg, said.args, said.process_name = printable(record.getMessage()), (), self._process
+        return printable(super().format(said), "\n\t")
+
+
 class JsonLines(logging.Formatter):
     """One JSON object a line, for machines."""
 
@@ -116,8 +130,7 @@ def open_log(process: str, as_json: bool) -> logging.Logger:
     """Sends what this process logs to stderr: text for people, or JSON lines. Returns the logger of the
     process itself."""
     handler = logging.StreamHandler(sys.stderr)
-    text = logging.Formatter(f"%(asctime)s %(levelname)-7s {process}: %(message)s")
-    handler.setFormatter(JsonLines(process) if as_json else text)
+    handler.setFormatter(JsonLines(process) if as_json else TextLines(process))
     root = logging.getLogger()
     root.handlers = [handler]
     root.setLevel(logging.INFO)

@@ -10,7 +10,17 @@ import pytest
 
 from e2e.harness import Node, Raw, until
 from gossipq import limits
-from gossipq.messages import AskMembers, Challenge, Join, Members, Message, Refused, SetMember, SetOptions
+from gossipq.messages import (
+    AskMembers,
+    Challenge,
+    CreateTopic,
+    Join,
+    Members,
+    Message,
+    Refused,
+    SetMember,
+    SetOptions,
+)
 from gossipq.peer_messages import Append, Bundle, Greet, Prove, Snapshot, View, VoteRequest
 from gossipq.types import META_SHARD, NODE_SHARD
 from gossipq.values import Lead, Member
@@ -151,6 +161,14 @@ def test_a_client_proves_that_it_knows_the_secret(served: Node) -> None:
             with pytest.raises(Exception, match=text):
                 mq.admin.set_member(name, "in", secret)
         assert mq.admin.set_member(name, "in", trust.read(str(served.data / "secret"))).members
+
+
+def test_what_is_refused_is_told_without_what_a_terminal_obeys(served: Node, raw: Connect) -> None:
+    asker = raw(served.worker(0)).hello(META_SHARD)
+    for name in ("\x1b[2Jred", "line\rover", "\u202egnol"):
+        answer = asker.ask(CreateTopic(name), META_SHARD)
+        assert isinstance(answer, Refused)
+        assert answer.message.isprintable(), answer
 
 
 def test_files_are_of_the_user_alone(served: Node) -> None:

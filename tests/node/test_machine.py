@@ -3,6 +3,7 @@
 import json
 import logging
 import os
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -78,3 +79,20 @@ def test_log_lines_are_text_for_people(
 ) -> None:
     machine.open_log("node", False).info("draining")
     assert capsys.readouterr().err.endswith("INFO    node: draining\n")
+
+
+def test_a_log_for_people_has_nothing_that_a_terminal_obeys() -> None:
+    """Names and texts come from whoever reaches a port."""
+    line = machine.TextLines("worker 0")
+    said = logging.LogRecord(
+        "post", logging.WARNING, "", 0, "%s says", ("\x1b[2Jeve\nERROR forged\u202e",), None
+    )
+    text = line.format(said)
+    assert text.endswith("WARNING worker 0: \\x1b[2Jeve\\nERROR forged\\u202e says")
+    assert text.isprintable()
+    try:
+        raise ValueError("\x1b[31mred")
+    except ValueError:
+        failed = logging.LogRecord("post", logging.ERROR, "", 0, "met", (), sys.exc_info())
+    assert "\\x1b[31mred" in line.format(failed)
+    assert "\x1b" not in line.format(failed)

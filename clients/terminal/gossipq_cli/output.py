@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from gossipq.texts import printable as printable
 from gossipq_cli.options import Choices
 
 if TYPE_CHECKING:
@@ -69,18 +70,6 @@ def moment(unix_ms: int) -> str:
     """A point in time for people: 2026-11-21 08:03:12.345Z."""
     text = iso(unix_ms)
     return f"{unix_ms} ms" if text is None else text.replace("T", " ").replace("+00:00", "Z")
-
-
-def printable(text: str, keep: str = "") -> str:
-    """Control, invisible and direction-changing characters as escapes; letters of every language, and `keep`,
-    as they are."""
-    if text.isprintable():
-        return text
-    return "".join(char if char.isprintable() or char in keep else _escaped(char) for char in text)
-
-
-def _escaped(char: str) -> str:
-    return char.encode("unicode_escape").decode()
 
 
 def readable(value: bytes, keep: str = "") -> str:
