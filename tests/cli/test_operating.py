@@ -258,7 +258,7 @@ def test_client_kick_names_one(gossipq: Callable[..., Any], asked: Any) -> None:
         (("client", "kick", "a0"), 2, "ending ada (a0a1a2a3) needs --yes", "`gossipq client kick --help`"),
         (
             ("check", "lag", "--warn", "9", "--crit", "3"),
-            2,
+            3,
             "--crit lies below --warn",
             "`gossipq check lag --help`",
         ),
@@ -680,3 +680,20 @@ def test_a_dump_goes_to_a_file_that_is_there_when_it_is_whole(
     ran = gossipq("store", "dump", "other.gq", "--data", "data")
     assert ran.err.startswith("error: other.gq.part is there: another dump is under way, or was cut short")
     assert json.loads(gossipq("store", "compact", "--data", "data", "-o", "json").out)["data"] == "data"
+
+
+@pytest.mark.parametrize(
+    ("line", "says"),
+    [
+        ("check lag --bogus", "No such option"),
+        ("check nothing", "no such command: nothing"),
+        ("check lag --warn many", "many"),
+        ("check ready -s no-such-context", "no-such-context"),
+    ],
+)
+def test_what_a_check_cannot_know_is_unknown(gossipq, line: str, says: str) -> None:
+    ran = gossipq(*line.split())
+    assert ran.code == 3, ran
+    assert ran.out.splitlines()[0].partition(" - ")[0].endswith("UNKNOWN")
+    assert says in ran.out
+    assert ran.out.count("\n") == 1

@@ -11,7 +11,6 @@ in that directory.
 """
 
 import contextlib
-import fcntl
 import os
 import socket
 import subprocess
@@ -20,10 +19,15 @@ import tempfile
 import threading
 from zlib import crc32
 
-from gossipq.errors import StoreError, Unreachable
+from gossipq.errors import ConfigError, StoreError, Unreachable
 from gossipq_client.api.sync import Client
 from gossipq_client.io import REQUEST_SECONDS, log
 from gossipq_client.values import inputs
+
+try:
+    import fcntl
+except ImportError:  # as on Windows: importing this is no error, opening a directory is
+    pass
 
 SOCKET_PATH_MAX = 100  #: an ipc address must fit into 107 bytes, with the ending of a worker
 STOP_SECONDS = 15.0
@@ -71,7 +75,12 @@ class EmbeddedClient(Client):
 
 
 def open(directory: str | os.PathLike[str], *, timeout: inputs.Duration = REQUEST_SECONDS) -> EmbeddedClient:
-    """A client of the node in `directory`, which is made when absent. Raises StoreError, Unreachable."""
+    """A client of the node in `directory`, which is made when absent. Raises StoreError, Unreachable,
+    and ConfigError on a system that is not POSIX."""
+    if "fcntl" not in globals():
+        raise ConfigError(
+            "a private node needs a POSIX system", hint="start a node elsewhere, and connect() to it"
+        )
     seconds = inputs.duration_ms(timeout) / 1000
     path = os.path.realpath(directory)
     os.makedirs(path, exist_ok=True)

@@ -1,11 +1,12 @@
 """`gossipq check`: one line and an exit code that monitoring systems of the Nagios kind understand."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import Any, NamedTuple
 
 import click
 
-from gossipq.errors import GossipqError
+from gossipq.errors import ConfigError, GossipqError
 from gossipq.health import State, of_error, of_node
 from gossipq.messages import StatusReply
 from gossipq.texts import many, size
@@ -30,7 +31,33 @@ class Verdict(NamedTuple):
     figures: tuple[tuple[str, int, str, str], ...] = ()
 
 
-@click.group(cls=Noun)
+class Check(Noun):
+    """Verbs whose exit codes are those of monitoring systems: what is not known is UNKNOWN, also when the
+    command line is wrong."""
+
+    def make_context(self, *args: Any, **more: Any) -> click.Context:
+        with _unknown_unless_known():
+            return super().make_context(*args, **more)
+
+    def invoke(self, ctx: click.Context) -> Any:
+        with _unknown_unless_known():
+            return super().invoke(ctx)
+
+
+@contextmanager
+def _unknown_unless_known() -> Iterator[None]:
+    """The line on stdout, since monitoring systems show no other, and the rest as for any command."""
+    try:
+        yield
+    except (failures.Failure, click.ClickException, GossipqError, OSError) as error:
+        if isinstance(error, failures.Failure) and error.exit_code == UNKNOWN:
+            raise  # told further in
+        told = failures.explain(error)
+        Output.write(printable(f"GOSSIPQ CHECK UNKNOWN - {told.message.splitlines()[0]}"))
+        raise failures.Failure(told.code, told.message, told.hint, UNKNOWN) from error
+
+
+@click.group(cls=Check)
 def command() -> None:
     """Answer a monitoring system: ready, cluster, lag, disk.
 
@@ -44,7 +71,7 @@ def _run(choices: Choices, name: str, judge: Callable[[], Verdict], when_gone: i
     try:
         verdict = judge()
     except GossipqError as error:
-        verdict = Verdict(when_gone, told_of(error))
+        verdict = Verdict(UNKNOWN if isinstance(error, ConfigError) else when_gone, told_of(error))
     if Output(choices).for_machines:
         figures: dict[str, Any] = {figure: value for figure, value, _, _ in verdict.figures}
         Output.write(

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import click
 
-from gossipq.errors import GossipqError
+from gossipq.errors import GossipqError, NotConfirmed
 from gossipq.texts import many
 from gossipq_cli import ask, failures, records
 from gossipq_cli.kinds import Duration, Moment
@@ -242,11 +242,13 @@ def _tell(out: Output, topic: str, tally: Tally, seconds: float, single: bool) -
     if tally.error is None:
         return failures.DONE
     told = failures.explain(tally.error)
-    message = (
-        f"{tally.published - tally.confirmed:,} of {tally.published:,} records not stored: {told.message}"
-    )
+    unsure = isinstance(tally.error, NotConfirmed)  # else refused: certainly not stored
+    missing = f"{tally.published - tally.confirmed:,} of {tally.published:,} records"
+    message = f"{missing} {'may be stored or not' if unsure else 'not stored'}: {told.message}"
     if tally.stopped:
-        lost = f", {tally.published - tally.confirmed:,} not" if tally.published > tally.confirmed else ""
+        lost = ""
+        if tally.published > tally.confirmed:
+            lost = f", {tally.published - tally.confirmed:,} {'may be' if unsure else 'not'}"
         message = (
             f"stopped after {many(tally.published, 'record')}: {tally.confirmed:,} stored{lost}: "
             f"{told.message}"

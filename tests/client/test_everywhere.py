@@ -1,0 +1,93 @@
+"""What the client needs of Python and of the system: little, so that it runs wherever they do."""
+
+import subprocess
+import sys
+
+import pytest
+
+from gossipq_client import testing
+
+ALLOWED = ("gossipq", "gossipq_client", "msgspec", "zmq")
+#: hides every module that does not come with Python, but these
+HIDE = f"""
+import sys
+
+class Hide:
+    def find_spec(self, name, path=None, target=None):
+        top = name.partition(".")[0]
+        if top not in sys.stdlib_module_names and top not in {ALLOWED!r}:
+            raise ModuleNotFoundError(f"{{name}} is hidden")
+
+sys.meta_path.insert(0, Hide())
+"""
+#: takes away what only Linux has, and what Windows has not
+BARE = """
+import os, select, signal, sys
+
+for module, names in (
+    (os, ("eventfd", "pidfd_open", "register_at_fork", "fork", "getuid", "sendfile")),
+    (select, ("poll", "epoll", "kqueue")),
+    (signal, ("SIGKILL", "SIGUSR1", "SIGHUP", "pthread_sigmask", "set_wakeup_fd")),
+):
+    for name in names:
+        if hasattr(module, name):
+            delattr(module, name)
+for name in ("fcntl", "resource", "pwd", "grp", "termios", "msvcrt"):
+    sys.modules[name] = None
+"""
+SYNC = """
+from gossipq_client import connect
+
+with connect(sys.argv[1]) as mq:
+    mq.publish_many("orders", [b"1", b"2"]).result(10)
+    for msg in mq.consume("orders", group="billing", stop_at_end=True):
+        with msg:
+            print(msg.value.decode())
+"""
+TWIN = """
+import asyncio
+from gossipq_client.aio import connect
+
+async def main():
+    async with connect(sys.argv[1]) as mq:
+        await mq.publish_many("letters", [b"1", b"2"])
+        async for msg in mq.consume("letters", group="books", stop_at_end=True):
+            async with msg:
+                print(msg.value.decode())
+
+asyncio.run(main())
+"""
+
+
+def run(*code: str, endpoint: str = "") -> str:
+    ran = subprocess.run(
+        [sys.executable, "-c", "\n".join(code), endpoint],
+        capture_output=True,
+        text=True,
+        timeout=60,
+        env={"PYTHONPATH": ":".join(sys.path)},
+    )
+    assert ran.returncode == 0, ran.stderr
+    return ran.stdout
+
+
+def test_the_client_needs_pyzmq_and_msgspec_only() -> None:
+    run(HIDE, "import gossipq_client, gossipq_client.aio, gossipq_client.embedded, gossipq_client.lake")
+
+
+def test_programs_without_asyncio_do_not_import_it() -> None:
+    """Importing is quick because of what is not imported."""
+    slow = ("asyncio", "concurrent.futures", "multiprocessing", "subprocess", "tempfile", "tomllib")
+    assert run("import sys, gossipq_client", f"print([m for m in {slow!r} if m in sys.modules])") == "[]\n"
+
+
+def test_it_works_without_what_only_some_systems_have() -> None:
+    with testing.Broker() as broker:
+        assert run(BARE, SYNC, endpoint=broker.endpoint).split() == ["1", "2"]
+        assert run(BARE, TWIN, endpoint=broker.endpoint).split() == ["1", "2"]
+
+
+def test_a_private_node_says_what_it_needs() -> None:
+    code = "from gossipq_client import embedded\nembedded.open('x')"
+    with pytest.raises(AssertionError, match="a private node needs a POSIX system"):
+        run(BARE, code)
