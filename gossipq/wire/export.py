@@ -20,9 +20,12 @@ import msgspec
 
 from gossipq.errors import DataLoss, ExportError, ExportVersion, TornExport
 from gossipq.types import Offset
+from gossipq.wire import schemas
+from gossipq.wire.schemas import Declaration, Shape
 
 VERSION = 2  #: of the layout; readers take this and all before it
-MESSAGES, ACKS, DELIVERIES = "messages", "acks", "deliveries"
+MESSAGES, ACKS, DELIVERIES, MISFITS = "messages", "acks", "deliveries", "misfits"
+DATA = "data"  #: the column of `messages` that has the value as its topic's schema types it
 FORMATS = ("parquet", "lmdb")
 MANIFESTS = "manifests"
 _NAME = re.compile(r"(\d{10})\.json")
@@ -82,6 +85,15 @@ SCHEMAS: dict[str, tuple[Column, ...]] = {
         Column("consumer", "string", True),
         Column("change_seq", "int64"),  #: log index up to which this row is so
     ),
+    #: records of topics with a schema whose value did not fit it when they were exported
+    MISFITS: (
+        *_PLACE,
+        Column("offset", "int64"),
+        Column("publish_time", "timestamp"),
+        Column("schema_version", "int32"),
+        Column("error", "string"),  #: what is wrong, and where in the value
+        Column("value", "binary"),
+    ),
 }
 #: of a row of `deliveries`. done: acked, or dropped, purged, voided or left by retention; `acks` tells which
 #: were acked. voided: by an operator (`consumer`), with group "" since it is so for all
@@ -91,8 +103,8 @@ STATES = ("ready", "in_flight", "retrying", "parked", "dead", "done", "voided")
 class File(msgspec.Struct, frozen=True, omit_defaults=True):
     """One file of rows of one partition.
 
-    messages: offsets [start, end). acks: those of log indices [start, end). deliveries: the state at log
-    index end - 1, start is 0; the newest one of a partition replaces the others."""
+    messages, misfits: offsets [start, end). acks: those of log indices [start, end). deliveries: the state
+    at log index end - 1, start is 0; the newest one of a partition replaces the others."""
 
     path: str  #: below the folder of the export, with slashes
     data_set: str
@@ -106,6 +118,9 @@ class File(msgspec.Struct, frozen=True, omit_defaults=True):
     sha256: str
     publish_min_us: int | None = None  #: messages only
     publish_max_us: int | None = None
+    schema: int = (
+        0  #: messages only: version of the topic's schema that its column `data` is of; 0: it has none
+    )
 
     @property
     def place(self) -> "Place":
@@ -160,6 +175,7 @@ class Manifest(msgspec.Struct, frozen=True, omit_defaults=True):
     files: list[File] = []
     positions: list[Position] = []
     gaps: list[Gap] = []
+    schemas: list[Declaration] = []  #: those of files with a column `data`
 
 
 class _Versioned(msgspec.Struct):
@@ -212,6 +228,21 @@ class Export(NamedTuple):
     files: list[File]
     positions: dict[tuple[int, int], Position]  #: by (topic id, partition)
     gaps: list[Gap]
+    schemas: Mapping[tuple[int, int], Declaration] = {}  #: by (topic id, version)
+
+    def shape_of(self, file: File) -> Shape | None:
+        """Of its column `data`, if it has one."""
+        told = self.schemas.get((file.topic_id, file.schema))
+        return None if told is None or told.document is None else schemas.parse(told.document)
+
+    def shape(self, topic: str) -> Shape | None:
+        """Of the column `data` over all files of a topic: the newest one, unless an older one differs
+        from it."""
+        versions = sorted(key for key, told in self.schemas.items() if told.topic == topic)
+        shapes = [schemas.parse(self.schemas[key].document or {}) for key in versions]
+        if not shapes or any(schemas.changes(each, shapes[-1]) for each in shapes[:-1]):
+            return None
+        return shapes[-1]
 
     def is_final(self, file: File) -> bool:
         """No merging may touch it."""
@@ -273,11 +304,13 @@ def accumulated(newest: Manifest, digest: str, manifests: Iterable[Manifest]) ->
     files: list[File] = []
     positions: dict[tuple[int, int], Position] = {}
     gaps: dict[Gap, None] = {}
+    declared: dict[tuple[int, int], Declaration] = {}
     for manifest in manifests:
         files += manifest.files
         positions |= {(at.topic_id, at.partition): at for at in manifest.positions}
         gaps |= dict.fromkeys(manifest.gaps)
-    return Export(newest, digest, _counting(files, positions), positions, list(gaps))
+        declared |= {(told.topic_id, told.version): told for told in manifest.schemas}
+    return Export(newest, digest, _counting(files, positions), positions, list(gaps), declared)
 
 
 def _check_link(sequence: int, manifest: Manifest, later: Manifest | None, raw: bytes) -> None:

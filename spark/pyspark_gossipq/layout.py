@@ -7,6 +7,7 @@ from gossipq.errors import BadRequest, DataLoss, UnknownTopic
 from gossipq.lakes import nearest
 from gossipq.wire import export
 from gossipq.wire.export import Export, File
+from gossipq.wire.schemas import Shape
 from pyspark_gossipq.asked import EARLIEST, Asked, Bound
 
 TASK_RECORDS = 500_000
@@ -75,6 +76,12 @@ def known(exported: Export, asked: Asked) -> list[Known]:
     wanted = sorted(at for at in found if asked.wants(at.topic, at.partition))
     require_names(asked, {(at.topic, at.partition) for at in found})
     return wanted
+
+
+def shape(exported: Export, asked: Asked) -> Shape | None:
+    """Of the column `data`: when one topic is asked for by its name, and has a schema."""
+    single = asked.data_set == export.MESSAGES and len(asked.topics) == 1 and not asked.kafka_schema
+    return exported.shape(asked.topics[0]) if single else None
 
 
 def require_names(asked: Asked, there: Set[tuple[str, int]]) -> None:

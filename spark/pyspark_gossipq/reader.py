@@ -11,6 +11,7 @@ from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from gossipq.wire import export
+from gossipq.wire.schemas import Shape
 from pyspark_gossipq import layout, schemas
 from pyspark_gossipq.asked import Asked, parse
 from pyspark_gossipq.batch import plan
@@ -63,17 +64,20 @@ def read_export(
     }
     given = {name: value for name, value in options.items() if value is not None}
     asked, folder = parse(given), Folder(path)
-    parts = plan(folder, folder.read(asked.as_of_us), asked)
+    exported = folder.read(asked.as_of_us)
+    parts = plan(folder, exported, asked)
     if parts and (parts[0].format == "lmdb" or folder.by_python):
         return spark.read.format("gossipq").options(**given).load()
-    frame = rows_of(spark, folder, parts, asked)
+    frame = rows_of(spark, folder, parts, asked, layout.shape(exported, asked))
     return as_kafka(frame) if asked.kafka_schema else frame
 
 
-def rows_of(spark: SparkSession, folder: Folder, parts: list[Part], asked: Asked) -> DataFrame:
+def rows_of(
+    spark: SparkSession, folder: Folder, parts: list[Part], asked: Asked, shape: Shape | None = None
+) -> DataFrame:
     """Rows of parts of Parquet files. Files are read whole; where an end lies inside of one, its rows are
-    chosen."""
-    schema = schemas.of(asked.data_set)
+    chosen. shape: of the column `data`."""
+    schema = schemas.of(asked.data_set, shape)
     if not parts:
         return spark.createDataFrame([], schema)
     if parts[0].format == "lmdb" or folder.by_python:

@@ -4,9 +4,13 @@ files."""
 from pyspark.sql.types import (
     ArrayType,
     BinaryType,
+    BooleanType,
     DataType,
+    DateType,
+    DoubleType,
     IntegerType,
     LongType,
+    MapType,
     StringType,
     StructField,
     StructType,
@@ -14,6 +18,7 @@ from pyspark.sql.types import (
 )
 
 from gossipq.wire import export
+from gossipq.wire.schemas import Shape
 
 HEADERS = ArrayType(StructType([StructField("key", StringType()), StructField("value", BinaryType())]))
 TYPES: dict[str, DataType] = {
@@ -23,6 +28,16 @@ TYPES: dict[str, DataType] = {
     "int64": LongType(),
     "timestamp": TimestampType(),
     "headers": HEADERS,
+}
+#: of a schema's fields
+SCALARS: dict[str, DataType] = {
+    "string": StringType(),
+    "timestamp": TimestampType(),
+    "date": DateType(),
+    "binary": BinaryType(),
+    "integer": LongType(),
+    "number": DoubleType(),
+    "boolean": BooleanType(),
 }
 #: what spark-sql-kafka gives, with headers: for code that was written for it
 KAFKA = StructType(
@@ -42,5 +57,17 @@ KAFKA_NAMES = {"timestamp": "publish_time"}
 KAFKA_TIMESTAMP_TYPE = "timestampType"
 
 
-def of(data_set: str) -> StructType:
-    return StructType([StructField(column.name, TYPES[column.type]) for column in export.SCHEMAS[data_set]])
+def of(data_set: str, shape: Shape | None = None) -> StructType:
+    """shape: of the column `data`."""
+    fields = [StructField(column.name, TYPES[column.type]) for column in export.SCHEMAS[data_set]]
+    return StructType(fields if shape is None else [*fields, StructField(export.DATA, typed(shape))])
+
+
+def typed(shape: Shape) -> DataType:
+    """What the schema of a topic says, as Spark says it."""
+    if shape.name == "struct":
+        return StructType([StructField(field.name, typed(field.shape)) for field in shape.fields])
+    if shape.item is not None:
+        item = typed(shape.item)
+        return ArrayType(item) if shape.name == "list" else MapType(StringType(), item)
+    return SCALARS[shape.name]

@@ -13,8 +13,11 @@ from pyspark.sql.datasource import (
 )
 from pyspark.sql.types import StructType
 
-from pyspark_gossipq import asked, schemas
+from gossipq.errors import ExportError
+from gossipq.wire.schemas import Shape
+from pyspark_gossipq import asked, layout, schemas
 from pyspark_gossipq.batch import ExportReader
+from pyspark_gossipq.folders import Folder
 from pyspark_gossipq.stream import ExportStream
 
 
@@ -25,7 +28,16 @@ class DefaultSource(DataSource):
 
     def schema(self) -> StructType:
         told = asked.parse(self.options)
-        return schemas.KAFKA if told.kafka_schema else schemas.of(told.data_set)
+        return schemas.KAFKA if told.kafka_schema else schemas.of(told.data_set, self._shape(told))
+
+    @staticmethod
+    def _shape(told: asked.Asked) -> Shape | None:
+        if not told.path or len(told.topics) != 1:
+            return None
+        try:
+            return layout.shape(Folder(told.path).read(told.as_of_us), told)
+        except ExportError:
+            return None  # told by whoever reads it
 
     def reader(self, schema: StructType) -> DataSourceReader:
         told = asked.parse(self.options)

@@ -656,6 +656,8 @@ def test_schemas(ask, topic: str, tmp_path) -> None:
     refused = ask("pub", topic, '{"n": "x"}')
     assert (refused.code, "Expected `int`, got `str` - at `$.n`" in refused.err) == (6, True)
     assert ask("pub", topic, '{"n": 1}').code == 0
+    assert f"its value does not fit schema version 1 of {topic}" in ask("why", f"{topic}/0/0").out
+    assert "schema" not in ask("why", f"{topic}/0/1").out
     assert "1 of 2 records fit" in ask("schema", "check", topic, "--last", "5").out
     assert json.loads(ask("schema", "show", topic).out) == json.loads(file.read_text())
     listed = json.loads(ask("-o", "json", "schema", "ls").out)

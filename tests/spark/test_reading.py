@@ -6,6 +6,7 @@ from datetime import UTC, datetime, timedelta
 from hashlib import sha256
 from pathlib import Path
 
+import msgspec
 import pytest
 
 pytest.importorskip("pyspark", reason="pyspark is not installed: pip install 'gossipq[spark]'")
@@ -490,3 +491,34 @@ def test_the_export_as_it_was(spark, exporter: Exporter, way: str) -> None:
     when = [str((START_US + at * SECOND_US) // 1_000) for at in range(3)]
     assert [len(offsets(frame(spark, way, exporter, asOf=each))) for each in when] == [10, 20, 30]
     assert "does not go back so far" in refused(spark, way, exporter, asOf="2020-01-01T00:00Z")
+
+
+@pytest.mark.e2e
+def test_values_of_a_topic_with_a_schema_are_typed(spark, shared_node, tmp_path) -> None:
+    from gossipq_cli.main import main
+    from gossipq_client import connect
+
+    kinds = {"n": {"type": "integer"}, "at": {"type": "string", "format": "date-time"}}
+    kinds["tags"] = {"type": "object", "additionalProperties": {"type": "integer"}}
+    lines = {"type": "object", "properties": {"sku": {"type": "string"}}}
+    out = str(tmp_path / "lake")
+    with connect(shared_node.endpoint) as mq:
+        mq.create_topic("typed")
+        for properties in (kinds, {**kinds, "lines": {"type": "array", "items": lines}}):
+            mq.schema("typed", {"type": "object", "properties": properties})
+            record = {"n": 1, "at": "2026-11-22T00:00:00Z", "tags": {"x": 1}, "lines": [{"sku": "a"}]}
+            with connect(shared_node.endpoint) as other:
+                other.publish_many("typed", [msgspec.json.encode(record), b"no"]).result(60)
+            assert main(["-s", shared_node.endpoint, "-q", "export", "typed", "--out", out]) == 0
+    by_python = spark.read.format("gossipq").options(topics="typed").load(out)
+    for frame in (read_export(spark, out, "typed"), by_python):
+        rows = [row.data and row.data.asDict(recursive=True) for row in frame.orderBy("offset").collect()]
+        assert (rows[1], rows[3]) == (None, None)
+        assert [(row["n"], row["at"].year, row["tags"]) for row in rows[::2]] == [(1, 2026, {"x": 1})] * 2
+        assert [row["lines"] for row in rows[::2]] == [None, [{"sku": "a"}]]
+        assert frame.where("data.n = 1").count() == 2
+    misfits = read_export(spark, out, "typed", dataSet="misfits")
+    assert [(row.offset, bytes(row.value)) for row in misfits.orderBy("offset").collect()] == [
+        (1, b"no"),
+        (3, b"no"),
+    ]

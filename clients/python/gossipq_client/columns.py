@@ -16,6 +16,8 @@ import msgspec
 from gossipq.errors import TornExport
 from gossipq.types import DELAY, HEADERS, IDS, KEYS
 from gossipq.wire import export
+from gossipq.wire.schemas import Schema as Declared
+from gossipq.wire.schemas import Shape
 from gossipq_client.session import Stretch, no_pyarrow
 
 if TYPE_CHECKING:
@@ -37,8 +39,8 @@ def arrow(what: str = "a table") -> Any:
     return pyarrow
 
 
-def schema(data_set: str) -> "Schema":
-    """Of a data set of exports; `messages` is also that of tables."""
+def schema(data_set: str, shape: Shape | None = None) -> "Schema":
+    """Of a data set of exports; `messages` is also that of tables. shape: of its column `data`."""
     pa = arrow()
     header = pa.struct([pa.field("key", pa.string(), False), pa.field("value", pa.binary(), False)])
     kinds = {
@@ -49,15 +51,117 @@ def schema(data_set: str) -> "Schema":
         "timestamp": pa.timestamp("us", "UTC"),
         "headers": pa.list_(pa.field("element", header, False)),
     }
-    return pa.schema(
-        [pa.field(column.name, kinds[column.type], column.nullable) for column in export.SCHEMAS[data_set]]
-    )
+    fields = [
+        pa.field(column.name, kinds[column.type], column.nullable) for column in export.SCHEMAS[data_set]
+    ]
+    return pa.schema(fields if shape is None else [*fields, pa.field(export.DATA, _type(shape))])
 
 
-def conform(rows: "RecordBatch", data_set: str) -> "RecordBatch":
+def _type(shape: Shape) -> Any:
+    """The Arrow type of a shape; everything in it may be null."""
+    pa = arrow()
+    if shape.name == "struct":
+        return pa.struct([pa.field(field.name, _type(field.shape)) for field in shape.fields])
+    if shape.item is not None:
+        item = _type(shape.item)
+        return pa.list_(item) if shape.name == "list" else pa.map_(pa.string(), item)
+    kinds = {"integer": pa.int64(), "number": pa.float64(), "boolean": pa.bool_(), "date": pa.date32()}
+    kinds |= {"string": pa.string(), "binary": pa.binary(), "timestamp": pa.timestamp("us", "UTC")}
+    return kinds[shape.name]
+
+
+def typed(rows: "RecordBatch", by: Declared) -> "tuple[RecordBatch, RecordBatch | None]":
+    """Rows of `messages` with the column `data`, null where the value does not fit; and the rows of
+    `misfits`, if there are any."""
+    pa, values = arrow(), rows.column("value").to_pylist()
+    decode = by.decode_row
+    try:
+        found = [decode(value) for value in values]
+        column, wrong = _array(by.shape, found), dict[int, str]()
+    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError, OverflowError, pa.ArrowException):
+        column, wrong = _typed_singly(values, by)
+    made = pa.RecordBatch.from_arrays([*rows.columns, column], schema=schema(export.MESSAGES, by.shape))
+    return made, _misfits(rows, wrong, by) if wrong else None
+
+
+def _typed_singly(values: list[bytes], by: Declared) -> tuple[Any, dict[int, str]]:
+    """The column, and by row what is wrong."""
+    pa, found, wrong = arrow(), list[Any](), dict[int, str]()
+    for at, value in enumerate(values):
+        row = None
+        try:
+            row = by.decode_row(value)
+            _array(by.shape, [row])  # what no column can hold, as a moment before the first year
+        except (
+            msgspec.MsgspecError,
+            UnicodeDecodeError,
+            RecursionError,
+            OverflowError,
+            pa.ArrowException,
+        ) as error:
+            row, wrong[at] = None, str(error) or type(error).__name__
+        found.append(row)
+    return _array(by.shape, found), wrong
+
+
+def _misfits(rows: "RecordBatch", wrong: dict[int, str], by: Declared) -> "RecordBatch":
+    pa, target = arrow(), schema(export.MISFITS)
+    taken = rows.take(pa.array(list(wrong), pa.int64()))
+    told = {
+        "schema_version": pa.array([by.version] * len(wrong), pa.int32()),
+        "error": pa.array(list(wrong.values()), pa.string()),
+    }
+    columns = [told[name] if name in told else taken.column(name) for name in target.names]
+    return pa.RecordBatch.from_arrays(columns, schema=target)
+
+
+def _array(shape: Shape, items: list[Any]) -> Any:
+    """Decoded values as a column: rows with f0, f1 ..., lists, dicts, or scalars; each may be None."""
+    pa, kind = arrow(), _type(shape)
+    if shape.name == "struct":
+        fields = [kind.field(at) for at in range(kind.num_fields)]
+        whole = None not in items
+        columns = [
+            _array(
+                field.shape,
+                [getattr(item, name) for item in items]
+                if whole
+                else [None if item is None else getattr(item, name) for item in items],
+            )
+            for name, field in ((f"f{at}", field) for at, field in enumerate(shape.fields))
+        ]
+        mask = None if whole else pa.array([item is None for item in items], pa.bool_())
+        return pa.StructArray.from_arrays(columns, fields=fields, mask=mask)
+    if shape.item is None:
+        made = pa.array(items, kind)
+        if shape.name == "timestamp":
+            _require_years(made)
+        return made
+    ends = accumulate((len(item) if item is not None else 0 for item in items), initial=0)
+    offsets, mask = pa.array(list(ends), pa.int32()), pa.array([item is None for item in items], pa.bool_())
+    full = [item for item in items if item]
+    if shape.name == "list":
+        inner = _array(shape.item, [each for item in full for each in item])
+        return pa.ListArray.from_arrays(offsets, inner, type=kind, mask=mask)
+    keys = pa.array([key for item in full for key in item], pa.string())
+    inner = _array(shape.item, [each for item in full for each in item.values()])
+    return pa.MapArray.from_arrays(offsets, keys, inner, type=kind, mask=mask)
+
+
+def _require_years(times: Any) -> None:
+    """A time zone may carry a moment beyond what Python and Spark can say. Raises OverflowError."""
+    pa = arrow()
+    ends = pa.compute.min_max(times.cast(pa.int64())).as_py()
+    if ends["min"] is not None and (
+        ends["min"] < TIME_MS_MIN * 1000 or ends["max"] >= (TIME_MS_MAX + 1) * 1000
+    ):
+        raise OverflowError("a time before the year 1 or after 9999, in UTC")
+
+
+def conform(rows: "RecordBatch", data_set: str, shape: Shape | None = None) -> "RecordBatch":
     """Rows as an older version wrote them, with the columns of this one: what they lack is null. Raises
     TornExport."""
-    pa, target = arrow(), schema(data_set)
+    pa, target = arrow(), schema(data_set, shape)
     if rows.schema.equals(target):
         return rows
     lacking = [field.name for field in target if field.name not in rows.schema.names and not field.nullable]
@@ -75,11 +179,14 @@ def conform(rows: "RecordBatch", data_set: str) -> "RecordBatch":
     return pa.RecordBatch.from_arrays(made, schema=target)
 
 
-def table(stretches: Iterable[Stretch]) -> "Table":
-    """All records of the stretches as one table."""
+def table(stretches: Iterable[Stretch], by: Declared | None = None) -> "Table":
+    """All records of the stretches as one table. by: with the column `data`, null where the value does not
+    fit."""
     pa, gathering = arrow(), Gathering()
     batches = [batch for stretch in stretches for batch in gathering.add(stretch)] + gathering.rest()
-    return pa.Table.from_batches(batches, schema(export.MESSAGES))
+    if by is not None:
+        batches = [typed(batch, by)[0] for batch in batches]
+    return pa.Table.from_batches(batches, schema(export.MESSAGES, by.shape if by is not None else None))
 
 
 class Gathering:

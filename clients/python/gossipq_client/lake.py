@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any
 from gossipq.errors import BadRequest, GossipqError, UnknownTopic
 from gossipq.wire import export
 from gossipq.wire.export import File, Gap, Position
+from gossipq.wire.schemas import Shape
 from gossipq.wire.times import micros
 from gossipq_client import columns
 from gossipq_client.values import duration_ms
@@ -80,13 +81,14 @@ class Lake:
     ) -> "Dataset":
         """A pyarrow.dataset.Dataset, which reads no more than a query needs.
 
-        topics: names, also with *; None: all. data_set: messages, acks, or deliveries, which say of each
-        record and group where it stands now. Raises UnknownTopic, TornExport, and DataLoss for records that
+        topics: names, also with *; None: all. data_set: messages, which of one topic that has a schema have
+        the column `data`; misfits, which do not fit theirs; acks; or deliveries, which say of each record and
+        group where it stands now. Raises UnknownTopic, TornExport, and DataLoss for records that
         were lost before their export, unless `allow_gap`."""
         from pyarrow import dataset
 
         files = self._files(topics, data_set)
-        schema = columns.schema(data_set)
+        schema = columns.schema(data_set, self._shape(topics, data_set))
         if not allow_gap and data_set == export.MESSAGES:
             for at in self._chosen(topics):
                 export.check_loss(self._export, at.topic_id, at.partition, at.start, at.end)
@@ -135,6 +137,11 @@ class Lake:
         return (connection or duckdb).from_arrow(found)
 
     # --- what is chosen
+
+    def _shape(self, topics: Topics, data_set: str) -> Shape | None:
+        """Of the column `data`: when one topic is chosen by its name."""
+        names = [topics] if isinstance(topics, str) else list(topics or ())
+        return self._export.shape(names[0]) if data_set == export.MESSAGES and len(names) == 1 else None
 
     def _chosen(self, topics: Topics) -> list[Position]:
         names = [topics] if isinstance(topics, str) else topics

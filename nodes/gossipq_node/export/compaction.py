@@ -38,7 +38,7 @@ def compact(
         raise ExportError(f"{folder.root} has no export", hint="gossipq export --out DIR makes one")
     kept: list[File] = []
     for run in _tiered(found) if tiered else _runs(found):
-        kept += run if len(run) == 1 else [_merge(folder, found.newest.format, run)]
+        kept += run if len(run) == 1 else [_merge(folder, found, found.newest.format, run)]
         progress(len(kept), len(found.files))
     if tiered or len(kept) < len(found.files):
         _publish(folder, found, kept)
@@ -84,7 +84,7 @@ def _fit(run: list[File]) -> bool:
 def _touch(found: Export, before: File, file: File) -> bool:
     """Whether two files may be one: no table refers to them, and nothing is known to be lost between them:
     what has no record there has none."""
-    if found.is_final(before) or found.is_final(file):
+    if found.is_final(before) or found.is_final(file) or before.schema != file.schema:
         return False
     if file.data_set != export.MESSAGES:
         return True
@@ -95,11 +95,12 @@ def _touch(found: Export, before: File, file: File) -> bool:
     return True
 
 
-def _merge(folder: Folder, format: str, run: list[File]) -> File:
-    first = run[0]
-    segment = Segment(Place(folder, format, first.data_set, first.topic, first.topic_id, first.partition))
+def _merge(folder: Folder, found: Export, format: str, run: list[File]) -> File:
+    first, shape = run[0], found.shape_of(run[0])
+    place = first.data_set, first.topic, first.topic_id, first.partition
+    segment = Segment(Place(folder, format, *place, first.schema, shape))
     for batch in _gathered(
-        batch for file in run for batch in files.read(format, folder.check(file), file.data_set)
+        batch for file in run for batch in files.read(format, folder.check(file), file.data_set, shape)
     ):
         segment.add(batch)
     return segment.keep(first.start, run[-1].end)
@@ -135,5 +136,6 @@ def _publish(folder: Folder, found: Export, kept: list[File]) -> None:
             files=kept,
             positions=list(found.positions.values()),
             gaps=found.gaps,
+            schemas=list(found.schemas.values()),
         )
     )

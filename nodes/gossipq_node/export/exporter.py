@@ -18,6 +18,7 @@ from gossipq.types import Offset, partition_key
 from gossipq.values import GroupStats, PartitionStats, TopicInfo
 from gossipq.wire import export
 from gossipq.wire.export import NOTHING, Export, File, Gap, Manifest, Position
+from gossipq.wire.schemas import Declaration, Schema
 from gossipq_client import Client, columns
 from gossipq_client.session import Stretch
 from gossipq_node.export import states
@@ -46,6 +47,7 @@ class Done(msgspec.Struct):
     #: topics that were asked for by name and are no more; their records stay in the export
     gone: list[str] = []
     gaps: list[Gap] = []  #: records that are not in the export for good, found by this run
+    misfits: int = 0  #: records whose value does not fit their topic's schema
 
 
 class Part(msgspec.Struct):
@@ -103,6 +105,7 @@ class Exporter:
         self._seen: dict[int, list[GroupStats]] = {}
         self._done = Done()
         self._total = 0
+        self._schemas: dict[int, Schema] = {}  #: of topics, as they are in this run
 
     def reload(self) -> None:
         """Goes on from what the folder has now. Raises TornExport, ExportVersion."""
@@ -113,6 +116,7 @@ class Exporter:
         """Everything that is there now, of partitions where at least `records_min` wait. Raises DataLoss when
         retention was faster."""
         began_s, self._done, self._overtaken = time.monotonic(), Done(), []
+        self._schemas = self._mq.schemas().schemas
         parts = self._parts()
         self._check_gaps(parts)
         due = [part for part in parts if part.waiting >= records_min]
@@ -238,9 +242,12 @@ class Exporter:
         if start < end:
             place = self._place(part, export.MESSAGES)
             holes: list[tuple[Offset, Offset]] = []
+            misfits: list[RecordBatch] = []
+            batches = self._typing(part, self._batches(part, start, end, holes), misfits)
             try:
-                for file in place.split(self._batches(part, start, end, holes), start, end):
+                for file in place.split(batches, start, end):
                     self._look_at(part, holes)
+                    self._keep_misfits(part, file, misfits)
                     self._reached(part, end=file.end)
                     self._add(file, file.rows)
             except OffsetOutOfRange as error:
@@ -265,6 +272,30 @@ class Exporter:
             yield at, batch
         if at < end:
             holes.append((at, end))
+
+    def _typing(
+        self, part: Part, batches: "Iterator[tuple[Offset, RecordBatch]]", misfits: "list[RecordBatch]"
+    ) -> "Iterator[tuple[Offset, RecordBatch]]":
+        """The same with the column `data`, if the topic has a schema; `misfits` gets what does not fit."""
+        schema = self._schemas.get(part.info.id)
+        for at, batch in batches:
+            if schema is not None:
+                batch, wrong = columns.typed(batch, schema)
+                misfits += [wrong] if wrong is not None else []
+            yield at, batch
+
+    def _keep_misfits(self, part: Part, file: File, misfits: "list[RecordBatch]") -> None:
+        """Those of a file's range into one of their own; the rest belongs to the next."""
+        if not misfits:
+            return
+        pa = columns.arrow()
+        rows = pa.Table.from_batches(misfits)
+        inside = pa.compute.less(rows.column("offset"), file.end)
+        mine, rest = rows.filter(inside), rows.filter(pa.compute.invert(inside))
+        misfits[:] = rest.to_batches()
+        if mine.num_rows:
+            self._add(self._place(part, export.MISFITS).whole(mine, file.start, file.end))
+            self._done.misfits += mine.num_rows
 
     @staticmethod
     def _check_topic(part: Part, stretch: Stretch) -> None:
@@ -312,7 +343,10 @@ class Exporter:
     # --- what counts
 
     def _place(self, part: Part, data_set: str) -> Place:
-        return Place(self._folder, self._format, data_set, part.info.name, part.info.id, part.number)
+        schema = self._schemas.get(part.info.id) if data_set == export.MESSAGES else None
+        version, shape = (schema.version, schema.shape) if schema is not None else (0, None)
+        name = part.info.name, part.info.id, part.number
+        return Place(self._folder, self._format, data_set, *name, version, shape)
 
     def _reached(self, part: Part, **ends: int) -> None:
         part.position = msgspec.structs.replace(part.position, **ends)
@@ -339,6 +373,7 @@ class Exporter:
         gaps = self._gaps[len(before.gaps) :]
         if before.newest and not files and not positions and not gaps:
             return
+        declared = self._declared(files)
         manifest = Manifest(
             export.VERSION,
             self._cluster,
@@ -349,7 +384,16 @@ class Exporter:
             files=files,
             positions=positions,
             gaps=gaps,
+            schemas=declared,
         )
         digest = self._folder.publish(manifest)
-        self._export, self._files = Export(manifest, digest, [], dict(self._positions), list(self._gaps)), []
+        told = {**before.schemas, **{(each.topic_id, each.version): each for each in declared}}
+        self._export = Export(manifest, digest, [], dict(self._positions), list(self._gaps), told)
+        self._files = []
         self._done.manifests += 1
+
+    def _declared(self, files: list[File]) -> list[Declaration]:
+        """Schemas of these files that no manifest has told."""
+        typed = {(file.topic_id, file.schema) for file in files if file.schema}
+        new = [self._schemas[topic_id] for topic_id, version in sorted(typed - set(self._export.schemas))]
+        return [Declaration(each.topic, each.topic_id, each.version, each.document) for each in new]

@@ -5,6 +5,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
 
+from gossipq.wire.schemas import Shape
 from gossipq_client import columns
 from gossipq_node.export import lmdb_file, parquet_file
 
@@ -22,7 +23,7 @@ def writer(format: str, path: Path, schema: "Schema") -> Writer:
     return lmdb_file.Writer(path, schema) if format == "lmdb" else parquet_file.Writer(path, schema)
 
 
-def read(format: str, path: Path, data_set: str) -> "Iterator[RecordBatch]":
+def read(format: str, path: Path, data_set: str, shape: Shape | None = None) -> "Iterator[RecordBatch]":
     """Rows of a file, also of one that an older version wrote."""
     rows = lmdb_file.read(path) if format == "lmdb" else parquet_file.read(path)
-    return (columns.conform(batch, data_set) for batch in rows)
+    return (columns.conform(batch, data_set, shape) for batch in rows)

@@ -1,6 +1,7 @@
 """Committing an export's files to Iceberg tables, as they are: every record once, whatever is killed.
 
     NAMESPACE.messages, NAMESPACE.acks       unpartitioned; files of the export, added by reference
+    NAMESPACE.orders_7                       what came of topic 7, orders, since it has a schema: with `data`
 
 How far a table has come is a property of the snapshot that brought it there, so files and positions are
 committed together. What is about to be committed is first made final by a manifest: no merging touches it any
@@ -9,9 +10,11 @@ committed, and adds it. No table has `deliveries`: they change.
 """
 
 import os
+import re
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from datetime import UTC, datetime, timedelta
+from itertools import groupby
 from typing import TYPE_CHECKING, Any
 
 import msgspec
@@ -99,9 +102,12 @@ class Iceberg:
         with _plainly():
             self._catalog.create_namespace_if_not_exists(self._namespace)
             for data_set in DATA_SETS:
-                files = [file for file in found.of(data_set) if file.rows]
-                if files:
-                    self._add(data_set, files, cluster, done)
+                for (name, _), grouped in groupby(
+                    sorted(filter(_has_rows, found.of(data_set)), key=_table_of), key=_table_of
+                ):
+                    files = list(grouped)
+                    newest = max(files, key=lambda file: file.schema)
+                    self._add(name, columns.schema(data_set, found.shape_of(newest)), files, cluster, done)
         return done
 
     def _make_final(self, found: export.Export) -> export.Export:
@@ -129,9 +135,13 @@ class Iceberg:
         self._folder.publish(manifest)
         return self._folder.read()
 
-    def _add(self, data_set: str, files: list[File], cluster: str, done: Committed) -> None:
-        name = f"{self._namespace}.{data_set}"
-        table = self._catalog.create_table_if_not_exists(name, schema=columns.schema(data_set))
+    def _add(self, table_name: str, schema: Any, files: list[File], cluster: str, done: Committed) -> None:
+        """schema: of pyarrow; what it has more than the table is added to that."""
+        name, data_set = f"{self._namespace}.{table_name}", files[0].data_set
+        table = self._catalog.create_table_if_not_exists(name, schema=schema)
+        if files[0].schema:
+            with table.update_schema() as update:
+                update.union_by_name(schema)
         reached = _reached(table, name, cluster)
         new = [file for file in files if file.end > reached.get(_key(file), 0)]
         for file in new:
@@ -151,7 +161,7 @@ class Iceberg:
         paths = [self._folder.address(file.path) for file in new]
         # positions say what is there
         table.add_files(paths, snapshot_properties=told, check_duplicate_files=False)
-        done.files[data_set] = len(new)
+        done.files[data_set] = done.files.get(data_set, 0) + len(new)
         done.records += sum(file.rows for file in new) if data_set == export.MESSAGES else 0
         self._expire(table)
 
@@ -167,6 +177,17 @@ class Iceberg:
         ]
         if old:
             table.maintenance.expire_snapshots().by_ids(old).commit()
+
+
+def _has_rows(file: File) -> bool:
+    return file.rows > 0
+
+
+def _table_of(file: File) -> tuple[str, int]:
+    """Its name; files of a topic with a schema have columns of their own."""
+    if not file.schema:
+        return file.data_set, 0
+    return f"{re.sub('[^A-Za-z0-9_]', '_', file.topic)}_{file.topic_id}", file.topic_id
 
 
 def _key(file: File) -> str:

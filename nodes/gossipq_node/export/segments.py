@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING, Any
 
 from gossipq.wire import export
 from gossipq.wire.export import File
+from gossipq.wire.schemas import Shape
 from gossipq_client import columns
 from gossipq_node.export import files
 from gossipq_node.export.folder import Folder
@@ -21,7 +22,7 @@ class Segment:
 
     def __init__(self, place: "Place") -> None:
         self._place, self._path = place, place.folder.new()
-        self._writer = files.writer(place.format, self._path, columns.schema(place.data_set))
+        self._writer = files.writer(place.format, self._path, columns.schema(place.data_set, place.shape))
         self._times: list[dict[str, int]] = []
         self.rows = self.bytes = 0
 
@@ -42,7 +43,7 @@ class Segment:
         name, size, digest = place.folder.keep(self._path, *place.name, start, end, place.format)
         low, high = ([each[name] for each in self._times] for name in ("min", "max"))
         times = min(low, default=None), max(high, default=None)
-        return File(name, *place.name, start, end, self.rows, size, digest, *times)
+        return File(name, *place.name, start, end, self.rows, size, digest, *times, place.schema)
 
     def drop(self) -> None:
         try:
@@ -55,10 +56,20 @@ class Place:
     """A data set of one partition, in a folder."""
 
     def __init__(
-        self, folder: Folder, format: str, data_set: str, topic: str, topic_id: int, partition: int
+        self,
+        folder: Folder,
+        format: str,
+        data_set: str,
+        topic: str,
+        topic_id: int,
+        partition: int,
+        schema: int = 0,
+        shape: Shape | None = None,
     ) -> None:
+        """schema: version of the one that has this shape, of the column `data`."""
         self.folder, self.format, self.data_set = folder, format, data_set
         self.name = data_set, topic, topic_id, partition
+        self.schema, self.shape = schema, shape
 
     def whole(self, rows: "Table", start: int, end: int) -> File:
         """One file of all rows, also when there are none."""

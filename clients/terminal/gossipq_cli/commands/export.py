@@ -224,4 +224,7 @@ def _tell(output: Output, progress: Progress, done: Any) -> None:
         f"{many(done.records, 'record')} in {many(done.files, 'file')}, {size(done.bytes)}, {rate:,.0f} "
         "records/s"
     )
+    if done.misfits:
+        told = f"{many(done.misfits, 'record')} did not fit the schema of their topic"
+        output.say(f"{told}: they are in misfits, too")
     output.one(msgspec.to_builtins(done), text if done.manifests else "nothing new")

@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from gossipq.errors import Refused
 from gossipq.messages import Explained, GroupExplained
 from gossipq.texts import many
 from gossipq.types import partition_of
@@ -62,14 +63,28 @@ def command(choices: Choices, ref: str, group: str, record_id: str | None, over_
     where = refs.where(ref, record_id)
     with ask.connect(choices) as mq:
         told = mq.why(**where, group=group)
-    _tell(out, refs.text_of(ref, told.ref), told)
+        misfit = _misfit(mq, ref.partition("/")[0], where)
+    _tell(out, refs.text_of(ref, told.ref), told, misfit)
 
 
-def _tell(out: Output, ref: str, told: Explained) -> None:
-    row = {"ref": ref, "standings": [as_object(each) for each in told.standings], "lines": told.lines}
+def _misfit(mq: "Client", topic: str, where: dict[str, Any]) -> str:
+    """What the schema of its topic has against the value; "" when there is nothing."""
+    schema = mq.known_schema(topic)
+    if schema is None:
+        return ""
+    try:
+        trouble = schema.trouble(mq.admin.show(**where).value)
+    except Refused:
+        return ""  # the record is gone
+    return trouble and f"its value does not fit schema version {schema.version} of {topic}: {trouble}"
+
+
+def _tell(out: Output, ref: str, told: Explained, misfit: str) -> None:
+    lines = [*told.lines, *([misfit] if misfit else [])]
+    row = {"ref": ref, "standings": [as_object(each) for each in told.standings], "lines": lines}
     paragraphs = [_paragraph(out, each) for each in told.standings]
-    if told.lines:
-        paragraphs.append("\n".join(map(printable, told.lines)))
+    if lines:
+        paragraphs.append("\n".join(map(printable, lines)))
     out.one(row, "\n\n".join([printable(ref), *paragraphs]), ref)
 
 

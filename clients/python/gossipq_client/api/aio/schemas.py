@@ -5,7 +5,7 @@ from typing import Any
 from gossipq.errors import BadRequest, Busy, UnknownTopic
 from gossipq.values import TopicInfo
 from gossipq.wire import schemas
-from gossipq.wire.schemas import Declaration, Declared, Schema
+from gossipq.wire.schemas import Declaration, Schema
 from gossipq_client.api.aio.reader import Readers
 from gossipq_client.api.aio.topics import TopicKeepers
 
@@ -31,14 +31,6 @@ class SchemaKeepers(Readers, TopicKeepers):
         self.check_by(found)
         return found
 
-    async def known_schema(self, topic: str) -> Schema | None:
-        """The schema of a topic, if it has one; nothing is checked by it."""
-        known = await self.schemas()
-        if not known.schemas:
-            return None
-        ids = [info.id for info in await self.topics(topic) if info.name == topic]
-        return known.schemas.get(ids[0]) if ids else None
-
     async def next_schema(self, topic: str, declared: Any) -> Schema:
         """What `schema` would declare; nothing is changed. Raises what that raises."""
         info, document = await self._known_topic(topic), schemas.document_of(declared)
@@ -47,13 +39,6 @@ class SchemaKeepers(Readers, TopicKeepers):
         if info.id in known.schemas:
             schemas.require_follows(known.schemas[info.id], made.shape)
         return made
-
-    async def schemas(self) -> Declared:
-        """What was declared so far, by topic id."""
-        if not await self.topics(schemas.TOPIC):
-            return Declared()
-        stretches = [each async for each in self.batches(schemas.TOPIC, partition=0)]
-        return Declared(value for each in stretches for value in each.values())
 
     async def delete_schema(self, topic: str) -> None:
         """From now on the topic has none. Raises UnknownTopic."""

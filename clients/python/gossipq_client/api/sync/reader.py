@@ -4,6 +4,10 @@
 from collections.abc import Iterator
 
 from gossipq.errors import Busy
+from gossipq.messages import Resolve, Topics
+from gossipq.types import META_SHARD
+from gossipq.wire import schemas
+from gossipq.wire.schemas import Declared, Schema
 from gossipq_client import columns
 from gossipq_client.api.sync.consumer import Consumers
 from gossipq_client.session import Stretch, between
@@ -47,6 +51,25 @@ class Readers(Consumers):
         partition: int | None = None,
     ) -> "columns.Table":
         """The same as a pyarrow.Table: topic, topic_id, partition, offset, publish_time, key, headers, value,
-        route, id, deliver_at. Needs pyarrow."""
+        route, id, deliver_at; for a topic with a schema also data, which is null where the value does not
+        fit. Needs pyarrow."""
         columns.arrow()
-        return columns.table(list(self.batches(topic, start=start, stop=stop, partition=partition)))
+        schema = self.known_schema(topic)
+        found = list(self.batches(topic, start=start, stop=stop, partition=partition))
+        return columns.table(found, schema)
+
+    def schemas(self) -> Declared:
+        """What was declared so far, by topic id."""
+        if not (self._ask(Resolve([schemas.TOPIC]), META_SHARD, Topics)).topics:
+            return Declared()
+        stretches = list(self.batches(schemas.TOPIC, partition=0))
+        return Declared(value for each in stretches for value in each.values())
+
+    def known_schema(self, topic: str) -> Schema | None:
+        """The schema of a topic, if it has one; nothing is checked by it."""
+        known = self.schemas()
+        if not known.schemas:
+            return None
+        infos = (self._ask(Resolve([topic]), META_SHARD, Topics)).topics
+        ids = [info.id for info in infos if info.name == topic]
+        return known.schemas.get(ids[0]) if ids else None

@@ -6,7 +6,7 @@ from typing import Any
 from gossipq.errors import BadRequest, Busy, UnknownTopic
 from gossipq.values import TopicInfo
 from gossipq.wire import schemas
-from gossipq.wire.schemas import Declaration, Declared, Schema
+from gossipq.wire.schemas import Declaration, Schema
 from gossipq_client.api.sync.reader import Readers
 from gossipq_client.api.sync.topics import TopicKeepers
 
@@ -32,14 +32,6 @@ class SchemaKeepers(Readers, TopicKeepers):
         self.check_by(found)
         return found
 
-    def known_schema(self, topic: str) -> Schema | None:
-        """The schema of a topic, if it has one; nothing is checked by it."""
-        known = self.schemas()
-        if not known.schemas:
-            return None
-        ids = [info.id for info in self.topics(topic) if info.name == topic]
-        return known.schemas.get(ids[0]) if ids else None
-
     def next_schema(self, topic: str, declared: Any) -> Schema:
         """What `schema` would declare; nothing is changed. Raises what that raises."""
         info, document = self._known_topic(topic), schemas.document_of(declared)
@@ -48,13 +40,6 @@ class SchemaKeepers(Readers, TopicKeepers):
         if info.id in known.schemas:
             schemas.require_follows(known.schemas[info.id], made.shape)
         return made
-
-    def schemas(self) -> Declared:
-        """What was declared so far, by topic id."""
-        if not self.topics(schemas.TOPIC):
-            return Declared()
-        stretches = list(self.batches(schemas.TOPIC, partition=0))
-        return Declared(value for each in stretches for value in each.values())
 
     def delete_schema(self, topic: str) -> None:
         """From now on the topic has none. Raises UnknownTopic."""

@@ -1,0 +1,189 @@
+"""Exports of topics that have a schema: a typed column beside `value`, and a table of what does not fit."""
+
+import json
+from datetime import UTC, date, datetime
+from typing import Any
+
+import msgspec
+import pytest
+
+pytest.importorskip("pyarrow", reason="an export needs pyarrow")
+
+from gossipq.wire import export
+from gossipq_client import lake
+from gossipq_node.export.compaction import compact
+from gossipq_node.export.exporter import Exporter
+
+
+class Line(msgspec.Struct):
+    sku: str
+    count: int = 1
+
+
+class Order(msgspec.Struct):
+    user: str
+    n: int
+    price: float | None = None
+    at: datetime | None = None
+    day: date | None = None
+    lines: list[Line] = []
+    tags: dict[str, int] | None = None
+    raw: bytes | None = None
+    first: Line | None = None
+
+
+class Longer(Order):
+    note: str | None = None
+
+
+FULL = Order(
+    "ada",
+    2**63 - 1,
+    1.5,
+    datetime(2026, 11, 22, 1, 2, 3, 4, UTC),
+    date(2026, 11, 22),
+    [Line("a"), Line("b", 2)],
+    {"x": 1},
+    b"\x00\xff",
+    Line("c"),
+)
+#: what breaks decoders and columns
+BAD = [
+    b"",
+    b"{}",
+    b"\xff",
+    b"null",
+    b'{"user":"a","n":9223372036854775808}',
+    b'{"user":"a","n":"1"}',
+    b'{"user":"\xed\xa0\x80","n":1}',
+    b'{"user":"\\ud800","n":1}',
+    b'{"user":"a","n":1},{"user":"b","n":2}',
+    b'{"user":"a","n":1,"lines":[{"sku":"x"},null]}',
+    b'{"user":"a","n":1,"price":1e999}',
+    b'{"user":"a","n":1,"lines":' + b"[" * 5_000,
+]
+
+
+def rows(folder: Any, **asked: Any) -> list[dict[str, Any]]:
+    return list(lake.open(str(folder.root)).table("orders", **asked).to_pylist())
+
+
+@pytest.mark.parametrize("format", ["parquet", "lmdb"])
+def test_typed_beside_the_bytes_and_misfits_with_place_error_and_bytes(
+    mq, broker, open_folder, format: str
+) -> None:
+    folder = open_folder()
+    mq.create_topic("orders")
+    mq.create_topic("plain")
+    schema = mq.schema("orders", Order)
+    mq.publish("plain", b"{}").result()
+    good = [schema.encode(FULL), schema.encode(Order("bob", -1)), b'{"n":1,"user":"eve","more":[]}']
+    with broker.connect() as other:  # who does not ask
+        other.publish_many("orders", [good[0], *BAD, *good[1:]]).result()
+    done = Exporter(mq, folder, format=format).run()
+    assert (done.records, done.misfits) == (len(good) + len(BAD) + 1, len(BAD))
+    if format == "lmdb":
+        return
+    found = rows(folder)
+    assert [row["value"] for row in found] == [good[0], *BAD, *good[1:]]
+    assert [row["data"] is not None for row in found] == [True, *[False] * len(BAD), True, True]
+    data = found[0]["data"]
+    assert data["tags"] == [("x", 1)]
+    assert {name: value for name, value in data.items() if name != "tags"} == {
+        "user": "ada",
+        "n": 2**63 - 1,
+        "price": 1.5,
+        "at": FULL.at,
+        "day": FULL.day,
+        "lines": [{"sku": "a", "count": None}, {"sku": "b", "count": 2}]
+        if "count" not in good[0].decode()
+        else [{"sku": "a", "count": 1}, {"sku": "b", "count": 2}],
+        "raw": b"\x00\xff",
+        "first": {"sku": "c", "count": 1},
+    }
+    assert found[-1]["data"] == dict.fromkeys(Order.__struct_fields__) | {"user": "eve", "n": 1}
+    misfits = rows(folder, data_set="misfits")
+    assert [(row["offset"], row["value"]) for row in misfits] == list(enumerate(BAD, 1))
+    assert all(row["error"] and row["schema_version"] == 1 for row in misfits)
+    assert "$.n" in misfits[5]["error"]
+    assert "data" not in lake.open(str(folder.root)).table("plain").column_names
+    assert "data" not in lake.open(str(folder.root)).table(["orders", "plain"]).column_names
+
+
+def test_what_no_column_can_hold_is_a_misfit_and_loses_nothing(mq, broker, open_folder) -> None:
+    folder = open_folder()
+    mq.create_topic("orders")
+    mq.schema("orders", Order)
+    ends = [b"0001-01-01T00:00:00+23:59", b"9999-12-31T23:59:59-23:59", b"2026-11-22T00:00:00"]
+    with broker.connect() as other:
+        other.publish_many("orders", [b'{"user":"a","n":1,"at":"%s"}' % at for at in ends]).result()
+    Exporter(mq, folder).run()
+    found = rows(folder)
+    assert [row["data"] is None for row in found] == [True, True, False]
+    assert ["in UTC" in row["error"] for row in rows(folder, data_set="misfits")] == [True, True]
+    assert found[2]["data"]["at"] == datetime(2026, 11, 22, tzinfo=UTC)
+
+
+def test_versions_lie_side_by_side_and_merging_keeps_them(mq, open_folder, tmp_path) -> None:
+    folder = open_folder()
+    mq.create_topic("orders")
+    mq.publish("orders", b"before").result()
+    Exporter(mq, folder).run()
+    for number, kind in enumerate((Order, Order, Longer, Longer)):
+        mq.schema("orders", kind)
+        mq.publish("orders", kind("ada", number)).result()
+        Exporter(mq, folder).run()
+    mq.delete_schema("orders")
+    mq.publish("orders", b"after").result()
+    Exporter(mq, folder).run()
+    before = rows(folder)
+    assert [row["data"] and (row["data"]["n"], row["data"]["note"]) for row in before] == [
+        None,
+        (0, None),
+        (1, None),
+        (2, None),
+        (3, None),
+        None,
+    ]
+    assert compact(folder, keep_s=0) == 2
+    assert rows(folder) == before
+    messages = folder.read().of(export.MESSAGES)
+    assert [(file.start, file.end, file.schema) for file in messages] == [
+        (0, 1, 0),
+        (1, 3, 1),
+        (3, 5, 2),
+        (5, 6, 0),
+    ]
+    mq.schema("orders", {"type": "object", "properties": {"user": {"type": "integer"}}})
+    mq.publish("orders", {"user": 7}).result()
+    Exporter(mq, folder).run()
+    assert "data" not in lake.open(str(folder.root)).table("orders").column_names, (
+        "two that exclude each other"
+    )
+
+
+def test_tables_know_it_too(mq) -> None:
+    mq.create_topic("orders")
+    mq.publish("orders", b"before").result()
+    mq.schema("orders", Order)
+    mq.publish("orders", Order("ada", 1)).result()
+    assert [data and data["user"] for data in mq.table("orders").column("data").to_pylist()] == [None, "ada"]
+
+
+def test_a_table_of_iceberg_for_each_topic_with_a_schema(mq, open_folder, tmp_path) -> None:
+    pytest.importorskip("pyiceberg")
+    from gossipq_node.export import iceberg
+
+    folder, catalog = open_folder(), iceberg.catalog(str(tmp_path / "tables"))
+    mq.create_topic("orders")
+    mq.publish("orders", b"before").result()
+    for number, kind in enumerate((Order, Longer)):
+        Exporter(mq, folder).run()
+        schema = mq.schema("orders", kind)
+        mq.publish("orders", kind("ada", number)).result()
+        Exporter(mq, folder).run()
+        iceberg.Iceberg(folder, catalog).commit()
+    table = catalog.load_table(f"gossipq.orders_{schema.topic_id}").scan().to_arrow()
+    assert sorted(row["n"] for row in table.column("data").to_pylist()) == [0, 1]
+    assert catalog.load_table("gossipq.messages").scan().to_arrow().column("value").to_pylist() == [b"before"]
+    assert json.loads(schema.encode(Longer("x", 1)))["user"] == "x"
