@@ -59,7 +59,7 @@ def test_a_manifest_that_is_not_whole(raw):
 
 
 def test_an_empty_folder_is_an_empty_export():
-    assert export.fold({}) == (None, "", [], {}, [])
+    assert export.fold({}) == export.NOTHING
 
 
 def test_files_of_all_increments_count_in_order():
