@@ -435,3 +435,13 @@ def test_a_failure_that_comes_after_the_lease_does_not_count_and_who_says_it_hea
     ]
     assert [answer.lost for answer in answers] == [[], [(orders, 1, 2)]]
     assert (counts(worker).retrying, counts(worker).dead) == (1, 0)
+
+
+def test_what_is_scheduled_in_a_topic_that_ends_wakes_nobody(worker):
+    partition = single(worker.topic("gone"))
+    worker.publish(partition, [b"later"], fixed={DELAY: array("q", [1_000])})
+    worker.settle()
+    assert worker.ask(0, ADA, DropTopic("gone")) is not None
+    worker.tick(2_000)
+    shard = worker.shards[1]
+    assert shard.next_deadline() > shard.boot_ms, "or its worker turns without a pause"

@@ -1,17 +1,39 @@
-"""A disk in memory: what was not committed is lost by a crash, and a commit may fail. Undone by a journal, so
-that a commit costs what it wrote."""
+"""A disk in memory: what was not committed is lost when the process ends, what was not synced when the
+machine does, and a commit may fail. Undone by journals, so that a commit costs what it wrote."""
 
+from collections.abc import Iterator
 from random import Random
 
-from gossipq.core.storage.tables import MemoryTable
+from gossipq.core.storage.tables import MemoryTable, Reader
 
 Change = tuple[bytes, bytes | None]  #: a key, and the value that it had
+
+
+class CountedReader:
+    """Of a table as it was; and how many rows it has read since the last look."""
+
+    def __init__(self, reader: Reader) -> None:
+        self._reader, self.rows = reader, 0
+
+    def scan(self, first: bytes, end: bytes) -> Iterator[tuple[bytes, bytes]]:
+        for row in self._reader.scan(first, end):
+            self.rows += 1
+            yield row
+
+    def close(self) -> None:
+        self._reader.close()
 
 
 class JournalTable(MemoryTable):
     def __init__(self) -> None:
         super().__init__()
-        self.journal: list[Change] = []
+        self.journal: list[Change] = []  #: not committed
+        self.unsynced: list[Change] = []  #: committed, and in the memory of the kernel
+        self.readers: list[CountedReader] = []
+
+    def reader(self) -> CountedReader:
+        self.readers.append(CountedReader(super().reader()))
+        return self.readers[-1]
 
     def put(self, key: bytes, value: bytes) -> None:
         self.journal.append((key, self.rows.get(key)))
@@ -33,13 +55,24 @@ class JournalTable(MemoryTable):
             self.journal.append((key, value))
         return super().delete_range(first, end, rows_max)
 
+    def commit(self) -> None:
+        self.unsynced += self.journal
+        self.journal.clear()
+
     def undo(self) -> None:
-        for key, value in reversed(self.journal):
+        self._take_back(self.journal)
+
+    def lose(self) -> None:
+        self._take_back(self.journal)
+        self._take_back(self.unsynced)
+
+    def _take_back(self, changes: list[Change]) -> None:
+        for key, value in reversed(changes):
             if value is None:
                 super().delete(key)
             else:
                 super().put(key, value)
-        self.journal.clear()
+        changes.clear()
 
 
 class Disk:
@@ -54,7 +87,16 @@ class Disk:
 
     def commit(self) -> None:
         for table in self.tables:
-            table.journal.clear()
+            table.commit()
+
+    def sync(self) -> None:
+        for table in self.tables:
+            table.unsynced.clear()
+
+    def lose(self) -> None:
+        """The machine ends."""
+        for table in self.tables:
+            table.lose()
 
     def undo(self) -> None:
         for table in self.tables:

@@ -66,6 +66,8 @@ class Faults:
         self.wipes = dice.random() < 0.5
         self.hard_luck = dice.choice((0, 0, 0.3, 0.7, 1.0))  #: a leader is struck right after its election
         self.adversary = dice.random() < 0.1
+        self.full: dict[str, int] = {}  #: until when the disk of a node refuses
+        self.slowed: dict[str, int] = {}  #: and until when it is slow
         self.clocks = Clocks(world, dice.random() < 0.7)
 
     # --- the network ----------------------------------------------------------------------------------------
@@ -89,8 +91,17 @@ class Faults:
 
     # --- strikes --------------------------------------------------------------------------------------------
 
-    def commit_fails(self) -> bool:
+    def commit_fails(self, node: Node) -> bool:
+        """By chance; or its disk is full, and refuses all."""
+        if self.world.now < self.full.get(node.name, 0):
+            return True
         return not self.world.calm and self.dice.random() < self.fail_commits
+
+    def commit_ms(self, node: Node) -> int:
+        """How long a commit takes."""
+        if not self.world.calm and self.world.now < self.slowed.get(node.name, 0):
+            return self.dice.choice((20, 100, 400, 1_500))
+        return self.dice.randrange(1, 4)
 
     def crashes_here(self) -> bool:
         return not self.world.calm and self.crash_inside > 0 and self.dice.random() < self.crash_inside
@@ -110,7 +121,7 @@ class Faults:
             lost = self.wipes and self.may_lose(node) and self.dice.random() < 0.7
             if self.clocks.dice.random() < 0.3:
                 self.clocks.boot(node)
-            node.crash()
+            node.crash(power=self.dice.random() < 0.3)
             if lost:
                 self.ruin(node)
             self.world.restart_later(node)
@@ -119,12 +130,16 @@ class Faults:
             for each in living:  # all at once, as by a power cut
                 if boots:
                     self.clocks.boot(each)
-                each.crash()
+                each.crash(power=boots)
                 self.world.restart_later(each)
-        elif fault < 0.55:
+        elif fault < 0.5:
+            trouble = self.dice.choice((self.full, self.slowed, self.slowed))
+            trouble[node.name] = self.world.now + self.dice.choice((500, 2_000, 4_000))
+            self.world.history.count("disk full" if trouble is self.full else "disk slow")
+        elif fault < 0.6:
             node.paused_until = self.world.now + self.dice.choice((200, 1_300, 2_000, 3_500))
             self.world.history.count("pause")
-        elif fault < 0.6 and self.clocks.jumps:
+        elif fault < 0.65 and self.clocks.jumps:
             self.clocks.jump()
         else:
             self.cut(node)

@@ -111,6 +111,31 @@ def one_at_a_time(history: History) -> Iterator[str]:
             newest[key] = offset
 
 
+def keys_stay_closed(history: History) -> Iterator[str]:
+    """P10: with key order, a new record of a key goes to nobody else while an earlier one of it is not done;
+    also where the leader that heard the ack of that was not the one that stored it."""
+    if history.mode != "key_ordered":
+        return
+    done: dict[int, int] = {}  # offset -> when, by leader time
+    where = next((row.partition for row in history.job_confirms), 0)
+    for copy in history.copies_of(where):
+        for at, time_ms in copy.acked.get((where, "jobs"), {}).items():
+            done[at] = max(time_ms, done.get(at, time_ms))
+    dead = {at for copy in history.copies_of(where) for at in copy.dead.get((where, "jobs"), ())}
+    last: dict[int, dict[int, Pushed]] = defaultdict(dict)  # key -> offset -> who had it last
+    for row, offset, job in handed(history):
+        if job.key == 0 or job.ttl_ms:
+            continue
+        for other, before in last[job.key].items() if row.attempt == 1 else ():
+            late = done.get(other, row.led_ms + 1) > row.led_ms and other not in dead
+            if other < offset and late and before.consumer != row.consumer:
+                yield (
+                    f"P10 {offset} of key {job.key} went to {row.consumer} at {row.time_ms}, {other} was "
+                    f"with {before.consumer} since {before.time_ms} and is not done"
+                )
+        last[job.key][offset] = row
+
+
 def let_go(history: History) -> dict[str, list[tuple[int, int, int]]]:
     """For each consumer, in order of time: from when on it may have a range no more."""
     ends: dict[str, list[tuple[int, int, int]]] = defaultdict(list)
@@ -251,6 +276,7 @@ JOB_CHECKS: list[Callable[[History], Iterator[str]]] = [
     jobs_are_kept,
     at_most_once,
     one_at_a_time,
+    keys_stay_closed,
     in_time,
     attempts_are_counted,
     done_is_not_dead,

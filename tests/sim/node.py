@@ -1,7 +1,7 @@
 """One node with a copy of each shard, as a worker drives it: the same turns, over a disk, a clock and a
 network that are the simulator's."""
 
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Collection, Sequence
 from hashlib import blake2b
 from random import Random
@@ -35,6 +35,7 @@ from sim.clients import Consumer
 from sim.disk import Disk
 from sim.history import Asked, Copy, Pushed, Released
 from sim.rivals import Rival
+from sim.small import FAILURES_PER_TURN, LETTERS_PER_TURN, SNAPSHOT_ROWS_PER_TURN
 
 if TYPE_CHECKING:
     from sim.world import World
@@ -43,6 +44,7 @@ PLANNED_SHARDS = 8  #: as many does the cluster think it has; the plan of one of
 SILENCE_MS = 3_000  #: shorter than in a node, as a run is short
 WALL_MS = 1_700_000_000_000
 CLOCK_ERROR_MS = 100  #: of a wall clock that is right
+FAILED_AT_ONCE = 12  #: records that one message of a client may give back
 LATE_TIME_MS = 5_000  #: an anchor may go back to a message that was slow
 EVERYTHING = 2**62
 _values: dict[bytes, tuple[bytes, ...]] = {}
@@ -85,6 +87,9 @@ class Node:
         self.up = False
         self.paused_until = 0
         self.busy_until = 0
+        self.took_ms = 0  #: the commit of this turn: what follows from it leaves that much later
+        self.lost = (0, -1)  #: what was sent between these times, and not received yet, never arrives
+        self.steps = 0  #: messages of clients since the last commit, each of which may be entries
         self.inbox: deque[tuple[object, ...]] = deque()
         self.sessions: dict[bytes, int] = {}
         self.wake_at: int | None = None
@@ -153,8 +158,14 @@ class Node:
             self.world.wake(self, 0)
             self.world.history.count("polite end")
 
-    def crash(self) -> None:
-        self.abort()
+    def crash(self, power: bool = False) -> None:
+        """The process ends; with `power`, so does its machine: what its kernel held, of the disk and of the
+        network, is gone."""
+        for disk in self.disks:
+            disk.lose() if power else disk.undo()
+        if power:
+            self.lost = self.world.now - self.dice.choice((0, 3, 40)), self.world.now
+            self.world.history.count("power")
         self.up, self.turns = False, Turn(self, [])
         self.inbox.clear()
         self.world.history.count("crash")
@@ -163,8 +174,10 @@ class Node:
 
     def turn(self) -> None:
         turns, now = self.turns, self.clock()
+        self.took_ms = 0
         try:
             turns.run(now, self._work)
+            self._check_reading()
         except Crashed:
             self.crash()
             self.world.restart_later(self)
@@ -183,9 +196,8 @@ class Node:
             self.inbox.clear()
             return
         self.turns.touch(0)
-        if self.world.steered:
-            for shard in self.shards():
-                self._aim(shard)
+        for shard in self.shards():
+            self._aim(shard)
         for _ in range(min(len(self.inbox), 64)):
             shard_id, *item = self.inbox.popleft()
             if (touched := self.turns.touch(shard_id)) is not None:  # type: ignore[arg-type]
@@ -210,17 +222,20 @@ class Node:
 
     def commit(self) -> None:
         self._may_crash()
-        if self.world.faults.commit_fails():
+        if self.world.faults.commit_fails(self):
             raise StoreError("the disk refuses")
+        self._check_budgets()
         for disk in self.disks:
             disk.commit()
-        self.busy_until = self.world.now + self.dice.randrange(1, 4)
+            disk.sync()
+        self.took_ms = self.world.faults.commit_ms(self)
+        self.busy_until = self.world.now + self.took_ms
         for shard in self.shards():
             self._check_disk(shard)
         self._may_crash()
 
     def boot_ms(self) -> int:
-        return self.clock().boot_ms
+        return self.clock().boot_ms + self.took_ms
 
     def replicate(self, shard: Shard, appends: Sequence[Replication]) -> None:
         if shard.leading and self.traced[shard.id][0] != shard.term:
@@ -260,7 +275,13 @@ class Node:
                 self.world.post_copy(self, name, shard.id, shard.term, question, [], b"")
 
     def _aim(self, shard: Shard) -> None:
-        """Every copy has the roster from its own ledger, as old as that may be."""
+        """Every copy has the roster from its own ledger, as old as that may be; where copies stay, each shard
+        has another one that should lead."""
+        if not self.world.steered:
+            if self.world.shards > 1:
+                names = sorted(self.world.nodes)
+                shard.target = Target([*names[shard.id :], *names[: shard.id]], [], [])
+            return
         ledger = shard.ledger
         if ledger.roster_version != self.planned[0]:
             targets = plan(ledger.members.values(), PLANNED_SHARDS, self.world.copies)
@@ -287,8 +308,11 @@ class Node:
         if self.world.calm and sender == "operator":
             return  # who decides what is frozen must know the voters
         origin, session = (sender.encode(),), sender.encode().ljust(16, b".")
+        self.steps += 1
         if isinstance(message, Publish):
             assert isinstance(batch, bytes)
+            waiting = sum(len(entry.payload) + len(entry.body) for entry in shard.unapplied())
+            last = shard.last
             if shard.serving:
                 self.world.history.took(
                     values_of(batch, 0, batches.peek(batch).count), self.world.now - sent_ms
@@ -296,6 +320,10 @@ class Node:
             self.turns.publish(
                 shard, origin, request_id, Client(session, sender), message, batches.peek(batch), batch
             )
+            if waiting > limits.UNAPPLIED_BYTES_MAX and shard.last > last:
+                self.world.broken(
+                    f"I13 {self.name} takes a publish when {waiting} bytes wait for other disks"
+                )
             return
         self.sessions[session] = self.clock().boot_ms
         if isinstance(message, Ack | Nack):
@@ -369,7 +397,7 @@ class Node:
                 party = world.parties[consumer]
                 group = party.group if isinstance(party, Consumer | Rival) else ""
                 pushed = Pushed(
-                    world.now,
+                    world.now + self.took_ms,
                     term,
                     consumer if isinstance(party, Consumer) else "",
                     group,
@@ -395,6 +423,42 @@ class Node:
         if applied < before:
             self.world.broken(f"I7 {self.name} had applied {before} and now {applied}")
         self.on_disk[shard.id] = hard.term, hard.vote, applied
+
+    def _check_budgets(self) -> None:
+        """I12: a leader makes no more entries of failures in a turn than its budget says, besides what
+        clients said one by one; an entry takes no more dead letters; a turn reads no more rows of a
+        snapshot."""
+        said, self.steps = self.steps, 0
+        for shard in self.shards():
+            disk, applied = self.disks[shard.id], self.on_disk.get(shard.id, (0, "", 0))[2]
+            rows = [disk.log.rows.get(key) for key, before in disk.log.journal if before is None]
+            kinds = Counter(log.decode_row(0, row).kind for row in rows if row is not None)
+            made = kinds[log.DEAD] + kinds[log.FAIL]
+            if shard.leading and made > 2 * (FAILURES_PER_TURN + 1) + FAILED_AT_ONCE * said:  # the same
+                self.world.broken(f"I12 {self.name} makes {made} entries of failures in one turn")
+            left = sum(
+                key[:1] == b"L" and key not in disk.state.rows and records.U64X3.unpack_from(key, 1)[1] in ids
+                for ids in (shard.ledger.groups,)
+                for key, before in disk.state.journal
+                if before is not None
+            )
+            if left > LETTERS_PER_TURN:
+                taken = [
+                    disk.log.rows.get(log.INDEX_KEY.pack(at)) for at in range(applied + 1, shard.applied + 1)
+                ]
+                kinds = Counter(log.decode_row(0, row).kind for row in taken if row is not None)
+                if (
+                    None not in taken
+                    and left > LETTERS_PER_TURN * (kinds[log.REPLAY] + kinds[log.PURGE]) + kinds[log.REQUEUE]
+                ):
+                    self.world.broken(f"I12 {self.name} takes {left} dead letters at once")
+
+    def _check_reading(self) -> None:
+        for disk in self.disks:
+            for reader in disk.state.readers:
+                if reader.rows > 2 * (SNAPSHOT_ROWS_PER_TURN + 1):  # it looks before its sync and after it
+                    self.world.broken(f"I12 {self.name} reads {reader.rows} rows of a snapshot in one turn")
+                reader.rows = 0
 
     def _trace(self, shard: Shard) -> None:
         """I3: what is committed is the same everywhere. I11: the time of a leader that serves is right."""

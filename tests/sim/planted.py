@@ -9,11 +9,12 @@ from typing import Any, NamedTuple
 import msgspec
 import pytest
 
-from gossipq.core.copies import snapshot
+from gossipq import limits
+from gossipq.core.copies import Moving, snapshot
 from gossipq.core.copies.peers import Peers
 from gossipq.core.delivery import consumers, dispatch, selection
 from gossipq.core.delivery.consumers import Subscription, View
-from gossipq.core.delivery.failures import Failing
+from gossipq.core.delivery.failures import Budget, Failing
 from gossipq.core.delivery.keys import Keys
 from gossipq.core.delivery.leases import DONE, Holding
 from gossipq.core.delivery.outbox import Gathering
@@ -25,13 +26,18 @@ from gossipq.core.ledger.producers import Producer, Producers
 from gossipq.core.ledger.schedule import Schedule
 from gossipq.core.raft import campaign, cluster_time, voters
 from gossipq.core.raft.cluster_time import ClusterTime
+from gossipq.core.raft.progress import Progress
 from gossipq.core.raft.replica import HardState, Replica
+from gossipq.core.register.topics import TopicRegister
+from gossipq.core.requests.letters import LetterJob
 from gossipq.core.shard import Shard
 from gossipq.core.storage import log, payloads
 from gossipq.core.storage.log import Entry
 from gossipq.core.storage.payloads import Config
 from gossipq.errors import StoreError
 from gossipq.messages import Acked
+from sim.clients import SHARDED
+from sim.disk import Disk
 from sim.faults import Faults
 from sim.history import Copy
 from sim.jobs import MODES
@@ -380,6 +386,105 @@ def first_clock_heard(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(cluster_time, "passed", lambda clocks, voters: max(clocks))
 
 
+def all_expire_at_once(patch: pytest.MonkeyPatch) -> None:
+    """What has failed, or is over, becomes entries in one turn, however much it is."""
+    patch.setattr(Budget, "__bool__", lambda budget: True)
+    patch.setattr(Holding, "overdue", property(lambda holding: False))
+
+
+def group_of_a_topic_that_is_gone(patch: pytest.MonkeyPatch) -> None:
+    """A subscription that was checked before its topic went is not checked again when it is applied."""
+    group = Ledger._group
+
+    def unchecked(ledger: Ledger, entry: Entry) -> outcomes.Outcome:
+        outcome = group(ledger, entry)
+        return outcomes.DONE if outcome.error == "unknown_topic" else outcome
+
+    patch.setattr(Ledger, "_group", unchecked)
+
+
+def removal_not_carried_on(patch: pytest.MonkeyPatch) -> None:
+    """The next leader of the meta shard forgets what the one before it had begun to remove."""
+    lead = TopicRegister.lead
+
+    def forgetful(register: TopicRegister) -> None:
+        installing = register._ledger.installing
+        register._ledger.installing = {name: row for name, row in installing.items() if not row.deleted}
+        lead(register)
+        register._ledger.installing = installing
+
+    patch.setattr(TopicRegister, "lead", forgetful)
+
+
+def tail_without_bound(patch: pytest.MonkeyPatch) -> None:
+    """A leader takes publishes however far the disks of its followers are behind."""
+    patch.setattr(Shard, "crowded", property(lambda shard: False))
+
+
+def disks_are_slow(patch: pytest.MonkeyPatch) -> None:
+    """All but one, again and again."""
+
+    def commit_ms(faults: Faults, node: Node) -> int:
+        slow = not faults.world.calm and node.name != "a.1" and faults.world.now % 4_000 > 1_000
+        return faults.dice.choice((100, 400, 1_200)) if slow else faults.dice.randrange(1, 4)
+
+    patch.setattr(Faults, "commit_ms", commit_ms)
+
+
+def acks_believed(patch: pytest.MonkeyPatch) -> None:
+    """Whatever a consumer says that it has done is done."""
+    patch.setattr(Holding, "_never_had", staticmethod(lambda view, low, high, had: []))
+
+
+def snapshot_read_at_once(patch: pytest.MonkeyPatch) -> None:
+    read = snapshot.Spool.read
+    patch.setattr(snapshot.Spool, "read", lambda spool, rows_max: read(spool, 2**31))
+
+
+def letters_at_once(patch: pytest.MonkeyPatch) -> None:
+    """A replay or a purge is one entry, of however many dead letters."""
+    piece = LetterJob.piece
+
+    def whole(job: LetterJob, cursor: Any) -> Any:
+        with pytest.MonkeyPatch.context() as limit:
+            limit.setattr(limits, "LETTERS_PER_TURN", 2**31)
+            return piece(job, cursor)
+
+    patch.setattr(LetterJob, "piece", whole)
+
+
+def leadership_to_who_cannot_store(patch: pytest.MonkeyPatch) -> None:
+    """A copy that answers counts as one that keeps up; leadership is handed to it without a trial, and again
+    at once when that fails."""
+
+    def judge(progress: Progress, saved: int, now_ms: int) -> None:
+        progress.synced &= now_ms < progress.heard_ms + limits.ELECTION_MS
+
+    def hand_over(moving: Moving, name: str, now_ms: int) -> None:
+        moving._peers.hand_over(name)
+
+    patch.setattr(Progress, "judge", judge)
+    patch.setattr(Moving, "_try_out", hand_over)
+    patch.setattr(Moving, "_doubt", lambda moving, name, now_ms: None)
+
+
+def key_freed_when_heard(patch: pytest.MonkeyPatch) -> None:
+    """A key is free as soon as the leader hears the ack, which perhaps is never stored."""
+    done = Holding._done
+
+    def eager(holding: Holding, view: View, *rest: Any) -> Any:
+        for first, end in done(holding, view, *rest):
+            holding._let_go(view, first, end, DONE, held=False)
+            yield first, end
+
+    patch.setattr(Holding, "_done", eager)
+
+
+def commit_without_sync(patch: pytest.MonkeyPatch) -> None:
+    """A commit is in the memory of the kernel: a process that is killed loses nothing, a machine does."""
+    patch.setattr(Disk, "sync", lambda disk: None)
+
+
 PLANTED: dict[str, Planted] = {
     planted.plant.__name__: planted
     for planted in (
@@ -412,5 +517,15 @@ PLANTED: dict[str, Planted] = {
         Planted(names_not_unique, "P18", kinds=STEERED),
         Planted(one_wall_clock, "I11"),
         Planted(first_clock_heard, "I11"),
+        Planted(all_expire_at_once, "I12", kinds=SHARDED),
+        Planted(group_of_a_topic_that_is_gone, "P21", kinds=SHARDED),
+        Planted(removal_not_carried_on, "P18", kinds=SHARDED),
+        Planted(tail_without_bound, "I13", under=disks_are_slow, kinds=SHARDED),
+        Planted(acks_believed, "P22"),
+        Planted(snapshot_read_at_once, "I12", kinds=("trio", "roster")),
+        Planted(letters_at_once, "I12", kinds=SHARDED),
+        Planted(leadership_to_who_cannot_store, "L5", kinds=SHARDED),
+        Planted(key_freed_when_heard, "P10", under=leaders_are_cut_off, modes=("key_ordered",)),
+        Planted(commit_without_sync, "P1"),
     )
 }

@@ -150,6 +150,9 @@ class Rival(Party):
             lambda: (Why(ref), b""),
             lambda: (WhyGroup(group, [partition]), b""),
         )
+        if dice.random() < 0.1:
+            for _ in range(12):  # more than one turn may make of them, when all of it fails, or is over
+                self.say(info.shards[number], Publish(partition), self.records(5))
         message, batch = dice.choice(asks)()
         self.say(info.shards[number], message, batch)
 

@@ -8,6 +8,7 @@ from gossipq.core.copies import snapshot
 from gossipq.core.ledger import retention
 from gossipq.core.register import roster
 
+FAILURES_PER_TURN, LETTERS_PER_TURN, SNAPSHOT_ROWS_PER_TURN = 4, 3, 20
 SMALL = [
     (retention, "LOG_KEEP", 6),
     (retention, "LOG_STEP", 3),
@@ -18,6 +19,10 @@ SMALL = [
     (limits, "RECENT_BYTES_MAX", 3_000),
     (limits, "IN_FLIGHT_APPENDS_MAX", 4),
     (limits, "HAND_BACK_MS", 2_000),
+    (limits, "FAILURES_PER_TURN", FAILURES_PER_TURN),
+    (limits, "LETTERS_PER_TURN", LETTERS_PER_TURN),
+    (limits, "SNAPSHOT_ROWS_PER_TURN", SNAPSHOT_ROWS_PER_TURN),
+    (limits, "UNAPPLIED_BYTES_MAX", 20_000),
     (limits, "STRAY_MS", 1_800),
     (limits, "STRAY_ROWS", 5),
     (roster, "LIVING_MS", 2_000),

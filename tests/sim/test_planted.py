@@ -3,12 +3,19 @@ printed."""
 
 import pytest
 
+from sim.clients import SHARDED
 from sim.hunt import SEEDS_MAX, fresh_seed, hunt
 from sim.planted import PLANTED
 
+#: those that need three shards take longer
+NAMES = [
+    pytest.param(name, marks=pytest.mark.slow) if planted.kinds == SHARDED else name
+    for name, planted in PLANTED.items()
+]
+
 
 @pytest.mark.timeout(900)
-@pytest.mark.parametrize("name", PLANTED)
+@pytest.mark.parametrize("name", NAMES)
 def test_a_broken_rule_is_seen(name: str) -> None:
     first = fresh_seed()
     took, labels = hunt(name, first)

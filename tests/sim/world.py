@@ -34,6 +34,8 @@ FOUND_MS = 6_000  #: without faults at first, so that there is something to lose
 FAULT_MS = 10_000
 ADVERSARY_MS = 14_000
 LIVENESS_MS = 12_000  #: for a new confirm once the core is healed; twice what the timers need
+STEADY_MS = 10_000  #: after that, while the disk of a minority is full
+GAP_MS = 4_000  #: the longest without a confirm then
 REST_MS = 25_000
 EVENTS_MAX = 60_000
 FIXED = ("trio", "trio", "trio", "five", "grow", "pair", "standby")  #: an operator names the copies
@@ -65,18 +67,37 @@ class Probe(Party):
             batches.seal([self.value], producer=self.name.encode().ljust(16, b"."), sequence=1)
         )
         world.history.attempted.add(self.value)
-        self.confirmed = False
+        self.confirmed = self.steady = False
+        self.sequence, self.heard_ms, self.gap_ms = 1, 0, 0
+        self.look()
+
+    def goes_on(self) -> None:
+        """More of them, one after the other, and how long none was confirmed."""
+        self.steady, self.heard_ms = True, self.world.now
+        self.next()
+
+    def next(self) -> None:
+        self.sequence, self.confirmed = self.sequence + 1, False
+        value = b"%s-%d" % (self.value, self.sequence)
+        self.world.history.attempted.add(value)
+        producer = self.name.encode().ljust(16, b".")
+        self.batch = bytes(batches.seal([value], producer=producer, sequence=self.sequence))
         self.look()
 
     def look(self) -> None:
-        if not self.confirmed:
+        if not self.confirmed and not self.stopped:
             names = self.world.addresses()  # one after the other: it must not be bad luck
             self.node = names[self.requests % len(names)]
             self.ask(Publish(self.partition), self.batch)
             self.world.at(200, self.look)
 
     def receive(self, node: str, request_id: int, term: int, answer: Any, sent_ms: int) -> None:
-        self.confirmed |= isinstance(answer, tuple)
+        if self.confirmed or not isinstance(answer, tuple):
+            return
+        self.confirmed = True
+        if self.steady:
+            self.gap_ms, self.heard_ms = max(self.gap_ms, self.world.now - self.heard_ms), self.world.now
+            self.world.at(100, self.next)
 
 
 def electable(shards: Iterable[Shard]) -> bool:
@@ -106,8 +127,9 @@ class World:
         self.newest_term: Counter[int] = Counter()  #: by shard
         self.chains: dict[tuple[int, int], bytes] = {}  #: of committed entries, by shard and index
         self.reached: dict[tuple[int, int], int] = {}  #: shard, term -> highest index committed in it
-        self.calm = False
+        self.founded = self.calm = False
         self.frozen: set[str] = set()
+        self.full = False  #: some of these have a full disk
         self.faults = Faults(self, self.dice)
         self.kind = self.dice.choice(STORMY)
         self.steered = self.kind in STEERED
@@ -211,13 +233,22 @@ class World:
 
     # --- the network ----------------------------------------------------------------------------------------
 
-    def _deliver(self, source: str, target: str, call: Callable[..., None], *args: Any) -> None:
-        """Lost, doubled, late or in time."""
-        if source == target:  # within one host
-            self.at(0, call, *args)
-            return
-        for delay_ms in self.faults.delays(source, target):
-            self.at(delay_ms, call, *args)
+    def _deliver(
+        self, source: str, target: str, node: Node | None, call: Callable[..., None], *args: Any
+    ) -> None:
+        """Lost, doubled, late or in time. `node` sends it, when its turn has come so far."""
+        later_ms = node.took_ms if node is not None else 0
+        for delay_ms in (0,) if source == target else self.faults.delays(source, target):
+            if node is None:
+                self.at(delay_ms, call, *args)
+            else:
+                self.at(later_ms + delay_ms, self._carried, node, self.now + later_ms, call, *args)
+
+    @staticmethod
+    def _carried(node: Node, sent_ms: int, call: Callable[..., None], *args: Any) -> None:
+        """What the kernel of a machine held when that ended is lost."""
+        if not node.lost[0] <= sent_ms <= node.lost[1]:
+            call(*args)
 
     def post_copy(
         self,
@@ -234,21 +265,20 @@ class World:
         else:
             entries, rows = self.faults.garbled(entries, rows)
             item = shard, "copy", term, message, entries, rows
-            self._deliver(source.name[0], target[0], self._arrive, target, item)
+            self._deliver(source.name[0], target[0], source, self._arrive, target, item)
 
     def post_request(
         self, sender: str, target: str, shard: int, request_id: int, message: Message, batch: bytes
     ) -> None:
         place = self.parties[sender].place if sender in self.parties else "x"
         item = shard, "client", sender, request_id, message, batch, self.now
-        self._deliver(place, target[0], self._arrive, target, item)
+        self._deliver(place, target[0], None, self._arrive, target, item)
 
     def post_client(self, source: Node, origin: Origin, request_id: int, term: int, answer: Any) -> None:
         name = origin[0].decode()
         place = self.parties[name].place if name in self.parties else "x"
-        self._deliver(
-            source.name[0], place, self._answer, name, source.name, request_id, term, answer, self.now
-        )
+        what = name, source.name, request_id, term, answer, self.now + source.took_ms
+        self._deliver(source.name[0], place, source, self._answer, *what)
 
     def _arrive(self, target: str, item: tuple[object, ...]) -> None:
         node = self.nodes.get(target)
@@ -325,7 +355,7 @@ class World:
         if node.witness:
             self.broken(f"I1 {node.name} is a witness and leads")
         self.newest_term[shard.id] = max(self.newest_term[shard.id], shard.term)
-        if not self.calm:
+        if self.founded and not self.calm:
             self.faults.greet_leader(node, shard)
         replica = shard.replica
         index = max(
@@ -408,6 +438,7 @@ class World:
 
     def _run(self) -> None:
         self.run_until(FOUND_MS, lambda: bool(self.admin.places))
+        self.founded = True
         self.at(self.dice.randrange(100, 2_500), self.faults.strike)
         self.run_until(self.now + self.fault_ms)
         self.calm = True
@@ -421,7 +452,11 @@ class World:
             self.wake(node, 0)
         for node in self.nodes.values():
             if node not in core:
-                if self.dice.random() < 0.5 and node.up:
+                choice = self.dice.random()
+                if choice < 0.3:
+                    self.faults.full[node.name] = self.now + 2 * LIVENESS_MS
+                    self.full = True
+                elif choice < 0.6 and node.up:
                     node.crash()
                 else:
                     node.paused_until = self.now + LIVENESS_MS
@@ -439,6 +474,18 @@ class World:
         if not self.run_until(self.now + LIVENESS_MS, lambda: all(probe.confirmed for probe in probes)):
             silent = [probe.shard for probe in probes if not probe.confirmed]
             self.broken(f"L2 shards {silent} confirm nothing {LIVENESS_MS} ms after a majority was healed")
+            return
+        if not self.full:
+            return
+        for probe in probes:
+            probe.goes_on()
+        self.run_until(self.now + STEADY_MS)
+        for probe in probes:
+            if self.now - probe.heard_ms > GAP_MS or probe.gap_ms > GAP_MS:
+                gap_ms = max(probe.gap_ms, self.now - probe.heard_ms)
+                self.broken(
+                    f"L5 shard {probe.shard} confirms nothing for {gap_ms} ms, and only one disk is full"
+                )
 
     def arrived(self) -> bool:
         """Whether the copies are those that they should be, unless one of these is gone for good."""
@@ -463,6 +510,7 @@ class World:
 
     def _rest(self) -> None:
         """All heal, the clients end, the copies come to agree."""
+        self.faults.full.clear()
         for party in self.parties.values():
             party.stopped = not isinstance(party, Doorman)  # nodes go on saying who they are
         self.faults.cuts, self.frozen = set(), set()

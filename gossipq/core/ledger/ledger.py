@@ -391,6 +391,7 @@ class Ledger:
     def _drop_partition(self, partition: PartitionKey) -> None:
         if self.partitions.pop(partition, None) is None:
             return
+        self.schedule.forget()
         self._dirty_partitions.discard(partition)
         self.state.delete(records.key(b"P", partition))
         for group_id in self.cursors.pop(partition, {}):

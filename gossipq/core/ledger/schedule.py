@@ -39,6 +39,10 @@ class Schedule:
             self._next_ms = first[0] if first else NEVER_MS
         return self._next_ms if self._next_ms < NEVER_MS else None
 
+    def forget(self) -> None:
+        """A partition is gone, and what is due next was perhaps there."""
+        self._next_ms = None
+
     def _due_rows(self, before_ms: int) -> Iterator[tuple[int, Index, int, PartitionKey]]:
         """(due, index, first, partition) of rows due before that, in order."""
         for row_key, row in self._state.scan(b"E", records.key(b"E", before_ms)):
