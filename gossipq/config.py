@@ -17,11 +17,12 @@ from msgspec import Meta
 from gossipq import limits
 from gossipq.endpoints import Endpoint, endpoint, gossip_address
 from gossipq.errors import ConfigError
-from gossipq.values import ConfigRow, GroupConfig, TopicConfig
+from gossipq.values import ConfigRow, GroupConfig, Quota, TopicConfig
 
 DEFAULT, ADOPTED = "default", "the cluster"  #: origins of what nobody said here
 AUTO = "auto"  #: of node.admin: loopback, so many ports above that of bind
 SECRET = re.compile("secret$|token|password")  #: keys whose values are shown to nobody
+PARTITIONS_SHARE = 4  #: of the memory of a worker, partitions get one part in so many
 ENVIRONMENT_PREFIX = "GOSSIPQ_"
 CONFIG_VARIABLE = "GOSSIPQ_CONFIG"
 FLAGS = {"cluster.name": "cluster"}  #: flags that are not called like the last part of their key
@@ -76,6 +77,22 @@ class Group(msgspec.Struct, frozen=True, kw_only=True):
         return GroupConfig(**msgspec.structs.asdict(self) | {"backoff_ms": list(self.backoff_ms)})
 
 
+class Quotas(msgspec.Struct, frozen=True, kw_only=True):
+    """What clients may take together."""
+
+    topics: Annotated[int, Meta(ge=1, le=limits.TOPICS_MAX)] = Quota().topics
+    partitions: Positive = Quota().partitions
+    groups: Positive = Quota().groups
+    sessions: Positive = Quota().sessions
+    subscriptions: Positive = Quota().subscriptions
+
+    def message(self, memory_bytes: int) -> Quota:
+        """`memory_bytes`: what a worker may take, 0 = any; its partitions have to fit."""
+        fit = memory_bytes // PARTITIONS_SHARE // limits.PARTITION_MEMORY_BYTES
+        partitions = min(self.partitions, fit) if memory_bytes else self.partitions
+        return Quota(**msgspec.structs.asdict(self) | {"partitions": partitions})
+
+
 class Cluster(msgspec.Struct, frozen=True, kw_only=True):
     """What every node of a cluster has in common."""
 
@@ -89,6 +106,7 @@ class Cluster(msgspec.Struct, frozen=True, kw_only=True):
     window_bytes: Annotated[int, Meta(ge=limits.BATCH_BYTES_HARD_MAX)] = limits.PUBLISH_WINDOW_BYTES
     topic: Topic = Topic()
     group: Group = Group()
+    quota: Quotas = Quotas()
     virtual: dict[TopicName, Annotated[list[TopicName], Meta(min_length=1)]] = {}
 
 

@@ -32,6 +32,7 @@ SHARDS = 32  #: per cluster, chosen at founding
 SHARDS_MAX = 1_024
 PARTITIONS_MAX = 1_024
 TOPICS_MAX = 10_000
+PARTITION_MEMORY_BYTES = 1_024  #: of one without records, about
 RETENTION_MS = 7 * DAY_MS
 
 # delivery

@@ -90,6 +90,16 @@ class TopicInfo(msgspec.Struct, array_like=True, frozen=True):
     shards: list[int]
 
 
+class Quota(msgspec.Struct, frozen=True, kw_only=True):
+    """How much of a cluster its clients may take. No honest use of one host meets these."""
+
+    topics: int = limits.TOPICS_MAX
+    partitions: int = 100_000  #: of all topics, about 1 KiB of memory each
+    groups: int = 5_000  #: in one shard
+    sessions: int = 10_000  #: at one worker
+    subscriptions: int = 2_000  #: of a session, in one shard
+
+
 class GroupConfig(msgspec.Struct, array_like=True, frozen=True):
     """Policy of a group, stored with its first subscription. None = as the topic or the cluster says."""
 

@@ -122,10 +122,8 @@ class Shard:
         """The volatile side of a leader starts empty; so it stays on a copy that does not lead."""
         settings, ledger, pending = self._settings, self.ledger, self._pending
         self.dispatch = Dispatch(ledger, settings.group)
-        self._register = TopicRegister(
-            self, ledger, settings.shards, settings.auto_create, settings.topic, settings.virtual, pending
-        )
-        self._consuming = Consuming(self, ledger, self.dispatch, settings.group, pending)
+        self._register = TopicRegister(self, ledger, settings, pending)
+        self._consuming = Consuming(self, ledger, self.dispatch, settings, pending)
         self._admitting = Admitting(self, ledger, self.dispatch, self._consuming, self._columns, pending)
         self._explaining = Explaining(self, ledger, self.dispatch)
         self._mending = Mending(self, ledger, self.dispatch, pending)

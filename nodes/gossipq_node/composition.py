@@ -182,6 +182,7 @@ class Composition:
             auto_create=config.cluster.auto_create,
             topic=config.cluster.topic.message(),
             group=config.cluster.group.message(),
+            quota=config.cluster.quota.message(config.node.memory_bytes_max),
             virtual=config.cluster.virtual,
             boot=machine.boot_id(),
             restarts=restarts,

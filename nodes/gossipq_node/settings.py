@@ -7,7 +7,7 @@ from gossipq import __version__, limits
 from gossipq.core.storage import ShardSettings
 from gossipq.endpoints import endpoint
 from gossipq.messages import Welcome
-from gossipq.values import ConfigRow, GroupConfig, Member, Route, TopicConfig
+from gossipq.values import ConfigRow, GroupConfig, Member, Quota, Route, TopicConfig
 
 
 class WorkerSettings(msgspec.Struct, frozen=True, kw_only=True):
@@ -32,6 +32,7 @@ class WorkerSettings(msgspec.Struct, frozen=True, kw_only=True):
     auto_create: bool
     topic: TopicConfig
     group: GroupConfig
+    quota: Quota = Quota()
     #: virtual topics that are there from the start -> the topics they copy to
     virtual: dict[str, list[str]] = {}
     boot: str = ""  #: names this run of the machine
@@ -147,6 +148,7 @@ def shard_settings(settings: WorkerSettings) -> ShardSettings:
         auto_create=settings.auto_create,
         topic=settings.topic,
         group=settings.group,
+        quota=settings.quota,
         virtual=settings.virtual,
         boot=settings.boot,
         joins=settings.joins,

@@ -206,6 +206,10 @@ class Dispatch:
     def _views(self) -> list[View]:
         return [view for group in self.groups.values() for view in group.views.values()]
 
+    def counts(self, session: SessionId, number: int) -> int:
+        """Subscriptions of the session, with that one."""
+        return len(self._numbers.get(session, {}).keys() | {number})
+
     def holds(self, session: SessionId) -> bool:
         """Whether the session has a subscription or a record here."""
         return session in self._numbers or self.holding.holds(session)

@@ -22,7 +22,7 @@ from gossipq.core.copies import topic_shards
 from gossipq.core.delivery import check_policy, within
 from gossipq.core.ledger import Ledger, Outcome, TopicChanged, refused
 from gossipq.core.raft import Pending, Requester
-from gossipq.core.storage import log, payloads
+from gossipq.core.storage import ShardSettings, log, payloads
 from gossipq.errors import BadName, BadRequest, Busy, Refused, TopicExists, UnknownTopic
 from gossipq.messages import BindTopic, CreateTopic, DropTopic, Resolve, Topics
 from gossipq.operator_messages import SetTopic
@@ -106,17 +106,15 @@ class TopicRegister:
         self,
         shard: Proposes,
         ledger: Ledger,
-        shards: int,
-        auto_create: bool,
-        defaults: TopicConfig,
-        virtual: dict[str, list[str]],
+        settings: ShardSettings,
         pending: Pending[Outcome],
     ) -> None:
-        """`virtual` topics of the cluster's file are made as soon as this shard leads."""
-        self._shard, self._ledger, self._shards, self._pending = shard, ledger, shards, pending
-        self._auto_create, self._defaults, self._virtual = auto_create, defaults, virtual
+        """Virtual topics of the cluster's file are made as soon as this shard leads."""
+        self._shard, self._ledger, self._shards, self._pending = shard, ledger, settings.shards, pending
+        self._auto_create, self._defaults = settings.auto_create, settings.topic
+        self._virtual, self._quota = settings.virtual, settings.quota
         self._creations: list[Creation] = []
-        self._proposed: set[str] = set()
+        self._proposed: dict[str, int] = {}  # names under way, and their partitions
         # by id, of `ledger.installing`: shards that have not answered this leader
         self._missing: dict[int, set[int]] = {}
         # (id, version) that all shards have, and that is to be logged
@@ -272,17 +270,33 @@ class TopicRegister:
         if not configs and not busy:
             self._shard.reply(origin, request_id, Topics(found, more))
             return
-        if len(self._ledger.names) + len(configs) > limits.TOPICS_MAX:
-            raise BadRequest(f"{limits.TOPICS_MAX} topics exist", hint="remove one: gossipq topic rm NAME")
+        self._check_quota(configs)
         for name, config in configs.items():
             shards = self._place(name, config)
             if name not in self._proposed:
-                self._proposed.add(name)
+                self._proposed[name] = len(shards)
                 self._propose(TopicInfo(0, name, 1, config, shards))
         ready = [info for info in found if info.name not in busy]
         creation = Creation(Requester(origin, request_id), ready, busy | set(configs), more)
         creation.made.intersection_update(configs)
         self._creations.append(creation)
+
+    def _check_quota(self, configs: dict[str, TopicConfig]) -> None:
+        """Raises BadRequest."""
+        fresh = [config.partitions for name, config in configs.items() if name not in self._proposed]
+        names, quota = self._ledger.names, self._quota
+        topics = len(names) + len(self._proposed) + len(fresh)
+        partitions = sum(len(info.shards) for info in names.values())
+        partitions += sum(self._proposed.values()) + sum(fresh)
+        for what, asked, most in (
+            ("topics", topics, quota.topics),
+            ("partitions", partitions, quota.partitions),
+        ):
+            if fresh and asked > most:
+                raise BadRequest(
+                    f"{asked} {what}, and the quota cluster.quota.{what} is {most}",
+                    hint="remove a topic: gossipq topic rm NAME; or raise it in cluster.toml",
+                )
 
     def _propose(self, info: TopicInfo) -> None:
         index = self._shard.propose(log.META_TOPIC, payloads.encode(payloads.Topic(info)))
@@ -324,7 +338,7 @@ class TopicRegister:
 
     def _logged(self, name: str, asker: Requester, index: Index, outcome: Outcome) -> None:
         """An entry of this leader for a topic is applied. Refused: who waits for the topic is told."""
-        self._proposed.discard(name)
+        self._proposed.pop(name, None)
         if outcome.error:
             self._refuse(name, outcome)
         elif isinstance(outcome, TopicChanged) and outcome.info.id not in self._missing:

@@ -20,7 +20,7 @@ from gossipq.core.delivery import (
 )
 from gossipq.core.ledger import GroupState, Ledger, Outcome
 from gossipq.core.raft import Pending, Requester
-from gossipq.core.storage import log, payloads
+from gossipq.core.storage import ShardSettings, log, payloads
 from gossipq.errors import BadName, BadRequest, Busy, GossipqError, OffsetOutOfRange
 from gossipq.limits import (
     ALARM_LAG_MAX,
@@ -84,9 +84,16 @@ class Host(Protocol):
 
 class Consuming:
     def __init__(
-        self, host: Host, ledger: Ledger, dispatch: Dispatch, defaults: GroupConfig, pending: Pending[Outcome]
+        self,
+        host: Host,
+        ledger: Ledger,
+        dispatch: Dispatch,
+        settings: ShardSettings,
+        pending: Pending[Outcome],
     ) -> None:
+        defaults = settings.group
         self._host, self._ledger, self._dispatch, self._defaults = host, ledger, dispatch, defaults
+        self._quota = settings.quota
         self._pending = pending
         self._unsaid = GroupConfig(in_flight_max=defaults.in_flight_max, parked_max=defaults.parked_max)
         # by topic id and name: groups that are on their way to the log
@@ -117,6 +124,7 @@ class Consuming:
         if making is not None and making.config.mode != config.mode:
             raise Busy(f"group {message.group} is being made with another mode", retry_after_ms=20)
         self._check(message, config)
+        self._check_quota(client, message, group or making)
         partitions = [start.partition for start in message.starts]
         known = group is not None and all(group.id in self._ledger.cursors.get(p, ()) for p in partitions)
         if not message.group or (group is not None and known and group.config == config):
@@ -134,6 +142,21 @@ class Consuming:
         self._making[name] = Made(index, config, before.version + changes)
         self._pending.add(index, partial(self._joined, client, message), origin, request_id)
         self._dispatch.joins((client.session, message.subscription), index)
+
+    def _check_quota(self, client: Client, message: Subscribe, group: GroupState | Made | None) -> None:
+        """Raises BadRequest."""
+        quota = self._quota
+        if self._dispatch.counts(client.session, message.subscription) > quota.subscriptions:
+            raise BadRequest(
+                f"more subscriptions than the quota cluster.quota.subscriptions, {quota.subscriptions}",
+                hint="end one, or raise it in cluster.toml",
+            )
+        fresh = message.group and group is None
+        if fresh and len(self._ledger.groups) + len(self._making) >= quota.groups:
+            raise BadRequest(
+                f"this shard has as many groups as the quota cluster.quota.groups allows, {quota.groups}",
+                hint="remove one: gossipq group rm TOPIC GROUP; or raise it in cluster.toml",
+            )
 
     def _being_made(self, message: Subscribe) -> Made | None:
         """The same group as it is on its way to the log."""

@@ -3,7 +3,7 @@
 import msgspec
 
 from gossipq import limits
-from gossipq.values import GroupConfig, TopicConfig
+from gossipq.values import GroupConfig, Quota, TopicConfig
 
 
 class ShardSettings(msgspec.Struct, frozen=True):
@@ -17,6 +17,7 @@ class ShardSettings(msgspec.Struct, frozen=True):
     auto_create: bool = True
     topic: TopicConfig = TopicConfig()
     group: GroupConfig = GroupConfig()
+    quota: Quota = Quota()
     virtual: dict[str, list[str]] = {}  #: virtual topics that the cluster's file names
     boot: str = ""  #: names this run of the machine; boot times of one boot go on over a restart
     joins: bool = False

@@ -4,10 +4,11 @@ from collections.abc import Iterator
 from itertools import islice
 
 from gossipq.core.requests import Client
-from gossipq.errors import BadRequest, Refused
+from gossipq.errors import BadRequest, Busy, Refused
 from gossipq.limits import PING_MS, SESSION_ABSENCE_MS, SESSION_SILENCE_MS, SESSIONS_ENDED_PER_TURN
 from gossipq.messages import Hello
 from gossipq.types import Origin, SessionId
+from gossipq.values import Quota
 from gossipq.wire import ownership
 from gossipq.wire.batch import NO_PRODUCER
 
@@ -51,9 +52,9 @@ class Session:
 
 
 class Sessions:
-    def __init__(self, token: bytes = b"") -> None:
-        """`token`: what the nodes of the cluster know; b"": nothing."""
-        self._token = token
+    def __init__(self, token: bytes = b"", most: int = Quota().sessions) -> None:
+        """`token`: what the nodes of the cluster know; b"": nothing. `most` sessions are greeted."""
+        self._token, self._most = token, most
         self._sessions: dict[SessionId, Session] = {}
         self._by_origin: dict[Origin, Session] = {}
         self._checked_ms = 0
@@ -84,6 +85,12 @@ class Sessions:
         self._leave(origin)
         session = self._sessions.get(hello.session)
         if session is None:
+            if len(self._sessions) >= self._most:
+                raise Busy(
+                    f"all sessions are there that the quota cluster.quota.sessions allows, {self._most}",
+                    hint="raise it in cluster.toml, or end some: gossipq client ls",
+                    retry_after_ms=SESSION_SILENCE_MS,
+                )
             session = self._sessions[hello.session] = Session(Client(hello.session, ""), now_ms)
         if not session.client.consumer:  # also of one that was expected: until now nobody knew its name
             session.name, session.version = hello.client[:CLIENT_TEXT_MAX], hello.version[:CLIENT_TEXT_MAX]

@@ -112,7 +112,7 @@ class Worker:
         self._intake = Intake(mailbox, settings.window_bytes)
         self._bodies = Bodies(limits.RECENT_BYTES_MAX)
         self._now = Now(0, 0)
-        self._sessions, self._timings = Sessions(settings.speaks_for_nodes), Timings()
+        self._sessions, self._timings = self._no_sessions(), Timings()
         self._faults = Faults(f"worker {settings.worker}")
         self._sender = Sender(settings, mailbox, self._cluster, self._timings, self._faults)
         self._prover = Prover(settings.member.copy, settings.token)
@@ -124,6 +124,9 @@ class Worker:
         self._leave_ms: int | None = None  # until when leadership is handed over before the end
         self._space = Space(settings)
         self._state = "starting"
+
+    def _no_sessions(self) -> Sessions:
+        return Sessions(self._settings.speaks_for_nodes, self._settings.quota.sessions)
 
     @property
     def ready(self) -> bool:
@@ -252,7 +255,7 @@ class Worker:
         if self._state != "recovering":
             what = "memory is short" if isinstance(error, OutOfMemory) else "a write failed"
             log.error("worker %d: %s, starting over from disk: %s", self._settings.worker, what, error)
-            self._sessions = Sessions(self._settings.speaks_for_nodes)
+            self._sessions = self._no_sessions()
         if isinstance(error, OutOfMemory):
             self._space.short = str(error)
         else:

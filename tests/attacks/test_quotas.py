@@ -1,0 +1,96 @@
+"""Nobody takes all of a cluster: what is beyond a quota is refused by its name and value, and what is there
+serves."""
+
+from collections.abc import Callable
+
+import pytest
+
+from attacks.test_publishing import topic_of
+from e2e.harness import Node, Raw
+from gossipq.config import Config, Quotas
+from gossipq.limits import GIB, MIB
+from gossipq.messages import CreateTopic, Hello, Refused, Resolve, Subscribe, Subscribed, Topics, Welcome
+from gossipq.types import META_SHARD, partition_key
+from gossipq.values import Message, Start, TopicOptions
+from gossipq_client import connect
+
+pytestmark = pytest.mark.e2e
+Connect = Callable[..., Raw]
+TIGHT = {"topics": 6, "partitions": 20, "groups": 3, "sessions": 8, "subscriptions": 4}
+
+
+@pytest.fixture
+def tight(make: Callable[..., Node]) -> Node:
+    node = make()
+    node.environment |= {f"GOSSIPQ_CLUSTER__QUOTA__{name.upper()}": str(most) for name, most in TIGHT.items()}
+    return node.start()
+
+
+def refused(answer: Message, name: str) -> None:
+    assert isinstance(answer, Refused), answer
+    assert f"cluster.quota.{name}" in answer.message
+    assert str(TIGHT[name]) in answer.message
+    assert "cluster.toml" in answer.hint
+
+
+def test_topics_and_partitions(tight: Node, raw: Connect) -> None:
+    asker = raw(tight.worker(0)).hello(META_SHARD)
+    refused(asker.ask(CreateTopic("wide", TopicOptions(partitions=1_000)), META_SHARD), "partitions")
+    topic_of(tight, raw, "one", 15)
+    refused(asker.ask(CreateTopic("two", TopicOptions(partitions=10)), META_SHARD), "partitions")
+    names = [f"t{number}" for number in range(20)]
+    refused(asker.ask(Resolve(names, create=True), META_SHARD), "topics")
+    for name in names:  # a flood, one after the other, of which none has an answer yet
+        asker.say(Resolve([name], create=True), META_SHARD, 100)
+    answers = [answer.message for _ in names if (answer := asker.receive())]
+    for answer in answers:
+        if not isinstance(answer, Topics):
+            refused(answer, "topics")
+    with connect(tight.endpoint) as mq:
+        mq.publish("one", b"x").result(10)
+        assert len(mq.topics()) <= TIGHT["topics"]
+
+
+def test_groups_and_subscriptions(tight: Node, raw: Connect) -> None:
+    info = topic_of(tight, raw, "grouped")
+    shard, key = info.shards[0], partition_key(info.id, 0)
+    client = raw(tight.worker(shard % 2)).hello(shard)
+    found = [client.ask(Subscribe(1, f"g{at}", [Start(key)], 1, 1_000), shard) for at in range(5)]
+    assert isinstance(found[0], Subscribed)
+    refused(found[-1], "groups")
+    assert isinstance(client.ask(Subscribe(1, "g0", [Start(key)], 1, 1_000), shard), Subscribed), (
+        "it is there"
+    )
+    found = [client.ask(Subscribe(at, "", [Start(key)], 1, 1_000), shard) for at in range(1, 7)]
+    refused(found[-1], "subscriptions")
+    assert sum(isinstance(each, Subscribed) for each in found) == TIGHT["subscriptions"]
+    assert isinstance(client.ask(Subscribe(2, "", [Start(key)], 1, 1_000), shard), Subscribed), "in its place"
+
+
+def test_sessions(tight: Node, raw: Connect) -> None:
+    with connect(tight.endpoint) as mq:
+        mq.publish("served", b"x").result(10)
+        crowd = raw(tight.worker(0))
+        hellos = [Hello(bytes((1, *bytes(14), at)), "crowd", "1") for at in range(20)]
+        answers = [crowd.ask(hello, META_SHARD) for hello in hellos]
+        assert isinstance(answers[0], Welcome)
+        refused(answers[-1], "sessions")
+        assert getattr(answers[-1], "retry_after_ms", 0) > 0
+        mq.publish("served", b"y").result(10)
+
+
+def test_a_store_beyond_its_quota_serves(make: Callable[..., Node], raw: Connect) -> None:
+    node = make().start()
+    topic_of(node, raw, "before", 30)
+    node.stop()
+    node.environment["GOSSIPQ_CLUSTER__QUOTA__PARTITIONS"] = "20"
+    node.start()
+    with connect(node.endpoint) as mq:
+        mq.publish("before", b"x").result(10)
+    refused(raw(node.worker(0)).hello(META_SHARD).ask(CreateTopic("after"), META_SHARD), "partitions")
+
+
+def test_partitions_have_to_fit_the_memory_of_a_worker() -> None:
+    assert Quotas().message(GIB).partitions == Config().cluster.quota.partitions
+    assert Quotas().message(0).partitions == Config().cluster.quota.partitions
+    assert Quotas().message(64 * MIB).partitions == 16_384
