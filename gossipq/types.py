@@ -21,6 +21,7 @@ Origin = tuple[bytes, ...]  #: routing frames of a peer, opaque to everyone but 
 META_SHARD: ShardId = 0
 NODE_SHARD: ShardId = 0xFFFF  #: in a header: for the frontdoor itself, not for the leader of a shard
 PARTITION_BITS = 16
+SCHEMAS_TOPIC = "_schemas"  #: where clients declare schemas: the one system topic that nodes do not write
 
 # columns of a batch, by their bit: what a record may ask for
 KEY_HASH, DELAY, TTL, LEASE, ATTEMPTS, ID_HASH, BACKOFF = (1 << bit for bit in range(7))

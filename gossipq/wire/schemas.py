@@ -19,8 +19,9 @@ from typing import Annotated, Any, Literal
 import msgspec
 
 from gossipq.errors import BadRequest, SchemaMismatch
+from gossipq.types import SCHEMAS_TOPIC
 
-TOPIC = "_schemas"
+TOPIC = SCHEMAS_TOPIC
 DOCUMENT_BYTES_MAX = 64 << 10
 DEPTH_MAX = 16
 FIELDS_MAX = 1_000  #: in all

@@ -32,6 +32,7 @@ from gossipq.types import (
     DELAY,
     META_SHARD,
     PARTITION_BITS,
+    SCHEMAS_TOPIC,
     BatchInfo,
     Index,
     Offset,
@@ -117,7 +118,8 @@ class Admitting:
         if state is None:
             raise self.unknown(partition)
         topic = self._ledger.topics[state.topic_id]
-        if topic.name.startswith(SYSTEM) and client is not None and not client.node:
+        system = topic.name.startswith(SYSTEM) and topic.name != SCHEMAS_TOPIC
+        if system and client is not None and not client.node:
             raise BadRequest(
                 f"{topic.name} is written by nodes only", hint="names that begin with _ are theirs"
             )
