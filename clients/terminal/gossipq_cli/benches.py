@@ -128,8 +128,17 @@ def _checked(seen: Consumed, load: Load, pool: list[list[bytes]]) -> None:
         )
 
 
-def run_pub(choices: Choices, load: Load) -> dict[str, Any]:
+@contextmanager
+def answering(choices: Choices, load: Load) -> Iterator["Client"]:
+    """A client of which every worker answers: publishing waits as long as it takes, so who leads nothing must
+    be heard of before. Raises Unreachable within the timeout."""
     with ask.connect(choices) as mq:
+        mq.admin.stats([load.topic])
+        yield mq
+
+
+def run_pub(choices: Choices, load: Load) -> dict[str, Any]:
+    with answering(choices, load) as mq:
         seconds = publish(mq, load, load.pool())
         stored = sum(part.next for part in mq.admin.stats([load.topic]).partitions)
     if stored < load.records:
@@ -139,7 +148,7 @@ def run_pub(choices: Choices, load: Load) -> dict[str, Any]:
 
 def run_sub(choices: Choices, load: Load) -> dict[str, Any]:
     """Fills the topic first, then measures the consumer alone."""
-    with ask.connect(choices) as mq:
+    with answering(choices, load) as mq:
         filled = (
             load._replace(batch=500, records=load.records - load.records % 500) if load.batch == 1 else load
         )
@@ -160,8 +169,7 @@ def run_e2e(choices: Choices, load: Load) -> dict[str, Any]:
     child.start()
     its.close()
     try:
-        with ask.connect(choices) as mq:
-            mq.topics(load.topic)
+        with answering(choices, load) as mq:
             if not mine.poll(READY_S):
                 raise failures.Failure("failed", "the consumer did not start")
             mine.recv()
@@ -188,10 +196,10 @@ def run_rtt(choices: Choices, load: Load) -> dict[str, Any]:
     """One publish in flight: the next is sent when the one before is confirmed."""
     value, laps = os.urandom(load.size), []
     with ask.connect(choices) as mq:
-        mq.publish(load.topic, value).result()
+        mq.publish(load.topic, value).result(choices.timeout_s)
         before = start = time.perf_counter()
         for _ in range(load.records):
-            mq.publish(load.topic, value).result()
+            mq.publish(load.topic, value).result(choices.timeout_s)
             now = time.perf_counter()
             laps.append(now - before)
             before = now
