@@ -18,7 +18,8 @@ from stage import GOSSIPQ, Node, answer, directory, disk_mb, memory_mb, node, no
 
 from gossipq_client import Client, Message, connect
 
-RECORDS, SCHEDULED = 1_000_000, 10_000_000
+RECORDS, SCHEDULED, EXPIRING = 1_000_000, 10_000_000, 1_000_000
+QUIET = 500  #: confirms that are timed while nothing else goes on
 BATCH, SIZE = 500, 100
 KEYS, FAILING = 1_000, 10  #: so many keys; each tenth record fails once
 BACKOFF_S = 0.1
@@ -99,6 +100,41 @@ def schedule(scale: float) -> list[Figure]:
         ),
         Figure("schedule disk", files_mb, None, " MB", "", f"{rows_on_disk:,} rows of the store in all"),
     ]
+
+
+def expire(scale: float) -> list[Figure]:
+    """A backlog of a group without consumers that expires at one moment, while somebody else publishes one
+    record after the other: how long the longest of those confirms takes, and what memory does."""
+    records = sized(EXPIRING, scale)
+    with node() as at, connect(at.server) as mq:
+        mq.create_topic("old")
+        mq.create_topic("other")
+        mq.fetch("old", "late", n=1, wait=0.0)
+        for _ in batches(records):
+            mq.publish_many("old", [VALUE] * BATCH)
+        mq.flush()
+        mq.publish("other", VALUE).result()
+        laps_ms, quiet_ms, most_mb = list[float](), list[float](), 0.0
+        before_mb = memory_mb(at.pid, "Pss_Anon")
+        for _ in range(QUIET):
+            quiet_ms.append(confirmed_ms(mq))
+        mq.admin.set_topic("old", ttl=1.0)
+        end = time.perf_counter() + PATIENCE_S
+        while sum(row.dead for row in mq.admin.groups("old")) < records and time.perf_counter() < end:
+            laps_ms += [confirmed_ms(mq) for _ in range(20)]
+            most_mb = max(most_mb, memory_mb(at.pid, "Pss_Anon"))
+        check(sum(row.dead for row in mq.admin.groups("old")), records, "records expired")
+    what = f"{records:,} records expire at once; {len(laps_ms):,} confirms meanwhile, beside: {QUIET} before"
+    return [
+        Figure("expire confirm", max(laps_ms), max(quiet_ms), " ms", "< 200 ms", f"the longest; {what}"),
+        Figure("expire memory", most_mb, before_mb, " MB", "flat", "anonymous memory; beside: before it"),
+    ]
+
+
+def confirmed_ms(mq: Client) -> float:
+    start = time.perf_counter()
+    mq.publish("other", VALUE).result()
+    return (time.perf_counter() - start) * 1_000
 
 
 def scheduled(mq: Client, topic: str) -> int:
@@ -306,6 +342,7 @@ def ids(scale: float) -> list[Figure]:
 FIGURES: dict[str, Callable[[float], list[Figure]]] = {
     "schedule": schedule,
     "due": due,
+    "expire": expire,
     "retry": retry,
     "keys": keys,
     "ids": ids,

@@ -88,8 +88,8 @@ def _shown(name: str, value: Any) -> Any:
     return span(value) if name.endswith("_ms") else value
 
 
-def _row(topic: TopicInfo, partitions: list[PartitionStats]) -> dict[str, Any]:
-    mine = [part for part in partitions if part.topic == topic.name]
+def _row(topic: TopicInfo, mine: list[PartitionStats]) -> dict[str, Any]:
+    """`mine` are the rows of its partitions."""
     return {
         "topic": topic.name,
         "partitions": topic.config.partitions,
@@ -117,7 +117,10 @@ def list_topics(choices: Choices, pattern: str) -> None:
         topics, stats = mq.topics(pattern), mq.admin.stats()
     columns = [Column("topic"), counter("partitions"), counter("records"), Column("bytes", size, right=True)]
     columns += [counter("published"), Column("retention_ms", span, right=True, title="retention")]
-    rows = [_row(topic, stats.partitions) for topic in sorted(topics, key=lambda topic: topic.name)]
+    parts: dict[str, list[PartitionStats]] = {}
+    for part in stats.partitions:
+        parts.setdefault(part.topic, []).append(part)
+    rows = [_row(topic, parts.get(topic.name, [])) for topic in sorted(topics, key=lambda topic: topic.name)]
     if any(row["scheduled"] for row in rows):
         columns.append(counter("scheduled"))
     if any(row["virtual"] for row in rows):
