@@ -3,7 +3,7 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gossipq.core.storage.intervals import Intervals, RangeMap
+from gossipq.core.storage.intervals import Intervals, RangeMap, StoredIntervals, StoredRangeMap
 
 spans = st.tuples(st.integers(0, 40), st.integers(0, 12)).map(lambda t: (t[0], t[0] + t[1]))
 
@@ -45,3 +45,39 @@ def test_range_map_agrees_with_a_dict(changes, asked):
     found = {o: v for a, b, v in ranges.overlap(*asked) for o in range(a, b)}
     assert found == {o: v for o, v in model.items() if asked[0] <= o < asked[1]}
     assert ranges.total() == len(model)
+
+
+@given(st.lists(st.tuples(spans, st.integers(0, 3), st.integers(0, 60))))
+def test_rows_of_intervals_follow_what_changes(changes):
+    """Whatever is added, dropped and read back between."""
+    ranges, rows = StoredIntervals(), {}
+    for (first, end), what, floor in changes:
+        if what == 0:
+            ranges.drop_below(floor)
+        elif what == 1:
+            for start, stop in ranges.changes():
+                rows.pop(start, None) if stop is None else rows.update({start: stop})
+            assert sorted(rows.items()) == list(ranges)
+            ranges = StoredIntervals()
+            for row in sorted(rows.items()):
+                ranges.load(*row)
+        else:
+            ranges.add(first, end)
+        assert ranges.overlap(first, end) == Intervals(ranges.missing(first, end)).missing(first, end)
+
+
+@given(st.lists(st.tuples(spans, st.integers(0, 3), st.integers(0, 9))))
+def test_rows_of_a_range_map_follow_what_changes(changes):
+    ranges, rows = StoredRangeMap(), {}
+    for (first, end), what, value in changes:
+        if what == 0:
+            ranges.pop(first, end)
+        elif what == 1:
+            for start, row in ranges.changes():
+                rows.pop(start, None) if row is None else rows.update({start: row})
+            assert sorted(rows.items()) == [(start, (stop, each)) for start, stop, each in ranges]
+            ranges = StoredRangeMap()
+            for start, (stop, each) in sorted(rows.items()):
+                ranges.load(start, stop, each)
+        elif first < end:
+            ranges.set(first, end, value)

@@ -424,8 +424,7 @@ class Holding:
         cursor = view.cursor
         if low >= cursor.state.cursor and not cursor.passed.starts:
             return
-        for first, end in [(low, min(high, cursor.state.cursor)), *cursor.passed]:
-            first, end = max(first, low), min(end, high)
+        for first, end in [(low, min(high, cursor.state.cursor)), *cursor.passed.overlap(low, high)]:
             if first >= end:
                 continue
             fine = Intervals()

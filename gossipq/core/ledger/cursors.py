@@ -3,19 +3,21 @@
 from gossipq.core.ledger import life, records
 from gossipq.core.ledger.exceptions import Exceptions, dead_rows
 from gossipq.core.ledger.records import CursorState, Hold
-from gossipq.core.storage import Intervals, RangeMap, Table
+from gossipq.core.storage import StoredIntervals, StoredRangeMap, Table
 from gossipq.types import Offset
 
 WINDOWS_PASSED_MAX = 64  #: so many windows of records may be done above the first that is open
 
 
 class Cursor:
-    __slots__ = ("dead", "exceptions", "holds", "passed", "state")
+    __slots__ = ("_table", "dead", "exceptions", "holds", "passed", "state")
 
     def __init__(self, table: Table, state: CursorState) -> None:
-        self.state = state
-        self.passed = Intervals(state.passed)
-        self.holds: RangeMap[Hold] = RangeMap()
+        self._table, self.state = table, state
+        self.passed = StoredIntervals()
+        self.holds: StoredRangeMap[Hold] = StoredRangeMap()
+        for first, end in state.passed:
+            self.passed.add(first, end)
         for first, end, hold in state.holds:
             self.holds.set(first, end, hold)
         self.exceptions = Exceptions(table, state.partition, state.group_id)
@@ -26,9 +28,18 @@ class Cursor:
         """Whether there are exception rows. Plain groups have none and pay nothing."""
         return self.state.retrying + self.state.parked > 0
 
-    def row(self) -> bytes:
-        self.state.passed, self.state.holds = list(self.passed), list(self.holds)
-        return records.encode(self.state)
+    def write(self) -> None:
+        """What has changed, as rows: the cost goes with that, not with what is open."""
+        state, put, delete = self.state, self._table.put, self._table.delete
+        if state.passed or state.holds:  # of a store of 0.1
+            state.passed, state.holds = [], []
+        put(records.key(b"C", state.partition, state.group_id), records.encode(state))
+        for first, end in self.passed.changes():
+            row_key = records.row_key(b"p", state.partition, state.group_id, first)
+            delete(row_key) if end is None else put(row_key, records.U64.pack(end))
+        for first, row in self.holds.changes():
+            row_key = records.row_key(b"h", state.partition, state.group_id, first)
+            delete(row_key) if row is None else put(row_key, records.encode(records.HoldRow(*row)))
 
     def fresh(self, first: Offset, end: Offset) -> list[tuple[Offset, Offset]]:
         """The parts of [first, end) that the cursor has not passed."""

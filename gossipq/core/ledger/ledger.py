@@ -23,6 +23,7 @@ from gossipq.core.ledger.records import (
     PLACE,
     CursorState,
     GroupState,
+    HoldRow,
     Installing,
     Meta,
     PartitionState,
@@ -45,6 +46,7 @@ _decode_meta = msgspec.msgpack.Decoder(Meta).decode
 _decode_partition = msgspec.msgpack.Decoder(PartitionState).decode
 _decode_group = msgspec.msgpack.Decoder(GroupState).decode
 _decode_cursor = msgspec.msgpack.Decoder(CursorState).decode
+_decode_hold = msgspec.msgpack.Decoder(HoldRow).decode
 _decode_topic = msgspec.msgpack.Decoder(TopicInfo).decode
 _decode_member = msgspec.msgpack.Decoder(Member).decode
 _decode_installing = msgspec.msgpack.Decoder(Installing).decode
@@ -128,6 +130,17 @@ class Ledger:
         for _, row in self._scan(b"C"):
             state = _decode_cursor(row)
             self.cursors.setdefault(state.partition, {})[state.group_id] = Cursor(self.state, state)
+        for row_key, row in self._scan(b"p"):
+            partition, group_id, first = records.U64X3.unpack_from(row_key, 1)
+            if (
+                cursor := self.cursors.get(partition, {}).get(group_id)
+            ) is not None:  # else it is being swept
+                cursor.passed.load(first, records.U64.unpack(row)[0])
+        for row_key, row in self._scan(b"h"):
+            partition, group_id, first = records.U64X3.unpack_from(row_key, 1)
+            if (cursor := self.cursors.get(partition, {}).get(group_id)) is not None:
+                held = _decode_hold(row)
+                cursor.holds.load(first, held.end, held.hold)
         for row_key, row in self._scan(b"Z"):
             partition, first = records.U64X2.unpack_from(row_key, 1)
             if partition in self.partitions:
@@ -291,7 +304,7 @@ class Ledger:
         for partition in self._dirty_partitions:
             put(records.key(b"P", partition), records.encode(self.partitions[partition]))
         for partition, group_id in self._dirty_cursors:
-            put(records.key(b"C", partition, group_id), self.cursors[partition][group_id].row())
+            self.cursors[partition][group_id].write()
         self.producers.flush()
         self._dirty_partitions.clear()
         self._dirty_cursors.clear()

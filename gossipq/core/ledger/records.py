@@ -10,6 +10,8 @@
     "T" topic id                      TopicInfo
     "G" group id                      GroupState
     "C" partition group id            CursorState
+    "p" partition group id first      end of records above the cursor that it has passed
+    "h" partition group id first      HoldRow: a lease, or what was given back
     "A" partition group id first      AckRow
     "V" partition group id first      ExceptionRow: neither new nor done, so that the cursor can pass
     "Y" partition group id due first  when an exception row is to be looked at again
@@ -173,9 +175,17 @@ class Hold(msgspec.Struct, array_like=True, frozen=True):
     started: bool = False  #: if it just ends, that is a failure
 
 
+class HoldRow(msgspec.Struct, array_like=True, frozen=True):
+    """Records from the one in its key to `end`."""
+
+    end: Offset
+    hold: Hold
+
+
 class CursorState(msgspec.Struct, array_like=True):
-    """One group in one partition. Below `cursor`, and in `passed` above it, every record is acked, removed,
-    voided, dropped, or has a row of its own (retrying, parked, dead); `holds` may lie anywhere.
+    """One group in one partition. Below `cursor`, and in rows "p" above, every record is acked, removed,
+    voided, dropped, or has a row of its own (retrying, parked, dead); rows "h" may lie anywhere. `passed` and
+    `holds` are those rows in a store of 0.1.
 
     cursor - start + what passed = acked + removed + voided + dropped + retrying + parked + dead, at any
     moment."""

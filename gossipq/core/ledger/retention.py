@@ -255,7 +255,7 @@ class Sweeper:
             (b"L", b"V", b"W"), (partition,), rows_max
         )
         return self._rest(
-            (b"A", b"S", b"Q", b"Y", b"U", b"I", b"J", b"Z", b"F", b"R", b"v"),
+            (b"A", b"S", b"Q", b"Y", b"U", b"p", b"h", b"I", b"J", b"Z", b"F", b"R", b"v"),
             row_key,
             (partition,),
             count,
@@ -266,7 +266,7 @@ class Sweeper:
         """What a group that has ended had in a partition."""
         name = records.U64X2.unpack_from(row_key, 1)
         count = self._bodies((b"L", b"V"), name, rows_max)
-        return self._rest((b"A", b"Q", b"Y", b"U"), row_key, name, count, rows_max)
+        return self._rest((b"A", b"Q", b"Y", b"U", b"p", b"h"), row_key, name, count, rows_max)
 
     def _rest(
         self, prefixes: tuple[bytes, ...], row_key: bytes, name: tuple[int, ...], count: int, rows_max: int

@@ -5,7 +5,7 @@ from gossipq.core.storage import log, payloads
 from gossipq.core.storage.bodies import Bodies
 from gossipq.core.storage.columns import Columns, Opened
 from gossipq.core.storage.deadlines import Deadlines
-from gossipq.core.storage.intervals import Intervals, RangeMap
+from gossipq.core.storage.intervals import Intervals, RangeMap, StoredIntervals, StoredRangeMap
 from gossipq.core.storage.log import (
     INDEX_KEY,
     NO_CHAIN,
@@ -47,6 +47,8 @@ __all__ = [
     "Rollup",
     "ShardSettings",
     "Shelf",
+    "StoredIntervals",
+    "StoredRangeMap",
     "Table",
     "Tables",
     "Trim",

@@ -51,6 +51,15 @@ class Intervals:
         self._total += end - first - covered
         return end - first - covered
 
+    def overlap(self, first: Offset, end: Offset) -> list[tuple[Offset, Offset]]:
+        """The parts of [first, end) that are covered."""
+        found = []
+        at = bisect_right(self.ends, first)
+        while first < end and at < len(self.starts) and self.starts[at] < end:
+            found.append((max(first, self.starts[at]), min(end, self.ends[at])))
+            at += 1
+        return found
+
     def missing(self, first: Offset, end: Offset) -> list[tuple[Offset, Offset]]:
         """The parts of [first, end) that are not covered."""
         gaps = []
@@ -135,4 +144,91 @@ class RangeMap(Generic[V]):
         found = self.overlap(first, end)
         if found:
             self.clear(first, end)
+        return found
+
+
+class StoredIntervals(Intervals):
+    """Each range has a row on disk, under its start: `changes` tells those that are to be written."""
+
+    __slots__ = ("_stored", "_touched")
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._stored: set[Offset] = set()
+        self._touched: set[Offset] = set()
+
+    def load(self, first: Offset, end: Offset) -> None:
+        """A row as it was found, in order."""
+        super().add(first, end)
+        self._stored.add(first)
+
+    def add(self, first: Offset, end: Offset) -> int:
+        if first >= end:
+            return 0
+        low = bisect_left(self.ends, first)
+        self._touched.update(self.starts[low : bisect_right(self.starts, end, lo=low)])
+        self._touched.add(first)
+        return super().add(first, end)
+
+    def drop_below(self, offset: Offset) -> None:
+        at = bisect_right(self.ends, offset)
+        self._touched.update(self.starts[:at])
+        if at < len(self.starts) and self.starts[at] < offset:
+            self._touched.update((self.starts[at], offset))
+        super().drop_below(offset)
+
+    def changes(self) -> list[tuple[Offset, Offset | None]]:
+        """(start, end) of the rows to write since the last call; an end of None: the row goes."""
+        found: list[tuple[Offset, Offset | None]] = []
+        touched, self._touched = self._touched, set()
+        for start in sorted(touched) if self.starts or self._stored else ():
+            at = bisect_left(self.starts, start)
+            if at < len(self.starts) and self.starts[at] == start:
+                found.append((start, self.ends[at]))
+                self._stored.add(start)
+            elif start in self._stored:
+                found.append((start, None))
+                self._stored.discard(start)
+        return found
+
+
+class StoredRangeMap(RangeMap[V]):
+    """As StoredIntervals, with a value in each row."""
+
+    __slots__ = ("_stored", "_touched")
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._stored: set[Offset] = set()
+        self._touched: set[Offset] = set()
+
+    def load(self, first: Offset, end: Offset, value: V) -> None:
+        """A row as it was found, in order."""
+        super().set(first, end, value)
+        self._stored.add(first)
+
+    def set(self, first: Offset, end: Offset, value: V) -> None:
+        self._touched.add(first)
+        super().set(first, end, value)
+
+    def clear(self, first: Offset, end: Offset) -> None:
+        low = bisect_right(self.ends, first)
+        high = bisect_left(self.starts, end, lo=low)
+        if low < high:
+            self._touched.update(self.starts[low:high])
+            self._touched.add(end)
+            super().clear(first, end)
+
+    def changes(self) -> list[tuple[Offset, tuple[Offset, V] | None]]:
+        """(start, (end, value)) of the rows to write since the last call; None: the row goes."""
+        found: list[tuple[Offset, tuple[Offset, V] | None]] = []
+        touched, self._touched = self._touched, set()
+        for start in sorted(touched):
+            at = bisect_left(self.starts, start)
+            if at < len(self.starts) and self.starts[at] == start:
+                found.append((start, (self.ends[at], self.values[at])))
+                self._stored.add(start)
+            elif start in self._stored:
+                found.append((start, None))
+                self._stored.discard(start)
         return found
