@@ -100,9 +100,9 @@ def test_dlq_ls_of_a_topic(orders, gossipq) -> None:
 
 def test_dlq_ls_stops(orders, gossipq) -> None:
     orders.answers["dead_letters"] = lambda *args, **options: iter([letter(offset) for offset in range(5)])
-    ran = gossipq("dlq", "ls", "orders", "--limit", "2")
-    assert (len(ran.out.splitlines()), ran.err) == (3, "the first 2 rows; there may be more: --limit 0\n")
-    assert len(gossipq("dlq", "ls", "orders", "--limit", "0").out.splitlines()) == 6
+    ran = gossipq("dlq", "ls", "orders", "-n", "2")
+    assert (len(ran.out.splitlines()), ran.err) == (3, "the first 2 rows; there may be more: -n 0\n")
+    assert len(gossipq("dlq", "ls", "orders", "-n", "0").out.splitlines()) == 6
 
 
 def test_dlq_ls_of_none(orders, gossipq) -> None:

@@ -121,8 +121,7 @@ def test_what_errors_tell_to_type_exists(room: str) -> None:
 
 def test_a_wrong_hint_is_caught() -> None:
     tree = ast.parse(
-        'f"`gossipq topic fly {name}` or gossipq why {ref} --loud, then gossipq shout; gossipq dlq ls '
-        '--limit 0"'
+        'f"`gossipq topic fly {name}` or gossipq why {ref} --loud, then gossipq shout; gossipq dlq ls -n 0"'
     )
     (text,) = (text for text in texts(ast.Module([ast.Assign([], tree.body[0].value)], [])))
     assert list(unheard_of(text)) == ["topic fly {}", "why {} --loud", "shout"]
@@ -175,7 +174,6 @@ def test_the_later_one_wins(gossipq) -> None:
         ),
         (("pub", "a", "-H", "plain"), "Invalid value for -H: 'plain'; write NAME:VALUE", ""),
         (("sub", "a", "-f", "%q"), "Invalid value for -f: %q is not known", ""),
-        (("sub", "a", "-f", "%v", "--json"), "-f and --json exclude each other", ""),
         (
             ("sub", "a", "--from", "banana"),
             "--from 'banana'",

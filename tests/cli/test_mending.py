@@ -263,8 +263,8 @@ def test_msg_find(client, gossipq) -> None:
         "-k",
         "ada",
         "--header",
-        "source=shop",
-        "--start",
+        "source:shop",
+        "--from",
         "5",
     )
     assert (ran.code, ran.err) == (0, "")
@@ -311,12 +311,12 @@ def test_msg_find_streams(client, gossipq, capsys: pytest.CaptureFixture[str]) -
 
 def test_msg_find_limits_and_times(client, gossipq) -> None:
     client.answers["find"] = lambda *args, **options: iter([record()] * (options["limit"] or 3))
-    ran = gossipq("msg", "find", "orders", "--limit", "2", "--start", "2026-01-02T03:00Z", "--end", "-1s")
-    assert (len(ran.out.splitlines()), ran.err) == (2, "the first 2 records; there may be more: --limit 0\n")
+    ran = gossipq("msg", "find", "orders", "-n", "2", "--from", "2026-01-02T03:00Z", "--until", "-1s")
+    assert (len(ran.out.splitlines()), ran.err) == (2, "the first 2 records; there may be more: -n 0\n")
     options = client.called("find")[0][1]
     assert options["start"] == datetime(2026, 1, 2, 3, tzinfo=UTC)
     assert 0 < (datetime.now(UTC) - options["end"]).total_seconds() - 1 < 60
-    ran = gossipq("msg", "find", "orders", "--limit", "0")
+    ran = gossipq("msg", "find", "orders", "-n", "0")
     assert (len(ran.out.splitlines()), ran.err) == (3, "")
     assert client.called("find")[1][1]["limit"] is None
 
@@ -351,10 +351,10 @@ def test_msg_find_has_a_bar_on_a_terminal(client, gossipq, monkeypatch: pytest.M
 @pytest.mark.parametrize(
     ("line", "says"),
     [
-        (("--start", "soon"), "Invalid value for '--start': 'soon' is no time; write 2026-11-21T09:00Z"),
-        (("--end", "-10parsecs"), "Invalid value for '--end': '10parsecs' is not a duration"),
-        (("--header", "plain"), "Invalid value for --header: 'plain'; write NAME=VALUE"),
-        (("--limit", "-1"), "Invalid value for '--limit': -1 is not in the range x>=0"),
+        (("--from", "soon"), "Invalid value for '--from': 'soon' is no time; write 2026-11-21T09:00Z"),
+        (("--until", "-10parsecs"), "Invalid value for '--until': '10parsecs' is not a duration"),
+        (("--header", "plain"), "Invalid value for -H: 'plain'; write NAME:VALUE"),
+        (("-n", "-1"), "Invalid value for '-n' / '--number': -1 is not in the range x>=0"),
     ],
 )
 def test_msg_find_wrong_lines(client, gossipq, line: tuple[str, ...], says: str) -> None:

@@ -6,8 +6,11 @@ import time
 from collections.abc import Callable, Iterator
 
 import pytest
+from click.shell_completion import BashComplete
 
 import gossipq_client
+from gossipq_cli import names
+from gossipq_cli.main import root
 from gossipq_client import Client
 
 pytestmark = pytest.mark.e2e
@@ -88,7 +91,7 @@ def test_a_second_record_of_an_id_is_a_duplicate(ask, topic: str) -> None:
     assert "(2 known already)" in ask("pub", topic, "--lines", "--id", "line-{n}", stdin=b"a\nb\n").out
     assert all_of(ask, topic) == ["first", "a", "b"]
     assert ask("why", topic, "--id", "order-17").out.startswith(f"{topic}/0/0\n")
-    lines = ask("sub", topic, "--from", "first", "--exit-at-end", "--json").out
+    lines = ask("sub", topic, "--from", "first", "--exit-at-end", "-o", "jsonl").out
     assert json.loads(lines.splitlines()[0])["id"] == "order-17"
     ran = ask("why", topic, "--id", "nobody")
     assert (ran.code, ran.out) == (4, "")
@@ -255,17 +258,17 @@ def test_records_are_found(ask, topic: str) -> None:
     assert [line.split()[0] for line in ran.out.splitlines()] == [f"{topic}/0/0", f"{topic}/0/2"]
     for line, offsets in (
         (("--key", "bob"), [1]),
-        (("--header", "source=shop"), [0]),
-        (("--start", "1"), [1, 2]),
-        (("--start", "1", "--end", "2"), [1]),
-        (("--start", "-1h", "--limit", "1"), [0]),
+        (("--header", "source:shop"), [0]),
+        (("--from", "1"), [1, 2]),
+        (("--from", "1", "--until", "2"), [1]),
+        (("--from", "-1h", "-n", "1"), [0]),
         ((), [0, 1, 2]),
     ):
         assert ask("msg", "find", topic, *line, "-o", "names").out.split() == [
             f"{topic}/0/{offset}" for offset in offsets
         ]
     assert ask("msg", "find", topic, "--contains", "plums").code == 1
-    assert ask("msg", "find", topic, "--end", "-1h").code == 1
+    assert ask("msg", "find", topic, "--until", "-1h").code == 1
     ran = ask("msg", "find", "nowhere")
     assert (ran.code, ran.out) == (4, "")
 
@@ -373,3 +376,21 @@ def test_peek_takes_nothing_and_why_tells_numbers(ask, topic: str) -> None:
     assert (told["lag"], told["done_rate"], told["caught_up_s"], told["holders"]) == (2, 0, None, [])
     (row,) = json.loads(ask("group", "lag", topic, "-g", "billing", "-o", "json").out)
     assert (row["lag"], row["in_flight"], row["acked"]) == (2, 0, 1), "nothing was taken"
+
+
+def test_a_shell_completes_names(shared_node, ask, topic: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(names, "ASK_S", 30.0)
+
+    def completed(*line: str, word: str = "") -> list[str]:
+        shell = BashComplete(root, {}, "gossipq", "_GOSSIPQ_COMPLETE")
+        found = shell.get_completions(["-s", shared_node.endpoint, *line], word)
+        return [item.value for item in found]
+
+    ask("sub", topic, "-g", "billing", "--create", "--exit-at-end")
+    assert topic in completed("sub", word=topic)
+    assert completed("topic", "purge", word=topic)[:1] == [topic]
+    assert completed("peek", topic, "--group") == ["billing"]
+    assert completed("why", f"{topic}/0/1", "-g", word="bill") == ["billing"]
+    (node,) = completed("cluster", "show")
+    assert node
+    assert completed("sub", "-s", "tcp://127.0.0.1:9") == [], "no node, no names, and no error"

@@ -2,12 +2,15 @@
 
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import click
 import pytest
 
 from gossipq import __version__
+from gossipq_cli.main import root
 from gossipq_cli.records import SCREEN_BYTES, SCREEN_LINES, cut
 
 
@@ -73,3 +76,53 @@ def test_type_checkers_find_what_make_install_installs(tmp_path: Path) -> None:
     )
     assert 'Revealed type is "gossipq_client.api.sync.client.Client"' in ran.stdout, ran.stdout
     assert 'Argument 1 to "publish"' in ran.stdout
+
+
+#: what a flag means, wherever it stands -> words that it is not called by; docs/GUIDE.md has the table
+FLAGS = {
+    "-n, --number": ("--limit", "--max"),
+    "--from": ("--start", "--since", "--begin"),
+    "--until": ("--end", "--before"),
+    "-H, --header": (),
+    "-g, --group": (),
+    "-o, --output": ("--json",),
+    "-k, --key": (),
+    "--dry-run": ("--simulate",),
+}
+
+
+def verbs(command: click.Command, path: tuple[str, ...] = ()) -> Iterator[tuple[str, click.Command]]:
+    if isinstance(command, click.Group):
+        with click.Context(command) as context:
+            for name in command.list_commands(context):
+                found = command.get_command(context, name)
+                assert found is not None
+                yield from verbs(found, (*path, name))
+    else:
+        yield " ".join(path), command
+
+
+def test_a_thing_has_one_flag_in_all_verbs() -> None:
+    known = {flag: words.split(", ") for words in FLAGS for flag in words.split(", ")}
+    wrong = []
+    for name, command in verbs(root):
+        for param in command.params:
+            given = [each for each in param.opts if each.startswith("-")]
+            wrong += [(name, flag) for flag in given for others in FLAGS.values() if flag in others]
+            # a short flag and its long one go together; `check lag -g` and the like may have more
+            if any(len(known.get(flag, ())) > 1 for flag in given) and "names" not in name:
+                wanted = next(known[flag] for flag in given if flag in known)
+                wrong += [(name, str(given))] if not set(wanted) <= set(given) else []
+    assert wrong == []
+
+
+def test_the_table_of_flags_is_in_the_guide() -> None:
+    guide = (Path(__file__).parents[2] / "docs" / "GUIDE.md").read_text("utf-8")
+    for words in FLAGS:
+        assert f"| `{words.replace(', ', '`, `')}`" in guide, words
+
+
+def test_a_format_and_json_exclude_each_other(gossipq: Any) -> None:
+    ran = gossipq("sub", "a", "-f", "%v", "-o", "jsonl")
+    assert (ran.code, ran.out) == (2, "")
+    assert "-f and -o json exclude each other" in ran.err

@@ -148,7 +148,7 @@ def test_pub_bad_name(ask) -> None:
 
 def test_what_sub_writes_pub_reads(ask, topic: str) -> None:
     ask("pub", topic, "-k", "ada", "-H", "from:shop", "17 apples")
-    lines = ask("sub", topic, "--from", "first", "--exit-at-end", "--json").out
+    lines = ask("sub", topic, "--from", "first", "--exit-at-end", "-o", "jsonl").out
     row = json.loads(lines)
     assert {name: row[name] for name in ("topic", "partition", "offset", "key", "value", "headers")} == {
         "topic": topic,

@@ -16,6 +16,7 @@ import pytest
 
 from gossipq.errors import GossipqError
 from gossipq.health import State, of_error
+from gossipq.wire import frames
 from gossipq_cli.main import main
 from gossipq_client import connect
 from gossipq_node.adapters.lmdb_store import LmdbStore
@@ -23,7 +24,7 @@ from gossipq_node.directory import DataDirectory
 from hosts import Host
 
 pytestmark = pytest.mark.e2e
-PATIENCE_S = 150.0  #: for a state to come about; machines under test are slow
+PATIENCE_S = 80.0  #: for a state to come about; machines under test are slow
 SHARDS = 4
 CODES = {"OK": 0, "WARNING": 1, "CRITICAL": 2}
 
@@ -100,8 +101,13 @@ class Town:
 
     def top(self) -> str:
         """Of a dashboard that starts now."""
-        code, out = self.gossipq("top", "--json")
+        code, out = self.gossipq("top", "-o", "json")
         return json.loads(out)["state"] if code == 0 else "unreachable"
+
+    def doctor(self) -> str:
+        _, out = self.gossipq("doctor", "--data", str(self.ada.data), "-o", "json")
+        (found,) = [each for each in json.loads(out)["findings"] if each["name"] == "cluster"]
+        return str(found["text"].partition(":")[0])
 
     def metrics(self) -> str:
         try:
@@ -147,6 +153,7 @@ HEALTHY = {
     "livez": "200 healthy",
     "metrics": "healthy",
     "top": "healthy",
+    "doctor": "healthy",
     "publish": "served",
     "fetch": "served",
 }
@@ -158,6 +165,7 @@ DEGRADED = {
     "livez": "200 healthy",
     "metrics": "degraded",
     "top": "degraded",
+    "doctor": "degraded",
     "publish": "served",
     "fetch": "served",
 }
@@ -169,6 +177,7 @@ NO_QUORUM = {
     "livez": "200 healthy",
     "metrics": "no quorum",
     "top": "no quorum",
+    "doctor": "no quorum",
     "publish": "no quorum",
     "fetch": "no quorum",
 }
@@ -233,7 +242,15 @@ def test_a_full_disk_and_a_paused_worker(town: Town) -> None:
         "check_cluster": "CRITICAL full",
         "readyz": "503 full",
     }
-    town.shows(**full, livez="200 healthy", metrics="full", top="full", publish="full", fetch="served")
+    town.shows(
+        **full,
+        livez="200 healthy",
+        metrics="full",
+        top="full",
+        doctor="full",
+        publish="full",
+        fetch="served",
+    )
 
 
 def test_a_stopped_shard(town: Town) -> None:
@@ -257,12 +274,64 @@ def test_a_stopped_shard(town: Town) -> None:
         livez="200 healthy",
         metrics="stopped",
         top="stopped",
+        doctor="stopped",
     )
 
 
-def test_a_node_that_waits_and_one_with_another_secret(town: Town) -> None:
+def test_a_node_that_starts(town: Town) -> None:
+    """Its worker was killed, and the next one is stopped before it has opened its store."""
+    town.start(town.ada).ready()
+    town.shows(**HEALTHY)
+    before = set(town.ada.children())
+    os.kill(town.pids(town.ada), signal.SIGKILL)
+    while not (new := set(town.ada.children()) - before):
+        pass
+    (pid,) = new
+    os.kill(pid, signal.SIGSTOP)
+    try:
+        starting = {"status": "starting", "top": "starting", "doctor": "starting", "metrics": "starting"}
+        town.shows(**starting, check_ready="CRITICAL starting", readyz="503 starting")
+    finally:
+        os.kill(pid, signal.SIGCONT)
+    town.shows(**HEALTHY)
+
+
+def test_a_node_that_waits_and_one_that_is_gone(town: Town) -> None:
     town.start(town.ada, "--peer", "tcp://127.0.0.1:1").says("waiting for")
-    joining = {"publish": "joining", "fetch": "joining", "check_ready": "CRITICAL joining"}
+    joining = {
+        "publish": "joining",
+        "fetch": "joining",
+        "check_ready": "CRITICAL joining",
+        "doctor": "joining",
+    }
     town.shows(**joining, readyz="unreachable")
     town.ada.kill()
-    town.shows(publish="unreachable", check_ready="CRITICAL unreachable", readyz="unreachable")
+    gone = {"publish": "unreachable", "check_ready": "CRITICAL unreachable", "doctor": "unreachable"}
+    town.shows(**gone, readyz="unreachable", top="unreachable", status="unreachable")
+
+
+def test_one_with_another_secret_ends_and_says_why(town: Town) -> None:
+    """The cluster is as healthy as before; where the newcomer was nobody answers."""
+    secrets = []
+    for name in ("ours", "theirs"):
+        path = town.place / name
+        path.write_text(f"the secret that is {name}")
+        path.chmod(0o600)
+        secrets += [("--secret-file", str(path))]
+    config = ("--config", str(town.place / "cluster.toml"))
+    town.bob.start(*config, "--mode", "static", *secrets[0]).ready()
+    town.ada.start(*config, "--peer", town.bob.endpoint, *secrets[1])
+    town.ada.says("do not have the same secret")
+    assert town.ada.ended() == 78
+    town.shows(publish="unreachable", check_ready="CRITICAL unreachable", doctor="unreachable")
+    assert town.bob.names() == ["bob"]
+    town.ada.start(*config, "--peer", town.bob.endpoint, *secrets[0]).ready()
+    town.shows(publish="served", fetch="served")
+
+
+def test_a_client_of_another_version_is_refused_by_name(town: Town, monkeypatch: pytest.MonkeyPatch) -> None:
+    town.start(town.ada).ready()
+    with monkeypatch.context() as patch:
+        patch.setattr(frames, "VERSION", frames.VERSION + 1)
+        town.shows(publish="refused", fetch="refused", check_ready="CRITICAL refused", doctor="refused")
+    town.shows(publish="served", check_ready="OK healthy", doctor="healthy")

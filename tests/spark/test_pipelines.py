@@ -363,9 +363,11 @@ def test_latency_and_sketches_that_merge(spark, gossipq, lived: Exporter, tmp_pa
 def test_search(gossipq, lived: Exporter) -> None:
     ran = gossipq("search", lived, "--text", "value 7", "-o", "json")
     assert [row["ref"] for row in json.loads(ran.out)] == [f"orders/0/{at}" for at in (7, *range(70, 80))]
-    assert len(json.loads(gossipq("search", lived, "--json", "$.user=ada", "-k", "", "-o", "json").out)) == 10
+    assert (
+        len(json.loads(gossipq("search", lived, "--field", "$.user=ada", "-k", "", "-o", "json").out)) == 10
+    )
     one = json.loads(
-        gossipq("search", lived, "-k", "k3", "--since", "2026-09-22", "--limit", "1", "-o", "json").out
+        gossipq("search", lived, "-k", "k3", "--from", "2026-09-22", "-n", "1", "-o", "json").out
     )
     assert [(row["ref"], row["key"], row["value"]) for row in one] == [("orders/0/63", "k3", "value 63")]
     ran = gossipq("search", lived, "--until", "2020-01-01")
@@ -482,7 +484,7 @@ def test_commands_say_what_is_wrong(gossipq, tmp_path: Path) -> None:
     assert "has no manifest: nothing was exported there\n hint: gossipq export --out DIR" in ran.err
     assert "name a file that ends in .svg" in gossipq("growth", tmp_path, "--picture", "a.png").err
     assert "write NAME:VALUE" in gossipq("search", tmp_path, "-H", "x").err
-    assert gossipq("search", tmp_path, "--json", "x").code == 2
+    assert gossipq("search", tmp_path, "--field", "x").code == 2
 
 
 def test_a_later_roll_up_is_refused(tmp_path: Path) -> None:

@@ -7,7 +7,9 @@ from typing import Any
 
 import click
 from click.core import ParameterSource
+from click.types import StringParamType
 
+from gossipq_cli import names
 from gossipq_cli.kinds import Duration
 
 TIMEOUT_S = 5.0
@@ -63,6 +65,7 @@ def global_options() -> list[click.Option]:
             "-s",
             "--server",
             multiple=True,
+            type=names.CONTEXT,
             metavar="HOST:PORT",
             callback=_servers,
             help="node to ask, or several, or a context; default $GOSSIPQ_SERVER",
@@ -84,6 +87,9 @@ class Verb(click.Command):
 
     def __init__(self, *args: Any, **more: Any) -> None:
         super().__init__(*args, **more)
+        for param in self.params:
+            if isinstance(param.type, StringParamType) and (kind := names.KINDS.get(param.name or "")):
+                param.type = kind
         taken = {name for param in self.params for name in param.opts}
         self.own = list(self.params)
         self.params += [option for option in global_options() if not taken & set(option.opts)]

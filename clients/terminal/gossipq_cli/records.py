@@ -29,7 +29,7 @@ TOLD = (
     "ref",
     "attempt",
     "time",
-)  #: of `sub --json`; where a record was says nothing of where it goes
+)  #: of `sub -o jsonl`; where a record was says nothing of where it goes
 _ESCAPES = {"\\n": "\n", "\\t": "\t", "\\0": "\0", "\\\\": "\\"}
 
 
@@ -50,11 +50,11 @@ def fill(template: str, number: int) -> str:
     return text.replace("{uuid}", str(uuid.uuid4())) if "{uuid}" in text else text
 
 
-def header(text: str, sign: str = ":", option: str = "-H") -> tuple[str, str]:
+def header(text: str) -> tuple[str, str]:
     """K:V as given with -H."""
-    name, found, value = text.partition(sign)
+    name, found, value = text.partition(":")
     if not found or not name:
-        raise click.BadParameter(f"{text!r}; write NAME{sign}VALUE", param_hint=option)
+        raise click.BadParameter(f"{text!r}; write NAME:VALUE", param_hint="-H")
     return name, value
 
 
@@ -182,7 +182,7 @@ def cut(value: bytes) -> str:
 
 
 def to_json(message: "Message") -> bytes:
-    """One line for `sub --json`; bytes that are not UTF-8 are written as base64 under their own name."""
+    """One line for `sub -o jsonl`; bytes that are not UTF-8 are written as base64 under their own name."""
     return json_text(as_row(message) | {"attempt": message.attempt}).encode() + b"\n"
 
 

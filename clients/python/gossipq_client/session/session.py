@@ -10,7 +10,16 @@ No sockets, no threads, no clock: the sync client and its asyncio twin drive the
 from collections.abc import Callable
 
 from gossipq import limits
-from gossipq.errors import BadRequest, Busy, GossipqError, NotLeader, ProtocolError, UnknownTopic, from_code
+from gossipq.errors import (
+    BadRequest,
+    Busy,
+    GossipqError,
+    NotLeader,
+    ProtocolError,
+    UnknownTopic,
+    WrongVersion,
+    from_code,
+)
 from gossipq.messages import (
     Ack,
     AtEnd,
@@ -106,6 +115,10 @@ class Session:
             self._follow()
         except ProtocolError as error:
             self.bad_frames += 1
+            if isinstance(error, WrongVersion):
+                self.links.refusal = (
+                    self.links.refusal or error
+                )  # somebody is there, and nobody understands it
             self.consuming.warnings.append(f"message from {endpoint} dropped: {error}")
 
     def _follow(self) -> None:

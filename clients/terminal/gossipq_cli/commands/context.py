@@ -2,7 +2,7 @@
 
 import click
 
-from gossipq_cli import contexts, failures
+from gossipq_cli import contexts, failures, names
 from gossipq_cli.options import Choices, Noun, pass_choices
 from gossipq_cli.output import Column, Output
 
@@ -38,7 +38,7 @@ def save(choices: Choices, name: str) -> None:
 
 
 @command.command("use")
-@click.argument("name")
+@click.argument("name", type=names.CONTEXT)
 @pass_choices
 def use(choices: Choices, name: str) -> None:
     """Make a context the default; - for none.
@@ -86,7 +86,7 @@ def list_contexts(choices: Choices) -> None:
 
 
 @command.command("rm")
-@click.argument("name")
+@click.argument("name", type=names.CONTEXT)
 @pass_choices
 def remove(choices: Choices, name: str) -> int:
     """Forget a context.

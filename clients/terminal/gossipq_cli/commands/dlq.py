@@ -41,7 +41,9 @@ def _row(letter: "DeadLetter") -> dict[str, Any]:
 @click.argument("topic", required=False)
 @click.option("-g", "--group", help="only of this group")
 @click.option(
-    "--limit",
+    "-n",
+    "--number",
+    "limit",
     type=click.IntRange(min=0),
     default=LISTED_MAX,
     show_default=True,
@@ -54,7 +56,7 @@ def list_dead(choices: Choices, topic: str | None, group: str | None, limit: int
     \b
     gossipq dlq ls
     gossipq dlq ls orders -g billing
-    gossipq dlq ls orders -g billing --limit 0 -o names | xargs gossipq dlq replay orders -g billing
+    gossipq dlq ls orders -g billing -n 0 -o names | xargs gossipq dlq replay orders -g billing
 
     Neighbours that died together are one row.
     """
@@ -84,7 +86,7 @@ def list_dead(choices: Choices, topic: str | None, group: str | None, limit: int
     if not shown:
         out.say(f"no dead letters on {topic}")
     elif shown == limit:
-        out.say(f"the first {many(limit, 'row')}; there may be more: --limit 0")
+        out.say(f"the first {many(limit, 'row')}; there may be more: -n 0")
 
 
 def _line(error: str) -> str:

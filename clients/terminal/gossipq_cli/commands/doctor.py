@@ -2,26 +2,44 @@
 
 import os
 from dataclasses import replace
+from typing import TYPE_CHECKING
 
 import click
 
 from gossipq.errors import GossipqError
-from gossipq.health import wrong_clocks
-from gossipq_cli import ask, failures
+from gossipq.health import MEANINGS, State, of_error, wrong_clocks
+from gossipq_cli import clusters, failures
 from gossipq_cli.options import Choices, Verb, pass_choices
 from gossipq_cli.output import Output
+
+if TYPE_CHECKING:
+    from gossipq_node.doctor import Check
 
 ASK_S = 2.0  #: for a node that runs
 SIGNS = {"good": ("ok  ", "green"), "warning": ("warn", "yellow"), "bad": ("BAD ", "red")}
 
 
-def clocks(choices: Choices) -> list[str]:
-    """What the node that runs here knows of wrong clocks in its cluster; nothing when none answers."""
+def of_cluster(choices: Choices) -> "list[Check]":
+    """How the cluster of the node that runs here is, in the words of health, and whose clock is wrong.
+    Nothing when none runs, and nobody asked for one."""
+    from gossipq_node.doctor import BAD, GOOD, WARNING, Check
+
     try:
-        status = ask.status(replace(choices, timeout_s=min(ASK_S, choices.timeout_s)))
-    except GossipqError:
-        return []
-    return list(wrong_clocks(status.copies, status.members).values())
+        view = clusters.look(replace(choices, timeout_s=min(ASK_S, choices.timeout_s)))
+    except GossipqError as error:
+        if not choices.servers:
+            return []
+        told = failures.explain(error)
+        return [
+            Check("cluster", WARNING, f"{of_error(error) or State.UNREACHABLE}: {told.message}", told.hint)
+        ]
+    health = clusters.health(view)
+    verdict = GOOD if not health.findings else WARNING if health.serves else BAD
+    text = health.text or f"{health.state}: {MEANINGS[health.state].text}"
+    found = [Check("cluster", verdict, text, health.command if health.findings else "")]
+    remedy = "set the clock of that machine: timedatectl set-ntp true, or chrony"
+    wrong = wrong_clocks(view.copies, view.members).values()
+    return found + [Check("cluster clock", WARNING, text, remedy) for text in wrong]
 
 
 @click.command(cls=Verb)
@@ -45,22 +63,14 @@ def command(
     gossipq doctor -o json
 
     Each finding has its remedy. Exits 1 when something would keep a node from working. No node needs to run;
-    one that does says whose clock in its cluster is wrong.
+    one that does says how its cluster is, and whose clock in it is wrong.
     """
     from gossipq.config import find, load
     from gossipq_node import doctor
 
     flags = {"node.data": data, "node.bind": bind, "node.workers": workers}
     found = doctor.checked(load(find(config, os.environ), os.environ, flags).config)
-    found += [
-        doctor.Check(
-            "cluster clock",
-            doctor.WARNING,
-            text,
-            "set the clock of that machine: timedatectl set-ntp true, or chrony",
-        )
-        for text in clocks(choices)
-    ]
+    found += of_cluster(choices)
     out, bad = Output(choices), any(finding.verdict == doctor.BAD for finding in found)
     if out.for_machines:
         out.one({"ok": not bad, "findings": [finding._asdict() for finding in found]})

@@ -55,18 +55,24 @@ def show(choices: Choices, ref: str, record_id: str | None, raw: bool) -> None:
 @command.command("find")
 @click.argument("topic")
 @click.option(
-    "--start", metavar="WHERE", help="first, an OFFSET, a TIME, or a time back like -10m (default: first)"
+    "--from",
+    "start",
+    metavar="WHERE",
+    help="first, an OFFSET, a TIME, or a time back like -10m (default: first)",
 )
 @click.option(
-    "--end",
+    "--until",
+    "end",
     metavar="WHERE",
     help="an OFFSET, a TIME, or a time back like -10m (default: the last record of now)",
 )
 @click.option("-k", "--key", help="the whole key")
 @click.option("--contains", metavar="TEXT", help="somewhere in the value")
-@click.option("--header", metavar="NAME=VALUE", help="a header and its whole value")
+@click.option("-H", "--header", metavar="NAME:VALUE", help="a header and its whole value")
 @click.option(
-    "--limit",
+    "-n",
+    "--number",
+    "limit",
     type=click.IntRange(min=0),
     default=FOUND_MAX,
     show_default=True,
@@ -80,25 +86,25 @@ def find(
 
     \b
     gossipq msg find orders --contains apples
-    gossipq msg find orders --start -1h --key ada
-    gossipq msg find orders --start 2026-11-21T08:00 --end 2026-11-21T09:00 --header source=shop -o jsonl
+    gossipq msg find orders --from -1h --key ada
+    gossipq msg find orders --from 2026-11-21T08:00 --until 2026-11-21T09:00 -H source:shop -o jsonl
     gossipq msg find orders --contains apples -o names | xargs gossipq msg rm --yes
 
     Every record between start and end is read; none is acked. Exits 1 when none fits.
     """
     given: dict[str, Any] = {name: value for name, value in what.items() if value is not None}
     if "header" in given:
-        given["header"] = dict([records.header(given["header"], "=", "--header")])
-    for name, place in (("start", start), ("end", end)):
+        given["header"] = dict([records.header(given["header"])])
+    for name, flag, place in (("start", "--from", start), ("end", "--until", end)):
         if place is not None:
-            given[name] = _place(place, f"--{name}")
+            given[name] = _place(place, flag)
     out, shown, progress = Output(choices), 0, Progress("records", choices.quiet)
     with ask.connect(choices) as mq, closing(progress):
         found = mq.admin.find(topic, limit=limit or None, progress=progress, **given)
         for _ in out.stream(_rows(found, progress), "ref"):
             shown += 1
     if shown == limit and shown:
-        out.say(f"the first {many(limit, 'record')}; there may be more: --limit 0")
+        out.say(f"the first {many(limit, 'record')}; there may be more: -n 0")
     return failures.DONE if shown else failures.FAILED
 
 

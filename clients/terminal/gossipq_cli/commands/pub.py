@@ -162,7 +162,7 @@ def command(
     gossipq pub orders --delay 10m --id reminder-17 "pay for 17 apples"
     gossipq pub orders --count 1000 --rate 100 "order {n} at {time}"
     gossipq pub orders --lines < /etc/hosts
-    gossipq sub orders --from first --exit-at-end --json | gossipq pub copy --jsonl
+    gossipq sub orders --from first --exit-at-end -o jsonl | gossipq pub copy --jsonl
 
     In BODY given as an argument, in the key and in the id, {n} {time} {uuid} are filled in; stdin is taken as
     it is. A line of --jsonl may say route, delay, at, ttl, id, lease, attempts_max and backoff for itself.

@@ -319,9 +319,9 @@ def _looking(function: Any) -> Any:
     """Options that choose records."""
     for option in (
         click.option("--until", type=Moment(), help="published before this time"),
-        click.option("--since", type=Moment(), help="published at this time or later"),
+        click.option("--from", "since", type=Moment(), help="published at this time or later"),
         click.option(
-            "--json",
+            "--field",
             "paths",
             multiple=True,
             metavar="PATH=VALUE",
@@ -341,7 +341,7 @@ class Looking:
     def __init__(self, asked: Mapping[str, Any]) -> None:
         self.text, self.key = asked["text"], asked["key"]
         self.headers = dict(_pair(text, ":", "-H") for text in asked["headers"])
-        self.paths = dict(_pair(text, "=", "--json") for text in asked["paths"])
+        self.paths = dict(_pair(text, "=", "--field") for text in asked["paths"])
         self.since, self.until = (
             asked[name].isoformat() if asked[name] else "" for name in ("since", "until")
         )
@@ -364,14 +364,22 @@ def _record(row: Any) -> dict[str, Any]:
 
 @command.command("search")
 @_looking
-@click.option("--limit", type=click.IntRange(min=1), default=SHOWN, show_default=True, help="show so many")
+@click.option(
+    "-n",
+    "--number",
+    "limit",
+    type=click.IntRange(min=1),
+    default=SHOWN,
+    show_default=True,
+    help="show so many",
+)
 @_job()
 def search(choices: Choices, source: Source, master: str, limit: int, **asked: Any) -> None:
     """Find records by text, key, header, JSON path and time.
 
     \b
     gossipq spark search export --text apples
-    gossipq spark search table -t orders --json '$.user=ada' --since 2026-11-01 -o json
+    gossipq spark search table -t orders --field '$.user=ada' --from 2026-11-01 -o json
     """
     looking = Looking(asked)
     with running(master) as spark:
@@ -384,7 +392,7 @@ def search(choices: Choices, source: Source, master: str, limit: int, **asked: A
     if not shown:
         out.say("no such record")
     elif len(shown) == limit:
-        out.say(f"the first {many(limit, 'record')}; there may be more: --limit")
+        out.say(f"the first {many(limit, 'record')}; there may be more: -n")
 
 
 @command.command("dedup")
@@ -441,8 +449,8 @@ def replay(
 
     \b
     gossipq topic create orders.again --dedup 7d
-    gossipq spark replay export -t orders --since 2026-11-20 --to orders.again --dry-run
-    gossipq spark replay export -t orders --since 2026-11-20 --to orders.again --rate 5000 --id monday
+    gossipq spark replay export -t orders --from 2026-11-20 --to orders.again --dry-run
+    gossipq spark replay export -t orders --from 2026-11-20 --to orders.again --rate 5000 --id monday
 
     Each gets the headers x-replay-of and x-replay-id, and an id made of both, which the topic remembers as
     long as its --dedup says, and for a million later ids of its partition.

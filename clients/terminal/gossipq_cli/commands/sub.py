@@ -121,7 +121,6 @@ def tame(render: Callable[["Message"], bytes]) -> Callable[["Message"], bytes]:
     help=r"how to print: %t topic %p partition %o offset %k key %v value %S bytes %T time (ms) %h headers "
     r"%r route %i id %a attempt; ends in a newline unless it has \n or \0",
 )
-@click.option("--json", "as_json", is_flag=True, help="one JSON object a line")
 @click.option(
     "--raw",
     is_flag=True,
@@ -153,7 +152,6 @@ def command(
     create: bool,
     exit_at_end: bool,
     pattern: str | None,
-    as_json: bool,
     raw: bool,
     routes: tuple[str, ...],
     no_ack: bool,
@@ -165,20 +163,20 @@ def command(
     gossipq sub orders                                   what comes from now on
     gossipq sub orders --from first --exit-at-end        all there is
     gossipq sub orders --from -10m -f '%p/%o %k %v\\n'
-    gossipq sub 'orders.*' -g billing -n 100 --json
+    gossipq sub 'orders.*' -g billing -n 100 -o jsonl
     gossipq sub orders -g audit --mode exclusive --route 'eu.#'
 
     --mode, --attempts-max and --backoff become the group's. A record counts as acked when it has been written
     to stdout. Exits 1 when it ends before -n records came.
     """
-    if pattern is not None and (as_json or choices.output.startswith("json")):
-        raise click.UsageError("-f and --json exclude each other")
+    as_json = choices.output.startswith("json")
+    if pattern is not None and as_json:
+        raise click.UsageError("-f and -o json exclude each other")
     given = {name: value for name, value in policy.items() if value is not None}
     if group is None and (given or no_ack):
         option = "no_ack" if no_ack else next(iter(given))
         raise click.UsageError(f"--{option.replace('_', '-')} is for groups: add -g NAME")
     given |= ({"routes": list(routes)} if routes else {}) | ({"ack": False} if no_ack else {})
-    as_json = as_json or choices.output.startswith("json")
     render = records.to_json if as_json else records.formatter(pattern if pattern is not None else r"%v\n")
     if not raw and is_terminal(sys.stdout):
         render = tame(render)

@@ -57,7 +57,6 @@ class Extent(click.ParamType):  # type: ignore[type-arg]
     "--graph", type=click.Choice(GRAPHS), default="block", show_default=True, help="what charts are made of"
 )
 @click.option("--once", is_flag=True, help="one screen, without a terminal; also what a pipe gets")
-@click.option("--json", "as_json", is_flag=True, help="one snapshot as JSON")
 @click.option(
     "--svg",
     "picture",
@@ -86,7 +85,7 @@ def command(choices: Choices, /, view: str | None, named: str | None, **given: A
     gossipq top
     gossipq top groups
     gossipq top --once --view topics | head
-    gossipq top --json | jq .groups
+    gossipq top -o json | jq .groups
     gossipq top --svg overview.svg --size 120x40
     gossipq top --record monday.jsonl      and later: gossipq top --replay monday.jsonl
 
@@ -98,7 +97,7 @@ def command(choices: Choices, /, view: str | None, named: str | None, **given: A
     if view and named:
         raise click.UsageError("name one view")
     snapshots = _recording(given["replay"]) if given["replay"] else None
-    if given["as_json"] or choices.output in ("json", "jsonl"):
+    if choices.output in ("json", "jsonl"):
         _json(choices, ui, snapshots)
     elif given["picture"] or given["once"] or not _on_terminal():
         _once(choices, ui, snapshots, given["size"] or _plain_size(), given["picture"])

@@ -9,7 +9,7 @@ from gossipq import errors
 from gossipq.texts import many, size
 from gossipq.types import partition_of
 from gossipq.values import PartitionStats, TopicInfo
-from gossipq_cli import ask, failures
+from gossipq_cli import ask, failures, names
 from gossipq_cli.kinds import Duration, Durations, Size
 from gossipq_cli.options import Choices, Noun, pass_choices
 from gossipq_cli.output import Column, Output, counter, span
@@ -177,7 +177,7 @@ def virtual(choices: Choices, name: str, targets: tuple[str, ...]) -> None:
 
 
 @command.command("show")
-@click.argument("name")
+@click.argument("name", type=names.TOPIC)
 @pass_choices
 def show(choices: Choices, name: str) -> None:
     """Show one topic: its policy, partitions and groups.
@@ -242,7 +242,7 @@ def show(choices: Choices, name: str) -> None:
 
 
 @command.command("set")
-@click.argument("name")
+@click.argument("name", type=names.TOPIC)
 @policy_options
 @pass_choices
 def change(choices: Choices, /, name: str, **policy: Any) -> None:
@@ -267,7 +267,7 @@ def change(choices: Choices, /, name: str, **policy: Any) -> None:
 
 
 @command.command("purge")
-@click.argument("name")
+@click.argument("name", type=names.TOPIC)
 @click.option("-p", "--partition", type=click.IntRange(min=0), help="only this partition")
 @click.option("--dry-run", is_flag=True, help="only say how many that would be")
 @pass_choices
@@ -302,7 +302,7 @@ def _ask_first(choices: Choices, names: tuple[str, ...]) -> None:
 
 
 @command.command("rm")
-@click.argument("names", nargs=-1, required=True, metavar="NAME...")
+@click.argument("names", type=names.TOPIC, nargs=-1, required=True, metavar="NAME...")
 @pass_choices
 def remove(choices: Choices, names: tuple[str, ...]) -> int:
     """Remove topics with all their records.

@@ -33,7 +33,7 @@ A shard's leader is what others call master; its followers are slaves.
 A record is ready, in flight, retrying, parked, scheduled, acked, dead,
 voided or removed. records: what can be read. lag: what is not done.
 Growth: flows come with each full minute; levels and marks at once.
-Exact numbers: gossipq top --once --json, gossipq group lag TOPIC."""
+Exact numbers: gossipq top -o json, gossipq group lag TOPIC."""
 
 
 def screen(board: Board, ui: Ui, width: int, height: int) -> list[Text]:

@@ -1,5 +1,5 @@
 """What a snapshot of a cluster is made of: rows of plain values, the same from a node, from a recording and
-in `--json`.
+in `-o json`.
 
 Rows name each other (a shard its leader's node, a copy its node). Times are unix milliseconds, sizes bytes,
 counters grow. Fields are only ever added, with a default, so that old recordings can be played.

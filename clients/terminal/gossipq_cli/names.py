@@ -1,0 +1,75 @@
+"""Names that a shell completes: topics, groups, nodes and contexts, as they are now."""
+
+from collections.abc import Callable, Iterable
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+import click
+from click.shell_completion import CompletionItem
+
+if TYPE_CHECKING:
+    from gossipq_client import Client
+
+ASK_S = 1.0  #: who presses the key waits no longer
+Ask = Callable[["Client", click.Context], Iterable[str]]
+
+
+class Name(click.types.StringParamType):
+    """A text that names something of the cluster."""
+
+    def __init__(self, ask: Ask) -> None:
+        self._ask = ask
+
+    def shell_complete(
+        self, ctx: click.Context, param: click.Parameter, incomplete: str
+    ) -> list[CompletionItem]:
+        """Nothing when no node answers: a shell is no place for errors."""
+        from gossipq.errors import GossipqError
+        from gossipq_cli import ask
+        from gossipq_cli.options import Choices
+
+        choices = replace(ctx.find_object(Choices) or Choices(), timeout_s=ASK_S)
+        try:
+            with ask.connect(choices) as mq:
+                found = sorted(set(self._ask(mq, ctx)))
+        except GossipqError:
+            return []
+        return [CompletionItem(name) for name in found if name.startswith(incomplete)]
+
+
+class ContextName(click.types.StringParamType):
+    """A text that names a context of this user."""
+
+    def shell_complete(
+        self, ctx: click.Context, param: click.Parameter, incomplete: str
+    ) -> list[CompletionItem]:
+        from gossipq.errors import GossipqError
+        from gossipq_client.io import contexts
+
+        try:
+            known = contexts.load().servers
+        except GossipqError:
+            return []
+        return [CompletionItem(name) for name in sorted(known) if name.startswith(incomplete)]
+
+
+def _topics(mq: "Client", ctx: click.Context) -> Iterable[str]:
+    return (topic.name for topic in mq.topics())
+
+
+def _groups(mq: "Client", ctx: click.Context) -> Iterable[str]:
+    """Of the topic that was typed before, else of all."""
+    # behind an option without its value click has put no name to what came before
+    topic = ctx.params.get("topic") or ctx.params.get("topics") or ctx.params.get("ref") or ctx.args[:1]
+    topics = {name.partition("/")[0] for name in ([topic] if isinstance(topic, str) else topic)}
+    return (row.group for row in mq.admin.stats(topics).groups)
+
+
+def _nodes(mq: "Client", ctx: click.Context) -> Iterable[str]:
+    return (member.name for member in mq.admin.status().members)
+
+
+TOPIC, GROUP, NODE, CONTEXT = Name(_topics), Name(_groups), Name(_nodes), ContextName()
+#: by the name of the parameter
+KINDS: dict[str, Any] = dict.fromkeys(("topic", "topics", "targets"), TOPIC)
+KINDS |= dict.fromkeys(("group", "named"), GROUP) | {"node": NODE}
