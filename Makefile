@@ -17,7 +17,7 @@ FIRST ?= 0
 export PYTHONDONTWRITEBYTECODE :=  # tests start a thousand processes: each would compile every module again
 
 .DEFAULT_GOAL := help
-.PHONY: help install serf demo test check unit accept accept-slow accept-kills accept-sim accept-power accept-chaos sim hunt sim-coverage perf e2e chaos chaos-kinds power
+.PHONY: fuzz siege help install serf demo test check unit accept accept-slow accept-kills accept-sim accept-power accept-chaos sim hunt sim-coverage perf e2e chaos chaos-kinds power
 
 help:  ## list the targets
 	@echo "gossipq: make TARGET"
@@ -98,6 +98,12 @@ sim-coverage: $(STAMP)  ## seeds and the tests of the core reach every branch of
 
 e2e: $(SPARK) $(ROOTS) serf  ## only the tests that start real nodes
 	$(BIN)/python -m pytest -m e2e $(PYTEST_ARGS)
+
+fuzz: $(STAMP)  ## mutated conversations against all that reads what strangers send: INPUTS=1000000; counts go to docs/SECURITY.md
+	PYTHONPATH=.:nodes:clients/python:clients/terminal:tests $(BIN)/python -m attacks.fuzzing --inputs $(or $(INPUTS),100000)
+
+siege: $(STAMP)  ## all attacks at once on three nodes under honest load: MINUTES=10
+	GOSSIPQ_SIEGE_MINUTES=$(MINUTES) $(BIN)/python -m pytest tests/attacks/test_siege.py -s $(PYTEST_ARGS)
 
 chaos: $(STAMP)  ## random faults on real nodes: MINUTES=30 of 3 and 5 nodes, and all features on one that is killed: KILLS=20
 	GOSSIPQ_KILLS=$(KILLS) $(BIN)/python -m pytest tests/e2e/test_semantics_kill.py --timeout 1800 $(PYTEST_ARGS)
