@@ -1,11 +1,15 @@
 """One Spark session for all tests here. Without Java or pyspark they are skipped, and say what is missing."""
 
 import shutil
+import uuid
 from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
+
+from conftest import RunningNode
+from gossipq_client import Client, connect
 
 if TYPE_CHECKING:
     from spark.exports import Exporter
@@ -54,3 +58,17 @@ def exporter(tmp_path: Path) -> "Exporter":
     from spark.exports import Exporter
 
     return Exporter(tmp_path / "export")
+
+
+@pytest.fixture
+def mq(shared_node: RunningNode) -> Iterator[Client]:
+    with connect(shared_node.endpoint) as client:
+        yield client
+
+
+@pytest.fixture
+def topic(mq: Client) -> str:
+    """A topic of two partitions that no other test uses."""
+    name = f"t-{uuid.uuid4().hex[:12]}"
+    mq.create_topic(name, partitions=2)
+    return name

@@ -1,9 +1,8 @@
 """Which rows of a write are the same rows: over repeated batches, equal saves, topics made anew, and tasks
 that ran again."""
 
-import uuid
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -15,28 +14,12 @@ from pyspark.sql import functions as F
 
 from conftest import RunningNode
 from gossipq.errors import BadRequest
-from gossipq_client import Client, connect
+from gossipq_client import Client
 from pyspark_gossipq import identities, writer
 from pyspark_gossipq.identities import BATCH, QUERY, ROOT, Commits, Write
+from spark.topics import values
 
 PATIENCE_S = 240
-
-
-@pytest.fixture
-def mq(shared_node: RunningNode) -> Iterator[Client]:
-    with connect(shared_node.endpoint) as client:
-        yield client
-
-
-@pytest.fixture
-def topic(mq: Client) -> str:
-    name = f"t-{uuid.uuid4().hex[:12]}"
-    mq.create_topic(name, partitions=2)
-    return name
-
-
-def values(mq: Client, topic: str) -> Counter[bytes]:
-    return Counter(msg.value for msg in mq.consume(topic, start="first", stop_at_end=True))
 
 
 def save(frame: Any, node: RunningNode, topic: str, **options: str) -> None:

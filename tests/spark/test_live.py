@@ -4,7 +4,6 @@ themselves."""
 import time
 import uuid
 from collections import Counter
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -22,31 +21,14 @@ from gossipq.errors import BadRequest, DataLoss
 from gossipq_client import Client, connect
 from pyspark_gossipq import layout, live, schemas, writer
 from pyspark_gossipq.asked import parse
+from spark.topics import values
 
 pytestmark = pytest.mark.e2e
 PATIENCE_S = 240
 
 
-@pytest.fixture
-def mq(shared_node: RunningNode) -> Iterator[Client]:
-    with connect(shared_node.endpoint) as client:
-        yield client
-
-
-@pytest.fixture
-def topic(mq: Client) -> str:
-    """A topic of two partitions that no other test uses."""
-    name = f"t-{uuid.uuid4().hex[:12]}"
-    mq.create_topic(name, partitions=2)
-    return name
-
-
 def load(spark, node: RunningNode, topic: str, **options: str):
     return spark.read.format("gossipq").options(servers=node.endpoint, topics=topic, **options).load()
-
-
-def values(mq: Client, topic: str) -> Counter[bytes]:
-    return Counter(msg.value for msg in mq.consume(topic, start="first", stop_at_end=True))
 
 
 def test_a_batch(spark, shared_node: RunningNode, mq: Client, topic: str) -> None:

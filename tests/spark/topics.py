@@ -1,0 +1,9 @@
+"""What a topic of a live cluster has."""
+
+from collections import Counter
+
+from gossipq_client import Client
+
+
+def values(mq: Client, topic: str) -> Counter[bytes]:
+    return Counter(msg.value for msg in mq.consume(topic, start="first", stop_at_end=True))
