@@ -25,9 +25,9 @@ from typing import Any
 from report import Row, write
 from stage import HERE, Node, node
 
-FIGURES = ("parquet", "lmdb", "table", "compact")
+FIGURES = ("parquet", "lmdb", "table", "compact", "typed")
 RECORDS, BATCH, SIZE = 1_000_000, 500, 100
-ASKED = {"parquet": "1,000,000/s", "lmdb": "", "table": "", "compact": ""}
+ASKED = {"parquet": "1,000,000/s", "lmdb": "", "table": "", "compact": "", "typed": "300,000/s"}
 
 
 def publish(server: str, records: int) -> None:
@@ -41,6 +41,29 @@ def publish(server: str, records: int) -> None:
             step = SIZE - len(text)
             mq.publish_many("orders", [noise[at * step : (at + 1) * step] + text for at in range(BATCH)])
         mq.flush(600)
+
+
+def publish_typed(server: str, records: int) -> None:
+    """JSON objects of four fields and some 100 bytes, and their schema."""
+    from gossipq_client import connect
+
+    kinds = {"user": "string", "n": "integer", "amount": "number", "note": "string"}
+    with connect(server) as mq:
+        topic = topic_of("typed")
+        mq.create_topic(topic)
+        mq.schema(
+            topic, {"type": "object", "properties": {name: {"type": kind} for name, kind in kinds.items()}}
+        )
+    note = "the quick brown fox jumps over the lazy dog"
+    line = b'{"user":"u%05d","n":%d,"amount":%d.25,"note":"' + note.encode() + b'"}'
+    with connect(server) as mq:
+        for first in range(0, records, BATCH):
+            mq.publish_many(topic, [line % (at % 10_000, at, at % 997) for at in range(first, first + BATCH)])
+        mq.flush(600)
+
+
+def topic_of(figure: str) -> str:
+    return "typed" if figure == "typed" else "orders"
 
 
 def cpu_s(pid: int) -> float:
@@ -61,18 +84,20 @@ def once(figure: str, server: str, folder: str) -> None:
     from gossipq_node.export.folder import Folder
 
     columns.schema("messages")
+    topic = topic_of(figure)
     import pyarrow.parquet  # noqa: F401
 
     with connect(server, timeout=60) as mq:
         start_s, used_s = time.perf_counter(), time.process_time()
         if figure == "table":
-            records = mq.table("orders").num_rows
+            records = mq.table(topic).num_rows
         elif figure == "compact":
             records = _steps(mq, Folder(folder), Exporter)
             start_s, used_s = time.perf_counter(), time.process_time()
             compact(Folder(folder))
         else:
-            records = Exporter(mq, Folder(folder), ["orders"], figure).run().records
+            form = "parquet" if figure == "typed" else figure
+            records = Exporter(mq, Folder(folder), [topic], form).run().records
         wall_s, used_s = time.perf_counter() - start_s, time.process_time() - used_s
     peak_mb = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
     size_mb = sum(path.stat().st_size for path in Path(folder).rglob("*") if path.is_file()) / 1e6
@@ -128,8 +153,12 @@ def main() -> None:
         once(given.inside, given.server, given.folder)
         return
     with node() as at:
-        publish(at.server, given.records)
-        rows = [measure(figure, at, given.records, given.runs) for figure in given.only or FIGURES]
+        chosen = given.only or FIGURES
+        if set(chosen) != {"typed"}:
+            publish(at.server, given.records)
+        if "typed" in chosen:
+            publish_typed(at.server, given.records)
+        rows = [measure(figure, at, given.records, given.runs) for figure in chosen]
     write(given.out, rows, given.runs)
     print(json.dumps([row._asdict() for row in rows], indent=1))
 
