@@ -115,6 +115,47 @@ class Lease:
         return self.session, self.number
 
 
+class Lanes(dict[bytes, RangeMap[int]]):
+    """What waits in memory for a route or a key, by lane: attempts so far. No lane is empty, and what leaves
+    is found by its offset: the cost goes with that, not with how many lanes there are."""
+
+    __slots__ = ("_places", "routes")
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._places: RangeMap[bytes] = RangeMap()  # the lane of each record that waits
+        self.routes: dict[bytes, None] = {}  #: lanes of routes, the others are of keys
+
+    def wait(self, lane: bytes, first: Offset, end: Offset, attempts: int) -> None:
+        self.leave(first, end)
+        if lane not in self:
+            self[lane] = RangeMap()
+            if lane[:1] == ROUTE_LANE:
+                self.routes[lane] = None
+        self[lane].set(first, end, attempts)
+        self._places.set(first, end, lane)
+
+    def leave(self, first: Offset, end: Offset) -> None:
+        """[first, end) waits no more."""
+        for low, high, lane in self._places.pop(first, end):
+            self[lane].clear(low, high)
+            if not self[lane].starts:
+                del self[lane]
+                self.routes.pop(lane, None)
+
+    def take(self, lane: bytes) -> list[tuple[Offset, Offset, int]]:
+        """All of a lane, out of it."""
+        ranges = list(self.get(lane, ()))
+        for first, end, _ in ranges:
+            self.leave(first, end)
+        return ranges
+
+    def overlap(self, first: Offset, end: Offset) -> list[tuple[Offset, Offset, int]]:
+        """What of [first, end) waits, whatever for."""
+        places = self._places.overlap(first, end)
+        return [part for low, high, lane in places for part in self[lane].overlap(low, high)]
+
+
 class View:
     """One group in one partition. Above the ledger's cursor each record is passed, leased, returned, in a
     lane, or not looked at yet (from `next` on). Exception rows come back into `returned` when their time or
@@ -134,7 +175,7 @@ class View:
         )
         self.leases: RangeMap[Lease] = RangeMap()
         self.returned: RangeMap[int] = RangeMap()  #: attempts so far
-        self.lanes: dict[bytes, RangeMap[int]] = {}  #: nobody can have these now: attempts so far
+        self.lanes = Lanes()  #: nobody can have these now
         self.draining: dict[bytes, Offset] = {}  #: lanes that are read back from disk, from this offset on
         self.keys = Keys() if group.state.config.mode == KEY_ORDERED else None
         self.unlogged: list[tuple[Offset, Offset]] = []  #: leased or returned since the last LEASE entry
@@ -153,12 +194,9 @@ class View:
     def in_lanes(self) -> int:
         return sum(ranges.total() for ranges in self.lanes.values())
 
-    def wait_in(self, lane: bytes, first: Offset, end: Offset, attempts: int) -> None:
-        self.lanes.setdefault(lane, RangeMap()).set(first, end, attempts)
-
     def open_lane(self, lane: bytes) -> None:
         """What waits in a lane may be looked at again; on disk it goes on when these are through."""
-        for first, end, attempts in self.lanes.pop(lane, ()):
+        for first, end, attempts in self.lanes.take(lane):
             self.returned.set(first, end, attempts)
 
 
@@ -235,15 +273,14 @@ class Subscription:
         end = min(ledger.partitions[view.partition].next, view.window_end)
         if view.returned.starts or view.draining or view.next < end:
             return True
-        return any(lane[:1] == ROUTE_LANE and self.takes(lane[1:]) for lane in view.lanes)
+        return any(self.takes(lane[1:]) for lane in view.lanes.routes)
 
     def at_end(self, ledger: Ledger) -> bool:
         """Whether everything there is has been handed out once."""
         if self.waiting(ledger):
             return False
         return all(
-            view.next == ledger.partitions[view.partition].next
-            and all(lane[:1] == ROUTE_LANE for lane in view.lanes)
+            view.next == ledger.partitions[view.partition].next and len(view.lanes.routes) == len(view.lanes)
             for view in self.views
         )
 

@@ -155,8 +155,7 @@ class Holding:
             if lease.session:
                 self._let_go(view, low, high, DONE)
         view.returned.clear(first, end)
-        for ranges in view.lanes.values():
-            ranges.clear(first, end)
+        view.lanes.leave(first, end)
 
     def look_again(self, view: View, due_ms: int | None) -> None:
         """Exception rows of a view are to be read back then; None: there are none that wait for their
@@ -279,7 +278,7 @@ class Holding:
         assert view.keys is not None
         lane, on_disk = key_lane(key_hash), view.keys.on_disk(key_hash)
         waiting = view.lanes.get(lane)
-        first = on_disk if on_disk is not None else waiting.starts[0] if waiting and waiting.starts else None
+        first = on_disk if on_disk is not None else waiting.starts[0] if waiting else None
         if not view.keys.opens(key_hash, 0 if first is None else first) or first is None:
             return
         if on_disk is None:
@@ -370,8 +369,7 @@ class Holding:
             if at < first:
                 if view.returned:
                     view.returned.clear(at, first)
-                for ranges in view.lanes.values():
-                    ranges.clear(at, first)
+                view.lanes.leave(at, first)
                 if view.cursor.exceptional:  # a row of its own would come again when its time comes
                     self.moving(view, at, first, ACKED_NUMBER)
                 yield at, first
@@ -402,10 +400,9 @@ class Holding:
                 seen.add(*part)
             for start, stop, _ in view.leases.overlap(first, end):
                 seen.add(start, stop)
-            for ranges in (view.returned, *view.lanes.values()):
-                for start, stop, attempts in ranges.overlap(first, end):
-                    if attempts:
-                        seen.add(start, stop)
+            for start, stop, attempts in view.returned.overlap(first, end) + view.lanes.overlap(first, end):
+                if attempts:
+                    seen.add(start, stop)
             never += seen.missing(first, end)
         return never
 

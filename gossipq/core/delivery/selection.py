@@ -11,7 +11,7 @@ from typing import NamedTuple
 from gossipq.core.delivery.consumers import EXCLUSIVE, Group, Part, Place, Subscription, View, place_of
 from gossipq.core.delivery.failures import EXPIRED, Failing
 from gossipq.core.delivery.leases import Failed, Holding
-from gossipq.core.ledger import ROUTE_LANE, Ledger, key_lane, key_of, route_lane
+from gossipq.core.ledger import Ledger, key_lane, key_of, route_lane
 from gossipq.core.storage import ParkRow, RangeMap
 from gossipq.types import KEY_HASH, LEASE, TTL, Offset
 from gossipq.values import GroupConfig
@@ -89,7 +89,7 @@ class Serving:
                 continue
             if member.matches is not None and not member.matches(place.route):
                 self._used(view, source, first, end)
-                view.wait_in(route_lane(place.route), first, end, attempts)
+                view.lanes.wait(route_lane(place.route), first, end, attempts)
                 continue
             end = min(end, first + max(1, -(-(candidate.end - first) // sharers)))
             if view.keys is not None:
@@ -105,8 +105,9 @@ class Serving:
         returned = view.returned
         if returned.starts:
             return Candidate(returned, returned.starts[0], returned.ends[0], returned.values[0])
-        for lane, ranges in view.lanes.items():
-            if lane[:1] == ROUTE_LANE and ranges.starts and member.takes(lane[1:]):
+        for lane in view.lanes.routes:
+            if member.takes(lane[1:]):
+                ranges = view.lanes[lane]
                 return Candidate(ranges, ranges.starts[0], ranges.ends[0], ranges.values[0])
         state = self._ledger.partitions[view.partition]
         end = min(state.next, view.window_end)
@@ -118,10 +119,10 @@ class Serving:
         if source is None:
             view.next = end
             return
-        source.clear(first, end)
-        if not source.starts and source is not view.returned:
-            for lane in [lane for lane, ranges in view.lanes.items() if ranges is source]:
-                del view.lanes[lane]
+        if source is view.returned:
+            source.clear(first, end)
+        else:
+            view.lanes.leave(first, end)
 
     def _skip_voids(self, view: View, candidate: Candidate) -> tuple[Offset, Offset] | None:
         """What is left of a candidate before the next void; None: all of it."""
@@ -227,12 +228,12 @@ class Serving:
         for offset in range(first, end):
             key_hash = column[place.record + offset - first]
             waiting = view.lanes.get(key_lane(key_hash)) if view.lanes else None
-            behind = waiting is not None and waiting.starts and waiting.starts[0] < offset
+            behind = waiting is not None and waiting.starts[0] < offset
             if behind or not keys.allows(key_hash, offset, member.name):
                 if offset > first:
                     return offset
                 self._used(view, source, offset, offset + 1)
-                view.wait_in(key_lane(key_hash), offset, offset + 1, attempts)
+                view.lanes.wait(key_lane(key_hash), offset, offset + 1, attempts)
                 return first
         return end
 
@@ -258,7 +259,7 @@ class Serving:
         view.delivered += count
         self._used(view, source, first, end)
         if place.row is not None:  # it may have been read back twice
-            self._leave_lanes(view, first, end)
+            view.lanes.leave(first, end)
         lease_ms = 0
         if member.ack:
             lease_ms = self.failing.policy(view, place).lease_ms
@@ -279,13 +280,6 @@ class Serving:
             place.time_ms,
         )
         return Handed(part, lease_ms)
-
-    @staticmethod
-    def _leave_lanes(view: View, first: Offset, end: Offset) -> None:
-        for lane, ranges in list(view.lanes.items()):
-            ranges.clear(first, end)
-            if not ranges.starts:
-                del view.lanes[lane]
 
     def _same_lease(self, place: Place, count: int) -> int:
         """How many records from the first on ask for the same lease."""
@@ -359,11 +353,9 @@ class Serving:
                     break
                 if not view.cursor.fresh(first, end):
                     continue  # it has its row, and is not in the way
-                ranges.clear(first, end)
+                view.lanes.leave(first, end)
                 if view.keys is not None and key_of(lane):
                     view.keys.parked(key_of(lane), first)
                 rows.append(ParkRow(view.partition, first, end, attempts, lane))
                 self._holding.moving(view, first, end)
                 room -= (end - first) if key_of(lane) else 0
-            if not ranges.starts:
-                del view.lanes[lane]

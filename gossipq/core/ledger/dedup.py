@@ -41,20 +41,24 @@ class Dedup:
         """Runs over the records of a batch: fresh ones, remembered now, and duplicates. Id 0 is none and
         always fresh."""
         runs: list[Run] = []
-        put, taken = self._state.put, array("Q")
+        get, put, taken = self._state.get, self._state.put, array("Q")
+        prefix, since_ms, fresh = records.key(b"I", partition), time_ms - window_ms, -1
         for record, id_hash in enumerate(hashes):
-            known = self.find(partition, id_hash, time_ms - window_ms) if id_hash else None
-            if known is not None:
-                runs.append(Run(1, -1, known.index, known.record, True))
-                continue
             if id_hash:
+                row_key = prefix + U64.pack(id_hash)
+                row = get(row_key)
+                if row is not None and (known := ID.unpack(row))[0] > since_ms:
+                    if fresh >= 0:
+                        runs.append(Run(record - fresh, -1, index, fresh))
+                        fresh = -1
+                    runs.append(Run(1, -1, known[1], known[2], True))
+                    continue
                 taken.append(id_hash)
-                put(records.key(b"I", partition, id_hash), ID.pack(time_ms, index, record))
-            last = runs[-1] if runs else None
-            if last is not None and not last.duplicate:
-                runs[-1] = Run(last.count + 1, -1, index, last.record)
-            else:
-                runs.append(Run(1, -1, index, record))
+                put(row_key, ID.pack(time_ms, index, record))
+            if fresh < 0:
+                fresh = record
+        if fresh >= 0:
+            runs.append(Run(len(hashes) - fresh, -1, index, fresh))
         if taken:
             put(records.key(b"J", partition, index), U64.pack(time_ms) + taken.tobytes())
         return runs
