@@ -177,7 +177,7 @@ def lateness_ms(mq: Client, records: int, spread_s: float) -> list[float]:
         raise SystemExit(f"publishing {records:,} records took longer than {LEAD_S:g} s")
     end = first_due + spread_s + PATIENCE_S
     while len(late_ms) < records and time.monotonic() < end:
-        batch = mq.fetch("soon", "bench", wait=1.0)
+        batch = mq.fetch("soon", "bench", wait=1.0, create=True)
         now = time.monotonic()
         late_ms += [(now - STAMP.unpack_from(value)[0]) * 1_000 for value in batch.values()]
         mq.ack(batch)
@@ -219,7 +219,7 @@ def consumed_per_s(at: Node, work: Work) -> float:
             work.publish(mq, work.topic, numbers)
         mq.flush()
         left, take, start = work.acked, work.take, time.perf_counter()
-        for message in mq.consume(work.topic, "bench", **work.options):
+        for message in mq.consume(work.topic, "bench", create=True, **work.options):
             left -= take(message)
             if not left:
                 break

@@ -234,7 +234,7 @@ def consumed(client, gossipq, *line: str) -> dict[str, Any]:
 
 
 def test_sub_passes_every_option(orders, gossipq) -> None:
-    plain = {"start": None, "stop_at_end": False}
+    plain = {"start": None, "create": True, "stop_at_end": False}
     assert consumed(orders, gossipq) == plain
     assert consumed(orders, gossipq, "--route", "eu.*", "--route", "us.#") == plain | {
         "routes": ["eu.*", "us.#"]

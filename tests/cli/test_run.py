@@ -25,7 +25,7 @@ from gossipq_client import {kind}connect
 mq = connect()
 
 
-@mq.consumer("orders", group="g", workers=2, backoff="50ms")
+@mq.consumer("orders", group="g", create=True, workers=2, backoff="50ms")
 {define} work(value: str, msg) -> None:
     say = lambda what: os.write(1, f"{{os.getpid()}} {{what}} {{value}} {{msg.attempt}}\\n".encode())
     say("begin")

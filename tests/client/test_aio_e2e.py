@@ -83,7 +83,7 @@ def test_topics_status_and_errors(shared_node: RunningNode, topic: str) -> None:
         await mq.flush(PATIENCE_S)
         await mq.admin.delete_topic(topic)
         assert (await mq.admin.status()).led == 32
-        waiting = asyncio.ensure_future(mq.fetch(topic, "g", wait=PATIENCE_S))
+        waiting = asyncio.ensure_future(mq.fetch(topic, "g", wait=PATIENCE_S, create=True))
         await asyncio.sleep(0.05)
         await mq.close(flush=False)
         with pytest.raises(ClientClosed):

@@ -173,7 +173,7 @@ class TestConsume:
         assert (row.cursor, row.acked, row.in_flight) == (2, 2, 0)
 
     def test_stop_at_end_of_an_empty_topic(self, mq: Client, topic: str) -> None:
-        assert list(mq.consume(topic, "g", stop_at_end=True)) == []
+        assert list(mq.consume(topic, "g", create=True, stop_at_end=True)) == []
 
     def test_messages_can_be_acked_after_the_loop(self, mq: Client, topic: str) -> None:
         mq.publish_many(topic, [b"1", b"2", b"3"]).result(PATIENCE_S)
@@ -269,7 +269,7 @@ class TestConsume:
 class TestFetch:
     def test_nothing_there_is_an_empty_batch(self, mq: Client, topic: str) -> None:
         began = time.monotonic()
-        batch = mq.fetch(topic, "g", wait=0.2)
+        batch = mq.fetch(topic, "g", wait=0.2, create=True)
         assert (len(batch), batch.values(), list(batch)) == (0, [], [])
         assert time.monotonic() - began < 1
         mq.ack(batch)
@@ -366,6 +366,7 @@ class TestEnds:
 
     def test_other_threads_publish_while_one_waits(self, mq: Client, topic: str) -> None:
         got: list[bytes] = []
+        mq.create_topic(topic)
         thread = threading.Thread(target=lambda: got.extend(mq.fetch(topic, "g", wait=PATIENCE_S).values()))
         thread.start()
         mq.publish(topic, b"from another thread").result(PATIENCE_S)

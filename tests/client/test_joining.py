@@ -26,6 +26,8 @@ def test_nothing_said_is_nothing_sent() -> None:
         [],
         True,
         True,
+        False,
+        0,
     )
     assert of(group=None).credit[0] == limits.CREDIT_RECORDS
     assert of(group=None).start == "new"

@@ -428,13 +428,13 @@ class TestAsyncio:
 class TestRequests:
     def test_the_value_returned_is_the_reply(self, mq: testing.Client, broker: testing.Broker) -> None:
         with broker.connect() as server:
-            server.consumer("upper", group="g", workers=2)(lambda msg: msg.value.upper())
+            server.consumer("upper", group="g", create=True, workers=2)(lambda msg: msg.value.upper())
 
-            @server.consumer("double", group="g")
+            @server.consumer("double", group="g", create=True)
             async def double(order: Order) -> Order:
                 return Order(2 * order.id)
 
-            @server.consumer("silent", group="g")
+            @server.consumer("silent", group="g", create=True)
             def silent(value: bytes) -> None: ...
 
             thread = threading.Thread(target=server.run)
@@ -469,7 +469,7 @@ class TestRequests:
             thread.join()
 
     def test_a_value_that_is_none_is_a_failure(self, mq: testing.Client) -> None:
-        mq.consumer("odd", group="g", attempts_max=1)(lambda msg: object())
+        mq.consumer("odd", group="g", create=True, attempts_max=1)(lambda msg: object())
         thread = threading.Thread(target=mq.run)
         thread.start()
         with pytest.raises(NoReply):
@@ -559,13 +559,17 @@ class TestMessages:
         with pytest.raises(BadRequest, match="virtual") as refused:
             next(mq.consume("both", "g"))
         assert "one, two" in refused.value.hint
-        mq.consumer("both", group="g")(lambda msg: None)
+        mq.consumer("both", group="g", create=True)(lambda msg: None)
         with pytest.raises(BadRequest, match="virtual"):
             mq.run()
         assert [msg.value for msg in mq.consume(["one", "two"], "g", stop_at_end=True)] == [b"x", b"x"]
 
     def test_who_joins_a_key_ordered_group_keeps_its_order_unasked(self, mq: testing.Client) -> None:
-        assert list(mq.consume("orders", "g", mode="key_ordered", backoff="1h", stop_at_end=True)) == []
+        mq.create_topic("orders")
+        assert (
+            list(mq.consume("orders", "g", mode="key_ordered", backoff="1h", create=True, stop_at_end=True))
+            == []
+        )
         publish(mq, 3, keys=["a", "a", "b"])
         loop = mq.consume("orders", "g")
         next(loop).nack()

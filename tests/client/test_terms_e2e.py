@@ -340,3 +340,35 @@ def test_asyncio_publishes_all_of_it(shared_node: RunningNode, topic: str) -> No
                 await mq.publish(topic, b"", delay=-1)
 
     asyncio.run(work())
+
+
+class TestAbsentTopics:
+    """Who consumes what is not there is told, unless they say that it shall be made, or that they wait."""
+
+    def test_the_nearest_name_is_told(self, mq: Client, topic: str) -> None:
+        mq.create_topic(f"{topic}-orders")
+        with pytest.raises(UnknownTopic, match=f"no topic {topic}-ordres; did you mean {topic}-orders?"):
+            next(iter(mq.consume(f"{topic}-ordres", "g")))
+        with pytest.raises(UnknownTopic, match="ordres"):
+            mq.fetch([f"{topic}-orders", f"{topic}-ordres"], "g", wait=0.1)
+        assert [info.name for info in mq.topics(f"{topic}*")] == [f"{topic}-orders"], "none was made"
+
+    def test_a_handler_of_none_ends_the_run(self, mq: Client, topic: str) -> None:
+        mq.consumer(topic, group="g")(lambda msg: None)
+        with pytest.raises(UnknownTopic, match=topic):
+            mq.run(signals=False)
+
+    def test_one_can_be_made(self, mq: Client, topic: str) -> None:
+        assert list(mq.consume(topic, "g", create=True, stop_at_end=True)) == []
+        assert [info.name for info in mq.topics(topic)] == [topic]
+
+    def test_one_is_waited_for(self, mq: Client, shared_node: RunningNode, topic: str) -> None:
+        loop = mq.consume([topic, f"{topic}-b"], "g", wait="30s", stop_at_end=True)
+        with connect(shared_node.endpoint) as other:
+            for name in (topic, f"{topic}-b"):
+                other.publish(name, name).result(PATIENCE_S)
+        assert {message.topic for message in loop} == {topic, f"{topic}-b"}
+
+    def test_waiting_ends(self, mq: Client, topic: str) -> None:
+        with pytest.raises(UnknownTopic, match=topic):
+            list(mq.consume(topic, "g", wait="100ms"))

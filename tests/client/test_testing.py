@@ -102,6 +102,7 @@ class TestClock:
 
     def test_what_expires_is_a_dead_letter(self) -> None:
         with testing.Broker() as broker, broker.connect() as mq:
+            mq.create_topic("orders")
             assert list(mq.consume("orders", "g", stop_at_end=True)) == []
             mq.publish("orders", b"x", ttl="1h").result(PATIENCE_S)
             mq.advance("61m")

@@ -8,7 +8,7 @@ mq, desk = connect(), connect()
 
 
 # -- in the guide
-@desk.consumer("prices", group="desk")
+@desk.consumer("prices", group="desk", create=True)
 def price(item: str) -> dict:
     return {"item": item, "cents": 120}
 

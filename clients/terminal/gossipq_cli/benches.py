@@ -90,7 +90,7 @@ def consume(mq: "Client", load: Load, progress: Connection | None = None) -> Con
     seen, found = 0, 0
     marks: list[float] = []
     if load.batch == 1:
-        for message in mq.consume(load.topic, GROUP):
+        for message in mq.consume(load.topic, GROUP, create=True):
             with message:
                 found = crc32(message.value, found)
             seen += 1
@@ -100,7 +100,7 @@ def consume(mq: "Client", load: Load, progress: Connection | None = None) -> Con
                 break
     else:
         while seen < load.records:
-            batch = mq.fetch(load.topic, GROUP, n=load.fetch, wait=FETCH_WAIT_S)
+            batch = mq.fetch(load.topic, GROUP, n=load.fetch, wait=FETCH_WAIT_S, create=True)
             values = batch.values()
             found = crc32(b"".join(values), found)
             mq.ack(batch)

@@ -47,6 +47,8 @@ TOPIC_ASK_MS = 200
 TOPIC_ID_MAX = NUMBER_MAX >> PARTITION_BITS
 GONE, ELSEWHERE = -1, -2  #: in place of a time: there is no such topic; it has nothing in this shard
 SYSTEM = "_"  #: names of topics that nodes write begin with it
+#: those that clients write all the same: answers to requests, and declarations of schemas
+OPEN_TO_CLIENTS = frozenset(("_replies", SCHEMAS_TOPIC))
 #: what helps, in order of effect
 FULL_HINT = (
     "gossipq topic ls shows what holds most; gossipq topic purge or rm frees it at once, a shorter retention "
@@ -118,8 +120,8 @@ class Admitting:
         if state is None:
             raise self.unknown(partition)
         topic = self._ledger.topics[state.topic_id]
-        system = topic.name.startswith(SYSTEM) and topic.name != SCHEMAS_TOPIC
-        if system and client is not None and not client.node:
+        theirs = topic.name.startswith(SYSTEM) and topic.name not in OPEN_TO_CLIENTS
+        if theirs and client is not None and not client.node:
             raise BadRequest(
                 f"{topic.name} is written by nodes only", hint="names that begin with _ are theirs"
             )

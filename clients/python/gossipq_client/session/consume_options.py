@@ -25,6 +25,7 @@ class FetchOptions(TypedDict, total=False):
     )
     route: Routes | None  #: takes only records whose route matches, as in "eu.fr", "eu.*", "eu.#"
     routes: Routes | None  #: the same
+    create: bool  #: makes a topic that is not there; else that is an UnknownTopic
     ack: bool  #: False: at most once; a record counts as done before it leaves the node
     lease: inputs.Duration | None  #: how long the node waits for a consumer that has gone silent
     attempts_max: int | None  #: failures after which a record is a dead letter
@@ -34,6 +35,7 @@ class FetchOptions(TypedDict, total=False):
 class ConsumeOptions(FetchOptions, total=False):
     #: records that wait here at most; by itself a reader has 1,000, a consumer about a second of its work
     credit: int | None
+    wait: inputs.Duration | None  #: how long topics that are not there yet are waited for
 
 
 class Joining(NamedTuple):
@@ -47,6 +49,8 @@ class Joining(NamedTuple):
     routes: list[str]
     ack: bool
     follows: bool  #: the credit follows the pace of the consumer
+    creates: bool = False
+    patience_ms: int = 0
 
     def subscription(self, wall_ms: int, stop_at_end: bool) -> Subscription:
         start = inputs.start_of(self.start, wall_ms)
@@ -60,6 +64,8 @@ class Joining(NamedTuple):
             routes=self.routes,
             acks=self.ack,
             follows=self.follows,
+            creates=self.creates,
+            patience_ms=self.patience_ms,
         )
 
 
@@ -76,6 +82,8 @@ def joining(
     lease: inputs.Duration | None = None,
     attempts_max: int | None = None,
     backoff: Backoff | None = None,
+    create: bool = False,
+    wait: inputs.Duration | None = None,
 ) -> Joining:
     """Raises BadRequest, TooLarge."""
     options = group_options(mode=mode, lease=lease, attempts_max=attempts_max, backoff=backoff)
@@ -88,7 +96,9 @@ def joining(
     found = [*routes_of(route, "route"), *routes_of(routes, "routes")]
     follows = bool(group) and credit is None and mode != "exclusive"
     lent = CREDIT_START if follows else records, limits.CREDIT_BYTES
-    return Joining(inputs.names_of(topics), group or "", where, lent, options, found, ack, follows)
+    patience_ms = 0 if wait is None else inputs.duration_ms(wait, "wait")
+    names = inputs.names_of(topics)
+    return Joining(names, group or "", where, lent, options, found, ack, follows, create, patience_ms)
 
 
 def credit_of(credit: int | None, mode: str | None, what: str) -> int:

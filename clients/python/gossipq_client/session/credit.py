@@ -37,11 +37,16 @@ class Subscription:
         routes: Sequence[str] = (),
         acks: bool = True,
         follows: bool = False,
+        creates: bool = False,
+        patience_ms: int = 0,
     ) -> None:
         self.group, self.start, self.options, self.notify_end = group, start, options, notify_end
         self.names, self.routes, self.acks = names, list(routes), acks
         self.mode = options.mode or ""  #: of the group, as soon as it is known
         self.credit_records, self.credit_bytes = credit
+        self.awaits = False  #: topics that are not there yet
+        self.creates = creates  #: topics that are not there
+        self.patience_ms = patience_ms  #: how long they are waited for; the boot time of its end once asked
         self.pace, self.follows = Pace(), follows  #: whether the credit is what the pace of the user asks for
         self.parts: list[Part] = []
         self.topics: dict[int, TopicInfo] = {}
@@ -93,6 +98,7 @@ class Subscription:
         return (
             self.notify_end
             and not self.lookups
+            and not self.awaits
             and not self.ready
             and all(part.at_end for part in self.parts)
         )

@@ -8,6 +8,7 @@ No sockets, no threads, no clock: the sync client and its asyncio twin drive the
 """
 
 from collections.abc import Callable
+from difflib import get_close_matches
 
 from gossipq import limits
 from gossipq.errors import (
@@ -46,6 +47,7 @@ from gossipq_client.session.publisher import Publishing
 from gossipq_client.values import refs
 
 PATTERNS_MS = 3 * limits.SECOND_MS  #: how often a pattern is looked up again
+AWAITED_MS = 250  #: how often a topic is looked up that is not there yet
 
 
 class Session:
@@ -67,7 +69,9 @@ class Session:
         self.publishing.stands = self.consuming.stands
         self.bad_frames = 0
         self._watched: dict[Subscription, list[str]] = {}
-        self._watched_ms = now.boot_ms
+        self._watched_ms = self._awaited_ms = now.boot_ms
+        #: names of topics that are not there yet and are waited for
+        self._awaited: dict[Subscription, list[str]] = {}
 
     # --- time
 
@@ -90,12 +94,22 @@ class Session:
                 if subscription.closing:
                     del self._watched[subscription]
                 else:
-                    self._look_up(subscription, patterns, create=False)
+                    self._look_up(subscription, patterns)
+
+        if self._awaited and now_ms - self._awaited_ms >= AWAITED_MS:
+            self._awaited_ms = now_ms
+            for subscription, names in list(self._awaited.items()):
+                del self._awaited[subscription]
+                subscription.awaits = False
+                if not subscription.closing:
+                    self._look_up(subscription, names, named=True)
 
     def deadline_ms(self) -> int:
         """Boot time at which `tick` is due though nothing arrives."""
         rooms = (self.publishing, self.consuming, self.calls)
         others = [due_ms for room in rooms if (due_ms := room.deadline_ms()) is not None]
+        if self._awaited:
+            others.append(self._awaited_ms + AWAITED_MS)
         return min([self.links.deadline_ms(), *others])
 
     # --- events
@@ -263,32 +277,60 @@ class Session:
     # --- consuming
 
     def subscribe(self, subscription: Subscription) -> None:
-        """Looks the topics up (and makes those named in full), then subscribes to their shards."""
+        """Looks the topics up (and makes those named in full, if that is asked for), then subscribes to their
+        shards."""
         patterns = [name for name in subscription.names if "*" in name]
         literal = [name for name in subscription.names if "*" not in name]
         subscription.touched_ms = self.links.now_ms
         if literal:
-            self._look_up(subscription, literal, create=True)
+            subscription.patience_ms += self.links.now_ms
+            self._look_up(subscription, literal, named=True)
         if patterns:
             self._watched[subscription] = patterns
-            self._look_up(subscription, patterns, create=False)
+            self._look_up(subscription, patterns)
         subscription.asked = True
 
-    def _look_up(self, subscription: Subscription, names: list[str], create: bool, after: str = "") -> None:
+    def _look_up(
+        self, subscription: Subscription, names: list[str], named: bool = False, after: str = ""
+    ) -> None:
+        """`named`: these are names in full, and each of them has to be there."""
+
         def found(call: Call) -> None:
             topics = call.reply.topics if isinstance(call.reply, Topics) else []
             virtual = next((topic for topic in topics if topic.config.virtual), None)
-            if create and virtual is not None:
+            if named and virtual is not None:
                 subscription.error = refs.is_virtual(virtual)
-            elif create and call.error is not None:
+            elif named and call.error is not None:
                 subscription.error = call.error
             elif not subscription.closing:
                 self.consuming.cover(subscription, [topic for topic in topics if not topic.config.virtual])
-                if isinstance(call.reply, Topics) and call.reply.more:
-                    self._look_up(subscription, names, create, call.reply.more)
+                more = call.reply.more if isinstance(call.reply, Topics) else ""
+                if more:
+                    self._look_up(subscription, names, named, more)
+                if named and (missing := _behind(names, after, more) - {topic.name for topic in topics}):
+                    self._miss(subscription, sorted(missing))
             subscription.lookups.discard(call)
 
-        subscription.lookups.add(self.calls.ask(Resolve(names, create, after), META_SHARD, found))
+        request = Resolve(names, named and subscription.creates, after)
+        subscription.lookups.add(self.calls.ask(request, META_SHARD, found))
+
+    def _miss(self, subscription: Subscription, names: list[str]) -> None:
+        """Topics that are not there are waited for; behind that, the nearest name is looked for."""
+        if self.links.now_ms < subscription.patience_ms:
+            subscription.awaits = True
+            waiting = self._awaited.get(subscription, [])
+            self._awaited[subscription] = sorted({*names, *waiting})
+            return
+
+        def known(call: Call) -> None:
+            there = [topic.name for topic in call.reply.topics] if isinstance(call.reply, Topics) else []
+            near = get_close_matches(names[0], there, n=1)
+            text = f"no topic {names[0]}" + (f"; did you mean {near[0]}?" if near else "")
+            hint = f"create=True makes it, wait= waits for it; gossipq topic create {names[0]}"
+            subscription.error = UnknownTopic(text, hint=hint)
+            subscription.lookups.discard(call)
+
+        subscription.lookups.add(self.calls.ask(Resolve(["*"]), META_SHARD, known))
 
     # --- farewell
 
@@ -317,3 +359,8 @@ class Session:
     def settled(self) -> bool:
         """Nothing waits for an answer."""
         return self.publishing.idle and not len(self.calls) and not self.consuming.ack_due_ms
+
+
+def _behind(names: list[str], after: str, more: str) -> set[str]:
+    """Those that a page of an answer tells of: behind `after`, and up to `more`, "" = all."""
+    return {name for name in names if name > after and (not more or name <= more)}

@@ -176,7 +176,9 @@ def command(
     if group is None and (given or no_ack):
         option = "no_ack" if no_ack else next(iter(given))
         raise click.UsageError(f"--{option.replace('_', '-')} is for groups: add -g NAME")
-    given |= ({"routes": list(routes)} if routes else {}) | ({"ack": False} if no_ack else {})
+    given |= (
+        {"create": True} | ({"routes": list(routes)} if routes else {}) | ({"ack": False} if no_ack else {})
+    )
     render = records.to_json if as_json else records.formatter(pattern if pattern is not None else r"%v\n")
     if not raw and is_terminal(sys.stdout):
         render = tame(render)

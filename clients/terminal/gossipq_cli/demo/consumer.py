@@ -31,7 +31,7 @@ def main(servers: list[str], topic: str, group: str, pipe: Connection) -> None:
 
 def take(mq: gossipq_client.Client, topic: str, group: str, pipe: Connection) -> None:
     """One fetch: report and ack."""
-    batch = mq.fetch(topic, group, n=FETCH_RECORDS, wait=WAIT_S)
+    batch = mq.fetch(topic, group, n=FETCH_RECORDS, wait=WAIT_S, create=True)
     if not batch:
         return
     rows = enumerate(zip(batch, batch.values(), strict=True))
