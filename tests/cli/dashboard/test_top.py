@@ -2,14 +2,21 @@
 wrong."""
 
 import json
+import os
 import re
+import signal
+import subprocess
+import sys
+import time
 from pathlib import Path
 
 import pytest
 
 from gossipq_cli.commands import top
 from gossipq_cli.dashboard.figures import GRAPHS
+from gossipq_cli.dashboard.rows import load
 from gossipq_cli.dashboard.state import VIEWS
+from gossipq_cli.dashboard.views.topics import by_name
 
 
 def test_what_the_command_knows_without_importing_the_dashboard_is_so() -> None:
@@ -156,3 +163,33 @@ def test_what_a_node_refuses_is_an_error_of_the_command(ask, topic: str) -> None
     assert "offset 99 has no record yet" in ran.err
     ran = ask("top", "messages", "--topic", "nothing-of-that-name", "--interval", "500ms")
     assert (ran.code, ran.err.splitlines()[0]) == (1, "error: no topic nothing-of-that-name")
+
+
+def test_a_recording_needs_no_terminal(shared_node, tmp_path: Path) -> None:
+    """It goes on until it is told to end; what changes slowly is in it once."""
+    file = tmp_path / "night.jsonl"
+    line = [sys.executable, "-m", "gossipq_cli", "-s", shared_node.endpoint]
+    process = subprocess.Popen(
+        [*line, "top", "--record", str(file), "--interval", "0.5"],
+        env=os.environ | {"PYTHONPATH": os.pathsep.join(sys.path)},
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+    )
+    try:
+        end = time.monotonic() + 60
+        while not file.exists() or len(file.read_bytes().splitlines()) < 4:
+            assert process.poll() is None
+            assert time.monotonic() < end
+            time.sleep(0.1)
+    finally:
+        process.send_signal(signal.SIGINT)
+        process.communicate(timeout=30)
+    snapshots = load(file.read_bytes().splitlines()[:4])
+    assert {found.state for found in snapshots} <= {"healthy", ""}
+    assert all(found.growth_minutes == [] for found in snapshots[1:]) or snapshots[0].growth_minutes == []
+
+
+def test_what_nodes_write_comes_last() -> None:
+    names = ["orders", "_alarms", "mails", "_audit"]
+    assert sorted(names, key=by_name) == ["mails", "orders", "_alarms", "_audit"]

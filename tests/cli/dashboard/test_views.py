@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 from rich.cells import cell_len
 from rich.text import Text
 
+from gossipq import limits
 from gossipq_cli.dashboard import rows
 from gossipq_cli.dashboard.asked import Failed, Open, Opened, Page, Record, Records, Stands
 from gossipq_cli.dashboard.frame import plain, screen
@@ -175,12 +176,23 @@ def test_growth_names_its_span_also_when_rows_are_stored(
 ) -> None:
     board.history.growth_hours = board.history.growth_hours[-stored:] if stored else []
     board.history.growth_minutes = board.history.growth_minutes[-stored:] if stored else []
-    assert "last week, by the hour" in shown(board, Ui(view="growth"), *size)
+    assert "last week, by the hour" in shown(board, Ui(view="growth").looking(chosen="week"), *size)
     minutes = shown(board, Ui(view="growth").looking(chosen="hours"), *size)
     assert "last hours, by the minute" in minutes
     assert "last week" not in minutes
     if stored:
         assert "+join -left !takeover *several" in minutes
+
+
+def test_growth_opens_by_the_age_of_what_is_stored(board: Board) -> None:
+    history = board.history
+    assert "last week, by the hour" in shown(board, Ui(view="growth"), 120, 40)
+    history.growth_hours = [
+        row for row in history.growth_hours if history.now.time_ms - row.time_ms < 2 * limits.HOUR_MS
+    ]
+    assert "last hours, by the minute" in shown(board, Ui(view="growth"), 120, 40)
+    history.growth_hours = history.growth_minutes = []
+    assert "last week, by the hour" in shown(board, Ui(view="growth"), 120, 40), "nothing is stored"
 
 
 def test_growth_of_one_row_begins_before_it_ends_and_ends_now(board: Board) -> None:

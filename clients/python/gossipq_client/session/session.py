@@ -129,10 +129,9 @@ class Session:
             self._follow()
         except ProtocolError as error:
             self.bad_frames += 1
-            if isinstance(error, WrongVersion):
-                self.links.refusal = (
-                    self.links.refusal or error
-                )  # somebody is there, and nobody understands it
+            if isinstance(error, WrongVersion):  # somebody is there, and nobody understands it
+                self.links.refusal = self.links.refusal or error
+                return
             self.consuming.warnings.append(f"message from {endpoint} dropped: {error}")
 
     def _follow(self) -> None:

@@ -99,6 +99,8 @@ def command(choices: Choices, /, view: str | None, named: str | None, **given: A
     snapshots = _recording(given["replay"]) if given["replay"] else None
     if choices.output in ("json", "jsonl"):
         _json(choices, ui, snapshots)
+    elif given["record"] and not _on_terminal():
+        _record(choices, ui, given["record"])
     elif given["picture"] or given["once"] or not _on_terminal():
         _once(choices, ui, snapshots, given["size"] or _plain_size(), given["picture"])
     else:
@@ -212,6 +214,28 @@ def _once(
     from gossipq_cli.dashboard.painter import svg
 
     picture.write_text(svg(screen(board, ui, *size), size[0], f"gossipq top --view {ui.view}"), "utf-8")
+
+
+def _record(choices: Choices, ui: "Ui", file: Path) -> None:
+    """Without a screen, until it is told to end. Raises Failure when the file cannot be written."""
+    from queue import SimpleQueue
+
+    from gossipq_cli.dashboard.rows import Snapshot
+    from gossipq_cli.dashboard.sources import News, Recorder, Watch
+
+    news: SimpleQueue[News] = SimpleQueue()
+    recorder = Recorder(file)
+    watch = Watch(_connector(choices), lambda: _server(choices), ui.every_s, news.put)
+    watch.start()
+    try:
+        while True:
+            found = news.get()
+            if isinstance(found, Snapshot):
+                recorder.add(found)
+    except OSError as error:
+        raise failures.Failure("failed", f"{file} cannot be written: {error.strerror}") from None
+    finally:
+        watch.stop()
 
 
 def _live(choices: Choices, ui: "Ui", snapshots: "list[Snapshot] | None", record_to: Path | None) -> None:

@@ -15,7 +15,7 @@ from gossipq_cli.dashboard.asked import Act, Ask, Done, Failed, Find, Page
 from gossipq_cli.dashboard.frame import AROUND, screen
 from gossipq_cli.dashboard.painter import Painter, svg
 from gossipq_cli.dashboard.rows import Snapshot
-from gossipq_cli.dashboard.sources import Answered, Asker, News, Player, Watch
+from gossipq_cli.dashboard.sources import Answered, Asker, News, Player, Recorder, Watch
 from gossipq_cli.dashboard.state import Board, Fault, Ui, wanted
 from gossipq_cli.dashboard.terminal import Terminal
 
@@ -42,6 +42,7 @@ class App:
         self._connect, self.ui, self._options = connect, ui, options
         self.board = Board()
         self.board.recorded = options.recording is not None
+        self._recorder = Recorder(options.record_to) if options.record_to is not None else None
         self._news: queue.SimpleQueue[News] = queue.SimpleQueue()
         self._painter = Painter(options.colors)
         self._decoder = keys.Decoder()
@@ -135,18 +136,12 @@ class App:
             if isinstance(news, Snapshot):
                 self._heard_s, self.board.fault = time.monotonic(), None
                 self.board.history.add(news)
-                self._record(news)
+                if self._recorder is not None:
+                    self._recorder.add(news)
             elif isinstance(news, Fault):
                 self.board.fault = news
             else:
                 self._answered(news)
-
-    def _record(self, snapshot: Snapshot) -> None:
-        if self._options.record_to is not None:
-            import msgspec
-
-            with self._options.record_to.open("ab") as file:
-                file.write(msgspec.json.encode(snapshot) + b"\n")
 
     def _answered(self, news: Answered) -> None:
         if not isinstance(news.ask, Act):

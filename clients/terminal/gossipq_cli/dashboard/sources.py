@@ -4,7 +4,10 @@ silent."""
 import threading
 import time
 from collections.abc import Callable, Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
+
+import msgspec
 
 from gossipq_cli import failures
 from gossipq_cli.dashboard.asked import Answer, Ask, Failed
@@ -66,6 +69,27 @@ class Watch(threading.Thread):
                     self._tell(fault(gathering.error))
                 if found is not None or wait_s > FIRST_S:
                     wait_s = max(0.05, self.every_s - (time.monotonic() - began_s))
+
+
+class Recorder:
+    """Appends snapshots to a file. What changes slowly and is the same as in the one before is left out: who
+    plays the recording keeps it."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._before: Snapshot | None = None
+
+    def add(self, snapshot: Snapshot) -> None:
+        """Raises OSError."""
+        before, hours, minutes = self._before, snapshot.growth_hours, snapshot.growth_minutes
+        lean = msgspec.structs.replace(
+            snapshot,
+            growth_hours=[] if before and hours == before.growth_hours else hours,
+            growth_minutes=[] if before and minutes == before.growth_minutes else minutes,
+        )
+        with self._path.open("ab") as file:
+            file.write(msgspec.json.encode(lean) + b"\n")
+        self._before = snapshot
 
 
 class Player(threading.Thread):

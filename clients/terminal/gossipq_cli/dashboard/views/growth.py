@@ -82,7 +82,7 @@ class GrowthView(Lister):
         return row.name
 
     def draw(self, board: Board, ui: Ui, width: int, height: int) -> list[Text]:
-        span = SPANS[1] if ui.look.chosen == SPANS[1].name else SPANS[0]
+        span = self._span(board, ui)
         minutes = board.history.growth_minutes
         stored = minutes if span is SPANS[1] else hourly(board.history.growth_hours, minutes)
         rows = steps(stored, span.step_ms, board.history, span.most)
@@ -95,6 +95,15 @@ class GrowthView(Lister):
             left -= part
             lines += _measure_box(measure, rows, (width, part), span, board, ui)
         return lines
+
+    @staticmethod
+    def _span(board: Board, ui: Ui) -> Span:
+        """What was chosen; at first the week, unless all that is stored lies within the last hours."""
+        history = board.history
+        if ui.look.chosen or not history.growth_minutes:
+            return SPANS[ui.look.chosen == SPANS[1].name]
+        first_ms = min(row.time_ms for row in (*history.growth_hours[:1], history.growth_minutes[0]))
+        return SPANS[history.now.time_ms - first_ms < GROWTH_MINUTES_MS]
 
     def _live(self, board: Board, ui: Ui, width: int, height: int, title: str) -> list[Text]:
         """Without stored growth: what was seen since this began to watch."""

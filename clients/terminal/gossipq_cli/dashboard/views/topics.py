@@ -37,7 +37,7 @@ def topic_columns(history: History, ui: Ui, few: bool = False) -> list[Column[Su
         return Column(title, cell, right=True, leave=leave, sort=lambda row: getattr(row.sums, field))
 
     columns: list[Column[Sum]] = [
-        Column("topic", _name, least=9 if few else 12, sort=lambda row: row.topic.name),
+        Column("topic", _name, least=9 if few else 12, sort=lambda row: by_name(row.topic.name)),
         Column(
             "P",
             lambda row: str(row.sums.partitions or "-"),
@@ -82,12 +82,17 @@ def _name(row: Sum) -> Text:
     return name
 
 
+def by_name(topic: str) -> tuple[bool, str]:
+    """What nodes write comes last."""
+    return topic.startswith("_"), topic
+
+
 def topic_rows(history: History) -> list[Sum]:
     known_topics = {topic.name: topic for topic in history.now.topics}
     names = known_topics.keys() | history.topics.keys()
     return [
         Sum(known_topics.get(name) or Topic(name=name), history.topics.get(name, TopicSum()))
-        for name in sorted(names)
+        for name in sorted(names, key=by_name)
     ]
 
 
