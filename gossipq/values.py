@@ -334,6 +334,7 @@ class WorkerStats(msgspec.Struct, array_like=True, frozen=True):
     faults: int = (
         0  #: requests and parts of turns that met a fault of the node itself; its log tells each kind once
     )
+    turned_away: int = 0  #: connections that it closed: silent in a crowd, without end, or beyond a bound
 
 
 class Member(msgspec.Struct, array_like=True, frozen=True):

@@ -48,6 +48,10 @@ class Mailbox(Protocol):
         """Connections of clients that ended since the last call, as far as that can be told; what has come
         from them is taken first."""
 
+    @property
+    def turned_away(self) -> int:
+        """Connections of clients that it closed by itself."""
+
     def crowded(self, origin: Origin) -> bool:
         """Whether a client has so much to take (limits.UNREAD_BYTES_MAX) that it gets no more answers now."""
 

@@ -8,6 +8,7 @@ import pytest
 
 from attacks.test_strangers import serves
 from e2e.harness import Node, Raw, Tcp, until
+from gossipq_client import connect
 from gossipq_node.adapters.visitors import CROWD, ENDLESS_BYTES, Visitors
 
 pytestmark = pytest.mark.e2e
@@ -37,6 +38,9 @@ def test_of_a_crowd_that_says_nothing_few_stay(served: Node, raw: Callable[..., 
 
         until(few, 30)
         serves(served)
+    if step:  # a worker tells how many
+        with connect(served.endpoint) as mq:
+            until(lambda: mq.admin.status().workers[0].turned_away >= 100)
 
 
 @pytest.mark.parametrize("greeted", [False, True])

@@ -203,6 +203,10 @@ class MemoryMailbox:
     def from_peer(self, origin: Origin) -> bool:
         return origin[0] == b"p"
 
+    @property
+    def turned_away(self) -> int:
+        return 0
+
     def crowded(self, origin: Origin) -> bool:
         return False
 

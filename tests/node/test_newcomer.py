@@ -52,6 +52,10 @@ class Box:
     def from_peer(self, origin: Origin) -> bool:
         return False
 
+    @property
+    def turned_away(self) -> int:
+        return 0
+
     def crowded(self, origin: Origin) -> bool:
         return False
 

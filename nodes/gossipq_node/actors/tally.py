@@ -68,6 +68,7 @@ class Tally:
             sessions=sessions,
             bad_frames=self.bad_frames + mailbox.bad_frames,
             dropped=mailbox.dropped,
+            turned_away=mailbox.turned_away,
             turns=self.turns,
             commits=self.commits,
             commit_us=self.commit_us,

@@ -94,6 +94,12 @@ OF_WORKER = (
         "Requests and parts of turns that met a fault of the node",
         "faults",
     ),
+    (
+        CounterMetricFamily,
+        "gossipq_connections_turned_away",
+        "Connections that were closed: silent in a crowd, without end, or beyond a bound",
+        "turned_away",
+    ),
     (CounterMetricFamily, "gossipq_bad_frames", "Messages that could not be read", "bad_frames"),
     (
         CounterMetricFamily,

@@ -355,6 +355,11 @@ class ZmqMailbox:
         self._connections.sent(name, size + FRAME_HEAD_BYTES)
         return True
 
+    @property
+    def turned_away(self) -> int:
+        """See ports.Mailbox."""
+        return self._connections.visitors.turned_away if self._connections else 0
+
     def crowded(self, origin: Origin) -> bool:
         """See ports.Mailbox."""
         if origin[0] != CLIENTS or self._connections is None:
