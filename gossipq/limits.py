@@ -163,6 +163,12 @@ REPLACE_MS = 30 * MINUTE_MS  #: a node that is silent for so long is lost: its c
 
 # store
 MAP_BYTES = 256 * GIB
+JOURNAL_BYTES = 4 * MIB  #: of the journal of a store: then LMDB commits
+JOURNAL_TURN_BYTES = (
+    256 * KIB
+)  #: a larger turn is committed by LMDB at once: its batches would be written twice
+JOURNAL_MAP_BYTES = 4 * JOURNAL_BYTES  #: by which a map grows that its journal does not fit
+JOURNAL_ROWS = 4_000  #: puts and deletes until LMDB commits: so many are some milliseconds of it
 MAP_FULL_PERCENT = 85
 DISK_RESERVE_PERCENT = 5
 DISK_RESERVE_BYTES = 256 * MIB

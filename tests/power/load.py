@@ -13,6 +13,7 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
 from pathlib import Path
 
+from gossipq import limits
 from gossipq.core.copies.snapshot import open_ledger
 from gossipq.core.storage.tables import Tables
 from gossipq.types import partition_of, topic_id_of
@@ -32,10 +33,13 @@ Known = dict[tuple[str, str, int], int]  #: (CONFIRMED or ACKED, topic, partitio
 
 
 def value_of(topic: str, partition: int, number: int) -> bytes:
-    """Now and then one that needs several pages."""
-    return b"%s %d %d " % (topic.encode(), partition, number) + b"x" * (
-        6_000 if number % 97 == 7 else number * 7919 % 300
-    )
+    """Now and then one that needs several pages, or that is too large for the journal of the store."""
+    size = number * 7919 % 300
+    if number % 97 == 7:
+        size = 6_000
+    elif number % 101 == 50:
+        size = limits.JOURNAL_TURN_BYTES
+    return b"%s %d %d " % (topic.encode(), partition, number) + b"x" * size
 
 
 def learn(known: Known, mark: bytes) -> None:

@@ -1,5 +1,9 @@
 """The Store over LMDB: one environment, a write transaction that is always open, three named tables per
-shard.
+shard, and a journal in front of them.
+
+A turn of few bytes is one synced write into the journal and stays in the open transaction, which LMDB commits
+when a turn is large or much has come together; whoever opens the store after a crash repeats what the journal
+has and LMDB has not. After a clean end there is no journal.
 
 Full sync and no write map: a commit that returned is on disk, and a full disk is an error instead of a
 signal. Every LMDB error, also one of a put, becomes StoreError; by then the environment has been opened anew
@@ -8,24 +12,35 @@ anew, for it would have forgotten its votes.
 """
 
 import fcntl
+import logging
 import os
 from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
 from types import TracebackType
 from typing import Any, NamedTuple, NoReturn
+from uuid import uuid4
 
 import lmdb
+import msgspec
 
 from gossipq import limits
 from gossipq.errors import OutOfMemory, StoreError
 from gossipq_node.adapters.free_pages import FreePages
+from gossipq_node.adapters.journal import JOURNAL_FILE, Journal, make_journal
 from gossipq_node.ports import StoreUsage
 
 ENGINE = 0  #: major version of the LMDB engine; its file formats are mutually unreadable
 ENGINE_NAME = "lmdb-0.9"
 TABLES = ("log", "body", "state")
 LOCK_FILE = "lock"
+JOURNAL_TABLE = b"journal"
+JOURNAL_ID = b"uuid"  #: of the journal that belongs to the store; no row: it ended cleanly
+JOURNAL_MENDED = b"mended"  #: written when the journal could not be
+Change = tuple[Any, ...]
+_encode = msgspec.msgpack.Encoder().encode
+_decode = msgspec.msgpack.Decoder(list[list[Any]]).decode
+log = logging.getLogger(__name__)
 DATA_FILE = "data.mdb"
 NEW_DATA_FILE = "data.mdb.new"
 AS_STORED = 0  #: size of the map that the store had before
@@ -110,23 +125,33 @@ class LmdbTable:
             self._store.fail(error)
 
     def put(self, key: bytes, value: bytes) -> None:
+        store = self._store
         try:
-            self._store.txn.put(key, value, True, True, False, self._db)
+            store.txn.put(key, value, True, True, False, self._db)
         except lmdb.Error as error:
-            self._store.fail(error)
+            store.fail(error)
+        store.changes.append((self.name, key, value))
+        store.changed_bytes += len(value)
 
     def append(self, key: bytes, value: bytes) -> None:
+        store = self._store
         try:
-            stored = self._store.txn.put(key, value, True, True, True, self._db)
+            stored = store.txn.put(key, value, True, True, True, self._db)
         except lmdb.Error as error:
-            self._store.fail(error)
+            store.fail(error)
         assert stored, "append goes above all other keys"
+        store.changes.append((self.name, key, value))
+        store.changed_bytes += len(value)
 
     def delete(self, key: bytes) -> bool:
+        store = self._store
         try:
-            return self._store.txn.delete(key, b"", self._db)  # type: ignore[no-any-return]
+            found: bool = store.txn.delete(key, b"", self._db)
         except lmdb.Error as error:
-            self._store.fail(error)
+            store.fail(error)
+        if found:
+            store.changes.append((self.name, key))
+        return found
 
     def scan(self, first: bytes, end: bytes) -> Iterator[tuple[bytes, bytes]]:
         try:
@@ -148,21 +173,23 @@ class LmdbTable:
             self._store.fail(error)
 
     def delete_range(self, first: bytes, end: bytes, rows_max: int) -> int:
-        gone = 0
+        gone, last = 0, b""
         try:
             with self._store.txn.cursor(self._db) as cursor:
                 found = cursor.set_range(first)
-                while found and gone < rows_max and cursor.key() < end:
+                while found and gone < rows_max and (key := cursor.key()) < end:
                     cursor.delete()  # moves to the next row; the key is empty after the last
-                    gone += 1
+                    gone, last = gone + 1, key
                     found = cursor.key() != b""
         except lmdb.Error as error:
             self._store.fail(error)
+        if gone:
+            self._store.changes.append((self.name, first, last, True))
         return gone
 
     def reader(self) -> "LmdbReader":
         try:
-            return LmdbReader(self._store, self._db)
+            return LmdbReader(self._store, self)
         except lmdb.Error as error:
             self._store.fail(error)
 
@@ -182,9 +209,10 @@ class LmdbTable:
 class LmdbReader:
     """A table in a read transaction of its own; see gossipq.core.storage.tables.Reader."""
 
-    def __init__(self, store: "LmdbStore", db: Any) -> None:
-        self._store, self._db = store, db
-        self.txn: Any = store.read()
+    def __init__(self, store: "LmdbStore", table: LmdbTable) -> None:
+        self._store = store
+        self.txn: Any = store.read()  # which may open the store anew
+        self._db = table.db
         store.readers.add(self)
 
     def scan(self, first: bytes, end: bytes) -> Iterator[tuple[bytes, bytes]]:
@@ -251,6 +279,15 @@ class LmdbStore:
         self._env: Any = None
         self.txn: Any = _NoTransaction()
         self.readers: set[LmdbReader] = set()  #: that are open
+        #: since the last commit: (table, key, value), deleted (table, key), or (table, first, last key, True)
+        self.changes: list[Change] = []
+        self.changed_bytes = 0  #: of values among them
+        self._journal: Journal | None = None
+        self._base = 0  #: number of LMDB's last transaction
+        self._journaled_rows = 0  #: changes in the open transaction that the journal has, and LMDB has not
+        self._made_tables = False  #: since LMDB's last commit: the journal knows rows alone
+        self._end: int | None = None  #: position up to which the journal is good; None: it was not read yet
+        self._unsure = True  #: whether something that is not good may lie behind that
         self._free_pages, self._shrinks = FreePages(), False
         self._check_there()
         self._lock = DirectoryLock(self._directory)
@@ -274,17 +311,32 @@ class LmdbStore:
     def _open(self) -> None:
         """Raises StoreError; then it is closed."""
         self._check_there()
-        try:
-            self._open_environment()
-        except lmdb.Error as error:
-            self._close()
+        error = self._opening(settle=True)
+        if isinstance(error, lmdb.MapFullError):  # turns of the journal do not fit
+            self._map_bytes += limits.JOURNAL_MAP_BYTES
+            error = self._opening(settle=True)
+        if error is not None and not self._unsure:  # a full disk: turns stay in the journal, and are served
+            error = self._opening(settle=False)
+        if error is not None:
             raise self._error(f"cannot be opened: {error}") from None
 
-    def _open_environment(self) -> None:
+    def _opening(self, settle: bool) -> lmdb.Error | None:
+        """What kept the environment from being opened; then it is closed. Raises StoreError for a journal."""
+        try:
+            self._open_environment(settle)
+        except lmdb.Error as error:
+            self._close()
+            return error
+        except StoreError:
+            self._close()
+            raise
+        return None
+
+    def _open_environment(self, settle: bool) -> None:
         self._env = lmdb.open(
             str(self._directory),
             map_size=self._map_bytes,
-            max_dbs=self._tables_max,
+            max_dbs=self._tables_max + 1,
             sync=True,
             metasync=True,
             writemap=False,
@@ -296,17 +348,111 @@ class LmdbStore:
         for tables in self._tables.values():
             for table in tables:
                 table.bind(self._env.open_db(table.name, txn=txn, create=True))
-        self.txn = txn
+        self._journal_db = self._open_journal_table(txn, create=False)
+        txn.commit()  # only then readers may use the handles; it writes nothing when all tables were there
+        self.txn = self._env.begin(write=True)
+        uuid = self.txn.get(JOURNAL_ID, db=self._journal_db) if self._journal_db is not None else None
+        if uuid is None:
+            self._new_journal()
+        else:
+            self._journal = Journal(self._directory, uuid)
+            self._replay(settle)
+
+    def _open_journal_table(self, txn: Any, create: bool) -> Any:
+        with suppress(lmdb.NotFoundError):
+            return self._env.open_db(JOURNAL_TABLE, txn=txn, create=create)
+        return None
+
+    def _new_journal(self) -> None:
+        """The store is new, or ended cleanly: LMDB has all. Without room for a journal LMDB commits each
+        turn."""
+        uuid = uuid4().bytes
+        try:
+            make_journal(self._directory, uuid)
+            self._journal_db = self._open_journal_table(self.txn, create=True)
+            self.txn.put(JOURNAL_ID, uuid, db=self._journal_db)
+            self._commit_environment()
+            self._journal = Journal(self._directory, uuid)
+        except (OSError, lmdb.Error) as error:
+            log.warning("%s: goes on without a journal: %s", self._directory, error)
+            if not isinstance(self.txn, _NoTransaction):
+                self.txn.abort()
+            self.txn = self._env.begin(write=True)
+        self._unsure = False
+
+    def _replay(self, settle: bool) -> None:
+        """Does again what the journal has and LMDB has not. With `settle` LMDB commits it, so that whatever
+        lies behind the last good record has another base."""
+        assert self._journal is not None
+        self._base = self._env.info()["last_txnid"]
+        turns = self._journal.turns(self._base, self._end)
+        rows = self._repeat(turns)
+        refused = self._unsure and self._end is not None  # a turn that may be whole in the file all the same
+        if refused:
+            self.txn.put(JOURNAL_MENDED, b"", db=self._journal_db)
+        if settle and (turns or refused):
+            self._commit_environment()
+            rows = 0
+        self._journaled_rows, self._unsure = rows, False
+
+    def _commit_environment(self) -> None:
+        """LMDB has everything. Raises lmdb.Error."""
+        self.txn.commit()
+        self.txn = _NoTransaction()
+        base = self._env.info()["last_txnid"]
+        if base != self._base and self._journal is not None:
+            self._journal.rewind()
+        self._base, self._journaled_rows = base, 0
+        if self._shrinks:
+            self._shrink()
+        with suppress(lmdb.Error):  # what is stored is stored: the next use fails instead, and tries again
+            self.txn = self._env.begin(write=True)
+
+    def _repeat(self, turns: list[bytes]) -> int:
+        """Applies turns of the journal to the open transaction; how many changes that were."""
+        rows, handles = 0, dict[bytes, Any]()
+        for turn in turns:
+            for name, key, *rest in _decode(turn):
+                db = handles.get(name)
+                if db is None:
+                    db = handles[name] = self._env.open_db(name, txn=self.txn, create=True)
+                if not rest:
+                    self.txn.delete(key, db=db)
+                elif len(rest) == 1:
+                    self.txn.put(key, rest[0], db=db)
+                else:
+                    _delete_through(self.txn, db, key, rest[0])
+                rows += 1
+        return rows
 
     def read(self) -> Any:
         """A read transaction over the last commit. Raises lmdb.Error."""
         if self._env is None:
             raise lmdb.Error("the environment is closed")
+        if self._journaled_rows and not self.changes:
+            self._commit_environment()
+        elif self._journaled_rows:  # what has changed since is not committed, and must not be
+            changes = self._forget()
+            self.abort()
+            self._repeat([_encode(changes)])
+            self.changes += changes
+            self.changed_bytes = limits.JOURNAL_TURN_BYTES
         return self._env.begin(write=False)
+
+    def _forget(self) -> list["Change"]:
+        """What has changed since the last commit counts no more."""
+        changes, self.changes, self.changed_bytes = self.changes, [], 0
+        return changes
 
     def _close(self) -> None:
         for reader in list(self.readers):
             reader.close()
+        if self._journal is not None:
+            self._end = self._journal.position
+            self._journal.close()
+            self._journal = None
+        self._forget()
+        self._journaled_rows = 0
         env, txn, self._env, self.txn = self._env, self.txn, None, _NoTransaction()
         if env is not None:
             if not isinstance(txn, _NoTransaction):
@@ -348,6 +494,7 @@ class LmdbStore:
                     self._open()
                 for table in found:
                     table.bind(self._env.open_db(table.name, txn=self.txn, create=True))
+                self._made_tables = True
             except lmdb.Error as error:
                 self.fail(error)
             self._tables[shard] = found
@@ -355,19 +502,39 @@ class LmdbStore:
 
     def shards(self) -> list[int]:
         """Shards that have tables here, in order."""
-        return sorted({int(name.rpartition(b"-")[2]) for name in self._env.dbs(self.txn)})
+        names = self._env.dbs(self.txn)
+        return sorted({int(name.rpartition(b"-")[2]) for name in names if name != JOURNAL_TABLE})
 
     def commit(self) -> None:
-        """LMDB itself writes and syncs nothing when nothing changed."""
+        """Nothing is written and synced when nothing changed."""
+        large = self.changed_bytes > limits.JOURNAL_TURN_BYTES
+        gone = isinstance(self.txn, _NoTransaction)
+        if self._journal is None or gone or large or self._made_tables or self._shrinks:
+            self._commit_lmdb()
+        elif self.changes:
+            self._commit_turn(self._journal)
+
+    def _commit_turn(self, journal: Journal) -> None:
+        """Into the journal, if it has room."""
+        rows, turn = self._journaled_rows + len(self.changes), _encode(self.changes)
+        if rows > limits.JOURNAL_ROWS or not journal.fits(len(turn)):
+            self._commit_lmdb()
+            return
         try:
-            self.txn.commit()
+            journal.append(self._base, turn)
+        except OSError as error:
+            self._unsure = True
+            self.fail(lmdb.Error(f"its journal: {error.strerror}"))
+        self._journaled_rows = rows
+        self._forget()
+
+    def _commit_lmdb(self) -> None:
+        try:
+            self._commit_environment()
         except lmdb.Error as error:
             self.fail(error)
-        self.txn = _NoTransaction()
-        if self._shrinks:
-            self._shrink()
-        with suppress(lmdb.Error):  # what is stored is stored: the next use fails instead, and tries again
-            self.txn = self._env.begin(write=True)
+        self._made_tables = False
+        self._forget()
 
     def shrink(self) -> None:
         self._shrinks = True
@@ -410,8 +577,26 @@ class LmdbStore:
     def maintain(self) -> None:
         if self._env is not None:
             self._env.reader_check()
+            if self._journaled_rows and not self.changes:
+                self._commit_lmdb()
 
     def close(self) -> None:
-        """Without a commit."""
+        """Without a commit of what has changed; LMDB has all the rest, and the journal goes, if the disk
+        allows."""
+        with suppress(StoreError, lmdb.Error, OSError):
+            if self.changes:
+                self.abort()
+            if self._journal is not None:
+                self.txn.delete(JOURNAL_ID, db=self._journal_db)
+                self._commit_environment()
+                (self._directory / JOURNAL_FILE).unlink()
         self._close()
         self._lock.release()
+
+
+def _delete_through(txn: Any, db: Any, first: bytes, last: bytes) -> None:
+    with txn.cursor(db) as cursor:
+        found = cursor.set_range(first)
+        while found and cursor.key() <= last:
+            cursor.delete()
+            found = cursor.key() != b""

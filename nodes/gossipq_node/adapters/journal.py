@@ -1,0 +1,161 @@
+"""Turns that are on disk before LMDB has them: one synced write each, into one file beside the store.
+
+    block 0     magic, uuid of the store, CRC
+    then        records, each from the start of a block of 4,096 bytes:
+                magic "GQjr", u32 size, u64 base, u64 sequence, u32 CRC, and `size` bytes of a turn
+
+`base` is the number of LMDB's last transaction: once LMDB has committed, what the file holds has another
+base and is worth nothing, so nothing is written to empty it. `sequence` counts the records of a base. The
+CRC covers all of a record and begins with the uuid, so that no stored batch can pass for one. The file is
+filled with zeros when it is made: a write then changes no size and no map of the file system, and one
+O_DIRECT write with O_DSYNC is one write of the disk.
+"""
+
+import errno
+import mmap
+import os
+from collections.abc import Iterator
+from pathlib import Path
+from struct import Struct
+from zlib import crc32
+
+from gossipq import limits
+from gossipq.errors import StoreError
+
+JOURNAL_FILE = "journal"
+NEW_JOURNAL_FILE = "journal.new"
+BLOCK_BYTES = 4_096
+_MAGIC, _FILE_MAGIC = b"GQjr", b"GQjournal1"
+_HEAD = Struct("<4sIQQI")
+_FILE_HEAD = Struct("<10s16sI")
+GONE = (
+    "what was confirmed last is in it: put it back beside data.mdb; if it is lost and other nodes have "
+    "copies, start with an empty --data to join them again; else gossipq store load from a dump"
+)
+
+
+def make_journal(directory: Path, uuid: bytes) -> None:
+    """An empty one, in place of any other. Raises OSError."""
+    new = directory / NEW_JOURNAL_FILE
+    head = _FILE_HEAD.pack(_FILE_MAGIC, uuid, crc32(uuid))
+    file = os.open(new, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
+    try:
+        whole = head.ljust(limits.JOURNAL_BYTES, b"\0")
+        if os.write(file, whole) != len(whole):
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+        os.fsync(file)
+    finally:
+        os.close(file)
+    os.rename(new, directory / JOURNAL_FILE)
+    names = os.open(directory, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        os.fsync(names)
+    finally:
+        os.close(names)
+
+
+class Journal:
+    """The file of one store, open. `position` and `sequence` are where the next record goes."""
+
+    def __init__(self, directory: Path, uuid: bytes) -> None:
+        """Raises StoreError: gone, unreadable, or of another store."""
+        self._path, self._uuid = directory / JOURNAL_FILE, uuid
+        self._file = -1
+        try:
+            self._file = self._open()
+            with open(self._path, "rb") as file:
+                head = file.read(_FILE_HEAD.size)
+        except OSError as error:
+            self.close()
+            raise StoreError(f"{self._path} cannot be used: {error.strerror}", GONE) from None
+        if head != _FILE_HEAD.pack(_FILE_MAGIC, uuid, crc32(uuid)):
+            self.close()
+            raise StoreError(f"{self._path} is not the journal of the data.mdb beside it", GONE)
+        self._buffer = memoryview(mmap.mmap(-1, limits.JOURNAL_TURN_BYTES + 2 * BLOCK_BYTES))
+        self.rewind()
+
+    def _open(self) -> int:
+        flags = os.O_RDWR | os.O_DSYNC | os.O_CLOEXEC
+        try:
+            return os.open(self._path, flags | os.O_DIRECT)
+        except OSError as error:
+            if error.errno != errno.EINVAL:  # this file system has no direct writes
+                raise
+            return os.open(self._path, flags)
+
+    def rewind(self) -> None:
+        """LMDB has committed: records of the new base begin at the front."""
+        self.position, self.sequence = BLOCK_BYTES, 0
+
+    def fits(self, size: int) -> bool:
+        """Whether there is room for a turn of that size, in bytes."""
+        return (
+            size <= limits.JOURNAL_TURN_BYTES and self.position + size + BLOCK_BYTES <= limits.JOURNAL_BYTES
+        )
+
+    def append(self, base: int, turn: bytes) -> None:
+        """On disk when this returns. Raises OSError: then nobody knows what the file has behind `position`,
+        and nothing may be appended before LMDB has committed."""
+        head = _HEAD.pack(_MAGIC, len(turn), base, self.sequence, self._crc(base, self.sequence, turn))
+        size = len(head) + len(turn)
+        padded = -(-size // BLOCK_BYTES) * BLOCK_BYTES
+        self._buffer[: len(head)] = head
+        self._buffer[len(head) : size] = turn
+        self._buffer[size:padded] = bytes(padded - size)
+        if os.pwrite(self._file, self._buffer[:padded], self.position) != padded:
+            raise OSError(errno.EIO, os.strerror(errno.EIO))
+        self.position += padded
+        self.sequence += 1
+
+    def turns(self, base: int, end: int | None = None) -> list[bytes]:
+        """All turns since LMDB's transaction `base`, oldest first; the next record goes behind them. `end`:
+        the position up to which the file is known to be good; what lies behind was never told to be stored.
+
+        Raises StoreError when the file is damaged, or of a later time than LMDB's data. A last record that is
+        not whole was being written when the machine stopped: nobody was told that it is stored."""
+        try:
+            whole = self._path.read_bytes()
+        except OSError as error:
+            raise StoreError(f"{self._path} cannot be read: {error.strerror}", GONE) from None
+        self.rewind()
+        found = []
+        while (end is None or self.position < end) and (record := self._record(whole, self.position)):
+            its_base, sequence, turn = record
+            if its_base > base:
+                raise StoreError(
+                    f"data.mdb is older than {self._path}", "put back the two that belong together"
+                )
+            if (its_base, sequence) != (base, self.sequence):
+                break
+            found.append(turn)
+            self.position += -(-(_HEAD.size + len(turn)) // BLOCK_BYTES) * BLOCK_BYTES
+            self.sequence += 1
+        if end is None and any(key > (base, self.sequence) for key in self._behind(whole)):
+            raise StoreError(
+                f"{self._path} is damaged at byte {self.position}: later turns are whole",
+                "if other nodes have copies, start with an empty --data to join them again; else gossipq "
+                "store load from a dump",
+            )
+        return found
+
+    def close(self) -> None:
+        if self._file >= 0:
+            os.close(self._file)
+            self._file = -1
+
+    def _behind(self, whole: bytes) -> Iterator[tuple[int, int]]:
+        for position in range(self.position + BLOCK_BYTES, len(whole), BLOCK_BYTES):
+            if record := self._record(whole, position):
+                yield record[0], record[1]
+
+    def _record(self, whole: bytes, position: int) -> tuple[int, int, bytes] | None:
+        """Base, sequence and turn of what begins there, if it is whole."""
+        if whole[position : position + len(_MAGIC)] != _MAGIC or len(whole) - position < _HEAD.size:
+            return None
+        _, size, base, sequence, crc = _HEAD.unpack_from(whole, position)
+        first = position + _HEAD.size
+        turn = whole[first : first + size]
+        return (base, sequence, turn) if crc == self._crc(base, sequence, turn) else None
+
+    def _crc(self, base: int, sequence: int, turn: bytes) -> int:
+        return crc32(turn, crc32(_HEAD.pack(_MAGIC, len(turn), base, sequence, 0), crc32(self._uuid)))
