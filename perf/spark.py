@@ -106,7 +106,7 @@ def read(spark: Any, at: Node, records: int, rounds: int, folder: Path) -> list[
     for name, way in ways.items():
         if way().count() != records:
             raise SystemExit(f"{name} does not read {records:,} rows")
-    asked = {"read_export": "0.9", "format(gossipq), LMDB": "0.5", "format(gossipq), Parquet": "0.5"}
+    asked = {"read_export": "1.0", "format(gossipq), LMDB": "0.7", "format(gossipq), Parquet": "0.7"}
     handed = compared(ways, drain, at, records, rounds, "all columns handed over", {})
     return compared(ways, hashed, at, records, rounds, "a hash of all columns", asked) + handed
 

@@ -224,3 +224,18 @@ def test_kills_of_a_follower_that_commits(make_node, tmp_path):
     folder = Folder(out)
     folder.close()
     assert isinstance(process, subprocess.Popen)
+
+
+def test_the_document_opens_the_tables_that_the_exporter_made(mq, open_folder, tmp_path):
+    """Under the name that the exporter gave its catalog: an SQLite one knows its tables by that."""
+    from conftest import HOME
+
+    folder, place = open_folder(), str(tmp_path / "tables")
+    mq.publish_many("orders", [b"x"] * 6).result(10)
+    Exporter(mq, folder).run()
+    Iceberg(folder, iceberg.catalog(place)).commit()
+    text = (HOME / "docs" / "EXPORT.md").read_text("utf-8")
+    code = text[text.index("from pyiceberg.catalog import") :].partition("```")[0]
+    found = {}
+    exec(code.replace("/data/tables", place), found)
+    assert found["orders"].to_arrow().num_rows == 6
