@@ -372,3 +372,20 @@ class TestAbsentTopics:
     def test_waiting_ends(self, mq: Client, topic: str) -> None:
         with pytest.raises(UnknownTopic, match=topic):
             list(mq.consume(topic, "g", wait="100ms"))
+
+
+def test_durations_are_numbers_or_text_everywhere(shared_node: RunningNode, topic: str) -> None:
+    with connect(shared_node.endpoint, timeout="10s") as mq:
+        receipt = mq.publish(topic, b"v").result("10s")
+        mq.publish_many(topic, [b"w"]).result(timedelta(seconds=10))
+        mq.flush("10s")
+        (message,) = mq.fetch(topic, "g", n=1, wait="10s")
+        assert message.ref == receipt.ref
+        assert mq.why(ref=message.ref).standings
+
+    async def main() -> None:
+        async with aio_connect(shared_node.endpoint, timeout="10s") as twin:
+            await (await twin.publish(topic, b"v")).result("10s")
+            await twin.flush("10s")
+
+    asyncio.run(main())

@@ -11,7 +11,7 @@ from gossipq.errors import GossipqError
 from gossipq.texts import many
 from gossipq.values import Run
 from gossipq_client.session.packer import UNKNOWN_OFFSET, Flight, Special
-from gossipq_client.values import refs
+from gossipq_client.values import inputs, refs
 
 NOWHERE = Run(1, UNKNOWN_OFFSET)  #: of a record that the confirm does not name
 
@@ -234,10 +234,11 @@ class PendingReceipt:
             return True
         return self._flight.done
 
-    def result(self, timeout: float | None = None) -> Receipt:
-        """Waits `timeout` seconds. Raises NotConfirmed (may be stored) or Refused (certainly not stored)."""
+    def result(self, timeout: inputs.Duration | None = None) -> Receipt:
+        """Waits so long, in seconds or as "5s". Raises NotConfirmed (may be stored) or Refused (certainly not
+        stored)."""
         if not self._flight.done:
-            self._client._await_flights([self._flight], timeout)
+            self._client._await_flights([self._flight], inputs.seconds(timeout))
         return receipt_of(self._flight, self._index)
 
 
@@ -255,8 +256,8 @@ class PendingReceipts(PendingReceipt):
             return True
         return all(flight.done for flight in self._flights)
 
-    def result(self, timeout: float | None = None) -> Receipt:
+    def result(self, timeout: inputs.Duration | None = None) -> Receipt:
         """Waits `timeout` seconds for all. Raises the first error; records of other batches may be stored
         then."""
-        self._client._await_flights(self._flights, timeout)
+        self._client._await_flights(self._flights, inputs.seconds(timeout))
         return self._awaited.receipt()

@@ -50,6 +50,11 @@ class Record:
         return partition_of(self._held.partition)
 
     @property
+    def ref(self) -> str:
+        """Its name for `ref=` of any verb: TOPIC/PARTITION/OFFSET."""
+        return f"{self.topic}/{self.partition}/{self.offset}"
+
+    @property
     def attempt(self) -> int:
         """1 when it is handed out for the first time."""
         return self._held.attempt

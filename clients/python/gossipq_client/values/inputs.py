@@ -27,6 +27,13 @@ _encode = msgspec.msgpack.Encoder().encode
 _decode_headers = msgspec.msgpack.Decoder(dict[str, Any]).decode
 
 
+def seconds(duration: Duration | None, what: str = "timeout") -> float | None:
+    """Seconds, None = for ever. Raises BadRequest, TypeError."""
+    if duration is None or type(duration) is float:
+        return duration
+    return duration_ms(duration, what) / 1000
+
+
 def duration_ms(value: Duration, what: str = "", low_ms: int = 0, high_ms: int = DURATION_MS_MAX) -> int:
     """Seconds as a number, a timedelta, or text such as "500ms", "5s", "1h30m"; `what` names the option.
     Raises BadRequest."""

@@ -11,6 +11,7 @@ from gossipq_client.api.aio.schemas import SchemaKeepers
 from gossipq_client.api.aio.workers import Workers
 from gossipq_client.handlers import Registry
 from gossipq_client.io import ERROR_CLOSE_SECONDS, REQUEST_SECONDS, contexts, log
+from gossipq_client.values import inputs
 
 
 class Client(Workers, SchemaKeepers, Records):
@@ -61,6 +62,9 @@ class Connecting:
         await self._client.__aexit__(kind, error, trace)
 
 
-def connect(*addresses: str | Iterable[str], name: str = "", timeout: float = REQUEST_SECONDS) -> Connecting:
+def connect(
+    *addresses: str | Iterable[str], name: str = "", timeout: inputs.Duration = REQUEST_SECONDS
+) -> Connecting:
     """As the sync `connect`, for `await` or `async with`."""
-    return Connecting(contexts.addresses_of(addresses), name or f"python-{os.getpid()}", timeout)
+    seconds = inputs.duration_ms(timeout, "timeout") / 1000
+    return Connecting(contexts.addresses_of(addresses), name or f"python-{os.getpid()}", seconds)

@@ -13,6 +13,7 @@ from gossipq.values import Message as Request
 from gossipq_client.io import CLOSE_SECONDS, PAUSE_SECONDS, Engine, exits
 from gossipq_client.operations import Result, Talk, go_on
 from gossipq_client.session import Answer, Awaited, Call, Flight, Held, Receipt, Writer
+from gossipq_client.values import inputs
 
 T = TypeVar("T")
 
@@ -29,9 +30,9 @@ class PendingReceipt:
         """Whether `result` returns or raises at once."""
         return all(flight.done for flight in self._flights) or not self._client._engine.usable
 
-    async def result(self, timeout: float | None = None) -> Receipt:
+    async def result(self, timeout: inputs.Duration | None = None) -> Receipt:
         """Raises NotConfirmed (may be stored) or Refused (certainly not stored)."""
-        await self._client._await_flights(self._flights, timeout)
+        await self._client._await_flights(self._flights, inputs.seconds(timeout))
         return self._awaited.receipt()
 
     def __await__(self) -> Generator[Any, None, Receipt]:
@@ -242,11 +243,11 @@ class Driver:
             future = self._landings[flight] = self._loop.create_future()
         return future
 
-    async def flush(self, timeout: float | None = None) -> None:
+    async def flush(self, timeout: inputs.Duration | None = None) -> None:
         """As the sync `flush`."""
         session = self._engine.session
         self._do(session.publishing.seal_all)
-        if not await self._until(lambda: session.settled, timeout):
+        if not await self._until(lambda: session.settled, inputs.seconds(timeout)):
             raise self._engine.lost()
         failure = session.publishing.failure()
         if failure is not None:

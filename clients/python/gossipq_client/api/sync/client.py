@@ -12,7 +12,7 @@ from gossipq_client.api.sync.schemas import SchemaKeepers
 from gossipq_client.api.sync.workers import Workers
 from gossipq_client.io import REQUEST_SECONDS, contexts
 from gossipq_client.session import PendingReceipt
-from gossipq_client.values import PublishOptions
+from gossipq_client.values import PublishOptions, inputs
 
 
 class Client(Workers, SchemaKeepers, Records):
@@ -45,11 +45,14 @@ class Client(Workers, SchemaKeepers, Records):
     publish.__doc__ = Workers.publish.__doc__
 
 
-def connect(*addresses: str | Iterable[str], name: str = "", timeout: float = REQUEST_SECONDS) -> Client:
+def connect(
+    *addresses: str | Iterable[str], name: str = "", timeout: inputs.Duration = REQUEST_SECONDS
+) -> Client:
     """A client of the cluster behind these addresses: tcp://HOST:PORT, HOST:PORT, or the name of a context
     (`gossipq context save`). None: $GOSSIPQ_SERVER, else the context in use, else tcp://127.0.0.1:7700.
 
-    `name` is shown by `gossipq status`. Raises Unreachable when no node answers within `timeout` seconds,
-    ConfigError for a name that is no context.
+    `name` is shown by `gossipq status`. Raises Unreachable when no node answers within `timeout` (seconds,
+    or "5s"), ConfigError for a name that is no context.
     """
-    return Client(contexts.addresses_of(addresses), name or f"python-{os.getpid()}", timeout)
+    seconds = inputs.duration_ms(timeout, "timeout") / 1000
+    return Client(contexts.addresses_of(addresses), name or f"python-{os.getpid()}", seconds)

@@ -14,6 +14,7 @@ from gossipq_client.io import wait as wait_for
 from gossipq_client.operations import Result, Talk, go_on
 from gossipq_client.session import Answer, Awaited, Call, Flight, Held, PendingReceipts, Writer
 from gossipq_client.session import PendingReceipt as PendingReceipt
+from gossipq_client.values import inputs
 
 T = TypeVar("T")
 
@@ -105,15 +106,15 @@ class Driver:
             self._until(lambda: not engine.full(heir(writer)), left_s)
         return sent[0]
 
-    def flush(self, timeout: float | None = None) -> None:
+    def flush(self, timeout: inputs.Duration | None = None) -> None:
         """Waits until every publish is confirmed and every ack is stored.
 
-        Raises NotConfirmed when `timeout` seconds are over, and the error of a failed publish whose receipt
-        nobody asked.
+        Raises NotConfirmed when `timeout` (seconds, or "5s") is over, and the error of a failed publish whose
+        receipt nobody asked.
         """
         session = self._engine.session
         self._do(session.publishing.seal_all)
-        if not self._until(lambda: session.settled, timeout):
+        if not self._until(lambda: session.settled, inputs.seconds(timeout)):
             raise self._engine.lost()
         failure = session.publishing.failure()
         if failure is not None:
