@@ -56,8 +56,13 @@ class Cursor:
 
     def passes(self, first: Offset, end: Offset, event: str) -> None:
         """[first, end) is open no more: it is done here, or has a row of its own."""
-        self.move(life.OPEN, event, self.passed.add(first, end))
-        self.holds.clear(first, end)
+        if first == self.state.cursor and not self.passed:  # in order: no row comes and goes
+            self.state.cursor, count = end, end - first
+        else:
+            count = self.passed.add(first, end)
+        self.move(life.OPEN, event, count)
+        if self.holds:
+            self.holds.clear(first, end)
 
     def window_end(self, window: int) -> Offset:
         """What lies below may be handed out: then at most `window` records above the cursor are open. The
