@@ -252,6 +252,8 @@ def topics_are_linear(history: History) -> Iterator[str]:
         for name, topic_id in copy.topics.items():
             if topic_id in gone:
                 yield f"P18 {copy.name} still knows {name} with id {topic_id}"
+        for topic_id in gone.keys() & copy.grouped:
+            yield f"P18 {copy.name} still has a group of topic {topic_id}, which ended"
         for partition in copy.records:
             if topic_id_of(partition) in gone:
                 yield f"P18 {copy.name} still has partition {partition} of a topic that ended"

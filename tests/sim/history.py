@@ -147,6 +147,7 @@ class Copy(NamedTuple):
     #: (partition, group) -> offset -> when, as true time if clocks are right
     acked: dict[tuple[int, str], dict[int, int]]
     shard: int = 0
+    grouped: tuple[int, ...] = ()  #: ids of the topics that its groups belong to
 
 
 class History:

@@ -534,6 +534,7 @@ class Node:
             given,
             *jobs,
             shard.id,
+            tuple(sorted({group.topic_id for group in ledger.groups.values()})),
         )
 
     def _dump_jobs(

@@ -153,8 +153,18 @@ class Rival(Party):
         if dice.random() < 0.1:
             for _ in range(12):  # more than one turn may make of them, when all of it fails, or is over
                 self.say(info.shards[number], Publish(partition), self.records(5))
+        if dice.random() < 0.05:
+            self.end(info, partition, info.shards[number])
         message, batch = dice.choice(asks)()
         self.say(info.shards[number], message, batch)
+
+    def end(self, info: TopicInfo, partition: int, shard: int) -> None:
+        """The topic is removed, and just then new groups subscribe."""
+        self.say(META_SHARD, DropTopic(info.name))
+        for number in range(8):
+            start, group = [Start(partition)], f"late-{number}"
+            message = Subscribe(1, group, start, 10, limits.MIB)
+            self.world.at(self.dice.randrange(4, 40), self.say, shard, message)
 
     def records(self, count: int = 0) -> bytes:
         dice, count = self.dice, count or self.dice.choice((1, 1, 3))

@@ -35,6 +35,7 @@ FAULT_MS = 10_000
 ADVERSARY_MS = 14_000
 LIVENESS_MS = 12_000  #: for a new confirm once the core is healed; twice what the timers need
 STEADY_MS = 10_000  #: after that, while the disk of a minority is full
+FULL_SHARE = 0.3  #: of the nodes that are not needed: their disk is full then
 GAP_MS = 4_000  #: the longest without a confirm then
 REST_MS = 25_000
 EVENTS_MAX = 60_000
@@ -69,6 +70,7 @@ class Probe(Party):
         world.history.attempted.add(self.value)
         self.confirmed = self.steady = False
         self.sequence, self.heard_ms, self.gap_ms = 1, 0, 0
+        self.before = 0  #: the last request of the batch before this one
         self.look()
 
     def goes_on(self) -> None:
@@ -77,7 +79,7 @@ class Probe(Party):
         self.next()
 
     def next(self) -> None:
-        self.sequence, self.confirmed = self.sequence + 1, False
+        self.sequence, self.confirmed, self.before = self.sequence + 1, False, self.requests
         value = b"%s-%d" % (self.value, self.sequence)
         self.world.history.attempted.add(value)
         producer = self.name.encode().ljust(16, b".")
@@ -92,7 +94,7 @@ class Probe(Party):
             self.world.at(200, self.look)
 
     def receive(self, node: str, request_id: int, term: int, answer: Any, sent_ms: int) -> None:
-        if self.confirmed or not isinstance(answer, tuple):
+        if self.confirmed or request_id <= self.before or not isinstance(answer, tuple):
             return
         self.confirmed = True
         if self.steady:
@@ -453,10 +455,10 @@ class World:
         for node in self.nodes.values():
             if node not in core:
                 choice = self.dice.random()
-                if choice < 0.3:
+                if choice < FULL_SHARE:
                     self.faults.full[node.name] = self.now + 2 * LIVENESS_MS
                     self.full = True
-                elif choice < 0.6 and node.up:
+                elif choice < (1 + FULL_SHARE) / 2 and node.up:
                     node.crash()
                 else:
                     node.paused_until = self.now + LIVENESS_MS
