@@ -2,8 +2,7 @@
 needs what is said."""
 
 import json
-from collections.abc import Callable, Iterator
-from pathlib import Path
+from collections.abc import Callable
 
 import pytest
 
@@ -11,19 +10,6 @@ from gossipq_cli.main import main
 from hosts import Host, until
 
 pytestmark = pytest.mark.e2e
-
-
-@pytest.fixture
-def host(tmp_path: Path) -> Iterator[Callable[[str], Host]]:
-    hosts: list[Host] = []
-
-    def make(name: str) -> Host:
-        hosts.append(Host(tmp_path, name))
-        return hosts[-1]
-
-    yield make
-    for each in hosts:
-        each.kill()
 
 
 def options(at: Host, **said: object) -> tuple[str, str]:

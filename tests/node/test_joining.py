@@ -5,7 +5,7 @@ import os
 import shutil
 import signal
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 
 import msgspec
@@ -19,19 +19,6 @@ pytestmark = pytest.mark.e2e
 needs_serf = pytest.mark.skipif(
     shutil.which("serf") is None, reason="the serf program is not installed: apt-get install serf"
 )
-
-
-@pytest.fixture
-def host(tmp_path: Path) -> Iterator[Callable[[str], Host]]:
-    hosts: list[Host] = []
-
-    def make(name: str) -> Host:
-        hosts.append(Host(tmp_path, name))
-        return hosts[-1]
-
-    yield make
-    for each in hosts:
-        each.kill()
 
 
 def cluster_toml(path: Path, hosts: list[Host], **more: object) -> str:

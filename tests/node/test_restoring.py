@@ -2,8 +2,7 @@
 not belong to."""
 
 import io
-from collections.abc import Callable, Iterator
-from pathlib import Path
+from collections.abc import Callable
 
 import pytest
 
@@ -12,19 +11,6 @@ from gossipq_node import store_dump
 from hosts import Host, until
 
 pytestmark = pytest.mark.e2e
-
-
-@pytest.fixture
-def host(tmp_path: Path) -> Iterator[Callable[[str], Host]]:
-    hosts: list[Host] = []
-
-    def make(name: str) -> Host:
-        hosts.append(Host(tmp_path, name))
-        return hosts[-1]
-
-    yield make
-    for each in hosts:
-        each.kill()
 
 
 @pytest.fixture
