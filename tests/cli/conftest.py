@@ -57,7 +57,7 @@ class NotingClient:
 
     def __init__(self, kind: type = Client) -> None:
         self.kind = kind
-        self.answers: dict[str, Any] = {}
+        self.answers: dict[str, Any] = {"known_schema": None}
         self.calls: list[tuple[str, tuple[Any, ...], dict[str, Any]]] = []
 
     def __enter__(self) -> "NotingClient":

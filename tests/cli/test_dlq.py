@@ -57,7 +57,7 @@ def orders(client):
         stats(0, dead=2, retrying=5, parked=7, unmatched=3, blocked_by_key=4, paused=True),
         stats(1, consumers=2),
     ]
-    client.answers["topics"] = lambda name: (
+    client.answers["topics"] = lambda name="*": (
         [TopicInfo(9, "orders", 1, TopicConfig(2), [1, 2])] if name == "orders" else []
     )
     client.answers["groups"] = parts

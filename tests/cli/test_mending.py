@@ -74,7 +74,7 @@ def test_why_tells_one_paragraph_a_group(client, gossipq) -> None:
         "\n"
         "lease 30s, as the cluster says\n"
     )
-    assert client.calls == [("why", (), {"ref": "orders/0/17", "group": ""})]
+    assert client.called("why") == [((), {"ref": "orders/0/17", "group": ""})]
 
 
 def test_why_in_other_forms(client, gossipq) -> None:
@@ -83,7 +83,7 @@ def test_why_in_other_forms(client, gossipq) -> None:
     assert row["ref"] == "orders/2/@210.3"
     assert row["standings"][0]["state"] == "in_flight"
     assert row["lines"] == []
-    assert client.calls == [("why", (), {"topic": "orders", "id": "order-17", "group": "billing"})]
+    assert client.called("why") == [((), {"topic": "orders", "id": "order-17", "group": "billing"})]
     assert gossipq("why", "orders", "--id", "order-17", "-o", "names").out == "orders/2/@210.3\n"
 
 
@@ -126,7 +126,7 @@ def test_why_of_a_group_tells_alike_partitions_together(client, gossipq) -> None
 
 
 def test_why_of_a_group_that_is_not_there(client, gossipq) -> None:
-    client.answers["why_group"] = GroupExplained([])
+    client.answers |= {"why_group": GroupExplained([]), "groups": []}
     ran = gossipq("why", "orders", "-g", "nobody")
     assert ran == (4, "", "error: no group nobody on orders\n hint: `gossipq group ls orders`\n")
 

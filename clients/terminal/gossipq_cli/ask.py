@@ -10,11 +10,11 @@ from typing import TYPE_CHECKING
 
 import click
 
-from gossipq.errors import GossipqError
+from gossipq.errors import GossipqError, UnknownTopic
 from gossipq.messages import StatusReply
 from gossipq_cli import failures, reach
 from gossipq_cli.contexts import servers_of
-from gossipq_cli.options import Choices
+from gossipq_cli.options import Choices, nearest
 
 if TYPE_CHECKING:
     from gossipq_cli.clusters import ClusterView
@@ -43,6 +43,11 @@ def missing(mq: "Client", names: Iterable[str]) -> list[str]:
     return [
         name for name in names if "*" not in name and all(topic.name != name for topic in mq.topics(name))
     ]
+
+
+def no_topic(mq: "Client", name: str, hint: str = "`gossipq topic ls` lists topics") -> UnknownTopic:
+    """The error for a name that no topic has, with the nearest that one has."""
+    return UnknownTopic(f"no topic {name}{nearest(name, [topic.name for topic in mq.topics()])}", hint=hint)
 
 
 def sure(choices: Choices, doing: str, question: str) -> None:

@@ -6,13 +6,12 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from gossipq import errors
 from gossipq.texts import many
 from gossipq.types import partition_of
 from gossipq.values import GroupStats
 from gossipq_cli import ask, failures
 from gossipq_cli.kinds import Duration, Durations, moment_of
-from gossipq_cli.options import Choices, Noun, pass_choices
+from gossipq_cli.options import Choices, Noun, nearest, pass_choices
 from gossipq_cli.output import Column, Output, as_object, counter, number, span
 
 if TYPE_CHECKING:
@@ -66,19 +65,20 @@ def totals(groups: Iterable[GroupStats]) -> list[dict[str, Any]]:
     return [rows[at] for at in sorted(rows)]
 
 
-def unknown(topic: str, group: str) -> failures.Failure:
-    return failures.Failure(
-        "unknown_group", f"no group {group} on {topic}", f"`gossipq group ls {topic}`", failures.NOT_FOUND
-    )
+def unknown(topic: str, group: str, known: Iterable[GroupStats] = ()) -> failures.Failure:
+    near = nearest(group, sorted({part.group for part in known}))
+    text = f"no group {group} on {topic}{near}"
+    return failures.Failure("unknown_group", text, f"`gossipq group ls {topic}`", failures.NOT_FOUND)
 
 
 def found(mq: "Client", topic: str, group: str | None) -> list[GroupStats]:
     """The partitions of a topic's groups, or of one. Raises UnknownTopic, Failure."""
     if ask.missing(mq, [topic]):
-        raise errors.UnknownTopic(f"no topic {topic}")
-    parts = [part for part in mq.admin.groups(topic) if group in (None, part.group)]
+        raise ask.no_topic(mq, topic)
+    known = mq.admin.groups(topic)
+    parts = [part for part in known if group in (None, part.group)]
     if group is not None and not parts:
-        raise unknown(topic, group)
+        raise unknown(topic, group, known)
     return sorted(parts, key=lambda part: (part.group, part.partition))
 
 
@@ -95,7 +95,7 @@ def list_groups(choices: Choices, topic: str | None) -> None:
     with ask.connect(choices) as mq:
         groups = mq.admin.stats([topic] if topic else []).groups
         if topic and not groups and ask.missing(mq, [topic]):
-            raise errors.UnknownTopic(f"no topic {topic}")
+            raise ask.no_topic(mq, topic)
     out = Output(choices)
     rows = totals(groups)
     columns = [Column("group"), Column("topic"), *map(counter, ("partitions", "consumers", "lag", "dead"))]

@@ -6,11 +6,11 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from gossipq.errors import UnknownRecord, UnknownTopic
+from gossipq.errors import UnknownRecord
 from gossipq.types import partition_of
 from gossipq_cli import ask, records
 from gossipq_cli.commands.group import found
-from gossipq_cli.options import Choices, Verb, nearest, pass_choices
+from gossipq_cli.options import Choices, Verb, pass_choices
 from gossipq_cli.output import Column, Output, brief, dashed
 
 if TYPE_CHECKING:
@@ -42,9 +42,7 @@ def command(choices: Choices, topic: str, group: str | None, number: int) -> Non
     out = Output(choices)
     with ask.connect(choices) as mq:
         if ask.missing(mq, [topic]):
-            known = [each.name for each in mq.topics()]
-            hint = "`gossipq topic ls` lists topics"
-            raise UnknownTopic(f"no topic {topic}{nearest(topic, known)}", hint=hint)
+            raise ask.no_topic(mq, topic)
         rows = list(islice(_open(mq, topic, group) if group else _newest(mq, topic, number), number))
     columns = [Column("ref"), Column("time", title="published"), Column("key", dashed)]
     if group:

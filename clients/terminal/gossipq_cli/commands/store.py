@@ -136,8 +136,8 @@ def compact(choices: Choices, data: str) -> None:
     \b
     gossipq store compact --data gossipq-data
 
-    A store reuses its free pages, and gives them back while the disk is low. Needs as much free space as the records take;
-    a crash in between leaves the old files in force.
+    A store reuses its free pages, and gives them back while the disk is low. Needs as much free space as the
+    records take; a crash in between leaves the old files in force.
     """
     from gossipq_node import store_tool
 

@@ -12,7 +12,7 @@ import click
 from gossipq import alarms, errors
 from gossipq_cli import ask, failures, records
 from gossipq_cli.kinds import Durations
-from gossipq_cli.options import Choices, Verb, nearest, pass_choices
+from gossipq_cli.options import Choices, Verb, pass_choices
 from gossipq_cli.output import Output, is_terminal, readable
 
 if TYPE_CHECKING:
@@ -45,9 +45,8 @@ def _lines(mq: "Client", topics: tuple[str, ...], create: bool) -> list[str]:
     made."""
     missing = ask.missing(mq, topics)
     if missing and not create:
-        known = [topic.name for topic in mq.topics()]
         hint = "`gossipq topic ls` lists topics; with `--create` it is made, and waited for"
-        raise errors.UnknownTopic(f"no topic {missing[0]}{nearest(missing[0], known)}", hint=hint)
+        raise ask.no_topic(mq, missing[0], hint)
     lines = [f"topic {name} is made on first use" for name in missing]
     if is_terminal(sys.stderr):
         lines.append(f"waiting for records of {', '.join(topics)}; Ctrl-C ends")

@@ -191,7 +191,7 @@ def show(choices: Choices, name: str) -> None:
     with ask.connect(choices) as mq:
         topic = next((topic for topic in mq.topics(name) if topic.name == name), None)
         if topic is None:
-            raise errors.UnknownTopic(f"no topic {name}")
+            raise ask.no_topic(mq, name)
         stats = mq.admin.stats([name])
     parts = [
         {

@@ -56,7 +56,7 @@ def command(choices: Choices, ref: str, group: str, record_id: str | None, over_
         with ask.connect(choices) as mq:
             stands = mq.admin.why_group(ref, group)
             if not stands.rows:
-                raise unknown(ref, group)
+                raise unknown(ref, group, mq.admin.groups(ref))
             foreseen = _foresee(mq, ref, group, 0.0 if out.form == "names" else over_s)
         _tell_group(out, ref, group, stands, foreseen)
         return
