@@ -143,7 +143,9 @@ class TopicRegister:
                 continue
             if name in known or message.create:
                 named[name] = known.get(name)
-        page, more = self._page({name: info for name, info in named.items() if name > message.after})
+        page, more = self._page(
+            {name: info for name, info in named.items() if name > message.after or not message.after}
+        )
         missing = [name for name, info in page.items() if info is None]
         for name in missing:
             check_name(name)
