@@ -14,11 +14,12 @@ from struct import Struct
 from typing import Any, NamedTuple
 
 from report import Row
-from stage import GOSSIPQ, Node, answer, directory, disk_mb, memory_mb, node, node_in
+from stage import GOSSIPQ, Node, answer, cpu_s, directory, disk_mb, memory_mb, node, node_in
 
 from gossipq_client import Client, Message, connect
 
 RECORDS, SCHEDULED, EXPIRING = 1_000_000, 10_000_000, 1_000_000
+TOPICS, SETTLE_S, IDLE_S = 10_000, 8.0, 20.0
 QUIET = 500  #: confirms that are timed while nothing else goes on
 BATCH, SIZE = 500, 100
 KEYS, FAILING = 1_000, 10  #: so many keys; each tenth record fails once
@@ -128,6 +129,33 @@ def expire(scale: float) -> list[Figure]:
     return [
         Figure("expire confirm", max(laps_ms), max(quiet_ms), " ms", "< 200 ms", f"the longest; {what}"),
         Figure("expire memory", most_mb, before_mb, " MB", "flat", "anonymous memory; beside: before it"),
+    ]
+
+
+def topics(scale: float) -> list[Figure]:
+    """Many topics with a group each that nobody uses: start, memory, processor time, lists."""
+    count = round(TOPICS * scale)
+    with directory() as home:
+        with node_in(home) as at, connect(at.server, timeout=PATIENCE_S) as mq:
+            for number in range(count):
+                mq.create_topic(f"t{number:05}")
+                mq.fetch(f"t{number:05}", "g", n=1, wait=0.0)
+        with node_in(home) as again, connect(again.server, timeout=PATIENCE_S) as mq:
+            time.sleep(SETTLE_S)
+            spent_s, start = cpu_s(again.pid), time.perf_counter()
+            time.sleep(IDLE_S)
+            idle = 100 * (cpu_s(again.pid) - spent_s) / (time.perf_counter() - start)
+            memory, ready_s, start = memory_mb(again.pid), again.ready_s, time.perf_counter()
+            check(len(mq.topics()), count, "topics listed")
+            topics_s, start = time.perf_counter() - start, time.perf_counter()
+            check(len(mq.admin.stats().groups), count, "groups listed")
+            stats_s = time.perf_counter() - start
+    what = f"{count:,} topics with a group each on one node"
+    return [
+        Figure("topics start", ready_s, None, " s", "< 5 s", f"from exec to the ready line, {what}"),
+        Figure("topics memory", memory, None, " MB", "< 400 MB", f"PSS of all processes, {what}"),
+        Figure("topics idle", idle, None, " %", "< 5 %", f"of a core, {what}"),
+        Figure("topics listed", topics_s, stats_s, " s", "", "all topics; beside: all counters"),
     ]
 
 
@@ -347,6 +375,7 @@ FIGURES: dict[str, Callable[[float], list[Figure]]] = {
     "keys": keys,
     "ids": ids,
     "routes": routes,
+    "topics": topics,
 }
 
 

@@ -5,7 +5,6 @@ All copies share the cores and the disk of one machine, so these figures say wha
 hosts would do.
 """
 
-import os
 import re
 import statistics
 import subprocess
@@ -18,14 +17,15 @@ from itertools import pairwise
 from pathlib import Path
 
 from report import Row
-from stage import GOSSIPQ, READY_S, Node, answer, directory, free_port, tree
+from stage import GOSSIPQ, READY_S, Node, answer, cpu_s, directory, free_port, memory_mb, tree
 
+from gossipq import limits
 from gossipq_client import GossipqError, connect
 
 NODES, SETTLE_S, IDLE_S = 3, 15.0, 20.0
 PINGS_PER_S = 1  #: ZeroMQ's own: a ping on one end of a connection, a pong on the other
 JOIN_GB, JOIN_S, LOAD_TOPICS, LOAD_BATCH = 1.0, 90.0, 16, 50
-TICKS_PER_S = os.sysconf("SC_CLK_TCK")
+SHARDS = (32, 64, 128)  #: for which the cost of idle nodes is measured
 HANDOVER_ROUNDS, HANDOVER_TOPICS, WATCH_S, PUBLISH_EVERY_S = 12, 12, 3.0, 0.01
 
 
@@ -79,9 +79,10 @@ class Cluster:
 
 
 @contextmanager
-def cluster(workers: int = 1) -> Iterator[Cluster]:
+def cluster(workers: int = 1, shards: int = limits.SHARDS) -> Iterator[Cluster]:
     """Three nodes; every shard has its three copies and is led by who should lead it."""
     with directory() as home:
+        (home / "cluster.toml").write_text(f"[cluster]\nshards = {shards}\n")
         found = Cluster(home, workers)
         try:
             for _ in range(NODES):
@@ -112,19 +113,15 @@ def _sent(nodes: list[Node]) -> tuple[int, int]:
     return sum(between), len(between)
 
 
-def _cpu_s(pid: int) -> float:
-    """Processor time of a node: all its processes."""
-    spent = 0.0
-    for each in tree(pid):
-        fields = Path(f"/proc/{each}/stat").read_text().rpartition(")")[2].split()
-        spent += (int(fields[11]) + int(fields[12])) / TICKS_PER_S
-    return spent
-
-
 def measure_idle() -> list[Row]:
-    with cluster(workers=2) as found:
+    return [row for shards in SHARDS for row in idle_of(shards)]
+
+
+def idle_of(shards: int) -> list[Row]:
+    """What three idle nodes cost with so many shards."""
+    with cluster(workers=2, shards=shards) as found:
         before, (sent, ends), start = (
-            [_cpu_s(node.pid) for node in found.nodes],
+            [cpu_s(node.pid) for node in found.nodes],
             _sent(found.nodes),
             time.monotonic(),
         )
@@ -132,10 +129,12 @@ def measure_idle() -> list[Row]:
         seconds = time.monotonic() - start
         segments = (_sent(found.nodes)[0] - sent) / seconds
         shares = [
-            (_cpu_s(node.pid) - spent) / seconds for node, spent in zip(found.nodes, before, strict=True)
+            (cpu_s(node.pid) - spent) / seconds for node, spent in zip(found.nodes, before, strict=True)
         ]
-    what = "three idle nodes with 2 workers"
+        memory = max(memory_mb(node.pid) for node in found.nodes)
+    what = f"three idle nodes with 2 workers and {shards} shards"
     return [
+        Row("idle memory", f"{memory:.0f} MB", "", "", "", f"PSS, the largest of {what}"),
         Row("idle cpu", f"{max(shares):.1%}", "", "", "< 3 %", f"of a core, the busiest of {what}"),
         Row(
             "idle messages",

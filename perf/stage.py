@@ -22,6 +22,7 @@ from gossipq_cli.demo.stage import free_port  # noqa: E402
 GOSSIPQ = [sys.executable, "-m", "gossipq_cli"]
 WORKERS = 2
 READY_S = 30.0
+TICKS_PER_S = os.sysconf("SC_CLK_TCK")
 
 
 def answer(line: list[str], **how: Any) -> dict[str, Any]:
@@ -48,6 +49,15 @@ def memory_mb(pid: int, field: str = "Pss") -> float:
         rollup = Path(f"/proc/{each}/smaps_rollup").read_text()
         total_kb += next(int(line.split()[1]) for line in rollup.splitlines() if line.startswith(f"{field}:"))
     return total_kb / 1024
+
+
+def cpu_s(pid: int) -> float:
+    """Processor time of a node: all its processes."""
+    spent = 0.0
+    for each in tree(pid):
+        fields = Path(f"/proc/{each}/stat").read_text().rpartition(")")[2].split()
+        spent += (int(fields[11]) + int(fields[12])) / TICKS_PER_S
+    return spent
 
 
 def disk_mb(directory: Path) -> float:
