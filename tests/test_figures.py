@@ -1,6 +1,8 @@
 """Counts and rates that documents tell are those of the files that they come from."""
 
+import json
 import re
+from collections import Counter
 from pathlib import Path
 
 import pytest
@@ -49,6 +51,24 @@ def test_times_without_a_confirm_are_those_of_the_file() -> None:
     kinds = results.kinds(results.runs())
     table = [results.KINDS_HEAD, "|" + "---|" * (results.KINDS_HEAD.count("|") - 1), *kinds]
     assert not kinds or "\n".join(table) in GUARANTEES.read_text("utf-8"), "now:\n" + "\n".join(table)
+
+
+def kills_told(lines: list[str]) -> str:
+    """What the runs in tests/export/kills.jsonl add up to, as docs/EXPORT.md tells it."""
+    clean = [run for run in map(json.loads, lines) if not run["commit"].endswith("-dirty")]
+    runs = [run for run in clean if "failed" not in run]
+    kills: Counter[str] = Counter()
+    for run in runs:
+        kills.update(run["kills"])
+    each = ", ".join(f"{count} of `{name}`" for name, count in sorted(kills.items()))
+    return (
+        f"{len(runs)} runs, {kills.total()} kills ({each}), {sum(run['records'] for run in runs):,} records"
+    )
+
+
+def test_counts_of_killed_exports_are_those_of_the_file() -> None:
+    told = kills_told((HOME / "tests" / "export" / "kills.jsonl").read_text("utf-8").splitlines())
+    assert told in (HOME / "docs" / "EXPORT.md").read_text("utf-8"), f"now: {told}"
 
 
 RUN = {
