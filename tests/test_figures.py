@@ -61,9 +61,9 @@ def kills_told(lines: list[str]) -> str:
     for run in runs:
         kills.update(run["kills"])
     each = ", ".join(f"{count} of `{name}`" for name, count in sorted(kills.items()))
-    return (
-        f"{len(runs)} runs, {kills.total()} kills ({each}), {sum(run['records'] for run in runs):,} records"
-    )
+    failed, records = len(clean) - len(runs), sum(run["records"] for run in runs)
+    ended = f"in {len(runs)} of {len(clean)} runs; {failed} failed"
+    return f"{kills.total()} kills ({each}), {records:,} records, {ended}"
 
 
 def test_counts_of_killed_exports_are_those_of_the_file() -> None:
