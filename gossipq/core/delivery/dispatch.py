@@ -17,12 +17,14 @@ from gossipq.core.delivery.consumers import (
     Group,
     Lease,
     Part,
+    Place,
     Subscription,
     View,
     place_of,
 )
 from gossipq.core.delivery.keys import Keys
 from gossipq.core.delivery.leases import Holding
+from gossipq.core.delivery.policy import Policy
 from gossipq.core.delivery.selection import Handed, Serving
 from gossipq.core.ledger import Ledger, key_of
 from gossipq.core.storage import Entry, Intervals, log, payloads
@@ -72,6 +74,25 @@ class Dispatch:
     def unfinished(self) -> bool:
         """Whether something was left for another turn."""
         return bool(self.holding.failed or self.serving.parking or self._expiring)
+
+    @property
+    def boot_ms(self) -> int:
+        """Boot time of this turn."""
+        return self.serving.boot_ms
+
+    @property
+    def leader_ms(self) -> int:
+        """Leader time of this turn."""
+        return self.serving.leader_ms
+
+    @property
+    def cluster(self) -> GroupConfig:
+        """What the cluster says where group and topic say nothing."""
+        return self.serving.failing.cluster
+
+    def policy(self, view: View, place: Place) -> Policy:
+        """What rules the next attempt at a record, and who said so."""
+        return self.serving.failing.policy(view, place)
 
     def begin(self, boot_ms: int, leader_ms: int) -> None:
         """The clocks of this turn."""

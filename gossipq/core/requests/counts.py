@@ -25,7 +25,7 @@ def stats(
     partitions: list[PartitionStats] = []
     groups: list[GroupStats] = []
     consumers: dict[int, Counter[View]] = {}
-    leader_ms, last = dispatch.serving.leader_ms, after
+    leader_ms, last = dispatch.leader_ms, after
     for partition in sorted(each for each in ledger.partitions if each >= after[0]):
         state = ledger.partitions[partition]
         info = ledger.topics[state.topic_id]

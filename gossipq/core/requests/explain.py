@@ -220,7 +220,7 @@ class Explaining:
             view = self._view(group_id, named.partition)
             if view is None:
                 continue
-            policy = self._dispatch.serving.failing.policy(view, place)
+            policy = self._dispatch.policy(view, place)
             backoff = ", ".join(map(span, policy.backoff_ms))
             lines.append(
                 f"{view.group.state.name}: lease {span(policy.lease_ms)} ({policy.lease_by}), dead after "
@@ -242,7 +242,7 @@ class Explaining:
         leases = view.leases.overlap(offset, offset + 1) if view else []
         if leases and leases[0][2].session:
             lease = leases[0][2]
-            left_ms = lease.deadline_ms - self._dispatch.serving.boot_ms
+            left_ms = lease.deadline_ms - self._dispatch.boot_ms
             because = f"{lease.consumer} has it for another {span(left_ms)}, attempt {lease.attempt}"
             ends_ms = self._host.leader_ms + left_ms
             return Standing(

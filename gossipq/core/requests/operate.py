@@ -187,7 +187,7 @@ class Operating:
 
     def _policy(self, group: GroupState) -> list[tuple[str, str, str]]:
         config, topic = group.config, self._ledger.topics[group.topic_id].config
-        rules = ruling(NOTHING, config, topic, self._dispatch.serving.failing.cluster)
+        rules = ruling(NOTHING, config, topic, self._dispatch.cluster)
         lag = alarm_lag(config, topic)
         return [
             ("mode", config.mode, "group"),
