@@ -147,7 +147,10 @@ def had_before_acked(history: History) -> Iterator[str]:
     for row in history.pushed:
         for offset in range(row.offset, row.offset + len(row.values)):
             had.setdefault((row.group, row.partition, offset), row.time_ms)
+    began_ms = min((row.time_ms for row in history.pushed if row.group == "g"), default=history.end_ms)
     for ack in history.acks:
+        if ack.time_ms < began_ms:
+            continue  # an open end: the first ack of a group that has had nothing
         for offset in range(ack.first, ack.end):
             new = fresh.get((ack.partition, offset), 0) == ack.term
             if new and had.get((ack.group, ack.partition, offset), ack.time_ms + 1) > ack.time_ms:

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator
 from sim.history import History, Job, JobConfirmed, Pushed
 from sim.jobs import ATTEMPTS_MAX
 
-LATE_MS = 1_000  #: what is due has its offset by then
+LATE_MS = 3_000  #: what is due has its offset by then, also after a slow commit
 Offsets = dict[bytes, int]
 
 

@@ -447,9 +447,8 @@ class Node:
                     disk.log.rows.get(log.INDEX_KEY.pack(at)) for at in range(applied + 1, shard.applied + 1)
                 ]
                 kinds = Counter(log.decode_row(0, row).kind for row in taken if row is not None)
-                if (
-                    None not in taken
-                    and left > LETTERS_PER_TURN * (kinds[log.REPLAY] + kinds[log.PURGE]) + kinds[log.REQUEUE]
+                if None not in taken and left > 4 * LETTERS_PER_TURN * (
+                    1 + kinds[log.REPLAY] + kinds[log.PURGE]
                 ):
                     self.world.broken(f"I12 {self.name} takes {left} dead letters at once")
 
