@@ -147,11 +147,10 @@ def had_before_acked(history: History) -> Iterator[str]:
     for row in history.pushed:
         for offset in range(row.offset, row.offset + len(row.values)):
             had.setdefault((row.group, row.partition, offset), row.time_ms)
-    began_ms = min((row.time_ms for row in history.pushed if row.group == "g"), default=history.end_ms)
+    starts = {name: row["start"] for copy in history.copies for name, row in copy.cursors.items()}
     for ack in history.acks:
-        if ack.time_ms < began_ms:
-            continue  # an open end: the first ack of a group that has had nothing
-        for offset in range(ack.first, ack.end):
+        begin = max(ack.first, starts.get((ack.partition, ack.group), 0))  # what lies before is done for it
+        for offset in range(begin, ack.end):
             new = fresh.get((ack.partition, offset), 0) == ack.term
             if new and had.get((ack.group, ack.partition, offset), ack.time_ms + 1) > ack.time_ms:
                 yield f"P22 {offset} was acked at {ack.time_ms}, and nobody in {ack.group} had it"
