@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator
 from sim.history import History, Job, JobConfirmed, Pushed
 from sim.jobs import ATTEMPTS_MAX
 
-LATE_MS = 3_000  #: what is due has its offset by then, also after a slow commit
+LATE_MS = 6_000  #: what is due has its offset by then, also after slow commits and takeovers
 Offsets = dict[bytes, int]
 
 

@@ -397,7 +397,7 @@ class Node:
                 party = world.parties[consumer]
                 group = party.group if isinstance(party, Consumer | Rival) else ""
                 pushed = Pushed(
-                    world.now + self.took_ms,
+                    world.now,  # leases count from here; it leaves when the commit is over
                     term,
                     consumer if isinstance(party, Consumer) else "",
                     group,
