@@ -84,7 +84,7 @@ class Store(Protocol):
 
     def usage(self) -> StoreUsage: ...
     def maintain(self) -> None:
-        """Housekeeping, every 30 s: frees slots of dead readers."""
+        """Housekeeping, once a second: frees slots of dead readers, and memory that turns have taken."""
 
     def close(self) -> None: ...
 

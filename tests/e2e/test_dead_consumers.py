@@ -39,7 +39,7 @@ def test_the_successor_has_it_soon(served: Node, raw: Connect, mode: str, way: s
     place = served.worker(shard % 2) if way == "worker" else served.endpoint
     ada = raw(place).hello(shard, b"ada-" + way.encode().ljust(12, b"."))
     bob = raw(served.worker(shard % 2)).hello(shard, b"bob-" + way.encode().ljust(12, b"."))
-    batch = bytes(batches.seal([b"one"], producer=b"p" * 16, sequence=1))
+    batch = bytes(batches.seal([b"one"]))
     ada.say(Publish(partition), shard, batch=batch)
     answer = ada.receive()
     assert answer is not None

@@ -258,6 +258,9 @@ class Day:
     def topics(self):
         return [self.info]
 
+    def schemas(self):
+        return SimpleNamespace(schemas={})
+
     def stats(self, names):
         rows = [
             PartitionStats(partition_key(7, number), "orders", 0, 0, 0, self.next, self.next, 0, 0)

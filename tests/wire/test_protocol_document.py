@@ -22,13 +22,13 @@ ROW = re.compile(r"^\| (.*)\|$", re.MULTILINE)  #: a ruler of dashes is none
 
 
 def structs_of(module: ModuleType) -> list[type[msgspec.Struct]]:
-    """Those that are made there, in their order."""
+    """Those that are made there and travel, in their order: options alone are no arrays."""
     made = [
         kind
         for kind in vars(module).values()
         if isinstance(kind, type) and kind.__module__ == module.__name__
     ]
-    return [kind for kind in made if kind is not values.Message]
+    return [kind for kind in made if kind is not values.Message and kind.__struct_config__.array_like]
 
 
 def section(heading: str) -> str:

@@ -17,7 +17,7 @@
     "Y" partition group id due first  when an exception row is to be looked at again
     "U" partition group id lane first exception rows that wait for their lane, which its length precedes
     "L" partition group id first      DeadRow
-    "Q" partition group id first indexTraceRow
+    "Q" partition group id first index  TraceRow
     "W" partition index first         ScheduledRow
     "E" due index first               the due index; value: the partition
     "R" partition index first         where released records, and those of batches with ids, got their offsets

@@ -74,7 +74,6 @@ from gossipq_node.ports import Incoming, Mailbox, Measure, Store, Use
 from gossipq_node.settings import WorkerSettings, shard_settings, welcome
 
 HOUSEKEEPING_MS = 1_000
-MAINTENANCE_MS = 30_000
 LEAVE_MS = 2_500  #: for handing over before the end
 LEAVE_AT_ONCE = (
     2  #: shards of a worker that are handed over at the same time: each is without a leader for less long
@@ -119,7 +118,7 @@ class Worker:
         self._alarms = WorkerAlarms(settings.node, settings.worker)
         self._turned_us = 0
         self._catching_up: set[int] = set()  # shards with new copies
-        self._housekeeping_ms = self._maintenance_ms = 0
+        self._housekeeping_ms = 0
         self._tally = Tally(limits.MINUTE_MS // HOUSEKEEPING_MS, measure)
         self._leave_ms: int | None = None  # until when leadership is handed over before the end
         self._space = Space(settings)
@@ -398,7 +397,7 @@ class Worker:
 
     def _keep_house(self, now: Now) -> None:
         self._housekeeping_ms = now.boot_ms + HOUSEKEEPING_MS
-        for part in (self._end_silent, self._maintain, self._check_space, self._look, self._report):
+        for part in (self._maintain, self._end_silent, self._check_space, self._look, self._report):
             try:
                 part(now)
             except (StoreError, ShardStopped):
@@ -414,9 +413,8 @@ class Worker:
             self._housekeeping_ms = now.boot_ms  # there may be more
 
     def _maintain(self, now: Now) -> None:
-        if now.boot_ms >= self._maintenance_ms:
-            self._maintenance_ms = now.boot_ms + MAINTENANCE_MS
-            self._store.maintain()
+        """Before anything has changed: then the store can put away what it has gathered."""
+        self._store.maintain()
 
     def _look(self, now: Now) -> None:
         """At the shards: who leads them, and what is wrong with their groups."""

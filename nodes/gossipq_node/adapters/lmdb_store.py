@@ -11,6 +11,7 @@ and shows the last good commit. A store is made once, by `make_store`: one that 
 anew, for it would have forgotten its votes.
 """
 
+import ctypes
 import fcntl
 import logging
 import os
@@ -41,6 +42,7 @@ Change = tuple[Any, ...]
 _encode = msgspec.msgpack.Encoder().encode
 _decode = msgspec.msgpack.Decoder(list[list[Any]]).decode
 log = logging.getLogger(__name__)
+_malloc_trim = getattr(ctypes.CDLL(None), "malloc_trim", lambda pad: 0)  # of glibc alone
 DATA_FILE = "data.mdb"
 NEW_DATA_FILE = "data.mdb.new"
 AS_STORED = 0  #: size of the map that the store had before
@@ -575,10 +577,12 @@ class LmdbStore:
         )
 
     def maintain(self) -> None:
+        """The pages of an open transaction lie in memory, above what could be given back."""
         if self._env is not None:
             self._env.reader_check()
             if self._journaled_rows and not self.changes:
                 self._commit_lmdb()
+                _malloc_trim(0)  # LMDB keeps those pages: what lies between them does not go back by itself
 
     def close(self) -> None:
         """Without a commit of what has changed; LMDB has all the rest, and the journal goes, if the disk
