@@ -235,7 +235,7 @@ def test_a_disk_that_lies_is_seen(life: Life, lie: Kind) -> None:
     failed = list(islice(failures(life, LYING_IMAGES_MAX, lie), 3))
     assert failed
     if lie == Kind.WROTE:  # each file is whole, and one state too old
-        seen = ("there is nothing above", f"/{JOURNAL_FILE} ")
+        seen = ("there is nothing above", f"/{JOURNAL_FILE}")
         assert all(any(words in each for words in seen) for each in failed), failed
 
 

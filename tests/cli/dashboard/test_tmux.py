@@ -87,7 +87,7 @@ def test_each_key_and_each_view(watched: Pane, node, tmp_path: Path) -> None:
         "4": r"billing · orders +\d",
         "5": "client▴",
         "6": "messages: choose a topic",
-        "7": r"last hours",
+        "7": r"last (hours|week)",
         "1": "published /s",
     }
     for key, pattern in views.items():
