@@ -250,7 +250,7 @@ class TestFullDisk:
 
     def test_a_commit_that_fails(self, node: Node, small_disk: SmallDisk) -> None:
         node.environment = NO_RESERVE
-        small_disk.fill(6 * limits.MIB + 2 * limits.JOURNAL_BYTES)
+        small_disk.fill(6 * limits.MIB)
         pids = node.start().pids()
         states = set()
         with connect(node.endpoint) as mq:
