@@ -581,7 +581,10 @@ class LmdbStore:
         if self._env is not None:
             self._env.reader_check()
             if self._journaled_rows and not self.changes:
-                self._commit_lmdb()
+                try:
+                    self._commit_environment()
+                except lmdb.Error:  # a full disk: the journal still has all, and nothing has changed since
+                    self.abort()
                 _malloc_trim(0)  # LMDB keeps those pages: what lies between them does not go back by itself
 
     def close(self) -> None:
