@@ -124,6 +124,33 @@ def cut(home: Path, first: int, end: int, dice: Random) -> None:
                 file.write(bytes(BLOCK_BYTES))
 
 
+def test_tables_made_in_a_turn_that_is_given_up_cost_no_turn_of_the_journal(tmp_path: Path) -> None:
+    with closing(started(tmp_path, a=b"1")) as store:
+        store.tables(2).state.put(b"k", b"v")
+        store.abort()
+        assert rows_of(store) == {b"first": b"in LMDB", b"a": b"1"}
+        store.tables(2).state.put(b"k", b"v")
+        store.commit()
+        assert rows_of(store) == {b"first": b"in LMDB", b"a": b"1"}
+
+
+def test_a_journal_that_cannot_be_read_for_a_while_loses_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with closing(started(tmp_path, a=b"1")) as store:
+        with monkeypatch.context() as broken:
+            broken.setattr(Path, "read_bytes", no_read)
+            for _ in range(2):
+                with pytest.raises(StoreError):
+                    store.abort()
+        store.abort()
+        assert rows_of(store) == {b"first": b"in LMDB", b"a": b"1"}
+
+
+def no_read(path: Path) -> bytes:
+    raise OSError(errno.EIO, os.strerror(errno.EIO))
+
+
 def test_a_small_turn_is_one_write_and_lmdb_writes_nothing(tmp_path: Path) -> None:
     with closing(started(tmp_path)) as store:
         before, at = (tmp_path / DATA_FILE).read_bytes(), store._journal.position

@@ -72,6 +72,7 @@ class Journal:
             self.close()
             raise StoreError(f"{self._path} is not the journal of the data.mdb beside it", GONE)
         self._buffer = memoryview(mmap.mmap(-1, limits.JOURNAL_TURN_BYTES + 2 * BLOCK_BYTES))
+        self.was_read = False  #: else nobody knows how far it is good
         self.rewind()
 
     def _open(self) -> int:
@@ -130,12 +131,15 @@ class Journal:
             found.append(turn)
             self.position += -(-(_HEAD.size + len(turn)) // BLOCK_BYTES) * BLOCK_BYTES
             self.sequence += 1
+        if end is not None and self.position < end and (found or not self._record(whole, self.position)):
+            raise StoreError(f"{self._path} is damaged at byte {self.position}", GONE)
         if end is None and any(key > (base, self.sequence) for key in self._behind(whole)):
             raise StoreError(
                 f"{self._path} is damaged at byte {self.position}: later turns are whole",
                 "if other nodes have copies, start with an empty --data to join them again; else gossipq "
                 "store load from a dump",
             )
+        self.was_read = True
         return found
 
     def close(self) -> None:

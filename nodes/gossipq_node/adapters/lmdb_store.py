@@ -346,12 +346,11 @@ class LmdbStore:
         )
         self._env.reader_check()
         self._page_bytes, self._map_bytes = self._env.stat()["psize"], self._env.info()["map_size"]
-        txn = self._env.begin(write=True)
-        for tables in self._tables.values():
-            for table in tables:
-                table.bind(self._env.open_db(table.name, txn=txn, create=True))
-        self._journal_db = self._open_journal_table(txn, create=False)
-        txn.commit()  # only then readers may use the handles; it writes nothing when all tables were there
+        txn, handles = self._env.begin(write=True), [each for all_ in self._tables.values() for each in all_]
+        for table in handles:
+            table.bind(self._open_table(table.name, txn, create=False))
+        self._journal_db = self._open_table(JOURNAL_TABLE, txn, create=False)
+        txn.commit()  # only then readers may use the handles; it writes nothing: the journal keeps its base
         self.txn = self._env.begin(write=True)
         uuid = self.txn.get(JOURNAL_ID, db=self._journal_db) if self._journal_db is not None else None
         if uuid is None:
@@ -359,10 +358,14 @@ class LmdbStore:
         else:
             self._journal = Journal(self._directory, uuid)
             self._replay(settle)
+        for table in handles:
+            if table.db is None:  # made since LMDB's last commit
+                table.bind(self._open_table(table.name, self.txn, create=True))
+                self._made_tables = True
 
-    def _open_journal_table(self, txn: Any, create: bool) -> Any:
+    def _open_table(self, name: bytes, txn: Any, create: bool) -> Any:
         with suppress(lmdb.NotFoundError):
-            return self._env.open_db(JOURNAL_TABLE, txn=txn, create=create)
+            return self._env.open_db(name, txn=txn, create=create)
         return None
 
     def _new_journal(self) -> None:
@@ -371,10 +374,11 @@ class LmdbStore:
         uuid = uuid4().bytes
         try:
             make_journal(self._directory, uuid)
-            self._journal_db = self._open_journal_table(self.txn, create=True)
+            self._journal_db = self._open_table(JOURNAL_TABLE, self.txn, create=True)
             self.txn.put(JOURNAL_ID, uuid, db=self._journal_db)
             self._commit_environment()
             self._journal = Journal(self._directory, uuid)
+            self._journal.was_read = True
         except (OSError, lmdb.Error) as error:
             log.warning("%s: goes on without a journal: %s", self._directory, error)
             if not isinstance(self.txn, _NoTransaction):
@@ -450,7 +454,8 @@ class LmdbStore:
         for reader in list(self.readers):
             reader.close()
         if self._journal is not None:
-            self._end = self._journal.position
+            if self._journal.was_read:
+                self._end = self._journal.position
             self._journal.close()
             self._journal = None
         self._forget()
