@@ -350,10 +350,15 @@ class Shard:
 
     # --- one door in ----------------------------------------------------------------------------------------
 
-    def begin(self, now: Now) -> None:
-        """The clocks of this turn; before any step."""
+    def known_ahead_ms(self, now: Now) -> int | None:
+        """Leader time minus boot time, where this copy is sure of it."""
+        return self.replica.time.known_ahead_ms(now)
+
+    def begin(self, now: Now, ahead_ms: int | None = None) -> None:
+        """The clocks of this turn; before any step. `ahead_ms`: what the shards beside it know of leader
+        time."""
         self._now = now
-        self.replica.begin(now, bool(self.full))
+        self.replica.begin(now, bool(self.full), ahead_ms)
         self.leader_ms = max(self.replica.log.time_ms, self.replica.time.now_ms)
         self.boot_ms = now.boot_ms
         self.dispatch.begin(self.boot_ms, self.leader_ms)

@@ -130,8 +130,14 @@ class Turn:
         shard = self._touched.get(shard_id)
         if shard is None and (shard := self.shards.get(shard_id)) is not None:
             self._touched[shard_id] = shard
-            shard.begin(self._now)
+            ahead_ms = shard.known_ahead_ms(self._now)
+            shard.begin(self._now, self._ahead_ms() if ahead_ms is None else None)
         return shard
+
+    def _ahead_ms(self) -> int | None:
+        """Leader time minus boot time, as any shard knows it."""
+        known = (shard.known_ahead_ms(self._now) for shard in self.shards.values())
+        return next((ahead_ms for ahead_ms in known if ahead_ms is not None), None)
 
     def wake(self, shard_id: ShardId) -> None:
         """This shard has a part in the next turn."""

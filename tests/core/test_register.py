@@ -70,6 +70,30 @@ def test_who_asks_again_for_a_removal_under_way_waits_for_its_end(
     assert replies.count((9, Topics([]))) == 1
 
 
+def test_the_end_of_a_topic_is_told_when_the_one_before_it_of_that_name_is_gone_too(
+    monkeypatch: pytest.MonkeyPatch, worker: FakeWorker
+) -> None:
+    """Else who removes a name, makes it again and removes it again gets records of the first one after
+    that."""
+    first = worker.topic("orders", TopicOptions(partitions=4))
+    tell, held = TopicRegister._tell, True
+
+    def slow(register: TopicRegister, topic_id: int) -> None:
+        if topic_id != first.id or not held:
+            tell(register, topic_id)
+
+    monkeypatch.setattr(TopicRegister, "_tell", slow)
+    assert worker.ask(0, ADA, DropTopic("orders")) is None
+    assert worker.topic("orders", TopicOptions(partitions=4)).id > first.id
+    assert worker.ask(0, ADA, DropTopic("orders"), request_id=9) is None
+    held = False
+    worker.tick(limits.SECOND_MS)
+    worker.tick(limits.SECOND_MS)
+    replies = [(request_id, message) for effects in worker.seen for _, request_id, message in effects.replies]
+    assert replies.count((9, Topics([]))) == 1
+    assert not worker.shards[1].ledger.partitions
+
+
 @pytest.mark.parametrize("restart", [False, True], ids=["at once", "after a restart"])
 def test_a_late_word_of_the_register_brings_nothing_back(worker: FakeWorker, restart: bool) -> None:
     info = worker.topic("orders")

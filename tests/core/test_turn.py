@@ -9,16 +9,21 @@ import pytest
 
 from core.harness import FakeWorker, client, single
 from gossipq import limits
-from gossipq.core.ledger import Ledger
+from gossipq.core.ledger import Ledger, records
+from gossipq.core.raft.cluster_time import Reading
 from gossipq.core.shard import Shard
+from gossipq.core.storage.tables import MemoryTables
 from gossipq.core.turn import RECOVER_MS
 from gossipq.errors import CorruptLog
 from gossipq.messages import CreateTopic, Publish
+from gossipq.peer_messages import Vote
+from gossipq.types import Now
 from gossipq.values import TopicOptions
 from gossipq.wire import batch as batches
 
 ROOT = Path(__file__).parents[2]
 ADA = client("ada")
+DAY_MS = 86_400_000
 DRIVEN = {
     "begin",
     "step",
@@ -130,6 +135,36 @@ def test_what_a_shard_tells_another_one_here_is_heard_in_the_next_turn() -> None
     assert not worker.shards[1].ledger.partitions
     worker.turn()
     assert worker.shards[1].ledger.partitions
+
+
+def test_a_new_leader_that_hears_one_wrong_clock_goes_by_the_time_of_the_shards_beside_it() -> None:
+    """Its shard never had a leader; of the other two voters one answers, whose clock is a day behind."""
+    worker = FakeWorker()
+    worker.disk[1].state.put(records.META, records.encode(records.Meta(voters=["n1", "n2", "n3"])))
+    worker.restart()
+    shard = worker.shards[1]
+    while not shard.leading:
+        worker.advance(500)
+        worker.turn()
+        for pre in (True, False):
+            reading = Reading(worker.now.wall_ms - DAY_MS, 0, False)
+            vote = Vote("n2", shard.term + pre, True, pre, *reading)
+            worker.turn(lambda vote=vote: worker.step(1, (), 0, None, vote, shard.term))  # type: ignore[misc]
+    assert shard.known_ahead_ms(worker.now) == worker.shards[0].known_ahead_ms(worker.now)
+    assert abs(shard.leader_ms - worker.now.wall_ms) < 1_000
+
+
+def test_a_time_before_the_last_entry_of_a_shard_is_not_taken_from_another_one() -> None:
+    """A machine without a battery starts in 1970, with one new shard and one that has entries."""
+    worker = FakeWorker()
+    worker.disk[0] = MemoryTables()
+    was_ms, worker.now = worker.shards[1].leader_ms, Now(5_000, 9_000)
+    worker.restart()
+    assert worker.shards[0].leader_ms == 9_000
+    assert worker.shards[1].leader_ms == was_ms
+    worker.advance(1, DAY_MS + was_ms)
+    worker.turn()
+    assert worker.shards[1].leader_ms >= DAY_MS + was_ms, "it was not sure, and steps when the clock is set"
 
 
 # --- what cannot be finished --------------------------------------------------------------------------------

@@ -10,6 +10,10 @@ that agree, or all of them. A leader without a sure one takes what is latest (th
 a majority of the wall clocks have passed) and steps forward as it hears more; what is stored meanwhile would
 be early after such a step, so it waits a moment for more clocks before it serves. With a sure one it goes by
 boot time, slewed by at most one thousandth towards the majority.
+
+All shards of a cluster have one time. So a shard that is not sure takes the time of one beside it, in the
+same process, that is: else the first leader of a shard that was without one for long would go by what few
+wall clocks it hears, and one of these may be wrong.
 """
 
 from typing import NamedTuple
@@ -95,6 +99,17 @@ class ClusterTime:
             self._marked = None, False
             self._heard_ms = now.boot_ms
         self._now = now
+
+    def known_ahead_ms(self, now: Now) -> int | None:
+        """Leader time minus boot time, for the other shards of this process; None: this one is not sure, or
+        `now` is of another machine."""
+        return self.ahead_ms if self.sure and now.boot_ms >= self._now.boot_ms else None
+
+    def adopt(self, ahead_ms: int, leads: bool) -> None:
+        """Another shard of this process is sure of this. The time of who leads does not fall."""
+        own_us = self._ahead_us if leads and self._ahead_us is not None else 1_000 * ahead_ms
+        self._ahead_us, self.sure = max(own_us, 1_000 * ahead_ms), True
+        self._heard_ms = self._now.boot_ms
 
     @property
     def ahead_ms(self) -> int:

@@ -120,10 +120,15 @@ class Replica:
         self._beat_ms = 0
         self._tell_ms: int | None = None  # when to tell what is committed, if no entry does so before
 
-    def begin(self, now: Now, no_space: bool = False) -> None:
-        """The clocks of this turn, and whether the store of this copy takes publishes."""
+    def begin(self, now: Now, no_space: bool = False, ahead_ms: int | None = None) -> None:
+        """The clocks of this turn, and whether the store of this copy takes publishes;
+        `ahead_ms`: what another shard of this process knows of leader time."""
         self.now_ms, self.no_space = now.boot_ms, no_space
         self.time.begin(now)
+        if ahead_ms is not None and now.boot_ms + ahead_ms >= self.log.time_ms and not self.time.sure:
+            self.time.adopt(
+                ahead_ms, self.role == LEADER
+            )  # a time before the last entry is known to be wrong
         if self.role == LEADER and not self.time.sure:
             self.time.correct(self.config.voters)  # a copy that is alone hears of nothing but its own clock
 

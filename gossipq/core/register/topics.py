@@ -397,10 +397,22 @@ class TopicRegister:
         del self._missing[message.topic_id]
         self._installed.append((message.topic_id, message.version))
         if installing.deleted:
-            for asker in self._drops.pop(message.topic_id, ()):
-                self._shard.reply(*asker, Topics([]))
+            self._gone(installing.info)
         else:
             self._arrived(installing.info)
+
+    def _gone(self, info: TopicInfo) -> None:
+        """No shard has it any more. Who asked for that hears so when none has an earlier one of
+        its name."""
+        installing = self._ledger.installing
+        earlier = [
+            each for each in self._missing if each < info.id and installing[each].info.name == info.name
+        ]
+        for asker in self._drops.pop(info.id, ()):
+            if earlier:
+                self._drops.setdefault(earlier[-1], []).append(asker)
+            else:
+                self._shard.reply(*asker, Topics([]))
 
     def _arrived(self, info: TopicInfo) -> None:
         """Every shard of a topic knows it."""
