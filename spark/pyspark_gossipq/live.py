@@ -95,7 +95,7 @@ def rows(asked: Asked, task: InputPartition, schema: StructType) -> Iterator[pa.
         if start >= span.end:
             return
         at = start
-        for stretch in mq.batches(span.topic, start=start, stop=span.end, partition=span.partition):
+        for stretch in mq.batches(span.topic, start=start, end=span.end, partition=span.partition):
             if stretch.topic.id != span.topic_id:
                 break  # the topic was removed and made anew: what is asked for is gone
             missing |= stretch.first > at

@@ -12,10 +12,11 @@ from typing import Any
 import pytest
 
 from gossipq import errors
-from gossipq.messages import Explained, GroupExplained, StatsReply
+from gossipq.messages import Explained, StatsReply
 from gossipq.types import partition_key
 from gossipq.values import Ref, Standing, Step, TopicConfig, TopicInfo
 from gossipq_cli.output import moment
+from gossipq_client.operations import GroupStand
 
 TIME_MS = 1_767_323_045_678
 TIME = "2026-01-02 03:04:05.678Z"
@@ -98,10 +99,9 @@ def test_why_escapes_what_a_record_brings(client, gossipq) -> None:
 
 def test_why_of_a_group_tells_alike_partitions_together(client, gossipq) -> None:
     paused = ("paused", "the group is paused", "gossipq group resume orders billing", TIME_MS)
-    rows = [(partition_key(9, number), *paused) for number in (0, 1, 3)]
-    client.answers["why_group"] = GroupExplained(
-        [*rows, (partition_key(9, 2), "idle", "everything is done", "", 0)]
-    )
+    rows = [GroupStand(number, *paused) for number in (0, 1, 3)]
+    idle = GroupStand(2, "idle", "everything is done", "", 0)
+    client.answers["why_group"] = sorted([*rows, idle])
     client.answers |= {"stats": StatsReply([], []), "clients": []}
     ran = gossipq("why", "orders", "--group", "billing", "--over", "1ms")
     assert ran.out == (
@@ -126,7 +126,7 @@ def test_why_of_a_group_tells_alike_partitions_together(client, gossipq) -> None
 
 
 def test_why_of_a_group_that_is_not_there(client, gossipq) -> None:
-    client.answers |= {"why_group": GroupExplained([]), "groups": []}
+    client.answers |= {"why_group": [], "groups": []}
     ran = gossipq("why", "orders", "-g", "nobody")
     assert ran == (4, "", "error: no group nobody on orders\n hint: `gossipq group ls orders`\n")
 
@@ -220,7 +220,7 @@ def test_a_trace_says_when_its_topic_keeps_no_steps(client, gossipq) -> None:
 
 
 def test_msg_show(client, gossipq) -> None:
-    client.answers["show"] = record(value=b"17 apples\nand \x1b[31mred\xff", id=b"order-17")
+    client.answers["show"] = record(value=b"17 apples\nand \x1b[31mred\xff", id="order-17")
     assert gossipq("msg", "show", "orders/0/17").out == (
         "ref            orders/0/17\n"
         f"published      {TIME}\n"

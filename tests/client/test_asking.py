@@ -62,6 +62,7 @@ from gossipq.values import (
 from gossipq.wire import batch as wire
 from gossipq.wire import frames
 from gossipq_client import testing
+from gossipq_client.operations import GroupStand
 from gossipq_client.operations.orders import Operating
 from gossipq_client.operations.questions import Asking, Talk
 from gossipq_client.operations.search import Search
@@ -209,7 +210,7 @@ class TestOneRecord:
             b"k",
             {"a": "b"},
             "eu",
-            b"i",
+            "i",
         )
         assert (shown.publish_time, shown.stored_time) == (5.0, 6.5)
 
@@ -291,8 +292,8 @@ class TestGroups:
         world.rules[WhyGroup] = lambda message: GroupExplained(
             [(key, "paused", "b", "n", 5) for key in message.partitions]
         )
-        rows = world.hear(world.asking.why_group("t", "g")).rows
-        assert [row[0] for row in rows] == [partition_key(7, number) for number in range(3)]
+        rows = world.hear(world.asking.why_group("t", "g"))
+        assert rows == [GroupStand(number, "paused", "b", "n", 5) for number in range(3)]
         assert world.said == [
             WhyGroup("g", [partition_key(7, 0), partition_key(7, 2)]),
             WhyGroup("g", [partition_key(7, 1)]),

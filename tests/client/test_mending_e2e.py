@@ -10,7 +10,6 @@ from datetime import UTC, datetime
 import pytest
 
 from conftest import RunningNode
-from gossipq.types import partition_of
 from gossipq_client import BadRequest, Client, UnknownRecord, UnknownTopic, WrongState, connect, testing
 from gossipq_client.aio import connect as aio_connect
 
@@ -81,10 +80,10 @@ class TestExplain:
         drain(mq, topic, topic)
         mq.publish(topic, b"w", partition=1).result(PATIENCE_S)
         mq.admin.pause(topic, topic)
-        rows = mq.admin.why_group(topic, topic).rows
-        assert [partition_of(row[0]) for row in rows] == [0, 1, 2]
-        assert rows[1][1] == "paused"
-        assert "resume" in rows[1][3]
+        rows = mq.admin.why_group(topic, topic)
+        assert [row.partition for row in rows] == [0, 1, 2]
+        assert rows[1].state == "paused"
+        assert "resume" in rows[1].next
 
     def test_show(self, mq: Client, topic: str) -> None:
         before = time.time()
@@ -222,7 +221,7 @@ class TestDeadLetters:
             b"k",
             {"h": "1"},
             "eu",
-            b"i",
+            "i",
         )
         assert (letter.group, letter.reason, letter.error, letter.failures) == ("g", "failures", "no luck", 1)
         assert (letter.ref, letter.count) == (f"{topic}/0/0", 1)
@@ -363,7 +362,7 @@ def test_asyncio_says_the_same(shared_node: RunningNode, topic: str) -> None:
                 break
             await mq.flush(PATIENCE_S)
             assert (await mq.admin.trace(topic, 0, 0))[-1].what == "failed"
-            assert (await mq.admin.why_group(topic, topic)).rows[0][1]
+            assert (await mq.admin.why_group(topic, topic))[0].state
             await mq.admin.set_group(topic, topic, attempts_max=1)
             assert await mq.admin.requeue(topic, 0, 0, group=topic) == f"{topic}/0/0"
             async for msg in mq.consume(topic, topic):

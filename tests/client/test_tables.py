@@ -50,7 +50,7 @@ def test_a_range_is_read_batch_by_batch(mq):
     published(mq, 30, partition=1)
     assert sorted(offsets(mq.batches("t"))) == [(0, at) for at in range(100)] + [(1, at) for at in range(30)]
     assert offsets(mq.batches("t", partition=0)) == [(0, at) for at in range(100)]
-    stretches = list(mq.batches("t", start=17, stop=42, partition=0))
+    stretches = list(mq.batches("t", start=17, end=42, partition=0))
     assert offsets(stretches) == [(0, at) for at in range(17, 42)]
     for stretch in stretches:
         values = stretch.batch.values()[stretch.first - stretch.base : stretch.end - stretch.base]
@@ -61,8 +61,8 @@ def test_nothing_to_read_is_no_batch(mq):
     mq.create_topic("t")
     assert list(mq.batches("t")) == []
     published(mq, 10)
-    assert list(mq.batches("t", start=5, stop=5)) == []
-    assert list(mq.batches("t", start="-1s", stop=1_000)) != []
+    assert list(mq.batches("t", start=5, end=5)) == []
+    assert list(mq.batches("t", start="-1s", end=1_000)) != []
 
 
 def test_records_that_were_taken_away_are_passed_over(mq):
@@ -117,7 +117,7 @@ def test_a_table_has_the_records_as_columns(mq):
     table.validate(full=True)
     assert table.schema.equals(columns.schema("messages"))
     assert table.num_rows == 101
-    assert mq.table("t", start=20, stop=23, partition=0)["value"].to_pylist() == [b"20", b"21", b"22"]
+    assert mq.table("t", start=20, end=23, partition=0)["value"].to_pylist() == [b"20", b"21", b"22"]
     (row,) = mq.table("t", partition=1).to_pylist()
     assert (row["key"], row["headers"], row["route"], row["id"]) == (
         b"ada",
@@ -140,8 +140,8 @@ def test_the_asyncio_twin(mq, broker):
 
     async def both():
         async with aio_connect(broker.endpoint) as twin:
-            found = [stretch async for stretch in twin.batches("t", start=10, stop=30)]
-            return offsets(found), (await twin.table("t", stop=5))["value"].to_pylist()
+            found = [stretch async for stretch in twin.batches("t", start=10, end=30)]
+            return offsets(found), (await twin.table("t", end=5))["value"].to_pylist()
 
     assert asyncio.run(both()) == ([(0, at) for at in range(10, 30)], [b"%d" % at for at in range(5)])
 

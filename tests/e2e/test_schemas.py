@@ -89,10 +89,10 @@ def test_versions_follow_and_a_topic_made_anew_has_none(mq: Client, topic: str) 
     with pytest.raises(SchemaMismatch, match=r"\$.note: is gone"):
         mq.schema(topic, Order)
     with pytest.raises(SchemaMismatch):
-        mq.next_schema(topic, Order)
+        mq.admin.next_schema(topic, Order)
     mq.publish(topic, Wider("ada", 1, "x")).result()
-    mq.delete_schema(topic)
-    mq.delete_schema(topic)
+    mq.admin.delete_schema(topic)
+    mq.admin.delete_schema(topic)
     mq.publish(topic, b"{}").result()
     with pytest.raises(BadRequest, match="has no schema"):
         mq.schema(topic)
@@ -101,7 +101,7 @@ def test_versions_follow_and_a_topic_made_anew_has_none(mq: Client, topic: str) 
     with pytest.raises(UnknownTopic):
         mq.schema(topic)
     mq.create_topic(topic)
-    assert mq.known_schema(topic) is None
+    assert mq.admin.known_schema(topic) is None
 
 
 def test_topics_that_can_have_none(mq: Client, topic: str) -> None:

@@ -133,7 +133,7 @@ def test_versions_lie_side_by_side_and_merging_keeps_them(mq, open_folder, tmp_p
         mq.schema("orders", kind)
         mq.publish("orders", kind("ada", number)).result()
         Exporter(mq, folder).run()
-    mq.delete_schema("orders")
+    mq.admin.delete_schema("orders")
     mq.publish("orders", b"after").result()
     Exporter(mq, folder).run()
     before = rows(folder)

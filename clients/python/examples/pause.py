@@ -9,8 +9,8 @@ with connect() as mq:
         print(msg.value.decode())
     # -- in the guide
     mq.admin.pause("jobs", "workers")  # nothing is handed out; what is in hand can be acked
-    for _, state, because, command, _ in mq.admin.why_group("jobs", "workers").rows:
-        print(state, "-", because, "-", command)
+    for stand in mq.admin.why_group("jobs", "workers"):
+        print(stand.state, "-", stand.because, "-", stand.next)
     mq.admin.resume("jobs", "workers")
     # --
     with next(workers) as msg:

@@ -75,7 +75,8 @@ class EmbeddedClient(Client):
 
 
 def open(directory: str | os.PathLike[str], *, timeout: inputs.Duration = REQUEST_SECONDS) -> EmbeddedClient:
-    """A client of the node in `directory`, which is made when absent. Raises StoreError, Unreachable,
+    """A client of the node in `directory`, which is made when absent, once it answers: within `timeout`
+    (seconds, or "5s"). Raises StoreError, Unreachable,
     and ConfigError on a system that is not POSIX."""
     if "fcntl" not in globals():
         raise ConfigError(

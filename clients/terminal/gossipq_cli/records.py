@@ -156,7 +156,7 @@ def content(record: Any) -> dict[str, Any]:
 
 def id_text(record: Any) -> str:
     """The id of a message, or of a stored record."""
-    return record.id.decode(errors="backslashreplace") if isinstance(record.id, bytes) else record.id or ""
+    return record.id or ""
 
 
 def as_text(record: Any) -> str:

@@ -116,7 +116,7 @@ class Exporter:
         """Everything that is there now, of partitions where at least `records_min` wait. Raises DataLoss when
         retention was faster."""
         began_s, self._done, self._overtaken = time.monotonic(), Done(), []
-        self._schemas = self._mq.schemas().schemas
+        self._schemas = self._mq.admin.schemas().schemas
         parts = self._parts()
         self._check_gaps(parts)
         due = [part for part in parts if part.waiting >= records_min]
@@ -260,7 +260,7 @@ class Exporter:
     ) -> "Iterator[tuple[Offset, RecordBatch]]":
         """Record batches with the offset they reach. `holes` gets what has no record any more."""
         gathering, at, before = columns.Gathering(), start, self._done.records
-        for stretch in self._mq.batches(part.info.name, start=start, stop=end, partition=part.number):
+        for stretch in self._mq.batches(part.info.name, start=start, end=end, partition=part.number):
             self._check_topic(part, stretch)
             if stretch.first > at:
                 holes.append((at, stretch.first))

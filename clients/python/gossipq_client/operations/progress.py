@@ -8,22 +8,21 @@ from gossipq.messages import Ack, Acked, Subscribe, Subscribed, Unsubscribe
 from gossipq.types import Offset, PartitionKey, ShardId, partition_key, partition_of
 from gossipq.values import Start, TopicInfo
 from gossipq_client.operations.questions import PROBE_NUMBERS, Asking, Talk
+from gossipq_client.operations.standings import Span
 from gossipq_client.session import Session
 from gossipq_client.values import inputs
 
 
-def positions(
-    asking: Asking, session: Session, topic: str, start: tuple[str, int]
-) -> Talk[dict[int, tuple[Offset, Offset]]]:
+def positions(asking: Asking, session: Session, topic: str, start: tuple[str, int]) -> Talk[dict[int, Span]]:
     """For each partition where a reader would start, and one past its last record. Raises UnknownTopic,
     OffsetOutOfRange."""
     info = yield from asking.topic(topic)
-    found: dict[int, tuple[Offset, Offset]] = {}
+    found: dict[int, Span] = {}
     for shard, keys in _by_shard(info, range(len(info.shards))).items():
         number = PROBE_NUMBERS + session.links.next_id()
         request = Subscribe(number, "", [Start(key, *start) for key in keys], 0, 0)
         found |= {
-            partition_of(key): (first, end)
+            partition_of(key): Span(first, end)
             for key, first, end in (yield from asking.ask(request, shard, Subscribed)).ends
         }
         yield from asking.ask(Unsubscribe(number), shard, Acked)

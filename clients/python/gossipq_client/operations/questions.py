@@ -61,6 +61,7 @@ from gossipq.values import AckRun, GroupOptions, Message, Ref, Start, Step, Topi
 from gossipq.wire import batch as wire
 from gossipq.wire import proofs
 from gossipq_client.operations.search import Search
+from gossipq_client.operations.standings import GroupStand, group_stands
 from gossipq_client.operations.stored import DeadLetter, Opened, StoredRecord, dead_letters, stored_record
 from gossipq_client.session import Answer, Call, Calls, Flight, Reading, Receipt, Session, receipt_of
 from gossipq_client.values import NOTHING, Address, inputs, refs
@@ -233,11 +234,11 @@ class Asking:
         found = yield from self._of_record(asked, lambda ref: Why(ref, group), Explained)
         return found.call.answer(Explained)
 
-    def why_group(self, topic: str, group: str) -> Talk[GroupExplained]:
-        info, rows = (yield from self.topic(topic)), []
+    def why_group(self, topic: str, group: str) -> Talk[list[GroupStand]]:
+        info, rows = (yield from self.topic(topic)), list[tuple[PartitionKey, str, str, str, int]]()
         for shard, partitions in by_shard(info).items():
             rows += (yield from self.ask(WhyGroup(group, partitions), shard, GroupExplained)).rows
-        return GroupExplained(sorted(rows))
+        return group_stands(rows)
 
     def trace(self, asked: Address, group: str) -> Talk[list[Step]]:
         found = yield from self._of_record(asked, lambda ref: Trace(ref, group), Traced)

@@ -22,7 +22,7 @@ class StoredRecord:
     key: bytes | None
     headers: dict[str, str | bytes]
     route: str
-    id: bytes | None
+    id: str | None  #: as its producer named it
     publish_time: float  #: when its producer sealed the batch
     stored_time: float
 
@@ -49,7 +49,7 @@ class DeadLetter:
     key: bytes | None = None
     headers: dict[str, str | bytes] = field(default_factory=dict)
     route: str = ""
-    id: bytes | None = None
+    id: str | None = None  #: as its producer named it
     publish_time: float = 0.0
 
 
@@ -72,8 +72,8 @@ class Opened:
     def headers(self, at: int) -> dict[str, str | bytes]:
         return inputs.headers_of(self.header_bytes(at))
 
-    def id(self, at: int) -> bytes | None:
-        return (self._ids[at] or None) if self._ids is not None else None
+    def id(self, at: int) -> str | None:
+        return inputs.id_text(self._ids[at]) if self._ids is not None else None
 
 
 def stored_record(topic: str, ref: Ref, time_ms: int, opened: Opened) -> StoredRecord:

@@ -15,27 +15,39 @@ Routes = str | Iterable[str]
 
 
 class FetchOptions(TypedDict, total=False):
-    """Policies of a group hold for all its consumers, until one of them says otherwise."""
+    """Durations are seconds, a timedelta, or text as "30s". The policies of a group (mode, lease,
+    attempts_max, backoff) hold for all its consumers, until one of them says otherwise:
 
-    #: of a new group, or of a reader: "first", "new", an offset, an aware datetime, "-10m"
+    start: of a new group, or of a reader: "first", "new", an offset, an aware datetime, "-10m"
+    mode: "shared", "exclusive" (one consumer at a time) or "key_ordered" (each key in order)
+    route: takes only records whose route matches one of these, as in "eu.fr", "eu.*", "eu.#"
+    routes: the same
+    create: makes a topic that is not there; else that raises UnknownTopic
+    ack: False = at most once: a record counts as done before it leaves the node
+    lease: how long the node waits for a consumer that has gone silent
+    attempts_max: failures after which a record is a dead letter
+    backoff: pause after the first, second ... failure; the last one repeats
+    """
+
     start: inputs.Start | None
-    mode: (
-        str | None
-        #: of the group: "shared", "exclusive" (one consumer at a time) or "key_ordered" (each key in order)
-    )
-    route: Routes | None  #: takes only records whose route matches, as in "eu.fr", "eu.*", "eu.#"
-    routes: Routes | None  #: the same
-    create: bool  #: makes a topic that is not there; else that is an UnknownTopic
-    ack: bool  #: False: at most once; a record counts as done before it leaves the node
-    lease: inputs.Duration | None  #: how long the node waits for a consumer that has gone silent
-    attempts_max: int | None  #: failures after which a record is a dead letter
+    mode: str | None
+    route: Routes | None
+    routes: Routes | None
+    create: bool
+    ack: bool
+    lease: inputs.Duration | None
+    attempts_max: int | None
     backoff: Backoff | None
 
 
 class ConsumeOptions(FetchOptions, total=False):
-    #: records that wait here at most; by itself a reader has 1,000, a consumer about a second of its work
+    """credit: records that wait here at most; by itself a reader has 1,000, a consumer about a second of its
+    work
+    wait: how long topics that are not there yet are waited for
+    """
+
     credit: int | None
-    wait: inputs.Duration | None  #: how long topics that are not there yet are waited for
+    wait: inputs.Duration | None
 
 
 class Joining(NamedTuple):

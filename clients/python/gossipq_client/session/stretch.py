@@ -84,16 +84,14 @@ class Reading:
 
 
 def between(
-    start: inputs.Start, stop: inputs.Start | None, wall_ms: int
+    start: inputs.Start, end: inputs.Start | None, wall_ms: int
 ) -> tuple[tuple[str, int], tuple[str, int] | None]:
     """Where a range begins and ends, as START names places. Raises BadRequest."""
     first = inputs.start_of(start, wall_ms)
-    end = None if stop is None else inputs.start_of(stop, wall_ms, "stop")
-    if first[0] == "new" or (end is not None and end[0] in ("first", "new")):
-        raise BadRequest(
-            f"start={start!r}, stop={stop!r}", hint='use an offset, an aware datetime, or "-10m"'
-        )
-    return first, end
+    last = None if end is None else inputs.start_of(end, wall_ms, "end")
+    if first[0] == "new" or (last is not None and last[0] in ("first", "new")):
+        raise BadRequest(f"start={start!r}, end={end!r}", hint='use an offset, an aware datetime, or "-10m"')
+    return first, last
 
 
 def no_pyarrow(what: str) -> GossipqError:

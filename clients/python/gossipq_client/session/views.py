@@ -8,6 +8,7 @@ from typing import Generic, TypeVar, overload
 from gossipq.errors import LeaseLost
 from gossipq.types import partition_of, topic_id_of
 from gossipq_client.session.held import Held, Piece
+from gossipq_client.values import inputs
 
 
 class Record:
@@ -20,33 +21,38 @@ class Record:
 
     @property
     def value(self) -> bytes:
+        """As it was published."""
         held = self._held
         return held.values()[self.offset - held.base]
 
     @property
     def key(self) -> bytes | None:
+        """What chose its partition; None when it has none."""
         return self._held.key(self.offset)
 
     @property
     def headers(self) -> dict[str, str | bytes]:
+        """As its producer gave them; empty when there were none."""
         return self._held.headers(self.offset)
 
     @property
     def route(self) -> str:
+        """Words between dots, as in "eu.fr"; "" when it has none."""
         return self._held.batch.route.decode(errors="replace")
 
     @property
     def id(self) -> str | None:
         """As its producer named it."""
-        raw = self._held.id(self.offset)
-        return raw.decode(errors="backslashreplace") if raw else None
+        return inputs.id_text(self._held.id(self.offset))
 
     @property
     def topic(self) -> str:
+        """Its name."""
         return self._held.part.subscription.topics[topic_id_of(self._held.partition)].name
 
     @property
     def partition(self) -> int:
+        """Its number within the topic."""
         return partition_of(self._held.partition)
 
     @property
@@ -97,6 +103,7 @@ class FetchedBatch(Sequence[Item], Generic[Item]):
         self._ends: list[int] | None = None
 
     def values(self) -> list[bytes]:
+        """The values alone, in order, at no cost per message."""
         pieces = self.pieces
         if len(pieces) == 1:
             return pieces[0].values()

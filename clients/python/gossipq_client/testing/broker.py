@@ -22,10 +22,12 @@ class MovableClock(SystemClock):
         self._ahead_ms = 0
 
     def now(self) -> Now:
+        """Milliseconds since boot and since 1970, both moved."""
         boot_ms, wall_ms = super().now()
         return Now(boot_ms + self._ahead_ms, wall_ms + self._ahead_ms)
 
     def advance(self, milliseconds: int) -> None:
+        """Moves it ahead from now on."""
         self._ahead_ms += milliseconds
 
 
@@ -37,7 +39,7 @@ class Client(sync.Client):
         super().__init__([broker.endpoint], name, REQUEST_SECONDS)
 
     def advance(self, duration: inputs.Duration) -> None:
-        """As `Broker.advance`, once what this client has published and acked is stored."""
+        """As `Broker.advance` (seconds, or "1h"), once what this client has published and acked is stored."""
         self.flush(self._timeout)
         self.broker.advance(duration)
 
@@ -58,10 +60,12 @@ class Broker:
         self.endpoint = self._node.endpoint
 
     def connect(self, name: str = "test") -> Client:
+        """A client of this node, with the verbs of any other, and `advance`."""
         return Client(self, name)
 
     def advance(self, duration: inputs.Duration) -> None:
-        """Lets so much time pass at once; what falls due by it has happened when this returns.
+        """Lets so much time (seconds, or "1h") pass at once; what falls due by it has
+        happened when this returns.
 
         A lease that ends by it ends as if its consumer had hung, since nobody had time to extend it.
         """
@@ -71,6 +75,7 @@ class Broker:
             self._node.settle()
 
     def close(self) -> None:
+        """Ends the node; its records go with it."""
         self._node.close()
         with contextlib.suppress(OSError):
             self._directory.cleanup()

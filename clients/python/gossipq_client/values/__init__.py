@@ -4,6 +4,7 @@ records. Pure."""
 from gossipq_client.values import inputs, outcomes, payloads, refs
 from gossipq_client.values.growth import series
 from gossipq_client.values.inputs import duration_ms, start_of
+from gossipq_client.values.keywords import shows
 from gossipq_client.values.outcomes import GIVEN_BACK, Outcome, Reject, Retry, failed
 from gossipq_client.values.policies import (
     Backoff,
@@ -17,6 +18,7 @@ from gossipq_client.values.refs import Address, address
 from gossipq_client.values.terms import (
     NOTHING,
     PLAIN,
+    Common,
     ListOptions,
     Many,
     Options,
@@ -35,6 +37,7 @@ __all__ = [
     "PLAIN",
     "Address",
     "Backoff",
+    "Common",
     "GroupPolicy",
     "ListOptions",
     "Many",
@@ -60,6 +63,7 @@ __all__ = [
     "publish_options",
     "refs",
     "series",
+    "shows",
     "start_of",
     "topic_options",
 ]

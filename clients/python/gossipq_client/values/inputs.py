@@ -155,6 +155,11 @@ def id_bytes(value: Value) -> bytes:
     return raw
 
 
+def id_text(raw: bytes) -> str | None:
+    """How the id of a record is shown everywhere; None for a record that has none."""
+    return raw.decode(errors="backslashreplace") or None
+
+
 def whole(value: int, what: str, low: int, high: int) -> int:
     """Raises BadRequest unless it is a whole number within its bounds."""
     if isinstance(value, bool) or not isinstance(value, int) or not low <= value <= high:

@@ -16,36 +16,62 @@ Backoff = inputs.Duration | Iterable[inputs.Duration]
 
 
 class TopicPolicy(TypedDict, total=False):
-    """What is left away is as the cluster says."""
+    """Policy of a topic; durations are seconds, a timedelta, or text as "7d". What is left away is as the
+    cluster says:
 
-    retention: inputs.Duration | None  #: what every group has acked is kept for so long
-    retain: str | None  #: "acked": age removes what every group has acked; "forever": age removes nothing
-    bytes_max: int | None  #: stored bytes per partition; 0 = no bound
-    overflow: str | None  #: "refuse" or "drop_oldest" when bytes_max is reached
-    level: str | None  #: "stored" or "none"
-    beside: str | None  #: topic whose shards this one shares, for atomic steps and exclusive groups
-    ttl: inputs.Duration | None  #: time to live of records that name none; 0 = they do not expire
-    expire: str | None  #: what expires untried: "dead" letter, "drop" (counted), or "try_once"
-    dedup: inputs.Duration | None  #: an id is remembered for so long,
-    dedup_count: int | None  #: and for so many later ids of its partition
-    trace: str | None  #: which steps are kept: "failures", "all" or "off"
-    lease: inputs.Duration | None  #: how long a consumer may be silent with a record
-    attempts_max: int | None  #: failures after which a record is a dead letter
+    retention: what every group has acked is kept for so long
+    retain: "acked": age removes what every group has acked; "forever": age removes nothing
+    bytes_max: stored bytes per partition, 0 = no bound
+    overflow: "refuse" or "drop_oldest" when bytes_max is reached
+    level: "stored" or "none"
+    beside: topic whose shards this one shares, for atomic steps and exclusive groups
+    ttl: time to live of records that name none, 0 = they do not expire
+    expire: what expires untried: "dead" letter, "drop" (counted), or "try_once"
+    dedup: an id is remembered for so long,
+    dedup_count: and for so many later ids of its partition
+    trace: which steps are kept: "failures", "all" or "off"
+    lease: how long a consumer may be silent with a record
+    attempts_max: failures after which a record is a dead letter
+    backoff: pause after the first, second ... failure; the last one repeats
+    alarm_lag: records of a partition that a group may be behind before an alarm is raised, 0 = any number
+    """
+
+    retention: inputs.Duration | None
+    retain: str | None
+    bytes_max: int | None
+    overflow: str | None
+    level: str | None
+    beside: str | None
+    ttl: inputs.Duration | None
+    expire: str | None
+    dedup: inputs.Duration | None
+    dedup_count: int | None
+    trace: str | None
+    lease: inputs.Duration | None
+    attempts_max: int | None
     backoff: Backoff | None
-    #: records of a partition that a group may be behind before an alarm is raised; 0 = any number
     alarm_lag: int | None
 
 
 class GroupPolicy(TypedDict, total=False):
-    """What is left away stays as it is. The mode is chosen by the consumers."""
+    """Policy of a group; durations are seconds, a timedelta, or text as "30s". What is left away stays as it
+    is; the mode is chosen by the consumers:
+
+    lease: how long a consumer may be silent with a record
+    in_flight_max: records per partition that may be in flight at a time
+    attempts_max: failures after which a record is a dead letter
+    backoff: pause after the first, second ... failure; the last one repeats
+    parked_max: records per partition that may wait behind others of their key
+    paused: nothing is handed out while it is
+    alarm_lag: records of a partition that it may be behind before an alarm is raised, 0 = any number
+    """
 
     lease: inputs.Duration | None
-    in_flight_max: int | None  #: records per partition that may be in flight at a time
+    in_flight_max: int | None
     attempts_max: int | None
     backoff: Backoff | None
-    parked_max: int | None  #: records per partition that may wait behind others of their key
+    parked_max: int | None
     paused: bool | None
-    #: records of a partition that it may be behind before an alarm is raised; 0 = any number
     alarm_lag: int | None
 
 

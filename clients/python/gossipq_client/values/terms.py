@@ -19,31 +19,50 @@ BACKOFF_MS_MAX = 2**32 - 1  #: a column of 4 bytes
 
 
 class Common(TypedDict, total=False):
-    """Options that one record and a list have in common."""
+    """Options of one record, or of each of a list; durations are seconds, a timedelta, or text as "5m":
 
-    key: inputs.Value | None  #: chooses the partition, so that records of one key stay in order
+    key: chooses the partition, so that records of one key stay in order
+    headers: text to text or bytes
+    route: matched by consumers, as in "eu.fr"
+    level: "stored" (confirmed means kept) or "none" (no confirm); None = as the topic says
+    partition: its number, in place of the choice by key or id
+    wait: raises Backpressure when the window stays full for so long; 0 = at once, None = never
+    delay: due so long from now; until then it is scheduled and has no offset
+    at: due then: an aware datetime, or seconds since 1970
+    ttl: expires so long after it is due
+    lease: how long a consumer may be silent with it
+    attempts_max: failures after which it is a dead letter
+    backoff: pause after each failure
+    """
+
+    key: inputs.Value | None
     headers: inputs.Headers | None
-    route: str  #: matched by consumers, as in "eu.fr"
-    level: str | None  #: "stored" (confirmed means kept) or "none" (no confirm); None = as the topic says
-    partition: int | None  #: in place of the choice by key or id
-    #: raises Backpressure when the window stays full for so long; 0: at once; None: never
+    route: str
+    level: str | None
+    partition: int | None
     wait: inputs.Duration | None
-    delay: inputs.Duration | None  #: due so long from now; until then it is scheduled and has no offset
-    at: inputs.Time | None  #: due then: an aware datetime, or seconds since 1970
-    ttl: inputs.Duration | None  #: expires so long after it is due
-    lease: inputs.Duration | None  #: how long a consumer may be silent with it
-    attempts_max: int | None  #: failures after which it is a dead letter
-    backoff: inputs.Duration | None  #: pause after each failure
+    delay: inputs.Duration | None
+    at: inputs.Time | None
+    ttl: inputs.Duration | None
+    lease: inputs.Duration | None
+    attempts_max: int | None
+    backoff: inputs.Duration | None
 
 
 class PublishOptions(Common, total=False):
-    id: (
-        inputs.Value | None
-    )  #: published twice within the topic's window it is stored once; without a key it chooses the partition
+    """id: published twice within the topic's window it is stored once; without a key it chooses the
+    partition"""
+
+    id: inputs.Value | None
 
 
 class ListOptions(Common, total=False):
-    """Each list has one entry for each value; None = this record has none."""
+    """One entry for each value, None = this record has none:
+
+    keys: in place of key
+    ids: each as `id` of a single record
+    delays: in place of delay
+    """
 
     keys: Sequence[inputs.Value | None] | None
     ids: Sequence[inputs.Value | None] | None

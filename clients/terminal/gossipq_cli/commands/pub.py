@@ -180,9 +180,8 @@ def command(
     with ask.connect(choices) as mq:
         missing = bool(ask.missing(mq, [topic]))
         new = missing and not choices.quiet
-        schema = None if missing else mq.known_schema(topic)
-        if schema is not None:
-            mq.check_by(schema)
+        if not missing and mq.admin.known_schema(topic) is not None:
+            mq.schema(topic)
         started = time.monotonic()
         try:
             _send(mq, topic, what, tally, rate)

@@ -52,7 +52,7 @@ def list_schemas(choices: Choices) -> None:
     gossipq schema ls
     """
     with ask.connect(choices) as mq:
-        known = mq.schemas().schemas
+        known = mq.admin.schemas().schemas
         there = {info.id for info in mq.topics()}
     rows = [_row(schema) for topic_id, schema in known.items() if topic_id in there]
     fields = Column("fields", lambda fields: printable(", ".join(fields)))
@@ -95,7 +95,7 @@ def check(choices: Choices, topic: str, file: BinaryIO | None, last: int) -> int
     Nothing is changed. The exit code is 1 when some do not fit.
     """
     with ask.connect(choices) as mq:
-        schema = _schema(mq, topic) if file is None else mq.next_schema(topic, file.read())
+        schema = _schema(mq, topic) if file is None else mq.admin.next_schema(topic, file.read())
         count, bad = 0, list[dict[str, Any]]()
         for ref, value in _newest(mq, topic, last):
             count += 1
@@ -115,7 +115,7 @@ def remove(choices: Choices, topic: str) -> None:
     """
     ask.sure(choices, "removing a schema", f"Nobody checks values of {topic} any more. Remove its schema?")
     with ask.connect(choices) as mq:
-        mq.delete_schema(topic)
+        mq.admin.delete_schema(topic)
     Output(choices).one({"topic": topic}, f"topic {topic} has no schema", topic)
 
 
@@ -123,7 +123,7 @@ def _schema(mq: "Client", topic: str) -> "Schema":
     """Raises UnknownTopic, BadRequest."""
     if ask.missing(mq, [topic]):
         raise UnknownTopic(f"no topic {topic}")
-    schema = mq.known_schema(topic)
+    schema = mq.admin.known_schema(topic)
     if schema is None:
         raise BadRequest(f"topic {topic} has no schema", hint=f"gossipq schema set {topic} FILE")
     return schema
@@ -138,7 +138,7 @@ def _newest(mq: "Client", topic: str, last: int) -> Iterator[tuple[str, bytes]]:
     """Records with their ref."""
     for number, (first, end) in sorted(mq.admin.positions(topic).items()):
         if first < end:
-            for each in mq.batches(topic, start=max(first, end - last), stop=end, partition=number):
+            for each in mq.batches(topic, start=max(first, end - last), end=end, partition=number):
                 for offset, value in enumerate(each.values(), each.first):
                     yield f"{topic}/{number}/{offset}", value
 

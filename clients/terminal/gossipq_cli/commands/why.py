@@ -6,9 +6,8 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from gossipq.errors import Refused
-from gossipq.messages import Explained, GroupExplained
+from gossipq.messages import Explained
 from gossipq.texts import many
-from gossipq.types import partition_of
 from gossipq.values import Standing
 from gossipq_cli import ask, outlook, refs
 from gossipq_cli.commands.group import unknown
@@ -18,6 +17,7 @@ from gossipq_cli.output import Column, Output, as_object, moment, printable
 
 if TYPE_CHECKING:
     from gossipq_client import Client
+    from gossipq_client.operations import GroupStand
 
 COLORS = dict.fromkeys(("acked", "moving", "working", "idle"), "green") | dict.fromkeys(
     ("in_flight", "ready"), "cyan"
@@ -55,7 +55,7 @@ def command(choices: Choices, ref: str, group: str, record_id: str | None, over_
     if group and record_id is None and "/" not in ref:
         with ask.connect(choices) as mq:
             stands = mq.admin.why_group(ref, group)
-            if not stands.rows:
+            if not stands:
                 raise unknown(ref, group, mq.admin.groups(ref))
             foreseen = _foresee(mq, ref, group, 0.0 if out.form == "names" else over_s)
         _tell_group(out, ref, group, stands, foreseen)
@@ -69,7 +69,7 @@ def command(choices: Choices, ref: str, group: str, record_id: str | None, over_
 
 def _misfit(mq: "Client", topic: str, where: dict[str, Any]) -> str:
     """What the schema of its topic has against the value; "" when there is nothing."""
-    schema = mq.known_schema(topic)
+    schema = mq.admin.known_schema(topic)
     if schema is None:
         return ""
     try:
@@ -118,13 +118,11 @@ def _foresee(mq: "Client", topic: str, group: str, over_s: float) -> outlook.Out
     return outlook.outlook(first, look())
 
 
-def _tell_group(out: Output, topic: str, group: str, told: GroupExplained, foreseen: outlook.Outlook) -> None:
+def _tell_group(
+    out: Output, topic: str, group: str, told: "list[GroupStand]", foreseen: outlook.Outlook
+) -> None:
     """Partitions that stand alike are told together."""
-    names = ("partition", "state", "because", "next", "since_ms")
-    rows: list[dict[str, Any]] = [
-        dict(zip(names, (partition_of(partition), *rest), strict=True))
-        for partition, *rest in sorted(told.rows)
-    ]
+    rows: list[dict[str, Any]] = [stand._asdict() for stand in told]
     if out.form == "names":
         out.rows([Column("state")], rows)
         return

@@ -163,10 +163,7 @@ class Desk:
 
     def _stand(self, ask: Stand) -> Standing:
         told = self.mq.admin.why_group(ask.topic, ask.group)
-        rows = [
-            (partition_of(partition), state, because, command)
-            for partition, state, because, command, _ in sorted(told.rows)
-        ]
+        rows = [(stand.partition, stand.state, stand.because, stand.next) for stand in told]
         letters = itertools.islice(self.mq.admin.dead_letters(ask.topic, ask.group, values=False), DEAD_MAX)
         dead = [(letter.ref, letter.reason, letter.error, letter.time_ms) for letter in letters]
         return Standing(rows, sorted(dead, key=lambda row: -row[3]))

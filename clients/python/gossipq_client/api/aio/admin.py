@@ -2,16 +2,17 @@
 groups."""
 
 from collections.abc import Iterable
-from typing import Unpack
+from typing import Any, Unpack
 
 from gossipq import limits
 from gossipq.export_messages import States
 from gossipq.messages import DropTopic, StatsReply, Status, StatusReply, Topics
-from gossipq.operator_messages import GroupShown
 from gossipq.types import META_SHARD, NODE_SHARD, Index
 from gossipq.values import AckRun, Alarm, ClientRow, ConfigRow, GroupStats, GrowthRow, SoughtRow, TopicInfo
+from gossipq.wire.schemas import Declared, Schema
 from gossipq_client.api.aio.menders import Menders
-from gossipq_client.values import TopicPolicy, inputs, topic_options
+from gossipq_client.operations import GroupRules, group_rules
+from gossipq_client.values import TopicPolicy, inputs, shows, topic_options
 
 
 class Admin(Menders):
@@ -47,6 +48,7 @@ class Admin(Menders):
         how many knew it."""
         return await self._talk(self._asking.kick(session, for_ms))
 
+    @shows(topic_options, TopicPolicy)
     async def set_topic(self, name: str, **policy: Unpack[TopicPolicy]) -> TopicInfo:
         """Changes the policy of a topic; what is left away stays. Raises UnknownTopic, BadRequest."""
         return await self._talk(self._asking.set_topic(name, topic_options(**policy)))
@@ -72,10 +74,10 @@ class Admin(Menders):
         Raises WrongState while it has consumers."""
         return await self._talk(self._asking.delete_group(topic, group, dead))
 
-    async def group_policy(self, topic: str, group: str) -> GroupShown:
+    async def group_policy(self, topic: str, group: str) -> GroupRules:
         """What rules the records of a group, who said so, and its consumers. Raises BadRequest when there is
         no such group."""
-        return await self._talk(self._asking.group_policy(topic, group))
+        return group_rules(await self._talk(self._asking.group_policy(topic, group)))
 
     # --- how topics and nodes are
 
@@ -96,6 +98,25 @@ class Admin(Menders):
     async def status(self) -> StatusReply:
         """How the node sees itself and its workers."""
         return await self._client._ask(Status(), NODE_SHARD, StatusReply)
+
+    # --- schemas
+
+    async def schemas(self) -> Declared:
+        """What topics declared so far, by topic id; `versions` also of those that have none any more."""
+        return await self._client._schemas()
+
+    async def known_schema(self, topic: str) -> Schema | None:
+        """The schema of a topic, if it has one; this client checks nothing by it."""
+        return await self._client._known_schema(topic)
+
+    async def next_schema(self, topic: str, declared: Any) -> Schema:
+        """What `mq.schema(topic, declared)` would declare; nothing is changed. Raises UnknownTopic,
+        BadRequest, SchemaMismatch as that does."""
+        return await self._client._next_schema(topic, declared)
+
+    async def delete_schema(self, topic: str) -> None:
+        """From now on the topic has none; its records stay as they are. Raises UnknownTopic."""
+        await self._client._delete_schema(topic)
 
     # --- exports
 

@@ -7,14 +7,13 @@ from typing import Any, Self
 
 from gossipq.errors import GossipqError
 from gossipq_client.api.aio.records import Records
-from gossipq_client.api.aio.schemas import SchemaKeepers
 from gossipq_client.api.aio.workers import Workers
 from gossipq_client.handlers import Registry
 from gossipq_client.io import ERROR_CLOSE_SECONDS, REQUEST_SECONDS, contexts, log
 from gossipq_client.values import inputs
 
 
-class Client(Workers, SchemaKeepers, Records):
+class Client(Workers, Records):
     """A connection to a cluster, for one event loop. Use `connect` to make one."""
 
     async def __aenter__(self) -> Self:
@@ -65,6 +64,6 @@ class Connecting:
 def connect(
     *addresses: str | Iterable[str], name: str = "", timeout: inputs.Duration = REQUEST_SECONDS
 ) -> Connecting:
-    """As the sync `connect`, for `await` or `async with`."""
+    """As the sync `connect`, for `await` or `async with`; `timeout` is in seconds, or "5s"."""
     seconds = inputs.duration_ms(timeout, "timeout") / 1000
     return Connecting(contexts.addresses_of(addresses), name or f"python-{os.getpid()}", seconds)

@@ -22,7 +22,17 @@ from gossipq_client.session import (
     credit_of,
     joining,
 )
-from gossipq_client.values import Outcome, PublishOptions, Reject, Retry, inputs, outcomes
+from gossipq_client.values import (
+    Common,
+    Outcome,
+    PublishOptions,
+    Reject,
+    Retry,
+    inputs,
+    outcomes,
+    publish_options,
+    shows,
+)
 
 
 class Message(Record):
@@ -49,7 +59,8 @@ class Message(Record):
         self._settled = True  # last, so that an ack that was interrupted can be done again
 
     async def nack(self, delay: inputs.Duration | None = None, reason: str = "") -> None:
-        """Failed: it comes again after `delay` (default: as the backoff policy says), until its attempts are
+        """Failed: it comes again after `delay`, in seconds or as "5m"
+        (default: as the backoff policy says), until its attempts are
         used up."""
         self.settle(outcomes.failed(delay, reason))
 
@@ -63,6 +74,7 @@ class Message(Record):
             self._client._nack_range(self._held, self.offset, self.offset + 1, outcome)
             self._settled = True
 
+    @shows(publish_options, Common, PublishOptions)
     async def ack_with(
         self, topic: str, value: inputs.Value, **options: Unpack[PublishOptions]
     ) -> PendingReceipt:
@@ -90,7 +102,7 @@ class Message(Record):
         return pending
 
     async def extend(self, seconds: inputs.Duration) -> None:
-        """Holds on for so long from now. Raises LeaseLost."""
+        """Holds on for so long from now, in seconds or as "5m". Raises LeaseLost."""
         lease_ms = inputs.duration_ms(seconds, "seconds", 1, limits.LEASE_TOTAL_MS_MAX)
         await self._client._extend_lease(self._held, self.offset, lease_ms)
         self._require_lease()
@@ -236,6 +248,7 @@ class Consumers(Producers):
         super().__init__(addresses, name, timeout, key)
         self._fetchers: dict[tuple[tuple[str, ...], str | None], Fetcher] = {}
 
+    @shows(joining, FetchOptions, ConsumeOptions)
     def subscribe(
         self,
         topics: str | Iterable[str],
@@ -248,8 +261,7 @@ class Consumers(Producers):
         among its consumers.
 
         A new group begins at "first", a reader (no group) at "new"; `start` says otherwise. With stop_at_end
-        the loop ends when everything there was has been handed out. Options: see ConsumeOptions. Raises
-        BadRequest.
+        the loop ends when everything there was has been handed out. Raises BadRequest.
         """
         state = self._engine.made_subscription(joining(topics, group, **options), stop_at_end)
         subscription = Subscription(self, state)
@@ -257,6 +269,7 @@ class Consumers(Producers):
         self._exchange()
         return subscription
 
+    @shows(joining, FetchOptions, ConsumeOptions)
     def consume(
         self,
         topics: str | Iterable[str],
@@ -269,6 +282,7 @@ class Consumers(Producers):
         outside: leaving it ends the subscription."""
         return self.subscribe(topics, group, stop_at_end=stop_at_end, **options).__aiter__()
 
+    @shows(joining, FetchOptions)
     async def fetch(
         self,
         topics: str | Iterable[str],
@@ -281,7 +295,7 @@ class Consumers(Producers):
         """At most `n` messages; returns as soon as there is one, and empty after `wait`. Ack with
         `ack(batch)`.
 
-        Options (see FetchOptions) count for the first fetch of these topics and group. Raises BadRequest.
+        Options count for the first fetch of these topics and group. Raises BadRequest.
         """
         count = credit_of(n, options.get("mode"), "n")
         wait_s = wait if type(wait) is float else inputs.duration_ms(wait, "wait") / 1000

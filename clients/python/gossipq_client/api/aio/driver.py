@@ -244,7 +244,7 @@ class Driver:
         return future
 
     async def flush(self, timeout: inputs.Duration | None = None) -> None:
-        """As the sync `flush`."""
+        """As the sync `flush`: waits `timeout` at most, in seconds or as "5s"; None = for ever."""
         session = self._engine.session
         self._do(session.publishing.seal_all)
         if not await self._until(lambda: session.settled, inputs.seconds(timeout)):

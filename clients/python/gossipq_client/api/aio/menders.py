@@ -3,21 +3,24 @@
 from collections.abc import AsyncIterator, Mapping, Sequence
 from typing import Unpack
 
-from gossipq.messages import GroupExplained, Members
+from gossipq.messages import Members
 from gossipq.values import GroupOptions, Step, TopicInfo
-from gossipq_client.api.aio.consumer import Consumers, Message
+from gossipq_client.api.aio.consumer import Message
+from gossipq_client.api.aio.schemas import SchemaKeepers
 from gossipq_client.operations import (
     DeadLetter,
+    GroupStand,
     Progress,
     Ranges,
     Result,
     Search,
+    Span,
     StoredRecord,
     Talk,
     progress,
 )
 from gossipq_client.session import Receipt
-from gossipq_client.values import GroupPolicy, address, group_options, inputs
+from gossipq_client.values import GroupPolicy, address, group_options, inputs, shows
 
 
 class Menders:
@@ -28,7 +31,7 @@ class Menders:
     UnknownTopic.
     """
 
-    def __init__(self, client: Consumers) -> None:
+    def __init__(self, client: SchemaKeepers) -> None:
         self._client, self._asking = client, client._engine.asking
 
     async def _talk(self, talk: Talk[Result]) -> Result:
@@ -36,8 +39,9 @@ class Menders:
 
     # --- explain
 
-    async def why_group(self, topic: str, group: str) -> GroupExplained:
-        """Why a group stands still, or does not: one row for each partition."""
+    async def why_group(self, topic: str, group: str) -> list[GroupStand]:
+        """Why a group stands still, or does not: one for each partition, none for a group that is not
+        there."""
         return await self._talk(self._asking.why_group(topic, group))
 
     async def trace(
@@ -178,15 +182,13 @@ class Menders:
         """Goes on after `pause`."""
         await self._talk(self._asking.set_group(topic, group, GroupOptions(paused=False)))
 
+    @shows(group_options, GroupPolicy)
     async def set_group(self, topic: str, group: str, **policy: Unpack[GroupPolicy]) -> None:
         """Changes the policy of a group in the shards of a topic. Raises BadRequest when there is no such
-        group.
-
-        Policy: lease, in_flight_max, attempts_max, backoff, parked_max, paused; see GroupPolicy.
-        """
+        group."""
         await self._talk(self._asking.set_group(topic, group, group_options(**policy)))
 
-    async def positions(self, topic: str, start: inputs.Start = "first") -> dict[int, tuple[int, int]]:
+    async def positions(self, topic: str, start: inputs.Start = "first") -> dict[int, Span]:
         """For each partition the offset where a reader would start, and the one behind its last record."""
         where = inputs.start_of(start, self._client._engine.clock.now().wall_ms)
         return await self._talk(progress.positions(self._asking, self._client._engine.session, topic, where))

@@ -22,13 +22,13 @@ class Readers(Consumers):
         topic: str,
         *,
         start: inputs.Start = "first",
-        stop: inputs.Start | None = None,
+        end: inputs.Start | None = None,
         partition: int | None = None,
     ) -> AsyncIterator[Stretch]:
-        """What lies between `start` and `stop` (offsets, aware datetimes, "-10m"; default: all there is now),
-        batch by batch, in order within each partition. Raises UnknownTopic, BadRequest, and OffsetOutOfRange
-        when retention removed `start`."""
-        places = between(start, stop, self._engine.clock.now().wall_ms)
+        """What lies between `start` and `end` (offsets, aware datetimes, "-10m"; default: all there is now),
+        batch by batch, in order within each partition. Raises UnknownTopic, BadRequest, Busy, and
+        OffsetOutOfRange when retention removed `start`."""
+        places = between(start, end, self._engine.clock.now().wall_ms)
         reading = await self._talk(self._engine.asking.reading(topic, *places, partition))
         try:
             while not reading.over:
@@ -47,27 +47,27 @@ class Readers(Consumers):
         topic: str,
         *,
         start: inputs.Start = "first",
-        stop: inputs.Start | None = None,
+        end: inputs.Start | None = None,
         partition: int | None = None,
     ) -> "columns.Table":
         """The same as a pyarrow.Table: topic, topic_id, partition, offset, publish_time, key, headers, value,
         route, id, deliver_at; for a topic with a schema also data, which is null where the value does not
         fit. Needs pyarrow."""
         columns.arrow()
-        schema = await self.known_schema(topic)
-        found = [each async for each in self.batches(topic, start=start, stop=stop, partition=partition)]
+        schema = await self._known_schema(topic)
+        found = [each async for each in self.batches(topic, start=start, end=end, partition=partition)]
         return columns.table(found, schema)
 
-    async def schemas(self) -> Declared:
+    async def _schemas(self) -> Declared:
         """What was declared so far, by topic id."""
         if not (await self._ask(Resolve([schemas.TOPIC]), META_SHARD, Topics)).topics:
             return Declared()
         stretches = [each async for each in self.batches(schemas.TOPIC, partition=0)]
         return Declared(value for each in stretches for value in each.values())
 
-    async def known_schema(self, topic: str) -> Schema | None:
+    async def _known_schema(self, topic: str) -> Schema | None:
         """The schema of a topic, if it has one; nothing is checked by it."""
-        known = await self.schemas()
+        known = await self._schemas()
         if not known.schemas:
             return None
         infos = (await self._ask(Resolve([topic]), META_SHARD, Topics)).topics

@@ -25,23 +25,21 @@ class SchemaKeepers(Readers, TopicKeepers):
         info = await self._known_topic(topic)
         if declared is not None:
             await self._declare(info, schemas.document_of(declared))
-        found = (await self.schemas()).schemas.get(info.id)
+        found = (await self._schemas()).schemas.get(info.id)
         if found is None:
             raise BadRequest(f"topic {topic} has no schema", hint=f"gossipq schema set {topic} FILE")
-        self.check_by(found)
+        self._check_by(found)
         return found
 
-    async def next_schema(self, topic: str, declared: Any) -> Schema:
-        """What `schema` would declare; nothing is changed. Raises what that raises."""
+    async def _next_schema(self, topic: str, declared: Any) -> Schema:
         info, document = await self._known_topic(topic), schemas.document_of(declared)
-        known = await self.schemas()
+        known = await self._schemas()
         made = Schema(topic, info.id, known.versions.get(info.id, 0) + 1, document)
         if info.id in known.schemas:
             schemas.require_follows(known.schemas[info.id], made.shape)
         return made
 
-    async def delete_schema(self, topic: str) -> None:
-        """From now on the topic has none. Raises UnknownTopic."""
+    async def _delete_schema(self, topic: str) -> None:
         await self._declare(await self._known_topic(topic), None)
         self._checking.pop(topic, None)
 
@@ -57,7 +55,7 @@ class SchemaKeepers(Readers, TopicKeepers):
     async def _declare(self, info: TopicInfo, document: dict[str, Any] | None) -> None:
         """Publishes the next version and reads back if it counts: of two at a time the first one does."""
         for _ in range(DECLARE_TRIES):
-            known = await self.schemas()
+            known = await self._schemas()
             now = known.schemas.get(info.id)
             if (now.document if now is not None else None) == document:
                 return

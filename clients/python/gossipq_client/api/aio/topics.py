@@ -6,12 +6,13 @@ from gossipq.messages import CreateTopic, Topics
 from gossipq.types import META_SHARD
 from gossipq.values import TopicInfo
 from gossipq_client.api.aio.consumer import Consumers
-from gossipq_client.values import TopicPolicy, as_asked, topic_options
+from gossipq_client.values import TopicPolicy, as_asked, shows, topic_options
 
 
 class TopicKeepers(Consumers):
     """The part of a client that makes topics and asks how they are."""
 
+    @shows(topic_options, TopicPolicy)
     async def create_topic(
         self,
         name: str,
@@ -20,9 +21,9 @@ class TopicKeepers(Consumers):
         if_not_exists: bool = False,
         **policy: Unpack[TopicPolicy],
     ) -> TopicInfo:
-        """Policy: retention, retain, bytes_max, overflow, level, beside, ttl, expire, dedup, dedup_count,
-        trace, lease, attempts_max, backoff; see TopicPolicy. With `if_not_exists` a topic that is there stays
-        as it is. Raises TopicExists, also for one with other partitions; BadName, BadRequest.
+        """Makes a topic of so many partitions, which are for its life (None: as the cluster says). With
+        `if_not_exists` a topic that is there stays as it is. Raises TopicExists, also for one with other
+        partitions; BadName, BadRequest.
         """
         config = topic_options(partitions, **policy)
         return as_asked(

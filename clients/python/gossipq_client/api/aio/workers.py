@@ -10,8 +10,8 @@ from gossipq_client.api.aio.consumer import Consumers, Message
 from gossipq_client.api.aio.runner import Runner
 from gossipq_client.handlers import Function, Registry, Requests, make_replies, until_signal
 from gossipq_client.io import REQUEST_SECONDS
-from gossipq_client.session import ConsumeOptions
-from gossipq_client.values import PublishOptions, inputs
+from gossipq_client.session import ConsumeOptions, FetchOptions, joining
+from gossipq_client.values import Common, PublishOptions, inputs, publish_options, shows
 
 
 class Workers(Consumers):
@@ -25,6 +25,7 @@ class Workers(Consumers):
 
     # --- handlers
 
+    @shows(joining, FetchOptions, ConsumeOptions)
     def consumer(
         self,
         topics: str | Iterable[str],
@@ -40,7 +41,7 @@ class Workers(Consumers):
         and other exceptions mean the same as in `with msg:`; what cannot be decoded is a dead letter. What it
         returns is the reply to a `request`. `workers` records are worked on at a time: the sync client runs
         `def` handlers in threads and `async def` ones on an event loop of their own, the asyncio client
-        `async def` ones in tasks and the others in threads. More: see `consume`.
+        `async def` ones in tasks and the others in threads.
         """
         return self.handlers.consumer(topics, group, workers=workers, **options)
 
@@ -50,7 +51,8 @@ class Workers(Consumers):
 
         With stop_at_end it ends when everything there was has been handled. It takes SIGTERM and SIGINT while
         it runs in the main thread; with signals=False not even there, for who has a server of its own to
-        stop. Raises what a subscription was refused with.
+        stop. Raises what a subscription was refused with, and BadRequest when it runs
+        already, or there is no handler.
         """
         self._engine.check()
         if self._runner is not None:
@@ -70,6 +72,7 @@ class Workers(Consumers):
 
     # --- requests
 
+    @shows(publish_options, Common, PublishOptions)
     async def request(
         self,
         topic: str,
@@ -80,8 +83,8 @@ class Workers(Consumers):
     ) -> Message:
         """Publishes a request and waits for the reply: what the handler that works on it returns.
 
-        Options as in `publish`. Raises NoReply after `timeout`; what a handler has begun with goes on all the
-        same.
+        Options as in `publish`. Raises NoReply after `timeout` (seconds, or "5s"); what a handler has
+        begun with goes on all the same.
         """
         seconds = inputs.duration_ms(timeout, "timeout", 1) / 1000
         await self._open_replies()

@@ -3,19 +3,19 @@ pauses."""
 
 import os
 from collections.abc import Iterable
+from inspect import signature
 from typing import Any, Unpack
 
 from gossipq import limits
 from gossipq.wire.schemas import Schema
 from gossipq_client.api.sync.records import Records
-from gossipq_client.api.sync.schemas import SchemaKeepers
 from gossipq_client.api.sync.workers import Workers
 from gossipq_client.io import REQUEST_SECONDS, contexts
 from gossipq_client.session import PendingReceipt
 from gossipq_client.values import PublishOptions, inputs
 
 
-class Client(Workers, SchemaKeepers, Records):
+class Client(Workers, Records):
     """A connection to a cluster. Safe to share between threads; not across fork. Use `connect` to make
     one."""
 
@@ -23,8 +23,8 @@ class Client(Workers, SchemaKeepers, Records):
         super().__init__(addresses, name, timeout, key)
         self._plain = self._engine.session.publishing.plain
 
-    def check_by(self, schema: Schema) -> None:
-        super().check_by(schema)
+    def _check_by(self, schema: Schema) -> None:
+        super()._check_by(schema)
         self._plain = {}  # nothing passes by the check
 
     def publish(self, topic: str, value: Any, **options: Unpack[PublishOptions]) -> PendingReceipt:
@@ -43,6 +43,7 @@ class Client(Workers, SchemaKeepers, Records):
         return super().publish(topic, value, **options)
 
     publish.__doc__ = Workers.publish.__doc__
+    publish.__signature__ = signature(Workers.publish)  # type: ignore[attr-defined]
 
 
 def connect(

@@ -23,7 +23,17 @@ from gossipq_client.session import (
     credit_of,
     joining,
 )
-from gossipq_client.values import Outcome, PublishOptions, Reject, Retry, inputs, outcomes
+from gossipq_client.values import (
+    Common,
+    Outcome,
+    PublishOptions,
+    Reject,
+    Retry,
+    inputs,
+    outcomes,
+    publish_options,
+    shows,
+)
 
 
 class Message(Record):
@@ -50,7 +60,8 @@ class Message(Record):
         self._settled = True  # last, so that an ack that was interrupted can be done again
 
     def nack(self, delay: inputs.Duration | None = None, reason: str = "") -> None:
-        """Failed: it comes again after `delay` (default: as the backoff policy says), until its attempts are
+        """Failed: it comes again after `delay`, in seconds or as "5m"
+        (default: as the backoff policy says), until its attempts are
         used up."""
         self.settle(outcomes.failed(delay, reason))
 
@@ -64,6 +75,7 @@ class Message(Record):
             self._client._nack_range(self._held, self.offset, self.offset + 1, outcome)
             self._settled = True
 
+    @shows(publish_options, Common, PublishOptions)
     def ack_with(self, topic: str, value: inputs.Value, **options: Unpack[PublishOptions]) -> PendingReceipt:
         """Done, and this comes of it: the ack and the publish are one atomic step. If that fails, the record
         has failed.
@@ -89,7 +101,7 @@ class Message(Record):
         return pending
 
     def extend(self, seconds: inputs.Duration) -> None:
-        """Holds on for so long from now. Raises LeaseLost."""
+        """Holds on for so long from now, in seconds or as "5m". Raises LeaseLost."""
         lease_ms = inputs.duration_ms(seconds, "seconds", 1, limits.LEASE_TOTAL_MS_MAX)
         self._client._extend_lease(self._held, self.offset, lease_ms)
         self._require_lease()
@@ -233,6 +245,7 @@ class Consumers(Producers):
         super().__init__(addresses, name, timeout, key)
         self._fetchers: dict[tuple[tuple[str, ...], str | None], Fetcher] = {}
 
+    @shows(joining, FetchOptions, ConsumeOptions)
     def subscribe(
         self,
         topics: str | Iterable[str],
@@ -245,8 +258,7 @@ class Consumers(Producers):
         among its consumers.
 
         A new group begins at "first", a reader (no group) at "new"; `start` says otherwise. With stop_at_end
-        the loop ends when everything there was has been handed out. Options: see ConsumeOptions. Raises
-        BadRequest.
+        the loop ends when everything there was has been handed out. Raises BadRequest.
         """
         state = self._engine.made_subscription(joining(topics, group, **options), stop_at_end)
         subscription = Subscription(self, state)
@@ -254,6 +266,7 @@ class Consumers(Producers):
         self._exchange()
         return subscription
 
+    @shows(joining, FetchOptions, ConsumeOptions)
     def consume(
         self,
         topics: str | Iterable[str],
@@ -266,6 +279,7 @@ class Consumers(Producers):
         outside: leaving it ends the subscription."""
         return self.subscribe(topics, group, stop_at_end=stop_at_end, **options).__iter__()
 
+    @shows(joining, FetchOptions)
     def fetch(
         self,
         topics: str | Iterable[str],
@@ -278,7 +292,7 @@ class Consumers(Producers):
         """At most `n` messages; returns as soon as there is one, and empty after `wait`. Ack with
         `ack(batch)`.
 
-        Options (see FetchOptions) count for the first fetch of these topics and group. Raises BadRequest.
+        Options count for the first fetch of these topics and group. Raises BadRequest.
         """
         count = credit_of(n, options.get("mode"), "n")
         wait_s = wait if type(wait) is float else inputs.duration_ms(wait, "wait") / 1000

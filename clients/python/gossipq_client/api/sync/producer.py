@@ -11,12 +11,14 @@ from gossipq_client.api.sync.driver import Driver, PendingReceipt
 from gossipq_client.session import Copied, Flight, Held, One, Topic, Writer, half_way, plan
 from gossipq_client.values import (
     PLAIN,
+    Common,
     ListOptions,
     Options,
     PublishOptions,
     inputs,
     list_options,
     publish_options,
+    shows,
 )
 
 
@@ -27,7 +29,7 @@ class Producers(Driver):
         super().__init__(addresses, name, timeout, key)
         self._checking: dict[str, Schema] = {}  #: by topic: what is published there is checked
 
-    def check_by(self, schema: Schema) -> None:
+    def _check_by(self, schema: Schema) -> None:
         """From now on."""
         self._checking[schema.topic] = schema
 
@@ -36,13 +38,13 @@ class Producers(Driver):
         schema = self._checking.get(topic) if self._checking else None
         return inputs.value_bytes(value if schema is None else schema.encode(value))
 
+    @shows(publish_options, Common, PublishOptions)
     def publish(self, topic: str, value: Any, **options: Unpack[PublishOptions]) -> PendingReceipt:
         """Sends one record: bytes or text; for a topic whose `schema` was asked for, also what JSON can say.
         Batches form by themselves while earlier ones wait for their confirm. When it returns, the record is
         on its way; its receipt says when it is kept.
 
-        Options: key, headers, route, partition, level; delay or at (due later), ttl, id (stored once), lease,
-        attempts_max, backoff; see PublishOptions. Waits while the window is full; with wait= not longer than
+        Waits while the window is full; with wait= not longer than
         that: then Backpressure. Raises TooLarge, BadRequest, UnknownTopic, SchemaMismatch before anything is
         sent.
         """
@@ -71,11 +73,12 @@ class Producers(Driver):
             )
         )
 
+    @shows(list_options, Common, ListOptions)
     def publish_many(
         self, topic: str, values: Iterable[Any], **options: Unpack[ListOptions]
     ) -> PendingReceipt:
         """Sends a list in order, packed, under one receipt. Options as in `publish`, and for each value one
-        of `keys`, `ids`, `delays`; see ListOptions. Records that are due later go in the order of their due
+        of `keys`, `ids`, `delays`. Records that are due later go in the order of their due
         times."""
         if topic in self._checking:
             values = [self._raw(topic, value) for value in values]

@@ -5,11 +5,11 @@ from functools import cached_property
 
 from gossipq.messages import Explained
 from gossipq_client.api.sync.admin import Admin
-from gossipq_client.api.sync.consumer import Consumers
+from gossipq_client.api.sync.schemas import SchemaKeepers
 from gossipq_client.values import address, delay_of, inputs
 
 
-class Records(Consumers):
+class Records(SchemaKeepers):
     """The part of a client for single records, and the way to the verbs of operators.
 
     A record is named by (topic, partition, offset), by ref= (of its receipt), or by topic and id=. Raises
@@ -60,7 +60,8 @@ class Records(Consumers):
         delay: inputs.Duration | None = None,
         at: inputs.Time | None = None,
     ) -> str:
-        """Another due time for a scheduled record: `delay` from now, or `at`."""
+        """Another due time for a scheduled record: `delay` from now (seconds, or "5m"), or
+        `at` (an aware datetime, or seconds since 1970)."""
         delay_ms = delay_of(self._engine.clock.now, delay, at)
         return self._talk(
             self._engine.asking.reschedule(address(topic, partition, offset, ref, id), delay_ms)

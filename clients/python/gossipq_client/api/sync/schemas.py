@@ -26,23 +26,21 @@ class SchemaKeepers(Readers, TopicKeepers):
         info = self._known_topic(topic)
         if declared is not None:
             self._declare(info, schemas.document_of(declared))
-        found = (self.schemas()).schemas.get(info.id)
+        found = (self._schemas()).schemas.get(info.id)
         if found is None:
             raise BadRequest(f"topic {topic} has no schema", hint=f"gossipq schema set {topic} FILE")
-        self.check_by(found)
+        self._check_by(found)
         return found
 
-    def next_schema(self, topic: str, declared: Any) -> Schema:
-        """What `schema` would declare; nothing is changed. Raises what that raises."""
+    def _next_schema(self, topic: str, declared: Any) -> Schema:
         info, document = self._known_topic(topic), schemas.document_of(declared)
-        known = self.schemas()
+        known = self._schemas()
         made = Schema(topic, info.id, known.versions.get(info.id, 0) + 1, document)
         if info.id in known.schemas:
             schemas.require_follows(known.schemas[info.id], made.shape)
         return made
 
-    def delete_schema(self, topic: str) -> None:
-        """From now on the topic has none. Raises UnknownTopic."""
+    def _delete_schema(self, topic: str) -> None:
         self._declare(self._known_topic(topic), None)
         self._checking.pop(topic, None)
 
@@ -58,7 +56,7 @@ class SchemaKeepers(Readers, TopicKeepers):
     def _declare(self, info: TopicInfo, document: dict[str, Any] | None) -> None:
         """Publishes the next version and reads back if it counts: of two at a time the first one does."""
         for _ in range(DECLARE_TRIES):
-            known = self.schemas()
+            known = self._schemas()
             now = known.schemas.get(info.id)
             if (now.document if now is not None else None) == document:
                 return

@@ -1,0 +1,124 @@
+"""What users see of the client says what it does: each public name, its options, their units, its errors."""
+
+import inspect
+import re
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+
+import gossipq_client
+from gossipq_client import aio, embedded, lake, testing
+from gossipq_client.session import ConsumeOptions, FetchOptions, joining
+from gossipq_client.values import (
+    GroupPolicy,
+    ListOptions,
+    PublishOptions,
+    TopicPolicy,
+    group_options,
+    list_options,
+    publish_options,
+    topic_options,
+)
+
+DOORS = (gossipq_client, aio, embedded, lake, testing)
+UNITS = re.compile(r"\bseconds\b|\bms\b|milliseconds|\"\d+\w\"|-10m|\b\d+ h\b")
+SPAN_WORDS = ("Duration", "timedelta", "_ms")
+
+
+def ours(found: Any) -> bool:
+    return str(getattr(found, "__module__", "")).startswith("gossipq_client")
+
+
+def public_names() -> Iterator[tuple[str, Any]]:
+    for door in DOORS:
+        for name in getattr(door, "__all__", [each for each in vars(door) if not each.startswith("_")]):
+            found = getattr(door, name)
+            if ours(found):
+                yield f"{door.__name__}.{name}", found
+
+
+def members() -> Iterator[tuple[str, Any]]:
+    """Public classes and functions of the doors, and the methods and properties of the classes."""
+    seen = set()
+    for name, found in public_names():
+        if id(found) in seen:
+            continue
+        seen.add(id(found))
+        yield name, found
+        if inspect.isclass(found) and not issubclass(found, BaseException):
+            for each in dir(found):
+                member = inspect.getattr_static(found, each)
+                code = getattr(member, "fget", None) or getattr(member, "__func__", member)
+                if inspect.isfunction(code) and ours(code) and not each.startswith("_"):
+                    yield f"{name}.{each}", getattr(member, "__func__", member)
+
+
+MEMBERS = dict(members())
+CALLS = {name: found for name, found in MEMBERS.items() if inspect.isfunction(found)}
+
+
+@pytest.mark.parametrize("name", MEMBERS)
+def test_every_public_name_has_a_docstring(name: str) -> None:
+    assert (inspect.getdoc(MEMBERS[name]) or "").strip(), "no docstring"
+
+
+@pytest.mark.parametrize("name", CALLS)
+def test_durations_have_their_unit(name: str) -> None:
+    """Who takes a duration says in which unit, unless its name does."""
+    function = CALLS[name]
+    durations = [
+        each.name
+        for each in inspect.signature(function).parameters.values()
+        if any(word in str(each.annotation) for word in SPAN_WORDS) or each.annotation is float
+    ]
+    unnamed = [each for each in durations if not each.endswith(("_s", "_ms", "seconds"))]
+    assert not unnamed or UNITS.search(inspect.getdoc(function) or ""), f"{unnamed} without a unit"
+
+
+@pytest.mark.parametrize("name", CALLS)
+def test_errors_are_named(name: str) -> None:
+    """Who raises a named error says so in its own docstring or in that of its class."""
+    function = CALLS[name]
+    raised = set(re.findall(r"\braise (?!engine|self|named)([A-Z]\w+)", inspect.getsource(function)))
+    told = f"{inspect.getdoc(function)} {_owner_text(name)}"
+    kept = {each for each in raised if each not in ("AssertionError", "StopIteration", "StopAsyncIteration")}
+    assert all(each in told for each in kept), f"raises {kept}"
+
+
+def _owner_text(name: str) -> str:
+    owner = MEMBERS.get(name.rpartition(".")[0])
+    return inspect.getdoc(owner) or "" if owner is not None else ""
+
+
+@pytest.mark.parametrize("name", CALLS)
+def test_no_option_hides(name: str) -> None:
+    function = CALLS[name]
+    parameters = inspect.signature(function).parameters.values()
+    assert not [each for each in parameters if each.kind is each.VAR_KEYWORD], "help() shows no options"
+
+
+@pytest.mark.parametrize(
+    ("options", "checker", "beside"),
+    [
+        (PublishOptions, publish_options, {"now"}),
+        (ListOptions, list_options, {"now", "count"}),
+        (TopicPolicy, topic_options, {"partitions"}),
+        (GroupPolicy, group_options, {"mode"}),
+        (ConsumeOptions, joining, {"topics", "group"}),
+        (FetchOptions, joining, {"topics", "group", "credit", "wait"}),
+    ],
+)
+def test_what_is_described_is_what_is_checked(
+    options: type, checker: Callable[..., Any], beside: set[str]
+) -> None:
+    found = {name: each.annotation for name, each in inspect.signature(checker).parameters.items()}
+    assert {name: kind for name, kind in found.items() if name not in beside} == options.__annotations__
+
+
+@pytest.mark.parametrize("client", [gossipq_client.Client, aio.Client])
+def test_help_shows_each_option_and_what_it_means(client: type) -> None:
+    publish = client.publish  # type: ignore[attr-defined]
+    assert "ttl: " in str(inspect.signature(publish))
+    for name in PublishOptions.__annotations__:
+        assert f"{name}: " in (inspect.getdoc(publish) or "")
