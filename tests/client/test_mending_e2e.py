@@ -98,7 +98,7 @@ class TestExplain:
                 "eu.fr",
             )
             assert (shown.id, shown.topic, shown.partition, shown.offset, shown.ref) == (
-                b"i",
+                "i",
                 topic,
                 0,
                 -1,

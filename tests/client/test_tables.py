@@ -83,7 +83,7 @@ def test_what_cannot_be_read(mq):
     with pytest.raises(OffsetOutOfRange) as caught:
         list(mq.batches("t", start=0))
     assert caught.value.detail == row.first
-    for bad in ({"start": "new"}, {"stop": "first"}, {"partition": 1}, {"start": -1}):
+    for bad in ({"start": "new"}, {"end": "first"}, {"partition": 1}, {"start": -1}):
         with pytest.raises(BadRequest):
             list(mq.batches("t", **bad))
 

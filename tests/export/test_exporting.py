@@ -235,6 +235,8 @@ def test_acks_come_once_and_states_as_they_are_last(mq, open_folder):
             (at, at + 3) for at in range(0, acked, 3)
         ]
         assert list(states(folder, "t").values()).count("done") == acked
+    # ends the streak of fetches: else the next record is on its way to this client at once, and in flight
+    assert not mq.fetch("t", "g", n=3, wait="10ms")
     mq.admin.requeue("t", 0, 4, group="g")
     run(mq, folder)
     assert states(folder, "t")[0, 4] == "retrying"

@@ -1,6 +1,7 @@
 """Functions that work on records: what they take, who gets the next record, where replies go, and how a run
 ends."""
 
+from gossipq_client.handlers.keywords import shows
 from gossipq_client.handlers.lanes import Item, Lanes
 from gossipq_client.handlers.registry import Function, Handler, Registry
 from gossipq_client.handlers.reports import tell
@@ -16,6 +17,7 @@ __all__ = [
     "Requests",
     "make_replies",
     "reply_to",
+    "shows",
     "tell",
     "until_signal",
 ]

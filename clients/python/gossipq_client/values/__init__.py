@@ -4,7 +4,6 @@ records. Pure."""
 from gossipq_client.values import inputs, outcomes, payloads, refs
 from gossipq_client.values.growth import series
 from gossipq_client.values.inputs import duration_ms, start_of
-from gossipq_client.values.keywords import shows
 from gossipq_client.values.outcomes import GIVEN_BACK, Outcome, Reject, Retry, failed
 from gossipq_client.values.policies import (
     Backoff,
@@ -63,7 +62,6 @@ __all__ = [
     "publish_options",
     "refs",
     "series",
-    "shows",
     "start_of",
     "topic_options",
 ]

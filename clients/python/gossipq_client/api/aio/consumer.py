@@ -11,6 +11,7 @@ from gossipq.errors import BadRequest, LeaseLost
 from gossipq.values import Message as Request
 from gossipq_client.api.aio.driver import PendingReceipt, started
 from gossipq_client.api.aio.producer import Producers
+from gossipq_client.handlers import shows
 from gossipq_client.io import log
 from gossipq_client.session import (
     ConsumeOptions,
@@ -31,7 +32,6 @@ from gossipq_client.values import (
     inputs,
     outcomes,
     publish_options,
-    shows,
 )
 
 

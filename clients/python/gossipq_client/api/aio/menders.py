@@ -7,6 +7,7 @@ from gossipq.messages import Members
 from gossipq.values import GroupOptions, Step, TopicInfo
 from gossipq_client.api.aio.consumer import Message
 from gossipq_client.api.aio.schemas import SchemaKeepers
+from gossipq_client.handlers import shows
 from gossipq_client.operations import (
     DeadLetter,
     GroupStand,
@@ -20,7 +21,7 @@ from gossipq_client.operations import (
     progress,
 )
 from gossipq_client.session import Receipt
-from gossipq_client.values import GroupPolicy, address, group_options, inputs, shows
+from gossipq_client.values import GroupPolicy, address, group_options, inputs
 
 
 class Menders:

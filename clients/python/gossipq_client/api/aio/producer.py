@@ -7,6 +7,7 @@ from typing import Any, Unpack
 from gossipq.errors import GossipqError
 from gossipq.wire.schemas import Schema
 from gossipq_client.api.aio.driver import Driver, PendingReceipt
+from gossipq_client.handlers import shows
 from gossipq_client.session import Copied, Flight, Held, One, Topic, Writer, half_way, plan
 from gossipq_client.values import (
     PLAIN,
@@ -17,7 +18,6 @@ from gossipq_client.values import (
     inputs,
     list_options,
     publish_options,
-    shows,
 )
 
 

@@ -6,7 +6,8 @@ from gossipq.messages import CreateTopic, Topics
 from gossipq.types import META_SHARD
 from gossipq.values import TopicInfo
 from gossipq_client.api.aio.consumer import Consumers
-from gossipq_client.values import TopicPolicy, as_asked, shows, topic_options
+from gossipq_client.handlers import shows
+from gossipq_client.values import TopicPolicy, as_asked, topic_options
 
 
 class TopicKeepers(Consumers):

@@ -12,8 +12,9 @@ from gossipq.types import META_SHARD, NODE_SHARD, Index
 from gossipq.values import AckRun, Alarm, ClientRow, ConfigRow, GroupStats, GrowthRow, SoughtRow, TopicInfo
 from gossipq.wire.schemas import Declared, Schema
 from gossipq_client.api.sync.menders import Menders
+from gossipq_client.handlers import shows
 from gossipq_client.operations import GroupRules, group_rules
-from gossipq_client.values import TopicPolicy, inputs, shows, topic_options
+from gossipq_client.values import TopicPolicy, inputs, topic_options
 
 
 class Admin(Menders):

@@ -12,6 +12,7 @@ from gossipq.errors import BadRequest, LeaseLost
 from gossipq.values import Message as Request
 from gossipq_client.api.sync.driver import PendingReceipt, started
 from gossipq_client.api.sync.producer import Producers
+from gossipq_client.handlers import shows
 from gossipq_client.io import log
 from gossipq_client.session import (
     ConsumeOptions,
@@ -32,7 +33,6 @@ from gossipq_client.values import (
     inputs,
     outcomes,
     publish_options,
-    shows,
 )
 
 

@@ -8,6 +8,7 @@ from gossipq.messages import Members
 from gossipq.values import GroupOptions, Step, TopicInfo
 from gossipq_client.api.sync.consumer import Message
 from gossipq_client.api.sync.schemas import SchemaKeepers
+from gossipq_client.handlers import shows
 from gossipq_client.operations import (
     DeadLetter,
     GroupStand,
@@ -21,7 +22,7 @@ from gossipq_client.operations import (
     progress,
 )
 from gossipq_client.session import Receipt
-from gossipq_client.values import GroupPolicy, address, group_options, inputs, shows
+from gossipq_client.values import GroupPolicy, address, group_options, inputs
 
 
 class Menders:

@@ -9,10 +9,10 @@ from gossipq.messages import Topics
 from gossipq.types import META_SHARD
 from gossipq_client.api.sync.consumer import Consumers, Message
 from gossipq_client.api.sync.runner import Runner
-from gossipq_client.handlers import Function, Registry, Requests, make_replies, until_signal
+from gossipq_client.handlers import Function, Registry, Requests, make_replies, shows, until_signal
 from gossipq_client.io import REQUEST_SECONDS
 from gossipq_client.session import ConsumeOptions, FetchOptions, joining
-from gossipq_client.values import Common, PublishOptions, inputs, publish_options, shows
+from gossipq_client.values import Common, PublishOptions, inputs, publish_options
 
 
 class Workers(Consumers):
