@@ -17,7 +17,7 @@ FIRST ?= 0
 export PYTHONDONTWRITEBYTECODE :=  # tests start a thousand processes: each would compile every module again
 
 .DEFAULT_GOAL := help
-.PHONY: fuzz siege help install serf demo test check unit accept accept-slow accept-kills accept-sim accept-power accept-chaos sim hunt sim-coverage perf e2e chaos chaos-kinds power
+.PHONY: seeds fuzz siege help install serf demo test check unit accept accept-slow accept-kills accept-sim accept-power accept-chaos sim hunt sim-coverage perf e2e chaos chaos-kinds power
 
 help:  ## list the targets
 	@echo "gossipq: make TARGET"
@@ -87,6 +87,9 @@ accept-chaos: chaos
 
 sim: $(STAMP)  ## the cluster simulator and the property tests of the core: SEEDS=40000 for more, SEEDS=1 FIRST=17 for seed 17 again
 	GOSSIPQ_SEEDS=$(SEEDS) GOSSIPQ_FIRST=$(FIRST) $(BIN)/python -m pytest tests/sim tests/core --timeout 1800 $(PYTEST_ARGS)
+
+seeds: $(STAMP)  ## SEEDS=2000 of the simulator from FIRST=100000 on; counts go to tests/sim/seeds.jsonl
+	PYTHONPATH=tests $(BIN)/python -m sim.many $(FIRST) $(SEEDS) --note
 
 hunt: $(STAMP)  ## each planted bug ten times over fresh seeds: is it seen by the check that it names?
 	PYTHONPATH=tests $(BIN)/python -m sim.hunt

@@ -9,6 +9,7 @@ import pytest
 
 from chaos import results
 from conftest import HOME
+from sim import tally
 
 README, GUARANTEES = (HOME / name for name in ("README.md", "docs/GUARANTEES.md"))
 MEASURED = {
@@ -53,6 +54,12 @@ def test_times_without_a_confirm_are_those_of_the_file() -> None:
     assert not kinds or "\n".join(table) in GUARANTEES.read_text("utf-8"), "now:\n" + "\n".join(table)
 
 
+def test_counts_of_simulated_runs_are_those_of_the_file() -> None:
+    head = tally.HEAD, "|" + "---|" * (tally.HEAD.count("|") - 1)
+    table = [*head, tally.row(tally.runs())]
+    assert "\n".join(table) in GUARANTEES.read_text("utf-8"), f"now: {table[-1]}"
+
+
 def kills_told(lines: list[str]) -> str:
     """What the runs in tests/export/kills.jsonl add up to, as docs/EXPORT.md tells it."""
     clean = [run for run in map(json.loads, lines) if not run["commit"].endswith("-dirty")]
@@ -78,6 +85,13 @@ RUN = {
     "gap_ms": {"of": [900, 2_000, 1_100]},
     "account": {"confirmed": 1_500, "lost": 0, "duplicated": 0, "reordered": 0},
 }
+
+
+def test_simulated_runs_are_summed() -> None:
+    run = {"commit": "abc", "seeds": 10, "failed": {}, "counts": {"crash": 1_000, "cut": 3}}
+    failed = run | {"commit": "def", "failed": {"17": ["P1"]}}
+    found = rows(tally.row([run, failed, run | {"commit": "abc-dirty"}]))
+    assert found == [["2", "20", "1", "0", "2,000", "0", "0", "6", "0", "0", "0"]]
 
 
 @pytest.mark.parametrize(

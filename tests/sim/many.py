@@ -1,18 +1,34 @@
-"""Many seeds over all cores: what went wrong in each, and what happened in all of them together."""
+"""Many seeds over all cores: what went wrong in each, and what happened in all of them together.
 
+`python -m sim.many FIRST SEEDS` runs them in this process alone, so that a tracer sees them. With `--note`
+all cores run them, and what came of it is one more line of seeds.jsonl (or $GOSSIPQ_RESULTS).
+"""
+
+import argparse
+import json
 import os
+import subprocess
 import sys
 from collections import Counter
 from collections.abc import Iterator
 from concurrent.futures import ProcessPoolExecutor
 from multiprocessing import get_context
+from pathlib import Path
 from traceback import format_exc
 
+from gossipq import __version__
 from sim import world
 from sim.checks import failures
 
+RESULTS = Path(__file__).with_name("seeds.jsonl")
 CHUNK = 50
 Outcome = tuple[Counter[str], dict[int, list[str]]]  #: counts, and what is wrong by seed
+
+
+def commit() -> str:
+    """Of the tree that runs; "-dirty": changed since."""
+    git = ["git", "-C", str(RESULTS.parent), "describe", "--always", "--dirty"]
+    return subprocess.run(git, capture_output=True, text=True, check=False).stdout.strip() or __version__
 
 
 def run_some(first: int, end: int) -> Outcome:
@@ -45,8 +61,44 @@ def run_many(first: int, seeds: int) -> Iterator[Outcome]:
         yield from pool.map(run_some, starts, ends)
 
 
-if __name__ == "__main__":  # in this process alone, so that a tracer sees it: python -m sim.many FIRST SEEDS
-    first, seeds = map(int, sys.argv[1:])
-    counts, broken = run_some(first, first + seeds)
-    print(dict(counts))
-    sys.exit(f"{broken}" if broken else 0)
+def note(commit: str, first: int, seeds: int, counts: Counter[str], failed: dict[int, list[str]]) -> None:
+    """A run on a tree that nobody can check out again is printed, and not kept."""
+    labels = {seed: sorted({text.split()[0] for text in broken}) for seed, broken in failed.items()}
+    row = {
+        "commit": commit,
+        "first": first,
+        "seeds": seeds,
+        "failed": labels,
+        "counts": dict(sorted(counts.items())),
+    }
+    print(json.dumps(row))
+    if not commit.endswith("-dirty"):
+        with Path(os.environ.get("GOSSIPQ_RESULTS", RESULTS)).open("a") as file:
+            file.write(json.dumps(row) + "\n")
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(prog="python -m sim.many")
+    parser.add_argument("first", type=int)
+    parser.add_argument("seeds", type=int)
+    parser.add_argument("--note", action="store_true", help="on all cores, and a line of seeds.jsonl")
+    given = parser.parse_args()
+    ran, counts, failed = commit(), Counter[str](), dict[int, list[str]]()
+    outcomes = (
+        run_many(given.first, given.seeds)
+        if given.note
+        else [run_some(given.first, given.first + given.seeds)]
+    )
+    for some, broken in outcomes:
+        counts += some
+        failed |= broken
+        print(*(f"{seed}: {why}" for seed, why in broken.items()), sep="\n", end="", flush=True)
+    if given.note:
+        note(ran, given.first, given.seeds, counts, failed)
+    else:
+        print(dict(counts))
+    return 1 if failed else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

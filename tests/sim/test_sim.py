@@ -8,31 +8,21 @@ import subprocess
 import sys
 from collections import Counter
 from hashlib import blake2b
-from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
-from gossipq import __version__
 from gossipq.core.copies.placement import Target
 from gossipq.core.storage.payloads import Config
 from sim import world
 from sim.history import Copy, History, Job
 from sim.job_checks import in_time
-from sim.many import run_many
+from sim.many import commit, run_many
 from sim.small import small
 
 FIRST = int(os.environ.get("GOSSIPQ_FIRST", "0"))
 SEEDS = int(os.environ.get("GOSSIPQ_SEEDS", "500"))
-HOME = Path(__file__).resolve().parents[2]
-
-
-def commit() -> str:
-    git = subprocess.run(
-        ["git", "rev-parse", "--short", "HEAD"], cwd=HOME, capture_output=True, text=True, check=False
-    )
-    return git.stdout.strip() or __version__
 
 
 def digest(history: History) -> str:
