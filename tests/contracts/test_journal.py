@@ -266,6 +266,24 @@ def test_while_lmdb_cannot_commit_the_journal_keeps_and_the_store_serves(
         assert rows_of(store) == {b"first": b"in LMDB", b"a": b"1", b"b": b"2"}
 
 
+@pytest.mark.parametrize("changed", [False, True])
+def test_a_reader_shows_the_last_commit_or_is_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, changed: bool
+) -> None:
+    """What lies in the journal alone is not seen by a read transaction of LMDB."""
+    with closing(started(tmp_path / "one", a=b"1")) as store:
+        state = store.tables(1).state
+        if changed:
+            state.put(b"b", b"given up")
+        with monkeypatch.context() as full:
+            full.setattr(LmdbStore, "_commit_environment", no_space)
+            with pytest.raises(StoreError, match="No space|journal alone"):
+                state.reader()
+        assert rows_of(store) == {b"first": b"in LMDB", b"a": b"1"}
+        with closing(state.reader()) as reader:
+            assert dict(reader.scan(HERE, ABOVE)) == {b"first": b"in LMDB", b"a": b"1"}
+
+
 def no_space(store: LmdbStore) -> None:
     raise lmdb.DiskError("No space left on device")
 

@@ -440,6 +440,8 @@ class LmdbStore:
         elif self._journaled_rows:  # what has changed since is not committed, and must not be
             changes = self._forget()
             self.abort()
+            if self._journaled_rows:  # the disk is full: LMDB would show what was before them
+                raise lmdb.Error("the last turns are in the journal alone")
             self._repeat([_encode(changes)])
             self.changes += changes
             self.changed_bytes = limits.JOURNAL_TURN_BYTES
