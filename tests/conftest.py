@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from hypothesis import settings
 
 from gossipq.wire import proofs
 from gossipq_client import testing
@@ -19,6 +20,9 @@ from ports import settled_port
 HOME = Path(__file__).resolve().parent.parent
 ROOTS = ("", "nodes", "clients/python", "clients/terminal")
 STOP_SECONDS = 20
+# how long an example takes says nothing on a busy machine
+settings.register_profile("any machine", deadline=None)
+settings.load_profile("any machine")
 
 
 def pytest_configure() -> None:

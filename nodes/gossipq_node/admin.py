@@ -282,10 +282,13 @@ class _Server(ThreadingHTTPServer):
         """A request has come whole. Whether it is answered: the last place is for the probe of who watches
         this node."""
         others = sum(place.page not in ("", LIVEZ) for place in list(self._places.values()))
+        if page != LIVEZ and others >= REQUESTS_MAX - 1:
+            self._places.pop(request, None)  # it hears that at once, and keeps nobody out meanwhile
+            return False
         place = self._places.get(request)
         if place is not None:
             self._places[request] = place._replace(until_s=time.monotonic() + CONNECTION_S, page=page)
-        return page == LIVEZ or others < REQUESTS_MAX - 1
+        return True
 
     def process_request_thread(self, request: Any, client_address: Any) -> None:
         try:

@@ -198,7 +198,7 @@ class Leader:
             self.hand.answer(sent, Acked())
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(
     st.lists(st.sampled_from([b"a", b"b", b"c"]), min_size=1, max_size=25),
     st.integers(0, 2**32),

@@ -402,7 +402,7 @@ IDS_OR_NONE = st.one_of(st.none(), st.binary(min_size=1, max_size=3))
 KEYS_OR_NONE = st.one_of(st.none(), st.sampled_from([b"", b"a", b"b"]))
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(st.lists(st.tuples(DELAYS, IDS_OR_NONE, KEYS_OR_NONE), max_size=40), st.integers(1, 3), st.booleans())
 def test_every_receipt_names_its_own_record(
     asked: list[tuple[float | None, bytes | None, bytes | None]], partitions: int, as_list: bool

@@ -277,7 +277,7 @@ def test_a_reader_shows_the_last_commit_or_is_refused(
             state.put(b"b", b"given up")
         with monkeypatch.context() as full:
             full.setattr(LmdbStore, "_commit_environment", no_space)
-            with pytest.raises(StoreError, match="No space|journal alone"):
+            with pytest.raises(StoreError, match=r"No space|journal alone"):
                 state.reader()
         assert rows_of(store) == {b"first": b"in LMDB", b"a": b"1"}
         with closing(state.reader()) as reader:

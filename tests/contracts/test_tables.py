@@ -114,7 +114,7 @@ def test_lmdb_does_what_the_fake_does() -> None:
     with tempfile.TemporaryDirectory() as directory, closing(new_store(Path(directory))) as store:
         real = store.tables(0).state
 
-        @settings(max_examples=200, deadline=None)
+        @settings(max_examples=200)
         @given(steps)
         def compare(todo: list[tuple]) -> None:
             store.abort()

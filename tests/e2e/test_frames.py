@@ -596,7 +596,7 @@ class TestFuzz:
     def test_messages_nobody_thought_of(self, leader: Raw, topic: tuple[int, int]) -> None:
         _, shard = topic
 
-        @settings(max_examples=300, deadline=None, database=None, suppress_health_check=list(HealthCheck))
+        @settings(max_examples=300, database=None, suppress_health_check=list(HealthCheck))
         @given(verb=st.sampled_from(VERBS), control=ANYTHING, batch=st.none() | st.binary(max_size=100))
         def fuzz(verb: int, control: Any, batch: bytes | None) -> None:
             survive(leader, shard, verb, control, batch or b"")
@@ -609,7 +609,7 @@ class TestFuzz:
         sample = [encode(message, shard, 500) for message in requests(key) if not isinstance(message, Bye)]
         batch = batches.seal([b"one", b"two"], keys=[b"k", b"l"], producer=PRODUCER, sequence=1)
 
-        @settings(max_examples=400, deadline=None, database=None, suppress_health_check=list(HealthCheck))
+        @settings(max_examples=400, database=None, suppress_health_check=list(HealthCheck))
         @given(data=st.data())
         def fuzz(data: st.DataObject) -> None:
             control = bytearray(data.draw(st.sampled_from(sample)))

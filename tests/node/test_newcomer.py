@@ -474,7 +474,7 @@ def test_two_nodes_of_one_name_do_not_found_together() -> None:
     )
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=150)
 @given(
     seed=st.integers(0, 2**32), expect=st.sampled_from([2, 3, 5]), more=st.sampled_from([-1, 0, 0, 1, 2, 4])
 )

@@ -121,7 +121,7 @@ def same(batch: Batch, sample: Sample, first: int = 0, count: int | None = None)
 # --- what is sealed comes back ------------------------------------------------------------------------------
 
 
-@settings(deadline=None, max_examples=150)
+@settings(max_examples=150)
 @given(samples())
 def test_sealed_batch_opens_to_what_went_in(sample: Sample) -> None:
     info = check(sample.raw)
@@ -132,7 +132,7 @@ def test_sealed_batch_opens_to_what_went_in(sample: Sample) -> None:
     same(Batch(memoryview(sample.raw), info), sample)
 
 
-@settings(deadline=None, max_examples=150)
+@settings(max_examples=150)
 @given(samples(), st.data())
 def test_cut_and_cut_of_cut(sample: Sample, data: st.DataObject) -> None:
     batch, first, count = Batch(sample.raw), 0, len(sample.values)
@@ -144,7 +144,6 @@ def test_cut_and_cut_of_cut(sample: Sample, data: st.DataObject) -> None:
         assert len(batch._raw) % 8 == 0
 
 
-@settings(deadline=None)
 @given(samples())
 def test_cut_of_all_is_the_batch_itself(sample: Sample) -> None:
     assert bytes(Batch(sample.raw).cut(0, len(sample.values))) == sample.raw
@@ -198,7 +197,6 @@ def test_record_of_the_largest_size_fits_the_frame() -> None:
     assert len(open_all(raw).values()[0]) == limits.VALUE_BYTES_MAX
 
 
-@settings(deadline=None)
 @given(samples(), st.binary(min_size=16, max_size=16), st.integers(0, 2**64 - 1))
 def test_restamp_changes_producer_and_sequence_only(sample: Sample, producer: bytes, sequence: int) -> None:
     batch = bytearray(sample.raw)
@@ -206,7 +204,6 @@ def test_restamp_changes_producer_and_sequence_only(sample: Sample, producer: by
     assert batch == seal(sample.values, **sample.options | {"producer": producer, "sequence": sequence})
 
 
-@settings(deadline=None)
 @given(st.lists(samples(count_max=3), max_size=5))
 def test_split_takes_joined_batches_apart(parts: list[Sample]) -> None:
     joined, sizes = b"".join(part.raw for part in parts), [len(part.raw) for part in parts]
@@ -240,7 +237,7 @@ def test_every_single_flipped_bit_is_seen() -> None:
             check(bytes(damaged))
 
 
-@settings(deadline=None, max_examples=100)
+@settings(max_examples=100)
 @given(samples(), st.data())
 def test_any_flipped_bit_is_seen(sample: Sample, data: st.DataObject) -> None:
     damaged = bytearray(sample.raw)
@@ -249,7 +246,7 @@ def test_any_flipped_bit_is_seen(sample: Sample, data: st.DataObject) -> None:
         check(damaged)
 
 
-@settings(deadline=None, max_examples=50)
+@settings(max_examples=50)
 @given(samples(), st.binary(min_size=1, max_size=16))
 def test_cut_off_or_grown_batches_are_refused(sample: Sample, more: bytes) -> None:
     with pytest.raises(BadBatch):
@@ -259,7 +256,7 @@ def test_cut_off_or_grown_batches_are_refused(sample: Sample, more: bytes) -> No
             check(sample.raw[:size])
 
 
-@settings(deadline=None, max_examples=200)
+@settings(max_examples=200)
 @given(st.binary(max_size=300))
 def test_random_bytes_are_refused(raw: bytes) -> None:
     with pytest.raises(BadBatch):
@@ -376,7 +373,7 @@ def assert_verified_unless_times_lie(batch: Batch, raw: bytes) -> None:
             verify(raw)
 
 
-@settings(deadline=None, max_examples=400)
+@settings(max_examples=400)
 @given(samples(count_max=5), st.data())
 def test_no_lie_gets_further_than_bad_batch(sample: Sample, data: st.DataObject) -> None:
     """Random numbers at random words, sealed again: each batch opens to `count` records of each column, or

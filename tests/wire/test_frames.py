@@ -68,7 +68,7 @@ def required(kind: type[Message]) -> int:
 
 @pytest.mark.parametrize("kind", KINDS, ids=lambda kind: kind.__name__)
 def test_every_message_comes_back_equal(kind: type[Message]) -> None:
-    @settings(deadline=None, max_examples=25)
+    @settings(max_examples=25)
     @given(of_type(kind), U16, U64, st.integers(0, limits.NUMBER_MAX))
     def there_and_back(message: Message, shard: int, request_id: int, term: int) -> None:
         frame = frames.encode(message, shard, request_id, term)
@@ -81,7 +81,7 @@ def test_every_message_comes_back_equal(kind: type[Message]) -> None:
 
 @pytest.mark.parametrize("kind", KINDS, ids=lambda kind: kind.__name__)
 def test_optional_fields_may_be_missing_and_required_ones_not(kind: type[Message]) -> None:
-    @settings(deadline=None, max_examples=10)
+    @settings(max_examples=10)
     @given(of_type(kind))
     def shortened(message: Message) -> None:
         fields, values = msgspec.structs.fields(kind), array_of(message)
@@ -99,14 +99,13 @@ def test_optional_fields_may_be_missing_and_required_ones_not(kind: type[Message
     shortened()
 
 
-@settings(deadline=None, max_examples=100)
+@settings(max_examples=100)
 @given(MESSAGE, st.lists(MSGPACK, min_size=1, max_size=3))
 def test_fields_of_a_later_version_are_ignored(message: Message, later: list[Any]) -> None:
     frame = raw(message.verb, msgspec.msgpack.encode([*array_of(message), *later]))
     assert frames.decode(frame)[1] == message
 
 
-@settings(deadline=None)
 @given(MESSAGE, st.integers(1, 2**16 - 1))
 def test_flags_of_a_later_version_are_ignored(message: Message, flags: int) -> None:
     frame = bytearray(frames.encode(message))
@@ -190,7 +189,7 @@ def test_control_frame_has_a_bound() -> None:
         frames.decode(refused(limits.CONTROL_BYTES_MAX + 1))
 
 
-@settings(deadline=None, max_examples=300)
+@settings(max_examples=300)
 @given(st.binary(max_size=200))
 def test_random_bytes_are_refused(frame: bytes) -> None:
     with pytest.raises(ProtocolError):
@@ -206,19 +205,19 @@ def read_or_refuse(frame: bytes) -> None:
     assert type(message) is MESSAGES[header.verb]
 
 
-@settings(deadline=None, max_examples=300)
+@settings(max_examples=300)
 @given(st.sampled_from(sorted(MESSAGES)), st.binary(max_size=100))
 def test_random_control_parts_never_raise_anything_else(verb: int, control: bytes) -> None:
     read_or_refuse(raw(verb, control))
 
 
-@settings(deadline=None, max_examples=300)
+@settings(max_examples=300)
 @given(st.sampled_from(sorted(MESSAGES)), MSGPACK)
 def test_other_msgpack_never_raises_anything_else(verb: int, control: Any) -> None:
     read_or_refuse(raw(verb, msgspec.msgpack.encode(control)))
 
 
-@settings(deadline=None, max_examples=200)
+@settings(max_examples=200)
 @given(MESSAGE, st.data())
 def test_damaged_frames_never_raise_anything_else(message: Message, data: st.DataObject) -> None:
     frame = bytearray(frames.encode(message))
@@ -227,7 +226,7 @@ def test_damaged_frames_never_raise_anything_else(message: Message, data: st.Dat
     read_or_refuse(bytes(frame))
 
 
-@settings(deadline=None, max_examples=50)
+@settings(max_examples=50)
 @given(MESSAGE)
 def test_truncated_frames_are_refused_at_every_byte(message: Message) -> None:
     frame = frames.encode(message)

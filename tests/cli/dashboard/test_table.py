@@ -1,6 +1,6 @@
 """Tables and boxes keep their width; what is in short supply is given up in order."""
 
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 from rich.cells import cell_len
 from rich.text import Text
@@ -143,6 +143,7 @@ def test_fit_counts_wide_letters() -> None:
 
 
 @given(st.text(max_size=200), st.integers(2, 40))
+@example("   ", 2)
 def test_wrapped_text_keeps_its_width_and_its_letters(text: str, width: int) -> None:
     lines = [line.plain for line in wrapped(text, width)]
     assert all(cell_len(line) <= width for line in lines)

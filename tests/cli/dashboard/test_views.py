@@ -385,7 +385,7 @@ def places(names: list[str]) -> Iterator[Ui]:
     yield Ui(view="messages", topic=topic, path=(f"{topic}/0/1",))
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 @given(st.lists(NAMES, min_size=5, max_size=5), NUMBERS, st.binary(max_size=300), st.sampled_from(SIZES[:3]))
 def test_odd_names_break_no_line(names: list[str], number: int, value: bytes, size: tuple[int, int]) -> None:
     board = odd(names, number, value)

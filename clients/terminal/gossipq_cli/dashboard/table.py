@@ -274,7 +274,7 @@ def wrapped(text: str, width: int, style: str = "", keep_lines: bool = False) ->
                 found.append(head)
                 break
             cut = _cut(rest, width)
-            found.append(Text(rest[:cut].rstrip() or rest[:cut], style))
+            found.append(Text(rest[:cut].rstrip(), style))  # a blank too many hangs over the edge
             rest = rest[cut:].lstrip(" ") if rest[cut - 1 : cut] != " " else rest[cut:]
     return found
 
