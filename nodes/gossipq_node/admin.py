@@ -130,7 +130,7 @@ class Pages:
                 if self._client is None:
                     from gossipq_client import connect
 
-                    self._client = connect(self._endpoint, name="gossipq-admin", timeout=ASK_S)
+                    self._client = connect(self._endpoint, name="gossipq-admin", timeout=ASK_S, wait=ASK_S)
                 parts = [
                     self._client.admin.stats(endpoint=worker.endpoint) for worker in facts.status.workers
                 ]

@@ -64,6 +64,7 @@ class EmbeddedClient(Client):
         self._node, self._place = node, place
         self._left = False
         super().__init__([address], f"embedded-{os.getpid()}", timeout)
+        self._open()
 
     def _shut(self) -> None:
         super()._shut()

@@ -30,7 +30,9 @@ def connect(choices: Choices) -> "Client":
 
     servers = servers_of(choices.servers)
     reach.require(contexts.addresses_of(servers), choices.timeout_s)
-    return gossipq_client.connect(*servers, name=own_name(), timeout=choices.timeout_s)
+    return gossipq_client.connect(
+        *servers, name=own_name(), timeout=choices.timeout_s, wait=choices.timeout_s
+    )
 
 
 def own_name() -> str:

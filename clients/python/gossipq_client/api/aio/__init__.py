@@ -2,7 +2,7 @@
 hand."""
 
 from gossipq_client.api.aio.admin import Admin
-from gossipq_client.api.aio.client import Client, Connecting, connect
+from gossipq_client.api.aio.client import Client, connect
 from gossipq_client.api.aio.consumer import Message, Subscription
 
-__all__ = ["Admin", "Client", "Connecting", "Message", "Subscription", "connect"]
+__all__ = ["Admin", "Client", "Message", "Subscription", "connect"]

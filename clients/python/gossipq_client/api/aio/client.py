@@ -8,16 +8,35 @@ from typing import Any, Self
 from gossipq.errors import GossipqError
 from gossipq_client.api.aio.records import Records
 from gossipq_client.api.aio.workers import Workers
-from gossipq_client.handlers import Registry
 from gossipq_client.io import ERROR_CLOSE_SECONDS, REQUEST_SECONDS, contexts, log
 from gossipq_client.values import inputs
 
 
 class Client(Workers, Records):
-    """A connection to a cluster, for one event loop. Use `connect` to make one."""
+    """A connection to a cluster, for one event loop: that which runs when it is used first, or in
+    `async with`. Use `connect` to make one; `await` it to connect at once."""
+
+    def __init__(
+        self, addresses: list[str], name: str, timeout: float, wait: float | None = None, key: bytes = b""
+    ) -> None:
+        super().__init__(addresses, name, timeout, key)
+        self._patience = wait
+
+    @property
+    def _wait(self) -> float:
+        return self._timeout if self._patience is None else self._patience
+
+    async def _connected(self) -> Self:
+        await self._start()
+        return self
+
+    def __await__(self) -> Generator[Any, None, Self]:
+        """Connects. Raises Unreachable when no node answers in time."""
+        return self._connected().__await__()
 
     async def __aenter__(self) -> Self:
-        return self
+        """Connects. Raises Unreachable when no node answers in time."""
+        return await self._connected()
 
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
@@ -31,39 +50,16 @@ class Client(Workers, Records):
             log.error("while closing: %s", lost)
 
 
-class Connecting:
-    """What `connect` returns: `await` it for a client, or use it in `async with`. Handlers may be registered
-    before."""
-
-    def __init__(self, addresses: list[str], name: str, timeout: float) -> None:
-        self._options = addresses, name, timeout
-        self.handlers = Registry()
-        self.consumer = self.handlers.consumer
-        self._client: Client | None = None
-
-    async def _connect(self) -> Client:
-        client = Client(*self._options)
-        client.handlers = self.handlers
-        await client._start()
-        return client
-
-    def __await__(self) -> Generator[Any, None, Client]:
-        return self._connect().__await__()
-
-    async def __aenter__(self) -> Client:
-        self._client = await self._connect()
-        return self._client
-
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        assert self._client is not None, "entered before"
-        await self._client.__aexit__(kind, error, trace)
-
-
 def connect(
-    *addresses: str | Iterable[str], name: str = "", timeout: inputs.Duration = REQUEST_SECONDS
-) -> Connecting:
-    """As the sync `connect`, for `await` or `async with`; `timeout` is in seconds, or "5s"."""
+    *addresses: str | Iterable[str],
+    name: str = "",
+    timeout: inputs.Duration = REQUEST_SECONDS,
+    wait: inputs.Duration | None = None,
+) -> Client:
+    """As the sync `connect`: it connects when it is used first, in `async with`, or when it is awaited.
+
+    `timeout` is how long requests wait for an answer, `wait` how long connecting does (both in seconds, or
+    "5s"; without `wait` both are the same): then they raise Unreachable."""
     seconds = inputs.duration_ms(timeout, "timeout") / 1000
-    return Connecting(contexts.addresses_of(addresses), name or f"python-{os.getpid()}", seconds)
+    patience = None if wait is None else inputs.duration_ms(wait, "wait") / 1000
+    return Client(contexts.addresses_of(addresses), name or f"python-{os.getpid()}", seconds, patience)

@@ -39,28 +39,54 @@ class PendingReceipt:
         return self.result().__await__()
 
 
+class Opened:
+    """What `_engine` is before the client is used: the first who asks for it decides which event loop it
+    is."""
+
+    def __get__(self, client: "Driver", kind: type) -> Engine:
+        return client._open()
+
+
 class Driver:
     """Drives an engine from one event loop."""
 
+    _engine = Opened()
+    _loop: asyncio.AbstractEventLoop
+
     def __init__(self, addresses: list[str], name: str, timeout: float, key: bytes = b"") -> None:
-        self._engine = Engine(addresses, name, _nothing, key)
+        self._addresses, self._key = addresses, key
         self._timeout = timeout
         self._label = name
-        self._loop = asyncio.get_running_loop()
+        self._over = False  #: closed before it was used
         self._watched: dict[int, object] = {}  #: whose the descriptors are that the loop watches
         self._waiters: dict[asyncio.Future[None], Callable[[], bool]] = {}
         self._landings: dict[Flight, asyncio.Future[None]] = {}
         self._gates: defaultdict[Writer, asyncio.Lock] = defaultdict(asyncio.Lock)
         self._timer: asyncio.TimerHandle | None = None
 
+    def _open(self) -> Engine:
+        """Raises ClientClosed, and RuntimeError where no event loop runs."""
+        if self._over:
+            raise ClientClosed("this client is closed", hint="call connect() again")
+        self._loop = asyncio.get_running_loop()
+        engine = self.__dict__["_engine"] = Engine(self._addresses, self._label, _nothing, self._key)
+        exits.note(self)
+        return engine
+
     async def _start(self) -> None:
         """Raises Unreachable when no node answers in time."""
-        exits.note(self)
+        engine = self._engine
         try:
-            await self._require(lambda: self._engine.session.links.home.greeting > 0, self._timeout)
+            await self._require(lambda: engine.session.links.home.greeting > 0, self._wait)
         except BaseException:
             self._shut()
+            self.__dict__.pop("_engine", None)
             raise
+
+    @property
+    def _wait(self) -> float:
+        """How long connecting takes at most, in seconds."""
+        return self._timeout
 
     def _do(self, step: Callable[[], T]) -> T:
         """One step of the session, done whole. Raises ClientClosed, ForkedClient and what the step raises."""
@@ -261,7 +287,8 @@ class Driver:
         await self._close(CLOSE_SECONDS if flush else 0.0)
 
     async def _close(self, seconds: float) -> None:
-        if not self._engine.usable:
+        self._over = True
+        if "_engine" not in self.__dict__ or not self._engine.usable:
             return
         try:
             if seconds:

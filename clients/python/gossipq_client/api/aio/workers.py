@@ -1,6 +1,7 @@
 """Handlers and requests: the decorator, running what it registered, asking and waiting for the reply."""
 
 from collections.abc import Callable, Iterable
+from functools import cached_property
 from typing import Unpack
 
 from gossipq.errors import BadRequest, NoReply
@@ -21,7 +22,10 @@ class Workers(Consumers):
         super().__init__(addresses, name, timeout, key)
         self.handlers = Registry()
         self._runner: Runner | None = None
-        self._requests = Requests(self._engine.session.links.session.hex())
+
+    @cached_property
+    def _requests(self) -> Requests:
+        return Requests(self._engine.session.links.session.hex())
 
     # --- handlers
 

@@ -10,8 +10,8 @@ from gossipq import limits
 from gossipq.wire.schemas import Schema
 from gossipq_client.api.sync.records import Records
 from gossipq_client.api.sync.workers import Workers
-from gossipq_client.io import REQUEST_SECONDS, contexts
-from gossipq_client.session import PendingReceipt
+from gossipq_client.io import REQUEST_SECONDS, Engine, contexts
+from gossipq_client.session import Flight, PendingReceipt
 from gossipq_client.values import PublishOptions, inputs
 
 
@@ -21,7 +21,10 @@ class Client(Workers, Records):
 
     def __init__(self, addresses: list[str], name: str, timeout: float, key: bytes = b"") -> None:
         super().__init__(addresses, name, timeout, key)
-        self._plain = self._engine.session.publishing.plain
+        self._plain: dict[str, Flight] = {}
+
+    def _made(self, engine: Engine) -> None:
+        self._plain = engine.session.publishing.plain
 
     def _check_by(self, schema: Schema) -> None:
         super()._check_by(schema)
@@ -47,13 +50,21 @@ class Client(Workers, Records):
 
 
 def connect(
-    *addresses: str | Iterable[str], name: str = "", timeout: inputs.Duration = REQUEST_SECONDS
+    *addresses: str | Iterable[str],
+    name: str = "",
+    timeout: inputs.Duration = REQUEST_SECONDS,
+    wait: inputs.Duration | None = None,
 ) -> Client:
     """A client of the cluster behind these addresses: tcp://HOST:PORT, HOST:PORT, or the name of a context
     (`gossipq context save`). None: $GOSSIPQ_SERVER, else the context in use, else tcp://127.0.0.1:7700.
 
-    `name` is shown by `gossipq status`. Raises Unreachable when no node answers within `timeout` (seconds,
-    or "5s"), ConfigError for a name that is no context.
+    It connects when it is used first, or in `with`: a module may make it and register handlers without a
+    node. With `wait` it connects at once. `name` is shown by `gossipq status`. What needs an answer raises
+    Unreachable when no node gives one within `timeout` (seconds, or "5s"), `connect` itself within `wait`;
+    ConfigError for a name that is no context.
     """
     seconds = inputs.duration_ms(timeout, "timeout") / 1000
-    return Client(contexts.addresses_of(addresses), name or f"python-{os.getpid()}", seconds)
+    client = Client(contexts.addresses_of(addresses), name or f"python-{os.getpid()}", seconds)
+    if wait is not None:
+        client._open(inputs.duration_ms(wait, "wait") / 1000)
+    return client

@@ -19,12 +19,21 @@ from gossipq_client.values import inputs
 T = TypeVar("T")
 
 
+class Opened:
+    """What `_engine` is before the client is used: the first who asks for it connects."""
+
+    def __get__(self, client: "Driver", kind: type) -> Engine:
+        return client._open()
+
+
 class Driver:
     """Drives an engine for callers of any thread. Whoever waits polls the sockets without the lock."""
 
+    _engine = Opened()
+
     def __init__(self, addresses: list[str], name: str, timeout: float, key: bytes = b"") -> None:
         self._lock = threading.RLock()
-        self._engine = Engine(addresses, name, self._in_child, key)
+        self._addresses, self._key = addresses, key
         self._exchanges = 0  #: how often callers did I/O
         self._timeout = timeout
         self._label = name
@@ -33,22 +42,44 @@ class Driver:
         self._close_told: float | None = (
             None  #: a signal handler wants it closed, after so many seconds at most
         )
-        self._keeper = Keeper(self)
-        exits.note(self)
+        self._over = False  #: closed before it was used
+
+    def _open(self, timeout: float | None = None) -> Engine:
+        """Connects, unless somebody did. Raises Unreachable when no node answers in time, ClientClosed; a
+        client that could not connect tries again when it is used again."""
+        with self._lock:
+            made: Engine | None = self.__dict__.get("_engine")
+            if made is not None:
+                return made
+            if self._over:
+                raise ClientClosed("this client is closed", hint="call connect() again")
+            engine = self.__dict__["_engine"] = Engine(
+                self._addresses, self._label, self._in_child, self._key
+            )
+            self._made(engine)
+            self._keeper = Keeper(self)
+            exits.note(self)
         try:
-            self._require(lambda: self._engine.session.links.home.greeting > 0, timeout)
+            seconds = self._timeout if timeout is None else timeout
+            self._require(lambda: engine.session.links.home.greeting > 0, seconds)
         except BaseException:
             self._shut()
+            self.__dict__.pop("_engine", None)
             raise
+        return engine
+
+    def _made(self, engine: Engine) -> None:
+        """There is an engine now, and nobody has used it."""
 
     def _in_child(self) -> None:
         self._lock = threading.RLock()  # another thread of the parent may have held the old one
 
     def _do(self, step: Callable[[], T]) -> T:
         """One step of the session, done whole. Raises ClientClosed, ForkedClient and what the step raises."""
+        engine = self._engine
         with self._lock:
-            self._engine.enter()
-            return self._engine.step(step)
+            engine.enter()
+            return engine.step(step)
 
     def _settle_later(self) -> None:
         """Does what was left in `engine.later`, as soon as that is possible: behind an exception, in a
@@ -244,7 +275,8 @@ class Driver:
         """What a client gives back before its last flush."""
 
     def _close(self, seconds: float) -> None:
-        if not self._engine.usable:
+        self._over = True
+        if "_engine" not in self.__dict__ or not self._engine.usable:
             return
         with self._lock:
             # in this very thread: what was interrupted goes on behind the signal handler
@@ -288,6 +320,8 @@ class Driver:
             self._shut()
 
     def __enter__(self) -> Self:
+        """Connects. Raises Unreachable when no node answers in time."""
+        self._open()
         return self
 
     def __exit__(

@@ -1,0 +1,97 @@
+"""`connect` connects when the client is used: a module can make it and register handlers without a node."""
+
+import asyncio
+import threading
+from collections.abc import Iterator
+
+import pytest
+
+from gossipq.errors import ClientClosed, Unreachable
+from gossipq_client import aio, connect, testing
+from ports import settled_port
+
+
+@pytest.fixture
+def nobody() -> str:
+    return f"tcp://127.0.0.1:{settled_port()}"
+
+
+@pytest.fixture(scope="module")
+def broker() -> Iterator[testing.Broker]:
+    with testing.Broker() as broker:
+        yield broker
+
+
+def test_making_a_client_does_nothing(nobody: str) -> None:
+    threads = threading.active_count()
+    mq = connect(nobody)
+
+    @mq.consumer("orders", group="billing")
+    def bill(order: bytes) -> None: ...
+
+    assert threading.active_count() == threads
+    assert "_engine" not in vars(mq)
+    mq.stop()
+    mq.close()
+    with pytest.raises(ClientClosed):
+        mq.publish("orders", b"x")
+
+
+def test_who_waits_hears_at_once(nobody: str) -> None:
+    with pytest.raises(Unreachable):
+        connect(nobody, wait="50ms")
+
+
+def test_the_first_use_says_that_nobody_is_there_and_the_next_one_tries_again(nobody: str) -> None:
+    mq = connect(nobody, timeout="50ms")
+    for _ in range(2):
+        with pytest.raises(Unreachable):
+            mq.publish("orders", b"x")
+    with pytest.raises(Unreachable), mq:
+        pass
+
+
+def test_threads_may_be_the_first_at_the_same_time(broker: testing.Broker) -> None:
+    mq = connect(broker.endpoint)
+    at_once, errors = threading.Barrier(4), list[BaseException]()
+
+    def work() -> None:
+        at_once.wait()
+        try:
+            mq.publish("orders", b"x").result(20)
+        except BaseException as error:
+            errors.append(error)
+
+    threads = [threading.Thread(target=work) for _ in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert errors == []
+    assert len(mq.fetch("orders", "g", n=4)) > 0
+    mq.close()
+
+
+def test_an_asyncio_client_belongs_to_the_loop_that_uses_it_first(
+    broker: testing.Broker, nobody: str
+) -> None:
+    mq, away = aio.connect(broker.endpoint), aio.connect(nobody, wait="50ms")
+
+    @mq.consumer("orders", group="billing")
+    async def bill(order: bytes) -> None: ...
+
+    async def main() -> None:
+        receipt = await (await mq.publish("lazily", b"x")).result(20)
+        assert receipt.offset == 0
+        await mq.close()
+        with pytest.raises(Unreachable):
+            await away
+        with pytest.raises(Unreachable):
+            async with away:
+                pass
+        unused = aio.connect(nobody)
+        await unused.close()
+        with pytest.raises(ClientClosed):
+            await unused.publish("lazily", b"x")
+
+    asyncio.run(main())
