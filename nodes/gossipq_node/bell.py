@@ -115,7 +115,8 @@ class Bell:
         if self._client is None:
             from gossipq_client import Client
 
-            self._client = Client([self._endpoint], "gossipq-alarms", ASK_S, self._key)
+            client = Client([self._endpoint], "gossipq-alarms", ASK_S, self._key)
+            self._client = client.__enter__()  # connects
         return self._client
 
     def _hang_up(self) -> None:

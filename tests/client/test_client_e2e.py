@@ -341,9 +341,9 @@ class TestTopics:
 class TestEnds:
     def test_no_node(self) -> None:
         with pytest.raises(Unreachable, match=r"127\.0\.0\.1:9"):
-            connect("tcp://127.0.0.1:9", timeout=0.2)
+            connect("tcp://127.0.0.1:9", wait=0.2)
         with pytest.raises(Unreachable, match="not an address"):
-            connect("nonsense://x", timeout=0.2)
+            connect("nonsense://x", wait=0.2)
 
     def test_closed(self, shared_node: RunningNode) -> None:
         mq = connect(shared_node.endpoint)
