@@ -17,7 +17,7 @@ FIRST ?= 0
 export PYTHONDONTWRITEBYTECODE :=  # tests start a thousand processes: each would compile every module again
 
 .DEFAULT_GOAL := help
-.PHONY: seeds fuzz siege help install serf demo test check unit accept accept-slow accept-kills accept-sim accept-power accept-chaos sim hunt sim-coverage perf e2e chaos chaos-kinds power
+.PHONY: seeds fuzz siege help install serf demo test check unit accept accept-slow accept-kills accept-planted accept-sim accept-power accept-chaos sim hunt sim-coverage perf e2e chaos chaos-kinds power
 
 help:  ## list the targets
 	@echo "gossipq: make TARGET"
@@ -66,13 +66,16 @@ check: $(STAMP) $(ROOTS)  ## format, lint, types
 unit: $(SPARK) $(ROOTS) serf  # tests mostly wait for nodes: four at a time keep two cores busy; JOBS=0 runs them one after the other
 	$(BIN)/python -m pytest -n $(JOBS) --dist loadfile -m "not slow" $(PYTEST_ARGS)
 
-accept: accept-slow accept-kills accept-sim accept-power accept-chaos  ## what takes longer (less than 45 minutes); -k goes on after a failure
+accept: accept-slow accept-kills accept-planted accept-sim accept-power accept-chaos  ## what takes longer (less than 45 minutes); -k goes on after a failure
 
 accept-slow: $(SPARK) $(ROOTS) serf  # tests of more than ten seconds: Spark in full, takeovers, drains, demos
-	$(BIN)/python -m pytest -n 2 --dist loadfile -m slow $(PYTEST_ARGS)
+	$(BIN)/python -m pytest -n 2 --dist loadfile -m slow --ignore tests/sim/test_planted.py $(PYTEST_ARGS)
 
 accept-kills: $(STAMP)
 	GOSSIPQ_KILLS=50 $(BIN)/python -m pytest tests/e2e/test_kill.py $(PYTEST_ARGS)
+
+accept-planted: $(STAMP)
+	$(BIN)/python -m pytest -n 2 --dist load -m slow tests/sim/test_planted.py $(PYTEST_ARGS)
 
 accept-sim: $(STAMP)  # the seeds after those of make test, and more random lives of a shard
 	GOSSIPQ_FIRST=500 GOSSIPQ_SEEDS=1500 $(BIN)/python -m pytest --timeout 1800 \

@@ -302,6 +302,7 @@ def test_a_node_that_starts(town: Town) -> None:
     )  # the alarm tells of the restart for a while
 
 
+@pytest.mark.slow
 def test_a_node_that_waits_and_one_that_is_gone(town: Town) -> None:
     town.start(town.ada, "--peer", "tcp://127.0.0.1:1").says("waiting for")
     joining = {

@@ -41,6 +41,7 @@ def run(node: Node, *line: str, stdin: str = "") -> subprocess.CompletedProcess[
     )
 
 
+@pytest.mark.slow
 def test_commands_end_and_say_why(hung: tuple[Node, str]) -> None:
     node, name = hung
     for line in (

@@ -163,6 +163,7 @@ def await_told(mq: Client, node: str, count: int) -> list[Rung]:
     return found
 
 
+@pytest.mark.slow
 def test_a_lag_alarm_over_a_kill_of_the_node(make_node: Callable[..., RunningNode]) -> None:
     node = make_node("--name", "ada")
     node.environment["GOSSIPQ_NODE__ALARMS"] = "true"

@@ -23,6 +23,7 @@ def options(at: Host, **said: object) -> tuple[str, str]:
     return "--config", str(path)
 
 
+@pytest.mark.slow
 @pytest.mark.timeout(300)
 def test_who_says_otherwise_is_refused_by_name_also_after_it_was_in(
     host: Callable[[str], Host], capsys: pytest.CaptureFixture[str]

@@ -32,6 +32,7 @@ def cluster_toml(path: Path, hosts: list[Host], **more: object) -> str:
 # --- by a list ----------------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_three_found_a_cluster_together_whoever_is_late(host: Callable[[str], Host], tmp_path: Path) -> None:
     hosts = [host(name) for name in ("cat", "ada", "bob")]
     config = cluster_toml(tmp_path, hosts, expect=3, name="shop", shards=4)
@@ -143,6 +144,7 @@ def test_a_witness_joins_and_makes_a_pair_take_over(host: Callable[[str], Host])
 # --- by Serf ------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 @needs_serf
 def test_a_plain_node_can_be_joined_where_serf_is(host: Callable[[str], Host]) -> None:
     ada = host("ada").start().ready()

@@ -67,6 +67,7 @@ def live(spark: Any, node: RunningNode, topic: str) -> Any:
     return spark.readStream.format("gossipq").options(**options).load()
 
 
+@pytest.mark.slow
 @pytest.mark.e2e
 def test_equal_saves_of_a_batch_are_two_writes_and_a_batch_done_again_is_none(
     spark: Any, shared_node: RunningNode, mq: Client, topic: str, query: Query, tmp_path: Path

@@ -79,6 +79,7 @@ def test_batches_restart_and_new_rows(stream: Run) -> None:
     ]
 
 
+@pytest.mark.slow
 def test_a_gap_stops_the_stream(stream: Run) -> None:
     exporter = stream.exporter
     exporter.messages("orders", 0, 10)
