@@ -68,6 +68,17 @@ def leaders_are_cut_off(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(Faults, "greet_leader", later)
 
 
+def leaders_fall_at_once(patch: pytest.MonkeyPatch) -> None:
+    """Each leader is cut off, with its clients, when its first words may be committed; and the one before it,
+    which took more than that in the same way, is there again."""
+
+    def fall(faults: Faults, node: Node, shard: Shard) -> None:
+        faults.cuts.clear()
+        faults.world.at(faults.dice.randrange(20, 60), faults.isolate, node.name[0], 3_000)
+
+    patch.setattr(Faults, "greet_leader", fall)
+
+
 def confirm_before_fsync(patch: pytest.MonkeyPatch) -> None:
     """What was taken is said to be on disk, and the turn does not sync."""
     patch.setattr(Shard, "promised", property(lambda shard: shard.replica.hard_changed))
@@ -472,7 +483,7 @@ PLANTED: dict[str, Planted] = {
         Planted(confirm_on_leader_only, "I4"),
         Planted(vote_not_stored, "I7"),
         Planted(term_reset_on_restart, "I7"),
-        Planted(compare_index_only, "I4", kinds=("five",)),
+        Planted(compare_index_only, "I4", under=leaders_fall_at_once, kinds=("trio",)),
         Planted(quorum_of_the_visible, "P1"),
         Planted(old_term_by_count, "I4", adversary=True, kinds=("five",)),
         Planted(reborn_replica_votes, "I4", kinds=("trio",)),
