@@ -709,7 +709,7 @@ class Shard:
         elif kind == log.CONFIG:
             self.moving.applied()
         elif kind == log.TRIM:
-            self.dispatch.trim()
+            self.dispatch.trim(entry)
         elif kind == log.MEMBER:
             self._roster.applied()
 

@@ -1,7 +1,7 @@
 """What dispatch remembers: groups, their view of each partition, members, leases, and the parts they are
 handed."""
 
-from collections import deque
+from collections import OrderedDict
 
 import msgspec
 
@@ -16,6 +16,8 @@ from gossipq.values import Range
 UNKNOWN_NUMBER = -1  #: of a subscription before a restart
 EXCLUSIVE, KEY_ORDERED = "exclusive", "key_ordered"
 MODES = ("shared", EXCLUSIVE, KEY_ORDERED)
+
+Members = OrderedDict[tuple[SessionId, int], "Subscription"]
 
 
 class Part(msgspec.Struct, frozen=True, gc=False):
@@ -188,6 +190,11 @@ class View:
         """What lies below may be handed out now."""
         return self.cursor.window_end(self.group.state.config.in_flight_max)
 
+    def offers(self, ledger: Ledger) -> bool:
+        """Whether anybody who has credit may have something of it."""
+        end = min(ledger.partitions[self.partition].next, self.window_end)
+        return bool(self.returned.starts or self.draining) or self.next < end
+
     def in_flight(self) -> int:
         return sum(end - first for first, end, lease in self.leases if lease.session)
 
@@ -201,15 +208,38 @@ class View:
 
 
 class Group:
-    __slots__ = ("id", "members", "state", "views")
+    """`lenders` to `unended` say which of the members something may happen to, so that a turn costs nothing
+    for the others."""
+
+    __slots__ = ("id", "lenders", "members", "state", "unended", "unready", "views")
 
     def __init__(self, state: GroupState) -> None:
         self.id, self.state = state.id, state
-        self.members: deque[Subscription] = deque()
+        self.members: Members = OrderedDict()  #: in the order of joining
+        self.lenders: Members = OrderedDict()  #: who has credit, in the order in which they are served
+        self.unready: Members = OrderedDict()  #: who has none, and was not told READY since
+        self.unended: Members = OrderedDict()  #: who wants AT_END, and was not told since the last record
         self.views: dict[PartitionKey, View] = {}
 
     def takes(self, route: bytes) -> bool:
-        return any(member.takes(route) for member in self.members)
+        return any(member.takes(route) for member in self.members.values())
+
+    def file(self, member: "Subscription") -> None:
+        """The credit of a member, or what it was told, has changed."""
+        _list(self.lenders, member, member.has_credit)
+        _list(self.unready, member, not member.has_credit and not member.told_ready)
+        _list(self.unended, member, member.notify_end and not member.told_end)
+
+    def leave(self, member: "Subscription") -> None:
+        for members in (self.members, self.lenders, self.unready, self.unended):
+            members.pop(member.name, None)
+
+
+def _list(members: Members, member: "Subscription", listed: bool) -> None:
+    if listed:
+        members[member.name] = member
+    else:
+        members.pop(member.name, None)
 
 
 class Subscription:
@@ -270,10 +300,7 @@ class Subscription:
         return any(self._waits_in(view, ledger) for view in self.views)
 
     def _waits_in(self, view: View, ledger: Ledger) -> bool:
-        end = min(ledger.partitions[view.partition].next, view.window_end)
-        if view.returned.starts or view.draining or view.next < end:
-            return True
-        return any(self.takes(lane[1:]) for lane in view.lanes.routes)
+        return view.offers(ledger) or any(self.takes(lane[1:]) for lane in view.lanes.routes)
 
     def at_end(self, ledger: Ledger) -> bool:
         """Whether everything there is has been handed out once."""

@@ -62,6 +62,8 @@ class Dispatch:
         #: of the subscriptions of a session, also of those that join
         self._numbers: dict[SessionId, dict[int, None]] = {}
         self._readers: dict[PartitionKey, list[Subscription]] = {}
+        self._views: dict[PartitionKey, dict[int, View]] = {}  # by group id
+        self._consumed: dict[PartitionKey, dict[int, None]] = {}  # ids of groups that have members
         self._dirty_readers: dict[Subscription, None] = {}
         self._expiring = False  #: a look at what has expired was cut short
 
@@ -154,6 +156,7 @@ class Dispatch:
         if view is None:
             cursor = self._ledger.cursors[partition][group_id]
             view = group.views[partition] = View(group, partition, cursor)
+            self._views.setdefault(partition, {})[group_id] = view
         return view
 
     def joins(self, name: tuple[SessionId, int], index: Index) -> None:
@@ -164,6 +167,8 @@ class Dispatch:
         old = self.subscriptions.get(name)
         if old is not None:
             old.credit_records, old.told_ready = 0, True
+            if old.group is not None:
+                old.group.file(old)
 
     def subscribe(
         self, subscription: Subscription, group_id: int | None, partitions: list[tuple[PartitionKey, Offset]]
@@ -172,8 +177,9 @@ class Dispatch:
         place."""
         self.joining.pop(subscription.name, None)
         old = self.subscriptions.get(subscription.name)
-        turn = old.group.members.index(old) if old is not None and old.group is not None else None
-        self._detach(subscription.name)
+        mine = self.groups.get(group_id) if group_id is not None else None
+        if old is not None and (old.group is None or old.group is not mine):
+            self._detach(subscription.name)
         self.subscriptions[subscription.name] = subscription
         self._numbers.setdefault(subscription.session, {})[subscription.number] = None
         if group_id is None:
@@ -184,13 +190,19 @@ class Dispatch:
             return
         subscription.views = [self._view(group_id, partition) for partition, _ in partitions]
         group = subscription.group = self.groups[group_id]
-        group.members.insert(len(group.members) if turn is None else turn, subscription)
+        group.members[subscription.name] = subscription
+        group.file(subscription)
         self._members_changed(group)
 
     def _members_changed(self, group: Group) -> None:
         self.holding.dirty.add(group.id)
         for view in group.views.values():
             self.serving.wake_lanes(view)
+            consumed = self._consumed.setdefault(view.partition, {})
+            if group.members:
+                consumed[group.id] = None
+            else:
+                consumed.pop(group.id, None)
 
     def keep(self, subscription: Subscription, holding: list[Range], boot_ms: int, lease_ms: int) -> None:
         """After a lost connection: the client says what it holds."""
@@ -208,7 +220,7 @@ class Dispatch:
         if old is None:
             return
         if old.group is not None:
-            old.group.members.remove(old)
+            old.group.leave(old)
             self._members_changed(old.group)
         for partition in old.positions:
             self._readers[partition].remove(old)
@@ -223,9 +235,6 @@ class Dispatch:
         if not numbers:
             self._numbers.pop(name[0], None)
         self.holding.end_subscription(name)
-
-    def _views(self) -> list[View]:
-        return [view for group in self.groups.values() for view in group.views.values()]
 
     def counts(self, session: SessionId, number: int) -> int:
         """Subscriptions of the session, with that one."""
@@ -256,9 +265,7 @@ class Dispatch:
             for subscription in self.subscriptions.values()
             if any(topic_id_of(partition) == topic_id for partition in subscription.covered())
         }
-        known = {p for group in self.groups.values() for p in group.views} | {
-            p for p, readers in self._readers.items() if readers
-        }
+        known = self._views.keys() | {p for p, readers in self._readers.items() if readers}
         for partition in sorted(p for p in known if topic_id_of(p) == topic_id):
             self._drop_partition(partition)
         for group in [group for group in self.groups.values() if group.state.topic_id == topic_id]:
@@ -267,10 +274,10 @@ class Dispatch:
 
     def _drop_partition(self, partition: PartitionKey) -> None:
         """Its topic is gone."""
-        for group in self.groups.values():
-            view = group.views.pop(partition, None)
-            if view is not None:
-                self.holding.drop(view)
+        for view in self._views.pop(partition, {}).values():
+            del view.group.views[partition]
+            self.holding.drop(view)
+        self._consumed.pop(partition, None)
         for subscription in self.subscriptions.values():
             subscription.views = [view for view in subscription.views if view.partition != partition]
             subscription.positions.pop(partition, None)
@@ -281,22 +288,24 @@ class Dispatch:
         group = self.groups.pop(group_id, None)
         if group is None:
             return set()
-        origins = {member.origin for member in group.members}
-        for member in list(group.members):
-            self._detach(member.name)
+        origins = {member.origin for member in group.members.values()}
+        for name in list(group.members):
+            self._detach(name)
         for view in group.views.values():
             self.holding.drop(view)
+            del self._views[view.partition][group_id]
         return origins
 
     # --- what entries changed -------------------------------------------------------------------------------
 
-    def trim(self) -> None:
+    def trim(self, entry: Entry) -> None:
         """Retention moved: what left is nobody's any more."""
-        for view in self._views():
-            state = self._ledger.partitions.get(view.partition)
-            if state is None:
-                continue  # it ended in the same turn
-            first = state.first
+        partition = msgspec.msgpack.decode(entry.payload, type=payloads.Trim).partition
+        state = self._ledger.partitions.get(partition)
+        if state is None:
+            return  # it ended in the same turn
+        first = state.first
+        for view in self._views.get(partition, {}).values():
             exceptions = view.cursor.exceptions
             kept = exceptions.overlap(0, first) if view.cursor.exceptional else []
             at = 0
@@ -317,13 +326,12 @@ class Dispatch:
         self.wake(void.partition)
 
     def _void(self, partition: PartitionKey, offset: Offset) -> None:
-        for view in self._views():
-            if view.partition == partition:
-                self.holding.forget(view, offset, offset + 1)
-                if view.keys is not None:
-                    for _, key_hash in self.holding.hashes(view, offset, offset + 1):
-                        self.holding.key_done(view, offset, key_hash)
-                self.holding.dirty.add(view.group.id)
+        for view in self._views.get(partition, {}).values():
+            self.holding.forget(view, offset, offset + 1)
+            if view.keys is not None:
+                for _, key_hash in self.holding.hashes(view, offset, offset + 1):
+                    self.holding.key_done(view, offset, key_hash)
+            self.holding.dirty.add(view.group.id)
 
     def settled(self, entry: Entry) -> None:
         """An entry that moved records of a group is applied: one of MOVES."""
@@ -333,7 +341,6 @@ class Dispatch:
             for partition, first, end in ack.ranges:
                 if (view := self._view_of(ack.group_id, partition)) is not None:
                     self.holding.acked(view, first, end)
-                self.wake(partition)  # the window moved
         elif entry.kind == log.FAIL:
             fail = decode(entry.payload, type=payloads.Fail)
             for row in fail.rows:
@@ -406,9 +413,9 @@ class Dispatch:
     # --- handing out ----------------------------------------------------------------------------------------
 
     def wake(self, partition: PartitionKey) -> None:
-        """New records are committed in this partition, or its cursors moved."""
-        for group_id in self._ledger.cursors.get(partition, ()):
-            self.holding.dirty.add(group_id)
+        """New records are committed in this partition, or some are gone. Groups that nobody consumes do not
+        hear of it."""
+        self.holding.dirty.update(self._consumed.get(partition, ()))
         for subscription in self._readers.get(partition, ()):
             self._dirty_readers[subscription] = None
 
@@ -421,7 +428,17 @@ class Dispatch:
         if subscription.group is None:
             self._dirty_readers[subscription] = None
         else:
+            subscription.group.file(subscription)
             self.holding.dirty.add(subscription.group.id)
+
+    def recall(self, subscription: Subscription) -> tuple[int, int]:
+        """Takes back what is lent and unused: records and bytes."""
+        records, size = max(0, subscription.credit_records), max(0, subscription.credit_bytes)
+        subscription.credit_records -= records
+        subscription.credit_bytes -= size
+        if subscription.group is not None:
+            subscription.group.file(subscription)
+        return records, size
 
     def next_deadline(self, leader_ahead_ms: int) -> int | None:
         """Boot time at which a lease ends or a record is due again; leader time is that much ahead of boot
@@ -443,8 +460,9 @@ class Dispatch:
     def expire_fronts(self) -> None:
         """What nobody takes expires too. A backlog that is more than a turn's work goes on with every
         tick."""
-        for view in self._views():
-            self.serving.expire_front(view)
+        for views in self._views.values():
+            for view in views.values():
+                self.serving.expire_front(view)
         self._expiring = self.holding.overdue
 
     def run(self) -> list[Delivery]:
@@ -464,25 +482,30 @@ class Dispatch:
 
     def _serve(self, group: Group, deliveries: list[Delivery]) -> None:
         """Round robin over the members that lend credit; a small rest is shared among them."""
-        members, served = group.members, self.serving.members(group)
-        exclusive = group.state.config.mode == EXCLUSIVE
-        active = [members[0]] if exclusive and served else list(members) if served else []
-        idle = 0
-        lending = sum(member.has_credit for member in active)
-        while lending and idle < served:
-            member = members[0]
+        exclusive, lenders, idle = group.state.config.mode == EXCLUSIVE, group.lenders, 0
+        while (sharers := self.serving.sharers(group)) > idle:
+            member = next(iter((group.members if exclusive else lenders).values()))
+            handed = self.serving.next_part(member, sharers)
+            if handed is None and member.matches is None and len(member.views) == len(group.views):
+                break  # it takes whatever there is: nothing is left for anybody
             if not exclusive:
-                members.rotate(-1)
-            handed = self.serving.next_part(member, lending) if member.has_credit else None
+                lenders.move_to_end(member.name)
             if handed is None:
                 idle += 1
                 continue
             idle = 0
             self._add(deliveries, member, handed, member if exclusive or not member.ack else None)
-            if not member.has_credit:
-                lending = sum(each.has_credit for each in active)
-        for member in members:
-            self._notify(member)
+        self._notify_group(group)
+
+    def _notify_group(self, group: Group) -> None:
+        if group.unready or group.unended:
+            views = group.views.values()
+            offers = any(view.offers(self._ledger) for view in views)
+            for member in list(group.unended.values()) if not offers else ():
+                self._notify(member)
+            if offers or any(view.lanes.routes for view in views):
+                for member in list(group.unready.values()):
+                    self._notify(member)
 
     def still(self, delivery: Delivery) -> Delivery:
         """What waited for an entry, less what its taker does not hold any more or has expired; that part of
@@ -552,6 +575,8 @@ class Dispatch:
         late: Subscription | None = None,
     ) -> None:
         subscription.told_end = False
+        if subscription.group is not None:
+            subscription.group.file(subscription)
         part, lease_ms = handed
         if late is not None and late.ack and late.group is not None:
             for _, _, lease in late.group.views[part.partition].leases.overlap(part.offset, part.end):
@@ -578,3 +603,7 @@ class Dispatch:
             self.notices.append(
                 (subscription.origin, AtEnd(subscription.number, subscription.ends(self._ledger)))
             )
+        else:
+            return
+        if subscription.group is not None:
+            subscription.group.file(subscription)

@@ -5,7 +5,7 @@ member may not have goes into a lane (its route, or its key) and is looked at ag
 has expired becomes a dead letter.
 """
 
-from itertools import takewhile
+from itertools import islice, takewhile
 from typing import NamedTuple
 
 from gossipq.core.delivery.consumers import EXCLUSIVE, Group, Part, Place, Subscription, View, place_of
@@ -44,12 +44,21 @@ class Serving:
 
     # --- who ------------------------------------------------------------------------------------------------
 
-    def members(self, group: Group) -> int:
-        """How many members may be served: one when the group is exclusive, none while it is paused."""
+    def members(self, group: Group) -> list[Subscription]:
+        """Who may be served: the first when the group is exclusive, nobody while it is paused."""
         config = group.state.config
         if config.paused:
+            return []
+        return list(islice(group.members.values(), 1 if config.mode == EXCLUSIVE else None))
+
+    def sharers(self, group: Group) -> int:
+        """How many of them lend credit."""
+        config = group.state.config
+        if config.paused or not group.lenders:
             return 0
-        return min(1, len(group.members)) if config.mode == EXCLUSIVE else len(group.members)
+        if config.mode == EXCLUSIVE:
+            return int(next(iter(group.members)) in group.lenders)
+        return len(group.lenders)
 
     def next_part(self, member: Subscription, sharers: int) -> Handed | None:
         """The next part for a member; `sharers` divide what there is."""

@@ -301,10 +301,9 @@ class Consuming:
 
     def _recall(self, origin: Origin, request_id: int, client: Client, message: Recall, boot_ms: int) -> None:
         subscription = self.subscription(client, message.subscription, grouped=False)
-        records_left, bytes_left = max(0, subscription.credit_records), max(0, subscription.credit_bytes)
-        subscription.credit_records -= records_left
-        subscription.credit_bytes -= bytes_left
-        self._host.reply(origin, request_id, Recalled(message.subscription, records_left, bytes_left))
+        self._host.reply(
+            origin, request_id, Recalled(message.subscription, *self._dispatch.recall(subscription))
+        )
 
     def _ack(self, origin: Origin, request_id: int, client: Client, message: Ack, boot_ms: int) -> None:
         _bounded(message.ranges, RANGES_MAX)

@@ -44,7 +44,9 @@ def stats(
             group = dispatch.groups.get(group_id)
             view = group.views.get(partition) if group else None
             if group is not None and group_id not in consumers:
-                consumers[group_id] = Counter(each for member in group.members for each in member.views)
+                consumers[group_id] = Counter(
+                    each for member in group.members.values() for each in member.views
+                )
             count = consumers[group_id][view] if view is not None else 0
             groups.append(_row(ledger, cursors[group_id], view, info, state, count, leader_ms))
     return partitions, groups, None

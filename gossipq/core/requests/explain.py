@@ -7,7 +7,7 @@ from typing import Any, NamedTuple, Protocol
 import msgspec
 
 from gossipq import limits
-from gossipq.core.delivery import NUMBER_MAX, Dispatch, Group, View, expires_ms, place_of, within
+from gossipq.core.delivery import NUMBER_MAX, Dispatch, View, expires_ms, place_of, within
 from gossipq.core.ledger import (
     Cursor,
     ExceptionRow,
@@ -313,9 +313,9 @@ class Explaining:
         config = self._ledger.groups[cursor.state.group_id].config
         if config.paused:
             return "paused", "the group is paused", f"gossipq group resume {topic} {name}"
-        if group is None or not any(view in member.views for member in group.members):
+        if group is None or not any(view in member.views for member in group.members.values()):
             return "no consumer", "no consumer is there", f"gossipq peek {topic} --group {name}"
-        if not any(member.has_credit for member in self._served(group)):
+        if not any(member.has_credit for member in self._dispatch.serving.members(group)):
             return (
                 "no credit",
                 "its consumers have no credit left: they are busy",
@@ -332,10 +332,6 @@ class Explaining:
                 f"gossipq why {topic}/{partition_of(cursor.state.partition)}/{cursor.state.cursor}",
             )
         return "moving", says(life.OPEN), ""
-
-    def _served(self, group: Group) -> list[Any]:
-        count = self._dispatch.serving.members(group)
-        return list(group.members)[:count]
 
     def _acked(self, name: str, named: Named, group_id: int) -> Standing:
         state = self._ledger.partitions[named.partition]

@@ -68,7 +68,7 @@ class Operating:
         live = self._dispatch.groups.get(group.id)
         if live is None:
             return
-        consumers = len({member.session for member in live.members})
+        consumers = len({member.session for member in live.members.values()})
         held = sum(view.in_flight() for view in live.views.values())
         if consumers:
             text = f"group {group.name} has {many(consumers, 'consumer')}"
@@ -182,7 +182,7 @@ class Operating:
     ) -> None:
         group = self._group(message.topic_id, message.group)
         live = self._dispatch.groups.get(group.id)
-        consumers = sorted({member.consumer for member in live.members}) if live else []
+        consumers = sorted({member.consumer for member in live.members.values()}) if live else []
         self._host.reply(origin, request_id, GroupShown(group.config, self._policy(group), consumers))
 
     def _policy(self, group: GroupState) -> list[tuple[str, str, str]]:
