@@ -44,6 +44,7 @@ SAYS = {
     "hello_asyncio": r"on disk at offset 0\n0 one\n",
     "ids": r"(incoming/0/\d+) new\n\1 known already\n",
     "inbox": r"\{'ada': 400, 'bob': -20\}\n",
+    "in_time": r"(trip \d+ in time\n){20}",
     "key_order": r"\['bob \+2', 'bob -2', 'ada \+5', 'ada -1'\]\n",
     "mend": r"0 Dear Ada\n2 Dear Bob\nagain: \[b'Dear Bob'\]\n",
     "no_server": r"0 resize cat.png 640\n",

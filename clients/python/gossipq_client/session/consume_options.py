@@ -13,6 +13,8 @@ from gossipq_client.values import Backoff, group_options, inputs
 
 Routes = str | Iterable[str]
 
+LATE_AFTER_MS = 1_000  #: so long a record waits for other partitions, unless the reader says otherwise
+
 
 class FetchOptions(TypedDict, total=False):
     """Durations are seconds, a timedelta, or text as "30s". The policies of a group (mode, lease,
@@ -44,10 +46,15 @@ class ConsumeOptions(FetchOptions, total=False):
     """credit: records that wait here at most; by itself a reader has 1,000, a consumer about a second of its
     work
     wait: how long topics that are not there yet are waited for
+    order: of a reader, "time" = all partitions as one stream, by publish time; else each has its own order
+    late_after: with order="time", how long a record waits for partitions without news (1 s); what comes later
+    than that has `msg.late` set
     """
 
     credit: int | None
     wait: inputs.Duration | None
+    order: str | None
+    late_after: inputs.Duration | None
 
 
 class Joining(NamedTuple):
@@ -63,6 +70,7 @@ class Joining(NamedTuple):
     follows: bool  #: the credit follows the pace of the consumer
     creates: bool = False
     patience_ms: int = 0
+    late_after_ms: int | None = None  #: with an order over all partitions
 
     def subscription(self, wall_ms: int, stop_at_end: bool) -> Subscription:
         start = inputs.start_of(self.start, wall_ms)
@@ -78,6 +86,7 @@ class Joining(NamedTuple):
             follows=self.follows,
             creates=self.creates,
             patience_ms=self.patience_ms,
+            late_after_ms=self.late_after_ms,
         )
 
 
@@ -96,6 +105,8 @@ def joining(
     backoff: Backoff | None = None,
     create: bool = False,
     wait: inputs.Duration | None = None,
+    order: str | None = None,
+    late_after: inputs.Duration | None = None,
 ) -> Joining:
     """Raises BadRequest, TooLarge."""
     options = group_options(mode=mode, lease=lease, attempts_max=attempts_max, backoff=backoff)
@@ -109,8 +120,27 @@ def joining(
     follows = bool(group) and credit is None and mode != "exclusive"
     lent = CREDIT_START if follows else records, limits.CREDIT_BYTES
     patience_ms = 0 if wait is None else inputs.duration_ms(wait, "wait")
+    late_after_ms = _late_after_ms(group, order, late_after)
     names = inputs.names_of(topics)
-    return Joining(names, group or "", where, lent, options, found, ack, follows, create, patience_ms)
+    return Joining(
+        names, group or "", where, lent, options, found, ack, follows, create, patience_ms, late_after_ms
+    )
+
+
+def _late_after_ms(group: str | None, order: str | None, late_after: inputs.Duration | None) -> int | None:
+    """None: each partition for itself. Raises BadRequest."""
+    if order is None:
+        if late_after is not None:
+            raise BadRequest("late_after= without an order", hint='add order="time"')
+        return None
+    if order != "time":
+        raise BadRequest(f"order={order!r}", hint='write order="time", or leave it away')
+    if group:
+        hint = (
+            'leave group= away to read in that order; in a group mode="key_ordered" keeps each key in order'
+        )
+        raise BadRequest('order="time" is for readers: members of a group share the records', hint=hint)
+    return LATE_AFTER_MS if late_after is None else inputs.duration_ms(late_after, "late_after")
 
 
 def credit_of(credit: int | None, mode: str | None, what: str) -> int:

@@ -16,6 +16,7 @@ from gossipq.values import GroupOptions, Start, TopicInfo
 from gossipq_client.session.connections import NOWHERE
 from gossipq_client.session.held import Held, Piece, subtract
 from gossipq_client.session.pace import Pace
+from gossipq_client.session.time_order import TimeOrder
 
 if TYPE_CHECKING:
     from gossipq_client.session.calls import Call
@@ -39,6 +40,7 @@ class Subscription:
         follows: bool = False,
         creates: bool = False,
         patience_ms: int = 0,
+        late_after_ms: int | None = None,
     ) -> None:
         self.group, self.start, self.options, self.notify_end = group, start, options, notify_end
         self.names, self.routes, self.acks = names, list(routes), acks
@@ -51,6 +53,8 @@ class Subscription:
         self.parts: list[Part] = []
         self.topics: dict[int, TopicInfo] = {}
         self.ready: deque[Held] = deque()
+        #: of a reader in the order of publish time: what waits for other partitions before it is ready
+        self.order = None if late_after_ms is None else TimeOrder[Held](late_after_ms)
         self.error: GossipqError | None = None
         self.lookups: set[Call] = set()  #: of topics, under way
         self.asked = False  #: its topics are, or were, looked up
@@ -81,6 +85,30 @@ class Subscription:
     def key_ordered(self) -> bool:
         return self.mode == "key_ordered" and self.leased
 
+    @property
+    def here(self) -> list[Held]:
+        """Slices that the user has not wholly taken."""
+        return [*self.ready, *(self.order or ())]
+
+    def arrange(self, now_ms: int) -> None:
+        """What is next in the order of publish time becomes ready, if there is such an order."""
+        if self.order is None or self.ready:
+            return
+        found = self.order.next(self.awaited, now_ms)
+        if found is not None:
+            held, late = found
+            held.late = late
+            self.ready.append(held)
+
+    def order_ms(self) -> int | None:
+        """When what waits for other partitions may go on."""
+        return None if self.order is None or self.ready else self.order.due_ms(self.awaited)
+
+    @property
+    def awaited(self) -> list[PartitionKey]:
+        """Partitions that may bring more; one that has reached the end brings nothing to who stops there."""
+        return [key for part in self.parts if not (self.notify_end and part.at_end) for key in part.starts]
+
     def free(self) -> tuple[int, int]:
         """Records and bytes of the credit that are neither lent nor here."""
         return (
@@ -99,7 +127,7 @@ class Subscription:
             self.notify_end
             and not self.lookups
             and not self.awaits
-            and not self.ready
+            and not self.here
             and all(part.at_end for part in self.parts)
         )
 
@@ -250,7 +278,7 @@ class Part:
         self.subscribed = self.at_end = self.recalling = self.fed = False
         self.lent_records = self.lent_bytes = self.retry_at_ms = 0
         self.barred = {}
-        ready = [held for held in self.subscription.ready if held.part is self]
+        ready = [held for held in self.subscription.here if held.part is self]
         for held in list(self.outstanding):
             held.recount()
             if not held.left or (held.taken == held.first and held not in ready):

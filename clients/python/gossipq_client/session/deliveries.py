@@ -81,8 +81,12 @@ class Consuming(Settling):
             if not subscription.ready:
                 subscription.touched_ms = self._links.now_ms
                 subscription.pace.waits(self._links.now_ms)
-            subscription.ready.append(held)
+            if subscription.order is None:
+                subscription.ready.append(held)
+            else:
+                subscription.order.add(held.partition, held.batch.info.publish_ms, held, self._links.now_ms)
         part.saw(piece.partition, end)
+        subscription.arrange(self._links.now_ms)
 
     def take(self, subscription: Subscription, count: int, fetch: object = None) -> list[Piece]:
         """At most `count` records, in the order they came. A `fetch` that is under way is noted with what it
@@ -102,6 +106,7 @@ class Consuming(Settling):
             if end == held.end:
                 ready.popleft()
                 part.untaken_bytes -= held.charge
+                subscription.arrange(self._links.now_ms)
             if part.due:
                 self._due[part] = None
             for each in fresh:
@@ -216,6 +221,7 @@ class Consuming(Settling):
         if held.taken == held.end:
             ready.popleft()
             part.untaken_bytes -= held.charge
+            subscription.arrange(self._links.now_ms)
         self._follow(subscription, subscription.pace.took(count, self._links.now_ms))
         if part.due:
             self._due[part] = None
@@ -230,6 +236,7 @@ class Consuming(Settling):
         if part is not None:
             part.at_end = True
             part.ends = {partition: position for partition, position, _ in message.ends}
+            part.subscription.arrange(self._links.now_ms)
 
     # --- what time brings
 
@@ -268,11 +275,12 @@ class Consuming(Settling):
             )
         self._left(call)
 
+    def _subscriptions(self) -> list[Subscription]:
+        return list({id(part.subscription): part.subscription for part in self._parts.values()}.values())
+
     def tick(self) -> None:
         now_ms = self._links.now_ms
-        for subscription in {
-            id(part.subscription): part.subscription for part in self._parts.values()
-        }.values():
+        for subscription in self._subscriptions():
             self._mind(subscription)
         if self.ack_due_ms and now_ms >= self.ack_due_ms:
             self.flush()
@@ -283,6 +291,7 @@ class Consuming(Settling):
 
     def _mind(self, subscription: Subscription) -> None:
         """What the user has left untouched for half a lease goes back, and the loans with it."""
+        subscription.arrange(self._links.now_ms)
         if subscription.ready and not subscription.paused:
             self._follow(subscription, subscription.pace.look(self._links.now_ms))
         lease_ms = min((part.lease_ms for part in subscription.parts if part.lease_ms), default=0)
@@ -300,6 +309,8 @@ class Consuming(Settling):
         for held in subscription.ready:
             self.nack(held, held.taken, held.end)
         subscription.ready.clear()
+        if subscription.order is not None:
+            subscription.order.clear()
         for part in subscription.parts:
             part.untaken_records = part.untaken_bytes = part.share_records = 0
             if part.outstanding or not subscription.closing:
@@ -308,6 +319,7 @@ class Consuming(Settling):
     def deadline_ms(self) -> int | None:
         """When `tick` has something to do."""
         times = [self.ack_due_ms] if self.ack_due_ms else []
+        times += [due_ms for each in self._subscriptions() if (due_ms := each.order_ms()) is not None]
         for part in self._parts.values():
             times += [held.deadline_ms - held.lease_ms // 2 for held in part.outstanding if held.lease_ms]
             if part.standing == NOWHERE and part.retry_at_ms > self._links.now_ms:
@@ -356,9 +368,7 @@ class Consuming(Settling):
         for part in list(self._parts.values()):
             if part not in part.subscription.parts:
                 del self._parts[part.number]  # its topic is looked up again
-        subscriptions = list(
-            {id(part.subscription): part.subscription for part in self._parts.values()}.values()
-        )
+        subscriptions = self._subscriptions()
         for subscription in subscriptions:
             subscription.parts = [part for part in subscription.parts if part.number in self._parts]
             subscription.ready = deque(held for held in subscription.ready if held.taken < held.end)

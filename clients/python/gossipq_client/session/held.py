@@ -35,6 +35,7 @@ class Held:
         "done",
         "end",
         "first",
+        "late",
         "lease_ms",
         "left",
         "longer",
@@ -60,6 +61,7 @@ class Held:
         self.left = end - first  #: records that are neither acked nor given back
         self.charge = 0  #: bytes of credit it holds until it is wholly taken
         self.deadline_ms = self.lease_ms = 0
+        self.late = False  #: something that was published after it has left before it
         self.done: list[list[Offset]] = []
         self.longer: dict[Offset, int] = {}  #: deadlines that the user asked for
         self.lost: Ranges = []  #: in other hands, or given back before the user came to them

@@ -35,7 +35,8 @@ class Subscribing:
     ) -> None:
         """Adds the parts of topics that the subscription does not have yet; `firsts`: only of these
         partitions, from there."""
-        # a group is one of its topic: a part for each shard and topic
+        # a group is one of its topic: a part for each shard and topic. With an order over all partitions each
+        # is a part, so that none is starved of credit by what waits for it
         starts: dict[tuple[int, int], list[Start]] = {}
         covered = {topic_id_of(partition) for part in subscription.parts for partition in part.starts}
         for topic in topics:
@@ -48,7 +49,8 @@ class Subscribing:
                     key, start = partition_key(topic.id, number), subscription.start
                     if firsts is None or key in firsts:
                         found = start if firsts is None else ("offset", firsts[key])
-                        starts.setdefault((shard, topic.id), []).append(Start(key, *found))
+                        part_of = topic.id if subscription.order is None else key
+                        starts.setdefault((shard, part_of), []).append(Start(key, *found))
         made: list[Part] = []
         for (shard, _), each in starts.items():
             self._numbers += 1
@@ -56,6 +58,8 @@ class Subscribing:
             self._parts[made[-1].number] = made[-1]
         subscription.parts += made  # all or none: see `recover`
         if starts:
+            if subscription.order is not None:  # each can bring something
+                subscription.credit_records = max(subscription.credit_records, len(subscription.parts))
             self._share(subscription)
             for part in subscription.parts:
                 self._pump(part)
@@ -230,6 +234,8 @@ class Subscribing:
         if any(part.offer()):
             self._due[part] = None
             return
+        if subscription.order is not None:
+            return  # what is here of it waits for others, who need what they have
         others = [other for other in subscription.parts if other is not part and other not in self._hungry]
         idle = max((other for other in others if other.idle), key=_lent, default=None)
         if idle is not None:

@@ -70,6 +70,11 @@ class Record:
         """When the producer sealed its batch, in seconds since 1970."""
         return self._held.batch.info.publish_ms / 1000
 
+    @property
+    def late(self) -> bool:
+        """With order="time": a record that was published after it has come before it."""
+        return self._held.late
+
     def __repr__(self) -> str:
         return f"<{type(self).__name__} {self.topic}/{self.partition}/{self.offset} attempt {self.attempt}>"
 
