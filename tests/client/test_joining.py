@@ -28,6 +28,7 @@ def test_nothing_said_is_nothing_sent() -> None:
         True,
         False,
         0,
+        None,
     )
     assert of(group=None).credit[0] == limits.CREDIT_RECORDS
     assert of(group=None).start == "new"

@@ -1,4 +1,5 @@
-"""Many groups on a topic, many members in a group: a turn costs what happens in it, not how many there are."""
+"""Many groups on a topic, many members in a group: a turn costs what happens in it, not how many there
+are."""
 
 import pytest
 
