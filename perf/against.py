@@ -6,22 +6,24 @@
 
 Nodes of both stand side by side, idle but for the one that is asked; a pair asks one and then the other, the
 first one changes from pair to pair. Rows give both medians, the median of the ratios, and the raw loop's
-figure of the same run.
+figure of the same run. A second row compares the processor time that a record took, of clients and nodes: it
+hardly changes with what else a machine does.
 """
 
 import argparse
 import os
+import resource
 import statistics
 import subprocess
 import sys
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from bench import COPIES, PAIRS, Pair
 from report import Row, write
-from stage import HERE, answer
+from stage import HERE, answer, cpu_s
 
 ROOTS = ("", "nodes", "clients/python", "clients/terminal", "spark")
 HOLD = """
@@ -31,6 +33,27 @@ with {context} as found:
     print(",".join(found.servers) if hasattr(found, "servers") else found.server, flush=True)
     sys.stdin.read()
 """
+
+
+FEW_RECORDS = 500  #: a run of so many tells what starting and ending costs
+
+
+class Measured(NamedTuple):
+    """One run, and the processor time that each record of it took."""
+
+    per_s: float
+    clients_us: float
+    nodes_us: float
+
+    @property
+    def us(self) -> float:
+        return self.clients_us + self.nodes_us
+
+
+def _ended_s() -> float:
+    """Processor time of all programs that this one started and that have ended."""
+    ended = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return ended.ru_utime + ended.ru_stime
 
 
 class Side:
@@ -49,9 +72,26 @@ class Side:
         if not self._server:
             raise SystemExit(f"no node of {checkout} started")
 
-    def measure(self, pair: Pair) -> float:
-        line = [sys.executable, "-m", "gossipq_cli", "-s", self._server, "bench", *pair.ours, "-o", "json"]
-        return float(answer(line, **self._how)[pair.field])
+    def measure(self, pair: Pair, records: int) -> Measured:
+        """Processor times are those of this run less those of one of few records, which starts and ends as
+        much."""
+        few, few_clients_s, few_nodes_s = self._run(pair, FEW_RECORDS)
+        answered, clients_s, nodes_s = self._run(pair, records)
+        us_of_one = 1e6 / (answered["records"] - few["records"])
+        return Measured(
+            float(answered[pair.field]),
+            (clients_s - few_clients_s) * us_of_one,
+            (nodes_s - few_nodes_s) * us_of_one,
+        )
+
+    def _run(self, pair: Pair, records: int) -> tuple[dict[str, Any], float, float]:
+        """What the command says, and the seconds that its clients and the nodes worked; 0 records: its
+        default."""
+        line = [sys.executable, "-m", "gossipq_cli", "-s", self._server, "bench", *pair.ours]
+        line += ["--records", str(records)] if records else []
+        clients_s, nodes_s = _ended_s(), cpu_s(self._holder.pid)
+        answered = answer([*line, "-o", "json"], **self._how)
+        return answered, _ended_s() - clients_s, cpu_s(self._holder.pid) - nodes_s
 
     def end(self) -> None:
         assert self._holder.stdin is not None
@@ -69,26 +109,42 @@ def sides(checkouts: list[Path], copies: bool) -> Iterator[list[Side]]:
         yield found
 
 
-def compare(pair: Pair, both: list[Side], times: int) -> Row:
-    figures: tuple[list[float], list[float]] = ([], [])
+def compare(pair: Pair, both: list[Side], times: int, records: int) -> list[Row]:
+    found: tuple[list[Measured], list[Measured]] = ([], [])
     raw = answer([sys.executable, str(HERE / "limit.py"), *pair.raw])[pair.raw_field]
     for number in range(times + 1):
         order = (0, 1) if number % 2 else (1, 0)
-        got = {at: both[at].measure(pair) for at in order}
+        got = {at: both[at].measure(pair, records) for at in order}
         if number:  # the first round warms up
-            figures[0].append(got[0])
-            figures[1].append(got[1])
-        print(f"{pair.name} {number}/{times}: {got[0]:,.0f} against {got[1]:,.0f}", file=sys.stderr)
-    ratios = [mine / its for mine, its in zip(*figures, strict=True)]
-    mine, its = (statistics.median(each) for each in figures)
-    return Row(
-        f"against {pair.name}",
-        f"{mine:,.0f}/s",
-        f"{its:,.0f}/s",
-        f"{statistics.median(ratios):.2f}",
-        f"{min(ratios):.2f} to {max(ratios):.2f}",
-        f"{times} pairs; the raw loop in this run: {raw:,.0f}/s",
+            found[0].append(got[0])
+            found[1].append(got[1])
+        said = (
+            f"{each.per_s:,.0f}/s at {each.clients_us:.2f} + {each.nodes_us:.2f} us"
+            for each in (got[0], got[1])
+        )
+        print(f"{pair.name} {number}/{times}: " + " against ".join(said), file=sys.stderr)
+    parts = (
+        f"clients {statistics.median(each.clients_us for each in side):.2f} us"
+        f" and nodes {statistics.median(each.nodes_us for each in side):.2f} us"
+        for side in found
     )
+    speeds = f"{times} pairs; the raw loop in this run: {raw:,.0f}/s"
+    return [
+        _row(f"against {pair.name}", [[e.per_s for e in side] for side in found], "{:,.0f}/s", speeds),
+        _row(
+            f"processor time of {pair.name}",
+            [[e.us for e in side] for side in found],
+            "{:.2f} us",
+            " against ".join(parts),
+        ),
+    ]
+
+
+def _row(name: str, sides: list[list[float]], shown: str, said: str) -> Row:
+    ratios = [mine / its for mine, its in zip(*sides, strict=True)]
+    mine, its = (shown.format(statistics.median(side)) for side in sides)
+    ratio, low, high = statistics.median(ratios), min(ratios), max(ratios)
+    return Row(name, mine, its, f"{ratio:.2f}", f"{low:.2f} to {high:.2f}", said)
 
 
 def main() -> None:
@@ -98,6 +154,7 @@ def main() -> None:
     )
     parser.add_argument("checkout", type=Path, help="the other one")
     parser.add_argument("--pairs", type=int, default=5)
+    parser.add_argument("--records", type=int, default=0, help="of each run; 0 = the default of the command")
     parser.add_argument(
         "--only", action="append", default=[], metavar="NAME", choices=names, help=", ".join(names)
     )
@@ -108,7 +165,8 @@ def main() -> None:
         wanted = [pair for pair in pairs if not chosen.only or pair.name in chosen.only]
         if wanted:
             with sides(checkouts, copies) as both:
-                rows += [compare(pair, both, chosen.pairs) for pair in wanted]
+                for pair in wanted:
+                    rows += compare(pair, both, chosen.pairs, chosen.records)
     write(chosen.out, rows, chosen.pairs)
 
 
