@@ -7,6 +7,8 @@ from dataclasses import dataclass
 from itertools import accumulate
 from typing import Protocol, overload
 
+from msgspec import Struct
+
 from gossipq.errors import GossipqError
 from gossipq.texts import many
 from gossipq.values import Run
@@ -220,44 +222,49 @@ class Waiter(Protocol):
         """Takes what has arrived, without waiting. False: the client is closed, nothing comes any more."""
 
 
-class PendingReceipt:
-    """The receipt of one record, before and after it is certain."""
-
-    __slots__ = ("_client", "_flight", "_index")
-
-    def __init__(self, client: Waiter, flight: Flight, index: int) -> None:
-        self._client, self._flight, self._index = client, flight, index
+class PendingReceipt(Struct, eq=False):
+    """The receipt of what was published, before and after it is certain."""
 
     def done(self) -> bool:
         """Whether `result` returns or raises at once."""
+        raise NotImplementedError
+
+    def result(self, timeout: inputs.Duration | None = None) -> Receipt:
+        """Waits so long, in seconds or as "5s". Raises NotConfirmed (may be stored) or Refused (certainly not
+        stored). Of a list it raises the first error; records of other batches may be stored then."""
+        raise NotImplementedError
+
+
+class PendingRecord(PendingReceipt, eq=False):
+    """The receipt of one record. A struct, since there is one for each `publish`."""
+
+    _client: Waiter
+    _flight: Flight
+    _index: int
+
+    def done(self) -> bool:
         if self._flight.done or not self._client._progress():
             return True
         return self._flight.done
 
     def result(self, timeout: inputs.Duration | None = None) -> Receipt:
-        """Waits so long, in seconds or as "5s". Raises NotConfirmed (may be stored) or Refused (certainly not
-        stored)."""
         if not self._flight.done:
             self._client._await_flights([self._flight], inputs.seconds(timeout))
         return receipt_of(self._flight, self._index)
 
 
-class PendingReceipts(PendingReceipt):
+class PendingReceipts(PendingReceipt, eq=False):
     """The one receipt of a list, or of a record that is copied to several topics."""
 
-    __slots__ = ("_awaited", "_flights")
-
-    def __init__(self, client: Waiter, awaited: Awaited) -> None:
-        self._client, self._awaited, self._flights = client, awaited, awaited.flights
+    _client: Waiter
+    _awaited: Awaited
 
     def done(self) -> bool:
-        """Whether `result` returns or raises at once."""
-        if all(flight.done for flight in self._flights) or not self._client._progress():
+        flights = self._awaited.flights
+        if all(flight.done for flight in flights) or not self._client._progress():
             return True
-        return all(flight.done for flight in self._flights)
+        return all(flight.done for flight in flights)
 
     def result(self, timeout: inputs.Duration | None = None) -> Receipt:
-        """Waits `timeout` seconds for all. Raises the first error; records of other batches may be stored
-        then."""
-        self._client._await_flights(self._flights, inputs.seconds(timeout))
+        self._client._await_flights(self._awaited.flights, inputs.seconds(timeout))
         return self._awaited.receipt()

@@ -11,7 +11,7 @@ from gossipq.wire.schemas import Schema
 from gossipq_client.api.sync.records import Records
 from gossipq_client.api.sync.workers import Workers
 from gossipq_client.io import REQUEST_SECONDS, Engine, contexts
-from gossipq_client.session import Flight, PendingReceipt
+from gossipq_client.session import Flight, PendingReceipt, PendingRecord
 from gossipq_client.values import PublishOptions, inputs
 
 
@@ -42,7 +42,7 @@ class Client(Workers, Records):
                     if values is not None and room and not self._engine.busy:
                         flight.count, flight.size = index + 1, size
                         values.append(value)
-                        return PendingReceipt(self, flight, index)
+                        return PendingRecord(self, flight, index)
         return super().publish(topic, value, **options)
 
     publish.__doc__ = Workers.publish.__doc__
