@@ -35,7 +35,7 @@ TopicName = Annotated[str, Meta(pattern="^[A-Za-z0-9._-]+$", max_length=limits.N
 Pause = Annotated[int, Meta(ge=0, le=limits.DELAY_MS_MAX)]
 
 
-class Topic(msgspec.Struct, frozen=True, kw_only=True):
+class TopicDefaults(msgspec.Struct, frozen=True, kw_only=True):
     """Defaults of topics that do not say otherwise."""
 
     partitions: Annotated[int, Meta(ge=1, le=limits.PARTITIONS_MAX)] = TopicConfig().partitions
@@ -61,7 +61,7 @@ class Topic(msgspec.Struct, frozen=True, kw_only=True):
         return TopicConfig(**said | {"backoff_ms": list(self.backoff_ms) or None})
 
 
-class Group(msgspec.Struct, frozen=True, kw_only=True):
+class GroupDefaults(msgspec.Struct, frozen=True, kw_only=True):
     """Defaults of groups that do not say otherwise: the last in the precedence record, group, topic,
     cluster."""
 
@@ -104,8 +104,8 @@ class Cluster(msgspec.Struct, frozen=True, kw_only=True):
     shards: Annotated[int, Meta(ge=1, le=limits.SHARDS_MAX)] = limits.SHARDS
     auto_create: bool = True
     window_bytes: Annotated[int, Meta(ge=limits.BATCH_BYTES_HARD_MAX)] = limits.PUBLISH_WINDOW_BYTES
-    topic: Topic = Topic()
-    group: Group = Group()
+    topic: TopicDefaults = TopicDefaults()
+    group: GroupDefaults = GroupDefaults()
     quota: Quotas = Quotas()
     virtual: dict[TopicName, Annotated[list[TopicName], Meta(min_length=1)]] = {}
 

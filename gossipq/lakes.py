@@ -20,7 +20,7 @@ VERIFY_BYTES_MAX = 256 << 20
 _CHUNK = 1 << 20
 
 
-class Folder:
+class ExportReader:
     def __init__(self, path: str) -> None:
         """A path, or a URI; s3a:// is what Spark calls s3://."""
         self.path = path.rstrip("/")

@@ -78,7 +78,7 @@ class Bye(Message):
     lost: bool = False
 
 
-class Refused(Message):
+class RefusedMessage(Message):
     """Answer to any request that cannot be served; `code` is that of `gossipq.errors`."""
 
     verb = 6
@@ -221,7 +221,7 @@ class Extend(Message):
     lease_ms: int
 
 
-class Ready(Message):
+class ReadyMessage(Message):
     """The leader has records for this subscription and no loan."""
 
     verb = 41

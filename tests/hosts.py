@@ -14,7 +14,7 @@ import msgspec
 
 from gossipq.messages import StatusReply
 from gossipq_client import connect
-from gossipq_node.directory import Manifest
+from gossipq_node.directory import DirectoryManifest
 from ports import settled_port
 
 HOME = Path(__file__).parents[1]
@@ -67,8 +67,8 @@ class Host:
         assert self.process is not None
         return self.process.wait(PATIENCE_S)
 
-    def manifest(self) -> Manifest:
-        return msgspec.json.decode((self.data / "manifest.json").read_bytes(), type=Manifest)
+    def manifest(self) -> DirectoryManifest:
+        return msgspec.json.decode((self.data / "manifest.json").read_bytes(), type=DirectoryManifest)
 
     def status(self) -> StatusReply:
         with connect(self.endpoint, timeout=5) as mq:

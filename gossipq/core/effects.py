@@ -5,7 +5,7 @@ from typing import NamedTuple
 from gossipq.core.copies import Mail
 from gossipq.core.delivery import Delivery
 from gossipq.errors import GossipqError
-from gossipq.messages import Refused
+from gossipq.messages import RefusedMessage
 from gossipq.texts import printable
 from gossipq.types import Offset, Origin, SessionId
 from gossipq.values import Message, Run
@@ -16,10 +16,10 @@ INTERNAL_HINT = "the log of the node says what it was"
 ConfirmRow = tuple[int, Offset, int, bool]
 
 
-def refusal(error: GossipqError) -> Refused:
+def refusal(error: GossipqError) -> RefusedMessage:
     """What a client is told. It may be about a name that somebody else made up."""
     message, hint = printable(error.message, LINES), printable(error.hint, LINES)
-    return Refused(error.code, message, hint, error.retry_after_ms, error.detail)
+    return RefusedMessage(error.code, message, hint, error.retry_after_ms, error.detail)
 
 
 class Fault(NamedTuple):

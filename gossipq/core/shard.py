@@ -13,8 +13,8 @@ from collections.abc import Callable, Collection, Iterable
 from typing import NamedTuple
 
 from gossipq import limits
-from gossipq.core.copies import VERBS, Mail, Moving, Peers, Target, Unapplied, open_ledger
-from gossipq.core.delivery import MOVES, Delivery, Dispatch, Gathering
+from gossipq.core.copies import VERBS, Mail, Peers, Reconfiguration, Target, Unapplied, open_ledger
+from gossipq.core.delivery import MOVES, Delivery, Dispatch, Outbox
 from gossipq.core.effects import INTERNAL, INTERNAL_HINT, Effects, Fault, refusal
 from gossipq.core.ledger import (
     Counted,
@@ -39,7 +39,15 @@ from gossipq.core.raft import (
     campaign,
 )
 from gossipq.core.register import REGISTER_VERBS, ROSTER_VERBS, Roster, TopicRegister
-from gossipq.core.requests import Admitting, Client, Consuming, Explaining, Mending, stats, subscriptions
+from gossipq.core.requests import (
+    Client,
+    ConsumeRequests,
+    ExplainRequests,
+    MendRequests,
+    PublishRequests,
+    stats,
+    subscriptions,
+)
 from gossipq.core.storage import Bodies, Columns, Due, Entry, ShardSettings, Tables, log, payloads
 from gossipq.errors import (
     BadRequest,
@@ -107,7 +115,7 @@ class Shard:
         self.peers = Peers(shard, settings, tables, bodies, self.ledger, dice)
         self.replica = self.peers.replica
         self._pending: Pending[Outcome] = Pending()
-        self.moving = Moving(self, shard, self.peers, self._pending)
+        self.reconfiguration = Reconfiguration(self, shard, self.peers, self._pending)
         self._open(self.ledger)
 
     def _open(self, ledger: Ledger) -> None:
@@ -123,11 +131,13 @@ class Shard:
         settings, ledger, pending = self._settings, self.ledger, self._pending
         self.dispatch = Dispatch(ledger, settings.group)
         self._register = TopicRegister(self, ledger, settings, pending)
-        self._consuming = Consuming(self, ledger, self.dispatch, settings, pending)
-        self._admitting = Admitting(self, ledger, self.dispatch, self._consuming, self._columns, pending)
-        self._explaining = Explaining(self, ledger, self.dispatch)
-        self._mending = Mending(self, ledger, self.dispatch, pending)
-        self._gathering = Gathering(self, self.dispatch, pending)
+        self._consuming = ConsumeRequests(self, ledger, self.dispatch, settings, pending)
+        self._admitting = PublishRequests(
+            self, ledger, self.dispatch, self._consuming, self._columns, pending
+        )
+        self._explaining = ExplainRequests(self, ledger, self.dispatch)
+        self._mending = MendRequests(self, ledger, self.dispatch, pending)
+        self._outbox = Outbox(self, self.dispatch, pending)
         self._roster = Roster(self, ledger, self.replica, settings, pending)
         self._upkeep = Upkeep(self, ledger, self._tables)
         self._led = 0  # term that this copy leads
@@ -197,14 +207,14 @@ class Shard:
         """What was asked here may be stored or not: the next leader knows."""
         self._effects.abandoned += [
             *self._pending.abandon(),
-            *self._gathering.waiting(),
+            *self._outbox.waiting(),
             *self._register.waiting(),
             *self._mending.waiting(),
         ]
         self._effects.abandoned += [
             (origin, 0) for origin in {s.origin for s in self.dispatch.subscriptions.values()}
         ]
-        self.moving.resign()
+        self.reconfiguration.resign()
         self.peers.reset()
         self._forget()
 
@@ -222,20 +232,20 @@ class Shard:
     @property
     def target(self) -> Target | None:
         """Who should keep copies of this shard; the leader steers towards it."""
-        return self.moving.target
+        return self.reconfiguration.target
 
     @target.setter
     def target(self, target: Target | None) -> None:
-        self.moving.target = target
+        self.reconfiguration.target = target
 
     def leave(self, leaving: bool = True) -> bool:
         """Leadership goes to whoever can take it: this copy ends, or has no space. False: it may stay.
         Whether that is news."""
-        return self.moving.leave(leaving)
+        return self.reconfiguration.leave(leaving)
 
     def copies(self) -> list[CopyStats]:
         """Every copy, the leader first; empty unless leading."""
-        return self.moving.copies() if self.leading else []
+        return self.reconfiguration.copies() if self.leading else []
 
     # --- what is asked of it --------------------------------------------------------------------------------
 
@@ -261,15 +271,15 @@ class Shard:
     @property
     def adding(self) -> bool:
         """Leads, and brings new copies up to date."""
-        return self.leading and bool(self.moving.adding)
+        return self.leading and bool(self.reconfiguration.adding)
 
     def may_add(self, free: bool) -> None:
         """Whether another copy may begin to catch up: a worker does not do that for many shards at once."""
-        self.moving.free = free
+        self.reconfiguration.free = free
 
     def can_leave(self) -> bool:
         """Whether this copy leads and another one can."""
-        return self.moving.can_leave()
+        return self.reconfiguration.can_leave()
 
     def stray(self, now_ms: int) -> Stray | None:
         """What a copy asks that may be none any more, and has heard no leader for long."""
@@ -458,7 +468,7 @@ class Shard:
                     self._admitting.install(message.topic, message.deleted)
             elif isinstance(message, ChangeVoters | Transfer):
                 self._check_serving()
-                self.moving.serve(origin, request_id, message)
+                self.reconfiguration.serve(origin, request_id, message)
             elif self.id == META_SHARD and type(message) in META_VERBS:
                 self._check_serving(reads=True)
                 room = self._roster if type(message) in ROSTER_VERBS else self._register
@@ -568,7 +578,7 @@ class Shard:
                 self._register.next_deadline(),
                 self._roster.next_deadline(),
                 self._mending.next_deadline(),
-                self.moving.next_deadline(),
+                self.reconfiguration.next_deadline(),
             ]
         elif self._whole and not self._serving:
             wait_ms = self.replica.time.wait_ms
@@ -580,7 +590,7 @@ class Shard:
         if not (self.replica.sole and self._serving):
             campaign.tick(self.replica)
             self._follow_replica()
-            self.moving.observe(self.boot_ms)
+            self.reconfiguration.observe(self.boot_ms)
         if not self.serving:
             return
         self._guarded("tick", self._tick_leader)
@@ -594,9 +604,9 @@ class Shard:
             self.dispatch.expire_fronts()
             self._upkeep.retain(len(self.replica.config.voters))
         self._mending.tick()
-        self.moving.tick(self.boot_ms)
+        self.reconfiguration.tick(self.boot_ms)
         if self.serving:
-            self._gathering.gather()
+            self._outbox.gather()
 
     # --- storing --------------------------------------------------------------------------------------------
 
@@ -614,16 +624,14 @@ class Shard:
     @property
     def pending(self) -> bool:
         """Whether something waits to ride with the next sync."""
-        rows = (
-            self.ledger.dirty or self.dispatch.holding.unlogged or self._sweeper.behind or self.peers.emptying
-        )
+        rows = self.ledger.dirty or self.dispatch.unlogged or self._sweeper.behind or self.peers.emptying
         return rows or bool(self._unapplied and not self.replica.hollow)
 
     def ready(self, sync: bool) -> Ready:
         """`sync`: the worker is about to commit; leases and whatever else waits ride along."""
         must_sync = sync and (self.promised or self.pending)
         if must_sync and self.serving:
-            self._guarded("leases", self._gathering.log_leases)
+            self._guarded("leases", self._outbox.log_leases)
         appends = self.replica.outgoing()
         return Ready(must_sync, self.replica.take_unsaved() if must_sync else NOTHING_UNSAVED, appends)
 
@@ -633,7 +641,7 @@ class Shard:
         self.peers.write(ready.unsaved)
         if self.replica.sole and self.leading:
             self._apply(self.replica.log.last)
-        self._sweeper.hold = self.peers.hold()
+        self._sweeper.keep_from = self.peers.keep_from()
         self._sweeper.sweep(SWEEP_ROWS)
         self.ledger.flush()
         self.ledger.keep_bodies(self.peers.sending)
@@ -693,7 +701,7 @@ class Shard:
             for partition in outcome.partitions:
                 self.dispatch.wake(partition)
         elif kind in MOVES:
-            self.dispatch.settled(entry)
+            self.dispatch.applied(entry)
             if kind == log.DEAD and entry.body and isinstance(outcome, Counted):
                 self.dead += outcome.count
         elif isinstance(outcome, Voided):
@@ -707,7 +715,7 @@ class Shard:
         elif kind == log.GROUP:
             self.dispatch.changed(entry)
         elif kind == log.CONFIG:
-            self.moving.applied()
+            self.reconfiguration.applied()
         elif kind == log.TRIM:
             self.dispatch.trim(entry)
         elif kind == log.MEMBER:
@@ -747,7 +755,7 @@ class Shard:
         return effects
 
     def _hand_out(self, effects: Effects) -> None:
-        dispatch, gathering = self.dispatch, self._gathering
+        dispatch, gathering = self.dispatch, self._outbox
         ready, deliveries = gathering.take_ready(), dispatch.run()
         effects.deliveries = ready + [delivery for delivery in deliveries if not delivery.late]
         if late := [delivery for delivery in deliveries if delivery.late]:

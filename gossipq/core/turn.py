@@ -8,7 +8,7 @@ One call of `Turn.run` is one turn. For each shard that something happened to, i
     tick()               time passes; what was collected becomes entries
     ready(sync)          -> Ready: what must be stored, and what may be sent before that
     write(ready)         into the open transaction of all shards
-      `Host.commit`      one sync for all of them
+      `TurnHost.commit`      one sync for all of them
     stored()             what is on disk now may be spoken of
     answers()            to other copies
     advance()            -> Effects: what is committed is applied, records are handed out; the host sends it
@@ -49,7 +49,7 @@ class ShardStopped(Exception):
         self.shard, self.error = shard, error
 
 
-class Host(Protocol):
+class TurnHost(Protocol):
     """What a turn asks of the process that it runs in."""
 
     def open(self, shard: ShardId) -> Shard:
@@ -93,7 +93,7 @@ class Host(Protocol):
 class Turn:
     """The turns of the shards in `owned`. Their first turn opens them."""
 
-    def __init__(self, host: Host, owned: Iterable[ShardId]) -> None:
+    def __init__(self, host: TurnHost, owned: Iterable[ShardId]) -> None:
         self.shards: dict[ShardId, Shard] = {}  #: those that are open
         self.stopped: dict[ShardId, str] = {}  #: those that stopped, and why
         self._host, self._owned = host, tuple(owned)
@@ -196,7 +196,7 @@ class Turn:
 
     def run(self, now: Now, work: Callable[[], None]) -> None:
         """One turn: opens what must be opened, lets `work` step what has come, stores what that promises,
-        sends what is true then. Raises what `Host.refused` raises."""
+        sends what is true then. Raises what `TurnHost.refused` raises."""
         self._now = now
         if self._open_ms is not None and now.boot_ms >= self._open_ms:
             self._attempt(self._open, self._finish, self._host.opened)

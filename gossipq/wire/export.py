@@ -123,11 +123,11 @@ class File(msgspec.Struct, frozen=True, omit_defaults=True):
     )
 
     @property
-    def place(self) -> "Place":
-        return Place(self.data_set, self.topic_id, self.partition)
+    def key(self) -> "DataSetKey":
+        return DataSetKey(self.data_set, self.topic_id, self.partition)
 
 
-class Place(NamedTuple):
+class DataSetKey(NamedTuple):
     data_set: str
     topic_id: int
     partition: int
@@ -340,15 +340,15 @@ def _counting(files: Iterable[File], positions: Mapping[tuple[int, int], Positio
         if file.data_set != DELIVERIES:
             kept.append(file)
         elif at is None or not at.removed:
-            newest[file.place] = file
-    return sorted([*kept, *newest.values()], key=lambda file: (*file.place, file.start))
+            newest[file.key] = file
+    return sorted([*kept, *newest.values()], key=lambda file: (*file.key, file.start))
 
 
 def check_ranges(files: Iterable[File]) -> None:
     """Files are in order of (place, start). Raises TornExport when two hold the same offsets."""
     before: File | None = None
     for file in files:
-        if before is not None and before.place == file.place and file.start < before.end:
+        if before is not None and before.key == file.key and file.start < before.end:
             raise TornExport(
                 f"{file.path} and {before.path} overlap: [{file.start}, {before.end}) is in both",
                 hint="two exporters wrote here; export again to a new folder",

@@ -17,7 +17,7 @@ from gossipq.values import ConfigRow, Member
 from gossipq.wire import ownership
 from gossipq.wire.proofs import token
 from gossipq_node import machine, trust
-from gossipq_node.directory import GOSSIP, DataDirectory, Manifest
+from gossipq_node.directory import GOSSIP, DataDirectory, DirectoryManifest
 from gossipq_node.settings import FrontdoorSettings, GossipSettings, WorkerSettings
 
 Mode = Literal["standalone", "static", "serf"]
@@ -74,7 +74,7 @@ def mode_of(config: Config, member: bool, log: logging.Logger) -> Mode:
     return "static" if node.peer and not join and node.mode == "auto" else "serf"
 
 
-class Place(NamedTuple):
+class Site(NamedTuple):
     """Where the node is."""
 
     listen: Endpoint
@@ -82,9 +82,9 @@ class Place(NamedTuple):
     inside: str  #: that its own processes use
 
 
-def place_of(config: Config) -> Place:
+def place_of(config: Config) -> Site:
     listen = endpoint(config.node.bind)
-    return Place(
+    return Site(
         listen, config.node.advertise or listen.host, "127.0.0.1" if listen.is_wildcard else listen.host
     )
 
@@ -97,7 +97,7 @@ def node_name(config: Config) -> str:
     )
 
 
-def member_of(config: Config, manifest: Manifest) -> Member:
+def member_of(config: Config, manifest: DirectoryManifest) -> Member:
     """This node's row in the roster."""
     place = place_of(config)
     url = place.listen.step(0, place.host)
@@ -125,7 +125,7 @@ class Composition:
         self,
         config: Config,
         directory: DataDirectory,
-        manifest: Manifest,
+        manifest: DirectoryManifest,
         log_json: bool,
         mode: Mode = "standalone",
         shown: Sequence[ConfigRow] = (),
@@ -266,7 +266,12 @@ class Composition:
 
 
 def gossip_settings(
-    config: Config, directory: DataDirectory, manifest: Manifest, mode: Mode, secret: bytes, known: list[str]
+    config: Config,
+    directory: DataDirectory,
+    manifest: DirectoryManifest,
+    mode: Mode,
+    secret: bytes,
+    known: list[str],
 ) -> GossipSettings | None:
     """Also of a node that belongs to no cluster yet. None: it looks for nobody."""
     if mode == "standalone":

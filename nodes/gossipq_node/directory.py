@@ -11,7 +11,7 @@ import msgspec
 from gossipq.errors import StoreError
 from gossipq_node import machine
 from gossipq_node.adapters.lmdb_store import ENGINE_NAME, LOCK_FILE, DirectoryLock, make_store
-from gossipq_node.files import Roster, make_directory, read_roster, replace_file, sync_directory
+from gossipq_node.files import SavedRoster, make_directory, read_roster, replace_file, sync_directory
 
 FORMAT = 2  #: 1 is that of gossipq 0.1
 MANIFEST = "manifest.json"
@@ -25,7 +25,7 @@ OURS = frozenset((LOCK_FILE, MANIFEST, NEW_MANIFEST, STORES, ROSTER, NEW_ROSTER,
 VOLUME = frozenset(("lost+found",))  #: what a new ext4 volume has in it
 
 
-class Manifest(msgspec.Struct, frozen=True, kw_only=True):
+class DirectoryManifest(msgspec.Struct, frozen=True, kw_only=True):
     """manifest.json. A change of any value here is a change of what the directory is."""
 
     format: int
@@ -77,7 +77,7 @@ class DataDirectory:
             )
         self.lock = DirectoryLock(self.path)
 
-    def found(self, cluster_name: str, workers: int, shards: int) -> Manifest:
+    def found(self, cluster_name: str, workers: int, shards: int) -> DirectoryManifest:
         """The manifest of this directory; when it belongs to no cluster yet, it founds one. Raises
         StoreError, see `check`."""
         manifest = self.prepare(cluster_name, workers, shards)
@@ -93,13 +93,13 @@ class DataDirectory:
             self.belong(manifest)
         return manifest
 
-    def belong(self, manifest: Manifest) -> None:
+    def belong(self, manifest: DirectoryManifest) -> None:
         """From here on the directory belongs to the cluster of `manifest`, and has its stores: one that is
         gone later is never made anew. Raises StoreError."""
         self.make_stores(manifest)
         self.write(manifest)
 
-    def make_stores(self, manifest: Manifest) -> None:
+    def make_stores(self, manifest: DirectoryManifest) -> None:
         """Those of all workers, empty where they are not there yet. Raises StoreError."""
         stores = [self.store(manifest, worker) for worker in range(manifest.workers)]
         for store in stores:
@@ -114,7 +114,9 @@ class DataDirectory:
                 f"{self.path} cannot be written: {error.strerror}", "free some space or give another --data"
             ) from None
 
-    def prepare(self, cluster_name: str, workers: int, shards: int, witness: bool = False) -> Manifest:
+    def prepare(
+        self, cluster_name: str, workers: int, shards: int, witness: bool = False
+    ) -> DirectoryManifest:
         """The manifest of this directory, made now when it is new: without a cluster. Raises StoreError, see
         `check`.
 
@@ -125,7 +127,7 @@ class DataDirectory:
             manifest = msgspec.structs.replace(manifest, **asked)
             self.write(manifest)
         elif manifest is None:
-            manifest = Manifest(
+            manifest = DirectoryManifest(
                 format=FORMAT,
                 engine=ENGINE_NAME,
                 cluster_name=cluster_name,
@@ -144,7 +146,7 @@ class DataDirectory:
         self.check(manifest)
         return manifest
 
-    def read(self) -> Manifest | None:
+    def read(self) -> DirectoryManifest | None:
         """None when there is no manifest yet. Raises StoreError when it cannot be read."""
         try:
             raw = (self.path / MANIFEST).read_bytes()
@@ -159,13 +161,13 @@ class DataDirectory:
                     f"{self.path} has format {version}; this version of gossipq reads up to {FORMAT}",
                     "start the newer gossipq that made it",
                 )
-            return msgspec.json.decode(raw, type=Manifest)
+            return msgspec.json.decode(raw, type=DirectoryManifest)
         except msgspec.DecodeError as error:
             raise StoreError(
                 f"{self.path / MANIFEST} is damaged: {error}", "restore it from a copy"
             ) from None
 
-    def check(self, manifest: Manifest, older: bool = False) -> None:
+    def check(self, manifest: DirectoryManifest, older: bool = False) -> None:
         """Raises StoreError when the stores cannot be used as they are: another engine, a copy of another
         directory, or an `older` format where that is not good enough."""
         if manifest.format < FORMAT and not older:
@@ -186,7 +188,7 @@ class DataDirectory:
                 f"if the original is gone for good: gossipq store adopt --data {self.path}",
             )
 
-    def write(self, manifest: Manifest) -> None:
+    def write(self, manifest: DirectoryManifest) -> None:
         """Replaces the manifest in one step. Raises StoreError when it cannot be stored."""
         try:
             replace_file(self.path / MANIFEST, manifest)
@@ -199,11 +201,11 @@ class DataDirectory:
     def roster_file(self) -> Path:
         return self.path / ROSTER
 
-    def roster(self) -> Roster:
+    def roster(self) -> SavedRoster:
         """As it was last heard of; empty when that is not known."""
         return read_roster(self.roster_file)
 
-    def store(self, manifest: Manifest, worker: int) -> Path:
+    def store(self, manifest: DirectoryManifest, worker: int) -> Path:
         """Where a worker's store lies."""
         return self.path / STORES / str(manifest.generation) / f"worker-{worker}"
 

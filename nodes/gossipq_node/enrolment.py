@@ -19,15 +19,15 @@ from gossipq_node import trust
 from gossipq_node.actors import loop
 from gossipq_node.actors.newcomer import Founds, Joined, Newcomer, Newcoming
 from gossipq_node.composition import Mode, gossip_settings, insisted, member_of, options_of, place_of
-from gossipq_node.directory import DataDirectory, Manifest
+from gossipq_node.directory import DataDirectory, DirectoryManifest
 from gossipq_node.files import keep_roster
 
 SAY_AGAIN_MS = 30_000
 
 
 def become_member(
-    loaded: Loaded, directory: DataDirectory, manifest: Manifest, mode: Mode, log: logging.Logger
-) -> Manifest | None:
+    loaded: Loaded, directory: DataDirectory, manifest: DirectoryManifest, mode: Mode, log: logging.Logger
+) -> DirectoryManifest | None:
     """Waits until the directory belongs to a cluster; None: a signal came first. Raises ConfigError,
     StoreError."""
     from gossipq_node.adapters.zmq_mailbox import ZmqMailbox  # a node that waits for nobody stays without it
@@ -63,7 +63,7 @@ def become_member(
     return _joined(directory, manifest, newcomer.outcome, log) if newcomer.outcome else None
 
 
-def newcoming(loaded: Loaded, manifest: Manifest, secret: bytes) -> Newcoming:
+def newcoming(loaded: Loaded, manifest: DirectoryManifest, secret: bytes) -> Newcoming:
     """What the directory and the options ask for. A witness founds nothing."""
     config = loaded.config
     return Newcoming(
@@ -80,7 +80,9 @@ def newcoming(loaded: Loaded, manifest: Manifest, secret: bytes) -> Newcoming:
     )
 
 
-def _joined(directory: DataDirectory, manifest: Manifest, joined: Joined, log: logging.Logger) -> Manifest:
+def _joined(
+    directory: DataDirectory, manifest: DirectoryManifest, joined: Joined, log: logging.Logger
+) -> DirectoryManifest:
     """From here on the directory belongs to that cluster."""
     mine = msgspec.structs.replace(
         manifest,
@@ -121,7 +123,7 @@ class _Others(NamedTuple):
 
 @contextmanager
 def _others(
-    loaded: Loaded, directory: DataDirectory, manifest: Manifest, mode: Mode, secret: bytes
+    loaded: Loaded, directory: DataDirectory, manifest: DirectoryManifest, mode: Mode, secret: bytes
 ) -> Iterator[_Others]:
     """Their agents are asked while this lasts."""
     settings = gossip_settings(loaded.config, directory, manifest, mode, secret, [])

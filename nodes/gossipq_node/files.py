@@ -14,7 +14,7 @@ from gossipq.values import Member
 log = logging.getLogger(__name__)
 
 
-class Roster(msgspec.Struct, frozen=True):
+class SavedRoster(msgspec.Struct, frozen=True):
     """roster.json: the members of the cluster as this node last heard of them; learned again where it is
     lost."""
 
@@ -22,18 +22,18 @@ class Roster(msgspec.Struct, frozen=True):
     members: list[Member] = []
 
 
-def read_roster(path: Path) -> Roster:
+def read_roster(path: Path) -> SavedRoster:
     """Empty when there is none that can be read. A row that cannot be so is left out, and the others are
     asked."""
     try:
-        roster = msgspec.json.decode(path.read_bytes(), type=Roster)
+        roster = msgspec.json.decode(path.read_bytes(), type=SavedRoster)
     except FileNotFoundError:
-        return Roster()
+        return SavedRoster()
     except (OSError, msgspec.DecodeError) as error:
         log.warning("%s is put aside, the others are asked: %s", path, error)
-        return Roster()
+        return SavedRoster()
     members = [member for member in roster.members if _may_be(member, path)]
-    return roster if len(members) == len(roster.members) else Roster(0, members)
+    return roster if len(members) == len(roster.members) else SavedRoster(0, members)
 
 
 def _may_be(member: Member, path: Path) -> bool:
@@ -48,7 +48,7 @@ def _may_be(member: Member, path: Path) -> bool:
 def keep_roster(path: Path, version: int, members: list[Member]) -> None:
     """For the next start. A disk that refuses it costs a question then."""
     try:
-        replace_file(path, Roster(version, members))
+        replace_file(path, SavedRoster(version, members))
     except OSError as error:
         log.warning("%s cannot be written: %s", path, error)
 

@@ -74,7 +74,7 @@ class Turning:
     def await_ready(self) -> None:
         self.await_turns(lambda: self.ready(), START_S)  # its thread may not have said yet what that is
 
-    def settle(self) -> None:
+    def await_whole_turns(self) -> None:
         """Whole turns have passed since."""
         turns = self._turns + TURNS
         self.await_turns(lambda: self._turns > turns, START_S)
@@ -114,10 +114,10 @@ class InlineNode:
             self.close()
             raise
 
-    def settle(self) -> None:
+    def await_whole_turns(self) -> None:
         """Whatever the clock says by now has been done."""
         for turning in reversed(self._loops):
-            turning.settle()
+            turning.await_whole_turns()
 
     def close(self) -> None:
         for turning in self._loops:

@@ -14,7 +14,7 @@ from gossipq.errors import ConfigError, GossipqError, NotAdmitted
 from gossipq_node import machine
 from gossipq_node.actors.discovery import PAIR, pair_without_witness
 from gossipq_node.composition import Composition, Mode, insisted, mode_of
-from gossipq_node.directory import DataDirectory, Manifest
+from gossipq_node.directory import DataDirectory, DirectoryManifest
 from gossipq_node.enrolment import become_member
 from gossipq_node.processes import run_frontdoor, run_worker
 from gossipq_node.recovery import known_members, known_options
@@ -35,7 +35,7 @@ def run(loaded: Loaded, witness: bool = False) -> int:
         directory = DataDirectory(loaded.config.node.data)
         try:
             mode = mode_of(loaded.config, is_member(directory), log)
-            manifest = settle(loaded, directory, mode, witness, log)
+            manifest = belong(loaded, directory, mode, witness, log)
             if manifest is None:
                 return EXIT_STOPPED
             check_options(loaded, manifest, log)
@@ -80,9 +80,9 @@ def how_to_join(gossip: GossipSettings) -> tuple[str, str, str]:
     return "found at %s: other nodes join with --peer %s", gossip.member.endpoint, gossip.member.endpoint
 
 
-def settle(
+def belong(
     loaded: Loaded, directory: DataDirectory, mode: Mode, witness: bool, log: logging.Logger
-) -> Manifest | None:
+) -> DirectoryManifest | None:
     """The manifest of a directory that belongs to a cluster: it did, or founds one now, or joins one. None:
     stopped meanwhile.
 
@@ -130,7 +130,7 @@ def _workers_of_new(config: Config) -> int:
     return config.node.workers or min(machine.worker_count(), limits.WORKERS_MAX, config.cluster.shards)
 
 
-def check_options(loaded: Loaded, manifest: Manifest, log: logging.Logger) -> None:
+def check_options(loaded: Loaded, manifest: DirectoryManifest, log: logging.Logger) -> None:
     """Raises ConfigError where options contradict what the directory was founded with."""
     config, origins = loaded.config, loaded.origins
     for key, asked, has in (
@@ -146,7 +146,7 @@ def check_options(loaded: Loaded, manifest: Manifest, log: logging.Logger) -> No
         _check_workers(loaded, manifest, log)
 
 
-def check_alone(loaded: Loaded, directory: DataDirectory, manifest: Manifest) -> None:
+def check_alone(loaded: Loaded, directory: DataDirectory, manifest: DirectoryManifest) -> None:
     """Raises ConfigError when the node is told to be alone, and its directory belongs to a cluster with other
     nodes."""
     if loaded.config.node.mode != "standalone":
@@ -163,7 +163,7 @@ def check_alone(loaded: Loaded, directory: DataDirectory, manifest: Manifest) ->
     )
 
 
-def _check_workers(loaded: Loaded, manifest: Manifest, log: logging.Logger) -> None:
+def _check_workers(loaded: Loaded, manifest: DirectoryManifest, log: logging.Logger) -> None:
     """Raises ConfigError when others are asked for than there are; says when more could be."""
     node, has = loaded.config.node, manifest.workers
     if node.workers and node.workers != has:

@@ -99,7 +99,7 @@ class Use(NamedTuple):
 Measure = Callable[[], Use]  #: of this process; an actor asks once a second
 
 
-class Found(NamedTuple):
+class SeenNode(NamedTuple):
     """A node that the membership knows of. A hint: nobody decides anything by it."""
 
     endpoint: str  #: of its frontdoor
@@ -122,7 +122,7 @@ class Membership(Protocol):
     def queued(self) -> int:
         """Messages of gossip that wait to be told on."""
 
-    def found(self) -> list[Found]:
+    def found(self) -> list[SeenNode]:
         """The others, as last known."""
 
     def events(self) -> list[GossipEvent]:

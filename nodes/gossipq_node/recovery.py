@@ -15,8 +15,8 @@ from gossipq.core.storage import LogState, Tables
 from gossipq.errors import StoreError
 from gossipq.types import META_SHARD, ShardId
 from gossipq.values import Member
-from gossipq_node.directory import DataDirectory, Manifest
-from gossipq_node.files import Roster, replace_file
+from gossipq_node.directory import DataDirectory, DirectoryManifest
+from gossipq_node.files import SavedRoster, replace_file
 from gossipq_node.store_tool import open_store, opened
 
 VOTER, STANDBY, OLD, BROKEN, NONE = "voter", "standby", "old", "incomplete", "none"
@@ -49,7 +49,9 @@ def outlook(path: str | os.PathLike[str]) -> list[ShardOutlook]:
         return surveyed(directory, manifest, manifest)
 
 
-def surveyed(directory: DataDirectory, manifest: Manifest, was: Manifest) -> list[ShardOutlook]:
+def surveyed(
+    directory: DataDirectory, manifest: DirectoryManifest, was: DirectoryManifest
+) -> list[ShardOutlook]:
     """What the stores of `manifest` have of each shard, where this copy was that of `was`. Raises
     StoreError."""
     rows = []
@@ -59,7 +61,7 @@ def surveyed(directory: DataDirectory, manifest: Manifest, was: Manifest) -> lis
     return sorted(rows, key=lambda row: row.shard)
 
 
-def recover(path: str | os.PathLike[str]) -> Manifest:
+def recover(path: str | os.PathLike[str]) -> DirectoryManifest:
     """Makes the copy in this directory the only one of every shard, and the node the only one of a new
     cluster.
 
@@ -72,11 +74,11 @@ def recover(path: str | os.PathLike[str]) -> Manifest:
         directory.write(alone)
         roster = directory.roster()
         mine = [member for member in roster.members if member.copy == manifest.voter]
-        replace_file(directory.roster_file, Roster(roster.version if mine else 0, mine))
+        replace_file(directory.roster_file, SavedRoster(roster.version if mine else 0, mine))
         return alone
 
 
-def stand_alone(directory: DataDirectory, manifest: Manifest) -> None:
+def stand_alone(directory: DataDirectory, manifest: DirectoryManifest) -> None:
     """Makes the copy in the stores the only one of every shard. Raises StoreError."""
     for worker in range(manifest.workers):
         with open_store(directory.store(manifest, worker), manifest.shards) as store:
@@ -85,7 +87,7 @@ def stand_alone(directory: DataDirectory, manifest: Manifest) -> None:
             store.commit()
 
 
-def known_members(directory: DataDirectory, manifest: Manifest) -> list[Member]:
+def known_members(directory: DataDirectory, manifest: DirectoryManifest) -> list[Member]:
     """Of the cluster, as this directory knows them: by its roster, else by its copy of the meta shard. Raises
     StoreError."""
     roster = directory.roster()
@@ -96,7 +98,7 @@ def known_members(directory: DataDirectory, manifest: Manifest) -> list[Member]:
         return [_decode_member(row) for _, row in rows]
 
 
-def known_options(directory: DataDirectory, manifest: Manifest) -> dict[str, str]:
+def known_options(directory: DataDirectory, manifest: DirectoryManifest) -> dict[str, str]:
     """What [cluster] says, as this directory knows it: by its copy of the meta shard, else as it was when the
     node joined. Raises StoreError."""
     with open_store(directory.store(manifest, META_SHARD % manifest.workers), manifest.shards) as store:
@@ -104,14 +106,14 @@ def known_options(directory: DataDirectory, manifest: Manifest) -> dict[str, str
     return msgspec.msgpack.decode(row, type=dict[str, str]) if row is not None else manifest.options
 
 
-def _check(directory: DataDirectory, manifest: Manifest) -> None:
+def _check(directory: DataDirectory, manifest: DirectoryManifest) -> None:
     if manifest.witness:
         raise StoreError(
             f"{directory.path} is that of a witness: it has no records", "use the directory of a full node"
         )
 
 
-def _shards(worker: int, manifest: Manifest) -> range:
+def _shards(worker: int, manifest: DirectoryManifest) -> range:
     return range(worker, manifest.shards, manifest.workers)
 
 
@@ -120,7 +122,7 @@ def _meta(tables: Tables) -> Meta | None:
     return _decode_meta(row) if row is not None else None
 
 
-def _outlook(shard: ShardId, tables: Tables, manifest: Manifest) -> ShardOutlook:
+def _outlook(shard: ShardId, tables: Tables, manifest: DirectoryManifest) -> ShardOutlook:
     meta = _meta(tables) or Meta()
     state = LogState.load(tables.log, meta.log_first, meta.chain, meta.epochs)
     time_ms = max(state.time_ms, meta.time_ms)

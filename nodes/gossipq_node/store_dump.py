@@ -27,7 +27,7 @@ from gossipq import limits
 from gossipq.errors import StoreError
 from gossipq_node import machine
 from gossipq_node.adapters.lmdb_store import ENGINE_NAME, TABLES, LmdbStore
-from gossipq_node.directory import FORMAT, DataDirectory, Manifest
+from gossipq_node.directory import FORMAT, DataDirectory, DirectoryManifest
 from gossipq_node.files import sync_directory
 from gossipq_node.recovery import ShardOutlook, stand_alone, surveyed
 from gossipq_node.store_tool import COPY_BYTES, KEY_END, open_store, opened
@@ -45,7 +45,7 @@ Progress = Callable[[int], None]
 
 
 class Dumped(NamedTuple):
-    manifest: Manifest
+    manifest: DirectoryManifest
     rows: int
     bytes: int
     shards: tuple[ShardOutlook, ...] = ()  #: of a load that detaches: what the dump has of each
@@ -169,14 +169,14 @@ def _build(
         return Dumped(mine, rows, source.bytes + DIGEST_BYTES, shards)
 
 
-def _manifest(source: _Digesting) -> Manifest:
+def _manifest(source: _Digesting) -> DirectoryManifest:
     if source.read(len(MAGIC)) != MAGIC:
         _damaged("it does not begin like one")
     (size,) = SIZE.unpack(source.read(SIZE.size))
     if size > limits.MIB:
         _damaged("its manifest is too large")
     try:
-        manifest = msgspec.json.decode(source.read(size), type=Manifest)
+        manifest = msgspec.json.decode(source.read(size), type=DirectoryManifest)
     except msgspec.DecodeError as error:
         _damaged(f"its manifest cannot be read: {error}")
     if not 1 <= manifest.workers <= manifest.shards <= 1_024:
@@ -186,7 +186,7 @@ def _manifest(source: _Digesting) -> Manifest:
 
 def _rows(
     directory: DataDirectory,
-    manifest: Manifest,
+    manifest: DirectoryManifest,
     was: int,
     source: _Digesting,
     progress: Progress,

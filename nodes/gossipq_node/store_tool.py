@@ -15,7 +15,7 @@ from gossipq.errors import BadBatch, StoreError
 from gossipq.wire.batch import check
 from gossipq_node import machine
 from gossipq_node.adapters.lmdb_store import AS_STORED, DATA_FILE, TABLES, LmdbStore, LmdbTable
-from gossipq_node.directory import STORES, DataDirectory, Manifest
+from gossipq_node.directory import STORES, DataDirectory, DirectoryManifest
 from gossipq_node.files import keep_roster
 
 COPY_BYTES = 16 * limits.MIB  #: between two commits of a copy
@@ -32,7 +32,7 @@ class WorkerInfo(msgspec.Struct, frozen=True):
 
 
 class Info(msgspec.Struct, frozen=True):
-    manifest: Manifest
+    manifest: DirectoryManifest
     workers: list[WorkerInfo]
     disk_free_bytes: int
 
@@ -55,7 +55,7 @@ class Verified(msgspec.Struct, frozen=True):
 @contextmanager
 def opened(
     path: str | os.PathLike[str], adopting: bool = False, older: bool = False
-) -> Iterator[tuple[DataDirectory, Manifest]]:
+) -> Iterator[tuple[DataDirectory, DirectoryManifest]]:
     """The locked directory of a founded node; with `older` also one that an older gossipq made. Raises
     StoreError."""
     if not Path(path).is_dir():
@@ -122,7 +122,7 @@ def verify(path: str | os.PathLike[str], progress: Callable[[int], None] = lambd
 
 def reshard(
     path: str | os.PathLike[str], workers: int, progress: Callable[[int], None] = lambda shard: None
-) -> Manifest:
+) -> DirectoryManifest:
     """Lays the shards out for another number of workers: copies into a new generation, then switches the
     manifest.
 
@@ -168,7 +168,7 @@ def compact(
     return tuple(sum(worker.file_bytes for worker in each.workers) for each in (before, info(path)))  # type: ignore[return-value]
 
 
-def adopt(path: str | os.PathLike[str]) -> Manifest:
+def adopt(path: str | os.PathLike[str]) -> DirectoryManifest:
     """Makes a copied directory a node's own: for a restored backup whose original is gone for good. Raises
     StoreError.
 
@@ -204,12 +204,12 @@ def _copy_table(old: LmdbTable, new: LmdbTable, store: LmdbStore) -> None:
             pending = 0
 
 
-def _clear_other_generations(directory: DataDirectory, manifest: Manifest) -> None:
+def _clear_other_generations(directory: DataDirectory, manifest: DirectoryManifest) -> None:
     for stale in set(os.listdir(directory.path / STORES)) - {str(manifest.generation)}:
         shutil.rmtree(directory.path / STORES / stale)
 
 
-def _used_bytes(directory: DataDirectory, manifest: Manifest) -> int:
+def _used_bytes(directory: DataDirectory, manifest: DirectoryManifest) -> int:
     return sum(
         os.stat(directory.store(manifest, worker) / DATA_FILE).st_blocks * 512
         for worker in range(manifest.workers)

@@ -7,7 +7,7 @@ from gossipq import lakes
 _PATTERN = re.compile(r"[][{}*?\\]")  #: what patterns of Hadoop's paths are made of
 
 
-class Folder(lakes.Folder):
+class Folder(lakes.ExportReader):
     def address(self, path: str) -> str:
         """A file as Spark reads it: by a pattern, unless that is escaped."""
         return _PATTERN.sub(r"\\\g<0>", f"{self.path}/{path}")

@@ -12,7 +12,7 @@ from gossipq.messages import (
     Extend,
     Nack,
     Publish,
-    Refused,
+    RefusedMessage,
     Resolve,
     Show,
     Shown,
@@ -29,7 +29,7 @@ Connect = Callable[..., Raw]
 
 
 def bounded(answer: Message, most: int) -> None:
-    assert isinstance(answer, Refused), answer
+    assert isinstance(answer, RefusedMessage), answer
     assert (answer.code, str(most) in answer.message, answer.hint != "") == ("bad_request", True, True)
 
 
@@ -55,7 +55,7 @@ def test_who_takes_no_answers_gets_no_more_of_them(served: Node, raw: Connect) -
     other = raw(served.worker(shard % 2)).hello(shard)
     assert isinstance(other.ask(show, shard), Shown), "who takes its answers gets them"
     answers = [answer.message for _ in range(asked) if (answer := asker.receive())]
-    refused = [answer for answer in answers if isinstance(answer, Refused)]
+    refused = [answer for answer in answers if isinstance(answer, RefusedMessage)]
     assert {(answer.code, answer.retry_after_ms > 0) for answer in refused} == {("busy", True)}
     assert 0 < len(answers) - len(refused) < asked
     until(lambda: isinstance(asker.ask(show, shard), Shown), what="its answers are taken")

@@ -9,7 +9,7 @@ import pytest
 from attacks.test_publishing import offset, publish, topic_of
 from e2e.harness import Node, Raw, until
 from gossipq import limits
-from gossipq.messages import Ack, Acked, Deliver, Hello, Refused, Subscribe, Subscribed, Welcome
+from gossipq.messages import Ack, Acked, Deliver, Hello, RefusedMessage, Subscribe, Subscribed, Welcome
 from gossipq.operator_messages import Clients, ListClients
 from gossipq.types import partition_key
 from gossipq.values import Message, Start, TopicInfo
@@ -34,7 +34,7 @@ def batch(value: bytes, key: bytes, sequence: int) -> bytes:
 
 
 def refused(answer: Message, text: str) -> None:
-    assert isinstance(answer, Refused), answer
+    assert isinstance(answer, RefusedMessage), answer
     assert (answer.code, text in answer.message, answer.hint != "") == ("bad_request", True, True), answer
 
 

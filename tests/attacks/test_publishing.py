@@ -7,7 +7,7 @@ from collections.abc import Callable
 import pytest
 
 from e2e.harness import Node, Raw, until
-from gossipq.messages import Confirm, CreateTopic, Publish, Refused, Subscribe, Topics
+from gossipq.messages import Confirm, CreateTopic, Publish, RefusedMessage, Subscribe, Topics
 from gossipq.types import META_SHARD, partition_key
 from gossipq.values import Message, Start, TopicInfo, TopicOptions
 from gossipq.wire import batch as batches
@@ -56,7 +56,7 @@ def test_keys_without_their_hashes_are_refused(served: Node, raw: Connect) -> No
     shard, partition = info.shards[0], partition_key(info.id, 0)
     client = speaker(served, raw, info, b"keys" * 4)
     answer = publish(client, shard, partition, bytes(batches.seal([b"x"], keys=[b"k"])))
-    assert isinstance(answer, Refused)
+    assert isinstance(answer, RefusedMessage)
     assert (answer.code, "hashes" in answer.message) == ("bad_batch", True)
     hashed = bytes(batches.seal([b"x"], keys=[b"k"], fixed={batches.KEY_HASH: array("I", [7])}))
     assert offset(publish(client, shard, partition, hashed)) == (0, False)
@@ -77,7 +77,7 @@ def test_a_wrong_shard_is_a_mistake_and_no_reason_to_try_again(
         client.say(message, wrong, 5, batch)
         answer = client.receive()
         assert answer is not None
-        assert isinstance(answer.message, Refused)
+        assert isinstance(answer.message, RefusedMessage)
         return answer.message.code
 
     until(lambda: code(Publish(partition)) == "wrong_shard", what=f"publish: {code(Publish(partition))}")

@@ -9,7 +9,16 @@ from attacks.test_publishing import topic_of
 from e2e.harness import Node, Raw
 from gossipq.config import Config, Quotas
 from gossipq.limits import GIB, MIB
-from gossipq.messages import CreateTopic, Hello, Refused, Resolve, Subscribe, Subscribed, Topics, Welcome
+from gossipq.messages import (
+    CreateTopic,
+    Hello,
+    RefusedMessage,
+    Resolve,
+    Subscribe,
+    Subscribed,
+    Topics,
+    Welcome,
+)
 from gossipq.types import META_SHARD, partition_key
 from gossipq.values import Message, Start, TopicOptions
 from gossipq_client import connect
@@ -27,7 +36,7 @@ def tight(make: Callable[..., Node]) -> Node:
 
 
 def refused(answer: Message, name: str) -> None:
-    assert isinstance(answer, Refused), answer
+    assert isinstance(answer, RefusedMessage), answer
     assert f"cluster.quota.{name}" in answer.message
     assert str(TIGHT[name]) in answer.message
     assert "cluster.toml" in answer.hint

@@ -17,7 +17,7 @@ from gossipq.messages import (
     Join,
     Members,
     Message,
-    Refused,
+    RefusedMessage,
     SetMember,
     SetOptions,
 )
@@ -148,7 +148,7 @@ def test_only_who_knows_the_secret_changes_the_roster(served: Node, raw: Connect
     )
     if isinstance(said, SetMember):
         known = client.ask(proofs.proven(token, answer.nonce, said), META_SHARD)
-        assert isinstance(known, Refused)
+        assert isinstance(known, RefusedMessage)
         assert "no node is named x" in known.message
         assert isinstance(client.ask(proofs.proven(b"guess", answer.nonce, said), META_SHARD), Challenge)
 
@@ -167,7 +167,7 @@ def test_what_is_refused_is_told_without_what_a_terminal_obeys(served: Node, raw
     asker = raw(served.worker(0)).hello(META_SHARD)
     for name in ("\x1b[2Jred", "line\rover", "\u202egnol"):
         answer = asker.ask(CreateTopic(name), META_SHARD)
-        assert isinstance(answer, Refused)
+        assert isinstance(answer, RefusedMessage)
         assert answer.message.isprintable(), answer
 
 

@@ -7,7 +7,7 @@ import pytest
 from attacks.test_publishing import offset, publish, speaker, topic_of
 from e2e.harness import Node, Raw, anonymous_bytes
 from gossipq import limits
-from gossipq.messages import Confirm, Publish, Refused
+from gossipq.messages import Confirm, Publish, RefusedMessage
 from gossipq.types import partition_key
 from gossipq.wire import batch as batches
 from gossipq_node.adapters.zmq_mailbox import RECEIVE_QUEUE
@@ -39,7 +39,7 @@ def test_a_flood_beyond_the_window_is_refused_and_memory_stays(served: Node, raw
         if isinstance(answer.message, Confirm):
             confirmed += len(answer.message.rows)
         else:
-            assert isinstance(answer.message, Refused)
+            assert isinstance(answer.message, RefusedMessage)
             assert answer.message.code == "busy"
             assert answer.message.retry_after_ms > 0
             refused += 1

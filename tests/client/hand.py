@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 
-from gossipq.messages import Confirm, Deliver, Hello, Publish, Refused, Subscribe, Subscribed, Welcome
+from gossipq.messages import Confirm, Deliver, Hello, Publish, RefusedMessage, Subscribe, Subscribed, Welcome
 from gossipq.types import NODE_SHARD, Now
 from gossipq.values import Delivered, GroupOptions, Message, Route, TopicConfig, TopicInfo
 from gossipq.wire import batch as wire
@@ -135,7 +135,7 @@ class Hand:
         )
 
     def refuse(self, sent: Sent, code: str, **fields: int | str) -> None:
-        self.answer(sent, Refused(code, "no", **fields))  # type: ignore[arg-type]
+        self.answer(sent, RefusedMessage(code, "no", **fields))  # type: ignore[arg-type]
 
     def published(self) -> list[Sent]:
         return self.sent(Publish)

@@ -17,7 +17,7 @@ from gossipq.messages import (
     Hello,
     Nack,
     Ping,
-    Ready,
+    ReadyMessage,
     Recall,
     Recalled,
     Resolve,
@@ -90,7 +90,7 @@ class TestCredit:
         subscription = hand.subscribe(shards=(1, 2, 3), credit=(1, 1_000))
         first, _, third = subscription.parts
         assert [part.lent_records for part in subscription.parts] == [1, 0, 0]
-        hand.tell(Ready(third.number), 3)
+        hand.tell(ReadyMessage(third.number), 3)
         (asked,) = hand.sent(Recall)
         assert asked.body == Recall(first.number)
         hand.answer(asked, Recalled(first.number, 1, 1_000))
@@ -100,8 +100,8 @@ class TestCredit:
     def test_a_hungry_part_is_not_forgotten_while_a_recall_is_under_way(self, hand: Hand) -> None:
         subscription = hand.subscribe(shards=(1, 2, 3), credit=(1, 1_000))
         first, second, third = subscription.parts
-        hand.tell(Ready(second.number), 2)
-        hand.tell(Ready(third.number), 3)
+        hand.tell(ReadyMessage(second.number), 2)
+        hand.tell(ReadyMessage(third.number), 3)
         (asked,) = hand.sent(Recall)
         hand.answer(asked, Recalled(first.number, 1, 1_000))
         hand.flush()
@@ -116,7 +116,7 @@ class TestCredit:
     def test_nothing_is_lent_to_a_part_while_it_is_recalled(self, hand: Hand) -> None:
         subscription = hand.subscribe(shards=(1, 2), credit=(1, 1_000))
         first, second = subscription.parts
-        hand.tell(Ready(second.number), 2)
+        hand.tell(ReadyMessage(second.number), 2)
         (asked,) = hand.sent(Recall)
         hand.deliver(first, 0, 1)
         take(hand, subscription)
@@ -129,7 +129,7 @@ class TestCredit:
         subscription = hand.subscribe(shards=(1, 2), credit=(2, 2_000))
         first, second = subscription.parts
         hand.deliver(second, 0, 1)
-        hand.tell(Ready(second.number), 2)
+        hand.tell(ReadyMessage(second.number), 2)
         (asked,) = hand.sent(Recall)
         hand.deliver(first, 0, 1)
         hand.answer(asked, Recalled(first.number, 0, 990))

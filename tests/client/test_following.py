@@ -13,7 +13,7 @@ from gossipq.messages import (
     Extend,
     Hello,
     Publish,
-    Refused,
+    RefusedMessage,
     Status,
     StatusReply,
     Subscribe,
@@ -125,7 +125,7 @@ class TestNodes:
     def test_why_nobody_lets_the_client_in_is_known(self, world: World) -> None:
         home = world.session.links.home
         home.greeting = 0
-        world.tell(home.endpoint, Refused("busy", "waiting for two more nodes"), NODE_SHARD, home.id)
+        world.tell(home.endpoint, RefusedMessage("busy", "waiting for two more nodes"), NODE_SHARD, home.id)
         assert world.session.links.refusal is not None
         assert world.session.links.refusal.message == "waiting for two more nodes"
 
@@ -255,11 +255,13 @@ class TestLeaders:
     def test_a_leader_that_resigns_tells_its_subscribers(self, world: World) -> None:
         subscription = subscribe(world)
         world.elect("c", 2, known_to="bc")
-        world.tell(worker("b"), Refused("not_leader", "led elsewhere", endpoint=worker("c")), SHARD, 0, 2)
+        world.tell(
+            worker("b"), RefusedMessage("not_leader", "led elsewhere", endpoint=worker("c")), SHARD, 0, 2
+        )
         world.exchange()
         assert len(world.subscribed["c"]) == 1
         world.elect("c", 3)
-        world.tell(worker("c"), Refused("not_leader", "led elsewhere"), SHARD, 0, 2)
+        world.tell(worker("c"), RefusedMessage("not_leader", "led elsewhere"), SHARD, 0, 2)
         world.run(100)
         assert len(world.subscribed["c"]) == 1
         assert subscription.parts[0].subscribed
@@ -296,7 +298,7 @@ class TestOldLeaders:
         world.exchange()
         world.session.links.learn(Route(SHARD + 1, 1, worker("b")))
         world.session.links.learn(Route(SHARD, 5, worker("c")))
-        refused, confirm = Refused("not_leader", "no"), Confirm([(flight.request_id, 0, 1, False)])
+        refused, confirm = RefusedMessage("not_leader", "no"), Confirm([(flight.request_id, 0, 1, False)])
         world.tell(worker("b"), confirm if answer == "confirm" else refused, SHARD, flight.request_id, 4)
         world.tell(worker("b"), refused, SHARD, call.request_id, 4)
         assert not flight.done
@@ -315,7 +317,9 @@ class TestOldLeaders:
         world.nodes["c"].frozen = True
         (flight,) = publish(world, topic)
         world.session.links.learn(Route(SHARD, 5, worker("c")))
-        world.tell(worker("b"), Refused("out_of_sequence", "a gap", detail=1), SHARD, flight.request_id, 4)
+        world.tell(
+            worker("b"), RefusedMessage("out_of_sequence", "a gap", detail=1), SHARD, flight.request_id, 4
+        )
         assert (flight.done, flight.error, flight.sequence) == (False, None, 4)
 
     def test_what_a_leader_could_not_confirm_any_more_may_be_stored(self, world: World) -> None:
@@ -327,7 +331,11 @@ class TestOldLeaders:
         world.elect("c", 2, known_to="c")
         world.log.clear()
         world.tell(
-            worker("b"), Refused("not_leader", "gone", endpoint=worker("c")), SHARD, flight.request_id, 2
+            worker("b"),
+            RefusedMessage("not_leader", "gone", endpoint=worker("c")),
+            SHARD,
+            flight.request_id,
+            2,
         )
         world.exchange()
         assert isinstance(flight.error, NotConfirmed)

@@ -10,7 +10,18 @@ import pytest
 
 from client.hand import Hand, Sent
 from gossipq import limits
-from gossipq.messages import Ack, Acked, Credit, Deliver, Nack, Ready, Recall, Recalled, Subscribe, Subscribed
+from gossipq.messages import (
+    Ack,
+    Acked,
+    Credit,
+    Deliver,
+    Nack,
+    ReadyMessage,
+    Recall,
+    Recalled,
+    Subscribe,
+    Subscribed,
+)
 from gossipq.values import Delivered
 from gossipq.wire import batch as wire
 from gossipq_client.session.credit import Part
@@ -43,7 +54,7 @@ class Leader:
             self.hand_out(min(same, self.records, max(1, self.bytes // size)), size)
         if self.waiting and not self.told_ready:
             self.told_ready = True
-            self.hand.tell(Ready(self.part.number), self.part.shard)
+            self.hand.tell(ReadyMessage(self.part.number), self.part.shard)
 
     def hand_out(self, count: int, size: int) -> None:
         (partition,) = self.part.starts

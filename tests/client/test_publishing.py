@@ -7,7 +7,7 @@ import pytest
 from client.hand import HOME, LEADER, OTHER, SHARD, Hand
 from gossipq import limits
 from gossipq.errors import BadRequest, NotConfirmed, StoreFull, TooLarge, UnknownTopic
-from gossipq.messages import Confirm, Publish, Refused, Resolve, Topics
+from gossipq.messages import Confirm, Publish, RefusedMessage, Resolve, Topics
 from gossipq.values import Route, TopicConfig, TopicInfo
 from gossipq_client.session.packer import WINDOW_BATCHES, runs
 
@@ -195,7 +195,7 @@ def test_not_leader_brings_the_better_address(hand: Hand) -> None:
     topic = hand.topic()
     hand.batch(topic)
     (sent,) = hand.published()
-    hand.answer(sent, Refused("not_leader", "not here", endpoint=OTHER, retry_after_ms=10), term=2)
+    hand.answer(sent, RefusedMessage("not_leader", "not here", endpoint=OTHER, retry_after_ms=10), term=2)
     hand.pass_ms(10)
     assert ("open", OTHER) in hand.session.links.actions
     hand.up(OTHER)

@@ -14,7 +14,7 @@ from gossipq.messages import (
     Ping,
     Pong,
     Publish,
-    Refused,
+    RefusedMessage,
     Status,
     StatusReply,
     Subscribe,
@@ -91,9 +91,9 @@ class World:
         node.leads = 0
         requests, node.unanswered = node.unanswered, []
         for request_id in requests:
-            self.tell(worker(node.name), Refused("not_leader", "may be stored"), SHARD, request_id)
+            self.tell(worker(node.name), RefusedMessage("not_leader", "may be stored"), SHARD, request_id)
         if self.subscribed[node.name] and self.tells_subscribers:
-            self.tell(worker(node.name), Refused("not_leader", "led elsewhere"), SHARD)
+            self.tell(worker(node.name), RefusedMessage("not_leader", "led elsewhere"), SHARD)
         self.subscribed[node.name].clear()
 
     def kill(self, name: str) -> None:
@@ -213,7 +213,7 @@ class World:
         if not node.leads:
             known = node.knows
             better = worker(known[0]) if known and known[0] != node.name else ""
-            return Refused("not_leader", "led elsewhere", endpoint=better)
+            return RefusedMessage("not_leader", "led elsewhere", endpoint=better)
         return self._lead(node, header, request, message)
 
     def _lead(
@@ -230,7 +230,7 @@ class World:
                     (sequence for producer, sequence in self.log if producer == info.producer), default=0
                 )
                 if key not in self.log and info.sequence != last + 1:
-                    return Refused("out_of_sequence", "a gap", detail=last + 1)
+                    return RefusedMessage("out_of_sequence", "a gap", detail=last + 1)
                 known = key in self.log
                 if not known:
                     self.log.append(key)
@@ -243,7 +243,9 @@ class World:
                 return Subscribed(request.subscription, 30_000, [], mode="shared")
             case Ack() | Nack() | Extend():
                 if request.subscription not in [each.subscription for each in self.subscribed[node.name]]:
-                    return Refused("bad_request", f"no subscription {request.subscription} in this session")
+                    return RefusedMessage(
+                        "bad_request", f"no subscription {request.subscription} in this session"
+                    )
                 if isinstance(request, Ack):
                     self.acked.append((node.name, request))
                 return Acked()

@@ -14,7 +14,7 @@ import zmq
 from contracts.memory import MemoryMailbox, MemoryNetwork
 from gossipq import limits
 from gossipq.errors import ConfigError
-from gossipq.messages import Refused
+from gossipq.messages import RefusedMessage
 from gossipq.wire.frames import decode
 from gossipq_node.adapters import zmq_mailbox
 from gossipq_node.adapters.zmq_mailbox import ZmqMailbox
@@ -218,7 +218,7 @@ def test_a_bad_message_is_answered(real: World) -> None:
     client.send(b"1", b"2", b"3")
     until(mailbox, lambda: mailbox.bad_frames)
     _, answer = decode(client.receive()[0])
-    assert isinstance(answer, Refused)
+    assert isinstance(answer, RefusedMessage)
     assert answer.code == "protocol"
 
 

@@ -22,7 +22,7 @@ from gossipq_node.adapters import serf_agent, serf_membership
 from gossipq_node.adapters.serf_agent import CONFIG, SNAPSHOT, Agent, agent_name
 from gossipq_node.adapters.serf_membership import SerfMembership, _happened
 from gossipq_node.adapters.static_membership import StaticMembership
-from gossipq_node.ports import Found, Membership
+from gossipq_node.ports import Membership, SeenNode
 from gossipq_node.settings import GossipSettings
 
 PATIENCE_S = 30.0
@@ -149,7 +149,7 @@ def test_tags_say_who_a_node_is_and_survive_the_agent(serfs: Town, monkeypatch: 
     assert isinstance(second, SerfMembership)
     second.tell({"load": "4711"})
     until(lambda: [found.load for found in first.found()] == [4711])
-    row = Found("tcp://127.0.0.1:25100", "w" * 80, "c" * 65, "abababab", "witness", 4711, True)
+    row = SeenNode("tcp://127.0.0.1:25100", "w" * 80, "c" * 65, "abababab", "witness", 4711, True)
     assert first.found() == [row]
     old = second.pid
     os.kill(old, signal.SIGKILL)
@@ -463,7 +463,7 @@ def test_the_library_is_imported_without_pkg_resources() -> None:
 
 
 def test_news_of_itself_say_what_differs() -> None:
-    was = Found("tcp://b:7700", "bob", "", "", load=3)
+    was = SeenNode("tcp://b:7700", "bob", "", "", load=3)
     now = was._replace(endpoint="tcp://b:7800", copy="c0ffee", load=9)
     (event,) = _happened({"b": ("alive", was)}, {"b": ("alive", now)})
     assert (event.what, event.node) == ("update", "bob")

@@ -18,7 +18,7 @@ from gossipq.core.storage.settings import ShardSettings
 from gossipq.core.storage.tables import MemoryTables
 from gossipq.core.turn import Turn
 from gossipq.errors import StoreError
-from gossipq.messages import CreateTopic, Publish, Refused, Subscribe, Topics
+from gossipq.messages import CreateTopic, Publish, RefusedMessage, Subscribe, Topics
 from gossipq.types import Now, Origin, PartitionKey, partition_key
 from gossipq.values import (
     GroupOptions,
@@ -173,7 +173,7 @@ class FakeWorker:
         commit: bool = True,
         shard: int = 1,
         **columns: Any,
-    ) -> tuple[int, int, int, bool] | Refused | None:
+    ) -> tuple[int, int, int, bool] | RefusedMessage | None:
         """The confirm row, the refusal, or None when there was no answer."""
         batch = bytes(batches.seal(values, producer=producer, sequence=sequence, **columns))
         origin, info = (b"c", b"p"), batches.check(batch)
@@ -182,7 +182,7 @@ class FakeWorker:
         if not effects:
             return None
         self.seen.append(effects[shard])
-        refusals = [m for o, r, m in effects[shard].replies if o == origin and isinstance(m, Refused)]
+        refusals = [m for o, r, m in effects[shard].replies if o == origin and isinstance(m, RefusedMessage)]
         rows = effects[shard].confirms.get(origin)
         return rows[0] if rows else refusals[0] if refusals else None
 

@@ -8,7 +8,14 @@ import pytest
 
 from core.harness import FakeWorker, client, single
 from gossipq import alarms
-from gossipq.core.requests.alarms import DEAD_WINDOW_MS, HANGS_MS, RESTART_WINDOW_MS, Standing, Watch, alarm
+from gossipq.core.requests.alarms import (
+    DEAD_WINDOW_MS,
+    HANGS_MS,
+    RESTART_WINDOW_MS,
+    RaisedAlarms,
+    Watch,
+    alarm,
+)
 from gossipq.messages import Ack, Nack, StatusReply
 from gossipq.peer_messages import Report
 from gossipq.types import Now
@@ -209,7 +216,7 @@ def test_a_cluster_that_is_not_whole_says_so():
 
 
 def test_the_time_of_an_alarm_is_when_it_came():
-    standing = Standing()
+    standing = RaisedAlarms()
     first = alarm("lag", "n1", "a/b", "11 behind")
     assert standing.stamp([first], 10)[0].since_ms == 10
     assert standing.stamp([alarm("lag", "n1", "a/b", "12 behind")], 20)[0].since_ms == 10

@@ -8,8 +8,8 @@ from core.harness import FakeWorker, client, single
 from gossipq import limits
 from gossipq.core.copies.snapshot import Sending
 from gossipq.core.ledger import producers, retention
-from gossipq.core.raft.replica import Place
-from gossipq.core.storage.payloads import Config
+from gossipq.core.raft.replica import LogPoint
+from gossipq.core.storage.payloads import CopySet
 from gossipq.core.storage.tables import MemoryTables
 from gossipq.messages import Ack, Credit, DropTopic, Subscribe
 from gossipq.peer_messages import Installed
@@ -78,7 +78,7 @@ def test_a_snapshot_goes_on_however_slow_the_disk_of_its_receiver(sync_ms: int) 
     tables = MemoryTables()
     for number in range(2_000):
         tables.state.put(b"O%08d" % number, bytes(5_000))
-    sending = Sending("a", 5, 1, Place(bytes(8), 0), Config(["a"]), tables, True, 1_000)
+    sending = Sending("a", 5, 1, LogPoint(bytes(8), 0), CopySet(["a"]), tables, True, 1_000)
     wanted, busy_ms, answers = 0, 0, []
     for now_ms in range(1_000, 61_000, 10):
         for answer in [each for at_ms, each in answers if at_ms <= now_ms]:

@@ -8,10 +8,10 @@ from core.harness import FakeWorker, client, single
 from core.test_copies import PARTITION, Copies
 from gossipq import limits
 from gossipq.core.copies.snapshot import Receiving, Sending
-from gossipq.core.delivery.outbox import Gathering
+from gossipq.core.delivery.outbox import Outbox
 from gossipq.core.ledger import slices
-from gossipq.core.raft import Place
-from gossipq.core.storage import INDEX_KEY, Config, decode_row, log, payloads
+from gossipq.core.raft import LogPoint
+from gossipq.core.storage import INDEX_KEY, CopySet, decode_row, log, payloads
 from gossipq.core.storage.tables import MemoryTables
 from gossipq.messages import Done, PurgeDead, ReplayDead, Subscribe
 from gossipq.peer_messages import Installed
@@ -30,7 +30,7 @@ def worker():
 def proposed(worker, monkeypatch):
     """For each time that failures became entries: how many entries, and the bytes of their batches."""
     turns = []
-    gather = Gathering.gather
+    gather = Outbox.gather
 
     def counted(self):
         log = worker.shards[1].replica.log
@@ -39,7 +39,7 @@ def proposed(worker, monkeypatch):
         new = [entry for entry in worker.shards[1].replica.unsaved if entry.index > before]
         turns.append((len(new), sum(len(entry.body) for entry in new)))
 
-    monkeypatch.setattr(Gathering, "gather", counted)
+    monkeypatch.setattr(Outbox, "gather", counted)
     return turns
 
 
@@ -151,7 +151,7 @@ def test_what_waits_for_other_copies_is_bounded_and_publishes_are_refused_meanwh
 def test_dead_letters_wait_while_other_copies_are_behind(monkeypatch):
     copies = Copies()
     expiring = TopicInfo(9, "orders", 2, TopicConfig(ttl_ms=2_000), [1])
-    copies.leader.propose(log.TOPIC, payloads.encode(payloads.Topic(expiring)))
+    copies.leader.propose(log.TOPIC, payloads.encode(payloads.TopicChange(expiring)))
     copies.step((b"c", b"1"), 1, ADA, Subscribe(1, "g", [Start(PARTITION)], 0, 0))
     copies.turns()
     for _ in range(20):
@@ -198,7 +198,7 @@ def test_a_snapshot_is_read_over_several_turns_and_is_of_one_moment(monkeypatch)
     tables, brought = MemoryTables(), MemoryTables()
     for number in range(1_000):
         tables.state.put(b"O%04d" % number, b"then")
-    sending = Sending("a", 5, 1, Place(bytes(8), 0), Config(["a"]), tables, True, 1_000)
+    sending = Sending("a", 5, 1, LogPoint(bytes(8), 0), CopySet(["a"]), tables, True, 1_000)
     turns, now_ms, installed = 0, 1_000, Receiving((1, 5, 1_000))
     while True:
         tables.state.put(b"O%04d" % (turns * 7 % 1_000), b"later")
@@ -292,7 +292,7 @@ def test_a_replay_that_is_cut_short_is_told_and_goes_on_when_asked_again(monkeyp
     monkeypatch.setattr(limits, "LETTERS_PER_TURN", 4)
     copies = Copies()
     expiring = TopicInfo(9, "orders", 2, TopicConfig(ttl_ms=2_000), [1])
-    copies.leader.propose(log.TOPIC, payloads.encode(payloads.Topic(expiring)))
+    copies.leader.propose(log.TOPIC, payloads.encode(payloads.TopicChange(expiring)))
     copies.step((b"c", b"1"), 1, ADA, Subscribe(1, "g", [Start(PARTITION)], 0, 0))
     copies.turns()
     for _ in range(20):

@@ -9,18 +9,18 @@ import pytest
 from core.fleet import Fleet
 from core.harness import FakeWorker, client, single
 from gossipq import limits
-from gossipq.core.copies import Moving
-from gossipq.core.delivery import Dispatch, Gathering
+from gossipq.core.copies import Reconfiguration
+from gossipq.core.delivery import Dispatch, Outbox
 from gossipq.core.effects import Effects
 from gossipq.core.register import TopicRegister
-from gossipq.core.requests import Admitting, Consuming, Explaining, Mending
+from gossipq.core.requests import ConsumeRequests, ExplainRequests, MendRequests, PublishRequests
 from gossipq.core.shard import CONTAINED_AGAIN_MS
 from gossipq.messages import (
     Ack,
     CreateTopic,
     Nack,
     Publish,
-    Refused,
+    RefusedMessage,
     Requeue,
     Resolve,
     Subscribe,
@@ -79,7 +79,7 @@ def fails_after(patch: pytest.MonkeyPatch, room: type, name: str, times: int = 1
 
 
 def code(answer: object) -> str:
-    return answer.code if isinstance(answer, Refused) else type(answer).__name__
+    return answer.code if isinstance(answer, RefusedMessage) else type(answer).__name__
 
 
 def stored(worker: Worker, partition: int) -> int:
@@ -92,7 +92,7 @@ def stored(worker: Worker, partition: int) -> int:
 def test_a_publish_that_was_half_done_is_answered_and_not_stored(worker: Worker, orders: int) -> None:
     last = worker.shards[1].last
     with pytest.MonkeyPatch.context() as patch:
-        fails_after(patch, Admitting, "publish")
+        fails_after(patch, PublishRequests, "publish")
         assert code(worker.publish(orders, [b"poison"])) == "internal"
     assert worker.faults == [("Publish", "KeyError('planted')")]
     assert worker.shards[1].serving
@@ -106,7 +106,7 @@ def test_a_publish_that_had_changed_nothing_disturbs_nobody(
     worker: Worker, orders: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     worker.subscribe(ADA, orders)
-    monkeypatch.setattr(Admitting, "due_of", lambda *args: 1 // 0)
+    monkeypatch.setattr(PublishRequests, "due_of", lambda *args: 1 // 0)
     assert code(worker.publish(orders, [b"poison"])) == "internal"
     monkeypatch.undo()
     assert worker.abandoned == []
@@ -115,9 +115,9 @@ def test_a_publish_that_had_changed_nothing_disturbs_nobody(
 
 
 def test_what_others_published_in_that_turn_is_stored_or_refused(worker: Worker, orders: int) -> None:
-    whole = Admitting.publish
+    whole = PublishRequests.publish
 
-    def planted(room: Admitting, origin: Any, request_id: int, *rest: Any) -> None:
+    def planted(room: PublishRequests, origin: Any, request_id: int, *rest: Any) -> None:
         whole(room, origin, request_id, *rest)
         if request_id == 2:
             raise KeyError("planted")
@@ -127,7 +127,7 @@ def test_what_others_published_in_that_turn_is_stored_or_refused(worker: Worker,
         return lambda: worker.take(1, AT, request_id, ADA, Publish(orders), batches.check(batch), batch)
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(Admitting, "publish", planted)
+        patch.setattr(PublishRequests, "publish", planted)
         effects = worker.turn(*map(publishing, (1, 2, 3)))[1]
     assert {request: code(answer) for _, request, answer in effects.replies} == {2: "internal", 3: "busy"}
     assert worker.abandoned == [(AT, 1)], "it may be stored: who asked asks again"
@@ -147,7 +147,7 @@ def refused_and_again(
 
 def test_a_subscription_that_was_half_made_is_gone(worker: Worker, orders: int) -> None:
     message = Subscribe(1, "billing", [Start(orders)], 10, limits.MIB)
-    first, again = refused_and_again(worker, 1, message, Consuming, "step")
+    first, again = refused_and_again(worker, 1, message, ConsumeRequests, "step")
     assert code(first) == "internal"
     assert isinstance(again, Subscribed)
     worker.publish(orders, [b"x"])
@@ -159,7 +159,7 @@ def test_an_ack_that_was_half_done_comes_again(worker: Worker, orders: int) -> N
     worker.subscribe(ADA, orders)
     assert worker.taken()
     with pytest.MonkeyPatch.context() as patch:
-        fails_after(patch, Consuming, "step")
+        fails_after(patch, ConsumeRequests, "step")
         assert code(worker.ask(1, ADA, Ack(1, [(orders, 0, 1)]), origin=AT)) == "internal"
     assert (AT, 0) in worker.abandoned, "the client hears that it has to subscribe again"
     worker.subscribe(ADA, orders)
@@ -173,7 +173,7 @@ def test_a_mending_that_was_half_done_is_none(worker: Worker, orders: int) -> No
     worker.ask(1, ADA, Nack(1, [(orders, 0, 1)], dead="rejected"), origin=AT)
     worker.settle()
     message = Requeue(Ref(orders, 0), "billing")
-    first, again = refused_and_again(worker, 1, message, Mending, "step")
+    first, again = refused_and_again(worker, 1, message, MendRequests, "step")
     assert code(first) == "internal"
     assert code(again) == "Done", "it was a dead letter still"
 
@@ -182,7 +182,7 @@ def test_a_question_changes_nothing_and_disturbs_nobody(
     worker: Worker, orders: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     worker.subscribe(ADA, orders)
-    monkeypatch.setattr(Explaining, "step", lambda *args: 1 // 0)
+    monkeypatch.setattr(ExplainRequests, "step", lambda *args: 1 // 0)
     assert code(worker.ask(1, ADA, Why(Ref(orders, 0), "billing"), origin=AT)) == "internal"
     assert worker.faults == [("Why", "ZeroDivisionError('integer division or modulo by zero')")]
     worker.publish(orders, [b"x"])
@@ -204,10 +204,10 @@ def test_a_leader_of_three_copies_leads_on_in_its_term(monkeypatch: pytest.Monke
     partition = three.topic()
     leader, term = three.leader, three.leader.term
     with pytest.MonkeyPatch.context() as patch:
-        fails_after(patch, Admitting, "publish")
+        fails_after(patch, PublishRequests, "publish")
         three.publish(partition, b"poison")
         three.run(50)
-        fails_after(patch, Moving, "serve")
+        fails_after(patch, Reconfiguration, "serve")
         three.tell(Transfer("b" if leader.replica.me != "b" else "c"))
         three.run(50)
     answers = [code(answer) for effects in three.seen[leader.replica.me] for _, _, answer in effects.replies]
@@ -226,9 +226,9 @@ def test_a_leader_of_three_copies_leads_on_in_its_term(monkeypatch: pytest.Monke
 
 PARTS = {
     "tick": (Dispatch, "tick"),
-    "gather": (Gathering, "gather"),
-    "leases": (Gathering, "log_leases"),
-    "answers": (Gathering, "_landed"),
+    "gather": (Outbox, "gather"),
+    "leases": (Outbox, "log_leases"),
+    "answers": (Outbox, "_landed"),
     "deliveries": (Dispatch, "run"),
     "end of a session": (Dispatch, "end_session"),
 }

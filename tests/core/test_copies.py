@@ -42,7 +42,7 @@ class Copies:
             self.open(name)
         self.lead("a")
         self.turns()
-        self.leader.propose(log.TOPIC, payloads.encode(payloads.Topic(TOPIC)))
+        self.leader.propose(log.TOPIC, payloads.encode(payloads.TopicChange(TOPIC)))
         self.turns()
 
     def open(self, name: str, **settings: bool) -> None:
@@ -123,7 +123,7 @@ def test_what_is_logged_and_not_applied_is_not_refused_for_want_of_space(
     copies: Copies, full: bool, level: str
 ) -> None:
     bounded = TopicInfo(9, "orders", 2, TopicConfig(bytes_max=1_000), [1])
-    copies.leader.propose(log.TOPIC, payloads.encode(payloads.Topic(bounded)))
+    copies.leader.propose(log.TOPIC, payloads.encode(payloads.TopicChange(bounded)))
     copies.turns()
 
     def publish(producer: bytes, request_id: int, level: str = "stored") -> None:

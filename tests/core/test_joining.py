@@ -6,7 +6,7 @@ from core.harness import client
 from core.test_copies import PARTITION, Copies
 from gossipq import limits
 from gossipq.core.effects import Effects
-from gossipq.messages import Credit, Refused, Subscribe, Subscribed, Unsubscribe
+from gossipq.messages import Credit, RefusedMessage, Subscribe, Subscribed, Unsubscribe
 from gossipq.operator_messages import DropGroup
 from gossipq.types import Origin, topic_id_of
 from gossipq.values import GroupOptions, Message, Start
@@ -50,7 +50,7 @@ def test_who_asks_twice_before_its_group_is_stored_joins_once_and_keeps_what_it_
     ask(copies, joining(), 2, NEW)
     seen = copies.turns(4)
     assert handed(seen) == [(NEW, 0, 1)], "not given to the first, and taken back by the second"
-    assert isinstance(answers(seen)[1], Refused)
+    assert isinstance(answers(seen)[1], RefusedMessage)
     assert isinstance(answers(seen)[2], Subscribed)
 
 
@@ -80,7 +80,7 @@ def test_who_goes_before_its_group_is_stored_does_not_join(copies: Copies, farew
     seen = copies.turns(4)
     assert held == [True, False]
     assert handed(seen) == []
-    assert isinstance(answers(seen)[1], Refused)
+    assert isinstance(answers(seen)[1], RefusedMessage)
     assert not copies.leader.dispatch.subscriptions
 
 
@@ -95,7 +95,7 @@ def test_who_joins_a_group_that_is_removed_in_that_moment_is_told_and_does_not_b
     ask(copies, DropGroup(topic_id_of(PARTITION), "g"), 4, NEW)
     seen = copies.turns(4)
     refused = answers(seen)[3]
-    assert isinstance(refused, Refused)
+    assert isinstance(refused, RefusedMessage)
     assert refused.code == "busy"
     assert not copies.leader.dispatch.subscriptions
     assert not copies.leader.dispatch.holds(ADA.session)

@@ -24,7 +24,7 @@ from gossipq.core.delivery.routes import matcher
 from gossipq.core.ledger import life, records
 from gossipq.core.ledger.exceptions import decode_dead, decode_exception
 from gossipq.core.ledger.schedule import decode_scheduled
-from gossipq.core.requests.survey import Surveying
+from gossipq.core.requests.survey import SurveyRequests
 from gossipq.core.storage.intervals import Intervals
 from gossipq.export_messages import ListAcks, ListStates
 from gossipq.messages import (
@@ -39,7 +39,7 @@ from gossipq.messages import (
     Nack,
     Publish,
     PurgeDead,
-    Refused,
+    RefusedMessage,
     ReplayDead,
     Requeue,
     Reschedule,
@@ -78,13 +78,13 @@ who = st.sampled_from(CONSUMERS)
 @pytest.fixture(autouse=True)
 def walked(monkeypatch, capsys):
     """Counts the steps of the table that lives walk through, and prints them."""
-    steps, step = Counter(dict.fromkeys(life.STEPS, 0)), life.step
+    steps, step = Counter(dict.fromkeys(life.CHANGES, 0)), life.change_of
 
     def counted(state, event):
         steps[state, event] += 1
         return step(state, event)
 
-    monkeypatch.setattr(life, "step", counted)
+    monkeypatch.setattr(life, "change_of", counted)
     yield steps
     if sum(steps.values()) > 100:
         with capsys.disabled():
@@ -103,7 +103,7 @@ def survey(ledger, request):
     """All runs of a LIST_ACKS or LIST_STATES, over pages of two rows."""
     answers = []
     host = SimpleNamespace(reply=lambda origin, request_id, answer: answers.append(answer))
-    room, runs = Surveying(host, ledger), []
+    room, runs = SurveyRequests(host, ledger), []
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(limits, "SURVEY_ROWS_MAX", 2)
         while True:
@@ -464,7 +464,7 @@ class FullLife(RuleBasedStateMachine):
         if found is not None:  # it may come in the same turn
             body = self.worker.tables[1].body.get(ref.index.to_bytes(8, "big"))
             self.by_value[batches.Batch(body).values()[ref.record]].due_ms = self.leader_ms() + delay_ms
-        assert isinstance(self.send(OPERATOR, Reschedule(ref, delay_ms)), Done if found else Refused)
+        assert isinstance(self.send(OPERATOR, Reschedule(ref, delay_ms)), Done if found else RefusedMessage)
 
     @rule(data=st.data())
     def edit(self, data):
@@ -490,7 +490,7 @@ class FullLife(RuleBasedStateMachine):
         self.done.discard(ref.offset)  # it may come in the same turn
         self.again.add(ref.offset)
         answer = self.send(OPERATOR, Requeue(ref, "g"))
-        if isinstance(answer, Refused) and was_done:
+        if isinstance(answer, RefusedMessage) and was_done:
             self.done.add(ref.offset)
 
     @rule(purge=st.booleans(), dry_run=st.booleans())

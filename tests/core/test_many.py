@@ -4,8 +4,8 @@ are."""
 import pytest
 
 from core.harness import FakeWorker, client, single
-from gossipq.core.delivery.consumers import Subscription, View
-from gossipq.core.delivery.selection import Serving
+from gossipq.core.delivery.consumers import PartitionView, Subscription
+from gossipq.core.delivery.selection import Selection
 from gossipq.messages import Ack, Credit, Unsubscribe
 from gossipq.values import GroupOptions, TopicOptions
 
@@ -70,8 +70,11 @@ def test_members_that_nothing_happens_to_cost_nothing(worker, orders, monkeypatc
     worker.publish(orders, [b"x"])
     for each in crowd[:2]:
         worker.ask(1, each, Credit(1, 10, 10_000))
-    asked = counted(monkeypatch, Serving, "next_part")
-    looked, told = counted(monkeypatch, View, "offers"), counted(monkeypatch, Subscription, "waiting")
+    asked = counted(monkeypatch, Selection, "next_part")
+    looked, told = (
+        counted(monkeypatch, PartitionView, "offers"),
+        counted(monkeypatch, Subscription, "waiting"),
+    )
     worker.publish(orders, [b"x"] * 4)
     assert len(asked) <= 8
     assert len(looked) + len(told) <= 10

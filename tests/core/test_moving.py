@@ -7,7 +7,7 @@ from core.fleet import Fleet, member
 from gossipq import limits
 from gossipq.core.copies.reconfiguration import FALLS_MS
 from gossipq.core.storage import log, payloads
-from gossipq.messages import Refused
+from gossipq.messages import RefusedMessage
 from gossipq.peer_messages import ChangeVoters
 from gossipq.types import partition_key
 from gossipq.values import Member, TopicConfig, TopicInfo
@@ -20,7 +20,7 @@ def grown(*names: str, witness: str = "", spare: str = "") -> Fleet:
     """A shard with these copies, in their places."""
     fleet = Fleet(shard=1)
     fleet.run(100)
-    fleet.leader.propose(log.TOPIC, payloads.encode(payloads.Topic(TOPIC)))
+    fleet.leader.propose(log.TOPIC, payloads.encode(payloads.TopicChange(TOPIC)))
     for name in (*names[1:], *spare):
         fleet.open(name)
     if witness:
@@ -47,7 +47,7 @@ def in_place(fleet: Fleet) -> bool:
 def test_a_shard_grows_while_records_come(names: str) -> None:
     fleet = Fleet(shard=1)
     fleet.run(100)
-    fleet.leader.propose(log.TOPIC, payloads.encode(payloads.Topic(TOPIC)))
+    fleet.leader.propose(log.TOPIC, payloads.encode(payloads.TopicChange(TOPIC)))
     fleet.run(200)
     number = 0
     for count in range(1, len(names) + 1):
@@ -203,5 +203,5 @@ def test_an_operator_and_the_target_do_not_get_into_each_others_way() -> None:
     fleet = grown("a", "b", "c")
     voters = fleet.config[0]
     answer = fleet.ask(ChangeVoters([voters[1]], [], []))
-    assert isinstance(answer, Refused)
+    assert isinstance(answer, RefusedMessage)
     assert fleet.config[0] == voters

@@ -5,7 +5,7 @@ import pytest
 from core.harness import FakeWorker, client, single
 from core.harness import counters as stats
 from gossipq import limits
-from gossipq.messages import Ack, Done, Nack, Refused, Topics, Why
+from gossipq.messages import Ack, Done, Nack, RefusedMessage, Topics, Why
 from gossipq.operator_messages import (
     DropGroup,
     GroupShown,
@@ -107,7 +107,7 @@ def test_a_group_with_consumers_is_not_moved(worker, orders):
     worker.publish(orders, [b"x"])
     worker.subscribe(ADA, orders)
     refused = seek(worker, orders, Start(orders, "first"))
-    assert isinstance(refused, Refused)
+    assert isinstance(refused, RefusedMessage)
     assert (refused.code, refused.message) == ("wrong_state", "group billing has 1 consumer")
     assert refused.hint == "stop it before moving the group"
 
@@ -118,7 +118,7 @@ def test_records_that_a_lost_session_holds_keep_the_group_where_it_is(worker, or
     worker.settle()
     worker.restart()
     refused = seek(worker, orders, Start(orders, "first"))
-    assert isinstance(refused, Refused)
+    assert isinstance(refused, RefusedMessage)
     assert refused.message == "a consumer holds 1 record of group billing"
 
 
@@ -128,7 +128,7 @@ def test_a_seek_that_would_lose_dead_letters_is_refused(worker, orders):
     worker.ask(1, ADA, Nack(1, [(orders, 0, 1)]))
     leave(worker, ADA)
     refused = seek(worker, orders, Start(orders, "first"))
-    assert isinstance(refused, Refused)
+    assert isinstance(refused, RefusedMessage)
     assert refused.message == "group billing has 1 dead letter, which moving the group would lose"
     assert "gossipq dlq replay orders -g billing" in refused.hint
 
@@ -235,7 +235,7 @@ def test_who_was_about_to_join_a_group_that_ends_is_told_to_subscribe_again(work
         lambda: worker.step(1, (b"c", BOB.session), 2, BOB, again),
     )
     refused = worker.ask(1, BOB, Ack(1, [(orders, 0, 1)]), origin=(b"c", BOB.session))
-    assert isinstance(refused, Refused)
+    assert isinstance(refused, RefusedMessage)
     assert refused.hint == "subscribe again"
 
 
@@ -370,13 +370,13 @@ def test_two_changes_at_once_are_both_made(worker, orders):
 @pytest.mark.parametrize("name", [" billing", "billing ", "   ", "a\tb", "a\x1b[2J", "\u202eevil"])
 def test_a_group_whose_name_cannot_be_told_by_looking_is_not_made(worker, orders, name):
     refused = worker.subscribe(ADA, orders, group=name)
-    assert isinstance(refused, Refused)
+    assert isinstance(refused, RefusedMessage)
     assert refused.code == "bad_name"
     assert refused.message == f"group name {name!r}"
 
 
 def test_a_name_in_any_language_is_fine(worker, orders):
-    assert not isinstance(worker.subscribe(ADA, orders, group="Rechnung \u5b57 1"), Refused)
+    assert not isinstance(worker.subscribe(ADA, orders, group="Rechnung \u5b57 1"), RefusedMessage)
 
 
 def test_one_wording_for_a_group_that_is_not_there(worker, orders):
@@ -400,5 +400,5 @@ def test_a_group_that_two_remove_at_once_is_removed_once_and_others_stay(worker,
     )[1]
     answers = {request_id: answer for _, request_id, answer in effects.replies}
     assert answers[1] == Done(1)
-    assert (type(answers[2]).__name__, answers[2].code) == ("Refused", "wrong_state")
+    assert (type(answers[2]).__name__, answers[2].code) == ("RefusedMessage", "wrong_state")
     assert shard.ledger.group(topic_id_of(other), "mail") is not None

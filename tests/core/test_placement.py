@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from gossipq.core.copies.placement import Target, plan
 from gossipq.core.raft import voters
-from gossipq.core.storage.payloads import Config
+from gossipq.core.storage.payloads import CopySet
 from gossipq.values import Member
 
 
@@ -62,7 +62,7 @@ def test_a_plan_is_balanced_legal_and_the_same_for_everybody(
     assert max(counts) - min(counts) <= 1
     assert min(counts) == shards // len(able)
     for shard, target in targets.items():
-        config = Config(*target)
+        config = CopySet(*target)
         voters.check(config)
         assert len(target.voters) % 2 == 1
         assert {*target.voters, *target.learners} <= {*able, *witnesses}

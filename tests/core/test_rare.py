@@ -9,7 +9,7 @@ from gossipq.core.raft import campaign
 from gossipq.core.raft.replica import LEADER, HardState, Replica
 from gossipq.core.storage import log, payloads
 from gossipq.core.storage.log import LogState
-from gossipq.core.storage.payloads import Config, encode
+from gossipq.core.storage.payloads import CopySet, encode
 from gossipq.core.storage.tables import MemoryTables
 from gossipq.errors import CorruptLog, ProtocolError, UnknownKind
 from gossipq.peer_messages import Append
@@ -53,7 +53,7 @@ class Book:
 @pytest.fixture
 def book() -> Book:
     book = Book()
-    book.write(log.TOPIC, payloads.Topic(ORDERS))
+    book.write(log.TOPIC, payloads.TopicChange(ORDERS))
     book.publish(b"0", b"1", b"2", b"3")
     return book
 
@@ -65,8 +65,8 @@ def test_a_kind_of_a_later_version_stops_the_shard(book: Book) -> None:
 
 def test_voids_are_there_for_groups_that_come_later_and_go_with_what_is_trimmed(book: Book) -> None:
     book.void(1)
-    book.write(log.GROUP, payloads.Group(9, "all", GroupConfig(), [Start(PARTITION)]))
-    book.write(log.GROUP, payloads.Group(9, "new", GroupConfig(), [Start(PARTITION, "new")]))
+    book.write(log.GROUP, payloads.GroupChange(9, "all", GroupConfig(), [Start(PARTITION)]))
+    book.write(log.GROUP, payloads.GroupChange(9, "new", GroupConfig(), [Start(PARTITION, "new")]))
     groups = {
         book.ledger.groups[group].name: cursor for group, cursor in book.ledger.cursors[PARTITION].items()
     }
@@ -82,31 +82,31 @@ def test_voids_are_there_for_groups_that_come_later_and_go_with_what_is_trimmed(
 
 def test_a_topic_that_ends_takes_everything_along_and_may_end_twice(book: Book) -> None:
     book.void(1)
-    book.write(log.TOPIC, payloads.Topic(ORDERS, deleted=True))
-    book.write(log.TOPIC, payloads.Topic(ORDERS, deleted=True))
+    book.write(log.TOPIC, payloads.TopicChange(ORDERS, deleted=True))
+    book.write(log.TOPIC, payloads.TopicChange(ORDERS, deleted=True))
     assert book.open().voids == {}, "its rows are swept later"
     book.write(log.TRIM, payloads.Trim(PARTITION, 2))
-    book.write(log.ACK, payloads.Ack(77, "c", [(PARTITION, 0, 1)]))
-    book.write(log.GROUP, payloads.Group(9, "late", GroupConfig(), [Start(PARTITION)]))
+    book.write(log.ACK, payloads.AckRanges(77, "c", [(PARTITION, 0, 1)]))
+    book.write(log.GROUP, payloads.GroupChange(9, "late", GroupConfig(), [Start(PARTITION)]))
     assert not book.ledger.cursors.get(PARTITION)
 
 
 def test_names_in_the_register(book: Book) -> None:
-    real = payloads.Topic(TopicInfo(0, "bills", 1, TopicConfig(), [1]))
+    real = payloads.TopicChange(TopicInfo(0, "bills", 1, TopicConfig(), [1]))
     made = book.write(log.META_TOPIC, real)
     assert book.write(log.META_TOPIC, real) == made, "asked for twice at once"
     virtual = TopicInfo(0, "all", 1, TopicConfig(virtual=["bills"]), [])
-    book.write(log.META_TOPIC, payloads.Topic(virtual))
-    book.write(log.META_TOPIC, payloads.Topic(TopicInfo(0, "orders", 1, TopicConfig(), [1])))
+    book.write(log.META_TOPIC, payloads.TopicChange(virtual))
+    book.write(log.META_TOPIC, payloads.TopicChange(TopicInfo(0, "orders", 1, TopicConfig(), [1])))
     first = book.ledger.names["all"]
     book.write(
         log.META_TOPIC,
-        payloads.Topic(msgspec.structs.replace(virtual, config=TopicConfig(virtual=["orders"]))),
+        payloads.TopicChange(msgspec.structs.replace(virtual, config=TopicConfig(virtual=["orders"]))),
     )
     again = book.ledger.names["all"]
     assert (again.id, again.version, again.config.virtual) == (first.id, 2, ["orders"])
-    book.write(log.META_TOPIC, payloads.Topic(again, deleted=True))
-    book.write(log.META_TOPIC, payloads.Topic(again, deleted=True))
+    book.write(log.META_TOPIC, payloads.TopicChange(again, deleted=True))
+    book.write(log.META_TOPIC, payloads.TopicChange(again, deleted=True))
     assert "all" not in book.open().names
 
 
@@ -133,7 +133,7 @@ class Rows:
 
 def leader(*voters: str) -> tuple[Replica, Rows]:
     rows = Rows()
-    replica = Replica("a", Config(list(voters)), HardState(), LogState(), rows)  # type: ignore[arg-type]
+    replica = Replica("a", CopySet(list(voters)), HardState(), LogState(), rows)  # type: ignore[arg-type]
     replica.hard = HardState(1, "a")
     replica.stand("candidate")
     replica.lead()
@@ -161,7 +161,7 @@ def test_two_leaders_of_one_term_are_a_fault_of_the_other() -> None:
 
 
 def test_who_was_just_opened_waits_as_if_it_had_heard_a_leader() -> None:
-    replica = Replica("a", Config(["a", "b"]), HardState(), LogState(), Rows())  # type: ignore[arg-type]
+    replica = Replica("a", CopySet(["a", "b"]), HardState(), LogState(), Rows())  # type: ignore[arg-type]
     replica.now_ms = 5_000
     assert campaign.deadline_ms(replica) == 5_000
     campaign.tick(replica)

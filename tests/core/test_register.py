@@ -6,7 +6,7 @@ import pytest
 from core.harness import FakeWorker, client, single
 from gossipq import limits
 from gossipq.core.register import TopicRegister
-from gossipq.messages import BindTopic, CreateTopic, DropTopic, Refused, Resolve, Topics
+from gossipq.messages import BindTopic, CreateTopic, DropTopic, RefusedMessage, Resolve, Topics
 from gossipq.operator_messages import SetTopic
 from gossipq.peer_messages import InstallTopic, TopicInstalled
 from gossipq.types import topic_id_of
@@ -31,7 +31,7 @@ def cut_off(monkeypatch: pytest.MonkeyPatch, worker: FakeWorker, message: Messag
 
 
 def code(answer: object) -> str:
-    assert isinstance(answer, Refused), answer
+    assert isinstance(answer, RefusedMessage), answer
     return answer.code
 
 

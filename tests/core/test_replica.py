@@ -6,10 +6,18 @@ import pytest
 from gossipq import limits
 from gossipq.core.raft import campaign
 from gossipq.core.raft.progress import SNAPSHOT, STREAM
-from gossipq.core.raft.replica import FOLLOWER, LEADER, PRE_CANDIDATE, HardState, Place, Replica, Replication
+from gossipq.core.raft.replica import (
+    FOLLOWER,
+    LEADER,
+    PRE_CANDIDATE,
+    HardState,
+    LogPoint,
+    Replica,
+    Replication,
+)
 from gossipq.core.storage import log
 from gossipq.core.storage.log import Entry, LogState
-from gossipq.core.storage.payloads import Config, encode
+from gossipq.core.storage.payloads import CopySet, encode
 from gossipq.errors import CorruptLog, ProtocolError
 from gossipq.peer_messages import Append, Appended, TimeoutNow, VoteRequest
 from gossipq.values import Message
@@ -20,13 +28,15 @@ NAMES = ["a", "b", "c"]
 class Copy:
     """A replica and its disk: `sync` is the end of a turn."""
 
-    def __init__(self, name: str, config: Config | None = None) -> None:
+    def __init__(self, name: str, config: CopySet | None = None) -> None:
         self.rows: dict[int, Entry] = {}
-        self.replica = Replica(name, config or Config(NAMES), HardState(), LogState(), self)
+        self.replica = Replica(name, config or CopySet(NAMES), HardState(), LogState(), self)
         self.replica.election.heard(0, first=False)
 
-    def place(self, index: int) -> Place:
-        return Place(self.rows[index].chain, self.rows[index].time_ms) if index else Place(log.NO_CHAIN, 0)
+    def place(self, index: int) -> LogPoint:
+        return (
+            LogPoint(self.rows[index].chain, self.rows[index].time_ms) if index else LogPoint(log.NO_CHAIN, 0)
+        )
 
     def read(self, first: int, end: int, bytes_max: int) -> list[Entry]:
         return [self.rows[index] for index in range(first, end)][: max(1, bytes_max // 128)]
@@ -49,7 +59,7 @@ class Copy:
 
 
 class Trio:
-    def __init__(self, config: Config | None = None) -> None:
+    def __init__(self, config: CopySet | None = None) -> None:
         self.copies = {name: Copy(name, config) for name in NAMES}
         self.cut: set[str] = set()
         self.now_ms = 10_000
@@ -190,7 +200,7 @@ def test_term_and_vote_are_dirty_until_they_are_stored():
     assert trio["a"].replica.take_unsaved().hard == HardState(1, "a")
 
 
-@pytest.mark.parametrize("config", [Config(["b", "c"]), Config(NAMES, ["a"]), Config(["b"], [], ["a"])])
+@pytest.mark.parametrize("config", [CopySet(["b", "c"]), CopySet(NAMES, ["a"]), CopySet(["b"], [], ["a"])])
 def test_who_has_no_vote_or_no_records_does_not_stand(config):
     copy = Copy("a", config)
     copy.replica.now_ms = 60_000
@@ -456,7 +466,7 @@ def test_voters_change_when_the_entry_is_appended_and_back_when_it_is_cut():
     trio.lead("a", 1)
     trio.exchange(2)
     trio.cut = {"a"}
-    trio["a"].replica.propose(log.CONFIG, encode(Config([*NAMES, "d"])), b"", 0, 1)
+    trio["a"].replica.propose(log.CONFIG, encode(CopySet([*NAMES, "d"])), b"", 0, 1)
     trio["a"].sync()
     assert trio["a"].replica.config.voters == [*NAMES, "d"]
     assert "d" in trio["a"].replica.progress
@@ -467,7 +477,7 @@ def test_voters_change_when_the_entry_is_appended_and_back_when_it_is_cut():
 
 
 def test_a_witness_gets_no_bodies_and_counts_for_the_majority():
-    trio = Trio(Config(NAMES, ["c"]))
+    trio = Trio(CopySet(NAMES, ["c"]))
     trio.lead("a", 1)
     trio.cut = {"b"}
     trio["a"].replica.propose(log.PUBLISH, b"p", b"body", 1, 1)
@@ -479,7 +489,7 @@ def test_a_witness_gets_no_bodies_and_counts_for_the_majority():
 
 def test_a_confirm_waits_for_the_second_full_copy_while_it_keeps_up():
     """R8: with a witness, or a standby learner, a majority alone would leave records on one disk."""
-    for config in (Config(NAMES, ["c"]), Config(["a"], [], ["b"])):
+    for config in (CopySet(NAMES, ["c"]), CopySet(["a"], [], ["b"])):
         trio = Trio(config)
         trio.lead("a", 1)
         trio.exchange(2)
@@ -500,7 +510,7 @@ def test_a_confirm_waits_for_the_second_full_copy_while_it_keeps_up():
 def test_what_could_keep_a_copy_that_cannot_lead_from_voting_is_stored_here_first():
     """Lost by the leader, an entry that only a witness has, or that takes the other's vote away, would end
     all elections."""
-    trio = Trio(Config(NAMES, ["c"]))
+    trio = Trio(CopySet(NAMES, ["c"]))
     trio.lead("a", 1)
     trio.exchange(3)
     leader = trio["a"]
@@ -512,7 +522,7 @@ def test_what_could_keep_a_copy_that_cannot_lead_from_voting_is_stored_here_firs
     assert sent() == {"b": 1}
     leader.sync()
     assert sent() == {"c": 1}
-    config = encode(Config(["a"], [], ["b"]))
+    config = encode(CopySet(["a"], [], ["b"]))
     leader.propose(b"y")
     leader.replica.propose(log.CONFIG, config, b"", 0, 1)
     assert sent() == {"b": 1}, "what stands before it goes ahead"
@@ -533,12 +543,12 @@ def test_a_snapshot_of_what_is_in_the_log_keeps_what_follows():
     trio.cut = {"b", "c"}
     trio.lead("a", 1)
     trio["a"].propose(b"x", b"y")
-    trio["a"].replica.propose(log.CONFIG, encode(Config([*NAMES, "d"])), b"", 0, 1)
+    trio["a"].replica.propose(log.CONFIG, encode(CopySet([*NAMES, "d"])), b"", 0, 1)
     trio["a"].sync()
     replica = trio["a"].replica
-    assert not replica.restart(2, 1, trio["a"].place(2), Config(NAMES))
+    assert not replica.restart(2, 1, trio["a"].place(2), CopySet(NAMES))
     assert (replica.log.first, replica.log.last, replica.commit, replica.config.voters[-1]) == (3, 4, 2, "d")
-    assert replica.restart(9, 2, Place(b"12345678", 5), Config(NAMES))
+    assert replica.restart(9, 2, LogPoint(b"12345678", 5), CopySet(NAMES))
     assert (replica.log.first, replica.log.last, replica.log.term, replica.saved, replica.config.voters) == (
         10,
         9,

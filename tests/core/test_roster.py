@@ -7,14 +7,14 @@ from core.fleet import ORIGIN, Fleet, entered, member
 from gossipq import limits
 from gossipq.core.register.roster import LIVING_MS
 from gossipq.core.requests.consume import Client
-from gossipq.messages import AskMembers, Join, Refused, SetMember
+from gossipq.messages import AskMembers, Join, RefusedMessage, SetMember
 from gossipq.values import Message
 
 ROOT = Client(b"root".ljust(16, b"."), "root")
 
 
-def refused(answer: Message, *said: str) -> Refused:
-    assert isinstance(answer, Refused), answer
+def refused(answer: Message, *said: str) -> RefusedMessage:
+    assert isinstance(answer, RefusedMessage), answer
     for text in said:
         assert text in f"{answer.message} {answer.hint}", answer
     return answer

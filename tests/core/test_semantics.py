@@ -21,7 +21,7 @@ from gossipq.messages import (
     ListDead,
     Nack,
     Publish,
-    Refused,
+    RefusedMessage,
     ReplayDead,
     Requeue,
     Reschedule,
@@ -365,7 +365,7 @@ def test_what_is_acked_or_held_cannot_be_cancelled(worker, orders):
     worker.ask(1, ADA, Ack(1, [(orders, 0, 1)]))
     for offset, text in ((0, "done in every group"), (1, "is with ada")):
         answer = worker.ask(1, BOB, Cancel(Ref(orders, offset)))
-        assert isinstance(answer, Refused)
+        assert isinstance(answer, RefusedMessage)
         assert answer.code == "wrong_state"
         assert text in answer.message
 
@@ -386,7 +386,7 @@ def test_a_virtual_topic_is_bound_to_real_ones(worker):
         (CreateTopic("x", TopicOptions(virtual=["a"])), "made by binding"),
     ):
         refused = worker.ask(0, ADA, message)
-        assert isinstance(refused, Refused), message
+        assert isinstance(refused, RefusedMessage), message
         assert text in refused.message
 
 

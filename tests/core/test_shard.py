@@ -15,10 +15,10 @@ from gossipq.messages import (
     DropTopic,
     Extend,
     Nack,
-    Ready,
+    ReadyMessage,
     Recall,
     Recalled,
-    Refused,
+    RefusedMessage,
     Resolve,
     Subscribed,
     Topics,
@@ -433,7 +433,7 @@ def test_credit_can_be_recalled_and_want_of_it_is_said(worker, orders):
     assert answer == Recalled(1, 5, limits.CREDIT_BYTES)
     worker.publish(orders, [b"x"])
     notices = [message for effects in worker.seen for _, message in effects.notices]
-    assert Ready(1) in notices
+    assert ReadyMessage(1) in notices
     assert worker.taken() == []
 
 
@@ -535,7 +535,7 @@ def test_readers_cannot_ack_and_strangers_cannot_do_anything(worker, orders):
     worker.subscribe(ADA, orders, group="")
     assert worker.ask(1, ADA, Ack(1, [(orders, 0, 1)])).code == "bad_request"
     assert worker.ask(1, BOB, Ack(1, [(orders, 0, 1)])).code == "bad_request"
-    assert isinstance(worker.ask(1, ADA, Credit(1, -1, 0)), Refused)
+    assert isinstance(worker.ask(1, ADA, Credit(1, -1, 0)), RefusedMessage)
     assert worker.subscribe(ADA, orders, config=GroupOptions(mode="magic")).code == "bad_request"
     assert worker.subscribe(ADA, partition_key(999, 0)).code == "busy"
 
@@ -585,7 +585,7 @@ def test_forever_means_forever(worker):
 def test_a_full_topic_refuses_until_something_is_acked(worker):
     orders = single(worker.topic("orders", TopicOptions(bytes_max=10_000)))
     worker.subscribe(ADA, orders, records=100)
-    while not isinstance(answer := worker.publish(orders, [b"x" * 1_000]), Refused):
+    while not isinstance(answer := worker.publish(orders, [b"x" * 1_000]), RefusedMessage):
         pass
     assert answer.code == "topic_full"
     worker.ask(1, ADA, Ack(1, [(orders, 0, 3)]))
@@ -597,7 +597,7 @@ def test_a_full_topic_may_drop_its_oldest_and_counts_it_per_group(worker):
     orders = single(worker.topic("orders", TopicOptions(bytes_max=10_000, overflow="drop_oldest")))
     worker.subscribe(ADA, orders, records=2)
     for _ in range(30):
-        assert not isinstance(worker.publish(orders, [b"x" * 1_000]), Refused)
+        assert not isinstance(worker.publish(orders, [b"x" * 1_000]), RefusedMessage)
         worker.tick(limits.LEASE_LOG_MS)
     row = retained(worker, orders)
     _, groups = stats(worker, orders)

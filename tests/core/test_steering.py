@@ -5,9 +5,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gossipq.core.copies.placement import Target, plan
-from gossipq.core.copies.transitions import Known, next_step, way_out
+from gossipq.core.copies.transitions import KnownCopies, next_change, way_out
 from gossipq.core.raft import voters
-from gossipq.core.storage.payloads import Config
+from gossipq.core.storage.payloads import CopySet
 from gossipq.peer_messages import ChangeVoters, Transfer
 from gossipq.values import Member
 
@@ -17,17 +17,17 @@ A, B, C, D, W = "a", "b", "c", "d", "w"
 class Life:
     """The copies of a shard, as their leader sees them; who is alive catches up from one step to the next."""
 
-    def __init__(self, config: Config, alive: set[str], leader: str = "") -> None:
+    def __init__(self, config: CopySet, alive: set[str], leader: str = "") -> None:
         self.config, self.alive, self.leader = config, alive, leader or config.voters[0]
         self.synced = {*config.voters, *config.learners} & alive
         self.steps: list[ChangeVoters | Transfer] = []
 
-    def known(self, settled: bool = True) -> Known:
+    def known(self, kept_up: bool = True) -> KnownCopies:
         here = {*self.config.voters, *self.config.learners}
-        return Known(self.leader, here & self.alive, here & self.synced, settled=settled)
+        return KnownCopies(self.leader, here & self.alive, here & self.synced, kept_up=kept_up)
 
-    def step(self, target: Target, settled: bool = True) -> bool:
-        step = next_step(self.config, target, self.known(settled))
+    def step(self, target: Target, kept_up: bool = True) -> bool:
+        step = next_change(self.config, target, self.known(kept_up))
         if step is None:
             late = ({*self.config.voters, *self.config.learners} & self.alive) - self.synced
             self.synced |= late
@@ -43,7 +43,7 @@ class Life:
             assert step.to in self.synced
             self.leader = step.to
             return
-        new = Config(step.voters, step.witnesses, step.learners)
+        new = CopySet(step.voters, step.witnesses, step.learners)
         voters.check_change(self.config, new)
         assert self.leader in new.voters
         assert len(self.alive.intersection(new.voters)) >= voters.quorum_size(new.voters), "a quorum answers"
@@ -62,119 +62,119 @@ class Life:
 
 
 def test_one_grows_to_three() -> None:
-    life = Life(Config([A]), {A, B, C})
+    life = Life(CopySet([A]), {A, B, C})
     life.go(Target([B, A, C], [], []))
-    assert life.config == Config([B, A, C])
+    assert life.config == CopySet([B, A, C])
     assert life.leader == B
     sizes = [len(step.voters) for step in life.steps if isinstance(step, ChangeVoters)]
     assert sizes == [1, 1, 2, 3], "two voters only when the third can follow at once"
 
 
 def test_nobody_votes_while_the_other_newcomer_is_away() -> None:
-    life = Life(Config([A]), {A, B})
+    life = Life(CopySet([A]), {A, B})
     life.go(Target([A, B, C], [], []))
-    assert life.config == Config([A], [], [B, C]), "two voters would be worse than one"
+    assert life.config == CopySet([A], [], [B, C]), "two voters would be worse than one"
 
 
 def test_a_copy_is_added_before_another_one_is_taken() -> None:
-    life = Life(Config([A, B, C]), {A, B, C, D})
+    life = Life(CopySet([A, B, C]), {A, B, C, D})
     life.go(Target([A, B, D], [], []))
-    assert life.config == Config([A, B, D])
+    assert life.config == CopySet([A, B, D])
     assert min(len(step.voters) for step in life.steps if isinstance(step, ChangeVoters)) == 3
 
 
 def test_a_leader_that_should_go_hands_over_first() -> None:
-    life = Life(Config([C, A, B]), {A, B, C, D})
+    life = Life(CopySet([C, A, B]), {A, B, C, D})
     life.go(Target([D, A, B], [], []))
-    assert life.config == Config([D, A, B])
+    assert life.config == CopySet([D, A, B])
     assert life.leader == D
     assert [step.to for step in life.steps if isinstance(step, Transfer)] == [D], "it moves once"
 
 
 def test_a_dead_copy_is_replaced() -> None:
-    life = Life(Config([A, B, C]), {A, B, D})
+    life = Life(CopySet([A, B, C]), {A, B, D})
     life.go(Target([A, D, B], [], []))
-    assert life.config == Config([A, D, B])
+    assert life.config == CopySet([A, D, B])
 
 
 def test_a_living_copy_stays_while_its_replacement_is_away() -> None:
-    life = Life(Config([A, B, C]), {A, B, C})
+    life = Life(CopySet([A, B, C]), {A, B, C})
     life.go(Target([A, B, D], [], []))
-    assert life.config == Config([A, B, C], [], [D])
+    assert life.config == CopySet([A, B, C], [], [D])
     life.alive = {A, B, C, D}
     life.go(Target([A, B, D], [], []))
-    assert life.config == Config([A, B, D])
+    assert life.config == CopySet([A, B, D])
 
 
 def test_a_dead_voter_is_not_taken_out_when_the_rest_cannot_decide() -> None:
-    assert next_step(Config([A, B, C]), Target([A], [], []), Known(A, {A}, {A})) is None
+    assert next_change(CopySet([A, B, C]), Target([A], [], []), KnownCopies(A, {A}, {A})) is None
 
 
 def test_a_pair_hands_the_only_vote_over() -> None:
-    life = Life(Config([A], [], [B]), {A, B})
+    life = Life(CopySet([A], [], [B]), {A, B})
     life.go(Target([B], [], [A]))
-    assert life.config == Config([B], [], [A])
+    assert life.config == CopySet([B], [], [A])
     assert life.steps == [ChangeVoters([B, A], [], []), Transfer(B), ChangeVoters([B], [], [A])]
 
 
 def test_a_witness_makes_three_of_two_and_retires_before_a_third() -> None:
-    life = Life(Config([A], [], [B]), {A, B, C, W})
+    life = Life(CopySet([A], [], [B]), {A, B, C, W})
     life.go(Target([A, B, W], [W], []))
-    assert life.config == Config([A, B, W], [W], [])
+    assert life.config == CopySet([A, B, W], [W], [])
     life.go(Target([A, B, C], [], []))
-    assert life.config == Config([A, B, C])
-    life = Life(Config([A, B, C]), {A, B, C, W})
+    assert life.config == CopySet([A, B, C])
+    life = Life(CopySet([A, B, C]), {A, B, C, W})
     life.go(Target([A, B, C], [W], [W]))
-    assert life.config == Config([A, B, C], [W], [W]), "of the meta shard it is a learner"
+    assert life.config == CopySet([A, B, C], [W], [W]), "of the meta shard it is a learner"
 
 
 def test_three_shrink_to_a_pair() -> None:
-    life = Life(Config([C, A, B]), {A, B, C})
+    life = Life(CopySet([C, A, B]), {A, B, C})
     life.go(Target([A], [], [B]))
-    assert life.config == Config([A], [], [B])
+    assert life.config == CopySet([A], [], [B])
     assert life.leader == A
 
 
 def test_who_is_not_wanted_at_all_votes_no_more_before_who_stays_as_standby() -> None:
     everybody = {A, B, C}
-    step = next_step(Config([A, B, C]), Target([A], [], [B]), Known(A, everybody, everybody))
+    step = next_change(CopySet([A, B, C]), Target([A], [], [B]), KnownCopies(A, everybody, everybody))
     assert step == ChangeVoters([A, B], [], [C]), (
         "c may end any moment, and a set of a and c would wait for it"
     )
 
 
 def test_a_standby_goes_only_when_another_one_has_everything() -> None:
-    life = Life(Config([A], [], [B]), {A, B})
+    life = Life(CopySet([A], [], [B]), {A, B})
     life.go(Target([A], [], [C]))
-    assert life.config == Config([A], [], [B, C])
+    assert life.config == CopySet([A], [], [B, C])
     life.alive = {A, B, C}
     life.go(Target([A], [], [C]))
-    assert life.config == Config([A], [], [C])
+    assert life.config == CopySet([A], [], [C])
 
 
 def test_who_is_first_in_line_stands_first_and_leads_when_settled() -> None:
-    life = Life(Config([A, B, C]), {A, B, C})
+    life = Life(CopySet([A, B, C]), {A, B, C})
     target = Target([B, C, A], [], [])
-    assert next_step(life.config, target, life.known(settled=False)) == ChangeVoters([B, C, A], [], [])
+    assert next_change(life.config, target, life.known(kept_up=False)) == ChangeVoters([B, C, A], [], [])
     life.go(target)
     assert (life.leader, life.config.voters) == (B, [B, C, A])
 
 
 def test_nothing_begins_while_there_is_no_room() -> None:
-    assert next_step(Config([A]), Target([A, B, C], [], []), Known(A, {A}, {A}, free=False)) is None
-    witness = next_step(
-        Config([A], [], [B]), Target([A, B, W], [W], []), Known(A, {A, B}, {A, B}, free=False)
+    assert next_change(CopySet([A]), Target([A, B, C], [], []), KnownCopies(A, {A}, {A}, free=False)) is None
+    witness = next_change(
+        CopySet([A], [], [B]), Target([A, B, W], [W], []), KnownCopies(A, {A, B}, {A, B}, free=False)
     )
     assert witness == ChangeVoters([A], [W], [B, W]), "it costs nothing"
 
 
 def test_the_way_out() -> None:
-    assert way_out(Config([A, B, C]), Known(A, {A, B, C}, {A, C})) == Transfer(C)
-    assert way_out(Config([A, B, W], [W]), Known(A, {A, W}, {A, W})) is None
-    pair = Config([A], [], [B])
-    assert way_out(pair, Known(A, {A, B}, {A, B})) == ChangeVoters([A, B], [], [])
-    assert way_out(Config([A, B]), Known(A, {A, B}, {A, B})) == Transfer(B)
-    assert way_out(pair, Known(A, {A}, {A})) is None
+    assert way_out(CopySet([A, B, C]), KnownCopies(A, {A, B, C}, {A, C})) == Transfer(C)
+    assert way_out(CopySet([A, B, W], [W]), KnownCopies(A, {A, W}, {A, W})) is None
+    pair = CopySet([A], [], [B])
+    assert way_out(pair, KnownCopies(A, {A, B}, {A, B})) == ChangeVoters([A, B], [], [])
+    assert way_out(CopySet([A, B]), KnownCopies(A, {A, B}, {A, B})) == Transfer(B)
+    assert way_out(pair, KnownCopies(A, {A}, {A})) is None
 
 
 rosters = st.lists(st.sets(st.sampled_from("abcdefg"), min_size=1, max_size=6), min_size=1, max_size=4)
@@ -189,7 +189,7 @@ def test_every_roster_is_reached_from_every_other(
     """Members come and go, some are dead; as soon as all of a target live, the shard gets there, by legal
     steps alone."""
     first = min(rosters[0])
-    life = Life(Config([first]), {first})
+    life = Life(CopySet([first]), {first})
     for roster in rosters:
         members = [Member(name, name, f"tcp://{name}:1", 1, name in "vw") for name in (*roster, *witnesses)]
         target = plan(members, 4, copies)[shard]
@@ -211,15 +211,17 @@ def test_every_roster_is_reached_from_every_other(
 
 
 def test_who_falls_silent_on_the_way_is_a_learner_again() -> None:
-    pair, target = Config([A, B]), Target([A, B, C], [], [])
-    assert next_step(pair, target, Known(A, {A}, {A})) == ChangeVoters([A], [], [B]), "alone it can go on"
-    four = Config([A, B, C, D])
-    assert next_step(four, Target([A, B, D], [], []), Known(A, {A, B, C}, {A, B, C})) == ChangeVoters(
+    pair, target = CopySet([A, B]), Target([A, B, C], [], [])
+    assert next_change(pair, target, KnownCopies(A, {A}, {A})) == ChangeVoters([A], [], [B]), (
+        "alone it can go on"
+    )
+    four = CopySet([A, B, C, D])
+    assert next_change(four, Target([A, B, D], [], []), KnownCopies(A, {A, B, C}, {A, B, C})) == ChangeVoters(
         [A, B, C], [], [D]
     )
-    assert next_step(four, Target([A, B, D], [], []), Known(A, {A}, {A})) is None, (
+    assert next_change(four, Target([A, B, D], [], []), KnownCopies(A, {A}, {A})) is None, (
         "nobody else is there to decide"
     )
-    assert next_step(four, Target([A, B, C], [], []), Known(A, {A, B}, {A, B})) == ChangeVoters(
+    assert next_change(four, Target([A, B, C], [], []), KnownCopies(A, {A, B}, {A, B})) == ChangeVoters(
         [A, B, C], [], []
     )

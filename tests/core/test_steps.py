@@ -10,6 +10,7 @@ from gossipq.core.ledger import life
 from gossipq.core.ledger.life import (
     ACKED,
     BURY,
+    CHANGES,
     DEAD,
     DROP,
     DROPPED,
@@ -21,7 +22,6 @@ from gossipq.core.ledger.life import (
     REPLAY,
     REQUEUE,
     RETRYING,
-    STEPS,
     TRIM,
     UNMATCHED,
     VOID,
@@ -90,8 +90,11 @@ class Group:
         dead = payloads.Dead(self.id, at, 0, end, "failures", "", "ada", 1, True)
         park = lambda lane: payloads.Park(self.id, [payloads.ParkRow(at, 0, end, 0, lane)])  # noqa: E731
         made = {
-            HAND_OUT: (log.LEASE, payloads.Lease(self.id, [payloads.LeaseRow(at, 0, end, b"s", due_ms, 1)])),
-            life.ACK: (log.ACK, payloads.Ack(self.id, "ada", [(at, 0, end)])),
+            HAND_OUT: (
+                log.LEASE,
+                payloads.LeaseRows(self.id, [payloads.LeaseRow(at, 0, end, b"s", due_ms, 1)]),
+            ),
+            life.ACK: (log.ACK, payloads.AckRanges(self.id, "ada", [(at, 0, end)])),
             life.FAIL: (
                 log.FAIL,
                 payloads.Fail(self.id, [payloads.FailRow(at, 0, end, 1, True, due_ms, "", "")]),
@@ -128,23 +131,23 @@ def test_the_step(state: str, event: str) -> None:
         group.meet(each)
     assert group.state() == state
     group.meet(event)
-    assert group.state() == EXPECTED[state, event] == STEPS[state, event].to
+    assert group.state() == EXPECTED[state, event] == CHANGES[state, event].to
 
 
 def test_no_step_is_unknown_here() -> None:
-    assert EXPECTED.keys() == STEPS.keys()
+    assert EXPECTED.keys() == CHANGES.keys()
 
 
-@pytest.mark.parametrize(("state", "event"), STEPS, ids=lambda each: each.replace(" ", "-"))
+@pytest.mark.parametrize(("state", "event"), CHANGES, ids=lambda each: each.replace(" ", "-"))
 def test_without_its_row_a_step_is_an_error_that_stops_the_shard(
     monkeypatch: pytest.MonkeyPatch, state: str, event: str
 ) -> None:
     group = Group()
     for each in WAY[state]:
         group.meet(each)
-    left = {name: step for name, step in STEPS.items() if name != (state, event)}
-    monkeypatch.setattr(life, "STEPS", left)
-    with pytest.raises(life.NoSuchStep, match=f"a record that is {state} meets the event {event}"):
+    left = {name: step for name, step in CHANGES.items() if name != (state, event)}
+    monkeypatch.setattr(life, "CHANGES", left)
+    with pytest.raises(life.NoSuchChange, match=f"a record that is {state} meets the event {event}"):
         group.meet(event)
 
 
@@ -167,7 +170,7 @@ def test_the_protocol_tells_the_same_steps() -> None:
     shown = {OPEN: ("ready", "in flight"), RETRYING: ("retrying", "ready", "in flight"), UNMATCHED: (PARKED,)}
     listed = {
         (before, after)
-        for (state, _), step in STEPS.items()
+        for (state, _), step in CHANGES.items()
         for before in (*shown.get(state, (state,)), *(["any"] if step.to == REMOVED else []))
         for after in shown.get(step.to, (step.to,))
     }

@@ -10,7 +10,7 @@ from gossipq import limits
 from gossipq.core.ledger import records, retention
 from gossipq.core.requests.consume import Client
 from gossipq.core.storage import log, payloads
-from gossipq.messages import Ack, Nack, Publish, Refused, Subscribe
+from gossipq.messages import Ack, Nack, Publish, RefusedMessage, Subscribe
 from gossipq.peer_messages import Append, ChangeVoters, InstallTopic, Snapshot
 from gossipq.types import ID_HASH, KEY_HASH, Now
 from gossipq.values import GroupOptions, Start
@@ -78,7 +78,7 @@ def test_a_step_of_ranges_that_are_none_does_not_reach_the_log(
     led.publish(ORIGIN, 9, CLIENT, Publish(partition, subscription=1, acks=acks), batches.check(batch), batch)
     three.turn(led.name)
     assert leader.replica.log.last == last
-    (refused,) = [message for _, _, message in led.seen[-1].replies if isinstance(message, Refused)]
+    (refused,) = [message for _, _, message in led.seen[-1].replies if isinstance(message, RefusedMessage)]
     assert refused.code == "bad_request"
 
 
@@ -104,7 +104,7 @@ def test_a_topic_may_end_in_the_turn_in_which_a_record_fails(three: Fleet) -> No
     leader, info = three.leader, three.leader.ledger.topics[5]
     three.tell(Nack(1, [(partition, 0, 1)], 1_000))
     three.turn(leader.replica.me)  # the failure is logged now
-    leader.propose(log.TOPIC, payloads.encode(payloads.Topic(info, True)))
+    leader.propose(log.TOPIC, payloads.encode(payloads.TopicChange(info, True)))
     three.run(1_000)
     assert partition not in leader.ledger.partitions
 
@@ -158,7 +158,7 @@ class TestLeadershipGoes:
 class TestSnapshots:
     def test_one_that_takes_long_comes_to_its_end(self, monkeypatch: pytest.MonkeyPatch) -> None:
         """More entries than the log holds for who is behind come while it is carried over."""
-        monkeypatch.setattr(limits, "LOG_HOLD_ROWS", 200)
+        monkeypatch.setattr(limits, "LOG_LAG_ROWS", 200)
         monkeypatch.setattr(retention, "LOG_KEEP", 64)
         monkeypatch.setattr(limits, "SNAPSHOT_PART_BYTES", 512)
         fleet = Fleet(1)
@@ -223,7 +223,7 @@ class TestSnapshots:
                 fleet.turn("a")
         leader = fleet.shards["a"]
         info = leader.ledger.topics[5]
-        leader.propose(log.TOPIC, payloads.encode(payloads.Topic(info, True)))
+        leader.propose(log.TOPIC, payloads.encode(payloads.TopicChange(info, True)))
         fleet.turn("a")
         fleet.tell(ChangeVoters(["a"], [], ["b"]))
         fleet.run(20_000)

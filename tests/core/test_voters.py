@@ -3,7 +3,7 @@
 import pytest
 
 from gossipq.core.raft.voters import all_meet, check, check_change, quorum_size, quorums
-from gossipq.core.storage.payloads import Config
+from gossipq.core.storage.payloads import CopySet
 from gossipq.errors import BadRequest
 
 FIVE = ["a", "b", "c", "d", "e"]
@@ -27,20 +27,20 @@ def test_one_more_or_one_less_always_meets(count):
 def test_two_at_once_may_decide_without_each_other(old, new):
     assert not all_meet(old, new)
     with pytest.raises(BadRequest):
-        check_change(Config(old), Config(new))
+        check_change(CopySet(old), CopySet(new))
 
 
 @pytest.mark.parametrize(
     "config",
     [
-        Config([]),
-        Config(["a", "a"]),
-        Config(["a"], [], ["a"]),
-        Config(["a", ""]),
-        Config(["a"], ["b"]),
-        Config(["a"], ["a"]),
-        Config(["a", "b", "c"], ["b", "c"]),
-        Config([str(number) for number in range(8)]),
+        CopySet([]),
+        CopySet(["a", "a"]),
+        CopySet(["a"], [], ["a"]),
+        CopySet(["a", ""]),
+        CopySet(["a"], ["b"]),
+        CopySet(["a"], ["a"]),
+        CopySet(["a", "b", "c"], ["b", "c"]),
+        CopySet([str(number) for number in range(8)]),
     ],
 )
 def test_what_can_never_be_the_copies_of_a_shard(config):
@@ -50,5 +50,5 @@ def test_what_can_never_be_the_copies_of_a_shard(config):
 
 def test_a_witness_does_not_become_a_full_copy_in_place():
     with pytest.raises(BadRequest, match="no records"):
-        check_change(Config(["a", "b", "w"], ["w"]), Config(["a", "b", "w"]))
-    check_change(Config(["a", "b"]), Config(["a", "b", "w"], ["w"]))
+        check_change(CopySet(["a", "b", "w"], ["w"]), CopySet(["a", "b", "w"]))
+    check_change(CopySet(["a", "b"]), CopySet(["a", "b", "w"], ["w"]))

@@ -63,7 +63,7 @@ def test_what_was_handed_out_anew_meanwhile_leaves_once_also_as_the_same_attempt
     worker.publish(orders, [b"a"])
     hand_out(worker, orders, 1)
     dispatch = worker.shards[1].dispatch
-    ((delivery,),) = worker.shards[1]._gathering._late
+    ((delivery,),) = worker.shards[1]._outbox._late
     ((_, _, lease),) = dispatch.groups[delivery.late.group.id].views[orders].leases
     lease.since_ms += 1  # as after a failure of the attempt before, which was stored later
     assert dispatch.still(delivery).parts == []

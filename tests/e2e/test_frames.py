@@ -29,7 +29,7 @@ from gossipq.messages import (
     Ping,
     Publish,
     Recall,
-    Refused,
+    RefusedMessage,
     Resolve,
     Stats,
     Status,
@@ -121,7 +121,7 @@ class TestNobodyReadsThis:
             client.send(chance.randbytes(size))
             answer = client.receive()
             assert answer is not None
-            assert isinstance(answer.message, Refused)
+            assert isinstance(answer.message, RefusedMessage)
             assert answer.message.code == "protocol"
         counted(7)
 
@@ -131,7 +131,7 @@ class TestNobodyReadsThis:
             head = HEADER.pack(MAGIC, VERSION, Publish.verb, 0, 0, request_id, 0)
             client.send(head + b"\x92" + chance.randbytes(20), chance.randbytes(200))
             answer = client.answer(request_id)
-            assert isinstance(answer, Refused), answer
+            assert isinstance(answer, RefusedMessage), answer
         client.alive(target.shard)
 
     def test_too_many_frames(self, target: Target, raw: Connect, counted: Counted) -> None:
@@ -140,7 +140,7 @@ class TestNobodyReadsThis:
             client.send(*([b"x"] * count))
             answer = client.receive()
             assert answer is not None
-            assert isinstance(answer.message, Refused)
+            assert isinstance(answer.message, RefusedMessage)
             assert (answer.message.code, "one batch frame" in answer.message.message) == ("protocol", True)
         counted(4)
 
@@ -152,7 +152,7 @@ class TestNobodyReadsThis:
             client.send(b"somebody", b"", encode(Ping(), 0, 6), b"batch")
             for _ in range(2):
                 assert client.socket.poll(PATIENCE_S * 1000)
-                assert isinstance(decode(client.socket.recv_multipart()[-1])[1], Refused)
+                assert isinstance(decode(client.socket.recv_multipart()[-1])[1], RefusedMessage)
 
     def test_a_frame_that_is_too_long_closes_the_connection(self, served: Node, target: Target) -> None:
         port = int(target.endpoint.rpartition(":")[2])
@@ -168,7 +168,7 @@ class TestNobodyReadsThis:
         client = raw(target.endpoint)
         client.send(encode(Hello(bytes(16), "x" * limits.CONTROL_BYTES_MAX, "1"), target.shard, 3))
         answer = client.answer(3)
-        assert isinstance(answer, Refused)
+        assert isinstance(answer, RefusedMessage)
         assert str(limits.CONTROL_BYTES_MAX) in answer.message
         counted(1)
 
@@ -197,7 +197,7 @@ class TestHeaders:
             client.send(HEADER.pack(MAGIC, version, Ping.verb, target.shard, 0, 9, 0) + b"\x90")
             answer = client.receive()
             assert answer is not None
-            assert isinstance(answer.message, Refused)
+            assert isinstance(answer.message, RefusedMessage)
             assert (answer.message.code, f"version {version}" in answer.message.message) == (
                 "wrong_version",
                 True,
@@ -209,7 +209,7 @@ class TestHeaders:
         for verb in (0, 7, 15, 200, 255):
             client.send(HEADER.pack(MAGIC, VERSION, verb, target.shard, 0, 100 + verb, 0) + b"\x90")
             answer = client.answer(100 + verb)
-            assert isinstance(answer, Refused)
+            assert isinstance(answer, RefusedMessage)
             assert (answer.code, str(verb) in answer.message) == ("unknown_verb", True)
         counted(5)
 
@@ -225,7 +225,7 @@ class TestHeaders:
         for message in messages:
             for shard in shards:
                 answer = client.ask(message, shard)
-                assert isinstance(answer, Refused)
+                assert isinstance(answer, RefusedMessage)
                 assert answer.code == "unknown_verb"
         counted(len(messages) * len(shards))
 
@@ -237,35 +237,35 @@ class TestHeaders:
             Subscribed(1, 1, []),
             Deliver(1, [], 1),
             Topics([]),
-            Refused("x", "y"),
+            RefusedMessage("x", "y"),
         ):
             answer = client.ask(message, target.shard)
-            assert isinstance(answer, Refused), answer
+            assert isinstance(answer, RefusedMessage), answer
 
     def test_nothing_is_answered_before_hello(self, served: Node, raw: Connect) -> None:
         for endpoint, shard in ((served.worker(0), 0), (served.endpoint, 0), (served.endpoint, 1)):
             client = raw(endpoint)
             for message in (Ping(), Stats(), Resolve(["served"]), Publish(1), Ack(1, [(1, 0, 1)])):
                 answer = client.ask(message, shard, sealed([b"x"]) if isinstance(message, Publish) else b"")
-                assert isinstance(answer, Refused), answer
+                assert isinstance(answer, RefusedMessage), answer
                 assert (answer.code, "HELLO" in answer.hint) == ("bad_request", True)
 
     def test_a_session_that_is_none(self, served: Node, raw: Connect) -> None:
         for session in (b"", bytes(15), bytes(17), bytes(10_000)):
             answer = raw(served.worker(0)).ask(Hello(session, "x", "1"), 0)
-            assert isinstance(answer, Refused)
+            assert isinstance(answer, RefusedMessage)
             assert answer.code == "bad_request"
 
     def test_a_shard_that_is_not_there(self, served: Node, raw: Connect, topic: tuple[int, int]) -> None:
         key, _ = topic
         door = raw(served.endpoint).hello()
         answer = door.ask(Publish(key), limits.SHARDS, sealed([b"x"]))
-        assert isinstance(answer, Refused)
+        assert isinstance(answer, RefusedMessage)
         assert "no topic" in answer.message or "does not exist" in answer.message
         worker = raw(served.worker(0)).hello(0)
         for other in (1, limits.SHARDS, NODE_SHARD - 1):
             answer = worker.ask(Publish(key), other, sealed([b"x"]))
-            assert isinstance(answer, Refused)
+            assert isinstance(answer, RefusedMessage)
             assert answer.code == "not_leader"
 
 
@@ -337,7 +337,7 @@ class TestBatches:
         key, shard = topic
         for name, lie in LIES.items():
             answer = leader.ask(Publish(key), shard, lie)
-            assert isinstance(answer, Refused), name
+            assert isinstance(answer, RefusedMessage), name
             assert (answer.code, bool(answer.message)) == ("bad_batch", True), name
         counted(len(LIES))
         counted(len(LIES), refused)
@@ -348,7 +348,7 @@ class TestBatches:
         key, shard = topic
         client = raw(served.endpoint).hello().hello(shard)
         answer = client.ask(Publish(key), shard, LIES["wrong CRC"])
-        assert isinstance(answer, Refused)
+        assert isinstance(answer, RefusedMessage)
         assert answer.code == "bad_batch"
 
     def test_empty_values_are_fine(self, leader: Raw, topic: tuple[int, int]) -> None:
@@ -359,7 +359,7 @@ class TestBatches:
         key, shard = topic
         assert isinstance(publish(leader, key, shard, sealed([bytes(limits.VALUE_BYTES_MAX)])), Confirm)
         answer = leader.ask(Publish(key), shard, sealed([bytes(limits.VALUE_BYTES_MAX + 1)]))
-        assert isinstance(answer, Refused)
+        assert isinstance(answer, RefusedMessage)
         assert (answer.code, str(limits.VALUE_BYTES_MAX) in answer.message) == ("too_large", True)
 
     def test_a_large_key_and_large_headers(self, leader: Raw, topic: tuple[int, int]) -> None:
@@ -373,7 +373,7 @@ class TestBatches:
             ({"headers": [bytes(limits.HEADERS_BYTES_MAX + 1)]}, "headers", limits.HEADERS_BYTES_MAX),
         ):
             answer = leader.ask(Publish(key), shard, sealed([b"x"], **columns))
-            assert isinstance(answer, Refused)
+            assert isinstance(answer, RefusedMessage)
             assert (answer.code, what in answer.message, str(most) in answer.message) == (
                 "too_large",
                 True,
@@ -384,7 +384,7 @@ class TestBatches:
         key, shard = topic
         for sequence in (2, 10**6, 2**63, 2**64 - 1):
             answer = leader.ask(Publish(key), shard, sealed([b"x"], producer=PRODUCER, sequence=sequence))
-            assert isinstance(answer, Refused)
+            assert isinstance(answer, RefusedMessage)
             assert (answer.code, answer.detail) == ("out_of_sequence", 1)
 
 
@@ -394,7 +394,7 @@ def publish(client: Raw, key: int, shard: int, batch: bytes) -> Message:
         client.say(Publish(key), shard, 77, batch)
         answer = client.receive()
         assert answer is not None
-        if not (isinstance(answer.message, Refused) and answer.message.code == "busy"):
+        if not (isinstance(answer.message, RefusedMessage) and answer.message.code == "busy"):
             return answer.message
 
 
@@ -408,14 +408,14 @@ class TestNamesAndNumbers:
             for message in messages:
                 answer = client.ask(message, META_SHARD)
                 asked += 1
-                assert isinstance(answer, Refused)
+                assert isinstance(answer, RefusedMessage)
                 assert (answer.code, bool(answer.message)) == ("bad_name", True)
         counted(asked, refused)
 
     def test_a_group_name_of_300_bytes(self, leader: Raw, topic: tuple[int, int]) -> None:
         key, shard = topic
         answer = leader.ask(Subscribe(1, "g" * 300, [Start(key)], 1, 1), shard)
-        assert isinstance(answer, Refused)
+        assert isinstance(answer, RefusedMessage)
         assert answer.code == "bad_name"
 
     def test_topics_and_partitions_that_are_not_there(self, leader: Raw, topic: tuple[int, int]) -> None:
@@ -449,16 +449,16 @@ class TestNamesAndNumbers:
         for offset in (-1, -(2**63), 10**9, 2**63, 2**64 - 1):
             for group in ("", "new-group"):
                 answer = leader.ask(Subscribe(1, group, [Start(key, "offset", offset)], 1, 1), shard)
-                assert isinstance(answer, Refused)
+                assert isinstance(answer, RefusedMessage)
                 assert (answer.code, "can" in answer.hint) == ("offset_out_of_range", True)
         answer = leader.ask(Subscribe(1, "", [Start(key, "sideways")], 1, 1), shard)
-        assert isinstance(answer, Refused)
+        assert isinstance(answer, RefusedMessage)
         assert (answer.code, "first" in answer.hint) == ("bad_request", True)
 
     def test_acks_of_what_nobody_holds(self, leader: Raw, topic: tuple[int, int]) -> None:
         key, shard = topic
         answer = leader.ask(Ack(99, [(key, 0, 1)]), shard)
-        assert isinstance(answer, Refused)
+        assert isinstance(answer, RefusedMessage)
         assert isinstance(leader.ask(Subscribe(7, "acks", [Start(key)], 0, 0), shard), Subscribed)
         for first, end in ((0, 2**63), (-(2**63), 0), (10, 5), (2**64 - 1, 2**64 - 1), (-5, 2**64 - 1)):
             for partition in (key, key + 5, -1):
@@ -471,15 +471,15 @@ class TestNamesAndNumbers:
         leader.alive(shard)
 
 
-def settled(client: Raw, message: Message, shard: int, batch: bytes = b"") -> Refused:
+def settled(client: Raw, message: Message, shard: int, batch: bytes = b"") -> RefusedMessage:
     """The refusal that remains after the leader has asked the register."""
 
-    def ask() -> Refused | None:
+    def ask() -> RefusedMessage | None:
         answer = client.ask(message, shard, batch)
-        assert isinstance(answer, Refused), answer
+        assert isinstance(answer, RefusedMessage), answer
         return None if answer.code == "busy" else answer
 
-    found: Refused = until(ask, 3, f"{message}: busy for ever")
+    found: RefusedMessage = until(ask, 3, f"{message}: busy for ever")
     return found
 
 
@@ -556,7 +556,7 @@ class TestHugeNumbers:
                     control = [f"huge-{at}-{number}", options, False]
                     survive(meta, META_SHARD, CreateTopic.verb, control)
                     answer = meta.answer(500)
-                    assert isinstance(answer, Refused | Topics)
+                    assert isinstance(answer, RefusedMessage | Topics)
                     if isinstance(answer, Topics):
                         info = answer.topics[0]
                         client = raw(served.worker(info.shards[0] % 2)).hello(info.shards[0])

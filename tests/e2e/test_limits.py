@@ -19,7 +19,7 @@ import zmq
 from conftest import HOME, ROOTS
 from e2e.harness import Node, Raw, Tcp, stopped, until
 from gossipq import limits
-from gossipq.messages import Credit, Hello, Refused, Subscribe, Subscribed, Welcome
+from gossipq.messages import Credit, Hello, RefusedMessage, Subscribe, Subscribed, Welcome
 from gossipq.types import NODE_SHARD, partition_key
 from gossipq.values import Start, WorkerStats
 from gossipq_client import Client, connect
@@ -182,7 +182,9 @@ class TestCrowds:
             sleeper = raw(node.worker(shard % 2), 1).hello(shard)
             starts = [Start(partition_key(info.id, 0), "first")]
             loan = limits.CREDIT_MAX, limits.CREDIT_BYTES_MAX
-            assert isinstance(sleeper.ask(Subscribe(1, group, starts, loan[0], loan[1] + 1), shard), Refused)
+            assert isinstance(
+                sleeper.ask(Subscribe(1, group, starts, loan[0], loan[1] + 1), shard), RefusedMessage
+            )
             assert isinstance(sleeper.ask(Subscribe(1, group, starts, *loan), shard), Subscribed)
             for _ in range(10):
                 sleeper.say(Credit(1, *loan), shard)

@@ -262,7 +262,7 @@ def test_a_disk_that_refused_a_file_once_is_asked_again_by_the_next_run(
     mq.ack(mq.fetch("t", "g", n=9))
     mq.flush()
     folder = open_folder()
-    exporter, whole = Exporter(mq, folder), segments.Place.whole
+    exporter, whole = Exporter(mq, folder), segments.PartitionFiles.whole
 
     def full(place, *arguments):
         if place.data_set == data_set:
@@ -270,7 +270,7 @@ def test_a_disk_that_refused_a_file_once_is_asked_again_by_the_next_run(
         return whole(place, *arguments)
 
     with monkeypatch.context() as broken:
-        broken.setattr(segments.Place, "whole", full)
+        broken.setattr(segments.PartitionFiles, "whole", full)
         with pytest.raises(OSError, match="No space left"):
             exporter.run()
     exporter.run()

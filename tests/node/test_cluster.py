@@ -19,7 +19,7 @@ from gossipq.messages import (
     Join,
     Members,
     Publish,
-    Refused,
+    RefusedMessage,
     Resolve,
     Subscribe,
     Subscribed,
@@ -337,7 +337,7 @@ def test_who_asks_the_wrong_node_is_told_the_right_one(trio: House) -> None:
     leader = trio.leader(shard)
     other = next(node for node in trio.nodes.values() if node is not leader)
     refused = publish(trio, other, partition, shard, b"x")
-    assert isinstance(refused, Refused)
+    assert isinstance(refused, RefusedMessage)
     assert (refused.code, refused.endpoint) == ("not_leader", leader.clients)
 
 
@@ -359,7 +359,7 @@ def test_a_leader_without_space_is_busy_while_another_may_lead_and_says_full_whe
     leader = trio.leader(shard)
     leader.worker._turn.shards[shard].full = "no space"  # it has not handed over yet
     refused = publish(trio, leader, partition, shard, b"x")
-    assert isinstance(refused, Refused)
+    assert isinstance(refused, RefusedMessage)
     assert refused.code == "busy"
     for node in trio.nodes.values():
         nothing = node.store.usage()._replace(disk_free_bytes=-1)

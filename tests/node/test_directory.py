@@ -14,7 +14,7 @@ from gossipq_node.adapters.lmdb_store import DATA_FILE
 from gossipq_node.directory import FORMAT, MANIFEST, NEW_MANIFEST, STORES, DataDirectory
 
 
-def found(path: Path, workers: int = 2, shards: int = 8) -> rooms.Manifest:
+def found(path: Path, workers: int = 2, shards: int = 8) -> rooms.DirectoryManifest:
     with closing(DataDirectory(path)) as directory:
         return directory.found("shop", workers, shards)
 

@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from gossipq.types import Now
 from gossipq.values import GossipEvent, Member
 from gossipq_node.actors.discovery import EVENTS_MAX, LOOK_MS, Discovery
-from gossipq_node.ports import Found
+from gossipq_node.ports import SeenNode
 
 MINE, OTHER = b"\xab" * 16, "cdcdcdcd"
 ADA = Member("a.a", "ada", "tcp://a:1", 1)
@@ -14,11 +14,11 @@ ADA = Member("a.a", "ada", "tcp://a:1", 1)
 class Members:
     def __init__(self) -> None:
         self.state, self.queued = "", 0
-        self.rows: list[Found] = []
+        self.rows: list[SeenNode] = []
         self.news: list[GossipEvent] = []
         self.told: list[Mapping[str, str]] = []
 
-    def found(self) -> list[Found]:
+    def found(self) -> list[SeenNode]:
         return self.rows
 
     def events(self) -> list[GossipEvent]:
@@ -63,9 +63,9 @@ def test_nodes_of_another_cluster_are_told_apart() -> None:
     members = Members()
     discovery = Discovery(members, MINE, ADA, Now(0, 0))
     members.rows = [
-        Found("tcp://b:1", "bob", "", "abababab"),
-        Found("tcp://c:1", "cat", "", OTHER),
-        Found("tcp://d:1", "dan"),
+        SeenNode("tcp://b:1", "bob", "", "abababab"),
+        SeenNode("tcp://c:1", "cat", "", OTHER),
+        SeenNode("tcp://d:1", "dan"),
     ]
     members.state = "no other Serf agent answers"
     assert [found.name for found in discovery.found()] == ["bob", "dan"]

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from gossipq.core.ledger import Ledger
-from gossipq.core.requests import Admitting, Explaining, Watch
+from gossipq.core.requests import ExplainRequests, PublishRequests, Watch
 from gossipq.errors import Internal
 from gossipq.messages import (
     Confirm,
@@ -15,7 +15,7 @@ from gossipq.messages import (
     Hello,
     Ping,
     Pong,
-    Refused,
+    RefusedMessage,
     Resolve,
     Stats,
     StatsReply,
@@ -49,7 +49,7 @@ def faults(hands: Hands) -> int:
 
 
 def code(answer: object) -> str:
-    return answer.code if isinstance(answer, Refused) else type(answer).__name__
+    return answer.code if isinstance(answer, RefusedMessage) else type(answer).__name__
 
 
 def told(caplog: pytest.LogCaptureFixture) -> list[str]:
@@ -66,10 +66,10 @@ def test_a_request_that_meets_a_fault_is_answered_counted_and_told_once(
     client = hands.client()
     partition, shard = client.topic()
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(Explaining, "step", planted)
+        patch.setattr(ExplainRequests, "step", planted)
         for _ in range(3):
             answer = client.ask(Why(Ref(partition, 0), "billing"), shard)
-            assert isinstance(answer, Refused)
+            assert isinstance(answer, RefusedMessage)
             assert (answer.code, answer.hint) == (Internal.code, "the log of the node says what it was")
     assert told(caplog) == [f"worker 0: Why of shard {shard} met a fault; it is told once"]
     assert "planted" in caplog.text
@@ -82,7 +82,7 @@ def test_a_publish_that_meets_a_fault_takes_nobody_else_along(hands: Hands) -> N
     partition, shard = client.topic()
     subscribed(other, partition, shard)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(Admitting, "publish", planted)
+        patch.setattr(PublishRequests, "publish", planted)
         assert code(client.publish(partition, shard, 1)) == "internal"
     other.inbox()
     assert code(client.publish(partition, shard, 1)) == "Confirm"
@@ -160,7 +160,7 @@ def test_an_entry_that_cannot_be_applied_stops_its_shard_and_who_asks_hears_why(
     hands.turn()
     client.ask(OWNER)
     answer = client.publish(partition, shard, 1)
-    assert isinstance(answer, Refused)
+    assert isinstance(answer, RefusedMessage)
     assert f"shard {shard} stopped: KeyError('planted')" in answer.message
     assert code(client.ask(Resolve(["missing"]))) == "Topics", "the other shard serves"
     restarts = hands.store.commits

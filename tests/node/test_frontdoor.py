@@ -12,7 +12,7 @@ from gossipq.messages import (
     Ping,
     Pong,
     Publish,
-    Refused,
+    RefusedMessage,
     Stats,
     Status,
     StatusReply,
@@ -158,7 +158,7 @@ def test_a_shard_in_the_header_goes_to_its_worker_untouched(house: House, messag
 
 def test_a_shard_that_is_none_is_refused(house: House) -> None:
     shard, request_id, refused = house.ask(Publish(1), 4)
-    assert isinstance(refused, Refused)
+    assert isinstance(refused, RefusedMessage)
     assert (shard, request_id, refused.code) == (4, 7, "bad_request")
     assert "0 to 3" in refused.message
 
@@ -166,7 +166,7 @@ def test_a_shard_that_is_none_is_refused(house: House) -> None:
 def test_a_worker_that_is_away_is_busy(house: House) -> None:
     house.door.set_states([WorkerState(0, 10, True, 0), WorkerState(1, 0, False, 1)])
     refused = house.ask(Publish(1), 1)[2]
-    assert isinstance(refused, Refused)
+    assert isinstance(refused, RefusedMessage)
     assert (refused.code, refused.retry_after_ms > 0) == ("busy", True)
     house.client.send(encode(Publish(1), 2))
     house.turn()
@@ -176,7 +176,7 @@ def test_a_worker_that_is_away_is_busy(house: House) -> None:
 def test_a_worker_that_does_not_read_is_busy(house: House) -> None:
     house.mailbox.reachable = False
     refused = house.ask(Publish(1), 1)[2]
-    assert isinstance(refused, Refused)
+    assert isinstance(refused, RefusedMessage)
     assert refused.code == "busy"
 
 
@@ -198,7 +198,7 @@ def test_garbage_is_refused_and_counted(house: House, frame: bytes, code: str) -
     house.client.send(frame)
     house.turn()
     _, refused = decode(house.client.receive()[0])
-    assert isinstance(refused, Refused)
+    assert isinstance(refused, RefusedMessage)
     assert refused.code == code
     assert house.status().bad_frames == 1
 
@@ -206,7 +206,7 @@ def test_garbage_is_refused_and_counted(house: House, frame: bytes, code: str) -
 def test_a_client_cannot_report(house: House) -> None:
     stats = WorkerStats(0, 1, "evil", "ready", 0, 2, *[0] * 10)
     refused = house.ask(Report(stats, [Lead(0, 9, "evil")]))[2]
-    assert isinstance(refused, Refused)
+    assert isinstance(refused, RefusedMessage)
     assert house.status().led == 0
 
 

@@ -8,7 +8,7 @@ import pytest
 
 from gossipq import limits
 from gossipq.export_messages import ListAcks, ListStates
-from gossipq.messages import MESSAGES, Ack, Bye, ListDead, Nack, Publish, Refused, Show, Subscribe
+from gossipq.messages import MESSAGES, Ack, Bye, ListDead, Nack, Publish, RefusedMessage, Show, Subscribe
 from gossipq.operator_messages import Growth
 from gossipq.peer_messages import Bundle
 from gossipq.types import DELAY, Now
@@ -81,7 +81,7 @@ def known(partition: int, shard: int) -> dict[str, tuple[object, ...]]:
 def test_a_number_that_cannot_be_is_refused(make: Callable[[int], Message]) -> None:
     _, client, partition, shard = lively()
     refused = client.ask(make(partition), shard)
-    assert isinstance(refused, Refused)
+    assert isinstance(refused, RefusedMessage)
     assert refused.code == "bad_request"
 
 

@@ -219,9 +219,9 @@ def test_a_directory_that_has_begun_to_join_does_not_found(tmp_path: Path) -> No
         begun = msgspec.structs.replace(directory.prepare("shop", 1, 0), pledge="ab" * 16)
         directory.write(begun)
         with pytest.raises(ConfigError, match="has begun to join a cluster"):
-            main.settle(loaded, directory, "static", False, log)
+            main.belong(loaded, directory, "static", False, log)
         directory.write(msgspec.structs.replace(begun, pledge=""))
-        founded = main.settle(loaded, directory, "static", False, log)
+        founded = main.belong(loaded, directory, "static", False, log)
         assert founded is not None
         assert (founded.voter, founded.shards, len(founded.cluster_uuid)) == (begun.voter, 32, 32)
 
@@ -230,11 +230,11 @@ def test_a_witness_needs_a_cluster_and_a_directory_of_its_own(tmp_path: Path) ->
     log, alone = logging.getLogger("node"), load("", {}, {"node.data": str(tmp_path)})
     with closing(DataDirectory(tmp_path)) as directory:
         with pytest.raises(ConfigError, match="a witness belongs to a cluster") as refused:
-            main.settle(alone, directory, "static", True, log)
+            main.belong(alone, directory, "static", True, log)
         assert "gossipq witness --join HOST" in refused.value.hint
-        assert main.settle(alone, directory, "static", False, log) is not None
+        assert main.belong(alone, directory, "static", False, log) is not None
         with pytest.raises(ConfigError, match="is that of a full node"):
-            main.settle(alone, directory, "static", True, log)
+            main.belong(alone, directory, "static", True, log)
 
 
 def test_a_witness_does_not_count_among_those_that_found(tmp_path: Path) -> None:

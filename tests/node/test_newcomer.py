@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from gossipq import limits
 from gossipq.errors import BadRequest, Busy, ConfigError, NotLeader, StoreError
-from gossipq.messages import Hello, Join, Members, Refused, Welcome
+from gossipq.messages import Hello, Join, Members, RefusedMessage, Welcome
 from gossipq.peer_messages import Append, Waiting
 from gossipq.types import META_SHARD, NODE_SHARD, Now, Origin
 from gossipq.values import Member, Message, Route
@@ -87,7 +87,7 @@ class Cluster:
     ) -> None:
         self.world, self.address, self.uuid, self.members = world, address, uuid, members
         self.leader = leader or address  #: of the meta shard
-        self.refusal: Refused | None = None
+        self.refusal: RefusedMessage | None = None
         self.joins: list[Join] = []
         self.routes = True  #: whether it knows who leads
         world.nodes[address] = self
@@ -96,7 +96,9 @@ class Cluster:
         header, said = decode(control)
         if header.shard == NODE_SHARD:
             if not isinstance(said, Hello):
-                self.answer(sender, Refused(BadRequest.code, "not for the frontdoor"), header.request_id)
+                self.answer(
+                    sender, RefusedMessage(BadRequest.code, "not for the frontdoor"), header.request_id
+                )
                 return
             route = Route(META_SHARD, 1, self.leader if self.routes else "")
             doors = [member.endpoint for member in self.members]
@@ -104,7 +106,7 @@ class Cluster:
         elif isinstance(said, Join):
             self.joins.append(said)
             if self.leader != self.address:
-                away = Refused(NotLeader.code, "not here", endpoint=self.leader)
+                away = RefusedMessage(NotLeader.code, "not here", endpoint=self.leader)
                 self.answer(sender, away, header.request_id)
             elif self.refusal is not None:
                 self.answer(sender, self.refusal, header.request_id)
@@ -234,7 +236,7 @@ def test_a_leader_that_does_not_answer_is_asked_through_others() -> None:
 def test_who_comes_back_in_the_middle_goes_on_and_asks_no_other_cluster() -> None:
     world, disk = World(), Disk(2)
     node = Cluster(world, address_of(1), b"u" * 16, [])
-    node.refusal = Refused(Busy.code, "elections")
+    node.refusal = RefusedMessage(Busy.code, "elections")
     world.start(2, disk, [address_of(1)])
     world.turns(30)
     assert disk.pledge == (b"u" * 16).hex()
@@ -294,7 +296,7 @@ def test_two_clusters_are_one_too_many() -> None:
 
 
 def test_a_refusal_that_stays_ends_the_start() -> None:
-    refusal = Refused(BadRequest.code, "cluster.copies is 5 there", "say 5 here")
+    refusal = RefusedMessage(BadRequest.code, "cluster.copies is 5 there", "say 5 here")
     world, disk = World(), Disk(2)
     Cluster(world, address_of(1), b"u" * 16, []).refusal = refusal
     newcomer = world.start(2, disk, [address_of(1)])
@@ -310,7 +312,7 @@ def test_a_refusal_that_stays_ends_the_start() -> None:
 def test_a_refusal_that_passes_does_no_harm() -> None:
     world = World()
     node = Cluster(world, address_of(1), b"u" * 16, [])
-    node.refusal = Refused(BadRequest.code, "the name is taken")
+    node.refusal = RefusedMessage(BadRequest.code, "the name is taken")
     newcomer = world.start(2, Disk(2), [address_of(1)])
     world.turns(100)
     node.refusal = None
@@ -344,7 +346,7 @@ def test_clients_hear_that_it_is_no_node_yet() -> None:
     world.wire.append(("tcp://client:1", address_of(2), encode(Hello(b"c" * 16, "", ""), NODE_SHARD, 7)))
     world.turns(2)
     (refused,) = world.heard["tcp://client:1"]
-    assert isinstance(refused, Refused)
+    assert isinstance(refused, RefusedMessage)
     assert (refused.code, newcomer.done) == ("joining", False)
     assert f"waiting for a node of the cluster; none answers at {address_of(1)}" in refused.message
 

@@ -15,7 +15,7 @@ import pytest
 import zmq
 
 from gossipq import limits
-from gossipq.messages import Hello, Ping, Pong, Refused, Status, StatusReply, Welcome
+from gossipq.messages import Hello, Ping, Pong, RefusedMessage, Status, StatusReply, Welcome
 from gossipq.types import NODE_SHARD
 from gossipq.values import Message
 from gossipq.wire import ownership
@@ -204,7 +204,7 @@ def test_forwarding_reaches_every_worker(start: Callable[..., Node], asking: Cal
     node.ready()
     asker = asking(node)
     refused = asker.ask(Ping(), 1)
-    assert isinstance(refused, Refused)
+    assert isinstance(refused, RefusedMessage)
     assert "HELLO" in refused.hint
     for shard in (0, 1):
         asker.ask(Hello(bytes(16), "test", "1"), shard)

@@ -16,7 +16,7 @@ from gossipq.wire.batch import seal
 from gossipq_node import store_tool
 from gossipq_node.adapters.lmdb_store import LmdbStore, make_store
 from gossipq_node.directory import MANIFEST, STORES, DataDirectory
-from gossipq_node.files import Roster, keep_roster
+from gossipq_node.files import SavedRoster, keep_roster
 
 SHARDS = 8
 
@@ -159,7 +159,7 @@ def test_an_adopted_copy_knows_the_others_and_enters_the_roster_anew(tmp_path: P
         keep_roster(directory.roster_file, 9, members)
     store_tool.adopt(tmp_path)
     with closing(DataDirectory(tmp_path)) as directory:
-        assert directory.roster() == Roster(0, members[1:])
+        assert directory.roster() == SavedRoster(0, members[1:])
 
 
 def test_a_store_that_is_gone_is_told_and_not_made_anew(data: Path) -> None:

@@ -24,7 +24,7 @@ from gossipq.messages import (
     Ping,
     Pong,
     Publish,
-    Refused,
+    RefusedMessage,
     Resolve,
     Stats,
     StatsReply,
@@ -182,12 +182,12 @@ def test_nothing_of_a_failed_turn_is_sent_and_the_same_worker_goes_on(hands: Han
         return
     assert answer is None
     refused = client.publish(partition, shard, 2)
-    assert isinstance(refused, Refused)
+    assert isinstance(refused, RefusedMessage)
     assert refused.hint == "say HELLO first"
     hands.turn(RECOVER_MS)
     again = hands.client()
     full = again.publish(partition, shard, 2)
-    assert isinstance(full, Refused)
+    assert isinstance(full, RefusedMessage)
     assert full.code == "store_full"
     assert again.publish(partition, shard, 1) == Confirm([(9, 0, 1, True)], SETTINGS.window_bytes), (
         "what is known is answered"
@@ -207,7 +207,7 @@ def test_a_disk_that_stays_full_is_tried_again_and_said(hands: Hands) -> None:
     hands.turn(RECOVER_MS // 2)
     assert hands.reports()[-1].stats.state == "recovering"
     refused = hands.client().publish(partition, shard, 1)
-    assert isinstance(refused, Refused)
+    assert isinstance(refused, RefusedMessage)
     assert refused.code == "store_full"
     hands.turn(RECOVER_MS)
     hands.turn(FULL_HOLD_MS + limits.PING_MS)
@@ -220,7 +220,7 @@ def test_space_is_looked_at_each_second(hands: Hands, monkeypatch: pytest.Monkey
     monkeypatch.setattr(hands.store, "usage", lambda: StoreUsage(1 << 40, 1_000, 1_000, 900, 10_000))
     hands.turn(1_000)
     refused = client.publish(partition, shard, 1)
-    assert isinstance(refused, Refused)
+    assert isinstance(refused, RefusedMessage)
     assert (refused.code, refused.message) == (
         "store_full",
         "the disk has 900 bytes free, 1000 are kept in reserve",
@@ -228,7 +228,7 @@ def test_space_is_looked_at_each_second(hands: Hands, monkeypatch: pytest.Monkey
     monkeypatch.setattr(hands.store, "usage", lambda: StoreUsage(1_000, 860, 860, 1 << 30, 1 << 30))
     hands.turn(1_000)
     refused = client.publish(partition, shard, 1)
-    assert isinstance(refused, Refused)
+    assert isinstance(refused, RefusedMessage)
     assert "of its map" in refused.message
     monkeypatch.undo()
     hands.turn(1_000)
@@ -348,7 +348,7 @@ def test_a_session_ends_by_silence_and_by_its_word(hands: Hands) -> None:
         hands.turn(limits.PING_MS)
         eve.ask(Ping()) if not eve.dealer.inbox else None
     assert sum(part.count for m in eve.inbox() if isinstance(m, Deliver) for part in m.slices) == 2
-    assert isinstance(bob.ask(Ping()), Refused)
+    assert isinstance(bob.ask(Ping()), RefusedMessage)
 
 
 def test_a_pause_of_the_worker_is_not_held_against_its_clients(hands: Hands) -> None:
@@ -409,7 +409,7 @@ def test_counters_come_in_pages_each_row_once(hands: Hands, monkeypatch) -> None
 @pytest.mark.parametrize("after", [[1], [1, 2], [1, 2, 3, 4]])
 def test_a_place_in_the_counters_that_nobody_named_is_refused(hands: Hands, after: list[int]) -> None:
     refused = hands.client().ask(Stats([], after))
-    assert isinstance(refused, Refused)
+    assert isinstance(refused, RefusedMessage)
     assert refused.code == "bad_request"
 
 
@@ -442,12 +442,12 @@ def test_a_damaged_shard_stops_and_the_others_go_on(hands: Hands) -> None:
     again.send(Subscribe(1, "", [Start(partition)], 10, limits.MIB), shard)
     hands.turn()
     assert not any(isinstance(message, Deliver) for message in again.inbox())
-    assert isinstance(again.publish(partition, shard, 2), Refused), (
+    assert isinstance(again.publish(partition, shard, 2), RefusedMessage), (
         "it has to greet again, and then hears why"
     )
     again = hands.client()
     refused = again.publish(partition, shard, 2)
-    assert isinstance(refused, Refused)
+    assert isinstance(refused, RefusedMessage)
     assert refused.code == "refused"
     assert "damaged" in refused.message
     assert isinstance(again.ask(Resolve(["orders"])), Topics)
@@ -477,7 +477,7 @@ def test_peers_are_heard_at_their_own_door_only(hands: Hands) -> None:
     assert isinstance(answer, Topics)
     message = InstallTopic(answer.topics[0], deleted=True)
     refused = client.ask(message, 1)
-    assert isinstance(refused, Refused)
+    assert isinstance(refused, RefusedMessage)
     assert refused.code == "unknown_verb"
     peer = hands.network.client(PEERS)
     bundle = Bundle(bytes(16), "ada.1", "ada.1", [encode(message, answer.topics[0].shards[0])])
@@ -485,7 +485,7 @@ def test_peers_are_heard_at_their_own_door_only(hands: Hands) -> None:
     peer.send(encode(bundle))
     hands.turn()
     assert isinstance(
-        client.publish(partition_key(answer.topics[0].id, 0), answer.topics[0].shards[0], 1), Refused
+        client.publish(partition_key(answer.topics[0].id, 0), answer.topics[0].shards[0], 1), RefusedMessage
     )
 
 
@@ -497,7 +497,7 @@ def test_garbage_is_answered_and_counted(hands: Hands, control: bytes) -> None:
     client.dealer.send(control)
     hands.turn(1_000)
     (refused,) = client.inbox()
-    assert isinstance(refused, Refused)
+    assert isinstance(refused, RefusedMessage)
     assert refused.code == "protocol"
     assert hands.reports()[-1].stats.bad_frames == 1
     assert client.ask(Ping()) == Pong()
@@ -505,9 +505,9 @@ def test_garbage_is_answered_and_counted(hands: Hands, control: bytes) -> None:
 
 def test_nobody_is_served_before_hello(hands: Hands) -> None:
     refused = hands.client(greet=False).ask(Resolve(["orders"], create=True))
-    assert isinstance(refused, Refused)
+    assert isinstance(refused, RefusedMessage)
     assert refused.hint == "say HELLO first"
-    assert isinstance(hands.client(greet=False).ask(Hello(b"short", "", "")), Refused)
+    assert isinstance(hands.client(greet=False).ask(Hello(b"short", "", "")), RefusedMessage)
 
 
 def test_a_session_that_is_ended_gives_back_and_stays_out_for_a_while(hands: Hands) -> None:
@@ -526,7 +526,7 @@ def test_a_session_that_is_ended_gives_back_and_stays_out_for_a_while(hands: Han
     assert isinstance(stats, StatsReply)
     assert (stats.groups[0].in_flight, stats.groups[0].ready, stats.groups[0].consumers) == (0, 1, 0)
     refused = ada.ask(OWNER)
-    assert isinstance(refused, Refused)
+    assert isinstance(refused, RefusedMessage)
     assert (refused.code, refused.retry_after_ms) == ("refused", 10_000)
     hands.turn(10_000)
     assert isinstance(ada.ask(OWNER), Welcome)

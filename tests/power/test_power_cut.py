@@ -32,7 +32,7 @@ from gossipq_node import store_tool
 from gossipq_node.actors.worker import Worker
 from gossipq_node.adapters.journal import JOURNAL_FILE
 from gossipq_node.adapters.lmdb_store import DATA_FILE, LmdbStore
-from gossipq_node.directory import DataDirectory, Manifest
+from gossipq_node.directory import DataDirectory, DirectoryManifest
 from gossipq_node.settings import WorkerSettings
 from power import load
 from power.images import SECTOR, Disk, Image
@@ -127,7 +127,7 @@ def restore(data: Path, image: Image, random: Random) -> None:
             path.write_bytes(content)
 
 
-def settings(directory: DataDirectory, manifest: Manifest) -> WorkerSettings:
+def settings(directory: DataDirectory, manifest: DirectoryManifest) -> WorkerSettings:
     return WorkerSettings(
         worker=0,
         node="ada",

@@ -14,7 +14,7 @@ from gossipq.messages import (
     DropTopic,
     Nack,
     Publish,
-    Refused,
+    RefusedMessage,
     Resolve,
     Subscribe,
     Subscribed,
@@ -111,7 +111,7 @@ class Admin(Party):
         if self.job is None or self.job[0] != request_id:
             return
         _, message, name = self.job
-        if isinstance(answer, Refused) and answer.code != "unknown_topic":
+        if isinstance(answer, RefusedMessage) and answer.code != "unknown_topic":
             if answer.code == "not_leader":
                 self.turn_away()
             self.world.at(50, self.again, request_id)
@@ -184,7 +184,7 @@ class Publisher(Party):
             self.send()
 
     def receive(self, node: str, request_id: int, term: int, answer: Any, sent_ms: int) -> None:
-        if isinstance(answer, Refused):
+        if isinstance(answer, RefusedMessage):
             if request_id != self.waiting:
                 return
             if answer.code in ("out_of_sequence", "unknown_topic"):
@@ -270,7 +270,7 @@ class Consumer(Party):
     def receive(self, node: str, request_id: int, term: int, answer: Any, sent_ms: int) -> None:
         if term < self.term:
             return  # R12
-        if isinstance(answer, Refused):
+        if isinstance(answer, RefusedMessage):
             if request_id == self.asked or node == self.node:
                 self.subscribed = False
             return
@@ -363,7 +363,7 @@ class Reader(Party):
         self.ask(Subscribe(1, "", [start], 30, limits.MIB))
 
     def receive(self, node: str, request_id: int, term: int, answer: Any, sent_ms: int) -> None:
-        if term < self.term or isinstance(answer, Refused) or node != self.node:
+        if term < self.term or isinstance(answer, RefusedMessage) or node != self.node:
             return
         self.term, self.heard_ms = term, self.world.now
         if isinstance(answer, Pushed):
@@ -396,7 +396,7 @@ class Mover(Party):
         self.world.at(self.dice.randrange(400, 3_000), self.look)
 
     def receive(self, node: str, request_id: int, term: int, answer: Any, sent_ms: int) -> None:
-        self.world.history.count("move refused" if isinstance(answer, Refused) else "leader moved")
+        self.world.history.count("move refused" if isinstance(answer, RefusedMessage) else "leader moved")
 
 
 class Operator(Party):
@@ -456,4 +456,4 @@ class Operator(Party):
                 self.ask(ChangeVoters(rest, witnesses, [*learners]))
 
     def receive(self, node: str, request_id: int, term: int, answer: Any, sent_ms: int) -> None:
-        self.world.history.count("change refused" if isinstance(answer, Refused) else "change made")
+        self.world.history.count("change refused" if isinstance(answer, RefusedMessage) else "change made")

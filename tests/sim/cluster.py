@@ -5,7 +5,7 @@ Nobody here names voters: each leader steers by the roster in its own ledger, as
 
 from typing import TYPE_CHECKING, Any
 
-from gossipq.messages import AskMembers, Join, Members, Refused, SetMember
+from gossipq.messages import AskMembers, Join, Members, RefusedMessage, SetMember
 from gossipq.peer_messages import Transfer
 from gossipq.values import Member
 from sim.clients import Party
@@ -51,7 +51,7 @@ class Doorman(Party):
 
     def receive(self, node: str, request_id: int, term: int, answer: Any, sent_ms: int) -> None:
         heard(self.world, answer, sent_ms)
-        if isinstance(answer, Refused):
+        if isinstance(answer, RefusedMessage):
             self.world.history.count(f"join {answer.code}")
             self.node = ""
 
@@ -129,4 +129,4 @@ class Chief(Party):
 
     def receive(self, node: str, request_id: int, term: int, answer: Any, sent_ms: int) -> None:
         heard(self.world, answer, sent_ms)
-        self.world.history.count("refused" if isinstance(answer, Refused) else "roster changed")
+        self.world.history.count("refused" if isinstance(answer, RefusedMessage) else "roster changed")

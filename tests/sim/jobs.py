@@ -5,7 +5,7 @@ from array import array
 from itertools import accumulate
 from typing import TYPE_CHECKING, Any
 
-from gossipq.messages import CreateTopic, Publish, Refused, Topics
+from gossipq.messages import CreateTopic, Publish, RefusedMessage, Topics
 from gossipq.types import ATTEMPTS, DELAY, ID_HASH, KEY_HASH, TTL, partition_key
 from gossipq.values import TopicOptions
 from gossipq.wire import batch as batches
@@ -94,7 +94,7 @@ class JobPublisher(Party):
     def receive(self, node: str, request_id: int, term: int, answer: Any, sent_ms: int) -> None:
         if request_id != self.waiting:
             return
-        if isinstance(answer, Refused):
+        if isinstance(answer, RefusedMessage):
             if answer.code in ("out_of_sequence", "unknown_topic"):
                 self.world.broken(
                     f"P6 {node} refuses batch {self.sequence} of {self.name}: {answer.code} {answer.detail}"

@@ -471,7 +471,7 @@ class Node:
             and replica.commit <= replica.log.last
         ):
             self.traced[shard.id] = self.traced[shard.id][0], replica.commit
-            world.committed(self, shard, replica.commit, replica.place(replica.commit).chain)
+            world.committed(self, shard, replica.commit, replica.point(replica.commit).chain)
 
     # --- the end --------------------------------------------------------------------------------------------
 

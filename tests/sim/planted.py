@@ -13,12 +13,12 @@ from gossipq import limits
 from gossipq.core.copies import snapshot
 from gossipq.core.copies.peers import Peers
 from gossipq.core.delivery import consumers, dispatch, selection
-from gossipq.core.delivery.consumers import Subscription, View
-from gossipq.core.delivery.failures import Budget, Failing
+from gossipq.core.delivery.consumers import PartitionView, Subscription
+from gossipq.core.delivery.failures import Budget, Failures
 from gossipq.core.delivery.keys import Keys
-from gossipq.core.delivery.leases import DONE, Holding
-from gossipq.core.delivery.outbox import Gathering
-from gossipq.core.delivery.selection import Serving
+from gossipq.core.delivery.leases import DONE, Leases
+from gossipq.core.delivery.outbox import Outbox
+from gossipq.core.delivery.selection import Selection
 from gossipq.core.ledger import outcomes, records
 from gossipq.core.ledger.dedup import Dedup
 from gossipq.core.ledger.ledger import Ledger
@@ -32,7 +32,7 @@ from gossipq.core.requests.letters import LetterJob
 from gossipq.core.shard import Shard
 from gossipq.core.storage import log, payloads
 from gossipq.core.storage.log import Entry
-from gossipq.core.storage.payloads import Config
+from gossipq.core.storage.payloads import CopySet
 from gossipq.errors import StoreError
 from gossipq.messages import Acked
 from sim.clients import SHARDED
@@ -215,12 +215,12 @@ def push_before_commit(patch: pytest.MonkeyPatch) -> None:
 
 
 def acked_before_commit(patch: pytest.MonkeyPatch) -> None:
-    def early(gathering: Gathering, index: int, *waiters: Any) -> None:
+    def early(gathering: Outbox, index: int, *waiters: Any) -> None:
         for waiter in waiters:
             waiter.entries += 1  # nothing will take it back
             gathering._host.reply(waiter.origin, waiter.request_id, Acked(waiter.lost))
 
-    patch.setattr(Gathering, "_waits", early)
+    patch.setattr(Outbox, "_waits", early)
 
 
 def snapshot_without_producers(patch: pytest.MonkeyPatch) -> None:
@@ -275,7 +275,7 @@ def quorums_that_do_not_meet(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(
         Peers,
         "check_change",
-        lambda self, message: Config(message.voters, message.witnesses, message.learners),
+        lambda self, message: CopySet(message.voters, message.witnesses, message.learners),
     )
 
 
@@ -304,7 +304,7 @@ def apply_reads_outside(patch: pytest.MonkeyPatch) -> None:
 
 def handed_out_when_over(patch: pytest.MonkeyPatch) -> None:
     """Nobody looks whether a record has expired."""
-    patch.setattr(Serving, "_living", lambda self, view, source, first, end, attempts, place: end)
+    patch.setattr(Selection, "_living", lambda self, view, source, first, end, attempts, place: end)
 
 
 def early(patch: pytest.MonkeyPatch) -> None:
@@ -331,22 +331,24 @@ def two_at_once(patch: pytest.MonkeyPatch) -> None:
 
 
 def one_attempt_too_many(patch: pytest.MonkeyPatch) -> None:
-    policy = Failing.policy
+    policy = Failures.policy
 
-    def patient(failing: Failing, view: Any, place: Any) -> Any:
+    def patient(failing: Failures, view: Any, place: Any) -> Any:
         found = policy(failing, view, place)
         return found._replace(attempts_max=found.attempts_max + 1)
 
-    patch.setattr(Failing, "policy", patient)
+    patch.setattr(Failures, "policy", patient)
 
 
 def at_most_once_is_forgotten(patch: pytest.MonkeyPatch) -> None:
     """What is handed out for good is not stored as done."""
 
-    def ack_all(holding: Holding, subscription: Subscription, view: View, first: int, end: int) -> None:
+    def ack_all(
+        holding: Leases, subscription: Subscription, view: PartitionView, first: int, end: int
+    ) -> None:
         holding._let_go(view, first, end, DONE, held=False)
 
-    patch.setattr(Holding, "ack_all", ack_all)
+    patch.setattr(Leases, "ack_all", ack_all)
 
 
 def routes_not_asked(patch: pytest.MonkeyPatch) -> None:
@@ -357,7 +359,7 @@ def names_not_unique(patch: pytest.MonkeyPatch) -> None:
     """A row enters the roster, and whoever had the name stays."""
 
     def member(ledger: Ledger, entry: Entry) -> outcomes.Outcome:
-        payload = msgspec.msgpack.decode(entry.payload, type=payloads.Membership)
+        payload = msgspec.msgpack.decode(entry.payload, type=payloads.RosterChange)
         copy = payload.member.copy
         ledger.members.pop(copy, None)
         if not payload.gone:
@@ -401,7 +403,7 @@ def first_clock_heard(patch: pytest.MonkeyPatch) -> None:
 def all_expire_at_once(patch: pytest.MonkeyPatch) -> None:
     """What has failed, or is over, becomes entries in one turn, however much it is."""
     patch.setattr(Budget, "__bool__", lambda budget: True)
-    patch.setattr(Holding, "overdue", property(lambda holding: False))
+    patch.setattr(Leases, "overdue", property(lambda holding: False))
 
 
 def group_of_a_topic_that_is_gone(patch: pytest.MonkeyPatch) -> None:
@@ -412,7 +414,7 @@ def group_of_a_topic_that_is_gone(patch: pytest.MonkeyPatch) -> None:
         outcome = group(ledger, entry)
         if outcome.error != "unknown_topic":
             return outcome
-        payload = msgspec.msgpack.decode(entry.payload, type=payloads.Group)
+        payload = msgspec.msgpack.decode(entry.payload, type=payloads.GroupChange)
         zombie = records.GroupState(entry.index, payload.topic_id, payload.name, payload.config)
         ledger.groups[zombie.id], ledger.group_ids[zombie.topic_id, zombie.name] = zombie, zombie.id
         ledger.state.put(records.key(b"G", zombie.id), records.encode(zombie))
@@ -451,7 +453,7 @@ def disks_are_slow(patch: pytest.MonkeyPatch) -> None:
 
 def acks_believed(patch: pytest.MonkeyPatch) -> None:
     """Whatever a consumer says that it has done is done."""
-    patch.setattr(Holding, "_never_had", staticmethod(lambda view, low, high, had: []))
+    patch.setattr(Leases, "_never_had", staticmethod(lambda view, low, high, had: []))
 
 
 def snapshot_read_at_once(patch: pytest.MonkeyPatch) -> None:

@@ -23,7 +23,7 @@ from gossipq.messages import (
     Nack,
     Publish,
     PurgeDead,
-    Refused,
+    RefusedMessage,
     ReplayDead,
     Requeue,
     Reschedule,
@@ -195,7 +195,7 @@ class Rival(Party):
         asked_ms, message = self.asked[request_id]
         history = self.world.history
         history.count(
-            f"rival: {type(message).__name__} {'refused' if isinstance(answer, Refused) else 'done'}"
+            f"rival: {type(message).__name__} {'refused' if isinstance(answer, RefusedMessage) else 'done'}"
         )
         if isinstance(answer, Topics):
             for info in answer.topics:

@@ -13,7 +13,7 @@ SMALL = [
     (retention, "LOG_KEEP", 6),
     (retention, "LOG_STEP", 3),
     (snapshot, "WIPE_ROWS", 9),
-    (limits, "LOG_HOLD_ROWS", 25),
+    (limits, "LOG_LAG_ROWS", 25),
     (limits, "SNAPSHOT_PART_BYTES", 400),
     (limits, "REPLICATE_BYTES_MAX", 1_000),
     (limits, "RECENT_BYTES_MAX", 3_000),

@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 from gossipq.core.copies.placement import Target
-from gossipq.core.storage.payloads import Config
+from gossipq.core.storage.payloads import CopySet
 from sim import world
 from sim.history import Copy, History, Job
 from sim.job_checks import in_time
@@ -108,7 +108,7 @@ def test_who_may_vote_after_the_next_step_counts_when_others_are_frozen(
         cluster.run_until(world.FOUND_MS, lambda: bool(cluster.admin.places))
         shard = next(iter(cluster.nodes.values())).shard
     assert shard is not None
-    shard.replica.configure(shard.last, Config(["a.1", "b.2"], [], ["c.3"]))
+    shard.replica.configure(shard.last, CopySet(["a.1", "b.2"], [], ["c.3"]))
     shard.target = Target(["a.1", "c.3"], [], [])
     assert cluster.may_vote(shard) == [{"a.1", "b.2"}, {"a.1", "b.2", "c.3"}, {"a.1"}]
 
@@ -130,7 +130,7 @@ def test_who_heals_a_core_that_could_decide_looks_at_logs_too() -> None:
     def copy(name: str, voters: str, *place: int, hollow: bool = False) -> Any:
         log = SimpleNamespace(term=place[0], last=place[1])
         replica = SimpleNamespace(
-            me=name, config=Config([*voters]), log=log, electable=name in voters, hollow=hollow
+            me=name, config=CopySet([*voters]), log=log, electable=name in voters, hollow=hollow
         )
         return SimpleNamespace(replica=replica)
 

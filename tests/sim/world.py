@@ -181,11 +181,11 @@ class World:
             else {"five": "abcde", "grow": "a", "pair": "abw", "standby": "ab"}.get(self.kind, "abc")
         )
         members = [f"{host}.1" for host in names]
-        config = payloads.Config(members)
+        config = payloads.CopySet(members)
         if self.kind == "pair":
-            config = payloads.Config(members, ["w.1"])
+            config = payloads.CopySet(members, ["w.1"])
         elif self.kind == "standby":
-            config, self.copies = payloads.Config(["a.1"], [], ["b.1"]), 1
+            config, self.copies = payloads.CopySet(["a.1"], [], ["b.1"]), 1
         self.hosts = {name[0]: name for name in members}
         for name in members:
             node = self.nodes[name] = Node(self, name, joins=name != "a.1", witness=name in config.witnesses)
@@ -371,7 +371,7 @@ class World:
             )
         elif (
             index >= max(1, replica.log.first - 1)
-            and replica.place(index).chain != self.chains[shard.id, index]
+            and replica.point(index).chain != self.chains[shard.id, index]
         ):
             self.broken(
                 f"I4 {node.name} leads term {shard.term} with another entry {index}, which was committed "

@@ -317,7 +317,7 @@ def samples() -> list[messages.Message]:
         m.Ping(),
         m.Pong(),
         m.Bye(lost=True),
-        m.Refused(
+        m.RefusedMessage(
             "not_leader", "shard 5 is led elsewhere", "connect to the endpoint", 50, 0, "tcp://127.0.0.1:7702"
         ),
         m.Publish(PARTITION, "stored", 25, 1, ranges),
@@ -359,7 +359,7 @@ def samples() -> list[messages.Message]:
         m.Acked([(PARTITION, 30, 31)]),
         m.Nack(1, ranges, 5_000, True, "timeout at the bank", "rejected"),
         m.Extend(1, ranges, 30_000),
-        m.Ready(1),
+        m.ReadyMessage(1),
         m.Recall(1),
         m.Recalled(1, 500, 65_536),
         m.AtEnd(1, [(PARTITION, 510, 510)]),
@@ -537,7 +537,7 @@ def wire_array(message: messages.Message) -> list[Any]:
 def described_frame(message: messages.Message, shard: int, request_id: int, term: int) -> dict[str, Any]:
     names = [field.name for field in msgspec.structs.fields(type(message))]
     return {
-        "name": type(message).__name__,
+        "name": type(message).__name__.removesuffix("Message"),
         "verb": message.verb,
         "shard": shard,
         "request_id": plain(request_id),

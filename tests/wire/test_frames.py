@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from gossipq import limits
 from gossipq.errors import ProtocolError, UnknownVerb, WrongVersion
-from gossipq.messages import MESSAGES, Bye, Hello, Ping, Publish, Refused, Topics, Welcome
+from gossipq.messages import MESSAGES, Bye, Hello, Ping, Publish, RefusedMessage, Topics, Welcome
 from gossipq.values import Message
 from gossipq.wire import frames
 
@@ -180,8 +180,8 @@ def test_what_is_no_control_part(verb: int, control: bytes) -> None:
 
 def test_control_frame_has_a_bound() -> None:
     def refused(size: int) -> bytes:
-        empty = len(frames.encode(Refused("busy", "x" * 70_000)))
-        return frames.encode(Refused("busy", "x" * (70_000 + size - empty)))
+        empty = len(frames.encode(RefusedMessage("busy", "x" * 70_000)))
+        return frames.encode(RefusedMessage("busy", "x" * (70_000 + size - empty)))
 
     assert len(refused(limits.CONTROL_BYTES_MAX)) == limits.CONTROL_BYTES_MAX
     assert frames.decode(refused(limits.CONTROL_BYTES_MAX))[1].code == "busy"

@@ -46,7 +46,8 @@ def rows(text: str) -> list[list[str]]:
 
 
 def title(kind: type) -> str:
-    return re.sub(r"(?<!^)([A-Z])", r"_\1", kind.__name__).upper()
+    """Of a message: two have a longer name in Python, where another class has theirs."""
+    return re.sub(r"(?<!^)([A-Z])", r"_\1", kind.__name__.removesuffix("Message")).upper()
 
 
 def type_name(kind: Any) -> str:

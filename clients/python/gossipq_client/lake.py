@@ -56,9 +56,9 @@ class Lake:
     """An export as it was when it was opened."""
 
     def __init__(self, path: str, until_us: int | None, verify: bool | None) -> None:
-        from gossipq.lakes import Folder
+        from gossipq.lakes import ExportReader
 
-        self._folder, self._verify = Folder(str(path)), verify
+        self._folder, self._verify = ExportReader(str(path)), verify
         self._export = self._folder.read(until_us)
 
     @property

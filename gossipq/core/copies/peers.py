@@ -17,14 +17,14 @@ from gossipq.core.raft import (
     ClusterTime,
     Dice,
     HardState,
-    Place,
+    LogPoint,
     Progress,
     Replica,
     Unsaved,
     campaign,
     voters,
 )
-from gossipq.core.storage import Bodies, Config, Entry, LogState, ShardSettings, Tables, log
+from gossipq.core.storage import Bodies, CopySet, Entry, LogState, ShardSettings, Tables, log
 from gossipq.errors import BadRequest, Busy, CorruptLog, ProtocolError
 from gossipq.peer_messages import (
     Append,
@@ -71,7 +71,7 @@ class Peers:
             )
         row = tables.state.get(records.HARD)
         hard = msgspec.msgpack.decode(row, type=HardState) if row else HardState()
-        config = Config([me]) if alone else Config(meta.voters, meta.witnesses, meta.learners)
+        config = CopySet([me]) if alone else CopySet(meta.voters, meta.witnesses, meta.learners)
         row = tables.state.get(records.CLOCK)
         time = ClusterTime(me, settings.boot, msgspec.msgpack.decode(row, type=ClockRow) if row else None)
         self.replica = Replica(me, config, hard, state, self, dice, time, bodies.recent.shelf())
@@ -83,7 +83,7 @@ class Peers:
         if not alone:
             for entry in self.after(ledger.applied):
                 if entry.kind == log.CONFIG:
-                    self.replica.configure(entry.index, msgspec.msgpack.decode(entry.payload, type=Config))
+                    self.replica.configure(entry.index, msgspec.msgpack.decode(entry.payload, type=CopySet))
 
     # --- the log on disk ------------------------------------------------------------------------------------
 
@@ -102,15 +102,15 @@ class Peers:
         stored = self.read(index + 1, self.replica.saved + 1, 2**62, 2**62)
         return stored + [entry for entry in self.replica.unsaved if entry.index > index]
 
-    def place(self, index: Index) -> Place:
+    def point(self, index: Index) -> LogPoint:
         """Of an entry at `log.first - 1` or later. Raises CorruptLog."""
         if index < self.replica.log.first:
-            return Place(self.ledger.meta.chain, self.ledger.meta.time_ms)
+            return LogPoint(self.ledger.meta.chain, self.ledger.meta.time_ms)
         row = self._tables.log.get(_pack(index))
         if row is None:
             raise CorruptLog(f"shard {self._shard}: entry {index} is missing")
         entry = log.decode_row(index, row)
-        return Place(entry.chain, entry.time_ms)
+        return LogPoint(entry.chain, entry.time_ms)
 
     # --- messages -------------------------------------------------------------------------------------------
 
@@ -172,7 +172,7 @@ class Peers:
                 f"a snapshot of term {message.term} by {message.leader}, which is no leader in it"
             )
         known = not replica.hollow and replica.log.first - 1 <= message.index <= replica.commit
-        if known and replica.place(message.index).chain != message.chain:
+        if known and replica.point(message.index).chain != message.chain:
             raise CorruptLog(
                 f"the snapshot of {message.leader} contradicts entry {message.index}, which is committed here"
             )
@@ -180,8 +180,8 @@ class Peers:
     def _complete(self, message: Snapshot) -> None:
         """All parts are here: they are the state now, and the log goes on behind them."""
         replica, tables = self.replica, self._tables
-        index, place = message.index, Place(message.chain, message.time_ms)
-        config = Config(message.voters, message.witnesses, message.learners)
+        index, place = message.index, LogPoint(message.chain, message.time_ms)
+        config = CopySet(message.voters, message.witnesses, message.learners)
         if replica.restart(index, message.term, place, config):
             tables.log.delete_range(b"", b"\xff" * 8, 2**31)
             tables.body.delete_range(_pack(index + 1), b"\xff" * 8, 2**31)
@@ -292,10 +292,10 @@ class Peers:
         """Right after the commit that flushed the ledger: what it left are the rows of the applied index."""
         replica, index = self.replica, self.ledger.applied
         meta = self.ledger.meta
-        config = Config(meta.voters, meta.witnesses, meta.learners)
+        config = CopySet(meta.voters, meta.witnesses, meta.learners)
         for name, progress in replica.progress.items():
             if self._wants(name, progress):
-                place, term = replica.place(index), replica.log.term_at(index)
+                place, term = replica.point(index), replica.log.term_at(index)
                 assert term is not None, "a copy waits for what the log can name"
                 self._sending[name] = Sending(
                     replica.me, index, term, place, config, self._tables, progress.full, replica.now_ms
@@ -325,7 +325,7 @@ class Peers:
         ]
         return min((at for at in due if at is not None), default=None)
 
-    def hold(self) -> Index:
+    def keep_from(self) -> Index:
         """The first log row that a copy which is behind still needs."""
         return min(
             (self._needs(name, progress) for name, progress in self.replica.progress.items()), default=2**63
@@ -345,7 +345,7 @@ class Peers:
         return (
             progress.match + 1
             if comes_in
-            else max(progress.match + 1, replica.log.last - limits.LOG_HOLD_ROWS)
+            else max(progress.match + 1, replica.log.last - limits.LOG_LAG_ROWS)
         )
 
     # --- storing --------------------------------------------------------------------------------------------
@@ -377,13 +377,15 @@ class Peers:
 
     # --- voters ---------------------------------------------------------------------------------------------
 
-    def check_change(self, message: ChangeVoters) -> Config:
+    def check_change(self, message: ChangeVoters) -> CopySet:
         """What the next CONFIG entry says. The leader serves, so an entry of its term is committed (R16). A
         change that is not committed yet may be taken back: the quorums of the voters before it meet its own.
         Raises what forbids it now."""
         replica = self.replica
-        config = Config(message.voters, message.witnesses, message.learners)
-        if replica.config_index > replica.commit and set(config.voters) != set(replica.settled_config.voters):
+        config = CopySet(message.voters, message.witnesses, message.learners)
+        if replica.config_index > replica.commit and set(config.voters) != set(
+            replica.committed_config.voters
+        ):
             raise Busy("another change of the copies is under way", retry_after_ms=limits.HEARTBEAT_MS)
         voters.check_change(replica.config, config)
         if replica.me not in config.voters:

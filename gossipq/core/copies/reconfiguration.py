@@ -7,7 +7,7 @@ from typing import Protocol
 from gossipq import limits
 from gossipq.core.copies.peers import Peers
 from gossipq.core.copies.placement import Target
-from gossipq.core.copies.transitions import Known, next_step, way_out
+from gossipq.core.copies.transitions import KnownCopies, next_change, way_out
 from gossipq.core.ledger import Outcome
 from gossipq.core.raft import LEADER, Pending, Requester
 from gossipq.core.storage import log, payloads
@@ -22,7 +22,7 @@ FALLS_MS = 10 * limits.MINUTE_MS
 TRIAL_LOOK_MS = 20  #: between two looks whether the next leader has stored an entry
 
 
-class Host(Protocol):
+class ReconfigurationHost(Protocol):
     """What this room asks of its shard."""
 
     def propose(self, kind: int, payload: bytes) -> Index: ...
@@ -31,8 +31,10 @@ class Host(Protocol):
         """For whoever looks after this node."""
 
 
-class Moving:
-    def __init__(self, host: Host, shard: ShardId, peers: Peers, pending: Pending[Outcome]) -> None:
+class Reconfiguration:
+    def __init__(
+        self, host: ReconfigurationHost, shard: ShardId, peers: Peers, pending: Pending[Outcome]
+    ) -> None:
         self._host, self._shard, self._peers, self._replica = host, shard, peers, peers.replica
         self._pending = pending
         self._target: Target | None = None
@@ -80,7 +82,7 @@ class Moving:
             is not None
         )
 
-    def _way_out(self, known: Known, now_ms: int) -> ChangeVoters | Transfer | None:
+    def _way_out(self, known: KnownCopies, now_ms: int) -> ChangeVoters | Transfer | None:
         stays = self._leaving and now_ms < self._stay_ms
         return None if stays else way_out(self._replica.config, known)
 
@@ -143,7 +145,7 @@ class Moving:
         known = self._known(now_ms)
         step = self._way_out(known, now_ms) if self._leaving else None
         if step is None and self._target is not None:
-            step = next_step(replica.config, self._for_now(self._target, known), known)
+            step = next_change(replica.config, self._for_now(self._target, known), known)
         if step is not None:
             self._take(step, now_ms)
         elif self._leaving or self._unfinished():
@@ -186,7 +188,7 @@ class Moving:
             or target.voters[0] != self._replica.me
         )
 
-    def _known(self, now_ms: int) -> Known:
+    def _known(self, now_ms: int) -> KnownCopies:
         replica = self._replica
         me, others = replica.me, replica.progress
         answering = {
@@ -196,9 +198,11 @@ class Moving:
         synced = {me, *(name for name, other in others.items() if other.synced)}
         unfit = {name for name, (until_ms, _) in self._unfit.items() if now_ms < until_ms}
         unfit |= {name for name, other in others.items() if other.no_space}
-        return Known(me, answering, synced, self.free, self._settled(synced - unfit, now_ms), unfit)
+        return KnownCopies(
+            me, answering, synced, self.free, self._leader_kept_up(synced - unfit, now_ms), unfit
+        )
 
-    def _settled(self, synced: set[str], now_ms: int) -> bool:
+    def _leader_kept_up(self, synced: set[str], now_ms: int) -> bool:
         """Whether leadership may go back to who should have it."""
         first = self._target.voters[0] if self._target else ""
         if first not in synced:
@@ -210,10 +214,10 @@ class Moving:
         shaky = falls is not None and len(falls) == FALLS_MAX and falls[0] > now_ms - FALLS_MS
         return not shaky and now_ms >= self._kept_up[1] + limits.HAND_BACK_MS
 
-    def _for_now(self, target: Target, known: Known) -> Target:
+    def _for_now(self, target: Target, known: KnownCopies) -> Target:
         """A standby that has got the leadership keeps it for a while, alone: the other one may be about to
         end."""
-        stays = len(target.voters) == 1 and known.me in target.learners and not known.settled
+        stays = len(target.voters) == 1 and known.me in target.learners and not known.kept_up
         return target.led_by(known.me) if stays else target
 
     # --- what is seen ---------------------------------------------------------------------------------------

@@ -14,8 +14,8 @@ import msgspec
 
 from gossipq import limits
 from gossipq.core.ledger import Ledger, records
-from gossipq.core.raft import Place
-from gossipq.core.storage import INDEX_KEY, Columns, Config, Reader, Table, Tables
+from gossipq.core.raft import LogPoint
+from gossipq.core.storage import INDEX_KEY, Columns, CopySet, Reader, Table, Tables
 from gossipq.errors import ProtocolError
 from gossipq.peer_messages import Installed, Snapshot
 from gossipq.types import Index, Term
@@ -133,8 +133,8 @@ class Sending:
         me: str,
         index: Index,
         term: Term,
-        place: Place,
-        config: Config,
+        place: LogPoint,
+        config: CopySet,
         tables: Tables,
         full: bool,
         now_ms: int,

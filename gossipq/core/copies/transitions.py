@@ -12,28 +12,28 @@ from typing import NamedTuple
 from gossipq import limits
 from gossipq.core.copies.placement import Target
 from gossipq.core.raft import quorum_size
-from gossipq.core.storage import Config
+from gossipq.core.storage import CopySet
 from gossipq.peer_messages import ChangeVoters, Transfer
 
 
-class Known(NamedTuple):
+class KnownCopies(NamedTuple):
     """What a leader knows of the copies of its shard; the sets have its own name too."""
 
     me: str
     answering: set[str]
     synced: set[str]
     free: bool = True  #: another copy may begin to catch up
-    settled: bool = False  #: who should lead has kept up for long enough
+    kept_up: bool = False  #: who should lead has kept up for long enough
     #: they have no space, or did not take leadership when it was handed to them
     unfit: Set[str] = frozenset()
 
 
-def next_step(config: Config, target: Target, known: Known) -> ChangeVoters | Transfer | None:
+def next_change(config: CopySet, target: Target, known: KnownCopies) -> ChangeVoters | Transfer | None:
     """None: there is nothing to do, or nothing that can be done now."""
-    return _Steering(config, target, known).step()
+    return _NextChange(config, target, known).change()
 
 
-def way_out(config: Config, known: Known) -> ChangeVoters | Transfer | None:
+def way_out(config: CopySet, known: KnownCopies) -> ChangeVoters | Transfer | None:
     """For a leader that is about to end: somebody else leads. None: nobody can."""
     fit = known.synced - known.unfit
     full = [name for name in _others(config.voters, known.me) if name not in config.witnesses and name in fit]
@@ -49,12 +49,12 @@ def _others(names: list[str], name: str) -> list[str]:
     return [other for other in names if other != name]
 
 
-class _Steering:
-    def __init__(self, config: Config, target: Target, known: Known) -> None:
+class _NextChange:
+    def __init__(self, config: CopySet, target: Target, known: KnownCopies) -> None:
         self._config, self._target, self._known = config, target, known
         self._surplus = [name for name in config.voters if name not in target.voters]
 
-    def step(self) -> ChangeVoters | Transfer | None:
+    def change(self) -> ChangeVoters | Transfer | None:
         even = len(self._config.voters) % 2 == 0
         return (
             (self._retreat() if even else None)
@@ -136,7 +136,7 @@ class _Steering:
             if name in config.voters and name in fit and name not in config.witnesses
         ]
         if known.me in target.voters:
-            able = able[:1] if target.voters[:1] == able[:1] and known.settled else []
+            able = able[:1] if target.voters[:1] == able[:1] and known.kept_up else []
         elif any(
             name in config.learners and name in known.answering - known.synced for name in target.voters
         ):

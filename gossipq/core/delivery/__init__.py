@@ -1,11 +1,20 @@
 """Who gets what next: consumers, credit, leases and failures. Volatile; reads the ledger, never changes
 it."""
 
-from gossipq.core.delivery.consumers import EXCLUSIVE, MODES, Group, Lease, Part, Subscription, View, place_of
+from gossipq.core.delivery.consumers import (
+    EXCLUSIVE,
+    MODES,
+    Group,
+    Lease,
+    Part,
+    PartitionView,
+    Subscription,
+    place_of,
+)
 from gossipq.core.delivery.dispatch import MOVES, Delivery, Dispatch
 from gossipq.core.delivery.failures import expires_ms
 from gossipq.core.delivery.leases import Waiter
-from gossipq.core.delivery.outbox import Gathering
+from gossipq.core.delivery.outbox import Outbox
 from gossipq.core.delivery.policy import NOTHING, NUMBER_MAX, alarm_lag, check_policy, ruling, within
 from gossipq.core.delivery.routes import check_patterns
 
@@ -17,12 +26,12 @@ __all__ = [
     "NUMBER_MAX",
     "Delivery",
     "Dispatch",
-    "Gathering",
     "Group",
     "Lease",
+    "Outbox",
     "Part",
+    "PartitionView",
     "Subscription",
-    "View",
     "Waiter",
     "alarm_lag",
     "check_patterns",

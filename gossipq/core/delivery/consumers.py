@@ -101,7 +101,13 @@ class Lease:
     )  # fmt: skip
 
     def __init__(
-        self, view: "View", session: SessionId, number: int, consumer: str, attempt: int, since_ms: int
+        self,
+        view: "PartitionView",
+        session: SessionId,
+        number: int,
+        consumer: str,
+        attempt: int,
+        since_ms: int,
     ) -> None:
         self.view, self.session, self.number, self.consumer = view, session, number, consumer
         self.attempt, self.since_ms = attempt, since_ms  #: boot time of the handing-over
@@ -158,7 +164,7 @@ class Lanes(dict[bytes, RangeMap[int]]):
         return [part for low, high, lane in places for part in self[lane].overlap(low, high)]
 
 
-class View:
+class PartitionView:
     """One group in one partition. Above the ledger's cursor each record is passed, leased, returned, in a
     lane, or not looked at yet (from `next` on). Exception rows come back into `returned` when their time or
     lane comes."""
@@ -262,7 +268,7 @@ class Subscription:
         self.notify_end, self.ack = message.notify_end, message.ack
         self.matches = matcher(message.routes)
         self.group: Group | None = None
-        self.views: list[View] = []
+        self.views: list[PartitionView] = []
         self.positions: dict[PartitionKey, Offset] = {}
         self.told_end = self.told_ready = False
         self.frame_bytes = self.acked = 0

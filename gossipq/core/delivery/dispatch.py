@@ -1,7 +1,7 @@
 """Who gets what next: the leader's volatile side of a shard. Rebuilt from the ledger when leadership begins.
 
-Dispatch hands out committed records against credit (`serving`), remembers who holds them until when
-(`holding`), and collects what must be logged. It reads the ledger and never changes it; nothing here may
+Dispatch hands out committed records against credit (`selection`), remembers who has them until when
+(`leases`), and collects what must be logged. It reads the ledger and never changes it; nothing here may
 influence apply.
 """
 
@@ -17,18 +17,18 @@ from gossipq.core.delivery.consumers import (
     Group,
     Lease,
     Part,
+    PartitionView,
     Place,
     Subscription,
-    View,
     place_of,
 )
 from gossipq.core.delivery.keys import Keys
-from gossipq.core.delivery.leases import Holding
+from gossipq.core.delivery.leases import Leases, Waiter
 from gossipq.core.delivery.policy import Policy
-from gossipq.core.delivery.selection import Handed, Serving
+from gossipq.core.delivery.selection import Handed, Selection
 from gossipq.core.ledger import Ledger, key_of
 from gossipq.core.storage import Entry, Intervals, log, payloads
-from gossipq.messages import AtEnd, Ready
+from gossipq.messages import AtEnd, ReadyMessage
 from gossipq.types import Index, Offset, Origin, PartitionKey, SessionId, topic_id_of
 from gossipq.values import GroupConfig, Message, Range
 
@@ -52,8 +52,8 @@ class Delivery(NamedTuple):
 class Dispatch:
     def __init__(self, ledger: Ledger, cluster: GroupConfig) -> None:
         self._ledger = ledger
-        self.holding = Holding(ledger)
-        self.serving = Serving(ledger, self.holding, cluster)
+        self.leases = Leases(ledger)
+        self.selection = Selection(ledger, self.leases, cluster)
         self.groups: dict[int, Group] = {}
         self.subscriptions: dict[tuple[SessionId, int], Subscription] = {}
         #: who joins when an entry is stored, the newest of a name
@@ -70,35 +70,44 @@ class Dispatch:
     @property
     def delivered(self) -> int:
         """Records handed out."""
-        return self.serving.delivered
+        return self.selection.delivered
 
     @property
     def unfinished(self) -> bool:
         """Whether something was left for another turn."""
-        return bool(self.holding.failed or self.serving.parking or self._expiring)
+        return bool(self.leases.failed or self.selection.parking or self._expiring)
+
+    @property
+    def unlogged(self) -> bool:
+        """Whether something waits for the lazy log."""
+        return self.leases.unlogged
 
     @property
     def boot_ms(self) -> int:
         """Boot time of this turn."""
-        return self.serving.boot_ms
+        return self.selection.boot_ms
 
     @property
     def leader_ms(self) -> int:
         """Leader time of this turn."""
-        return self.serving.leader_ms
+        return self.selection.leader_ms
 
     @property
     def cluster(self) -> GroupConfig:
         """What the cluster says where group and topic say nothing."""
-        return self.serving.failing.cluster
+        return self.selection.failures.cluster
 
-    def policy(self, view: View, place: Place) -> Policy:
+    def policy(self, view: PartitionView, place: Place) -> Policy:
         """What rules the next attempt at a record, and who said so."""
-        return self.serving.failing.policy(view, place)
+        return self.selection.failures.policy(view, place)
+
+    def members(self, group: Group) -> int:
+        """How many members of a group may be served."""
+        return self.selection.members(group)
 
     def begin(self, boot_ms: int, leader_ms: int) -> None:
         """The clocks of this turn."""
-        self.serving.boot_ms, self.serving.leader_ms = boot_ms, leader_ms
+        self.selection.boot_ms, self.selection.leader_ms = boot_ms, leader_ms
 
     # --- sessions, subscriptions ----------------------------------------------------------------------------
 
@@ -109,10 +118,10 @@ class Dispatch:
         for partition, cursors in self._ledger.cursors.items():
             for group_id in cursors:
                 sessions |= self._reopen(self._view(group_id, partition), boot_ms, leader_ms)
-        self.holding.logged()
+        self.leases.logged()
         return sessions
 
-    def _reopen(self, view: View, boot_ms: int, leader_ms: int) -> set[SessionId]:
+    def _reopen(self, view: PartitionView, boot_ms: int, leader_ms: int) -> set[SessionId]:
         cursor, sessions = view.cursor, set()
         position = cursor.state.cursor
         high = max([position, *cursor.passed.ends[-1:], *cursor.holds.ends[-1:]])
@@ -125,30 +134,30 @@ class Dispatch:
                 view.returned.clear(first, end)
                 lease = Lease(view, hold.session, UNKNOWN_NUMBER, hold.consumer, hold.attempt, boot_ms)
                 lease.started = hold.started
-                self.holding.lease(view, first, end, lease, boot_ms + left_ms)
+                self.leases.lease(view, first, end, lease, boot_ms + left_ms)
             else:
                 for low, high_ in cursor.fresh(first, end):
                     view.returned.set(low, high_, hold.attempt)
         view.next = high
         view.inherited = min(self._ledger.partitions[view.partition].next, view.window_end)
         if cursor.exceptional:
-            self.holding.look_again(view, 0)
+            self.leases.look_again(view, 0)
         if view.keys is not None:
             self._reopen_keys(view)
         return sessions
 
-    def _reopen_keys(self, view: View) -> None:
+    def _reopen_keys(self, view: PartitionView) -> None:
         """Keys that are closed by what waits on disk."""
         assert view.keys is not None
         for found in view.cursor.exceptions.scan():
-            for offset, key_hash in self.holding.hashes(view, found.first, found.end):
+            for offset, key_hash in self.leases.hashes(view, found.first, found.end):
                 if key_of(found.row.lane):
                     view.keys.parked(key_hash, offset)
                     view.draining.setdefault(found.row.lane, 0)
                 elif not found.row.lane:
                     view.keys.failed(key_hash, offset)
 
-    def _view(self, group_id: int, partition: PartitionKey) -> View:
+    def _view(self, group_id: int, partition: PartitionKey) -> PartitionView:
         group = self.groups.get(group_id)
         if group is None:
             group = self.groups[group_id] = Group(self._ledger.groups[group_id])
@@ -195,9 +204,9 @@ class Dispatch:
         self._members_changed(group)
 
     def _members_changed(self, group: Group) -> None:
-        self.holding.dirty.add(group.id)
+        self.leases.dirty.add(group.id)
         for view in group.views.values():
-            self.serving.wake_lanes(view)
+            self.selection.wake_lanes(view)
             consumed = self._consumed.setdefault(view.partition, {})
             if group.members:
                 consumed[group.id] = None
@@ -212,8 +221,8 @@ class Dispatch:
                 held.setdefault(partition, Intervals()).add(first, min(end, state.next))
         for view in subscription.views:
             mine = held.get(view.partition, Intervals())
-            self.holding.keep(subscription, view, list(mine), boot_ms, lease_ms)
-            self.holding.dirty.add(view.group.id)
+            self.leases.keep(subscription, view, list(mine), boot_ms, lease_ms)
+            self.leases.dirty.add(view.group.id)
 
     def _detach(self, name: tuple[SessionId, int]) -> None:
         old = self.subscriptions.pop(name, None)
@@ -234,7 +243,7 @@ class Dispatch:
         numbers.pop(name[1], None)
         if not numbers:
             self._numbers.pop(name[0], None)
-        self.holding.end_subscription(name)
+        self.leases.end_subscription(name)
 
     def counts(self, session: SessionId, number: int) -> int:
         """Subscriptions of the session, with that one."""
@@ -242,11 +251,11 @@ class Dispatch:
 
     def holds(self, session: SessionId) -> bool:
         """Whether the session has a subscription or a record here."""
-        return session in self._numbers or self.holding.holds(session)
+        return session in self._numbers or self.leases.holds(session)
 
     def of_session(self, session: SessionId) -> list[tuple[Subscription, int, int]]:
         """Its subscriptions, how many records each of them holds, and since which boot time; 0 = none."""
-        held = self.holding.held(session)
+        held = self.leases.held(session)
         numbers = self._numbers.get(session, ())
         found = [self.subscriptions.get((session, number)) for number in numbers]
         return [(each, *held.get(each.number, (0, 0))) for each in found if each is not None]
@@ -256,7 +265,7 @@ class Dispatch:
         for number in self._numbers.pop(session, ()):
             self.joining.pop((session, number), None)
             self._detach((session, number))
-        self.holding.end_session(session, "its consumer fell silent" if silent else "")
+        self.leases.end_session(session, "its consumer fell silent" if silent else "")
 
     def drop_topic(self, topic_id: int) -> set[Origin]:
         """A topic is gone, and its groups. Returns who subscribed to it."""
@@ -276,7 +285,7 @@ class Dispatch:
         """Its topic is gone."""
         for view in self._views.pop(partition, {}).values():
             del view.group.views[partition]
-            self.holding.drop(view)
+            self.leases.drop(view)
         self._consumed.pop(partition, None)
         for subscription in self.subscriptions.values():
             subscription.views = [view for view in subscription.views if view.partition != partition]
@@ -292,7 +301,7 @@ class Dispatch:
         for name in list(group.members):
             self._detach(name)
         for view in group.views.values():
-            self.holding.drop(view)
+            self.leases.drop(view)
             del self._views[view.partition][group_id]
         return origins
 
@@ -311,12 +320,12 @@ class Dispatch:
             at = 0
             for low, high in [*((found.first, found.end) for found in kept), (first, first)]:
                 if at < low:
-                    self.holding.forget(view, at, low)
+                    self.leases.forget(view, at, low)
                 at = high
             view.next = max(view.next, first)
             if view.keys is not None:
                 for key_hash in view.keys.trim(first):
-                    self.holding.let_on(view, key_hash)
+                    self.leases.let_on(view, key_hash)
 
     def voided(self, entry: Entry) -> None:
         """A VOID or EDIT took a record away, and may have brought another."""
@@ -327,20 +336,72 @@ class Dispatch:
 
     def _void(self, partition: PartitionKey, offset: Offset) -> None:
         for view in self._views.get(partition, {}).values():
-            self.holding.forget(view, offset, offset + 1)
+            self.leases.forget(view, offset, offset + 1)
             if view.keys is not None:
-                for _, key_hash in self.holding.hashes(view, offset, offset + 1):
-                    self.holding.key_done(view, offset, key_hash)
-            self.holding.dirty.add(view.group.id)
+                for _, key_hash in self.leases.hashes(view, offset, offset + 1):
+                    self.leases.key_done(view, offset, key_hash)
+            self.leases.dirty.add(view.group.id)
 
-    def settled(self, entry: Entry) -> None:
+    # --- what consumers say of records they have ------------------------------------------------------------
+
+    def ack(
+        self,
+        subscription: Subscription,
+        ranges: list[Range],
+        origin: Origin,
+        request_id: int,
+        unseen: bool = False,
+    ) -> None:
+        """Done, unless somebody else has it or has done it; `unseen`: also what nobody had."""
+        self.leases.ack(subscription, ranges, origin, request_id, unseen)
+
+    def nack(
+        self,
+        subscription: Subscription,
+        ranges: list[Range],
+        waiter: Waiter,
+        delay_ms: int,
+        failed: bool,
+        reason: str,
+        dead: str,
+    ) -> None:
+        """The attempt is over: counted or not, with a pause or without."""
+        self.leases.nack(subscription, ranges, waiter, delay_ms, failed, reason, dead)
+
+    def start(self, subscription: Subscription, ranges: list[Range]) -> None:
+        """A handler begins: from now on a lease that just ends is a failure."""
+        self.leases.start(subscription, ranges)
+
+    def extend(
+        self, subscription: Subscription, ranges: list[Range], lease_ms: int, boot_ms: int
+    ) -> list[Range]:
+        """Moves deadlines; returns what the session does not have any more."""
+        return self.leases.extend(subscription, ranges, lease_ms, boot_ms)
+
+    def holds_all(self, subscription: Subscription, ranges: list[Range]) -> bool:
+        """Whether the session has every record of the ranges."""
+        return self.leases.holds_all(subscription, ranges)
+
+    def take(
+        self, subscription: Subscription, ranges: list[Range]
+    ) -> list[tuple[PartitionView, Offset, Offset, Lease]]:
+        """An atomic step that acks these is on its way; returns what `taken` wants when it is applied."""
+        return self.leases.take(subscription, ranges)
+
+    def taken(self, taken: list[tuple[PartitionView, Offset, Offset, Lease]], done: bool) -> None:
+        """That entry is applied: the records are acked, or given back because it was refused."""
+        self.leases.taken(taken, done)
+
+    # --- what entries did -----------------------------------------------------------------------------------
+
+    def applied(self, entry: Entry) -> None:
         """An entry that moved records of a group is applied: one of MOVES."""
         decode = msgspec.msgpack.decode
         if entry.kind == log.ACK:
-            ack = decode(entry.payload, type=payloads.Ack)
+            ack = decode(entry.payload, type=payloads.AckRanges)
             for partition, first, end in ack.ranges:
                 if (view := self._view_of(ack.group_id, partition)) is not None:
-                    self.holding.acked(view, first, end)
+                    self.leases.acked(view, first, end)
         elif entry.kind == log.FAIL:
             fail = decode(entry.payload, type=payloads.Fail)
             for row in fail.rows:
@@ -357,14 +418,16 @@ class Dispatch:
             for first, end in letters.ranges:
                 self._again(letters.group_id, letters.partition, first, end, entry.time_ms)
 
-    def _landed(self, group_id: int, partition: PartitionKey, first: Offset, end: Offset) -> View | None:
+    def _landed(
+        self, group_id: int, partition: PartitionKey, first: Offset, end: Offset
+    ) -> PartitionView | None:
         """Nobody waits for that entry any more."""
         view = self._view_of(group_id, partition)
         if view is not None:
-            self.holding.landed(view, first, end)
+            self.leases.landed(view, first, end)
         return view
 
-    def _view_of(self, group_id: int, partition: PartitionKey) -> View | None:
+    def _view_of(self, group_id: int, partition: PartitionKey) -> PartitionView | None:
         """None when the group, or the partition, is gone."""
         group = self.groups.get(group_id)
         return group.views.get(partition) if group else None
@@ -375,32 +438,32 @@ class Dispatch:
         if view is None:
             return
         view.since = min(view.since, (due_ms, first))
-        self.holding.look_again(view, due_ms if view.due_ms is None else min(due_ms, view.due_ms))
+        self.leases.look_again(view, due_ms if view.due_ms is None else min(due_ms, view.due_ms))
         if view.keys is not None:
             for found in view.cursor.exceptions.overlap(first, end):
                 if not found.row.lane:
-                    for offset, key_hash in self.holding.hashes(view, found.first, found.end):
+                    for offset, key_hash in self.leases.hashes(view, found.first, found.end):
                         view.keys.failed(key_hash, offset)
 
     def _buried(self, group_id: int, partition: PartitionKey, first: Offset, end: Offset) -> None:
         """Records are dead, dropped or done: their keys are free."""
         view = self._landed(group_id, partition, first, end)
         if view is not None and view.keys is not None:
-            for offset, key_hash in self.holding.hashes(view, first, end):
+            for offset, key_hash in self.leases.hashes(view, first, end):
                 if not view.cursor.fresh(offset, offset + 1) and view.cursor.exceptions.at(offset) is None:
-                    self.holding.key_done(view, offset, key_hash)
+                    self.leases.key_done(view, offset, key_hash)
 
     def changed(self, entry: Entry) -> None:
         """A GROUP may have changed the policy of a group."""
-        payload = msgspec.msgpack.decode(entry.payload, type=payloads.Group)
+        payload = msgspec.msgpack.decode(entry.payload, type=payloads.GroupChange)
         group = self._ledger.group(payload.topic_id, payload.name)
         if group is not None and group.id in self.groups:
-            self.holding.dirty.add(group.id)
+            self.leases.dirty.add(group.id)
             for view in self.groups[group.id].views.values():
                 if (view.keys is not None) != (group.config.mode == KEY_ORDERED):
                     self._remode(view)
 
-    def _remode(self, view: View) -> None:
+    def _remode(self, view: PartitionView) -> None:
         """Key order begins or ends; nobody consumes meanwhile."""
         for lane in [lane for lane in view.lanes if key_of(lane)]:
             view.open_lane(lane)
@@ -415,7 +478,7 @@ class Dispatch:
     def wake(self, partition: PartitionKey) -> None:
         """New records are committed in this partition, or some are gone. Groups that nobody consumes do not
         hear of it."""
-        self.holding.dirty.update(self._consumed.get(partition, ()))
+        self.leases.dirty.update(self._consumed.get(partition, ()))
         for subscription in self._readers.get(partition, ()):
             self._dirty_readers[subscription] = None
 
@@ -429,7 +492,7 @@ class Dispatch:
             self._dirty_readers[subscription] = None
         else:
             subscription.group.file(subscription)
-            self.holding.dirty.add(subscription.group.id)
+            self.leases.dirty.add(subscription.group.id)
 
     def recall(self, subscription: Subscription) -> tuple[int, int]:
         """Takes back what is lent and unused: records and bytes."""
@@ -443,7 +506,7 @@ class Dispatch:
     def next_deadline(self, leader_ahead_ms: int) -> int | None:
         """Boot time at which a lease ends or a record is due again; leader time is that much ahead of boot
         time."""
-        again_ms, ends_ms = self.holding.again.next(), self.holding.next_deadline()
+        again_ms, ends_ms = self.leases.again.next(), self.leases.next_deadline()
         if again_ms is None:
             return ends_ms
         again_ms -= leader_ahead_ms
@@ -451,10 +514,10 @@ class Dispatch:
 
     def tick(self, boot_ms: int, leader_ms: int) -> None:
         """Leases that end; records that are due again."""
-        self.holding.expire(boot_ms)
-        for view in self.holding.again.expire(leader_ms):
-            self.holding.dirty.add(view.group.id)
-        if self._expiring and not self.holding.overdue:
+        self.leases.expire(boot_ms)
+        for view in self.leases.again.expire(leader_ms):
+            self.leases.dirty.add(view.group.id)
+        if self._expiring and not self.leases.overdue:
             self.expire_fronts()
 
     def expire_fronts(self) -> None:
@@ -462,13 +525,13 @@ class Dispatch:
         tick."""
         for views in self._views.values():
             for view in views.values():
-                self.serving.expire_front(view)
-        self._expiring = self.holding.overdue
+                self.selection.expire_front(view)
+        self._expiring = self.leases.overdue
 
     def run(self) -> list[Delivery]:
         """Hands out what credit allows."""
         deliveries: list[Delivery] = []
-        dirty, self.holding.dirty = self.holding.dirty, set()
+        dirty, self.leases.dirty = self.leases.dirty, set()
         for group_id in dirty:
             group = self.groups.get(group_id)
             if group is not None and group.members:
@@ -483,9 +546,9 @@ class Dispatch:
     def _serve(self, group: Group, deliveries: list[Delivery]) -> None:
         """Round robin over the members that lend credit; a small rest is shared among them."""
         exclusive, lenders, idle = group.state.config.mode == EXCLUSIVE, group.lenders, 0
-        while (sharers := self.serving.sharers(group)) > idle:
+        while (sharers := self.selection.sharers(group)) > idle:
             member = next(iter((group.members if exclusive else lenders).values()))
-            handed = self.serving.next_part(member, sharers)
+            handed = self.selection.next_part(member, sharers)
             if handed is None and member.matches is None and len(member.views) == len(group.views):
                 break  # it takes whatever there is: nothing is left for anybody
             if not exclusive:
@@ -516,7 +579,7 @@ class Dispatch:
         known, views, parts = self.subscriptions.get(member.name), member.group.views, list[Part]()
         for part in delivery.parts:
             if known is not None and known.group is member.group and part.partition in views:
-                parts += self.serving.still_held(views[part.partition], member, part, delivery.at_ms)
+                parts += self.selection.still_held(views[part.partition], member, part, delivery.at_ms)
         if known is member and parts != delivery.parts:
             records = sum(part.count for part in delivery.parts) - sum(part.count for part in parts)
             self.lend(
@@ -558,7 +621,7 @@ class Dispatch:
                 charge = count * record_bytes
                 subscription.credit_records -= count
                 subscription.credit_bytes -= charge
-                self.serving.delivered += count
+                self.selection.delivered += count
                 whole = place.record == 0 and count == place.batch_count
                 subscription.positions[partition] = position + count
                 return Part(
@@ -590,14 +653,14 @@ class Dispatch:
                 return
         subscription.frame_bytes = part.charge
         reader = subscription if subscription.group is None else None
-        deliveries.append(Delivery(*name, [part], late, self.serving.boot_ms, reader))
+        deliveries.append(Delivery(*name, [part], late, self.selection.boot_ms, reader))
 
     def _notify(self, subscription: Subscription) -> None:
         """READY when records wait and nothing is lent; AT_END when everything readable is handed out."""
         waiting = subscription.waiting(self._ledger)
         if waiting and not subscription.has_credit and not subscription.told_ready:
             subscription.told_ready = True
-            self.notices.append((subscription.origin, Ready(subscription.number)))
+            self.notices.append((subscription.origin, ReadyMessage(subscription.number)))
         elif subscription.notify_end and not subscription.told_end and subscription.at_end(self._ledger):
             subscription.told_end = True
             self.notices.append(

@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from typing import NamedTuple
 
 from gossipq import limits
-from gossipq.core.delivery.consumers import Place, View, place_of
+from gossipq.core.delivery.consumers import PartitionView, Place, place_of
 from gossipq.core.delivery.leases import Failed
 from gossipq.core.delivery.policy import NOTHING, Policy, Said, ruling
 from gossipq.core.ledger import Ledger
@@ -16,7 +16,7 @@ from gossipq.values import GroupConfig, TopicConfig
 EXPIRED, FAILURES = "expired", "failures"
 
 
-def expires_ms(ledger: Ledger, view: View, place: Place) -> int:
+def expires_ms(ledger: Ledger, view: PartitionView, place: Place) -> int:
     """Leader time at which the record at the start of a place expires; 0 = never."""
     ttl_ms = ledger.config(view.partition).ttl_ms
     if place.columns & TTL:
@@ -54,13 +54,13 @@ class Budget:
         return self.pieces > 0 and self.size > 0
 
 
-class Failing:
+class Failures:
     def __init__(self, ledger: Ledger, cluster: GroupConfig) -> None:
         self._ledger, self.cluster = ledger, cluster
         # of records that say nothing, by group id
         self._plain: dict[int, tuple[GroupConfig, TopicConfig, Policy]] = {}
 
-    def policy(self, view: View, place: Place) -> Policy:
+    def policy(self, view: PartitionView, place: Place) -> Policy:
         said = said_by(self._ledger.opened, place)
         group, topic = view.group.state.config, self._ledger.config(view.partition)
         if said is not NOTHING:

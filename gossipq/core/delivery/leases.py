@@ -1,8 +1,9 @@
 """Who holds what, until when: leases, acks, records given back and failed attempts, and what of that must be
 logged.
 
-A record that is plainly given back stays in memory (`View.returned`, lazily logged). A failed attempt becomes
-a `Failed`, which `failing` turns into entries; until those are applied nobody gets the records.
+A record that is plainly given back stays in memory (`PartitionView.returned`, lazily logged). A failed
+attempt becomes a `Failed`, which `failures` turns into entries; until those are applied nobody gets the
+records.
 """
 
 from collections import deque
@@ -10,7 +11,7 @@ from collections.abc import Iterator
 from typing import NamedTuple
 
 from gossipq import limits
-from gossipq.core.delivery.consumers import UNKNOWN_NUMBER, Lease, Subscription, View, place_of
+from gossipq.core.delivery.consumers import UNKNOWN_NUMBER, Lease, PartitionView, Subscription, place_of
 from gossipq.core.delivery.policy import NUMBER_MAX
 from gossipq.core.ledger import Ledger, ack_rows, key_lane
 from gossipq.core.storage import Deadlines, Intervals, LeaseRow
@@ -52,7 +53,7 @@ class Failed(NamedTuple):
     """An attempt that is over without success. `delay_ms` -1: the policy rules; `dead`: no further attempt,
     for that reason."""
 
-    view: View
+    view: PartitionView
     first: Offset
     end: Offset
     attempts: int
@@ -64,26 +65,26 @@ class Failed(NamedTuple):
     waiter: Waiter | None = None
 
 
-class Holding:
+class Leases:
     def __init__(self, ledger: Ledger) -> None:
         self._ledger = ledger
         self.failed: deque[Failed] = deque()  #: oldest first
         self.dirty: set[int] = set()  #: groups that may have something to hand out
-        self.again: Deadlines[View] = Deadlines()  #: when exception rows are due; leader time
+        self.again: Deadlines[PartitionView] = Deadlines()  #: when exception rows are due; leader time
         self._deadlines: Deadlines[Lease] = Deadlines()
         self._by_session: dict[SessionId, dict[Lease, None]] = {}
         self._acks: dict[tuple[int, str], Acks] = {}
-        self._unlogged: dict[View, None] = {}  # views with something for the lazy log
+        self._unlogged: dict[PartitionView, None] = {}  # views with something for the lazy log
 
     # --- leases ---------------------------------------------------------------------------------------------
 
-    def lease(self, view: View, first: Offset, end: Offset, lease: Lease, deadline_ms: int) -> None:
+    def lease(self, view: PartitionView, first: Offset, end: Offset, lease: Lease, deadline_ms: int) -> None:
         self._open(view, first, end, lease, deadline_ms)
         if view.keys is not None:
             for offset, key_hash in self.hashes(view, first, end):
                 view.keys.took(key_hash, offset, lease.owner)
 
-    def _open(self, view: View, first: Offset, end: Offset, lease: Lease, deadline_ms: int) -> None:
+    def _open(self, view: PartitionView, first: Offset, end: Offset, lease: Lease, deadline_ms: int) -> None:
         lease.deadline_ms = deadline_ms
         lease.first, lease.end, lease.open = first, end, end - first
         view.leases.set(first, end, lease)
@@ -91,27 +92,27 @@ class Holding:
         self._by_session.setdefault(lease.session, {})[lease] = None
         self.log_later(view, first, end)
 
-    def moving(self, view: View, first: Offset, end: Offset, number: int = 0) -> None:
+    def reserve(self, view: PartitionView, first: Offset, end: Offset, number: int = 0) -> None:
         """An entry that moves these records is on its way: nobody gets them."""
         view.leases.set(first, end, Lease(view, b"", number, "", 0, 0))
 
-    def landed(self, view: View, first: Offset, end: Offset) -> None:
+    def landed(self, view: PartitionView, first: Offset, end: Offset) -> None:
         """That entry is applied."""
         for low, high, lease in view.leases.overlap(first, end):
             if not lease.session:
                 view.leases.clear(low, high)
         self.dirty.add(view.group.id)
 
-    def acked(self, view: View, first: Offset, end: Offset) -> None:
+    def acked(self, view: PartitionView, first: Offset, end: Offset) -> None:
         """An ACK entry is applied: its keys are free. Not before: a leader that is cut off would hand out
         what comes next, and the one after it, that never saw the ack, what was acked."""
         self.landed(view, first, end)
         self._let_go(view, first, end, DONE)
 
-    def hold(
+    def grant(
         self,
         member: Subscription,
-        view: View,
+        view: PartitionView,
         first: Offset,
         end: Offset,
         attempt: int,
@@ -148,7 +149,7 @@ class Holding:
             if not known:
                 del self._by_session[lease.session]
 
-    def forget(self, view: View, first: Offset, end: Offset) -> None:
+    def forget(self, view: PartitionView, first: Offset, end: Offset) -> None:
         """Records that left by themselves: nobody holds them any more."""
         for low, high, lease in view.leases.pop(first, end):
             self._close(lease, high - low)
@@ -157,7 +158,7 @@ class Holding:
         view.returned.clear(first, end)
         view.lanes.leave(first, end)
 
-    def look_again(self, view: View, due_ms: int | None) -> None:
+    def look_again(self, view: PartitionView, due_ms: int | None) -> None:
         """Exception rows of a view are to be read back then; None: there are none that wait for their
         time."""
         view.due_ms = due_ms
@@ -166,7 +167,7 @@ class Holding:
         else:
             self.again.set(view, due_ms)
 
-    def drop(self, view: View) -> None:
+    def drop(self, view: PartitionView) -> None:
         """The partition of a view is gone."""
         self.again.cancel(view)
         self._unlogged.pop(view, None)
@@ -174,13 +175,13 @@ class Holding:
             self._gone(lease)
         self.failed = deque(each for each in self.failed if each.view is not view)
 
-    def give_back(self, view: View, first: Offset, end: Offset, attempts: int) -> None:
+    def give_back(self, view: PartitionView, first: Offset, end: Offset, attempts: int) -> None:
         """Ready again, uncounted."""
         view.returned.set(first, end, attempts)
         self.log_later(view, first, end)
         self.dirty.add(view.group.id)
 
-    def _end_part(self, view: View, first: Offset, end: Offset, lease: Lease, why: str) -> None:
+    def _end_part(self, view: PartitionView, first: Offset, end: Offset, lease: Lease, why: str) -> None:
         """A lease ends. When nobody said so (`why` tells how), what was started has failed; all else is given
         back."""
         view.leases.clear(first, end)
@@ -193,7 +194,7 @@ class Holding:
             self.give_back(view, first, end, lease.attempt)
 
     def _fail(self, failed: Failed) -> None:
-        self.moving(failed.view, failed.first, failed.end)
+        self.reserve(failed.view, failed.first, failed.end)
         self.failed.append(failed)
         if failed.waiter is not None:
             failed.waiter.entries += 1  # taken back when its entries are counted
@@ -242,7 +243,7 @@ class Holding:
 
     # --- keys -----------------------------------------------------------------------------------------------
 
-    def hashes(self, view: View, first: Offset, end: Offset) -> Iterator[tuple[Offset, int]]:
+    def hashes(self, view: PartitionView, first: Offset, end: Offset) -> Iterator[tuple[Offset, int]]:
         """(offset, key hash) of records of a key-ordered group."""
         while first < end:
             place = place_of(self._ledger, view.cursor, view.partition, first)
@@ -254,7 +255,9 @@ class Holding:
                 yield offset, column[place.record + offset - first] if column else 0
             first = stop
 
-    def _let_go(self, view: View, first: Offset, end: Offset, outcome: str, held: bool = True) -> None:
+    def _let_go(
+        self, view: PartitionView, first: Offset, end: Offset, outcome: str, held: bool = True
+    ) -> None:
         """Records of a key-ordered group are no longer in flight; keys that this frees let go on what
         waits."""
         keys = view.keys
@@ -273,7 +276,7 @@ class Holding:
             self.let_on(view, key_hash)
         self.dirty.add(view.group.id)
 
-    def let_on(self, view: View, key_hash: int) -> None:
+    def let_on(self, view: PartitionView, key_hash: int) -> None:
         """What waits behind a key goes on, if the key is free: on disk first."""
         assert view.keys is not None
         lane, on_disk = key_lane(key_hash), view.keys.on_disk(key_hash)
@@ -286,7 +289,7 @@ class Holding:
         else:
             view.draining.setdefault(lane, on_disk)
 
-    def key_done(self, view: View, offset: Offset, key_hash: int) -> None:
+    def key_done(self, view: PartitionView, offset: Offset, key_hash: int) -> None:
         """A record of a key-ordered group is out of the way for good."""
         if view.keys is not None:
             view.keys.done(key_hash, offset)
@@ -296,7 +299,7 @@ class Holding:
 
     def _held(
         self,
-        view: View,
+        view: PartitionView,
         session: SessionId,
         low: Offset,
         high: Offset,
@@ -338,16 +341,16 @@ class Holding:
         assert subscription.group is not None, "readers are refused before"
         return self._acks.setdefault((subscription.group.id, subscription.consumer), Acks())
 
-    def ack_all(self, subscription: Subscription, view: View, first: Offset, end: Offset) -> None:
+    def ack_all(self, subscription: Subscription, view: PartitionView, first: Offset, end: Offset) -> None:
         """At most once: handed out is done."""
         self._acks_of(subscription).add(view.partition, first, end)
         self._let_go(view, first, end, DONE, held=False)
         if view.cursor.exceptional:
-            self.moving(view, first, end, ACKED_NUMBER)
+            self.reserve(view, first, end, ACKED_NUMBER)
 
     def _done(
         self,
-        view: View,
+        view: PartitionView,
         subscription: Subscription,
         low: Offset,
         high: Offset,
@@ -371,12 +374,12 @@ class Holding:
                     view.returned.clear(at, first)
                 view.lanes.leave(at, first)
                 if view.cursor.exceptional:  # a row of its own would come again when its time comes
-                    self.moving(view, at, first, ACKED_NUMBER)
+                    self.reserve(view, at, first, ACKED_NUMBER)
                 yield at, first
             at = max(at, end)
 
     @staticmethod
-    def _look_up_to(view: View, low: Offset, end: Offset) -> None:
+    def _look_up_to(view: PartitionView, low: Offset, end: Offset) -> None:
         """Somebody has [low, end), as far as that is new here."""
         if end > view.next:
             if view.next < low:
@@ -386,12 +389,14 @@ class Holding:
             view.next = end
 
     @staticmethod
-    def _never_had(view: View, low: Offset, high: Offset, had: Intervals) -> list[tuple[Offset, Offset]]:
+    def _never_had(
+        view: PartitionView, low: Offset, high: Offset, had: Intervals
+    ) -> list[tuple[Offset, Offset]]:
         """The parts of [low, high) that were never handed out to anybody of the group. A leader before this
         one may have handed out whatever its window allowed without an entry that says so: leases are logged
         when they last, and one that was cut off hands out for the rest of its lease. The cursor moves by
-        entries alone, so its window ended where the one that this leader found ends (`View.inherited`). What
-        others hold counts as had: it is lost already."""
+        entries alone, so its window ended where the one that this leader found ends
+        (`PartitionView.inherited`). What others hold counts as had: it is lost already."""
         low = max(low, view.cursor.state.cursor)
         never: list[tuple[Offset, Offset]] = []
         for first, end in view.cursor.fresh(low, high) if low < high else ():
@@ -408,7 +413,7 @@ class Holding:
 
     def _elsewhere(
         self,
-        view: View,
+        view: PartitionView,
         consumer: str,
         low: Offset,
         high: Offset,
@@ -504,7 +509,7 @@ class Holding:
         return lost
 
     @staticmethod
-    def _renewed(subscription: Subscription, view: View, old: Lease) -> Lease:
+    def _renewed(subscription: Subscription, view: PartitionView, old: Lease) -> Lease:
         lease = Lease(
             view, subscription.session, subscription.number, subscription.consumer, old.attempt, old.since_ms
         )
@@ -512,7 +517,7 @@ class Holding:
         return lease
 
     def _replace(
-        self, view: View, first: Offset, end: Offset, old: Lease, lease: Lease, deadline_ms: int
+        self, view: PartitionView, first: Offset, end: Offset, old: Lease, lease: Lease, deadline_ms: int
     ) -> None:
         self._close(old, end - first)
         self._open(view, first, end, lease, deadline_ms)
@@ -525,18 +530,18 @@ class Holding:
             found += sum(end - first for first, end, lease in rows if lease.session == subscription.session)
         return found == sum(end - first for _, first, end in ranges)
 
-    def stepping(
+    def take(
         self, subscription: Subscription, ranges: list[Range]
-    ) -> list[tuple[View, Offset, Offset, Lease]]:
+    ) -> list[tuple[PartitionView, Offset, Offset, Lease]]:
         """An entry that acks these is on its way; what is to be undone if it does not."""
         taken = []
         for view, low, high in self._views(subscription, ranges):
             for first, end, lease in self._held(view, subscription.session, low, high, []):
-                self.moving(view, first, end)
+                self.reserve(view, first, end)
                 taken.append((view, first, end, lease))
         return taken
 
-    def stepped(self, taken: list[tuple[View, Offset, Offset, Lease]], done: bool) -> None:
+    def taken(self, taken: list[tuple[PartitionView, Offset, Offset, Lease]], done: bool) -> None:
         """That entry is applied: the records are acked, or given back because it was refused."""
         for view, first, end, lease in taken:
             self._let_go(view, first, end, DONE if done else BACK)
@@ -547,7 +552,7 @@ class Holding:
     def keep(
         self,
         subscription: Subscription,
-        view: View,
+        view: PartitionView,
         kept: list[tuple[Offset, Offset]],
         boot_ms: int,
         lease_ms: int,
@@ -581,7 +586,7 @@ class Holding:
 
     def _views(
         self, subscription: Subscription, ranges: list[Range], lost: list[Range] | None = None
-    ) -> Iterator[tuple[View, Offset, Offset]]:
+    ) -> Iterator[tuple[PartitionView, Offset, Offset]]:
         """Ranges by view, as far as records are there; what is not goes to `lost`, but for what retention
         removed. Raises BadRequest before the first one."""
         assert subscription.group is not None, "readers are refused before"
@@ -602,7 +607,7 @@ class Holding:
 
     # --- what must be logged --------------------------------------------------------------------------------
 
-    def log_later(self, view: View, first: Offset, end: Offset) -> None:
+    def log_later(self, view: PartitionView, first: Offset, end: Offset) -> None:
         if view.unlogged and view.unlogged[-1][1] == first:
             first = view.unlogged.pop()[0]
         view.unlogged.append((first, end))

@@ -15,7 +15,7 @@ from gossipq.types import Index, Origin
 from gossipq.values import Message
 
 
-class Host(Protocol):
+class OutboxHost(Protocol):
     """What this room asks of its shard."""
 
     acked: int
@@ -36,8 +36,8 @@ class Host(Protocol):
     def reply(self, origin: Origin, request_id: int, message: Message) -> None: ...
 
 
-class Gathering:
-    def __init__(self, host: Host, dispatch: Dispatch, pending: Pending[Outcome]) -> None:
+class Outbox:
+    def __init__(self, host: OutboxHost, dispatch: Dispatch, pending: Pending[Outcome]) -> None:
         self._host, self._dispatch, self._pending = host, dispatch, pending
         self._late: list[list[Delivery]] = []  # go out when an entry is stored
         self._ready: list[Delivery] = []  # it is stored
@@ -45,21 +45,21 @@ class Gathering:
     def gather(self) -> None:
         """One entry per group and consumer, one for each dead letter; what is beyond the budget of a turn
         waits."""
-        holding, serving = self._dispatch.holding, self._dispatch.serving
-        for (group_id, consumer), acks in holding.take_acks().items():
+        leases, selection = self._dispatch.leases, self._dispatch.selection
+        for (group_id, consumer), acks in leases.take_acks().items():
             if acks.ranges:
-                entry = payloads.Ack(group_id, consumer, acks.ranges)
+                entry = payloads.AckRanges(group_id, consumer, acks.ranges)
                 self._waits(self._host.propose(log.ACK, payloads.encode(entry)), *acks.waiters)
                 self._host.acked += sum(end - first for _, first, end in acks.ranges)
             else:
                 for waiter in acks.waiters:
                     self._host.reply(waiter.origin, waiter.request_id, Acked(waiter.lost))
         budget = Budget()
-        while holding.failed and budget and not self._host.crowded:
-            rest = self._fail(holding.failed.popleft(), budget)
+        while leases.failed and budget and not self._host.crowded:
+            rest = self._fail(leases.failed.popleft(), budget)
             if rest is not None:
-                holding.failed.appendleft(rest)
-        parking, serving.parking = serving.parking, {}
+                leases.failed.appendleft(rest)
+        parking, selection.parking = selection.parking, {}
         for group_id, rows in parking.items():
             if rows:
                 self._host.propose(log.PARK, payloads.encode(payloads.Park(group_id, rows)))
@@ -67,7 +67,7 @@ class Gathering:
     def _fail(self, failed: Failed, budget: Budget) -> Failed | None:
         """Entries of a failure; returns what is left of it for another turn."""
         propose = self._host.propose
-        rows, burials, rest = self._dispatch.serving.failing.sort_out(failed, self._host.leader_ms, budget)
+        rows, burials, rest = self._dispatch.selection.failures.sort_out(failed, self._host.leader_ms, budget)
         indexes = [propose(log.DEAD, payloads.encode(burial.dead), body=burial.body) for burial in burials]
         if rows:
             indexes.append(propose(log.FAIL, payloads.encode(payloads.Fail(failed.view.group.id, rows))))
@@ -86,9 +86,9 @@ class Gathering:
             self._pending.add(index, partial(self._landed, waiter), waiter.origin, waiter.request_id)
 
     def log_leases(self) -> None:
-        leases = self._dispatch.holding.take_leases(self._host.boot_ms, self._host.leader_ms)
+        leases = self._dispatch.leases.take_leases(self._host.boot_ms, self._host.leader_ms)
         for group_id, rows in leases.items():
-            self._host.propose(log.LEASE, payloads.encode(payloads.Lease(group_id, rows)))
+            self._host.propose(log.LEASE, payloads.encode(payloads.LeaseRows(group_id, rows)))
 
     def after_commit(self, late: list[Delivery]) -> None:
         """Leases of exclusive groups, and acks that come before the push, are stored before anything
@@ -124,5 +124,5 @@ class Gathering:
 
     def waiting(self) -> list[tuple[Origin, int]]:
         """Requests for which there is no entry yet."""
-        waiters = dict.fromkeys(self._dispatch.holding.waiters())
+        waiters = dict.fromkeys(self._dispatch.leases.waiters())
         return [(waiter.origin, waiter.request_id) for waiter in waiters]

@@ -8,9 +8,17 @@ has expired becomes a dead letter.
 from itertools import islice, takewhile
 from typing import NamedTuple
 
-from gossipq.core.delivery.consumers import EXCLUSIVE, Group, Part, Place, Subscription, View, place_of
-from gossipq.core.delivery.failures import EXPIRED, Failing
-from gossipq.core.delivery.leases import Failed, Holding
+from gossipq.core.delivery.consumers import (
+    EXCLUSIVE,
+    Group,
+    Part,
+    PartitionView,
+    Place,
+    Subscription,
+    place_of,
+)
+from gossipq.core.delivery.failures import EXPIRED, Failures
+from gossipq.core.delivery.leases import Failed, Leases
 from gossipq.core.ledger import Ledger, key_lane, key_of, route_lane
 from gossipq.core.storage import ParkRow, RangeMap
 from gossipq.types import KEY_HASH, LEASE, TTL, Offset
@@ -34,10 +42,10 @@ class Handed(NamedTuple):
     lease_ms: int
 
 
-class Serving:
-    def __init__(self, ledger: Ledger, holding: Holding, cluster: GroupConfig) -> None:
-        self._ledger, self._holding = ledger, holding
-        self.failing = Failing(ledger, cluster)
+class Selection:
+    def __init__(self, ledger: Ledger, leases: Leases, cluster: GroupConfig) -> None:
+        self._ledger, self._leases = ledger, leases
+        self.failures = Failures(ledger, cluster)
         self.parking: dict[int, list[ParkRow]] = {}  #: rows to log, per group
         self.boot_ms = self.leader_ms = 0
         self.delivered = 0  #: records handed out
@@ -73,12 +81,12 @@ class Serving:
 
     # --- what -----------------------------------------------------------------------------------------------
 
-    def _from(self, view: View, member: Subscription, sharers: int) -> Handed | None:
+    def _from(self, view: PartitionView, member: Subscription, sharers: int) -> Handed | None:
         if view.due_ms is not None or view.draining:
             self.refill(view)
         while (candidate := self._candidate(view, member)) is not None:
-            if self._holding.overdue:  # a backlog that has expired: another turn goes on
-                self._holding.dirty.add(view.group.id)
+            if self._leases.overdue:  # a backlog that has expired: another turn goes on
+                self._leases.dirty.add(view.group.id)
                 return None
             source, first, end, attempts = candidate
             skipped = self._skip_voids(view, candidate)
@@ -110,7 +118,7 @@ class Serving:
             self._make_way(view, member)
         return None
 
-    def _candidate(self, view: View, member: Subscription) -> Candidate | None:
+    def _candidate(self, view: PartitionView, member: Subscription) -> Candidate | None:
         returned = view.returned
         if returned.starts:
             return Candidate(returned, returned.starts[0], returned.ends[0], returned.values[0])
@@ -123,7 +131,7 @@ class Serving:
         return Candidate(None, view.next, end, 0) if view.next < end else None
 
     @staticmethod
-    def _used(view: View, source: RangeMap[int] | None, first: Offset, end: Offset) -> None:
+    def _used(view: PartitionView, source: RangeMap[int] | None, first: Offset, end: Offset) -> None:
         """These are no longer where the candidate was found."""
         if source is None:
             view.next = end
@@ -133,7 +141,7 @@ class Serving:
         else:
             view.lanes.leave(first, end)
 
-    def _skip_voids(self, view: View, candidate: Candidate) -> tuple[Offset, Offset] | None:
+    def _skip_voids(self, view: PartitionView, candidate: Candidate) -> tuple[Offset, Offset] | None:
         """What is left of a candidate before the next void; None: all of it."""
         voids = self._ledger.voids.get(view.partition)
         if voids is None:
@@ -146,7 +154,7 @@ class Serving:
 
     def _living(
         self,
-        view: View,
+        view: PartitionView,
         source: RangeMap[int] | None,
         first: Offset,
         end: Offset,
@@ -163,7 +171,7 @@ class Serving:
         return first
 
     def _over(
-        self, view: View, first: Offset, end: Offset, attempts: int, place: Place
+        self, view: PartitionView, first: Offset, end: Offset, attempts: int, place: Place
     ) -> tuple[bool, Offset]:
         """Whether the first has expired, and the end of those that fare like it."""
         config = self._ledger.config(view.partition)
@@ -180,11 +188,11 @@ class Serving:
             end = first + sum(1 for _ in takewhile(over[0].__eq__, over))
         return over[0], end
 
-    def _expire(self, view: View, first: Offset, end: Offset, attempts: int) -> None:
-        self._holding.moving(view, first, end)
-        self._holding.failed.append(Failed(view, first, end, attempts, "", "", counted=False, dead=EXPIRED))
+    def _expire(self, view: PartitionView, first: Offset, end: Offset, attempts: int) -> None:
+        self._leases.reserve(view, first, end)
+        self._leases.failed.append(Failed(view, first, end, attempts, "", "", counted=False, dead=EXPIRED))
 
-    def still_held(self, view: View, member: Subscription, part: Part, at_ms: int) -> list[Part]:
+    def still_held(self, view: PartitionView, member: Subscription, part: Part, at_ms: int) -> list[Part]:
         """What is left of a part that waited since it was handed over: what its taker holds by that, and has
         not expired."""
         left: list[Part] = []
@@ -196,19 +204,19 @@ class Serving:
                 assert place is not None, "what is held is there"
                 over, end = self._over(view, at, min(stop, place.end), part.attempt - 1, place)
                 if over:
-                    self._holding.forget(view, at, end)
+                    self._leases.forget(view, at, end)
                     self._expire(view, at, end, part.attempt - 1)
                 else:
                     left.append(part.cut(at, end))
                 at = end
         return left
 
-    def expire_front(self, view: View) -> None:
+    def expire_front(self, view: PartitionView) -> None:
         """What nobody takes expires too: the front of what is new, as far as a turn goes. Cheap when nothing
         can expire."""
         state = self._ledger.partitions[view.partition]
         while view.next < state.next and not self._ledger.is_void(view.partition, view.next):
-            if self._holding.overdue:
+            if self._leases.overdue:
                 return
             place = place_of(self._ledger, view.cursor, view.partition, view.next)
             if (
@@ -220,7 +228,7 @@ class Serving:
 
     def _in_key_order(
         self,
-        view: View,
+        view: PartitionView,
         member: Subscription,
         source: RangeMap[int] | None,
         first: Offset,
@@ -248,7 +256,7 @@ class Serving:
 
     def _hand(
         self,
-        view: View,
+        view: PartitionView,
         member: Subscription,
         source: RangeMap[int] | None,
         first: Offset,
@@ -271,11 +279,11 @@ class Serving:
             view.lanes.leave(first, end)
         lease_ms = 0
         if member.ack:
-            lease_ms = self.failing.policy(view, place).lease_ms
-            self._holding.hold(member, view, first, end, attempts + 1, self.boot_ms, lease_ms)
+            lease_ms = self.failures.policy(view, place).lease_ms
+            self._leases.grant(member, view, first, end, attempts + 1, self.boot_ms, lease_ms)
         else:
-            self._holding.moving(view, first, end)
-            self._holding.ack_all(member, view, first, end)
+            self._leases.reserve(view, first, end)
+            self._leases.ack_all(member, view, first, end)
         whole = place.record == 0 and count == place.batch_count
         part = Part(
             view.partition,
@@ -300,7 +308,7 @@ class Serving:
 
     # --- what waits on disk ---------------------------------------------------------------------------------
 
-    def refill(self, view: View) -> None:
+    def refill(self, view: PartitionView) -> None:
         """Reads exception rows back whose time or lane has come."""
         if len(view.returned) >= REFILL_ROWS:
             return
@@ -311,11 +319,11 @@ class Serving:
                 self._read_back(view, first)
             if len(rows) < REFILL_ROWS:
                 later = view.cursor.exceptions.due(view.since, 2**62, 1)
-                self._holding.look_again(view, later[0][0] if later else None)
+                self._leases.look_again(view, later[0][0] if later else None)
         for lane, first in list(view.draining.items()):
             self._drain(view, lane, first)
 
-    def _read_back(self, view: View, first: Offset) -> None:
+    def _read_back(self, view: PartitionView, first: Offset) -> None:
         found = view.cursor.exceptions.at(first)
         if found is None:
             return
@@ -326,7 +334,7 @@ class Serving:
                 view.returned.set(at, low, found.row.attempts)
             at = max(at, high)
 
-    def _drain(self, view: View, lane: bytes, first: Offset) -> None:
+    def _drain(self, view: PartitionView, lane: bytes, first: Offset) -> None:
         """Rows of a lane come back in order; what waits in memory follows when the last of them did."""
         firsts = view.cursor.exceptions.in_lane(lane, first, REFILL_ROWS)
         for each in firsts:
@@ -340,14 +348,14 @@ class Serving:
         elif not key_of(lane):
             view.draining[lane] = more[0]
 
-    def wake_lanes(self, view: View) -> None:
+    def wake_lanes(self, view: PartitionView) -> None:
         """Members came or went: parked rows whose route somebody takes now are read back."""
         if view.cursor.state.parked:
             for lane in view.cursor.exceptions.lanes():
                 if not key_of(lane) and view.group.takes(lane[1:]):
                     view.draining.setdefault(lane, 0)
 
-    def _make_way(self, view: View, member: Subscription) -> None:
+    def _make_way(self, view: PartitionView, member: Subscription) -> None:
         """A window full of records that nobody can have: they go to disk, so that the cursor can pass."""
         state, cursor = self._ledger.partitions[view.partition], view.cursor.state
         if view.next < min(state.next, view.window_end) or view.next >= state.next:
@@ -366,5 +374,5 @@ class Serving:
                 if view.keys is not None and key_of(lane):
                     view.keys.parked(key_of(lane), first)
                 rows.append(ParkRow(view.partition, first, end, attempts, lane))
-                self._holding.moving(view, first, end)
+                self._leases.reserve(view, first, end)
                 room -= (end - first) if key_of(lane) else 0

@@ -47,11 +47,11 @@ class Cursor:
 
     def move(self, state: str, event: str, count: int) -> None:
         """Books a step of so many records. Nothing else writes these counters. Raises NoSuchStep."""
-        step, counters = life.step(state, event), self.state
-        if step.to != state:
+        change, counters = life.change_of(state, event), self.state
+        if change.to != state:
             for name in life.STATES[state].counters:
                 setattr(counters, name, getattr(counters, name) - count)
-            for name in life.STATES[step.to].counters:
+            for name in life.STATES[change.to].counters:
                 setattr(counters, name, getattr(counters, name) + count)
 
     def passes(self, first: Offset, end: Offset, event: str) -> None:
@@ -80,7 +80,7 @@ class Cursor:
         counted = sum(getattr(self.state, name) for name in life.COUNTERS)
         return self.state.cursor - self.state.start + self.passed.total() - int(counted)
 
-    def settle(self, offset: Offset = 0) -> None:
+    def advance(self, offset: Offset = 0) -> None:
         """Everything below `offset` is done; moves the cursor over what has passed behind it."""
         state, passed = self.state, self.passed
         state.cursor = max(state.cursor, offset)

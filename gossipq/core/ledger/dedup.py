@@ -16,7 +16,7 @@ EVICT_ENTRIES_MAX = (
 )
 
 
-class Known(msgspec.Struct, frozen=True):
+class FirstStored(msgspec.Struct, frozen=True):
     """Where a record with this id was stored first."""
 
     index: Index
@@ -27,13 +27,13 @@ class Dedup:
     def __init__(self, state: Table) -> None:
         self._state = state
 
-    def find(self, partition: PartitionKey, id_hash: int, since_ms: int = -1) -> Known | None:
+    def find(self, partition: PartitionKey, id_hash: int, since_ms: int = -1) -> FirstStored | None:
         """The record of an id, if it was published after `since_ms`, leader time."""
         row = self._state.get(records.key(b"I", partition, id_hash))
         if row is None:
             return None
         time_ms, index, record = ID.unpack(row)
-        return Known(index, record) if time_ms > since_ms else None
+        return FirstStored(index, record) if time_ms > since_ms else None
 
     def sort_out(
         self, partition: PartitionKey, index: Index, hashes: "array[int]", time_ms: int, window_ms: int
@@ -67,11 +67,11 @@ class Dedup:
         """The answer to a repeat of the batch that entry `index` stored."""
         runs = []
         for record, id_hash in enumerate(hashes):
-            known = self.find(partition, id_hash) if id_hash else Known(index, record)
+            known = self.find(partition, id_hash) if id_hash else FirstStored(index, record)
             if known is None:
                 runs.append(Run(1, -1, 0, 0, True))
             else:
-                runs.append(Run(1, -1, known.index, known.record, known != Known(index, record)))
+                runs.append(Run(1, -1, known.index, known.record, known != FirstStored(index, record)))
         return runs
 
     def evict(self, partition: PartitionKey, ids: int, count_max: int, before_ms: int) -> int:

@@ -26,7 +26,7 @@ HISTORY_MAX = 16  #: failures remembered of a record
 CHANGED = "the record changed at the same moment"
 
 
-class Host(Protocol):
+class GroupsHost(Protocol):
     """What this room needs of its ledger."""
 
     partitions: dict[PartitionKey, PartitionState]
@@ -79,8 +79,8 @@ def ack_rows(
             yield records.U64.unpack_from(row_key, len(prefix))[0], ack
 
 
-class Settling:
-    def __init__(self, host: Host) -> None:
+class Groups:
+    def __init__(self, host: GroupsHost) -> None:
         self._host = host
 
     def _trace(self, cursor: Cursor, first: Offset, entry: Entry, row: TraceRow) -> None:
@@ -121,7 +121,7 @@ class Settling:
         return count
 
     def lease(self, entry: Entry) -> Outcome:
-        payload = msgspec.msgpack.decode(entry.payload, type=payloads.Lease)
+        payload = msgspec.msgpack.decode(entry.payload, type=payloads.LeaseRows)
         for row in payload.rows:
             cursor = self._host.cursor(row.partition, payload.group_id)
             if cursor is None:
@@ -161,7 +161,7 @@ class Settling:
                 longer.add(first, end)
         return longer
 
-    def held(self, payload: payloads.Ack) -> list[Range]:
+    def held(self, payload: payloads.AckRanges) -> list[Range]:
         """Of the ranges, what is done already or gone: nobody can ack it any more."""
         lost = []
         for partition, low, high in payload.ranges:
@@ -179,9 +179,9 @@ class Settling:
         return lost
 
     def ack(self, entry: Entry) -> Counted:
-        return self.acked(entry, msgspec.msgpack.decode(entry.payload, type=payloads.Ack))
+        return self.acked(entry, msgspec.msgpack.decode(entry.payload, type=payloads.AckRanges))
 
-    def acked(self, entry: Entry, payload: payloads.Ack) -> Counted:
+    def acked(self, entry: Entry, payload: payloads.AckRanges) -> Counted:
         count, lost = 0, list[Range]()
         for partition, low, high in payload.ranges:
             cursor = self._host.cursor(partition, payload.group_id)
@@ -210,7 +210,7 @@ class Settling:
                 count += end - first
                 ack = AckRow(end, entry.time_ms, payload.consumer, entry.index)
                 self._host.state.put(records.ack_key(partition, payload.group_id, first), records.encode(ack))
-            cursor.settle()
+            cursor.advance()
         return Counted(count, lost)
 
     def _unacked(self, cursor: Cursor, first: Offset, end: Offset) -> None:
@@ -255,7 +255,7 @@ class Settling:
             fresh = ExceptionRow(0, row.due_ms, row.attempts, int(row.counted), 0, 0, history=history)
             end = min(row.end, self._host.partitions[row.partition].next)
             count += self._new_rows(cursor, row.first, end, fresh, life.FAIL)
-            cursor.settle()
+            cursor.advance()
         return Counted(count, lost)
 
     def park(self, entry: Entry) -> Outcome:
@@ -265,7 +265,7 @@ class Settling:
             if cursor is not None:
                 fresh = ExceptionRow(0, entry.time_ms, row.attempts, 0, 0, 0, lane=row.lane)
                 self._new_rows(cursor, row.first, row.end, fresh, life.parking(row.lane))
-                cursor.settle()
+                cursor.advance()
         return DONE
 
     def dead(self, entry: Entry) -> Counted:
@@ -289,7 +289,7 @@ class Settling:
             self._bury(cursor, entry, payload, first, end, None, reason) if kept else None
             cursor.passes(first, end, event)
             count += end - first
-        cursor.settle()
+        cursor.advance()
         if kept:
             self._host.needed(entry.index, count)
         return Counted(count)
@@ -414,7 +414,7 @@ class Settling:
         for part in cursor.dead.take(first, end):
             cursor.move(life.DEAD, life.VOID, part.total)
             self._host.not_needed(part.row.index, part.total)
-        cursor.settle()
+        cursor.advance()
 
     def leave(self, cursor: Cursor, first: Offset, end: Offset, event: str) -> None:
         """Takes out what is neither acked nor dead. Retention leaves rows that have a body of their own."""

@@ -31,7 +31,7 @@ Counts = tuple[int, ...]  #: the fields of GrowthState but for the last two
 _decode = msgspec.msgpack.Decoder(GrowthState).decode
 
 
-class Host(Protocol):
+class GrowthHost(Protocol):
     """What this room needs of its ledger."""
 
     shard: int
@@ -45,8 +45,8 @@ class Host(Protocol):
     def applied(self) -> Index: ...
 
 
-class Growth:
-    def __init__(self, host: Host) -> None:
+class GrowthRows:
+    def __init__(self, host: GrowthHost) -> None:
         self._host = host
         newest = self._newest(EVERYTHING)
         self._rolled: Index = 0  #: the newest ROLLUP

@@ -13,10 +13,10 @@ from gossipq import limits
 from gossipq.core.ledger import life, records
 from gossipq.core.ledger.cursors import Cursor
 from gossipq.core.ledger.dedup import Dedup
-from gossipq.core.ledger.groups import Settling
-from gossipq.core.ledger.growth import Growth
+from gossipq.core.ledger.groups import Groups
+from gossipq.core.ledger.growth import GrowthRows
 from gossipq.core.ledger.outcomes import DONE, Counted, Outcome, Regrouped, TopicChanged, refused
-from gossipq.core.ledger.partitions import Storing
+from gossipq.core.ledger.partitions import Partitions
 from gossipq.core.ledger.producers import Producers
 from gossipq.core.ledger.records import (
     COUNT,
@@ -80,8 +80,8 @@ class Ledger:
         self.dedup = Dedup(self.state)
         self.opened = Opened(columns, self._body)
         self.producers = Producers(self.state)
-        self._settling = Settling(self)
-        self._storing = Storing(self, columns, self._settling)
+        self._groups = Groups(self)
+        self._partitions = Partitions(self, columns, self._groups)
         self._dirty_partitions: set[PartitionKey] = set()
         self._dirty_cursors: set[tuple[PartitionKey, int]] = set()
         self._applied = self.meta.applied
@@ -90,33 +90,33 @@ class Ledger:
         self._apply = {
             log.NOOP: self._noop,
             log.CONFIG: self._config,
-            log.PUBLISH: self._storing.publish,
+            log.PUBLISH: self._partitions.publish,
             log.TOPIC: self._topic,
             log.GROUP: self._group,
-            log.LEASE: self._settling.lease,
-            log.ACK: self._settling.ack,
+            log.LEASE: self._groups.lease,
+            log.ACK: self._groups.ack,
             log.TRIM: self._trim,
             log.META_TOPIC: self._meta_topic,
             log.INSTALLED: self._installed,
             log.MEMBER: self._member,
             log.OPTIONS: self._set_options,
             log.FORGET: self._forget,
-            log.RELEASE: self._storing.release,
-            log.FAIL: self._settling.fail,
-            log.PARK: self._settling.park,
-            log.DEAD: self._settling.dead,
-            log.REPLAY: self._settling.replay,
-            log.PURGE: self._settling.purge,
-            log.VOID: self._storing.void,
-            log.RESCHEDULE: self._storing.reschedule,
-            log.EDIT: self._storing.void,
-            log.REQUEUE: self._settling.requeue,
-            log.STEP: self._storing.step,
+            log.RELEASE: self._partitions.release,
+            log.FAIL: self._groups.fail,
+            log.PARK: self._groups.park,
+            log.DEAD: self._groups.dead,
+            log.REPLAY: self._groups.replay,
+            log.PURGE: self._groups.purge,
+            log.VOID: self._partitions.void,
+            log.RESCHEDULE: self._partitions.reschedule,
+            log.EDIT: self._partitions.void,
+            log.REQUEUE: self._groups.requeue,
+            log.STEP: self._partitions.ack_and_publish,
             log.ROLLUP: self._roll_up,
             log.REGROUP: self._regroup,
         }
         self._load()
-        self.growth = Growth(self)
+        self.growth = GrowthRows(self)
 
     def _load(self) -> None:
         for row_key, row in self._scan(b"P"):
@@ -317,7 +317,7 @@ class Ledger:
         return DONE
 
     def _config(self, entry: Entry) -> Outcome:
-        config = msgspec.msgpack.decode(entry.payload, type=payloads.Config)
+        config = msgspec.msgpack.decode(entry.payload, type=payloads.CopySet)
         self.meta.voters, self.meta.witnesses, self.meta.learners = (
             config.voters,
             config.witnesses,
@@ -361,7 +361,7 @@ class Ledger:
             self._drop_body(index)
 
     def _topic(self, entry: Entry) -> Outcome:
-        payload = msgspec.msgpack.decode(entry.payload, type=payloads.Topic)
+        payload = msgspec.msgpack.decode(entry.payload, type=payloads.TopicChange)
         info = payload.info
         if payload.deleted:
             return self._drop_topic(entry, info)
@@ -416,7 +416,7 @@ class Ledger:
         self.state.put(records.key(b"D", partition), b"")
 
     def _group(self, entry: Entry) -> Outcome:
-        payload = msgspec.msgpack.decode(entry.payload, type=payloads.Group)
+        payload = msgspec.msgpack.decode(entry.payload, type=payloads.GroupChange)
         group = self.group(payload.topic_id, payload.name)
         if payload.topic_id not in self.topics or any(
             start.partition not in self.partitions for start in payload.starts
@@ -450,7 +450,7 @@ class Ledger:
         for first, end in self.voids.get(start.partition, ()):
             if end > at:
                 cursor.passes(max(first, at), end, life.VOID)
-        cursor.settle()
+        cursor.advance()
         self._dirty_cursors.add((start.partition, group.id))
 
     def _regroup(self, entry: Entry) -> Outcome:
@@ -509,14 +509,14 @@ class Ledger:
         self._dirty_partitions.add(payload.partition)
         for group_id, cursor in self.cursors.get(payload.partition, {}).items():
             if cursor.state.cursor < state.first or cursor.exceptional:
-                self._settling.leave(cursor, 0, state.first, life.TRIM)
-                cursor.settle(state.first)
+                self._groups.leave(cursor, 0, state.first, life.TRIM)
+                cursor.advance(state.first)
                 self._dirty_cursors.add((payload.partition, group_id))
         return Counted(count)
 
     def _meta_topic(self, entry: Entry) -> Outcome:
         """A topic is made (its info has no id yet), changed, or removed."""
-        payload = msgspec.msgpack.decode(entry.payload, type=payloads.Topic)
+        payload = msgspec.msgpack.decode(entry.payload, type=payloads.TopicChange)
         name, known = payload.info.name, self.names.get(payload.info.name)
         if payload.info.id or payload.deleted:
             if known is None or known.id != payload.info.id:
@@ -581,7 +581,7 @@ class Ledger:
     def _member(self, entry: Entry) -> Outcome:
         """A name and an address belong to who came last: nobody else of that name or address stays. Who goes
         stays away."""
-        payload = msgspec.msgpack.decode(entry.payload, type=payloads.Membership)
+        payload = msgspec.msgpack.decode(entry.payload, type=payloads.RosterChange)
         member = payload.member
         for other in list(self.members.values()):
             if other.copy == member.copy or other.name == member.name or other.endpoint == member.endpoint:

@@ -1,9 +1,9 @@
-"""The life of a record in one group: each state, and each step that there is from one to another.
+"""The life of a record in one group: each state, and each change that there is from one to another.
 
-`Cursor.move` books steps by this table, and nothing else writes the counters of a group. What is not listed
-does not happen: it raises `NoSuchStep`, which stops the shard and is counted as a fault. ARCHITECTURE.md has
-the table as `table` writes it. The leader alone knows which open records are in flight (`core/delivery`), and
-when the time or the lane of a waiting one has come.
+`Cursor.move` books changes by this table, and nothing else writes the counters of a group. What is not listed
+does not happen: it raises `NoSuchChange`, which stops the shard and is counted as a fault. ARCHITECTURE.md
+has the table as `table` writes it. The leader alone knows which open records are in flight
+(`core/delivery`), and when the time or the lane of a waiting one has come.
 """
 
 from typing import NamedTuple
@@ -18,7 +18,7 @@ HAND_OUT, ACK, FAIL, PARK, BURY, DROP = "hand out", "ack", "fail", "park", "bury
 REPLAY, PURGE, REQUEUE, VOID, TRIM = "replay", "purge", "requeue", "void", "trim"
 
 
-class NoSuchStep(Exception):
+class NoSuchChange(Exception):
     """A state and an event that the table does not have together: an error of this program."""
 
 
@@ -47,60 +47,60 @@ STATES = {
 COUNTERS = ("acked", "removed", "retrying", "parked", "dead", "voided", "dropped")  #: of all that is passed
 
 
-class Step(NamedTuple):
+class LifeChange(NamedTuple):
     to: str
     kinds: tuple[int, ...]  #: of the entries that bring it
 
 
 _ACK, _DEAD, _VOID = (log.ACK, log.STEP), (log.DEAD,), (log.VOID, log.EDIT)
 
-STEPS: dict[tuple[str, str], Step] = {
-    (OPEN, HAND_OUT): Step(OPEN, (log.LEASE,)),
-    (RETRYING, HAND_OUT): Step(RETRYING, (log.LEASE,)),
-    (PARKED, HAND_OUT): Step(RETRYING, (log.LEASE,)),
-    (UNMATCHED, HAND_OUT): Step(RETRYING, (log.LEASE,)),
-    (OPEN, ACK): Step(ACKED, _ACK),
-    (RETRYING, ACK): Step(ACKED, _ACK),
-    (PARKED, ACK): Step(ACKED, _ACK),
-    (UNMATCHED, ACK): Step(ACKED, _ACK),
-    (OPEN, FAIL): Step(RETRYING, (log.FAIL,)),
-    (RETRYING, FAIL): Step(RETRYING, (log.FAIL,)),
-    (PARKED, FAIL): Step(RETRYING, (log.FAIL,)),
-    (UNMATCHED, FAIL): Step(RETRYING, (log.FAIL,)),
-    (OPEN, PARK): Step(PARKED, (log.PARK,)),
-    (OPEN, PARK + " unmatched"): Step(UNMATCHED, (log.PARK,)),
-    (OPEN, BURY): Step(DEAD, _DEAD),
-    (RETRYING, BURY): Step(DEAD, _DEAD),
-    (PARKED, BURY): Step(DEAD, _DEAD),
-    (UNMATCHED, BURY): Step(DEAD, _DEAD),
-    (OPEN, DROP): Step(DROPPED, _DEAD),
-    (RETRYING, DROP): Step(DROPPED, _DEAD),
-    (PARKED, DROP): Step(DROPPED, _DEAD),
-    (UNMATCHED, DROP): Step(DROPPED, _DEAD),
-    (DEAD, REPLAY): Step(RETRYING, (log.REPLAY,)),
-    (DEAD, PURGE): Step(VOIDED, (log.PURGE,)),
-    (DEAD, REQUEUE): Step(RETRYING, (log.REQUEUE,)),
-    (RETRYING, REQUEUE): Step(RETRYING, (log.REQUEUE,)),
-    (PARKED, REQUEUE): Step(RETRYING, (log.REQUEUE,)),
-    (UNMATCHED, REQUEUE): Step(RETRYING, (log.REQUEUE,)),
-    (ACKED, REQUEUE): Step(RETRYING, (log.REQUEUE,)),
-    (OPEN, VOID): Step(VOIDED, (*_VOID, log.GROUP, log.REGROUP)),
-    (RETRYING, VOID): Step(VOIDED, _VOID),
-    (PARKED, VOID): Step(VOIDED, _VOID),
-    (UNMATCHED, VOID): Step(VOIDED, _VOID),
-    (DEAD, VOID): Step(VOIDED, _VOID),
-    (OPEN, TRIM): Step(REMOVED, (log.TRIM,)),
-    (RETRYING, TRIM): Step(REMOVED, (log.TRIM,)),
-    (PARKED, TRIM): Step(REMOVED, (log.TRIM,)),
-    (UNMATCHED, TRIM): Step(REMOVED, (log.TRIM,)),
+CHANGES: dict[tuple[str, str], LifeChange] = {
+    (OPEN, HAND_OUT): LifeChange(OPEN, (log.LEASE,)),
+    (RETRYING, HAND_OUT): LifeChange(RETRYING, (log.LEASE,)),
+    (PARKED, HAND_OUT): LifeChange(RETRYING, (log.LEASE,)),
+    (UNMATCHED, HAND_OUT): LifeChange(RETRYING, (log.LEASE,)),
+    (OPEN, ACK): LifeChange(ACKED, _ACK),
+    (RETRYING, ACK): LifeChange(ACKED, _ACK),
+    (PARKED, ACK): LifeChange(ACKED, _ACK),
+    (UNMATCHED, ACK): LifeChange(ACKED, _ACK),
+    (OPEN, FAIL): LifeChange(RETRYING, (log.FAIL,)),
+    (RETRYING, FAIL): LifeChange(RETRYING, (log.FAIL,)),
+    (PARKED, FAIL): LifeChange(RETRYING, (log.FAIL,)),
+    (UNMATCHED, FAIL): LifeChange(RETRYING, (log.FAIL,)),
+    (OPEN, PARK): LifeChange(PARKED, (log.PARK,)),
+    (OPEN, PARK + " unmatched"): LifeChange(UNMATCHED, (log.PARK,)),
+    (OPEN, BURY): LifeChange(DEAD, _DEAD),
+    (RETRYING, BURY): LifeChange(DEAD, _DEAD),
+    (PARKED, BURY): LifeChange(DEAD, _DEAD),
+    (UNMATCHED, BURY): LifeChange(DEAD, _DEAD),
+    (OPEN, DROP): LifeChange(DROPPED, _DEAD),
+    (RETRYING, DROP): LifeChange(DROPPED, _DEAD),
+    (PARKED, DROP): LifeChange(DROPPED, _DEAD),
+    (UNMATCHED, DROP): LifeChange(DROPPED, _DEAD),
+    (DEAD, REPLAY): LifeChange(RETRYING, (log.REPLAY,)),
+    (DEAD, PURGE): LifeChange(VOIDED, (log.PURGE,)),
+    (DEAD, REQUEUE): LifeChange(RETRYING, (log.REQUEUE,)),
+    (RETRYING, REQUEUE): LifeChange(RETRYING, (log.REQUEUE,)),
+    (PARKED, REQUEUE): LifeChange(RETRYING, (log.REQUEUE,)),
+    (UNMATCHED, REQUEUE): LifeChange(RETRYING, (log.REQUEUE,)),
+    (ACKED, REQUEUE): LifeChange(RETRYING, (log.REQUEUE,)),
+    (OPEN, VOID): LifeChange(VOIDED, (*_VOID, log.GROUP, log.REGROUP)),
+    (RETRYING, VOID): LifeChange(VOIDED, _VOID),
+    (PARKED, VOID): LifeChange(VOIDED, _VOID),
+    (UNMATCHED, VOID): LifeChange(VOIDED, _VOID),
+    (DEAD, VOID): LifeChange(VOIDED, _VOID),
+    (OPEN, TRIM): LifeChange(REMOVED, (log.TRIM,)),
+    (RETRYING, TRIM): LifeChange(REMOVED, (log.TRIM,)),
+    (PARKED, TRIM): LifeChange(REMOVED, (log.TRIM,)),
+    (UNMATCHED, TRIM): LifeChange(REMOVED, (log.TRIM,)),
 }
 
 
-def step(state: str, event: str) -> Step:
+def change_of(state: str, event: str) -> LifeChange:
     """Raises NoSuchStep."""
-    found = STEPS.get((state, event))
+    found = CHANGES.get((state, event))
     if found is None:
-        raise NoSuchStep(f"a record that is {state} meets the event {event}, and nobody said what then")
+        raise NoSuchChange(f"a record that is {state} meets the event {event}, and nobody said what then")
     return found
 
 
@@ -120,7 +120,7 @@ def table() -> list[str]:
     """The steps as rows of ARCHITECTURE.md."""
     kinds = {number: name for name, number in vars(log).items() if name.isupper() and type(number) is int}
     rows = ["| state | event | then | logged as | counted in |", "|---|---|---|---|---|"]
-    for (state, event), (to, logged) in STEPS.items():
+    for (state, event), (to, logged) in CHANGES.items():
         names, doors = ", ".join(kinds[kind] for kind in logged), ", ".join(STATES[to].counters)
         rows.append(f"| {state} | {event} | {to} | {names} | {doors} |")
     return rows

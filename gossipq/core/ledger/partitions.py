@@ -8,7 +8,7 @@ import msgspec
 from gossipq.core.ledger import records
 from gossipq.core.ledger.cursors import Cursor
 from gossipq.core.ledger.dedup import Dedup
-from gossipq.core.ledger.groups import CHANGED, Settling
+from gossipq.core.ledger.groups import CHANGED, Groups
 from gossipq.core.ledger.outcomes import DONE, Outcome, Published, Released, Voided, refused
 from gossipq.core.ledger.producers import Producers
 from gossipq.core.ledger.records import PLACE, PartitionState, ScheduledRow, VoidRow
@@ -19,7 +19,7 @@ from gossipq.types import DELAY, ID_HASH, BatchInfo, Index, Offset, PartitionKey
 from gossipq.values import Run, TopicConfig
 
 
-class Host(Protocol):
+class PartitionsHost(Protocol):
     """What this room needs of its ledger."""
 
     partitions: dict[PartitionKey, PartitionState]
@@ -50,9 +50,9 @@ def _gone(partition: PartitionKey) -> Outcome:
     return refused("unknown_topic", f"the topic with id {topic_id_of(partition)} is not here any more")
 
 
-class Storing:
-    def __init__(self, host: Host, columns: Columns, settling: Settling) -> None:
-        self._host, self._columns, self._settling = host, columns, settling
+class Partitions:
+    def __init__(self, host: PartitionsHost, columns: Columns, groups: Groups) -> None:
+        self._host, self._columns, self._groups = host, columns, groups
 
     def publish(self, entry: Entry) -> Outcome:
         partition, info, due = log.parse_publish(entry.payload)
@@ -177,16 +177,16 @@ class Storing:
                 grown.add(row.partition)
         return Released(frozenset(grown))
 
-    def step(self, entry: Entry) -> Outcome:
-        payload = msgspec.msgpack.decode(entry.payload, type=payloads.Step)
+    def ack_and_publish(self, entry: Entry) -> Outcome:
+        payload = msgspec.msgpack.decode(entry.payload, type=payloads.AckAndPublish)
         partition, info, due = log.parse_publish(payload.publish)
         outcome = self._repeat(entry, partition, info)
-        if outcome is None and self._settling.held(payload.ack):
+        if outcome is None and self._groups.held(payload.ack):
             outcome = refused("lease_lost", "the record is done, or gone")
         if outcome is not None:
             self._host.needed(entry.index, 0)
             return outcome
-        self._settling.acked(entry, payload.ack)
+        self._groups.acked(entry, payload.ack)
         return self._store(entry, partition, info, due)
 
     def void(self, entry: Entry) -> Outcome:
@@ -266,7 +266,7 @@ class Storing:
         for group_id in self._host.cursors.get(partition, {}):
             cursor = self._host.cursor(partition, group_id)
             assert cursor is not None
-            self._settling.void(cursor, offset, offset + 1)
+            self._groups.void(cursor, offset, offset + 1)
         return None
 
     def _unschedule(self, partition: PartitionKey, index: Index, record: int) -> ScheduledRow | None:
@@ -285,7 +285,7 @@ class Storing:
         return row if row.fixed else msgspec.structs.replace(row, due_ms=row.base_ms + delay_of(record))
 
     def reschedule(self, entry: Entry) -> Outcome:
-        payload = msgspec.msgpack.decode(entry.payload, type=payloads.Reschedule)
+        payload = msgspec.msgpack.decode(entry.payload, type=payloads.DueChange)
         if payload.partition not in self._host.partitions:
             return _gone(payload.partition)
         row = self._unschedule(payload.partition, payload.index, payload.record)

@@ -35,7 +35,7 @@ PRODUCERS_LOOKED_AT = 10_000  #: in one go
 FORGET_AGAIN_MS = limits.SECOND_MS  #: until the next ones are
 
 
-class Host(Protocol):
+class RetentionHost(Protocol):
     """What the housekeeping asks of its shard."""
 
     boot_ms: int
@@ -48,7 +48,7 @@ class Upkeep:
     """What a leader does by the clock: scheduled records get their offsets, old ones leave, idle producers
     are forgotten."""
 
-    def __init__(self, host: Host, ledger: Ledger, tables: Tables) -> None:
+    def __init__(self, host: RetentionHost, ledger: Ledger, tables: Tables) -> None:
         self._host, self._ledger, self._tables = host, ledger, tables
         self._retain_ms = self._forget_ms = 0
         self._producers_from = b"S"  #: row of the next producer to look at
@@ -184,7 +184,7 @@ class Sweeper:
         self._tables, self._ledger, self._log = tables, ledger, log_state
         self._swept: dict[PartitionKey, Offset] = {}
         self.behind = whole  #: whether another sweep has work
-        self.hold: Index = 2**63  #: log rows from here on are kept for copies that are behind
+        self.keep_from: Index = 2**63  #: log rows from here on are kept for copies that are behind
 
     def sweep(self, rows_max: int) -> None:
         left = rows_max - self._log_rows(rows_max)
@@ -208,7 +208,7 @@ class Sweeper:
     def _log_rows(self, rows_max: int) -> int:
         """Drops applied log rows, remembering what the first kept one continues."""
         meta = self._ledger.meta
-        end = min(meta.log_first + rows_max, self._ledger.applied - LOG_KEEP, self.hold)
+        end = min(meta.log_first + rows_max, self._ledger.applied - LOG_KEEP, self.keep_from)
         if end < meta.log_first + LOG_STEP:
             return 0
         row = self._tables.log.get(INDEX_KEY.pack(end - 1))

@@ -6,7 +6,15 @@ from gossipq.core.raft.cluster_time import ClockRow, ClusterTime
 from gossipq.core.raft.election import Dice
 from gossipq.core.raft.pending import NOBODY, Pending, Requester
 from gossipq.core.raft.progress import SNAPSHOT, Progress
-from gossipq.core.raft.replica import LEADER, NOTHING_UNSAVED, HardState, Place, Replica, Replication, Unsaved
+from gossipq.core.raft.replica import (
+    LEADER,
+    NOTHING_UNSAVED,
+    HardState,
+    LogPoint,
+    Replica,
+    Replication,
+    Unsaved,
+)
 from gossipq.core.raft.voters import quorum_size
 
 __all__ = [
@@ -18,8 +26,8 @@ __all__ = [
     "ClusterTime",
     "Dice",
     "HardState",
+    "LogPoint",
     "Pending",
-    "Place",
     "Progress",
     "Replica",
     "Replication",

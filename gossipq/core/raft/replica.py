@@ -16,7 +16,7 @@ from gossipq.core.raft import voters
 from gossipq.core.raft.cluster_time import ClusterTime
 from gossipq.core.raft.election import Dice, Election, dice_of
 from gossipq.core.raft.progress import PROBE, SNAPSHOT, STREAM, Progress
-from gossipq.core.storage import Config, Entry, LogState, Recent, Shelf, log
+from gossipq.core.storage import CopySet, Entry, LogState, Recent, Shelf, log
 from gossipq.errors import CorruptLog, ProtocolError
 from gossipq.peer_messages import Append, Appended, TimeoutNow
 from gossipq.types import DELAY, ID_HASH, Index, Now, Term
@@ -45,7 +45,7 @@ class HardState(NamedTuple):
     vote: str = ""
 
 
-class Place(NamedTuple):
+class LogPoint(NamedTuple):
     """What must be known of our own entry at some index to continue the log from there."""
 
     chain: bytes
@@ -55,7 +55,7 @@ class Place(NamedTuple):
 class Rows(Protocol):
     """This copy's log on disk."""
 
-    def place(self, index: Index) -> Place: ...
+    def point(self, index: Index) -> LogPoint: ...
     def read(self, first: Index, end: Index, bytes_max: int) -> list[Entry]:
         """Entries from `first` on, at least one of those that are there."""
 
@@ -86,7 +86,7 @@ class Replica:
     def __init__(
         self,
         me: str,
-        config: Config,
+        config: CopySet,
         hard: HardState,
         state: LogState,
         rows: Rows,
@@ -113,7 +113,7 @@ class Replica:
         self._handing_ms = 0
         self.no_space = False  #: this copy's store takes no publishes; the others are told
         self._rows = rows
-        self._configs: list[tuple[Index, Config]] = [(0, config)]
+        self._configs: list[tuple[Index, CopySet]] = [(0, config)]
         self._configured()
         # filled while there are others to send entries to
         self._recent = recent or Recent(limits.RECENT_BYTES_MAX).shelf()
@@ -135,12 +135,12 @@ class Replica:
     # --- the copies -----------------------------------------------------------------------------------------
 
     @property
-    def config(self) -> Config:
+    def config(self) -> CopySet:
         """In force from the moment it is appended, committed or not (R16)."""
         return self._configs[-1][1]
 
     @property
-    def settled_config(self) -> Config:
+    def committed_config(self) -> CopySet:
         """The newest one that is committed."""
         return next(config for index, config in reversed(self._configs) if index <= self.commit)
 
@@ -148,7 +148,7 @@ class Replica:
     def config_index(self) -> Index:
         return self._configs[-1][0]
 
-    def configure(self, index: Index, config: Config) -> None:
+    def configure(self, index: Index, config: CopySet) -> None:
         """Entry `index` names the copies from here on."""
         while len(self._configs) > 1 and self._configs[1][0] <= self.commit:
             del self._configs[0]
@@ -162,7 +162,7 @@ class Replica:
         if self.role == LEADER:
             self._follow_members(config)
 
-    def _follow_members(self, config: Config) -> None:
+    def _follow_members(self, config: CopySet) -> None:
         """The leader looks after exactly the others of `config`."""
         others = [name for name in (*config.voters, *config.learners) if name != self.me]
         known = self.progress
@@ -221,7 +221,7 @@ class Replica:
         self.log.took(entry)
         self.unsaved.append(entry)
         if entry.kind == log.CONFIG:
-            self.configure(entry.index, msgspec.msgpack.decode(entry.payload, type=Config))
+            self.configure(entry.index, msgspec.msgpack.decode(entry.payload, type=CopySet))
         if self.progress:
             self._recent.put(entry, len(entry.body) + ROW_BYTES)
 
@@ -279,7 +279,7 @@ class Replica:
         term = self.log.term_at(prev)
         assert term is not None, "nothing beyond the end of the log was sent"
         append = Append(
-            self.me, prev, term, self.commit, [], self.now_ms, self.place(prev).chain, *self.time.told()
+            self.me, prev, term, self.commit, [], self.now_ms, self.point(prev).chain, *self.time.told()
         )
         if with_entries or progress.state == PROBE:
             progress.sent(prev + 1 + len(entries), size)
@@ -300,7 +300,7 @@ class Replica:
             found = self._recent.get(first + len(entries))
         if not entries and first <= self.saved:
             entries = self._rows.read(first, self.saved + 1, limits.REPLICATE_BYTES_MAX)
-            chain = self.place(first - 1).chain
+            chain = self.point(first - 1).chain
             for entry in entries:
                 if not log.chained(chain, entry):
                     raise CorruptLog(f"log row {entry.index} does not continue row {entry.index - 1}")
@@ -308,13 +308,13 @@ class Replica:
             size = sum(len(entry.body) + ROW_BYTES for entry in entries)
         return entries, size
 
-    def place(self, index: Index) -> Place:
+    def point(self, index: Index) -> LogPoint:
         if index == self.log.last:
-            return Place(self.log.chain, self.log.time_ms)
+            return LogPoint(self.log.chain, self.log.time_ms)
         if self.unsaved and index >= self.unsaved[0].index:
             entry = self.unsaved[index - self.unsaved[0].index]
-            return Place(entry.chain, entry.time_ms)
-        return self._rows.place(index)
+            return LogPoint(entry.chain, entry.time_ms)
+        return self._rows.point(index)
 
     def heard_copy(self, name: str, sent_ms: int) -> Progress | None:
         """Another copy has answered, in this term, what was sent at `sent_ms`; None unless it is one that
@@ -494,13 +494,13 @@ class Replica:
             if self.log.term_at(prev) != message.prev_term:
                 self._reject(message)
                 return None
-            if self.place(prev).chain != message.prev_chain:
+            if self.point(prev).chain != message.prev_chain:
                 raise CorruptLog(
                     f"entry {prev} of {self.me} is not that of {message.leader}, in the same term"
                 )
             changed = self._add(entries)
         elif end >= self.commit:  # what is committed is equal, or one of both is damaged
-            if entries[self.commit - prev - 1].chain != self.place(self.commit).chain:
+            if entries[self.commit - prev - 1].chain != self.point(self.commit).chain:
                 raise CorruptLog(
                     f"{message.leader} contradicts entry {self.commit} of {self.me}, which is committed"
                 )
@@ -532,7 +532,7 @@ class Replica:
     def _cut(self, first: Index) -> None:
         """Removes the log from `first` on: the first conflict, never the commit mark (R6)."""
         assert first > self.commit, "what is committed was compared before, and is never replaced"
-        before = self.place(first - 1)
+        before = self.point(first - 1)
         self.unsaved = [entry for entry in self.unsaved if entry.index < first]
         self.cut_from = first if self.cut_from is None else min(first, self.cut_from)
         self.saved = min(self.saved, first - 1)
@@ -541,10 +541,10 @@ class Replica:
             self._configs.pop()
         self._configured()
 
-    def restart(self, index: Index, term: Term, place: Place, config: Config) -> bool:
+    def restart(self, index: Index, term: Term, place: LogPoint, config: CopySet) -> bool:
         """A snapshot stands for everything up to `index`, and the state is whole. False: the log had that
         entry, and what follows it stays. True: the caller removes all rows of the log."""
-        kept = self.log.first - 1 <= index <= self.log.last and self.place(index).chain == place.chain
+        kept = self.log.first - 1 <= index <= self.log.last and self.point(index).chain == place.chain
         if kept:
             self.log.first = index + 1
             self.unsaved = [entry for entry in self.unsaved if entry.index > index]

@@ -4,7 +4,7 @@ before."""
 from itertools import combinations
 
 from gossipq import limits
-from gossipq.core.storage import Config
+from gossipq.core.storage import CopySet
 from gossipq.errors import BadRequest
 
 
@@ -24,7 +24,7 @@ def all_meet(old: list[str], new: list[str]) -> bool:
     return all(mine & theirs for mine in quorums(old) for theirs in quorums(new))
 
 
-def check(config: Config) -> None:
+def check(config: CopySet) -> None:
     """Raises BadRequest when this can never be the copies of a shard."""
     everyone = [*config.voters, *config.learners]
     if not 1 <= len(config.voters) <= limits.COPIES_MAX:
@@ -39,7 +39,7 @@ def check(config: Config) -> None:
         )
 
 
-def check_change(old: Config, new: Config) -> None:
+def check_change(old: CopySet, new: CopySet) -> None:
     """Raises BadRequest when `new` may not follow `old`."""
     check(new)
     changed = set(old.voters) ^ set(new.voters)

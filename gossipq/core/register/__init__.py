@@ -3,13 +3,13 @@
 from gossipq.core.register.members import check_member
 from gossipq.core.register.roster import ROSTER_VERBS, Roster
 from gossipq.core.register.topics import REGISTER_VERBS, TopicRegister
-from gossipq.core.register.view import View
+from gossipq.core.register.view import ClusterView
 
 __all__ = [
     "REGISTER_VERBS",
     "ROSTER_VERBS",
+    "ClusterView",
     "Roster",
     "TopicRegister",
-    "View",
     "check_member",
 ]

@@ -27,7 +27,7 @@ AGAIN_MS = 50
 OPTION_BYTES_MAX = 64 * limits.KIB  #: of one as text
 
 
-class Proposes(Protocol):
+class RosterHost(Protocol):
     """What the roster asks of its shard."""
 
     def propose(self, kind: int, payload: bytes) -> Index: ...
@@ -39,7 +39,7 @@ class Proposes(Protocol):
 class Roster:
     def __init__(
         self,
-        shard: Proposes,
+        shard: RosterHost,
         ledger: Ledger,
         replica: Replica,
         settings: ShardSettings,
@@ -89,7 +89,9 @@ class Roster:
             raise Busy("the roster is being changed", retry_after_ms=AGAIN_MS)
         if isinstance(message, Join):
             member = self._joining(message)
-            change = None if self._ledger.members.get(member.copy) == member else payloads.Membership(member)
+            change = (
+                None if self._ledger.members.get(member.copy) == member else payloads.RosterChange(member)
+            )
         elif isinstance(message, SetOptions):
             self._set_options(self._checked(message.options), origin, request_id)
             return
@@ -126,7 +128,7 @@ class Roster:
         index = self._shard.propose(log.OPTIONS, payloads.encode(payloads.Options(options)))
         self._pending.add(index, self._changed, origin, request_id)
 
-    def _propose(self, change: payloads.Membership, origin: Origin = NOBODY, request_id: int = 0) -> None:
+    def _propose(self, change: payloads.RosterChange, origin: Origin = NOBODY, request_id: int = 0) -> None:
         self._changing = True
         self._pending.add(
             self._shard.propose(log.MEMBER, payloads.encode(change)), self._changed, origin, request_id
@@ -195,7 +197,7 @@ class Roster:
         state = known.state if known is not None and known.state == "leaving" else "in"
         return msgspec.structs.replace(member, state=state)
 
-    def _setting(self, message: SetMember) -> payloads.Membership | None:
+    def _setting(self, message: SetMember) -> payloads.RosterChange | None:
         members = self._ledger.members
         found = [member for member in members.values() if member.name == message.name]
         if not found:
@@ -219,7 +221,7 @@ class Roster:
             raise WrongState(
                 f"{member.name} is there and well", hint=f"gossipq cluster drain {member.name} first"
             )
-        return payloads.Membership(
+        return payloads.RosterChange(
             member if gone else msgspec.structs.replace(member, state=message.state), gone
         )
 
@@ -275,5 +277,5 @@ class Roster:
             elif state == "lost" and self._came_back(member.copy):
                 state = "in"
             if state != member.state:
-                self._propose(payloads.Membership(msgspec.structs.replace(member, state=state)))
+                self._propose(payloads.RosterChange(msgspec.structs.replace(member, state=state)))
                 return

@@ -38,7 +38,7 @@ REGISTER_VERBS = (Resolve, CreateTopic, BindTopic, DropTopic, SetTopic, TopicIns
 _NAME_CHARS = frozenset("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789._-")
 
 
-class Proposes(Protocol):
+class TopicsHost(Protocol):
     """What the register asks of its shard."""
 
     def propose(self, kind: int, payload: bytes, promise: bool = True) -> Index: ...
@@ -104,7 +104,7 @@ class Creation:
 class TopicRegister:
     def __init__(
         self,
-        shard: Proposes,
+        shard: TopicsHost,
         ledger: Ledger,
         settings: ShardSettings,
         pending: Pending[Outcome],
@@ -301,7 +301,7 @@ class TopicRegister:
                 )
 
     def _propose(self, info: TopicInfo) -> None:
-        index = self._shard.propose(log.META_TOPIC, payloads.encode(payloads.Topic(info)))
+        index = self._shard.propose(log.META_TOPIC, payloads.encode(payloads.TopicChange(info)))
         self._pending.add(index, partial(self._logged, info.name))
 
     def _place(self, name: str, config: TopicConfig) -> list[int]:
@@ -333,7 +333,9 @@ class TopicRegister:
         first = known.id not in self._drops
         self._drops.setdefault(known.id, []).append(asker)
         if first:
-            index = self._shard.propose(log.META_TOPIC, payloads.encode(payloads.Topic(known, deleted=True)))
+            index = self._shard.propose(
+                log.META_TOPIC, payloads.encode(payloads.TopicChange(known, deleted=True))
+            )
             self._pending.add(index, partial(self._unnamed, known.id))
 
     # --- what follows ---------------------------------------------------------------------------------------

@@ -14,7 +14,7 @@ from gossipq.types import ShardId
 from gossipq.values import Lead, Member, Route
 
 
-class View:
+class ClusterView:
     def __init__(self, me: Member, version: int = 0, members: Iterable[Member] = ()) -> None:
         """`me` is how this node is now, whatever the roster says of it yet."""
         self._me = me

@@ -4,27 +4,27 @@ from gossipq.core.requests.alarms import (
     HANGS_MS,
     RESTART_WINDOW_MS,
     SLOW_COMMIT_US,
-    Standing,
+    RaisedAlarms,
     Watch,
     alarm,
     key_of,
 )
-from gossipq.core.requests.consume import Client, Consuming
+from gossipq.core.requests.consume import Client, ConsumeRequests
 from gossipq.core.requests.counts import stats, subscriptions
-from gossipq.core.requests.explain import Explaining
-from gossipq.core.requests.mend import Mending
-from gossipq.core.requests.publish import Admitting
+from gossipq.core.requests.explain import ExplainRequests
+from gossipq.core.requests.mend import MendRequests
+from gossipq.core.requests.publish import PublishRequests
 
 __all__ = [
     "HANGS_MS",
     "RESTART_WINDOW_MS",
     "SLOW_COMMIT_US",
-    "Admitting",
     "Client",
-    "Consuming",
-    "Explaining",
-    "Mending",
-    "Standing",
+    "ConsumeRequests",
+    "ExplainRequests",
+    "MendRequests",
+    "PublishRequests",
+    "RaisedAlarms",
     "Watch",
     "alarm",
     "key_of",

@@ -108,7 +108,7 @@ class Watch:
         ]
 
 
-class Standing:
+class RaisedAlarms:
     """Since when each alarm is raised: what is told again is the same alarm, whatever its text says by
     now."""
 

@@ -70,7 +70,7 @@ class Made(msgspec.Struct, frozen=True):
     version: int
 
 
-class Host(Protocol):
+class ConsumeHost(Protocol):
     """What this room asks of its shard."""
 
     @property
@@ -82,10 +82,10 @@ class Host(Protocol):
     def unknown(self, partition: PartitionKey) -> GossipqError: ...
 
 
-class Consuming:
+class ConsumeRequests:
     def __init__(
         self,
-        host: Host,
+        host: ConsumeHost,
         ledger: Ledger,
         dispatch: Dispatch,
         settings: ShardSettings,
@@ -136,7 +136,7 @@ class Consuming:
         ]
         before = making or (Made(0, group.config, group.version) if group else Made(0, config, 0))
         name = _topic_id(message), message.group
-        payload = payloads.encode(payloads.Group(*name, config, starts, before.version))
+        payload = payloads.encode(payloads.GroupChange(*name, config, starts, before.version))
         index = self._host.propose(log.GROUP, payload)
         changes = not before.version or config != before.config
         self._making[name] = Made(index, config, before.version + changes)
@@ -308,7 +308,7 @@ class Consuming:
     def _ack(self, origin: Origin, request_id: int, client: Client, message: Ack, boot_ms: int) -> None:
         _bounded(message.ranges, RANGES_MAX)
         subscription = self.subscription(client, message.subscription)
-        self._dispatch.holding.ack(subscription, message.ranges, origin, request_id, message.unseen)
+        self._dispatch.ack(subscription, message.ranges, origin, request_id, message.unseen)
 
     def _nack(self, origin: Origin, request_id: int, client: Client, message: Nack, boot_ms: int) -> None:
         within("delay_ms", message.delay_ms, -1, DELAY_MS_MAX)
@@ -317,7 +317,7 @@ class Consuming:
             raise BadRequest(f"dead = {message.dead!r}", hint=f"one of {', '.join(DEAD_REASONS[1:])}")
         subscription, waiter = self.subscription(client, message.subscription), Waiter(origin, request_id)
         name = message.delay_ms, message.failed, message.reason, message.dead
-        self._dispatch.holding.nack(subscription, message.ranges, waiter, *name)
+        self._dispatch.nack(subscription, message.ranges, waiter, *name)
         if not waiter.entries:
             self._host.reply(origin, request_id, Acked(waiter.lost))
 
@@ -325,13 +325,13 @@ class Consuming:
         self, origin: Origin, request_id: int, client: Client, message: Started, boot_ms: int
     ) -> None:
         _bounded(message.ranges, MOVED_RANGES_MAX)
-        self._dispatch.holding.start(self.subscription(client, message.subscription), message.ranges)
+        self._dispatch.start(self.subscription(client, message.subscription), message.ranges)
 
     def _extend(self, origin: Origin, request_id: int, client: Client, message: Extend, boot_ms: int) -> None:
         within("lease_ms", message.lease_ms, 1, LEASE_TOTAL_MS_MAX)
         _bounded(message.ranges, MOVED_RANGES_MAX)
         subscription = self.subscription(client, message.subscription)
-        lost = self._dispatch.holding.extend(subscription, message.ranges, message.lease_ms, boot_ms)
+        lost = self._dispatch.extend(subscription, message.ranges, message.lease_ms, boot_ms)
         self._host.reply(origin, request_id, Acked(lost))
 
 

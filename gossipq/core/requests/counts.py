@@ -5,7 +5,7 @@ from collections import Counter
 from collections.abc import Collection
 from itertools import islice
 
-from gossipq.core.delivery import Dispatch, View, alarm_lag
+from gossipq.core.delivery import Dispatch, PartitionView, alarm_lag
 from gossipq.core.ledger import Cursor, Ledger, PartitionState, key_of
 from gossipq.core.storage import RangeMap
 from gossipq.types import Offset, PartitionKey, SessionId, topic_id_of
@@ -24,7 +24,7 @@ def stats(
     keys; the last one of them if more follow."""
     partitions: list[PartitionStats] = []
     groups: list[GroupStats] = []
-    consumers: dict[int, Counter[View]] = {}
+    consumers: dict[int, Counter[PartitionView]] = {}
     leader_ms, last = dispatch.leader_ms, after
     for partition in sorted(each for each in ledger.partitions if each >= after[0]):
         state = ledger.partitions[partition]
@@ -93,7 +93,7 @@ def subscriptions(ledger: Ledger, dispatch: Dispatch, session: SessionId, boot_m
 def _row(
     ledger: Ledger,
     cursor: Cursor,
-    view: View | None,
+    view: PartitionView | None,
     topic: TopicInfo,
     partition: PartitionState,
     consumers: int,
@@ -137,7 +137,7 @@ def _row(
     )
 
 
-def _lanes(view: View, cursor: Cursor) -> tuple[int, int, int]:
+def _lanes(view: PartitionView, cursor: Cursor) -> tuple[int, int, int]:
     """Records in lanes that have no row on disk yet: all, those behind a key, those whose route nobody
     takes."""
     lanes = {lane: _fresh(ranges, cursor) for lane, ranges in view.lanes.items()}
@@ -165,7 +165,7 @@ def _fresh(ranges: RangeMap[int], cursor: Cursor) -> int:
     return sum(high - low for first, end, _ in ranges for low, high in cursor.fresh(first, end))
 
 
-def _held(view: View, cursor: Cursor) -> tuple[int, int]:
+def _held(view: PartitionView, cursor: Cursor) -> tuple[int, int]:
     """Records in flight: fresh ones, and those with an exception row."""
     in_flight = view.in_flight()
     if not cursor.exceptional:

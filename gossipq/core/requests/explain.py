@@ -7,7 +7,7 @@ from typing import Any, NamedTuple, Protocol
 import msgspec
 
 from gossipq import limits
-from gossipq.core.delivery import NUMBER_MAX, Dispatch, View, expires_ms, place_of, within
+from gossipq.core.delivery import NUMBER_MAX, Dispatch, expires_ms, place_of, within
 from gossipq.core.ledger import (
     Cursor,
     ExceptionRow,
@@ -21,7 +21,7 @@ from gossipq.core.ledger import (
     life,
     records,
 )
-from gossipq.core.requests.survey import Surveying
+from gossipq.core.requests.survey import SurveyRequests
 from gossipq.errors import GossipqError, UnknownRecord
 from gossipq.messages import (
     DeadLetters,
@@ -51,7 +51,7 @@ def says(state: str, **words: str) -> str:
     return life.STATES[state].says.format(**words)
 
 
-class Host(Protocol):
+class ExplainHost(Protocol):
     """What this room asks of its shard."""
 
     @property
@@ -106,7 +106,7 @@ def _waits(count: int) -> str:
     return f"{many(count, 'record')} {'waits' if count == 1 else 'wait'}"
 
 
-def _holders(view: View) -> str:
+def _holders(view: PartitionView) -> str:
     """Who has records of a group now."""
     names = sorted({lease.consumer for _, _, lease in view.leases if lease.session})
     return ", ".join(names[:HOLDERS_MAX]) + (
@@ -114,8 +114,8 @@ def _holders(view: View) -> str:
     )
 
 
-class Explaining:
-    def __init__(self, host: Host, ledger: Ledger, dispatch: Dispatch) -> None:
+class ExplainRequests:
+    def __init__(self, host: ExplainHost, ledger: Ledger, dispatch: Dispatch) -> None:
         self._host, self._ledger, self._dispatch = host, ledger, dispatch
         self._serve: dict[type[Message], Callable[[Origin, int, Any], None]] = {
             Why: self._why,
@@ -123,7 +123,7 @@ class Explaining:
             Trace: self._trace,
             Show: self._show,
             ListDead: self._list_dead,
-            **Surveying(host, ledger).serve,
+            **SurveyRequests(host, ledger).serve,
         }
 
     def serves(self, message: Message) -> bool:
@@ -231,7 +231,7 @@ class Explaining:
                 lines.append(f"{view.group.state.name}: expires in {span(expiry_ms - self._host.leader_ms)}")
         return lines
 
-    def _view(self, group_id: int, partition: PartitionKey) -> View | None:
+    def _view(self, group_id: int, partition: PartitionKey) -> PartitionView | None:
         group = self._dispatch.groups.get(group_id)
         return group.views.get(partition) if group else None
 
@@ -273,7 +273,7 @@ class Explaining:
         return found.row.failures if found else 0
 
     def _waiting(
-        self, name: str, text: str, row: ExceptionRow, cursor: Cursor, view: View | None
+        self, name: str, text: str, row: ExceptionRow, cursor: Cursor, view: PartitionView | None
     ) -> Standing:
         counts, topic = (row.attempts, row.failures), text.rsplit("/", 2)[0]
         if row.lane:
@@ -297,7 +297,7 @@ class Explaining:
             return says(life.PARKED)
         return says(life.UNMATCHED, route=lane[1:].decode("utf-8", "replace") or "(none)")
 
-    def _fresh(self, name: str, named: Named, cursor: Cursor, view: View | None) -> Standing:
+    def _fresh(self, name: str, named: Named, cursor: Cursor, view: PartitionView | None) -> Standing:
         topic = self._text(named).rsplit("/", 2)[0]
         for lane, ranges in view.lanes.items() if view else ():
             if ranges.overlap(named.offset, named.offset + 1):
@@ -306,7 +306,7 @@ class Explaining:
         return Standing(name, "ready", because, verb)
 
     def _stands(
-        self, topic: str, name: str, view: View | None, cursor: Cursor, offset: Offset
+        self, topic: str, name: str, view: PartitionView | None, cursor: Cursor, offset: Offset
     ) -> tuple[str, str, str]:
         """(state, because, next command) of a record that nobody holds, and of a group that does not move."""
         group = view.group if view else None
@@ -315,7 +315,7 @@ class Explaining:
             return "paused", "the group is paused", f"gossipq group resume {topic} {name}"
         if group is None or not any(view in member.views for member in group.members.values()):
             return "no consumer", "no consumer is there", f"gossipq peek {topic} --group {name}"
-        if not any(member.has_credit for member in self._dispatch.serving.members(group)):
+        if not any(member.has_credit for member in self._dispatch.members(group)):
             return (
                 "no credit",
                 "its consumers have no credit left: they are busy",
@@ -400,7 +400,9 @@ class Explaining:
             return (*self._again(topic, name, view, cursor), since_ms)
         return (*self._stands(topic, name, view, cursor, first), since_ms)
 
-    def _again(self, topic: str, name: str, view: View | None, cursor: Cursor) -> tuple[str, str, str]:
+    def _again(
+        self, topic: str, name: str, view: PartitionView | None, cursor: Cursor
+    ) -> tuple[str, str, str]:
         """Of a group in which nothing is left but what was handed out before and is to come again."""
         state, because, verb = self._stands(topic, name, view, cursor, cursor.state.cursor)
         dues = cursor.exceptions.due((0, 0), self._host.leader_ms + limits.DELAY_MS_MAX, 1)

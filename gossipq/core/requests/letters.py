@@ -23,7 +23,7 @@ EVERYTHING = (0, limits.NUMBER_MAX)
 AGAIN_MS = 200  #: a client waits so long while too many requests of this kind are under way
 
 
-class Host(Protocol):
+class LettersHost(Protocol):
     """What this room asks of its shard."""
 
     @property
@@ -76,7 +76,7 @@ class LetterJob:
 
 
 class LetterJobs:
-    def __init__(self, host: Host, ledger: Ledger, pending: Pending[Outcome]) -> None:
+    def __init__(self, host: LettersHost, ledger: Ledger, pending: Pending[Outcome]) -> None:
         self._host, self._ledger, self._pending = host, ledger, pending
         self._jobs: deque[LetterJob] = deque()  # the first one is worked at
         self._storing = False  # a piece of it

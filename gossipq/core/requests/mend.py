@@ -14,7 +14,7 @@ from gossipq.core.raft import Pending, Requester
 from gossipq.core.requests.consume import Client, check_group
 from gossipq.core.requests.explain import Named, find
 from gossipq.core.requests.letters import LetterJobs
-from gossipq.core.requests.operate import Operating
+from gossipq.core.requests.operate import OperateRequests
 from gossipq.core.storage import Due, log, payloads
 from gossipq.errors import BadBatch, BadRequest, GossipqError, WrongState
 from gossipq.messages import Cancel, Done, Edit, PurgeDead, ReplayDead, Requeue, Reschedule, SetGroup
@@ -22,7 +22,7 @@ from gossipq.types import BatchInfo, Index, Offset, Origin, PartitionKey, topic_
 from gossipq.values import Message, Ref
 
 
-class Host(Protocol):
+class MendHost(Protocol):
     """What this room asks of its shard."""
 
     @property
@@ -43,8 +43,8 @@ class Host(Protocol):
     def due_of(self, info: BatchInfo, batch: bytes, age_ms: int) -> Due | None: ...
 
 
-class Mending:
-    def __init__(self, host: Host, ledger: Ledger, dispatch: Dispatch, pending: Pending[Outcome]) -> None:
+class MendRequests:
+    def __init__(self, host: MendHost, ledger: Ledger, dispatch: Dispatch, pending: Pending[Outcome]) -> None:
         self._host, self._ledger, self._dispatch, self._pending = host, ledger, dispatch, pending
         self._letters = LetterJobs(host, ledger, pending)
         self._serve: dict[type[Message], Callable[[Origin, int, Client, Any, bytes], None]] = {
@@ -56,7 +56,7 @@ class Mending:
             PurgeDead: self._take_letters,
             SetGroup: self._set_group,
         }
-        self._serve |= Operating(host, ledger, dispatch, self._propose).serves
+        self._serve |= OperateRequests(host, ledger, dispatch, self._propose).serves
 
     def serves(self, message: Message) -> bool:
         return type(message) in self._serve
@@ -154,7 +154,7 @@ class Mending:
         if self._ledger.schedule.get(named.partition, named.entry, named.record) is None:
             raise WrongState("the record is cancelled already")
         due_ms = self._host.leader_ms + message.delay_ms
-        payload = payloads.encode(payloads.Reschedule(named.partition, named.entry, named.record, due_ms))
+        payload = payloads.encode(payloads.DueChange(named.partition, named.entry, named.record, due_ms))
         self._propose(origin, request_id, log.RESCHEDULE, payload, Done(1, named.ref))
 
     def _edit(self, origin: Origin, request_id: int, client: Client, message: Edit, batch: bytes) -> None:
@@ -231,5 +231,5 @@ class Mending:
         if config == group.config:
             self._host.reply(origin, request_id, Done(0))
             return
-        payload = payloads.encode(payloads.Group(group.topic_id, group.name, config, [], group.version))
+        payload = payloads.encode(payloads.GroupChange(group.topic_id, group.name, config, [], group.version))
         self._propose(origin, request_id, log.GROUP, payload, Done(1))

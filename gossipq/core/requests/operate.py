@@ -16,7 +16,7 @@ from gossipq.types import Origin, PartitionKey, partition_of, topic_id_of
 from gossipq.values import Message, SoughtRow, Start
 
 
-class Host(Protocol):
+class OperateHost(Protocol):
     """What this room asks of its shard."""
 
     def reply(self, origin: Origin, request_id: int, message: Message) -> None: ...
@@ -26,8 +26,8 @@ class Host(Protocol):
 Propose = Callable[[Origin, int, int, bytes, Message], None]
 
 
-class Operating:
-    def __init__(self, host: Host, ledger: Ledger, dispatch: Dispatch, propose: Propose) -> None:
+class OperateRequests:
+    def __init__(self, host: OperateHost, ledger: Ledger, dispatch: Dispatch, propose: Propose) -> None:
         """`propose` logs an entry whose outcome is answered with its last argument."""
         self._host, self._ledger, self._dispatch, self._propose = host, ledger, dispatch, propose
         self.serves: dict[type[Message], Callable[[Origin, int, Client, Any, bytes], None]] = {
@@ -123,7 +123,7 @@ class Operating:
             self._propose(origin, request_id, log.REGROUP, payload, answer)
         else:
             assert message.config is not None, "checked above"
-            made = payloads.Group(message.topic_id, message.group, message.config, starts)
+            made = payloads.GroupChange(message.topic_id, message.group, message.config, starts)
             self._propose(origin, request_id, log.GROUP, payloads.encode(made), answer)
 
     def _place(self, start: Start) -> int:

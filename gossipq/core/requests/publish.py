@@ -8,11 +8,11 @@ from typing import Protocol
 import msgspec
 
 from gossipq import limits
-from gossipq.core.copies import Moving
-from gossipq.core.delivery import NUMBER_MAX, Dispatch, Lease, View, within
+from gossipq.core.copies import Reconfiguration
+from gossipq.core.delivery import NUMBER_MAX, Dispatch, Lease, PartitionView, within
 from gossipq.core.ledger import Ledger, Outcome, Published
 from gossipq.core.raft import Pending, Requester
-from gossipq.core.requests.consume import Client, Consuming
+from gossipq.core.requests.consume import Client, ConsumeRequests
 from gossipq.core.storage import Columns, Due, Entry, log, payloads
 from gossipq.errors import (
     BadBatch,
@@ -56,12 +56,12 @@ FULL_HINT = (
 )
 
 
-class Host(Protocol):
+class PublishHost(Protocol):
     """What this room asks of its shard."""
 
     id: int
     full: str
-    moving: Moving
+    reconfiguration: Reconfiguration
 
     @property
     def leading(self) -> bool: ...
@@ -80,13 +80,13 @@ class Host(Protocol):
         """A partition is full: what may leave should."""
 
 
-class Admitting:
+class PublishRequests:
     def __init__(
         self,
-        host: Host,
+        host: PublishHost,
         ledger: Ledger,
         dispatch: Dispatch,
-        consuming: Consuming,
+        consuming: ConsumeRequests,
         columns: Columns,
         pending: Pending[Outcome],
     ) -> None:
@@ -143,7 +143,7 @@ class Admitting:
         if self._knows(partition, info):
             return
         if full:
-            if self._host.moving.can_leave(soon=True):
+            if self._host.reconfiguration.can_leave(soon=True):
                 raise Busy(
                     f"{full}; shard {self._host.id} changes its leader", retry_after_ms=limits.STEER_MS
                 )
@@ -200,12 +200,14 @@ class Admitting:
                 f"{len(message.acks)} ranges in one step; at most {limits.MOVED_RANGES_MAX} are allowed",
                 hint="ack the others by themselves",
             )
-        held = self._dispatch.holding.holds_all(subscription, message.acks)
+        held = self._dispatch.holds_all(subscription, message.acks)
         if not held and not self._knows(message.partition, info):
             raise LeaseLost("the record is in other hands or done", hint="it will be, or was, handled there")
-        ack = payloads.Ack(subscription.group.id, subscription.consumer, message.acks)
-        index = self._host.propose(log.STEP, payloads.encode(payloads.Step(ack, payload)), True, batch)
-        taken = self._dispatch.holding.stepping(subscription, message.acks) if held else []
+        ack = payloads.AckRanges(subscription.group.id, subscription.consumer, message.acks)
+        index = self._host.propose(
+            log.STEP, payloads.encode(payloads.AckAndPublish(ack, payload)), True, batch
+        )
+        taken = self._dispatch.take(subscription, message.acks) if held else []
         self._pending.add(index, partial(self._stepped, taken), origin, request_id)
 
     def _stored(self, asker: Requester, index: Index, outcome: Outcome) -> None:
@@ -217,13 +219,13 @@ class Admitting:
 
     def _stepped(
         self,
-        taken: list[tuple[View, Offset, Offset, Lease]],
+        taken: list[tuple[PartitionView, Offset, Offset, Lease]],
         asker: Requester,
         index: Index,
         outcome: Outcome,
     ) -> None:
         """A STEP is applied; `taken` is what it took from its consumer."""
-        self._dispatch.holding.stepped(taken, not outcome.error)
+        self._dispatch.taken(taken, not outcome.error)
         self._stored(asker, index, outcome)
 
     # --- topics that are not known here ---------------------------------------------------------------------
@@ -263,7 +265,7 @@ class Admitting:
         within("topic id", info.id, 1, TOPIC_ID_MAX)
         known, removed = self._ledger.topics.get(info.id), self._ledger.removed(info.id)
         if deleted and not removed and (known is not None or self._host.id in info.shards):
-            self._host.propose(log.TOPIC, payloads.encode(payloads.Topic(known or info, deleted)))
+            self._host.propose(log.TOPIC, payloads.encode(payloads.TopicChange(known or info, deleted)))
         elif deleted:
             self._asked[info.id] = ELSEWHERE if info.shards and not removed else GONE
             self._host.tell(META_SHARD, TopicInstalled(info.id, -info.id, self._host.id))
@@ -279,7 +281,7 @@ class Admitting:
                     f"topic {info.name!r} with other partitions",
                     hint="partitions are chosen when a topic is made",
                 )
-            self._host.propose(log.TOPIC, payloads.encode(payloads.Topic(info)))
+            self._host.propose(log.TOPIC, payloads.encode(payloads.TopicChange(info)))
 
 
 def _brings(entry: Entry, partition: PartitionKey, info: BatchInfo) -> bool:
@@ -287,6 +289,8 @@ def _brings(entry: Entry, partition: PartitionKey, info: BatchInfo) -> bool:
     if not info.sequence or entry.kind not in (log.PUBLISH, log.STEP):
         return False
     step = entry.kind == log.STEP
-    payload = msgspec.msgpack.decode(entry.payload, type=payloads.Step).publish if step else entry.payload
+    payload = (
+        msgspec.msgpack.decode(entry.payload, type=payloads.AckAndPublish).publish if step else entry.payload
+    )
     its_partition, its, _ = log.parse_publish(payload)
     return (its_partition, its.producer, its.sequence) == (partition, info.producer, info.sequence)

@@ -39,15 +39,15 @@ NOWHERE = -1, 0  #: in the place of the next page: that was all
 R = TypeVar("R", bound=RunRow)
 
 
-class Host(Protocol):
+class SurveyHost(Protocol):
     """What this room asks of its shard."""
 
     def reply(self, origin: Origin, request_id: int, message: Message) -> None: ...
     def unknown(self, partition: PartitionKey) -> GossipqError: ...
 
 
-class Surveying:
-    def __init__(self, host: Host, ledger: Ledger) -> None:
+class SurveyRequests:
+    def __init__(self, host: SurveyHost, ledger: Ledger) -> None:
         self._host, self._ledger = host, ledger
         self.serve: dict[type[Message], Callable[[Origin, int, Any], None]] = {
             ListAcks: self._list_acks,

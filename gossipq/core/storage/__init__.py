@@ -17,7 +17,7 @@ from gossipq.core.storage.log import (
     decode_row,
     encode_row,
 )
-from gossipq.core.storage.payloads import Config, Dead, FailRow, LeaseRow, ParkRow, ReleaseRow, Rollup, Trim
+from gossipq.core.storage.payloads import CopySet, Dead, FailRow, LeaseRow, ParkRow, ReleaseRow, Rollup, Trim
 from gossipq.core.storage.recent import Recent, Shelf
 from gossipq.core.storage.settings import ShardSettings
 from gossipq.core.storage.tables import Reader, Table, Tables
@@ -29,7 +29,7 @@ __all__ = [
     "TRIM",
     "Bodies",
     "Columns",
-    "Config",
+    "CopySet",
     "Dead",
     "Deadlines",
     "Due",

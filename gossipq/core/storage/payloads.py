@@ -7,7 +7,7 @@ from gossipq.types import Index, Offset, PartitionKey, SessionId
 from gossipq.values import GroupConfig, Member, Range, Start, TopicInfo
 
 
-class Config(msgspec.Struct, array_like=True, frozen=True):
+class CopySet(msgspec.Struct, array_like=True, frozen=True):
     """The copies of this shard from here on. `voters` are in the order in which they should lead; `witnesses`
     are those of the voters and learners that keep the log without bodies; `learners` have no vote."""
 
@@ -16,7 +16,7 @@ class Config(msgspec.Struct, array_like=True, frozen=True):
     learners: list[str] = []
 
 
-class Topic(msgspec.Struct, array_like=True, frozen=True):
+class TopicChange(msgspec.Struct, array_like=True, frozen=True):
     """TOPIC in a shard that holds partitions of it; META_TOPIC in the meta shard, where id 0 is a topic to be
     made: the entry's index becomes its id."""
 
@@ -30,7 +30,7 @@ class InstalledTopics(msgspec.Struct, array_like=True, frozen=True):
     versions: list[tuple[int, int]]
 
 
-class Membership(msgspec.Struct, array_like=True, frozen=True):
+class RosterChange(msgspec.Struct, array_like=True, frozen=True):
     """A node enters the roster, changes there, or leaves it."""
 
     member: Member
@@ -43,7 +43,7 @@ class Options(msgspec.Struct, array_like=True, frozen=True):
     options: dict[str, str]
 
 
-class Group(msgspec.Struct, array_like=True, frozen=True):
+class GroupChange(msgspec.Struct, array_like=True, frozen=True):
     """A group of a topic, and where it starts in partitions that it does not know yet. `version`: of the
     policy that this one takes the place of; 0 = the group is new."""
 
@@ -67,12 +67,12 @@ class LeaseRow(msgspec.Struct, array_like=True, frozen=True):
     started: bool = False
 
 
-class Lease(msgspec.Struct, array_like=True, frozen=True):
+class LeaseRows(msgspec.Struct, array_like=True, frozen=True):
     group_id: int
     rows: list[LeaseRow]
 
 
-class Ack(msgspec.Struct, array_like=True, frozen=True):
+class AckRanges(msgspec.Struct, array_like=True, frozen=True):
     group_id: int
     consumer: str
     ranges: list[Range]
@@ -180,17 +180,17 @@ class Void(msgspec.Struct, array_like=True, frozen=True):
     publish: bytes = b""
 
 
-class Reschedule(msgspec.Struct, array_like=True, frozen=True):
+class DueChange(msgspec.Struct, array_like=True, frozen=True):
     partition: PartitionKey
     index: Index
     record: int
     due_ms: int
 
 
-class Step(msgspec.Struct, array_like=True, frozen=True):
+class AckAndPublish(msgspec.Struct, array_like=True, frozen=True):
     """Ack and publish, both or neither."""
 
-    ack: Ack
+    ack: AckRanges
     publish: bytes
 
 

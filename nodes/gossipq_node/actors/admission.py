@@ -11,7 +11,7 @@ from collections.abc import Iterable
 
 from gossipq import __version__
 from gossipq.errors import NotAdmitted, NotLeader, ProtocolError
-from gossipq.messages import Bye, Challenge, Hello, Join, Members, Refused, Welcome
+from gossipq.messages import Bye, Challenge, Hello, Join, Members, RefusedMessage, Welcome
 from gossipq.types import META_SHARD, NODE_SHARD, Now
 from gossipq.values import Member, Message
 from gossipq.wire import proofs
@@ -89,7 +89,7 @@ class Admission:
             self._prove(said, address)
         elif isinstance(said, Members):
             self._settled(address)
-        elif isinstance(said, Refused):
+        elif isinstance(said, RefusedMessage):
             self._refused(said, address, now)
         elif not isinstance(said, Welcome):
             raise ProtocolError(f"verb {said.verb} answers neither HELLO nor JOIN")
@@ -132,7 +132,7 @@ class Admission:
         join = Join(settings.member, settings.cluster, b"", settings.insisted, settings.session)
         self._ask(address, proofs.proven(settings.token, said.nonce, join), META_SHARD)
 
-    def _refused(self, said: Refused, address: str, now: Now) -> None:
+    def _refused(self, said: RefusedMessage, address: str, now: Now) -> None:
         if said.code == NotAdmitted.code:
             self.refusal = NotAdmitted(said.message, said.hint)
         elif said.code == NotLeader.code:

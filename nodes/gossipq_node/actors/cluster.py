@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from gossipq import limits
 from gossipq.core.copies import Mail, Target, plan, shipment
 from gossipq.core.raft import Replication
-from gossipq.core.register import View, check_member
+from gossipq.core.register import ClusterView, check_member
 from gossipq.core.shard import Shard
 from gossipq.core.storage import Columns, Entry
 from gossipq.errors import ProtocolError, UnknownVerb
@@ -43,14 +43,14 @@ SPEAKERS: dict[type[Message], str] = {  #: the field in which a copy names itsel
 }
 
 
-class Cluster:
+class OtherNodes:
     def __init__(self, settings: WorkerSettings, mailbox: Mailbox, columns: Columns) -> None:
         self._settings, self._columns = settings, columns
         self._me = settings.member.copy
         self._post = Post(settings, mailbox)
         self._heard_ms: dict[str, int] = {}  # by copy: when one of its processes said something
         self._begun_ms: int | None = None  # when this one began to listen
-        self.view = View(settings.member, settings.version, settings.members)
+        self.view = ClusterView(settings.member, settings.version, settings.members)
         self.targets = self._plan()
 
     # --- knowing --------------------------------------------------------------------------------------------

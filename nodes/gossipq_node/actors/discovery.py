@@ -8,7 +8,7 @@ from collections.abc import Iterable
 from gossipq import limits
 from gossipq.types import Now
 from gossipq.values import GossipEvent, Member
-from gossipq_node.ports import Found, Membership
+from gossipq_node.ports import Membership, SeenNode
 
 PAIR = "a pair without a witness will not take over by itself: gossipq witness --join HOST on a third host"
 OFF = "off"  #: a node that looks for nobody
@@ -58,7 +58,7 @@ class Discovery:
             self._membership.tell({"load": str(_rounded(per_s))})
         self._count = records, now.boot_ms
 
-    def found(self) -> list[Found]:
+    def found(self) -> list[SeenNode]:
         """Nodes of this cluster that show themselves, also such as are not in the roster."""
         known = self._membership.found() if self._membership is not None else []
         return [found for found in known if not found.cluster or self._cluster.startswith(found.cluster)]

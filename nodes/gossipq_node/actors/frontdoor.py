@@ -14,9 +14,20 @@ from msgspec import structs
 
 from gossipq import __version__, limits
 from gossipq.core.effects import INTERNAL, INTERNAL_HINT
-from gossipq.core.register import View, check_member
+from gossipq.core.register import ClusterView, check_member
 from gossipq.errors import BadRequest, Busy, GossipqError, Internal, ProtocolError, UnknownVerb
-from gossipq.messages import Bye, Challenge, Hello, Join, Ping, Pong, Refused, Status, StatusReply, Welcome
+from gossipq.messages import (
+    Bye,
+    Challenge,
+    Hello,
+    Join,
+    Ping,
+    Pong,
+    RefusedMessage,
+    Status,
+    StatusReply,
+    Welcome,
+)
 from gossipq.operator_messages import Alarms, ConfigShown, ListAlarms, ShowConfig
 from gossipq.peer_messages import Append, Report
 from gossipq.peer_messages import View as Said
@@ -69,7 +80,7 @@ class Frontdoor:
         self._measure, self._use = measure, Use()
         self._me = settings.member.copy
         self._post = Post(settings, mailbox)
-        self._view = View(settings.member, settings.version, settings.members)
+        self._view = ClusterView(settings.member, settings.version, settings.members)
         self._discovery = Discovery(membership, settings.cluster, settings.member, now)
         self._admission = Admission(settings, mailbox, now)
         self.board = Board(now.boot_ms)
@@ -134,11 +145,13 @@ class Frontdoor:
             except GossipqError as error:
                 self.bad_messages += 1
                 if header is not None or not self._mailbox.from_peer(message.origin):
-                    self._refuse(message, header, Refused(error.code, error.message, "see PROTOCOL.md"))
+                    self._refuse(
+                        message, header, RefusedMessage(error.code, error.message, "see PROTOCOL.md")
+                    )
             except Exception as error:
                 self._faults.met("a message", None, error)
                 if not self._mailbox.from_peer(message.origin):
-                    self._refuse(message, header, Refused(Internal.code, INTERNAL, INTERNAL_HINT))
+                    self._refuse(message, header, RefusedMessage(Internal.code, INTERNAL, INTERNAL_HINT))
         for origin in self._mailbox.gone():
             for endpoint in self._settings.forwards:  # any of them may have heard of that client
                 self._mailbox.forward(endpoint, Incoming(origin, _LOST, b""))
@@ -197,7 +210,7 @@ class Frontdoor:
         if header.shard >= self._settings.shards:
             text = f"shard {header.shard} does not exist; this cluster has 0 to {self._settings.shards - 1}"
             self._refuse(
-                message, header, Refused(BadRequest.code, text, "say HELLO again: it tells the shards")
+                message, header, RefusedMessage(BadRequest.code, text, "say HELLO again: it tells the shards")
             )
             return
         worker = header.shard % len(self._settings.forwards)
@@ -205,7 +218,7 @@ class Frontdoor:
         away = state is not None and not state.running
         if away or not self._mailbox.forward(self._settings.forwards[worker], message):
             text = f"worker {worker} of node {self._settings.node} is starting again"
-            self._refuse(message, header, Refused(Busy.code, text, retry_after_ms=RETRY_MS))
+            self._refuse(message, header, RefusedMessage(Busy.code, text, retry_after_ms=RETRY_MS))
 
     def _answer(self, message: Incoming, header: Header | None, reply: Message) -> None:
         request_id = header.request_id if header else 0

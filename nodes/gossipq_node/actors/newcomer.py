@@ -24,7 +24,7 @@ from gossipq.errors import (
     StillJoining,
     from_code,
 )
-from gossipq.messages import Bye, Challenge, Hello, Join, Members, Pong, Refused, Welcome
+from gossipq.messages import Bye, Challenge, Hello, Join, Members, Pong, RefusedMessage, Welcome
 from gossipq.peer_messages import Append, Waiting
 from gossipq.types import META_SHARD, NODE_SHARD, Now
 from gossipq.values import Member, Message
@@ -175,7 +175,7 @@ class Newcomer:
             self._hear_welcome(said, self._greeted.get(header.request_id, ""), now_ms)
         elif isinstance(said, Challenge) and not header.request_id:
             self._nonces[self._mailbox.answerer(message.origin)] = said.nonce
-        elif isinstance(said, Members | Refused | Challenge):
+        elif isinstance(said, Members | RefusedMessage | Challenge):
             target = self._asked.get(header.request_id)
             if target is None:
                 return
@@ -192,7 +192,7 @@ class Newcomer:
     def _turn_away(self, message: Incoming, header: Header) -> None:
         """Clients hear that this node is not one yet."""
         text = f"node {self._me.name} belongs to no cluster yet: {self.waiting_for()}"
-        refusal = Refused(StillJoining.code, text, "its log says more", GREET_MS)
+        refusal = RefusedMessage(StillJoining.code, text, "its log says more", GREET_MS)
         self._mailbox.reply(message.origin, encode(refusal, header.shard, header.request_id))
 
     # --- addresses ------------------------------------------------------------------------------------------
@@ -281,7 +281,7 @@ class Newcomer:
                 "give both the same --secret-file; without one a node has its own, in its directory: "
                 "DIR/secret"
             )
-            self._hear_refusal(Refused(BadRequest.code, text, hint), now_ms)
+            self._hear_refusal(RefusedMessage(BadRequest.code, text, hint), now_ms)
 
     def _enter(self, said: Members, target: _Target) -> None:
         """The roster has this node, or it has not got that far."""
@@ -292,7 +292,7 @@ class Newcomer:
             at = target.cluster, said.cluster_name, target.shards
             self.outcome = Joined(*at, mine, said.version, said.members, former, said.options)
 
-    def _hear_refusal(self, said: Refused, now_ms: int) -> None:
+    def _hear_refusal(self, said: RefusedMessage, now_ms: int) -> None:
         error = from_code(said.code, said.message, said.hint, said.retry_after_ms)
         if isinstance(error, NotLeader):
             if said.endpoint:

@@ -5,7 +5,7 @@ from collections import deque
 from collections.abc import Sequence
 from itertools import groupby
 
-from gossipq.core.requests import HANGS_MS, RESTART_WINDOW_MS, Standing, alarm, key_of
+from gossipq.core.requests import HANGS_MS, RESTART_WINDOW_MS, RaisedAlarms, alarm, key_of
 from gossipq.health import wrong_clocks
 from gossipq.messages import StatusReply
 from gossipq.peer_messages import Report
@@ -25,7 +25,7 @@ class Oversight:
         self._reports: dict[int, Report] = {}
         #: by worker: (boot time, restarts), oldest first
         self._restarts: dict[int, deque[tuple[int, int]]] = {}
-        self._standing = Standing()
+        self._standing = RaisedAlarms()
         self._gossip_ms = now.boot_ms  # when it was well
         self._late_ms: dict[tuple[str, str, str], int] = {}  # since when copies are behind
 

@@ -11,12 +11,12 @@ from gossipq.core.delivery import Delivery, Part
 from gossipq.core.effects import INTERNAL, INTERNAL_HINT, Effects, refusal
 from gossipq.core.shard import Shard
 from gossipq.errors import BadBatch, Busy, CorruptLog, GossipqError, Internal, NotLeader, ProtocolError
-from gossipq.messages import Confirm, Deliver, Refused, Subscribed
+from gossipq.messages import Confirm, Deliver, RefusedMessage, Subscribed
 from gossipq.types import Origin
 from gossipq.values import Delivered, Message
 from gossipq.wire import batch as batches
 from gossipq.wire.frames import Header, encode, peek
-from gossipq_node.actors.cluster import Cluster
+from gossipq_node.actors.cluster import OtherNodes
 from gossipq_node.actors.faults import Faults
 from gossipq_node.actors.timings import Timings
 from gossipq_node.ports import DIRECT_ORIGIN_PARTS, Mailbox
@@ -35,7 +35,12 @@ class Sender:
     """Sends what a turn made true."""
 
     def __init__(
-        self, settings: WorkerSettings, mailbox: Mailbox, cluster: Cluster, timings: Timings, faults: Faults
+        self,
+        settings: WorkerSettings,
+        mailbox: Mailbox,
+        cluster: OtherNodes,
+        timings: Timings,
+        faults: Faults,
     ) -> None:
         self._settings, self._mailbox, self._cluster = settings, mailbox, cluster
         self._timings, self._faults = timings, faults
@@ -50,7 +55,7 @@ class Sender:
         for origin, request_id, message in effects.replies:
             if isinstance(message, Subscribed):
                 message = structs.replace(message, direct=self._direct(origin))
-            elif isinstance(message, Refused):
+            elif isinstance(message, RefusedMessage):
                 self.refuse(origin, shard.id, request_id, message)
                 continue
             reply(origin, message, shard.id, request_id, term)
@@ -93,7 +98,7 @@ class Sender:
         else:
             self._mailbox.reply(origin, control, bodies or b"")
 
-    def refuse(self, origin: Origin, shard: int, request_id: int, refused: Refused) -> None:
+    def refuse(self, origin: Origin, shard: int, request_id: int, refused: RefusedMessage) -> None:
         """Who asks the wrong worker is told the right one and its term, if they are known."""
         if not origin:
             return

@@ -60,7 +60,7 @@ from gossipq.wire import batch as batches
 from gossipq.wire.frames import Header, decode, encode
 from gossipq.wire.opener import Opener
 from gossipq_node.actors import worker_stats
-from gossipq_node.actors.cluster import Cluster
+from gossipq_node.actors.cluster import OtherNodes
 from gossipq_node.actors.faults import Faults
 from gossipq_node.actors.intake import Intake
 from gossipq_node.actors.prover import Prover
@@ -106,7 +106,7 @@ class Worker:
             dice,
         )
         self._shard_settings, self._opener = shard_settings(settings), Opener()
-        self._cluster = Cluster(settings, mailbox, self._opener)
+        self._cluster = OtherNodes(settings, mailbox, self._opener)
         self._turn = Turn(self, settings.owned)
         self._intake = Intake(mailbox, settings.window_bytes)
         self._bodies = Bodies(limits.RECENT_BYTES_MAX)

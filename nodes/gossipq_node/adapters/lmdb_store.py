@@ -313,19 +313,19 @@ class LmdbStore:
     def _open(self) -> None:
         """Raises StoreError; then it is closed."""
         self._check_there()
-        error = self._opening(settle=True)
+        error = self._opening(commit=True)
         if isinstance(error, lmdb.MapFullError):  # turns of the journal do not fit
             self._map_bytes += limits.JOURNAL_MAP_BYTES
-            error = self._opening(settle=True)
+            error = self._opening(commit=True)
         if error is not None and not self._unsure:  # a full disk: turns stay in the journal, and are served
-            error = self._opening(settle=False)
+            error = self._opening(commit=False)
         if error is not None:
             raise self._error(f"cannot be opened: {error}") from None
 
-    def _opening(self, settle: bool) -> lmdb.Error | None:
+    def _opening(self, commit: bool) -> lmdb.Error | None:
         """What kept the environment from being opened; then it is closed. Raises StoreError for a journal."""
         try:
-            self._open_environment(settle)
+            self._open_environment(commit)
         except lmdb.Error as error:
             self._close()
             return error
@@ -334,7 +334,7 @@ class LmdbStore:
             raise
         return None
 
-    def _open_environment(self, settle: bool) -> None:
+    def _open_environment(self, commit: bool) -> None:
         self._env = lmdb.open(
             str(self._directory),
             map_size=self._map_bytes,
@@ -357,7 +357,7 @@ class LmdbStore:
             self._new_journal()
         else:
             self._journal = Journal(self._directory, uuid)
-            self._replay(settle)
+            self._replay(commit)
         for table in handles:
             if table.db is None:  # made since LMDB's last commit
                 table.bind(self._open_table(table.name, self.txn, create=True))
@@ -386,8 +386,8 @@ class LmdbStore:
             self.txn = self._env.begin(write=True)
         self._unsure = False
 
-    def _replay(self, settle: bool) -> None:
-        """Does again what the journal has and LMDB has not. With `settle` LMDB commits it, so that whatever
+    def _replay(self, commit: bool) -> None:
+        """Does again what the journal has and LMDB has not. With `commit` LMDB commits it, so that whatever
         lies behind the last good record has another base."""
         assert self._journal is not None
         self._base = self._env.info()["last_txnid"]
@@ -396,7 +396,7 @@ class LmdbStore:
         refused = self._unsure and self._end is not None  # a turn that may be whole in the file all the same
         if refused:
             self.txn.put(JOURNAL_MENDED, b"", db=self._journal_db)
-        if settle and (turns or refused):
+        if commit and (turns or refused):
             self._commit_environment()
             rows = 0
         self._journaled_rows, self._unsure = rows, False

@@ -19,7 +19,7 @@ from gossipq.endpoints import endpoint
 from gossipq.errors import ConfigError
 from gossipq.values import GossipEvent
 from gossipq_node.adapters.serf_agent import Agent
-from gossipq_node.ports import Found
+from gossipq_node.ports import SeenNode
 from gossipq_node.settings import GossipSettings
 
 POLL_S = 1.0
@@ -114,7 +114,7 @@ class SerfMembership:
         self._lock = threading.Lock()  # over what follows
         self._told: dict[str, str] = {}
         self._events: deque[GossipEvent] = deque(maxlen=EVENTS_MAX)
-        self._rows: dict[str, tuple[str, Found]] = {}  # agent -> its status, the node it belongs to
+        self._rows: dict[str, tuple[str, SeenNode]] = {}  # agent -> its status, the node it belongs to
         self._places: dict[str, str] = {}  # agent -> HOST:PORT
         self._state = STARTING
         self._queued = 0
@@ -141,7 +141,7 @@ class SerfMembership:
         with self._lock:
             return self._queued
 
-    def found(self) -> list[Found]:
+    def found(self) -> list[SeenNode]:
         with self._lock:
             return [found for _, found in self._rows.values()]
 
@@ -250,7 +250,7 @@ class SerfMembership:
     # --- what the agent says --------------------------------------------------------------------------------
 
     def _learn(self, members: list[dict[str, Any]]) -> None:
-        rows: dict[str, tuple[str, Found]] = {}
+        rows: dict[str, tuple[str, SeenNode]] = {}
         places: dict[str, str] = {}
         for member in members:
             name, status = str(member.get("Name")), str(member.get("Status"))
@@ -318,7 +318,7 @@ class SerfMembership:
             self._calls = None
 
 
-def _found(tags: dict[Any, Any], alive: bool) -> Found | None:
+def _found(tags: dict[Any, Any], alive: bool) -> SeenNode | None:
     """The node of an agent; None when it is not one of ours."""
     texts = {str(key): str(text) for key, text in tags.items()}
     address = texts.get("endpoint", "")
@@ -327,7 +327,7 @@ def _found(tags: dict[Any, Any], alive: bool) -> Found | None:
     except ConfigError:
         return None
     load = texts.get("load", "")
-    return Found(
+    return SeenNode(
         address,
         texts.get("name", ""),
         texts.get("copy", ""),
@@ -355,7 +355,9 @@ def _place(member: dict[str, Any]) -> str:
     )
 
 
-def _happened(before: dict[str, tuple[str, Found]], after: dict[str, tuple[str, Found]]) -> list[GossipEvent]:
+def _happened(
+    before: dict[str, tuple[str, SeenNode]], after: dict[str, tuple[str, SeenNode]]
+) -> list[GossipEvent]:
     events = []
     for agent, (status, found) in after.items():
         was = before.get(agent)
@@ -377,11 +379,11 @@ def _happened(before: dict[str, tuple[str, Found]], after: dict[str, tuple[str, 
     return events
 
 
-def _difference(was: Found, found: Found) -> str:
+def _difference(was: SeenNode, found: SeenNode) -> str:
     """endpoint tcp://a:7700 -> tcp://b:7700, copy ..."""
     pairs = [
         (name, old, new)
-        for name, old, new in zip(Found._fields, was, found, strict=True)
+        for name, old, new in zip(SeenNode._fields, was, found, strict=True)
         if old != new and name != "load"
     ]
     return ", ".join(f"{name} {old or '-'} -> {new or '-'}" for name, old, new in pairs)

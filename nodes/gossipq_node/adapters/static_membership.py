@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 
 from gossipq.values import GossipEvent
-from gossipq_node.ports import Found
+from gossipq_node.ports import SeenNode
 from gossipq_node.settings import GossipSettings
 
 
@@ -13,10 +13,10 @@ class StaticMembership:
 
     def __init__(self, settings: GossipSettings) -> None:
         self._found = [
-            Found(peer) for peer in dict.fromkeys(settings.peers) if peer != settings.member.endpoint
+            SeenNode(peer) for peer in dict.fromkeys(settings.peers) if peer != settings.member.endpoint
         ]
 
-    def found(self) -> list[Found]:
+    def found(self) -> list[SeenNode]:
         return list(self._found)
 
     def events(self) -> list[GossipEvent]:

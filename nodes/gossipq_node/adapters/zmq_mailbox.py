@@ -17,7 +17,7 @@ import zmq
 
 from gossipq import limits
 from gossipq.errors import ConfigError, ProtocolError
-from gossipq.messages import Pong, Refused
+from gossipq.messages import Pong, RefusedMessage
 from gossipq.types import Origin
 from gossipq.wire.frames import encode
 from gossipq_node.adapters.visitors import Visitors, taken
@@ -48,7 +48,9 @@ Buffer = bytes | bytearray | memoryview
 #: plain numbers: enums cost more than the call
 _NOW, _MORE = (int(zmq.NOBLOCK), int(zmq.NOBLOCK | zmq.SNDMORE))
 _BAD_FRAMES = encode(
-    Refused(ProtocolError.code, "a message is a control frame and at most one batch frame", "see PROTOCOL.md")
+    RefusedMessage(
+        ProtocolError.code, "a message is a control frame and at most one batch frame", "see PROTOCOL.md"
+    )
 )
 _STILL_THERE = encode(Pong())
 _CAME, _ENDED = int(zmq.EVENT_ACCEPTED), int(zmq.EVENT_DISCONNECTED)
@@ -112,7 +114,7 @@ class Connections:
         look = [name for name, until_s in self._doubted.items() if until_s >= fresh_s or until_s <= now_s]
         return [name for name in look if self._is_gone(name, self._doubted[name] <= now_s)]
 
-    def _is_gone(self, name: bytes, settled: bool) -> bool:
+    def _is_gone(self, name: bytes, certain: bool) -> bool:
         """The monitor may speak before the ROUTER knows: who seems to live is asked again a moment later."""
         try:
             self._router.send(name, _MORE)
@@ -123,7 +125,7 @@ class Connections:
                 for about in (self._known, self._sent, self._taken):
                     about.pop(name, None)
                 return True
-        if settled:
+        if certain:
             del self._doubted[name]
             fd = self._known.pop(name, None)  # its next message tells whether with this descriptor
             if fd is not None:

@@ -12,7 +12,7 @@ from gossipq.wire.export import Export, File, Manifest
 from gossipq_client import columns
 from gossipq_node.export import files
 from gossipq_node.export.folder import Folder
-from gossipq_node.export.segments import FILE_BYTES, FILE_ROWS, Place, Segment
+from gossipq_node.export.segments import FILE_BYTES, FILE_ROWS, PartitionFiles, Segment
 
 if TYPE_CHECKING:
     from pyarrow import RecordBatch
@@ -48,7 +48,7 @@ def compact(
 
 def _runs(found: Export) -> Iterator[list[File]]:
     """Files that may be one: of one partition, without a gap between, and together not too large."""
-    for _, placed in groupby(found.files, key=lambda file: file.place):
+    for _, placed in groupby(found.files, key=lambda file: file.key):
         run: list[File] = []
         for file in placed:
             if run and not (_fit([*run, file]) and _touch(found, run[-1], file)):
@@ -61,7 +61,7 @@ def _runs(found: Export) -> Iterator[list[File]]:
 def _tiered(found: Export) -> Iterator[list[File]]:
     """The same, but a file that is twice as large as all that follows it in its run stays as it is: sizes
     double from file to file, so there are few of them."""
-    for _, placed in groupby(found.files, key=lambda file: file.place):
+    for _, placed in groupby(found.files, key=lambda file: file.key):
         runs: list[list[File]] = []
         for file in reversed(list(placed)):
             run = runs[-1] if runs else []
@@ -98,7 +98,7 @@ def _touch(found: Export, before: File, file: File) -> bool:
 def _merge(folder: Folder, found: Export, format: str, run: list[File]) -> File:
     first, shape = run[0], found.shape_of(run[0])
     place = first.data_set, first.topic, first.topic_id, first.partition
-    segment = Segment(Place(folder, format, *place, first.schema, shape))
+    segment = Segment(PartitionFiles(folder, format, *place, first.schema, shape))
     for batch in _gathered(
         batch for file in run for batch in files.read(format, folder.check(file), file.data_set, shape)
     ):

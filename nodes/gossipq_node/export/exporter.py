@@ -23,7 +23,7 @@ from gossipq_client import Client, columns
 from gossipq_client.session import Stretch
 from gossipq_node.export import states
 from gossipq_node.export.folder import Folder
-from gossipq_node.export.segments import Place
+from gossipq_node.export.segments import PartitionFiles
 
 if TYPE_CHECKING:
     from pyarrow import RecordBatch
@@ -35,7 +35,7 @@ LEADERS_TRIES, LEADERS_PAUSE_S = 50, 0.2  #: how long partitions may be without 
 Progress = Callable[[int, int], None]  #: records done, records to do
 
 
-class Done(msgspec.Struct):
+class RunTotals(msgspec.Struct):
     """What a run has added."""
 
     records: int = 0
@@ -50,7 +50,7 @@ class Done(msgspec.Struct):
     misfits: int = 0  #: records whose value does not fit their topic's schema
 
 
-class Part(msgspec.Struct):
+class ExportedPartition(msgspec.Struct):
     """A partition to be exported."""
 
     info: TopicInfo
@@ -103,7 +103,7 @@ class Exporter:
         self._files: list[File] = []
         #: groups of a partition when its states were exported last
         self._seen: dict[int, list[GroupStats]] = {}
-        self._done = Done()
+        self._done = RunTotals()
         self._total = 0
         self._schemas: dict[int, Schema] = {}  #: of topics, as they are in this run
 
@@ -112,10 +112,10 @@ class Exporter:
         self._export = self._folder.read()
         self._positions, self._gaps = dict(self._export.positions), list(self._export.gaps)
 
-    def run(self, with_states: bool = True, records_min: int = 0) -> Done:
+    def run(self, with_states: bool = True, records_min: int = 0) -> RunTotals:
         """Everything that is there now, of partitions where at least `records_min` wait. Raises DataLoss when
         retention was faster."""
-        began_s, self._done, self._overtaken = time.monotonic(), Done(), []
+        began_s, self._done, self._overtaken = time.monotonic(), RunTotals(), []
         self._schemas = self._mq.admin.schemas().schemas
         parts = self._parts()
         self._check_gaps(parts)
@@ -159,7 +159,7 @@ class Exporter:
                 self._done.gone.append(name)
         return infos
 
-    def _parts(self) -> list[Part]:
+    def _parts(self) -> list[ExportedPartition]:
         """All partitions, in order, with where their leader and the export stand."""
         for _ in range(LEADERS_TRIES):
             infos = sorted(self._infos(), key=lambda info: info.id)
@@ -194,7 +194,9 @@ class Exporter:
                 names, count = [], 0
         return rows, groups
 
-    def _part(self, info: TopicInfo, number: int, stats: PartitionStats, groups: list[GroupStats]) -> Part:
+    def _part(
+        self, info: TopicInfo, number: int, stats: PartitionStats, groups: list[GroupStats]
+    ) -> ExportedPartition:
         position = self._positions.get((info.id, number))
         if position is None:
             position = Position(info.name, info.id, number, stats.first, stats.first, stats.first)
@@ -203,9 +205,11 @@ class Exporter:
                 f"{info.name}/{number} ends at {stats.next}, and {many(position.end, 'record')} came before",
                 hint="the cluster lost records that it had confirmed: export to a new folder",
             )
-        return Part(info, number, stats, groups, msgspec.structs.replace(position, retained=stats.first))
+        return ExportedPartition(
+            info, number, stats, groups, msgspec.structs.replace(position, retained=stats.first)
+        )
 
-    def _check_gaps(self, parts: list[Part]) -> None:
+    def _check_gaps(self, parts: list[ExportedPartition]) -> None:
         """What retention removed before it was exported is an error; with `allow_gap` it is noted, and the
         export goes on."""
         lost = [part for part in parts if part.position.end < part.stats.first]
@@ -220,7 +224,7 @@ class Exporter:
         self._done.gaps.append(gap)
 
     @staticmethod
-    def _gap(part: Part, start: Offset, end: Offset) -> Gap:
+    def _gap(part: ExportedPartition, start: Offset, end: Offset) -> Gap:
         return Gap(part.info.name, part.info.id, part.number, start, end)
 
     @staticmethod
@@ -237,7 +241,7 @@ class Exporter:
 
     # --- messages
 
-    def _messages(self, part: Part) -> None:
+    def _messages(self, part: ExportedPartition) -> None:
         start, end = part.position.end, part.stats.next
         if start < end:
             place = self._place(part, export.MESSAGES)
@@ -256,7 +260,7 @@ class Exporter:
         self._reached(part, end=end)
 
     def _batches(
-        self, part: Part, start: Offset, end: Offset, holes: list[tuple[Offset, Offset]]
+        self, part: ExportedPartition, start: Offset, end: Offset, holes: list[tuple[Offset, Offset]]
     ) -> "Iterator[tuple[Offset, RecordBatch]]":
         """Record batches with the offset they reach. `holes` gets what has no record any more."""
         gathering, at, before = columns.Gathering(), start, self._done.records
@@ -274,7 +278,10 @@ class Exporter:
             holes.append((at, end))
 
     def _typing(
-        self, part: Part, batches: "Iterator[tuple[Offset, RecordBatch]]", misfits: "list[RecordBatch]"
+        self,
+        part: ExportedPartition,
+        batches: "Iterator[tuple[Offset, RecordBatch]]",
+        misfits: "list[RecordBatch]",
     ) -> "Iterator[tuple[Offset, RecordBatch]]":
         """The same with the column `data`, if the topic has a schema; `misfits` gets what does not fit."""
         schema = self._schemas.get(part.info.id)
@@ -284,7 +291,7 @@ class Exporter:
                 misfits += [wrong] if wrong is not None else []
             yield at, batch
 
-    def _keep_misfits(self, part: Part, file: File, misfits: "list[RecordBatch]") -> None:
+    def _keep_misfits(self, part: ExportedPartition, file: File, misfits: "list[RecordBatch]") -> None:
         """Those of a file's range into one of their own; the rest belongs to the next."""
         if not misfits:
             return
@@ -298,11 +305,11 @@ class Exporter:
             self._done.misfits += mine.num_rows
 
     @staticmethod
-    def _check_topic(part: Part, stretch: Stretch) -> None:
+    def _check_topic(part: ExportedPartition, stretch: Stretch) -> None:
         if stretch.topic.id != part.info.id:
             raise Busy(f"topic {part.info.name!r} was made anew during its export", hint="run it again")
 
-    def _look_at(self, part: Part, holes: list[tuple[Offset, Offset]]) -> None:
+    def _look_at(self, part: ExportedPartition, holes: list[tuple[Offset, Offset]]) -> None:
         """Holes are records that an operator took away; or retention went past us while we read, which is a
         gap, and is told when the rest is exported."""
         if not holes:
@@ -317,7 +324,7 @@ class Exporter:
 
     # --- acks and deliveries
 
-    def _states(self, part: Part) -> None:
+    def _states(self, part: ExportedPartition) -> None:
         key, never = part.stats.partition, part.position.deliveries_end == 0
         if self._seen.get(key, [] if never else None) == part.groups:
             return  # nothing has happened; or there are no groups, and never were
@@ -342,13 +349,13 @@ class Exporter:
 
     # --- what counts
 
-    def _place(self, part: Part, data_set: str) -> Place:
+    def _place(self, part: ExportedPartition, data_set: str) -> PartitionFiles:
         schema = self._schemas.get(part.info.id) if data_set == export.MESSAGES else None
         version, shape = (schema.version, schema.shape) if schema is not None else (0, None)
         name = part.info.name, part.info.id, part.number
-        return Place(self._folder, self._format, data_set, *name, version, shape)
+        return PartitionFiles(self._folder, self._format, data_set, *name, version, shape)
 
-    def _reached(self, part: Part, **ends: int) -> None:
+    def _reached(self, part: ExportedPartition, **ends: int) -> None:
         part.position = msgspec.structs.replace(part.position, **ends)
         key = part.info.id, part.number
         known = self._positions.get(key)

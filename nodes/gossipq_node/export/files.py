@@ -20,7 +20,9 @@ class Writer(Protocol):
 
 
 def writer(format: str, path: Path, schema: "Schema") -> Writer:
-    return lmdb_file.Writer(path, schema) if format == "lmdb" else parquet_file.Writer(path, schema)
+    return (
+        lmdb_file.LmdbWriter(path, schema) if format == "lmdb" else parquet_file.ParquetWriter(path, schema)
+    )
 
 
 def read(format: str, path: Path, data_set: str, shape: Shape | None = None) -> "Iterator[RecordBatch]":

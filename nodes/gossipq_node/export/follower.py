@@ -11,7 +11,7 @@ from collections.abc import Callable
 import msgspec
 
 from gossipq_node.export.compaction import KEEP_S, compact
-from gossipq_node.export.exporter import Done, Exporter
+from gossipq_node.export.exporter import Exporter, RunTotals
 from gossipq_node.export.folder import Folder
 from gossipq_node.export.iceberg import Committed
 
@@ -21,10 +21,10 @@ STATES_S = 600.0  #: acks and deliveries are exported so often
 BASE_S = 3600.0  #: between two bases
 
 
-class Step(msgspec.Struct):
+class Look(msgspec.Struct):
     """What one look at the cluster came to."""
 
-    done: Done
+    done: RunTotals
     merged_files: int = 0
     based: bool = False
     committed: Committed | None = None
@@ -56,7 +56,7 @@ class Follower:
         # what a crash kept from a table is there soon
         self._base_at = now() + (base_s if commit is None else 0.0)
 
-    def step(self) -> Step:
+    def look(self) -> Look:
         """Exports what is due. Raises what `Exporter.run` raises; the next step goes on."""
         now = self._now()
         aged = not self._roll_s or (
@@ -73,11 +73,11 @@ class Follower:
         if now < self._base_at:
             if done.manifests:
                 self._folder.forget(self._keep_s)
-            return Step(done)
+            return Look(done)
         merged = compact(self._folder, self._keep_s, tiered=True)
         try:
             committed = self._commit() if self._commit is not None else None
         finally:
             self._exporter.reload()
         self._base_at = now + self._base_s
-        return Step(done, merged, True, committed)
+        return Look(done, merged, True, committed)

@@ -114,7 +114,7 @@ class Iceberg:
         """By a manifest, before any table refers to it."""
         ends: dict[tuple[str, int, int], int] = {}
         for file in found.files:
-            ends[file.place] = max(file.end, ends.get(file.place, 0))
+            ends[file.key] = max(file.end, ends.get(file.key, 0))
         changed: list[Position] = []
         for (topic_id, partition), at in found.positions.items():
             final, acks = (ends.get((data_set, topic_id, partition), 0) for data_set in DATA_SETS)

@@ -18,7 +18,7 @@ MAP_BYTES = 1 << 36  #: a bound, not a size: the file is as long as its rows nee
 KEY = Struct(">Q")
 
 
-class Writer:
+class LmdbWriter:
     def __init__(self, path: Path, schema: "Schema") -> None:
         self._schema, self._count = schema, 0
         # synced as a whole when it is kept

@@ -2,7 +2,7 @@
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, start_http_server
 
-from gossipq_node.export.follower import Step
+from gossipq_node.export.follower import Look
 
 
 class Metrics:
@@ -38,7 +38,7 @@ class Metrics:
         """From a thread of this process. Raises OSError when the port is taken."""
         start_http_server(port, host, self.registry)
 
-    def count(self, step: Step) -> None:
+    def count(self, step: Look) -> None:
         done = step.done
         self._waiting.clear()  # topics leave
         for topic, records in done.waiting.items():

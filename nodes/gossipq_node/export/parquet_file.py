@@ -23,7 +23,7 @@ DICTIONARIES = [
 ]
 
 
-class Writer:
+class ParquetWriter:
     def __init__(self, path: Path, schema: "Schema") -> None:
         from pyarrow import parquet
 

@@ -20,7 +20,7 @@ FILE_ROWS, FILE_BYTES = (1 << 20, 128 << 20)
 class Segment:
     """One file in the making."""
 
-    def __init__(self, place: "Place") -> None:
+    def __init__(self, place: "PartitionFiles") -> None:
         self._place, self._path = place, place.folder.new()
         self._writer = files.writer(place.format, self._path, columns.schema(place.data_set, place.shape))
         self._times: list[dict[str, int]] = []
@@ -52,7 +52,7 @@ class Segment:
             self._path.unlink(missing_ok=True)
 
 
-class Place:
+class PartitionFiles:
     """A data set of one partition, in a folder."""
 
     def __init__(

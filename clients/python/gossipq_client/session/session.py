@@ -29,8 +29,8 @@ from gossipq.messages import (
     Nack,
     Ping,
     Pong,
-    Ready,
-    Refused,
+    ReadyMessage,
+    RefusedMessage,
     Resolve,
     Subscribed,
     Topics,
@@ -147,9 +147,9 @@ class Session:
                     self.pump_all()
             case Ping() | Pong():
                 pass
-            case Refused():
+            case RefusedMessage():
                 self._refused(endpoint, header, body)
-            case Deliver() | Ready() | AtEnd() | Subscribed() if (
+            case Deliver() | ReadyMessage() | AtEnd() | Subscribed() if (
                 0 < header.term < self.links.term(header.shard)
             ):
                 pass  # what was subscribed to in an earlier term is subscribed to again
@@ -183,7 +183,7 @@ class Session:
                 self._learn(header, body.direct)
             case AtEnd():
                 self.consuming.at_end(body)
-            case Ready():
+            case ReadyMessage():
                 self.consuming.ready(body.subscription)
             case _:
                 self.calls.answered(header.request_id, body, message[1:])
@@ -192,7 +192,7 @@ class Session:
         if direct:
             self.links.learn(Route(header.shard, header.term, direct))
 
-    def _refused(self, endpoint: str, header: frames.Header, body: Refused) -> None:
+    def _refused(self, endpoint: str, header: frames.Header, body: RefusedMessage) -> None:
         error = from_code(body.code, body.message, body.hint, body.retry_after_ms, body.detail)
         if isinstance(error, BadRequest) and "HELLO" in body.message + body.hint:
             self.calls.forgotten(header.request_id)

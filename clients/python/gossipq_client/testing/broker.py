@@ -72,7 +72,7 @@ class Broker:
         milliseconds = inputs.duration_ms(duration, "duration")
         with self._lock:
             self._clock.advance(milliseconds)
-            self._node.settle()
+            self._node.await_whole_turns()
 
     def close(self) -> None:
         """Ends the node; its records go with it."""
