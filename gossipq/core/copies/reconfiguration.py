@@ -199,10 +199,10 @@ class Reconfiguration:
         unfit = {name for name, (until_ms, _) in self._unfit.items() if now_ms < until_ms}
         unfit |= {name for name, other in others.items() if other.no_space}
         return KnownCopies(
-            me, answering, synced, self.free, self._leader_kept_up(synced - unfit, now_ms), unfit
+            me, answering, synced, self.free, self._kept_up_long(synced - unfit, now_ms), unfit
         )
 
-    def _leader_kept_up(self, synced: set[str], now_ms: int) -> bool:
+    def _kept_up_long(self, synced: set[str], now_ms: int) -> bool:
         """Whether leadership may go back to who should have it."""
         first = self._target.voters[0] if self._target else ""
         if first not in synced:

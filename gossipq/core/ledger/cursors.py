@@ -46,7 +46,7 @@ class Cursor:
         return self.passed.missing(max(first, self.state.cursor), end)
 
     def move(self, state: str, event: str, count: int) -> None:
-        """Books a step of so many records. Nothing else writes these counters. Raises NoSuchStep."""
+        """Books a change of so many records. Nothing else writes these counters. Raises NoSuchChange."""
         change, counters = life.change_of(state, event), self.state
         if change.to != state:
             for name in life.STATES[state].counters:

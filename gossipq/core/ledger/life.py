@@ -97,7 +97,7 @@ CHANGES: dict[tuple[str, str], LifeChange] = {
 
 
 def change_of(state: str, event: str) -> LifeChange:
-    """Raises NoSuchStep."""
+    """Raises NoSuchChange."""
     found = CHANGES.get((state, event))
     if found is None:
         raise NoSuchChange(f"a record that is {state} meets the event {event}, and nobody said what then")
