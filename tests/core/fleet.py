@@ -43,7 +43,7 @@ class Fleet:
                 self.tables[name] = MemoryTables()
                 self.tables[name].state.put(records.META, records.encode(records.Meta(voters=list(voters))))
             self.open(name)
-        while not self.selection:
+        while not self.serving:
             self.run(STEP_MS)
 
     def open(self, name: str, witness: bool = False) -> Shard:

@@ -124,7 +124,7 @@ class Rows:
     def __init__(self) -> None:
         self.entries: list[log.Entry] = []
 
-    def place(self, index: int) -> log.Entry:
+    def point(self, index: int) -> log.Entry:
         return self.entries[index - 1]
 
     def read(self, first: int, end: int, bytes_max: int) -> list[log.Entry]:

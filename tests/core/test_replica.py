@@ -33,7 +33,7 @@ class Copy:
         self.replica = Replica(name, config or CopySet(NAMES), HardState(), LogState(), self)
         self.replica.election.heard(0, first=False)
 
-    def place(self, index: int) -> LogPoint:
+    def point(self, index: int) -> LogPoint:
         return (
             LogPoint(self.rows[index].chain, self.rows[index].time_ms) if index else LogPoint(log.NO_CHAIN, 0)
         )
@@ -546,7 +546,7 @@ def test_a_snapshot_of_what_is_in_the_log_keeps_what_follows():
     trio["a"].replica.propose(log.CONFIG, encode(CopySet([*NAMES, "d"])), b"", 0, 1)
     trio["a"].sync()
     replica = trio["a"].replica
-    assert not replica.restart(2, 1, trio["a"].place(2), CopySet(NAMES))
+    assert not replica.restart(2, 1, trio["a"].point(2), CopySet(NAMES))
     assert (replica.log.first, replica.log.last, replica.commit, replica.config.voters[-1]) == (3, 4, 2, "d")
     assert replica.restart(9, 2, LogPoint(b"12345678", 5), CopySet(NAMES))
     assert (replica.log.first, replica.log.last, replica.log.term, replica.saved, replica.config.voters) == (
