@@ -225,7 +225,7 @@ class Group:
         self.lenders: Members = OrderedDict()  #: who has credit, in the order in which they are served
         self.unready: Members = OrderedDict()  #: who has none, and was not told READY since
         self.unended: Members = OrderedDict()  #: who wants AT_END, and was not told since the last record
-        self.views: dict[PartitionKey, View] = {}
+        self.views: dict[PartitionKey, PartitionView] = {}
 
     def takes(self, route: bytes) -> bool:
         return any(member.takes(route) for member in self.members.values())
@@ -305,7 +305,7 @@ class Subscription:
             return False
         return any(self._waits_in(view, ledger) for view in self.views)
 
-    def _waits_in(self, view: View, ledger: Ledger) -> bool:
+    def _waits_in(self, view: PartitionView, ledger: Ledger) -> bool:
         return view.offers(ledger) or any(self.takes(lane[1:]) for lane in view.lanes.routes)
 
     def at_end(self, ledger: Ledger) -> bool:

@@ -62,7 +62,7 @@ class Dispatch:
         #: of the subscriptions of a session, also of those that join
         self._numbers: dict[SessionId, dict[int, None]] = {}
         self._readers: dict[PartitionKey, list[Subscription]] = {}
-        self._views: dict[PartitionKey, dict[int, View]] = {}  # by group id
+        self._views: dict[PartitionKey, dict[int, PartitionView]] = {}  # by group id
         self._consumed: dict[PartitionKey, dict[int, None]] = {}  # ids of groups that have members
         self._dirty_readers: dict[Subscription, None] = {}
         self._expiring = False  #: a look at what has expired was cut short
@@ -101,8 +101,8 @@ class Dispatch:
         """What rules the next attempt at a record, and who said so."""
         return self.selection.failures.policy(view, place)
 
-    def members(self, group: Group) -> int:
-        """How many members of a group may be served."""
+    def members(self, group: Group) -> list[Subscription]:
+        """The members of a group that may be served."""
         return self.selection.members(group)
 
     def begin(self, boot_ms: int, leader_ms: int) -> None:
@@ -164,7 +164,7 @@ class Dispatch:
         view = group.views.get(partition)
         if view is None:
             cursor = self._ledger.cursors[partition][group_id]
-            view = group.views[partition] = View(group, partition, cursor)
+            view = group.views[partition] = PartitionView(group, partition, cursor)
             self._views.setdefault(partition, {})[group_id] = view
         return view
 

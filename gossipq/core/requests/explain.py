@@ -7,7 +7,7 @@ from typing import Any, NamedTuple, Protocol
 import msgspec
 
 from gossipq import limits
-from gossipq.core.delivery import NUMBER_MAX, Dispatch, expires_ms, place_of, within
+from gossipq.core.delivery import NUMBER_MAX, Dispatch, PartitionView, expires_ms, place_of, within
 from gossipq.core.ledger import (
     Cursor,
     ExceptionRow,
