@@ -121,8 +121,8 @@ PURE_ROOMS = {"vocabulary", "core", "wire"}
 CLIENT_IMPURE = {
     "gossipq_client." + name
     for name in (
-        *("io", "api", "app", "testing", "aio", "embedded", "lake", "pytest_plugin"),
-        *("handlers.reports", "handlers.signals"),
+        *("io", "api", "app", "testing", "aio", "embedded", "lake", "middleware", "traces", "pytest_plugin"),
+        *("handlers.reports", "handlers.signals", "handlers.middleware"),
     )
 }
 #: rooms of the client -> floor, by the same rules
@@ -167,6 +167,7 @@ IMPORTERS = {
         "gossipq_client.lake",
         "gossipq_node.export",
     ),
+    "opentelemetry": ("gossipq_client.traces",),
     "duckdb": ("gossipq_client.lake",),
     "polars": ("gossipq_client.lake",),
     "pyiceberg": ("gossipq_node.export.iceberg",),

@@ -21,9 +21,9 @@ from conftest import HOME, ROOTS, RunningNode
 from gossipq_client import connect
 
 FOLDER = HOME / "clients" / "python" / "examples"
-OWN_TEST = "mail_alarms"  #: needs a mail server
+OWN_TESTS = ("mail_alarms", "web")  #: need another server
 EXAMPLES = sorted(
-    path for path in FOLDER.glob("*.py") if not path.name.startswith("test_") and path.stem != OWN_TEST
+    path for path in FOLDER.glob("*.py") if not path.name.startswith("test_") and path.stem not in OWN_TESTS
 )
 PATIENCE_S = 30
 SHOWN_IN = ("README.md", "docs/GUIDE.md")

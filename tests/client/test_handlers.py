@@ -18,7 +18,7 @@ from gossipq.wire import batch as wire
 from gossipq_client import Message
 from gossipq_client.api.aio import consumer as aio_consumer
 from gossipq_client.handlers.registry import Handler, Registry, handler
-from gossipq_client.handlers.requests import CORRELATION, ROUTE, TO, Requests, reply_to
+from gossipq_client.handlers.requests import CORRELATION, ROUTE, TO, Requests, answer
 from gossipq_client.session.consume_options import joining
 from gossipq_client.session.views import Record
 from gossipq_client.values import outcomes, payloads
@@ -241,7 +241,7 @@ class TestRequests:
         assert answer[0].value(answer[1]) == b"0"
 
     def test_who_asks_for_no_reply_gets_none(self, message: Record) -> None:
-        assert reply_to(message) is None
+        assert answer(message, b"x") is None
 
 
 def deliver_replies(hand: Hand, requests: Requests, correlations: list[str]) -> None:

@@ -66,7 +66,28 @@ def test_they_are_called_alike(name: str) -> None:
 def test_a_client_has_few_names() -> None:
     """What applications need; what operators need is `mq.admin`, and how it works is out of sight."""
     assert sorted(name for name in dir(gossipq_client.Client) if not name.startswith("_")) == [
-        *("ack", "admin", "batches", "cancel", "close", "consume", "consumer", "create_topic"),
-        *("fetch", "flush", "publish", "publish_many", "request", "reschedule", "run", "schema", "stop"),
+        *(
+            "ack",
+            "add_middleware",
+            "admin",
+            "batches",
+            "cancel",
+            "close",
+            "consume",
+            "consumer",
+            "create_topic",
+        ),
+        *(
+            "fetch",
+            "flush",
+            "publish",
+            "publish_and_wait",
+            "publish_many",
+            "request",
+            "reschedule",
+            "run",
+            "schema",
+            "stop",
+        ),
         *("subscribe", "table", "topics", "why"),
     ]

@@ -1,6 +1,7 @@
 """Asks and is answered: what a handler returns is the reply. Needs a node: gossipq node"""
 
 import threading
+import time
 
 from gossipq_client import connect
 
@@ -16,6 +17,9 @@ def price(item: str) -> dict:
 # --
 answering = threading.Thread(target=desk.run)  # another program, usually
 answering.start()
+mq.create_topic("prices", if_not_exists=True)
+while not any(group.consumers for group in mq.admin.groups("prices")):
+    time.sleep(0.05)  # a request says at once when nobody is there
 # -- in the guide
 print(mq.request("prices", "apple", timeout=5).value)
 # --

@@ -40,9 +40,10 @@ from gossipq.errors import (
 )
 from gossipq.wire.schemas import Schema
 from gossipq_client.api.sync import Admin, Client, Message, Subscription, connect
+from gossipq_client.handlers import Middleware
 from gossipq_client.operations import DeadLetter, StoredRecord
 from gossipq_client.session import FetchedBatch, PendingReceipt, PendingReceipts, Receipt
-from gossipq_client.values import Reject, Retry
+from gossipq_client.values import Reject, Retry, TimeLimitExceeded
 
 __all__ = [
     "Admin",
@@ -58,6 +59,7 @@ __all__ = [
     "GossipqError",
     "LeaseLost",
     "Message",
+    "Middleware",
     "NoQuorum",
     "NoReply",
     "NotConfirmed",
@@ -75,6 +77,7 @@ __all__ = [
     "StoreFull",
     "StoredRecord",
     "Subscription",
+    "TimeLimitExceeded",
     "TooLarge",
     "TopicExists",
     "TopicFull",

@@ -3,21 +3,27 @@ ends."""
 
 from gossipq_client.handlers.keywords import shows
 from gossipq_client.handlers.lanes import Item, Lanes
+from gossipq_client.handlers.middleware import Around, Middleware
 from gossipq_client.handlers.registry import Function, Handler, Registry
 from gossipq_client.handlers.reports import tell
-from gossipq_client.handlers.requests import Requests, make_replies, reply_to
+from gossipq_client.handlers.requests import Reply, Requests, answer, failure, make_replies, told
 from gossipq_client.handlers.signals import until_signal
 
 __all__ = [
+    "Around",
     "Function",
     "Handler",
     "Item",
     "Lanes",
+    "Middleware",
     "Registry",
+    "Reply",
     "Requests",
+    "answer",
+    "failure",
     "make_replies",
-    "reply_to",
     "shows",
     "tell",
+    "told",
     "until_signal",
 ]

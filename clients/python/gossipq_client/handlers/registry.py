@@ -22,6 +22,7 @@ class Handler(NamedTuple):
     workers: int
     order: tuple[bool, ...]  #: by argument: True = the value
     decode: payloads.Decode | None
+    time_limit_s: float | None = None
 
     @property
     def is_async(self) -> bool:
@@ -35,7 +36,9 @@ class Handler(NamedTuple):
         return [value if is_value else message for is_value in self.order]
 
 
-def handler(function: Callable[..., Any], asked: Joining, workers: int) -> Handler:
+def handler(
+    function: Callable[..., Any], asked: Joining, workers: int, time_limit_s: float | None = None
+) -> Handler:
     """Looks at what the function takes. Raises BadRequest."""
     inputs.whole(workers, "workers", 1, WORKERS_MAX)
     name = getattr(function, "__qualname__", None) or repr(function)
@@ -49,7 +52,8 @@ def handler(function: Callable[..., Any], asked: Joining, workers: int) -> Handl
             f"{name} takes {len(values)} values and {len(kinds) - len(values)} messages", hint=hint
         )
     decode = payloads.decoder(values[0]) if values else None
-    return Handler(function, name, asked, workers, tuple(kind is not Record for kind in kinds), decode)
+    order = tuple(kind is not Record for kind in kinds)
+    return Handler(function, name, asked, workers, order, decode, time_limit_s)
 
 
 def _parameters(function: Callable[..., Any], name: str) -> list[inspect.Parameter]:
@@ -100,12 +104,14 @@ class Registry:
         group: str | None = None,
         *,
         workers: int = 1,
+        time_limit: inputs.Duration | None = None,
         **options: Unpack[ConsumeOptions],
     ) -> Callable[[Function], Function]:
         asked = joining(topics, group, **options)
+        limit_s = None if time_limit is None else inputs.duration_ms(time_limit, "time_limit", 1) / 1000
 
         def register(function: Function) -> Function:
-            self._handlers.append(handler(function, asked, workers))
+            self._handlers.append(handler(function, asked, workers, limit_s))
             return function
 
         return register

@@ -4,7 +4,7 @@ records. Pure."""
 from gossipq_client.values import inputs, outcomes, payloads, refs
 from gossipq_client.values.growth import series
 from gossipq_client.values.inputs import duration_ms, start_of
-from gossipq_client.values.outcomes import GIVEN_BACK, Outcome, Reject, Retry, failed
+from gossipq_client.values.outcomes import GIVEN_BACK, Outcome, Reject, Retry, TimeLimitExceeded, failed
 from gossipq_client.values.policies import (
     Backoff,
     GroupPolicy,
@@ -46,6 +46,7 @@ __all__ = [
     "Reject",
     "Retry",
     "Terms",
+    "TimeLimitExceeded",
     "TopicPolicy",
     "address",
     "as_asked",

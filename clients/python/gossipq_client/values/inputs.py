@@ -23,6 +23,7 @@ OFFSET_END = 2**63  #: of what the wire carries
 TIME_SECONDS_END = 100_000_000_000  #: beyond it somebody passed milliseconds
 _UNITS_MS = {"ms": 1, "s": limits.SECOND_MS, "m": limits.MINUTE_MS, "h": limits.HOUR_MS, "d": limits.DAY_MS}
 _PART = re.compile(r"(\d+(?:\.\d+)?)(ms|s|m|h|d)")
+_encode_json = msgspec.json.Encoder().encode
 _encode = msgspec.msgpack.Encoder().encode
 _decode_headers = msgspec.msgpack.Decoder(dict[str, Any]).decode
 
@@ -111,19 +112,21 @@ def start_of(value: Start, wall_ms: int, what: str = "start") -> tuple[str, int]
     raise BadRequest(f"{what}={value!r}", hint='use "first", "new", an offset, an aware datetime, or "-10m"')
 
 
-def value_bytes(value: Value) -> bytes:
-    """The bytes of one value; text becomes UTF-8. Raises TypeError, TooLarge."""
-    raw = as_bytes(value, "value")
+def value_bytes(value: Any) -> bytes:
+    """The bytes of one value: text becomes UTF-8, what is neither text nor bytes JSON: dict, list, a
+    dataclass, a msgspec.Struct. Raises TypeError for None and for what JSON cannot say, TooLarge."""
+    plain = value is None or isinstance(value, bytes | str | bytearray | memoryview)
+    raw = as_bytes(value, "value") if plain else _encode_json(value)
     if len(raw) > limits.VALUE_BYTES_MAX:
         raise too_large("value", len(raw), limits.VALUE_BYTES_MAX)
     return raw
 
 
-def values_of(values: Iterable[Value]) -> list[bytes]:
+def values_of(values: Iterable[Any]) -> list[bytes]:
     """A list of values; one that is a list of bytes already is taken as it is, at no cost per value."""
     found = list(values)
     if set(map(type, found)) <= {bytes} and sum(map(len, found)) <= limits.VALUE_BYTES_MAX:
-        return found  # type: ignore[return-value]
+        return found
     return [value_bytes(value) for value in found]
 
 

@@ -25,6 +25,10 @@ class Reject(Exception):
         self.reason = reason
 
 
+class TimeLimitExceeded(Exception):
+    """A handler took longer than its `time_limit`: the message has failed."""
+
+
 class Undecodable(Reject):
     """The value is not what the handler's annotation says."""
 

@@ -7,11 +7,10 @@ from typing import Any
 import msgspec
 
 from gossipq.errors import BadRequest
+from gossipq_client.values import inputs
 from gossipq_client.values.outcomes import Undecodable
 
 Decode = Callable[[bytes], Any]
-
-_encode = msgspec.json.Encoder().encode
 
 
 def decoder(annotation: Any) -> Decode:
@@ -57,12 +56,6 @@ def _text(raw: bytes) -> str:
 
 
 def encoded(value: Any) -> bytes:
-    """An answer as the value of a record: bytes as they are, text as UTF-8, all else as JSON. Raises
-    TypeError."""
-    if isinstance(value, bytes):
-        return value
-    if isinstance(value, bytearray | memoryview):
-        return bytes(value)
-    if isinstance(value, str):
-        return value.encode()
-    return _encode(value)
+    """What a handler decodes again: bytes as they are, text as UTF-8, all else as JSON. Raises TypeError,
+    TooLarge."""
+    return inputs.value_bytes(value)

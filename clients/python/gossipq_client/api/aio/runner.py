@@ -8,11 +8,13 @@ from concurrent.futures import ThreadPoolExecutor
 from contextvars import copy_context
 from typing import TYPE_CHECKING, Any
 
-from gossipq_client.handlers import Handler, Item, Lanes, reply_to, tell
+from gossipq.errors import GossipqError
+from gossipq_client.handlers import Around, Handler, Item, Lanes, answer, failure, tell
 from gossipq_client.io import CLOSE_SECONDS
-from gossipq_client.values import outcomes, payloads
+from gossipq_client.values import TimeLimitExceeded, outcomes
 
 if TYPE_CHECKING:
+    from gossipq_client.api.aio.consumer import Message
     from gossipq_client.api.aio.workers import Workers
 
 
@@ -130,25 +132,41 @@ class Runner:
     async def _handle(self, crew: Crew, item: Item) -> None:
         client, handler = self._client, crew.handler
         message = client._message(*item)
+        around = Around(client._wares, message)
         try:
-            result = await self._called(handler, handler.arguments(message))
-            if result is not None and (reply := reply_to(message)) is not None:
-                pending = await client.publish(
-                    reply.topic,
-                    payloads.encoded(result),
-                    route=reply.route,
-                    headers=reply.headers,
-                    level="stored",
-                )
-                await pending.result(client._timeout)
+            around.begin()
+            result = await self._limited(handler, handler.arguments(message))
+            around.end(result)
+            if (reply := answer(message, result)) is not None:
+                await client.publish_and_wait(reply.topic, reply.value, **reply.options)
             await message.ack()
         except BaseException as error:
             message.settle(outcomes.of(error))
+            around.fail(error)
             if not isinstance(error, Exception):
                 raise
             tell(handler, message, error)
+            await self._tell_asker(handler, message, error)
         finally:
             crew.lanes.done(*item)
+
+    async def _tell_asker(self, handler: Handler, message: "Message", error: Exception) -> None:
+        """Who asked hears at once that it failed."""
+        if (reply := failure(message, error)) is not None:
+            try:
+                await self._client.publish(reply.topic, reply.value, **reply.options)
+            except GossipqError as lost:
+                tell(handler, message, lost)
+
+    async def _limited(self, handler: Handler, arguments: list[Any]) -> Any:
+        """Raises TimeLimitExceeded, and what the handler raises."""
+        try:
+            async with asyncio.timeout(handler.time_limit_s) as limit:
+                return await self._called(handler, arguments)
+        except TimeoutError:
+            if limit.expired():
+                raise TimeLimitExceeded(f"took longer than {handler.time_limit_s:g} s") from None
+            raise
 
     async def _called(self, handler: Handler, arguments: list[Any]) -> Any:
         if self._threads is None or handler.is_async:

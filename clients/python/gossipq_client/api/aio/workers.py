@@ -2,14 +2,14 @@
 
 from collections.abc import Callable, Iterable
 from functools import cached_property
-from typing import Unpack
+from typing import Any, Unpack
 
 from gossipq.errors import BadRequest, NoReply
 from gossipq.messages import Topics
 from gossipq.types import META_SHARD
 from gossipq_client.api.aio.consumer import Consumers, Message
 from gossipq_client.api.aio.runner import Runner
-from gossipq_client.handlers import Function, Registry, Requests, make_replies, shows, until_signal
+from gossipq_client.handlers import Function, Registry, Requests, make_replies, shows, told, until_signal
 from gossipq_client.io import REQUEST_SECONDS
 from gossipq_client.session import ConsumeOptions, FetchOptions, joining
 from gossipq_client.values import Common, PublishOptions, inputs, publish_options
@@ -36,6 +36,7 @@ class Workers(Consumers):
         group: str | None = None,
         *,
         workers: int = 1,
+        time_limit: inputs.Duration | None = None,
         **options: Unpack[ConsumeOptions],
     ) -> Callable[[Function], Function]:
         """Makes a function the handler of records, once `run` is called; the function itself stays as it is.
@@ -45,9 +46,11 @@ class Workers(Consumers):
         and other exceptions mean the same as in `with msg:`; what cannot be decoded is a dead letter. What it
         returns is the reply to a `request`. `workers` records are worked on at a time: the sync client runs
         `def` handlers in threads and `async def` ones on an event loop of their own, the asyncio client
-        `async def` ones in tasks and the others in threads.
+        `async def` ones in tasks and the others in threads. Who takes longer than `time_limit` (seconds, or
+        "30s") has failed: an `async def` handler is cancelled; one in a thread cannot be stopped, and goes on
+        without its message.
         """
-        return self.handlers.consumer(topics, group, workers=workers, **options)
+        return self.handlers.consumer(topics, group, workers=workers, time_limit=time_limit, **options)
 
     async def run(self, *, stop_at_end: bool = False, signals: bool = True) -> None:
         """Runs the handlers until `stop`, SIGTERM or Ctrl-C: then what runs is finished, and the rest goes
@@ -80,17 +83,19 @@ class Workers(Consumers):
     async def request(
         self,
         topic: str,
-        value: inputs.Value,
+        value: Any,
         *,
         timeout: inputs.Duration = REQUEST_SECONDS,
         **options: Unpack[PublishOptions],
     ) -> Message:
         """Publishes a request and waits for the reply: what the handler that works on it returns.
 
-        Options as in `publish`. Raises NoReply after `timeout` (seconds, or "5s"); what a handler has
-        begun with goes on all the same.
+        Options as in `publish`. Raises UnknownTopic, and NoReply at once when nobody consumes the topic, when
+        the handler failed (with its error) or returned nothing, else after `timeout` (seconds, or "5s"); what
+        a handler has begun with goes on all the same.
         """
         seconds = inputs.duration_ms(timeout, "timeout", 1) / 1000
+        await self._require_consumers(topic)
         await self._open_replies()
         requests, consuming = self._requests, self._engine.session.consuming
         correlation = self._do(requests.begin)
@@ -106,9 +111,22 @@ class Workers(Consumers):
                 raise NoReply(
                     f"no reply from {topic!r} within {seconds:g} s", hint=f"gossipq group ls {topic}"
                 )
-            return self._message(*reply)
+            message = self._message(*reply)
+            told(topic, message.headers, message.value)
+            return message
         finally:
             requests.end(correlation)
+
+    async def _require_consumers(self, topic: str) -> None:
+        """Raises UnknownTopic, and NoReply when nobody consumes the topic in a group."""
+        requests, now_ms = self._requests, self._engine.now_ms()
+        if requests.heard(topic, now_ms):
+            return
+        known = await self._topic(topic, create=False)
+        stats = await self._talk(self._engine.asking.stats(list(known.virtual or [topic]), ""))
+        if not any(group.consumers for group in stats.groups):
+            raise NoReply(f"nobody consumes {topic!r}", hint=f"gossipq group ls {topic}")
+        requests.heard_ms[topic] = now_ms
 
     async def _open_replies(self) -> None:
         """Before the first request: the topic of replies, and this client's own route of it."""

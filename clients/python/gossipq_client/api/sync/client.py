@@ -7,7 +7,6 @@ from inspect import signature
 from typing import Any, Unpack
 
 from gossipq import limits
-from gossipq.wire.schemas import Schema
 from gossipq_client.api.sync.records import Records
 from gossipq_client.api.sync.workers import Workers
 from gossipq_client.io import REQUEST_SECONDS, Engine, contexts
@@ -24,11 +23,11 @@ class Client(Workers, Records):
         self._plain: dict[str, Flight] = {}
 
     def _made(self, engine: Engine) -> None:
-        self._plain = engine.session.publishing.plain
+        if not self._wares:
+            self._plain = engine.session.publishing.plain
 
-    def _check_by(self, schema: Schema) -> None:
-        super()._check_by(schema)
-        self._plain = {}  # nothing passes by the check
+    def _look_at_each(self) -> None:
+        self._plain = {}  # nothing passes by the checks
 
     def publish(self, topic: str, value: Any, **options: Unpack[PublishOptions]) -> PendingReceipt:
         if (not options or list(options.values()).count(None) == len(options)) and type(value) is bytes:

@@ -5,6 +5,8 @@ import threading
 from collections.abc import Awaitable
 from typing import Any
 
+from gossipq_client.values import TimeLimitExceeded
+
 
 class LoopThread:
     def __init__(self) -> None:
@@ -12,9 +14,10 @@ class LoopThread:
         self._thread = threading.Thread(target=self._loop.run_forever, name="gossipq-handlers", daemon=True)
         self._thread.start()
 
-    def wait(self, awaitable: Awaitable[Any]) -> Any:
-        """Raises what it raises; one that was cancelled has failed."""
-        result, error = asyncio.run_coroutine_threadsafe(_outcome(awaitable), self._loop).result()
+    def wait(self, awaitable: Awaitable[Any], seconds: float | None = None) -> Any:
+        """Raises what it raises, and TimeLimitExceeded when it takes longer than `seconds`; one that was
+        cancelled has failed."""
+        result, error = asyncio.run_coroutine_threadsafe(_outcome(awaitable, seconds), self._loop).result()
         if isinstance(error, asyncio.CancelledError):
             raise RuntimeError("the handler was cancelled") from error
         if error is not None:
@@ -28,9 +31,13 @@ class LoopThread:
         self._loop.close()
 
 
-async def _outcome(awaitable: Awaitable[Any]) -> tuple[Any, BaseException | None]:
+async def _outcome(awaitable: Awaitable[Any], seconds: float | None) -> tuple[Any, BaseException | None]:
     """Nothing is raised on the loop: what is no Exception would end it."""
+    limit = asyncio.timeout(seconds)
     try:
-        return await awaitable, None
+        async with limit:
+            return await awaitable, None
     except BaseException as error:
+        if limit.expired() and isinstance(error, TimeoutError):
+            return None, TimeLimitExceeded(f"took longer than {seconds:g} s")
         return None, error

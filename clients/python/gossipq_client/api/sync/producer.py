@@ -1,15 +1,15 @@
 # Made by clients/python/make_twins.py from api/aio/producer.py: change that, then run it.
 """The producer: publishing records, lists and copies, and the publish that acks what it comes of."""
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from functools import partial
 from typing import Any, Unpack
 
 from gossipq.errors import GossipqError
 from gossipq.wire.schemas import Schema
 from gossipq_client.api.sync.driver import Driver, PendingReceipt
-from gossipq_client.handlers import shows
-from gossipq_client.session import Copied, Flight, Held, One, Topic, Writer, half_way, plan
+from gossipq_client.handlers import Middleware, shows
+from gossipq_client.session import Copied, Flight, Held, One, Receipt, Topic, Writer, half_way, plan
 from gossipq_client.values import (
     PLAIN,
     Common,
@@ -28,10 +28,28 @@ class Producers(Driver):
     def __init__(self, addresses: list[str], name: str, timeout: float, key: bytes = b"") -> None:
         super().__init__(addresses, name, timeout, key)
         self._checking: dict[str, Schema] = {}  #: by topic: what is published there is checked
+        self._wares: list[Middleware] = []
+
+    def add_middleware(self, middleware: Middleware) -> None:
+        """From now on it hears of each record that is published, and of each that a handler works on; what is
+        added first is the outermost. See `Middleware`."""
+        self._wares = [*self._wares, middleware]
+        self._look_at_each()
+
+    def _look_at_each(self) -> None:
+        """From now on nothing is published that is not looked at."""
 
     def _check_by(self, schema: Schema) -> None:
         """From now on."""
         self._checking[schema.topic] = schema
+        self._look_at_each()
+
+    def _changed(self, topic: str, options: Mapping[str, Any]) -> Any:
+        """The options of a publish, as middleware wants them."""
+        changed = dict(options)
+        for ware in self._wares:
+            ware.before_publish(topic, changed)
+        return changed
 
     def _raw(self, topic: str, value: Any) -> bytes:
         """A value as bytes, and one that fits. Raises TypeError, TooLarge, SchemaMismatch."""
@@ -40,7 +58,8 @@ class Producers(Driver):
 
     @shows(publish_options, Common, PublishOptions)
     def publish(self, topic: str, value: Any, **options: Unpack[PublishOptions]) -> PendingReceipt:
-        """Sends one record: bytes or text; for a topic whose `schema` was asked for, also what JSON can say.
+        """Sends one record: bytes or text as they are, what else JSON can say as JSON (dict, list, a
+        dataclass, a msgspec.Struct), which handlers get as the type that they name.
         Batches form by themselves while earlier ones wait for their confirm. When it returns, the record is
         on its way; its receipt says when it is kept.
 
@@ -48,6 +67,8 @@ class Producers(Driver):
         that: then Backpressure. Raises TooLarge, BadRequest, UnknownTopic, SchemaMismatch before anything is
         sent.
         """
+        if self._wares:
+            options = self._changed(topic, options)
         raw = self._raw(topic, value)
         checked = publish_options(self._engine.clock.now, **options) if options else PLAIN
         known = self._topic(topic)
@@ -65,6 +86,24 @@ class Producers(Driver):
                 raise half_way(error, ids) if copies else error from None
         return self._pending(Copied(copies, ids))
 
+    @shows(publish_options, Common, PublishOptions)
+    def publish_and_wait(
+        self,
+        topic: str,
+        value: Any,
+        *,
+        timeout: inputs.Duration | None = None,
+        **options: Unpack[PublishOptions],
+    ) -> Receipt:
+        """Publishes one record and waits until it is kept: `publish` and `result` in one call.
+
+        `timeout` is in seconds, or "5s"; None: that of `connect`. Raises NotConfirmed (may be stored),
+        Refused (certainly not stored), and what `publish` raises.
+        """
+        seconds = self._timeout if timeout is None else inputs.duration_ms(timeout, "timeout", 1) / 1000
+        pending = self.publish(topic, value, **options)
+        return pending.result(seconds)
+
     def _append(self, topic: Topic, raw: bytes, options: Options) -> One:
         publishing, writer = self._engine.session.publishing, topic.writer(options.chooser, options.partition)
         return One(
@@ -80,6 +119,8 @@ class Producers(Driver):
         """Sends a list in order, packed, under one receipt. Options as in `publish`, and for each value one
         of `keys`, `ids`, `delays`. Records that are due later go in the order of their due
         times."""
+        if self._wares:
+            options = self._changed(topic, options)
         if topic in self._checking:
             values = [self._raw(topic, value) for value in values]
         raws = inputs.values_of(values)

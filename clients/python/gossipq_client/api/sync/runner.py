@@ -6,11 +6,13 @@ import threading
 from collections.abc import Awaitable
 from typing import TYPE_CHECKING, Any
 
-from gossipq_client.handlers import Handler, Item, Lanes, reply_to, tell
+from gossipq.errors import GossipqError
+from gossipq_client.handlers import Around, Handler, Item, Lanes, answer, failure, tell
 from gossipq_client.io import CLOSE_SECONDS
-from gossipq_client.values import outcomes, payloads
+from gossipq_client.values import TimeLimitExceeded, outcomes
 
 if TYPE_CHECKING:
+    from gossipq_client.api.sync.consumer import Message
     from gossipq_client.api.sync.loop_thread import LoopThread
     from gossipq_client.api.sync.workers import Workers
 
@@ -134,30 +136,63 @@ class Runner:
     def _handle(self, crew: Crew, item: Item) -> None:
         client, handler = self._client, crew.handler
         message = client._message(*item)
+        around = Around(client._wares, message)
         try:
-            result = handler.function(*handler.arguments(message))
-            if inspect.isawaitable(result):
-                result = self._awaited(result)
-            if result is not None and (reply := reply_to(message)) is not None:
-                pending = client.publish(
-                    reply.topic,
-                    payloads.encoded(result),
-                    route=reply.route,
-                    headers=reply.headers,
-                    level="stored",
-                )
-                pending.result(client._timeout)
+            around.begin()
+            result = self._limited(handler, message)
+            around.end(result)
+            if (reply := answer(message, result)) is not None:
+                client.publish_and_wait(reply.topic, reply.value, **reply.options)
             message.ack()
         except BaseException as error:
             message.settle(outcomes.of(error))
+            around.fail(error)
             if not isinstance(error, Exception):
                 raise
             tell(handler, message, error)
+            self._tell_asker(handler, message, error)
         finally:
             with client._lock:
                 crew.lanes.done(*item)
 
-    def _awaited(self, awaitable: Awaitable[Any]) -> Any:
+    def _tell_asker(self, handler: Handler, message: "Message", error: Exception) -> None:
+        """Who asked hears at once that it failed."""
+        if (reply := failure(message, error)) is not None:
+            try:
+                self._client.publish(reply.topic, reply.value, **reply.options)
+            except GossipqError as lost:
+                tell(handler, message, lost)
+
+    def _limited(self, handler: Handler, message: "Message") -> Any:
+        """Raises TimeLimitExceeded, and what the handler raises."""
+        arguments, seconds = handler.arguments(message), handler.time_limit_s
+        if seconds is None or handler.is_async:
+            return self._called(handler, arguments)
+        exceeded = TimeLimitExceeded(f"{message!r} took longer than {seconds:g} s")
+        over = threading.Event()
+
+        def expire() -> None:
+            """A thread cannot be stopped: its message is given back without it."""
+            over.set()
+            message.settle(outcomes.of(exceeded))
+            tell(handler, message, exceeded)
+
+        timer = threading.Timer(seconds, expire)
+        timer.daemon = True
+        timer.start()
+        try:
+            result = self._called(handler, arguments)
+        finally:
+            timer.cancel()
+        if over.is_set():
+            raise exceeded
+        return result
+
+    def _called(self, handler: Handler, arguments: list[Any]) -> Any:
+        result = handler.function(*arguments)
+        return self._awaited(result, handler.time_limit_s) if inspect.isawaitable(result) else result
+
+    def _awaited(self, awaitable: Awaitable[Any], seconds: float | None) -> Any:
         from gossipq_client.api.sync.loop_thread import (
             LoopThread,  # who has no async handlers does without asyncio
         )
@@ -165,4 +200,4 @@ class Runner:
         with self._client._lock:
             if self._loop is None:
                 self._loop = LoopThread()
-        return self._loop.wait(awaitable)
+        return self._loop.wait(awaitable, seconds)

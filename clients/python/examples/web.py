@@ -1,0 +1,37 @@
+"""A web application that publishes, and handles what others publish. Needs fastapi, uvicorn, and a node:
+
+uvicorn web:app
+"""
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+
+from fastapi import FastAPI
+
+from gossipq_client import aio
+
+mq = aio.connect()
+
+
+@mq.consumer("signups", group="mails", create=True)
+async def welcome(user: dict[str, str]) -> None:
+    print("welcome", user["name"])
+
+
+@asynccontextmanager
+async def lifespan(app: FastAPI) -> AsyncIterator[None]:
+    async with mq:
+        handlers = asyncio.create_task(mq.run(signals=False))
+        yield
+        mq.stop()
+        await handlers
+
+
+app = FastAPI(lifespan=lifespan)
+
+
+@app.post("/signups/{name}")
+async def sign_up(name: str) -> dict[str, str]:
+    receipt = await mq.publish_and_wait("signups", {"name": name})
+    return {"ref": receipt.ref}

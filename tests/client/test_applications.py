@@ -1,0 +1,359 @@
+"""What applications are made of: middleware, values of their own types, time limits, logs, traces, requests
+that say at once what is wrong, and a web server around it all."""
+
+import asyncio
+import importlib.util
+import logging
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import msgspec
+import pytest
+from httpx import ASGITransport, AsyncClient
+from opentelemetry.sdk.trace import TracerProvider
+from opentelemetry.sdk.trace.export import SimpleSpanProcessor
+from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
+from opentelemetry.trace import SpanKind, StatusCode
+
+from gossipq.errors import NoReply, UnknownTopic
+from gossipq_client import Middleware, Reject, TimeLimitExceeded, aio, testing
+from gossipq_client.middleware import MessageLog
+from gossipq_client.traces import Tracing
+
+EXAMPLES = Path(__file__).resolve().parents[2] / "clients" / "python" / "examples"
+PATIENCE_S = 60
+
+
+@pytest.fixture(scope="module")
+def broker() -> Iterator[testing.Broker]:
+    with testing.Broker() as broker:
+        yield broker
+
+
+@pytest.fixture
+def mq(broker: testing.Broker) -> Iterator[testing.Client]:
+    with broker.connect() as mq:
+        yield mq
+
+
+@contextmanager
+def running(mq: testing.Client) -> Iterator[None]:
+    thread = threading.Thread(target=mq.run, kwargs={"signals": False})
+    thread.start()
+    try:
+        yield
+    finally:
+        mq.stop()
+        thread.join()
+
+
+def until(true: Callable[[], object]) -> None:
+    deadline_s = time.monotonic() + PATIENCE_S
+    while not true():
+        assert time.monotonic() < deadline_s, "it never came"
+        time.sleep(0.01)
+
+
+class Noting(Middleware):
+    def __init__(self, name: str, notes: list[str]) -> None:
+        self.name, self.notes = name, notes
+
+    def before_publish(self, topic: str, options: dict[str, Any]) -> None:
+        options["headers"] = {**(options.get("headers") or {}), self.name: topic}
+
+    def before(self, message: Any) -> None:
+        self.notes.append(f"{self.name} before {message.value.decode()}")
+
+    def after(self, message: Any, result: Any) -> None:
+        self.notes.append(f"{self.name} after {result}")
+
+    def error(self, message: Any, error: BaseException) -> None:
+        self.notes.append(f"{self.name} error {error}")
+
+
+def test_middleware_stands_around_handlers_and_before_publishes(mq: testing.Client) -> None:
+    notes, headers = list[str](), list[dict[str, Any]]()
+    for name in ("outer", "inner"):
+        mq.add_middleware(Noting(name, notes))
+
+    @mq.consumer("wared", group="g", create=True)
+    def work(msg: aio.Message) -> str:
+        headers.append(msg.headers)
+        if msg.value == b"bad":
+            raise Reject("no luck")
+        return "done"
+
+    mq.publish("wared", b"good", headers={"mine": "1"}).result(PATIENCE_S)
+    mq.publish_many("wared", [b"bad"]).result(PATIENCE_S)
+    mq.run(stop_at_end=True)
+    assert headers == [
+        {"mine": "1", "outer": "wared", "inner": "wared"},
+        {"outer": "wared", "inner": "wared"},
+    ]
+    assert notes == [
+        *("outer before good", "inner before good", "inner after done", "outer after done"),
+        *("outer before bad", "inner before bad", "inner error no luck", "outer error no luck"),
+    ]
+
+
+def test_middleware_that_raises_fails_the_message_and_nothing_else(mq: testing.Client) -> None:
+    notes = list[str]()
+
+    class Broken(Middleware):
+        def before(self, message: Any) -> None:
+            raise Reject("not today")
+
+    class BrokenError(Middleware):
+        def error(self, message: Any, error: BaseException) -> None:
+            raise RuntimeError("twice")
+
+    for ware in (Noting("outer", notes), BrokenError(), Broken()):
+        mq.add_middleware(ware)
+
+    @mq.consumer("broken", group="g", create=True)
+    def work(value: bytes) -> None:
+        notes.append("never")
+
+    mq.publish("broken", b"x").result(PATIENCE_S)
+    mq.run(stop_at_end=True)
+    assert notes == ["outer before x", "outer error not today"]
+    assert [letter.error for letter in mq.admin.dead_letters("broken", "g")] == ["not today"]
+
+
+@dataclass
+class Order:
+    who: str
+    apples: int
+
+
+class Parcel(msgspec.Struct):
+    to: str
+
+
+@pytest.mark.parametrize("value", [{"a": [1, None]}, [1, 2], 7, Order("ada", 2), Parcel("ada"), "é", b"\xff"])
+def test_handlers_get_what_was_published(mq: testing.Client, value: Any) -> None:
+    topic, got = f"typed.{type(value).__name__}", list[Any]()
+
+    def work(value: Any) -> None:
+        got.append(value)
+
+    work.__annotations__["value"] = type(value)
+    mq.consumer(topic, group="g", create=True)(work)
+    mq.publish_and_wait(topic, value)
+    mq.publish_many(topic, [value]).result(PATIENCE_S)
+    mq.run(stop_at_end=True)
+    assert got == [value, value]
+
+
+@pytest.mark.parametrize("value", [None, object()])
+def test_what_json_cannot_say_is_refused(mq: testing.Client, value: Any) -> None:
+    with pytest.raises(TypeError):
+        mq.publish("typed", value)
+
+
+def test_publish_and_wait_is_one_call_in_both_twins(broker: testing.Broker, mq: testing.Client) -> None:
+    assert mq.publish_and_wait("waited", b"x", timeout="60s").offset == 0
+
+    async def main() -> int:
+        async with aio.connect(broker.endpoint) as twin:
+            return (await twin.publish_and_wait("waited", b"y")).offset
+
+    assert asyncio.run(main()) == 1
+
+
+def test_a_handler_that_takes_too_long_has_failed(mq: testing.Client) -> None:
+    errors, free = list[BaseException](), threading.Event()
+
+    class Watching(Middleware):
+        def error(self, message: Any, error: BaseException) -> None:
+            errors.append(error)
+
+    mq.add_middleware(Watching())
+
+    @mq.consumer("slow", group="thread", create=True, time_limit="50ms", attempts_max=1)
+    def in_a_thread(value: bytes) -> None:
+        free.wait(PATIENCE_S)
+
+    @mq.consumer("slow", group="task", create=True, time_limit=0.05, attempts_max=1)
+    async def in_a_task(value: bytes) -> None:
+        await asyncio.sleep(PATIENCE_S)
+
+    mq.publish("slow", b"x").result(PATIENCE_S)
+    with running(mq):
+        until(lambda: len(list(mq.admin.dead_letters("slow"))) == 2)
+        free.set()
+    assert sorted(letter.group for letter in mq.admin.dead_letters("slow")) == ["task", "thread"]
+    assert all("took longer than 0.05 s" in letter.error for letter in mq.admin.dead_letters("slow"))
+    assert {type(error) for error in errors} == {TimeLimitExceeded}
+
+
+def test_an_asyncio_handler_that_takes_too_long_has_failed(broker: testing.Broker) -> None:
+    free = threading.Event()
+
+    async def main() -> list[str]:
+        async with aio.connect(broker.endpoint) as mq:
+
+            @mq.consumer("aslow", group="task", create=True, time_limit="50ms", attempts_max=1)
+            async def in_a_task(value: bytes) -> None:
+                await asyncio.sleep(PATIENCE_S)
+
+            @mq.consumer("aslow", group="thread", create=True, time_limit="50ms", attempts_max=1)
+            def in_a_thread(value: bytes) -> None:
+                free.wait(PATIENCE_S)
+
+            await mq.publish_and_wait("aslow", b"x")
+            run = asyncio.create_task(mq.run(signals=False))
+            dead = list[str]()
+            while len(dead) < 2:
+                await asyncio.sleep(0.01)
+                dead = [letter.group async for letter in mq.admin.dead_letters("aslow")]
+            free.set()
+            mq.stop()
+            await run
+            return sorted(dead)
+
+    assert asyncio.run(asyncio.wait_for(main(), PATIENCE_S)) == ["task", "thread"]
+
+
+def test_a_request_says_at_once_what_is_wrong(broker: testing.Broker, mq: testing.Client) -> None:
+    mq.create_topic("lonely")
+    with pytest.raises(NoReply, match="nobody consumes 'lonely'"):
+        mq.request("lonely", b"x", timeout=PATIENCE_S)
+    with pytest.raises(UnknownTopic):
+        mq.request("lonly", b"x", timeout=PATIENCE_S)
+    with broker.connect() as worker:
+
+        @worker.consumer("asked", group="g", create=True)
+        def work(value: str) -> str | None:
+            if value == "bad":
+                raise ValueError("no such thing")
+            return value.upper() if value else None
+
+        with running(worker):
+            until(lambda: "asked" in [topic.name for topic in mq.topics()])
+            until(lambda: any(group.consumers for group in mq.admin.groups("asked")))
+            assert mq.request("asked", "a", timeout=PATIENCE_S).value == b"A"
+            with pytest.raises(NoReply, match="failed: ValueError: no such thing"):
+                mq.request("asked", "bad", timeout=PATIENCE_S)
+            with pytest.raises(NoReply, match="returned nothing"):
+                mq.request("asked", "", timeout=PATIENCE_S)
+    assert len(mq.topics("_replies")[0].shards) > 1
+
+
+def test_replies_of_different_clients_do_not_all_go_through_one_partition(
+    broker: testing.Broker, mq: testing.Client
+) -> None:
+    with broker.connect() as worker:
+
+        @worker.consumer("spread", group="g", create=True)
+        def work(value: str) -> str:
+            return value
+
+        with running(worker):
+            until(lambda: "spread" in [topic.name for topic in mq.topics()])
+            until(lambda: any(group.consumers for group in mq.admin.groups("spread")))
+            partitions = set[int]()
+            for number in range(16):
+                with broker.connect() as asker:
+                    partitions.add(asker.request("spread", f"{number}", timeout=PATIENCE_S).partition)
+    assert len(partitions) > 1
+
+
+def test_lines_of_the_log_have_topic_and_ref(mq: testing.Client) -> None:
+    lines, messages = list[logging.LogRecord](), MessageLog()
+    mq.add_middleware(messages)
+
+    class Kept(logging.Handler):
+        def emit(self, record: logging.LogRecord) -> None:
+            lines.append(record)
+
+    handler, loggers = Kept(), [logging.getLogger(name) for name in ("shop", "gossipq_client")]
+    handler.addFilter(messages)
+    for logger in loggers:
+        logger.addHandler(handler)
+
+    @mq.consumer("logged", group="g", create=True)
+    async def work(value: bytes) -> None:
+        logging.getLogger("shop").warning("at work")
+        raise Reject("no")
+
+    try:
+        ref = mq.publish("logged", b"x").result(PATIENCE_S).ref
+        mq.run(stop_at_end=True)
+        logging.getLogger("shop").warning("outside")
+    finally:
+        for logger in loggers:
+            logger.removeHandler(handler)
+    told = [(line.getMessage().partition(":")[0], line.__dict__["ref"]) for line in lines]
+    assert told[0] == ("at work", ref)
+    assert told[1][1] == ref, "what the client says of the message itself"
+    assert told[-1] == ("outside", "")
+
+
+@pytest.mark.parametrize("handler", ["def", "async def"])
+def test_a_trace_goes_from_the_publish_to_the_handler(mq: testing.Client, handler: str) -> None:
+    spans, provider, topic = InMemorySpanExporter(), TracerProvider(), f"traced.{len(handler)}"
+    provider.add_span_processor(SimpleSpanProcessor(spans))
+    tracer = provider.get_tracer("test")
+    mq.add_middleware(Tracing(tracer))
+
+    def work(value: str) -> None:
+        with tracer.start_as_current_span("inside"):
+            if value == "bad":
+                raise Reject("no")
+
+    async def awork(value: str) -> None:
+        work(value)
+
+    mq.consumer(topic, group="g", create=True)(work if handler == "def" else awork)
+    for value in ("good", "bad"):
+        mq.publish(topic, value).result(PATIENCE_S)
+    mq.run(stop_at_end=True)
+    found = spans.get_finished_spans()
+    sent = [span for span in found if span.kind is SpanKind.PRODUCER]
+    processed = [span for span in found if span.kind is SpanKind.CONSUMER]
+    inside = [span for span in found if span.name == "inside"]
+    assert [span.name for span in sent] == [f"send {topic}"] * 2
+    assert [link.context.span_id for span in processed for link in span.links] == [
+        span.context.span_id for span in sent
+    ]
+    assert [span.context.trace_id for span in processed] == [span.context.trace_id for span in sent]
+    assert [span.parent.span_id for span in inside] == [span.context.span_id for span in processed]
+    assert [span.status.status_code for span in processed] == [StatusCode.UNSET, StatusCode.ERROR]
+
+
+def example(name: str) -> ModuleType:
+    spec = importlib.util.spec_from_file_location(name, EXAMPLES / f"{name}.py")
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+def test_a_web_application(
+    broker: testing.Broker, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("GOSSIPQ_SERVER", broker.endpoint)
+    module = example("web")
+
+    async def main() -> str:
+        said = ""
+        transport = ASGITransport(module.app)
+        async with (
+            module.lifespan(module.app),
+            AsyncClient(transport=transport, base_url="http://web") as web,
+        ):
+            assert (await web.post("/signups/ada")).json()["ref"].startswith("signups/0/0")
+            while "welcome ada" not in said:
+                said += capsys.readouterr().out
+                await asyncio.sleep(0.01)
+        return said
+
+    assert "welcome ada" in asyncio.run(asyncio.wait_for(main(), PATIENCE_S))
