@@ -85,6 +85,13 @@ class Quotas(msgspec.Struct, frozen=True, kw_only=True):
     groups: Positive = Quota().groups
     sessions: Positive = Quota().sessions
     subscriptions: Positive = Quota().subscriptions
+    address_connections: Positive = Quota().address_connections
+    address_sessions: Positive = Quota().address_sessions
+    address_subscriptions: Positive = Quota().address_subscriptions
+    address_topics: Positive = Quota().address_topics
+    address_groups: Positive = Quota().address_groups
+    address_requests_per_s: Positive = Quota().address_requests_per_s
+    address_bytes_per_s: Annotated[int, Meta(ge=limits.FRAME_BYTES_MAX)] = Quota().address_bytes_per_s
 
     def message(self, memory_bytes: int) -> Quota:
         """`memory_bytes`: what a worker may take, 0 = any; its partitions have to fit."""

@@ -109,7 +109,6 @@ UNREAD_BYTES_MAX = 8 * MIB  #: answers to a connection that it has not taken; th
 UNREAD_BYTES_HARD_MAX = 256 * MIB  #: of all that is sent to it; then records go to others
 ENCLOSED_BYTES_PER_TURN = 32 * MIB  #: of batches in the answers of one turn of a shard
 CONNECTIONS_MAX = 8_192  #: to one process of a node, about 35 KiB each
-CONNECTIONS_OF_ADDRESS_MAX = 1_000  #: of those, from one other host
 TURN_BYTES_MAX = 4 * MIB
 INTAKE_BYTES_MAX = 256 * MIB  #: of batches of all clients that wait for their turn in one worker
 FAILURES_PER_TURN = 1_024  #: failed attempts and expired records that one turn of a shard makes entries of
@@ -153,6 +152,9 @@ FRESH_MS = 3 * SECOND_MS  #: a sign of life, or a figure, that is older is stale
 #: a copy that has not answered its leader for so long is away: leaders hear them twice a second
 SILENT_COPY_MS = 2 * SECOND_MS
 CLOCK_OFF_MS = 2_000  #: a wall clock that is further off the time of its cluster is told
+#: a roster that this node's own copy of the meta shard has not got within so long is given up
+ROSTER_DOUBT_MS = 10 * SECOND_MS
+ROSTER_REFUSED_MS = MINUTE_MS  #: and not taken from others again for so long
 VIEW_AGAIN_MS = 10 * SECOND_MS  #: what has not changed is said again
 STEER_MS = 250  #: a leader looks at who should keep copies of its shard
 HAND_BACK_MS = 10 * SECOND_MS  #: the copy that should lead has kept up for so long

@@ -84,6 +84,7 @@ class Report(Message):
     members: Roster = []
     timings: list[Timing] = []
     alarms: list[Alarm] = []  #: what this worker has to say now
+    given_up: RosterVersion = 0  #: the version that its copy of the meta shard did not get; 0: none
 
 
 class VoteRequest(Message):
@@ -193,6 +194,7 @@ class View(Message):
     version: RosterVersion  #: of the roster
     members: Roster
     leads: Leads
+    given_up: RosterVersion = 0  #: of the frontdoor's own node: as in Report
 
 
 class Waiting(Message):

@@ -98,6 +98,14 @@ class Quota(msgspec.Struct, frozen=True, kw_only=True):
     groups: int = 5_000  #: in one shard
     sessions: int = 10_000  #: at one worker
     subscriptions: int = 2_000  #: of a session, in one shard
+    #: of one address; this host is one, whatever it is called
+    address_connections: int = 1_000  #: to one process; those of this host are bounded with all others only
+    address_sessions: int = 10_000  #: at one worker
+    address_subscriptions: int = 20_000  #: in one shard
+    address_topics: int = limits.TOPICS_MAX  #: made in an hour
+    address_groups: int = 5_000  #: made in an hour, in one shard
+    address_requests_per_s: int = 50_000  #: at one process
+    address_bytes_per_s: int = limits.GIB  #: the same
 
 
 class GroupConfig(msgspec.Struct, array_like=True, frozen=True):
@@ -335,6 +343,7 @@ class WorkerStats(msgspec.Struct, array_like=True, frozen=True):
         0  #: requests and parts of turns that met a fault of the node itself; its log tells each kind once
     )
     turned_away: int = 0  #: connections that it closed: silent in a crowd, without end, or beyond a bound
+    over_quota: int = 0  #: requests that were more than the rates of an address allow
 
 
 class Member(msgspec.Struct, array_like=True, frozen=True):

@@ -36,6 +36,7 @@ ROOMS: dict[str, tuple[int, tuple[str, ...]]] = {
             "gossipq.alarms",
             "gossipq.texts",
             "gossipq.health",
+            "gossipq.rates",
         ),
     ),
     "core": (1, ("gossipq.core",)),

@@ -285,6 +285,11 @@ class Shard:
         """What a copy asks that may be none any more, and has heard no leader for long."""
         return self.peers.stray(now_ms)
 
+    @property
+    def blind(self) -> bool:
+        """Whether this copy applies nothing: its tables are not those of its log."""
+        return self._settings.witness or self.replica.hollow
+
     def roster(self) -> tuple[Index, Iterable[Member]]:
         """Its version, and the nodes of the cluster; of the meta shard."""
         return self.ledger.roster_version, self.ledger.members.values()
@@ -471,8 +476,11 @@ class Shard:
                 self.reconfiguration.serve(origin, request_id, message)
             elif self.id == META_SHARD and type(message) in META_VERBS:
                 self._check_serving(reads=True)
-                room = self._roster if type(message) in ROSTER_VERBS else self._register
-                room.serve(origin, request_id, message)
+                if type(message) in ROSTER_VERBS:
+                    self._roster.serve(origin, request_id, message)
+                else:
+                    address = client.address if client is not None else ""
+                    self._register.serve(origin, request_id, message, address)
             elif type(message) in META_VERBS:
                 raise NotLeader(f"shard {self.id} does not answer {type(message).__name__}")
             else:

@@ -217,6 +217,7 @@ class Composition:
             ),
             siblings=self._siblings,
             window_bytes=config.cluster.window_bytes,
+            quota=config.cluster.quota.message(config.node.memory_bytes_max),
             memory_bytes_max=config.node.memory_bytes_max,
             warnings=self.warnings,
             log_json=self._log_json,

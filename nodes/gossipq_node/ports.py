@@ -52,6 +52,10 @@ class Mailbox(Protocol):
     def turned_away(self) -> int:
         """Connections of clients that it closed by itself."""
 
+    def address(self, origin: Origin) -> str:
+        """Of the host that a client's message came from: one for all that this host is called, and for whom a
+        node of it speaks for."""
+
     def crowded(self, origin: Origin) -> bool:
         """Whether a client has so much to take (limits.UNREAD_BYTES_MAX) that it gets no more answers now."""
 

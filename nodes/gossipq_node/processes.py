@@ -81,7 +81,12 @@ def run_worker(settings: WorkerSettings, pipe: Connection) -> None:
         machine.bound_memory(settings.memory_bytes_max)
         store = LmdbStore(settings.directory, settings.map_bytes, settings.shards)
         try:
-            mailbox = ZmqMailbox(settings.clients_bind, settings.peers_bind, (pipe.fileno(),))
+            mailbox = ZmqMailbox(
+                settings.clients_bind,
+                settings.peers_bind,
+                (pipe.fileno(),),
+                settings.quota.address_connections,
+            )
             try:
                 clock = SystemClock()
                 worker = Worker(settings, mailbox, store, clock, SystemRandom().randrange, machine.measure)
@@ -108,7 +113,12 @@ def run_frontdoor(settings: FrontdoorSettings, pipe: Connection) -> None:
     def serve() -> None:
         machine.bound_memory(settings.memory_bytes_max)
         clock = SystemClock()
-        mailbox = ZmqMailbox(settings.clients_bind, settings.peers_bind, (pipe.fileno(),))
+        mailbox = ZmqMailbox(
+            settings.clients_bind,
+            settings.peers_bind,
+            (pipe.fileno(),),
+            settings.quota.address_connections,
+        )
         try:
             keep = partial(keep_roster, Path(settings.roster_file))
             with ExitStack() as ends:

@@ -88,6 +88,7 @@ class FrontdoorSettings(msgspec.Struct, frozen=True, kw_only=True):
     forwards: tuple[str, ...]  #: by worker: where it takes forwarded messages
     siblings: tuple[str, ...]  #: by worker: where it answers peers, from within
     window_bytes: int
+    quota: Quota = Quota()
     memory_bytes_max: int = 0
     warnings: tuple[str, ...] = ()
     config: tuple[ConfigRow, ...] = ()  #: the options the node runs with, for who asks

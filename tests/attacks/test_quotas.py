@@ -6,7 +6,7 @@ from collections.abc import Callable
 import pytest
 
 from attacks.test_publishing import topic_of
-from e2e.harness import Node, Raw
+from e2e.harness import Node, Raw, until
 from gossipq.config import Config, Quotas
 from gossipq.limits import GIB, MIB
 from gossipq.messages import (
@@ -26,6 +26,7 @@ from gossipq_client import connect
 pytestmark = pytest.mark.e2e
 Connect = Callable[..., Raw]
 TIGHT = {"topics": 6, "partitions": 20, "groups": 3, "sessions": 8, "subscriptions": 4}
+OF_ADDRESS = {"topics": 4, "groups": 2, "subscriptions": 4, "sessions": 9, "requests_per_s": 200}
 
 
 @pytest.fixture
@@ -86,6 +87,63 @@ def test_sessions(tight: Node, raw: Connect) -> None:
         refused(answers[-1], "sessions")
         assert getattr(answers[-1], "retry_after_ms", 0) > 0
         mq.publish("served", b"y").result(10)
+
+
+@pytest.fixture
+def slow(make: Callable[..., Node]) -> Node:
+    """A node of which one address may ask little."""
+    node = make()
+    node.environment |= {
+        f"GOSSIPQ_CLUSTER__QUOTA__ADDRESS_{name.upper()}": str(most) for name, most in OF_ADDRESS.items()
+    }
+    return node.start()
+
+
+def of_address(answer: Message, name: str) -> None:
+    assert isinstance(answer, RefusedMessage), answer
+    assert f"cluster.quota.address_{name}" in answer.message
+    assert str(OF_ADDRESS[name]) in answer.message
+    assert "cluster.toml" in answer.hint
+
+
+def test_an_address_makes_so_much_in_an_hour(slow: Node, raw: Connect) -> None:
+    info = topic_of(slow, raw, "first")
+    asker = raw(slow.worker(0)).hello(META_SHARD)
+    many = [f"t{at}" for at in range(OF_ADDRESS["topics"])]
+    of_address(asker.ask(Resolve(many, create=True), META_SHARD), "topics")
+    assert isinstance(asker.ask(Resolve(many[1:], create=True), META_SHARD), Topics)
+    of_address(asker.ask(CreateTopic("another"), META_SHARD), "topics")
+    shard, key = info.shards[0], partition_key(info.id, 0)
+    client = raw(slow.worker(shard % 2)).hello(shard)
+    found = [client.ask(Subscribe(at, f"g{at}", [Start(key)], 1, 1_000), shard) for at in range(3)]
+    assert isinstance(found[-2], Subscribed)
+    of_address(found[-1], "groups")
+    other = raw(slow.worker(shard % 2)).hello(shard, bytes((1, *bytes(14), 99)))
+    found = [other.ask(Subscribe(at, "", [Start(key)], 1, 1_000), shard) for at in range(3)]
+    of_address(found[-1], "subscriptions")
+    crowd = raw(slow.worker(shard % 2))
+    hellos = [Hello(bytes((1, *bytes(14), at)), "crowd", "1") for at in range(OF_ADDRESS["sessions"])]
+    of_address([crowd.ask(hello, shard) for hello in hellos][-1], "sessions")
+
+
+@pytest.mark.parametrize("step", [0, 1])
+def test_an_address_asks_so_much_a_second(slow: Node, raw: Connect, step: int) -> None:
+    """Who settles, and shows that it is there, is heard meanwhile."""
+    flood = raw(f"tcp://127.0.0.1:{slow.port + step}").hello(META_SHARD)
+    asked = 2 * OF_ADDRESS["requests_per_s"]
+    for _ in range(asked):
+        flood.say(Resolve(["*"]), META_SHARD, 77)
+    answers = [answer.message for _ in range(asked) if (answer := flood.receive())]
+    refusals = [answer for answer in answers if isinstance(answer, RefusedMessage)]
+    assert 0 < len(refusals) < asked == len(answers)
+    for refusal in refusals:
+        of_address(refusal, "requests_per_s")
+        assert (refusal.code, refusal.retry_after_ms > 0) == ("busy", True)
+    flood.alive(META_SHARD)
+    with connect(slow.endpoint) as mq:
+        mq.publish("served", b"x").result(30)
+        if step:  # a worker tells how many
+            until(lambda: sum(worker.over_quota for worker in mq.admin.status().workers) >= len(refusals))
 
 
 def test_a_store_beyond_its_quota_serves(make: Callable[..., Node], raw: Connect) -> None:

@@ -192,3 +192,49 @@ def test_a_file_in_the_place_of_a_socket_is_not_replaced(make: Callable[..., Nod
     assert "no socket of this user" in log
     assert precious.read_text() == "mine"
     until(lambda: node.process is None)
+
+
+@pytest.fixture
+def insecure(make: Callable[..., Node]) -> Node:
+    """Open to a network, and without any secret."""
+    node = make("--mode", "static", "--insecure", "--advertise", "127.0.0.1")
+    node.flags = (*node.flags, "--bind", f"tcp://0.0.0.0:{node.port}")
+    return node.start()
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(600)
+def test_without_a_secret_a_forged_roster_is_given_up(insecure: Node, raw: Connect) -> None:
+    """It does not have this node, its version is one that no log ever reaches, and it is kept for the next
+    start."""
+    serves(insecure)
+    assert not (insecure.data / "secret").exists()
+    with connect(insecure.endpoint) as mq:
+        status = mq.admin.status()
+
+    asker = raw(insecure.endpoint).hello()
+
+    def members() -> set[str]:
+        return {member.copy for member in asker.status().members}
+
+    kept = insecure.data / "roster.json"
+    until(lambda: kept.exists() and status.copy in kept.read_text(), 60, "it is on its own roster")
+    forged = View(limits.ROSTER_VERSION_MAX, [STRANGER], [Lead(0, limits.TERM_LEAP_MAX, STRANGER.copy)])
+    peer, parts = raw(f"tcp://127.0.0.1:{insecure.port + 40}"), (STRANGER.copy, status.copy)
+    peer.send(encode(Greet(status.cluster, *parts, bytes(16))))
+    answer = peer.receive(60)
+    assert answer is not None
+    assert isinstance(answer.message, Challenge)
+    proof = proofs.proof(b"", proofs.PROVE, bytes(16), answer.message.nonce, *parts)
+    peer.send(encode(Prove(STRANGER.copy, bytes(16), proof)))
+    bundle = encode(Bundle(status.cluster, *parts, [encode(forged)]))
+    peer.send(bundle)
+    until(lambda: STRANGER.copy in members(), 60, "it is believed")
+    until(lambda: members() == {status.copy}, 120, "it is given up")
+    peer.send(bundle)
+    serves(insecure)
+    insecure.stop()
+    insecure.start()
+    asker = raw(insecure.endpoint).hello()
+    until(lambda: members() == {status.copy}, 120)
+    serves(insecure)

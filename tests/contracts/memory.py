@@ -207,6 +207,9 @@ class MemoryMailbox:
     def turned_away(self) -> int:
         return 0
 
+    def address(self, origin: Origin) -> str:
+        return "this host"
+
     def crowded(self, origin: Origin) -> bool:
         return False
 

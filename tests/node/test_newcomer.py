@@ -56,6 +56,9 @@ class Box:
     def turned_away(self) -> int:
         return 0
 
+    def address(self, origin: Origin) -> str:
+        raise AssertionError("nobody asks")
+
     def crowded(self, origin: Origin) -> bool:
         return False
 

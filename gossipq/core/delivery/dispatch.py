@@ -24,6 +24,7 @@ from gossipq.core.delivery.consumers import (
 )
 from gossipq.core.delivery.keys import Keys
 from gossipq.core.delivery.leases import Leases, Waiter
+from gossipq.core.delivery.numbers import Numbers
 from gossipq.core.delivery.policy import Policy
 from gossipq.core.delivery.selection import Handed, Selection
 from gossipq.core.ledger import Ledger, key_of
@@ -60,7 +61,7 @@ class Dispatch:
         self.joining: dict[tuple[SessionId, int], Index] = {}
         self.notices: list[tuple[Origin, Message]] = []
         #: of the subscriptions of a session, also of those that join
-        self._numbers: dict[SessionId, dict[int, None]] = {}
+        self.numbers = Numbers()
         self._readers: dict[PartitionKey, list[Subscription]] = {}
         self._views: dict[PartitionKey, dict[int, PartitionView]] = {}  # by group id
         self._consumed: dict[PartitionKey, dict[int, None]] = {}  # ids of groups that have members
@@ -168,11 +169,11 @@ class Dispatch:
             self._views.setdefault(partition, {})[group_id] = view
         return view
 
-    def joins(self, name: tuple[SessionId, int], index: Index) -> None:
-        """A subscription that begins when that entry is stored. Till then the one that it replaces gets
-        nothing: it would be taken back from a client that works on it."""
+    def joins(self, name: tuple[SessionId, int], index: Index, address: str = "") -> None:
+        """A subscription, of a client at `address`, that begins when that entry is stored. Till then the one
+        that it replaces gets nothing: it would be taken back from a client that works on it."""
         self.joining[name] = index
-        self._numbers.setdefault(name[0], {})[name[1]] = None
+        self.numbers.add(*name, address)
         old = self.subscriptions.get(name)
         if old is not None:
             old.credit_records, old.told_ready = 0, True
@@ -180,7 +181,11 @@ class Dispatch:
                 old.group.file(old)
 
     def subscribe(
-        self, subscription: Subscription, group_id: int | None, partitions: list[tuple[PartitionKey, Offset]]
+        self,
+        subscription: Subscription,
+        group_id: int | None,
+        partitions: list[tuple[PartitionKey, Offset]],
+        address: str = "",
     ) -> None:
         """Adds a member to a group, or a reader at the given positions. Replaces one of the same name, in its
         place."""
@@ -190,7 +195,7 @@ class Dispatch:
         if old is not None and (old.group is None or old.group is not mine):
             self._detach(subscription.name)
         self.subscriptions[subscription.name] = subscription
-        self._numbers.setdefault(subscription.session, {})[subscription.number] = None
+        self.numbers.add(*subscription.name, address)
         if group_id is None:
             subscription.positions = dict(partitions)
             for partition, _ in partitions:
@@ -239,30 +244,22 @@ class Dispatch:
         """The subscription ends, also one that has not begun; what it holds goes back."""
         self.joining.pop(name, None)
         self._detach(name)
-        numbers = self._numbers.get(name[0], {})
-        numbers.pop(name[1], None)
-        if not numbers:
-            self._numbers.pop(name[0], None)
+        self.numbers.remove(*name)
         self.leases.end_subscription(name)
-
-    def counts(self, session: SessionId, number: int) -> int:
-        """Subscriptions of the session, with that one."""
-        return len(self._numbers.get(session, {}).keys() | {number})
 
     def holds(self, session: SessionId) -> bool:
         """Whether the session has a subscription or a record here."""
-        return session in self._numbers or self.leases.holds(session)
+        return session in self.numbers or self.leases.holds(session)
 
     def of_session(self, session: SessionId) -> list[tuple[Subscription, int, int]]:
         """Its subscriptions, how many records each of them holds, and since which boot time; 0 = none."""
         held = self.leases.held(session)
-        numbers = self._numbers.get(session, ())
-        found = [self.subscriptions.get((session, number)) for number in numbers]
+        found = [self.subscriptions.get((session, number)) for number in self.numbers.of(session)]
         return [(each, *held.get(each.number, (0, 0))) for each in found if each is not None]
 
     def end_session(self, session: SessionId, silent: bool) -> None:
         """Everything of a session ends; what it holds goes back. It said so, or fell silent."""
-        for number in self._numbers.pop(session, ()):
+        for number in self.numbers.end(session):
             self.joining.pop((session, number), None)
             self._detach((session, number))
         self.leases.end_session(session, "its consumer fell silent" if silent else "")

@@ -27,6 +27,7 @@ from gossipq.errors import BadName, BadRequest, Busy, Refused, TopicExists, Unkn
 from gossipq.messages import BindTopic, CreateTopic, DropTopic, Resolve, Topics
 from gossipq.operator_messages import SetTopic
 from gossipq.peer_messages import AskTopic, InstallTopic, TopicInstalled
+from gossipq.rates import Buckets
 from gossipq.texts import many
 from gossipq.types import Index, Origin
 from gossipq.values import Message, TopicConfig, TopicInfo
@@ -40,6 +41,8 @@ _NAME_CHARS = frozenset("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ012
 
 class TopicsHost(Protocol):
     """What the register asks of its shard."""
+
+    boot_ms: int
 
     def propose(self, kind: int, payload: bytes, promise: bool = True) -> Index: ...
     def reply(self, origin: Origin, request_id: int, message: Message) -> None: ...
@@ -113,6 +116,7 @@ class TopicRegister:
         self._shard, self._ledger, self._shards, self._pending = shard, ledger, settings.shards, pending
         self._auto_create, self._defaults = settings.auto_create, settings.topic
         self._virtual, self._quota = settings.virtual, settings.quota
+        self._made = Buckets("address_topics", settings.quota.address_topics)
         self._creations: list[Creation] = []
         self._proposed: dict[str, int] = {}  # names under way, and their partitions
         # by id, of `ledger.installing`: shards that have not answered this leader
@@ -125,7 +129,7 @@ class TopicRegister:
 
     # --- requests -------------------------------------------------------------------------------------------
 
-    def resolve(self, origin: Origin, request_id: int, message: Resolve) -> None:
+    def resolve(self, origin: Origin, request_id: int, message: Resolve, address: str) -> None:
         known = self._ledger.names
         wild = [name for name in message.names if "*" in name]
         if len(wild) > limits.RESOLVE_PATTERNS_MAX or any(len(name) > limits.NAME_BYTES_MAX for name in wild):
@@ -152,7 +156,7 @@ class TopicRegister:
         if missing and not self._auto_create:
             raise UnknownTopic(f"no topic {missing[0]}", hint=f"gossipq topic create {missing[0]}")
         found = [info for info in page.values() if info is not None]
-        self._make(origin, request_id, found, dict.fromkeys(missing, self._defaults), more)
+        self._make(origin, request_id, found, dict.fromkeys(missing, self._defaults), address, more)
 
     def _page(self, named: dict[str, TopicInfo | None]) -> tuple[dict[str, TopicInfo | None], str]:
         """What goes in one answer, in the order of names, and the last name of it if more follow."""
@@ -165,7 +169,7 @@ class TopicRegister:
             size += _size(name, info.config if info is not None else self._defaults)
         return page, ""
 
-    def create(self, origin: Origin, request_id: int, message: CreateTopic) -> None:
+    def create(self, origin: Origin, request_id: int, message: CreateTopic, address: str) -> None:
         check_name(message.name)
         config = message.config.over(self._defaults)
         check_config(config)
@@ -179,9 +183,9 @@ class TopicRegister:
                 raise TopicExists(f"topic {message.name} exists", hint=f"gossipq topic show {message.name}")
             self._shard.reply(origin, request_id, Topics([known]))
             return
-        self._make(origin, request_id, [], {message.name: config})
+        self._make(origin, request_id, [], {message.name: config}, address)
 
-    def bind(self, origin: Origin, request_id: int, message: BindTopic) -> None:
+    def bind(self, origin: Origin, request_id: int, message: BindTopic, address: str) -> None:
         """A virtual topic, new or bound anew. Its real topics are made if they are missing."""
         check_name(message.name)
         targets = list(dict.fromkeys(message.targets))
@@ -198,7 +202,8 @@ class TopicRegister:
             self._shard.reply(origin, request_id, Topics([known]))
             return
         config = msgspec.structs.replace(self._defaults, partitions=0, virtual=targets)
-        self._make(origin, request_id, [], {**dict.fromkeys(missing, self._defaults), message.name: config})
+        configs = {**dict.fromkeys(missing, self._defaults), message.name: config}
+        self._make(origin, request_id, [], configs, address)
 
     def change(self, origin: Origin, request_id: int, message: SetTopic) -> None:
         """Another policy for a topic that is there. What decides where records lie stays."""
@@ -256,7 +261,7 @@ class TopicRegister:
             known = self._ledger.names.get(name)
             if known is None or known.config.virtual != targets:
                 try:
-                    self.bind((), 0, BindTopic(name, targets))
+                    self.bind((), 0, BindTopic(name, targets), "")
                 except Refused as error:
                     self._shard.warn(f"virtual topic {name} of the configuration: {error}")
 
@@ -266,13 +271,14 @@ class TopicRegister:
         request_id: int,
         found: list[TopicInfo],
         configs: dict[str, TopicConfig],
+        address: str,
         more: str = "",
     ) -> None:
         busy = {info.name for info in found if info.id in self._missing}
         if not configs and not busy:
             self._shard.reply(origin, request_id, Topics(found, more))
             return
-        self._check_quota(configs)
+        self._check_quota(configs, address)
         for name, config in configs.items():
             shards = self._place(name, config)
             if name not in self._proposed:
@@ -283,8 +289,8 @@ class TopicRegister:
         creation.made.intersection_update(configs)
         self._creations.append(creation)
 
-    def _check_quota(self, configs: dict[str, TopicConfig]) -> None:
-        """Raises BadRequest."""
+    def _check_quota(self, configs: dict[str, TopicConfig], address: str) -> None:
+        """Raises BadRequest, Busy. What no `address` asked for is the cluster's own."""
         fresh = [config.partitions for name, config in configs.items() if name not in self._proposed]
         names, quota = self._ledger.names, self._quota
         topics = len(names) + len(self._proposed) + len(fresh)
@@ -299,6 +305,8 @@ class TopicRegister:
                     f"{asked} {what}, and the quota cluster.quota.{what} is {most}",
                     hint="remove a topic: gossipq topic rm NAME; or raise it in cluster.toml",
                 )
+        if address:
+            self._made.take(address, len(fresh), self._shard.boot_ms)
 
     def _propose(self, info: TopicInfo) -> None:
         index = self._shard.propose(log.META_TOPIC, payloads.encode(payloads.TopicChange(info)))
@@ -498,14 +506,14 @@ class TopicRegister:
         ]
         return [(asker.origin, asker.request_id) for asker in askers if asker.origin]
 
-    def serve(self, origin: Origin, request_id: int, message: Message) -> None:
-        """Any request of this room. Raises what a client must hear."""
+    def serve(self, origin: Origin, request_id: int, message: Message, address: str) -> None:
+        """Any request of this room, and the address of who asks. Raises what a client must hear."""
         if isinstance(message, Resolve):
-            self.resolve(origin, request_id, message)
+            self.resolve(origin, request_id, message, address)
         elif isinstance(message, CreateTopic):
-            self.create(origin, request_id, message)
+            self.create(origin, request_id, message, address)
         elif isinstance(message, BindTopic):
-            self.bind(origin, request_id, message)
+            self.bind(origin, request_id, message, address)
         elif isinstance(message, DropTopic):
             self.drop(origin, request_id, message)
         elif isinstance(message, SetTopic):

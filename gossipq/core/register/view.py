@@ -10,8 +10,10 @@ from msgspec import structs
 
 from gossipq import limits
 from gossipq.endpoints import endpoint
-from gossipq.types import ShardId
+from gossipq.types import Index, ShardId
 from gossipq.values import Lead, Member, Route
+
+ENTRIES_BEHIND_MAX = 2**20  #: of the meta shard, that an honest copy has to catch up with
 
 
 class ClusterView:
@@ -21,13 +23,43 @@ class ClusterView:
         self.version = version  #: log index that the roster is of
         self.roster = {member.copy: member for member in members}  #: as it is stored
         self.leads: dict[ShardId, Lead] = {}
+        self._doubt: tuple[Index, int] | None = None  # the own copy of the meta shard is older: where, since
+        self._refused = 0, 0  # from which version on rosters of others are not taken, and until when
 
-    def learn(self, version: int, members: Iterable[Member]) -> bool:
-        """The roster as somebody has it; whether that was new."""
-        if version <= self.version:
+    def learn(self, version: int, members: Iterable[Member], now_ms: int | None = None) -> bool:
+        """The roster as somebody has it; whether that was new. Without `now_ms` it is what the own copy of
+        the meta shard has: that is so."""
+        if version <= self.version or (now_ms is not None and version >= self.given_up(now_ms) > 0):
             return False
         self.version, self.roster = version, {member.copy: member for member in members}
         return True
+
+    def given_up(self, now_ms: int) -> int:
+        """The version that was given up a while ago; 0: none was."""
+        version, until_ms = self._refused
+        return version if now_ms < until_ms else 0
+
+    def doubt(self, version: int, members: Iterable[Member], applied: Index, now_ms: int) -> bool:
+        """What the own copy of the meta shard has, with its log applied so far. A newer roster that it does
+        not get is none: anybody can have said it, if no secret is asked for. Whether it was given up."""
+        rows = list(members)
+        mine = not version or self._me.copy in (member.copy for member in rows)
+        if version >= self.version or not mine:  # of one that joined, the own copy begins without itself
+            self._doubt = None
+            return False
+        catching_up = applied < self.version <= applied + ENTRIES_BEHIND_MAX
+        if self._doubt is None or (catching_up and applied > self._doubt[0]):
+            self._doubt = applied, now_ms
+        if now_ms < self._doubt[1] + limits.ROSTER_DOUBT_MS:
+            return False
+        self.give_up(version, rows, now_ms)
+        return True
+
+    def give_up(self, version: int, members: Iterable[Member], now_ms: int) -> None:
+        """The roster is an older one again, and who leads what is heard anew."""
+        self._refused, self._doubt = (self.version, now_ms + limits.ROSTER_REFUSED_MS), None
+        self.version, self.roster = version, {member.copy: member for member in members}
+        self.leads = {}
 
     @property
     def members(self) -> dict[str, Member]:
@@ -41,7 +73,11 @@ class ClusterView:
 
     def follow(self, leads: Iterable[Lead]) -> bool:
         """Who leads what, as somebody sees it; whether some of that was new."""
-        newer = {lead.shard: lead for lead in leads if lead.term > self.term(lead.shard)}
+        newer = {
+            lead.shard: lead
+            for lead in leads
+            if 0 < lead.term - self.term(lead.shard) <= limits.TERM_LEAP_MAX  # as copies do
+        }
         self.leads = self.leads | newer  # another dict: who looks at what has changed has the old one
         return bool(newer)
 

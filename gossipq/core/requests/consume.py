@@ -47,6 +47,7 @@ from gossipq.messages import (
     Subscribed,
     Unsubscribe,
 )
+from gossipq.rates import Buckets
 from gossipq.types import Index, Offset, Origin, PartitionKey, SessionId, partition_of, topic_id_of
 from gossipq.values import GroupConfig, Message, Range, Start
 
@@ -60,6 +61,7 @@ class Client(msgspec.Struct, frozen=True):
     session: SessionId
     consumer: str
     node: bool = False  #: it is a node of the cluster, which may write what nodes say
+    address: str = ""  #: of its host
 
 
 class Made(msgspec.Struct, frozen=True):
@@ -94,6 +96,7 @@ class ConsumeRequests:
         defaults = settings.group
         self._host, self._ledger, self._dispatch, self._defaults = host, ledger, dispatch, defaults
         self._quota = settings.quota
+        self._made = Buckets("address_groups", settings.quota.address_groups)
         self._pending = pending
         self._unsaid = GroupConfig(in_flight_max=defaults.in_flight_max, parked_max=defaults.parked_max)
         # by topic id and name: groups that are on their way to the log
@@ -141,14 +144,22 @@ class ConsumeRequests:
         changes = not before.version or config != before.config
         self._making[name] = Made(index, config, before.version + changes)
         self._pending.add(index, partial(self._joined, client, message), origin, request_id)
-        self._dispatch.joins((client.session, message.subscription), index)
+        self._dispatch.joins((client.session, message.subscription), index, client.address)
 
     def _check_quota(self, client: Client, message: Subscribe, group: GroupState | Made | None) -> None:
         """Raises BadRequest."""
         quota = self._quota
-        if self._dispatch.counts(client.session, message.subscription) > quota.subscriptions:
+        if self._dispatch.numbers.counts(client.session, message.subscription) > quota.subscriptions:
             raise BadRequest(
                 f"more subscriptions than the quota cluster.quota.subscriptions, {quota.subscriptions}",
+                hint="end one, or raise it in cluster.toml",
+            )
+        address = client.address
+        of_address = self._dispatch.numbers.of_address(client.session, message.subscription, address)
+        if address and of_address > quota.address_subscriptions:
+            raise BadRequest(
+                f"this address has as many subscriptions as the quota cluster.quota.address_subscriptions "
+                f"allows, {quota.address_subscriptions}",
                 hint="end one, or raise it in cluster.toml",
             )
         fresh = message.group and group is None
@@ -157,6 +168,8 @@ class ConsumeRequests:
                 f"this shard has as many groups as the quota cluster.quota.groups allows, {quota.groups}",
                 hint="remove one: gossipq group rm TOPIC GROUP; or raise it in cluster.toml",
             )
+        if fresh and address:
+            self._made.take(address, 1, self._host.boot_ms)
 
     def _being_made(self, message: Subscribe) -> Made | None:
         """The same group as it is on its way to the log."""
@@ -254,7 +267,7 @@ class ConsumeRequests:
         subscription = Subscription(client.session, client.consumer, asker.origin, message)
         starts = [start for start in message.starts if start.partition in self._ledger.partitions]
         positions = [(start.partition, 0 if group else self._position(start)) for start in starts]
-        self._dispatch.subscribe(subscription, group.id if group else None, positions)
+        self._dispatch.subscribe(subscription, group.id if group else None, positions, client.address)
         if message.holding is not None:
             self._dispatch.keep(subscription, message.holding, boot_ms, lease_ms)
         mode = group.config.mode if group else ""

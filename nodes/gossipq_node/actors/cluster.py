@@ -55,13 +55,29 @@ class OtherNodes:
 
     # --- knowing --------------------------------------------------------------------------------------------
 
-    def learn(self, said: Said) -> bool:
+    def learn(self, said: Said, now_ms: int) -> bool:
         """What the frontdoor knows; whether the roster changed, and with it `targets`. Raises BadName,
         BadRequest."""
         for member in said.members:
             check_member(member)
+        if said.given_up and said.given_up == self.view.version:
+            self.view.give_up(said.version, said.members, now_ms)
+            self.targets = self._plan()
+            return True
         self.view.follow(said.leads)
-        return self._roster(said.version, said.members)
+        return self._roster(said.version, said.members, now_ms)
+
+    def doubt(self, meta: Shard | None, now_ms: int) -> bool:
+        """Once a second: whether a roster that the own copy of the meta shard does not get was given up."""
+        if meta is None or meta.blind:
+            return False
+        version, members = meta.roster()
+        if not version and self._settings.joins:
+            return False  # it knows its cluster by what it was told when it joined
+        if not self.view.doubt(version, members, meta.applied, now_ms):
+            return False
+        self.targets = self._plan()
+        return True
 
     def learn_from(self, shard: Shard) -> tuple[bool, bool]:
         """What a shard of this worker knows: whether its leader is another one than before, and whether the
@@ -69,8 +85,8 @@ class OtherNodes:
         led = bool(shard.leader) and self.view.follow([Lead(shard.id, shard.term, shard.leader)])
         return led, shard.id == META_SHARD and self._roster(*shard.roster())
 
-    def _roster(self, version: int, members: Iterable[Member]) -> bool:
-        if not self.view.learn(version, members):
+    def _roster(self, version: int, members: Iterable[Member], now_ms: int | None = None) -> bool:
+        if not self.view.learn(version, members, now_ms):
             return False
         self.targets = self._plan()
         return True
@@ -134,14 +150,19 @@ class OtherNodes:
         return now_ms - self._heard_ms.get(copy, self._begun_ms or 0)
 
     def report(
-        self, stats: WorkerStats, shards: Sequence[Shard], timings: list[Timing], alarms: list[Alarm]
+        self,
+        stats: WorkerStats,
+        shards: Sequence[Shard],
+        timings: list[Timing],
+        alarms: list[Alarm],
+        now_ms: int,
     ) -> None:
         """To the frontdoor, at once: how this worker is, the leaders that its shards know of, the roster."""
         leads = [Lead(shard.id, shard.term, shard.leader) for shard in shards if shard.leader]
         copies = [row for shard in shards for row in shard.copies()]
-        report = Report(
-            stats, leads, copies, self.view.version, list(self.view.roster.values()), timings, alarms
-        )
+        version, members = self.view.version, list(self.view.roster.values())
+        given_up = self.view.given_up(now_ms)
+        report = Report(stats, leads, copies, version, members, timings, alarms, given_up)
         self._post.put(self._me, self._settings.frontdoor, report, META_SHARD)
         self._post.flush()
 

@@ -13,7 +13,7 @@ from typing import Protocol
 from msgspec import structs
 
 from gossipq import __version__, limits
-from gossipq.core.effects import INTERNAL, INTERNAL_HINT
+from gossipq.core.effects import INTERNAL, INTERNAL_HINT, refusal
 from gossipq.core.register import ClusterView, check_member
 from gossipq.errors import BadRequest, Busy, GossipqError, Internal, ProtocolError, UnknownVerb
 from gossipq.messages import (
@@ -31,6 +31,7 @@ from gossipq.messages import (
 from gossipq.operator_messages import Alarms, ConfigShown, ListAlarms, ShowConfig
 from gossipq.peer_messages import Append, Report
 from gossipq.peer_messages import View as Said
+from gossipq.rates import SETTLES, Rates
 from gossipq.types import META_SHARD, NODE_SHARD, Now
 from gossipq.values import CopyStats, Member, Message, WorkerStats
 from gossipq.wire.frames import Header, decode, encode, peek
@@ -48,6 +49,7 @@ RETRY_MS = 100  #: what a client is told to wait while a worker is away
 SHARE_MS = 100  #: news that come together are shared together
 ANNOUNCE_MS = 1_000  #: between two words to a meta leader that does not have this node in its roster
 REMOVED = "this node was taken off the roster: stop it; with an empty data directory it may join again"
+SETTLING = frozenset(each.verb for each in SETTLES)
 _LOST = encode(Bye(lost=True))
 SERVING = ("ready", "full")  #: states in which a worker leads its shards
 
@@ -95,7 +97,7 @@ class Frontdoor:
         self._moves = 0  #: shards that got another leader, since the start
         self._announce_ms = now.boot_ms
         self.bad_messages = 0
-        self._faults = Faults("frontdoor")
+        self._faults, self._rates = Faults("frontdoor"), Rates(settings.quota)
 
     def next_deadline_ms(self) -> int | None:
         due = [self._share_ms, self.board.turned_ms + LOOK_MS, self._discovery.next_deadline_ms()]
@@ -138,6 +140,12 @@ class Frontdoor:
                     continue
                 if self._admission.hears(header.request_id, message, now):
                     continue
+                self._rates.check(
+                    self._mailbox.address(message.origin),
+                    len(message.control) + len(message.batch),
+                    now.boot_ms,
+                    header.verb in SETTLING,
+                )
                 if header.shard == NODE_SHARD:
                     self._serve(message, header, now)
                 else:
@@ -145,9 +153,8 @@ class Frontdoor:
             except GossipqError as error:
                 self.bad_messages += 1
                 if header is not None or not self._mailbox.from_peer(message.origin):
-                    self._refuse(
-                        message, header, RefusedMessage(error.code, error.message, "see PROTOCOL.md")
-                    )
+                    said = refusal(error)
+                    self._refuse(message, header, structs.replace(said, hint=said.hint or "see PROTOCOL.md"))
             except Exception as error:
                 self._faults.met("a message", None, error)
                 if not self._mailbox.from_peer(message.origin):
@@ -250,7 +257,17 @@ class Frontdoor:
         ):
             self.board.outdate()
         self._stats[worker], self._copies[worker] = report.stats, report.copies if serves else []
+        if report.given_up and report.given_up == self._view.version:
+            self._give_up(report, now)
         self._learn(Said(report.version, report.members, report.leads if serves else []), now)
+
+    def _give_up(self, report: Report, now: Now) -> None:
+        """The roster is that of this node's copy of the meta shard again."""
+        for member in report.members:
+            check_member(member)
+        self._view.give_up(report.version, report.members, now.boot_ms)
+        self._keep(report.version, report.members)
+        self._share_ms = min(self._share_ms, now.boot_ms + SHARE_MS)
 
     def _learn(self, said: Said, now: Now) -> None:
         """Raises BadName, BadRequest: a row that cannot be so would be kept, and met again at each start."""
@@ -258,7 +275,7 @@ class Frontdoor:
             check_member(member)
         before, members = self._view.leads, self._view.roster
         doors = {copy: self._view.frontdoor(copy) for copy in members}
-        led, joined = self._view.follow(said.leads), self._view.learn(said.version, said.members)
+        led, joined = self._view.follow(said.leads), self._view.learn(said.version, said.members, now.boot_ms)
         self._moves += sum(
             shard in before and before[shard].copy != lead.copy for shard, lead in self._view.leads.items()
         )
@@ -284,8 +301,9 @@ class Frontdoor:
         """All that is known, with the own workers and, when it is this node's to tell, with the other
         frontdoors."""
         settings, view, said = self._settings, self._view, self._all_known()
+        own = structs.replace(said, given_up=view.given_up(now.boot_ms))
         for endpoint in settings.siblings:
-            self._post.put(self._me, endpoint, said, NODE_SHARD)
+            self._post.put(self._me, endpoint, own, NODE_SHARD)
         if self._own_news or now.boot_ms >= self._again_ms:
             self._again_ms = now.boot_ms + limits.VIEW_AGAIN_MS
             for copy in view.roster.keys() - {self._me}:

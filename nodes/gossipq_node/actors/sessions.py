@@ -1,5 +1,6 @@
 """Who talks to a worker: sessions by their connections, and which of them have fallen silent."""
 
+from collections import Counter
 from collections.abc import Iterator
 from itertools import islice
 
@@ -16,6 +17,7 @@ CLIENT_TEXT_MAX = 64
 PRODUCERS_MAX = 64  #: of a session that are known to be its own
 CONNECTIONS_MAX = 16  #: of one session; the one that was silent for longest makes way
 KICKED_MAX = 1_024  #: sessions that are kept out at a time
+QUOTA = Quota()
 
 
 class Session:
@@ -52,9 +54,11 @@ class Session:
 
 
 class Sessions:
-    def __init__(self, token: bytes = b"", most: int = Quota().sessions) -> None:
-        """`token`: what the nodes of the cluster know; b"": nothing. `most` sessions are greeted."""
-        self._token, self._most = token, most
+    def __init__(self, token: bytes = b"", quota: Quota = QUOTA) -> None:
+        """`token`: what the nodes of the cluster know; b"": nothing. `quota`: how many sessions are
+        greeted."""
+        self._token, self._quota = token, quota
+        self._counts = Counter[str]()  #: sessions by the address of their hosts
         self._sessions: dict[SessionId, Session] = {}
         self._by_origin: dict[Origin, Session] = {}
         self._checked_ms = 0
@@ -75,7 +79,7 @@ class Sessions:
         session.last_ms = session.origins[origin] = now_ms
         return session.client
 
-    def greet(self, origin: Origin, hello: Hello, now_ms: int) -> None:
+    def greet(self, origin: Origin, hello: Hello, now_ms: int, address: str = "") -> None:
         """HELLO: this connection speaks for that session from now on. Raises BadRequest when it belongs to
         somebody else, Refused when an operator has ended it."""
         ownership.check_session(hello.session, hello.key)
@@ -85,12 +89,7 @@ class Sessions:
         self._leave(origin)
         session = self._sessions.get(hello.session)
         if session is None:
-            if len(self._sessions) >= self._most:
-                raise Busy(
-                    f"all sessions are there that the quota cluster.quota.sessions allows, {self._most}",
-                    hint="raise it in cluster.toml, or end some: gossipq client ls",
-                    retry_after_ms=SESSION_SILENCE_MS,
-                )
+            self._check_quota(address)
             session = self._sessions[hello.session] = Session(Client(hello.session, ""), now_ms)
         if not session.client.consumer:  # also of one that was expected: until now nobody knew its name
             session.name, session.version = hello.client[:CLIENT_TEXT_MAX], hello.version[:CLIENT_TEXT_MAX]
@@ -98,7 +97,8 @@ class Sessions:
                 f"{session.name}/{hello.session[:4].hex()}",
                 ownership.is_of_node(self._token, hello.key),
             )
-            session.client = Client(hello.session, name, node)
+            session.client = Client(hello.session, name, node, address)
+            self._counts[address] += 1
         if len(session.origins) >= CONNECTIONS_MAX:
             self._leave(min(session.origins, key=session.origins.__getitem__))
         session.key = hello.key
@@ -106,6 +106,20 @@ class Sessions:
         self._by_origin[origin] = session
         session.absent_ms = None
         self._absent.pop(hello.session, None)
+
+    def _check_quota(self, address: str) -> None:
+        """Raises Busy."""
+        quota = self._quota
+        for name, count, most in (
+            ("sessions", len(self._sessions), quota.sessions),
+            ("address_sessions", self._counts[address], quota.address_sessions),
+        ):
+            if count >= most:
+                raise Busy(
+                    f"all sessions are there that the quota cluster.quota.{name} allows, {most}",
+                    hint="raise it in cluster.toml, or end some: gossipq client ls",
+                    retry_after_ms=SESSION_SILENCE_MS,
+                )
 
     def lost(self, origin: Origin, now_ms: int) -> None:
         """A connection has ended. When it was the last one of its session, that has a moment to come back."""
@@ -181,6 +195,10 @@ class Sessions:
         for origin in list(session.origins):
             self._leave(origin)
         self._sessions.pop(session.client.session, None)
+        if session.client.consumer:
+            self._counts[session.client.address] -= 1
+            if not self._counts[session.client.address]:
+                del self._counts[session.client.address]
         self._absent.pop(session.client.session, None)
 
     def over(self, now_ms: int) -> list[SessionId]:

@@ -54,7 +54,8 @@ from gossipq.messages import (
 )
 from gossipq.operator_messages import Kick
 from gossipq.peer_messages import View
-from gossipq.types import BatchInfo, Now, Origin, ShardId
+from gossipq.rates import SETTLES, Rates
+from gossipq.types import META_SHARD, BatchInfo, Now, Origin, ShardId
 from gossipq.values import Message
 from gossipq.wire import batch as batches
 from gossipq.wire.frames import Header, decode, encode
@@ -82,6 +83,7 @@ CATCHING_UP_MAX = 2  #: shards of a worker that bring new copies up to date at o
 FIRST_PEER_VERB = 96
 #: requests whose answers are a few bytes: also who has not taken its records settles what it holds
 TAKES_NOTHING = (Ack, Nack, Extend, Credit, Recall, Started, Unsubscribe, Publish)
+GIVEN_UP = "others told of a roster that the meta shard does not have: this node goes by its own log again"
 TOO_MUCH = "this connection has sent more than its publish window"
 WINDOW_MS = 50  #: who sends too much waits so long
 
@@ -112,6 +114,7 @@ class Worker:
         self._bodies = Bodies(limits.RECENT_BYTES_MAX)
         self._now = Now(0, 0)
         self._sessions, self._timings = self._no_sessions(), Timings()
+        self._rates = Rates(settings.quota)
         self._faults = Faults(f"worker {settings.worker}")
         self._sender = Sender(settings, mailbox, self._cluster, self._timings, self._faults)
         self._prover = Prover(settings.member.copy, settings.token)
@@ -125,7 +128,7 @@ class Worker:
         self._state = "starting"
 
     def _no_sessions(self) -> Sessions:
-        return Sessions(self._settings.speaks_for_nodes, self._settings.quota.sessions)
+        return Sessions(self._settings.speaks_for_nodes, self._settings.quota)
 
     @property
     def ready(self) -> bool:
@@ -272,6 +275,12 @@ class Worker:
         try:
             header, request = decode(message.control)
             client = self._sessions.get(origin, now.boot_ms)
+            self._rates.check(
+                client.address if client is not None else self._mailbox.address(origin),
+                len(message.control) + len(message.batch),
+                now.boot_ms,
+                type(request) in SETTLES,
+            )
             if type(request) is Publish and client is not None:
                 self._publish(message, header, client, request)
             elif request.verb >= FIRST_PEER_VERB:
@@ -328,7 +337,7 @@ class Worker:
         try:
             for header, request, entries, frame in self._cluster.open(message, now.boot_ms):
                 if isinstance(request, View):
-                    if self._cluster.learn(request):
+                    if self._cluster.learn(request, now.boot_ms):
                         self._aim()
                 elif (shard := self._turn.touch(header.shard)) is not None:
                     self._turn.step(shard, (), header.request_id, None, request, header.term, entries, frame)
@@ -341,7 +350,7 @@ class Worker:
             self._faults.met("a message of a node", None, error)
 
     def _greet(self, origin: Origin, header: Header, hello: Hello, now: Now) -> None:
-        self._sessions.greet(origin, hello, now.boot_ms)
+        self._sessions.greet(origin, hello, now.boot_ms, self._mailbox.address(origin))
         answer = welcome(self._settings, self._cluster.view.routes(), self._cluster.view.nodes())
         self._mailbox.reply(origin, encode(answer, header.shard, header.request_id))
 
@@ -419,6 +428,9 @@ class Worker:
     def _look(self, now: Now) -> None:
         """At the shards: who leads them, and what is wrong with their groups."""
         self._cluster.seek_leaders(self._turn.shards.values(), now.boot_ms)
+        if self._cluster.doubt(self._turn.shards.get(META_SHARD), now.boot_ms):
+            log.warning("worker %d: %s", self._settings.worker, GIVEN_UP)
+            self._aim()
         self._alarms.look((shard.ledger for shard in self._led()), now)
 
     def _check_space(self, now: Now) -> None:
@@ -459,9 +471,10 @@ class Worker:
             disk_free_bytes=self._space.disk_free_bytes,
             disk_reserve_bytes=self._space.reserve_bytes,
             faults=self._faults.count,
+            over_quota=self._rates.refused,
         )
         alarms = self._alarms.raised(self._state, self._space, tally.commit_us, self._turn.stopped)
-        self._cluster.report(row, shards, self._timings.rows(), alarms)
+        self._cluster.report(row, shards, self._timings.rows(), alarms, now.boot_ms)
 
     # --- the end --------------------------------------------------------------------------------------------
 

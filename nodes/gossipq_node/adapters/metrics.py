@@ -100,6 +100,12 @@ OF_WORKER = (
         "Connections that were closed: silent in a crowd, without end, or beyond a bound",
         "turned_away",
     ),
+    (
+        CounterMetricFamily,
+        "gossipq_requests_over_quota",
+        "Requests that were more than the rates of an address allow",
+        "over_quota",
+    ),
     (CounterMetricFamily, "gossipq_bad_frames", "Messages that could not be read", "bad_frames"),
     (
         CounterMetricFamily,

@@ -10,10 +10,12 @@ import socket
 from contextlib import suppress
 
 from gossipq import limits
+from gossipq.values import Quota
 
 CROWD = 256  #: fewer connections cost nothing: nobody is hung up on for saying nothing
 FIRST_WORD_S, IDLE_S = 5.0, 60.0
 LOOK_S = 1.0
+THIS_HOST = "this host"  #: whatever it is called
 SAY_AGAIN_S = 60.0
 ENDLESS_BYTES = 4 * limits.FRAME_BYTES_MAX  #: without a message coming to its end
 #: of struct tcp_info, where Linux counts what the other end has taken, and what came
@@ -35,7 +37,7 @@ class Visitors:
     """By descriptor. `turned_away` counts those that found no place, or were hung up on."""
 
     def __init__(
-        self, at_all: int = limits.CONNECTIONS_MAX, of_address: int = limits.CONNECTIONS_OF_ADDRESS_MAX
+        self, of_address: int = Quota().address_connections, at_all: int = limits.CONNECTIONS_MAX
     ) -> None:
         self._at_all, self._of_address = at_all, of_address
         self._by_fd: dict[int, Visitor] = {}
@@ -57,6 +59,12 @@ class Visitors:
         else:
             self._by_fd[fd] = Visitor(address, now_s)
             self._counts[address] = self._counts.get(address, 0) + 1
+
+    def address(self, fd: int) -> str:
+        """The host at the other end."""
+        visitor = self._by_fd.get(fd)
+        address = visitor.address if visitor is not None else _address(fd)
+        return THIS_HOST if _local(address) else address
 
     def left(self, fd: int) -> None:
         visitor = self._by_fd.pop(fd, None)

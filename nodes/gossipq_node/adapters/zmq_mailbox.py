@@ -19,8 +19,9 @@ from gossipq import limits
 from gossipq.errors import ConfigError, ProtocolError
 from gossipq.messages import Pong, RefusedMessage
 from gossipq.types import Origin
+from gossipq.values import Quota
 from gossipq.wire.frames import encode
-from gossipq_node.adapters.visitors import Visitors, taken
+from gossipq_node.adapters.visitors import THIS_HOST, Visitors, taken
 from gossipq_node.ports import Incoming
 
 CLIENTS, PEERS, DEALER = b"c", b"p", b"d"  #: first part of an origin: through which socket it came
@@ -64,14 +65,16 @@ class Connections:
     connection that had it is sent a PONG. ROUTER_MANDATORY refuses that for who is gone.
     """
 
-    def __init__(self, context: "zmq.Context[zmq.Socket[bytes]]", router: "zmq.Socket[bytes]") -> None:
+    def __init__(
+        self, context: "zmq.Context[zmq.Socket[bytes]]", router: "zmq.Socket[bytes]", of_address: int
+    ) -> None:
         self._router = router
         address = f"inproc://monitor-{id(router)}"
         router.monitor(address, _CAME | _ENDED)
         self.monitor: zmq.Socket[bytes] = context.socket(zmq.PAIR)
         self.monitor.set(zmq.RCVHWM, 0)  # a full queue would hold back the thread that does all the I/O
         self.monitor.connect(address)
-        self.visitors = Visitors()
+        self.visitors = Visitors(of_address)
         self._spoke: set[bytes] = set()  # of whom a message came since they were looked at
         self._sent: dict[bytes, int] = {}  # bytes, by connection,
         self._taken: dict[bytes, int] = {}  # and how many of them it had when that was asked last
@@ -92,9 +95,16 @@ class Connections:
                     self._ended.discard(fd)
                     self._doubted[name] = time.monotonic() + SETTLED_S
 
-    def gone(self) -> list[bytes]:
-        """Those that ended since the last call. Call it when what came from them is taken."""
-        now_s = time.monotonic()
+    def watch(self, now_s: float) -> None:
+        """Of a door whose owner need not know who is gone: nobody has more connections there than may be."""
+        self._follow(now_s)
+        for name in self._doubted:
+            self._known.pop(name, None)
+        self._doubted.clear()
+        self.look(now_s)
+
+    def _follow(self, now_s: float) -> None:
+        """Takes what the monitor says."""
         while int(self.monitor.get(zmq.EVENTS)) & _IN:
             event = self.monitor.recv_multipart(zmq.NOBLOCK)[0]
             fd = int.from_bytes(event[2:6], "little")
@@ -107,6 +117,11 @@ class Connections:
                 self._ended.add(fd)
             else:
                 self._doubted |= dict.fromkeys(names, now_s + SETTLED_S)
+
+    def gone(self) -> list[bytes]:
+        """Those that ended since the last call. Call it when what came from them is taken."""
+        now_s = time.monotonic()
+        self._follow(now_s)
         if not self._doubted:
             return []
         self._router.get(zmq.EVENTS)  # makes it take note of ends that it has not looked at yet
@@ -131,6 +146,10 @@ class Connections:
             if fd is not None:
                 self._by_fd.setdefault(fd, set()).add(name)
         return False
+
+    def address(self, name: bytes) -> str:
+        fd = self._known.get(name)
+        return THIS_HOST if fd is None else self.visitors.address(fd)
 
     def sent(self, name: bytes, size: int) -> None:
         self._sent[name] = self._sent.get(name, 0) + size
@@ -182,15 +201,22 @@ class ZmqMailbox:
     while readable: the owner reads or closes them. `relayed` counts answers passed on to clients on behalf of
     `forward`."""
 
-    def __init__(self, clients: str = "", peers: str = "", wake: Sequence[int] = ()) -> None:
-        """Binds `clients` and `peers` ("" = not wanted). Raises ConfigError when an endpoint cannot be
-        bound."""
+    def __init__(
+        self,
+        clients: str = "",
+        peers: str = "",
+        wake: Sequence[int] = (),
+        of_address: int = Quota().address_connections,
+    ) -> None:
+        """Binds `clients` and `peers` ("" = not wanted); another host may have `of_address` connections.
+        Raises ConfigError when an endpoint cannot be bound."""
         self.bad_frames = self.dropped = self.relayed = 0
         self._context = zmq.Context()
         self._bound = [endpoint for endpoint in (clients, peers) if endpoint]
         self._poller = zmq.Poller()
         self._routers: dict[bytes, zmq.Socket[bytes]] = {}
-        self._connections: Connections | None = None
+        self._connections: Connections | None = None  # of clients,
+        self._peers: Connections | None = None  # and of other nodes
         self._dealers: dict[str, zmq.Socket[bytes]] = {}
         self._used: set[str] = set()  # addresses of dealers that were, since
         self._idle_s = 0.0  # when that is looked at
@@ -207,8 +233,10 @@ class ZmqMailbox:
                     self._routers[tag] = self._bind(endpoint, queue)
                     self._inputs.append((self._routers[tag], tag))
             if clients:
-                self._connections = Connections(self._context, self._routers[CLIENTS])
+                self._connections = Connections(self._context, self._routers[CLIENTS], of_address)
                 self._poller.register(self._connections.monitor, zmq.POLLIN)
+            if peers:
+                self._peers = Connections(self._context, self._routers[PEERS], of_address)
         except ConfigError:
             self._context.destroy(linger=0)
             raise
@@ -278,7 +306,7 @@ class ZmqMailbox:
     def _drain(self, socket: "zmq.Socket[bytes]", tag: bytes, arrived: list[Incoming], room: int) -> int:
         """Takes what is there into `arrived`; returns the bytes still allowed in this turn."""
         receive, endpoint = socket.recv, b"" if tag in self._routers else tag
-        connections = self._connections if tag == CLIENTS else None
+        connections = self._connections if tag == CLIENTS else self._peers if tag == PEERS else None
         for _ in range(limits.TURN_MESSAGES_MAX - len(arrived)):
             if room <= 0:
                 break
@@ -357,10 +385,17 @@ class ZmqMailbox:
         self._connections.sent(name, size + FRAME_HEAD_BYTES)
         return True
 
+    def address(self, origin: Origin) -> str:
+        """See ports.Mailbox."""
+        if origin[0] != CLIENTS or self._connections is None:
+            return THIS_HOST
+        return self._connections.address(origin[1])
+
     @property
     def turned_away(self) -> int:
         """See ports.Mailbox."""
-        return self._connections.visitors.turned_away if self._connections else 0
+        doors = (self._connections, self._peers)
+        return sum(door.visitors.turned_away for door in doors if door is not None)
 
     def crowded(self, origin: Origin) -> bool:
         """See ports.Mailbox."""
@@ -426,6 +461,8 @@ class ZmqMailbox:
 
     def gone(self) -> list[Origin]:
         """See ports.Mailbox."""
+        if self._peers is not None:
+            self._peers.watch(time.monotonic())
         if self._connections is None:
             return []
         gone: list[Origin] = [(CLIENTS, name) for name in self._connections.gone()]
@@ -436,8 +473,9 @@ class ZmqMailbox:
         """Gives what was sent half a second to leave."""
         for endpoint in list(self._dealers):
             self._disconnect(endpoint)
-        if self._connections is not None:
-            self._connections.close()
+        for connections in (self._connections, self._peers):
+            if connections is not None:
+                connections.close()
         for router in self._routers.values():
             router.close()
         self._context.term()

@@ -1,0 +1,93 @@
+"""What one address may ask for, by the clock that is handed in."""
+
+from contextlib import suppress
+
+import pytest
+
+from gossipq.core.delivery.numbers import Numbers
+from gossipq.errors import BadRequest, Busy
+from gossipq.limits import HOUR_MS, SECOND_MS
+from gossipq.rates import ADDRESSES_MAX, Buckets, Rates
+from gossipq.values import Quota
+
+QUOTA = Quota(address_requests_per_s=10, address_bytes_per_s=1_000)
+
+
+def taken(rates: Rates, address: str, size: int, now_ms: int, settles: bool = False) -> int:
+    """How many requests are heard, until one is refused."""
+    refused, count = rates.refused, 0
+    while rates.refused == refused:
+        with suppress(Busy):
+            rates.check(address, size, now_ms, settles)
+        count += 1
+    return count - 1
+
+
+def test_an_address_has_so_many_requests_a_second() -> None:
+    rates = Rates(QUOTA)
+    assert taken(rates, "a", 1, 0) == 10
+    assert taken(rates, "b", 1, 0) == 10, "another one has its own"
+    assert taken(rates, "a", 1, 500) == 5
+    assert taken(rates, "a", 1, 10_000) == 10, "nobody saves up"
+    assert rates.refused == 4
+
+
+def test_an_address_has_so_many_bytes_a_second() -> None:
+    rates = Rates(QUOTA)
+    assert taken(rates, "a", 300, 0) == 3
+    with pytest.raises(Busy, match=r"cluster\.quota\.address_bytes_per_s, 1000"):
+        rates.check("a", 101, 0)
+    rates.check("a", 100, 0)
+    assert taken(rates, "a", 300, 600) == 2
+
+
+def test_what_settles_is_heard_up_to_twice_the_rate() -> None:
+    rates = Rates(QUOTA)
+    assert taken(rates, "a", 1, 0) == 10
+    assert taken(rates, "a", 1, 0, settles=True) == 10
+    assert taken(rates, "a", 1, SECOND_MS) == 0, "it was counted"
+    assert taken(rates, "a", 1, 2 * SECOND_MS) == 10
+
+
+def test_few_turns_in_a_second_or_many_give_the_same() -> None:
+    rates = Rates(QUOTA)
+    taken(rates, "a", 1, 0)
+    assert sum(taken(rates, "a", 1, at_ms) for at_ms in range(100, SECOND_MS + 1, 100)) == 10
+
+
+def test_addresses_are_forgotten() -> None:
+    rates = Rates(QUOTA)
+    for number in range(10 * ADDRESSES_MAX):
+        rates.check(str(number), 1, 10 * number)
+    assert len(rates._accounts) <= ADDRESSES_MAX
+
+
+def test_what_an_address_makes_in_an_hour() -> None:
+    made = Buckets("address_topics", 60)
+    made.take("a", 60, 0)
+    made.take("b", 60, 0)
+    with pytest.raises(BadRequest, match=r"cluster\.quota\.address_topics allows in an hour, 60"):
+        made.take("a", 1, 0)
+    made.take("a", 0, 0)
+    made.take("a", 30, HOUR_MS // 2)
+    with pytest.raises(BadRequest):
+        made.take("a", 1, HOUR_MS // 2)
+    for number in range(10 * ADDRESSES_MAX):
+        made.take(str(number), 1, number * HOUR_MS)
+    assert len(made._taken) <= ADDRESSES_MAX
+
+
+def test_subscriptions_are_counted_by_session_and_address() -> None:
+    numbers = Numbers()
+    for session, address in ((b"one", "a"), (b"two", "a"), (b"three", "b")):
+        for number in (1, 2, 2):
+            numbers.add(session, number, address)
+    assert (numbers.counts(b"one", 2), numbers.counts(b"one", 3)) == (2, 3)
+    assert (numbers.of_address(b"one", 2, "a"), numbers.of_address(b"new", 1, "a")) == (4, 5)
+    numbers.remove(b"one", 1)
+    numbers.remove(b"one", 1)
+    numbers.remove(b"one", 2)
+    assert b"one" not in numbers
+    assert list(numbers.end(b"two")) == [1, 2]
+    assert numbers.of_address(b"new", 1, "a") == 1
+    assert numbers._counts == {"b": 2}
