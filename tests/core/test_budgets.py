@@ -13,10 +13,10 @@ from gossipq.core.ledger import slices
 from gossipq.core.raft import LogPoint
 from gossipq.core.storage import INDEX_KEY, CopySet, decode_row, log, payloads
 from gossipq.core.storage.tables import MemoryTables
-from gossipq.messages import Done, PurgeDead, ReplayDead, Subscribe
+from gossipq.messages import Done, PurgeDead, ReplayDead, Requeue, Subscribe
 from gossipq.peer_messages import Installed
 from gossipq.types import Slice
-from gossipq.values import GroupOptions, Start, TopicConfig, TopicInfo, TopicOptions
+from gossipq.values import GroupOptions, Ref, Start, TopicConfig, TopicInfo, TopicOptions
 
 ADA = client("ada")
 
@@ -259,6 +259,25 @@ def test_dead_letters_are_replayed_and_purged_in_pieces(worker, monkeypatch, mes
     assert sum(sizes) == meant
     assert max(sizes) <= 8
     assert dead(worker, partition) == 100 - meant
+
+
+@pytest.mark.parametrize("at_once", [False, True], ids=["one after the other", "in one turn"])
+def test_a_letter_that_was_purged_is_not_handed_out_again_as_if_it_had_been_acked(worker, at_once):
+    partition = letters(worker, 2)
+    requeue, purge = Requeue(Ref(partition, 0), "billing"), PurgeDead(partition, "billing")
+    if at_once:
+        done(worker, purge, requeue)
+    else:
+        done(worker, purge)
+        answer = worker.ask(1, client("ada"), requeue)
+        assert (answer.code, answer.message) == (
+            "wrong_state",
+            "offset 0 was dropped, or purged as a dead letter",
+        )
+    (cursor,) = worker.shards[1].ledger.cursors[partition].values()
+    state = cursor.state
+    assert state.acked >= 0
+    assert (state.cursor, state.acked + state.retrying + state.dead + state.voided) == (2, 2)
 
 
 def test_a_purge_of_large_letters_is_bounded_in_bytes(worker, monkeypatch):

@@ -74,7 +74,7 @@ def note(commit: str, first: int, seeds: int, counts: Counter[str], failed: dict
     print(json.dumps(row))
     if not commit.endswith("-dirty"):
         with Path(os.environ.get("GOSSIPQ_RESULTS", RESULTS)).open("a") as file:
-            file.write(json.dumps(row) + "\n")
+            print(json.dumps(row), file=file)
 
 
 def main() -> int:

@@ -558,12 +558,13 @@ class Node:
         for key, raw in disk.state.scan(b"L", b"M"):
             partition, group_id, first = records.U64X3.unpack_from(key, 1)
             row = decode_dead(raw)
-            rows = dead.setdefault((partition, ledger.groups[group_id].name), {})
-            rows.update(dict.fromkeys(range(first, row.end), row.reason))
+            if partition in ledger.partitions and group_id in ledger.groups:  # else it is still being swept
+                rows = dead.setdefault((partition, ledger.groups[group_id].name), {})
+                rows.update(dict.fromkeys(range(first, row.end), row.reason))
         acked: dict[tuple[int, str], dict[int, int]] = {}
         for key, raw in disk.state.scan(b"A", b"B"):
             partition, group_id, first = records.U64X3.unpack_from(key, 1)
-            if partition in ledger.partitions and group_id in ledger.groups:  # else it is still being swept
+            if partition in ledger.partitions and group_id in ledger.groups:
                 ack = decode_ack(raw)
                 times = acked.setdefault((partition, ledger.groups[group_id].name), {})
                 times.update(dict.fromkeys(range(first, ack.end), ack.time_ms - WALL_MS))
@@ -575,6 +576,8 @@ class Node:
         digest = blake2b(digest_size=8)
         for key, row in self.disks[shard.id].state.scan(b"", b"\xff" * 8):
             if key in records.OWN_ROWS or key[:1] in b"DBRFd":
+                continue
+            if key[:1] == b"E" and records.U64.unpack(row)[0] not in partitions:
                 continue
             if key[:1] in b"OASQZYUIJvLVW":
                 state = partitions.get(records.U64.unpack_from(key, 1)[0])

@@ -3,7 +3,7 @@ moves."""
 
 from gossipq.core.ledger import life, records
 from gossipq.core.ledger.cursors import Cursor
-from gossipq.core.ledger.groups import ack_rows, decode_ack
+from gossipq.core.ledger.groups import ack_rows, decode_ack, is_acked
 from gossipq.core.ledger.lanes import ROUTE_LANE, key_lane, key_of, route_lane
 from gossipq.core.ledger.ledger import Ledger, decode_void
 from gossipq.core.ledger.outcomes import (
@@ -62,6 +62,7 @@ __all__ = [
     "ack_rows",
     "decode_ack",
     "decode_void",
+    "is_acked",
     "key_lane",
     "key_of",
     "life",

@@ -79,6 +79,13 @@ def ack_rows(
             yield records.U64.unpack_from(row_key, len(prefix))[0], ack
 
 
+def is_acked(state: Table, cursor: Cursor, first: Offset, end: Offset) -> bool:
+    """Whether the group has acked all of [first, end). What was dropped, or purged as a dead letter, is
+    passed without."""
+    acks = ack_rows(state, cursor.state.partition, cursor.state.group_id, first, end)
+    return sum(min(ack.end, end) - max(begin, first) for begin, ack in acks) == end - first
+
+
 class Groups:
     def __init__(self, host: GroupsHost) -> None:
         self._host = host
@@ -396,7 +403,8 @@ class Groups:
             left = first < self._host.partitions[payload.partition].first or self._host.is_void(
                 payload.partition, first
             )
-            at = None if taken or left else self._host.slices.at(payload.partition, first)
+            acked = not taken and not left and is_acked(self._host.state, cursor, first, end)
+            at = self._host.slices.at(payload.partition, first) if acked else None
             if at is not None:
                 row = _placed(
                     ExceptionRow(0, entry.time_ms, 0, 0, 0, 0), end, at, at.first + first - at.offset
