@@ -1,9 +1,12 @@
 """A client whose shard is gone hears why within its timeout: nothing waits for ever without a word."""
 
+import contextlib
 import os
 import signal
 import subprocess
 import sys
+import threading
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -11,8 +14,8 @@ import pytest
 
 from conftest import HOME, ROOTS
 from e2e.harness import Node, stopped
-from gossipq.errors import GossipqError
-from gossipq_client import connect
+from gossipq.errors import GossipqError, Unreachable
+from gossipq_client import Subscription, connect
 
 pytestmark = pytest.mark.e2e
 PATIENCE_S = 45.0  #: far more than the two seconds that each command is given
@@ -39,6 +42,91 @@ def run(node: Node, *line: str, stdin: str = "") -> subprocess.CompletedProcess[
     return subprocess.run(
         command, input=stdin, capture_output=True, text=True, timeout=PATIENCE_S, env=ENVIRONMENT
     )
+
+
+def test_a_fetch_is_told_who_does_not_answer(hung: tuple[Node, str]) -> None:
+    """Not a moment before its timeout, and each one from then on."""
+    node, name = hung
+    with connect(node.endpoint, timeout=2) as mq:
+        assert not mq.fetch(name, "g", wait=0.1)
+        with pytest.raises(Unreachable, match="the leader that was asked does not") as caught:
+            mq.fetch(name, "g", wait=PATIENCE_S)
+        assert caught.value.hint
+        with pytest.raises(Unreachable):
+            mq.fetch(name, "g", wait=0.1)
+        mq.close(flush=False)
+
+
+def test_a_fetch_in_hand_is_told_when_its_leader_stops(tmp_path: Path) -> None:
+    """The subscription was answered before; when the leader is back, the same fetch goes on."""
+    node = Node(tmp_path / "node", "--workers", "1").start()
+    with connect(node.endpoint, timeout=2) as mq:
+        mq.create_topic("t")
+        assert not mq.fetch("t", "g", wait=0.1)
+        (worker,) = mq.admin.status().workers
+        with stopped(worker.pid), pytest.raises(Unreachable):
+            mq.fetch("t", "g", wait=PATIENCE_S)
+        deadline = time.monotonic() + PATIENCE_S
+        mq.publish("t", b"x").result(PATIENCE_S)
+        found: list[bytes] = []
+        while not found and time.monotonic() < deadline:
+            with contextlib.suppress(Unreachable):
+                found = list(mq.fetch("t", "g", wait=1.0).values())
+        assert found == [b"x"]
+    node.stop()
+
+
+def test_a_loop_waits_and_goes_on(hung: tuple[Node, str]) -> None:
+    node, name = hung
+    with connect(node.endpoint, timeout=2) as mq, mq.subscribe(name, "g") as subscription:
+        came: list[bytes] = []
+        loop = threading.Thread(target=lambda: came.extend(one(subscription)), daemon=True)
+        loop.start()
+        deadline = time.monotonic() + PATIENCE_S
+        while not subscription.trouble and time.monotonic() < deadline:
+            time.sleep(0.05)
+        assert "does not" in subscription.trouble
+        assert loop.is_alive(), "nothing was raised in it"
+        os.kill(worker_of(node), signal.SIGCONT)
+        loop.join(PATIENCE_S)
+        assert came == [b"before"]
+        assert subscription.trouble == ""
+
+
+def one(subscription: Subscription) -> Iterator[bytes]:
+    for message in subscription:
+        with message:
+            yield message.value
+            return
+
+
+def test_pub_of_more_than_a_window_ends(hung: tuple[Node, str]) -> None:
+    node, name = hung
+    ran = run(node, "pub", name, "--lines", stdin=("y" * 100_000 + "\n") * 1_000)
+    assert ran.returncode != 0
+    assert "Traceback" not in ran.stderr
+    assert "error" in ran.stderr
+
+
+@pytest.mark.slow
+def test_sub_says_what_it_waits_for(hung: tuple[Node, str]) -> None:
+    node, name = hung
+    command = [sys.executable, "-m", "gossipq_cli", "-s", node.endpoint, "--timeout", "2s", "sub", name]
+    command += ["--from", "first", "-n", "1"]
+    program = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, env=ENVIRONMENT)
+    assert program.stderr is not None
+    said = program.stderr.readline()
+    assert b"nothing comes" in said, said
+    os.kill(worker_of(node), signal.SIGCONT)
+    out, _ = program.communicate(timeout=PATIENCE_S)
+    assert (program.returncode, out) == (0, b"before\n")
+
+
+def worker_of(node: Node) -> int:
+    """The process of worker 1, that the frontdoor names also while it hangs."""
+    with connect(node.endpoint) as mq:
+        (pid,) = {worker.pid for worker in mq.admin.status().workers if worker.worker == 1}
+    return int(pid)
 
 
 @pytest.mark.slow

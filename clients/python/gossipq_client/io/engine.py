@@ -297,6 +297,13 @@ class Engine:
         self.session.subscribe(subscription)
         return subscription
 
+    def waits_for(self, subscription: Subscription, patience_s: float) -> GossipqError | None:
+        """Why nothing can come for a subscription, when its topics or a leader have been asked in vain for so
+        long; None: somebody answers."""
+        if self.session.consuming.silence_ms(subscription) < patience_s * 1000:
+            return None
+        return self.unreachable()
+
     # --- requests
 
     def in_vain(self, call: Call) -> bool:

@@ -6,7 +6,7 @@ from gossipq_client.session.calls import Answer, Call, Calls
 from gossipq_client.session.consume_options import ConsumeOptions, FetchOptions, Joining, credit_of, joining
 from gossipq_client.session.credit import Subscription
 from gossipq_client.session.deliveries import Consuming
-from gossipq_client.session.held import Held
+from gossipq_client.session.held import Held, Piece
 from gossipq_client.session.lists import plan
 from gossipq_client.session.packer import Flight, Topic, Writer
 from gossipq_client.session.receipts import (
@@ -41,6 +41,7 @@ __all__ = [
     "PendingReceipt",
     "PendingReceipts",
     "PendingRecord",
+    "Piece",
     "Reading",
     "Receipt",
     "Record",

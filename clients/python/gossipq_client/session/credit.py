@@ -57,6 +57,7 @@ class Subscription:
         self.order = None if late_after_ms is None else TimeOrder[Held](late_after_ms)
         self.error: GossipqError | None = None
         self.lookups: set[Call] = set()  #: of topics, under way
+        self.looked_up_ms = 0  #: when the first of them began
         self.asked = False  #: its topics are, or were, looked up
         self.fetches: dict[object, list[Piece]] = {}  #: under way, and what each has taken
         self.stopping = False  #: the user takes no more
@@ -154,6 +155,7 @@ class Part:
         "retry_at_ms",
         "shard",
         "share_records",
+        "silent_since_ms",
         "standing",
         "starts",
         "subscribed",
@@ -166,6 +168,7 @@ class Part:
         self.subscription, self.number, self.shard = subscription, number, shard
         self.starts = {start.partition: start for start in starts}
         self.request_id = self.retry_at_ms = self.lease_ms = 0
+        self.silent_since_ms: int | None = None  #: no leader knows of it since then; None: one does
         self.standing = self.known = (
             NOWHERE  #: under which it was asked for, and under which the leader has answered
         )

@@ -285,6 +285,7 @@ class Consuming(Settling):
         if self.ack_due_ms and now_ms >= self.ack_due_ms:
             self.flush()
         for part in list(self._parts.values()):
+            self._listen(part)
             if part.outstanding:
                 self._mind_leases(part)
             self._pump(part)

@@ -310,6 +310,8 @@ class Session:
                     self._miss(subscription, sorted(missing))
             subscription.lookups.discard(call)
 
+        if not subscription.lookups:
+            subscription.looked_up_ms = self.links.now_ms
         request = Resolve(names, named and subscription.creates, after)
         subscription.lookups.add(self.calls.ask(request, META_SHARD, found))
 

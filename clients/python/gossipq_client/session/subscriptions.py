@@ -155,6 +155,7 @@ class Subscribing:
             return False
         part.standing = part.standing[0], self._links.term(part.shard)
         part.known, part.subscribed, part.lease_ms = part.standing, True, answer.lease_ms
+        part.silent_since_ms = None
         subscription = part.subscription
         subscription.mode = answer.mode or subscription.mode
         if not subscription.group:
@@ -174,6 +175,21 @@ class Subscribing:
         else:
             part.subscription.error = error
         return True
+
+    def _listen(self, part: Part) -> None:
+        """Takes note of since when no leader knows of a part."""
+        lane = self._links.lane(part.shard)
+        if part.subscribed and lane is not None and self._links.standing(lane, part.shard) == part.known:
+            part.silent_since_ms = None
+        elif part.silent_since_ms is None:
+            part.silent_since_ms = self._links.now_ms
+
+    def silence_ms(self, subscription: Subscription) -> int:
+        """How long the longest question of a subscription has waited for an answer: where its topics lie, or
+        whether the leader of a shard has taken it on. 0: all is answered."""
+        since = [part.silent_since_ms for part in subscription.parts if part.silent_since_ms is not None]
+        since += [subscription.looked_up_ms] if subscription.lookups else []
+        return self._links.now_ms - min(since, default=self._links.now_ms)
 
     def stands(self, number: int) -> bool:
         """Whether the leader knows a subscription; one that has ended needs to be known to nobody."""

@@ -78,7 +78,8 @@ class What(NamedTuple):
 class Tally:
     """Receipts in order: what is confirmed, what failed first."""
 
-    def __init__(self) -> None:
+    def __init__(self, timeout_s: float) -> None:
+        self.timeout_s = timeout_s
         self.published = self.confirmed = self.duplicates = 0
         self.first: Receipt | None = None
         self.error: GossipqError | failures.Failure | None = None
@@ -89,9 +90,9 @@ class Tally:
         self.published += 1
         self.pending.append(receipt)
         if len(self.pending) > PENDING_MAX:
-            self.settle(self.pending.popleft(), None)
+            self.settle(self.pending.popleft(), self.timeout_s)
 
-    def settle(self, receipt: Any, timeout_s: float | None) -> None:
+    def settle(self, receipt: Any, timeout_s: float) -> None:
         try:
             kept = receipt.result(timeout_s)
         except GossipqError as error:
@@ -101,9 +102,9 @@ class Tally:
         self.duplicates += kept.duplicate
         self.first = self.first or kept
 
-    def settle_all(self, timeout_s: float) -> None:
+    def settle_all(self) -> None:
         """All that is still open, within one time limit together."""
-        deadline = time.monotonic() + timeout_s
+        deadline = time.monotonic() + self.timeout_s
         while self.pending:
             self.settle(self.pending.popleft(), max(0.0, deadline - time.monotonic()))
 
@@ -176,7 +177,7 @@ def command(
         raise click.UsageError("nothing to publish: give a BODY, or pipe something in")
     given = {name: value for name, value in options.items() if value is not None}
     what = What(body, lines, jsonl, count or 1, empty, key, dict(map(records.header, headers)), given)
-    out, tally, started = Output(choices), Tally(), time.monotonic()
+    out, tally, started = Output(choices), Tally(choices.timeout_s), time.monotonic()
     with ask.connect(choices) as mq:
         missing = bool(ask.missing(mq, [topic]))
         new = missing and not choices.quiet
@@ -188,7 +189,7 @@ def command(
         except (GossipqError, failures.Failure) as error:
             tally.error = tally.error or error
             tally.stopped = True
-        tally.settle_all(choices.timeout_s)
+        tally.settle_all()
         if tally.error is not None:
             mq.close(flush=False)  # the time for confirms is over
     if new and tally.confirmed:
@@ -203,7 +204,8 @@ def _send(mq: "Client", topic: str, what: What, tally: Tally, rate: float | None
     for number, record in enumerate(what.records()):
         if rate and (early_s := start + number / rate - time.monotonic()) > 0:
             time.sleep(early_s)
-        tally.add(mq.publish(topic, record.value, key=record.key, headers=record.headers, **record.options))
+        options: dict[str, Any] = {**record.options, "wait": tally.timeout_s}
+        tally.add(mq.publish(topic, record.value, key=record.key, headers=record.headers, **options))
 
 
 def _row(topic: str, receipt: "Receipt") -> dict[str, Any]:

@@ -16,7 +16,7 @@ from gossipq_cli.options import Choices, Verb, pass_choices
 from gossipq_cli.output import Output, is_terminal, readable
 
 if TYPE_CHECKING:
-    from gossipq_client import Client, Message
+    from gossipq_client import Client, Message, Subscription
 
 LOOK_S = 1.0  #: between two looks for the first alarm
 QUIET_S = 0.5  #: nothing has come for so long: time for a remark
@@ -92,6 +92,30 @@ def remarks(out: Output, lines: list[str]) -> Iterator[threading.Timer]:
         yield timer
     finally:
         timer.cancel()
+
+
+@contextmanager
+def complaints(out: Output, subscription: "Subscription") -> Iterator[None]:
+    """Says on stderr once why nothing can come, and that it goes on, while the block lasts."""
+    ended = threading.Event()
+
+    def watch() -> None:
+        said = ""
+        while not ended.wait(LOOK_S):
+            trouble = subscription.trouble
+            if trouble and not said:
+                out.say(f"nothing comes: {trouble}. Waiting for an answer; Ctrl-C ends")
+            elif said and not trouble:
+                out.say("somebody answers again")
+            said = trouble
+
+    watcher = threading.Thread(target=watch, daemon=True)
+    watcher.start()
+    try:
+        yield
+    finally:
+        ended.set()
+        watcher.join()
 
 
 def tame(render: Callable[["Message"], bytes]) -> Callable[["Message"], bytes]:
@@ -187,8 +211,14 @@ def command(
             _among_others(choices, mq, topics, group)
         if not _first_alarm(mq, topics, Output(choices), exit_at_end):
             return failures.DONE if number is None else failures.FAILED
-        with remarks(Output(choices), _lines(mq, topics, create)) as remark:
-            for message in mq.consume(list(topics), group, start=where, stop_at_end=exit_at_end, **given):
+        lines = _lines(mq, topics, create)
+        subscription = mq.subscribe(list(topics), group, start=where, stop_at_end=exit_at_end, **given)
+        with (
+            subscription,
+            complaints(Output(choices), subscription),
+            remarks(Output(choices), lines) as remark,
+        ):
+            for message in subscription:
                 remark.cancel()
                 with message:
                     try:

@@ -2,7 +2,7 @@
 """The consumer: messages that are acked by leaving their `with`, the loop, fetching ahead, and the verbs for
 all of it."""
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from functools import partial
 from types import TracebackType
 from typing import Self, Unpack
@@ -19,6 +19,7 @@ from gossipq_client.session import (
     FetchedBatch,
     FetchOptions,
     Held,
+    Piece,
     Record,
     credit,
     credit_of,
@@ -34,6 +35,8 @@ from gossipq_client.values import (
     outcomes,
     publish_options,
 )
+
+LOOK_S = 0.5  #: between two looks of a fetch at who answers
 
 
 class Message(Record):
@@ -185,6 +188,13 @@ class Subscription:
     def __next__(self) -> Message:
         return self._messages.__next__()
 
+    @property
+    def trouble(self) -> str:
+        """Why nothing can come now: who has not answered for the client's timeout. "" = somebody answers. The
+        loop goes on by itself as soon as somebody does. From any thread."""
+        error = self._client._engine.waits_for(self._state, self._client._timeout)
+        return "" if error is None else f"{error.message}; {error.hint}"
+
     def stop(self) -> None:
         """Ends the loop behind the message in hand: what is here and was not handed out goes back. From any
         thread, also from a signal handler."""
@@ -221,11 +231,7 @@ class Fetcher:
                 if consuming.credit_due or engine.session.links.out:
                     client._exchange()
             else:
-                deadline_ms = engine.now_ms() + wait_s * 1000
-                while client._await_records(subscription, max(0.0, (deadline_ms - engine.now_ms()) / 1000)):
-                    pieces = client._do(lambda: consuming.take(subscription, count, fetch))
-                    if pieces:
-                        break  # else another fetch was faster
+                pieces = self._wait(count, wait_s, fetch)
             client._do(lambda: consuming.fetched(subscription, bool(pieces), fetch))
             if engine.session.links.out:
                 client._exchange()
@@ -236,6 +242,26 @@ class Fetcher:
             leave_later(give_back)
             client._settle_later()
             raise
+
+    def _wait(self, count: int, wait_s: float, fetch: object) -> list[Piece]:
+        """What comes within `wait_s`. Raises NoQuorum or Unreachable when nobody has answered for the
+        client's timeout: a takeover is over sooner."""
+        client, subscription, engine = self._client, self.subscription, self._client._engine
+        deadline_ms, left_s = engine.now_ms() + wait_s * 1000, wait_s
+        while True:
+            if client._await_records(subscription, min(left_s, LOOK_S)):
+                if pieces := client._do(self._taking(count, fetch)):
+                    return pieces  # else another fetch was faster
+            elif subscription.over or subscription.finished:
+                return []
+            left_s = max(0.0, (deadline_ms - engine.now_ms()) / 1000)
+            if (error := client._do(lambda: engine.waits_for(subscription, client._timeout))) is not None:
+                raise error
+            if not left_s:
+                return []
+
+    def _taking(self, count: int, fetch: object) -> Callable[[], list[Piece]]:
+        return partial(self._client._engine.session.consuming.take, self.subscription, count, fetch)
 
 
 class Consumers(Producers):
@@ -292,7 +318,8 @@ class Consumers(Producers):
         """At most `n` messages; returns as soon as there is one, and empty after `wait`. Ack with
         `ack(batch)`.
 
-        Options count for the first fetch of these topics and group. Raises BadRequest.
+        Options count for the first fetch of these topics and group. Raises BadRequest; NoQuorum or
+        Unreachable when nobody who could have records has answered for the client's timeout.
         """
         count = credit_of(n, options.get("mode"), "n")
         wait_s = wait if type(wait) is float else inputs.duration_ms(wait, "wait") / 1000
