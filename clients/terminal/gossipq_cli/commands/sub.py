@@ -118,6 +118,29 @@ def complaints(out: Output, subscription: "Subscription") -> Iterator[None]:
         watcher.join()
 
 
+def _print(
+    subscription: "Subscription",
+    render: Callable[["Message"], bytes],
+    number: int | None,
+    remark: threading.Timer,
+) -> int:
+    """Writes messages to stdout as they come, at most `number`; returns how many."""
+    printed, out = 0, sys.stdout.buffer
+    for message in subscription:
+        remark.cancel()
+        with message:
+            try:
+                out.write(render(message))
+                out.flush()
+            except BrokenPipeError:
+                # SystemExit gives the record back uncounted: nobody has seen it
+                raise SystemExit(failures.quiet_pipe()) from None
+        printed += 1
+        if printed == number:
+            break
+    return printed
+
+
 def tame(render: Callable[["Message"], bytes]) -> Callable[["Message"], bytes]:
     """The same text with nothing in it that a terminal obeys."""
     return lambda message: readable(render(message), keep="\n\t").encode()
@@ -205,7 +228,7 @@ def command(
     render = records.to_json if as_json else records.formatter(pattern if pattern is not None else r"%v\n")
     if not raw and is_terminal(sys.stdout):
         render = tame(render)
-    where, out, printed = start_of(start), sys.stdout.buffer, 0
+    where = start_of(start)
     with ask.connect(choices) as mq:
         if group is not None:
             _among_others(choices, mq, topics, group)
@@ -213,21 +236,7 @@ def command(
             return failures.DONE if number is None else failures.FAILED
         lines = _lines(mq, topics, create)
         subscription = mq.subscribe(list(topics), group, start=where, stop_at_end=exit_at_end, **given)
-        with (
-            subscription,
-            complaints(Output(choices), subscription),
-            remarks(Output(choices), lines) as remark,
-        ):
-            for message in subscription:
-                remark.cancel()
-                with message:
-                    try:
-                        out.write(render(message))
-                        out.flush()
-                    except BrokenPipeError:
-                        # SystemExit gives the record back uncounted: nobody has seen it
-                        raise SystemExit(failures.quiet_pipe()) from None
-                printed += 1
-                if printed == number:
-                    break
+        with subscription, complaints(Output(choices), subscription):
+            with remarks(Output(choices), lines) as remark:
+                printed = _print(subscription, render, number, remark)
     return failures.FAILED if number is not None and printed < number else failures.DONE
