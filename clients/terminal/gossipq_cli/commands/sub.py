@@ -236,7 +236,7 @@ def command(
             return failures.DONE if number is None else failures.FAILED
         lines = _lines(mq, topics, create)
         subscription = mq.subscribe(list(topics), group, start=where, stop_at_end=exit_at_end, **given)
-        with subscription, complaints(Output(choices), subscription):
-            with remarks(Output(choices), lines) as remark:
-                printed = _print(subscription, render, number, remark)
+        complains = complaints(Output(choices), subscription)
+        with subscription, complains, remarks(Output(choices), lines) as remark:
+            printed = _print(subscription, render, number, remark)
     return failures.FAILED if number is not None and printed < number else failures.DONE
