@@ -49,6 +49,7 @@ class TopicDefaults(msgspec.Struct, frozen=True, kw_only=True):
     dedup_ms: Count = TopicConfig().dedup_ms
     dedup_count: Count = TopicConfig().dedup_count
     trace: Literal["failures", "all", "off"] = "failures"
+    group_idle_ms: Count = TopicConfig().group_idle_ms
     lease_ms: Annotated[int, Meta(ge=0, le=limits.LEASE_TOTAL_MS_MAX)] = (
         0  #: these three: 0 or [] = as [cluster.group] says
     )

@@ -49,6 +49,7 @@ DEAD_LIST_HARD_MAX = 1_000
 DEAD_LIST_MAX = 100  #: dead letters in one answer
 LIST_ROWS_MAX = 1_000  #: topics, sessions, or rows of counters in one answer; more come in the next
 LIST_BYTES_MAX = 512 * KIB  #: of them
+SESSION_SHOWN_BYTES = 8  #: of a session's name, where clients are listed: who reads it cannot greet as it
 SUBSCRIPTIONS_LISTED_MAX = 256  #: of one session, where clients are listed
 SURVEY_ROWS_MAX = 4_096  #: looked at for one page of an export
 VIRTUAL_TARGETS_MAX = 64

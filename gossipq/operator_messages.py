@@ -48,7 +48,7 @@ class Kick(Message):
     DONE, also when it is not known there: then the count is 0."""
 
     verb = 84
-    session: bytes
+    session: bytes  #: the first bytes of it
     for_ms: int = limits.KICK_MS
 
 

@@ -52,6 +52,8 @@ class TopicConfig(msgspec.Struct, array_like=True, frozen=True):
     alarm_lag: int | None = (
         None  #: records of a partition a group may be behind before an alarm; None, 0 = any number
     )
+    #: a group goes that nobody consumed in, and in which nothing moved, for so long; 0 = it stays
+    group_idle_ms: int = 0
 
 
 class TopicOptions(msgspec.Struct, array_like=True, frozen=True):
@@ -74,6 +76,7 @@ class TopicOptions(msgspec.Struct, array_like=True, frozen=True):
     backoff_ms: list[int] | None = None
     virtual: list[str] | None = None
     alarm_lag: int | None = None
+    group_idle_ms: int | None = None
 
     def over(self, config: TopicConfig) -> TopicConfig:
         """`config` with what is said here in its place."""
@@ -450,7 +453,7 @@ class Consuming(msgspec.Struct, array_like=True, frozen=True):
 class ClientRow(msgspec.Struct, array_like=True, frozen=True):
     """A session as one worker sees it; counters since it greeted there."""
 
-    session: bytes
+    session: bytes  #: the first bytes of it
     client: str  #: what it calls itself
     version: str  #: of its software
     node: str

@@ -43,6 +43,7 @@ from gossipq.core.requests import (
     Client,
     ConsumeRequests,
     ExplainRequests,
+    IdleGroups,
     MendRequests,
     PublishRequests,
     stats,
@@ -137,6 +138,7 @@ class Shard:
         )
         self._explaining = ExplainRequests(self, ledger, self.dispatch)
         self._mending = MendRequests(self, ledger, self.dispatch, pending)
+        self._idle = IdleGroups(self, ledger, self.dispatch)
         self._outbox = Outbox(self, self.dispatch, pending)
         self._roster = Roster(self, ledger, self.replica, settings, pending)
         self._upkeep = Upkeep(self, ledger, self._tables)
@@ -612,6 +614,7 @@ class Shard:
             self.dispatch.expire_fronts()
             self._upkeep.retain(len(self.replica.config.voters))
         self._mending.tick()
+        self._idle.tick()
         self.reconfiguration.tick(self.boot_ms)
         if self.serving:
             self._outbox.gather()

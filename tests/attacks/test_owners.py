@@ -67,11 +67,14 @@ def test_nobody_greets_as_the_session_of_another(
     until(lambda: isinstance((answer := ada.receive(1)) and answer.message, Deliver))
     clients = ada.ask(ListClients(), shard)
     assert isinstance(clients, Clients)
-    (session,) = {row.session for row in clients.rows if row.client.startswith("owner")}
+    (shown,) = {row.session for row in clients.rows if row.client.startswith("owner")}
+    session = ownership.session_of(ADA)
+    assert shown == session[: limits.SESSION_SHOWN_BYTES], "and not all of it"
     if restarted:
         served.stop()
         served.start()
     eve = raw(served.worker(shard % 2))
+    assert isinstance(eve.ask(Hello(shown, "eve", "1"), shard), RefusedMessage)
     refused(eve.ask(Hello(session, "eve", "1"), shard), "belongs to who has its key")
     refused(eve.ask(Hello(session, "eve", "1", key=EVE), shard), "not the session of that key")
     refused(eve.ask(Hello(session, "eve", "1", key=b"short"), shard), "32 bytes")

@@ -166,7 +166,7 @@ def test_who_is_connected_and_who_is_thrown_out(mq: Client, shared_node: Running
 
 
 def test_a_wrong_session_is_refused(mq: Client) -> None:
-    with pytest.raises(BadRequest, match="a session is 16 bytes, not 3"):
+    with pytest.raises(BadRequest, match="a session is shown by 8 bytes, not 3"):
         mq.admin.kick(b"abc")
     with pytest.raises(BadRequest, match="for_ms = -1"):
         mq.admin.kick(b"a" * 16, for_ms=-1)

@@ -52,14 +52,14 @@ def test_a_client_that_comes_over_and_over_leaves_its_newest_connections() -> No
 
 @pytest.mark.parametrize("session", [b"", b"short", b"x" * 1_000_000])
 def test_what_cannot_be_a_session_is_not_kicked(session: bytes) -> None:
-    with pytest.raises(BadRequest, match="a session is 16 bytes"):
+    with pytest.raises(BadRequest, match="a session is shown by 8 bytes"):
         Sessions().kick(session, 1_000)
 
 
 def test_so_many_sessions_are_kept_out_at_a_time_and_no_more() -> None:
     sessions = Sessions()
     for number in range(KICKED_MAX):
-        sessions.kick(number.to_bytes(16, "big"), 1_000)
+        sessions.kick(number.to_bytes(8, "big"), 1_000)
     with pytest.raises(Refused, match="are kept out already") as refused:
         sessions.kick(b"x" * 16, 1_000)
     assert "wait" in refused.value.hint

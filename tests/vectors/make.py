@@ -237,13 +237,23 @@ def samples() -> list[messages.Message]:
     m, v, p, o, e = messages, values, peer_messages, operator_messages, export_messages
     policy = (60_000, "drop", 300_000, 1_000, "all", 60_000, 5, [1_000, 30_000])
     config = v.TopicConfig(
-        4, 86_400_000, "forever", 1 << 30, "drop_oldest", "none", "invoices", *policy, [], 10_000
+        4, 86_400_000, "forever", 1 << 30, "drop_oldest", "none", "invoices", *policy, [], 10_000, 604_800_000
     )
     topic = v.TopicInfo(7, "orders", 3, config, [5, 6, 7, 8])
     virtual = v.TopicInfo(9, "all-orders", 2, v.TopicConfig(virtual=["orders", "audit"]), [])
     group = v.GroupOptions("key_ordered", 30_000, 20_000, 5, [1_000, 30_000], 50_000, True, 5_000)
     options = v.TopicOptions(
-        4, 86_400_000, "forever", 1 << 30, "drop_oldest", "none", "invoices", *policy, ["audit"], 10_000
+        4,
+        86_400_000,
+        "forever",
+        1 << 30,
+        "drop_oldest",
+        "none",
+        "invoices",
+        *policy,
+        ["audit"],
+        10_000,
+        604_800_000,
     )
     route = v.Route(5, 2, "tcp://127.0.0.1:7701")
     member = v.Member("n2/1", "n2", "tcp://10.0.0.2:7700", 2, True, "leaving", "0.1.0", 1)
@@ -296,7 +306,7 @@ def samples() -> list[messages.Message]:
     )
     consuming = [v.Consuming("orders", "billing", 2, 900, 8_000_000, 100, 1_500, 400)]
     client = v.ClientRow(
-        SESSION, "example 1.0", "0.1.0", "n1", 0, 1, 60_000, 20, 7, 700, 70_000, consuming, 2
+        SESSION[:8], "example 1.0", "0.1.0", "n1", 0, 1, 60_000, 20, 7, 700, 70_000, consuming, 2
     )
     return [
         m.Hello(SESSION, "example 1.0", "0.1.0", b"token", "ada", b"key"),
@@ -461,7 +471,7 @@ def samples() -> list[messages.Message]:
         o.Grown([v.GrowthRow("orders", 6, PUBLISH_MS, 530, 90, 2, 20, 493, 55_000, 400, 2, 3)]),
         o.ListClients(SESSION),
         o.Clients([client], SESSION),
-        o.Kick(SESSION, 60_000),
+        o.Kick(SESSION[:8], 60_000),
         o.SetTopic("orders", options),
         o.PurgeTopic(PARTITION, 510, True),
         o.SeekGroup(7, "billing", [v.Start(PARTITION, "offset", 17)], True, v.GroupConfig("shared", 30_000)),

@@ -19,7 +19,7 @@ import msgspec
 
 from gossipq import limits
 from gossipq.core.copies import topic_shards
-from gossipq.core.delivery import check_policy, within
+from gossipq.core.delivery import NUMBER_MAX, check_policy, within
 from gossipq.core.ledger import Ledger, Outcome, TopicChanged, refused
 from gossipq.core.raft import Pending, Requester
 from gossipq.core.storage import ShardSettings, log, payloads
@@ -76,6 +76,7 @@ def check_config(config: TopicConfig) -> None:
     within("dedup_ms", config.dedup_ms, 0, limits.DEDUP_HARD_MS)
     within("dedup_count", config.dedup_count, 0, limits.DEDUP_HARD_COUNT)
     within("alarm_lag", config.alarm_lag, 0, limits.ALARM_LAG_MAX)
+    within("group_idle_ms", config.group_idle_ms, 0, NUMBER_MAX)
     check_policy(config)
     for field, allowed in (
         ("retain", ("acked", "forever")),

@@ -12,6 +12,7 @@ from gossipq.core.requests.alarms import (
 from gossipq.core.requests.consume import Client, ConsumeRequests
 from gossipq.core.requests.counts import stats, subscriptions
 from gossipq.core.requests.explain import ExplainRequests
+from gossipq.core.requests.idle import IdleGroups
 from gossipq.core.requests.mend import MendRequests
 from gossipq.core.requests.publish import PublishRequests
 
@@ -22,6 +23,7 @@ __all__ = [
     "Client",
     "ConsumeRequests",
     "ExplainRequests",
+    "IdleGroups",
     "MendRequests",
     "PublishRequests",
     "RaisedAlarms",

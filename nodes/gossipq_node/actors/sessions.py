@@ -6,7 +6,13 @@ from itertools import islice
 
 from gossipq.core.requests import Client
 from gossipq.errors import BadRequest, Busy, Refused
-from gossipq.limits import PING_MS, SESSION_ABSENCE_MS, SESSION_SILENCE_MS, SESSIONS_ENDED_PER_TURN
+from gossipq.limits import (
+    PING_MS,
+    SESSION_ABSENCE_MS,
+    SESSION_SHOWN_BYTES,
+    SESSION_SILENCE_MS,
+    SESSIONS_ENDED_PER_TURN,
+)
 from gossipq.messages import Hello
 from gossipq.types import Origin, SessionId
 from gossipq.values import Quota
@@ -63,7 +69,7 @@ class Sessions:
         self._by_origin: dict[Origin, Session] = {}
         self._checked_ms = 0
         self._absent: dict[SessionId, None] = {}  #: longest first
-        self._kicked: dict[SessionId, int] = {}  #: not greeted until then
+        self._kicked: dict[bytes, int] = {}  #: by their first bytes: not greeted until then
 
     def __iter__(self) -> Iterator[Session]:
         return iter(list(self._sessions.values()))
@@ -83,7 +89,7 @@ class Sessions:
         """HELLO: this connection speaks for that session from now on. Raises BadRequest when it belongs to
         somebody else, Refused when an operator has ended it."""
         ownership.check_session(hello.session, hello.key)
-        if (left_ms := self._kicked.get(hello.session, 0) - now_ms) > 0:
+        if (left_ms := self._kicked.get(hello.session[:SESSION_SHOWN_BYTES], 0) - now_ms) > 0:
             hint = "an operator did that: gossipq client kick; ask why"
             raise Refused("this session was ended", hint=hint, retry_after_ms=left_ms)
         self._leave(origin)
@@ -151,22 +157,24 @@ class Sessions:
         session.published += records
         session.bytes += size
 
-    def kick(self, session: SessionId, until_ms: int) -> bool:
-        """Ends a session and does not greet it until then; False when it is not known here. Raises
-        BadRequest, Refused."""
-        if len(session) != ownership.SESSION_BYTES:
+    def kick(self, session: bytes, until_ms: int) -> list[SessionId]:
+        """Ends what begins with these bytes, as LIST_CLIENTS shows it, and does not greet it until then;
+        those that were known here. Raises BadRequest, Refused."""
+        if not SESSION_SHOWN_BYTES <= len(session) <= ownership.SESSION_BYTES:
             raise BadRequest(
-                f"a session is {ownership.SESSION_BYTES} bytes, not {len(session)}", hint="gossipq client ls"
+                f"a session is shown by {SESSION_SHOWN_BYTES} bytes, not {len(session)}",
+                hint="gossipq client ls",
             )
+        short = session[:SESSION_SHOWN_BYTES]
         self._kicked = {each: at_ms for each, at_ms in self._kicked.items() if at_ms > self._checked_ms}
-        if len(self._kicked) >= KICKED_MAX and session not in self._kicked:
+        if len(self._kicked) >= KICKED_MAX and short not in self._kicked:
             hint = "wait until some of them may greet again, and choose shorter times"
             raise Refused(f"{KICKED_MAX} sessions are kept out already", hint=hint)
-        self._kicked[session] = until_ms
-        known = self._sessions.get(session)
-        if known is not None:
-            self._end(known)
-        return known is not None
+        self._kicked[short] = until_ms
+        known = [each for each in self._sessions.values() if each.client.session.startswith(short)]
+        for each in known:
+            self._end(each)
+        return [each.client.session for each in known]
 
     def expect(self, session: SessionId, now_ms: int) -> None:
         """A session that holds records from before a takeover: it has the usual silence to show itself."""

@@ -393,9 +393,9 @@ class Worker:
     def _kick(self, request: Kick, now: Now) -> Done:
         within("for_ms", request.for_ms, 0, limits.KICK_MS_MAX)
         known = self._sessions.kick(request.session, now.boot_ms + request.for_ms)
-        if known:
-            self._turn.end_session(request.session, silent=True)
-        return Done(int(known))
+        for session in known:
+            self._turn.end_session(session, silent=True)
+        return Done(len(known))
 
     def _refuse(self, origin: Origin, header: Header | None, error: GossipqError) -> None:
         self._tally.refused += 1

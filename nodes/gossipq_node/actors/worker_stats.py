@@ -70,7 +70,7 @@ def _clients(
     rows: list[ClientRow] = []
     size = 0
     for session in sorted(sessions, key=lambda session: session.client.session):
-        if session.client.session <= request.after:
+        if _short(session) <= request.after:
             continue
         if len(rows) >= limits.LIST_ROWS_MAX or size >= limits.LIST_BYTES_MAX:
             return Clients(rows, rows[-1].session)
@@ -79,10 +79,14 @@ def _clients(
     return Clients(rows)
 
 
+def _short(session: Session) -> bytes:
+    return session.client.session[: limits.SESSION_SHOWN_BYTES]
+
+
 def _client(session: Session, settings: WorkerSettings, shards: Collection[Shard], now: Now) -> ClientRow:
     consuming = [row for shard in shards for row in shard.subscriptions(session.client.session)]
     return ClientRow(
-        session=session.client.session,
+        session=_short(session),
         client=session.name,
         version=session.version,
         node=settings.node,

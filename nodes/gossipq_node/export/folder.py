@@ -32,7 +32,7 @@ class Folder:
         try:
             for name in (export.MANIFESTS, WRITING):
                 (self.root / name).mkdir(parents=True, exist_ok=True)
-            self._lock = os.open(self.root / LOCK, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+            self._lock = os.open(self.root / LOCK, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
         except OSError as error:
             raise ExportError(
                 f"{self.root} cannot be used: {error.strerror}", hint="choose another --out"

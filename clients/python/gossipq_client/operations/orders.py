@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Iterable
 
+from gossipq import limits
 from gossipq.errors import BadRequest, GossipqError
 from gossipq.messages import Done, Topics
 from gossipq.operator_messages import (
@@ -59,9 +60,10 @@ class Operating(Asking):
         return list(rows.values())
 
     def kick(self, session: bytes, for_ms: int) -> Talk[int]:
-        if len(session) != SESSION_BYTES:
+        if not limits.SESSION_SHOWN_BYTES <= len(session) <= SESSION_BYTES:
             raise BadRequest(
-                f"a session is {SESSION_BYTES} bytes, not {len(session)}", hint="clients() has those of all"
+                f"a session is shown by {limits.SESSION_SHOWN_BYTES} bytes, not {len(session)}",
+                hint="clients() has those of all",
             )
         parts = yield from self._of_workers(lambda more: Kick(session, for_ms), Done)
         return sum(part.count for part in parts)

@@ -34,6 +34,7 @@ class TopicPolicy(TypedDict, total=False):
     attempts_max: failures after which a record is a dead letter
     backoff: pause after the first, second ... failure; the last one repeats
     alarm_lag: records of a partition that a group may be behind before an alarm is raised, 0 = any number
+    group_idle: a group goes that nobody consumes in, and in which nothing moves, for so long; 0 = it stays
     """
 
     retention: inputs.Duration | None
@@ -51,6 +52,7 @@ class TopicPolicy(TypedDict, total=False):
     attempts_max: int | None
     backoff: Backoff | None
     alarm_lag: int | None
+    group_idle: inputs.Duration | None
 
 
 class GroupPolicy(TypedDict, total=False):
@@ -105,6 +107,7 @@ def topic_options(
     attempts_max: int | None = None,
     backoff: Backoff | None = None,
     alarm_lag: int | None = None,
+    group_idle: inputs.Duration | None = None,
 ) -> TopicOptions:
     """Raises BadRequest for what is no duration or number within its bounds; the cluster checks the words."""
     return TopicOptions(
@@ -126,6 +129,7 @@ def topic_options(
         attempts_max=_attempts_max(attempts_max),
         backoff_ms=None if backoff is None else backoff_ms(backoff),
         alarm_lag=_alarm_lag(alarm_lag),
+        group_idle_ms=None if group_idle is None else inputs.duration_ms(group_idle, "group_idle"),
     )
 
 

@@ -60,6 +60,11 @@ POLICY = (
         type=click.IntRange(min=0),
         help="raise an alarm when a group is so many records of a partition behind; 0 = never",
     ),
+    click.option(
+        "--group-idle",
+        type=Duration(),
+        help="a group goes that nobody consumes in, and in which nothing moves, for so long; 0 = it stays",
+    ),
 )
 
 

@@ -1,0 +1,82 @@
+"""Groups that nobody uses any more: a leader removes them when their topic says so (`group_idle_ms`).
+
+A group is idle while it has no member and nothing moves in it. How long that is, its leader knows since it
+leads: a takeover begins to count anew, so a group goes late, never early. What was begun and is not finished
+(records in hands, waiting for another attempt or for others of their key, dead letters) keeps a group.
+"""
+
+from typing import NamedTuple, Protocol
+
+from gossipq import limits
+from gossipq.core.delivery import Dispatch
+from gossipq.core.ledger import GroupState, Ledger
+from gossipq.core.storage import log, payloads
+from gossipq.types import Index, partition_key
+
+LOOK_MS = 5 * limits.SECOND_MS  #: between two looks at all groups
+CURSORS_PER_TURN = 1_024  #: looked at in one turn
+
+
+class IdleHost(Protocol):
+    """What this room asks of its shard."""
+
+    boot_ms: int
+    leader_ms: int
+
+    def propose(self, kind: int, payload: bytes, promise: bool = True) -> Index: ...
+    def warn(self, text: str) -> None: ...
+
+
+class _Rest(NamedTuple):
+    """Since when, in leader time, a group has been where it is."""
+
+    where: tuple[int, ...]
+    since_ms: int
+
+
+class IdleGroups:
+    def __init__(self, host: IdleHost, ledger: Ledger, dispatch: Dispatch) -> None:
+        self._host, self._ledger, self._dispatch = host, ledger, dispatch
+        self._resting: dict[int, _Rest] = {}  #: by id
+        self._look_ms = 0
+        self._left: list[int] = []  #: ids of groups that this look has not come to
+
+    def tick(self) -> None:
+        """Some of the groups are looked at, if it is time."""
+        if not self._left:
+            if self._host.boot_ms < self._look_ms:
+                return
+            self._look_ms = self._host.boot_ms + LOOK_MS
+            self._left = [group.id for group in self._ledger.groups.values() if self._option(group)]
+            self._resting = {each: self._resting[each] for each in self._left if each in self._resting}
+        looked = 0
+        while self._left and looked < CURSORS_PER_TURN:
+            group = self._ledger.groups.get(self._left.pop())
+            if group is not None and (idle_ms := self._option(group)):
+                looked += self._look(group, idle_ms)
+
+    def _look(self, group: GroupState, idle_ms: int) -> int:
+        """How many cursors that took."""
+        topic = self._ledger.topics[group.topic_id]
+        found = (
+            self._ledger.cursors.get(partition_key(topic.id, number), {}).get(group.id)
+            for number in range(topic.config.partitions)
+        )
+        states = [cursor.state for cursor in found if cursor is not None]
+        live = self._dispatch.groups.get(group.id)
+        used = live is not None and (live.members or any(view.in_flight() for view in live.views.values()))
+        unfinished = any(state.retrying or state.parked or state.dead for state in states)
+        where = tuple(at for state in states for at in (state.cursor, state.acked, state.redelivered))
+        rest = self._resting.get(group.id)
+        if used or unfinished:
+            self._resting.pop(group.id, None)
+        elif rest is None or rest.where != where:
+            self._resting[group.id] = _Rest(where, self._host.leader_ms)
+        elif self._host.leader_ms >= rest.since_ms + idle_ms:
+            del self._resting[group.id]
+            self._host.propose(log.REGROUP, payloads.encode(payloads.Regroup(group.id, [])), promise=False)
+            self._host.warn(f"group {group.name} of topic {topic.name} goes: unused for {idle_ms} ms")
+        return topic.config.partitions
+
+    def _option(self, group: GroupState) -> int:
+        return self._ledger.topics[group.topic_id].config.group_idle_ms

@@ -1,0 +1,99 @@
+"""Groups that nobody uses go when their topic says so, and no others."""
+
+import pytest
+
+from core.harness import FakeWorker, client, single
+from core.harness import counters as stats
+from gossipq.limits import HOUR_MS, MINUTE_MS
+from gossipq.messages import Ack, Nack
+from gossipq.operator_messages import GroupShown, ShowGroup
+from gossipq.types import topic_id_of
+from gossipq.values import TopicOptions
+
+ADA = client("ada")
+
+
+@pytest.fixture
+def worker():
+    return FakeWorker()
+
+
+@pytest.fixture
+def orders(worker):
+    return single(worker.topic("orders", TopicOptions(group_idle_ms=HOUR_MS, backoff_ms=[2 * HOUR_MS])))
+
+
+def left(worker, partition, records=2):
+    """A group of which a consumer took some records, and went."""
+    for sequence in range(1, records + 1):
+        worker.publish(partition, [b"x"], b"p" * 16, sequence)
+    worker.subscribe(ADA, partition)
+    worker.taken()
+    worker.ask(1, ADA, Ack(1, [(partition, 0, 1)]))
+    worker.turn(lambda: worker.end_session(ADA.session))
+    worker.settle()
+
+
+def passes(worker, ms, step_ms=MINUTE_MS):
+    for _ in range(0, ms, step_ms):
+        worker.tick(step_ms)
+
+
+def groups(worker):
+    return [row.group for row in stats(worker.shards[1].ledger, worker.shards[1].dispatch)[1]]
+
+
+def test_a_group_without_members_and_without_progress_goes(worker, orders):
+    left(worker, orders)
+    passes(worker, HOUR_MS - 2 * MINUTE_MS)
+    assert groups(worker) == ["billing"]
+    passes(worker, 4 * MINUTE_MS)
+    assert groups(worker) == []
+    worker.restart()
+    assert groups(worker) == [], "the log says so"
+    worker.subscribe(ADA, orders)
+    assert groups(worker) == ["billing"], "it may be made anew"
+
+
+def test_by_default_a_group_stays(worker):
+    left(worker, single(worker.topic("others")))
+    passes(worker, 3 * HOUR_MS)
+    assert groups(worker) == ["billing"]
+
+
+def test_a_group_with_members_stays(worker, orders):
+    left(worker, orders)
+    worker.subscribe(ADA, orders)
+    passes(worker, 2 * HOUR_MS)
+    assert groups(worker) == ["billing"]
+    worker.turn(lambda: worker.end_session(ADA.session))
+    passes(worker, HOUR_MS // 2)
+    assert groups(worker) == ["billing"], "the time begins when the last one goes"
+
+
+def test_a_group_with_unfinished_work_stays(worker, orders):
+    """A record that comes again in two hours."""
+    worker.publish(orders, [b"x"], b"p" * 16, 1)
+    worker.subscribe(ADA, orders)
+    worker.taken()
+    worker.ask(1, ADA, Nack(1, [(orders, 0, 1)]))
+    worker.turn(lambda: worker.end_session(ADA.session))
+    passes(worker, 3 * HOUR_MS)
+    assert groups(worker) == ["billing"]
+
+
+def test_a_takeover_begins_to_count_anew(worker, orders):
+    left(worker, orders)
+    passes(worker, HOUR_MS // 2)
+    worker.restart()
+    passes(worker, HOUR_MS // 2)
+    assert groups(worker) == ["billing"]
+    passes(worker, HOUR_MS)
+    assert groups(worker) == []
+
+
+def test_a_group_shows_when_it_goes(worker, orders):
+    left(worker, orders)
+    shown = worker.ask(1, ADA, ShowGroup(topic_id_of(orders), "billing"))
+    assert isinstance(shown, GroupShown)
+    assert ("group_idle_ms", str(HOUR_MS), "topic") in shown.policy
