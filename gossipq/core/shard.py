@@ -397,12 +397,11 @@ class Shard:
         memory."""
         return self._unapplied.bytes >= limits.UNAPPLIED_BYTES_MAX
 
-    def _check_room(self) -> None:
-        if self.crowded:
-            raise Busy(
-                f"{self._unapplied.bytes} bytes of shard {self.id} wait for the disks of its other copies",
-                retry_after_ms=TAKEOVER_MS,
-            )
+    def _no_room(self) -> Busy:
+        return Busy(
+            f"{self._unapplied.bytes} bytes of shard {self.id} wait for the disks of its other copies",
+            retry_after_ms=TAKEOVER_MS,
+        )
 
     def publish(
         self,
@@ -419,7 +418,8 @@ class Shard:
         try:
             if not (self.full and self.replica.sole):
                 self._check_serving()
-            self._check_room()
+            if self.crowded:
+                raise self._no_room()
             self._admitting.publish(origin, request_id, client, message, info, batch)
         except StoreError:
             raise
@@ -465,8 +465,8 @@ class Shard:
                 if self._consuming.serves(message):
                     self._consuming.step(origin, request_id, client, message, self.boot_ms)
                 elif self._mending.serves(message):
-                    if batch:
-                        self._check_room()
+                    if batch and self.crowded:
+                        raise self._no_room()
                     self._mending.step(origin, request_id, client, message, batch)
                 else:
                     self._explaining.step(origin, request_id, message)

@@ -38,6 +38,9 @@ class Mailbox(Protocol):
         """To a peer's ROUTER, connected on first use. Its answers arrive in `receive` with a stable
         origin."""
 
+    def from_client(self, origin: Origin) -> bool:
+        """Whether a message came by the door for clients, and is no answer to this actor."""
+
     def from_peer(self, origin: Origin) -> bool:
         """Whether a message came by the door for peers."""
 

@@ -200,6 +200,9 @@ class MemoryMailbox:
         peer.take((tag, (self.peers or self.clients).encode()), [control, batch] if batch else [control])
         return True
 
+    def from_client(self, origin: Origin) -> bool:
+        return origin[0] == b"c"
+
     def from_peer(self, origin: Origin) -> bool:
         return origin[0] == b"p"
 

@@ -29,6 +29,9 @@ class Mail:
             room -= len(found[-1].batch)
         return found
 
+    def from_client(self, origin: Origin) -> bool:
+        return origin[0] != b"p"
+
     def from_peer(self, origin: Origin) -> bool:
         return origin[0] == b"p"
 

@@ -49,6 +49,9 @@ class Box:
     def receive(self, timeout_ms: int | None) -> list[Incoming]:
         raise AssertionError
 
+    def from_client(self, origin: Origin) -> bool:
+        return False
+
     def from_peer(self, origin: Origin) -> bool:
         return False
 

@@ -253,7 +253,7 @@ class Subscription:
 
     __slots__ = (
         "ack", "acked", "consumer", "credit_bytes", "credit_records", "frame_bytes", "group", "matches",
-        "notify_end", "number",
+        "name", "notify_end", "number",
         "origin", "positions", "session", "told_end", "told_ready", "views",
     )  # fmt: skip
 
@@ -264,6 +264,7 @@ class Subscription:
             origin,
             message.subscription,
         )
+        self.name = session, message.subscription
         self.credit_records, self.credit_bytes = message.credit_records, message.credit_bytes
         self.notify_end, self.ack = message.notify_end, message.ack
         self.matches = matcher(message.routes)
@@ -272,10 +273,6 @@ class Subscription:
         self.positions: dict[PartitionKey, Offset] = {}
         self.told_end = self.told_ready = False
         self.frame_bytes = self.acked = 0
-
-    @property
-    def name(self) -> tuple[SessionId, int]:
-        return self.session, self.number
 
     @property
     def has_credit(self) -> bool:

@@ -38,7 +38,7 @@ class Intake:
         refused: list[Incoming] = []
         for _ in range(ROUNDS_MAX):
             for message in arrived:
-                if self._mailbox.from_peer(message.origin) or self._mailbox.answerer(message.origin):
+                if not self._mailbox.from_client(message.origin):
                     self._peers.append(message)
                 elif not self._wait(message):
                     refused.append(message)

@@ -268,7 +268,7 @@ class Worker:
 
     def _receive(self, message: Incoming, now: Now) -> None:
         origin = message.origin
-        if self._mailbox.from_peer(origin) or self._mailbox.answerer(origin):
+        if not self._mailbox.from_client(origin):
             self._from_peers(message, now)
             return
         header, request = None, None

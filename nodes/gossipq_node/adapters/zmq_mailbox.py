@@ -414,6 +414,10 @@ class ZmqMailbox:
             return False
         return self._send_to_peer(endpoint, (message.origin[1], b""), message.control, message.batch)
 
+    def from_client(self, origin: Origin) -> bool:
+        """See ports.Mailbox."""
+        return origin[0] not in (PEERS, DEALER)
+
     def from_peer(self, origin: Origin) -> bool:
         """Whether a message came in by the ROUTER for peers."""
         return origin[0] == PEERS
