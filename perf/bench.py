@@ -87,6 +87,14 @@ PAIRS = [
         "confirmed_one_at_a_time_per_s",
         "0.6 of raw",
     ),
+    Pair(
+        "rtt-journal",
+        ["rtt"],
+        "confirmed_one_at_a_time_per_s",
+        ["--records", "50000", "--journal-rtt"],
+        "journal_one_at_a_time_per_s",
+        "0.65 of raw",
+    ),
 ]
 
 COPIES = [  #: on three nodes of one worker each: two of three disks before a confirm
@@ -113,6 +121,14 @@ COPIES = [  #: on three nodes of one worker each: two of three disks before a co
         ["--records", "50000", "--copies", "3", "--sync-rtt"],
         "confirmed_one_at_a_time_per_s",
         "0.5 of raw",
+    ),
+    Pair(
+        "copies-rtt-journal",
+        ["rtt"],
+        "confirmed_one_at_a_time_per_s",
+        ["--records", "50000", "--copies", "3", "--journal-rtt"],
+        "journal_one_at_a_time_per_s",
+        "0.65 of raw",
     ),
 ]
 

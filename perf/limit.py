@@ -9,10 +9,11 @@ have it. What it leaves out: topics, groups, leases, retries, terms, restarts. g
 of it, in the same minute, on the same cores.
 
     python perf/limit.py [--batch 500] [--size 100] [--records 1000000] [--window 32] [--copies 1|3]
-    [--sync-rtt]
+    [--sync-rtt] [--journal-rtt]
 
 Ends with one JSON object: records per second published and end to end, and with --sync-rtt confirmed
-publishes per second when only one is in flight.
+publishes per second when only one is in flight. --journal-rtt tells the same of appends to a file in place of
+the B-tree: with one copy by an echo that does nothing else, with three by the loop.
 """
 
 import argparse
@@ -39,6 +40,7 @@ import zmq
 RUN, COPY, HAVE, CONFIRM, LEND, PUSH, ACK = (bytes([kind]) for kind in b"rchfLpa")
 TURN_MESSAGES, TURN_BYTES = 256, 4 << 20
 MAP_BYTES = 16 << 30
+JOURNAL_BYTES, BLOCK_BYTES = 4 << 20, 4_096
 RTT_ROUNDS = 2_000
 
 encode = msgspec.msgpack.Encoder().encode
@@ -97,9 +99,42 @@ class Copy:
                 put(b"acked", encode(acked), db=self.marks)
 
 
-def follow(directory: str, pipe: Connection) -> None:
+class Journal:
+    """A disk that only appends: a file that is full of zeros beforehand, written over from the front when its
+    end is reached."""
+
+    def __init__(self, directory: str) -> None:
+        Path(directory).mkdir(parents=True, exist_ok=True)
+        self.file = os.open(f"{directory}/journal", os.O_RDWR | os.O_CREAT)
+        os.write(self.file, bytes(JOURNAL_BYTES))
+        os.fsync(self.file)
+        self.position = 0
+
+    def write(self, runs: list[tuple[int, bytes]], acked: int | None = None) -> None:
+        """One append, on disk when it returns."""
+        whole = b"".join(value for _, value in runs) or encode(acked)
+        size = -(-len(whole) // BLOCK_BYTES) * BLOCK_BYTES
+        if self.position + size > JOURNAL_BYTES:
+            self.position = 0
+        os.pwrite(self.file, whole.ljust(size, b"\0"), self.position)
+        os.fdatasync(self.file)
+        self.position += size
+
+
+def echo(directory: str, pipe: Connection) -> None:
+    """Writes what comes and answers: as few steps as one in flight can have."""
+    journal = Journal(directory)
+    socket, endpoint = bound_router()
+    pipe.send(endpoint)
+    while True:
+        peer, _, head, offsets, data = socket.recv_multipart()
+        journal.write([(0, head + offsets + data)])
+        socket.send_multipart((peer, CONFIRM, head))
+
+
+def follow(directory: str, disk: type[Copy | Journal], pipe: Connection) -> None:
     """A follower: check, write, say how far."""
-    copy = Copy(directory)
+    copy = disk(directory)
     socket, endpoint = bound_router()
     pipe.send(endpoint)
     while socket.poll():
@@ -116,8 +151,8 @@ def follow(directory: str, pipe: Connection) -> None:
 class Lead:
     """The loop in the middle."""
 
-    def __init__(self, directory: str, followers: list[str]) -> None:
-        self.copy = Copy(directory)
+    def __init__(self, directory: str, disk: type[Copy | Journal], followers: list[str]) -> None:
+        self.copy = disk(directory)
         self.socket, self.endpoint = bound_router()
         self.followers = [dealer_to(endpoint) for endpoint in followers]
         self.poller = zmq.Poller()
@@ -182,8 +217,10 @@ class Lead:
             self.socket.send_multipart((self.consumer, PUSH, encode((first, count)), offsets, data))
 
 
-def lead(directory: str, followers: list[str], records: int, pipe: Connection) -> None:
-    leader = Lead(directory, followers)
+def lead(
+    directory: str, disk: type[Copy | Journal], followers: list[str], records: int, pipe: Connection
+) -> None:
+    leader = Lead(directory, disk, followers)
     pipe.send(leader.endpoint)
     leader.serve(records)
     zmq.Context.instance().destroy(linger=200)
@@ -224,8 +261,8 @@ def produce(endpoint: str, records: int, batch: int, size: int, window: int) -> 
 
 
 @contextmanager
-def started(copies: int, records: int) -> Iterator[str]:
-    """Leader and followers as processes; yields the leader's endpoint, ends all of them."""
+def started(copies: int, records: int, disk: type[Copy | Journal] = Copy) -> Iterator[str]:
+    """Leader and followers as processes, or the echo; yields the leader's endpoint, ends all of them."""
     spawn = multiprocessing.get_context("spawn")
     directory, processes = Path(tempfile.mkdtemp(prefix="limit-")), []
 
@@ -237,8 +274,13 @@ def started(copies: int, records: int) -> Iterator[str]:
         return str(mine.recv())
 
     try:
-        followers = [child(follow, str(directory / f"follower-{number}")) for number in range(1, copies)]
-        yield child(lead, str(directory / "leader"), followers, records)
+        leader = str(directory / "leader")
+        if disk is Journal and copies == 1:
+            yield child(echo, leader)
+            return
+        others = range(1, copies)
+        followers = [child(follow, str(directory / f"follower-{number}"), disk) for number in others]
+        yield child(lead, leader, disk, followers, records)
     finally:
         for process in processes:
             process.terminate()
@@ -265,9 +307,9 @@ def end_to_end(records: int, batch: int, size: int, window: int, copies: int) ->
     return round(records / (published - start)), round(records / (consumed - start))
 
 
-def one_at_a_time(rounds: int, size: int, copies: int) -> int:
+def one_at_a_time(rounds: int, size: int, copies: int, disk: type[Copy | Journal] = Copy) -> int:
     """Confirmed publishes per second with one in flight."""
-    with started(copies, rounds) as endpoint:
+    with started(copies, rounds, disk) as endpoint:
         start = time.perf_counter()
         produce(endpoint, rounds, 1, size, 1)
         return round(rounds / (time.perf_counter() - start))
@@ -281,12 +323,15 @@ def main() -> None:
     parser.add_argument("--window", type=int, default=32)
     parser.add_argument("--copies", type=int, default=1, choices=(1, 3))
     parser.add_argument("--sync-rtt", action="store_true")
+    parser.add_argument("--journal-rtt", action="store_true")
     given = parser.parse_args()
     published, consumed = end_to_end(given.records, given.batch, given.size, given.window, given.copies)
     answer = {"copies": given.copies, "batch": given.batch, "size": given.size}
     answer |= {"published_per_s": published, "end_to_end_per_s": consumed}
     if given.sync_rtt:
         answer["confirmed_one_at_a_time_per_s"] = one_at_a_time(RTT_ROUNDS, given.size, given.copies)
+    if given.journal_rtt:
+        answer["journal_one_at_a_time_per_s"] = one_at_a_time(RTT_ROUNDS, given.size, given.copies, Journal)
     print(json.dumps(answer))
 
 
