@@ -15,8 +15,8 @@ from gossipq.core.copies import Mail
 from gossipq.core.copies.placement import Target, plan
 from gossipq.core.effects import Effects
 from gossipq.core.ledger import records
+from gossipq.core.ledger.acks import decode_ack, runs_of
 from gossipq.core.ledger.exceptions import decode_dead
-from gossipq.core.ledger.groups import decode_ack
 from gossipq.core.ledger.schedule import decode_scheduled
 from gossipq.core.raft import Replication
 from gossipq.core.requests.consume import Client
@@ -565,9 +565,9 @@ class Node:
         for key, raw in disk.state.scan(b"A", b"B"):
             partition, group_id, first = records.U64X3.unpack_from(key, 1)
             if partition in ledger.partitions and group_id in ledger.groups:
-                ack = decode_ack(raw)
                 times = acked.setdefault((partition, ledger.groups[group_id].name), {})
-                times.update(dict.fromkeys(range(first, ack.end), ack.time_ms - WALL_MS))
+                for at, ack in runs_of(first, decode_ack(raw)):
+                    times.update(dict.fromkeys(range(at, ack.end), ack.time_ms - WALL_MS))
         return scheduled, dead, acked
 
     def _digest(self, shard: Shard) -> str:

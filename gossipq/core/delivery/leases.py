@@ -13,7 +13,7 @@ from typing import NamedTuple
 from gossipq import limits
 from gossipq.core.delivery.consumers import UNKNOWN_NUMBER, Lease, PartitionView, Subscription, place_of
 from gossipq.core.delivery.policy import NUMBER_MAX
-from gossipq.core.ledger import Ledger, ack_rows, key_lane
+from gossipq.core.ledger import Ledger, key_lane
 from gossipq.core.storage import Deadlines, Intervals, LeaseRow
 from gossipq.errors import BadRequest
 from gossipq.types import KEY_HASH, Offset, Origin, PartitionKey, SessionId
@@ -435,7 +435,7 @@ class Leases:
             for found in cursor.exceptions.overlap(first, end) if cursor.exceptional else ():
                 if found.row.attempts or found.first < known:
                     fine.add(found.first, found.end)
-            for at, row in ack_rows(self._ledger.state, view.partition, view.group.id, first, end):
+            for at, row in cursor.acks.within(first, end):
                 if row.consumer == consumer:
                     fine.add(max(at, first), min(row.end, end))
             lost += [(view.partition, *missing) for missing in fine.missing(first, end)]

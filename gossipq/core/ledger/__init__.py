@@ -2,8 +2,8 @@
 moves."""
 
 from gossipq.core.ledger import life, records
+from gossipq.core.ledger.acks import decode_ack, runs_of
 from gossipq.core.ledger.cursors import Cursor
-from gossipq.core.ledger.groups import ack_rows, decode_ack, is_acked
 from gossipq.core.ledger.lanes import ROUTE_LANE, key_lane, key_of, route_lane
 from gossipq.core.ledger.ledger import Ledger, decode_void
 from gossipq.core.ledger.outcomes import (
@@ -19,6 +19,7 @@ from gossipq.core.ledger.outcomes import (
 from gossipq.core.ledger.records import (
     U64,
     U64X2,
+    AckRow,
     DeadRow,
     ExceptionRow,
     GroupState,
@@ -36,6 +37,7 @@ __all__ = [
     "ROUTE_LANE",
     "U64",
     "U64X2",
+    "AckRow",
     "Counted",
     "Cursor",
     "DeadRow",
@@ -59,10 +61,8 @@ __all__ = [
     "Upkeep",
     "VoidRow",
     "Voided",
-    "ack_rows",
     "decode_ack",
     "decode_void",
-    "is_acked",
     "key_lane",
     "key_of",
     "life",
@@ -70,4 +70,5 @@ __all__ = [
     "records",
     "refused",
     "route_lane",
+    "runs_of",
 ]

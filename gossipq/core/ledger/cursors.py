@@ -1,6 +1,7 @@
 """A group in one partition as the ledger keeps it: the cursor row, opened, and the rows beside it."""
 
 from gossipq.core.ledger import life, records
+from gossipq.core.ledger.acks import Acks
 from gossipq.core.ledger.exceptions import Exceptions, dead_rows
 from gossipq.core.ledger.records import CursorState, Hold
 from gossipq.core.storage import StoredIntervals, StoredRangeMap, Table
@@ -10,7 +11,7 @@ WINDOWS_PASSED_MAX = 64  #: so many windows of records may be done above the fir
 
 
 class Cursor:
-    __slots__ = ("_table", "dead", "exceptions", "holds", "passed", "state")
+    __slots__ = ("_table", "acks", "dead", "exceptions", "holds", "passed", "state")
 
     def __init__(self, table: Table, state: CursorState) -> None:
         self._table, self.state = table, state
@@ -22,6 +23,7 @@ class Cursor:
             self.holds.set(first, end, hold)
         self.exceptions = Exceptions(table, state.partition, state.group_id)
         self.dead = dead_rows(table, state.partition, state.group_id)
+        self.acks = Acks(table, state.partition, state.group_id)
 
     @property
     def exceptional(self) -> bool:
@@ -89,6 +91,11 @@ class Cursor:
             if passed.starts and passed.starts[0] == state.cursor:
                 state.cursor = passed.ends[0]
                 passed.drop_below(state.cursor)
+
+    def done_below(self) -> Offset:
+        """Below it nothing waits: each record is acked, dead, or gone."""
+        waiting = next(iter(self.exceptions.scan()), None) if self.exceptional else None
+        return self.state.cursor if waiting is None else min(waiting.first, self.state.cursor)
 
     def needs_from(self) -> Offset:
         """The lowest offset that this group still needs in the partition's log."""

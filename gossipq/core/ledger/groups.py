@@ -5,12 +5,13 @@ A record that a cursor has not passed is *fresh*. One that it has passed without
 or a dead row; an entry treats both kinds, and what it does not find (acked meanwhile, removed) is left alone.
 """
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Protocol
 
 import msgspec
 
 from gossipq.core.ledger import life, records
+from gossipq.core.ledger.acks import PAGE_RUNS
 from gossipq.core.ledger.cursors import Cursor
 from gossipq.core.ledger.outcomes import DONE, Counted, Outcome, refused
 from gossipq.core.ledger.records import AckRow, DeadRow, ExceptionRow, Failure, Hold, PartitionState, TraceRow
@@ -19,8 +20,6 @@ from gossipq.core.ledger.slices import Slices
 from gossipq.core.storage import Entry, Intervals, Table, payloads
 from gossipq.types import Index, Offset, PartitionKey, Slice
 from gossipq.values import Range, TopicConfig
-
-decode_ack = msgspec.msgpack.Decoder(AckRow).decode
 
 HISTORY_MAX = 16  #: failures remembered of a record
 CHANGED = "the record changed at the same moment"
@@ -64,26 +63,6 @@ def _placed(row: ExceptionRow, end: Offset, at: Slice, record: int) -> Exception
     return msgspec.structs.replace(
         row, end=end, index=at.index, record=record, size=at.size, batch_count=at.batch_count
     )
-
-
-def ack_rows(
-    state: Table, partition: PartitionKey, group_id: int, first: Offset, end: Offset
-) -> Iterator[tuple[Offset, AckRow]]:
-    """Where each ack begins that reaches into [first, end), and its row."""
-    prefix = records.row_key(b"A", partition, group_id)
-    before = state.floor(prefix + records.U64.pack(first))
-    low = before[0] if before is not None and before[0].startswith(prefix) else prefix
-    for row_key, row in state.scan(low, prefix + records.U64.pack(end)):
-        ack = decode_ack(row)
-        if ack.end > first:
-            yield records.U64.unpack_from(row_key, len(prefix))[0], ack
-
-
-def is_acked(state: Table, cursor: Cursor, first: Offset, end: Offset) -> bool:
-    """Whether the group has acked all of [first, end). What was dropped, or purged as a dead letter, is
-    passed without."""
-    acks = ack_rows(state, cursor.state.partition, cursor.state.group_id, first, end)
-    return sum(min(ack.end, end) - max(begin, first) for begin, ack in acks) == end - first
 
 
 class Groups:
@@ -215,29 +194,21 @@ class Groups:
                     self._trace(cursor, part.first, entry, row)
             for first, end in done:
                 count += end - first
-                ack = AckRow(end, entry.time_ms, payload.consumer, entry.index)
-                self._host.state.put(records.ack_key(partition, payload.group_id, first), records.encode(ack))
+                cursor.acks.put(first, AckRow(end, entry.time_ms, payload.consumer, entry.index))
+            cursor.state.unmerged += len(done)
             cursor.advance()
+            if cursor.state.unmerged >= PAGE_RUNS:
+                cursor.acks.merge(cursor.state, self._host.partitions[partition].first, cursor.done_below())
         return Counted(count, lost)
 
     def _unacked(self, cursor: Cursor, first: Offset, end: Offset) -> None:
-        """Records that were acked come again: the row of that ack leaves them out."""
+        """Records that were acked come again: the rows of acks leave them out."""
         state, name = self._host.state, (cursor.state.partition, cursor.state.group_id)
-        found = state.floor(records.ack_key(*name, first))
-        if found is None or not found[0].startswith(records.row_key(b"A", *name)):
-            return
-        (before,), row = records.U64.unpack_from(found[0], 17), decode_ack(found[1])
-        if row.end <= first:
-            return
-        if self._traces(cursor.state.partition, "failures"):  # the next ack takes its place
-            trace = TraceRow(min(end, row.end), row.time_ms, "acked", row.consumer, "", 0)
-            trace_key = records.row_key(b"Q", *name, first, row.index)
-            state.put(trace_key, state.get(trace_key) or records.encode(trace))
-        state.delete(found[0])
-        if before < first:
-            state.put(found[0], records.encode(msgspec.structs.replace(row, end=first)))
-        if end < row.end:
-            state.put(records.ack_key(*name, end), found[1])
+        for low, row in cursor.acks.take(first, end):
+            if self._traces(cursor.state.partition, "failures"):  # the next ack takes its place
+                trace = TraceRow(row.end, row.time_ms, "acked", row.consumer, "", 0)
+                trace_key = records.row_key(b"Q", *name, low, row.index)
+                state.put(trace_key, state.get(trace_key) or records.encode(trace))
 
     def fail(self, entry: Entry) -> Counted:
         payload = msgspec.msgpack.decode(entry.payload, type=payloads.Fail)
@@ -403,7 +374,7 @@ class Groups:
             left = first < self._host.partitions[payload.partition].first or self._host.is_void(
                 payload.partition, first
             )
-            acked = not taken and not left and is_acked(self._host.state, cursor, first, end)
+            acked = not taken and not left and cursor.acks.cover(first, end)
             at = self._host.slices.at(payload.partition, first) if acked else None
             if at is not None:
                 row = _placed(

@@ -12,7 +12,7 @@
     "C" partition group id            CursorState
     "p" partition group id first      end of records above the cursor that it has passed
     "h" partition group id first      HoldRow: a lease, or what was given back
-    "A" partition group id first      AckRow
+    "A" partition group id first      AckRow: one ack, or a page of them
     "V" partition group id first      ExceptionRow: neither new nor done, so that the cursor can pass
     "Y" partition group id due first  when an exception row is to be looked at again
     "U" partition group id lane first exception rows that wait for their lane, which its length precedes
@@ -205,13 +205,21 @@ class CursorState(msgspec.Struct, array_like=True):
     dead: int = 0
     voided: int = 0
     dropped: int = 0
+    merged: Offset = 0  #: acks below are in pages already
+    unmerged: int = 0  #: rows of acks since these were looked at
 
 
 class AckRow(msgspec.Struct, array_like=True, frozen=True):
+    """One ack, or a page of them that follow each other. Of a page `time_ms` and `index` are those of the
+    first, `consumers` their names, and `page` has four numbers for each: records, consumer, and how far time
+    and index lie from those of the one before."""
+
     end: Offset
     time_ms: int
     consumer: str
     index: Index = 0  #: of the entry that brought it
+    consumers: list[str] = []
+    page: list[int] = []
 
 
 class Failure(msgspec.Struct, array_like=True, frozen=True):

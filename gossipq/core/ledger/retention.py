@@ -6,6 +6,7 @@ from typing import Protocol
 
 from gossipq import limits
 from gossipq.core.ledger import records
+from gossipq.core.ledger.acks import decode_ack
 from gossipq.core.ledger.exceptions import decode_dead, decode_exception
 from gossipq.core.ledger.ledger import Ledger
 from gossipq.core.ledger.producers import decode_producer
@@ -225,12 +226,20 @@ class Sweeper:
         for group_id in self._ledger.cursors.get(partition, ()):
             for prefix in (b"A", b"Q"):
                 low, high = (records.row_key(prefix, partition, group_id, offset) for offset in (0, first))
+                if prefix == b"A":
+                    high = self._reaching(low, high, first)
                 count += self._tables.state.delete_range(low, high, rows_max)
         low, high = records.key(b"Z", partition, 0), records.key(b"Z", partition, first)
         count += self._tables.state.delete_range(low, high, rows_max)
         if count < rows_max:
             self._swept[partition] = first
         return count
+
+    def _reaching(self, low: bytes, high: bytes, first: Offset) -> bytes:
+        """Up to where acks go: the last one may speak of what is still there."""
+        found = self._tables.state.floor(high)
+        reaches = found is not None and low <= found[0] < high and decode_ack(found[1]).end > first
+        return found[0] if found is not None and reaches else high
 
     def _slices(self, partition: PartitionKey, end: Offset, rows_max: int) -> int:
         """Slice rows below `end`, each with its body."""

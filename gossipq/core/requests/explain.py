@@ -15,7 +15,6 @@ from gossipq.core.ledger import (
     ScheduledRow,
     TraceRow,
     VoidRow,
-    decode_ack,
     decode_void,
     key_of,
     life,
@@ -337,10 +336,10 @@ class ExplainRequests:
         state = self._ledger.partitions[named.partition]
         if named.offset < state.first:
             return Standing(name, "removed", says(life.REMOVED))
-        row = self._ledger.state.floor(records.ack_key(named.partition, group_id, named.offset))
-        prefix = records.row_key(b"A", named.partition, group_id)
-        if row is None or not row[0].startswith(prefix) or (ack := decode_ack(row[1])).end <= named.offset:
-            if named.offset < self._ledger.cursors[named.partition][group_id].state.start:
+        cursor = self._ledger.cursors[named.partition][group_id]
+        found = cursor.acks.last(named.offset)
+        if found is None or (ack := found[1]).end <= named.offset:
+            if named.offset < cursor.state.start:
                 return Standing(name, "skipped", "the group began behind it")
             return Standing(name, "removed", says(life.DROPPED))
         verb = f"gossipq msg requeue {self._text(named)} --group {name}"
@@ -365,7 +364,8 @@ class ExplainRequests:
         ledger, view = self._ledger, self._view(group_id, partition)
         state, name = ledger.partitions[partition], ledger.groups[group_id].name
         topic = ledger.topics[state.topic_id].name
-        since_ms = self._last_ack_ms(partition, group_id, cursor.state.cursor)
+        acked = cursor.acks.last(cursor.state.cursor)
+        since_ms = acked[1].time_ms if acked is not None else 0
         behind = cursor.fresh(cursor.state.cursor, state.next)
         config = ledger.groups[group_id].config
         if config.paused:
@@ -419,11 +419,6 @@ class ExplainRequests:
         nobody = f"; {because}" if state == "no consumer" else ""
         requeue = f"gossipq msg requeue {topic}/{partition_of(cursor.state.partition)}/{first} --group {name}"
         return "retrying", f"{waits} for another attempt, the next is in {span(left_ms)}{nobody}", requeue
-
-    def _last_ack_ms(self, partition: PartitionKey, group_id: int, cursor: Offset) -> int:
-        row = self._ledger.state.floor(records.ack_key(partition, group_id, cursor))
-        prefix = records.row_key(b"A", partition, group_id)
-        return decode_ack(row[1]).time_ms if row is not None and row[0].startswith(prefix) else 0
 
     # --- its history ----------------------------------------------------------------------------------------
 

@@ -9,7 +9,7 @@ from typing import Any, Protocol
 
 from gossipq import limits
 from gossipq.core.delivery import Dispatch, within
-from gossipq.core.ledger import Counted, Cursor, Ledger, Outcome, Published, Voided, is_acked
+from gossipq.core.ledger import Counted, Cursor, Ledger, Outcome, Published, Voided
 from gossipq.core.raft import Pending, Requester
 from gossipq.core.requests.consume import Client, check_group
 from gossipq.core.requests.explain import Named, find
@@ -202,7 +202,7 @@ class MendRequests:
                 "the record is ready and was never handed out", hint="gossipq why tells what it waits for"
             )
         waits = dead is not None or (cursor.exceptional and cursor.exceptions.at(offset) is not None)
-        if not waits and not is_acked(self._ledger.state, cursor, offset, offset + 1):
+        if not waits and not cursor.acks.cover(offset, offset + 1):
             raise WrongState(
                 f"offset {offset} was dropped, or purged as a dead letter", hint="publish it again"
             )

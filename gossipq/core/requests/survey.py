@@ -14,6 +14,7 @@ from gossipq.core.delivery import NUMBER_MAX, within
 from gossipq.core.ledger import (
     U64,
     U64X2,
+    AckRow,
     Cursor,
     DeadRow,
     ExceptionRow,
@@ -24,6 +25,7 @@ from gossipq.core.ledger import (
     decode_ack,
     decode_void,
     records,
+    runs_of,
 )
 from gossipq.errors import GossipqError
 from gossipq.export_messages import AckRuns, ListAcks, ListStates, States
@@ -67,20 +69,32 @@ class SurveyRequests:
         self._check(message)
         runs: list[AckRun] = []
         more, size, groups = NOWHERE, 0, self._ledger.groups
-        low = records.ack_key(message.partition, message.group_id, message.offset)
-        high = records.after(records.key(b"A", message.partition))
-        for count, (row_key, raw) in enumerate(self._ledger.state.scan(low, high)):
-            group_id, first = U64X2.unpack_from(row_key, 9)
+        acks = self._acks(message.partition, message.group_id, message.offset)
+        for count, (group_id, first, row) in enumerate(acks):
             if count == limits.SURVEY_ROWS_MAX or size > PAGE_BYTES:
                 more = group_id, first
                 break
-            row = decode_ack(raw)
             if row.index >= message.since and group_id in groups:
                 runs.append(
                     AckRun(groups[group_id].name, first, row.end, row.time_ms, row.consumer, row.index)
                 )
                 size += ROW_BYTES + len(runs[-1].group) + len(row.consumer)
         self._host.reply(origin, request_id, AckRuns(self._ledger.applied, runs, *more))
+
+    def _acks(
+        self, partition: PartitionKey, group_id: int, offset: Offset
+    ) -> Iterator[tuple[int, Offset, AckRow]]:
+        """Acks that begin at `offset` of a group, or behind it, each with the id of its group."""
+        prefix = records.key(b"A", partition)
+        page = self._ledger.state.floor(records.ack_key(partition, group_id, offset))
+        low = records.ack_key(partition, group_id, offset)
+        if page is not None and page[0].startswith(low[:-8]):
+            low = page[0]  # a row of several may begin below
+        for row_key, raw in self._ledger.state.scan(low, records.after(prefix)):
+            each, at = U64X2.unpack_from(row_key, 9)
+            for first, row in runs_of(at, decode_ack(raw)):
+                if each > group_id or first >= offset:
+                    yield each, first, row
 
     # --- states ---------------------------------------------------------------------------------------------
 

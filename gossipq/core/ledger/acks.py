@@ -1,0 +1,137 @@
+"""Who acked what, and when: rows "A" of a group in a partition.
+
+Each ack writes a row. Behind everything that is still open, a thousand of them become one row, a *page*, that
+says the same of each record: so records that are acked one by one do not stay as one row each.
+"""
+
+from collections.abc import Iterable, Iterator
+
+import msgspec
+
+from gossipq.core.ledger import records
+from gossipq.core.ledger.records import U64, AckRow, CursorState
+from gossipq.core.storage import Table
+from gossipq.types import Offset, PartitionKey
+
+PAGE_RUNS = 1_024  #: of a page at most, and so many rows are worth a look
+DRAINED_RUNS = 64  #: a look at more rows than a page follows after so many new ones
+
+Run = tuple[Offset, AckRow]  #: where it begins, and what is said of all of it
+
+decode_ack = msgspec.msgpack.Decoder(AckRow).decode
+
+
+def runs_of(first: Offset, row: AckRow) -> Iterator[Run]:
+    """What a row says, ack by ack."""
+    if not row.page:
+        yield first, row
+        return
+    time_ms, index, numbers = row.time_ms, row.index, iter(row.page)
+    for count, who, later_ms, further in zip(numbers, numbers, numbers, numbers, strict=True):
+        time_ms, index = time_ms + later_ms, index + further
+        yield first, AckRow(first + count, time_ms, row.consumers[who], index)
+        first += count
+
+
+def page_of(runs: list[Run]) -> AckRow:
+    """One row that says what these say, which follow each other without a gap."""
+    row = runs[0][1]
+    if len(runs) == 1:
+        return row
+    names: dict[str, int] = {}
+    page: list[int] = []
+    time_ms, index = row.time_ms, row.index
+    for first, each in runs:
+        who = names.setdefault(each.consumer, len(names))
+        page += (each.end - first, who, each.time_ms - time_ms, each.index - index)
+        time_ms, index = each.time_ms, each.index
+    return AckRow(runs[-1][1].end, row.time_ms, "", row.index, list(names), page)
+
+
+class Acks:
+    def __init__(self, state: Table, partition: PartitionKey, group_id: int) -> None:
+        self._state = state
+        self._prefix = records.row_key(b"A", partition, group_id)
+
+    def _row(self, offset: Offset) -> Run | None:
+        """The row that begins at an offset, or the one before it."""
+        found = self._state.floor(self._prefix + U64.pack(offset))
+        if found is None or not found[0].startswith(self._prefix):
+            return None
+        return U64.unpack_from(found[0], len(self._prefix))[0], decode_ack(found[1])
+
+    def put(self, first: Offset, row: AckRow) -> None:
+        self._state.put(self._prefix + U64.pack(first), records.encode(row))
+
+    def last(self, offset: Offset) -> Run | None:
+        """The ack that holds an offset, or the last one below it."""
+        row = self._row(offset)
+        if row is None:
+            return None
+        return [run for run in runs_of(*row) if run[0] <= offset][-1]
+
+    def within(self, first: Offset, end: Offset) -> Iterator[Run]:
+        """Each ack that reaches into [first, end)."""
+        before = self._row(first)
+        low = self._prefix + U64.pack(first if before is None else before[0])
+        for row_key, row in self._state.scan(low, self._prefix + U64.pack(end)):
+            for run in runs_of(U64.unpack_from(row_key, len(self._prefix))[0], decode_ack(row)):
+                if run[0] < end and run[1].end > first:
+                    yield run
+
+    def cover(self, first: Offset, end: Offset) -> bool:
+        """Whether all of [first, end) is acked. What was dropped, or purged as a dead letter, is passed
+        without."""
+        return sum(min(run.end, end) - max(at, first) for at, run in self.within(first, end)) == end - first
+
+    def take(self, first: Offset, end: Offset) -> list[Run]:
+        """Records are not acked any more; returns what was said of them. They lie in one row."""
+        row = self._row(first)
+        if row is None or row[1].end <= first:
+            return []
+        self._state.delete(self._prefix + U64.pack(row[0]))
+        taken: list[Run] = []
+        kept: tuple[list[Run], list[Run]] = [], []
+        for low, run in runs_of(*row):
+            _cut(kept[0], low, run, row[0], first)
+            _cut(taken, low, run, first, end)
+            _cut(kept[1], low, run, end, run.end)
+        for runs in filter(None, kept):
+            self.put(runs[0][0], page_of(runs))
+        return taken
+
+    def merge(self, cursor: CursorState, first: Offset, end: Offset) -> None:
+        """Rows that begin in [first, end), where everything is done, become pages, some at a time. Every copy
+        has the same of these rows: `first` is not below what retention has removed."""
+        low, high = max(first, cursor.merged), self._prefix + U64.pack(max(end, 0))
+        found: list[Run] = []
+        for row_key, row in self._state.scan(self._prefix + U64.pack(low), high):
+            found.append((U64.unpack_from(row_key, len(self._prefix))[0], decode_ack(row)))
+            if len(found) == PAGE_RUNS:
+                break
+        if len(found) < PAGE_RUNS:
+            cursor.unmerged = 0
+            return
+        cursor.merged, cursor.unmerged = found[-1][1].end, PAGE_RUNS - DRAINED_RUNS
+        for runs in _without_gap(found):
+            if len(runs) > 1:
+                page_end = self._prefix + U64.pack(runs[-1][1].end)
+                self._state.delete_range(self._prefix + U64.pack(runs[0][0]), page_end, len(runs))
+                self.put(runs[0][0], page_of(runs))
+
+
+def _cut(kept: list[Run], low: Offset, run: AckRow, first: Offset, end: Offset) -> None:
+    """Adds the part of an ack that lies in [first, end)."""
+    first, end = max(low, first), min(run.end, end)
+    if first < end:
+        kept.append((first, msgspec.structs.replace(run, end=end)))
+
+
+def _without_gap(runs: Iterable[Run]) -> list[list[Run]]:
+    """What lies between dead letters and voids."""
+    found: list[list[Run]] = []
+    for first, row in runs:
+        if not found or found[-1][-1][1].end != first:
+            found.append([])
+        found[-1] += runs_of(first, row)
+    return found
