@@ -586,5 +586,7 @@ class Node:
                     key[:1] in b"OAQZ" and records.U64.unpack_from(key, at)[0] < state.first
                 ):
                     continue
+            if key[:1] == b"E" and records.U64.unpack(row)[0] not in partitions:
+                continue
             digest.update(b"%d %s %d %s" % (len(key), key, len(row), row))
         return digest.hexdigest()
