@@ -1,0 +1,67 @@
+"""What many groups on a topic cost those that publish: CPU of the node per published batch, with a thousand
+groups of which ten have consumers, against a topic with these ten only. In one run, in turns.
+
+    python perf/groups.py [--groups 1000] [--batches 200] [--pairs 3]
+"""
+
+import argparse
+import statistics
+import time
+
+from stage import cpu_s, node
+
+from gossipq_client import Client, connect
+
+CONSUMED, BATCH, SIZE, SETTLE_S = 10, 500, 100, 3.0
+
+
+def found(mq: Client, topic: str, groups: int) -> None:
+    """A topic with so many groups, of which nobody is consuming."""
+    mq.create_topic(topic, if_not_exists=True)
+    for number in range(groups):
+        mq.fetch(topic, group=f"g{number}", n=1, wait=0.0)
+
+
+def spent_s(mq: Client, pid: int, topic: str, batches: int) -> float:
+    """CPU of the node per batch, until every group that is consumed has all of it."""
+    values = [bytes(SIZE)] * BATCH
+    before = cpu_s(pid)
+    left = dict.fromkeys(range(CONSUMED), batches * BATCH)
+    for _ in range(batches):
+        mq.publish_many(topic, values)
+    mq.flush()
+    while any(left.values()):
+        for number in [each for each, count in left.items() if count]:
+            batch = mq.fetch(topic, group=f"g{number}", n=BATCH, wait=1.0)
+            mq.ack(batch)
+            left[number] -= len(batch)
+    mq.flush()
+    return (cpu_s(pid) - before) / batches
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--groups", type=int, default=1_000)
+    parser.add_argument("--batches", type=int, default=200)
+    parser.add_argument("--pairs", type=int, default=3)
+    given = parser.parse_args()
+    with node() as at:
+        with connect(at.server) as founder:
+            found(founder, "many", given.groups)
+            found(founder, "few", CONSUMED)
+        time.sleep(SETTLE_S)
+        ratios = []
+        with connect(at.server) as mq:
+            for _ in range(given.pairs):
+                few = spent_s(mq, at.pid, "few", given.batches)
+                many = spent_s(mq, at.pid, "many", given.batches)
+                ratios.append(many / few)
+                print(
+                    f"{given.groups} groups: {many * 1e3:.2f} ms of CPU a batch; {CONSUMED}: {few * 1e3:.2f} ms"
+                )
+        each = ", ".join(f"{ratio:.2f}" for ratio in sorted(ratios))
+        print(f"ratio {statistics.median(ratios):.2f} of {each}")
+
+
+if __name__ == "__main__":
+    main()
