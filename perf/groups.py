@@ -56,9 +56,7 @@ def main() -> None:
                 few = spent_s(mq, at.pid, "few", given.batches)
                 many = spent_s(mq, at.pid, "many", given.batches)
                 ratios.append(many / few)
-                print(
-                    f"{given.groups} groups: {many * 1e3:.2f} ms of CPU a batch; {CONSUMED}: {few * 1e3:.2f} ms"
-                )
+                print(f"CPU a batch: {many * 1e3:.2f} ms, {few * 1e3:.2f} ms with {CONSUMED} groups")
         each = ", ".join(f"{ratio:.2f}" for ratio in sorted(ratios))
         print(f"ratio {statistics.median(ratios):.2f} of {each}")
 

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from core.harness import FakeWorker, client, single
 from gossipq.core.ledger import acks as acks_module
-from gossipq.core.ledger.acks import Acks, page_of, runs_of
+from gossipq.core.ledger.acks import AckRows, page_of, runs_of
 from gossipq.core.ledger.records import AckRow, CursorState
 from gossipq.core.storage import log, payloads
 from gossipq.core.storage.tables import MemoryTable
@@ -52,7 +52,7 @@ def test_pages_never_change_what_is_said_of_a_record(seed, count):
     """Acks in random order, with gaps that stay and records that are taken out again."""
     random, table, said = Random(seed), MemoryTable(), {}
     state = CursorState(1, 2, 0, 0)
-    acks, left, gaps = Acks(table, 2, 1), list(range(count)), set()
+    acks, left, gaps = AckRows(table, 2, 1), list(range(count)), set()
     random.shuffle(left)
     while left:
         offset = left.pop()

@@ -48,7 +48,7 @@ def page_of(runs: list[Run]) -> AckRow:
     return AckRow(runs[-1][1].end, row.time_ms, "", row.index, list(names), page)
 
 
-class Acks:
+class AckRows:
     def __init__(self, state: Table, partition: PartitionKey, group_id: int) -> None:
         self._state = state
         self._prefix = records.row_key(b"A", partition, group_id)

@@ -1,7 +1,7 @@
 """A group in one partition as the ledger keeps it: the cursor row, opened, and the rows beside it."""
 
 from gossipq.core.ledger import life, records
-from gossipq.core.ledger.acks import Acks
+from gossipq.core.ledger.acks import AckRows
 from gossipq.core.ledger.exceptions import Exceptions, dead_rows
 from gossipq.core.ledger.records import CursorState, Hold
 from gossipq.core.storage import StoredIntervals, StoredRangeMap, Table
@@ -23,7 +23,7 @@ class Cursor:
             self.holds.set(first, end, hold)
         self.exceptions = Exceptions(table, state.partition, state.group_id)
         self.dead = dead_rows(table, state.partition, state.group_id)
-        self.acks = Acks(table, state.partition, state.group_id)
+        self.acks = AckRows(table, state.partition, state.group_id)
 
     @property
     def exceptional(self) -> bool:
