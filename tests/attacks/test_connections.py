@@ -43,6 +43,16 @@ def test_of_a_crowd_that_says_nothing_few_stay(served: Node, raw: Callable[..., 
             until(lambda: mq.admin.status().workers[0].turned_away >= 100)
 
 
+@pytest.mark.parametrize("step", [40, 41])
+def test_ports_between_nodes_keep_few_that_say_nothing(served: Node, step: int) -> None:
+    with ExitStack() as stack:
+        crowd = [
+            stack.enter_context(closing(Tcp(served.port + step).handshake())) for _ in range(CROWD + 100)
+        ]
+        until(lambda: len(open_still(crowd)) <= CROWD, 60)
+        serves(served)
+
+
 @pytest.mark.parametrize("greeted", [False, True])
 def test_a_message_without_end_is_cut(served: Node, greeted: bool) -> None:
     """The door takes parts for as long as more are announced."""

@@ -3,13 +3,25 @@ them."""
 
 import os
 from collections.abc import Callable
+from pathlib import Path
 
 import pytest
 
 from attacks.test_publishing import offset, publish, topic_of
+from e2e.cluster import cluster
 from e2e.harness import Node, Raw, until
 from gossipq import limits
-from gossipq.messages import Ack, Acked, Deliver, Hello, RefusedMessage, Subscribe, Subscribed, Welcome
+from gossipq.messages import (
+    Ack,
+    Acked,
+    Confirm,
+    Deliver,
+    Hello,
+    RefusedMessage,
+    Subscribe,
+    Subscribed,
+    Welcome,
+)
 from gossipq.operator_messages import Clients, ListClients
 from gossipq.types import partition_key
 from gossipq.values import Message, Start, TopicInfo
@@ -83,6 +95,46 @@ def test_nobody_greets_as_the_session_of_another(
     held = Subscribe(1, "g", [Start(partition, "first")], 10, limits.MIB, holding=[(partition, 0, 1)])
     until(lambda: isinstance(again.ask(held, shard), Subscribed))
     assert again.ask(Ack(1, [(partition, 0, 1)]), shard) == Acked([])
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(600)
+def test_owners_stay_owners_over_a_takeover(tmp_path: Path, raw: Connect) -> None:
+    """The new leader has never heard of them: names alone say whose they are."""
+    with cluster(tmp_path, 3) as nodes:
+        nodes.wait_healthy(3, patience_s=120)
+        with connect(nodes.servers) as mq:
+            mq.create_topic("moved")
+            (info,) = mq.topics("moved")
+        shard, partition = info.shards[0], partition_key(info.id, 0)
+
+        def speaker(hello: Hello) -> tuple[Raw, Message]:
+            client = raw(nodes.leader("moved").worker(0))
+            return client, client.ask(hello, shard)
+
+        mine = Hello(ownership.session_of(ADA), "owner", "1", key=ADA)
+        theirs = Hello(ownership.session_of(EVE), "eve", "1", key=EVE)
+        ada, welcome = speaker(mine)
+        assert isinstance(welcome, Welcome)
+        assert offset(publish(ada, shard, partition, batch(b"one", ADA, 1))) == (0, False)
+        take = Subscribe(1, "g", [Start(partition, "first")], 10, limits.MIB)
+        ada.say(take, shard, 1)
+        until(lambda: isinstance((answer := ada.receive(1)) and answer.message, Deliver), 60)
+        old = nodes.leader("moved")
+        old.kill()
+        until(lambda: nodes.leader("moved", besides=old), 120)
+        eve, answer = speaker(Hello(mine.session, "eve", "1"))
+        refused(answer, "belongs to who has its key")
+        assert isinstance(eve.ask(theirs, shard), Welcome)
+        refused(publish(eve, shard, partition, batch(b"forged", ADA, 2)), "does not belong to this session")
+        ada, welcome = speaker(mine)
+        assert isinstance(welcome, Welcome)
+
+        def again() -> bool:
+            answer = publish(ada, shard, partition, batch(b"two", ADA, 2))
+            return isinstance(answer, Confirm) and answer.rows[0][1] == 1
+
+        until(again, 120, "the leader may not serve yet")
 
 
 def test_a_client_has_a_key_of_its_own(served: Node, raw: Connect) -> None:
