@@ -7,6 +7,7 @@ were lost.
 
 import random
 import statistics
+import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
@@ -20,6 +21,14 @@ from gossipq_client import Client, Message, connect
 
 RECORDS, SCHEDULED, EXPIRING = 1_000_000, 10_000_000, 1_000_000
 TOPICS, SETTLE_S, IDLE_S = 10_000, 8.0, 20.0
+LOOKS = (
+    "status",
+    "topic ls",
+    "group ls",
+    "top --once",
+    "top --once --view topics",
+    "top --once --view groups",
+)
 QUIET = 500  #: confirms that are timed while nothing else goes on
 BATCH, SIZE = 500, 100
 KEYS, FAILING = 1_000, 10  #: so many keys; each tenth record fails once
@@ -150,13 +159,26 @@ def topics(scale: float) -> list[Figure]:
             topics_s, start = time.perf_counter() - start, time.perf_counter()
             check(len(mq.admin.stats().groups), count, "groups listed")
             stats_s = time.perf_counter() - start
+            asked_s = {verb: command_s(again, *verb.split()) for verb in LOOKS}
     what = f"{count:,} topics with a group each on one node"
     return [
         Figure("topics start", ready_s, None, " s", "< 5 s", f"from exec to the ready line, {what}"),
         Figure("topics memory", memory, None, " MB", "< 400 MB", f"PSS of all processes, {what}"),
         Figure("topics idle", idle, None, " %", "< 5 %", f"of a core, {what}"),
         Figure("topics listed", topics_s, stats_s, " s", "", "all topics; beside: all counters"),
+        *(
+            Figure(f"topics {verb}", took_s, None, " s", "", f"`gossipq {verb}`, {what}")
+            for verb, took_s in asked_s.items()
+        ),
     ]
+
+
+def command_s(at: Node, *line: str) -> float:
+    """How long a command takes from exec to its end."""
+    start = time.perf_counter()
+    command = [*GOSSIPQ, "-s", at.server, "--timeout", f"{PATIENCE_S:g}s", *line]
+    subprocess.run(command, stdout=subprocess.DEVNULL, check=True, timeout=10 * PATIENCE_S)
+    return time.perf_counter() - start
 
 
 def confirmed_ms(mq: Client) -> float:

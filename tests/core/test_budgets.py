@@ -1,6 +1,8 @@
 """Every turn is bounded: what is more than a budget goes on in the next turn, and nothing is forgotten
 between."""
 
+from itertools import pairwise
+
 import msgspec
 import pytest
 
@@ -9,7 +11,7 @@ from core.test_copies import PARTITION, Copies
 from gossipq import limits
 from gossipq.core.copies.snapshot import Receiving, Sending
 from gossipq.core.delivery.outbox import Outbox
-from gossipq.core.ledger import slices
+from gossipq.core.ledger import retention, slices
 from gossipq.core.raft import LogPoint
 from gossipq.core.storage import INDEX_KEY, CopySet, decode_row, log, payloads
 from gossipq.core.storage.tables import MemoryTables
@@ -338,3 +340,21 @@ def test_replays_that_wait_for_each_other_are_bounded(worker, monkeypatch):
     answers = done(worker, *[PurgeDead(partition, "billing")] * 5)
     assert [(request_id, answer.code) for request_id, answer in answers[:2]] == [(13, "busy"), (14, "busy")]
     assert [(request_id, answer.count) for request_id, answer in answers[2:]] == [(10, 10), (11, 0), (12, 0)]
+
+
+def test_what_is_old_leaves_turn_by_turn_over_all_partitions(worker, monkeypatch):
+    monkeypatch.setattr(retention, "SLICES_MAX", 8)
+    partitions = [
+        single(worker.topic(f"t{number}", TopicOptions(retention_ms=60_000))) for number in range(5)
+    ]
+    for partition in partitions:
+        for _ in range(10):
+            worker.publish(partition, [b"x"] * 2)
+    rows, left = worker.shards[1].ledger.partitions, [50]
+    worker.tick(2 * limits.RETENTION_MS)
+    for _ in range(20):
+        left.append(sum((rows[partition].next - rows[partition].first) // 2 for partition in partitions))
+        worker.tick(limits.LEASE_LOG_MS)
+    gone = [before - after for before, after in pairwise(left)]
+    assert max(gone) <= 16, "two goes at most are applied in one turn"
+    assert left[-1] == 0

@@ -7,8 +7,9 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import TypeVar
 
 import pytest
 
@@ -17,6 +18,7 @@ from e2e.harness import Node, stopped
 from gossipq.errors import GossipqError, Unreachable
 from gossipq_client import Subscription, connect
 
+Look = TypeVar("Look")
 pytestmark = pytest.mark.e2e
 PATIENCE_S = 45.0  #: far more than the two seconds that each command is given
 ENVIRONMENT = {**os.environ, "PYTHONPATH": os.pathsep.join(str(HOME / root) for root in ROOTS)}
@@ -82,15 +84,20 @@ def test_a_loop_waits_and_goes_on(hung: tuple[Node, str]) -> None:
         came: list[bytes] = []
         loop = threading.Thread(target=lambda: came.extend(one(subscription)), daemon=True)
         loop.start()
-        deadline = time.monotonic() + PATIENCE_S
-        while not subscription.trouble and time.monotonic() < deadline:
-            time.sleep(0.05)
-        assert "does not" in subscription.trouble
+        assert "does not" in awaited(lambda: subscription.trouble)
         assert loop.is_alive(), "nothing was raised in it"
         os.kill(worker_of(node), signal.SIGCONT)
         loop.join(PATIENCE_S)
         assert came == [b"before"]
-        assert subscription.trouble == ""
+        assert awaited(lambda: not subscription.trouble)
+
+
+def awaited(look: Callable[[], Look]) -> Look:
+    """What `look` says as soon as it says something, or at the end of patience."""
+    deadline = time.monotonic() + PATIENCE_S
+    while not (found := look()) and time.monotonic() < deadline:
+        time.sleep(0.05)
+    return found
 
 
 def one(subscription: Subscription) -> Iterator[bytes]:

@@ -28,7 +28,7 @@ from gossipq.values import TopicConfig
 
 RETENTION_CHECK_MS = 1_000
 FORGET_CHECK_MS = limits.HOUR_MS
-SLICES_MAX = 1_024  #: looked at in one go
+SLICES_MAX = 1_024  #: that leave in one go, of all partitions of a shard together
 LOG_KEEP = 1_024  #: applied entries that stay for followers a little behind
 LOG_STEP = 64  #: log rows that are worth a sweep
 PRODUCERS_MAX = 1_000  #: forgotten in one go
@@ -52,6 +52,7 @@ class Upkeep:
     def __init__(self, host: RetentionHost, ledger: Ledger, tables: Tables) -> None:
         self._host, self._ledger, self._tables = host, ledger, tables
         self._retain_ms = self._forget_ms = 0
+        self._partitions_from: PartitionKey | None = None  #: where the next look for what may leave begins
         self._producers_from = b"S"  #: row of the next producer to look at
         self._releasing = False  #: a RELEASE is not applied yet
 
@@ -93,7 +94,10 @@ class Upkeep:
         """What may leave does. `voters`: how many copies vote in this shard."""
         host = self._host
         self._retain_ms = host.boot_ms + RETENTION_CHECK_MS
-        for kind, payload in due(self._ledger, host.leader_ms, voters):
+        trims, self._partitions_from = due(self._ledger, host.leader_ms, self._partitions_from)
+        rollup = self._ledger.growth.due(host.leader_ms, voters)
+        found: list[tuple[int, Trim | Rollup]] = [(TRIM, trim) for trim in trims]
+        for kind, payload in found if rollup is None else [*found, (ROLLUP, rollup)]:
             host.propose(kind, payloads.encode(payload), promise=False)
             self._retain_ms = host.boot_ms + limits.LEASE_LOG_MS  # there may be more
         if host.boot_ms >= self._forget_ms:
@@ -106,20 +110,26 @@ class Upkeep:
                 host.propose(log.FORGET, payloads.encode(payloads.Forget(idle, before_ms)), promise=False)
 
 
-def due(ledger: Ledger, leader_ms: int, voters: int) -> list[tuple[int, Trim | Rollup]]:
-    """Entries that are due, by kind: what may leave in all partitions, and the roll-up of a minute that is
-    over."""
-    found: list[tuple[int, Trim | Rollup]] = [
-        (TRIM, trim)
-        for partition in ledger.partitions
-        if (trim := plan(ledger, partition, leader_ms)) is not None
-    ]
-    rollup = ledger.growth.due(leader_ms, voters)
-    return found if rollup is None else [*found, (ROLLUP, rollup)]
+def due(ledger: Ledger, leader_ms: int, begin: PartitionKey | None) -> tuple[list[Trim], PartitionKey | None]:
+    """What may leave now: so many slices of all partitions as one go looks at, from partition `begin` on; and
+    the partition to go on from, None when all were looked at."""
+    partitions = list(ledger.partitions)
+    at = partitions.index(begin) if begin in ledger.partitions else 0
+    trims: list[Trim] = []
+    left = SLICES_MAX
+    for partition in [*partitions[at:], *partitions[:at]]:
+        if left <= 0:
+            return trims, partition
+        trim, slices = plan(ledger, partition, leader_ms, left)
+        if trim is not None:
+            trims.append(trim)
+            left -= slices
+    return trims, None
 
 
-def plan(ledger: Ledger, partition: PartitionKey, leader_ms: int) -> Trim | None:
-    """The trim that is due in a partition: whole slices, oldest first; None when nothing may leave.
+def plan(ledger: Ledger, partition: PartitionKey, leader_ms: int, slices_max: int) -> tuple[Trim | None, int]:
+    """The trim that is due in a partition: whole slices, oldest first, and how many; None when nothing may
+    leave.
 
     Age removes what every group has acked (`retain = "acked"`; without groups, everything old, but never at
     once). A size bound removes acked records of any age, and with `overflow = "drop_oldest"` also others.
@@ -127,15 +137,15 @@ def plan(ledger: Ledger, partition: PartitionKey, leader_ms: int) -> Trim | None
     state = ledger.partitions[partition]
     config = ledger.topics[state.topic_id].config
     done = ledger.done_below(partition)
-    first, freed, grouped = state.first, 0, bool(ledger.cursors.get(partition))
-    for _ in range(SLICES_MAX):
+    first, freed, grouped, slices = state.first, 0, bool(ledger.cursors.get(partition)), 0
+    while slices < slices_max:
         part = ledger.slices.at(partition, first) if first < state.next else None
         if part is None or not _may_leave(
             config, part.time_ms, part.end <= done, state.bytes - freed, leader_ms, grouped
         ):
             break
-        first, freed = part.end, freed + part.share_bytes
-    return Trim(partition, first) if first > state.first else None
+        first, freed, slices = part.end, freed + part.share_bytes, slices + 1
+    return (Trim(partition, first) if slices else None), slices
 
 
 def purge_plan(ledger: Ledger, partition: PartitionKey, before: Offset) -> Trim | None:
