@@ -197,6 +197,8 @@ def conserved(history: History) -> Iterator[str]:
             done = row["cursor"] + row["passed"] - row["start"]
             if done != row["acked"] + row["removed"] + row["elsewhere"]:
                 yield f"P14 group {group} of {partition} on {copy.name} does not add up: {row}"
+            if min(row["acked"], row["removed"], row["elsewhere"]) < 0:
+                yield f"P14 group {group} of {partition} on {copy.name} counts less than none: {row}"
             if row["published"] != len(copy.records.get(partition, {})) + row["first"]:
                 yield f"P14 partition {partition} on {copy.name} counts {row['published']} records"
         acked = {
