@@ -38,7 +38,7 @@ def mq(broker: testing.Broker) -> Iterator[Client]:
 def test_who_waits_together_for_the_window_goes_one_by_one(broker: testing.Broker) -> None:
     async def main() -> int:
         high = 0
-        async with connect(broker.endpoint) as mq:
+        async with connect(broker.endpoint, timeout=60) as mq:
             await mq.create_topic("crowd", 1)
 
             async def publish(number: int) -> None:
