@@ -67,9 +67,9 @@ def test_a_leader_goes_on_at_once_when_the_next_one_does_not_stand() -> None:
     leader = fleet.leader
     for _ in range(20_000 // STEP_MS):
         fleet.run(STEP_MS)
-        if leader.moving._trial is not None:
+        if leader.reconfiguration._trial is not None:
             break
-    assert leader.moving._trial is not None
+    assert leader.reconfiguration._trial is not None
     fleet.turn(first)
     fleet.turn(leader.replica.me)
     fleet.seats[first].fill()

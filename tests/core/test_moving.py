@@ -69,14 +69,14 @@ def test_a_shard_grows_while_records_come(names: str) -> None:
 def test_nothing_wakes_a_shard_whose_copies_are_in_their_places() -> None:
     fleet = grown("a", "b", "c")
     assert in_place(fleet)
-    assert fleet.leader.moving.next_deadline() is None
+    assert fleet.leader.reconfiguration.next_deadline() is None
     fleet.leader.target = fleet.leader.target
-    assert fleet.leader.moving.next_deadline() is None, "the same target again"
+    assert fleet.leader.reconfiguration.next_deadline() is None, "the same target again"
     fleet.away = {name for name in "abc" if name != fleet.leader.replica.me}
     alone = Fleet(shard=1)
     alone.aim(member("a"))
     alone.run(1_000)
-    assert alone.leader.moving.next_deadline() is None
+    assert alone.leader.reconfiguration.next_deadline() is None
 
 
 def test_while_a_copy_is_away_the_leader_looks_once_a_second() -> None:
@@ -90,19 +90,19 @@ def test_while_a_copy_is_away_the_leader_looks_once_a_second() -> None:
     looks = []
     for _ in range(40):
         fleet.run(50)
-        looks.append(fleet.leader.moving.next_deadline())
+        looks.append(fleet.leader.reconfiguration.next_deadline())
     assert len(set(looks)) <= 4
-    assert fleet.leader.moving.adding == 0, "who does not answer takes nobody's place"
+    assert fleet.leader.reconfiguration.adding == 0, "who does not answer takes nobody's place"
 
 
 def test_a_copy_waits_for_its_turn() -> None:
     fleet = Fleet(shard=1)
     fleet.open("b")
-    fleet.leader.moving.free = False
+    fleet.leader.reconfiguration.free = False
     fleet.aim(*roster("a", "b"))
     fleet.run(2_000)
     assert fleet.config == (["a"], [], [])
-    fleet.leader.moving.free = True
+    fleet.leader.reconfiguration.free = True
     fleet.run(3_000)
     assert fleet.config[0] + fleet.config[2] in (["a", "b"], ["b", "a"])
 
