@@ -155,7 +155,12 @@ UPWARD_EXCEPTIONS = {
 #: foreign library -> the only importers
 IMPORTERS = {
     "zmq": ("gossipq_node.adapters.zmq_mailbox", "gossipq_client.io.transport"),
-    "lmdb": ("gossipq_node.adapters.lmdb_store", "gossipq_node.export.lmdb_file", "pyspark_gossipq.files"),
+    "lmdb": (
+        "gossipq_client.io.spool",
+        "gossipq_node.adapters.lmdb_store",
+        "gossipq_node.export.lmdb_file",
+        "pyspark_gossipq.files",
+    ),
     "serfclient": ("gossipq_node.adapters.serf_membership",),
     "prometheus_client": ("gossipq_node.adapters.metrics", "gossipq_node.export.metrics"),
     "rich": ("gossipq_cli",),

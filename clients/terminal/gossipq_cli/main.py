@@ -41,6 +41,7 @@ COMMANDS = {
     "config": "Show or check the configuration a node would run with.",
     "store": "Look into, check, copy and shrink a data directory, offline.",
     "context": "Keep servers under a name, and choose one for all that follows.",
+    "spool": "Look into the spool of a client, where records wait until they are confirmed.",
     "completion": "Print what a shell needs to complete these commands.",
     "help": "Explain a command or a topic: health, exit codes, an alarm, times, refs.",
     "version": "Print the version.",

@@ -11,6 +11,8 @@ from gossipq_client.io.engine import (
     Engine,
     log,
 )
+from gossipq_client.io.spool import BYTES_MAX as SPOOL_BYTES_MAX
+from gossipq_client.io.spool import Spool
 from gossipq_client.io.transport import wait
 
 __all__ = [
@@ -18,9 +20,11 @@ __all__ = [
     "ERROR_CLOSE_SECONDS",
     "PAUSE_SECONDS",
     "REQUEST_SECONDS",
+    "SPOOL_BYTES_MAX",
     "Bell",
     "Contexts",
     "Engine",
+    "Spool",
     "UnknownContext",
     "addresses_of",
     "contexts",

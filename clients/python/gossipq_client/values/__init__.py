@@ -14,6 +14,7 @@ from gossipq_client.values.policies import (
     topic_options,
 )
 from gossipq_client.values.refs import Address, address
+from gossipq_client.values.spooled import Spooled, spooled
 from gossipq_client.values.terms import (
     NOTHING,
     PLAIN,
@@ -45,6 +46,7 @@ __all__ = [
     "PublishOptions",
     "Reject",
     "Retry",
+    "Spooled",
     "Terms",
     "TimeLimitExceeded",
     "TopicPolicy",
@@ -63,6 +65,7 @@ __all__ = [
     "publish_options",
     "refs",
     "series",
+    "spooled",
     "start_of",
     "topic_options",
 ]

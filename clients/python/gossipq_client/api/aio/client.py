@@ -8,7 +8,7 @@ from typing import Any, Self
 from gossipq.errors import GossipqError
 from gossipq_client.api.aio.records import Records
 from gossipq_client.api.aio.workers import Workers
-from gossipq_client.io import ERROR_CLOSE_SECONDS, REQUEST_SECONDS, contexts, log
+from gossipq_client.io import ERROR_CLOSE_SECONDS, REQUEST_SECONDS, SPOOL_BYTES_MAX, Spool, contexts, log
 from gossipq_client.values import inputs
 
 
@@ -28,6 +28,7 @@ class Client(Workers, Records):
 
     async def _connected(self) -> Self:
         await self._start()
+        await self._send_spooled()
         return self
 
     def __await__(self) -> Generator[Any, None, Self]:
@@ -55,11 +56,17 @@ def connect(
     name: str = "",
     timeout: inputs.Duration = REQUEST_SECONDS,
     wait: inputs.Duration | None = None,
+    spool: str | os.PathLike[str] | None = None,
+    spool_bytes_max: int = SPOOL_BYTES_MAX,
 ) -> Client:
     """As the sync `connect`: it connects when it is used first, in `async with`, or when it is awaited.
 
     `timeout` is how long requests wait for an answer, `wait` how long connecting does (both in seconds, or
-    "5s"; without `wait` both are the same): then they raise Unreachable."""
+    "5s"; without `wait` both are the same): then they raise Unreachable. `spool` as in the sync one, which
+    writes to the disk while it publishes."""
     seconds = inputs.duration_ms(timeout, "timeout") / 1000
     patience = None if wait is None else inputs.duration_ms(wait, "wait") / 1000
-    return Client(contexts.addresses_of(addresses), name or f"python-{os.getpid()}", seconds, patience)
+    client = Client(contexts.addresses_of(addresses), name or f"python-{os.getpid()}", seconds, patience)
+    if spool is not None:
+        client._use_spool(Spool(spool, spool_bytes_max))
+    return client

@@ -16,6 +16,7 @@ from gossipq_client.session import Answer, Awaited, Call, Flight, Held, Receipt,
 from gossipq_client.values import inputs
 
 T = TypeVar("T")
+Gate = asyncio.Lock  #: one after the other
 
 
 class PendingReceipt:
@@ -286,9 +287,15 @@ class Driver:
         """As the sync `close`."""
         await self._close(CLOSE_SECONDS if flush else 0.0)
 
+    def _let_go(self) -> None:
+        """Of what a client has beside its connections, once it is closed for good."""
+
     async def _close(self, seconds: float) -> None:
         self._over = True
-        if "_engine" not in self.__dict__ or not self._engine.usable:
+        if "_engine" not in self.__dict__:
+            self._let_go()
+            return
+        if not self._engine.usable:
             return
         try:
             if seconds:
@@ -304,6 +311,8 @@ class Driver:
         self._shut()  # not after an interrupt: it can be closed again, and is at the end of the program
 
     def _shut(self) -> None:
+        if self._over:
+            self._let_go()
         exits.forget(self)
         if self._engine.closed:
             return
@@ -324,8 +333,9 @@ class Driver:
         return self._engine.session.publishing.unconfirmed_records()
 
     def _leave(self, seconds: float) -> GossipqError | None:
-        """Closes at the end of the program; see `exits`. The loop is gone by then, or runs in a thread of its
-        own."""
+        """Closes at the end of the program, for good; see `exits`. The loop is gone by then, or runs in a
+        thread of its own."""
+        self._over = True
         if not self._engine.usable:
             return None
         if self._loop.is_running():

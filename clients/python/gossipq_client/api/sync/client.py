@@ -4,12 +4,12 @@ pauses."""
 import os
 from collections.abc import Iterable
 from inspect import signature
-from typing import Any, Unpack
+from typing import Any, Self, Unpack
 
 from gossipq import limits
 from gossipq_client.api.sync.records import Records
 from gossipq_client.api.sync.workers import Workers
-from gossipq_client.io import REQUEST_SECONDS, Engine, contexts
+from gossipq_client.io import REQUEST_SECONDS, SPOOL_BYTES_MAX, Engine, Spool, contexts
 from gossipq_client.session import Flight, PendingReceipt, PendingRecord
 from gossipq_client.values import PublishOptions, inputs
 
@@ -23,8 +23,14 @@ class Client(Workers, Records):
         self._plain: dict[str, Flight] = {}
 
     def _made(self, engine: Engine) -> None:
-        if not self._wares:
+        if not self._wares and self._spool is None:
             self._plain = engine.session.publishing.plain
+
+    def __enter__(self) -> Self:
+        """Connects, and sends what its spool has. Raises Unreachable when no node answers in time."""
+        super().__enter__()
+        self._send_spooled()
+        return self
 
     def _look_at_each(self) -> None:
         self._plain = {}  # nothing passes by the checks
@@ -53,6 +59,8 @@ def connect(
     name: str = "",
     timeout: inputs.Duration = REQUEST_SECONDS,
     wait: inputs.Duration | None = None,
+    spool: str | os.PathLike[str] | None = None,
+    spool_bytes_max: int = SPOOL_BYTES_MAX,
 ) -> Client:
     """A client of the cluster behind these addresses: tcp://HOST:PORT, HOST:PORT, or the name of a context
     (`gossipq context save`). None: $GOSSIPQ_SERVER, else the context in use, else tcp://127.0.0.1:7700.
@@ -61,9 +69,17 @@ def connect(
     node. With `wait` it connects at once. `name` is shown by `gossipq status`. What needs an answer raises
     Unreachable when no node gives one within `timeout` (seconds, or "5s"), `connect` itself within `wait`;
     ConfigError for a name that is no context.
+
+    With `spool`, a directory, records are on this machine's disk before they are sent and until they are
+    confirmed: a client with the same spool sends what another run left, in order, and the
+    cluster knows by its id what it has (within the topic's `dedup`). At most
+    `spool_bytes_max` bytes, then publish raises Backpressure. Needs lmdb
+    (pip install "gossipq[spool]"). Raises ConfigError for a spool that another client has.
     """
     seconds = inputs.duration_ms(timeout, "timeout") / 1000
     client = Client(contexts.addresses_of(addresses), name or f"python-{os.getpid()}", seconds)
+    if spool is not None:
+        client._use_spool(Spool(spool, spool_bytes_max))
     if wait is not None:
         client._open(inputs.duration_ms(wait, "wait") / 1000)
     return client

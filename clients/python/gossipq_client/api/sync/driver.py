@@ -17,6 +17,7 @@ from gossipq_client.session import PendingReceipt as PendingReceipt
 from gossipq_client.values import inputs
 
 T = TypeVar("T")
+Gate = threading.RLock  #: one after the other
 
 
 class Opened:
@@ -274,9 +275,15 @@ class Driver:
     def _before_flush(self) -> None:
         """What a client gives back before its last flush."""
 
+    def _let_go(self) -> None:
+        """Of what a client has beside its connections, once it is closed for good."""
+
     def _close(self, seconds: float) -> None:
         self._over = True
-        if "_engine" not in self.__dict__ or not self._engine.usable:
+        if "_engine" not in self.__dict__:
+            self._let_go()
+            return
+        if not self._engine.usable:
             return
         with self._lock:
             # in this very thread: what was interrupted goes on behind the signal handler
@@ -298,6 +305,8 @@ class Driver:
         self._shut()  # not after an interrupt: it can be closed again, and is at the end of the program
 
     def _shut(self) -> None:
+        if self._over:
+            self._let_go()
         with self._lock:
             if not self._engine.closed:
                 self._engine.farewell()
@@ -310,7 +319,8 @@ class Driver:
         return self._engine.session.publishing.unconfirmed_records()
 
     def _leave(self, seconds: float) -> GossipqError | None:
-        """Closes at the end of the program; see `exits`."""
+        """Closes at the end of the program, for good; see `exits`."""
+        self._over = True
         if not self._engine.usable or not self._lock.acquire(timeout=max(seconds, 0.1)):
             return None
         try:

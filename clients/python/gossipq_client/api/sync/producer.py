@@ -5,11 +5,12 @@ from collections.abc import Callable, Iterable, Mapping
 from functools import partial
 from typing import Any, Unpack
 
-from gossipq.errors import GossipqError
+from gossipq.errors import Backpressure, BadRequest, GossipqError, Unreachable
 from gossipq.wire.schemas import Schema
-from gossipq_client.api.sync.driver import Driver, PendingReceipt
+from gossipq_client.api.sync.driver import Driver, Gate, PendingReceipt
 from gossipq_client.handlers import Middleware, shows
-from gossipq_client.session import Copied, Flight, Held, One, Receipt, Topic, Writer, half_way, plan
+from gossipq_client.io import Engine, Spool, log
+from gossipq_client.session import Awaited, Copied, Flight, Held, One, Receipt, Topic, Writer, half_way, plan
 from gossipq_client.values import (
     PLAIN,
     Common,
@@ -19,6 +20,7 @@ from gossipq_client.values import (
     inputs,
     list_options,
     publish_options,
+    spooled,
 )
 
 
@@ -29,12 +31,23 @@ class Producers(Driver):
         super().__init__(addresses, name, timeout, key)
         self._checking: dict[str, Schema] = {}  #: by topic: what is published there is checked
         self._wares: list[Middleware] = []
+        self._spool: Spool | None = None
+        self._spooling = Gate()
 
     def add_middleware(self, middleware: Middleware) -> None:
         """From now on it hears of each record that is published, and of each that a handler works on; what is
         added first is the outermost. See `Middleware`."""
         self._wares = [*self._wares, middleware]
         self._look_at_each()
+
+    def _use_spool(self, spool: Spool) -> None:
+        """From now on records are on the disk before they are sent."""
+        self._spool = spool
+        self._look_at_each()
+
+    def _let_go(self) -> None:
+        if self._spool is not None:
+            self._spool.close()
 
     def _look_at_each(self) -> None:
         """From now on nothing is published that is not looked at."""
@@ -70,10 +83,54 @@ class Producers(Driver):
         if self._wares:
             options = self._changed(topic, options)
         raw = self._raw(topic, value)
-        checked = publish_options(self._engine.clock.now, **options) if options else PLAIN
+        # with a spool before there is a connection
+        now = self._engine.clock.now if self._spool is None else self._spool.now
+        checked = publish_options(now, **options) if options else PLAIN
+        if self._spool is not None:
+            return self._pending(self._publish_spooled(topic, raw, checked))
+        return self._pending(self._sent(topic, raw, checked))
+
+    def _publish_spooled(self, topic: str, raw: bytes, checked: Options) -> Awaited:
+        """Onto the disk first; then it goes behind whatever is there. Raises Backpressure, Unreachable."""
+        spool = self._spool
+        assert spool is not None, "asked before"
+        checked = checked.with_id(Engine.made_ids(1)[0])
+        with self._spooling:
+            number = spool.put(spooled(topic, raw, checked, spool.now()))
+            try:
+                self._send_spooled(number)
+                sent = self._sent(topic, raw, checked)
+            except Unreachable as away:
+                hint = f"it is in the spool {spool.directory}, and goes with the next publish or start"
+                raise type(away)(away.message, hint=hint) from None
+            except GossipqError:
+                spool.drop(number)  # it was not sent, and who publishes knows
+                raise
+            spool.sent(number, sent.flights)
+            return sent
+
+    def _send_spooled(self, end: int | None = None) -> None:
+        """What an earlier run left, or could not be sent, in order, up to the row `end`. Raises
+        Unreachable."""
+        spool = self._spool
+        if spool is None:
+            return
+        for number, row in spool.unsent():
+            if number == end:
+                return
+            try:
+                sent = self._sent(row.topic, row.value, row.options(self._engine.clock.now()))
+                spool.sent(number, sent.flights)
+            except (Unreachable, Backpressure):
+                raise
+            except GossipqError as error:
+                log.error("spool %s: record %s for %s stays: %s", spool.directory, number, row.topic, error)
+                spool.sent(number, ())
+
+    def _sent(self, topic: str, raw: bytes, checked: Options) -> Awaited:
         known = self._topic(topic)
         if not known.virtual:
-            return self._pending(self._append(known, raw, checked))
+            return self._append(known, raw, checked)
         checked, targets = checked.with_id(self._engine.made_ids(1)[0]), self._targets(known)
         writers = [target.writer(checked.chooser, checked.partition) for target in targets]
         if checked.wait_s == 0:
@@ -84,7 +141,7 @@ class Producers(Driver):
                 copies.append(self._append(target, raw, checked))
             except GossipqError as error:
                 raise half_way(error, ids) if copies else error from None
-        return self._pending(Copied(copies, ids))
+        return Copied(copies, ids)
 
     @shows(publish_options, Common, PublishOptions)
     def publish_and_wait(
@@ -118,7 +175,9 @@ class Producers(Driver):
     ) -> PendingReceipt:
         """Sends a list in order, packed, under one receipt. Options as in `publish`, and for each value one
         of `keys`, `ids`, `delays`. Records that are due later go in the order of their due
-        times."""
+        times. Raises BadRequest for a client with a spool, which takes single records."""
+        if self._spool is not None:
+            raise BadRequest("a spool takes single records", hint="publish() each, and wait with flush()")
         if self._wares:
             options = self._changed(topic, options)
         if topic in self._checking:

@@ -1,0 +1,53 @@
+"""A record as the spool keeps it until it is confirmed: all that a publish asks for, in times that hold after
+a restart."""
+
+import msgspec
+
+from gossipq.types import Now
+from gossipq_client.values.terms import NOTHING, Options, Terms
+
+
+class Spooled(msgspec.Struct, array_like=True, frozen=True):
+    """One record. It always has an id, by which the cluster knows it when it is sent again."""
+
+    topic: str
+    value: bytes
+    id: bytes
+    key: bytes | None = None
+    headers: bytes = b""
+    route: bytes = b""
+    level: str = ""
+    partition: int | None = None
+    due_ms: int = 0  #: unix time; 0 = at once
+    ttl_ms: int = 0
+    lease_ms: int = 0
+    attempts_max: int = 0
+    backoff_ms: int = 0
+    spooled_ms: int = 0  #: unix time
+
+    def options(self, now: Now) -> Options:
+        """Of the publish."""
+        due_ms = self.due_ms - now.wall_ms + now.boot_ms if self.due_ms > now.wall_ms else 0
+        terms = Terms(due_ms, self.ttl_ms, self.lease_ms, self.attempts_max, self.backoff_ms, self.id)
+        return Options(self.key, self.headers, self.route, self.level, terms, self.partition)
+
+
+def spooled(topic: str, value: bytes, options: Options, now: Now) -> Spooled:
+    """What a publish asks for. The options have an id."""
+    terms = options.terms or NOTHING
+    return Spooled(
+        topic,
+        value,
+        terms.id,
+        options.key,
+        options.headers,
+        options.route,
+        options.level,
+        options.partition,
+        terms.due_ms - now.boot_ms + now.wall_ms if terms.due_ms else 0,
+        terms.ttl_ms,
+        terms.lease_ms,
+        terms.attempts_max,
+        terms.backoff_ms,
+        now.wall_ms,
+    )

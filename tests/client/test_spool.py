@@ -1,0 +1,201 @@
+"""The spool: what is not confirmed is on the disk, and is sent after a restart, in order and once."""
+
+import asyncio
+import os
+import random
+import signal
+import subprocess
+import sys
+from collections import Counter
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from conftest import HOME, ROOTS, RunningNode
+from gossipq.errors import Backpressure, BadRequest, ConfigError, NotConfirmed, Refused, Unreachable
+from gossipq.types import Now
+from gossipq_client import aio, connect, testing
+from gossipq_client.io import spool as spools
+from gossipq_client.io.spool import Spool
+from gossipq_client.values import Spooled, publish_options, spooled
+from ports import settled_port
+
+PATIENCE_S = 60
+KILLS = 12
+
+
+def environment() -> dict[str, str]:
+    return {**os.environ, "PYTHONPATH": os.pathsep.join(str(HOME / root) for root in ROOTS)}
+
+
+class Flight:
+    def __init__(self) -> None:
+        self.done, self.error = False, None
+
+
+def row(number: int) -> Spooled:
+    return Spooled("t", b"%d" % number, b"id-%d" % number)
+
+
+def test_what_is_put_is_there_until_it_is_certain(tmp_path: Path) -> None:
+    spool, flights = Spool(tmp_path), [Flight() for _ in range(4)]
+    numbers = [spool.put(row(at)) for at in range(4)]
+    assert numbers == [1, 2, 3, 4]
+    for (number, found), flight in zip(spool.unsent(), flights, strict=True):
+        assert found == row(number - 1)
+        spool.sent(number, [flight])
+    assert list(spool.unsent()) == []
+    flights[0].done = flights[2].done = flights[3].done = True
+    flights[3].error = NotConfirmed("in doubt")
+    spool.close()
+    spool.close()
+    again = Spool(tmp_path)
+    assert [found.value for _, found in again.unsent()] == [b"1", b"2", b"3"], "in order, and the doubtful"
+    assert again.put(row(4)) == 5
+    again.close()
+
+
+def test_what_was_refused_goes_for_its_publisher_knows(tmp_path: Path) -> None:
+    spool, flight = Spool(tmp_path), Flight()
+    spool.sent(spool.put(row(0)), [flight])
+    spool.drop(spool.put(row(1)))
+    flight.done, flight.error = True, Refused("no")
+    spool.sweep()
+    assert len(spool) == 0
+    spool.close()
+    assert spools.show(str(tmp_path)) == []
+
+
+def test_a_full_spool_says_so_and_takes_more_once_some_are_confirmed(tmp_path: Path) -> None:
+    spool, flights = Spool(tmp_path, 1 << 20), list[Flight]()
+
+    def fill() -> None:
+        while True:
+            number = spool.put(Spooled("t", bytes(10_000), b"i"))
+            flights.append(Flight())
+            spool.sent(number, [flights[-1]])
+
+    with pytest.raises(Backpressure, match="is full"):
+        fill()
+    for flight in flights:
+        flight.done = True
+    spool.close()
+    spool = Spool(tmp_path, 1 << 20)
+    assert len(spool) == 0
+    assert spool.put(row(0))
+    spool.close()
+
+
+def test_a_spool_is_of_one_client_at_a_time_and_can_be_looked_at_meanwhile(tmp_path: Path) -> None:
+    spool = Spool(tmp_path)
+    spool.put(row(0))
+    with pytest.raises(ConfigError, match="another client"):
+        connect("tcp://127.0.0.1:9", spool=tmp_path)
+    command = [sys.executable, "-m", "gossipq_cli", "spool", "show", str(tmp_path), "-o", "jsonl"]
+    shown = subprocess.run(command, capture_output=True, text=True, env=environment(), check=True)
+    assert '"topic":"t"' in shown.stdout.replace(" ", "")
+    spool.close()
+    with pytest.raises(ConfigError, match="no spool"):
+        spools.show(str(tmp_path / "none"))
+
+
+def test_a_row_asks_for_what_its_publish_asked_for_also_after_a_restart() -> None:
+    before, after = Now(1_000, 1_700_000_000_000), Now(5, 1_700_000_060_000)
+    given = publish_options(
+        lambda: before, key="k", headers={"a": "b"}, route="r", delay="5m", ttl="1h", attempts_max=2, id="i"
+    )
+    kept = spooled("t", b"v", given, before)
+    again = kept.options(after)
+    assert (again.key, again.headers, again.route, again.level) == (b"k", given.headers, b"r", "")
+    assert again.terms is not None
+    assert (again.terms.id, again.terms.ttl_ms, again.terms.attempts_max) == (b"i", 3_600_000, 2)
+    assert again.terms.due_ms - after.boot_ms == pytest.approx(240_000, abs=1)
+    late = kept.options(Now(5, before.wall_ms + 900_000))
+    assert late.terms is not None
+    assert late.terms.due_ms == 0, "due meanwhile"
+
+
+@pytest.fixture(scope="module")
+def broker() -> Iterator[testing.Broker]:
+    with testing.Broker() as broker:
+        yield broker
+
+
+def everything(mq: testing.Client, topic: str) -> list[bytes]:
+    return [msg.value for msg in mq.consume(topic, start="first", stop_at_end=True)]
+
+
+def test_what_could_not_be_sent_goes_at_the_next_start(broker: testing.Broker, tmp_path: Path) -> None:
+    away = connect(f"tcp://127.0.0.1:{settled_port()}", spool=tmp_path, timeout="20ms")
+    for number in range(3):
+        with pytest.raises(Unreachable, match=r".*") as told:
+            away.publish("spooled", b"%d" % number)
+    assert "spool" in told.value.hint
+    away.close()
+    with connect(broker.endpoint, spool=tmp_path) as mq:
+        mq.publish("spooled", b"3").result(PATIENCE_S)
+        with pytest.raises(BadRequest, match="single records"):
+            mq.publish_many("spooled", [b"4"])
+        mq.flush(PATIENCE_S)
+    with broker.connect() as reader:
+        assert everything(reader, "spooled") == [b"0", b"1", b"2", b"3"]
+    assert spools.show(str(tmp_path)) == []
+
+
+def test_the_asyncio_client_has_it_too(broker: testing.Broker, tmp_path: Path) -> None:
+    async def main() -> None:
+        async with aio.connect(broker.endpoint, spool=tmp_path) as mq:
+            pending = [await mq.publish("aspooled", b"%d" % at) for at in range(5)]
+            for each in pending:
+                await each.result(PATIENCE_S)
+
+    asyncio.run(main())
+    with broker.connect() as reader:
+        assert everything(reader, "aspooled") == [b"%d" % at for at in range(5)]
+    assert spools.show(str(tmp_path)) == []
+
+
+PUBLISHER = """
+import sys
+from gossipq_client import connect
+server, directory, first = sys.argv[1:]
+with connect(server, spool=directory) as mq:
+    at = int(first)
+    while True:
+        mq.publish("killed", b"%d" % at)
+        print(at, flush=True)
+        at += 1
+"""
+
+
+@pytest.mark.e2e
+@pytest.mark.slow
+def test_a_publisher_that_is_killed_loses_nothing_and_doubles_nothing(
+    shared_node: RunningNode, tmp_path: Path
+) -> None:
+    """Killed at random moments: every publish that returned is stored once, in the order of the publishes."""
+    with connect(shared_node.endpoint) as mq:
+        mq.create_topic("killed", 1)
+    chance, first, published = random.Random(7), 0, set[int]()
+    for _ in range(KILLS):
+        program = subprocess.Popen(
+            [sys.executable, "-c", PUBLISHER, shared_node.endpoint, str(tmp_path / "spool"), str(first)],
+            stdout=subprocess.PIPE,
+            env=environment(),
+        )
+        assert program.stdout is not None
+        for _ in range(chance.randrange(1, 400)):
+            published.add(int(program.stdout.readline()))
+        program.send_signal(signal.SIGKILL)
+        published.update(int(line) for line in program.stdout if line.endswith(b"\n"))
+        program.wait()
+        program.stdout.close()
+        first = max(published) + 2  # one more may be on the disk
+    with connect(shared_node.endpoint, spool=tmp_path / "spool") as mq:
+        mq.flush(PATIENCE_S)
+        stored = [int(msg.value) for msg in mq.consume("killed", start="first", stop_at_end=True)]
+    assert [value for value, count in Counter(stored).items() if count > 1] == []
+    assert published <= set(stored)
+    assert stored == sorted(stored)
+    assert spools.show(str(tmp_path / "spool")) == []
