@@ -1,0 +1,56 @@
+"""Programs as users write them have the types that checkers expect, without an ignore."""
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from conftest import HOME, ROOTS
+
+PROGRAMS = sorted((HOME / "tests" / "typed").glob("*.py"))
+PATIENCE_S = 300
+
+
+def checked(tmp_path: Path, *command: str) -> str:
+    """What a checker says; it sees the packages of this tree, as if they were installed."""
+    roots = os.pathsep.join(str(HOME / root) for root in ROOTS)
+    environment = {**os.environ, "MYPYPATH": roots, "PYTHONPATH": roots}
+    ran = subprocess.run(
+        [sys.executable, "-m", *command],
+        cwd=tmp_path,
+        env=environment,
+        capture_output=True,
+        text=True,
+        timeout=PATIENCE_S,
+        check=False,
+    )
+    return "" if ran.returncode == 0 else ran.stdout + ran.stderr
+
+
+def test_there_are_five_and_none_ignores_anything() -> None:
+    assert len(PROGRAMS) == 5
+    assert not [path.name for path in PROGRAMS if "ignore" in path.read_text() or "cast(" in path.read_text()]
+
+
+@pytest.mark.slow
+def test_mypy_has_nothing_to_say(tmp_path: Path) -> None:
+    settings = tmp_path / "mypy.ini"
+    settings.write_text("[mypy]\nstrict = True\n[mypy-pyarrow.*,lmdb.*]\nignore_missing_imports = True\n")
+    said = checked(tmp_path, "mypy", "--config-file", str(settings), *map(str, PROGRAMS))
+    assert said == ""
+
+
+@pytest.mark.slow
+def test_pyright_has_nothing_to_say(tmp_path: Path) -> None:
+    pytest.importorskip("pyright")
+    roots = ", ".join(f'"{HOME / root}"' for root in ROOTS)
+    programs = ", ".join(f'"{path}"' for path in PROGRAMS)
+    (tmp_path / "pyrightconfig.json").write_text(
+        f'{{"include": [{programs}], "extraPaths": [{roots}], "pythonVersion": "3.11"}}'
+    )
+    said = checked(tmp_path, "pyright", "--project", str(tmp_path), "--pythonpath", sys.executable)
+    if "error" not in said and said:
+        pytest.skip(f"pyright cannot run here: {said[:200]}")
+    assert said == ""
