@@ -248,6 +248,8 @@ def test_what_a_waiter_meets_is_its_own(broker: testing.Broker, mq: Client) -> N
     """Replies cannot be read here: the topic that they would come from is virtual."""
     mq.create_topic("real")
     mq.admin.bind_topic("_replies", ["real"])
+    mq.create_topic("x")
+    mq.fetch("x", "desk", n=1, wait="10ms")  # somebody is there who might answer
 
     async def main() -> None:
         async with connect(broker.endpoint, timeout=4) as mq:

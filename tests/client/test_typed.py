@@ -1,6 +1,7 @@
 """Programs as users write them have the types that checkers expect, without an ignore."""
 
 import os
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -45,12 +46,11 @@ def test_mypy_has_nothing_to_say(tmp_path: Path) -> None:
 @pytest.mark.slow
 def test_pyright_has_nothing_to_say(tmp_path: Path) -> None:
     pytest.importorskip("pyright")
+    for path in PROGRAMS:
+        shutil.copy(path, tmp_path)
     roots = ", ".join(f'"{HOME / root}"' for root in ROOTS)
-    programs = ", ".join(f'"{path}"' for path in PROGRAMS)
-    (tmp_path / "pyrightconfig.json").write_text(
-        f'{{"include": [{programs}], "extraPaths": [{roots}], "pythonVersion": "3.11"}}'
-    )
+    (tmp_path / "pyrightconfig.json").write_text(f'{{"extraPaths": [{roots}], "pythonVersion": "3.11"}}')
     said = checked(tmp_path, "pyright", "--project", str(tmp_path), "--pythonpath", sys.executable)
-    if "error" not in said and said:
+    if said and " error" not in said:
         pytest.skip(f"pyright cannot run here: {said[:200]}")
     assert said == ""
