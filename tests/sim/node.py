@@ -579,7 +579,7 @@ class Node:
                 continue
             if key[:1] == b"E" and records.U64.unpack(row)[0] not in partitions:
                 continue
-            if key[:1] in b"OASQZYUIJvLVW":
+            if key[:1] in b"OASQZYUIJvLVWhp":
                 state = partitions.get(records.U64.unpack_from(key, 1)[0])
                 at = 17 if key[:1] in b"AQ" else 9  # of the offset
                 if state is None or (
