@@ -16,6 +16,7 @@ from gossipq.messages import StatsReply, StatusReply
 from gossipq.types import partition_key
 from gossipq.values import PartitionStats, TopicConfig, TopicInfo, WorkerStats
 from gossipq_cli.main import main
+from gossipq_cli.options import TIMEOUT_S
 
 
 class Pending:
@@ -54,7 +55,10 @@ def orders(client):
 
 
 def published(client) -> list[tuple[bytes, dict[str, Any]]]:
-    return [(args[1], options) for args, options in client.called("publish")]
+    """Values, and what was asked beside the time that a place in the window is waited for."""
+    calls = [(args[1], dict(options)) for args, options in client.called("publish")]
+    assert [options.pop("wait") for _, options in calls] == [TIMEOUT_S] * len(calls)
+    return calls
 
 
 def test_pub_passes_every_option(orders, gossipq) -> None:
@@ -227,10 +231,17 @@ def test_pub_of_what_the_client_refuses(orders, gossipq) -> None:
 # --- sub
 
 
+def subscription(*messages: Any) -> mock.MagicMock:
+    found = mock.MagicMock(trouble="")
+    found.__enter__.return_value = found
+    found.__iter__.side_effect = lambda: iter(messages)
+    return found
+
+
 def consumed(client, gossipq, *line: str) -> dict[str, Any]:
-    client.answers["consume"] = lambda *args, **options: iter(())
+    client.answers["subscribe"] = lambda *args, **options: subscription()
     assert gossipq("sub", "orders", *line).code == 0
-    return client.called("consume")[-1][1]
+    return client.called("subscribe")[-1][1]
 
 
 def test_sub_passes_every_option(orders, gossipq) -> None:
@@ -259,7 +270,7 @@ def test_sub_escapes_on_a_terminal(orders, gossipq, monkeypatch: pytest.MonkeyPa
         message = mock.MagicMock(
             value=b"\x1b[2J\ta\nb\xff\xc3\xa9", key=None, publish_time=1.0, headers={}, route="", id=None
         )
-        orders.answers["consume"] = lambda *args, **options: iter([message])
+        orders.answers["subscribe"] = lambda *args, **options: subscription(message)
         sink.seek(0)
         sink.truncate()
         monkeypatch.setattr(sys, "stdout", Screen(sink))
@@ -297,7 +308,7 @@ def test_sub_wrong_options(orders, gossipq, line: tuple[str, ...], says: str) ->
     ],
 )
 def test_sub_of_what_is_refused(orders, gossipq, error: errors.BadRequest) -> None:
-    orders.answers["consume"] = error
+    orders.answers["subscribe"] = error
     ran = gossipq("sub", "orders", "-g", "billing")
     assert ran == (2, "", f"error: {error.message}\n hint: {error.hint}\n")
 
