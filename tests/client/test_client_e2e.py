@@ -106,7 +106,7 @@ class TestPublish:
         with pytest.raises(TooLarge, match="headers"):
             mq.publish(topic, b"", headers={"h": bytes(limits.HEADERS_BYTES_MAX)})
         with pytest.raises(TypeError):
-            mq.publish(topic, 17)  # type: ignore[arg-type]
+            mq.publish(topic, object())  # type: ignore[arg-type]
 
     def test_level_none_promises_nothing_and_arrives(self, mq: Client, topic: str) -> None:
         receipt = mq.publish(topic, b"fast", level="none").result(0)

@@ -4,6 +4,7 @@ import pytest
 
 from client.hand import Hand
 from gossipq.messages import Credit, Nack, Subscribe
+from gossipq.values import Range
 from gossipq_client.session.credit import Part, Subscription
 from gossipq_client.session.pace import CREDIT_MAX, CREDIT_MIN, CREDIT_START, LOOK_MS, STUCK_MS, Pace
 
@@ -56,6 +57,7 @@ class Consumer:
         self.part: Part = self.subscription.parts[0]
         self.loan, self.offset = CREDIT_START, 0
         self.given_back: list[tuple[int, int]] = []
+        self.claimed: list[Range] = []
 
     def hear(self) -> None:
         for sent in self.hand.flush():
@@ -63,6 +65,7 @@ class Consumer:
                 self.loan += sent.body.records
             elif isinstance(sent.body, Subscribe):
                 self.loan = sent.body.credit_records
+                self.claimed += sent.body.holding or []
             elif isinstance(sent.body, Nack):
                 self.given_back += [(first, end) for _, first, end in sent.body.ranges]
         if self.loan:
@@ -101,3 +104,4 @@ def test_a_fast_consumer_holds_thousands_and_gives_them_to_others_when_it_become
     consumer.work(STUCK_MS / 1_000 + 4, STUCK_MS)
     assert consumer.subscription.untaken_records <= LOOK_MS
     assert sum(end - first for first, end in consumer.given_back) > 1_000
+    assert consumer.claimed == [], "what went back a moment ago would be taken for held, till its lease ends"

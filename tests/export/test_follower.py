@@ -128,11 +128,11 @@ def test_records_wait_until_they_are_worth_a_file(mq, open_folder, monkeypatch):
     publish(mq, "t", 3, partition=0)
     clock, folder = Clock(), open_folder()
     follower = Follower(Exporter(mq, folder), folder, clock, roll_s=60.0)
-    assert follower.step().done.records == 3, "what is there at the start does not wait"
+    assert follower.look().done.records == 3, "what is there at the start does not wait"
 
     def step(seconds):
         clock.now += seconds
-        done = follower.step().done
+        done = follower.look().done
         return done.records, done.waiting["t"]
 
     assert step(10) == (0, 0)
@@ -157,9 +157,9 @@ def test_a_follower_merges_and_removes_by_itself(mq, open_folder, tmp_path, monk
     for number in range(30):
         publish(mq, "t", 10, number * 10, partition=number % 2)
         clock.now += 720
-        step = follower.step()
-        merged += step.merged_files
-        assert step.based == (number % 5 == 4)
+        look = follower.look()
+        merged += look.merged_files
+        assert look.based == (number % 5 == 4)
         assert len(values(folder)) == number * 10 + 10, "after each step all is there, once"
     assert merged > 15
     found = folder.read()
@@ -186,17 +186,17 @@ def test_a_follower_that_is_killed_while_it_merges_goes_on(mq, open_folder, monk
     for number in range(1, 5):
         follower = Follower(Exporter(mq, folder), folder, clock, roll_s=0.0)
         publish(mq, "t", 10, number * 10)
-        follower.step()
+        follower.look()
         clock.now += 4_000
         with monkeypatch.context() as patch:
             patch.setattr(folder, "publish", killed)
             with pytest.raises(Killed):
-                follower.step()
+                follower.look()
         folder = open_folder()
         assert len(values(folder)) == number * 10 + 10
     follower = Follower(Exporter(mq, folder), folder, clock, roll_s=0.0)
     clock.now += 4_000
-    assert follower.step().merged_files > 0
+    assert follower.look().merged_files > 0
     assert len(values(folder)) == 50
 
 
@@ -205,9 +205,9 @@ def test_metrics_over_http(mq, open_folder, settled_port):
     clock, folder, metrics = Clock(), open_folder(), Metrics()
     follower = Follower(Exporter(mq, folder), folder, clock, roll_s=60.0)
     metrics.serve("127.0.0.1", settled_port)
-    metrics.count(follower.step())
+    metrics.count(follower.look())
     publish(mq, "t", 3)
-    metrics.count(follower.step())
+    metrics.count(follower.look())
     metrics.failed(OSError(28, "full"))
 
     def told():
@@ -321,8 +321,8 @@ def test_a_day_of_64_partitions_is_few_files_and_small_manifests(tmp_path, monke
     with Folder(tmp_path / "lake") as folder:
         follower = Follower(Exporter(Day(clock), folder), folder, clock)
         while clock.now < DAY_S:
-            step = follower.step()
-            if step.done.manifests:
+            look = follower.look()
+            if look.done.manifests:
                 paths = [path for path in (tmp_path / "lake").rglob("*") if path.is_file()]
                 manifests = [path for path in paths if path.parent.name == "manifests"]
                 most["manifest bytes"] = max(

@@ -102,8 +102,8 @@ def test_a_follower_merges_first_and_commits_what_is_final(mq, open_folder, cata
     committed = 0
     for number in range(20):
         publish(mq, "t", 10, number * 10)
-        step = follower.step()
-        committed += step.committed.records if step.committed else 0
+        look = follower.look()
+        committed += look.committed.records if look.committed else 0
         clock.now += 720
     assert committed == 160
     assert len(values(catalog)) == 160

@@ -78,7 +78,7 @@ def test_a_follower_removes_what_was_replaced_and_is_old(mq, server, place, monk
         follower = Follower(Exporter(mq, folder), folder, clock, roll_s=0.0, keep_s=0.0)
         for number in range(10):
             publish(mq, "t", 10, number * 10)
-            follower.step()
+            follower.look()
             clock.now += 720
         assert len(values(folder)) == 100
         found = folder.read()

@@ -139,7 +139,7 @@ class Consuming(Settling):
             ranges = held.cut(held.taken + keep)
             self._nack(held.part, [(held.partition, *each) for each in ranges], GIVEN_BACK, {})
         for part in subscription.parts:
-            self._subscribe(part, self._holding(part))
+            self._subscribe(part)  # the leader knows what is here; a claim would take up what just went back
 
     def begin(self, held: Held, first: Offset, end: Offset) -> None:
         """The user gets these records now. When they had been handed out before, the leader is told: if this

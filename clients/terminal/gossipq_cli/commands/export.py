@@ -1,7 +1,7 @@
 """`gossipq export`."""
 
 import time
-from typing import Any, NoReturn
+from typing import TYPE_CHECKING, Any, NoReturn
 
 import click
 import msgspec
@@ -13,6 +13,9 @@ from gossipq_cli.kinds import Duration
 from gossipq_cli.options import Choices, Verb, pass_choices
 from gossipq_cli.output import Output
 from gossipq_cli.progress import Progress
+
+if TYPE_CHECKING:
+    from gossipq_node.export.follower import Follower
 
 #: what --follow waits out; OSError: a disk that is full may have room again
 PASSING = (Busy, Unreachable, NoReply, OSError)
@@ -168,7 +171,7 @@ def _place(text: str) -> tuple[str, int]:
 
 
 def _follow(
-    output: Output, progress: Progress, follower: Any, every_s: float, place: tuple[str, int] | None
+    output: Output, progress: Progress, follower: "Follower", every_s: float, place: tuple[str, int] | None
 ) -> NoReturn:
     """Until it is interrupted."""
     from gossipq_node.export.metrics import Metrics
@@ -186,23 +189,23 @@ def _follow(
             ) from None
     while True:
         try:
-            step = follower.step()
+            look = follower.look()
         except PASSING as error:
             metrics.failed(error)
             failed += 1
             output.say(f"{error}; trying again")
         else:
-            metrics.count(step)
+            metrics.count(look)
             failed = 0
-            _tell_gone(output, [name for name in step.done.gone if name not in gone])
-            gone = step.done.gone
-            if step.done.manifests or first:
-                _tell(output, progress, step.done)
+            _tell_gone(output, [name for name in look.done.gone if name not in gone])
+            gone = look.done.gone
+            if look.done.manifests or first:
+                _tell(output, progress, look.done)
             first = False
-            if step.merged_files:
-                output.say(f"merged {many(step.merged_files, 'file')}")
-            if step.committed is not None:
-                _tell_committed(output, step.committed)
+            if look.merged_files:
+                output.say(f"merged {many(look.merged_files, 'file')}")
+            if look.committed is not None:
+                _tell_committed(output, look.committed)
         time.sleep(min(PAUSE_MAX_S, every_s * 2**failed) if failed else every_s)
 
 
