@@ -179,7 +179,7 @@ def check_copy(scene: Scene, shard: int) -> None:
         (ledger, tables, None),
     ):
         sweeper = Sweeper(its_tables, each, log_state or mine.replica.log, whole=True)
-        sweeper.hold = 0
+        sweeper.keep_from = 0
         while sweeper.behind:
             sweeper.sweep(1_000)
         each.flush()
