@@ -135,9 +135,10 @@ class Turn:
         return shard
 
     def _ahead_ms(self) -> int | None:
-        """Leader time minus boot time, as any shard knows it."""
+        """Leader time minus boot time, by the shard that knows of the latest: what a copy hears of its leader
+        is as late as the message was."""
         known = (shard.known_ahead_ms(self._now) for shard in self.shards.values())
-        return next((ahead_ms for ahead_ms in known if ahead_ms is not None), None)
+        return max((ahead_ms for ahead_ms in known if ahead_ms is not None), default=None)
 
     def wake(self, shard_id: ShardId) -> None:
         """This shard has a part in the next turn."""

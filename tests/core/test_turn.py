@@ -154,6 +154,13 @@ def test_a_new_leader_that_hears_one_wrong_clock_goes_by_the_time_of_the_shards_
     assert abs(shard.leader_ms - worker.now.wall_ms) < 1_000
 
 
+def test_of_the_shards_beside_it_the_latest_time_counts(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What a copy hears of its leader is as late as the message was."""
+    worker = FakeWorker()
+    monkeypatch.setattr(Shard, "known_ahead_ms", lambda shard, now: (5_000, 9_000)[shard.id])
+    assert worker.turns._ahead_ms() == 9_000
+
+
 def test_a_time_before_the_last_entry_of_a_shard_is_not_taken_from_another_one() -> None:
     """A machine without a battery starts in 1970, with one new shard and one that has entries."""
     worker = FakeWorker()

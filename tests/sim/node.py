@@ -45,7 +45,7 @@ SILENCE_MS = 3_000  #: shorter than in a node, as a run is short
 WALL_MS = 1_700_000_000_000
 CLOCK_ERROR_MS = 100  #: of a wall clock that is right
 FAILED_AT_ONCE = 12  #: records that one message of a client may give back
-LATE_TIME_MS = 5_000  #: an anchor may go back to a message that was slow
+LATE_TIME_MS = 9_000  #: an anchor may go back to a message that was slow (4 s), and met a pause (3.5 s)
 EVERYTHING = 2**62
 _values: dict[bytes, tuple[bytes, ...]] = {}
 
