@@ -12,8 +12,8 @@ be early after such a step, so it waits a moment for more clocks before it serve
 boot time, slewed by at most one thousandth towards the majority.
 
 All shards of a cluster have one time. So a shard that is not sure takes the latest time of those beside it,
-in the same process, that are: else the first leader of a shard that was without one for long would go by what few
-wall clocks it hears, and one of these may be wrong.
+in the same process, that are: else the first leader of a shard that was without one for long would go by what
+few wall clocks it hears, and one of these may be wrong.
 """
 
 from typing import NamedTuple
