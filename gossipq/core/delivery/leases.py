@@ -277,16 +277,17 @@ class Leases:
         self.dirty.add(view.group.id)
 
     def let_on(self, view: PartitionView, key_hash: int) -> None:
-        """What waits behind a key goes on, if the key is free: on disk first."""
+        """What waits behind a key goes on, if the key is free: the first of it, in memory or on disk."""
         assert view.keys is not None
         lane, on_disk = key_lane(key_hash), view.keys.on_disk(key_hash)
         waiting = view.lanes.get(lane)
-        first = on_disk if on_disk is not None else waiting.starts[0] if waiting else None
-        if not view.keys.opens(key_hash, 0 if first is None else first) or first is None:
+        here = waiting.starts[0] if waiting else None
+        firsts = [each for each in (here, on_disk) if each is not None]
+        if not view.keys.opens(key_hash, min(firsts, default=0)) or not firsts:
             return
-        if on_disk is None:
-            view.open_lane(lane)
-        else:
+        if here is not None and here == min(firsts):
+            view.open_lane(lane)  # what lies behind those on disk comes back into it
+        elif on_disk is not None:
             view.draining.setdefault(lane, on_disk)
 
     def key_done(self, view: PartitionView, offset: Offset, key_hash: int) -> None:
