@@ -689,6 +689,10 @@ def test_a_dump_goes_to_a_file_that_is_there_when_it_is_whole(
         ("check nothing", "no such command: nothing"),
         ("check lag --warn many", "many"),
         ("check ready -s no-such-context", "no-such-context"),
+        ("--bogus check ready", "No such option"),
+        ("-o yaml check ready", "yaml"),
+        ("--timeout soon check ready", "soon"),
+        ("-s no-such-context check ready", "no-such-context"),
     ],
 )
 def test_what_a_check_cannot_know_is_unknown(gossipq, line: str, says: str) -> None:
@@ -697,3 +701,7 @@ def test_what_a_check_cannot_know_is_unknown(gossipq, line: str, says: str) -> N
     assert ran.out.splitlines()[0].partition(" - ")[0].endswith("UNKNOWN")
     assert says in ran.out
     assert ran.out.count("\n") == 1
+
+
+def test_a_word_of_another_command_makes_no_check(gossipq: Callable[..., Any]) -> None:
+    assert gossipq("--bogus", "pub", "check", "ready").code == 2

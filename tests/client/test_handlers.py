@@ -210,10 +210,10 @@ class TestOutcomes:
         assert outcomes.shortened("é" * limits.ERROR_BYTES_MAX) == "é" * (limits.ERROR_BYTES_MAX // 2)
         assert outcomes.shortened("\ud800") == "?"
 
-    @pytest.mark.parametrize("after", ["-1s", -1, float("nan"), "soon", "4000d"])
-    def test_no_such_delay(self, after: Any) -> None:
-        with pytest.raises(BadRequest, match="after"):
-            Retry(after)
+    @pytest.mark.parametrize("delay", ["-1s", -1, float("nan"), "soon", "4000d"])
+    def test_no_such_delay(self, delay: Any) -> None:
+        with pytest.raises(BadRequest, match="delay"):
+            Retry(delay)
 
 
 class TestRequests:

@@ -535,7 +535,7 @@ class TestMessages:
             b"eu.fr",
             b"eu.de",
         ]
-        both = mq.consume("orders", "g", routes=["us", "eu.#.paris"], stop_at_end=True)
+        both = mq.consume("orders", "g", route=["us", "eu.#.paris"], stop_at_end=True)
         assert [msg.value for msg in both] == [b"us", b"eu.fr.paris"]
 
     def test_at_most_once(self, mq: testing.Client) -> None:

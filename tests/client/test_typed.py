@@ -1,5 +1,6 @@
 """Programs as users write them have the types that checkers expect, without an ignore."""
 
+import json
 import os
 import shutil
 import subprocess
@@ -48,8 +49,12 @@ def test_pyright_has_nothing_to_say(tmp_path: Path) -> None:
     pytest.importorskip("pyright")
     for path in PROGRAMS:
         shutil.copy(path, tmp_path)
-    roots = ", ".join(f'"{HOME / root}"' for root in ROOTS)
-    (tmp_path / "pyrightconfig.json").write_text(f'{{"extraPaths": [{roots}], "pythonVersion": "3.11"}}')
+    settings = {
+        "extraPaths": [str(HOME / root) for root in ROOTS],
+        "pythonVersion": "3.11",
+        "typeCheckingMode": "strict",
+    }
+    (tmp_path / "pyrightconfig.json").write_text(json.dumps(settings))
     said = checked(tmp_path, "pyright", "--project", str(tmp_path), "--pythonpath", sys.executable)
     if said and " error" not in said:
         pytest.skip(f"pyright cannot run here: {said[:200]}")

@@ -176,7 +176,7 @@ def handle(history: History, group: str, msg: Message) -> None:
         if mood == "reject":
             raise Reject("not this one")
         if mood == "retry" and nth == 1:
-            raise Retry(after="50ms")
+            raise Retry(delay="50ms")
         if mood == "doomed" or (mood == "crash" and nth == 1):
             raise Boom(mood)
     with history.lock:
@@ -493,7 +493,7 @@ def test_each_record_is_accounted_for(make: Callable[..., Node], caplog: pytest.
         Fetcher(node.endpoint, history, 0, KEYED, mode="key_ordered"),
         Handlers(node.endpoint, history, 0, KEYED, mode="key_ordered"),
         Fetcher(node.endpoint, history, 1, SHARED),
-        Fetcher(node.endpoint, history, 2, SHARED, routes=["eu.#"]),
+        Fetcher(node.endpoint, history, 2, SHARED, route="eu.#"),
     ]
 
     def check() -> None:

@@ -84,7 +84,7 @@ def test_an_alarm_is_told_when_it_comes_and_when_it_goes(
     assert told(mq, name)[0].command == "gossipq why TOPIC --group GROUP"
     (record,) = [
         record
-        for record in mq.consume("_alarms", start="first", routes=["warning.#"], stop_at_end=True)
+        for record in mq.consume("_alarms", start="first", route="warning.#", stop_at_end=True)
         if b"cleared" in record.value
     ][:1]
     assert (record.route, record.key) == ("warning.lag", f"{name}/lag/orders/billing".encode())

@@ -33,7 +33,7 @@ def work(mq: Client) -> int:
                 if order.cents < 0:
                     raise Reject("negative")
                 if msg.attempt > 3:
-                    raise Retry(after="5m")
+                    raise Retry(delay="5m")
                 cents += order.cents
             if cents > 1_000:
                 sub.stop()

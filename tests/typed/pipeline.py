@@ -6,7 +6,7 @@ from gossipq_client import Backpressure, Receipt, aio
 
 
 async def produce(mq: aio.Client, count: int) -> list[Receipt]:
-    pending = []
+    pending: list[aio.PendingReceipt] = []
     for number in range(count):
         try:
             pending.append(await mq.publish("lines", f"{number}", wait=1.0, headers={"n": str(number)}))

@@ -4,7 +4,7 @@ import sys
 from collections.abc import Sequence
 from importlib import import_module
 from io import TextIOWrapper
-from typing import NoReturn
+from typing import Any, NoReturn
 
 import click
 
@@ -53,6 +53,17 @@ Exit codes:
 
 class Root(Noun):
     """Knows its commands by name and imports none before it is called."""
+
+    def make_context(
+        self, info_name: str | None, args: list[str], *more: Any, **options: Any
+    ) -> click.Context:
+        """Options before `check` are part of a check: a wrong one is UNKNOWN too."""
+        if next((word for word in args if word in COMMANDS), "") != "check":
+            return super().make_context(info_name, args, *more, **options)
+        from gossipq_cli.commands.check import unknown_unless_known
+
+        with unknown_unless_known():
+            return super().make_context(info_name, args, *more, **options)
 
     def list_commands(self, ctx: click.Context) -> list[str]:
         return list(COMMANDS)

@@ -107,7 +107,7 @@ class Requests:
         return now_ms - self.heard_ms.get(topic, -HEARD_MS) < HEARD_MS
 
     def joining(self) -> Joining:
-        return joining(REPLIES, None, start="new", routes=[self.route])
+        return joining(REPLIES, None, start="new", route=self.route)
 
     def begin(self) -> str:
         """The correlation of a new request."""

@@ -22,8 +22,7 @@ class FetchOptions(TypedDict, total=False):
 
     start: of a new group, or of a reader: "first", "new", an offset, an aware datetime, "-10m"
     mode: "shared", "exclusive" (one consumer at a time) or "key_ordered" (each key in order)
-    route: takes only records whose route matches one of these, as in "eu.fr", "eu.*", "eu.#"
-    routes: the same
+    route: takes only records whose route matches this, or one of a list: "eu.fr", "eu.*", ["eu.#", "us"]
     create: makes a topic that is not there; else that raises UnknownTopic
     ack: False = at most once: a record counts as done before it leaves the node
     lease: how long the node waits for a consumer that has gone silent
@@ -34,7 +33,6 @@ class FetchOptions(TypedDict, total=False):
     start: inputs.Start | None
     mode: str | None
     route: Routes | None
-    routes: Routes | None
     create: bool
     ack: bool
     lease: inputs.Duration | None
@@ -97,7 +95,6 @@ def joining(
     start: inputs.Start | None = None,
     mode: str | None = None,
     route: Routes | None = None,
-    routes: Routes | None = None,
     ack: bool = True,
     credit: int | None = None,
     lease: inputs.Duration | None = None,
@@ -116,14 +113,14 @@ def joining(
     where = start if start is not None else "first" if group else "new"
     inputs.start_of(where, 0)
     records = credit_of(credit, mode, "credit")
-    found = [*routes_of(route, "route"), *routes_of(routes, "routes")]
     follows = bool(group) and credit is None and mode != "exclusive"
     lent = CREDIT_START if follows else records, limits.CREDIT_BYTES
     patience_ms = 0 if wait is None else inputs.duration_ms(wait, "wait")
     late_after_ms = _late_after_ms(group, order, late_after)
     names = inputs.names_of(topics)
+    routes = routes_of(route)
     return Joining(
-        names, group or "", where, lent, options, found, ack, follows, create, patience_ms, late_after_ms
+        names, group or "", where, lent, options, routes, ack, follows, create, patience_ms, late_after_ms
     )
 
 
@@ -151,19 +148,17 @@ def credit_of(credit: int | None, mode: str | None, what: str) -> int:
     return inputs.whole(credit, what, 1, limits.IN_FLIGHT_MAX)
 
 
-def routes_of(routes: Routes | None, what: str) -> list[str]:
+def routes_of(route: Routes | None) -> list[str]:
     """Patterns of words between dots: `*` is one word, `#` any number of them. Raises BadRequest,
     TooLarge."""
-    found = [routes] if isinstance(routes, str) else list(routes or ())
+    found = [route] if isinstance(route, str) else list(route or ())
     for pattern in found:
         if not isinstance(pattern, str) or not pattern:
-            raise BadRequest(
-                f"{what}={routes!r}", hint='write routes as in "eu.fr", "eu.*" or ["eu.#", "us"]'
-            )
+            raise BadRequest(f"route={route!r}", hint='write routes as in "eu.fr", "eu.*" or ["eu.#", "us"]')
         words = pattern.split(".")
         if any(len(word) > 1 and ("*" in word or "#" in word) for word in words):
-            raise BadRequest(f"{what}={pattern!r}", hint='* and # stand for whole words, as in "eu.*"')
+            raise BadRequest(f"route={pattern!r}", hint='* and # stand for whole words, as in "eu.*"')
         if set(words) == {"#"}:
-            raise BadRequest(f"{what}={pattern!r} fits every route", hint=f"leave {what}= away to take all")
+            raise BadRequest(f"route={pattern!r} fits every route", hint="leave route= away to take all")
         inputs.route_bytes(pattern)
     return found

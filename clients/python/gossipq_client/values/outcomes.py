@@ -9,12 +9,12 @@ BACKOFF = -1  #: the pause before the next attempt is that of the policy
 
 
 class Retry(Exception):
-    """Raised by who works on a record: it failed, and comes again `after` (default: as the backoff policy
-    says)."""
+    """Raised by who works on a record: it failed, and comes again after `delay`, in seconds or as "5m"
+    (default: as the backoff policy says)."""
 
-    def __init__(self, after: inputs.Duration | None = None, reason: str = "") -> None:
+    def __init__(self, delay: inputs.Duration | None = None, reason: str = "") -> None:
         super().__init__(reason)
-        self.delay_ms, self.reason = delay_ms(after, "after"), reason
+        self.delay_ms, self.reason = delay_ms(delay), reason
 
 
 class Reject(Exception):
@@ -45,14 +45,14 @@ class Outcome(NamedTuple):
 GIVEN_BACK = Outcome()
 
 
-def delay_ms(delay: inputs.Duration | None, what: str) -> int:
+def delay_ms(delay: inputs.Duration | None) -> int:
     """Raises BadRequest."""
-    return BACKOFF if delay is None else inputs.duration_ms(delay, what, 0, limits.DELAY_MS_MAX)
+    return BACKOFF if delay is None else inputs.duration_ms(delay, "delay", 0, limits.DELAY_MS_MAX)
 
 
 def failed(delay: inputs.Duration | None, reason: str) -> Outcome:
     """Raises BadRequest."""
-    return Outcome(True, delay_ms(delay, "delay"), shortened(reason))
+    return Outcome(True, delay_ms(delay), shortened(reason))
 
 
 def rejected(reason: str, dead: str = "rejected") -> Outcome:

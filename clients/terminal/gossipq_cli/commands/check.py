@@ -36,17 +36,18 @@ class Check(Noun):
     command line is wrong."""
 
     def make_context(self, *args: Any, **more: Any) -> click.Context:
-        with _unknown_unless_known():
+        with unknown_unless_known():
             return super().make_context(*args, **more)
 
     def invoke(self, ctx: click.Context) -> Any:
-        with _unknown_unless_known():
+        with unknown_unless_known():
             return super().invoke(ctx)
 
 
 @contextmanager
-def _unknown_unless_known() -> Iterator[None]:
-    """The line on stdout, since monitoring systems show no other, and the rest as for any command."""
+def unknown_unless_known() -> Iterator[None]:
+    """Whatever goes wrong within is UNKNOWN: the line on stdout, since monitoring systems show no other, and
+    the rest as for any command."""
     try:
         yield
     except (failures.Failure, click.ClickException, GossipqError, OSError) as error:

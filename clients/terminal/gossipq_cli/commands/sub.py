@@ -223,7 +223,7 @@ def command(
         option = "no_ack" if no_ack else next(iter(given))
         raise click.UsageError(f"--{option.replace('_', '-')} is for groups: add -g NAME")
     given |= (
-        {"create": True} | ({"routes": list(routes)} if routes else {}) | ({"ack": False} if no_ack else {})
+        {"create": True} | ({"route": list(routes)} if routes else {}) | ({"ack": False} if no_ack else {})
     )
     render = records.to_json if as_json else records.formatter(pattern if pattern is not None else r"%v\n")
     if not raw and is_terminal(sys.stdout):

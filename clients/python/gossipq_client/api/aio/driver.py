@@ -32,7 +32,8 @@ class PendingReceipt:
         return all(flight.done for flight in self._flights) or not self._client._engine.usable
 
     async def result(self, timeout: inputs.Duration | None = None) -> Receipt:
-        """Raises NotConfirmed (may be stored) or Refused (certainly not stored)."""
+        """Waits `timeout` at most, in seconds or as "5s"; None = for ever. Raises NotConfirmed (may be
+        stored) or Refused (certainly not stored)."""
         await self._client._await_flights(self._flights, inputs.seconds(timeout))
         return self._awaited.receipt()
 
