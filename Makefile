@@ -95,7 +95,7 @@ seeds: $(STAMP)  ## SEEDS=2000 of the simulator from FIRST=100000 on; counts go 
 	PYTHONPATH=tests $(BIN)/python -m sim.many $(FIRST) $(SEEDS) --note
 
 hunt: $(STAMP)  ## each planted bug ten times over fresh seeds: is it seen by the check that it names?
-	PYTHONPATH=tests $(BIN)/python -m sim.hunt
+	PYTHONPATH=tests $(BIN)/python -m sim.hunt --note
 
 sim-coverage: $(STAMP)  ## seeds and the tests of the core reach every branch of the replica, the ledger, elections and steering
 	PYTHONPATH=tests $(BIN)/python -m coverage run -m sim.many $(FIRST) 300

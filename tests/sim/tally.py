@@ -1,14 +1,16 @@
-"""What the runs in seeds.jsonl add up to: `python tests/sim/tally.py` prints the row that docs/GUARANTEES.md
-has of it.
+"""What the runs in seeds.jsonl and the hunts in hunts.jsonl add up to: `python tests/sim/tally.py` prints the rows
+that docs/GUARANTEES.md has of them.
 
-Runs on committed code count, and no others. A seed that failed once is counted for good, whatever mended it.
+Runs on committed code count, and no others. A seed that failed once is counted for good, whatever mended it;
+of the hunts for one bug the newest counts.
 """
 
 import json
 from pathlib import Path
+from statistics import median
 from typing import Any
 
-SEEDS = Path(__file__).with_name("seeds.jsonl")
+SEEDS, HUNTS = (Path(__file__).with_name(name) for name in ("seeds.jsonl", "hunts.jsonl"))
 COUNTED = ("takeover", "crash", "power", "failed commit", "cut", "pause", "confirmed", "acked")
 HEAD = (
     "| commits | seeds | failed | takeovers | crashes | of machines | failed commits | cuts | pauses | "
@@ -32,5 +34,23 @@ def row(rows: list[dict[str, Any]]) -> str:
     return "| " + " | ".join(f"{count:,}" for count in counts) + " |"
 
 
+HUNTS_HEAD = "| rule that is broken | seen by | caught | seeds it took, median | at most |"
+
+
+def newest_hunts(rows: list[dict[str, Any]]) -> dict[str, dict[str, Any]]:
+    """By the name of the planted bug."""
+    return {hunt["bug"]: hunt for hunt in rows if not hunt["commit"].endswith("-dirty")}
+
+
+def hunt_rows(rows: list[dict[str, Any]]) -> list[str]:
+    """Rows of a table in Markdown, columns as in HUNTS_HEAD."""
+    told = []
+    for name, hunt in sorted(newest_hunts(rows).items()):
+        took = [count for count in hunt["seeds"] if count] or [0]
+        caught = f"{len(hunt['seeds']) - hunt['seeds'].count(0)} of {len(hunt['seeds'])}"
+        told.append(f"| `{name}` | {hunt['check']} | {caught} | {median(took):.0f} | {max(took)} |")
+    return told
+
+
 if __name__ == "__main__":
-    print(HEAD, row(runs()), sep="\n")
+    print(HEAD, row(runs()), HUNTS_HEAD, *hunt_rows(runs(HUNTS)), sep="\n")
