@@ -132,13 +132,13 @@ class Shard:
         settings, ledger, pending = self._settings, self.ledger, self._pending
         self.dispatch = Dispatch(ledger, settings.group)
         self._register = TopicRegister(self, ledger, settings, pending)
-        self._consuming = ConsumeRequests(self, ledger, self.dispatch, settings, pending)
+        self._idle = IdleGroups(self, ledger, self.dispatch, pending)
+        self._consuming = ConsumeRequests(self, ledger, self.dispatch, settings, pending, self._idle)
         self._admitting = PublishRequests(
             self, ledger, self.dispatch, self._consuming, self._columns, pending
         )
         self._explaining = ExplainRequests(self, ledger, self.dispatch)
         self._mending = MendRequests(self, ledger, self.dispatch, pending)
-        self._idle = IdleGroups(self, ledger, self.dispatch)
         self._outbox = Outbox(self, self.dispatch, pending)
         self._roster = Roster(self, ledger, self.replica, settings, pending)
         self._upkeep = Upkeep(self, ledger, self._tables)

@@ -33,7 +33,7 @@ from gossipq.messages import (
     Why,
     WhyGroup,
 )
-from gossipq.operator_messages import DropGroup, PurgeTopic, SeekGroup, SetTopic, ShowGroup
+from gossipq.operator_messages import DropGroup, GroupShown, PurgeTopic, SeekGroup, SetTopic, ShowGroup
 from gossipq.types import DELAY, topic_id_of
 from gossipq.values import GroupOptions, Message, Ref, Start, TopicOptions
 from gossipq.wire import batch as batches
@@ -96,6 +96,7 @@ class Scene:
             self.answers += [(origin[1], message) for origin, _, message in each.replies if origin]
             self.answers += [(origin[1], message) for origin, _, message, _ in each.enclosed]
             self.answers += [(origin[1], rows) for origin, rows in each.confirms.items()]
+        self.worker.seen += effects.values()
 
     def ref(self, offset: int) -> Ref:
         return Ref(self.partition, offset)
@@ -262,3 +263,83 @@ def _race(monkeypatch: pytest.MonkeyPatch, first: str, second: str, turns: int, 
         check_copy(scene, shard)
     scene.worker.restart()
     check_whole(scene)
+
+
+IDLE_REQUESTS = [
+    *(name for name in REQUESTS if name.startswith(("subscribe", "seek", "drop", "remove", "set", "pause"))),
+    *("read", "publish", "purge the topic", "show the group"),
+]
+
+
+class IdleScene(Scene):
+    """A topic whose group goes as unused: two of its four records are acked."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        super().__init__(monkeypatch, consuming=False)
+        worker = self.worker
+        worker.ask(0, EVE, DropTopic("orders"))
+        self.partition = single(worker.topic("orders", TopicOptions(group_idle_ms=HOUR_MS)))
+        self.topic_id = topic_id_of(self.partition)
+        worker.publish(self.partition, [b"a", b"b", b"c", b"d"])
+        worker.subscribe(ADA, self.partition)
+        worker.ask(1, ADA, Ack(1, [(self.partition, 0, 2)]))
+        worker.turn(lambda: worker.end_session(ADA.session))
+        worker.settle()
+        for _ in range(2):
+            worker.advance(limits.MINUTE_MS)
+            worker.turn()
+        worker.advance(HOUR_MS)
+        worker.seen.clear()
+
+    def race(self, idle_first: bool, *steps: Callable[[], None]) -> None:
+        """Its leader finds the group unused at the end of a turn, and that waits for the next sync. Requests
+        come in that turn, or in the next one."""
+        if idle_first:
+            self.turn()
+            assert self.worker.shards[1].ledger.groups, "the entry is on its way"
+        self.turn(*steps)
+
+
+@pytest.mark.parametrize("idle_first", [True, False], ids=["the group goes first", "the group goes last"])
+@pytest.mark.parametrize("name", IDLE_REQUESTS)
+def test_any_request_beside_a_group_that_goes_as_unused(
+    monkeypatch: pytest.MonkeyPatch, name: str, idle_first: bool
+) -> None:
+    scene = IdleScene(monkeypatch)
+    scene.race(idle_first, lambda: scene.send(b"asked", REQUESTS[name]))
+    for _ in range(4):
+        scene.worker.advance(limits.SECOND_MS)
+        scene.turn()
+    assert [who for who, _ in scene.answers] == [b"asked"], f"it is answered once: {scene.answers}"
+    check_whole(scene)
+    scene.noting = False
+    for shard in (0, 1):
+        check_copy(scene, shard)
+    scene.worker.restart()
+    check_whole(scene)
+
+
+@pytest.mark.parametrize("idle_first", [True, False], ids=["the group goes first", "the group goes last"])
+@pytest.mark.parametrize(
+    "options", [GroupOptions(), GroupOptions(in_flight_max=7)], ids=["as it was", "altered"]
+)
+def test_who_subscribes_when_a_group_goes_as_unused_finds_it_where_it_was(
+    monkeypatch: pytest.MonkeyPatch, options: GroupOptions, idle_first: bool
+) -> None:
+    scene = IdleScene(monkeypatch)
+    worker, start = scene.worker, Start(scene.partition, "new")
+    worker.seen.clear()
+    asks = [
+        lambda who=who: worker.step(
+            1, (b"c", who.session), 1, who, Subscribe(1, "billing", [start], 10, 10_000, options)
+        )
+        for who in (BOB, ADA)
+    ]
+    scene.race(idle_first, *asks)
+    worker.tick(limits.SECOND_MS)
+    given = sorted(offset for _, first, end, _ in worker.taken() for offset in range(first, end))
+    assert given == [2, 3], "nothing is skipped, nothing comes again"
+    shown = worker.ask(1, EVE, ShowGroup(scene.topic_id, "billing"))
+    assert isinstance(shown, GroupShown)
+    assert shown.consumers == ["ada", "bob"]
+    assert shown.config.in_flight_max == options.over(worker.settings.group).in_flight_max

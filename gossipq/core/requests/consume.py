@@ -20,6 +20,7 @@ from gossipq.core.delivery import (
 )
 from gossipq.core.ledger import GroupState, Ledger, Outcome
 from gossipq.core.raft import Pending, Requester
+from gossipq.core.requests.idle import IdleGroups
 from gossipq.core.storage import ShardSettings, log, payloads
 from gossipq.errors import BadName, BadRequest, Busy, GossipqError, OffsetOutOfRange
 from gossipq.limits import (
@@ -92,12 +93,13 @@ class ConsumeRequests:
         dispatch: Dispatch,
         settings: ShardSettings,
         pending: Pending[Outcome],
+        idle: IdleGroups,
     ) -> None:
         defaults = settings.group
         self._host, self._ledger, self._dispatch, self._defaults = host, ledger, dispatch, defaults
         self._quota = settings.quota
         self._made = Buckets("address_groups", settings.quota.address_groups)
-        self._pending = pending
+        self._pending, self._idle = pending, idle
         self._unsaid = GroupConfig(in_flight_max=defaults.in_flight_max, parked_max=defaults.parked_max)
         # by topic id and name: groups that are on their way to the log
         self._making: dict[tuple[int, str], Made] = {}
@@ -130,14 +132,17 @@ class ConsumeRequests:
         self._check_quota(client, message, group or making)
         partitions = [start.partition for start in message.starts]
         known = group is not None and all(group.id in self._ledger.cursors.get(p, ()) for p in partitions)
-        if not message.group or (group is not None and known and group.config == config):
+        stays = group is None or self._idle.touch(group.id)
+        if not message.group or (group is not None and known and stays and group.config == config):
             self._attach(Requester(origin, request_id), client, message, boot_ms)
             return
         starts = [
             Start(start.partition, "offset", self._position(start)) if start.kind == "time" else start
             for start in message.starts
         ]
-        before = making or (Made(0, group.config, group.version) if group else Made(0, config, 0))
+        before = making or (Made(0, group.config, group.version) if group and stays else Made(0, config, 0))
+        if group is not None and not stays:
+            starts = self._where(group, starts)
         name = _topic_id(message), message.group
         payload = payloads.encode(payloads.GroupChange(*name, config, starts, before.version))
         index = self._host.propose(log.GROUP, payload)
@@ -145,6 +150,17 @@ class ConsumeRequests:
         self._making[name] = Made(index, config, before.version + changes)
         self._pending.add(index, partial(self._joined, client, message), origin, request_id)
         self._dispatch.joins((client.session, message.subscription), index, client.address)
+
+    def _where(self, group: GroupState, starts: list[Start]) -> list[Start]:
+        """Where a group is that begins anew, in all partitions that it knows, and those of `starts` beside
+        them."""
+        first = {partition: state.first for partition, state in self._ledger.partitions.items()}
+        here = {
+            partition: Start(partition, "offset", max(first[partition], cursors[group.id].state.cursor))
+            for partition, cursors in self._ledger.cursors.items()
+            if group.id in cursors
+        }
+        return [*here.values(), *(start for start in starts if start.partition not in here)]
 
     def _check_quota(self, client: Client, message: Subscribe, group: GroupState | Made | None) -> None:
         """Raises BadRequest."""

@@ -3,13 +3,17 @@
 A group is idle while it has no member and nothing moves in it. How long that is, its leader knows since it
 leads: a takeover begins to count anew, so a group goes late, never early. What was begun and is not finished
 (records in hands, waiting for another attempt or for others of their key, dead letters) keeps a group.
+
+Who subscribes while the removal is on its way to the log comes too late to stop it, and has not to know:
+the subscription makes the group anew behind it, where it was (`ConsumeRequests`).
 """
 
 from typing import NamedTuple, Protocol
 
 from gossipq import limits
 from gossipq.core.delivery import Dispatch
-from gossipq.core.ledger import GroupState, Ledger
+from gossipq.core.ledger import GroupState, Ledger, Outcome
+from gossipq.core.raft import Pending
 from gossipq.core.storage import log, payloads
 from gossipq.types import Index, partition_key
 
@@ -35,11 +39,18 @@ class _Rest(NamedTuple):
 
 
 class IdleGroups:
-    def __init__(self, host: IdleHost, ledger: Ledger, dispatch: Dispatch) -> None:
-        self._host, self._ledger, self._dispatch = host, ledger, dispatch
+    def __init__(self, host: IdleHost, ledger: Ledger, dispatch: Dispatch, pending: Pending[Outcome]) -> None:
+        self._host, self._ledger, self._dispatch, self._pending = host, ledger, dispatch, pending
         self._resting: dict[int, _Rest] = {}  #: by id
+        self._leaving: set[int] = set()  #: ids of groups whose removal is on its way to the log
         self._look_ms = 0
         self._left: list[int] = []  #: ids of groups that this look has not come to
+
+    def touch(self, group_id: int) -> bool:
+        """Somebody subscribes to a group, so its time begins anew. False: its removal is on its way to the
+        log."""
+        self._resting.pop(group_id, None)
+        return group_id not in self._leaving
 
     def tick(self) -> None:
         """Some of the groups are looked at, if it is time."""
@@ -68,13 +79,16 @@ class IdleGroups:
         unfinished = any(state.retrying or state.parked or state.dead for state in states)
         where = tuple(at for state in states for at in (state.cursor, state.acked, state.redelivered))
         rest = self._resting.get(group.id)
-        if used or unfinished:
+        if used or unfinished or group.id in self._leaving:
             self._resting.pop(group.id, None)
         elif rest is None or rest.where != where:
             self._resting[group.id] = _Rest(where, self._host.leader_ms)
         elif self._host.leader_ms >= rest.since_ms + idle_ms:
             del self._resting[group.id]
-            self._host.propose(log.REGROUP, payloads.encode(payloads.Regroup(group.id, [])), promise=False)
+            payload = payloads.encode(payloads.Regroup(group.id, []))
+            index = self._host.propose(log.REGROUP, payload, promise=False)
+            self._leaving.add(group.id)
+            self._pending.add(index, lambda asker, index, outcome: self._leaving.discard(group.id))
             self._host.warn(f"group {group.name} of topic {topic.name} goes: unused for {idle_ms} ms")
         return topic.config.partitions
 
