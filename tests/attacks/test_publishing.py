@@ -17,8 +17,16 @@ Connect = Callable[..., Raw]
 
 
 def topic_of(served: Node, raw: Connect, name: str, partitions: int = 1) -> TopicInfo:
-    asker = raw(served.endpoint).hello(META_SHARD)
-    found = asker.ask(CreateTopic(name, TopicOptions(partitions=partitions)), META_SHARD)
+    """A topic that is made and known in all its shards; one that serves late is asked for again."""
+    asker, made = (
+        raw(served.endpoint).hello(META_SHARD),
+        CreateTopic(name, TopicOptions(partitions=partitions)),
+    )
+    found = asker.ask(made, META_SHARD)
+    for _ in range(10):
+        if not isinstance(found, RefusedMessage) or "is not ready" not in found.message:
+            break
+        found = asker.ask(made, META_SHARD)
     assert isinstance(found, Topics), found
     return found.topics[0]
 

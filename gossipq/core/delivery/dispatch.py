@@ -634,9 +634,10 @@ class Dispatch:
         handed: Handed,
         late: Subscription | None = None,
     ) -> None:
-        subscription.told_end = False
-        if subscription.group is not None:
-            subscription.group.file(subscription)
+        if subscription.told_end or not subscription.has_credit:  # any other stays as it is filed
+            subscription.told_end = False
+            if subscription.group is not None:
+                subscription.group.file(subscription)
         part, lease_ms = handed
         if late is not None and late.ack and late.group is not None:
             for _, _, lease in late.group.views[part.partition].leases.overlap(part.offset, part.end):
