@@ -77,6 +77,17 @@ class Noting(Middleware):
         self.notes.append(f"{self.name} error {error}")
 
 
+def test_middleware_hears_of_what_is_published_in_an_atomic_step(mq: testing.Client) -> None:
+    mq.create_topic("step.source")
+    mq.create_topic("step.outcome", beside="step.source")
+    mq.publish_and_wait("step.source", b"x")
+    mq.add_middleware(Noting("seen", []))
+    (msg,) = mq.fetch("step.source", "g", n=1, wait=PATIENCE_S)
+    msg.ack_with("step.outcome", b"y").result(PATIENCE_S)
+    (found,) = mq.consume("step.outcome", start="first", stop_at_end=True)
+    assert found.headers == {"seen": "step.outcome"}
+
+
 def test_middleware_stands_around_handlers_and_before_publishes(mq: testing.Client) -> None:
     notes, headers = list[str](), list[dict[str, Any]]()
     for name in ("outer", "inner"):

@@ -3,7 +3,7 @@ client at a time. The only importer of lmdb here; clients without a spool do wit
 
 import os
 from collections import deque
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, Protocol
 
 import msgspec
@@ -53,27 +53,29 @@ class Spool:
             self._next = int.from_bytes(cursor.key(), "big") + 1 if cursor.last() else 1
         self.now = SystemClock().now
         self._sent = 0  #: rows up to this one are under way, or done
-        self._under_way: deque[tuple[int, list[Sent]]] = deque()
+        self._under_way: deque[tuple[range, list[Sent]]] = deque()
         self._gone: list[int] = []  #: confirmed, and on the disk until the next write
 
-    def put(self, row: Spooled) -> int:
-        """Its number, once it is on the disk. Raises Backpressure when the spool is full."""
+    def put(self, rows: Sequence[Spooled]) -> range:
+        """Their numbers, once all are on the disk, by one sync. Raises Backpressure when the spool is full:
+        then none of them is in it."""
         import lmdb
 
         self.sweep()
-        number = self._next
+        numbers = range(self._next, self._next + len(rows))
         try:
             with self._rows.begin(write=True) as writing:
                 self._delete(writing)
-                writing.put(_key(number), _encode(row), append=True)
+                for number, row in zip(numbers, rows, strict=True):
+                    writing.put(_key(number), _encode(row), append=True)
         except lmdb.MapFullError:
             raise Backpressure(
                 f"the spool in {self.directory} is full",
                 hint="it empties when a node answers; gossipq status",
             ) from None
         self._gone.clear()
-        self._next = number + 1
-        return number
+        self._next = numbers.stop
+        return numbers
 
     def unsent(self) -> Iterator[tuple[int, Spooled]]:
         """Rows that are not under way, in order; tell of each by `sent`."""
@@ -82,25 +84,25 @@ class Spool:
             yield from page
             first = page[-1][0] + 1
 
-    def sent(self, number: int, flights: Iterable[Sent]) -> None:
-        """A row is under way; with no flights it is not sent in this run."""
-        self._sent = max(self._sent, number)
+    def sent(self, numbers: range, flights: Iterable[Sent]) -> None:
+        """Rows are under way together; with no flights they are not sent in this run."""
+        self._sent = max(self._sent, numbers.stop - 1)
         if found := list(flights):
-            self._under_way.append((number, found))
+            self._under_way.append((numbers, found))
 
-    def drop(self, number: int) -> None:
-        """A row is not wanted any more."""
-        self._sent = max(self._sent, number)
-        self._gone.append(number)
+    def drop(self, numbers: range) -> None:
+        """Rows are not wanted any more."""
+        self._sent = max(self._sent, numbers.stop - 1)
+        self._gone += numbers
 
     def sweep(self) -> None:
         """Notes what is certain by now: confirmed, or refused, which its publisher was told. What ended in
         doubt stays for the next run."""
         waiting = self._under_way
         while waiting and all(flight.done for flight in waiting[0][1]):
-            number, flights = waiting.popleft()
+            numbers, flights = waiting.popleft()
             if all(flight.error is None or flight.error.code != "not_confirmed" for flight in flights):
-                self._gone.append(number)
+                self._gone += numbers
 
     def __len__(self) -> int:
         return int(self._rows.stat()["entries"]) - len(self._gone)

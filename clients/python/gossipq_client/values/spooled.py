@@ -33,7 +33,7 @@ class Spooled(msgspec.Struct, array_like=True, frozen=True):
 
 
 def spooled(topic: str, value: bytes, options: Options, now: Now) -> Spooled:
-    """What a publish asks for. The options have an id."""
+    """What the publish of one record asks for. The options have an id."""
     terms = options.terms or NOTHING
     return Spooled(
         topic,

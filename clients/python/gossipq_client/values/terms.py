@@ -142,6 +142,14 @@ class Many(NamedTuple):
         """The ids that they have by now."""
         return [terms.id for terms in self.terms] if isinstance(self.terms, list) else []
 
+    def each(self, count: int) -> list[Options]:
+        """Those of the records one by one."""
+        terms = self.terms if isinstance(self.terms, list) else [self.terms] * count
+        return [
+            Options(key, self.headers, self.route, self.level, asked, self.partition)
+            for key, asked in zip(self.keys or [None] * count, terms, strict=True)
+        ]
+
     def with_ids(self, made: list[bytes]) -> "Many":
         """The same with an id for each record that has none."""
         given = self.terms if isinstance(self.terms, list) else [self.terms or NOTHING] * len(made)

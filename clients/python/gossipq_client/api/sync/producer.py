@@ -3,9 +3,10 @@
 
 from collections.abc import Callable, Iterable, Mapping
 from functools import partial
+from itertools import repeat
 from typing import Any, Unpack
 
-from gossipq.errors import Backpressure, BadRequest, GossipqError, Unreachable
+from gossipq.errors import Backpressure, GossipqError, Unreachable
 from gossipq.wire.schemas import Schema
 from gossipq_client.api.sync.driver import Driver, Gate, PendingReceipt
 from gossipq_client.handlers import Middleware, shows
@@ -15,6 +16,7 @@ from gossipq_client.values import (
     PLAIN,
     Common,
     ListOptions,
+    Many,
     Options,
     PublishOptions,
     inputs,
@@ -87,26 +89,30 @@ class Producers(Driver):
         now = self._engine.clock.now if self._spool is None else self._spool.now
         checked = publish_options(now, **options) if options else PLAIN
         if self._spool is not None:
-            return self._pending(self._publish_spooled(topic, raw, checked))
+            checked = checked.with_id(Engine.made_ids(1)[0])
+            return self._pending(self._publish_spooled(self._spool, topic, [raw], checked))
         return self._pending(self._sent(topic, raw, checked))
 
-    def _publish_spooled(self, topic: str, raw: bytes, checked: Options) -> Awaited:
-        """Onto the disk first; then it goes behind whatever is there. Raises Backpressure, Unreachable."""
-        spool = self._spool
-        assert spool is not None, "asked before"
-        checked = checked.with_id(Engine.made_ids(1)[0])
+    def _publish_spooled(
+        self, spool: Spool, topic: str, raws: list[bytes], checked: Options | Many
+    ) -> Awaited:
+        """Onto the disk first; then they go behind whatever is there. Raises Backpressure, Unreachable."""
+        now, each = spool.now(), [checked] if isinstance(checked, Options) else checked.each(len(raws))
         with self._spooling:
-            number = spool.put(spooled(topic, raw, checked, spool.now()))
+            numbers = spool.put(list(map(spooled, repeat(topic), raws, each, repeat(now))))
             try:
-                self._send_spooled(number)
-                sent = self._sent(topic, raw, checked)
+                self._send_spooled(numbers.start)
+                if isinstance(checked, Options):
+                    sent = self._sent(topic, raws[0], checked)
+                else:
+                    sent = self._sent_list(topic, raws, checked)
             except Unreachable as away:
                 hint = f"it is in the spool {spool.directory}, and goes with the next publish or start"
                 raise type(away)(away.message, hint=hint) from None
             except GossipqError:
-                spool.drop(number)  # it was not sent, and who publishes knows
+                spool.drop(numbers)  # it was not sent, and who publishes knows
                 raise
-            spool.sent(number, sent.flights)
+            spool.sent(numbers, sent.flights)
             return sent
 
     def _send_spooled(self, end: int | None = None) -> None:
@@ -120,12 +126,12 @@ class Producers(Driver):
                 return
             try:
                 sent = self._sent(row.topic, row.value, row.options(self._engine.clock.now()))
-                spool.sent(number, sent.flights)
+                spool.sent(range(number, number + 1), sent.flights)
             except (Unreachable, Backpressure):
                 raise
             except GossipqError as error:
                 log.error("spool %s: record %s for %s stays: %s", spool.directory, number, row.topic, error)
-                spool.sent(number, ())
+                spool.sent(range(number, number + 1), ())
 
     def _sent(self, topic: str, raw: bytes, checked: Options) -> Awaited:
         known = self._topic(topic)
@@ -175,15 +181,20 @@ class Producers(Driver):
     ) -> PendingReceipt:
         """Sends a list in order, packed, under one receipt. Options as in `publish`, and for each value one
         of `keys`, `ids`, `delays`. Records that are due later go in the order of their due
-        times. Raises BadRequest for a client with a spool, which takes single records."""
-        if self._spool is not None:
-            raise BadRequest("a spool takes single records", hint="publish() each, and wait with flush()")
+        times. A spool takes all of them by one sync, or none."""
         if self._wares:
             options = self._changed(topic, options)
         if topic in self._checking:
             values = [self._raw(topic, value) for value in values]
         raws = inputs.values_of(values)
-        many = list_options(len(raws), self._engine.clock.now, **options)
+        now = self._engine.clock.now if self._spool is None else self._spool.now
+        many = list_options(len(raws), now, **options)
+        if self._spool is not None and raws:
+            many = many.with_ids(Engine.made_ids(len(raws)))
+            return self._pending(self._publish_spooled(self._spool, topic, raws, many))
+        return self._pending(self._sent_list(topic, raws, many))
+
+    def _sent_list(self, topic: str, raws: list[bytes], many: Many) -> Awaited:
         known = self._topic(topic)
         targets = [known]
         if known.virtual:
@@ -197,7 +208,7 @@ class Producers(Driver):
         else:
             for flight in flights:
                 self._in_window(flight.writer, many.wait_s, partial(publishing.take, flight))
-        return self._pending(Copied(listed, many.made_ids) if known.virtual else listed[0])
+        return Copied(listed, many.made_ids) if known.virtual else listed[0]
 
     def _step(
         self,
@@ -209,12 +220,18 @@ class Producers(Driver):
         **options: Unpack[PublishOptions],
     ) -> PendingReceipt:
         """Publishes what comes of a record in hand and acks it, as one atomic step; `then` hears when it is
-        done, well or not.
+        done, well or not. It needs no spool: until the step is stored, the record in hand is not acked, and
+        comes again.
 
         Raises BadRequest unless both lie in one shard.
         """
+        if self._wares:
+            options = self._changed(topic, options)
         raw = self._raw(topic, value)
         checked = publish_options(self._engine.clock.now, **options)
+        if self._spool is not None:
+            with self._spooling:
+                self._send_spooled()
         writer = self._engine.writer_beside(held, self._topic(topic), checked)
         acks, publishing = [(held.partition, offset, offset + 1)], self._engine.session.publishing
 
