@@ -20,6 +20,7 @@ from typing import NamedTuple
 
 import asking
 import cluster
+import latency
 from report import Row, write
 from stage import GOSSIPQ, HERE, Node, answer, disk_mb, memory_mb, node
 
@@ -224,7 +225,14 @@ def measure_soak(at: Node) -> list[Row]:
 
 
 def main() -> None:
-    names = [*(pair.name for pair in PAIRS + COPIES), "start", "soak", *cluster.FIGURES, *asking.FIGURES]
+    names = [
+        *(pair.name for pair in PAIRS + COPIES),
+        "start",
+        "soak",
+        *cluster.FIGURES,
+        *latency.FIGURES,
+        *asking.FIGURES,
+    ]
     parser = argparse.ArgumentParser(description="gossipq against the raw loop.")
     parser.add_argument("--pairs", type=int, default=5)
     parser.add_argument(
@@ -249,6 +257,9 @@ def main() -> None:
     if "soak" in wanted:
         with node() as fresh:  # a store file never shrinks: what ran before would hide growth
             rows += measure_soak(fresh)
+    for name in latency.FIGURES:
+        if name in wanted:
+            rows += latency.measure(name)
     for name in asking.FIGURES:
         if name in wanted:
             rows += asking.measure(name, given.pairs, given.scale)

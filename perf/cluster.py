@@ -67,6 +67,11 @@ class Cluster:
         self._processes[number].wait()
         self._processes[number] = self._start(number)
 
+    def kill(self, number: int) -> None:
+        """SIGKILL; its workers end with it."""
+        self._processes[number].kill()
+        self._processes[number].wait()
+
     def wait_healthy(self) -> None:
         healthy = [*GOSSIPQ, "-s", ",".join(self.servers), "-q", "status", "--wait-healthy", str(2 * READY_S)]
         subprocess.run(healthy, check=True, stdout=subprocess.DEVNULL)
@@ -177,7 +182,7 @@ class Load:
         self._thread.join()
 
 
-def _leads(server: str) -> dict[str, set[int]]:
+def leads_of(server: str) -> dict[str, set[int]]:
     """Shards led, by node."""
     found: dict[str, set[int]] = defaultdict(set)
     try:
@@ -208,7 +213,7 @@ def measure_join(gigabytes: float = JOIN_GB) -> list[Row]:
         share, led_s = 32 // (NODES + 1) - 1, float("nan")
         while time.monotonic() < start + JOIN_S:
             time.sleep(1)
-            if led_s != led_s and len(_leads(servers[0])[f"n{NODES}"]) >= share:
+            if led_s != led_s and len(leads_of(servers[0])[f"n{NODES}"]) >= share:
                 led_s = time.monotonic() - start
         load.stop()
     gap_s = max(after - before for before, after in pairwise(load.confirmed))
@@ -259,7 +264,7 @@ def measure_handover() -> list[Row]:
         for turn in range(HANDOVER_ROUNDS):
             time.sleep(SETTLE_S)
             number = turn % NODES
-            led = _leads(found.servers[number - 1])[f"n{number}"]
+            led = leads_of(found.servers[number - 1])[f"n{number}"]
             begin = time.monotonic()
             found.restart(number)
             time.sleep(max(0.0, begin + WATCH_S - time.monotonic()))

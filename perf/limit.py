@@ -9,18 +9,22 @@ have it. What it leaves out: topics, groups, leases, retries, terms, restarts. g
 of it, in the same minute, on the same cores.
 
     python perf/limit.py [--batch 500] [--size 100] [--records 1000000] [--window 32] [--copies 1|3]
-    [--sync-rtt] [--journal-rtt]
+    [--sync-rtt] [--journal-rtt] [--journal-load RATE]
 
 Ends with one JSON object: records per second published and end to end, and with --sync-rtt confirmed
 publishes per second when only one is in flight. --journal-rtt tells the same of appends to a file in place of
-the B-tree: with one copy by an echo that does nothing else, with three by the loop.
+the B-tree: with one copy by an echo that does nothing else, with three by the loop. --journal-load tells how
+long that takes to confirm at a rate, in records a second, whatever is still unconfirmed: percentiles in ms,
+each counted from when the run was due.
 """
 
 import argparse
 import json
 import multiprocessing
 import os
+import select
 import shutil
+import statistics
 import tempfile
 import time
 from array import array
@@ -42,6 +46,7 @@ TURN_MESSAGES, TURN_BYTES = 256, 4 << 20
 MAP_BYTES = 16 << 30
 JOURNAL_BYTES, BLOCK_BYTES = 4 << 20, 4_096
 RTT_ROUNDS = 2_000
+LOAD_S = 10
 
 encode = msgspec.msgpack.Encoder().encode
 decode = msgspec.msgpack.Decoder().decode
@@ -315,6 +320,31 @@ def one_at_a_time(rounds: int, size: int, copies: int, disk: type[Copy | Journal
         return round(rounds / (time.perf_counter() - start))
 
 
+def at_rate(rate: float, batch: int, size: int, copies: int) -> dict[str, float]:
+    """Latencies in ms until the confirm of runs of `batch` at `rate` records a second."""
+    runs, apart_s = round(rate * LOAD_S / batch), batch / rate
+    data, laps = os.urandom(size) * batch, []
+    offsets = array("i", accumulate([size] * batch, initial=0)).tobytes()
+    with started(copies, runs * batch, Journal) as endpoint:
+        socket = dealer_to(endpoint)
+        descriptor, start_s, sent = socket.get(zmq.FD), time.monotonic() + 0.1, 0
+        while len(laps) < runs:
+            while sent < runs and start_s + sent * apart_s <= time.monotonic():
+                socket.send_multipart((RUN, encode((sent, batch, crc32(data))), offsets, data))
+                sent += 1
+            for _ in arrivals(socket):
+                laps.append(time.monotonic() - (start_s + len(laps) * apart_s))
+            left_s = start_s + sent * apart_s - time.monotonic() if sent < runs else LOAD_S
+            if len(laps) < runs and left_s > 0 and not socket.get(zmq.EVENTS) & zmq.POLLIN:
+                select.select([descriptor], (), (), left_s)
+        socket.close(linger=0)
+    cuts = statistics.quantiles(laps, n=1_000)
+    return {
+        f"load_{name}_ms": round(1_000 * cuts[at], 3)
+        for name, at in (("p50", 499), ("p90", 899), ("p99", 989), ("p999", 998))
+    }
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description="The raw loop gossipq is measured against.")
     parser.add_argument("--batch", type=int, default=500)
@@ -324,7 +354,11 @@ def main() -> None:
     parser.add_argument("--copies", type=int, default=1, choices=(1, 3))
     parser.add_argument("--sync-rtt", action="store_true")
     parser.add_argument("--journal-rtt", action="store_true")
+    parser.add_argument("--journal-load", type=float, metavar="RATE")
     given = parser.parse_args()
+    if given.journal_load:
+        print(json.dumps(at_rate(given.journal_load, given.batch, given.size, given.copies)))
+        return
     published, consumed = end_to_end(given.records, given.batch, given.size, given.window, given.copies)
     answer = {"copies": given.copies, "batch": given.batch, "size": given.size}
     answer |= {"published_per_s": published, "end_to_end_per_s": consumed}

@@ -177,6 +177,7 @@ IMPORTERS = {
     "duckdb": ("gossipq_client.lake",),
     "polars": ("gossipq_client.lake",),
     "pyiceberg": ("gossipq_node.export.iceberg",),
+    "hdrh": ("gossipq_cli.latency",),
     "obstore": ("gossipq_node.export.objects",),
     "msgspec": ("gossipq", "gossipq_node", "gossipq_client", "gossipq_cli", "pyspark_gossipq"),
     "pytest": ("gossipq_client.pytest_plugin",),

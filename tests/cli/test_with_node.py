@@ -437,6 +437,28 @@ def test_bench(ask, line: tuple[str, ...], fields: tuple[str, ...], monkeypatch:
     assert not [name for name in ask("topic", "ls", "-o", "names").out.split() if name.startswith("bench-")]
 
 
+def test_bench_load(ask, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    pytest.importorskip("hdrh", reason="hdrhistogram is not installed")
+    monkeypatch.setenv("PYTHONPATH", os.pathsep.join(sys.path))
+    line = ("bench", "load", "--rate", "2k", "--batch", "20", "--for", "0.3s", "--size", "8")
+    ran = ask(*line, "--histogram", str(tmp_path / "seen"), "-o", "json")
+    assert (ran.code, ran.err) == (0, "")
+    row = json.loads(ran.out.splitlines()[-1])
+    assert (row["records"], row["batch"], row["offered_per_s"]) == (600, 20, 2_000)
+    assert 0 < row["published_per_s"] <= 2_000, "nothing is sent before it is due"
+    for kind in ("confirm", "delivery"):
+        told = [row[f"{kind}_{name}_ms"] for name in ("p50", "p90", "p99", "p999", "max")]
+        assert told == sorted(told)
+        assert told[0] > 0
+        assert "TotalCount     =      600.000" in (tmp_path / f"seen.{kind}.hgrm").read_text()
+
+
+def test_bench_load_needs_room_for_a_time(ask) -> None:
+    ran = ask("bench", "load", "--rate", "10", "--size", "7")
+    assert (ran.code, ran.out) == (2, "")
+    assert "--size of at least 8" in ran.err
+
+
 def test_bench_says_on_a_terminal_what_it_does(shared_node) -> None:
     process, screen = background_on_terminal(shared_node.endpoint, "bench", "pub", "--records", "1000")
     try:

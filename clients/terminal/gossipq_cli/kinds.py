@@ -79,6 +79,23 @@ def moment_of(text: str) -> datetime:
         ) from None
 
 
+class Rate(click.ParamType):  # type: ignore[type-arg]
+    """Records a second as a number, or with k or m behind it: 500, 20k, 1.5m."""
+
+    name = "RATE"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> float:
+        text = str(value).strip().lower().removesuffix("/s")
+        number = text.rstrip("km")
+        try:
+            rate = float(number) * {"": 1, "k": 1_000, "m": 1_000_000}[text[len(number) :]]
+        except (ValueError, KeyError):
+            rate = 0.0
+        if not 0.01 <= rate <= 1e8:
+            self.fail(f"{value!r} is no rate; write 500, 20k or 1.5m records a second", param, ctx)
+        return rate
+
+
 class Size(click.ParamType):  # type: ignore[type-arg]
     """Bytes as a number, or with units: 64KiB, 10MB, 1GiB."""
 

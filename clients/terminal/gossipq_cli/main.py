@@ -36,7 +36,7 @@ COMMANDS = {
     "client": "List who is connected, and end a session.",
     "check": "Answer a monitoring system: ready, cluster, lag, disk.",
     "doctor": "Examine this machine: serf, ports, disk, limits, clock, versions.",
-    "bench": "Measure publish, consume, end to end and round trip.",
+    "bench": "Measure publish, consume, end to end, round trip, and latency at a rate.",
     "demo": "Run the whole thing once: nodes, a producer, three consumers, some killed.",
     "config": "Show or check the configuration a node would run with.",
     "store": "Look into, check, copy and shrink a data directory, offline.",

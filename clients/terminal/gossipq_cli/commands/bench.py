@@ -2,26 +2,28 @@
 
 import sys
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import click
 
 from gossipq import limits
 from gossipq.texts import many
-from gossipq_cli import benches
-from gossipq_cli.kinds import Duration, Size
+from gossipq_cli import benches, latency
+from gossipq_cli.kinds import Duration, Rate, Size
 from gossipq_cli.options import Choices, Noun, pass_choices
 from gossipq_cli.output import Output, is_terminal
 
 
 @click.group(cls=Noun)
 def command() -> None:
-    """Measure publish, consume, end to end and round trip.
+    """Measure publish, consume, end to end, round trip, and latency at a rate.
 
     \b
     gossipq bench e2e
     gossipq bench pub --batch 1
     gossipq bench rtt -o json
+    gossipq bench load --rate 20k --for 30s
 
     Random bytes through a topic made for it and removed afterwards. Each consumed byte is checked.
     """
@@ -121,3 +123,46 @@ def e2e(choices: Choices, /, **given: Any) -> None:
 def rtt(choices: Choices, /, **given: Any) -> None:
     """One publish in flight: how long until it is confirmed."""
     _run(choices, benches.run_rtt, given)
+
+
+@command.command("load")
+@click.option("--rate", type=Rate(), required=True, help="records a second: 500, 20k, 1.5m")
+@click.option("--for", "seconds", type=Duration(), default=10.0, show_default="10s", help="how long")
+@click.option("--batch", type=click.IntRange(min=1), default=1, show_default=True, help="records in a call")
+@click.option("--size", type=Size(), default=100, show_default=True, help="bytes of one record; at least 8")
+@click.option("--topic", help="publish to this topic, and leave it there")
+@click.option("--retention", type=Duration(), help="of the topic that is made")
+@click.option(
+    "--histogram", type=click.Path(path_type=Path), help="write PATH.confirm.hgrm, PATH.delivery.hgrm"
+)
+@pass_choices
+def load(choices: Choices, /, **given: Any) -> None:
+    """How long a confirm and a delivery take at a fixed rate.
+
+    Each call is due at a moment that the rate sets, and its latency counts from then, sent or not: a pause of
+    the node counts for every record that should have gone out meanwhile. Needs pip install "gossipq[bench]".
+    """
+    out = Output(choices)
+    if given["size"] < latency.DUE_BYTES:
+        raise click.UsageError(f"--size of at least {latency.DUE_BYTES}: a record carries when it was due")
+    latency.histogram()  # a library that is missing is told of before a topic is made
+    with benches.topic(choices, given["topic"], given["retention"]) as topic:
+        offer = latency.Offer(topic, given["rate"], given["seconds"], given["batch"], given["size"])
+        if is_terminal(sys.stderr):
+            out.say(f"offering {offer.records:,} records of {offer.size} B in {offer.seconds:g} s")
+        answer = latency.run(choices, offer, given["histogram"])
+    row = {"records": offer.records, "batch": offer.batch, "size": offer.size, **answer}
+    out.one(row, _told(offer, answer))
+
+
+def _told(offer: latency.Offer, answer: dict[str, Any]) -> str:
+    """A line of rates, and one for each kind of latency."""
+    megabytes = answer["published_bytes_per_s"] / 1e6
+    lines = [
+        f"{many(offer.records, 'record')} of {offer.size} B in batches of {offer.batch}: offered "
+        f"{answer['offered_per_s']:,}/s, published {answer['published_per_s']:,}/s, {megabytes:,.1f} MB/s"
+    ]
+    for kind in ("confirm", "delivery"):
+        told = (f"{name} {answer[f'{kind}_{name}_ms']:g} ms" for name in latency.PERCENTILES)
+        lines.append(f"until {kind}: " + "  ".join(told))
+    return "\n".join(lines)
