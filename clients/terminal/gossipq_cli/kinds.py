@@ -96,6 +96,18 @@ class Rate(click.ParamType):  # type: ignore[type-arg]
         return rate
 
 
+def place_of(text: str) -> str | int | datetime:
+    """Where a group goes on, as the client takes it. Raises ValueError with the text for people."""
+    if text in ("first", "new"):
+        return text
+    if text.isdecimal():
+        return int(text)
+    try:
+        return moment_of(text)
+    except ValueError as error:
+        raise ValueError(f"{error}; or first, new, or an offset") from None
+
+
 class Size(click.ParamType):  # type: ignore[type-arg]
     """Bytes as a number, or with units: 64KiB, 10MB, 1GiB."""
 

@@ -7,6 +7,7 @@ from types import ModuleType
 import pytest
 
 from gossipq_cli.dashboard.asked import (
+    Dead,
     Find,
     Open,
     Opened,
@@ -96,7 +97,7 @@ STANDING = Standing(
         (0, "moving", "3 consumers take records", ""),
         (1, "no consumer", "no consumer is there", "gossipq sub orders -g billing"),
     ],
-    [("orders/0/17", "failures", "no such customer", 1_795_219_200_000)],
+    [Dead("failures", "no such customer", 3, 1_795_219_200_000, "orders/0/17")],
 )
 
 

@@ -8,9 +8,24 @@ import pytest
 from gossipq.errors import UnknownRecord, WrongState
 from gossipq.messages import StatsReply
 from gossipq.values import PartitionStats, TopicInfo
-from gossipq_cli.dashboard.asked import Act, Done, Failed, Find, Open, Opened, Page, Records, Stand, Standing
+from gossipq_cli.dashboard.asked import (
+    Act,
+    Done,
+    Failed,
+    Find,
+    Open,
+    Opened,
+    Page,
+    Records,
+    Stand,
+    Standing,
+    Subject,
+    Try,
+    of_record,
+)
 from gossipq_cli.dashboard.desk import PAGE_BYTES, Desk
 from gossipq_client import Client, connect
+from hosts import until
 
 
 def stored(topic: str, partition: int, offset: int, value: bytes = b"v") -> SimpleNamespace:
@@ -100,11 +115,19 @@ def test_a_search_that_nobody_waits_for_ends(client) -> None:
 @pytest.mark.parametrize(
     ("act", "called", "arguments"),
     [
-        (Act("requeue", "orders/0/1", "billing"), "requeue", {"ref": "orders/0/1", "group": "billing"}),
-        (Act("reschedule", "orders/0/@1.0", "5m"), "reschedule", {"ref": "orders/0/@1.0", "delay": 300.0}),
-        (Act("cancel", "orders/0/1"), "cancel", {"ref": "orders/0/1", "reason": ""}),
-        (Act("rm", "orders/0/1"), "cancel", {"ref": "orders/0/1", "reason": "removed"}),
-        (Act("edit", "orders/0/1", "new"), "edit", {"ref": "orders/0/1", "value": "new"}),
+        (
+            Act("requeue", of_record("orders/0/1"), "billing"),
+            "requeue",
+            {"ref": "orders/0/1", "group": "billing"},
+        ),
+        (
+            Act("reschedule", of_record("orders/0/@1.0"), "5m"),
+            "reschedule",
+            {"ref": "orders/0/@1.0", "delay": 300.0},
+        ),
+        (Act("cancel", of_record("orders/0/1")), "cancel", {"ref": "orders/0/1", "reason": ""}),
+        (Act("rm", of_record("orders/0/1")), "cancel", {"ref": "orders/0/1", "reason": "removed"}),
+        (Act("edit", of_record("orders/0/1"), "new"), "edit", {"ref": "orders/0/1", "value": "new"}),
     ],
 )
 def test_verbs_are_those_of_the_client(client, act: Act, called: str, arguments: dict[str, object]) -> None:
@@ -114,7 +137,7 @@ def test_verbs_are_those_of_the_client(client, act: Act, called: str, arguments:
 
 
 def test_a_wrong_delay_is_told(client) -> None:
-    found = Desk(client).answer(Act("reschedule", "orders/0/@1.0", "soon"))
+    found = Desk(client).answer(Act("reschedule", of_record("orders/0/@1.0"), "soon"))
     assert isinstance(found, Failed)
     assert "soon" in found.text
 
@@ -141,14 +164,16 @@ def test_a_record_from_its_birth_to_its_end(mq: Client, topic: str) -> None:
     assert "dead" in {step.what for step in opened.steps}
     stands = desk.answer(Stand(topic, "billing"))
     assert isinstance(stands, Standing)
-    assert [(ref, error) for ref, _, error, _ in stands.dead] == [(f"{topic}/0/0", "rotten")]
-    assert desk.answer(Act("requeue", f"{topic}/0/0", "billing")) == Done(f"{topic}/0/0 is ready for billing")
-    assert isinstance(desk.answer(Act("edit", f"{topic}/0/0", "18 apples")), Done)
+    assert [(dead.ref, dead.error, dead.letters) for dead in stands.dead] == [(f"{topic}/0/0", "rotten", 1)]
+    assert desk.answer(Act("requeue", of_record(f"{topic}/0/0"), "billing")) == Done(
+        f"{topic}/0/0 is ready for billing"
+    )
+    assert isinstance(desk.answer(Act("edit", of_record(f"{topic}/0/0"), "18 apples")), Done)
     found = desk.answer(Page(topic, -1, 0, 5))
     assert isinstance(found, Records)
     assert found.records[-1].value == b"18 apples"
-    assert isinstance(desk.answer(Act("rm", f"{topic}/0/1")), Done)
-    again = desk.answer(Act("rm", f"{topic}/0/1"))
+    assert isinstance(desk.answer(Act("rm", of_record(f"{topic}/0/1"))), Done)
+    again = desk.answer(Act("rm", of_record(f"{topic}/0/1")))
     assert isinstance(again, Failed)
     assert again.text
     found = desk.answer(Find(topic, "key=ada"))
@@ -172,8 +197,8 @@ def test_a_record_that_is_not_due_is_opened_and_moved(mq: Client, topic: str) ->
     opened = desk.answer(Open(ref))
     assert isinstance(opened, Opened)
     assert opened.stands[0].state == "scheduled"
-    assert isinstance(desk.answer(Act("reschedule", ref, "2h")), Done)
-    assert isinstance(desk.answer(Act("cancel", ref)), Done)
+    assert isinstance(desk.answer(Act("reschedule", of_record(ref), "2h")), Done)
+    assert isinstance(desk.answer(Act("cancel", of_record(ref))), Done)
 
 
 def test_topics_are_rows_of_the_client(mq: Client, shared_node, topic: str) -> None:
@@ -185,3 +210,73 @@ def test_topics_are_rows_of_the_client(mq: Client, shared_node, topic: str) -> N
     assert (row.name, row.partitions, row.config["retention"], row.config["ttl"]) == (topic, 3, "1h", "1m")
     found = once(lambda address: connect(shared_node.endpoint), "here")
     assert topic in {each.name for each in found.topics}
+
+
+def told(desk: Desk, verb: str, subject: Subject, text: str = "") -> tuple[str, str]:
+    """What a verb would do, and what it did."""
+    found = []
+    for ask in (Try(Act(verb, subject, text)), Act(verb, subject, text)):
+        answer = desk.answer(ask)
+        assert isinstance(answer, Done), answer
+        found.append(answer.text)
+    return found[0], found[1]
+
+
+def test_verbs_of_a_group_are_tried_and_then_done(mq: Client, shared_node, topic: str) -> None:
+    group = Subject("group", (topic, "billing"))
+    mq.publish_many(topic, [b"m %d" % number for number in range(6)]).result(5)
+    with connect(shared_node.endpoint) as consumer:
+        taken = 0
+        while taken < 4:
+            for message in consumer.fetch(topic, "billing", n=4 - taken, wait=5.0, create=True):
+                message.reject("rotten" if taken < 3 else "lost")
+                taken += 1
+        consumer.flush()
+    desk = Desk(mq)
+    stands = desk.answer(Stand(topic, "billing"))
+    assert isinstance(stands, Standing)
+    assert {(dead.error, dead.letters) for dead in stands.dead} == {("rotten", 3), ("lost", 1)}
+    lost = next(dead for dead in stands.dead if dead.error == "lost")
+    assert told(desk, "purge", Subject("dead", (topic, "billing", lost.reason, "lost"))) == (
+        "1 dead letter of billing would be removed for good",
+        "1 dead letter of billing removed for good",
+    )
+    assert told(desk, "replay", group) == (
+        "3 dead letters would be ready for billing again",
+        "3 dead letters made ready for billing again",
+    )
+    assert told(desk, "pause", group)[1] == f"billing on {topic} is paused"
+    assert told(desk, "resume", group)[0].startswith("5 records would go to ")
+    failed = desk.answer(Try(Act("seek", group, "yesterday")))
+    assert isinstance(failed, Failed)
+    assert "first, new, or an offset" in failed.text
+    until(lambda: isinstance(desk.answer(Try(Act("seek", group, "first"))), Done))
+    assert told(desk, "seek", group, "first")[1].startswith(f"billing on {topic} goes on from first: ")
+    assert told(desk, "purge", Subject("topic", (topic,))) == (
+        f"6 records of {topic} would be removed for good",
+        f"6 records of {topic} removed for good",
+    )
+    gone = desk.answer(Try(Act("pause", Subject("group", (topic, "nobody")))))
+    assert gone == Failed(f"there is no group nobody on {topic} any more", f"gossipq group ls {topic}")
+
+
+def test_verbs_of_clients_and_nodes_are_tried_and_then_done(mq: Client, shared_node, topic: str) -> None:
+    mq.create_topic(topic, partitions=1)
+    desk = Desk(mq)
+    with connect(shared_node.endpoint, name=f"reader-{topic}") as reader:
+        subscription = reader.subscribe(topic, group="billing")
+        mine = f"reader-{topic}"
+        until(lambda: any(row.client == mine and row.subscriptions for row in mq.admin.clients()))
+        session = next(row.session.hex() for row in mq.admin.clients() if row.client == mine)
+        would, did = told(desk, "kick", Subject("client", (session[:8],)), "1s")
+        assert would == f"{mine} holds 0 records; out for 1s"
+        assert did == f"{mine} is out for 1s; 0 records went back"
+        subscription.stop()
+    gone = desk.answer(Try(Act("kick", Subject("client", ("ffffffff",)), "1s")))
+    assert gone == Failed("session ffffffff is gone already", "gossipq client ls")
+    name = mq.admin.status().node
+    plan = desk.answer(Try(Act("rebalance", Subject("node", (name,)))))
+    assert plan == Done("every shard is where it should be")
+    would = desk.answer(Try(Act("drain", Subject("node", (name,)))))
+    assert isinstance(would, Done | Failed)
+    assert "nobody" in str(desk.answer(Try(Act("drain", Subject("node", ("nobody",))))))

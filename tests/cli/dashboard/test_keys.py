@@ -3,18 +3,37 @@
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from msgspec.structs import replace
 
 from gossipq_cli.dashboard import keys
-from gossipq_cli.dashboard.asked import Act, Find, Open, Page, Stand
+from gossipq_cli.dashboard.asked import (
+    Act,
+    Done,
+    Failed,
+    Find,
+    Open,
+    Page,
+    Stand,
+    Subject,
+    Try,
+    of_record,
+)
 from gossipq_cli.dashboard.commands import FORMS, parse
+from gossipq_cli.dashboard.deeds import DEEDS
 from gossipq_cli.dashboard.frame import screen
 from gossipq_cli.dashboard.state import VIEWS, Board, Ui, wanted
+from gossipq_cli.dashboard.verbs import NAMES, VERBS, command_of, name_of, question_of, verbs_of
+from gossipq_cli.dashboard.views import view_of
 
 
 def press(board: Board, ui: Ui, *pressed: str) -> Ui:
     for key in pressed:
         ui = keys.step(ui, key, board, 10).ui
     return ui
+
+
+def shown(ui: Ui, board: Board, width: int = 80, height: int = 24) -> str:
+    return "\n".join(line.plain for line in screen(board, ui, width, height))
 
 
 def typed(board: Board, ui: Ui, text: str) -> Ui:
@@ -100,7 +119,7 @@ def test_opening_and_coming_back(board: Board) -> None:
     assert group.path == ("clickstream", "fraud"), "the one with most backlog is on top"
     assert wanted(group, 20) == Stand("clickstream", "fraud")
     assert press(board, Ui(view="nodes"), "enter").path == ("node-a",)
-    assert press(board, Ui(), "enter").path == ("clickstream",)
+    assert press(board, typed(board, Ui(), "/clickstream"), "enter", "o", "enter").path == ("clickstream",)
 
 
 def test_from_a_topic_to_its_messages_to_one_of_them(board: Board) -> None:
@@ -184,10 +203,11 @@ def test_removing_asks_first(board: Board) -> None:
     ui = press(board, OPEN, "x")
     assert ui.prompt is not None
     assert ui.prompt.label == "remove orders/3/88120 for every group? y/n"
+    assert "remove orders/3/88120 for every group? y/n" in shown(ui, board)
     assert keys.step(ui, "n", board).deeds == []
     assert keys.step(ui, "esc", board).deeds == []
     assert keys.step(ui, "enter", board).deeds == [], "only y is a yes"
-    assert keys.step(ui, "y", board).deeds == [Act("rm", "orders/3/88120")]
+    assert keys.step(ui, "y", board).deeds == [Act("rm", of_record("orders/3/88120"))]
 
 
 def test_replay_proposes_a_group_and_asks(board: Board) -> None:
@@ -195,7 +215,7 @@ def test_replay_proposes_a_group_and_asks(board: Board) -> None:
     assert ui.prompt is not None
     assert ui.prompt.text == "billing"
     ui = press(board, ui, "enter")
-    assert keys.step(ui, "y", board).deeds == [Act("requeue", "orders/3/88120", "billing")]
+    assert keys.step(ui, "y", board).deeds == [Act("requeue", of_record("orders/3/88120"), "billing")]
 
 
 def test_edit_begins_with_the_value(board: Board) -> None:
@@ -203,14 +223,16 @@ def test_edit_begins_with_the_value(board: Board) -> None:
     assert ui.prompt is not None
     assert ui.prompt.text == '{"id":9917,"sum":12.5,"cur":"EUR"}'
     ui = press(board, typed(board, press(board, ui, "kill"), "new"), "enter")
-    assert keys.step(ui, "y", board).deeds == [Act("edit", "orders/3/88120", "new")]
+    assert keys.step(ui, "y", board).deeds == [Act("edit", of_record("orders/3/88120"), "new")]
     assert press(board, press(board, OPEN, "e", "kill"), "enter").notice == "not done"
 
 
 def test_reschedule_and_cancel(board: Board) -> None:
     ui = press(board, typed(board, press(board, OPEN, "d"), "5m"), "enter")
-    assert keys.step(ui, "y", board).deeds == [Act("reschedule", "orders/3/88120", "5m")]
-    assert keys.step(press(board, OPEN, "c"), "y", board).deeds == [Act("cancel", "orders/3/88120")]
+    assert keys.step(ui, "y", board).deeds == [Act("reschedule", of_record("orders/3/88120"), "5m")]
+    assert keys.step(press(board, OPEN, "c"), "y", board).deeds == [
+        Act("cancel", of_record("orders/3/88120"))
+    ]
 
 
 def test_what_is_no_line_of_text_is_not_edited_here(board: Board) -> None:
@@ -260,8 +282,9 @@ def test_messages_and_find(board: Board) -> None:
 @pytest.mark.parametrize(
     ("line", "trouble"),
     [
-        ("topcs", "no command topcs; did you mean topics?"),
-        ("xyzzy", "no command xyzzy; ? lists them"),
+        ("topcs", "no command or name topcs; did you mean topics?"),
+        ("xyzzy", "no command or name xyzzy; ? lists them"),
+        ("ordres", "no command or name ordres; did you mean orders?"),
         ("group orders", "write group TOPIC GROUP"),
         ("rate fast", "write rate SECONDS"),
         ("rate 0.01", "write rate SECONDS"),
@@ -279,7 +302,7 @@ def test_wrong_commands_say_how_they_are_written(board: Board, line: str, troubl
 
 def test_commands_that_do_something_ask_first(board: Board) -> None:
     ui = press(board, typed(board, Ui(), ":replay orders/0/17 billing"), "enter")
-    assert keys.step(ui, "y", board).deeds == [Act("requeue", "orders/0/17", "billing")]
+    assert keys.step(ui, "y", board).deeds == [Act("requeue", of_record("orders/0/17"), "billing")]
     assert keys.step(typed(board, Ui(), ":svg x.svg"), "enter", board).deeds == [keys.Save("x.svg")]
     assert keys.step(typed(board, Ui(), ":q"), "enter", board).deeds == [keys.Quit()]
 
@@ -287,7 +310,7 @@ def test_commands_that_do_something_ask_first(board: Board) -> None:
 def test_every_command_is_in_the_help() -> None:
     from gossipq_cli.dashboard.frame import HELP
 
-    told = HELP.replace("topics, nodes, ...", "node help pause graph messages TOPIC[/P]")
+    told = HELP + "node help pause graph"
     assert [name for name in FORMS if name not in told] == []
 
 
@@ -298,7 +321,7 @@ def test_any_command_is_survived(line: str) -> None:
 
 
 ALL_KEYS = [
-    *"1234567jkgGmtspSPbwh?/:+-qxrecdyn0é ",
+    *"1234567jkgGmtspSPbwh?/:+-qxrecdyn0éaou ",
     "up",
     "down",
     "pgup",
@@ -321,3 +344,161 @@ def test_no_keys_lead_where_nothing_can_be_drawn(snapshots, pressed: list[str]) 
     for key in pressed:
         ui = keys.step(ui, key, board, 10).ui
     assert len(screen(board, ui, 80, 24)) == 24
+
+
+# --- the menu of verbs
+
+
+def test_every_row_has_verbs_or_says_so(board: Board) -> None:
+    """Wherever the pointer goes: a subject that the table knows, with as many names as it has there."""
+    pages = [Ui(view=view) for view in VIEWS] + [
+        Ui(view="nodes", path=("node-a",)),
+        Ui(view="nodes", path=("node-a", "1")),
+        Ui(view="topics", path=("orders",)),
+        Ui(view="groups", path=("orders", "billing")),
+        Ui(view="clients", path=(board.history.now.clients[0].session,)),
+        Ui(view="messages", topic="orders", partition=3),
+        OPEN,
+    ]
+    for ui in pages:
+        view = view_of(ui)
+        for key in view.keys(board, ui):
+            subject = view.subject(board, ui, key)
+            if subject is None:
+                assert ui.view == "growth" or key.startswith("alarms"), "what names nothing that is there"
+            else:
+                assert len(subject.names) == len(NAMES[subject.kind])
+                assert verbs_of(subject)
+
+
+def test_what_is_chosen_is_tried_then_asked_then_done(board: Board) -> None:
+    ui = press(board, Ui(view="groups", path=("orders", "billing")), "a")
+    assert ui.menu is not None
+    assert "replay" in shown(ui, board)
+    assert "gossipq dlq replay orders -g billing" in shown(ui, board, 120, 40)
+    stepped = keys.step(ui, "r", board)
+    act = Act("replay", Subject("group", ("orders", "billing")))
+    assert stepped.deeds == [Try(act)]
+    assert "asking what it would do" in shown(stepped.ui, board)
+    ui = keys.answered(stepped.ui, Try(act), Done("4 dead letters would be ready for billing again"))
+    assert ui.prompt is not None
+    assert ui.prompt.label == "4 dead letters would be ready for billing again. replay billing on orders? y/n"
+    assert keys.step(ui, "y", board).deeds == [act]
+    assert keys.step(ui, "enter", board).deeds == [], "only y is a yes"
+    done = keys.answered(replace(ui, prompt=None), act, Done("4 dead letters made ready for billing again"))
+    assert (done.notice, done.bad) == ("4 dead letters made ready for billing again", False)
+
+
+def test_what_cannot_be_is_told_instead_of_asked(board: Board) -> None:
+    ui = typed(board, press(board, Ui(view="groups", path=("orders", "billing")), "a", "s"), "first")
+    stepped = keys.step(ui, "enter", board)
+    (tried,) = stepped.deeds
+    assert tried == Try(Act("seek", Subject("group", ("orders", "billing")), "first"))
+    ui = keys.answered(stepped.ui, tried, Failed("it has 3 consumers", "stop them"))
+    assert (ui.prompt, ui.notice, ui.bad) == (None, "it has 3 consumers  stop them", True)
+
+
+def test_an_answer_that_nobody_waits_for_asks_nothing(board: Board) -> None:
+    stepped = keys.step(press(board, Ui(view="nodes"), "a"), "d", board)
+    (tried,) = stepped.deeds
+    ui = press(board, stepped.ui, "x", "esc")
+    assert ui.notice == "not done"
+    assert keys.answered(ui, tried, Done("all would move")).prompt is None
+    other = press(board, ui, "a", "u")
+    assert keys.answered(other, tried, Done("all would move")).prompt == other.prompt, "of another verb"
+
+
+def test_what_only_shows_is_told_at_once(board: Board) -> None:
+    stepped = keys.step(press(board, Ui(view="nodes"), "a"), "b", board)
+    ui = keys.answered(stepped.ui, stepped.deeds[0], Done("every shard is where it should be"))
+    assert (ui.prompt, ui.notice) == (None, "every shard is where it should be")
+
+
+def test_the_menu_goes_by_arrows_and_by_letters(board: Board) -> None:
+    ui = press(board, Ui(view="nodes"), "a", "down", "down", "down", "up")
+    assert ui.menu is not None
+    assert ui.menu.at == 1
+    assert keys.step(ui, "enter", board).deeds == [Try(Act("undrain", Subject("node", ("node-a",))))]
+    assert press(board, ui, "esc").menu is None
+    assert press(board, ui, "z").notice == "no verb has the key z"
+    board.recorded = True
+    assert press(board, Ui(view="nodes"), "a").notice == "a recording cannot be changed"
+
+
+def test_dead_letters_consumers_and_partitions_are_one_walk(board: Board) -> None:
+    page = Ui(view="groups", path=("orders", "billing"))
+    dead = press(board, page, "o")
+    assert view_of(dead).subject(board, dead, dead.look.chosen) == Subject(
+        "dead", ("orders", "billing", "failures", "no such customer")
+    )
+    assert press(board, dead, "enter").path == ("orders/0/17",)
+    consumer = press(board, dead, "o")
+    session = board.history.now.clients[0].session
+    assert press(board, consumer, "enter").path == (session,)
+    assert press(board, consumer, "a", "k").prompt.text == "30s"
+    assert press(board, consumer, "o").look.chosen == "partitions\t0", "and around"
+    assert press(board, page, "end", "home", "down").look.chosen == "partitions\t1"
+
+
+def test_an_alarm_opens_what_it_is_about(board: Board) -> None:
+    ui = press(board, Ui(), "enter")
+    assert (ui.view, ui.path) == ("nodes", ("node-c",)), "the worst is on top"
+    assert "node-c does not answer" in ui.notice
+    ui = press(board, Ui(), "down", "enter")
+    assert (ui.view, ui.path) == ("nodes", ("node-a",)), "who raised it"
+    ui = press(board, typed(board, Ui(), "/fraud"), "enter", "enter")
+    assert (ui.view, ui.path) == ("groups", ("clickstream", "fraud"))
+    assert "records behind" in ui.notice
+    assert press(board, typed(board, Ui(), "/fraud"), "enter", "a").menu.subject == Subject(
+        "group", ("clickstream", "fraud")
+    )
+
+
+def test_a_shard_opens_and_leads_to_its_partitions(board: Board) -> None:
+    ui = press(board, Ui(view="nodes", path=("node-a",)), "enter")
+    assert ui.path == ("node-a", "0")
+    assert "led by node-a" in shown(ui, board)
+    found = press(board, ui, "enter")
+    assert (found.view, found.topic, found.partition) == ("messages", "orders", 0)
+    assert press(board, ui, "esc").path == ("node-a",)
+
+
+@pytest.mark.parametrize(
+    ("line", "view", "path"),
+    [
+        ("clickstream", "topics", ("clickstream",)),
+        ("click", "", ()),
+        ("fraud", "groups", ("clickstream", "fraud")),
+        ("payments ledger", "groups", ("payments", "ledger")),
+        ("node-b", "nodes", ("node-b",)),
+        ("orders-api-4", "clients", ("128b2dc4",)),
+        ("pay", "", ()),
+        ("led", "groups", ("payments", "ledger")),
+    ],
+)
+def test_names_are_jumped_to(board: Board, line: str, view: str, path: tuple[str, ...]) -> None:
+    ui = press(board, typed(board, Ui(), ":" + line), "enter")
+    if view:
+        assert (ui.view, ui.path) == (view, path)
+    else:
+        assert "names begin with" in ui.notice
+
+
+def test_tab_completes_names(board: Board) -> None:
+    ui = press(board, typed(board, Ui(), ":clicks"), "tab")
+    assert ui.prompt is not None
+    assert ui.prompt.text == "clickstream"
+    assert press(board, typed(board, Ui(), ":xyz"), "tab").prompt.text == "xyz"
+
+
+def test_each_verb_has_a_deed_and_keys_are_not_given_twice() -> None:
+    named = {(kind, verb.name) for kind, verbs in VERBS.items() for verb in verbs}
+    assert named == DEEDS.keys()
+    assert VERBS.keys() == NAMES.keys()
+    for kind, verbs in VERBS.items():
+        assert len({verb.key for verb in verbs}) == len(verbs)
+        for verb in verbs:
+            subject = Subject(kind, tuple("abcd"[: len(NAMES[kind])]))
+            assert command_of(verb, subject).startswith("gossipq ")
+            assert name_of(subject)
+            assert question_of(Act(verb.name, subject, "x")) or not verb.question

@@ -133,6 +133,35 @@ def test_each_key_and_each_view(watched: Pane, node, tmp_path: Path) -> None:
     assert "-icanon" not in sane
 
 
+def test_one_acts_from_the_menu(watched: Pane, node) -> None:
+    """The dead letters of one error are handed out again; first it says what that would do."""
+    with connect(node.endpoint) as mq:
+        mq.fetch("orders", "billing", n=1, wait=10.0)[0].reject("no such \u00e4pple")
+        mq.flush()
+    pane = watched
+    pane.type("4", "Enter")
+    pane.until(r"dead letters, by what they died of")
+    pane.until(r"1 +\S+ +rejected +no such \u00e4pple")
+    pane.type("o", "a")
+    pane.until(r"▸ r +replay +let these be ready once more")
+    pane.type("r")
+    pane.until(r"1 dead letter would be ready for billing again\. replay dead letters of billing on orders")
+    pane.type("n")
+    pane.until("not done")
+    pane.type("a", "r")
+    pane.until(r"would be ready for billing again")
+    pane.type("y")
+    pane.until(r"1 dead letter made ready for billing again")
+    pane.type("Escape", "a")
+    pane.until(r"r +replay +let its dead letters")
+    node.kill()
+    pane.type("p")
+    pane.until("asking what it would do|no node answers")
+    pane.until("no node answers")  # who dies while something is asked of it
+    pane.type("q")
+    pane.until(r"\n[$#]\s*$")
+
+
 def test_ctrl_z_and_back(watched: Pane) -> None:
     pane = watched
     pane.type("C-z")

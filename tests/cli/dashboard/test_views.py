@@ -99,11 +99,9 @@ def test_a_dead_node_is_marked_and_has_no_load(board: Board, size: tuple[int, in
 def test_the_overview_says_what_is_wrong_and_what_helps(board: Board) -> None:
     text = shown(board, Ui(), 120, 40)
     assert "✖ 2/3 nodes" in text
-    assert "✖ 8 shards are short of a copy: node-c is away  gossipq node, on node-c" in text
-    assert (
-        "▲ group fraud on clickstream is 29,292 records behind; alarm_lag is 500  gossipq why clickstream "
-        "--group fraud" in text
-    )
+    assert re.search(r"✖ 8 shards are short of a copy: node-c is away +gossipq node, on node-c", text)
+    behind = r"▲ group fraud on clickstream is 29,292 records behind; alarm_lag is 500"
+    assert re.search(rf"{behind} +gossipq why clickstream --group fraud", text)
     events = shown(board, Ui(view="nodes"), 120, 40)
     assert re.search(r"leader-move +2 shards +node-c -> node-a within 3 s", events)
     assert re.search(r"leader-lost +2 shards +node-c leads no more", events)
@@ -143,7 +141,7 @@ def test_a_group_says_why_once_for_what_is_alike(board: Board) -> None:
     text = shown(board, PLACES["a group"], 120, 40)
     assert "partition 1: no consumer" in text
     assert "gossipq sub orders -g billing" in text
-    assert "orders/0/17 failures: no such customer" in text
+    assert re.search(r"3 +\S+ +failures +no such customer +orders/0/17", text)
     assert "billing-1" in text
 
 

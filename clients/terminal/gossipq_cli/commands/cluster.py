@@ -2,7 +2,7 @@
 
 import time
 from collections.abc import Iterator
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 import msgspec
@@ -17,6 +17,9 @@ from gossipq_cli.kinds import Duration
 from gossipq_cli.nodes import NODE_COLUMNS, node_row, node_rows
 from gossipq_cli.options import Choices, Noun, nearest, pass_choices
 from gossipq_cli.output import Column, Output, counter, iso, moment
+
+if TYPE_CHECKING:
+    from gossipq_node.plan import ShardPlan
 
 AGAIN_S = 0.5
 FOLLOW_S = 1.0
@@ -39,7 +42,7 @@ secret_option = click.option(
 )
 
 
-def _secret(path: str) -> bytes:
+def secret_of(path: str = "") -> bytes:
     """What the nodes of the cluster share: only who knows it changes them."""
     from gossipq_node import trust
 
@@ -120,7 +123,7 @@ def drain(choices: Choices, node: str, undo: bool, wait_s: float | None, secret_
     view, out = clusters.look(choices), Output(choices)
     found = _node(view, node)
     with ask.connect(choices) as mq:
-        mq.admin.set_member(node, "in" if undo else "leaving", _secret(secret_file))
+        mq.admin.set_member(node, "in" if undo else "leaving", secret_of(secret_file))
     if wait_s is not None and not undo:
         _await_empty(choices, found.member.copy, node, wait_s)
     done = "keeps nothing any more" if wait_s is not None else "is being drained"
@@ -173,8 +176,18 @@ def rm(choices: Choices, node: str, force: bool, secret_file: str) -> None:
         )
     ask.sure(choices, "removing a node", f"take {node} off the roster?")
     with ask.connect(choices) as mq:
-        left = mq.admin.set_member(node, "gone", _secret(secret_file)).members
+        left = mq.admin.set_member(node, "gone", secret_of(secret_file)).members
     Output(choices).one({"node": node, "left": [member.name for member in left]}, f"{node} is removed", node)
+
+
+def plans_of(view: clusters.ClusterView, copies: int = 0) -> "list[ShardPlan]":
+    """What the cluster strives for, one for each shard; `copies` 0: as many as shards have now."""
+    from gossipq_node.plan import shard_plans
+
+    rows = view.copies
+    most = max((sum(r.shard == row.shard and r.role in VOTERS for r in rows) for row in rows), default=0)
+    wanted = copies or max(REPLICATED, most)
+    return shard_plans(view.members, view.asked.shards, wanted, view.leads, rows)
 
 
 @command.command("rebalance")
@@ -192,15 +205,10 @@ def rebalance(choices: Choices, plan: bool, copies: str | None, everything: bool
     \b
     gossipq cluster rebalance --plan
     """
-    from gossipq_node.plan import shard_plans
-
     if not plan:
         raise click.UsageError("the cluster moves its shards by itself: `--plan` shows what it strives for")
     view, out = clusters.look(choices), Output(choices)
-    rows = view.copies
-    most = max((sum(r.shard == row.shard and r.role in VOTERS for r in rows) for row in rows), default=0)
-    wanted = int(copies) if copies else max(REPLICATED, most)
-    plans = shard_plans(view.members, view.asked.shards, wanted, view.leads, rows)
+    plans = plans_of(view, int(copies) if copies else 0)
     moving = [row for row in plans if row.moves]
     columns = [counter("shard"), *(Column(name) for name in ("leader", "leads_then"))]
     columns += [Column(name, ", ".join) for name in ("voters", "voters_then")]
@@ -398,7 +406,7 @@ def set_options(choices: Choices, changes: tuple[str, ...], dry_run: bool, secre
         before = mq.admin.members().options
         after = before | asked
         if not dry_run:
-            after = mq.admin.set_cluster_options(asked, _secret(secret_file)).options
+            after = mq.admin.set_cluster_options(asked, secret_of(secret_file)).options
     columns = [Column(name) for name in ("key", "before", "after", "in_force")]
     rows = [
         {

@@ -10,7 +10,7 @@ from gossipq.texts import many
 from gossipq.types import partition_of
 from gossipq.values import GroupStats
 from gossipq_cli import ask, failures
-from gossipq_cli.kinds import Duration, Durations, moment_of
+from gossipq_cli.kinds import Duration, Durations, place_of
 from gossipq_cli.options import Choices, Noun, nearest, pass_choices
 from gossipq_cli.output import Column, Output, as_object, counter, number, span
 
@@ -300,7 +300,7 @@ def seek(choices: Choices, topic: str, group: str | None, named: str | None, to:
 
     Its consumers must be gone, and its dead letters be replayed or purged first. Its counters start over.
     """
-    group, place = _one(group, named), place_of(to)
+    group, place = _one(group, named), _place(to)
     with ask.connect(choices) as mq:
         found(mq, topic, group)
         rows = mq.admin.seek_group(topic, group, place, dry_run=True)
@@ -315,16 +315,12 @@ def seek(choices: Choices, topic: str, group: str | None, named: str | None, to:
     out.say(f"{group} on {topic} {'would go' if dry_run else 'goes'} on from {to}: {what}")
 
 
-def place_of(text: str) -> str | int | datetime:
-    """As the client takes it. Raises UsageError."""
-    if text in ("first", "new"):
-        return text
-    if text.isdecimal():
-        return int(text)
+def _place(text: str) -> str | int | datetime:
+    """Raises UsageError."""
     try:
-        return moment_of(text)
+        return place_of(text)
     except ValueError as error:
-        raise click.BadParameter(f"{error}; or first, new, or an offset", param_hint="--to") from None
+        raise click.BadParameter(str(error), param_hint="--to") from None
 
 
 @command.command("rm")

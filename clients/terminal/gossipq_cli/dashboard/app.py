@@ -11,7 +11,7 @@ from msgspec.structs import replace
 from rich.text import Text
 
 from gossipq_cli.dashboard import keys
-from gossipq_cli.dashboard.asked import Act, Ask, Done, Failed, Find, Page
+from gossipq_cli.dashboard.asked import Act, Ask, Done, Failed, Find, Page, Try
 from gossipq_cli.dashboard.frame import AROUND, screen
 from gossipq_cli.dashboard.painter import Painter, svg
 from gossipq_cli.dashboard.rows import Snapshot
@@ -113,6 +113,8 @@ class App:
             self._anew = True
         elif isinstance(deed, keys.Save):
             self.ui = self._save(deed.path, width)
+        elif isinstance(deed, Try):
+            asker.ask(deed)
         elif isinstance(deed, Act):
             self.ui = replace(self.ui, notice="asking ...", bad=False)
             asker.ask(deed)
@@ -144,15 +146,13 @@ class App:
                 self._answered(news)
 
     def _answered(self, news: Answered) -> None:
-        if not isinstance(news.ask, Act):
+        if not isinstance(news.ask, Act | Try):
             self.board.keep(news.ask, news.answer)
             return
-        self._asked.clear()  # what is shown of it has changed
-        if isinstance(news.answer, Failed):
-            hint = f"  {news.answer.hint}" if news.answer.hint else ""
-            self.ui = replace(self.ui, notice=f"{news.answer.text}{hint}", bad=True)
-        elif isinstance(news.answer, Done):
-            self.ui = replace(self.ui, notice=news.answer.text, bad=False)
+        if isinstance(news.ask, Act):
+            self._asked.clear()  # what is shown of it has changed
+        if isinstance(news.answer, Done | Failed):
+            self.ui = keys.answered(self.ui, news.ask, news.answer)
 
     def _ask(self, asker: Asker, height: int) -> None:
         """What the view wants and has not got lately."""

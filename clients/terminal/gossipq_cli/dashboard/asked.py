@@ -33,16 +33,32 @@ class Stand(NamedTuple):
     group: str
 
 
+class Subject(NamedTuple):
+    """What a verb is for: a row that is shown, by its kind and its names (`verbs` has the kinds)."""
+
+    kind: str
+    names: tuple[str, ...]
+
+
 class Act(NamedTuple):
-    """Changes one record: "requeue" (text: the group), "edit" (the value), "reschedule" (the delay),
-    "cancel", "rm"."""
+    """Does something with it: a verb of `verbs`, and what was typed for it."""
 
     verb: str
-    ref: str
+    subject: Subject
     text: str = ""
 
 
-Ask = Page | Find | Open | Stand | Act
+class Try(NamedTuple):
+    """What an act would do. It changes nothing."""
+
+    act: Act
+
+
+def of_record(ref: str) -> Subject:
+    return Subject("record", (ref,))
+
+
+Ask = Page | Find | Open | Stand | Act | Try
 
 
 class Record(NamedTuple):
@@ -99,11 +115,22 @@ class Opened(NamedTuple):
     lines: list[str]  #: policies with their origin
 
 
+class Dead(NamedTuple):
+    """The dead letters of a group that died of one thing."""
+
+    reason: str
+    error: str  #: the last one of the consumer
+    letters: int
+    time_ms: int  #: of the newest, unix
+    ref: str  #: of the newest
+
+
 class Standing(NamedTuple):
     """Per partition: (number, state, because, next)."""
 
     rows: list[tuple[int, str, str, str]]
-    dead: list[tuple[str, str, str, int]]  #: (ref, reason, last error, unix ms)
+    dead: list[Dead]  #: the newest first
+    more: bool = False  #: there are more than were looked at
 
 
 class Done(NamedTuple):

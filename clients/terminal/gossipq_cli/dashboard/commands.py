@@ -1,11 +1,14 @@
-"""The line after `:`, as in `:group orders billing`: what it changes, or why it cannot. Pure."""
+"""The line after `:`, as in `:group orders billing`, `:billing`: what it changes, or why it cannot. Pure."""
 
 import difflib
+import itertools
 from typing import Any, NamedTuple
 
-from gossipq_cli.dashboard.asked import Act
+from gossipq_cli.dashboard.asked import Act, of_record
 from gossipq_cli.dashboard.figures import GRAPHS
-from gossipq_cli.dashboard.state import RATES_S, VIEWS
+from gossipq_cli.dashboard.state import RATES_S, VIEWS, Board
+
+NEAR_SHOWN = 4
 
 
 class Command(NamedTuple):
@@ -37,7 +40,7 @@ FORMS = {
     "help": "help",
     "q": "q",
 }
-VERBS = {
+RECORD_VERBS = {
     "replay": ("requeue", 2),
     "edit": ("edit", 2),
     "reschedule": ("reschedule", 2),
@@ -46,7 +49,52 @@ VERBS = {
 }
 
 
-def parse(line: str) -> Command:
+def places(board: Board) -> dict[str, dict[str, Any]]:
+    """What can be jumped to by its name alone -> where that is. Of two things with one name the later one
+    here has it."""
+    found: dict[str, dict[str, Any]] = {}
+    for client in board.history.now.clients:
+        found[client.session] = found[client.client or client.session] = _at("clients", client.session)
+    for topic, group in board.history.groups:
+        found[group] = found[f"{topic} {group}"] = _at("groups", topic, group)
+    for topic in board.history.topics:
+        found[topic] = _at("topics", topic)
+    for node in board.history.now.nodes:
+        found[node.name] = _at("nodes", node.name)
+    return found
+
+
+def _at(view: str, *path: str) -> dict[str, Any]:
+    return {"view": view, "path": path}
+
+
+def completed(text: str, board: Board) -> str:
+    """With what all commands and names that begin so have in common."""
+    known = [name for name in (*VIEWS, *FORMS, *places(board)) if name.startswith(text)]
+    if not known:
+        return text
+    first, last = min(known), max(known)
+    alike = itertools.takewhile(lambda pair: pair[0] == pair[1], zip(first, last, strict=False))
+    return "".join(char for char, _ in alike)
+
+
+def jump(line: str, board: Board) -> Command | None:
+    """To what is called so, or alone begins so."""
+    known = places(board)
+    near = [name for name in known if name.startswith(line)]
+    where = {(found["view"], *found["path"]): found for found in map(known.__getitem__, near)}
+    if line in known:
+        return Command(line, known[line])
+    if len(where) == 1:
+        return Command(line, next(iter(where.values())))
+    if len(where) > 1:
+        shown = ", ".join(sorted(near)[:NEAR_SHOWN])
+        return Command(line, trouble=f"{len(near)} names begin with {line}: {shown} ...; tab completes")
+    return None
+
+
+def parse(line: str, board: Board | None = None) -> Command:
+    """`board`: whose names can be jumped to."""
     name, _, rest = line.strip().partition(" ")
     rest = rest.strip()
     name = {"quit": "q", "exit": "q", "h": "help"}.get(name, name)
@@ -55,17 +103,22 @@ def parse(line: str) -> Command:
     if name in VIEWS and not (name == "messages" and rest):
         return Command(name, {"view": name, "path": ()})
     if name not in FORMS:
-        close = difflib.get_close_matches(name, [*FORMS, *VIEWS], n=1)
+        board = board or Board()
+        found = jump(line.strip(), board)
+        if found is not None:
+            return found
+        close = difflib.get_close_matches(line.strip(), [*FORMS, *VIEWS, *places(board)], n=1)
         return Command(
             name,
-            trouble=f"no command {name}" + (f"; did you mean {close[0]}?" if close else "; ? lists them"),
+            trouble=f"no command or name {line.strip()}"
+            + (f"; did you mean {close[0]}?" if close else "; ? lists them"),
         )
     words = rest.split(None, 1)
-    if name in VERBS:
-        verb, count = VERBS[name]
+    if name in RECORD_VERBS:
+        verb, count = RECORD_VERBS[name]
         if len(words) < count or (count == 1 and len(words) > 1):
             return _wrong(name)
-        return Command(name, act=Act(verb, words[0], words[1] if count > 1 else ""))
+        return Command(name, act=Act(verb, of_record(words[0]), words[1] if count > 1 else ""))
     if name in ("q", "svg"):
         return Command(name, text=rest)
     changes = _changes(name, rest, words)

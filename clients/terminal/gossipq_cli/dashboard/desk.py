@@ -2,16 +2,17 @@
 its verbs."""
 
 import itertools
+from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any
 
 from gossipq.errors import GossipqError, UnknownRecord, UnknownTopic, WrongState
 from gossipq.types import partition_of
 from gossipq_cli import failures, records
+from gossipq_cli.dashboard import deeds
 from gossipq_cli.dashboard.asked import (
-    Act,
     Answer,
     Ask,
-    Done,
+    Dead,
     Failed,
     Find,
     Open,
@@ -23,19 +24,20 @@ from gossipq_cli.dashboard.asked import (
     Standing,
     Stands,
     Taken,
+    Try,
 )
-from gossipq_cli.kinds import seconds_of
 from gossipq_cli.output import moment, readable
 
 if TYPE_CHECKING:
     from gossipq_client import Client
+    from gossipq_client.operations import DeadLetter
 
 HEAD_BYTES = 1_024  #: of a value in a list
 OPEN_BYTES = 65_536  #: of an opened value
 PAGE_BYTES = 4 << 20  #: a page stops reading when its values have so many
 PARTITIONS_MAX = 64  #: that one page looks into
 FOUND_MAX = 200
-DEAD_MAX = 20
+DEAD_MAX = 1_000  #: rows of dead letters that are looked at; neighbours that died together are one
 KEY = "key="
 
 
@@ -58,7 +60,7 @@ class Desk:
                 return self._open(ask.ref)
             if isinstance(ask, Stand):
                 return self._stand(ask)
-            return self._act(ask)
+            return deeds.tried(self.mq, ask.act) if isinstance(ask, Try) else deeds.done(self.mq, ask)
         except GossipqError as error:
             told = failures.explain(error)
             return Failed(told.message, told.hint)
@@ -164,22 +166,20 @@ class Desk:
     def _stand(self, ask: Stand) -> Standing:
         told = self.mq.admin.why_group(ask.topic, ask.group)
         rows = [(stand.partition, stand.state, stand.because, stand.next) for stand in told]
-        letters = itertools.islice(self.mq.admin.dead_letters(ask.topic, ask.group, values=False), DEAD_MAX)
-        dead = [(letter.ref, letter.reason, letter.error, letter.time_ms) for letter in letters]
-        return Standing(rows, sorted(dead, key=lambda row: -row[3]))
+        letters = self.mq.admin.dead_letters(ask.topic, ask.group, values=False)
+        looked = list(itertools.islice(letters, DEAD_MAX))
+        return Standing(rows, dead_by_error(looked), len(looked) == DEAD_MAX)
 
-    def _act(self, ask: Act) -> Done:
-        """The verbs of `gossipq msg`."""
-        if ask.verb == "requeue":
-            return Done(f"{self.mq.admin.requeue(ref=ask.ref, group=ask.text)} is ready for {ask.text}")
-        if ask.verb == "edit":
-            return Done(
-                f"{ask.ref} is void, {self.mq.admin.edit(ref=ask.ref, value=ask.text).ref} replaces it"
-            )
-        if ask.verb == "reschedule":
-            return Done(f"{self.mq.reschedule(ref=ask.ref, delay=seconds_of(ask.text))} is due in {ask.text}")
-        done = self.mq.cancel(ref=ask.ref, reason="removed" if ask.verb == "rm" else "")
-        return Done(f"{'removed' if ask.verb == 'rm' else 'cancelled'} {done}")
+
+def dead_by_error(letters: Iterable["DeadLetter"]) -> list[Dead]:
+    """What a group's dead letters died of, the newest first."""
+    found: dict[tuple[str, str], Dead] = {}
+    for letter in letters:
+        at = letter.reason, letter.error
+        old = found.get(at, Dead(*at, 0, -1, ""))
+        newest = (letter.time_ms, letter.ref) if letter.time_ms >= old.time_ms else (old.time_ms, old.ref)
+        found[at] = Dead(*at, old.letters + letter.count, *newest)
+    return sorted(found.values(), key=lambda dead: -dead.time_ms)
 
 
 def _listed(message: Any) -> Record:

@@ -7,25 +7,31 @@ from gossipq.health import State
 from gossipq_cli.dashboard.figures import short, span
 from gossipq_cli.dashboard.history import ASKING
 from gossipq_cli.dashboard.history import GOOD as GOOD_STATES
-from gossipq_cli.dashboard.state import LEAST, VIEWS, Board, Ui, stale
-from gossipq_cli.dashboard.table import BAD, DIM, GOOD, HEAD, WARN, block, box, fit, wrapped
+from gossipq_cli.dashboard.state import LEAST, VIEWS, Board, Menu, Prompt, Ui, stale
+from gossipq_cli.dashboard.table import BAD, DIM, GOOD, HEAD, WARN, Column, block, box, fit, table, wrapped
+from gossipq_cli.dashboard.verbs import Verb, command_of, name_of, verbs_of
 from gossipq_cli.dashboard.views import view_of
-from gossipq_cli.dashboard.views.base import safe_name
+from gossipq_cli.dashboard.views.base import Page, safe_name
 
 AROUND = 3  #: lines around the view: header, tabs, footer
+ASKED = {
+    "confirm": "y: yes   any other key: no",
+    "try": "esc: leave it",
+}  #: kinds of prompts that ask, and how
 SHORT = {"overview": "over", "messages": "msgs", "growth": "grow", "clients": "cli"}
 
 HELP = """\
-1-7 tab   the view          ↑ ↓ pgup pgdn home end  move
-enter     open it           esc   back, or end of a filter
+1-7 tab   the view      ↑ ↓ pgup pgdn home end  move      o  next list
+enter     open it       esc   back, or end of a filter
+a         act: replay, purge, pause, seek, kick, drain ...; it asks first
 /         filter; in messages of a topic: search values (key=ADA: by key)
 s S       sort by the next column; turn round     p   pause
 m         messages of the topic     t   tail      + - slower, faster
 w         save the screen as SVG    b   what charts are made of    q   quit
-:         a command: topics, nodes, ..., topic NAME, group TOPIC GROUP,
-          messages TOPIC[/P], find TOPIC TEXT, why REF, replay REF GROUP,
-          edit REF VALUE, reschedule REF DELAY, cancel REF, rm REF,
-          rate S, svg FILE, q
+:         a name to jump to (tab completes), or topic NAME, messages
+          TOPIC[/P], group TOPIC GROUP, find TOPIC TEXT, why REF, rate S,
+          replay REF GROUP, edit REF VALUE, reschedule REF DELAY,
+          cancel REF, rm REF, svg FILE, q
 In a message: r replay, e edit, d due time, c cancel, x remove; each asks.
 
 ● well  ▲ look at it  ✖ broken  ○ gone.  up: the node that runs longest.
@@ -47,7 +53,9 @@ def screen(board: Board, ui: Ui, width: int, height: int) -> list[Text]:
     elif not board.history.count:
         lines = box("", _waiting(board, width - 4), width, body)
     else:
-        lines = block(view_of(ui).draw(board, ui, width, body), width, body)
+        below = menu_box(ui.menu, width) if ui.menu is not None else question_box(ui.prompt, width, body // 2)
+        room = body - len(below)
+        lines = [*block(view_of(ui).draw(board, ui, width, room), width, room), *below]
     return [header(board, ui, width), tabs(ui, width), *lines, bottom(board, ui, width)]
 
 
@@ -58,6 +66,28 @@ def helping(at: int, width: int, height: int) -> list[Text]:
     at = max(0, min(at, len(told) - room))
     more = f"↑↓ {at + 1}-{at + room} of {len(told)}  " if len(told) > room else ""
     return box("help", told[at:], width, height, f"{more}esc: back")
+
+
+def menu_box(menu: Menu, width: int) -> list[Text]:
+    """The verbs of a row, each with the command that does the same."""
+    verbs = verbs_of(menu.subject)
+    columns: list[Column[Verb]] = [
+        Column("key", lambda verb: Text(verb.key, HEAD)),
+        Column("verb", lambda verb: verb.name),
+        Column("what", lambda verb: verb.what, least=20),
+        Column("", lambda verb: Text(command_of(verb, menu.subject), DIM), least=20, leave=1),
+    ]
+    lines = table(columns, verbs, width - 4, len(verbs) + 1, at=menu.at).lines[1:]
+    foot = "its letter, or ↑↓ enter: first what it would do  esc: back"
+    return box(name_of(menu.subject), lines, width, len(verbs) + 2, foot)
+
+
+def question_box(prompt: Prompt | None, width: int, most: int) -> list[Text]:
+    """What a yes is waited for, whole; nothing while there is no question."""
+    if prompt is None or prompt.kind not in ASKED:
+        return []
+    lines = wrapped(prompt.label, width - 4, HEAD)[: most - 2]
+    return box("", lines, width, len(lines) + 2, ASKED[prompt.kind])
 
 
 def _waiting(board: Board, width: int) -> list[Text]:
@@ -127,13 +157,13 @@ def tabs(ui: Ui, width: int) -> Text:
 
 
 def bottom(board: Board, ui: Ui, width: int) -> Text:
-    if ui.prompt is not None:
+    if ui.prompt is not None and ui.prompt.kind not in ASKED:
         label = Text(f" {safe_name(ui.prompt.label)} ", HEAD)
         room = max(8, width - label.cell_len - 2)
         text = Text(safe_name(ui.prompt.text))
         if text.cell_len > room:  # the end is what is being typed
             text = text[-room:]
-        return fit(label.append_text(text).append("" if ui.prompt.kind == "confirm" else "▏"), width)
+        return fit(label.append_text(text).append("▏"), width)
     if ui.notice:
         return fit(Text(f" {safe_name(ui.notice)}", BAD if ui.bad else GOOD), width)
     if board.fault is not None and stale(board, ui):
@@ -143,6 +173,10 @@ def bottom(board: Board, ui: Ui, width: int) -> Text:
 
 def footer(board: Board, ui: Ui, width: int) -> str:
     """As many keys as there is room for, the important ones first."""
+    if ui.menu is not None:
+        return "↑↓ move  ⏎ choose  esc back"
+    if ui.prompt is not None:
+        return ASKED.get(ui.prompt.kind, "")
     keys = ["? help", "q quit", "1-7 view", "↑↓ move"]
     if ui.view == "messages" and ui.path:
         keys += ["esc back", "r replay", "e edit", "d due", "c cancel", "x remove"]
@@ -154,6 +188,8 @@ def footer(board: Board, ui: Ui, width: int) -> str:
             if ui.view == "messages" and ui.topic
             else ["/ filter", "s sort"]
         )
+        keys += ["a act"]
+        keys += ["o next list"] if isinstance(view_of(ui), Page) else []
         keys += ["m messages"] if ui.view in ("topics", "overview") else []
     keys += ["p pause", f"+- rate {ui.every_s:g}s", "w svg", ": command"]
     while len("  ".join(keys)) + 1 > width:

@@ -405,7 +405,13 @@ def seen(history: History) -> Iterable[Alarm]:
     for node in now.nodes:
         if node.state == "failed":
             text = f"{node.name} does not answer{_since(node)}"
-            yield Alarm(name="node_away", severity="critical", text=text, command="gossipq node, on its host")
+            yield Alarm(
+                name="node_away",
+                severity="critical",
+                subject=node.name,
+                text=text,
+                command="gossipq node, on its host",
+            )
     yield from _worker_alarms(history)
     rise = history.dead_rise()
     if rise:
@@ -432,13 +438,27 @@ def _worker_alarms(history: History) -> Iterable[Alarm]:
             yield Alarm(
                 name="store_full",
                 severity="critical",
+                node=worker.node,
                 text=f"{who}: {worker.detail or 'publishes are refused'}",
                 command="df -h",
             )
         elif worker.state not in GOOD:
             text = f"{who} is {worker.state}{': ' if worker.detail else ''}{worker.detail}"
-            yield Alarm(name="worker_down", severity="critical", text=text, command="gossipq status")
+            yield Alarm(
+                name="worker_down",
+                severity="critical",
+                node=worker.node,
+                subject=f"worker-{worker.worker}",
+                text=text,
+                command="gossipq status",
+            )
         elif worker.restarts and worker.restarts > getattr(
             earlier.get((worker.node, worker.worker)), "restarts", 0
         ):
-            yield Alarm(name="worker_restarts", text=f"{who} was started again", command="gossipq status")
+            yield Alarm(
+                name="worker_restarts",
+                node=worker.node,
+                subject=f"worker-{worker.worker}",
+                text=f"{who} was started again",
+                command="gossipq status",
+            )

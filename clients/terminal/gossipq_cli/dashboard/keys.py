@@ -4,12 +4,14 @@ from typing import NamedTuple
 
 from msgspec.structs import replace
 
-from gossipq_cli.dashboard.asked import Act, Open, Opened
-from gossipq_cli.dashboard.commands import Command, parse
+from gossipq_cli.dashboard.asked import Act, Done, Failed, Open, Opened, Subject, Try, of_record
+from gossipq_cli.dashboard.commands import Command, completed, parse
 from gossipq_cli.dashboard.figures import GRAPHS
-from gossipq_cli.dashboard.state import RATES_S, VIEWS, Board, Prompt, Ui
+from gossipq_cli.dashboard.state import RATES_S, VIEWS, Board, Menu, Prompt, Ui
 from gossipq_cli.dashboard.table import Sorting
-from gossipq_cli.dashboard.views import view_of
+from gossipq_cli.dashboard.verbs import Verb, name_of, question_of, verb_of, verbs_of
+from gossipq_cli.dashboard.views import PAGES, view_of
+from gossipq_cli.dashboard.views.base import Page
 
 ESCAPES = {
     b"[A": "up", b"[B": "down", b"[C": "right", b"[D": "left", b"OA": "up", b"OB": "down", b"OC": "right",
@@ -109,7 +111,7 @@ class Redraw(NamedTuple):
     pass
 
 
-Deed = Quit | Save | Redraw | Act
+Deed = Quit | Save | Redraw | Act | Try
 
 
 class Stepped(NamedTuple):
@@ -122,6 +124,8 @@ def step(ui: Ui, key: str, board: Board, page: int = 20) -> Stepped:
     if ui.prompt is not None:
         return _type(ui, ui.prompt, key, board)
     ui = replace(ui, notice="", bad=False)
+    if ui.menu is not None and key != "redraw":
+        return _choose(ui, ui.menu, key, board)
     if key == "redraw":
         return Stepped(ui, [Redraw()])
     if ui.help and key in MOVES:
@@ -137,8 +141,11 @@ def step(ui: Ui, key: str, board: Board, page: int = 20) -> Stepped:
         return Stepped(ui, [Quit()])
     if key == "w":
         return Stepped(ui, [Save("")])
-    if ui.view == "messages" and ui.path and key in RECORD_KEYS:
-        return Stepped(_verb(ui, RECORD_KEYS[key], board), [])
+    if ui.view == "messages" and ui.path:
+        subject = of_record(ui.path[0])
+        verb = next((verb for verb in verbs_of(subject) if verb.key == key), None)
+        if verb is not None:
+            return _begin(ui, verb, subject, board)
     return Stepped(_move(ui, key, board, page), [])
 
 
@@ -166,6 +173,8 @@ def _move(ui: Ui, key: str, board: Board, page: int) -> Ui:
         )
     if key == ":":
         return replace(ui, prompt=Prompt("command", ":"))
+    if key in ("a", "o"):
+        return _offer(ui, board) if key == "a" else _over(ui, board)
     if key in ("s", "S"):
         return _sort(ui, board, key == "S")
     if key in ("p", " "):
@@ -212,6 +221,12 @@ def _walk(ui: Ui, key: str, board: Board, page: int) -> Ui:
     return ui.looking(chosen=keys[to], at=to)
 
 
+def _over(ui: Ui, board: Board) -> Ui:
+    """To the next list of the page."""
+    view = view_of(ui)
+    return view.next_section(board, ui) if isinstance(view, Page) else ui
+
+
 def _chosen(ui: Ui, board: Board) -> str:
     view = view_of(ui)
     keys = view.keys(board, ui)
@@ -227,7 +242,8 @@ def _enter(ui: Ui, board: Board) -> Ui:
 def _back(ui: Ui) -> Ui:
     """Out of what was opened, or out of a filter, or to the choice of topics."""
     if ui.path:
-        return replace(ui, path=())
+        up = ui.path[:-1]
+        return replace(ui, path=up if (ui.view, len(up)) in PAGES else ())
     if ui.look.filter:
         return ui.looking(filter="")
     if ui.view == "messages" and ui.find:
@@ -250,38 +266,64 @@ def _sort(ui: Ui, board: Board, turn: bool) -> Ui:
 
 
 def _messages(ui: Ui, board: Board) -> Ui:
-    if ui.view == "topics" and ui.path:
-        topic, partition = ui.path[0], int(_chosen(ui, board) or -1)
-    elif ui.view in ("topics", "overview"):
-        topic, partition = _chosen(ui, board), -1
-    else:
+    """Of the topic or partition that is pointed at."""
+    subject = _subject(ui, board)
+    if subject is None or subject.kind not in ("topic", "partition", "group", "dead"):
         return ui
-    return replace(ui, view="messages", topic=topic, partition=partition, path=(), tail=True, back=0, find="")
+    partition = int(subject.names[1]) if subject.kind == "partition" else -1
+    fresh = replace(ui, view="messages", topic=subject.names[0], partition=partition, path=())
+    return replace(fresh, tail=True, back=0, find="")
 
 
-# --- verbs on one record
-
-RECORD_KEYS = {"r": "requeue", "e": "edit", "d": "reschedule", "c": "cancel", "x": "rm"}
-LABELS = {"requeue": "replay for which group:", "edit": "new value:", "reschedule": "due in (0s, 5m, 1h30m):"}
+# --- verbs
 
 
-def _verb(ui: Ui, verb: str, board: Board) -> Ui:
-    ref = ui.path[0]
+def _subject(ui: Ui, board: Board) -> Subject | None:
+    """What verbs are for now: the row under the pointer, or else the page."""
+    return view_of(ui).subject(board, ui, _chosen(ui, board))
+
+
+def _offer(ui: Ui, board: Board) -> Ui:
+    """The verbs of what is pointed at."""
+    subject = _subject(ui, board)
+    if subject is None or not verbs_of(subject):
+        return replace(ui, notice="nothing can be done with this from here")
     if board.recorded:
         return replace(ui, notice="a recording cannot be changed", bad=True)
-    if verb not in LABELS:
-        return replace(ui, prompt=confirm(Act(verb, ref)))
-    opened = board.answers.get(Open(ref))
-    text = ""
+    return replace(ui, menu=Menu(subject))
+
+
+def _choose(ui: Ui, menu: Menu, key: str, board: Board) -> Stepped:
+    """In the menu: by its letter, or with the arrows and Enter."""
+    verbs = verbs_of(menu.subject)
+    if key in ("up", "down"):
+        at = max(0, min(len(verbs) - 1, menu.at + MOVES[key]))
+        return Stepped(replace(ui, menu=replace(menu, at=at)), [])
+    ui = replace(ui, menu=None)
+    chosen = verbs[menu.at] if key == "enter" else next((verb for verb in verbs if verb.key == key), None)
+    if chosen is None:
+        return Stepped(replace(ui, notice="" if key == "esc" else f"no verb has the key {key}"), [])
+    return _begin(ui, chosen, menu.subject, board)
+
+
+def _begin(ui: Ui, verb: Verb, subject: Subject, board: Board) -> Stepped:
+    """First what has to be typed, then what it would do, then whether."""
+    act = Act(verb.name, subject)
+    if board.recorded:
+        return Stepped(replace(ui, notice="a recording cannot be changed", bad=True), [])
+    if not verb.asks:
+        return _try(ui, act)
+    text, opened = verb.text, board.answers.get(Open(subject.names[0]))
     if isinstance(opened, Opened):
-        if verb == "requeue":
+        if verb.name == "requeue":
             text = next((stand.group for stand in opened.stands if stand.group), "")
-        elif verb == "edit":
+        elif verb.name == "edit":
             text = _editable(opened)
             if not text and opened.size:
+                ref = opened.ref
                 hint = f"not text of one line: gossipq msg show {ref} --raw | ... | gossipq msg edit {ref} -"
-                return replace(ui, notice=hint, bad=True)
-    return replace(ui, prompt=Prompt(verb, LABELS[verb], text, Act(verb, ref)))
+                return Stepped(replace(ui, notice=hint, bad=True), [])
+    return Stepped(replace(ui, prompt=Prompt("verb", verb.asks, text, act)), [])
 
 
 def _editable(opened: Opened) -> str:
@@ -292,21 +334,36 @@ def _editable(opened: Opened) -> str:
     return text if text.isprintable() else ""
 
 
-def confirm(act: Act) -> Prompt:
-    what = {
-        "requeue": f"hand {act.ref} to {act.text} once more?",
-        "edit": f"put {act.text!r} in the place of {act.ref}?",
-        "reschedule": f"let {act.ref} be due in {act.text}?",
-        "cancel": f"cancel {act.ref} for every group?",
-        "rm": f"remove {act.ref} for every group?",
-    }[act.verb]
-    return Prompt("confirm", f"{what} y/n", then=act)
+def _try(ui: Ui, act: Act) -> Stepped:
+    """Its question, or first the cluster is asked what it would do."""
+    question = question_of(act)
+    if question:
+        return Stepped(replace(ui, prompt=Prompt("confirm", f"{question} y/n", then=act)), [])
+    label = f"{verb_of(act).name} {name_of(act.subject)}: asking what it would do ... esc: leave it"
+    return Stepped(replace(ui, prompt=Prompt("try", label, then=act)), [Try(act)])
+
+
+def answered(ui: Ui, ask: Act | Try, answer: Done | Failed) -> Ui:
+    """What the user sees of an answer to what was tried or done."""
+    waiting = ui.prompt is not None and ui.prompt.kind == "try"
+    if isinstance(ask, Try) and not (waiting and ui.prompt and ui.prompt.then == ask.act):
+        return ui  # it was left meanwhile
+    if isinstance(ask, Try):
+        ui = replace(ui, prompt=None)
+    if isinstance(answer, Failed):
+        return replace(ui, notice=f"{answer.text}{'  ' if answer.hint else ''}{answer.hint}", bad=True)
+    if isinstance(ask, Act) or verb_of(ask.act).shows:
+        return replace(ui, notice=answer.text, bad=False)
+    label = f"{answer.text}. {verb_of(ask.act).name} {name_of(ask.act.subject)}? y/n"
+    return replace(ui, prompt=Prompt("confirm", label, then=ask.act))
 
 
 # --- the line that is typed
 
 
 def _type(ui: Ui, prompt: Prompt, key: str, board: Board) -> Stepped:
+    if prompt.kind == "try":
+        return Stepped(replace(ui, prompt=None, notice="not done") if key == "esc" else ui, [])
     if prompt.kind == "confirm":
         deeds: list[Deed] = [prompt.then] if key in ("y", "Y") and prompt.then else []
         notice = "" if deeds else "not done"
@@ -321,6 +378,8 @@ def _type(ui: Ui, prompt: Prompt, key: str, board: Board) -> Stepped:
         if not text and prompt.kind in ("command", "filter", "search"):
             return Stepped(replace(ui, prompt=None), [])
         text = text[:-1]
+    elif key == "tab" and prompt.kind == "command":
+        text = completed(text, board)
     elif key == "kill":
         text = ""
     elif key == "word":
@@ -338,10 +397,10 @@ def _typed(ui: Ui, prompt: Prompt, board: Board) -> Stepped:
     if prompt.kind == "search":
         return Stepped(replace(ui, find=text.strip()), [])
     if prompt.kind == "command":
-        return _obey(ui, parse(text), board)
+        return _obey(ui, parse(text, board), board)
     if not text or prompt.then is None:
         return Stepped(replace(ui, notice="not done"), [])
-    return Stepped(replace(ui, prompt=confirm(prompt.then._replace(text=text))), [])
+    return _try(ui, prompt.then._replace(text=text))
 
 
 def _obey(ui: Ui, command: Command, board: Board) -> Stepped:
@@ -351,7 +410,7 @@ def _obey(ui: Ui, command: Command, board: Board) -> Stepped:
     if command.act is not None:
         if board.recorded:
             return Stepped(replace(ui, notice="a recording cannot be changed", bad=True), [])
-        return Stepped(replace(ui, prompt=confirm(command.act)), [])
+        return _try(ui, command.act)
     if command.name == "q":
         return Stepped(ui, [Quit()])
     if command.name == "svg":

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import msgspec
 
 from gossipq_cli import failures
-from gossipq_cli.dashboard.asked import Answer, Ask, Failed
+from gossipq_cli.dashboard.asked import Act, Answer, Ask, Failed
 from gossipq_cli.dashboard.rows import Snapshot
 from gossipq_cli.dashboard.state import Fault
 
@@ -133,7 +133,8 @@ class Asker(threading.Thread):
 
     def ask(self, ask: Ask) -> None:
         with self._ready:
-            self._asks = [old for old in self._asks if type(old) is not type(ask)] + [ask]
+            kept = [old for old in self._asks if isinstance(old, Act) or type(old) is not type(ask)]
+            self._asks = [*kept, ask]
             self._stop_search()
             self._ready.notify()
         if not self.is_alive():

@@ -5,7 +5,7 @@ from typing import NamedTuple
 
 import msgspec
 
-from gossipq_cli.dashboard.asked import Act, Answer, Ask, Find, Open, Page, Stand
+from gossipq_cli.dashboard.asked import Act, Answer, Ask, Find, Open, Page, Stand, Subject
 from gossipq_cli.dashboard.history import History
 from gossipq_cli.dashboard.table import Sorting
 
@@ -23,10 +23,18 @@ class Look(msgspec.Struct, frozen=True):
     sorting: Sorting | None = None  #: None = as the view has it
 
 
+class Menu(msgspec.Struct, frozen=True):
+    """The verbs of a row, while one of them is chosen."""
+
+    subject: Subject
+    at: int = 0
+
+
 class Prompt(msgspec.Struct, frozen=True):
     """A line that is being typed, or a yes that is waited for."""
 
-    kind: str  #: "filter", "command", "search", "confirm", or the verb of `then`
+    #: "filter", "command", "search", "verb" (for `then`), "try" (what it would do is being asked), "confirm"
+    kind: str
     label: str
     text: str = ""
     then: Act | None = None
@@ -40,6 +48,7 @@ class Ui(msgspec.Struct, frozen=True):
     help: bool = False
     help_at: int = 0  #: its first line that is seen
     prompt: Prompt | None = None
+    menu: Menu | None = None
     notice: str = ""
     bad: bool = False  #: the notice is one of an error
     every_s: float = 1.0

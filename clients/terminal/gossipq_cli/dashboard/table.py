@@ -104,8 +104,10 @@ def table(
     at: int = -1,
     sorting: Sorting = UNSORTED,
     empty: str = "nothing here",
+    indent: int = 0,
 ) -> Laid:
-    """Head and rows, `height` lines at most, the row `at` in sight and marked (-1: none is)."""
+    """Head and rows, `height` lines at most, the row `at` in sight and marked (-1: none is). `indent`:
+    columns that are kept free for the pointer while it is elsewhere."""
     room = max(0, height - 1)
     first = 0 if at < 0 or len(rows) <= room else max(0, min(at - room // 2, len(rows) - room))
     shown = rows[first : first + room]
@@ -114,7 +116,7 @@ def table(
         for number, column in enumerate(columns)
         if column.cell is not None
     }
-    pointer = 2 if at >= 0 else 0
+    pointer = 2 if at >= 0 else indent
     gap, widths = _widths(columns, cells, sorting, width - pointer)
     lines = [_head(columns, widths, sorting, gap, pointer, width)]
     for number, row in enumerate(shown):

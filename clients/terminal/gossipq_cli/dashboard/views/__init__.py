@@ -2,12 +2,13 @@
 
 from gossipq_cli.dashboard.state import Ui
 from gossipq_cli.dashboard.views.base import Lister
-from gossipq_cli.dashboard.views.clients import Clients
+from gossipq_cli.dashboard.views.clients import ClientPage, Clients
 from gossipq_cli.dashboard.views.groups import GroupPage, Groups
 from gossipq_cli.dashboard.views.growth import GrowthView
 from gossipq_cli.dashboard.views.messages import Messages, RecordPage
 from gossipq_cli.dashboard.views.nodes import NodePage, Nodes
 from gossipq_cli.dashboard.views.overview import Overview
+from gossipq_cli.dashboard.views.shards import ShardPage
 from gossipq_cli.dashboard.views.topics import TopicPage, Topics
 
 LISTS: dict[str, Lister] = {
@@ -19,14 +20,16 @@ LISTS: dict[str, Lister] = {
     "messages": Messages(),
     "growth": GrowthView(),
 }
-PAGES: dict[str, Lister] = {
-    "nodes": NodePage(),
-    "topics": TopicPage(),
-    "groups": GroupPage(),
-    "messages": RecordPage(),
+PAGES: dict[tuple[str, int], Lister] = {  #: by the view, and how many names lead to the page
+    ("nodes", 1): NodePage(),
+    ("nodes", 2): ShardPage(),
+    ("topics", 1): TopicPage(),
+    ("groups", 2): GroupPage(),
+    ("clients", 1): ClientPage(),
+    ("messages", 1): RecordPage(),
 }
 
 
 def view_of(ui: Ui) -> Lister:
     """The view, or the page of what was opened in it."""
-    return PAGES[ui.view] if ui.path else LISTS[ui.view]
+    return PAGES[ui.view, len(ui.path)] if ui.path else LISTS[ui.view]

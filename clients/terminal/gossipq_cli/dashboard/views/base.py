@@ -1,15 +1,28 @@
 """What the seven views have in common: a list under a pointer, filtered and sorted, and what opens from
 it."""
 
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple
 
 import msgspec
 from rich.text import Text
 
+from gossipq_cli.dashboard.asked import Subject
 from gossipq_cli.dashboard.figures import bar, spark
 from gossipq_cli.dashboard.state import Board, Ui
-from gossipq_cli.dashboard.table import BAD, DIM, GOOD, LIVE, WARN, Column, Sorting, arranged, sortable, table
+from gossipq_cli.dashboard.table import (
+    BAD,
+    DIM,
+    GOOD,
+    LIVE,
+    UNSORTED,
+    WARN,
+    Column,
+    Sorting,
+    arranged,
+    sortable,
+    table,
+)
 
 Size = tuple[int, int]  #: columns, lines
 
@@ -67,10 +80,15 @@ class Lister:
         raise NotImplementedError
 
     def rows(self, board: Board, ui: Ui) -> list[Any]:
-        """Filtered and sorted."""
+        """Filtered and sorted; what nodes write comes last in any order."""
         look, wanted = ui.look, ui.look.filter.casefold()
         rows = [row for row in self.all_rows(board, ui) if wanted in self.key(row).casefold()]
-        return arranged(self.columns(board, ui), rows, look.sorting or self.sorting)
+        found = arranged(self.columns(board, ui), rows, look.sorting or self.sorting)
+        return sorted(found, key=self.of_nodes)
+
+    def of_nodes(self, row: Any) -> bool:
+        """A topic that only nodes write, or what belongs to it."""
+        return False
 
     def keys(self, board: Board, ui: Ui) -> list[str]:
         return [self.key(row) for row in self.rows(board, ui)]
@@ -90,6 +108,10 @@ class Lister:
         """After Enter."""
         return ui
 
+    def subject(self, board: Board, ui: Ui, chosen: str) -> Subject | None:
+        """What verbs are for, of the row under the pointer; "" = of the page itself."""
+        return None
+
     def listed(self, board: Board, ui: Ui, width: int, height: int) -> tuple[list[Text], str]:
         """The list, and what stands at its foot."""
         rows = self.rows(board, ui)
@@ -107,6 +129,68 @@ class Lister:
 
     def draw(self, board: Board, ui: Ui, width: int, height: int) -> list[Text]:
         raise NotImplementedError
+
+
+class Section(NamedTuple):
+    """One of several lists of a page."""
+
+    name: str
+    columns: list[Column[Any]]
+    rows: Sequence[Any]
+    key: Callable[[Any], str]
+    empty: str = "nothing here"
+
+
+class Page(Lister):
+    """Several lists under one pointer, that walks from the end of one into the next. The keys of their rows
+    begin with the name of their list."""
+
+    def sections(self, board: Board, ui: Ui) -> list[Section]:
+        """Those that can be seen, in the order of the walk; filtered and sorted."""
+        raise NotImplementedError
+
+    def keys(self, board: Board, ui: Ui) -> list[str]:
+        return keys_of(self.sections(board, ui))
+
+    def next_section(self, board: Board, ui: Ui) -> Ui:
+        """The pointer on the first row of the next list that has rows."""
+        keys = self.keys(board, ui)
+        at = self.pointed(keys, ui)
+        if at < 0:
+            return ui
+        here = keys[at].partition(SEPARATOR)[0]
+        turned = [*range(at + 1, len(keys)), *range(at)]
+        to = next((each for each in turned if keys[each].partition(SEPARATOR)[0] != here), at)
+        return ui.looking(chosen=keys[to], at=to)
+
+    def pointer(self, sections: Sequence[Section], ui: Ui) -> tuple[str, str]:
+        """(list, key of the row) under the pointer; empty without rows."""
+        keys = keys_of(sections)
+        at = self.pointed(keys, ui)
+        name, _, key = keys[at].partition(SEPARATOR) if keys else ("", "", "")
+        return name, key
+
+    def part(
+        self, section: Section, pointer: tuple[str, str], size: Size, sorting: Sorting = UNSORTED
+    ) -> tuple[list[Text], str]:
+        """A list in so many columns and lines, and what stands at its foot."""
+        name, key = pointer
+        keys = [section.key(row) for row in section.rows] if name == section.name else []
+        at = keys.index(key) if key in keys else -1
+        laid = table(
+            section.columns, section.rows, *size, at=at, sorting=sorting, empty=section.empty, indent=2
+        )
+        count = len(section.rows)
+        if at >= 0:
+            return laid.lines, f"{at + 1}/{count}"
+        return laid.lines, f"{laid.seen} of {count}" if laid.seen < count else ""
+
+
+def keys_of(sections: Sequence[Section]) -> list[str]:
+    return [f"{section.name}{SEPARATOR}{section.key(row)}" for section in sections for row in section.rows]
+
+
+SEPARATOR = "\t"  #: between names in a key: no name has it
 
 
 def foot(at: int, count: int, ui: Ui) -> str:

@@ -3,13 +3,15 @@
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
+import msgspec
 from rich.text import Text
 
+from gossipq_cli.dashboard.asked import Subject
 from gossipq_cli.dashboard.figures import short, size, span
 from gossipq_cli.dashboard.rows import Client, Subscription
 from gossipq_cli.dashboard.state import Board, Ui
 from gossipq_cli.dashboard.table import DIM, WARN, Column, Sorting, box, wrapped
-from gossipq_cli.dashboard.views.base import Lister, safe_name
+from gossipq_cli.dashboard.views.base import SEPARATOR, Lister, opened, safe_name
 
 SILENT_MS = 2_000  #: a client that says nothing for so long is about to lose its session
 
@@ -93,6 +95,15 @@ class Clients(Lister):
     def key(self, row: Session) -> str:
         return f"{row.client} {row.session} {' '.join(row.reads)}"
 
+    def open(self, board: Board, ui: Ui, chosen: str) -> Ui:
+        return opened(ui, self._session(board, ui, chosen))
+
+    def subject(self, board: Board, ui: Ui, chosen: str) -> Subject | None:
+        return Subject("client", (self._session(board, ui, chosen),)) if chosen else None
+
+    def _session(self, board: Board, ui: Ui, chosen: str) -> str:
+        return next(row.session for row in self.all_rows(board, ui) if self.key(row) == chosen)
+
     def empty(self, board: Board, ui: Ui) -> str:
         if "clients" in board.history.now.missing:
             return f"this node ({board.history.now.version}) does not tell its clients; a newer one does"
@@ -109,5 +120,70 @@ class Clients(Lister):
             if chosen
             else []
         )
-        command = f"gossipq client kick {chosen.session}" if chosen else ""
-        return [*box("clients", lines, width, height - 4, where), *box("", told, width, 4, command)]
+        return [
+            *box("clients", lines, width, height - 4, f"enter: what it consumes  a: act  {where}"),
+            *box("", told, width, 4),
+        ]
+
+
+SUBSCRIPTION_COLUMNS: list[Column[Subscription]] = [
+    Column("group", lambda each: each.group or "(reads)", least=8, sort=lambda each: each.group),
+    Column("topic", lambda each: each.topic, least=8, sort=lambda each: each.topic),
+    Column("P", lambda each: str(each.partitions), right=True),
+    Column("in hand", lambda each: short(each.in_flight), right=True, sort=lambda each: each.in_flight),
+    Column("credit", lambda each: short(each.credit_records), right=True),
+]
+
+
+class ClientPage(Lister):
+    """What one session consumes, summed over the workers that know it."""
+
+    what = "subscription"
+
+    def columns(self, board: Board, ui: Ui) -> list[Column[Any]]:
+        return SUBSCRIPTION_COLUMNS
+
+    def all_rows(self, board: Board, ui: Ui) -> Sequence[Subscription]:
+        found: dict[tuple[str, str], Subscription] = {}
+        for client in board.history.now.clients:
+            for each in client.subscriptions if client.session == ui.path[0] else ():
+                old = found.get((each.topic, each.group), Subscription(topic=each.topic, group=each.group))
+                found[each.topic, each.group] = Subscription(
+                    topic=each.topic,
+                    group=each.group,
+                    partitions=old.partitions + each.partitions,
+                    credit_records=old.credit_records + each.credit_records,
+                    in_flight=old.in_flight + each.in_flight,
+                )
+        return [found[at] for at in sorted(found)]
+
+    def key(self, row: Subscription) -> str:
+        return f"{row.topic}{SEPARATOR}{row.group}"
+
+    def empty(self, board: Board, ui: Ui) -> str:
+        return "it consumes nothing"
+
+    def open(self, board: Board, ui: Ui, chosen: str) -> Ui:
+        topic, _, group = chosen.partition(SEPARATOR)
+        view, path = ("groups", (topic, group)) if group else ("topics", (topic,))
+        return msgspec.structs.replace(ui, view=view, path=path)
+
+    def subject(self, board: Board, ui: Ui, chosen: str) -> Subject | None:
+        return Subject("client", ui.path)
+
+    def draw(self, board: Board, ui: Ui, width: int, height: int) -> list[Text]:
+        row = next((row for row in sessions(board.history.now.clients) if row.session == ui.path[0]), None)
+        if row is None:
+            return box(f"session {ui.path[0]}", [Text("this session is gone", WARN)], width, height)
+        about = (
+            f"{safe_name(row.client) or '-'}  version {safe_name(row.version)}  on {', '.join(row.nodes)}  "
+            f"{row.workers} workers  age {span(row.age_ms)}  silent {span(row.silent_ms)}  "
+            f"published {short(row.published)} ({size(row.bytes)})  in hand {short(row.in_flight)}"
+        )
+        told = wrapped(about, width - 4)[: height // 2]
+        top = len(told) + 2
+        lines, where = self.listed(board, ui, width - 4, height - top - 2)
+        return [
+            *box(f"session {row.session}", told, width, top),
+            *box("consumes", lines, width, height - top, f"enter: open  a: act  {where}"),
+        ]

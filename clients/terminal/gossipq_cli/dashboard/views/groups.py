@@ -2,32 +2,32 @@
 stands."""
 
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
+import msgspec
 from rich.text import Text
 
-from gossipq_cli.dashboard.asked import Failed, Stand, Standing
+from gossipq_cli.dashboard.asked import Dead, Failed, Stand, Standing, Subject
 from gossipq_cli.dashboard.figures import short, span
 from gossipq_cli.dashboard.history import GroupSum, History, lag_of
-from gossipq_cli.dashboard.rows import Client, Group
+from gossipq_cli.dashboard.rows import Client, Group, Subscription
 from gossipq_cli.dashboard.state import Board, Ui
 from gossipq_cli.dashboard.table import (
     BAD,
     DIM,
     GOOD,
     HEAD,
+    UNSORTED,
     WARN,
     Column,
     Sorting,
-    block,
+    arranged,
     box,
-    table,
     wrapped,
 )
-from gossipq_cli.dashboard.views.base import Lister, line_of, opened, safe_name
+from gossipq_cli.dashboard.views.base import SEPARATOR, Lister, Page, Section, line_of, opened, safe_name
 from gossipq_cli.dashboard.views.nodes import clock
 
-SEPARATOR = "\t"  #: between topic and group in a key: no name has it
 CALM = ("moving", "working", "idle")  #: states of a group that need nobody
 GROWING = 1.05  #: a lag so many times its former self is one that grows
 
@@ -133,12 +133,18 @@ class Groups(Lister):
     def key(self, row: GroupSum) -> str:
         return f"{row.topic}{SEPARATOR}{row.group}"
 
+    def of_nodes(self, row: GroupSum) -> bool:
+        return row.topic.startswith("_")
+
     def open(self, board: Board, ui: Ui, chosen: str) -> Ui:
         return opened(ui, *chosen.split(SEPARATOR, 1))
 
+    def subject(self, board: Board, ui: Ui, chosen: str) -> Subject | None:
+        return Subject("group", tuple(chosen.split(SEPARATOR, 1))) if chosen else None
+
     def draw(self, board: Board, ui: Ui, width: int, height: int) -> list[Text]:
         lines, where = self.listed(board, ui, width - 4, height - 2)
-        return box("backlog by group", lines, width, height, f"enter: partitions, why, dead letters  {where}")
+        return box("backlog by group", lines, width, height, f"enter: why, dead letters  a: act  {where}")
 
 
 def _count(title: str, field: str, leave: int = 0, style: str = "") -> Column[Group]:
@@ -165,41 +171,133 @@ PART_COLUMNS: list[Column[Group]] = [
 ]
 
 
-class GroupPage(Lister):
+class Consumer(NamedTuple):
+    client: Client
+    subscription: Subscription
+
+
+DEAD_COLUMNS: list[Column[Dead]] = [
+    Column("dead", lambda dead: Text(short(dead.letters), BAD), right=True),
+    Column("newest", lambda dead: Text(clock(dead.time_ms), DIM), leave=2),
+    Column("of", lambda dead: dead.reason, leave=1),
+    Column("last error", lambda dead: dead.error or "-", least=12),
+    Column("ref", lambda dead: dead.ref, leave=3),
+]
+CONSUMER_COLUMNS: list[Column[Consumer]] = [
+    Column("consumer", lambda row: row.client.client or row.client.session, least=8),
+    Column("session", lambda row: row.client.session, leave=2),
+    Column("P", lambda row: str(row.subscription.partitions), right=True),
+    Column("in hand", lambda row: short(row.subscription.in_flight), right=True),
+    Column("credit", lambda row: short(row.subscription.credit_records), right=True, leave=1),
+    Column("silent", lambda row: span(row.client.silent_ms), right=True),
+]
+
+
+class GroupPage(Page):
+    """Its partitions, its dead letters by what they died of, its consumers: one pointer walks over all."""
+
     what = "partition"
+    sorting = UNSORTED
 
     def columns(self, board: Board, ui: Ui) -> list[Column[Any]]:
         return PART_COLUMNS
 
-    def all_rows(self, board: Board, ui: Ui) -> Sequence[Group]:
+    def sections(self, board: Board, ui: Ui) -> list[Section]:
         topic, group = ui.path
-        rows = [part for part in board.history.now.groups if (part.topic, part.group) == (topic, group)]
-        return sorted(rows, key=lambda part: part.partition)
+        parts = [part for part in board.history.now.groups if (part.topic, part.group) == (topic, group)]
+        parts.sort(key=lambda part: part.partition)
+        answer = board.answers.get(Stand(topic, group))
+        dead = answer.dead if isinstance(answer, Standing) else []
+        consumers = [
+            Consumer(client, each)
+            for client in board.history.now.clients
+            for each in client.subscriptions
+            if (each.topic, each.group) == (topic, group)
+        ]
+        wanted = ui.look.filter.casefold()
+        dead = [row for row in dead if wanted in _dead_key(row).casefold()]
+        consumers = [row for row in consumers if wanted in row.client.client.casefold()]
+        told = "clients" not in board.history.now.missing
+        nobody = "no consumer is there" if told else "this node does not tell its clients"
+        return [
+            Section(
+                "partitions",
+                PART_COLUMNS,
+                arranged(PART_COLUMNS, parts, ui.look.sorting or UNSORTED),
+                lambda part: str(part.partition),
+            ),
+            Section("dead", DEAD_COLUMNS, dead, _dead_key),
+            Section("consumers", CONSUMER_COLUMNS, consumers, lambda row: str(row.client.session), nobody),
+        ]
 
-    def key(self, row: Group) -> str:
-        return str(row.partition)
+    def open(self, board: Board, ui: Ui, chosen: str) -> Ui:
+        """Dead letters: the newest of them; partitions: their messages; consumers: their sessions."""
+        (topic, _), (name, _, key) = ui.path, chosen.partition(SEPARATOR)
+        if name == "consumers":
+            return msgspec.structs.replace(ui, view="clients", path=(key,))
+        found = msgspec.structs.replace(ui, view="messages", topic=topic, partition=-1, path=())
+        found = msgspec.structs.replace(found, tail=True, back=0, find="")
+        if name == "dead":
+            dead = next(row for row in self.sections(board, ui)[1].rows if _dead_key(row) == key)
+            return opened(found, dead.ref)
+        return msgspec.structs.replace(found, partition=int(key))
+
+    def subject(self, board: Board, ui: Ui, chosen: str) -> Subject | None:
+        """A partition of a group has no verbs of its own: those of the group."""
+        topic, group = ui.path
+        name, _, key = chosen.partition(SEPARATOR)
+        if name == "dead":
+            return Subject("dead", (topic, group, *key.split(SEPARATOR, 1)))
+        return Subject("client", (key,)) if name == "consumers" else Subject("group", (topic, group))
 
     def draw(self, board: Board, ui: Ui, width: int, height: int) -> list[Text]:
         topic, group = ui.path
         row = board.history.groups.get((topic, group))
         if row is None:
             return box(f"{group} on {topic}", [Text("this group is gone", WARN)], width, height)
-        top = min(max(5, len(self.all_rows(board, ui)) + 3), height // 2)
-        lines, where = self.listed(board, ui, width - 4, top - 2)
         eta = eta_text(board.history, row).plain
         about = (
             f"{group} on {topic}  lag {short(row.lag)}  "
             f"{short(board.history.last('group', topic, group))}/s  eta {eta}"
         )
-        parts = box(about, lines, width, top, where)
-        rest = height - top
-        below = min(rest, 7) if rest > 10 else 0
-        why = box("why", _why(board.answers.get(Stand(topic, group)), board, width - 4), width, rest - below)
-        return [*parts, *why, *(_members(board, topic, group, width, below) if below else ())]
+        answer = board.answers.get(Stand(topic, group))
+        sections = self.sections(board, ui)
+        pointer = self.pointer(sections, ui)
+        titles = {"dead": "dead letters, by what they died of", "partitions": about, "consumers": "consumers"}
+        some = isinstance(answer, Standing) and answer.more
+        titles["dead"] += " (of the first that were looked at)" if some else ""
+        shown = [section for section in sections if section.rows or section.name != "dead"]
+        heights = self._heights([len(section.rows) for section in shown], height)
+        lines: list[Text] = []
+        for section, tall in zip(shown, heights, strict=True):
+            listed, where = self.part(section, pointer, (width - 4, tall - 2), ui.look.sorting or UNSORTED)
+            lines += box(titles[section.name], listed, width, tall, where)
+            if section.name == "partitions":
+                why = _why(answer, board, width - 4)
+                lines += box("why", why, width, height - sum(heights), "enter: open  a: act  o: next list")
+        return lines
+
+    @staticmethod
+    def _heights(counts: Sequence[int], height: int) -> list[int]:
+        """Of the lists; what is left is for the reasons, a third at least."""
+        room = height - max(4, height // 3)
+        least = [4] * len(counts)
+        for _ in range(room - sum(least)):
+            short_of = [
+                at for at, count in enumerate(counts) if least[at] < min(count + 3, room // len(counts) + 2)
+            ]
+            if not short_of:
+                break
+            least[min(short_of, key=lambda at: least[at])] += 1
+        return least if sum(least) <= room else least[:1] + [3] * (len(counts) - 1)
+
+
+def _dead_key(dead: Dead) -> str:
+    return f"{dead.reason}{SEPARATOR}{dead.error}"
 
 
 def _why(answer: object, board: Board, width: int) -> list[Text]:
-    """States that partitions have in common are told once; then the newest dead letters."""
+    """States that partitions have in common are told once."""
     if board.recorded:
         return [Text("a recording cannot be asked", DIM)]
     if isinstance(answer, Failed):
@@ -217,36 +315,4 @@ def _why(answer: object, board: Board, width: int) -> list[Text]:
         lines += wrapped(f"  {because}", width)
         if command:
             lines += wrapped(f"  {command}", width, HEAD)
-    if answer.dead:
-        lines.append(Text("dead letters", BAD))
-        for ref, reason, error, time_ms in answer.dead:
-            lines.append(Text(f"  {clock(time_ms)} {safe_name(ref)} {safe_name(reason)}: {safe_name(error)}"))
     return lines
-
-
-def _members(board: Board, topic: str, group: str, width: int, height: int) -> list[Text]:
-    found = [
-        (client, subscription)
-        for client in board.history.now.clients
-        for subscription in client.subscriptions
-        if (subscription.topic, subscription.group) == (topic, group)
-    ]
-    columns: list[Column[Any]] = [
-        Column("consumer", lambda pair: _client_name(pair[0]), least=8),
-        Column("session", lambda pair: pair[0].session),
-        Column("P", lambda pair: str(pair[1].partitions), right=True),
-        Column("in hand", lambda pair: short(pair[1].in_flight), right=True),
-        Column("credit", lambda pair: short(pair[1].credit_records), right=True),
-        Column("silent", lambda pair: span(pair[0].silent_ms), right=True),
-    ]
-    empty = (
-        "no consumer is there"
-        if "clients" not in board.history.now.missing
-        else "this node does not tell its clients"
-    )
-    lines = table(columns, found, width - 4, height - 2, empty=empty).lines
-    return box("consumers", block(lines, width - 4, height - 2), width, height)
-
-
-def _client_name(client: Client) -> str:
-    return client.client or client.session

@@ -7,7 +7,17 @@ from typing import Any
 import msgspec
 from rich.text import Text
 
-from gossipq_cli.dashboard.asked import Failed, Find, Open, Opened, Page, Record, Records
+from gossipq_cli.dashboard.asked import (
+    Failed,
+    Find,
+    Open,
+    Opened,
+    Page,
+    Record,
+    Records,
+    Subject,
+    of_record,
+)
 from gossipq_cli.dashboard.figures import short, size
 from gossipq_cli.dashboard.state import Board, Ui
 from gossipq_cli.dashboard.table import BAD, DIM, GOOD, HEAD, LIVE, WARN, Column, box, wrapped
@@ -68,6 +78,11 @@ class Messages(Lister):
         if ui.topic:
             return opened(ui, chosen)
         return msgspec.structs.replace(ui, topic=chosen, partition=-1, tail=True, back=0, find="")
+
+    def subject(self, board: Board, ui: Ui, chosen: str) -> Subject | None:
+        if not chosen:
+            return Subject("topic", (ui.topic,)) if ui.topic else None
+        return of_record(chosen) if ui.topic else Subject("topic", (chosen,))
 
     def pointed(self, keys: Sequence[str], ui: Ui) -> int:
         """At the newest record, until somebody moves."""
@@ -140,6 +155,9 @@ class RecordPage(Lister):
 
     def key(self, row: Any) -> str:
         return ""
+
+    def subject(self, board: Board, ui: Ui, chosen: str) -> Subject | None:
+        return of_record(ui.path[0])
 
     def draw(self, board: Board, ui: Ui, width: int, height: int) -> list[Text]:
         ref = ui.path[0]

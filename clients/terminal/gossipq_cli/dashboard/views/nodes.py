@@ -7,6 +7,7 @@ from typing import Any, NamedTuple
 
 from rich.text import Text
 
+from gossipq_cli.dashboard.asked import Subject
 from gossipq_cli.dashboard.figures import micros, short, size, span
 from gossipq_cli.dashboard.history import History
 from gossipq_cli.dashboard.rows import Copy, Event, Node, Shard, Worker
@@ -142,10 +143,13 @@ class Nodes(Lister):
     def open(self, board: Board, ui: Ui, chosen: str) -> Ui:
         return opened(ui, chosen)
 
+    def subject(self, board: Board, ui: Ui, chosen: str) -> Subject | None:
+        return Subject("node", (chosen,)) if chosen else None
+
     def draw(self, board: Board, ui: Ui, width: int, height: int) -> list[Text]:
         top = min(height // 2, max(6, len(board.history.now.nodes) + 4))
         lines, where = self.listed(board, ui, width - 4, top - 2)
-        help_text = "enter: workers, shards, configuration"
+        help_text = "enter: workers, shards, configuration  a: act"
         return [
             *box("nodes", lines, width, top, f"{help_text}  {where}"),
             *events_box(board, ui, width, height - top),
@@ -241,6 +245,12 @@ class NodePage(Lister):
 
     def key(self, row: Held) -> str:
         return str(row.shard.shard)
+
+    def open(self, board: Board, ui: Ui, chosen: str) -> Ui:
+        return opened(ui, ui.path[0], chosen)
+
+    def subject(self, board: Board, ui: Ui, chosen: str) -> Subject | None:
+        return Subject("node", ui.path[:1])
 
     def draw(self, board: Board, ui: Ui, width: int, height: int) -> list[Text]:
         now, name = board.history.now, ui.path[0]

@@ -3,10 +3,12 @@
 from collections.abc import Sequence
 from typing import Any
 
+from msgspec.structs import replace
 from rich.text import Text
 
+from gossipq_cli.dashboard.asked import Subject
 from gossipq_cli.dashboard.figures import chart, short
-from gossipq_cli.dashboard.history import alarms
+from gossipq_cli.dashboard.history import History, alarms
 from gossipq_cli.dashboard.rows import Alarm
 from gossipq_cli.dashboard.state import Board, Ui
 from gossipq_cli.dashboard.table import (
@@ -14,112 +16,167 @@ from gossipq_cli.dashboard.table import (
     GOOD,
     HEAD,
     LIVE,
+    UNSORTED,
     WARN,
     Column,
     Sorting,
     arranged,
     beside,
     box,
-    table,
 )
-from gossipq_cli.dashboard.views.base import Lister, opened, safe_name
+from gossipq_cli.dashboard.views.base import SEPARATOR, Page, Section, opened, safe_name
 from gossipq_cli.dashboard.views.groups import group_columns, group_rows
 from gossipq_cli.dashboard.views.nodes import events_box, node_columns
 from gossipq_cli.dashboard.views.topics import topic_columns, topic_rows
 
 ALARM_SHARE = 8  #: one line of so many is for alarms, at most
 SHORT = 18  #: lines below which one alarm is shown, and no chart when it is narrow as well
+OF_GROUPS = ("lag", "dead_letters")  #: alarms
+WIDE = 100  #: columns from which what helps stands beside each alarm
 TWO_COLUMNS = 76  #: columns from which panels stand side by side
 
 
-def alarm_lines(found: Sequence[Alarm], width: int) -> list[Text]:
-    """In words, with the command that helps."""
-    lines = []
-    for alarm in found:
-        style = BAD if alarm.severity == "critical" else WARN
-        line = Text("✖ " if style == BAD else "▲ ", style).append(safe_name(alarm.text), style)
-        if alarm.command:
-            line.append("  ").append(safe_name(alarm.command), HEAD)
-        lines.append(line)
-    return lines
+def alarm_text(alarm: Alarm) -> Text:
+    """In words, behind the mark of its severity."""
+    style = BAD if alarm.severity == "critical" else WARN
+    return Text("✖ " if style == BAD else "▲ ", style).append(safe_name(alarm.text), style)
 
 
-class Overview(Lister):
-    """The pointer walks over the topics."""
+ALARM_COLUMNS: list[Column[Alarm]] = [
+    Column("alarm", alarm_text, least=30),
+    Column("what helps", lambda alarm: Text(safe_name(alarm.command), HEAD), leave=1),
+]
 
-    what = "topic"
+
+def alarm_key(alarm: Alarm) -> str:
+    """Not its text: numbers in it change."""
+    return SEPARATOR.join((alarm.name, alarm.node, alarm.subject or alarm.text))
+
+
+class Overview(Page):
+    """The pointer walks over the alarms, the worst first, and then over nodes, topics and groups."""
+
+    what = "row"
     sorting = Sorting("in/s", True)
 
     def columns(self, board: Board, ui: Ui) -> list[Column[Any]]:
         return topic_columns(board.history, ui, few=True)
 
-    def all_rows(self, board: Board, ui: Ui) -> Sequence[Any]:
-        return topic_rows(board.history)
-
-    def key(self, row: Any) -> str:
-        return str(row.topic.name)
+    def sections(self, board: Board, ui: Ui) -> list[Section]:
+        history, wanted = board.history, ui.look.filter.casefold()
+        nodes, topics = node_columns(history, ui), topic_columns(history, ui, few=True)
+        groups = group_columns(history, ui, few=True)
+        by_flow = arranged(topics, topic_rows(history), ui.look.sorting or self.sorting)
+        by_lag = arranged(groups, group_rows(history), Sorting("lag", True))
+        found = [
+            Section("alarms", ALARM_COLUMNS, alarms(history), alarm_key),
+            Section("nodes", nodes, history.now.nodes, lambda node: str(node.name), "no node answered yet"),
+            Section(
+                "topics",
+                topics,
+                sorted(by_flow, key=lambda row: row.topic.name.startswith("_")),
+                lambda row: str(row.topic.name),
+                "no topic yet",
+            ),
+            Section(
+                "groups",
+                groups,
+                sorted(by_lag, key=lambda row: row.topic.startswith("_")),
+                lambda row: f"{row.topic}{SEPARATOR}{row.group}",
+                "no groups",
+            ),
+        ]
+        if not wanted:
+            return found
+        return [
+            each._replace(rows=[row for row in each.rows if wanted in each.key(row).casefold()])
+            for each in found
+        ]
 
     def open(self, board: Board, ui: Ui, chosen: str) -> Ui:
-        from msgspec.structs import replace
+        name, _, key = chosen.partition(SEPARATOR)
+        if name == "alarms":
+            alarm = next(alarm for alarm in alarms(board.history) if alarm_key(alarm) == key)
+            view, path = place_of(alarm, board.history)
+            return replace(ui, view=view, path=path, notice=alarm.text, bad=True)
+        return opened(replace(ui, view=name), *key.split(SEPARATOR))
 
-        return opened(replace(ui, view="topics"), chosen)
+    def subject(self, board: Board, ui: Ui, chosen: str) -> Subject | None:
+        """Of an alarm: what it is about."""
+        name, _, key = chosen.partition(SEPARATOR)
+        if name == "alarms":
+            alarm = next(alarm for alarm in alarms(board.history) if alarm_key(alarm) == key)
+            name, path = place_of(alarm, board.history)
+            key = SEPARATOR.join(path[:1] if name == "nodes" else path)
+        return Subject(name.removesuffix("s"), tuple(key.split(SEPARATOR))) if key else None
 
     def draw(self, board: Board, ui: Ui, width: int, height: int) -> list[Text]:
-        found = alarms(board.history)
-        lines = []
-        if found:
-            shown = found[: max(2, height // ALARM_SHARE) if height >= SHORT else 1]
-            rest = f"{len(found)} alarms" if len(found) > len(shown) else ""
-            lines = box("alarms", alarm_lines(shown, width - 4), width, len(shown) + 2, rest)
+        parts = {section.name: section for section in self.sections(board, ui)}
+        pointer = self.pointer(list(parts.values()), ui)
+        lines = self._alarms(parts["alarms"], pointer, width, height)
         left = height - len(lines)
         if width >= TWO_COLUMNS or height >= SHORT:
             flow = max(3, min(10, left // 4))
             lines += flow_box(board, ui, width, flow)
             left -= flow
+        nodes, topics, groups = (len(parts[name].rows) + 3 for name in ("nodes", "topics", "groups"))
         if width < TWO_COLUMNS:
-            return lines + self._stacked(board, ui, width, left)
-        half = width // 2
-        upper = left // 2 + left % 2
-        wanted = len(board.history.now.nodes) + 3
-        nodes_height = max(4, min(upper, wanted))
+            nodes = max(4, min(left // 2 - 1, nodes))
+            topics = (left - nodes + 1) // 2
+            sizes = {"nodes": nodes, "topics": topics, "groups": left - nodes - topics}
+            return lines + [
+                line
+                for name, tall in sizes.items()
+                for line in self._box(parts[name], pointer, width, tall, ui, len(parts["nodes"].rows))
+            ]
+        half, alone = width // 2, len(parts["nodes"].rows)
+        nodes, groups = max(4, min(left // 2 + left % 2, nodes)), max(4, min(left // 2, groups))
         left_side = [
-            *self._nodes(board, ui, half, nodes_height),
-            *events_box(board, ui, half, left - nodes_height),
+            *self._box(parts["nodes"], pointer, half, nodes, ui, alone),
+            *events_box(board, ui, half, left - nodes),
         ]
-        groups_height = max(4, min(left // 2, len(board.history.groups) + 3))
         right_side = [
-            *self._topics(board, ui, width - half, left - groups_height),
-            *self._groups(board, ui, width - half, groups_height),
+            *self._box(parts["topics"], pointer, width - half, left - groups, ui, alone),
+            *self._box(parts["groups"], pointer, width - half, groups, ui, alone),
         ]
         return lines + beside(left_side, right_side)
 
-    def _stacked(self, board: Board, ui: Ui, width: int, height: int) -> list[Text]:
-        """Narrow: nodes over topics over groups."""
-        nodes_height = max(4, min(height // 2 - 1, len(board.history.now.nodes) + 3))
-        topics_height = (height - nodes_height + 1) // 2
-        groups_height = height - nodes_height - topics_height
-        lines = self._nodes(board, ui, width, nodes_height) + self._topics(board, ui, width, topics_height)
-        return lines + self._groups(board, ui, width, groups_height)
+    def _alarms(self, section: Section, pointer: tuple[str, str], width: int, height: int) -> list[Text]:
+        """As many as there is room for, the one under the pointer among them; and what helps against that
+        one, whole, where the list has no room for it."""
+        found = section.rows
+        if not found:
+            return []
+        most = max(2, height // ALARM_SHARE) if height >= SHORT else 1
+        shown = min(len(found), most)
+        laid, where = self.part(section, pointer, (width - 4, shown + 1))
+        keys = [section.key(row) for row in found]
+        at = keys.index(pointer[1]) if pointer[0] == section.name and pointer[1] in keys else 0
+        helps = found[at].command
+        foot = f"{safe_name(helps)}  {where}" if width < WIDE or shown < len(found) else where
+        return box("alarms", laid[1:], width, shown + 2, foot.strip())
 
-    def _nodes(self, board: Board, ui: Ui, width: int, height: int) -> list[Text]:
-        nodes = board.history.now.nodes
-        laid = table(
-            node_columns(board.history, ui), nodes, width - 4, height - 2, empty="no node answered yet"
-        )
-        more = f"{laid.seen} of {len(nodes)}" if laid.seen < len(nodes) else ""
-        hint = "add one: gossipq node --join HOST" if len(nodes) == 1 and width > 50 else more
-        return box("nodes", laid.lines, width, height, hint)
+    def _box(
+        self, section: Section, pointer: tuple[str, str], width: int, height: int, ui: Ui, nodes: int
+    ) -> list[Text]:
+        sorting = (ui.look.sorting or self.sorting) if section.name == "topics" else UNSORTED
+        lines, where = self.part(section, pointer, (width - 4, height - 2), sorting)
+        if section.name == "nodes" and nodes == 1 and width > 50:
+            where = "add one: gossipq node --join HOST"
+        title = "backlog by group" if section.name == "groups" else section.name
+        return box(title, lines, width, height, where)
 
-    def _topics(self, board: Board, ui: Ui, width: int, height: int) -> list[Text]:
-        lines, where = self.listed(board, ui, width - 4, height - 2)
-        return box("topics", lines, width, height, where)
 
-    def _groups(self, board: Board, ui: Ui, width: int, height: int) -> list[Text]:
-        columns = group_columns(board.history, ui, few=True)
-        rows = arranged(columns, group_rows(board.history), Sorting("lag", True))
-        laid = table(columns, rows, width - 4, height - 2, empty="no groups")
-        more = f"{laid.seen} of {len(rows)}" if laid.seen < len(rows) else ""
-        return box("backlog by group", laid.lines, width, height, more)
+def place_of(alarm: Alarm, history: History) -> tuple[str, tuple[str, ...]]:
+    """(view, path) of what an alarm is about; a list where it names nothing that is there."""
+    topic, _, group = alarm.subject.partition("/")
+    if (topic, group) in history.groups:
+        return "groups", (topic, group)
+    if alarm.subject in history.topics:
+        return "topics", (alarm.subject,)
+    nodes = [node.name for node in history.now.nodes]
+    name = next((name for name in (alarm.subject, alarm.node) if name in nodes), "")
+    return ("groups", ()) if alarm.name in OF_GROUPS else ("nodes", (name,) if name else ())
 
 
 def flow_box(board: Board, ui: Ui, width: int, height: int) -> list[Text]:

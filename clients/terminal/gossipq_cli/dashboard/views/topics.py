@@ -7,6 +7,7 @@ from typing import Any, NamedTuple
 import msgspec
 from rich.text import Text
 
+from gossipq_cli.dashboard.asked import Subject
 from gossipq_cli.dashboard.figures import short, size
 from gossipq_cli.dashboard.history import History, TopicSum, records_of
 from gossipq_cli.dashboard.rows import Partition, Shard, Topic
@@ -109,12 +110,18 @@ class Topics(Lister):
     def key(self, row: Sum) -> str:
         return row.topic.name
 
+    def of_nodes(self, row: Sum) -> bool:
+        return row.topic.name.startswith("_")
+
     def open(self, board: Board, ui: Ui, chosen: str) -> Ui:
         return opened(ui, chosen)
 
+    def subject(self, board: Board, ui: Ui, chosen: str) -> Subject | None:
+        return Subject("topic", (chosen,)) if chosen else None
+
     def draw(self, board: Board, ui: Ui, width: int, height: int) -> list[Text]:
         lines, where = self.listed(board, ui, width - 4, height - 2)
-        return box("topics", lines, width, height, f"enter: partitions  m: messages  {where}")
+        return box("topics", lines, width, height, f"enter: partitions  m: messages  a: act  {where}")
 
 
 class Part(NamedTuple):
@@ -213,6 +220,9 @@ class TopicPage(Lister):
         """To the messages of this partition; Escape comes back to the topics."""
         found = msgspec.structs.replace(ui, view="messages", topic=ui.path[0], partition=int(chosen), path=())
         return msgspec.structs.replace(found, tail=True, back=0, find="")
+
+    def subject(self, board: Board, ui: Ui, chosen: str) -> Subject | None:
+        return Subject("partition", (ui.path[0], chosen)) if chosen else Subject("topic", ui.path)
 
     def draw(self, board: Board, ui: Ui, width: int, height: int) -> list[Text]:
         name = ui.path[0]

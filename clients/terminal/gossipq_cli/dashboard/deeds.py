@@ -1,0 +1,263 @@
+"""The verbs of `verbs`, tried and done with the public client: each says in a sentence what it did, or would
+do."""
+
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+from typing import TYPE_CHECKING
+
+from gossipq.errors import GossipqError, WrongState
+from gossipq.texts import many
+from gossipq.values import ClientRow, GroupStats
+from gossipq_cli.dashboard.asked import Act, Done
+from gossipq_cli.kinds import place_of, seconds_of
+from gossipq_cli.output import span
+
+if TYPE_CHECKING:
+    from gossipq_client import Client
+    from gossipq_client.operations import DeadLetter
+
+RANGES_AT_ONCE = 1_000  #: of dead letters in one request
+MOVES_SHOWN = 4
+ASK_S = 1.0  #: another node that does not answer within it is away
+
+Deed = Callable[["Client", Act, bool], str]  #: (client, what, whether it is only tried) -> what is told
+
+
+def tried(mq: "Client", act: Act) -> Done:
+    """What it would do. Raises GossipqError, and ValueError for what was typed."""
+    return Done(DEEDS[act.subject.kind, act.verb](mq, act, True))
+
+
+def done(mq: "Client", act: Act) -> Done:
+    """Raises as `tried`."""
+    return Done(DEEDS[act.subject.kind, act.verb](mq, act, False))
+
+
+# --- one record
+
+
+def _requeue(mq: "Client", act: Act, dry: bool) -> str:
+    (ref,) = act.subject.names
+    return f"{mq.admin.requeue(ref=ref, group=act.text)} is ready for {act.text}"
+
+
+def _edit(mq: "Client", act: Act, dry: bool) -> str:
+    (ref,) = act.subject.names
+    return f"{ref} is void, {mq.admin.edit(ref=ref, value=act.text).ref} replaces it"
+
+
+def _reschedule(mq: "Client", act: Act, dry: bool) -> str:
+    (ref,) = act.subject.names
+    return f"{mq.reschedule(ref=ref, delay=seconds_of(act.text))} is due in {act.text}"
+
+
+def _cancel(mq: "Client", act: Act, dry: bool) -> str:
+    (ref,) = act.subject.names
+    return f"cancelled {mq.cancel(ref=ref, reason='')}"
+
+
+def _rm(mq: "Client", act: Act, dry: bool) -> str:
+    (ref,) = act.subject.names
+    return f"removed {mq.cancel(ref=ref, reason='removed')}"
+
+
+# --- a group, and its dead letters
+
+
+def _replay(mq: "Client", act: Act, dry: bool) -> str:
+    topic, group = act.subject.names
+    count = mq.admin.replay_dead(topic, group, dry_run=dry)
+    return f"{many(count, 'dead letter')} {'would be' if dry else 'made'} ready for {group} again"
+
+
+def _purge(mq: "Client", act: Act, dry: bool) -> str:
+    topic, group = act.subject.names
+    count = mq.admin.purge_dead(topic, group, dry_run=dry)
+    return f"{many(count, 'dead letter')} of {group} {'would be ' if dry else ''}removed for good"
+
+
+def letters_of(mq: "Client", act: Act) -> Iterator["DeadLetter"]:
+    """The rows that died of what the subject names."""
+    topic, group, reason, error = act.subject.names
+    for letter in mq.admin.dead_letters(topic, group, values=False):
+        if (letter.reason, letter.error) == (reason, error):
+            yield letter
+
+
+def _of_some(mq: "Client", act: Act, dry: bool, replay: bool) -> int:
+    """How many of them were, or would be, replayed or purged; the ranges go in pieces."""
+    topic, group = act.subject.names[:2]
+    verb = mq.admin.replay_dead if replay else mq.admin.purge_dead
+    ranges = [
+        (letter.partition, letter.offset, letter.offset + letter.count) for letter in letters_of(mq, act)
+    ]
+    return sum(
+        verb(topic, group, ranges[at : at + RANGES_AT_ONCE], dry_run=dry)
+        for at in range(0, len(ranges), RANGES_AT_ONCE)
+    )
+
+
+def _replay_some(mq: "Client", act: Act, dry: bool) -> str:
+    count = _of_some(mq, act, dry, replay=True)
+    return (
+        f"{many(count, 'dead letter')} {'would be' if dry else 'made'} ready for {act.subject.names[1]} again"
+    )
+
+
+def _purge_some(mq: "Client", act: Act, dry: bool) -> str:
+    count = _of_some(mq, act, dry, replay=False)
+    return (
+        f"{many(count, 'dead letter')} of {act.subject.names[1]} {'would be ' if dry else ''}removed for good"
+    )
+
+
+def _parts(mq: "Client", topic: str, group: str) -> list[GroupStats]:
+    """Raises WrongState when it is gone."""
+    found = [part for part in mq.admin.stats([topic]).groups if (part.topic, part.group) == (topic, group)]
+    if not found:
+        raise WrongState(f"there is no group {group} on {topic} any more", hint=f"gossipq group ls {topic}")
+    return found
+
+
+def _waiting(parts: list[GroupStats]) -> int:
+    """Records that nobody holds."""
+    return sum(part.ready + part.retrying + part.parked for part in parts)
+
+
+def _pause(mq: "Client", act: Act, dry: bool) -> str:
+    topic, group = act.subject.names
+    parts = _parts(mq, topic, group)
+    if not dry:
+        mq.admin.pause(topic, group)
+        return f"{group} on {topic} is paused"
+    told = "it is paused already; " if all(part.paused for part in parts) else ""
+    flying = sum(part.in_flight for part in parts)
+    return (
+        f"{told}{many(max(part.consumers for part in parts), 'consumer')} would get nothing more of "
+        f"{many(_waiting(parts), 'record')}; {flying:,} in hand may be acked"
+    )
+
+
+def _resume(mq: "Client", act: Act, dry: bool) -> str:
+    topic, group = act.subject.names
+    parts = _parts(mq, topic, group)
+    if not dry:
+        mq.admin.resume(topic, group)
+        return f"{group} on {topic} goes on"
+    told = "" if any(part.paused for part in parts) else "it is not paused; "
+    there = max(part.consumers for part in parts)
+    return f"{told}{many(_waiting(parts), 'record')} would go to {many(there, 'consumer')}"
+
+
+def _seek(mq: "Client", act: Act, dry: bool) -> str:
+    topic, group = act.subject.names
+    rows = mq.admin.seek_group(topic, group, place_of(act.text), dry_run=dry)
+    again, skipped = sum(row.again for row in rows), sum(row.skipped for row in rows)
+    what = f"{many(again, 'record')} again, {many(skipped, 'record')} skipped"
+    return f"{group} on {topic} {'would go' if dry else 'goes'} on from {act.text}: {what}"
+
+
+# --- topics
+
+
+def _empty(mq: "Client", act: Act, dry: bool) -> str:
+    topic, *number = act.subject.names
+    count = mq.admin.purge_topic(topic, int(number[0]) if number else None, dry_run=dry)
+    told = f"{many(count, 'record')} of {'/'.join(act.subject.names)}"
+    return f"{told} {'would be ' if dry else ''}removed for good"
+
+
+# --- clients and nodes
+
+
+def _sessions(mq: "Client", begins: str) -> tuple[bytes, list[ClientRow]]:
+    """The session that begins so, and its rows. Raises WrongState."""
+    rows: dict[bytes, list[ClientRow]] = {}
+    for row in mq.admin.clients():
+        if row.session.hex().startswith(begins):
+            rows.setdefault(row.session, []).append(row)
+    if not rows:
+        raise WrongState(f"session {begins} is gone already", hint="gossipq client ls")
+    if len(rows) > 1:
+        raise WrongState(f"{len(rows)} sessions begin with {begins}", hint="gossipq client ls")
+    return next(iter(rows.items()))
+
+
+def _kick(mq: "Client", act: Act, dry: bool) -> str:
+    session, rows = _sessions(mq, act.subject.names[0])
+    for_ms = round(seconds_of(act.text) * 1_000)
+    held = many(sum(each.in_flight for row in rows for each in row.subscriptions), "record")
+    name = next((row.client for row in rows if row.client), "") or act.subject.names[0]
+    if dry:
+        return f"{name} holds {held}; out for {span(for_ms)}"
+    mq.admin.kick(session, for_ms)
+    return f"{name} is out for {span(for_ms)}; {held} went back"
+
+
+def _drain(mq: "Client", act: Act, dry: bool) -> str:
+    (name,) = act.subject.names
+    if dry:
+        told = mq.admin.status()
+        if not any(member.name == name for member in told.members):
+            raise WrongState(f"no node is named {name} any more", hint="gossipq cluster ls")
+        stays = sum(member.state == "in" and member.name != name for member in told.members)
+        return f"all that {name} leads and keeps would move to the {many(stays, 'other node')}"
+    from gossipq_cli.commands.cluster import secret_of
+
+    mq.admin.set_member(name, "leaving", secret_of())
+    return f"{name} is being drained; `gossipq cluster show {name}` says what is left"
+
+
+def _undrain(mq: "Client", act: Act, dry: bool) -> str:
+    (name,) = act.subject.names
+    if dry:
+        state = next((member.state for member in mq.admin.status().members if member.name == name), "gone")
+        return f"{name} is {state!r} in the roster, and would be 'in'"
+    from gossipq_cli.commands.cluster import secret_of
+
+    mq.admin.set_member(name, "in", secret_of())
+    return f"{name} is taken back"
+
+
+def _rebalance(mq: "Client", act: Act, dry: bool) -> str:
+    """By what its nodes say: one that does not answer keeps what its leaders know of it."""
+    from gossipq_cli.clusters import ClusterView, NodeView
+    from gossipq_cli.commands.cluster import plans_of
+    from gossipq_client import connect
+
+    asked = mq.admin.status()
+    nodes = []
+    for member in asked.members:
+        status = asked if member.copy == asked.copy else None
+        if status is None:
+            with suppress(GossipqError), connect(member.endpoint, timeout=ASK_S, wait=ASK_S) as other:
+                status = other.admin.status()
+        nodes.append(NodeView(member, status))
+    plans = plans_of(ClusterView(asked, nodes))
+    moves = [f"{row.shard} to {row.leads_then}" for row in plans if row.moves]
+    if not moves:
+        return "every shard is where it should be"
+    more = f" and {len(moves) - MOVES_SHOWN} more" if len(moves) > MOVES_SHOWN else ""
+    return f"{len(moves)} of {len(plans)} shards will move: {', '.join(moves[:MOVES_SHOWN])}{more}"
+
+
+DEEDS: dict[tuple[str, str], Deed] = {
+    ("record", "requeue"): _requeue,
+    ("record", "edit"): _edit,
+    ("record", "reschedule"): _reschedule,
+    ("record", "cancel"): _cancel,
+    ("record", "rm"): _rm,
+    ("group", "replay"): _replay,
+    ("group", "purge"): _purge,
+    ("group", "pause"): _pause,
+    ("group", "resume"): _resume,
+    ("group", "seek"): _seek,
+    ("dead", "replay"): _replay_some,
+    ("dead", "purge"): _purge_some,
+    ("topic", "purge"): _empty,
+    ("partition", "purge"): _empty,
+    ("client", "kick"): _kick,
+    ("node", "drain"): _drain,
+    ("node", "undrain"): _undrain,
+    ("node", "rebalance"): _rebalance,
+}

@@ -1,0 +1,149 @@
+"""What can be done with what a dashboard shows: one table, for every dashboard. Pure.
+
+A verb is for one kind of row. It is tried before it is done: who would do it first reads what it would do, by
+what the cluster says (`deeds` has how), or the question that stands here.
+"""
+
+from collections.abc import Mapping, Sequence
+from typing import NamedTuple
+
+from gossipq_cli.dashboard.asked import Act, Subject
+
+NAMES = {  #: what names a row of each kind
+    "record": ("ref",),
+    "topic": ("topic",),
+    "partition": ("topic", "number"),
+    "group": ("topic", "group"),
+    "dead": ("topic", "group", "reason", "error"),  #: those that died of one thing
+    "client": ("session",),  #: its beginning
+    "node": ("node",),
+}
+
+
+class Verb(NamedTuple):
+    name: str
+    key: str  #: chooses it in the menu
+    what: str  #: it does, in one line
+    command: str  #: that does the same; {0}, {1} ... are the names of the row, {text} is what was typed
+    asks: str = ""  #: what has to be typed before; "" = nothing
+    text: str = ""  #: what stands there already
+    question: str = ""  #: asked where there is nothing to count; "" = the cluster is asked what it would do
+    shows: bool = False  #: it changes nothing: what it says is all
+
+
+REPLAY = "let its dead letters be ready once more, with fresh counters"
+PURGE = "remove its dead letters for good"
+PLAN = "show which shards the cluster will move, by itself, and where to"
+
+VERBS: Mapping[str, Sequence[Verb]] = {
+    "record": (
+        Verb(
+            "requeue",
+            "r",
+            "hand it to a group once more",
+            "gossipq msg requeue {0} -g {text}",
+            "replay for which group:",
+            question="hand {0} to {text} once more?",
+        ),
+        Verb(
+            "edit",
+            "e",
+            "put another value in its place",
+            "gossipq msg edit {0} VALUE",
+            "new value:",
+            question="put {text!r} in the place of {0}?",
+        ),
+        Verb(
+            "reschedule",
+            "d",
+            "let it be due at another time",
+            "gossipq msg reschedule {0} --delay {text}",
+            "due in (0s, 5m, 1h30m):",
+            question="let {0} be due in {text}?",
+        ),
+        Verb(
+            "cancel",
+            "c",
+            "cancel it for every group",
+            "gossipq msg cancel {0}",
+            question="cancel {0} for every group?",
+        ),
+        Verb(
+            "rm",
+            "x",
+            "remove it for every group",
+            "gossipq msg rm {0}",
+            question="remove {0} for every group?",
+        ),
+    ),
+    "group": (
+        Verb("replay", "r", REPLAY, "gossipq dlq replay {0} -g {1}"),
+        Verb("purge", "x", PURGE, "gossipq dlq purge {0} -g {1}"),
+        Verb("pause", "p", "hand out nothing until it is resumed", "gossipq group pause {0} {1}"),
+        Verb("resume", "u", "go on after a pause", "gossipq group resume {0} {1}"),
+        Verb(
+            "seek",
+            "s",
+            "let it go on from another place",
+            "gossipq group seek {0} {1} --to {text}",
+            "go on from (first, new, an offset, -10m, a time):",
+        ),
+    ),
+    "dead": (
+        Verb("replay", "r", "let these be ready once more, with fresh counters", "gossipq dlq ls {0} -g {1}"),
+        Verb("purge", "x", "remove these for good", "gossipq dlq ls {0} -g {1}"),
+    ),
+    "topic": (Verb("purge", "x", "remove all records that it has now", "gossipq topic purge {0}"),),
+    "partition": (
+        Verb("purge", "x", "remove all records that it has now", "gossipq topic purge {0} -p {1}"),
+    ),
+    "client": (
+        Verb(
+            "kick",
+            "k",
+            "end its session: what it holds goes back",
+            "gossipq client kick {0} --for {text}",
+            "it may not come back for (30s, 10m):",
+            "30s",
+        ),
+    ),
+    "node": (
+        Verb("drain", "d", "move everything away from it", "gossipq cluster drain {0}"),
+        Verb("undrain", "u", "take it back after a drain", "gossipq cluster drain {0} --undo"),
+        Verb("rebalance", "b", PLAN, "gossipq cluster rebalance --plan", shows=True),
+    ),
+}
+
+
+def verbs_of(subject: Subject) -> Sequence[Verb]:
+    return VERBS.get(subject.kind, ())
+
+
+def verb_of(act: Act) -> Verb:
+    """Raises KeyError when there is none of that name."""
+    for verb in verbs_of(act.subject):
+        if verb.name == act.verb:
+            return verb
+    raise KeyError(f"{act.verb} of {act.subject.kind}")
+
+
+def command_of(verb: Verb, subject: Subject, text: str = "") -> str:
+    """What does the same on the command line."""
+    return verb.command.format(*subject.names, text=text or "...")
+
+
+def question_of(act: Act) -> str:
+    """What is asked before it is done; "" where the cluster has to be asked what it would do."""
+    return verb_of(act).question.format(*act.subject.names, text=act.text)
+
+
+def name_of(subject: Subject) -> str:
+    """A row, for people."""
+    names = subject.names
+    if subject.kind == "group":
+        return f"{names[1]} on {names[0]}"
+    if subject.kind == "dead":
+        return f"dead letters of {names[1]} on {names[0]}: {names[3] or names[2]}"
+    if subject.kind == "partition":
+        return "/".join(names)
+    return f"{subject.kind} {names[0]}" if subject.kind in ("node", "client") else names[0]
