@@ -6,7 +6,10 @@
     +-- Refused                  certainly not stored; the text says what to change
     |   +-- UnknownTopic
     |   |   +-- WrongShard       the topic is there, and this shard has not the partition
-    |   +-- TopicExists, BadName, TooLarge, TopicFull, OffsetOutOfRange, BadRequest
+    |   +-- TopicExists, BadName, TooLarge, TopicFull, OffsetOutOfRange
+    |   +-- BadRequest
+    |   |   +-- NoSession        say HELLO on this connection (again)
+    |   |   +-- NoSubscription   say SUBSCRIBE (again); `detail` is the number that is not known
     |   +-- SchemaMismatch       a value does not fit its topic's schema, or a schema the one before
     |   +-- NotAdmitted          the cluster does not have this node, or not as it is; the node ends
     |   +-- Busy                 try again after `retry_after_ms`
@@ -110,6 +113,18 @@ class OffsetOutOfRange(Refused):
 
 class BadRequest(Refused):
     code = "bad_request"
+
+
+class NoSession(BadRequest):
+    """This connection was not greeted, or what was greeted has ended: HELLO comes first."""
+
+    code = "no_session"
+
+
+class NoSubscription(BadRequest):
+    """The session has no subscription of that number (any more), which is `detail`."""
+
+    code = "no_subscription"
 
 
 class SchemaMismatch(Refused):

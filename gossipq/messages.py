@@ -42,6 +42,7 @@ class Hello(Message):
     auth: bytes = b""
     user: str = ""
     key: bytes = b""  #: of who owns the session; its producers are made of it too
+    resets: bool = False  #: whether RESET says here what has ended, in place of not_leader without a request
 
 
 class Welcome(Message):
@@ -90,6 +91,15 @@ class RefusedMessage(Message):
     endpoint: str = ""  #: the better address of not_leader
 
 
+class Reset(Message):
+    """What this session had in these shards has ended: say HELLO and SUBSCRIBE there again, and what was
+    not answered. Only to who asks for it in HELLO."""
+
+    verb = 7
+    shards: list[int]
+    why: str = ""  #: for people
+
+
 # --- publish ------------------------------------------------------------------------------------------------
 
 
@@ -104,6 +114,21 @@ class Publish(Message):
     partition: PartitionKey
     level: str = ""  #: "" = as the topic says
     age_ms: int = 0  #: since the batch was sealed: its delays count from there
+    subscription: int = 0
+    acks: list[Range] = []
+
+
+class PublishPlain(Message):
+    """Second frame: a msgpack array of PlainRecord, which the worker seals. Answered as PUBLISH is."""
+
+    verb = 18
+    partition: PartitionKey
+    level: str = ""
+    route: str = ""  #: of all records
+    delay_ms: int = 0  #: until they are due; 0 = at once
+    ttl_ms: int = 0  #: from due until they expire; 0 = as the topic says
+    producer: int = 0  #: number of the producer among those of the session's key
+    sequence: int = 0  #: of this producer and partition, from 1; 0 = not deduplicated but by ids
     subscription: int = 0
     acks: list[Range] = []
 
@@ -143,6 +168,8 @@ class Subscribe(Message):
     ack: bool = True  #: False: at most once; what is handed out counts as acked before it leaves
     #: all shards that this group reads here; mode "exclusive" is refused over more than one
     shards: list[int] = []
+    auto: bool = False  #: an ACK or NACK lends again what its records took, and PING extends their leases
+    plain: bool = False  #: records come opened, as DELIVER_PLAIN
 
 
 class Subscribed(Message):
@@ -257,6 +284,14 @@ class Started(Message):
     verb = 45
     subscription: int
     ranges: list[Range]
+
+
+class DeliverPlain(Message):
+    """In place of DELIVER for who asked for it: the second frame is a msgpack array of PlainDelivered."""
+
+    verb = 46
+    subscription: int
+    lease_ms: int  #: remaining; 0 for a reader
 
 
 # --- explain and mend ---------------------------------------------------------------------------------------

@@ -4,7 +4,7 @@ explains them.
 A value travels as a msgpack array in field order; fields are only ever appended, with a default.
 """
 
-from typing import ClassVar, TypeVar, dataclass_transform
+from typing import Any, ClassVar, TypeVar, dataclass_transform
 
 import msgspec
 
@@ -168,6 +168,29 @@ class Delivered(msgspec.Struct, array_like=True, frozen=True, gc=False):
     attempt: int
     size: int
     charge: int
+
+
+class PlainRecord(msgspec.Struct, array_like=True, frozen=True, gc=False):
+    """A record as PUBLISH_PLAIN brings it."""
+
+    value: bytes
+    key: bytes = b""
+    headers: dict[str, Any] = {}  #: of bytes or texts
+    id: bytes = b""
+
+
+class PlainDelivered(msgspec.Struct, array_like=True, frozen=True, gc=False):
+    """A record as DELIVER_PLAIN brings it."""
+
+    partition: PartitionKey
+    offset: Offset
+    attempt: int
+    value: bytes
+    key: bytes
+    headers: dict[str, Any]  #: of bytes or texts
+    id: bytes
+    route: str
+    time_ms: int  #: unix, the publish time of its batch
 
 
 class Ref(msgspec.Struct, array_like=True, frozen=True):

@@ -51,11 +51,11 @@ from gossipq.core.requests import (
 )
 from gossipq.core.storage import Bodies, Columns, Due, Entry, ShardSettings, Tables, log, payloads
 from gossipq.errors import (
-    BadRequest,
     Busy,
     CorruptLog,
     GossipqError,
     Internal,
+    NoSession,
     NotLeader,
     StoreError,
     UnknownKind,
@@ -461,7 +461,7 @@ class Shard:
             elif self._for_leader(message):
                 self._check_serving(reads=type(message) not in NOT_READS)
                 if client is None:
-                    raise BadRequest("no session", hint="say HELLO first")
+                    raise NoSession("no session", hint="say HELLO first")
                 if self._consuming.serves(message):
                     self._consuming.step(origin, request_id, client, message, self.boot_ms)
                 elif self._mending.serves(message):
@@ -550,6 +550,14 @@ class Shard:
     def unapplied(self) -> Iterable[Entry]:
         """Entries that are not applied yet, oldest first."""
         return self._unapplied
+
+    def renews(self, session: SessionId) -> bool:
+        """Whether a sign of life of that session means something here."""
+        return self.dispatch.renews(session)
+
+    def renew(self, session: SessionId) -> None:
+        """A session has shown that it is there."""
+        self._guarded("leases of a session", lambda: self.dispatch.renew(session, self.boot_ms))
 
     def tell(self, shard: int, message: Message) -> None:
         self._effects.told.append((shard, message))

@@ -193,6 +193,14 @@ class Turn:
                 self.touch(shard_id)
                 self._each((shard,), lambda shard: shard.end_session(session, silent))
 
+    def renew(self, session: SessionId) -> None:
+        """A session is there, and so keeps what its subscriptions hold that say nothing of it. Raises
+        StoreError, ShardStopped."""
+        for shard_id, shard in self.shards.items():
+            if shard.renews(session):
+                self.touch(shard_id)
+                self._each((shard,), lambda shard: shard.renew(session))
+
     # --- a turn ---------------------------------------------------------------------------------------------
 
     def run(self, now: Now, work: Callable[[], None]) -> None:

@@ -56,7 +56,7 @@ class Switch(MemoryMailbox):
         self.forwarded: list[tuple[str, bytes, bytes]] = []
         self.reachable = True
 
-    def forward(self, endpoint: str, message: Incoming) -> bool:
+    def forward(self, endpoint: str, message: Incoming, connected: bool = False) -> bool:
         if self.reachable:
             self.forwarded.append((endpoint, message.control, message.batch))
         return self.reachable
@@ -161,6 +161,40 @@ def test_a_shard_that_is_none_is_refused(house: House) -> None:
     assert isinstance(refused, RefusedMessage)
     assert (shard, request_id, refused.code) == (4, 7, "bad_request")
     assert "0 to 3" in refused.message
+
+
+def test_what_another_node_leads_goes_to_its_worker(house: House) -> None:
+    house.report(1, 10)
+    house.say(View(1, [], [Lead(3, 5, "bob.1")]), "bob.1")
+    control = encode(Publish(1), 3, 9)
+    house.client.send(control, b"batch")
+    house.client.send(control)
+    house.turn()
+    assert house.mailbox.forwarded == [
+        ("tcp://bob:8801", control, b"batch"),
+        ("tcp://bob:8801", control, b""),
+    ]
+    house.say(View(1, [], [Lead(3, 6, "ada.1")]), "bob.1")
+    house.client.send(control)
+    house.turn()
+    assert house.mailbox.forwarded[-1][0] == "worker-1"
+
+
+def test_who_cannot_be_reached_is_busy_for_now(house: House) -> None:
+    house.say(View(1, [], [Lead(3, 5, "bob.1")]), "bob.1")
+    house.mailbox.reachable = False
+    refused = house.ask(Publish(1), 3)[2]
+    assert isinstance(refused, RefusedMessage)
+    assert (refused.code, refused.retry_after_ms > 0) == ("busy", True)
+
+
+def test_workers_of_other_nodes_hear_of_clients_that_are_gone_while_they_are_used(house: House) -> None:
+    house.say(View(1, [], [Lead(3, 5, "bob.1")]), "bob.1")
+    house.client.send(encode(Ping(), 3))
+    house.turn()
+    house.client.close()
+    house.turn()
+    assert {"tcp://bob:8801", "worker-0", "worker-1"} == {name for name, *_ in house.mailbox.forwarded[1:]}
 
 
 def test_a_worker_that_is_away_is_busy(house: House) -> None:

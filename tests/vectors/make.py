@@ -309,7 +309,7 @@ def samples() -> list[messages.Message]:
         SESSION[:8], "example 1.0", "0.1.0", "n1", 0, 1, 60_000, 20, 7, 700, 70_000, consuming, 2
     )
     return [
-        m.Hello(SESSION, "example 1.0", "0.1.0", b"token", "ada", b"key"),
+        m.Hello(SESSION, "example 1.0", "0.1.0", b"token", "ada", b"key", True),
         m.Welcome(
             "n1",
             PRODUCER,
@@ -327,10 +327,12 @@ def samples() -> list[messages.Message]:
         m.Ping(),
         m.Pong(),
         m.Bye(lost=True),
+        m.Reset([3, 5], "the leader changed"),
         m.RefusedMessage(
             "not_leader", "shard 5 is led elsewhere", "connect to the endpoint", 50, 0, "tcp://127.0.0.1:7702"
         ),
         m.Publish(PARTITION, "stored", 25, 1, ranges),
+        m.PublishPlain(PARTITION, "stored", "eu.fr", 5_000, 60_000, 1, 7, 1, ranges),
         m.Confirm(
             [(1, 0, 1, False), (2, 500, 3, True), (3, -1, 1, False)],
             33_554_432,
@@ -358,6 +360,8 @@ def samples() -> list[messages.Message]:
             ["eu.*", "us.#"],
             False,
             [5, 6],
+            True,
+            True,
         ),
         m.Subscribed(1, 30_000, [(PARTITION, 17, 510)], "tcp://127.0.0.1:7701"),
         m.Unsubscribe(1),
@@ -374,6 +378,7 @@ def samples() -> list[messages.Message]:
         m.Recalled(1, 500, 65_536),
         m.AtEnd(1, [(PARTITION, 510, 510)]),
         m.Started(1, ranges),
+        m.DeliverPlain(1, 30_000),
         m.Why(named, "billing"),
         m.Explained(stored, [standing], ["attempts_max 5, from the topic"]),
         m.WhyGroup("billing", [PARTITION, PARTITION + 1]),

@@ -3,7 +3,7 @@ entries."""
 
 import re
 from pathlib import Path
-from types import ModuleType, UnionType
+from types import ModuleType, NoneType, UnionType
 from typing import Annotated, Any, get_args, get_origin
 
 import msgspec
@@ -60,10 +60,12 @@ def type_name(kind: Any) -> str:
     if get_origin(kind) is dict:
         return f"map of {type_name(get_args(kind)[1])}"
     if get_origin(kind) is UnionType:
-        return f"{type_name(get_args(kind)[0])} or nil"
+        return " or ".join(map(type_name, get_args(kind)))
     if get_origin(kind) is tuple:
         return f"[{', '.join(map(type_name, get_args(kind)))}]"
-    return {int: "int", str: "text", bytes: "bytes", bool: "bool"}.get(kind) or kind.__name__
+    return {int: "int", str: "text", bytes: "bytes", bool: "bool", NoneType: "nil", Any: "bytes or text"}.get(
+        kind
+    ) or kind.__name__
 
 
 def default_name(field: Any) -> str:

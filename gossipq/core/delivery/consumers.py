@@ -252,12 +252,14 @@ class Subscription:
     """A member of a group, or a reader (no group). Credit is what the client lends and has not been used."""
 
     __slots__ = (
-        "ack", "acked", "consumer", "credit_bytes", "credit_records", "frame_bytes", "group", "matches",
-        "name", "notify_end", "number",
-        "origin", "positions", "session", "told_end", "told_ready", "views",
+        "ack", "acked", "auto", "charges", "consumer", "credit_bytes", "credit_records", "frame_bytes",
+        "group", "lease_ms", "matches", "name", "notify_end", "number",
+        "origin", "plain", "positions", "session", "told_end", "told_ready", "views",
     )  # fmt: skip
 
-    def __init__(self, session: SessionId, consumer: str, origin: Origin, message: Subscribe) -> None:
+    def __init__(
+        self, session: SessionId, consumer: str, origin: Origin, message: Subscribe, lease_ms: int = 0
+    ) -> None:
         self.session, self.consumer, self.origin, self.number = (
             session,
             consumer,
@@ -273,6 +275,24 @@ class Subscription:
         self.positions: dict[PartitionKey, Offset] = {}
         self.told_end = self.told_ready = False
         self.frame_bytes = self.acked = 0
+        self.auto, self.plain, self.lease_ms = message.auto, message.plain, lease_ms
+        #: with `auto`: bytes that each record took which was handed out and not settled
+        self.charges: dict[PartitionKey, RangeMap[int]] = {}
+
+    def spend(self, partition: PartitionKey, first: Offset, end: Offset, record_bytes: int) -> None:
+        """[first, end) is handed out."""
+        self.credit_records -= end - first
+        self.credit_bytes -= (end - first) * record_bytes
+        if self.auto:
+            self.settle(partition, first, end)  # it may have come before, and its lease ended
+            self.charges.setdefault(partition, RangeMap()).set(first, end, record_bytes)
+
+    def settle(self, partition: PartitionKey, first: Offset, end: Offset) -> None:
+        """With `auto`: the client is through with these, and lends again what they took."""
+        charges = self.charges.get(partition)
+        for low, high, record_bytes in charges.pop(first, end) if charges is not None else ():
+            self.credit_records += high - low
+            self.credit_bytes += (high - low) * record_bytes
 
     @property
     def has_credit(self) -> bool:
@@ -288,8 +308,11 @@ class Subscription:
     def untake(self, parts: list[Part]) -> None:
         """Parts that did not reach a reader: it is where it was, with the credit that it had."""
         for part in reversed(parts):
-            self.credit_records += part.count
-            self.credit_bytes += part.charge
+            if self.auto:
+                self.settle(part.partition, part.offset, part.end)
+            else:
+                self.credit_records += part.count
+                self.credit_bytes += part.charge
             if part.partition in self.positions:
                 self.positions[part.partition] = part.offset
 

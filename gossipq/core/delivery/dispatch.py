@@ -48,6 +48,7 @@ class Delivery(NamedTuple):
     late: Subscription | None = None
     at_ms: int = 0  #: boot time of the handing-over
     reader: Subscription | None = None  #: whose it is, without a group
+    plain: bool = False  #: the records go out opened
 
 
 class Dispatch:
@@ -491,6 +492,25 @@ class Dispatch:
             subscription.group.file(subscription)
             self.leases.dirty.add(subscription.group.id)
 
+    def settle(self, subscription: Subscription, ranges: list[Range]) -> None:
+        """A consumer with `auto` is through with these."""
+        for partition, first, end in ranges:
+            subscription.settle(partition, first, end)
+        self.lend(subscription, 0, 0)
+
+    def _renewed(self, session: SessionId) -> list[Subscription]:
+        found = [self.subscriptions.get((session, number)) for number in self.numbers.of(session)]
+        return [each for each in found if each is not None and each.auto and each.group is not None]
+
+    def renews(self, session: SessionId) -> bool:
+        """Whether the session has a subscription with `auto` in a group."""
+        return bool(self._renewed(session))
+
+    def renew(self, session: SessionId, boot_ms: int) -> None:
+        """A sign of life: what its subscriptions with `auto` hold stays theirs."""
+        for subscription in self._renewed(session):
+            self.leases.renew(subscription, boot_ms)
+
     def recall(self, subscription: Subscription) -> tuple[int, int]:
         """Takes back what is lent and unused: records and bytes."""
         records, size = max(0, subscription.credit_records), max(0, subscription.credit_bytes)
@@ -577,7 +597,9 @@ class Dispatch:
         for part in delivery.parts:
             if known is not None and known.group is member.group and part.partition in views:
                 parts += self.selection.still_held(views[part.partition], member, part, delivery.at_ms)
-        if known is member and parts != delivery.parts:
+        if known is member and member.auto and parts != delivery.parts:
+            self._settle_but(member, delivery.parts, parts)
+        elif known is member and parts != delivery.parts:
             records = sum(part.count for part in delivery.parts) - sum(part.count for part in parts)
             self.lend(
                 member,
@@ -585,6 +607,18 @@ class Dispatch:
                 sum(part.charge for part in delivery.parts) - sum(part.charge for part in parts),
             )
         return delivery._replace(parts=parts)
+
+    def _settle_but(self, member: Subscription, parts: list[Part], kept: list[Part]) -> None:
+        """Of `parts` only those `kept` leave."""
+        left = {(part.partition, part.offset): part for part in kept}
+        for part in parts:
+            at = part.offset
+            while at < part.end:
+                stays = left.get((part.partition, at))
+                if stays is None:
+                    member.settle(part.partition, at, at + 1)
+                at = stays.end if stays else at + 1
+        self.lend(member, 0, 0)
 
     def undelivered(self, delivery: Delivery) -> None:
         """The connection did not take it. A reader goes on from there; a group's records come back with the
@@ -616,8 +650,7 @@ class Dispatch:
                     count, subscription.credit_records, max(1, subscription.credit_bytes // record_bytes)
                 )
                 charge = count * record_bytes
-                subscription.credit_records -= count
-                subscription.credit_bytes -= charge
+                subscription.spend(partition, position, position + count, record_bytes)
                 self.selection.delivered += count
                 whole = place.record == 0 and count == place.batch_count
                 subscription.positions[partition] = position + count
@@ -651,7 +684,8 @@ class Dispatch:
                 return
         subscription.frame_bytes = part.charge
         reader = subscription if subscription.group is None else None
-        deliveries.append(Delivery(*name, [part], late, self.selection.boot_ms, reader))
+        at_ms = self.selection.boot_ms
+        deliveries.append(Delivery(*name, [part], late, at_ms, reader, subscription.plain))
 
     def _notify(self, subscription: Subscription) -> None:
         """READY when records wait and nothing is lent; AT_END when everything readable is handed out."""

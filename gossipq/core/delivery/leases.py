@@ -134,6 +134,7 @@ class Leases:
                 self.log_later(view, first, end)
                 return
         lease = Lease(view, member.session, member.number, member.consumer, attempt, boot_ms)
+        lease.started = member.auto and attempt > 1  # it does not say when a handler begins
         self.lease(view, first, end, lease, deadline_ms)
 
     def _close(self, lease: Lease, count: int) -> None:
@@ -508,6 +509,17 @@ class Leases:
             if at < high:
                 lost.append((view.partition, at, high))
         return lost
+
+    def renew(self, subscription: Subscription, boot_ms: int) -> None:
+        """Leases of a subscription that are half over begin again, up to the longest a record may be held."""
+        for lease in self._by_session.get(subscription.session, ()):
+            if lease.number != subscription.number:
+                continue
+            deadline_ms = min(boot_ms + subscription.lease_ms, lease.since_ms + limits.LEASE_TOTAL_MS_MAX)
+            if deadline_ms - lease.deadline_ms > subscription.lease_ms // 2:
+                lease.deadline_ms = deadline_ms
+                self._deadlines.set(lease, deadline_ms)
+                self.log_later(lease.view, lease.first, lease.end)
 
     @staticmethod
     def _renewed(subscription: Subscription, view: PartitionView, old: Lease) -> Lease:

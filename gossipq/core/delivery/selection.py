@@ -270,8 +270,7 @@ class Selection:
             count = self._same_lease(place, count)
         end = first + count
         charge = count * record_bytes
-        member.credit_records -= count
-        member.credit_bytes -= charge
+        member.spend(view.partition, first, end, record_bytes)
         self.delivered += count
         view.delivered += count
         self._used(view, source, first, end)

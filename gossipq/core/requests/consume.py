@@ -22,7 +22,7 @@ from gossipq.core.ledger import GroupState, Ledger, Outcome
 from gossipq.core.raft import Pending, Requester
 from gossipq.core.requests.idle import IdleGroups
 from gossipq.core.storage import ShardSettings, log, payloads
-from gossipq.errors import BadName, BadRequest, Busy, GossipqError, OffsetOutOfRange
+from gossipq.errors import BadName, BadRequest, Busy, GossipqError, NoSubscription, OffsetOutOfRange
 from gossipq.limits import (
     ALARM_LAG_MAX,
     CREDIT_BYTES_MAX,
@@ -280,7 +280,7 @@ class ConsumeRequests:
     def _attach(self, asker: Requester, client: Client, message: Subscribe, boot_ms: int) -> None:
         group = self._group(message)
         lease_ms = self._lease_ms(group.config, message) if group else 0
-        subscription = Subscription(client.session, client.consumer, asker.origin, message)
+        subscription = Subscription(client.session, client.consumer, asker.origin, message, lease_ms)
         starts = [start for start in message.starts if start.partition in self._ledger.partitions]
         positions = [(start.partition, 0 if group else self._position(start)) for start in starts]
         self._dispatch.subscribe(subscription, group.id if group else None, positions, client.address)
@@ -311,7 +311,9 @@ class ConsumeRequests:
         """Raises BadRequest when the session has none of that number."""
         found = self._dispatch.subscriptions.get((client.session, number))
         if found is None:
-            raise BadRequest(f"no subscription {number} in this session", hint="subscribe again")
+            raise NoSubscription(
+                f"no subscription {number} in this session", hint="subscribe again", detail=number
+            )
         if grouped and found.group is None:
             raise BadRequest("a reader holds nothing that could be acked", hint="subscribe with a group")
         return found
@@ -336,8 +338,14 @@ class ConsumeRequests:
 
     def _ack(self, origin: Origin, request_id: int, client: Client, message: Ack, boot_ms: int) -> None:
         _bounded(message.ranges, RANGES_MAX)
-        subscription = self.subscription(client, message.subscription)
-        self._dispatch.ack(subscription, message.ranges, origin, request_id, message.unseen)
+        auto = self.subscription(client, message.subscription, grouped=False).auto
+        subscription = self.subscription(client, message.subscription, grouped=not auto)
+        if auto:
+            self._dispatch.settle(subscription, message.ranges)
+        if auto and (subscription.group is None or not subscription.ack):
+            self._host.reply(origin, request_id, Acked())  # there is nothing but the loan
+        else:
+            self._dispatch.ack(subscription, message.ranges, origin, request_id, message.unseen)
 
     def _nack(self, origin: Origin, request_id: int, client: Client, message: Nack, boot_ms: int) -> None:
         within("delay_ms", message.delay_ms, -1, DELAY_MS_MAX)
@@ -345,6 +353,8 @@ class ConsumeRequests:
         if message.dead not in DEAD_REASONS:
             raise BadRequest(f"dead = {message.dead!r}", hint=f"one of {', '.join(DEAD_REASONS[1:])}")
         subscription, waiter = self.subscription(client, message.subscription), Waiter(origin, request_id)
+        if subscription.auto:
+            self._dispatch.settle(subscription, message.ranges)
         name = message.delay_ms, message.failed, message.reason, message.dead
         self._dispatch.nack(subscription, message.ranges, waiter, *name)
         if not waiter.entries:

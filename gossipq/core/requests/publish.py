@@ -20,6 +20,7 @@ from gossipq.errors import (
     Busy,
     GossipqError,
     LeaseLost,
+    NoSession,
     NotLeader,
     StoreFull,
     TopicFull,
@@ -187,7 +188,7 @@ class PublishRequests:
         """Ack and publish in one entry. Raises LeaseLost, unless it is a repeat, which is answered as
         such."""
         if client is None:
-            raise BadRequest("no session", hint="say HELLO first")
+            raise NoSession("no session", hint="say HELLO first")
         subscription = self._consuming.subscription(client, message.subscription)
         assert subscription.group is not None
         if not all(0 <= first < end for _, first, end in message.acks):

@@ -32,7 +32,7 @@ from gossipq.operator_messages import Alarms, ConfigShown, ListAlarms, ShowConfi
 from gossipq.peer_messages import Append, Report
 from gossipq.peer_messages import View as Said
 from gossipq.rates import SETTLES, Rates
-from gossipq.types import META_SHARD, NODE_SHARD, Now
+from gossipq.types import META_SHARD, NODE_SHARD, Now, Origin, ShardId
 from gossipq.values import CopyStats, Member, Message, WorkerStats
 from gossipq.wire.frames import Header, decode, encode, peek
 from gossipq_node.actors.admission import Admission
@@ -61,9 +61,10 @@ Keep = Callable[[int, list[Member]], None]  #: puts a roster where the next star
 class Switchboard(Mailbox, Protocol):
     """A mailbox that can speak for a client."""
 
-    def forward(self, endpoint: str, message: Incoming) -> bool:
-        """Sends on in the client's name; the answers go straight to the client, past this actor. False:
-        cannot be reached."""
+    def forward(self, endpoint: str, message: Incoming, connected: bool = False) -> bool:
+        """Sends on in the client's name; the answers go straight to the client, past this actor. `connected`:
+        not before the connection stands, so that nothing waits there to be sent when nobody expects it any
+        more. False: cannot be reached."""
 
 
 class Frontdoor:
@@ -96,6 +97,7 @@ class Frontdoor:
         self._own_news = False  #: that only this node can tell the others
         self._moves = 0  #: shards that got another leader, since the start
         self._announce_ms = now.boot_ms
+        self._remote: dict[str, int] = {}  #: workers of other nodes: when something was forwarded there last
         self.bad_messages = 0
         self._faults, self._rates = Faults("frontdoor"), Rates(settings.quota)
 
@@ -149,7 +151,7 @@ class Frontdoor:
                 if header.shard == NODE_SHARD:
                     self._serve(message, header, now)
                 else:
-                    self._forward(message, header)
+                    self._forward(message, header, now)
             except GossipqError as error:
                 self.bad_messages += 1
                 if header is not None or not self._mailbox.from_peer(message.origin):
@@ -160,8 +162,7 @@ class Frontdoor:
                 if not self._mailbox.from_peer(message.origin):
                     self._refuse(message, header, RefusedMessage(Internal.code, INTERNAL, INTERNAL_HINT))
         for origin in self._mailbox.gone():
-            for endpoint in self._settings.forwards:  # any of them may have heard of that client
-                self._mailbox.forward(endpoint, Incoming(origin, _LOST, b""))
+            self._tell_lost(origin, now)
         if now.boot_ms >= self._share_ms:
             self._share(now)
         if not self._announced and now.boot_ms >= self._announce_ms:
@@ -209,7 +210,7 @@ class Frontdoor:
         said = welcome(self._settings, self._view.routes(), self._view.nodes())
         return structs.replace(said, leaderless=leaderless, away=away)
 
-    def _forward(self, message: Incoming, header: Header) -> None:
+    def _forward(self, message: Incoming, header: Header, now: Now) -> None:
         if header.verb >= Append.verb:
             raise UnknownVerb(f"verb {header.verb} is for nodes only")
         if len(message.origin) > DIRECT_ORIGIN_PARTS:
@@ -220,12 +221,32 @@ class Frontdoor:
                 message, header, RefusedMessage(BadRequest.code, text, "say HELLO again: it tells the shards")
             )
             return
+        if elsewhere := self._elsewhere(header.shard):
+            self._remote[elsewhere] = now.boot_ms
+            if not self._mailbox.forward(elsewhere, message, connected=True):
+                text = f"node {self._settings.node} has no connection to the leader of shard {header.shard}"
+                self._refuse(message, header, RefusedMessage(Busy.code, text, retry_after_ms=RETRY_MS))
+            return
         worker = header.shard % len(self._settings.forwards)
         state = self._states.get(worker)
         away = state is not None and not state.running
         if away or not self._mailbox.forward(self._settings.forwards[worker], message):
             text = f"worker {worker} of node {self._settings.node} is starting again"
             self._refuse(message, header, RefusedMessage(Busy.code, text, retry_after_ms=RETRY_MS))
+
+    def _tell_lost(self, origin: Origin, now: Now) -> None:
+        """Any worker may have heard of that client, whose connection is gone."""
+        lost = Incoming(origin, _LOST, b"")
+        for worker in self._settings.forwards:
+            self._mailbox.forward(worker, lost)
+        lately_ms = now.boot_ms - 2 * limits.SESSION_SILENCE_MS
+        self._remote = {worker: at_ms for worker, at_ms in self._remote.items() if at_ms > lately_ms}
+        for worker in self._remote:
+            self._mailbox.forward(worker, lost, connected=True)
+
+    def _elsewhere(self, shard: ShardId) -> str:
+        """Where another node's worker leads it; "": this node does, or nobody is known to."""
+        return self._view.route(shard).endpoint if self._view.leader(shard) != self._me else ""
 
     def _answer(self, message: Incoming, header: Header | None, reply: Message) -> None:
         request_id = header.request_id if header else 0

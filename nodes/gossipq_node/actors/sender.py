@@ -2,7 +2,7 @@
 cut."""
 
 import logging
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from msgspec import structs
 
@@ -11,10 +11,11 @@ from gossipq.core.delivery import Delivery, Part
 from gossipq.core.effects import INTERNAL, INTERNAL_HINT, Effects, refusal
 from gossipq.core.shard import Shard
 from gossipq.errors import BadBatch, Busy, CorruptLog, GossipqError, Internal, NotLeader, ProtocolError
-from gossipq.messages import Confirm, Deliver, RefusedMessage, Subscribed
+from gossipq.messages import Confirm, Deliver, DeliverPlain, RefusedMessage, Reset, Subscribed
 from gossipq.types import Origin
 from gossipq.values import Delivered, Message
 from gossipq.wire import batch as batches
+from gossipq.wire import plain
 from gossipq.wire.frames import Header, encode, peek
 from gossipq_node.actors.cluster import OtherNodes
 from gossipq_node.actors.faults import Faults
@@ -26,6 +27,7 @@ _ABANDONED = refusal(
     NotLeader("the leader changed before this was answered: it may be done", hint="ask the new leader again")
 )
 
+_ENDED = "subscriptions have ended: with their leader, their topic or their group"
 UNREAD_MS = 20  #: after which a client asks again that has not taken its answers
 
 log = logging.getLogger(__name__)
@@ -41,8 +43,10 @@ class Sender:
         cluster: OtherNodes,
         timings: Timings,
         faults: Faults,
+        resets: Callable[[Origin], bool] = lambda origin: False,
     ) -> None:
-        self._settings, self._mailbox, self._cluster = settings, mailbox, cluster
+        """`resets`: whether a connection wants RESET."""
+        self._settings, self._mailbox, self._cluster, self._resets = settings, mailbox, cluster, resets
         self._timings, self._faults = timings, faults
 
     def send(self, shard: Shard, effects: Effects) -> None:
@@ -60,7 +64,10 @@ class Sender:
                 continue
             reply(origin, message, shard.id, request_id, term)
         for origin, request_id in effects.abandoned:
-            self.refuse(origin, shard.id, request_id, _ABANDONED)
+            if request_id or not self._resets(origin):
+                self.refuse(origin, shard.id, request_id, _ABANDONED)
+            else:
+                reply(origin, Reset([shard.id], _ENDED), shard.id, 0, term)
         for origin, request_id, message, bodies in effects.enclosed:
             if self._mailbox.crowded(origin):
                 self.refuse(origin, shard.id, request_id, refusal(unread()))
@@ -123,7 +130,10 @@ class Sender:
             bodies.append(body)
             if part.attempt == 1 and part.time_ms:
                 self._timings.delivery.add(max(0, shard.leader_ms - part.time_ms) * 1_000)
-        deliver = Deliver(delivery.subscription, slices, delivery.lease_ms)
+        deliver: Message = Deliver(delivery.subscription, slices, delivery.lease_ms)
+        if delivery.plain:
+            deliver = DeliverPlain(delivery.subscription, delivery.lease_ms)
+            bodies = [plain.unseal(slices, bodies)]
         if not self._mailbox.reply(delivery.origin, encode(deliver, shard.id, 0, term), bodies):
             shard.undelivered(delivery)
 

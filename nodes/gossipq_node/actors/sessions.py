@@ -40,6 +40,8 @@ class Session:
         "origins",
         "producers",
         "published",
+        "renewed_ms",
+        "resets",
         "since_ms",
         "version",
     )
@@ -52,6 +54,8 @@ class Session:
             name,
             version,
         )
+        self.resets = False  #: whether it is told by RESET what has ended
+        self.renewed_ms = 0  #: when its leases were renewed last
         self.key = b""  #: of its owner; it has the producers that are made of it
         self.producers: set[bytes] = set()  #: those that were seen to be
         self.origins: dict[Origin, int] = {}  #: its connections, and when each was heard of last
@@ -70,6 +74,7 @@ class Sessions:
         self._checked_ms = 0
         self._absent: dict[SessionId, None] = {}  #: longest first
         self._kicked: dict[bytes, int] = {}  #: by their first bytes: not greeted until then
+        self._reset: list[Origin] = []  # connections whose session has ended, and that want to hear of it
 
     def __iter__(self) -> Iterator[Session]:
         return iter(list(self._sessions.values()))
@@ -107,7 +112,7 @@ class Sessions:
             self._counts[address] += 1
         if len(session.origins) >= CONNECTIONS_MAX:
             self._leave(min(session.origins, key=session.origins.__getitem__))
-        session.key = hello.key
+        session.key, session.resets = hello.key, hello.resets
         session.last_ms = session.origins[origin] = now_ms
         self._by_origin[origin] = session
         session.absent_ms = None
@@ -140,6 +145,34 @@ class Sessions:
         for session in self._absent:
             return (self._sessions[session].absent_ms or 0) + SESSION_ABSENCE_MS
         return None
+
+    def resets(self, origin: Origin) -> bool:
+        """Whether this connection wants RESET."""
+        session = self._by_origin.get(origin)
+        return session is not None and session.resets
+
+    def take_reset(self) -> list[Origin]:
+        """Connections that are to hear that their session has ended."""
+        taken, self._reset = self._reset, []
+        return taken
+
+    def renews(self, origin: Origin, now_ms: int) -> bool:
+        """Whether a sign of life renews leases now: not with each one, if many come."""
+        session = self._by_origin[origin]
+        if now_ms < session.renewed_ms + PING_MS // 2:
+            return False
+        session.renewed_ms = now_ms
+        return True
+
+    def producer(self, origin: Origin, number: int) -> bytes:
+        """A producer of who greeted on this connection. Raises BadRequest when it has no key."""
+        key = self._by_origin[origin].key
+        if not key or not 0 <= number < 1 << 8 * ownership.NUMBER_BYTES:
+            raise BadRequest(
+                f"a sequence of producer {number} of a session {'with' if key else 'without'} a key",
+                hint="tell a key in HELLO, or give the records ids instead of sequences",
+            )
+        return ownership.producer_of(key, number)
 
     def check_producer(self, origin: Origin, producer: bytes) -> None:
         """Raises BadRequest when it is not one of who greeted on this connection."""
@@ -186,12 +219,15 @@ class Sessions:
         session = self._by_origin.get(origin)
         if session is None:
             return None
+        session.resets = False
         self._end(session)
         return session.client.session
 
     def forget_connections(self) -> None:
         """Everybody has to greet again; the sessions and what they hold live on."""
-        for origin in list(self._by_origin):
+        for origin, session in list(self._by_origin.items()):
+            if session.resets:
+                self._reset.append(origin)
             self._leave(origin)
 
     def _leave(self, origin: Origin) -> None:
@@ -201,6 +237,8 @@ class Sessions:
 
     def _end(self, session: Session) -> None:
         for origin in list(session.origins):
+            if session.resets:
+                self._reset.append(origin)
             self._leave(origin)
         self._sessions.pop(session.client.session, None)
         if session.client.consumer:

@@ -22,10 +22,10 @@ from gossipq.core.storage import Bodies
 from gossipq.core.turn import RECOVER_MS, ShardStopped, Turn
 from gossipq.errors import (
     BadBatch,
-    BadRequest,
     Busy,
     GossipqError,
     Internal,
+    NoSession,
     NotLeader,
     OutOfMemory,
     ProtocolError,
@@ -46,7 +46,9 @@ from gossipq.messages import (
     Ping,
     Pong,
     Publish,
+    PublishPlain,
     Recall,
+    Reset,
     SetMember,
     SetOptions,
     Started,
@@ -58,6 +60,7 @@ from gossipq.rates import SETTLES, Rates
 from gossipq.types import META_SHARD, BatchInfo, Now, Origin, ShardId
 from gossipq.values import Message
 from gossipq.wire import batch as batches
+from gossipq.wire import plain
 from gossipq.wire.frames import Header, decode, encode
 from gossipq.wire.opener import Opener
 from gossipq_node.actors import worker_stats
@@ -116,7 +119,14 @@ class Worker:
         self._sessions, self._timings = self._no_sessions(), Timings()
         self._rates = Rates(settings.quota)
         self._faults = Faults(f"worker {settings.worker}")
-        self._sender = Sender(settings, mailbox, self._cluster, self._timings, self._faults)
+        self._sender = Sender(
+            settings,
+            mailbox,
+            self._cluster,
+            self._timings,
+            self._faults,
+            lambda origin: self._sessions.resets(origin),
+        )
         self._prover = Prover(settings.member.copy, settings.token)
         self._alarms = WorkerAlarms(settings.node, settings.worker)
         self._turned_us = 0
@@ -249,6 +259,7 @@ class Worker:
         if not isinstance(error, GossipqError):
             self._faults.met("a part of a turn", shard, error)
         self._sessions.forget_connections()  # who greets and asks again is told
+        self._reset("a shard of this worker has stopped")
 
     def refused(self, error: StoreError) -> None:
         """The disk refused, or there was no memory. Raises the error while this worker has never served."""
@@ -257,12 +268,20 @@ class Worker:
         if self._state != "recovering":
             what = "memory is short" if isinstance(error, OutOfMemory) else "a write failed"
             log.error("worker %d: %s, starting over from disk: %s", self._settings.worker, what, error)
+            self._sessions.forget_connections()
+            self._reset("the worker starts over from its disk")
             self._sessions = self._no_sessions()
         if isinstance(error, OutOfMemory):
             self._space.short = str(error)
         else:
             self._space.refused(f"the disk refused a write: {error}")
         self._set_state("recovering")
+
+    def _reset(self, why: str) -> None:
+        """Who asked for it hears that its session has ended here."""
+        for origin in self._sessions.take_reset():
+            said = Reset(list(self._settings.owned), why)
+            self._mailbox.reply(origin, encode(said, self._settings.owned[0]))
 
     # --- messages -------------------------------------------------------------------------------------------
 
@@ -283,6 +302,8 @@ class Worker:
             )
             if type(request) is Publish and client is not None:
                 self._publish(message, header, client, request)
+            elif type(request) is PublishPlain and client is not None:
+                self._publish_plain(message, header, client, request, now)
             elif request.verb >= FIRST_PEER_VERB:
                 raise UnknownVerb(f"verb {request.verb} is for nodes only")
             elif isinstance(request, Hello):
@@ -290,7 +311,7 @@ class Worker:
             elif isinstance(request, Bye) and request.lost:
                 self._sessions.lost(origin, now.boot_ms)
             elif client is None:
-                raise BadRequest("this connection has no session", hint="say HELLO first")
+                raise NoSession("this connection has no session", hint="say HELLO first")
             else:
                 self._from_client(message, header, client, request, now)
         except (StoreError, ShardStopped):
@@ -311,6 +332,17 @@ class Worker:
         if shard.refused == refused:
             self._sessions.sent(message.origin, info.count, info.size)
             self._timings.read(header.shard)
+
+    def _publish_plain(
+        self, message: Incoming, header: Header, client: Client, request: PublishPlain, now: Now
+    ) -> None:
+        """Seals the records, and goes on as with a batch. Raises BadBatch, BadRequest, TooLarge."""
+        producer = batches.NO_PRODUCER
+        if request.sequence:
+            producer = self._sessions.producer(message.origin, request.producer)
+        batch = plain.seal(request, message.batch, producer, now.wall_ms)
+        sealed = Publish(request.partition, request.level, 0, request.subscription, request.acks)
+        self._publish(message._replace(batch=batch), header, client, sealed)
 
     def _verified(self, message: Incoming) -> BatchInfo:
         """Raises BadBatch, TooLarge, BadRequest when it names the producer of somebody else."""
@@ -360,6 +392,8 @@ class Worker:
         origin = message.origin
         if isinstance(request, Ping):
             self._mailbox.reply(origin, encode(Pong(), header.shard, header.request_id))
+            if self._sessions.renews(origin, now.boot_ms):
+                self._turn.renew(client.session)
         elif isinstance(request, Bye):
             session = self._sessions.bye(origin)
             if session is not None:
@@ -395,6 +429,7 @@ class Worker:
         known = self._sessions.kick(request.session, now.boot_ms + request.for_ms)
         for session in known:
             self._turn.end_session(session, silent=True)
+        self._reset("an operator has ended the session")
         return Done(len(known))
 
     def _refuse(self, origin: Origin, header: Header | None, error: GossipqError) -> None:
@@ -418,6 +453,7 @@ class Worker:
         silent = self._sessions.silent(now.boot_ms)
         for session in silent:
             self._turn.end_session(session, silent=True)
+        self._reset("nothing was heard of the session for too long")
         if len(silent) == limits.SESSIONS_ENDED_PER_TURN:
             self._housekeeping_ms = now.boot_ms  # there may be more
 

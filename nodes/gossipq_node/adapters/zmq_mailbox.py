@@ -407,12 +407,18 @@ class ZmqMailbox:
     def send(self, endpoint: str, control: bytes, batch: Buffer = b"") -> bool:
         return self._send_to_peer(endpoint, (), control, batch)
 
-    def forward(self, endpoint: str, message: Incoming) -> bool:
-        """Sends a client's message to a peer in the client's name. Answers go straight back to the client."""
+    def forward(self, endpoint: str, message: Incoming, connected: bool = False) -> bool:
+        """Sends a client's message to a peer in the client's name. Answers go straight back to the client.
+        `connected`: only over a connection that stands; it is begun by the first message."""
         if len(message.origin) != 2:  # came with an envelope of its own: one hop is all there is
             self.bad_frames += 1
             return False
-        return self._send_to_peer(endpoint, (message.origin[1], b""), message.control, message.batch)
+        routing = (message.origin[1], b"")
+        if not connected:
+            return self._send_to_peer(endpoint, routing, message.control, message.batch)
+        self._used.add(endpoint)
+        dealer = self._dealers.get(endpoint) or self._connect(endpoint, connected=True)
+        return self._send(dealer, routing, message.control, message.batch)
 
     def from_client(self, origin: Origin) -> bool:
         """See ports.Mailbox."""
@@ -436,8 +442,9 @@ class ZmqMailbox:
         self._disconnect(endpoint)  # its queue is full of old news
         return False
 
-    def _connect(self, endpoint: str) -> "zmq.Socket[bytes]":
+    def _connect(self, endpoint: str, connected: bool = False) -> "zmq.Socket[bytes]":
         dealer = self._socket(zmq.DEALER, PEER_RECEIVE_QUEUE, PEER_QUEUE)
+        dealer.set(zmq.IMMEDIATE, int(connected))
         dealer.set(zmq.LINGER, 0)
         dealer.set(zmq.HEARTBEAT_IVL, HEARTBEAT_MS)
         dealer.set(zmq.HEARTBEAT_TIMEOUT, SILENCE_MS)

@@ -1,0 +1,126 @@
+"""Records for who does not seal and open batches: a msgpack array in the second frame. PROTOCOL.md section
+"Plain records".
+
+A worker seals what PUBLISH_PLAIN brings, and opens what DELIVER_PLAIN takes along. Both cost it work per
+record, which only those pay for who ask for it.
+"""
+
+from array import array
+from collections.abc import Callable, Iterable, Sequence
+from hashlib import blake2b
+from typing import Any
+from zlib import crc32
+
+import msgspec
+
+from gossipq import limits
+from gossipq.errors import BadBatch, BadRequest, TooLarge
+from gossipq.messages import PublishPlain
+from gossipq.values import Delivered, PlainDelivered, PlainRecord
+from gossipq.wire import batch as batches
+
+RECORDS = msgspec.msgpack.Decoder(list[PlainRecord])
+HEADERS = msgspec.msgpack.Decoder(dict[str, Any])
+UNREADABLE = "gossipq-unreadable-headers"  #: name of the header that has the bytes of headers that are none
+_encode = msgspec.msgpack.Encoder().encode
+
+
+def seal(message: PublishPlain, frame: bytes, producer: bytes, publish_ms: int) -> bytes:
+    """The batch of the records in `frame`. Raises BadBatch, BadRequest, TooLarge."""
+    try:
+        records = RECORDS.decode(frame)
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+        raise BadBatch(
+            f"the second frame is no array of records: {error}",
+            hint="each record is an array: [value, key, headers, id]",
+        ) from None
+    if not 0 < len(records) <= limits.BATCH_RECORDS_MAX:
+        raise BadBatch(f"{len(records)} records; 1 to {limits.BATCH_RECORDS_MAX} are allowed in one message")
+    for what, given in (("delay_ms", message.delay_ms), ("ttl_ms", message.ttl_ms)):
+        if not 0 <= given <= limits.DELAY_MS_MAX:
+            raise BadRequest(f"{what} = {given}", hint=f"0 to {limits.DELAY_MS_MAX} are allowed")
+    route = message.route.encode()
+    if len(route) > limits.ROUTE_BYTES_MAX:
+        raise TooLarge(f"route of {len(route)} bytes; at most {limits.ROUTE_BYTES_MAX} are allowed")
+    keys, ids = [each.key for each in records], [each.id for each in records]
+    if not all(_sound(each.headers) for each in records if each.headers):
+        raise BadBatch("the values of headers are bytes or texts")
+    headers = [_encode(each.headers) if each.headers else b"" for each in records]
+    fixed: dict[int, array[int]] = {}
+    if any(keys):
+        fixed[batches.KEY_HASH] = array("I", map(key_hash, keys))
+    if any(ids):
+        fixed[batches.ID_HASH] = array("Q", map(id_hash, ids))
+    if message.delay_ms:
+        fixed[batches.DELAY] = array("q", [message.delay_ms] * len(records))
+    if message.ttl_ms:
+        fixed[batches.TTL] = array("q", [message.ttl_ms] * len(records))
+    sealed = batches.seal(
+        [each.value for each in records],
+        producer=producer,
+        sequence=message.sequence,
+        publish_ms=publish_ms,
+        route=route,
+        keys=keys if any(keys) else None,
+        headers=headers if any(headers) else None,
+        ids=ids if any(ids) else None,
+        fixed=fixed,
+    )
+    return bytes(sealed)
+
+
+def key_hash(key: bytes) -> int:
+    """What the column of that name has for a key: 0 without one."""
+    return (crc32(key) or 1) if key else 0
+
+
+def id_hash(name: bytes) -> int:
+    """What the column of that name has for an id: 0 without one."""
+    return int.from_bytes(blake2b(name, digest_size=8).digest(), "little") if name else 0
+
+
+def _sound(headers: dict[str, Any]) -> bool:
+    return all(isinstance(value, bytes | str) for value in headers.values())
+
+
+def unseal(slices: Sequence[Delivered], bodies: Iterable[bytes]) -> bytes:
+    """The second frame of a DELIVER_PLAIN: the records of these batches. Raises BadBatch."""
+    return _encode([row for each, body in zip(slices, bodies, strict=True) for row in _rows(each, body)])
+
+
+def _rows(part: Delivered, body: bytes) -> list[PlainDelivered]:
+    opened = batches.Batch(body, batches.peek(body))
+    none = [b""] * part.count
+    keys, ids = opened.column(batches.KEYS) or none, opened.column(batches.IDS) or none
+    headers = opened.column(batches.HEADERS)
+    maps = list(map(_headers, headers)) if headers is not None else [_NO_HEADERS] * part.count
+    route = opened.route.decode(errors="replace")
+    made: Callable[..., PlainDelivered] = PlainDelivered
+    return [
+        made(
+            part.partition,
+            part.offset + i,
+            part.attempt,
+            value,
+            keys[i],
+            maps[i],
+            ids[i],
+            route,
+            opened.info.publish_ms,
+        )
+        for i, value in enumerate(opened.values())
+    ]
+
+
+_NO_HEADERS: dict[str, Any] = {}
+
+
+def _headers(raw: bytes) -> dict[str, Any]:
+    """Nodes do not look into headers: what a producer wrote there may be anything."""
+    if not raw:
+        return _NO_HEADERS
+    try:
+        headers = HEADERS.decode(raw)
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+        return {UNREADABLE: raw}
+    return headers if _sound(headers) else {UNREADABLE: raw}
