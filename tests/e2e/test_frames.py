@@ -206,7 +206,7 @@ class TestHeaders:
 
     def test_an_unknown_verb(self, target: Target, raw: Connect, counted: Counted) -> None:
         client = raw(target.endpoint).hello(target.shard)
-        for verb in (0, 7, 15, 200, 255):
+        for verb in (0, 8, 15, 200, 255):
             client.send(HEADER.pack(MAGIC, VERSION, verb, target.shard, 0, 100 + verb, 0) + b"\x90")
             answer = client.answer(100 + verb)
             assert isinstance(answer, RefusedMessage)
@@ -248,7 +248,7 @@ class TestHeaders:
             for message in (Ping(), Stats(), Resolve(["served"]), Publish(1), Ack(1, [(1, 0, 1)])):
                 answer = client.ask(message, shard, sealed([b"x"]) if isinstance(message, Publish) else b"")
                 assert isinstance(answer, RefusedMessage), answer
-                assert (answer.code, "HELLO" in answer.hint) == ("bad_request", True)
+                assert (answer.code, "HELLO" in answer.hint) == ("no_session", True)
 
     def test_a_session_that_is_none(self, served: Node, raw: Connect) -> None:
         for session in (b"", bytes(15), bytes(17), bytes(10_000)):

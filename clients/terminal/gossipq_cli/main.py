@@ -38,6 +38,7 @@ COMMANDS = {
     "doctor": "Examine this machine: serf, ports, disk, limits, clock, versions.",
     "bench": "Measure publish, consume, end to end, round trip, and latency at a rate.",
     "demo": "Run the whole thing once: nodes, a producer, three consumers, some killed.",
+    "conformance": "Try a client in another language against nodes that are killed under it.",
     "config": "Show or check the configuration a node would run with.",
     "store": "Look into, check, copy and shrink a data directory, offline.",
     "context": "Keep servers under a name, and choose one for all that follows.",

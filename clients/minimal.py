@@ -1,0 +1,205 @@
+"""A client in one file: one socket to any node, records as msgpack, nothing imported of gossipq. PROTOCOL.md,
+level "reconnect".
+
+It shows how little a client needs, and is there to be copied into other languages. It does one thing at a
+time and has no thread: who works on one record for longer than 4 s calls `ping` meanwhile.
+"""
+
+import os
+import time
+import zlib
+from collections import deque
+from collections.abc import Iterator
+from struct import Struct
+from typing import Any
+
+import zmq
+from msgspec import msgpack  # any msgpack will do
+
+HEADER = Struct("<2sBBHHQQ")  # magic, version, verb, shard, flags, request id, term
+HELLO, PING, REFUSED, RESET, CONFIRM, PUBLISH_PLAIN = 1, 3, 6, 7, 17, 18
+SUBSCRIBE, ACK, NACK, DELIVER_PLAIN, RESOLVE = 32, 37, 39, 46, 64
+OVER = ("no_session", "no_subscription", "not_leader")  # join again
+LATER = (*OVER, "busy", "joining", "store_full", "topic_full")
+SILENT_S, PING_S = 3.0, 1.0
+
+
+class Refused(Exception):
+    def __init__(self, code: str, message: str, hint: str) -> None:
+        super().__init__(f"{code}: {message}; {hint}")
+        self.code = code
+
+
+class Client:
+    def __init__(self, *addresses: str) -> None:
+        self._session = bytes([os.urandom(1)[0] & 0x7F]) + os.urandom(15)
+        self._request, self._ping_s = 0, 0.0
+        self._groups: dict[int, list[Any]] = {}  # shard -> fields of its SUBSCRIBE
+        self._waiting: deque[tuple[int, list[Any]]] = deque()  # (shard, record) that nobody took yet
+        self._held: tuple[int, list[Any]] | None = None  # the one that is worked on
+        self._topics: dict[str, list[Any]] = {}
+        self._terms: dict[int, int] = {}  # shard -> of its newest leader
+        self._socket: zmq.Socket[bytes] | None = None
+        self.connect(*addresses or ("tcp://127.0.0.1:7700",))
+
+    def connect(self, *addresses: str) -> None:
+        """To one of these; to the next one, when it is gone."""
+        self._addresses = deque(addresses)
+        self._dial()
+
+    def publish(
+        self,
+        topic: str,
+        value: bytes,
+        key: bytes = b"",
+        headers: dict[str, bytes] | None = None,
+        name: bytes = b"",
+    ) -> tuple[int, int]:
+        """Returns when it is stored: (partition, offset). Under one `name`, its id, it is stored once: so each
+        record gets one, and to ask again is safe."""
+        name, (number, _, _, _, shards) = name or os.urandom(8).hex().encode(), self._topic(topic)
+        part = zlib.crc32(key or name) % len(shards)
+        body = msgpack.encode([[value, key, headers or {}, name]])
+        answer = self._ask(PUBLISH_PLAIN, shards[part], [number * 65536 + part], body)
+        return part, answer[3][0][1][0][1]  # of the first run: where it was stored first
+
+    def consume(self, topic: str, group: str) -> Iterator[list[Any]]:
+        """[partition, offset, attempt, value, key, headers, id, route, time_ms] of each record. Each is to be
+        acked or given back."""
+        self.subscribe(topic, group)
+        while True:
+            record = self.next(PING_S)
+            if record is not None:
+                yield record
+
+    def subscribe(self, topic: str, group: str) -> None:
+        number, _, _, _, shards = self._topic(topic)
+        for shard in set(shards):
+            self._joined.discard(shard)
+            mine = [[number * 65536 + i, "first"] for i, each in enumerate(shards) if each == shard]
+            self._groups[shard] = [
+                1 + shard,
+                group,
+                mine,
+                100,
+                1 << 20,
+                [],
+                False,
+                [],
+                [],
+                True,
+                [],
+                True,
+                True,
+            ]
+        self.ping()
+
+    def next(self, wait_s: float) -> list[Any] | None:
+        """The next record, if one comes in time."""
+        end_s = time.monotonic() + wait_s
+        while not self._waiting and (left_s := end_s - time.monotonic()) > 0:
+            self.ping()
+            self._hear(min(left_s, PING_S))
+        if not self._waiting:
+            return None
+        self._held = self._waiting.popleft()
+        return self._held[1]
+
+    def ack(self, verb: int = ACK, *more: Any) -> None:
+        """The record that came last is done."""
+        if self._held is not None:
+            shard, (partition, offset, *_) = self._held
+            self._ask(verb, shard, [self._groups[shard][0], [[partition, offset, offset + 1]], *more])
+            self._held = None
+
+    def nack(self, reason: str) -> None:
+        """It failed, and comes again after a pause."""
+        self.ack(NACK, -1, True, reason)
+
+    def ping(self) -> None:
+        if time.monotonic() >= self._ping_s + PING_S:
+            self._ping_s = time.monotonic()
+            for shard in self._groups:
+                self._ask(PING, shard, [])
+
+    # --- the one rule of recovery: what is over is joined again, what has no answer is asked again ---
+
+    def _ask(self, verb: int, shard: int, fields: list[Any], body: bytes | None = None) -> list[Any]:
+        """The fields of the answer, however long it takes. Raises Refused when that is for good."""
+        while True:
+            try:
+                if verb not in (HELLO, SUBSCRIBE) and shard not in self._joined:
+                    self._join(shard)
+                said, answer = self._once(verb, shard, fields, body)
+            except TimeoutError:
+                self._dial()
+                continue
+            if said != REFUSED:
+                return answer
+            code, message, hint, retry_ms = (*answer, "", 0)[:4]
+            if code not in LATER:
+                raise Refused(code, message, hint)
+            if code in OVER:
+                self._over(shard)
+            if code == "no_session" and verb == SUBSCRIBE:
+                self._greet(shard)
+            time.sleep((retry_ms or 50) / 1000)
+
+    def _join(self, shard: int) -> None:
+        self._greet(shard)
+        if shard in self._groups:
+            held = [self._held[1][:2]] if self._held and self._held[0] == shard else []
+            self._groups[shard][7] = [[partition, offset, offset + 1] for partition, offset in held]
+            self._ask(SUBSCRIBE, shard, self._groups[shard])
+        self._joined.add(shard)
+
+    def _greet(self, shard: int) -> None:
+        self._ask(HELLO, shard, [self._session, "minimal", "1", b"", "", b"", True])
+
+    def _over(self, shard: int) -> None:
+        self._joined.discard(shard)
+        self._waiting = deque(row for row in self._waiting if row[0] != shard)
+
+    def _dial(self) -> None:
+        """A new socket each time: an old one would first send what it had queued."""
+        if self._socket is not None:
+            self._socket.close(0)
+        self._addresses.rotate(-1)
+        self._socket = zmq.Context.instance().socket(zmq.DEALER)
+        self._socket.connect(self._addresses[-1])
+        self._joined: set[int] = set()
+        self._waiting.clear()
+
+    def _once(self, verb: int, shard: int, fields: list[Any], body: bytes | None) -> tuple[int, list[Any]]:
+        """(verb, fields) of the answer. Raises TimeoutError."""
+        self._request += 1
+        frame = HEADER.pack(b"GQ", 2, verb, shard, 0, self._request, 0) + msgpack.encode(fields)
+        assert self._socket is not None
+        self._socket.send_multipart([frame] if body is None else [frame, body])
+        end_s = time.monotonic() + SILENT_S
+        while (left_s := end_s - time.monotonic()) > 0:
+            said, request, answer = self._hear(left_s)
+            if said and request == self._request:
+                return said, answer
+        raise TimeoutError
+
+    def _hear(self, wait_s: float) -> tuple[int, int, list[Any]]:
+        """(verb, request, fields) of the next message; verb 0: none came in time."""
+        assert self._socket is not None
+        if not self._socket.poll(int(wait_s * 1000)):
+            return 0, 0, []
+        frame, *body = self._socket.recv_multipart()
+        _, _, verb, shard, _, request, term = HEADER.unpack_from(frame)
+        fields = msgpack.decode(frame[HEADER.size :])
+        known = self._terms[shard] = max(term, self._terms.get(shard, 0))
+        if verb == DELIVER_PLAIN and shard in self._joined and term == known:  # else from an old leader
+            self._waiting += [(shard, record) for record in msgpack.decode(body[0])]
+        for each in fields[0] if verb == RESET else ():
+            self._over(each)
+        return verb, fields[0][0][0] if verb == CONFIRM else request, fields
+
+    def _topic(self, name: str) -> list[Any]:
+        """[id, name, version, config, shards of the partitions]."""
+        if name not in self._topics:
+            self._topics[name] = self._ask(RESOLVE, 0, [[name], True])[0][0]
+        return self._topics[name]

@@ -1,0 +1,72 @@
+"""clients/minimal.py as a driver of `gossipq conformance`."""
+
+import json
+import os
+import select
+from base64 import b64decode, b64encode
+from collections.abc import Iterator
+from typing import Any
+
+from minimal import PING_S, Client, Refused
+
+
+def lines(client: Client) -> Iterator[str]:
+    """Of the input; the client shows that it is there meanwhile."""
+    rest = b""
+    while True:
+        if select.select([0], [], [], PING_S)[0]:
+            if not (read := os.read(0, 1 << 20)):
+                return
+            *whole, rest = (rest + read).split(b"\n")
+            yield from (line.decode() for line in whole)
+        client.ping()
+
+
+def do(client: Client, said: dict[str, Any]) -> dict[str, Any]:
+    match said:
+        case {"do": "connect", "servers": servers}:
+            client.connect(*servers)
+        case {"do": "publish", "topic": topic, "records": records}:
+            return {"places": [publish(client, topic, record) for record in records]}
+        case {"do": "subscribe", "topic": topic, "group": group}:
+            client.subscribe(topic, group)
+        case {"do": "next", "wait_ms": wait_ms}:
+            record = client.next(wait_ms / 1_000)
+            return {"record": None if record is None else shown(*record)}
+        case {"do": "ack"}:
+            client.ack()
+        case {"do": "nack", "reason": reason}:
+            client.nack(reason)
+    return {}
+
+
+def publish(client: Client, topic: str, record: dict[str, Any]) -> tuple[int, int]:
+    headers = {name: b64decode(value) for name, value in record.get("headers", {}).items()}
+    value, key, name = (b64decode(record.get(field, "")) for field in ("value", "key", "id"))
+    return client.publish(topic, value, key, headers, name)
+
+
+def shown(partition: int, offset: int, attempt: int, *more: Any) -> dict[str, Any]:
+    value, key, headers, name, *_ = more
+    found: dict[str, Any] = {"partition": partition & 0xFFFF, "offset": offset, "attempt": attempt}
+    found |= {"headers": {each: b64encode(raw).decode() for each, raw in headers.items()}}
+    return found | {
+        field: b64encode(raw).decode() for field, raw in (("value", value), ("key", key), ("id", name))
+    }
+
+
+def main() -> None:
+    client = Client()
+    for line in lines(client):
+        said = json.loads(line)
+        try:
+            answer = do(client, said)
+        except Refused as error:
+            answer = {"error": error.code, "message": str(error)}
+        print(json.dumps(answer), flush=True)
+        if said["do"] == "close":
+            return
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,72 @@
+"""`gossipq conformance`."""
+
+import time
+
+import click
+
+from gossipq.errors import GossipqError
+from gossipq_cli import ask, failures
+from gossipq_cli.conformance.driver import Driver
+from gossipq_cli.conformance.trials import LEVELS, TRIALS, Stage, Trial
+from gossipq_cli.demo.nodes import Nodes, nodes
+from gossipq_cli.demo.stage import terminable
+from gossipq_cli.options import Choices, Verb, pass_choices
+from gossipq_cli.output import Column, Output
+
+COLUMNS = (
+    Column("level"),
+    Column("trial"),
+    Column("passed", lambda passed: "yes" if passed else "NO"),
+    Column("seconds", right=True),
+    Column("why"),
+)
+
+
+@click.command(cls=Verb)
+@click.option(
+    "--driver", required=True, metavar="CMD", help="program that does what it is told by its client"
+)
+@click.option(
+    "--level",
+    type=click.Choice(LEVELS),
+    default=LEVELS[-1],
+    show_default=True,
+    help="how far the client goes: one node; one that is killed and comes back; takeovers",
+)
+@pass_choices
+def command(choices: Choices, driver: str, level: str) -> int:
+    """Try a client in another language against real nodes that are killed under it.
+
+    \b
+    gossipq conformance --driver "python clients/minimal_driver.py"
+    gossipq conformance --driver ./driver --level mini
+
+    The driver reads JSON lines and answers with JSON lines; it calls the public verbs of its client and has
+    no protocol of its own (the module gossipq_cli.conformance.driver has the lines). Starts nodes of its own,
+    and leaves nothing behind. Exits 1 when a trial fails.
+    """
+    out = Output(choices)
+    wanted = [trial for trial in TRIALS if LEVELS.index(trial.level) <= LEVELS.index(level)]
+    rows = []
+    with terminable():
+        for size in sorted({trial.nodes for trial in wanted}):
+            out.say(f"starting {size} node{'s' * (size > 1)}")
+            with nodes(size) as cluster:
+                for trial in (each for each in wanted if each.nodes == size):
+                    rows.append(_tried(trial, cluster, driver))
+                    out.say(f"{trial.title}: {rows[-1]['why'] or 'passed'}")
+    out.rows(COLUMNS, rows)
+    return failures.DONE if all(row["passed"] for row in rows) else failures.FAILED
+
+
+def _tried(trial: Trial, cluster: Nodes, command: str) -> dict[str, object]:
+    started, why = time.monotonic(), ""
+    try:
+        with ask.connect(Choices(servers=cluster.servers)) as mq, Driver(command) as driver:
+            driver.ask("connect", servers=cluster.servers)
+            trial.run(Stage(cluster, mq, driver))
+            driver.ask("close")
+    except (AssertionError, GossipqError, failures.Failure) as error:
+        why = str(error) or type(error).__name__
+    seconds = round(time.monotonic() - started, 1)
+    return {"level": trial.level, "trial": trial.title, "passed": not why, "seconds": seconds, "why": why}

@@ -1,0 +1,77 @@
+"""Clients in other languages against real nodes, by what `gossipq conformance` tries."""
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import cast
+
+import pytest
+
+from bindings.languages import Language, languages
+from conftest import HOME, ROOTS, RunningNode
+from gossipq_cli.conformance.driver import Driver
+from gossipq_cli.conformance.trials import TRIALS, Stage, Trial
+from gossipq_cli.demo.nodes import Nodes
+from gossipq_cli.failures import Failure
+from gossipq_client import Client, connect
+
+pytestmark = pytest.mark.e2e
+ALONE = [trial for trial in TRIALS if trial.level == "mini"]
+
+
+@pytest.fixture(scope="module")
+def node(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningNode]:
+    running = RunningNode(
+        tmp_path_factory.mktemp("bindings") / "data", "--mode", "standalone", "--workers", "2"
+    )
+    running.start()
+    yield running
+    running.stop()
+
+
+@pytest.fixture(scope="module")
+def mq(node: RunningNode) -> Iterator[Client]:
+    with connect(node.endpoint) as client:
+        yield client
+
+
+@pytest.fixture(params=languages(), ids=lambda language: language.name)
+def language(request: pytest.FixtureRequest) -> Language:
+    found: Language = request.param
+    if found.missing:
+        pytest.skip(found.missing)
+    return found
+
+
+@pytest.mark.parametrize("trial", ALONE, ids=lambda trial: trial.run.__name__)
+def test_one_node(language: Language, trial: Trial, node: RunningNode, mq: Client) -> None:
+    with Driver(language.command) as driver:
+        driver.ask("connect", servers=[node.endpoint])
+        trial.run(Stage(cast(Nodes, None), mq, driver))
+        driver.ask("close")
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(600)
+def test_nodes_that_are_killed(language: Language, tmp_path: Path) -> None:
+    """The whole kit, as users run it."""
+    line = [sys.executable, "-m", "gossipq_cli", "conformance", "-o", "jsonl"]
+    ran = subprocess.run(
+        [*line, "--level", language.level, "--driver", language.command],
+        cwd=tmp_path,
+        env=os.environ | {"PYTHONPATH": os.pathsep.join(str(HOME / root) for root in ROOTS)},
+        capture_output=True,
+        text=True,
+    )
+    rows = [json.loads(row) for row in ran.stdout.splitlines()]
+    assert [row["trial"] for row in rows if not row["passed"]] == [], ran.stdout + ran.stderr[-2000:]
+    assert (ran.returncode, len(rows) > len(ALONE)) == (0, True)
+
+
+def test_a_driver_that_says_nothing_is_told_of() -> None:
+    for command, said in (("/nowhere/driver", "cannot start"), ("true", "ended"), ("echo hm", "said hm")):
+        with pytest.raises(Failure, match=said), Driver(command) as driver:
+            driver.hear()
