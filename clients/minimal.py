@@ -55,8 +55,8 @@ class Client:
         headers: dict[str, bytes] | None = None,
         name: bytes = b"",
     ) -> tuple[int, int]:
-        """Returns when it is stored: (partition, offset). Under one `name`, its id, it is stored once: so each
-        record gets one, and to ask again is safe."""
+        """Returns when it is stored: (partition, offset). Under one `name`, its id, it is stored once: each
+        record gets one, so that asking again is safe."""
         name, (number, _, _, _, shards) = name or os.urandom(8).hex().encode(), self._topic(topic)
         part = zlib.crc32(key or name) % len(shards)
         body = msgpack.encode([[value, key, headers or {}, name]])
