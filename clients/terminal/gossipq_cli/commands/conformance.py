@@ -35,7 +35,7 @@ COLUMNS = (
 )
 @pass_choices
 def command(choices: Choices, driver: str, level: str) -> int:
-    """Try a client in another language against real nodes that are killed under it.
+    """Try a client in another language against nodes that are killed under it.
 
     \b
     gossipq conformance --driver "python clients/minimal_driver.py"
