@@ -4,8 +4,9 @@ from typing import TypeVar
 
 import pytest
 
-from client.hand import LEADER, SHARD, Hand
+from client.hand import HOME, LEADER, SHARD, Hand
 from gossipq.errors import LeaseLost, TopicFull
+from gossipq.limits import MOVED_RANGES_MAX
 from gossipq.messages import (
     Ack,
     Acked,
@@ -27,11 +28,13 @@ from gossipq.messages import (
     Topics,
     Unsubscribe,
 )
+from gossipq.types import Now
 from gossipq.values import Delivered, GroupOptions, TopicConfig, TopicInfo
 from gossipq_client.session.credit import Part, Subscription
 from gossipq_client.session.held import Held, merge, subtract
 from gossipq_client.session.pace import CREDIT_START
 from gossipq_client.session.packer import WINDOW_BATCHES
+from gossipq_client.session.settlement import ACK_LINGER_MS
 from gossipq_client.values import outcomes
 
 Kind = TypeVar("Kind")
@@ -303,9 +306,84 @@ class TestRepeats:
         hand.deliver(part, 0, 3)
         take(hand, subscription)
         hand.session.consuming.nack(held(part), 1, 2, outcomes.failed(0.05, "why"))
+        hand.session.consuming.flush()
         assert hand.sent(Nack)[0].body == Nack(part.number, [(9 << 16, 1, 2)], 50, True, "why")
         hand.deliver(part, 1, 1, attempt=2)
         assert take(hand, subscription) == [b"1"]
+
+    def test_what_failed_alike_is_told_together(self, hand: Hand) -> None:
+        part = hand.subscribe().parts[0]
+        hand.deliver(part, 0, 10)
+        take(hand, part.subscription)
+        consuming, mine, again = hand.session.consuming, held(part), outcomes.failed(None, "why")
+        for offset in (1, 2, 7):
+            consuming.nack(mine, offset, offset + 1, again)
+        consuming.nack(mine, 4, 5, outcomes.rejected("bad"))
+        assert not hand.sent(Nack)
+        hand.pass_ms(ACK_LINGER_MS)
+        told = [each.body for each in hand.sent(Nack)]
+        assert told == [
+            Nack(part.number, [(9 << 16, 1, 3), (9 << 16, 7, 8)], -1, True, "why"),
+            Nack(part.number, [(9 << 16, 4, 5)], -1, True, "bad", "rejected"),
+        ]
+        consuming.flush()
+        assert not hand.sent(Nack)
+
+    def test_one_failure_message_has_as_many_ranges_as_a_node_takes(self, hand: Hand) -> None:
+        part = hand.subscribe(credit=(4 * MOVED_RANGES_MAX, 1 << 20)).parts[0]
+        hand.deliver(part, 0, 3 * MOVED_RANGES_MAX)
+        take(hand, part.subscription)
+        for offset in range(0, 3 * MOVED_RANGES_MAX, 2):
+            hand.session.consuming.nack(held(part), offset, offset + 1, outcomes.failed(None, "why"))
+        hand.session.consuming.flush()
+        counts = [len(each.body.ranges) for each in hand.sent(Nack) if isinstance(each.body, Nack)]
+        assert counts == [MOVED_RANGES_MAX, MOVED_RANGES_MAX // 2]
+
+    def test_a_failure_that_waits_to_be_told_is_held_at_the_next_leader_and_told_once(
+        self, hand: Hand
+    ) -> None:
+        part = hand.subscribe().parts[0]
+        hand.deliver(part, 0, 3)
+        take(hand, part.subscription)
+        hand.session.consuming.nack(held(part), 1, 2, outcomes.failed(None, "why"))
+        hand.session.disconnected(LEADER)
+        hand.up(LEADER)
+        (again,) = hand.held_back
+        assert isinstance(again.body, Subscribe)
+        assert again.body.holding == [(9 << 16, 0, 3)]
+        hand.accept([again])
+        hand.session.consuming.flush()
+        assert len(hand.sent(Nack)) == 1
+
+    def test_a_failure_that_waits_is_told_once_after_a_torn_step(self, hand: Hand) -> None:
+        part = hand.subscribe().parts[0]
+        hand.deliver(part, 0, 3)
+        take(hand, part.subscription)
+        hand.session.consuming.nack(held(part), 1, 2, outcomes.failed(None, "why"))
+        hand.session.recover(Now(hand.now_ms, 1_000_000 + hand.now_ms))
+        hand.up(HOME)
+        hand.up(LEADER)
+        (again,) = [each for each in hand.held_back if isinstance(each.body, Subscribe)]
+        assert isinstance(again.body, Subscribe)
+        assert again.body.holding == [(9 << 16, 0, 3)]
+        hand.accept([again])
+        hand.session.consuming.flush()
+        assert len(hand.sent(Nack)) == 1
+
+    def test_a_keeper_leaves_acks_that_are_not_due_unless_their_consumer_waits(self, hand: Hand) -> None:
+        part = hand.subscribe().parts[0]
+        hand.deliver(part, 0, 3)
+        take(hand, part.subscription)
+        hand.session.consuming.ack(held(part), 0, 1)
+        hand.session.consuming.flush(lingering=True)
+        assert not hand.sent(Ack)
+        hand.session.advance(Now(hand.now_ms + ACK_LINGER_MS, 1_000_000))
+        hand.session.consuming.flush(lingering=True)
+        assert len(hand.sent(Ack)) == 1
+        part.subscription.mode = "exclusive"
+        hand.session.consuming.ack(held(part), 1, 2)
+        hand.session.consuming.flush(lingering=True)
+        assert len(hand.sent(Ack)) == 1
 
     def test_a_reader_goes_on_where_it_was(self, hand: Hand) -> None:
         subscription = hand.subscribe(group="")
@@ -465,6 +543,7 @@ class TestSteps:
         take(hand, subscription)
         mine = held(part)
         consuming.stepped(mine, 0, TopicFull("no room"))
+        consuming.flush()
         (nack,) = hand.sent(Nack)
         assert nack.body == Nack(part.number, [(9 << 16, 0, 1)], -1, True, "TopicFull: no room")
         consuming.stepped(mine, 1, LeaseLost("late"))

@@ -100,6 +100,7 @@ class TestFailures:
         shared = hand.subscribe().parts[0]
         hand.deliver(shared, 0, 3, keys=[b"a"] * 3)
         hand.session.consuming.nack(held(shared), 0, 1, FAILED)
+        hand.session.consuming.flush()
         assert len(nacks(hand)) == 1
 
 

@@ -150,7 +150,7 @@ class TestSignals:
         mq.publish("signalled", b"first").result(PATIENCE_S)
         real, left = mq._engine.session.consuming.flush, [1]
 
-        def flush() -> None:
+        def flush(lingering: bool = False) -> None:
             real()
             if left and threading.current_thread() is threading.main_thread():
                 left.pop()
@@ -171,7 +171,7 @@ class TestSignals:
     ) -> None:
         real, left = mq._engine.session.consuming.flush, [1]
 
-        def flush() -> None:
+        def flush(lingering: bool = False) -> None:
             if left and threading.current_thread() is threading.main_thread():
                 left.pop()
                 signal.raise_signal(signal.SIGUSR1)

@@ -145,6 +145,8 @@ class Lanes(dict[bytes, RangeMap[int]]):
 
     def leave(self, first: Offset, end: Offset) -> None:
         """[first, end) waits no more."""
+        if not self:
+            return
         for low, high, lane in self._places.pop(first, end):
             self[lane].clear(low, high)
             if not self[lane].starts:

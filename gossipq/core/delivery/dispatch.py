@@ -436,7 +436,8 @@ class Dispatch:
         if view is None:
             return
         view.since = min(view.since, (due_ms, first))
-        self.leases.look_again(view, due_ms if view.due_ms is None else min(due_ms, view.due_ms))
+        if view.due_ms is None or due_ms < view.due_ms:
+            self.leases.look_again(view, due_ms)
         if view.keys is not None:
             for found in view.cursor.exceptions.overlap(first, end):
                 if not found.row.lane:

@@ -112,6 +112,7 @@ class Failures:
             reason = _short(failed.reason)
             name = failed.view.partition, first, end, failed.attempts, failed.counted
             rows.append(FailRow(*name, leader_ms + pause_ms, reason, failed.consumer))
+            budget.size -= len(reason)
         return rows, burials, None
 
     def _burial(self, failed: Failed, first: Offset, end: Offset, place: Place, reason: str) -> Burial:

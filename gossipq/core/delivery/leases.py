@@ -98,9 +98,12 @@ class Leases:
 
     def landed(self, view: PartitionView, first: Offset, end: Offset) -> None:
         """That entry is applied."""
-        for low, high, lease in view.leases.overlap(first, end):
+        leases = view.leases
+        at = leases.place(first, end)
+        parts = [(first, end, leases.values[at])] if at >= 0 else leases.overlap(first, end)
+        for low, high, lease in parts:
             if not lease.session:
-                view.leases.clear(low, high)
+                leases.clear(low, high)
         self.dirty.add(view.group.id)
 
     def acked(self, view: PartitionView, first: Offset, end: Offset) -> None:
@@ -369,8 +372,8 @@ class Leases:
             self._elsewhere(view, subscription.consumer, low, high, had, known, lost)
             lost += [(view.partition, *part) for part in self._never_had(view, max(low, known), high, had)]
         self.dirty.add(view.group.id)
-        at = low
-        for first, end in [*sorted((first, end) for _, first, end in lost[kept:]), (high, high)]:
+        at, gaps = low, sorted((first, end) for _, first, end in lost[kept:]) if len(lost) > kept else []
+        for first, end in [*gaps, (high, high)]:
             if at < first:
                 if view.returned:
                     view.returned.clear(at, first)
@@ -484,7 +487,16 @@ class Leases:
         """A handler begins: from now on a lease that just ends is a failure."""
         for view, low, high in self._views(subscription, ranges):
             for first, end, old in view.leases.overlap(low, high):
-                if old.session == subscription.session and not old.started:
+                if old.session != subscription.session or old.started:
+                    continue
+                if (old.first, old.end, old.open) == (
+                    first,
+                    end,
+                    end - first,
+                ) and old.owner == subscription.name:
+                    old.started = True
+                    self.log_later(view, first, end)
+                else:
                     lease = self._renewed(subscription, view, old)
                     lease.started = True
                     self._replace(view, first, end, old, lease, old.deadline_ms)

@@ -9,7 +9,7 @@ from gossipq.core.delivery.failures import Budget
 from gossipq.core.delivery.leases import Failed, Waiter
 from gossipq.core.ledger import Counted, Outcome
 from gossipq.core.raft import Pending, Requester
-from gossipq.core.storage import log, payloads
+from gossipq.core.storage import FailRow, log, payloads
 from gossipq.messages import Acked
 from gossipq.types import Index, Origin
 from gossipq.values import Message
@@ -54,31 +54,44 @@ class Outbox:
             else:
                 for waiter in acks.waiters:
                     self._host.reply(waiter.origin, waiter.request_id, Acked(waiter.lost))
-        budget = Budget()
-        while leases.failed and budget and not self._host.crowded:
-            rest = self._fail(leases.failed.popleft(), budget)
-            if rest is not None:
-                leases.failed.appendleft(rest)
+        self._fail()
         parking, selection.parking = selection.parking, {}
         for group_id, rows in parking.items():
             if rows:
                 self._host.propose(log.PARK, payloads.encode(payloads.Park(group_id, rows)))
 
-    def _fail(self, failed: Failed, budget: Budget) -> Failed | None:
-        """Entries of a failure; returns what is left of it for another turn."""
-        propose = self._host.propose
-        rows, burials, rest = self._dispatch.selection.failures.sort_out(failed, self._host.leader_ms, budget)
-        indexes = [propose(log.DEAD, payloads.encode(burial.dead), body=burial.body) for burial in burials]
-        if rows:
-            indexes.append(propose(log.FAIL, payloads.encode(payloads.Fail(failed.view.group.id, rows))))
-        waiter = failed.waiter
-        if waiter is not None:
-            waiter.entries -= rest is None
-            for index in indexes:
-                self._waits(index, waiter)
+    def _fail(self) -> None:
+        """Failures of this turn, as far as the budget goes: one FAIL for each group, one DEAD for each run of
+        dead letters."""
+        failed, budget, waiters = self._dispatch.leases.failed, Budget(), dict[Waiter, None]()
+        again: dict[int, tuple[list[FailRow], dict[Waiter, None]]] = {}
+        while failed and budget and not self._host.crowded:
+            each = failed.popleft()
+            rows, rest = self._sort_out(each, budget)
+            if rest is not None:
+                failed.appendleft(rest)
+            all_rows, of_group = again.setdefault(each.view.group.id, ([], {}))
+            all_rows += rows
+            if each.waiter is not None:
+                each.waiter.entries -= rest is None
+                waiters[each.waiter] = None
+                of_group |= {each.waiter: None} if rows else {}
+        for group_id, (rows, of_group) in again.items():
+            if rows:
+                payload = payloads.encode(payloads.Fail(group_id, rows))
+                self._waits(self._host.propose(log.FAIL, payload), *of_group)
+        for waiter in waiters:
             if not waiter.entries:  # the records are gone meanwhile
                 self._host.reply(waiter.origin, waiter.request_id, Acked(waiter.lost))
-        return rest
+
+    def _sort_out(self, failed: Failed, budget: Budget) -> tuple[list[FailRow], Failed | None]:
+        """Buries what is dead; returns what is tried again, and what is left for another turn."""
+        failures = self._dispatch.selection.failures
+        rows, burials, rest = failures.sort_out(failed, self._host.leader_ms, budget)
+        for burial in burials:
+            index = self._host.propose(log.DEAD, payloads.encode(burial.dead), body=burial.body)
+            self._waits(index, *([failed.waiter] if failed.waiter else []))
+        return rows, rest
 
     def _waits(self, index: Index, *waiters: Waiter) -> None:
         for waiter in waiters:

@@ -5,7 +5,7 @@ A record that a cursor has not passed is *fresh*. One that it has passed without
 or a dead row; an entry treats both kinds, and what it does not find (acked meanwhile, removed) is left alone.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Protocol
 
 import msgspec
@@ -22,6 +22,8 @@ from gossipq.types import Index, Offset, PartitionKey, Slice
 from gossipq.values import Range, TopicConfig
 
 HISTORY_MAX = 16  #: failures remembered of a record
+Ranges = Sequence[tuple[Offset, Offset]]
+NO_RANGES: Ranges = ()
 CHANGED = "the record changed at the same moment"
 
 
@@ -88,8 +90,12 @@ class Groups:
             cursor.holds.clear(part.first, part.end)
         return found
 
-    def _taken(self, cursor: Cursor, first: Offset, end: Offset, event: str) -> list[Found[ExceptionRow]]:
-        """Takes exception rows out: their records meet an event."""
+    def _taken(
+        self, cursor: Cursor, first: Offset, end: Offset, event: str, fresh: Ranges = NO_RANGES
+    ) -> list[Found[ExceptionRow]]:
+        """Takes exception rows out: their records meet an event. There are none where all is `fresh`."""
+        if len(fresh) == 1 and fresh[0] == (first, end):
+            return []
         found = self._found(cursor, first, end)
         for part in found:
             cursor.move(life.waiting(part.row), event, part.total)
@@ -118,7 +124,7 @@ class Groups:
             for first, end in held:
                 cursor.move(life.OPEN, life.HAND_OUT, end - first)
                 cursor.holds.set(first, end, hold)
-            for part in self._taken(cursor, row.first, row.end, life.HAND_OUT):
+            for part in self._taken(cursor, row.first, row.end, life.HAND_OUT, held):
                 due_ms = row.deadline_ms if row.session else entry.time_ms
                 changed = msgspec.structs.replace(part.row, lane=b"", due_ms=due_ms, attempts=row.attempt)
                 cursor.exceptions.put(part.first, changed)
@@ -175,9 +181,10 @@ class Groups:
                 lost.append((partition, low, high))
                 continue
             done = cursor.fresh(low, min(high, self._host.partitions[partition].next))
+            rows = self._taken(cursor, low, high, life.ACK, done)
             for first, end in done:
                 cursor.passes(first, end, life.ACK)
-            for part in self._taken(cursor, low, high, life.ACK):
+            for part in rows:
                 done.append((part.first, part.end))
                 if part.row.own_body:
                     self._host.not_needed(part.row.index, part.total)
@@ -218,7 +225,9 @@ class Groups:
             if cursor is None:
                 lost.append((row.partition, row.first, row.end))
                 continue
-            for part in self._taken(cursor, row.first, row.end, life.FAIL):
+            end = min(row.end, self._host.partitions[row.partition].next)
+            new = cursor.fresh(row.first, end)
+            for part in self._taken(cursor, row.first, row.end, life.FAIL, new):
                 changed = msgspec.structs.replace(
                     part.row,
                     lane=b"",
@@ -229,10 +238,10 @@ class Groups:
                 )
                 cursor.exceptions.put(part.first, changed)
                 count += part.total
-            history = _failed(None, row, entry.time_ms, row.reason)
-            fresh = ExceptionRow(0, row.due_ms, row.attempts, int(row.counted), 0, 0, history=history)
-            end = min(row.end, self._host.partitions[row.partition].next)
-            count += self._new_rows(cursor, row.first, end, fresh, life.FAIL)
+            if new:
+                history = _failed(None, row, entry.time_ms, row.reason)
+                fresh = ExceptionRow(0, row.due_ms, row.attempts, int(row.counted), 0, 0, history=history)
+                count += self._new_rows(cursor, row.first, end, fresh, life.FAIL)
             cursor.advance()
         return Counted(count, lost)
 

@@ -69,11 +69,20 @@ class Runs(Generic[R]):
 
     def within(self, first: Offset, end: Offset) -> Iterator[Found[R]]:
         """What lies in [first, end), rows at its edges cut to it, one after the other."""
-        before = self.at(first)
-        for found in self.scan(first if before is None else before.first):
-            if found.first >= end:
-                return
+        for found in self._reaching(first, end):
             yield found.part(max(found.first, first), min(found.end, end))
+
+    def _reaching(self, first: Offset, end: Offset) -> Iterator[Found[R]]:
+        """Whole rows that reach into [first, end)."""
+        before = self.at(first)
+        if before is not None:
+            yield before
+            first = before.end
+        if first < end:
+            for found in self.scan(first):
+                if found.first >= end:
+                    return
+                yield found
 
     def overlap(self, first: Offset, end: Offset) -> list[Found[R]]:
         """All of what lies in [first, end)."""
@@ -87,10 +96,10 @@ class Runs(Generic[R]):
 
     def take(self, first: Offset, end: Offset) -> list[Found[R]]:
         """Takes what lies in [first, end) out, splitting the rows at its edges."""
-        parts = self.overlap(first, end)
-        for part in parts:
-            whole = self.at(part.first)
-            assert whole is not None, "a part has its row"
+        parts = []
+        for whole in list(self._reaching(first, end)):
+            part = whole.part(max(whole.first, first), min(whole.end, end))
+            parts.append(part)
             self.delete(whole)
             if whole.first < part.first:
                 self.put(*whole.part(whole.first, part.first))

@@ -21,6 +21,8 @@ class Deadlines(Generic[K]):
         return len(self._at)
 
     def set(self, key: K, at_ms: int) -> None:
+        if self._at.get(key) == at_ms:
+            return
         self._at[key] = at_ms
         self._count += 1
         heappush(self._heap, (at_ms, self._count, key))

@@ -115,6 +115,11 @@ class RangeMap(Generic[V]):
         self.ends.insert(at, end)
         self.values.insert(at, value)
 
+    def place(self, first: Offset, end: Offset) -> int:
+        """Where the range [first, end) stands among all of them; -1 when there is none that is just that."""
+        at = bisect_left(self.starts, first)
+        return at if at < len(self.starts) and self.starts[at] == first and self.ends[at] == end else -1
+
     def overlap(self, first: Offset, end: Offset) -> list[tuple[Offset, Offset, V]]:
         """The parts of [first, end) that have a value."""
         found = []
@@ -127,9 +132,12 @@ class RangeMap(Generic[V]):
     def clear(self, first: Offset, end: Offset) -> None:
         """No value in [first, end)."""
         low = bisect_right(self.ends, first)
-        high = bisect_left(self.starts, end, lo=low)
-        if low >= high:
+        if low == len(self.starts) or self.starts[low] >= end:
             return
+        if self.starts[low] == first and self.ends[low] == end:
+            del self.starts[low], self.ends[low], self.values[low]
+            return
+        high = bisect_left(self.starts, end, lo=low)
         kept = []
         if self.starts[low] < first:
             kept.append((self.starts[low], first, self.values[low]))

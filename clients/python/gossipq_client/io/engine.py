@@ -28,7 +28,7 @@ from gossipq.errors import (
 )
 from gossipq.messages import Resolve, Topics
 from gossipq.texts import many
-from gossipq.types import META_SHARD, partition_of, topic_id_of
+from gossipq.types import META_SHARD, Offset, partition_of, topic_id_of
 from gossipq.wire import ownership
 from gossipq_client.io.transport import Transport, wait
 from gossipq_client.operations import Operating
@@ -148,9 +148,9 @@ class Engine:
     def usable(self) -> bool:
         return not self.closed and not self.forked
 
-    def exchange(self, thorough: bool = False) -> bool:
+    def exchange(self, thorough: bool = False, lingering: bool = False) -> bool:
         """Sends what waits and takes what has arrived; True when something has. `thorough` also looks at
-        connections."""
+        connections; `lingering` leaves acks that are not due for the next time."""
         session, transport, links = self.session, self.transport, self.session.links
         session.advance(self.clock.now())
         while self.later:
@@ -163,7 +163,7 @@ class Engine:
         moved = False
         if thorough or links.actions:
             moved = self._connections()
-        session.consuming.flush()
+        session.consuming.flush(lingering)
         while True:
             self._send()
             arrived = transport.receive()
@@ -177,6 +177,12 @@ class Engine:
                 log.warning(text)
             session.consuming.warnings.clear()
         return moved
+
+    def begin(self, held: Held, offset: Offset) -> None:
+        """The user gets a record that was handed out before: its leader is told now, and nothing else is
+        sent with that."""
+        self.session.consuming.begin(held, offset, offset + 1)
+        self._send()
 
     def _send(self) -> None:
         out = self.session.links.out

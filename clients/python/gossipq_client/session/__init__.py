@@ -21,10 +21,12 @@ from gossipq_client.session.receipts import (
     receipt_of,
 )
 from gossipq_client.session.session import Session
+from gossipq_client.session.settlement import ACK_LINGER_MS
 from gossipq_client.session.stretch import Reading, Stretch, between, no_pyarrow
 from gossipq_client.session.views import FetchedBatch, Record
 
 __all__ = [
+    "ACK_LINGER_MS",
     "Answer",
     "Awaited",
     "Call",

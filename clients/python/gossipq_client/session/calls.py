@@ -85,6 +85,17 @@ class Calls:
         self._pump(call)
         return call
 
+    def prepare(self, message: Message, shard: int, then: Callable[[Call], None] | None = None) -> Call:
+        """A call that counts as asked, and is sent by `send`, or with what is asked again. Until then it has
+        no `request_id`, and its message may grow."""
+        call = Call(message, shard, then, b"")
+        self._open[call] = None
+        return call
+
+    def send(self, call: Call) -> None:
+        """Sends what was prepared, if there is a way."""
+        self._pump(call)
+
     def cancel(self, call: Call) -> None:
         """Nobody waits any more; a late answer is dropped."""
         self._open.pop(call, None)

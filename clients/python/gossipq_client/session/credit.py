@@ -17,6 +17,7 @@ from gossipq_client.session.connections import NOWHERE
 from gossipq_client.session.held import Held, Piece, subtract
 from gossipq_client.session.pace import Pace
 from gossipq_client.session.time_order import TimeOrder
+from gossipq_client.values import Outcome
 
 if TYPE_CHECKING:
     from gossipq_client.session.calls import Call
@@ -147,6 +148,7 @@ class Part:
         "lease_ms",
         "lent_bytes",
         "lent_records",
+        "nacks",
         "number",
         "outstanding",
         "positions",
@@ -182,6 +184,7 @@ class Part:
         self.high: dict[PartitionKey, Offset] = {}  #: of a group: one past the highest offset seen
         self.outstanding: dict[Held, None] = {}
         self.fresh: list[list[int]] = []  #: acked, not yet told to the leader: [partition, first, end]
+        self.nacks: dict[Outcome, Call] = {}  #: what failed and was not told to the leader yet
         #: (partition, key hash) -> failed, not yet answered
         self.barred: dict[tuple[PartitionKey, int], list[Offset]] = {}
 
@@ -264,7 +267,7 @@ class Part:
         here = [
             piece
             for held in self.outstanding
-            if held.partition == partition
+            if held.first < end and first < held.end and held.partition == partition
             for piece in held.open_ranges(first, end)
         ]
         return subtract([(first, end)], here)
@@ -281,6 +284,7 @@ class Part:
         self.subscribed = self.at_end = self.recalling = self.fed = False
         self.lent_records = self.lent_bytes = self.retry_at_ms = 0
         self.barred = {}
+        self.nacks = {}  # their calls are asked like all others
         ready = [held for held in self.subscription.here if held.part is self]
         for held in list(self.outstanding):
             held.recount()

@@ -240,16 +240,22 @@ class Consuming(Settling):
 
     # --- what time brings
 
-    def flush(self) -> None:
-        """Queues everything that waits: acks, credit, farewells."""
-        self.ack_due_ms = 0
-        fresh, self._fresh = self._fresh, {}
+    def flush(self, lingering: bool = False) -> None:
+        """Queues everything that waits: acks, failures, credit, farewells. `lingering`: but for acks and
+        failures that still wait for neighbours."""
+        fresh: dict[Part, None] = {}
+        if not lingering or not self._links.now_ms < self.ack_due_ms or any(map(_urgent, self._fresh)):
+            self.ack_due_ms = 0
+            fresh, self._fresh = self._fresh, fresh
         for part in fresh:
             ranges = merge((partition, first, end) for partition, first, end in part.fresh)
             for at in range(0, len(ranges), limits.RANGES_MAX):
                 some = ranges[at : at + limits.RANGES_MAX]
                 self._calls.ask(Ack(part.number, some), part.shard, self._acked)
             part.fresh = []  # behind it: an ack that is told twice does no harm
+            for call in part.nacks.values():
+                self._calls.send(call)
+            part.nacks = {}
             if part.subscription.exclusive:
                 self._due[part] = None
         for part in list(self._hungry):
@@ -384,6 +390,11 @@ class Consuming(Settling):
         for subscription in subscriptions:
             if subscription.closing:
                 self._close(subscription)
+
+
+def _urgent(part: Part) -> bool:
+    """Whether something waits for the acks of a part: its next record, or its end."""
+    return part.subscription.exclusive or part.subscription.closing
 
 
 def _gives_back(message: Message) -> bool:

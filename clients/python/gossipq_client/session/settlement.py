@@ -50,7 +50,29 @@ class Settling(Subscribing):
                 keys |= {held.key_hash(offset): offset for offset in reversed(range(low, high))}
             keys.pop(0, None)
             self._give_back_later(part, partition, keys, list(part.outstanding))
-        self._nack(part, [(partition, low, high) for low, high in ranges], outcome, keys)
+        if outcome is GIVEN_BACK or part.subscription.key_ordered:
+            self._nack(part, [(partition, low, high) for low, high in ranges], outcome, keys)
+        else:
+            self._gather(part, [(partition, low, high) for low, high in ranges], outcome)
+
+    def _gather(self, part: Part, ranges: list[Range], outcome: Outcome) -> None:
+        """What failed alike goes out together, with the next flush."""
+        for each in ranges:
+            call = part.nacks.get(outcome)
+            message = call.message if call is not None and not call.request_id else None
+            if not isinstance(message, Nack) or len(message.ranges) >= MOVED_RANGES_MAX:
+                failed, delay_ms, reason, dead = outcome
+                message = Nack(part.number, [], delay_ms, failed, reason, dead)
+                if call is not None:
+                    self._calls.send(call)
+                part.nacks[outcome] = self._calls.prepare(message, part.shard, self._left)
+            told = message.ranges
+            if told and told[-1][2] == each[1] and told[-1][0] == each[0]:
+                told[-1] = each[0], told[-1][1], each[2]
+            else:
+                told.append(each)
+        self._fresh[part] = None
+        self.ack_due_ms = self.ack_due_ms or self._links.now_ms + ACK_LINGER_MS
 
     def _give_back_later(
         self, part: Part, partition: PartitionKey, keys: dict[int, Offset], helds: list[Held]

@@ -121,8 +121,7 @@ class Driver:
 
     def _begin(self, held: Held, offset: int) -> None:
         """The user gets a record that was handed out before."""
-        self._do(lambda: self._engine.session.consuming.begin(held, offset, offset + 1))
-        self._turn()
+        self._do(lambda: self._engine.begin(held, offset))
 
     def _turn(self, thorough: bool = False) -> None:
         """One exchange with the sockets; then whoever waits for its outcome goes on."""

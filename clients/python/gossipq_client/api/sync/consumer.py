@@ -368,9 +368,12 @@ class Consumers(Producers):
         return bool(subscription.ready) and not subscription.over
 
     def _nack_range(self, held: Held, first: int, end: int, outcome: Outcome) -> None:
-        """Gives records back, with what is said of them."""
+        """Gives records back, with what is said of them. Most is told within milliseconds, as acks are."""
         self._do(lambda: self._engine.session.consuming.nack(held, first, end, outcome))
-        self._exchange()
+        if self._engine.session.links.out:
+            self._exchange()
+        else:
+            self._soon()
 
     def _extend_lease(self, held: Held, offset: int, lease_ms: int) -> None:
         """Asks the leader for more time."""

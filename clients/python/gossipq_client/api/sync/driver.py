@@ -112,10 +112,15 @@ class Driver:
             if self._keeper.parked:
                 self._keeper.wake()
 
+    def _soon(self) -> None:
+        """Something waits to be sent within milliseconds."""
+        with self._lock:
+            if self._keeper.parked:
+                self._keeper.wake()
+
     def _begin(self, held: Held, offset: int) -> None:
         """The user gets a record that was handed out before."""
-        self._do(lambda: self._engine.session.consuming.begin(held, offset, offset + 1))
-        self._exchange()
+        self._do(lambda: self._engine.begin(held, offset))
 
     def _in_window(self, writer: Writer, wait_s: float | None, send: Callable[[Writer], T]) -> T:
         """Sends when the window has room for one more batch. Raises Backpressure when it has none within
@@ -186,6 +191,11 @@ class Driver:
     def _turn(self, thorough: bool = False) -> None:
         """One exchange with the sockets; call within a step."""
         if self._engine.exchange(thorough):
+            self._wake()
+
+    def _keep(self) -> None:
+        """The keeper's turn: acks go on waiting for their neighbours; call within a step."""
+        if self._engine.exchange(lingering=True):
             self._wake()
 
     def _own_turn(self) -> None:

@@ -10,6 +10,7 @@ import time
 from typing import TYPE_CHECKING
 
 from gossipq_client.io import PAUSE_SECONDS, Bell, log, wait
+from gossipq_client.session import ACK_LINGER_MS
 
 if TYPE_CHECKING:
     from gossipq_client.api.sync.driver import Driver
@@ -58,7 +59,7 @@ class Keeper:
                 return None
             busy, seen = client._exchanges != seen, client._exchanges
             timeout_ms = 0 if client._engine.torn else client._engine.timeout_ms()
-            self.parked = not busy
+            self.parked = not busy and timeout_ms > ACK_LINGER_MS
             fds = [] if busy or client._engine.torn else client._engine.transport.fds()
         wait([*fds, self._bell.fd], min(timeout_ms, REST_MS) if busy else timeout_ms)
         with client._lock:
@@ -68,5 +69,5 @@ class Keeper:
             self._bell.clear()
             if client._exchanges == seen or client._engine.torn or client._engine.timeout_ms() == 0:
                 client._engine.enter()
-                client._engine.step(client._turn)
+                client._engine.step(client._keep)
         return seen
