@@ -91,11 +91,11 @@ def test_the_keeper_survives_an_error(
     batch = mq.fetch("kept", "g", n=1, wait=PATIENCE_S)
     real, failed = mq._engine.exchange, threading.Event()
 
-    def exchange(thorough: bool = False) -> bool:
+    def exchange(thorough: bool = False, lingering: bool = False) -> bool:
         if threading.current_thread().name == "gossipq-keeper" and not failed.is_set():
             failed.set()
             raise OSError("once")
-        return real(thorough)
+        return real(thorough, lingering)
 
     monkeypatch.setattr(mq._engine, "exchange", exchange)
     assert failed.wait(PATIENCE_S)

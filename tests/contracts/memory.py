@@ -2,7 +2,7 @@
 network."""
 
 from collections import deque
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from itertools import count
 
 from gossipq import limits
@@ -32,6 +32,12 @@ class _Handle:
 
     def put(self, key: bytes, value: bytes) -> None:
         self._write().put(key, value)
+
+    def get_many(self, keys: Iterable[bytes]) -> dict[bytes, bytes]:
+        return self._now().get_many(keys)
+
+    def put_many(self, rows: Sequence[tuple[bytes, bytes]]) -> None:
+        self._write().put_many(rows)
 
     def append(self, key: bytes, value: bytes) -> None:
         self._write().append(key, value)

@@ -89,6 +89,20 @@ def test_handles_stay_good_over_commit_and_abort(place: Place) -> None:
     assert place.open().tables(0).body.get(b"y") == b"after"
 
 
+def test_many_rows_are_read_and_written_as_one_by_one(place: Place) -> None:
+    store = place.open()
+    state = store.tables(0).state
+    state.put(b"b", b"old")
+    state.put_many([(b"a", b"1"), (b"b", b"2"), (b"c", b"3")])
+    assert state.get_many([b"a", b"b", b"x"]) == {b"a": b"1", b"b": b"2"}
+    store.commit()
+    state.put_many([])
+    state.put_many([(b"d", b"4")])
+    again = place.open().tables(0).state
+    assert again.get_many([b"c", b"d"]) == {b"c": b"3"}
+    assert again.get_many([]) == {}
+
+
 def test_tables_of_shards_do_not_mix(place: Place) -> None:
     store = place.open()
     for shard in (0, 31):

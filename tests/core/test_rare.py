@@ -115,7 +115,7 @@ def test_a_batch_that_is_gone_is_missed_and_one_that_is_forgotten_has_no_place(b
     with pytest.raises(CorruptLog, match="missing"):
         book.ledger.opened.column(2, ID_HASH)
     unknown = Run(1, -1)
-    assert book.ledger.located(unknown, PARTITION) is unknown
+    assert book.ledger.located(PARTITION, unknown) == [unknown]
 
 
 class Rows:

@@ -8,7 +8,7 @@ applies. If it starts over, so does the snapshot.
 """
 
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Sequence
 
 import msgspec
 
@@ -89,9 +89,15 @@ class OwnRows:
     def get(self, key: bytes) -> bytes | None:
         return self._state.get(key) if key in records.OWN_ROWS else None
 
+    def get_many(self, keys: Iterable[bytes]) -> dict[bytes, bytes]:
+        return self._state.get_many(key for key in keys if key in records.OWN_ROWS)
+
     def put(self, key: bytes, value: bytes) -> None:
         if key in records.OWN_ROWS:
             self._state.put(key, value)
+
+    def put_many(self, rows: Sequence[tuple[bytes, bytes]]) -> None:
+        self._state.put_many([row for row in rows if row[0] in records.OWN_ROWS])
 
     append = put
 

@@ -40,38 +40,60 @@ class Dedup:
     ) -> list[Run]:
         """Runs over the records of a batch: fresh ones, remembered now, and duplicates. Id 0 is none and
         always fresh."""
-        runs: list[Run] = []
-        get, put, taken = self._state.get, self._state.put, array("Q")
-        prefix, since_ms, fresh = records.key(b"I", partition), time_ms - window_ms, -1
-        for record, id_hash in enumerate(hashes):
-            if id_hash:
-                row_key = prefix + U64.pack(id_hash)
-                row = get(row_key)
-                if row is not None and (known := ID.unpack(row))[0] > since_ms:
-                    if fresh >= 0:
-                        runs.append(Run(record - fresh, -1, index, fresh))
-                        fresh = -1
-                    runs.append(Run(1, -1, known[1], known[2], True))
-                    continue
-                taken.append(id_hash)
-                put(row_key, ID.pack(time_ms, index, record))
-            if fresh < 0:
-                fresh = record
-        if fresh >= 0:
-            runs.append(Run(len(hashes) - fresh, -1, index, fresh))
+        keys, since_ms = self._keys(partition, hashes), time_ms - window_ms
+        found = self._state.get_many(sorted(filter(None, keys)))
+        known = {key: place for key, row in found.items() if (place := ID.unpack(row))[0] > since_ms}
+        fresh = {key: record for record, key in reversed([*enumerate(keys)]) if key and key not in known}
+        if not fresh:
+            taken, runs = array("Q"), self._runs(index, keys, known, fresh)
+        elif len(fresh) == len(keys):
+            taken, runs = hashes, [Run(len(keys), -1, index, 0)]
+        else:
+            taken = array("Q", [hashes[record] for record in sorted(fresh.values())])
+            runs = self._runs(index, keys, known, fresh)
         if taken:
-            put(records.key(b"J", partition, index), U64.pack(time_ms) + taken.tobytes())
+            pack = ID.pack
+            self._state.put_many([(key, pack(time_ms, index, fresh[key])) for key in sorted(fresh)])
+            self._state.put(records.key(b"J", partition, index), U64.pack(time_ms) + taken.tobytes())
         return runs
+
+    @staticmethod
+    def _runs(
+        index: Index, keys: list[bytes], known: dict[bytes, tuple[int, Index, int]], fresh: dict[bytes, int]
+    ) -> list[Run]:
+        """Of a batch with ids that were `known`, that come twice in it, or with records without one (b"")."""
+        runs: list[Run] = []
+        first, place = 0, (0, 0, False)  # where the run begins, and where what is in it lies
+        for record, key in enumerate(keys):
+            if key in known:
+                _, its_index, its_record = known[key]
+                here = its_index, its_record, True
+            else:
+                its_record = fresh.get(key, record)
+                here = index, its_record, its_record < record
+            if record and here != (place[0], place[1] + record - first, place[2]):
+                runs.append(Run(record - first, -1, *place))
+                first, place = record, here
+            elif not record:
+                place = here
+        runs.append(Run(len(keys) - first, -1, *place))
+        return runs
+
+    @staticmethod
+    def _keys(partition: PartitionKey, hashes: "array[int]") -> list[bytes]:
+        """Of the rows of ids; b"" for none."""
+        prefix, pack = records.key(b"I", partition), U64.pack
+        return [prefix + pack(each) if each else b"" for each in hashes]
 
     def again(self, partition: PartitionKey, index: Index, hashes: "array[int]") -> list[Run]:
         """The answer to a repeat of the batch that entry `index` stored."""
+        keys = self._keys(partition, hashes)
+        known = {key: ID.unpack(row) for key, row in self._state.get_many(sorted(filter(None, keys))).items()}
         runs = []
-        for record, id_hash in enumerate(hashes):
-            known = self.find(partition, id_hash) if id_hash else FirstStored(index, record)
-            if known is None:
-                runs.append(Run(1, -1, 0, 0, True))
-            else:
-                runs.append(Run(1, -1, known.index, known.record, known != FirstStored(index, record)))
+        for record, key in enumerate(keys):
+            _, its_index, its_record = known.get(key, (0, 0, 0)) if key else (0, index, record)
+            duplicate = (its_index, its_record) != (index, record)
+            runs.append(Run(1, -1, its_index, its_record, duplicate))
         return runs
 
     def evict(self, partition: PartitionKey, ids: int, count_max: int, before_ms: int) -> int:
@@ -86,12 +108,11 @@ class Dedup:
             if ids - gone <= count_max and U64.unpack_from(row)[0] > before_ms:
                 break
             (index,) = U64.unpack_from(row_key, 9)
+            gone += (len(row) - U64.size) // U64.size
             hashes = array("Q")
-            hashes.frombytes(row[8:])
-            for id_hash in hashes:
-                known = self.find(partition, id_hash)
-                if known is not None and known.index == index:
-                    self._state.delete(records.key(b"I", partition, id_hash))
+            hashes.frombytes(row[U64.size :])
+            for key, row in self._state.get_many(sorted(self._keys(partition, hashes))).items():
+                if ID.unpack(row)[1] == index:
+                    self._state.delete(key)
             self._state.delete(row_key)
-            gone += len(hashes)
         return gone

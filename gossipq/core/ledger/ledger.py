@@ -191,22 +191,18 @@ class Ledger:
         """Whether a batch with this sequence, or a later one, is stored already."""
         return bool(info.sequence) and info.sequence <= self.producers.get(partition, info.producer).last
 
-    def located(self, run: Run, partition: PartitionKey) -> Run:
-        """`run` with the offset of its first record, when that has one by now."""
+    def located(self, partition: PartitionKey, run: Run) -> list[Run]:
+        """Where the records of a run are by now: runs that have offsets, and runs that do not."""
         if run.index == 0:
-            return run
-        offset = self.offset_of(partition, run.index, run.record)
-        return run if offset is None else msgspec.structs.replace(run, offset=offset)
-
-    def places(self, partition: PartitionKey, index: Index, count: int) -> list[Run]:
-        """Where the records of a scheduled batch are by now: runs that have offsets, and runs that do not."""
-        runs, record = [], 0
-        while record < count:
-            offset, end = self._released(partition, index, record)
+            return [run]
+        runs, record, stop = [], run.record, run.record + run.count
+        while record < stop:
+            offset, end = self._released(partition, run.index, record)
             if offset is None:
-                scheduled = self.schedule.get(partition, index, record)
+                scheduled = self.schedule.get(partition, run.index, record)
                 end = scheduled[1].end if scheduled else record + 1
-            runs.append(Run(min(end, count) - record, -1 if offset is None else offset, index, record))
+            place = (-1 if offset is None else offset), run.index, record, run.duplicate
+            runs.append(Run(min(end, stop) - record, *place))
             record = end
         return runs
 

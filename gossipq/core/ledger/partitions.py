@@ -38,8 +38,7 @@ class PartitionsHost(Protocol):
     def changed(self, partition: PartitionKey) -> None:
         """Its row is written with the next flush."""
 
-    def located(self, run: Run, partition: PartitionKey) -> Run: ...
-    def places(self, partition: PartitionKey, index: Index, count: int) -> list[Run]: ...
+    def located(self, partition: PartitionKey, run: Run) -> list[Run]: ...
     def is_void(self, partition: PartitionKey, offset: Offset) -> bool: ...
     def done_everywhere(self, partition: PartitionKey, offset: Offset) -> bool: ...
     def needed(self, index: Index, count: int) -> None: ...
@@ -80,11 +79,10 @@ class Partitions:
         index = -2 - place
         hashes = self._columns.fixed(entry.body, ID_HASH) if info.columns & ID_HASH else None
         if hashes is None:
-            runs = self._host.places(partition, index, info.count)
+            runs = self._host.located(partition, Run(info.count, -1, index))
         else:
-            runs = [
-                self._host.located(run, partition) for run in self._host.dedup.again(partition, index, hashes)
-            ]
+            again = self._host.dedup.again(partition, index, hashes)
+            runs = [at for run in again for at in self._host.located(partition, run)]
         return Published(partition, runs[0].offset, 0, duplicate=True, runs=runs)
 
     def _store(self, entry: Entry, partition: PartitionKey, info: BatchInfo, due: Due | None) -> Published:
@@ -102,7 +100,7 @@ class Partitions:
             else:
                 for run in fresh:
                     self._place(partition, self._slice(entry, info, state.next, run.record, run.count))
-            runs = [self._host.located(run, partition) for run in runs]
+            runs = [at for run in runs for at in self._host.located(partition, run)]
             offset = runs[0].offset
             state.bytes += sum(
                 share(info.size, info.count, run.record, run.record + run.count) for run in fresh

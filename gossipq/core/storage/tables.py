@@ -2,7 +2,7 @@
 transaction."""
 
 from bisect import bisect_left, insort
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Protocol
 
 
@@ -21,7 +21,13 @@ class Table(Protocol):
     it."""
 
     def get(self, key: bytes) -> bytes | None: ...
+    def get_many(self, keys: Iterable[bytes]) -> dict[bytes, bytes]:
+        """The rows of those keys that are there; fast when they are in order."""
+
     def put(self, key: bytes, value: bytes) -> None: ...
+    def put_many(self, rows: Sequence[tuple[bytes, bytes]]) -> None:
+        """As `put` of each; fast when they are in order."""
+
     def append(self, key: bytes, value: bytes) -> None:
         """Put, for a key above all others (a caller's error otherwise)."""
 
@@ -64,6 +70,13 @@ class MemoryTable:
         if key not in self.rows:
             insort(self.keys, key)
         self.rows[key] = bytes(value)
+
+    def get_many(self, keys: Iterable[bytes]) -> dict[bytes, bytes]:
+        return {key: self.rows[key] for key in keys if key in self.rows}
+
+    def put_many(self, rows: Sequence[tuple[bytes, bytes]]) -> None:
+        for key, value in rows:
+            self.put(key, value)
 
     def append(self, key: bytes, value: bytes) -> None:
         assert not self.keys or key > self.keys[-1], "append goes above all other keys"

@@ -15,7 +15,7 @@ import ctypes
 import fcntl
 import logging
 import os
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
 from pathlib import Path
 from types import TracebackType
@@ -134,6 +134,23 @@ class LmdbTable:
             store.fail(error)
         store.changes.append((self.name, key, value))
         store.changed_bytes += len(value)
+
+    def get_many(self, keys: Iterable[bytes]) -> dict[bytes, bytes]:
+        try:
+            with self._store.txn.cursor(self._db) as cursor:
+                return dict(cursor.getmulti(keys))
+        except lmdb.Error as error:
+            self._store.fail(error)
+
+    def put_many(self, rows: Sequence[tuple[bytes, bytes]]) -> None:
+        store, name = self._store, self.name
+        try:
+            with store.txn.cursor(self._db) as cursor:
+                cursor.putmulti(rows)
+        except lmdb.Error as error:
+            store.fail(error)
+        store.changes += [(name, key, value) for key, value in rows]
+        store.changed_bytes += sum(len(value) for _, value in rows)
 
     def append(self, key: bytes, value: bytes) -> None:
         store = self._store

@@ -1,0 +1,64 @@
+"""Ids of a batch, sorted out together: the same as one after the other."""
+
+from array import array
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from gossipq.core.ledger.dedup import Dedup
+from gossipq.core.storage.tables import MemoryTables
+from gossipq.values import Run
+
+PARTITION = 7 << 16
+WINDOW_MS = 100
+BATCHES = st.lists(
+    st.tuples(st.integers(0, 60), st.lists(st.integers(0, 12), min_size=1, max_size=12)),
+    min_size=1,
+    max_size=8,
+)
+
+Place = tuple[int, int, bool]
+
+
+def one_by_one(runs: list[Run]) -> list[Place]:
+    """(index, record, duplicate) of each record."""
+    return [(run.index, run.record + at, run.duplicate) for run in runs for at in range(run.count)]
+
+
+@settings(max_examples=200, deadline=None)
+@given(BATCHES)
+def test_a_batch_is_sorted_out_as_its_records_one_by_one(batches: list[tuple[int, list[int]]]) -> None:
+    dedup, known, now_ms = Dedup(MemoryTables().state), dict[int, tuple[int, int, int]](), 0
+    for index, (passed_ms, ids) in enumerate(batches, 1):
+        now_ms += passed_ms
+        hashes, expected = array("Q", ids), list[Place]()
+        for record, each in enumerate(ids):
+            time_ms, its_index, its_record = known.get(each, (-WINDOW_MS, 0, 0))
+            if each and time_ms > now_ms - WINDOW_MS:
+                expected.append((its_index, its_record, True))
+                continue
+            expected.append((index, record, False))
+            if each:
+                known[each] = now_ms, index, record
+        runs = dedup.sort_out(PARTITION, index, hashes, now_ms, WINDOW_MS)
+        assert one_by_one(runs) == expected
+        assert all(each.count > 0 for each in runs)
+        for each, (time_ms, its_index, its_record) in known.items():
+            found = dedup.find(PARTITION, each, now_ms - WINDOW_MS)
+            alive = time_ms > now_ms - WINDOW_MS
+            assert (found is not None and (found.index, found.record) == (its_index, its_record)) == alive
+
+
+def test_a_batch_of_known_ids_is_one_run() -> None:
+    dedup, ids = Dedup(MemoryTables().state), array("Q", range(1, 501))
+    assert dedup.sort_out(PARTITION, 3, ids, 0, WINDOW_MS) == [Run(500, -1, 3, 0)]
+    assert dedup.sort_out(PARTITION, 4, ids, 1, WINDOW_MS) == [Run(500, -1, 3, 0, True)]
+    assert dedup.sort_out(PARTITION, 5, ids[100:200], 1, WINDOW_MS) == [Run(100, -1, 3, 100, True)]
+
+
+def test_what_is_forgotten_leaves_later_ones_alone() -> None:
+    dedup = Dedup(MemoryTables().state)
+    dedup.sort_out(PARTITION, 1, array("Q", [1, 2]), 0, WINDOW_MS)
+    dedup.sort_out(PARTITION, 2, array("Q", [2, 3]), 150, WINDOW_MS)
+    assert dedup.evict(PARTITION, 4, 10, 100) == 2
+    assert [dedup.find(PARTITION, each) is not None for each in (1, 2, 3)] == [False, True, True]
