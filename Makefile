@@ -17,7 +17,7 @@ FIRST ?= 0
 export PYTHONDONTWRITEBYTECODE :=  # tests start a thousand processes: each would compile every module again
 
 .DEFAULT_GOAL := help
-.PHONY: seeds fuzz siege help install serf demo test check unit accept accept-slow accept-kills accept-planted accept-sim accept-power accept-chaos sim hunt sim-coverage perf e2e chaos chaos-kinds power
+.PHONY: bindings bindings-javascript seeds fuzz siege help install serf demo test check unit accept accept-slow accept-kills accept-planted accept-sim accept-power accept-chaos sim hunt sim-coverage perf e2e chaos chaos-kinds power
 
 help:  ## list the targets
 	@echo "gossipq: make TARGET"
@@ -55,6 +55,13 @@ $(SPARK): $(STAMP)
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --use-pep517 --editable '.[dev,spark]' && touch $@ || \
 	  { echo "note: pyspark could not be installed; the tests of Spark will be skipped" >&2; \
 	  echo " hint: $(BIN)/python -m pip install '.[spark]' shows why" >&2; }
+
+bindings: bindings-javascript  ## clients in other languages: install what they need, from npm and Debian, and build them
+
+# Node 20.15 or later (Debian 13 has it; before that nodejs.org), and from npm: zeromq, @msgpack/msgpack, typescript
+bindings-javascript:
+	@clients/install.sh node:nodejs npm:npm
+	@! command -v npm >/dev/null || (cd clients/javascript && npm install --no-package-lock --no-audit --no-fund --loglevel=error)
 
 test: check unit  ## check, then all tests but the slow ones (less than six minutes on two cores)
 

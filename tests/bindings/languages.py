@@ -1,11 +1,13 @@
 """Clients in other languages: how the driver of each is started, and what is missing here to start it."""
 
+import shutil
 import sys
 from pathlib import Path
 from shlex import quote
 from typing import NamedTuple
 
 CLIENTS = Path(__file__).resolve().parents[2] / "clients"
+JAVASCRIPT = CLIENTS / "javascript"
 
 
 class Language(NamedTuple):
@@ -16,6 +18,17 @@ class Language(NamedTuple):
 
 
 def languages() -> list[Language]:
+    minimal = f"{quote(sys.executable)} {quote(str(CLIENTS / 'minimal_driver.py'))}"
+    javascript = f"node {quote(str(JAVASCRIPT / 'driver.mjs'))}"
     return [
-        Language("minimal", "cluster", f"{quote(sys.executable)} {quote(str(CLIENTS / 'minimal_driver.py'))}")
+        Language("minimal", "cluster", minimal),
+        Language("javascript", "cluster", javascript, javascript_misses()),
     ]
+
+
+def javascript_misses() -> str:
+    if shutil.which("node") is None:
+        return "node is not installed: make bindings"
+    return (
+        "" if (JAVASCRIPT / "node_modules" / "zeromq").is_dir() else "node has no zeromq here: make bindings"
+    )

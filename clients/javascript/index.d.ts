@@ -1,0 +1,105 @@
+/** Bytes, or a text that stands for its UTF-8. */
+export type Bytes = Uint8Array | string;
+
+export declare const VERSION: string;
+
+export interface Publish {
+  /** Records of one key lie in one partition, in the order in which they were published. */
+  key?: Bytes;
+  headers?: Record<string, Bytes>;
+  /** What is published again under the same id is stored once (10 minutes, unless the topic says otherwise). */
+  id?: Bytes;
+  /** Words separated by dots, for consumers that take only some. */
+  route?: string;
+  /** Until consumers get it. */
+  delayMs?: number;
+  /** From then until it expires; 0: as the topic says. */
+  ttlMs?: number;
+  /** Stops waiting; the record may be stored all the same. */
+  signal?: AbortSignal;
+}
+
+export interface Stored {
+  topic: string;
+  partition: number;
+  /** -1: it is scheduled, and gets its offset when it is due. */
+  offset: number;
+  /** How many disks have it. */
+  copies: number;
+  /** It was stored before, under this id. */
+  duplicate: boolean;
+}
+
+export interface Subscribe {
+  /** Consumers of a group share the records; without one, a reader sees all and acks nothing. */
+  group?: string;
+  /** Of a new group ("first") or a reader ("new"): an offset, or a time. */
+  start?: "first" | "new" | number | Date;
+  /** Records that may wait here, or be worked on, at a time. */
+  credit?: number;
+  creditBytes?: number;
+  /** Of the group: how long a record is held without a sign of life. */
+  leaseMs?: number;
+  mode?: "shared" | "exclusive" | "key_ordered";
+  /** Patterns: words, * for one, # for any number. */
+  routes?: string[];
+  /** Makes a topic that is not there. Default: true. */
+  create?: boolean;
+  /** Ends the iteration. */
+  signal?: AbortSignal;
+}
+
+export declare class Message {
+  readonly topic: string;
+  readonly partition: number;
+  readonly offset: number;
+  /** Ordinal of this handing-over, from 1. */
+  readonly attempt: number;
+  readonly value: Buffer;
+  /** Empty: none. */
+  readonly key: Buffer;
+  readonly headers: Record<string, Uint8Array | string>;
+  readonly id: Buffer;
+  readonly route: string;
+  /** When it was published, unix milliseconds. */
+  readonly timeMs: number;
+  /** It is done. Resolves when that is stored: true, or false if the record is in other hands by now. */
+  ack(): Promise<boolean>;
+  /** It failed: it comes again after `delayMs`, or as the group's policy says. */
+  nack(reason?: string, options?: { delayMs?: number }): Promise<boolean>;
+  /** It is not to come again, and becomes a dead letter. */
+  reject(reason?: string): Promise<boolean>;
+  /** It was not begun: it comes again at once, uncounted. */
+  release(): Promise<boolean>;
+}
+
+export declare class Subscription implements AsyncIterable<Message> {
+  /** The next message; null when none comes in time, or the subscription is closed. */
+  next(waitMs?: number): Promise<Message | null>;
+  [Symbol.asyncIterator](): AsyncGenerator<Message, void, void>;
+  /** Gives back what nobody took, and ends. */
+  close(): Promise<void>;
+}
+
+export declare class Client {
+  constructor(servers: string[]);
+  /** Resolves when the record is stored. Rejects with GossipqError. */
+  publish(topic: string, value: Bytes, options?: Publish): Promise<Stored>;
+  subscribe(topic: string, options?: Subscribe): Promise<Subscription>;
+  consume(topic: string, options?: Subscribe): AsyncGenerator<Message, void, void>;
+  /** Resolves when all that was published is stored, or has failed. */
+  flush(): Promise<void>;
+  close(options?: { flush?: boolean }): Promise<void>;
+}
+
+/** One address is enough; others are tried when it is gone. Without any: $GOSSIPQ_SERVER, or this host's node. */
+export declare function connect(servers?: string | string[]): Client;
+
+export declare class GossipqError extends Error {
+  /** One of PROTOCOL.md section 2; or "closed", "not_confirmed" (it may be stored), "backpressure". */
+  readonly code: string;
+  /** The next step. */
+  readonly hint: string;
+  readonly retryAfterMs: number;
+  readonly detail: number;
+}

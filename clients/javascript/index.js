@@ -1,0 +1,110 @@
+// The client of gossipq. See README.md, and index.d.ts for all of it with types.
+
+import { Link } from "./link.js";
+import { GossipqError, RESOLVE } from "./protocol.js";
+import { Publisher } from "./publisher.js";
+import { Message, Subscription } from "./subscription.js";
+
+export { GossipqError, Message, Subscription };
+export const VERSION = "0.2.0";
+const SERVER = "tcp://127.0.0.1:7700";
+
+/** A client of the nodes at these addresses, one of which is enough. Without any: $GOSSIPQ_SERVER, or this host's node. */
+export function connect(servers = process.env.GOSSIPQ_SERVER ?? SERVER) {
+  const addresses = (Array.isArray(servers) ? servers : String(servers).split(",")).map(address);
+  if (!addresses.length) throw new GossipqError("bad_request", "no address of a node");
+  return new Client(addresses);
+}
+
+function address(text) {
+  const full = text.includes("://") ? text : `tcp://${text}`;
+  return /:\d+$/.test(full) || full.startsWith("ipc://") ? full : `${full}:7700`;
+}
+
+export class Client {
+  #link;
+  #publisher;
+  #topics = new Map();
+  #subscriptions = new Set();
+
+  constructor(servers) {
+    this.#link = new Link(servers, VERSION);
+    this.#publisher = new Publisher(this.#link);
+  }
+
+  /** Resolves when the record is stored: {topic, partition, offset, copies, duplicate}. Many may be under way at a time;
+   * records of one key are stored in the order in which they were published. */
+  async publish(topic, value, options = {}) {
+    const known = this.#topics.get(topic);
+    const found = known instanceof Promise || !known ? await this.#resolve(topic, true, options.signal) : known;
+    const stored = this.#publisher.publish(found, value, options).catch((error) => {
+      if (error.code === "unknown_topic") {
+        this.#topics.delete(topic);
+        this.#publisher.forget(found);
+      }
+      throw error;
+    });
+    return options.signal ? raced(stored, options.signal) : stored;
+  }
+
+  /** A subscription: messages for a group, each to be acked. Iterate it with `for await`. */
+  async subscribe(topic, options) {
+    const { create = true, signal } = options ?? {};
+    const subscription = new Subscription(this.#link, await this.#resolve(topic, create, signal), options);
+    this.#subscriptions.add(subscription);
+    return subscription.open();
+  }
+
+  /** The same as an AsyncIterable that need not be awaited first. */
+  async *consume(topic, options) {
+    yield* await this.subscribe(topic, options);
+  }
+
+  /** Resolves when all that was published is confirmed, or has failed. */
+  flush() {
+    return this.#publisher.flush();
+  }
+
+  /** Confirms what is on its way, gives back what was not acked, and ends. */
+  async close({ flush = true } = {}) {
+    if (this.#link.closed) return;
+    if (flush) await this.flush();
+    await Promise.all([...this.#subscriptions].map((each) => each.close()));
+    this.#publisher.close();
+    await this.#link.close();
+  }
+
+  async [Symbol.asyncDispose ?? Symbol.for("Symbol.asyncDispose")]() {
+    await this.close();
+  }
+
+  #resolve(name, create, signal) {
+    const known = this.#topics.get(name);
+    if (known) return known;
+    const asked = this.#link.ask(RESOLVE, 0, [[name], create], undefined, signal).then(
+      ([[info]]) => {
+        if (!info) throw new GossipqError("unknown_topic", `no topic ${name}`, `gossipq topic create ${name}`);
+        const topic = { id: info[0], name: info[1], shards: info[4] };
+        if (!topic.shards.length) throw new GossipqError("bad_request", `${name} is a virtual topic`, "name the real ones");
+        this.#topics.set(name, topic);
+        return topic;
+      },
+      (error) => {
+        this.#topics.delete(name);
+        throw error;
+      },
+    );
+    this.#topics.set(name, asked);
+    asked.catch(() => this.#topics.delete(name));
+    return asked;
+  }
+}
+
+function raced(promise, signal) {
+  if (signal.aborted) return Promise.reject(signal.reason);
+  return new Promise((resolve, reject) => {
+    const abort = () => reject(signal.reason);
+    signal.addEventListener("abort", abort, { once: true });
+    promise.then(resolve, reject).finally(() => signal.removeEventListener("abort", abort));
+  });
+}

@@ -1,0 +1,59 @@
+// Frames and verbs of the gossipq protocol, version 2, as far as this client speaks it. PROTOCOL.md has them all.
+
+import { decode, encode } from "@msgpack/msgpack";
+
+export const HELLO = 1, PING = 3, BYE = 5, REFUSED = 6, RESET = 7, CONFIRM = 17, PUBLISH_PLAIN = 18;
+export const SUBSCRIBE = 32, UNSUBSCRIBE = 34, ACK = 37, NACK = 39, DELIVER_PLAIN = 46, RESOLVE = 64;
+export const HOME = 0xffff; // in place of a shard: the frontdoor itself
+const VERSION = 2, HEADER_BYTES = 24;
+
+/** One message as it came. Numbers are Numbers: all that a node says to this client is below 2^53. */
+export function parse(frames) {
+  const [control, body] = frames;
+  if (control.length < HEADER_BYTES || control.toString("latin1", 0, 2) !== "GQ") {
+    throw new GossipqError("protocol", "the other side does not speak gossipq");
+  }
+  if (control[2] !== VERSION) {
+    throw new GossipqError("wrong_version", `the node speaks protocol version ${control[2]}, this client ${VERSION}`);
+  }
+  try {
+    const fields = decode(control.subarray(HEADER_BYTES));
+    if (!Array.isArray(fields)) throw new TypeError("no array");
+    return {
+      verb: control[3],
+      shard: control.readUInt16LE(4),
+      request: Number(control.readBigUInt64LE(8)),
+      term: Number(control.readBigUInt64LE(16)),
+      fields,
+      body,
+    };
+  } catch (error) {
+    throw new GossipqError("protocol", `a message of the node cannot be read: ${error.message}`);
+  }
+}
+
+export function frame(verb, shard, request, fields) {
+  const head = Buffer.alloc(HEADER_BYTES);
+  head.write("GQ", "latin1");
+  head[2] = VERSION;
+  head[3] = verb;
+  head.writeUInt16LE(shard, 4);
+  head.writeBigUInt64LE(BigInt(request), 8);
+  return Buffer.concat([head, encode(fields)]);
+}
+
+/** What a request ends with. `code` is one of PROTOCOL.md section 2, or "closed", "not_confirmed", "backpressure". */
+export class GossipqError extends Error {
+  constructor(code, message, hint = "", retryAfterMs = 0, detail = 0) {
+    super(hint ? `${message} (${hint})` : message);
+    this.name = "GossipqError";
+    this.code = code;
+    this.hint = hint;
+    this.retryAfterMs = retryAfterMs;
+    this.detail = detail;
+  }
+
+  static of([code, message, hint = "", retryAfterMs = 0, detail = 0]) {
+    return new GossipqError(code, message, hint, retryAfterMs, detail);
+  }
+}

@@ -1,0 +1,288 @@
+// What is consumed: records that came and wait, those that the user has, and the acks on their way.
+
+import { LOST } from "./link.js";
+import { ACK, DELIVER_PLAIN, GossipqError, NACK, REFUSED, SUBSCRIBE, UNSUBSCRIBE } from "./protocol.js";
+import { decode } from "@msgpack/msgpack";
+
+let numbers = 0;
+
+/** A record. `ack()` when it is done. */
+export class Message {
+  #part;
+
+  constructor(part, topic, [key, offset, attempt, value, recordKey, headers, id, route, timeMs]) {
+    this.#part = part;
+    this.topic = topic;
+    this.partition = key % 65536;
+    this.offset = offset;
+    this.attempt = attempt;
+    this.value = buffer(value);
+    this.key = buffer(recordKey);
+    this.headers = headers;
+    this.id = buffer(id);
+    this.route = route;
+    this.timeMs = timeMs;
+  }
+
+  /** Resolves when that is stored: true, or false if others have the record by now. */
+  ack() {
+    return this.#part.settle(this, ACK, "");
+  }
+
+  /** It failed, for that reason: it comes again after `delayMs`, -1: as the policy of the group says. */
+  nack(reason = "", { delayMs = -1 } = {}) {
+    return this.#part.settle(this, NACK, JSON.stringify([delayMs, true, reason]));
+  }
+
+  /** It is not to come again: a dead letter. */
+  reject(reason = "") {
+    return this.#part.settle(this, NACK, JSON.stringify([-1, true, reason, "rejected"]));
+  }
+
+  /** It was not begun, and comes again at once, to whoever takes it. */
+  release() {
+    return this.#part.settle(this, NACK, JSON.stringify([-1, false]));
+  }
+}
+
+/** The part of a subscription that lies in one shard. */
+class Part {
+  constructor(subscription, topic, shard, partitions) {
+    this.subscription = subscription;
+    this.topic = topic;
+    this.shard = shard;
+    this.number = ++numbers;
+    this.held = new Map(); // "key/offset" -> message that the user has
+    this.next = new Map(partitions.map((partition) => [topic.id * 65536 + partition, null])); // of a reader
+    this.pending = new Map(); // what of NACK, or "" -> [{message, resolve}]
+    this.flushing = false;
+    this.generation = 0;
+    this.live = false;
+  }
+
+  /** What is said when the shard is joined. */
+  greeting() {
+    const { group, start, credit, creditBytes, options, routes } = this.subscription;
+    const starts = [...this.next].map(([key, offset]) => (offset === null ? startAt(key, start) : [key, "offset", offset]));
+    const holding = group ? [...this.held.values()].map((each) => this.#range(each)) : null;
+    this.live = false;
+    this.generation++;
+    const fields = [this.number, group, starts, credit, creditBytes, options, false, holding, routes, true, [], true, true];
+    return [[SUBSCRIBE, fields]];
+  }
+
+  joined() {
+    this.live = true;
+    this.flush();
+  }
+
+  ended() {
+    this.live = false;
+    this.subscription.drop(this);
+  }
+
+  refused(fields, error) {
+    if (fields[0] === this.number) this.subscription.fail(error);
+  }
+
+  heard({ verb, fields, body }) {
+    if (verb !== DELIVER_PLAIN || fields[0] !== this.number) return false;
+    if (this.subscription.over) return true;
+    for (const row of decode(body)) {
+      const message = new Message(this, this.topic.name, row);
+      if (!this.held.has(name(message))) this.subscription.push(this, message);
+    }
+    return true;
+  }
+
+  taken(message) {
+    if (this.subscription.group) this.held.set(name(message), message);
+    else this.next.set(this.#range(message)[0], message.offset + 1);
+  }
+
+  settle(message, verb, how) {
+    if (!this.held.has(name(message)) && this.subscription.group) {
+      return Promise.resolve(false); // settled before
+    }
+    return new Promise((resolve, reject) => {
+      const index = `${verb}${how}`;
+      if (!this.pending.has(index)) this.pending.set(index, { verb, how, waiters: [] });
+      this.pending.get(index).waiters.push({ message, resolve, reject });
+      if (!this.flushing) {
+        this.flushing = true;
+        setImmediate(() => ((this.flushing = false), this.flush()));
+      }
+    });
+  }
+
+  /** Sends what was settled since. What gets no answer is sent again when the shard is joined. */
+  flush() {
+    if (!this.live) return;
+    const pending = [...this.pending.values()];
+    this.pending.clear();
+    for (const { verb, how, waiters } of pending) {
+      for (let i = 0; i < waiters.length; i += 1000) this.#say(verb, how, waiters.slice(i, i + 1000));
+    }
+  }
+
+  #say(verb, how, waiters) {
+    const ranges = joined(waiters.map(({ message }) => this.#range(message)));
+    const fields = [this.number, ranges, ...(how ? JSON.parse(how) : [])];
+    this.subscription.link.say(verb, this.shard, fields, undefined, (answer) => {
+      const error = answer !== LOST && answer.verb === REFUSED ? GossipqError.of(answer.fields) : null;
+      if (answer === LOST || (error && AGAIN.has(error.code))) {
+        const index = `${verb}${how}`;
+        const before = this.pending.get(index)?.waiters ?? [];
+        this.pending.set(index, { verb, how, waiters: [...waiters, ...before] });
+        if (error?.code === "no_session" || error?.code === "no_subscription") this.subscription.link.over(this.shard);
+        else setTimeout(() => this.flush(), error?.retryAfterMs || 50);
+        return;
+      }
+      for (const { message, resolve, reject } of waiters) {
+        this.held.delete(name(message));
+        if (error) reject(error);
+        else resolve(!lost(answer.fields[0], this.#range(message)));
+      }
+    });
+  }
+
+  #range(message) {
+    return [this.topic.id * 65536 + message.partition, message.offset, message.offset + 1];
+  }
+}
+
+const AGAIN = new Set(["busy", "joining", "not_leader", "no_session", "no_subscription"]);
+
+/** Records of a topic, for a group or (without one) a reader. An AsyncIterable; it ends by `close`, `break`, or its signal. */
+export class Subscription {
+  #waiting = [];
+  #wake = null;
+  #error = null;
+  #last = null; // what a reader has taken
+  over = false;
+
+  constructor(link, topic, { group = "", start = group ? "first" : "new", credit = 1000, creditBytes = 8 << 20, leaseMs = null, mode = null, routes = [], signal } = {}) {
+    Object.assign(this, { link, topic, group, start, credit, creditBytes, routes, signal });
+    this.options = [mode, leaseMs];
+    const shards = new Map();
+    topic.shards.forEach((shard, i) => shards.set(shard, [...(shards.get(shard) ?? []), i]));
+    this.parts = [...shards].map(([shard, partitions]) => new Part(this, topic, shard, partitions));
+    this.onAbort = () => this.close().catch(() => {});
+    signal?.addEventListener("abort", this.onAbort, { once: true });
+  }
+
+  async open() {
+    for (const part of this.parts) {
+      const shard = this.link.shard(part.shard);
+      shard.tenants.add(part);
+      this.link.over(part.shard);
+    }
+    await Promise.all(this.parts.map((part) => this.link.join(part.shard, this.signal)));
+    if (this.#error) throw this.#error;
+    return this;
+  }
+
+  /** The next message; null when none comes within `waitMs`, or the subscription is closed. */
+  async next(waitMs = Infinity) {
+    if (this.#last) {
+      this.#last.part.settleReader(this.#last.message);
+      this.#last = null;
+    }
+    const end = Date.now() + waitMs;
+    while (!this.#waiting.length && !this.over && !this.#error) {
+      const left = end - Date.now();
+      if (left <= 0) return null;
+      await new Promise((resolve) => {
+        const timer = Number.isFinite(left) ? setTimeout(resolve, left) : null;
+        this.#wake = () => (clearTimeout(timer), resolve());
+      });
+      this.#wake = null;
+    }
+    if (this.#error) throw this.#error;
+    const found = this.#waiting.shift();
+    if (!found) return null;
+    found.part.taken(found.message);
+    if (!this.group) this.#last = found;
+    return found.message;
+  }
+
+  async *[Symbol.asyncIterator]() {
+    try {
+      for (;;) {
+        const message = await this.next();
+        if (message === null) return;
+        yield message;
+      }
+    } finally {
+      await this.close();
+    }
+  }
+
+  push(part, message) {
+    this.#waiting.push({ part, message });
+    this.#wake?.();
+  }
+
+  /** The records of that part that nobody took: they come again. */
+  drop(part) {
+    this.#waiting = this.#waiting.filter((each) => each.part !== part);
+  }
+
+  fail(error) {
+    this.#error = error;
+    this.#wake?.();
+  }
+
+  /** Ends it. Records that the user has can still be acked before this resolves; the others go back. */
+  async close() {
+    if (this.over) return;
+    this.over = true;
+    this.signal?.removeEventListener("abort", this.onAbort);
+    this.#waiting = [];
+    this.#wake?.();
+    await Promise.all(this.parts.map((part) => this.#leave(part)));
+  }
+
+  async #leave(part) {
+    part.flush();
+    if (!this.link.closed && part.live) {
+      await new Promise((resolve) => this.link.say(UNSUBSCRIBE, part.shard, [part.number], undefined, resolve));
+    }
+    this.link.shard(part.shard).tenants.delete(part);
+  }
+}
+
+Part.prototype.settleReader = function (message) {
+  // a reader's ack only lends again what the record took; if it gets lost, the next SUBSCRIBE lends anew
+  if (this.live) this.subscription.link.say(ACK, this.shard, [this.number, [[this.topic.id * 65536 + message.partition, message.offset, message.offset + 1]]]);
+};
+
+function startAt(key, start) {
+  if (typeof start === "number") return [key, "offset", start];
+  if (start instanceof Date) return [key, "time", start.getTime()];
+  return [key, start];
+}
+
+function name(message) {
+  return `${message.partition}/${message.offset}`;
+}
+
+function lost(ranges, [key, first]) {
+  return (ranges ?? []).some(([partition, low, high]) => partition === key && low <= first && first < high);
+}
+
+/** Ranges side by side as one. */
+function joined(ranges) {
+  ranges.sort((a, b) => a[0] - b[0] || a[1] - b[1]);
+  const found = [];
+  for (const [key, first, end] of ranges) {
+    const last = found[found.length - 1];
+    if (last && last[0] === key && last[2] === first) last[2] = end;
+    else found.push([key, first, end]);
+  }
+  return found;
+}
+
+function buffer(raw) {
+  return Buffer.from(raw.buffer, raw.byteOffset, raw.byteLength);
+}
