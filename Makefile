@@ -14,10 +14,11 @@ IMAGES ?= 2000
 KIND ?=
 TIMES ?= 10
 FIRST ?= 0
+PEERS := redis-server nats-server libnats-dev rabbitmq-server beanstalkd gcc libc6-dev
 export PYTHONDONTWRITEBYTECODE :=  # tests start a thousand processes: each would compile every module again
 
 .DEFAULT_GOAL := help
-.PHONY: bindings bindings-javascript seeds fuzz siege help install serf demo test check unit accept accept-slow accept-kills accept-planted accept-sim accept-power accept-chaos sim hunt sim-coverage perf e2e chaos chaos-kinds power
+.PHONY: race race-peers bindings bindings-javascript seeds fuzz siege help install serf demo test check unit accept accept-slow accept-kills accept-planted accept-sim accept-power accept-chaos sim hunt sim-coverage perf e2e chaos chaos-kinds power
 
 help:  ## list the targets
 	@echo "gossipq: make TARGET"
@@ -100,6 +101,14 @@ sim: $(STAMP)  ## the cluster simulator and the property tests of the core: SEED
 
 seeds: $(STAMP)  ## SEEDS=2000 of the simulator from FIRST=100000 on; counts go to tests/sim/seeds.jsonl
 	PYTHONPATH=tests $(BIN)/python -m sim.many $(FIRST) $(SEEDS) --note
+
+race-peers: $(STAMP)  ## installs what `make race` compares with: Redis, NATS with its C client, RabbitMQ, beanstalkd
+	@if [ $$(id -u) = 0 ]; then DEBIAN_FRONTEND=noninteractive apt-get install -y --no-install-recommends $(PEERS); \
+	else echo "sudo apt-get install --no-install-recommends $(PEERS)"; fi
+	$(BIN)/pip install -q redis pika greenstalk
+
+race: $(STAMP)  ## the same work for gossipq and its peers, in turns; appends to perf/RESULTS.md, draws perf/race.svg
+	$(BIN)/python perf/race.py
 
 hunt: $(STAMP)  ## each planted bug ten times over fresh seeds: is it seen by the check that it names?
 	PYTHONPATH=tests $(BIN)/python -m sim.hunt --note
