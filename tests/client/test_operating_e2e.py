@@ -11,6 +11,7 @@ from conftest import RunningNode
 from gossipq.messages import Done
 from gossipq.operator_messages import PurgeTopic
 from gossipq.types import partition_key, partition_of
+from gossipq.values import Alarm
 from gossipq_client import BadRequest, Client, GossipqError, UnknownTopic, WrongState, connect, testing
 from gossipq_client.aio import connect as aio_connect
 from gossipq_client.values import growth
@@ -234,18 +235,23 @@ def test_an_alarm_is_raised_and_cleared_by_a_node() -> None:
         mq.publish_many("orders", [b"x"] * 30).result(PATIENCE_S)
         work(mq, "orders", 1)
         end = time.monotonic() + PATIENCE_S
-        while not mq.admin.alarms():
+
+        def lags() -> list[Alarm]:
+            """A busy machine raises others."""
+            return [alarm for alarm in mq.admin.alarms() if alarm.name == "lag"]
+
+        while not lags():
             broker.advance("1s")
             assert time.monotonic() < end
-        (alarm,) = mq.admin.alarms()
-        assert (alarm.name, alarm.severity, alarm.subject) == ("lag", "warning", "orders/g")
+        (alarm,) = lags()
+        assert (alarm.severity, alarm.subject) == ("warning", "orders/g")
         assert alarm.text == "group g on orders is 29 records behind in partition 0; alarm_lag is 10"
         assert alarm.command == "gossipq why orders --group g"
         since = alarm.since_ms
         broker.advance("30s")
-        assert mq.admin.alarms()[0].since_ms == since
+        assert lags()[0].since_ms == since
         work(mq, "orders", 25)
-        while mq.admin.alarms():
+        while lags():
             broker.advance("1s")
             assert time.monotonic() < end
 

@@ -12,7 +12,7 @@ from gossipq import limits
 from gossipq.errors import BadRequest, TooLarge
 from gossipq.types import ATTEMPTS, BACKOFF, DELAY, ID_HASH, LEASE, TTL, Now
 from gossipq_client.values import terms
-from gossipq_client.values.terms import NOTHING, Terms, list_options, publish_options
+from gossipq_client.values.terms import NOTHING, PLAIN, WHILE_CONFIRMED, Terms, list_options, publish_options
 
 NAN, INF = float("nan"), float("inf")
 WALL_MS = 1_800_000_000_000
@@ -31,7 +31,7 @@ def of_list(count: int, **options: Any) -> Terms | list[Terms] | None:
 
 
 def test_a_plain_record_has_no_terms() -> None:
-    assert publish_options(now) == (None, b"", b"", "", None, None, None)
+    assert publish_options(now) == PLAIN == (None, b"", b"", "", None, None, WHILE_CONFIRMED)
     assert of_one(key="k", headers={"a": "b"}, route="r", level="none", delay=0) is None
     assert of_one(at=WALL_MS / 1000 - 60) is None
     assert of_list(3, keys=[None, "a", "b"], delay=0) is None

@@ -14,7 +14,7 @@ import pytest
 
 from gossipq.errors import Backpressure, ClientClosed, TooLarge
 from gossipq.values import TopicConfig, TopicInfo
-from gossipq_client import Client, LeaseLost, aio, embedded, testing
+from gossipq_client import Client, LeaseLost, aio, connect, embedded, testing
 from gossipq_client.session.packer import WINDOW_BATCHES
 from gossipq_client.session.sender import FAILURES_MAX
 from tests.client.hand import SHARD, Hand
@@ -284,6 +284,21 @@ class TestFullWindows:
                 mq.publish("full", b"x", key=b"k", wait="300ms")
             assert time.monotonic() - begun_s >= 0.25
         mq.flush(PATIENCE_S)
+
+    def test_a_list_says_what_of_it_is_on_its_way(
+        self, broker: testing.Broker, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        with connect(broker.endpoint, timeout=1) as mq:
+            mq.create_topic("parted", 1)
+            mq.publish("parted", b"x").result(PATIENCE_S)
+            with monkeypatch.context() as patched:
+                patched.setattr(mq._engine.transport, "receive", list)  # no confirm comes
+                with pytest.raises(
+                    Backpressure, match=r"for 1 s: .*; \d+ records of the list are on their way"
+                ):
+                    mq.publish_many("parted", [b"x" * 100_000] * 1_000)
+            mq.flush(PATIENCE_S)
+            assert 1 < mq.admin.stats(["parted"]).partitions[0].next < 1_001
 
     def test_asyncio_publish_waits_no_longer_than_it_may(self, broker: testing.Broker) -> None:
         async def main() -> None:

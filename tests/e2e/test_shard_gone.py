@@ -1,5 +1,6 @@
 """A client whose shard is gone hears why within its timeout: nothing waits for ever without a word."""
 
+import asyncio
 import contextlib
 import os
 import signal
@@ -15,8 +16,8 @@ import pytest
 
 from conftest import HOME, ROOTS
 from e2e.harness import Node, stopped
-from gossipq.errors import GossipqError, Unreachable
-from gossipq_client import Subscription, connect
+from gossipq.errors import Backpressure, GossipqError, Unreachable
+from gossipq_client import Client, Subscription, aio, connect
 
 Look = TypeVar("Look")
 pytestmark = pytest.mark.e2e
@@ -105,6 +106,41 @@ def one(subscription: Subscription) -> Iterator[bytes]:
         with message:
             yield message.value
             return
+
+
+def test_a_publish_beyond_the_window_is_told_who_does_not_answer(hung: tuple[Node, str]) -> None:
+    """Nobody has said how long it may wait; the healthy shards of the same client go on."""
+    node, name = hung
+    with connect(node.endpoint, timeout=2) as mq:
+        with pytest.raises(Backpressure, match="the leader that was asked does not") as caught:
+            publish_all(mq, name)
+        assert "wait=None" in caught.value.hint
+        mq.close(flush=False)
+
+
+def publish_all(mq: Client, name: str) -> None:
+    """More than a window takes."""
+    for _ in range(1_000):
+        mq.publish(name, b"y" * 100_000)
+
+
+def test_an_asyncio_publish_beyond_the_window_is_told_who_does_not_answer(hung: tuple[Node, str]) -> None:
+    """Each of those that wait in line, within the same time."""
+    node, name = hung
+
+    async def main() -> None:
+        async with aio.connect(node.endpoint, timeout=2) as mq:
+
+            async def publish() -> None:
+                for _ in range(1_000):
+                    await mq.publish(name, b"y" * 100_000)
+
+            ended = await asyncio.gather(*(publish() for _ in range(5)), return_exceptions=True)
+            assert [type(error) for error in ended] == [Backpressure] * 5
+            assert all("the leader that was asked does not" in str(error) for error in ended)
+            await mq.close(flush=False)
+
+    asyncio.run(main())
 
 
 def test_pub_of_more_than_a_window_ends(hung: tuple[Node, str]) -> None:

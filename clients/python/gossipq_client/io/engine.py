@@ -32,7 +32,7 @@ from gossipq.types import META_SHARD, Offset, partition_of, topic_id_of
 from gossipq.wire import ownership
 from gossipq_client.io.transport import Transport, wait
 from gossipq_client.operations import Operating
-from gossipq_client.session import Call, Flight, Held, Joining, Session, Subscription, Topic, Writer
+from gossipq_client.session import Call, Flight, Held, Joining, Patience, Session, Subscription, Topic, Writer
 from gossipq_client.values import Options, refs
 
 Stepped = TypeVar("Stepped")
@@ -241,6 +241,10 @@ class Engine:
         """For records that are copied: each copy is known by it."""
         return [os.urandom(16).hex().encode() for _ in range(count)]
 
+    def patience(self, writer: Writer, wait_s: float | None, timeout_s: float) -> Patience:
+        """Of who finds the window full now."""
+        return Patience(self.session.publishing, writer, wait_s, timeout_s, self.now_ms())
+
     def full(self, writer: Writer) -> bool:
         return (
             self.session.publishing.full(writer)
@@ -265,12 +269,14 @@ class Engine:
             if self.full(writer):
                 raise self.backpressure(writer)
 
-    def backpressure(self, writer: Writer) -> Backpressure:
-        waiting = self.session.publishing.unconfirmed_records()
-        return Backpressure(
-            f"{many(waiting, 'record')} without a confirm",
-            hint=f"flush() first, or slow down: {writer.topic.name}",
-        )
+    def backpressure(self, writer: Writer, silent_s: float = 0) -> Backpressure:
+        """`silent_s`: for so long nothing was confirmed, which has another cause than haste."""
+        without = f"{many(self.session.publishing.unconfirmed_records(), 'record')} without a confirm"
+        if silent_s:
+            away = self.unreachable()
+            hint = f"{away.hint}; wait=None waits for as long as it takes"
+            return Backpressure(f"{without}, for {silent_s:g} s: {away.message}", hint=hint)
+        return Backpressure(without, hint=f"flush() first, or slow down: {writer.topic.name}")
 
     @staticmethod
     def writer_beside(held: Held, topic: Topic, options: Options) -> Writer:

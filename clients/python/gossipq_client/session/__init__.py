@@ -9,6 +9,7 @@ from gossipq_client.session.deliveries import Consuming
 from gossipq_client.session.held import Held, Piece
 from gossipq_client.session.lists import plan
 from gossipq_client.session.packer import Flight, Topic, Writer
+from gossipq_client.session.patience import Patience
 from gossipq_client.session.receipts import (
     Awaited,
     Copied,
@@ -18,6 +19,7 @@ from gossipq_client.session.receipts import (
     PendingRecord,
     Receipt,
     half_way,
+    part_sent,
     receipt_of,
 )
 from gossipq_client.session.session import Session
@@ -40,6 +42,7 @@ __all__ = [
     "Held",
     "Joining",
     "One",
+    "Patience",
     "PendingReceipt",
     "PendingReceipts",
     "PendingRecord",
@@ -58,6 +61,7 @@ __all__ = [
     "half_way",
     "joining",
     "no_pyarrow",
+    "part_sent",
     "plan",
     "receipt_of",
 ]

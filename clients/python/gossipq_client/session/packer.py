@@ -218,6 +218,7 @@ class Writer:
 
     __slots__ = (
         "flights",
+        "freed_ms",
         "gap",
         "greeting",
         "number",
@@ -242,6 +243,7 @@ class Writer:
         self.greeting = 0
         self.paused_until_ms = 0
         self.gap = 0  #: the sequence of a flight that was refused, while those behind it move up
+        self.freed_ms = 0  #: when the last flight ended
 
     @property
     def full(self) -> bool:

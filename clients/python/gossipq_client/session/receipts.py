@@ -9,7 +9,7 @@ from typing import Protocol, overload
 
 from msgspec import Struct
 
-from gossipq.errors import GossipqError
+from gossipq.errors import Backpressure, GossipqError
 from gossipq.texts import many
 from gossipq.values import Run
 from gossipq_client.session.packer import UNKNOWN_OFFSET, Flight, Special
@@ -207,6 +207,12 @@ def half_way(error: GossipqError, ids: Sequence[bytes]) -> GossipqError:
     )
     named.ids = texts
     return named
+
+
+def part_sent(full: Backpressure, sent: Sequence[Flight]) -> Backpressure:
+    """The error of a list of which a part is on its way."""
+    records = many(sum(flight.count for flight in sent), "record")
+    return Backpressure(f"{full.message}; {records} of the list are on their way all the same", full.hint)
 
 
 def _all_duplicate(flight: Flight) -> bool:

@@ -34,6 +34,7 @@ class Sending:
         self.linger_ms = 0  #: when an open flight without confirm must go; 0 = none waits
         #: whether its leader knows that subscription
         self.stands: Callable[[int], bool] = lambda subscription: True
+        self._freed_ms = 0  #: when the last flight of all ended
         self._links, self._new_producer = links, new_producer
         self._producer = new_producer()
         self._flying: dict[int, Flight] = {}
@@ -97,6 +98,10 @@ class Sending:
         return writer.full or (
             self.unconfirmed_bytes > 0 and self.unconfirmed_bytes >= self._window_bytes(writer)
         )
+
+    def freed_ms(self, writer: Writer) -> int:
+        """When there was news of what keeps the window full, boot time; 0 = never."""
+        return writer.freed_ms if writer.full else self._freed_ms
 
     def has_room(self, flights: list[Flight]) -> bool:
         """Whether all of them can go now. What nothing is waiting before always can."""
@@ -220,6 +225,7 @@ class Sending:
             writer = flight.writer
             flights = writer.flights
             flights.remove(flight)  # the first, since a leader confirms in order
+            writer.freed_ms = self._freed_ms = self._links.now_ms
             writer.sent -= writer.sent > 0
             if not flights and writer.open is not None:
                 self.seal(writer)
@@ -326,6 +332,7 @@ class Sending:
         flight.fail(error)  # before it is let go: see `recover`
         self._flying.pop(flight.request_id, None)
         flight.writer.flights.remove(flight)
+        flight.writer.freed_ms = self._freed_ms = self._links.now_ms
         self.unconfirmed_bytes -= flight.size
         self._note_failed(flight)
 

@@ -18,6 +18,7 @@ from gossipq_client.values.spooled import Spooled, spooled
 from gossipq_client.values.terms import (
     NOTHING,
     PLAIN,
+    WHILE_CONFIRMED,
     Common,
     ListOptions,
     Many,
@@ -35,6 +36,7 @@ __all__ = [
     "GIVEN_BACK",
     "NOTHING",
     "PLAIN",
+    "WHILE_CONFIRMED",
     "Address",
     "Backoff",
     "Common",

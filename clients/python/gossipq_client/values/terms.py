@@ -16,6 +16,9 @@ from gossipq_client.values import inputs
 
 Clock = Callable[[], Now]
 BACKOFF_MS_MAX = 2**32 - 1  #: a column of 4 bytes
+WHILE_CONFIRMED = (
+    -1.0
+)  #: a wait that nobody bounded: it ends when no confirm has come for the client's timeout
 
 
 class Common(TypedDict, total=False):
@@ -26,7 +29,8 @@ class Common(TypedDict, total=False):
     route: matched by consumers, as in "eu.fr"
     level: "stored" (confirmed means kept) or "none" (no confirm); None = as the topic says
     partition: its number, in place of the choice by key or id
-    wait: raises Backpressure when the window stays full for so long; 0 = at once, None = never
+    wait: raises Backpressure when the window stays full for so long; 0 = at once, None = never; not said:
+    when it is full and no batch has been confirmed for the client's timeout
     delay: due so long from now; until then it is scheduled and has no offset
     at: due then: an aware datetime, or seconds since 1970
     ttl: expires so long after it is due
@@ -92,7 +96,7 @@ class Options(NamedTuple):
     level: str
     terms: Terms | None
     partition: int | None = None
-    wait_s: float | None = None
+    wait_s: float | None = WHILE_CONFIRMED
 
     @property
     def chooser(self) -> bytes | None:
@@ -169,7 +173,7 @@ def publish_options(
     route: str = "",
     level: str | None = None,
     partition: int | None = None,
-    wait: inputs.Duration | None = None,
+    wait: inputs.Duration | None = WHILE_CONFIRMED,
     id: inputs.Value | None = None,
     delay: inputs.Duration | None = None,
     at: inputs.Time | None = None,
@@ -190,7 +194,7 @@ def publish_options(
         inputs.level_of(level),
         None if terms == NOTHING else terms,
         partition,
-        None if wait is None else inputs.duration_ms(wait, "wait") / 1000,
+        _wait_s(wait),
     )
 
 
@@ -204,7 +208,7 @@ def list_options(
     route: str = "",
     level: str | None = None,
     partition: int | None = None,
-    wait: inputs.Duration | None = None,
+    wait: inputs.Duration | None = WHILE_CONFIRMED,
     ids: Sequence[inputs.Value | None] | None = None,
     delay: inputs.Duration | None = None,
     delays: Sequence[inputs.Duration | None] | None = None,
@@ -229,8 +233,14 @@ def list_options(
         inputs.level_of(level),
         None if terms == NOTHING else terms,
         partition,
-        None if wait is None else inputs.duration_ms(wait, "wait") / 1000,
+        _wait_s(wait),
     )
+
+
+def _wait_s(wait: inputs.Duration | None) -> float | None:
+    if wait is None or wait is WHILE_CONFIRMED:
+        return wait
+    return inputs.duration_ms(wait, "wait") / 1000
 
 
 def _policy(

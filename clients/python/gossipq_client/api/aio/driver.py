@@ -4,6 +4,7 @@ outcome."""
 import asyncio
 from collections import defaultdict
 from collections.abc import AsyncIterator, Callable, Generator
+from contextlib import asynccontextmanager
 from functools import partial
 from typing import Any, TypeVar
 
@@ -12,7 +13,7 @@ from gossipq.types import ShardId
 from gossipq.values import Message as Request
 from gossipq_client.io import CLOSE_SECONDS, PAUSE_SECONDS, Engine, exits
 from gossipq_client.operations import Result, Talk, go_on
-from gossipq_client.session import Answer, Awaited, Call, Flight, Held, Receipt, Writer
+from gossipq_client.session import Answer, Awaited, Call, Flight, Held, Patience, Receipt, Writer
 from gossipq_client.values import inputs
 
 T = TypeVar("T")
@@ -193,21 +194,22 @@ class Driver:
         return True
 
     async def _in_window(self, writer: Writer, wait_s: float | None, send: Callable[[Writer], T]) -> T:
-        """Sends when the window has room for one more batch. Raises Backpressure when it has none within
-        `wait_s` seconds."""
+        """Sends when the window has room for one more batch. Raises Backpressure when it has none and
+        `Patience` is over."""
         engine, heir = self._engine, self._engine.session.publishing.heir
         engine.check()
         gate = self._gates[writer]
         if gate.locked() or engine.full(heir(writer)):
             if wait_s == 0:
                 raise engine.backpressure(writer)
+            patience = engine.patience(writer, wait_s, self._timeout)
             try:
                 # who waits first goes first, and the others do not look in between
-                async with asyncio.timeout(wait_s), gate:
+                async with self._within(patience), gate:
                     while engine.full(heir(writer)):
                         await self._until(lambda: not engine.full(heir(writer)), None)
             except TimeoutError:
-                raise engine.backpressure(writer) from None
+                raise engine.backpressure(writer, patience.silent_s) from None
         engine.session.advance(engine.clock.now())
         sent = self._do(lambda: send(heir(writer)))
         if engine.session.links.out:
@@ -215,6 +217,27 @@ class Driver:
         else:
             self._soon()
         return sent
+
+    @asynccontextmanager
+    async def _within(self, patience: Patience) -> AsyncIterator[None]:
+        """Raises TimeoutError in it when patience is over, which news may put off."""
+        timer: asyncio.TimerHandle | None = None
+
+        def look() -> None:
+            nonlocal timer
+            left_s = patience.left_s(self._engine.now_ms())
+            if left_s is not None and left_s <= 0:
+                limit.reschedule(self._loop.time())
+            elif left_s is not None:
+                timer = self._loop.call_later(left_s, look)
+
+        async with asyncio.timeout(None) as limit:
+            look()
+            try:
+                yield
+            finally:
+                if timer is not None:
+                    timer.cancel()
 
     async def _require(self, ready: Callable[[], bool], timeout: float) -> None:
         if not await self._until(ready, timeout):

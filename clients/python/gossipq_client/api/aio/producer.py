@@ -10,7 +10,19 @@ from gossipq.wire.schemas import Schema
 from gossipq_client.api.aio.driver import Driver, Gate, PendingReceipt
 from gossipq_client.handlers import Middleware, shows
 from gossipq_client.io import Engine, Spool, log
-from gossipq_client.session import Awaited, Copied, Flight, Held, One, Receipt, Topic, Writer, half_way, plan
+from gossipq_client.session import (
+    Awaited,
+    Copied,
+    Flight,
+    Held,
+    One,
+    Receipt,
+    Topic,
+    Writer,
+    half_way,
+    part_sent,
+    plan,
+)
 from gossipq_client.values import (
     PLAIN,
     Common,
@@ -77,9 +89,9 @@ class Producers(Driver):
         Batches form by themselves while earlier ones wait for their confirm. When it returns, the record is
         on its way; its receipt says when it is kept.
 
-        Waits while the window is full; with wait= not longer than
-        that: then Backpressure. Raises TooLarge, BadRequest, UnknownTopic, SchemaMismatch before anything is
-        sent.
+        Waits while the window is full, and raises Backpressure when nothing has been confirmed for the
+        client's timeout; with wait= when that is over (None: never). Raises TooLarge, BadRequest,
+        UnknownTopic, SchemaMismatch before anything is sent.
         """
         if self._wares:
             options = self._changed(topic, options)
@@ -205,8 +217,11 @@ class Producers(Driver):
             self._do(lambda: self._engine.take_all(flights))
             self._exchange()
         else:
-            for flight in flights:
-                await self._in_window(flight.writer, many.wait_s, partial(publishing.take, flight))
+            for at, flight in enumerate(flights):
+                try:
+                    await self._in_window(flight.writer, many.wait_s, partial(publishing.take, flight))
+                except Backpressure as full:
+                    raise part_sent(full, flights[:at]) if at else full from None
         return Copied(listed, many.made_ids) if known.virtual else listed[0]
 
     async def _step(

@@ -12,7 +12,7 @@ from gossipq_client.api.sync.keeper import Keeper
 from gossipq_client.io import CLOSE_SECONDS, ERROR_CLOSE_SECONDS, Bell, Engine, exits, log
 from gossipq_client.io import wait as wait_for
 from gossipq_client.operations import Result, Talk, go_on
-from gossipq_client.session import Answer, Awaited, Call, Flight, Held, PendingReceipts, Writer
+from gossipq_client.session import Answer, Awaited, Call, Flight, Held, Patience, PendingReceipts, Writer
 from gossipq_client.session import PendingReceipt as PendingReceipt
 from gossipq_client.values import inputs
 
@@ -123,10 +123,10 @@ class Driver:
         self._do(lambda: self._engine.begin(held, offset))
 
     def _in_window(self, writer: Writer, wait_s: float | None, send: Callable[[Writer], T]) -> T:
-        """Sends when the window has room for one more batch. Raises Backpressure when it has none within
-        `wait_s` seconds."""
+        """Sends when the window has room for one more batch. Raises Backpressure when it has none and
+        `Patience` is over."""
         engine, heir = self._engine, self._engine.session.publishing.heir
-        deadline_ms = None if wait_s is None else engine.now_ms() + wait_s * 1000
+        patience: Patience | None = None
 
         def try_to() -> tuple[T] | None:
             if engine.full(heir(writer)):
@@ -137,9 +137,10 @@ class Driver:
             return (sent,)
 
         while (sent := self._do(try_to)) is None:
-            left_s = None if deadline_ms is None else (deadline_ms - engine.now_ms()) / 1000
+            patience = patience or engine.patience(writer, wait_s, self._timeout)
+            left_s = patience.left_s(engine.now_ms())
             if left_s is not None and left_s <= 0:
-                raise engine.backpressure(writer)
+                raise engine.backpressure(writer, patience.silent_s)
             self._until(lambda: not engine.full(heir(writer)), left_s)
         return sent[0]
 
