@@ -85,7 +85,6 @@ KICK_MS = 30 * SECOND_MS  #: a session that an operator ended is not greeted for
 KICK_MS_MAX = DAY_MS
 GROWTH_MINUTES_MS = 6 * HOUR_MS  #: roll-ups of minutes are kept for so long,
 GROWTH_HOURS_MS = 7 * DAY_MS  #: and those of hours
-GROWTH_ROWS_MAX = 10_000  #: in one answer
 ALARM_LAG_MAX = 2**53
 TIMING_BOUNDS_US = (
     100,

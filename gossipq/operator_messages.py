@@ -23,11 +23,13 @@ class Growth(Message):
     topics: list[str] = []  #: empty: all topics together, one series for each shard
     hours: bool = False  #: rows of hours, kept for 7 days, instead of minutes, kept for 6 hours
     since_ms: int = 0  #: unix: rows behind that
+    after: list[int] = []  #: `more` of the answer before; empty = from the beginning
 
 
 class Grown(Message):
     verb = 81
     rows: list[GrowthRow]
+    more: list[int] = []  #: `after` of the next request; empty = that was all
 
 
 class ListClients(Message):

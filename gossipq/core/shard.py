@@ -311,8 +311,12 @@ class Shard:
         `after`, and the last one of them if more follow."""
         return stats(self.ledger, self.dispatch, worker, topics, after, rows_max)
 
-    def growth(self, request: Growth) -> list[GrowthRow]:
-        return self.ledger.growth.rows(request.topics, request.hours, request.since_ms)
+    def growth(
+        self, request: Growth, topics: Collection[str], after: tuple[int, int], rows_max: int
+    ) -> tuple[list[GrowthRow], tuple[int, int] | None]:
+        """Stored roll-ups of `topics`: the rows behind `after`, and where the last one stands if more may
+        follow."""
+        return self.ledger.growth.rows(topics, request.hours, request.since_ms, after, rows_max)
 
     def subscriptions(self, session: SessionId) -> list[Consumes]:
         """What a session is subscribed to."""

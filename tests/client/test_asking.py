@@ -536,6 +536,17 @@ class TestEachWorker:
         assert len(world.heard) == 2
         assert [each.time_ms for each in found] == [60_000, 120_000]
 
+    def test_its_growth_comes_in_pages(self, world: World) -> None:
+        row = GrowthRow("t", SHARD, 60_000, 1, 0, 0, 0, 1, 10, 1, 1, 1)
+        pages = {
+            (): Grown([row], [SHARD, 1, 60_000]),
+            (SHARD, 1, 60_000): Grown([replace(row, time_ms=120_000)]),
+        }
+        world.rules[Growth] = lambda asked: pages[tuple(asked.after)]
+        found = self.heard(world, Operating(world.hand.session).growth([], False, 0))
+        assert len(world.heard) == 4
+        assert [each.time_ms for each in found] == [60_000, 120_000]
+
     def test_its_counters_are_told_once(self, world: World) -> None:
         row = PartitionStats(PARTITION, "t", SHARD, 0, 0, 5, 5, 0, 50)
         group = GroupStats(PARTITION, "t", "g", 5, 0, 0, 5, 0, 1, 0)

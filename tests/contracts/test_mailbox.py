@@ -348,6 +348,26 @@ def test_a_client_that_does_not_read_costs_a_bounded_queue(
     world.close()
 
 
+def test_what_waits_before_a_turn_is_bounded_whatever_its_size(tmp_path: Path) -> None:
+    """A client sends records beyond its window while nobody takes them: it is held back soon."""
+    world = World("zmq", tmp_path)
+    world.mailbox("clients")
+    context = zmq.Context()
+    client = context.socket(zmq.DEALER)
+    client.set(zmq.LINGER, 0)
+    client.set(zmq.SNDHWM, 1)
+    client.connect(world.endpoint("clients"))
+    batch, sent, most = bytes(2 * limits.MIB), 0, zmq_mailbox.RECEIVE_QUEUE
+    while sent < 4 * most and client.poll(1_000, zmq.POLLOUT):
+        client.send_multipart((b"control", batch))
+        sent += 1
+    assert sent <= most + 8, "eight for what is under way in both sockets and the kernel"
+    assert most * limits.BATCH_BYTES_HARD_MAX <= limits.INTAKE_BYTES_MAX
+    client.close()
+    context.term()
+    world.close()
+
+
 @pytest.mark.parametrize(
     "garbage",
     [Random(seed).randbytes(2_000) for seed in range(5)] + [b"GET / HTTP/1.1\r\n\r\n", b"\xff", b""],

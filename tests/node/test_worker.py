@@ -33,7 +33,7 @@ from gossipq.messages import (
     Topics,
     Welcome,
 )
-from gossipq.operator_messages import Clients, Kick, ListClients
+from gossipq.operator_messages import Clients, Grown, Growth, Kick, ListClients
 from gossipq.peer_messages import Bundle, InstallTopic, Report
 from gossipq.types import Now, partition_key
 from gossipq.values import GroupConfig, GroupOptions, Member, Message, Start, TopicConfig
@@ -408,9 +408,30 @@ def test_counters_come_in_pages_each_row_once(hands: Hands, monkeypatch) -> None
 
 @pytest.mark.parametrize("after", [[1], [1, 2], [1, 2, 3, 4]])
 def test_a_place_in_the_counters_that_nobody_named_is_refused(hands: Hands, after: list[int]) -> None:
-    refused = hands.client().ask(Stats([], after))
-    assert isinstance(refused, RefusedMessage)
-    assert refused.code == "bad_request"
+    for question in (Stats([], after), Growth([], after=after)):
+        refused = hands.client().ask(question)
+        assert isinstance(refused, RefusedMessage)
+        assert refused.code == "bad_request"
+
+
+def test_growth_comes_in_pages_each_row_once(hands: Hands, monkeypatch) -> None:
+    """Over all shards of the worker, also with more rows than one answer has."""
+    names = [f"t{number}" for number in range(12)]
+    places = [hands.client().topic(name) for name in names]
+    for _ in range(3):
+        client = hands.client()
+        for partition, shard in places:
+            assert isinstance(client.ask(Publish(partition), shard, batch=batches.seal([b"x"])), Confirm)
+        hands.turn(limits.MINUTE_MS)
+        hands.turn(limits.SECOND_MS)
+    client = hands.client()
+    everything = client.ask(Growth(names))
+    assert isinstance(everything, Grown)
+    assert (len({row.topic for row in everything.rows}), everything.more) == (12, [])
+    monkeypatch.setattr(limits, "LIST_ROWS_MAX", 5)
+    replies = pages(client, lambda after: Growth(names, after=after), [])
+    assert all(len(reply.rows) <= 5 for reply in replies)
+    assert [row for reply in replies for row in reply.rows] == everything.rows
 
 
 def test_clients_come_in_pages_and_say_what_is_not_listed(hands: Hands, monkeypatch) -> None:

@@ -472,8 +472,10 @@ def samples() -> list[messages.Message]:
         m.AskMembers(),
         m.SetMember("n2", "leaving", b"proof"),
         m.Challenge(SESSION, "n1/1", b"proof"),
-        o.Growth(["orders"], True, PUBLISH_MS),
-        o.Grown([v.GrowthRow("orders", 6, PUBLISH_MS, 530, 90, 2, 20, 493, 55_000, 400, 2, 3)]),
+        o.Growth(["orders"], True, PUBLISH_MS, [6, 7, PUBLISH_MS]),
+        o.Grown(
+            [v.GrowthRow("orders", 6, PUBLISH_MS, 530, 90, 2, 20, 493, 55_000, 400, 2, 3)], [6, 7, PUBLISH_MS]
+        ),
         o.ListClients(SESSION),
         o.Clients([client], SESSION),
         o.Kick(SESSION[:8], 60_000),

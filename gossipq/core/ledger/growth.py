@@ -4,6 +4,8 @@ The leader logs a ROLLUP once a minute if anything was applied since the last on
 rows of it, from its own ledger; a topic whose counters did not change gets none.
 """
 
+from collections.abc import Collection
+from itertools import islice
 from typing import Protocol
 
 import msgspec
@@ -25,6 +27,9 @@ STEPS = (
 STAGGER_MS = 1_789  #: shards do not all roll up in the same turn
 SWEEP_ROWS = 1_024
 LATEST = 2**63 - 1
+
+Place = tuple[int, int]
+"""Where a row stands in the list of a shard: id of its topic, and its time."""
 
 Counts = tuple[int, ...]  #: the fields of GrowthState but for the last two
 
@@ -133,22 +138,32 @@ class GrowthRows:
         low = records.key(b"g", topic_id)
         self._host.state.delete_range(low, records.after(low), 2 * SWEEP_ROWS)
 
-    def rows(self, names: list[str], hours: bool, since_ms: int) -> list[GrowthRow]:
-        """Of topics by name, or of everything together."""
+    def rows(
+        self, names: Collection[str], hours: bool, since_ms: int, after: Place, rows_max: int
+    ) -> tuple[list[GrowthRow], Place | None]:
+        """The next rows of topics by name, or of everything together, by topic and time; the place of the
+        last one if more may follow."""
         wanted = (
-            [(info.id, info.name) for info in self._host.topics.values() if info.name in names]
+            sorted((info.id, info.name) for info in self._host.topics.values() if info.name in names)
             if names
             else [(EVERYTHING, "")]
         )
-        found = []
+        found: list[GrowthRow] = []
+        last = after
         for topic_id, name in wanted:
+            if topic_id < after[0]:
+                continue
             prefix = records.key(b"g", topic_id, HOURS if hours else MINUTES)
-            for row_key, row in self._host.state.scan(prefix + U64.pack(since_ms + 1), records.after(prefix)):
+            behind_ms = max(since_ms, after[1]) if topic_id == after[0] else since_ms
+            rows = self._host.state.scan(prefix + U64.pack(behind_ms + 1), records.after(prefix))
+            for row_key, row in islice(rows, rows_max - len(found)):
                 state = _decode(row)
-                time_ms = U64.unpack_from(row_key, 17)[0]
-                fields = [name, self._host.shard, time_ms, *_counts_of(state), state.term, state.voters]
+                last = topic_id, int(U64.unpack_from(row_key, 17)[0])
+                fields = [name, self._host.shard, last[1], *_counts_of(state), state.term, state.voters]
                 found.append(msgspec.convert(fields, GrowthRow))
-        return found
+            if len(found) >= rows_max:
+                return found, last
+        return found, None
 
 
 def _counts_of(state: GrowthState) -> Counts:

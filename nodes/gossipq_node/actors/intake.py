@@ -32,7 +32,8 @@ class Intake:
         return bool(self._waiting or self._peers)
 
     def take(self, arrived: list[Incoming]) -> tuple[list[Incoming], list[Incoming]]:
-        """What this turn works on, and what is refused. `arrived` is what the mailbox gave for it."""
+        """What this turn works on, and what is refused, whose batches are gone. `arrived` is what the mailbox
+        gave for it."""
         if not self.waiting and not _cut(arrived):
             return arrived, []
         refused: list[Incoming] = []
@@ -41,7 +42,7 @@ class Intake:
                 if not self._mailbox.from_client(message.origin):
                     self._peers.append(message)
                 elif not self._wait(message):
-                    refused.append(message)
+                    refused.append(message._replace(batch=b""))
             if not _cut(arrived):
                 break
             arrived = self._mailbox.receive(0)

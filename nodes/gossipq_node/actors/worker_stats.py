@@ -1,6 +1,6 @@
 """What a worker tells of itself: STATS, GROWTH, LIST_CLIENTS. It never walks records."""
 
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 
 from gossipq import limits
 from gossipq.core.delivery import NUMBER_MAX, within
@@ -9,12 +9,12 @@ from gossipq.errors import BadRequest
 from gossipq.messages import Stats, StatsReply
 from gossipq.operator_messages import Clients, Grown, Growth, ListClients
 from gossipq.types import Now
-from gossipq.values import ClientRow, Message
+from gossipq.values import ClientRow, GrowthRow, Message
 from gossipq_node.actors.sessions import Session, Sessions
 from gossipq_node.settings import WorkerSettings
 
 QUESTIONS = (Stats, Growth, ListClients)
-BEGINNING = (-1, -1, -1)  #: of the rows of STATS: before all shards, partitions and groups
+BEGINNING = (-1, -1, -1)  #: of rows of STATS: before all shards, partitions and groups; of GROWTH likewise
 
 
 def answer(
@@ -22,7 +22,7 @@ def answer(
 ) -> StatsReply | Grown | Clients:
     """Of one of the QUESTIONS; `shards` have the clocks of this turn. Lists come in pages.
 
-    Raises BadRequest: a number that cannot be, or too many rows of growth."""
+    Raises BadRequest: a number that cannot be."""
     if isinstance(request, Growth):
         return _growth(request, shards)
     if isinstance(request, ListClients):
@@ -34,9 +34,7 @@ def answer(
 def _stats(request: Stats, settings: WorkerSettings, shards: Collection[Shard]) -> StatsReply:
     """Rows in the order of shards, partitions and groups, so that a shard that comes or goes between two
     pages moves no other."""
-    if request.after and len(request.after) != len(BEGINNING):
-        raise BadRequest(f"after = {request.after}", hint="say what the answer before said as `more`")
-    begin, *row = request.after or BEGINNING
+    begin, *row = _after(request.after)
     topics, reply = frozenset(request.topics), StatsReply([], [])
     for shard in sorted(shards, key=lambda shard: shard.id):
         if shard.id < begin:
@@ -51,12 +49,26 @@ def _stats(request: Stats, settings: WorkerSettings, shards: Collection[Shard]) 
     return reply
 
 
+def _after(after: list[int]) -> Sequence[int]:
+    """Where a page begins. Raises BadRequest."""
+    if after and (len(after) != len(BEGINNING) or not all(-1 <= each <= NUMBER_MAX for each in after)):
+        raise BadRequest(f"after = {after}", hint="say what the answer before said as `more`")
+    return after or BEGINNING
+
+
 def _growth(request: Growth, shards: Collection[Shard]) -> Grown:
+    """Rows in the order of shards, topics and times."""
     within("since_ms", request.since_ms, 0, NUMBER_MAX)
-    rows = [row for shard in shards for row in shard.growth(request)]
-    if len(rows) > limits.GROWTH_ROWS_MAX:
-        hint = "name fewer topics, or a later time"
-        raise BadRequest(f"{len(rows)} rows of growth; {limits.GROWTH_ROWS_MAX} in one answer", hint=hint)
+    begin, *row = _after(request.after)
+    topics, rows = frozenset(request.topics), list[GrowthRow]()
+    for shard in sorted(shards, key=lambda shard: shard.id):
+        if shard.id < begin:
+            continue
+        after = (row[0], row[1]) if shard.id == begin else (-1, -1)
+        found, last = shard.growth(request, topics, after, limits.LIST_ROWS_MAX - len(rows))
+        rows += found
+        if last is not None:
+            return Grown(rows, [shard.id, *last])
     return Grown(rows)
 
 

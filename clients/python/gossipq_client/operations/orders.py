@@ -50,7 +50,7 @@ class Operating(Asking):
             inputs.names_of(topics) if topics else [],
             inputs.whole(since_ms, "since_ms", 0, inputs.OFFSET_END - 1),
         )
-        parts = yield from self._of_workers(lambda more: Growth(names, hours, since), Grown)
+        parts = yield from self._of_workers(lambda more: Growth(names, hours, since, more or []), Grown)
         rows = {(row.topic, row.shard, row.time_ms): row for part in parts for row in part.rows}
         return [rows[place] for place in sorted(rows)]
 
