@@ -298,7 +298,47 @@ class TestRepeats:
         assert len(take(hand, subscription, 5)) == 5
         hand.session.consuming.ack(held(part), 0, 2)
         hand.deliver(part, 0, 12, attempt=2)
-        assert take(hand, subscription) == [b"5", b"6", b"7", b"8", b"9", b"0", b"1", b"10", b"11"]
+        assert take(hand, subscription) == [b"5", b"6", b"7", b"8", b"9", b"10", b"11"], "0 and 1 are acked"
+        assert bodies(hand, Ack) == [Ack(part.number, [(9 << 16, 0, 2)])]
+
+    def test_what_is_acked_and_not_answered_is_not_shown_again(self, hand: Hand) -> None:
+        """Its leader fell, and the next one had not heard of the ack when it handed out."""
+        subscription = hand.subscribe()
+        part = subscription.parts[0]
+        hand.deliver(part, 0, 5)
+        take(hand, subscription)
+        hand.session.consuming.ack(held(part), 1, 4)
+        assert len(bodies(hand, Ack)) == 1
+        hand.session.consuming.nack(held(part), 0, 1, outcomes.GIVEN_BACK)
+        hand.deliver(part, 0, 7, attempt=2)
+        assert take(hand, subscription) == [b"0", b"5", b"6"]
+        assert bodies(hand, Ack) == [Ack(part.number, [(9 << 16, 1, 4)])], "for the lease that it has now"
+
+    def test_what_came_back_from_others_after_a_late_ack_is_acked_again(self, hand: Hand) -> None:
+        subscription = hand.subscribe()
+        part = subscription.parts[0]
+        hand.deliver(part, 0, 5)
+        take(hand, subscription)
+        hand.session.consuming.ack(held(part), 0, 5)
+        (ack,) = [each for each in hand.flush() if isinstance(each.body, Ack)]
+        hand.answer(ack, Acked([(9 << 16, 2, 4)]))
+        hand.deliver(part, 0, 5, attempt=2)
+        assert take(hand, subscription) == [b"0", b"1", b"4"], (
+            "these were stored: an operator wants them again"
+        )
+        assert bodies(hand, Ack) == [Ack(part.number, [(9 << 16, 2, 4)])]
+
+    def test_a_late_ack_counts_for_one_lease(self, hand: Hand) -> None:
+        subscription = hand.subscribe()
+        part = subscription.parts[0]
+        hand.deliver(part, 0, 2)
+        take(hand, subscription)
+        hand.session.consuming.ack(held(part), 0, 2)
+        (ack,) = [each for each in hand.flush() if isinstance(each.body, Ack)]
+        hand.answer(ack, Acked([(9 << 16, 0, 2)]))
+        hand.pass_ms(LEASE_MS + 1)
+        hand.deliver(part, 0, 2, attempt=2)
+        assert take(hand, subscription) == [b"0", b"1"]
 
     def test_what_was_given_back_comes_again(self, hand: Hand) -> None:
         subscription = hand.subscribe()

@@ -145,6 +145,7 @@ class Part:
         "fresh",
         "high",
         "known",
+        "late",
         "lease_ms",
         "lent_bytes",
         "lent_records",
@@ -185,6 +186,8 @@ class Part:
         self.outstanding: dict[Held, None] = {}
         self.fresh: list[list[int]] = []  #: acked, not yet told to the leader: [partition, first, end]
         self.nacks: dict[Outcome, Call] = {}  #: what failed and was not told to the leader yet
+        #: acked here, and others had them by then: (partition, first, end, until when that counts)
+        self.late: list[tuple[PartitionKey, Offset, Offset, int]] = []
         #: (partition, key hash) -> failed, not yet answered
         self.barred: dict[tuple[PartitionKey, int], list[Offset]] = {}
 

@@ -71,6 +71,8 @@ class Consuming(Settling):
             part.untaken_bytes += held.charge
             if subscription.leased:
                 part.outstanding[held] = None
+                if first < part.high.get(held.partition, 0):
+                    self._ack_again(part, held)
                 if part.barred:
                     bars = {
                         key: min(offsets)
@@ -271,6 +273,10 @@ class Consuming(Settling):
         if call.error is not None:
             self.warnings.append(f"ack refused: {call.error}")
         if isinstance(call.reply, Acked) and call.reply.lost:
+            part = self._parts.get(getattr(call.message, "subscription", 0))
+            if part is not None:
+                until_ms = self._links.now_ms + part.lease_ms
+                part.late += [(*each, until_ms) for each in call.reply.lost]
             count, (partition, first, _) = (
                 sum(end - first for _, first, end in call.reply.lost),
                 call.reply.lost[0],

@@ -2,7 +2,7 @@
 
 from gossipq.errors import GossipqError, LeaseLost
 from gossipq.limits import MOVED_RANGES_MAX
-from gossipq.messages import Acked, Extend, Nack
+from gossipq.messages import Ack, Acked, Extend, Nack
 from gossipq.types import Offset, PartitionKey
 from gossipq.values import Range
 from gossipq_client.session.calls import Call
@@ -12,6 +12,7 @@ from gossipq_client.session.subscriptions import Subscribing
 from gossipq_client.values import GIVEN_BACK, Outcome, failed
 
 ACK_LINGER_MS = 5  #: acks wait so long for neighbours
+LATE_MAX = 1_000  #: ranges of late acks that are remembered in one part
 
 
 class Settling(Subscribing):
@@ -33,6 +34,18 @@ class Settling(Subscribing):
         held.finish(first, end)  # last: what is done here is sure to be told
         if not held.left:
             part.outstanding.pop(held, None)
+
+    def _ack_again(self, part: Part, held: Held) -> None:
+        """What the user has done already, and its leader did not know yet when it sent it again, or did not
+        believe: it is not shown again."""
+        now_ms = self._links.now_ms
+        part.late = [each for each in part.late if now_ms < each[3]][-LATE_MAX:]
+        asked = [each for call in self._unanswered(part) if isinstance(call, Ack) for each in call.ranges]
+        for partition, first, end in [*part.fresh, *asked, *(each[:3] for each in part.late)]:
+            low, high = max(first, held.first), min(end, held.end)
+            if partition == held.partition and low < high:
+                held.lose([(low, high)])
+                self.ack(held, low, high)
 
     def nack(self, held: Held, first: Offset, end: Offset, outcome: Outcome = GIVEN_BACK) -> None:
         """Gives records back, unless they are done already. In a key-ordered group, what is here of their
