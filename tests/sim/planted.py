@@ -12,6 +12,7 @@ import pytest
 from gossipq import limits
 from gossipq.core.copies import snapshot
 from gossipq.core.copies.peers import Peers
+from gossipq.core.copies.reconfiguration import Reconfiguration
 from gossipq.core.delivery import consumers, dispatch, selection
 from gossipq.core.delivery.consumers import PartitionView, Subscription
 from gossipq.core.delivery.failures import Budget, Failures
@@ -26,6 +27,7 @@ from gossipq.core.ledger.producers import Producer, Producers
 from gossipq.core.ledger.schedule import Schedule
 from gossipq.core.raft import campaign, cluster_time, voters
 from gossipq.core.raft.cluster_time import ClusterTime
+from gossipq.core.raft.progress import Progress
 from gossipq.core.raft.replica import HardState, Replica
 from gossipq.core.register.topics import TopicRegister
 from gossipq.core.requests.letters import LetterJob
@@ -35,13 +37,15 @@ from gossipq.core.storage.log import Entry
 from gossipq.core.storage.payloads import CopySet
 from gossipq.errors import StoreError
 from gossipq.messages import Acked
+from gossipq.types import KEY_HASH
+from sim import jobs
 from sim.clients import SHARDED
 from sim.disk import Disk
 from sim.faults import Faults
 from sim.history import Copy
 from sim.jobs import MODES
 from sim.node import Node
-from sim.world import FIXED, STEERED, World
+from sim.world import FIXED, STEERED, Probe, World
 
 Patch = Callable[[pytest.MonkeyPatch], None]
 
@@ -473,6 +477,96 @@ def letters_at_once(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(LetterJob, "piece", whole)
 
 
+def leadership_to_who_cannot_store(patch: pytest.MonkeyPatch) -> None:
+    """A copy that answers counts as one that keeps up; leadership is handed to it without a trial, and again
+    at once when that fails."""
+
+    def judge(progress: Progress, saved: int, now_ms: int) -> None:
+        progress.synced &= now_ms < progress.heard_ms + limits.ELECTION_MS
+
+    def hand_over(reconfiguration: Reconfiguration, name: str, now_ms: int) -> None:
+        reconfiguration._peers.hand_over(name)
+
+    patch.setattr(Progress, "judge", judge)
+    patch.setattr(Reconfiguration, "_try_out", hand_over)
+    patch.setattr(Reconfiguration, "_doubt", lambda reconfiguration, name, now_ms: None)
+
+
+def who_should_lead_has_a_full_disk(patch: pytest.MonkeyPatch) -> None:
+    """When all is healed, who should lead the shard of the first probe ends, comes back and keeps up. When
+    leadership is about to go back to it, its disk refuses whatever is new in a log, and nothing else."""
+    core, goes_on, rest, fails = World.core, Probe.goes_on, World._rest, Faults.commit_fails
+    filled: dict[World, str] = {}
+
+    def whole(world: World) -> list[Node]:
+        core(world)
+        world.full = True
+        return [node for node in world.nodes.values() if not node.dead]
+
+    def begin(probe: Probe) -> None:
+        world = probe.world
+        if world.shards > 1 and world not in filled:
+            node = world.nodes[sorted(world.nodes)[probe.shard]]
+            filled[world] = ""
+            node.crash()
+            world.at(500, node.start)
+            world.at(600, fill, world, node, probe.shard)
+        goes_on(probe)
+
+    def fill(world: World, node: Node, shard: int) -> None:
+        leader = world.leader(shard)
+        led = leader.shard_of(shard) if leader is not None else None
+        kept_up = led.reconfiguration._kept_up if led is not None else None
+        since_ms = kept_up[1] if kept_up is not None and kept_up[0] == node.name else None
+        if led is None or since_ms is None or led.boot_ms < since_ms + limits.HAND_BACK_MS - 100:
+            world.at(10, fill, world, node, shard)
+        else:
+            filled[world] = node.name
+
+    def refuses(faults: Faults, node: Node) -> bool:
+        new = any(before is None for disk in node.disks for _, before in disk.log.journal)
+        return (new and filled.get(node.world) == node.name) or fails(faults, node)
+
+    def freed(world: World) -> None:
+        filled.pop(world, None)
+        rest(world)
+
+    patch.setattr(World, "core", whole)
+    patch.setattr(World, "_rest", freed)
+    patch.setattr(Probe, "goes_on", begin)
+    patch.setattr(Faults, "commit_fails", refuses)
+
+
+def keys_meet_leaders_that_are_cut_off(patch: pytest.MonkeyPatch) -> None:
+    """Jobs ask for nothing but keys, and more of them come than the consumers do. Again and again no other
+    copy hears the leader, and its clients do."""
+
+    def strike(faults: Faults) -> None:
+        if faults.world.calm:
+            return
+        if (leader := faults.world.leader()) is not None:
+            faults.isolate(leader.name[0], 2_000)
+        faults.world.at(faults.dice.randrange(2_300, 3_000), faults.strike)
+
+    patch.setattr(Faults, "strike", strike)
+    patch.setattr(Faults, "greet_leader", lambda faults, node, shard: None)
+    patch.setattr(jobs, "ASKS", (KEY_HASH,))
+    patch.setattr(jobs, "COUNTS", (4, 8))
+    patch.setattr(jobs, "BATCHES_MAX", 300)
+
+
+def key_freed_when_heard(patch: pytest.MonkeyPatch) -> None:
+    """A key is free as soon as the leader hears the ack, which perhaps is never stored."""
+    done = Leases._done
+
+    def eager(leases: Leases, view: PartitionView, *rest: Any) -> Any:
+        for first, end in done(leases, view, *rest):
+            leases._let_go(view, first, end, DONE)
+            yield first, end
+
+    patch.setattr(Leases, "_done", eager)
+
+
 def commit_without_sync(patch: pytest.MonkeyPatch) -> None:
     """A commit is in the memory of the kernel: a process that is killed loses nothing, a machine does."""
     patch.setattr(Disk, "sync", lambda disk: None)
@@ -517,6 +611,10 @@ PLANTED: dict[str, Planted] = {
         Planted(acks_believed, "P22"),
         Planted(snapshot_read_at_once, "I12", kinds=("trio", "roster")),
         Planted(letters_at_once, "I12", kinds=SHARDED),
+        Planted(leadership_to_who_cannot_store, "L5", under=who_should_lead_has_a_full_disk, kinds=SHARDED),
+        Planted(
+            key_freed_when_heard, "P10", under=keys_meet_leaders_that_are_cut_off, modes=("key_ordered",)
+        ),
         Planted(commit_without_sync, "P1"),
     )
 }
