@@ -426,8 +426,9 @@ class Node:
 
     def _check_budgets(self) -> None:
         """I12: a leader makes no more entries of failures in a turn than its budget says, besides what
-        clients said one by one; an entry takes no more dead letters; a turn reads no more rows of a
-        snapshot."""
+        clients said one by one; a turn reads no more rows of a snapshot; an entry of a replay or purge takes
+        no more dead letters than the budget, of a requeue one, of a cancel or an edit that of its record in
+        each group."""
         said, self.steps = self.steps, 0
         for shard in self.shards():
             disk, applied = self.disks[shard.id], self.on_disk.get(shard.id, (0, "", 0))[2]
@@ -447,9 +448,9 @@ class Node:
                     disk.log.rows.get(log.INDEX_KEY.pack(at)) for at in range(applied + 1, shard.applied + 1)
                 ]
                 kinds = Counter(log.decode_row(0, row).kind for row in taken if row is not None)
-                if None not in taken and left > 4 * LETTERS_PER_TURN * (
-                    1 + kinds[log.REPLAY] + kinds[log.PURGE]
-                ):
+                allowed = LETTERS_PER_TURN * (kinds[log.REPLAY] + kinds[log.PURGE]) + kinds[log.REQUEUE]
+                allowed += len(shard.ledger.groups) * (kinds[log.VOID] + kinds[log.EDIT])
+                if None not in taken and left > allowed:
                     self.world.broken(f"I12 {self.name} takes {left} dead letters at once")
 
     def _check_reading(self) -> None:
