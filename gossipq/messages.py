@@ -500,6 +500,11 @@ class StatusReply(Message):
     events: list[GossipEvent] = []  #: the newest that gossip has shown, oldest first
     cpu_ms: int = 0  #: that the process of the frontdoor has used; 0 = not known
     rss_bytes: int = 0  #: of its memory; 0 = not known
+    over_quota: int = 0  #: requests at the frontdoor that were more than the rates of an address allow
+    turned_away: int = (
+        0  #: connections to it that were closed: silent in a crowd, without end, beyond a bound
+    )
+    faults: int = 0  #: messages that met a fault of it
 
 
 class PurgeDead(Message):

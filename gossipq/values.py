@@ -332,6 +332,7 @@ class GroupStats(msgspec.Struct, array_like=True, frozen=True):
     oldest_ms: int = 0  #: age of the oldest record that is not done; 0 = there is none
     unaccounted: int = 0  #: difference of the sum above: always 0
     alarm_lag: int = 0  #: what rules, the group's or the topic's; 0 = no alarm
+    goes_ms: int = 0  #: unused, it goes so long from now (`group_idle_ms` of its topic); 0 = it stays
 
 
 class WorkerStats(msgspec.Struct, array_like=True, frozen=True):

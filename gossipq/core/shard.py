@@ -137,7 +137,7 @@ class Shard:
         self._admitting = PublishRequests(
             self, ledger, self.dispatch, self._consuming, self._columns, pending
         )
-        self._explaining = ExplainRequests(self, ledger, self.dispatch)
+        self._explaining = ExplainRequests(self, ledger, self.dispatch, self._idle)
         self._mending = MendRequests(self, ledger, self.dispatch, pending)
         self._outbox = Outbox(self, self.dispatch, pending)
         self._roster = Roster(self, ledger, self.replica, settings, pending)
@@ -309,7 +309,7 @@ class Shard:
     ) -> tuple[list[PartitionStats], list[GroupStats], tuple[int, int] | None]:
         """Stored counters of all partitions and groups, or of those of the topics named: the rows behind
         `after`, and the last one of them if more follow."""
-        return stats(self.ledger, self.dispatch, worker, topics, after, rows_max)
+        return stats(self.ledger, self.dispatch, self._idle, worker, topics, after, rows_max)
 
     def growth(
         self, request: Growth, topics: Collection[str], after: tuple[int, int], rows_max: int

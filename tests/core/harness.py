@@ -9,8 +9,8 @@ from gossipq.core.copies import Mail
 from gossipq.core.delivery import Dispatch
 from gossipq.core.effects import Effects
 from gossipq.core.ledger import Ledger
-from gossipq.core.raft import Replication
-from gossipq.core.requests import stats
+from gossipq.core.raft import Pending, Replication
+from gossipq.core.requests import IdleGroups, stats
 from gossipq.core.requests.consume import Client
 from gossipq.core.shard import Shard
 from gossipq.core.storage.bodies import Bodies
@@ -224,6 +224,7 @@ def single(info: TopicInfo) -> PartitionKey:
 
 def counters(ledger: Ledger, dispatch: Dispatch) -> tuple[list[PartitionStats], list[GroupStats]]:
     """All rows of STATS of a shard."""
-    partitions, groups, more = stats(ledger, dispatch, 0, [], (-1, -1), 1_000_000)
+    nobody = IdleGroups(None, ledger, dispatch, Pending())  # type: ignore[arg-type]
+    partitions, groups, more = stats(ledger, dispatch, nobody, 0, [], (-1, -1), 1_000_000)
     assert more is None
     return partitions, groups

@@ -5,7 +5,7 @@ import pytest
 from core.harness import FakeWorker, client, single
 from core.harness import counters as stats
 from gossipq.limits import HOUR_MS, MINUTE_MS
-from gossipq.messages import Ack, Nack
+from gossipq.messages import Ack, GroupExplained, Nack, WhyGroup
 from gossipq.operator_messages import GroupShown, ShowGroup
 from gossipq.types import topic_id_of
 from gossipq.values import TopicOptions
@@ -94,6 +94,15 @@ def test_a_takeover_begins_to_count_anew(worker, orders):
 
 def test_a_group_shows_when_it_goes(worker, orders):
     left(worker, orders)
+    passes(worker, 4 * MINUTE_MS)
+    (row,) = worker.shards[1].stats(0, [], (-1, -1), 100)[1]
+    assert HOUR_MS - 5 * MINUTE_MS < row.goes_ms <= HOUR_MS - 2 * MINUTE_MS
+    explained = worker.ask(1, ADA, WhyGroup("billing", [orders]))
+    assert isinstance(explained, GroupExplained)
+    assert "; nobody uses the group, so it goes in 5" in explained.rows[0][2], "minutes"
     shown = worker.ask(1, ADA, ShowGroup(topic_id_of(orders), "billing"))
     assert isinstance(shown, GroupShown)
     assert ("group_idle_ms", str(HOUR_MS), "topic") in shown.policy
+    worker.subscribe(ADA, orders)
+    (row,) = worker.shards[1].stats(0, [], (-1, -1), 100)[1]
+    assert row.goes_ms == 0, "somebody uses it"

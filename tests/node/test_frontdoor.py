@@ -20,10 +20,11 @@ from gossipq.messages import (
 )
 from gossipq.peer_messages import Append, Bundle, Report, View
 from gossipq.types import META_SHARD, NODE_SHARD, Now
-from gossipq.values import CopyStats, Lead, Member, Message, Route, WorkerStats
+from gossipq.values import CopyStats, Lead, Member, Message, Quota, Route, WorkerStats
 from gossipq.wire.frames import decode, encode
 from gossipq_node.actors.frontdoor import Frontdoor
 from gossipq_node.actors.post import Post
+from gossipq_node.adapters.metrics import exposition
 from gossipq_node.ports import Incoming
 from gossipq_node.settings import FrontdoorSettings, WorkerState
 
@@ -63,12 +64,12 @@ class Switch(MemoryMailbox):
 
 
 class House:
-    def __init__(self) -> None:
+    def __init__(self, settings: FrontdoorSettings = SETTINGS) -> None:
         network = MemoryNetwork()
         self.mailbox = Switch(network)
         self.kept: list[tuple[int, list[Member]]] = []
         self.now_ms = 3_000
-        self.door = Frontdoor(SETTINGS, self.mailbox, Now(1_000, 0), lambda *roster: self.kept.append(roster))
+        self.door = Frontdoor(settings, self.mailbox, Now(1_000, 0), lambda *roster: self.kept.append(roster))
         self.client, self.worker = network.client("door"), network.client("inside")
         self.peers = {
             name: MemoryMailbox(network, peers=name)
@@ -235,6 +236,19 @@ def test_garbage_is_refused_and_counted(house: House, frame: bytes, code: str) -
     assert isinstance(refused, RefusedMessage)
     assert refused.code == code
     assert house.status().bad_frames == 1
+
+
+def test_what_it_refuses_by_rate_is_counted_and_shown() -> None:
+    house = House(structs.replace(SETTINGS, quota=Quota(address_requests_per_s=2)))
+    answers = [house.ask(Status())[2] for _ in range(6)]
+    refused = [each for each in answers if isinstance(each, RefusedMessage)]
+    assert {each.code for each in refused} == {"busy"}
+    house.now_ms += 5_000
+    status = house.status()
+    assert status.over_quota == len(refused) > 0
+    shown = exposition(status, {}, [], None).decode()
+    assert f"gossipq_frontdoor_requests_over_quota_total {len(refused):.1f}" in shown
+    assert "gossipq_frontdoor_connections_turned_away_total 0.0" in shown
 
 
 def test_a_client_cannot_report(house: House) -> None:

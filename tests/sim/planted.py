@@ -605,7 +605,7 @@ PLANTED: dict[str, Planted] = {
         Planted(one_wall_clock, "I11"),
         Planted(first_clock_heard, "I11"),
         Planted(all_expire_at_once, "I12", kinds=SHARDED),
-        Planted(group_of_a_topic_that_is_gone, "P18", kinds=SHARDED),
+        Planted(group_of_a_topic_that_is_gone, "P21", kinds=SHARDED),
         Planted(removal_not_carried_on, "P18", kinds=SHARDED),
         Planted(tail_without_bound, "I13", under=disks_are_slow, kinds=SHARDED),
         Planted(acks_believed, "P22"),

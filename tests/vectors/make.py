@@ -436,6 +436,7 @@ def samples() -> list[messages.Message]:
                     4_000,
                     0,
                     10_000,
+                    86_400_000,
                 )
             ],
             [6, PARTITION, 17],
@@ -462,6 +463,9 @@ def samples() -> list[messages.Message]:
             [v.GossipEvent(1_767_225_600_000, "fail", "n2", "tcp://10.0.0.2:7700")],
             12_000,
             45 << 20,
+            7,
+            3,
+            1,
         ),
         m.PurgeDead(PARTITION, "billing", [(10, 20)], True),
         m.SetGroup(7, "billing", group),

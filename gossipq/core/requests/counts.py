@@ -7,6 +7,7 @@ from itertools import islice
 
 from gossipq.core.delivery import Dispatch, PartitionView, alarm_lag
 from gossipq.core.ledger import Cursor, Ledger, PartitionState, key_of
+from gossipq.core.requests.idle import IdleGroups
 from gossipq.core.storage import RangeMap
 from gossipq.types import Offset, PartitionKey, SessionId, topic_id_of
 from gossipq.values import Consuming, GroupStats, PartitionStats, TopicInfo
@@ -18,7 +19,13 @@ Row = tuple[int, int]
 
 
 def stats(
-    ledger: Ledger, dispatch: Dispatch, worker: int, topics: Collection[str], after: Row, rows_max: int
+    ledger: Ledger,
+    dispatch: Dispatch,
+    idle: IdleGroups,
+    worker: int,
+    topics: Collection[str],
+    after: Row,
+    rows_max: int,
 ) -> tuple[list[PartitionStats], list[GroupStats], Row | None]:
     """The next rows of all partitions and groups, or of those of the topics named, in the order of their
     keys; the last one of them if more follow."""
@@ -48,7 +55,8 @@ def stats(
                     each for member in group.members.values() for each in member.views
                 )
             count = consumers[group_id][view] if view is not None else 0
-            groups.append(_row(ledger, cursors[group_id], view, info, state, count, leader_ms))
+            goes_ms = idle.goes_ms(group_id)
+            groups.append(_row(ledger, cursors[group_id], view, info, state, count, leader_ms, goes_ms))
     return partitions, groups, None
 
 
@@ -98,6 +106,7 @@ def _row(
     partition: PartitionState,
     consumers: int,
     leader_ms: int,
+    goes_ms: int,
 ) -> GroupStats:
     """What is empty is not counted: most groups have nothing in flight and nothing that waits."""
     state, named, first, end = (
@@ -134,6 +143,7 @@ def _row(
         _oldest_ms(ledger, cursor, first, end, leader_ms) if state.cursor < end or cursor.exceptional else 0,
         cursor.unaccounted(),
         alarm_lag(named.config, topic.config),
+        goes_ms,
     )
 
 

@@ -20,6 +20,7 @@ from gossipq.core.ledger import (
     life,
     records,
 )
+from gossipq.core.requests.idle import IdleGroups
 from gossipq.core.requests.survey import SurveyRequests
 from gossipq.errors import GossipqError, UnknownRecord
 from gossipq.messages import (
@@ -114,8 +115,8 @@ def _holders(view: PartitionView) -> str:
 
 
 class ExplainRequests:
-    def __init__(self, host: ExplainHost, ledger: Ledger, dispatch: Dispatch) -> None:
-        self._host, self._ledger, self._dispatch = host, ledger, dispatch
+    def __init__(self, host: ExplainHost, ledger: Ledger, dispatch: Dispatch, idle: IdleGroups) -> None:
+        self._host, self._ledger, self._dispatch, self._idle = host, ledger, dispatch, idle
         self._serve: dict[type[Message], Callable[[Origin, int, Any], None]] = {
             Why: self._why,
             WhyGroup: self._why_group,
@@ -356,7 +357,10 @@ class ExplainRequests:
             group = self._ledger.group(topic_id_of(partition), message.group)
             cursor = self._ledger.cursors.get(partition, {}).get(group.id) if group else None
             if group is not None and cursor is not None:
-                rows.append((partition, *self._group_row(partition, group.id, cursor)))
+                state, because, verb, since_ms = self._group_row(partition, group.id, cursor)
+                if goes_ms := self._idle.goes_ms(group.id):
+                    because += f"; nobody uses the group, so it goes in {span(goes_ms)}"
+                rows.append((partition, state, because, verb, since_ms))
         self._host.reply(origin, request_id, GroupExplained(rows))
 
     def _group_row(self, partition: PartitionKey, group_id: int, cursor: Cursor) -> tuple[str, str, str, int]:

@@ -52,6 +52,14 @@ class IdleGroups:
         self._resting.pop(group_id, None)
         return group_id not in self._leaving
 
+    def goes_ms(self, group_id: int) -> int:
+        """When an unused group goes, from now; 0 = it stays, or is in use."""
+        rest, group = self._resting.get(group_id), self._ledger.groups.get(group_id)
+        idle_ms = self._option(group) if group is not None else 0
+        if rest is None or not idle_ms:
+            return 0
+        return max(1, rest.since_ms + idle_ms - self._host.leader_ms)
+
     def tick(self) -> None:
         """Some of the groups are looked at, if it is time."""
         if not self._left:

@@ -378,6 +378,9 @@ class Frontdoor:
             events=list(self._discovery.events),
             cpu_ms=self._use.cpu_ms,
             rss_bytes=self._use.rss_bytes,
+            over_quota=self._rates.refused,
+            turned_away=self._mailbox.turned_away,
+            faults=self._faults.count,
         )
 
     def _warnings(self) -> list[str]:

@@ -137,6 +137,21 @@ OF_WORKER = (
     (GaugeMetricFamily, "gossipq_shards_led", "Shards that this worker leads", "leading"),
 )
 
+OF_FRONTDOOR = (
+    ("gossipq_frontdoor_bad_frames", "Messages that the frontdoor could not read", "bad_frames"),
+    ("gossipq_frontdoor_faults", "Messages that met a fault of the frontdoor", "faults"),
+    (
+        "gossipq_frontdoor_requests_over_quota",
+        "Requests at the frontdoor that were more than the rates of an address allow",
+        "over_quota",
+    ),
+    (
+        "gossipq_frontdoor_connections_turned_away",
+        "Connections to the frontdoor that were closed: silent in a crowd, without end, or beyond a bound",
+        "turned_away",
+    ),
+)
+
 
 def exposition(
     status: StatusReply,
@@ -216,6 +231,8 @@ def _of_node(status: StatusReply, alarms: list[Alarm], complete: bool) -> Iterat
         ("gossipq_scrape_complete", "Whether the workers answered this scrape", int(complete)),
     ):
         yield GaugeMetricFamily(name, text, value=value)
+    for name, text, field in OF_FRONTDOOR:
+        yield CounterMetricFamily(name, text, value=getattr(status, field))
     restarts = CounterMetricFamily(
         "gossipq_actor_restarts", "Processes of the node that were started again", labels=["role"]
     )

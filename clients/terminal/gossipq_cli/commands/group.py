@@ -62,6 +62,7 @@ def totals(groups: Iterable[GroupStats]) -> list[dict[str, Any]]:
         # a consumer is subscribed to many partitions and is one consumer all the same
         row["consumers"] = max(row.get("consumers", 0), part.consumers)
         row["paused"] = row.get("paused", False) or part.paused
+        row["goes_ms"] = min(filter(None, (row.get("goes_ms", 0), part.goes_ms)), default=0)  # shard by shard
     return [rows[at] for at in sorted(rows)]
 
 
@@ -101,6 +102,8 @@ def list_groups(choices: Choices, topic: str | None) -> None:
     columns = [Column("group"), Column("topic"), *map(counter, ("partitions", "consumers", "lag", "dead"))]
     if any(row["paused"] for row in rows):
         columns.append(Column("paused", lambda paused: "paused" if paused else ""))
+    if any(row["goes_ms"] for row in rows):  # unused, as its topic says
+        columns.append(Column("goes_ms", lambda goes_ms: span(goes_ms) if goes_ms else "", title="goes in"))
     out.rows(columns, rows)
     if not groups:
         _say_none(out, topic)
@@ -177,6 +180,9 @@ def show(choices: Choices, topic: str, group: str | None, named: str | None) -> 
     shown = {
         name.replace("_", " "): number(value) if type(value) is int else value for name, value in row.items()
     }
+    shown.pop("goes ms")
+    if goes_ms := row["goes_ms"]:
+        shown["goes in"] = span(goes_ms)
     oldest_ms = max(part.oldest_ms for part in parts)
     shown |= {"paused": "yes" if row["paused"] else "no", "oldest": span(oldest_ms) if oldest_ms else "-"}
     for name, value, origin in rules.policy:
