@@ -3,6 +3,7 @@
 import json
 import re
 from collections import Counter
+from importlib.util import module_from_spec, spec_from_file_location
 from pathlib import Path
 
 import pytest
@@ -41,6 +42,17 @@ def told(readme: str) -> dict[str, tuple[str, str]]:
 def test_the_readme_tells_the_newest_figures() -> None:
     measured = newest((HOME / "perf" / "RESULTS.md").read_text("utf-8"))
     assert told(README.read_text("utf-8")) == {figure: measured[figure] for figure in MEASURED}
+
+
+def test_the_newest_run_of_each_figure_is_on_top() -> None:
+    path = HOME / "perf" / "report.py"
+    spec = spec_from_file_location("report", path)
+    assert spec is not None
+    assert spec.loader is not None
+    report = module_from_spec(spec)
+    spec.loader.exec_module(report)
+    text = (HOME / "perf" / "RESULTS.md").read_text("utf-8")
+    assert text == report.whole(text.partition(report.HISTORY)[2])
 
 
 def test_counts_of_fault_runs_are_those_of_the_file() -> None:
