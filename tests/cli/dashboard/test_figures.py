@@ -4,7 +4,19 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gossipq_cli.dashboard.figures import GRAPHS, bar, chart, micros, short, size, span, spark, squeeze
+from gossipq_cli.dashboard.figures import (
+    GRAPHS,
+    axed,
+    bar,
+    chart,
+    graph_of,
+    micros,
+    short,
+    size,
+    span,
+    spark,
+    squeeze,
+)
 
 
 @pytest.mark.parametrize(
@@ -107,3 +119,31 @@ def test_a_bar_has_its_width(share: float, width: int, graph: str) -> None:
 def test_bars() -> None:
     assert [bar(share, 4) for share in (0, 0.5, 0.53, 1)] == ["····", "██··", "██▏·", "████"]
     assert bar(0.5, 4, "ascii") == "##.."
+
+
+@pytest.mark.parametrize("graph", GRAPHS)
+def test_an_axis_names_the_largest_value_and_zero(graph: str) -> None:
+    lines = axed([0, 500, 1_200], 40, 4, graph)
+    assert {len(line) for line in lines} == {40}
+    assert lines[0].startswith(" 1.2k")
+    assert lines[3].startswith("    0")
+    assert lines[1].startswith("     ")
+    assert len(axed([0.4], 40, 2, graph)[0]) == 40
+    assert len(axed([], 40, 3, graph)[0]) == 40
+    (low,) = axed([0, 5], 10, 1, graph)
+    assert len(low) == 10, "a line of its own has no axis"
+
+
+@pytest.mark.parametrize(
+    ("environ", "graph"),
+    [
+        ({"LANG": "en_US.UTF-8", "TERM": "xterm-256color"}, "braille"),
+        ({"LC_ALL": "C.UTF-8", "LANG": "C", "TERM": "tmux"}, "braille"),
+        ({"LANG": "de_DE.utf8", "TERM": "linux"}, "block"),
+        ({"LANG": "C", "TERM": "xterm"}, "ascii"),
+        ({"LC_ALL": "POSIX", "LANG": "en_US.UTF-8", "TERM": "xterm"}, "ascii"),
+        ({}, "ascii"),
+    ],
+)
+def test_charts_are_made_of_what_the_terminal_has(environ: dict[str, str], graph: str) -> None:
+    assert graph_of(environ) == graph

@@ -49,6 +49,19 @@ def test_a_counter_that_fell_began_anew() -> None:
     assert history.last("out") == 30.0
 
 
+def test_what_searches_of_the_dashboard_read_is_no_traffic() -> None:
+    """Nodes tell it up to a second after it was read."""
+    history = fed(at(0, nodes=[Node(name="a", delivered=0)]), at(1, nodes=[Node(name="a", delivered=100)]))
+    history.read(5_000)
+    history.add(at(2, nodes=[Node(name="a", delivered=200)]))
+    history.add(at(3, nodes=[Node(name="a", delivered=5_300)]))
+    history.add(at(4, nodes=[Node(name="a", delivered=5_400)]))
+    assert max(history.series("out")) < 500.0, "of 2,600 that were handed out"
+    for second in range(5, 9):
+        history.add(at(second, nodes=[Node(name="a", delivered=5_000 + 100 * second)]))
+    assert history.last("out") == 100.0
+
+
 def test_rates_go_on_while_nothing_new_was_counted() -> None:
     counted = [(0, 100, 0), (1, 200, 1), (2, 200, 1), (3, 500, 3)]
     history, found = History(), []

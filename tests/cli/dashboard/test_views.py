@@ -11,21 +11,31 @@ from rich.cells import cell_len
 from rich.text import Text
 
 from gossipq import limits
-from gossipq_cli.dashboard import rows
-from gossipq_cli.dashboard.asked import Failed, Open, Opened, Page, Record, Records, Stands
-from gossipq_cli.dashboard.frame import plain, screen
+from gossipq_cli.dashboard import keys, rows
+from gossipq_cli.dashboard.asked import Failed, Open, Opened, Page, Record, Records, Stands, Subject
+from gossipq_cli.dashboard.frame import OLD, plain, screen
 from gossipq_cli.dashboard.history import History
-from gossipq_cli.dashboard.state import VIEWS, Board, Fault, Prompt, Ui
+from gossipq_cli.dashboard.state import VIEWS, Board, Fault, Menu, Prompt, Ui
+from gossipq_cli.dashboard.table import Sorting
+from gossipq_cli.dashboard.verbs import NAMES as KINDS
+from gossipq_cli.dashboard.verbs import name_of
+from gossipq_cli.dashboard.views import view_of
 
 SIZES = ((60, 20), (80, 24), (120, 40), (250, 80))
 PLACES = {name: Ui(view=name) for name in VIEWS} | {
     "a node": Ui(view="nodes", path=("node-a",)),
+    "a shard": Ui(view="nodes", path=("node-a", "1")),
+    "a client": Ui(view="clients", path=("0a8f11ab",)),
     "a topic": Ui(view="topics", path=("orders",)),
     "a group": Ui(view="groups", path=("orders", "billing")),
     "messages of a partition": Ui(view="messages", topic="orders", partition=3),
     "a search": Ui(view="messages", topic="orders", find="EUR"),
     "a record": Ui(view="messages", topic="orders", path=("orders/3/88120",)),
     "help": Ui(help=True),
+    "a menu": Ui(view="groups", menu=Menu(Subject("group", ("orders", "billing")))),
+    "a question": Ui(
+        prompt=Prompt("confirm", "4 dead letters would be ready for billing again. " * 4 + "y/n")
+    ),
     "a prompt": Ui(prompt=Prompt("filter", "filter:", "bill")),
     "ascii": Ui(graph="ascii"),
     "braille": Ui(graph="braille"),
@@ -201,7 +211,7 @@ def test_growth_of_one_row_begins_before_it_ends_and_ends_now(board: Board) -> N
     text = shown(board, Ui(view="growth"), 120, 40)
     assert "11-21 00:00 to 11-21 00:01" in text
     assert "published per hour  so far 7  peak 7" in text
-    assert re.search(r"│ {109}█{8} │", text)
+    assert re.search(r"7┤ {102}█{8} │", text)
 
 
 def test_marks_that_share_a_column_hide_none(board: Board) -> None:
@@ -257,6 +267,83 @@ def test_a_silent_node_is_told(board: Board) -> None:
     assert "no node answers at tcp://10.0.0.11:7700: start one: gossipq node" in lines[-1].plain
     board.age_ms = 1_900
     assert "no answer" not in screen(board, Ui(), 120, 40)[0].plain
+
+
+def test_what_is_old_is_grey_with_its_age(board: Board) -> None:
+    board.age_ms = 42_000
+    fresh, old = Ui(), screen(board, Ui(), 120, 40)
+    assert "✖ no answer for 42s" in old[0].plain
+    for line in old[2:-1]:
+        assert line.style == OLD
+        assert not line.spans, "no colour of what was"
+    board.age_ms = 0
+    assert any(line.spans for line in screen(board, fresh, 120, 40)[2:-1])
+
+
+def test_charts_have_axes_and_say_their_span(board: Board) -> None:
+    text = shown(board, Ui(), 120, 40)
+    assert re.search(r"│ +[\d.]+k┤", text)
+    assert re.search(r"│ +0┤", text)
+    assert re.search(r"peak [\d.]+k/s · the last \d+ s", text)
+    growth = shown(board, Ui(view="growth"), 120, 40)
+    assert re.search(r"130M┤", growth)
+    assert "peak" in shown(board, Ui(), 60, 20) or "published" not in shown(board, Ui(), 60, 20)
+
+
+def test_what_nodes_write_comes_last_however_it_is_sorted(board: Board) -> None:
+    now = board.history.now
+    noisy = rows.Partition(topic="_audit", partition=0, shard=0, next=10**9, published=10**9)
+    group = rows.Group(topic="_audit", group="export", partition=0, ready=10**8)
+    later = msgspec.structs.replace(
+        now,
+        time_ms=now.time_ms + 1_000,
+        topics=[rows.Topic(name="_audit"), *now.topics],
+        partitions=[noisy, *now.partitions],
+        groups=[group, *now.groups],
+    )
+    board.history.add(later)
+    for sorting in (Sorting("records", True), Sorting("in/s", False), Sorting("topic", True)):
+        keys = view_of(Ui(view="topics")).keys(board, Ui(view="topics").looking(sorting=sorting))
+        assert keys[-1] == "_audit"
+    assert view_of(Ui(view="groups")).keys(board, Ui(view="groups"))[-1].startswith("_audit")
+    overview = [key for key in view_of(Ui()).keys(board, Ui()) if key.startswith("topics")]
+    assert overview[-1].endswith("_audit")
+
+
+@pytest.mark.parametrize("size", [(80, 24), (60, 20)])
+def test_a_small_screen_shows_the_worst_first_and_scrolls_to_the_rest(
+    board: Board, size: tuple[int, int]
+) -> None:
+    now = board.history.now
+    told = [
+        rows.Alarm(name=f"a-{at}", subject=f"s-{at}", text=f"thing {at} is odd", command=f"gossipq fix {at}")
+        for at in range(9)
+    ]
+    worst = rows.Alarm(name="z", severity="critical", text="all is lost", command="gossipq run-away")
+    board.history.add(msgspec.structs.replace(now, time_ms=now.time_ms + 1_000, alarms=[*told, worst]))
+    count = len([key for key in view_of(Ui()).keys(board, Ui()) if key.startswith("alarms")])
+    text = shown(board, Ui(), *size)
+    assert "▸ ✖ " in text
+    ui, seen = Ui(), ""
+    for _ in range(count):
+        seen += shown(board, ui, *size)
+        ui = keys.step(ui, "down", board).ui
+    for at in range(9):
+        assert re.search(rf"▸ ▲ thing {at} is odd", seen)
+        assert f"gossipq fix {at}  " in seen, "what helps, whole"
+    assert seen.index("all is lost") < seen.index("thing 0 is odd")
+
+
+def test_nodes_show_commits_and_free_disk(board: Board) -> None:
+    now = board.history.now
+    nodes = [
+        msgspec.structs.replace(node, disk_free_bytes=3 << 30, commit_us=1_870, rss_bytes=-1)
+        for node in now.nodes
+    ]
+    board.history.add(msgspec.structs.replace(now, time_ms=now.time_ms + 1_000, nodes=nodes))
+    text = shown(board, Ui(view="nodes"), 120, 40)
+    assert re.search(r"free +commit", text)
+    assert re.search(r"3\.0G +1\.9ms", text)
 
 
 def test_an_old_node_says_what_it_cannot_tell(board: Board) -> None:
@@ -380,6 +467,10 @@ def places(names: list[str]) -> Iterator[Ui]:
     yield Ui(view="topics", path=(topic,))
     yield Ui(view="groups", path=(topic, group))
     yield Ui(view="messages", topic=topic)
+    for kind, called in KINDS.items():
+        subject = Subject(kind, tuple((topic, group, text, text)[: len(called)]))
+        yield Ui(menu=Menu(subject), prompt=None)
+        yield Ui(prompt=Prompt("confirm", f"{text} {name_of(subject)}? y/n"))
     yield Ui(view="messages", topic=topic, path=(f"{topic}/0/1",))
 
 

@@ -1,5 +1,6 @@
 """`gossipq top`."""
 
+import os
 import re
 import sys
 from pathlib import Path
@@ -54,7 +55,7 @@ class Extent(click.ParamType):  # type: ignore[type-arg]
 @click.option("--topic", default="", help="whose messages the view of messages shows")
 @click.option("--interval", type=Duration(), default=1.0, help="between two snapshots, 500ms to 10s (1s)")
 @click.option(
-    "--graph", type=click.Choice(GRAPHS), default="block", show_default=True, help="what charts are made of"
+    "--graph", type=click.Choice(GRAPHS), help="what charts are made of (what the terminal can show)"
 )
 @click.option("--once", is_flag=True, help="one screen, without a terminal; also what a pipe gets")
 @click.option(
@@ -108,6 +109,7 @@ def command(choices: Choices, /, view: str | None, named: str | None, **given: A
 
 
 def _ui(view: str, given: dict[str, Any]) -> "Ui":
+    from gossipq_cli.dashboard.figures import graph_of
     from gossipq_cli.dashboard.state import RATES_S, Ui
 
     if view not in VIEWS:
@@ -119,10 +121,11 @@ def _ui(view: str, given: dict[str, Any]) -> "Ui":
     path = tuple(given["opened"])
     if path and len(path) != (2 if view == "groups" else 1):
         raise click.BadParameter("twice for a group (its topic, its name), else once", param_hint="'--open'")
-    if path and view not in ("nodes", "topics", "groups", "messages"):
+    if path and view not in ("nodes", "topics", "groups", "clients", "messages"):
         raise click.BadParameter(f"nothing opens in {view}", param_hint="'--open'")
     topic = given["topic"] or (path[0].partition("/")[0] if path and view == "messages" else "")
-    return Ui(view=view, path=path, every_s=given["interval"], graph=given["graph"], topic=topic)
+    graph = given["graph"] or (graph_of(os.environ) if _on_terminal() and not given["picture"] else "block")
+    return Ui(view=view, path=path, every_s=given["interval"], graph=graph, topic=topic)
 
 
 def _on_terminal() -> bool:

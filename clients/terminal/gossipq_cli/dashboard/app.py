@@ -86,6 +86,7 @@ class App:
             self._paint(terminal, width, height)
             self._ask(asker, height)
             typed = terminal.wait(ESCAPE_S if self._decoder.waiting else TICK_S)
+            self.board.history.read(asker.read())
             self._hear()
             pressed = self._decoder.feed(typed) if typed else self._decoder.flush()
             for key in pressed:

@@ -204,6 +204,10 @@ def _node_row(heard: Heard, silent_ms: int) -> Node:
         cpu_ms=sum(process.cpu_ms for process in processes) or UNKNOWN,
         rss_bytes=sum(process.rss_bytes for process in processes) or UNKNOWN,
         leading=0 if heard.age_ms > silent_ms else sum(worker.leading for worker in status.workers),
+        disk_free_bytes=min(
+            (w.disk_free_bytes for w in status.workers if w.disk_free_bytes), default=UNKNOWN
+        ),
+        commit_us=max((worker.commit_us for worker in status.workers), default=0),
         detail="; ".join(worker.detail for worker in status.workers if worker.detail),
         config={row.key: row.value for row in heard.config},
         **{field: sum(getattr(worker, field) for worker in status.workers) for field in sums},

@@ -47,6 +47,7 @@ class Desk:
     def __init__(self, mq: "Client") -> None:
         self.mq = mq
         self.stopped = False
+        self.read = 0  #: records that searches have looked at
 
     def answer(self, ask: Ask) -> Answer:
         """Never raises what a node or a user did."""
@@ -122,6 +123,7 @@ class Desk:
 
         def progress(done: int, of: int) -> None:
             nonlocal looked, total
+            self.read += done - looked
             looked, total = done, of
             if self.stopped:
                 raise ValueError("the search was left")

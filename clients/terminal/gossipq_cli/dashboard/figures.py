@@ -1,13 +1,24 @@
 """Numbers in few columns, and pictures of numbers made of characters. Pure."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from itertools import pairwise
 
 GRAPHS = ("block", "braille", "ascii")
+WITHOUT_BRAILLE = ("linux", "dumb", "", "vt100", "vt220")  #: consoles whose fonts have no dots
+AXIS = 6  #: columns of an axis: a number and its tick
 LEVELS = {"block": " ▁▂▃▄▅▆▇█", "ascii": " .:-=+*#@"}
 PARTS = {"block": " ▏▎▍▌▋▊▉█", "ascii": "         #"}
 BRAILLE = 0x2800
 BRAILLE_LEFT, BRAILLE_RIGHT = (0x40, 0x04, 0x02, 0x01), (0x80, 0x20, 0x10, 0x08)  #: dots from the bottom up
+
+
+def graph_of(environ: Mapping[str, str]) -> str:
+    """What charts are made of on this terminal: dots where it has them, blocks where it has only those, else
+    letters."""
+    spoken = next((environ[name] for name in ("LC_ALL", "LC_CTYPE", "LANG") if environ.get(name)), "")
+    if "utf" not in spoken.casefold():
+        return "ascii"
+    return "block" if environ.get("TERM", "") in WITHOUT_BRAILLE else "braille"
 
 
 def short(value: float) -> str:
@@ -95,6 +106,24 @@ def chart(
     return [
         "".join(levels[max(0, min(8, found - 8 * row))] for found in heights)
         for row in range(height - 1, -1, -1)
+    ]
+
+
+def axed(
+    values: Sequence[float], width: int, height: int, graph: str, show: Callable[[int], str] = short
+) -> list[str]:
+    """A chart in `width` columns behind its axis, from 0 to the largest value; a low one has no room for two
+    numbers, and has none."""
+    if height < 2:
+        return chart(values, width, height, graph)
+    per = 2 if graph == "braille" else 1
+    top = max(fold(values, (width - AXIS) * per), default=0.0)
+    drawn = chart(values, width - AXIS, height, graph, top)
+    tick, line = ("+", "|") if graph == "ascii" else ("┤", "│")
+    marks = {0: show(int(top)) if top >= 1 else short(top), height - 1: "0"}
+    return [
+        f"{marks.get(at, ''):>{AXIS - 1}}{tick if at in marks else line}{text}"
+        for at, text in enumerate(drawn)
     ]
 
 

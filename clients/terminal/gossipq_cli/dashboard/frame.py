@@ -13,6 +13,7 @@ from gossipq_cli.dashboard.verbs import Verb, command_of, name_of, verbs_of
 from gossipq_cli.dashboard.views import view_of
 from gossipq_cli.dashboard.views.base import Page, safe_name
 
+OLD = "bright_black"  #: of figures that are not of now
 AROUND = 3  #: lines around the view: header, tabs, footer
 ASKED = {
     "confirm": "y: yes   any other key: no",
@@ -56,6 +57,8 @@ def screen(board: Board, ui: Ui, width: int, height: int) -> list[Text]:
         below = menu_box(ui.menu, width) if ui.menu is not None else question_box(ui.prompt, width, body // 2)
         room = body - len(below)
         lines = [*block(view_of(ui).draw(board, ui, width, room), width, room), *below]
+    if stale(board, ui) and not ui.help:
+        lines = [Text(line.plain, OLD) for line in lines]  # the age of it stands in the header
     return [header(board, ui, width), tabs(ui, width), *lines, bottom(board, ui, width)]
 
 
@@ -123,14 +126,15 @@ def header(board: Board, ui: Ui, width: int) -> Text:
         parts.append((0, name.append(f" {safe_name(count)}", "" if sound else style)))
         parts.append((1, Text(f"in {short(history.last('in'))}/s")))
         parts.append((1, Text(f"out {short(history.last('out'))}/s")))
-        parts.append((2, Text(f"backlog {short(history.last('backlog'))}")))
+        parts.append((3, Text(f"backlog {short(history.last('backlog'))}")))
         if now.clients:
-            parts.append((3, Text(f"clients {short(len({client.session for client in now.clients}))}")))
+            parts.append((5, Text(f"clients {short(len({client.session for client in now.clients}))}")))
         shards = f"shards {now.shards_led}/{now.shards_total}"
-        parts.append((4, Text(shards, "" if now.shards_led >= now.shards_total else BAD)))
+        led = now.shards_led >= now.shards_total
+        parts.append((2 if led else 0, Text(shards, "" if led else BAD)))
         if now.serf:
             gossip = f"{safe_name(now.mode or 'gossip')} {safe_name(now.serf)}"
-            parts.append((5, Text(gossip, "" if now.serf == "ok" else WARN)))
+            parts.append((4 if now.serf == "ok" else 1, Text(gossip, "" if now.serf == "ok" else WARN)))
         elif now.mode:
             parts.append((6, Text(safe_name(now.mode))))
         parts.append((7, Text(f"up {span(now.uptime_ms)}")))

@@ -117,6 +117,9 @@ class History:
         self._counted = Counters(0, {})
         self._rates: dict[Name, float] = {}
         self._past, self._used = Past(), Past()
+        self._own = (
+            0  #: records that searches of this dashboard have read, not yet taken out of what goes out
+        )
         self._rhythm_ms = 0  # between the last two counts: a large cluster is counted more seldom
 
     def add(self, snapshot: Snapshot) -> None:
@@ -156,7 +159,8 @@ class History:
         )
         if self.before is not None:
             gauges["in",] = sum(rate for name, rate in of_topics.items() if name[0] == "topic")
-            gauges["out",] = sum(rate for name, rate in of_nodes.items() if name[0] == "node-out")
+            out = sum(rate for name, rate in of_nodes.items() if name[0] == "node-out")
+            gauges["out",] = self._without_own(out)
             gauges |= of_topics | of_nodes | loads
         for name in self._series.keys() - gauges.keys():
             del self._series[name]
@@ -167,6 +171,17 @@ class History:
                     continue
                 found = self._series[name] = deque(maxlen=self.length)
             found.append(value)
+
+    def read(self, records: int) -> None:
+        """Who looks has read so many: they are no traffic."""
+        self._own += records
+
+    def _without_own(self, out: float) -> float:
+        """Nodes tell what they handed out about a second after it was read, so it is taken out of what comes
+        next."""
+        own = min(self._own, round(out * self.seconds))
+        self._own -= own
+        return out - own / self.seconds if self.seconds else out
 
     def _counted_rates(self, snapshot: Snapshot) -> dict[Name, float]:
         """Of topics and groups, between the two last times that they were counted; in between they go on as

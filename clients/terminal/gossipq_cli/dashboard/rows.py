@@ -37,6 +37,7 @@ class Node(Row):
     refused: int = 0
     restarts: int = 0
     store_bytes: int = 0
+    commit_us: int = 0  #: of the slowest of its workers, on the average
     detail: str = ""
     config: dict[str, str] = {}  #: what it runs with; secrets are masked by the node
 

@@ -15,6 +15,7 @@ from gossipq_cli.dashboard.rows import Snapshot
 from gossipq_cli.dashboard.state import Fault
 
 if TYPE_CHECKING:
+    from gossipq_cli.dashboard.desk import Desk
     from gossipq_client import Client
 
 ASK_TIMEOUT_S = 2.0  #: a node that is silent for longer is told as silent
@@ -125,6 +126,13 @@ class Asker(threading.Thread):
         self._ready = threading.Condition()
         self._over = False
         self._stop_search: Callable[[], None] = lambda: None
+        self._desk: Desk | None = None
+        self._read = 0
+
+    def read(self) -> int:
+        """Records that searches have read since this was asked last."""
+        before, self._read = self._read, self._desk.read if self._desk is not None else 0
+        return max(0, self._read - before)
 
     @property
     def busy(self) -> bool:
@@ -164,9 +172,9 @@ class Asker(threading.Thread):
                         self._ready.wait()
 
     def _serve(self, mq: "Client") -> None:
-        from gossipq_cli.dashboard.desk import Desk
+        from gossipq_cli.dashboard import desk as desks
 
-        desk = Desk(mq)
+        desk = self._desk = desks.Desk(mq)
         self._stop_search = desk.stop
         while True:
             with self._ready:

@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 from rich.text import Text
 
 from gossipq.limits import GROWTH_HOURS_MS, GROWTH_MINUTES_MS, HOUR_MS, MINUTE_MS
-from gossipq_cli.dashboard.figures import chart, short, size
+from gossipq_cli.dashboard.figures import AXIS, axed, chart, short, size
 from gossipq_cli.dashboard.rows import Growth
 from gossipq_cli.dashboard.state import Board, Ui
 from gossipq_cli.dashboard.table import BAD, DIM, GOOD, HEAD, LIVE, WARN, Column, box
@@ -138,14 +138,19 @@ def _measure_box(
     measure: Measure, rows: Sequence[Growth], extent: Size, span: Span, board: Board, ui: Ui
 ) -> list[Text]:
     width, height = extent
-    inner, values = width - 4, [measure.value(row) for row in rows]
+    tall, values = max(1, height - 3), [measure.value(row) for row in rows]
+    left = AXIS if tall > 1 else 0
+    inner = width - 4 - left
     axis = Axis(len(rows), inner, 2 if ui.graph == "braille" else 1)
     now, unit = ("so far", f" per {span.step}") if measure.flows else ("now", "")
     title = (
         f"{measure.title}{unit}  {now} {measure.show(int(values[-1]))}  peak {measure.show(int(max(values)))}"
     )
-    drawn = chart(axis.laid(values), inner, max(1, height - 3), ui.graph)
-    lines = [*(Text(line, measure.style) for line in drawn), marks(rows, axis, inner)]
+    drawn = axed(axis.laid(values), width - 4, tall, ui.graph, measure.show)
+    lines = [
+        *(Text(line, measure.style) for line in drawn),
+        Text(" " * left).append_text(marks(rows, axis, inner)),
+    ]
     end_ms = min(rows[-1].time_ms, board.history.now.time_ms)
     return box(
         title, lines, width, height, f"{clock_day(rows[0].time_ms - span.step_ms)} to {clock_day(end_ms)}"

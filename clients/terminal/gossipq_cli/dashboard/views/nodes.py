@@ -66,6 +66,14 @@ def node_columns(history: History, ui: Ui) -> list[Column[Node]]:
             sort=lambda node: node.store_bytes,
         ),
     ]
+    if any(node.disk_free_bytes >= 0 for node in history.now.nodes):
+        columns.append(
+            Column("free", lambda node: quiet(node, known(node.disk_free_bytes, size)), right=True, leave=5)
+        )
+    if any(node.commit_us > 0 for node in history.now.nodes):
+        columns.append(
+            Column("commit", lambda node: quiet(node, micros(node.commit_us)), right=True, leave=4)
+        )
     if any(node.rss_bytes >= 0 for node in history.now.nodes):
         columns.append(
             Column("rss", lambda node: quiet(node, known(node.rss_bytes, size)), right=True, leave=5)

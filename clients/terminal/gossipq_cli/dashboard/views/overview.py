@@ -7,7 +7,7 @@ from msgspec.structs import replace
 from rich.text import Text
 
 from gossipq_cli.dashboard.asked import Subject
-from gossipq_cli.dashboard.figures import chart, short
+from gossipq_cli.dashboard.figures import AXIS, axed, short
 from gossipq_cli.dashboard.history import History, alarms
 from gossipq_cli.dashboard.rows import Alarm
 from gossipq_cli.dashboard.state import Board, Ui
@@ -33,6 +33,7 @@ ALARM_SHARE = 8  #: one line of so many is for alarms, at most
 SHORT = 18  #: lines below which one alarm is shown, and no chart when it is narrow as well
 OF_GROUPS = ("lag", "dead_letters")  #: alarms
 WIDE = 100  #: columns from which what helps stands beside each alarm
+SHORT_CHART = 3  #: lines of its box at most: no axis
 TWO_COLUMNS = 76  #: columns from which panels stand side by side
 
 
@@ -192,7 +193,8 @@ def flow_box(board: Board, ui: Ui, width: int, height: int) -> list[Text]:
 
 
 def _flow(values: Sequence[float], title: str, style: str, width: int, height: int, ui: Ui) -> list[Text]:
-    lines = [Text(line, style) for line in chart(values, width - 4, height - 2, ui.graph)]
-    shown = list(values)[-(width - 4) * (2 if ui.graph == "braille" else 1) :]
-    foot = f"peak {short(max(shown, default=0))}/s · {len(shown) * ui.every_s:g} s"
+    lines = [Text(line, style) for line in axed(values, width - 4, height - 2, ui.graph)]
+    room = width - 4 - (AXIS if height > SHORT_CHART else 0)
+    shown = list(values)[-room * (2 if ui.graph == "braille" else 1) :]
+    foot = f"peak {short(max(shown, default=0))}/s · the last {len(shown) * ui.every_s:g} s"
     return box(title, lines, width, height, foot)
