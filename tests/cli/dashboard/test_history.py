@@ -2,8 +2,11 @@
 
 import msgspec
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from gossipq_cli.dashboard.history import SERIES_MAX, History, alarms, topic_sums
+from gossipq_cli.dashboard.recordings import Recording, ordered, written
 from gossipq_cli.dashboard.rows import (
     Alarm,
     Copy,
@@ -15,7 +18,6 @@ from gossipq_cli.dashboard.rows import (
     Snapshot,
     Topic,
     Worker,
-    load,
 )
 
 
@@ -268,9 +270,9 @@ def test_what_the_cluster_raises_is_not_said_twice_and_the_worst_comes_first() -
 
 
 def test_a_recording_of_an_older_version_is_read(recording) -> None:
-    snapshots = load(recording.FILE.read_bytes().splitlines())
-    assert snapshots == recording.three_nodes()[-3:]
-    assert load([b'{"time_ms":5,"field_of_tomorrow":1}']) == [Snapshot(time_ms=5)]
+    snapshots = Recording(recording.FILE.read_bytes())
+    assert list(snapshots) == list(map(ordered, recording.three_nodes()[-3:]))
+    assert list(Recording(b'{"time_ms":5,"field_of_tomorrow":1}')) == [Snapshot(time_ms=5)]
     assert snapshots[0].shards[0].copies[0] == Copy(node="node-a", role="leader")
 
 
@@ -286,7 +288,61 @@ def test_a_recording_of_an_older_version_is_read(recording) -> None:
 )
 def test_a_damaged_recording_says_where(lines: list[bytes], says: str) -> None:
     with pytest.raises(ValueError, match=says):
-        load(lines)
+        Recording(b"\n".join(lines))
+
+
+def test_a_recording_says_only_what_changed_and_plays_as_it_was(recording) -> None:
+    snapshots = recording.three_nodes(90) * 3  # longer than from one whole snapshot to the next
+    snapshots = [msgspec.structs.replace(each, time_ms=1_000 * at) for at, each in enumerate(snapshots, 1)]
+    data = written(snapshots)
+    whole = sum(len(msgspec.json.encode(each)) for each in snapshots)
+    assert len(data) < whole / 2, "though every counter moves in each"
+    played = Recording(data)
+    assert len(played) == 270
+    assert list(played) == list(map(ordered, snapshots))
+    for at in (269, 0, 121, 120, 119, 250, 3):
+        assert played[at] == ordered(snapshots[at])
+    assert (played.at_ms(0), played.at_ms(5_500), played.at_ms(10**9)) == (0, 4, 269)
+
+
+def test_a_recording_that_broke_off_is_played_to_there(recording) -> None:
+    data = written(recording.three_nodes(4))
+    assert len(Recording(data[:-30])) == 3
+    assert len(Recording(data + data)) == 8, "a second one was added to the same file"
+    with pytest.raises(ValueError, match="line 1 says what changed, and there is nothing before it"):
+        Recording(b"".join(data.splitlines(keepends=True)[1:]))
+    with pytest.raises(ValueError, match="snapshot 2 cannot be read"):
+        Recording(b'{"time_ms":1}\n{"time_ms":2,"nodes":5}\n')
+
+
+NAMES = st.text(max_size=3)
+ALARMS = st.builds(
+    lambda name, subject, text: Alarm(name=name, subject=subject, text=text), NAMES, NAMES, NAMES
+)
+SNAPSHOTS = st.builds(
+    lambda time_ms, state, nodes, alarms, missing: Snapshot(
+        time_ms=time_ms, state=state, nodes=nodes, alarms=alarms, missing=missing
+    ),
+    st.integers(0, 9),
+    NAMES,
+    st.lists(
+        st.builds(
+            lambda name, leading, config: Node(name=name, leading=leading, config=config),
+            NAMES,
+            st.integers(0, 2),
+            st.dictionaries(NAMES, NAMES, max_size=2),
+        ),
+        max_size=3,
+    ),
+    st.lists(ALARMS, max_size=3),
+    st.lists(NAMES, max_size=2),
+)
+
+
+@given(st.lists(SNAPSHOTS, min_size=1, max_size=8))
+def test_any_snapshots_are_played_as_they_were(snapshots: list[Snapshot]) -> None:
+    """Also when two rows have one name, and when names are empty."""
+    assert list(Recording(written(snapshots))) == list(map(ordered, snapshots))
 
 
 def test_rates_of_counters_that_nobody_tells_any_more_are_not_shown() -> None:

@@ -194,6 +194,23 @@ def test_pause_rate_help_quit(board: Board) -> None:
     assert keys.step(Ui(), "redraw", board).deeds == [keys.Redraw()]
 
 
+def test_a_recording_is_wound_and_played_faster(board: Board) -> None:
+    assert keys.step(Ui(), "[", board).deeds == [], "what runs now has no other time"
+    assert press(board, typed(board, Ui(), ":at 00:01"), "enter").bad
+    board.recorded = True
+    assert keys.step(Ui(), "[", board).deeds == [keys.Seek(by_ms=-60_000)]
+    assert keys.step(Ui(), ".", board).deeds == [keys.Seek(1)]
+    assert press(board, Ui(), "+", "+").speed == 5.0
+    assert press(board, Ui(), "-", "-", "-").speed == 0.5
+    assert press(board, typed(board, Ui(), ":speed 10"), "enter").speed == 10.0
+    assert press(board, typed(board, Ui(), ":speed 1000"), "enter").bad
+    at = keys.step(typed(board, Ui(), ":at 00:01:05"), "enter", board).deeds
+    assert at == [keys.Seek(to_ms=1_795_219_265_000)]
+    day = keys.step(typed(board, Ui(), ":at 2026-11-21T02:00+02:00"), "enter", board).deeds
+    assert day == [keys.Seek(to_ms=1_795_219_200_000)]
+    assert press(board, typed(board, Ui(), ":at noon"), "enter").bad
+
+
 # --- verbs on a record
 
 OPEN = Ui(view="messages", topic="orders", path=("orders/3/88120",))

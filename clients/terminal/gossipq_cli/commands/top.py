@@ -17,7 +17,7 @@ from gossipq_cli.output import is_terminal
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from gossipq_cli.dashboard.rows import Snapshot
+    from gossipq_cli.dashboard.recordings import Recording
     from gossipq_cli.dashboard.state import Ui
     from gossipq_client import Client
 
@@ -141,11 +141,11 @@ def _plain_size() -> tuple[int, int]:
     return max(60, columns), max(20, lines - 1)
 
 
-def _recording(path: Path) -> "list[Snapshot]":
-    from gossipq_cli.dashboard.rows import load
+def _recording(path: Path) -> "Recording":
+    from gossipq_cli.dashboard.recordings import Recording
 
     try:
-        return load(path.read_bytes().splitlines())
+        return Recording(path.read_bytes())
     except ValueError as error:
         raise failures.Failure(
             "usage", f"{path}: {error}", "`gossipq top --record FILE` makes one", failures.USAGE
@@ -170,7 +170,7 @@ def _server(choices: Choices) -> str:
     return addresses_of(servers_of(choices.servers))[0]
 
 
-def _json(choices: Choices, ui: "Ui", snapshots: "list[Snapshot] | None") -> None:
+def _json(choices: Choices, ui: "Ui", snapshots: "Recording | None") -> None:
     """All fields, also those with their default: who reads it should not have to know them."""
     import msgspec
 
@@ -197,15 +197,16 @@ def _full(value: Any) -> Any:
 def _once(
     choices: Choices,
     ui: "Ui",
-    snapshots: "list[Snapshot] | None",
+    snapshots: "Recording | None",
     size: tuple[int, int],
     picture: Path | None,
 ) -> None:
     from gossipq_cli.dashboard import still
     from gossipq_cli.dashboard.frame import plain, screen
+    from gossipq_cli.dashboard.history import LENGTH
 
     if snapshots is not None:
-        board = still.recorded(snapshots)
+        board = still.recorded(snapshots[-LENGTH:])
     else:
         board = still.asked(_connector(choices), _server(choices), ui, size[1])
         failed = still.trouble(board)
@@ -241,7 +242,7 @@ def _record(choices: Choices, ui: "Ui", file: Path) -> None:
         watch.stop()
 
 
-def _live(choices: Choices, ui: "Ui", snapshots: "list[Snapshot] | None", record_to: Path | None) -> None:
+def _live(choices: Choices, ui: "Ui", snapshots: "Recording | None", record_to: Path | None) -> None:
     from dataclasses import replace
 
     from gossipq_cli.dashboard.app import App, Options

@@ -3,7 +3,7 @@ do not."""
 
 import queue
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -13,9 +13,11 @@ from rich.text import Text
 from gossipq_cli.dashboard import keys
 from gossipq_cli.dashboard.asked import Act, Ask, Done, Failed, Find, Page, Try
 from gossipq_cli.dashboard.frame import AROUND, screen
+from gossipq_cli.dashboard.history import History
 from gossipq_cli.dashboard.painter import Painter, svg
+from gossipq_cli.dashboard.recordings import Recording
 from gossipq_cli.dashboard.rows import Snapshot
-from gossipq_cli.dashboard.sources import Answered, Asker, News, Player, Recorder, Watch
+from gossipq_cli.dashboard.sources import Answered, Asker, News, Player, Recorder, Watch, Wound
 from gossipq_cli.dashboard.state import Board, Fault, Ui, wanted
 from gossipq_cli.dashboard.terminal import Terminal
 
@@ -33,7 +35,7 @@ class Options(NamedTuple):
 
     server: Callable[[], str]  #: costs an import that the first screen does not wait for
     colors: str | None
-    recording: Sequence[Snapshot] | None = None
+    recording: Recording | None = None
     record_to: Path | None = None
 
 
@@ -65,7 +67,7 @@ class App:
             if recording is None:
                 source = Watch(self._connect, self._options.server, self.ui.every_s, tell)
             else:
-                source = Player(recording, self.ui.every_s, tell)
+                source = Player(recording, tell)
             asker = Asker(self._connect, tell)
             self._paint(terminal, *terminal.size())  # before anything else competes for the processor
             source.start()
@@ -87,7 +89,7 @@ class App:
             self._ask(asker, height)
             typed = terminal.wait(ESCAPE_S if self._decoder.waiting else TICK_S)
             self.board.history.read(asker.read())
-            self._hear()
+            self._hear(source)
             pressed = self._decoder.feed(typed) if typed else self._decoder.flush()
             for key in pressed:
                 stepped = keys.step(self.ui, key, self.board, max(1, height - LIST_LINES))
@@ -95,8 +97,15 @@ class App:
                 for deed in stepped.deeds:
                     if isinstance(deed, keys.Quit):
                         return
-                    self._do(deed, asker, width)
-            source.every_s, source.paused = self.ui.every_s, self.ui.paused
+                    if isinstance(deed, keys.Seek) and isinstance(source, Player):
+                        self._seek(deed, source)
+                    else:
+                        self._do(deed, asker, width)
+            source.paused = self.ui.paused
+            if isinstance(source, Player):
+                source.speed = self.ui.speed
+            else:
+                source.every_s = self.ui.every_s
 
     def _paint(self, terminal: Terminal, width: int, height: int) -> None:
         if self._anew:
@@ -120,6 +129,14 @@ class App:
             self.ui = replace(self.ui, notice="asking ...", bad=False)
             asker.ask(deed)
 
+    def _seek(self, deed: keys.Seek, player: Player) -> None:
+        if deed.steps:
+            player.seek(player.at + deed.steps)
+        elif deed.to_ms:
+            player.seek(player.number_at(deed.to_ms))
+        else:
+            player.seek_ms(deed.by_ms)
+
     def _save(self, path: str, width: int) -> Ui:
         path = path or f"gossipq-top-{time.strftime('%Y%m%d-%H%M%S')}.svg"
         try:
@@ -130,7 +147,11 @@ class App:
 
     # --- news
 
-    def _hear(self) -> None:
+    def _count(self, source: Watch | Player) -> None:
+        if isinstance(source, Player):
+            self.board.played = source.at + 1, source.count
+
+    def _hear(self, source: Watch | Player) -> None:
         while True:
             try:
                 news = self._news.get_nowait()
@@ -141,6 +162,12 @@ class App:
                 self.board.history.add(news)
                 if self._recorder is not None:
                     self._recorder.add(news)
+                self._count(source)
+            elif isinstance(news, Wound):
+                self._heard_s, self.board.history = time.monotonic(), History()
+                for snapshot in news.snapshots:
+                    self.board.history.add(snapshot)
+                self._count(source)
             elif isinstance(news, Fault):
                 self.board.fault = news
             else:

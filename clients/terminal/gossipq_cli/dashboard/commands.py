@@ -2,11 +2,13 @@
 
 import difflib
 import itertools
+from collections.abc import Sequence
+from datetime import UTC, datetime
 from typing import Any, NamedTuple
 
 from gossipq_cli.dashboard.asked import Act, of_record
 from gossipq_cli.dashboard.figures import GRAPHS
-from gossipq_cli.dashboard.state import RATES_S, VIEWS, Board
+from gossipq_cli.dashboard.state import RATES_S, SPEEDS, VIEWS, Board
 
 NEAR_SHOWN = 4
 
@@ -36,6 +38,8 @@ FORMS = {
     "rate": "rate SECONDS",
     "graph": f"graph {'|'.join(GRAPHS)}",
     "svg": "svg [FILE]",
+    "at": "at HH:MM[:SS], or at 2026-11-21T09:00Z, of a recording",
+    "speed": f"speed {SPEEDS[0]:g} to {SPEEDS[-1]:g}, of a recording",
     "pause": "pause",
     "help": "help",
     "q": "q",
@@ -121,6 +125,9 @@ def parse(line: str, board: Board | None = None) -> Command:
         return Command(name, act=Act(verb, of_record(words[0]), words[1] if count > 1 else ""))
     if name in ("q", "svg"):
         return Command(name, text=rest)
+    if name == "at":
+        time_ms = _time_ms(rest, (board or Board()).history.now.time_ms)
+        return Command(name, text=str(time_ms)) if time_ms else _wrong(name)
     changes = _changes(name, rest, words)
     return _wrong(name) if changes is None else Command(name, changes)
 
@@ -135,7 +142,9 @@ def _changes(name: str, rest: str, words: list[str]) -> dict[str, Any] | None:
     if name in ("pause", "help"):
         return {"paused": True} if name == "pause" else {"help": True}
     if name == "rate":
-        return _rate(rest)
+        return _within(rest, RATES_S, "every_s")
+    if name == "speed":
+        return _within(rest, SPEEDS, "speed")
     if name == "graph":
         return {"graph": rest} if rest in GRAPHS else None
     if not words:
@@ -156,9 +165,19 @@ def _changes(name: str, rest: str, words: list[str]) -> dict[str, Any] | None:
     return fresh | {"view": "messages", "topic": words[0], "find": words[1]}
 
 
-def _rate(text: str) -> dict[str, Any] | None:
+def _within(text: str, values: Sequence[float], field: str) -> dict[str, Any] | None:
     try:
-        seconds = float(text)
+        number = float(text)
     except ValueError:
         return None
-    return {"every_s": seconds} if RATES_S[0] <= seconds <= RATES_S[-1] else None
+    return {field: number} if values[0] <= number <= values[-1] else None
+
+
+def _time_ms(text: str, now_ms: int) -> int | None:
+    """Of a recording, whose clock is UTC: 14:05 is one of the day that is shown."""
+    try:
+        day = datetime.fromtimestamp(now_ms / 1_000, UTC).date().isoformat()
+        found = datetime.fromisoformat(f"{day}T{text}" if ":" in text[:3] else text)
+        return int(found.replace(tzinfo=found.tzinfo or UTC).timestamp() * 1_000)
+    except (ValueError, OverflowError, OSError):
+        return None

@@ -12,6 +12,7 @@ from gossipq_cli.dashboard.table import BAD, DIM, GOOD, HEAD, WARN, Column, bloc
 from gossipq_cli.dashboard.verbs import Verb, command_of, name_of, verbs_of
 from gossipq_cli.dashboard.views import view_of
 from gossipq_cli.dashboard.views.base import Page, safe_name
+from gossipq_cli.output import moment
 
 OLD = "bright_black"  #: of figures that are not of now
 AROUND = 3  #: lines around the view: header, tabs, footer
@@ -32,7 +33,7 @@ w         save the screen as SVG    b   what charts are made of    q   quit
 :         a name to jump to (tab completes), or topic NAME, messages
           TOPIC[/P], group TOPIC GROUP, find TOPIC TEXT, why REF, rate S,
           replay REF GROUP, edit REF VALUE, reschedule REF DELAY,
-          cancel REF, rm REF, svg FILE, q
+          cancel REF, rm REF, svg FILE, at TIME, speed N, q
 In a message: r replay, e edit, d due time, c cancel, x remove; each asks.
 
 ● well  ▲ look at it  ✖ broken  ○ gone.  up: the node that runs longest.
@@ -141,8 +142,10 @@ def header(board: Board, ui: Ui, width: int) -> Text:
         parts.append((8, Text(f"v{safe_name(now.version)}", DIM)))
     if ui.paused:
         parts.append((0, Text("paused", WARN)))
-    elif board.recorded:
-        parts.append((0, Text("recording", WARN)))
+    if board.recorded:
+        number, total = board.played
+        told = f"{moment(now.time_ms)[:19]}Z  {number}/{total}  x{ui.speed:g}" if total else ""
+        parts.append((0, Text(f"recording {told}".rstrip(), WARN)))
     while sum(part.cell_len + 2 for _, part in parts) > width and any(rank for rank, _ in parts):
         parts.remove(max(parts, key=lambda part: part[0]))
     return fit(Text("  ").join(part for _, part in parts), width)
@@ -195,7 +198,11 @@ def footer(board: Board, ui: Ui, width: int) -> str:
         keys += ["a act"]
         keys += ["o next list"] if isinstance(view_of(ui), Page) else []
         keys += ["m messages"] if ui.view in ("topics", "overview") else []
-    keys += ["p pause", f"+- rate {ui.every_s:g}s", "w svg", ": command"]
+    if board.recorded:
+        keys[4:4] = [", . [ ] back, on", "+- speed"]
+        keys += ["p pause", ": command"]
+    else:
+        keys += ["p pause", f"+- rate {ui.every_s:g}s", "w svg", ": command"]
     while len("  ".join(keys)) + 1 > width:
         keys.pop()
     return "  ".join([*keys[2:], *keys[:2]])

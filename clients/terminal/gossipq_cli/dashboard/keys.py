@@ -1,5 +1,6 @@
 """Bytes of a terminal -> names of keys, and a key -> what the user has chosen then. Pure."""
 
+from collections.abc import Sequence
 from typing import NamedTuple
 
 from msgspec.structs import replace
@@ -7,7 +8,7 @@ from msgspec.structs import replace
 from gossipq_cli.dashboard.asked import Act, Done, Failed, Open, Opened, Subject, Try, of_record
 from gossipq_cli.dashboard.commands import Command, completed, parse
 from gossipq_cli.dashboard.figures import GRAPHS
-from gossipq_cli.dashboard.state import RATES_S, VIEWS, Board, Menu, Prompt, Ui
+from gossipq_cli.dashboard.state import RATES_S, SPEEDS, VIEWS, Board, Menu, Prompt, Ui
 from gossipq_cli.dashboard.table import Sorting
 from gossipq_cli.dashboard.verbs import Verb, name_of, question_of, verb_of, verbs_of
 from gossipq_cli.dashboard.views import PAGES, view_of
@@ -111,7 +112,16 @@ class Redraw(NamedTuple):
     pass
 
 
-Deed = Quit | Save | Redraw | Act | Try
+class Seek(NamedTuple):
+    """To another place of a recording: so many snapshots, or so long, from here; or to a time (unix)."""
+
+    steps: int = 0
+    by_ms: int = 0
+    to_ms: int = 0
+
+
+Deed = Quit | Save | Redraw | Seek | Act | Try
+SEEKS = {",": Seek(-1), ".": Seek(1), "[": Seek(by_ms=-60_000), "]": Seek(by_ms=60_000)}
 
 
 class Stepped(NamedTuple):
@@ -146,6 +156,8 @@ def step(ui: Ui, key: str, board: Board, page: int = 20) -> Stepped:
         verb = next((verb for verb in verbs_of(subject) if verb.key == key), None)
         if verb is not None:
             return _begin(ui, verb, subject, board)
+    if board.recorded and key in SEEKS:
+        return Stepped(ui, [SEEKS[key]])
     return Stepped(_move(ui, key, board, page), [])
 
 
@@ -180,10 +192,10 @@ def _move(ui: Ui, key: str, board: Board, page: int) -> Ui:
     if key in ("p", " "):
         return replace(ui, paused=not ui.paused)
     if key in ("+", "=", "-"):
-        at = min(range(len(RATES_S)), key=lambda number: abs(RATES_S[number] - ui.every_s)) + (
-            -1 if key == "-" else 1
-        )
-        return replace(ui, every_s=RATES_S[max(0, min(len(RATES_S) - 1, at))])
+        turn = -1 if key == "-" else 1
+        if board.recorded:
+            return replace(ui, speed=_next(SPEEDS, ui.speed, turn))
+        return replace(ui, every_s=_next(RATES_S, ui.every_s, turn))
     if key == "m":
         return _messages(ui, board)
     if key == "t" and ui.view == "messages" and ui.topic and not ui.path:
@@ -194,6 +206,11 @@ def _move(ui: Ui, key: str, board: Board, page: int) -> Ui:
 
 
 MOVES = {"up": -1, "k": -1, "down": 1, "j": 1, "pgup": -2, "pgdn": 2, "home": -3, "g": -3, "end": 3, "G": 3}
+
+
+def _next(values: Sequence[float], now: float, turn: int) -> float:
+    at = min(range(len(values)), key=lambda number: abs(values[number] - now)) + turn
+    return values[max(0, min(len(values) - 1, at))]
 
 
 def go(ui: Ui, view: str) -> Ui:
@@ -413,6 +430,10 @@ def _obey(ui: Ui, command: Command, board: Board) -> Stepped:
         return _try(ui, command.act)
     if command.name == "q":
         return Stepped(ui, [Quit()])
+    if command.name == "at":
+        if not board.recorded:
+            return Stepped(replace(ui, notice="only a recording has another time", bad=True), [])
+        return Stepped(ui, [Seek(to_ms=int(command.text))])
     if command.name == "svg":
         return Stepped(ui, [Save(command.text)])
     return Stepped(replace(ui, **command.changes or {}), [])

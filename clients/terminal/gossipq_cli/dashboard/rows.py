@@ -218,17 +218,3 @@ class Snapshot(Row):
     missing: list[str] = []  #: what this node cannot tell, in words
     state: str = ""  #: the word of gossipq.health for the cluster; "" = not known: nodes are still asked
     findings: list[str] = []  #: what is not well, the worst first
-
-
-def load(lines: list[bytes]) -> list[Snapshot]:
-    """A recording: one JSON object a line. Raises ValueError that names the line."""
-    found = []
-    for number, line in enumerate(lines, 1):
-        if line.strip():
-            try:
-                found.append(msgspec.json.decode(line, type=Snapshot))
-            except (msgspec.DecodeError, UnicodeDecodeError) as error:
-                raise ValueError(f"line {number} is no snapshot: {error}") from None
-    if not found:
-        raise ValueError("it has no snapshots")
-    return found

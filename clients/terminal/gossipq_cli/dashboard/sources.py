@@ -7,10 +7,9 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
-import msgspec
-
 from gossipq_cli import failures
 from gossipq_cli.dashboard.asked import Act, Answer, Ask, Failed
+from gossipq_cli.dashboard.recordings import Recording, Writer
 from gossipq_cli.dashboard.rows import Snapshot
 from gossipq_cli.dashboard.state import Fault
 
@@ -20,6 +19,9 @@ if TYPE_CHECKING:
 
 ASK_TIMEOUT_S = 2.0  #: a node that is silent for longer is told as silent
 FIRST_S = 0.02  #: between two looks for the first snapshot
+WARM = 60  #: snapshots that are told before the one that was sought, for charts and events
+IDLE_S = 0.1
+GAP_S = 5.0  #: a recording never stands still for longer
 PATIENCE_S = 0.2  #: a thread that ends is waited for so long; it holds nothing that must be kept
 
 
@@ -28,7 +30,13 @@ class Answered(NamedTuple):
     answer: Answer
 
 
-News = Snapshot | Fault | Answered
+class Wound(NamedTuple):
+    """A recording goes on from somewhere else: what was before that, and how far it is."""
+
+    snapshots: Sequence[Snapshot]
+
+
+News = Snapshot | Fault | Answered | Wound
 Tell = Callable[[News], None]
 
 
@@ -73,46 +81,73 @@ class Watch(threading.Thread):
 
 
 class Recorder:
-    """Appends snapshots to a file. What changes slowly and is the same as in the one before is left out: who
-    plays the recording keeps it."""
+    """Adds snapshots to a file, the first one whole."""
 
     def __init__(self, path: Path) -> None:
-        self._path = path
-        self._before: Snapshot | None = None
+        self._path, self._writer = path, Writer()
 
     def add(self, snapshot: Snapshot) -> None:
         """Raises OSError."""
-        before, hours, minutes = self._before, snapshot.growth_hours, snapshot.growth_minutes
-        lean = msgspec.structs.replace(
-            snapshot,
-            growth_hours=[] if before and hours == before.growth_hours else hours,
-            growth_minutes=[] if before and minutes == before.growth_minutes else minutes,
-        )
+        line = self._writer.line(snapshot)
         with self._path.open("ab") as file:
-            file.write(msgspec.json.encode(lean) + b"\n")
-        self._before = snapshot
+            file.write(line)
 
 
 class Player(threading.Thread):
     """A recording, at its own pace or faster; its last snapshot stays."""
 
-    def __init__(self, snapshots: Sequence[Snapshot], every_s: float, tell: Tell) -> None:
+    def __init__(self, recording: Recording, tell: Tell) -> None:
         super().__init__(name="gossipq-top-player", daemon=True)
-        self._snapshots, self._tell = snapshots, tell
-        self.every_s, self.paused = every_s, False
-        self._over = threading.Event()
+        self._recording, self._tell = recording, tell
+        self.speed, self.paused = 1.0, False
+        self.at = 0  #: number of the snapshot that was told last
+        self._wanted: int | None = None
+        self._turned = threading.Event()
+        self._over = False
 
     def stop(self) -> None:
-        self._over.set()
+        self._over = True
+        self._turned.set()
         self.join(PATIENCE_S)
 
+    def seek(self, at: int) -> None:
+        self._wanted = max(0, min(len(self._recording) - 1, at))
+        self._turned.set()
+
+    @property
+    def count(self) -> int:
+        return len(self._recording)
+
+    def number_at(self, time_ms: int) -> int:
+        return self._recording.at_ms(time_ms)
+
+    def seek_ms(self, by_ms: int) -> None:
+        self.seek(self._recording.at_ms(self._recording.times_ms[self.at] + by_ms))
+
     def run(self) -> None:
-        for snapshot in self._snapshots:
-            while self.paused and not self._over.wait(0.1):
-                pass
-            self._tell(snapshot)
-            if self._over.wait(self.every_s):
-                return
+        try:
+            self._tell(self._recording[0])
+            while not self._over:
+                self._turned.wait(self._pause_s())
+                self._turned.clear()
+                wanted, self._wanted = self._wanted, None
+                if self._over:
+                    return
+                if wanted is not None:
+                    self.at = wanted
+                    self._tell(Wound(self._recording[max(0, wanted - WARM + 1) : wanted + 1]))
+                elif not self.paused and self.at + 1 < len(self._recording):
+                    self.at += 1
+                    self._tell(self._recording[self.at])
+        except ValueError as error:
+            self._tell(Fault(str(error), "gossipq top --record FILE makes another one"))
+
+    def _pause_s(self) -> float:
+        """Until the next one is due; stretches without a snapshot are cut short."""
+        if self.paused or self.at + 1 >= len(self._recording):
+            return IDLE_S
+        passed_ms = self._recording.times_ms[self.at + 1] - self._recording.times_ms[self.at]
+        return max(FIRST_S, min(GAP_S, passed_ms / 1_000 / self.speed))
 
 
 class Asker(threading.Thread):

@@ -10,6 +10,7 @@ from gossipq_cli.dashboard.history import History
 from gossipq_cli.dashboard.table import Sorting
 
 RATES_S = (0.5, 1.0, 2.0, 5.0, 10.0)
+SPEEDS = (0.5, 1.0, 2.0, 5.0, 10.0, 60.0)
 VIEWS = ("overview", "nodes", "topics", "groups", "clients", "messages", "growth")
 LEAST = (60, 20)  #: columns and lines below which only a line is shown
 
@@ -52,6 +53,7 @@ class Ui(msgspec.Struct, frozen=True):
     notice: str = ""
     bad: bool = False  #: the notice is one of an error
     every_s: float = 1.0
+    speed: float = 1.0  #: of a recording
     graph: str = "block"
     topic: str = ""  #: of the messages view
     partition: int = -1
@@ -87,6 +89,7 @@ class Board:
         self.answers: dict[Ask, Answer] = {}
         self.age_ms = 0  #: of the last snapshot
         self.fault: Fault | None = None
+        self.played = 0, 0  #: which snapshot of how many of a recording this is
         self.recorded = False  #: it plays a recording: nothing can be asked
 
     def keep(self, ask: Ask, answer: Answer) -> None:

@@ -1,7 +1,7 @@
 """Nodes with their load and the events of the cluster; one node with its workers, its shards and its
 configuration."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from datetime import UTC, datetime
 from typing import Any, NamedTuple
 
@@ -66,18 +66,7 @@ def node_columns(history: History, ui: Ui) -> list[Column[Node]]:
             sort=lambda node: node.store_bytes,
         ),
     ]
-    if any(node.disk_free_bytes >= 0 for node in history.now.nodes):
-        columns.append(
-            Column("free", lambda node: quiet(node, known(node.disk_free_bytes, size)), right=True, leave=5)
-        )
-    if any(node.commit_us > 0 for node in history.now.nodes):
-        columns.append(
-            Column("commit", lambda node: quiet(node, micros(node.commit_us)), right=True, leave=4)
-        )
-    if any(node.rss_bytes >= 0 for node in history.now.nodes):
-        columns.append(
-            Column("rss", lambda node: quiet(node, known(node.rss_bytes, size)), right=True, leave=5)
-        )
+    columns += _machine_columns(history.now.nodes)
     columns += [
         Column("sessions", lambda node: quiet(node, str(node.sessions)), right=True, leave=6),
         Column("rtt", lambda node: quiet(node, known(node.rtt_us, micros)), right=True, leave=3),
@@ -95,6 +84,16 @@ def node_columns(history: History, ui: Ui) -> list[Column[Node]]:
         Column("address", lambda node: node.endpoint, leave=10),
     ]
     return columns
+
+
+def _machine_columns(nodes: Sequence[Node]) -> Iterator[Column[Node]]:
+    """What only some nodes tell."""
+    if any(node.disk_free_bytes >= 0 for node in nodes):
+        yield Column("free", lambda node: quiet(node, known(node.disk_free_bytes, size)), right=True, leave=5)
+    if any(node.commit_us > 0 for node in nodes):
+        yield Column("commit", lambda node: quiet(node, micros(node.commit_us)), right=True, leave=4)
+    if any(node.rss_bytes >= 0 for node in nodes):
+        yield Column("rss", lambda node: quiet(node, known(node.rss_bytes, size)), right=True, leave=5)
 
 
 def gone(node: Node) -> bool:
