@@ -3,9 +3,14 @@
 from types import SimpleNamespace
 from typing import Any
 
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
 from gossipq.core.delivery.consumers import KEY_ORDERED, PartitionView
+from gossipq.core.delivery.keys import Keys
 from gossipq.core.delivery.leases import Leases
 from gossipq.core.ledger import key_lane
+from gossipq.core.storage import RangeMap
 
 KEY = 3
 LANE = key_lane(KEY)
@@ -27,3 +32,55 @@ def test_a_record_that_failed_goes_on_before_those_on_disk_behind_it() -> None:
     view.keys.done(KEY, 8)
     leases.let_on(view, KEY)
     assert view.draining == {LANE: 11}
+
+
+A, B = (b"a", 1), (b"b", 1)
+
+
+def test_a_key_belongs_to_one_consumer_while_it_holds_records_of_it() -> None:
+    keys = Keys()
+    keys.took([1, 2, 0, 1], 10, A)
+    assert keys.allowed([0, 3, 1], 14, B, {}) == 2
+    assert keys.allowed([0, 3, 1], 14, A, {}) == 3
+    assert keys.allowed([1], 9, A, {}) == 0  # while it has a later one
+    keys.let_go(10, 13)
+    assert keys.allowed([2, 1], 14, B, {}) == 1
+    keys.let_go(0, 99)
+    assert keys.allowed([2, 1], 14, B, {}) == 2
+
+
+def test_what_failed_or_waits_keeps_what_comes_later_back() -> None:
+    keys, waiting = Keys(), RangeMap[int]()
+    keys.failed(1, 10)
+    keys.parked(2, 20)
+    waiting.set(30, 31, 0)
+    assert [keys.allowed([1], at, A, {}) for at in (10, 11)] == [1, 0]
+    assert [keys.allowed([2], at, A, {}) for at in (19, 20)] == [1, 0]
+    assert [keys.allowed([3], at, A, {3: waiting}) for at in (30, 31)] == [1, 0]
+    assert keys.trim(15) == [1]
+    assert keys.allowed([1], 16, A, {}) == 1
+
+
+@settings(max_examples=200, deadline=None)
+@given(
+    st.lists(
+        st.tuples(st.booleans(), st.integers(0, 30), st.lists(st.integers(0, 4), min_size=1, max_size=8))
+    )
+)
+def test_a_key_is_free_when_none_of_its_records_is_in_flight(
+    steps: list[tuple[bool, int, list[int]]],
+) -> None:
+    keys, held = Keys(), dict[int, int]()
+    for takes, first, hashes in steps:
+        end = first + len(hashes)
+        if takes:
+            keys.took(hashes, first, A)
+            held |= dict(zip(range(first, end), hashes, strict=True))
+        else:
+            keys.let_go(first, end)
+            held = {at: key for at, key in held.items() if not first <= at < end}
+        for key in range(5):
+            free = not key or key not in held.values()
+            assert keys.opens(key, 0) == free
+            assert bool(keys.allowed([key], 100, B, {})) == free
+            assert keys.allowed([key], 100, A, {}) == 1

@@ -331,7 +331,7 @@ def two_at_once(patch: pytest.MonkeyPatch) -> None:
     """An exclusive group gives to everybody, and a key to whoever asks."""
     patch.setattr(selection, "EXCLUSIVE", "")
     patch.setattr(dispatch, "EXCLUSIVE", "")
-    patch.setattr(Keys, "allows", lambda self, key_hash, offset, owner: True)
+    patch.setattr(Keys, "allowed", lambda self, hashes, first, owner, waiting: len(hashes))
 
 
 def one_attempt_too_many(patch: pytest.MonkeyPatch) -> None:

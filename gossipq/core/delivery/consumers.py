@@ -7,7 +7,7 @@ import msgspec
 
 from gossipq.core.delivery.keys import Keys
 from gossipq.core.delivery.routes import matcher
-from gossipq.core.ledger import ROUTE_LANE, Cursor, ExceptionRow, GroupState, Ledger
+from gossipq.core.ledger import ROUTE_LANE, Cursor, ExceptionRow, GroupState, Ledger, key_of
 from gossipq.core.storage import RangeMap
 from gossipq.messages import Subscribe
 from gossipq.types import Index, Offset, Origin, PartitionKey, SessionId
@@ -127,12 +127,13 @@ class Lanes(dict[bytes, RangeMap[int]]):
     """What waits in memory for a route or a key, by lane: attempts so far. No lane is empty, and what leaves
     is found by its offset: the cost goes with that, not with how many lanes there are."""
 
-    __slots__ = ("_places", "routes")
+    __slots__ = ("_places", "of_keys", "routes")
 
     def __init__(self) -> None:
         super().__init__()
         self._places: RangeMap[bytes] = RangeMap()  # the lane of each record that waits
-        self.routes: dict[bytes, None] = {}  #: lanes of routes, the others are of keys
+        self.routes: dict[bytes, None] = {}  #: lanes of routes,
+        self.of_keys: dict[int, RangeMap[int]] = {}  #: and those of keys
 
     def wait(self, lane: bytes, first: Offset, end: Offset, attempts: int) -> None:
         self.leave(first, end)
@@ -140,6 +141,8 @@ class Lanes(dict[bytes, RangeMap[int]]):
             self[lane] = RangeMap()
             if lane[:1] == ROUTE_LANE:
                 self.routes[lane] = None
+            else:
+                self.of_keys[key_of(lane)] = self[lane]
         self[lane].set(first, end, attempts)
         self._places.set(first, end, lane)
 
@@ -152,6 +155,7 @@ class Lanes(dict[bytes, RangeMap[int]]):
             if not self[lane].starts:
                 del self[lane]
                 self.routes.pop(lane, None)
+                self.of_keys.pop(key_of(lane), None)
 
     def take(self, lane: bytes) -> list[tuple[Offset, Offset, int]]:
         """All of a lane, out of it."""

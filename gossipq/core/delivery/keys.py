@@ -2,112 +2,128 @@
 free.
 
 A key belongs to one consumer while it holds records of it, and that gets them in order. A failed record keeps
-its key closed until it is done; records on disk behind it keep it closed for those that came later.
+its key closed until it is done; records on disk behind it keep it closed for those that came later. Most
+calls are for the records of a slice together.
 """
 
+from collections import Counter
+from collections.abc import Mapping, Sequence
+
+from gossipq.core.storage import RangeMap
 from gossipq.types import Offset, SessionId
 
 Owner = tuple[SessionId, int]
-
-
-class Key:
-    __slots__ = ("failed", "held", "last", "owner", "parked_from")
-
-    def __init__(self) -> None:
-        self.owner: Owner | None = None
-        self.held: set[Offset] = set()  #: in flight
-        self.last: Offset = -1  #: the highest of them
-        self.failed: set[Offset] = set()  #: wait for another attempt
-        self.parked_from: Offset | None = None  #: the first that waits on disk
-
-    @property
-    def idle(self) -> bool:
-        return not self.held and not self.failed and self.parked_from is None
+NO_KEY = 0
 
 
 class Keys:
-    __slots__ = ("_keys",)
+    __slots__ = ("_counts", "_failed", "_held", "_last", "_owners", "_parked_from")
 
     def __init__(self) -> None:
-        self._keys: dict[int, Key] = {}
+        self._held: dict[Offset, int] = {}  # in flight: the key of each
+        # of keys that have records in flight: how many, whose they are, and the highest since it was free
+        self._counts: Counter[int] = Counter()
+        self._owners: dict[int, Owner] = {}
+        self._last: dict[int, Offset] = {}
+        self._failed: dict[int, set[Offset]] = {}  # by key: these wait for another attempt
+        self._parked_from: dict[int, Offset] = {}  # by key: the first that waits on disk
 
-    def allows(self, key_hash: int, offset: Offset, owner: Owner) -> bool:
-        """Whether this consumer may have a record of the key now."""
-        key = self._keys.get(key_hash)
-        if key is None or not key_hash:
-            return True
-        if key.held and (key.owner != owner or offset < key.last):
-            return False  # also not to its owner, while that has a later one
-        if key.failed and offset > min(key.failed):
-            return False
-        return key.parked_from is None or offset < key.parked_from
+    def allowed(
+        self, hashes: Sequence[int], first: Offset, owner: Owner, waiting: Mapping[int, RangeMap[int]]
+    ) -> int:
+        """How many of the records from offset `first` on this consumer may have now, up to the first that it
+        may not; `hashes` are their keys, `waiting` is what waits in memory, by key."""
+        owners, last, failed, parked_from = self._owners, self._last, self._failed, self._parked_from
+        closed = bool(failed or parked_from or waiting)
+        for offset, key in enumerate(hashes, first):
+            if key in owners and (owners[key] != owner or offset < last[key]):
+                return offset - first  # also not to its owner, while that had a later one
+            if closed and key:
+                behind = waiting.get(key)
+                if (
+                    (behind is not None and behind.starts[0] < offset)
+                    or (key in failed and offset > min(failed[key]))
+                    or (key in parked_from and offset >= parked_from[key])
+                ):
+                    return offset - first
+        return len(hashes)
 
-    def _key(self, key_hash: int) -> Key:
-        return self._keys.setdefault(key_hash, Key())
+    def took(self, hashes: Sequence[int], first: Offset, owner: Owner) -> None:
+        """Records from `first` on are in flight, with this consumer."""
+        end = first + len(hashes)
+        if not self._held.keys().isdisjoint(range(first, end)):
+            self.let_go(first, end)
+        self._held.update(zip(range(first, end), hashes, strict=True))
+        self._counts.update(hashes)
+        self._owners.update(dict.fromkeys(hashes, owner))
+        for key, offset in zip(hashes, range(first, end), strict=True):
+            if offset > self._last.get(key, -1):
+                self._last[key] = offset
+        for of_key in (self._counts, self._owners, self._last):
+            of_key.pop(NO_KEY, None)
 
-    def took(self, key_hash: int, offset: Offset, owner: Owner) -> None:
-        if key_hash:
-            key = self._key(key_hash)
-            key.owner = owner
-            key.held.add(offset)
-            key.last = max(key.last, offset)
+    def let_go(self, first: Offset, end: Offset) -> None:
+        """Records are no longer in flight, as far as they were."""
+        held, counts = self._held, self._counts
+        for offset in range(first, end):
+            key = held.pop(offset, NO_KEY)
+            if not key:
+                continue
+            if counts[key] > 1:
+                counts[key] -= 1
+            else:
+                del counts[key], self._owners[key], self._last[key]
 
     def failed(self, key_hash: int, offset: Offset) -> None:
         """A record of the key waits for another attempt."""
         if key_hash:
-            self._key(key_hash).failed.add(offset)
+            self._failed.setdefault(key_hash, set()).add(offset)
+
+    def done(self, key_hash: int, offset: Offset) -> None:
+        """A record of the key is acked, dead or void."""
+        failed = self._failed.get(key_hash)
+        if failed is not None:
+            failed.discard(offset)
+            if not failed:
+                del self._failed[key_hash]
+
+    @property
+    def some_failed(self) -> bool:
+        """Whether `done` can change anything."""
+        return bool(self._failed)
 
     def parked(self, key_hash: int, offset: Offset) -> None:
         """A record of the key waits on disk, and so do all behind it."""
         if key_hash:
-            key = self._key(key_hash)
-            key.parked_from = offset if key.parked_from is None else min(offset, key.parked_from)
+            self._parked_from[key_hash] = min(offset, self._parked_from.get(key_hash, offset))
 
     def unparked(self, key_hash: int, next_first: Offset | None) -> None:
         """Records of the key were read back; on disk go on from `next_first`."""
-        if key_hash in self._keys:
-            self._keys[key_hash].parked_from = next_first
-            self._forget(key_hash)
+        if next_first is None:
+            self._parked_from.pop(key_hash, None)
+        elif key_hash:
+            self._parked_from[key_hash] = next_first
 
-    def let_go(self, key_hash: int, offset: Offset) -> None:
-        """A record of the key is no longer in flight."""
-        key = self._keys.get(key_hash)
-        if key is not None:
-            key.held.discard(offset)
-            if offset == key.last:
-                key.last = max(key.held, default=-1)
-
-    def done(self, key_hash: int, offset: Offset) -> None:
-        """A record of the key is acked, dead or void."""
-        key = self._keys.get(key_hash)
-        if key is not None:
-            key.failed.discard(offset)
-
-    def on_disk(self, key_hash: int) -> Offset | None:
-        """The first record of the key that waits on disk."""
-        key = self._keys.get(key_hash)
-        return None if key is None else key.parked_from
+    @property
+    def on_disk(self) -> Mapping[int, Offset]:
+        """The first record that waits on disk, by key."""
+        return self._parked_from
 
     def opens(self, key_hash: int, first: Offset) -> bool:
         """Whether what waits behind the key, from `first` on, may go on."""
-        key = self._keys.get(key_hash)
-        if key is None:
-            return True
-        self._forget(key_hash)
-        return not key.held and (not key.failed or first <= min(key.failed))
+        failed = self._failed.get(key_hash)
+        return key_hash not in self._counts and (failed is None or first <= min(failed))
 
     def trim(self, first: Offset) -> list[int]:
         """What lies below `first` is gone; returns the keys that this concerns."""
-        touched = []
-        for key_hash, key in self._keys.items():
-            if (key.failed and min(key.failed) < first) or (
-                key.parked_from is not None and key.parked_from < first
-            ):
-                key.failed = {offset for offset in key.failed if offset >= first}
-                key.parked_from = None if key.parked_from is None else max(first, key.parked_from)
-                touched.append(key_hash)
-        return touched
-
-    def _forget(self, key_hash: int) -> None:
-        if self._keys[key_hash].idle:
-            del self._keys[key_hash]
+        touched: dict[int, None] = {}
+        for key_hash, failed in list(self._failed.items()):
+            gone = [offset for offset in failed if offset < first]
+            for offset in gone:
+                self.done(key_hash, offset)
+                touched[key_hash] = None
+        for key_hash, offset in self._parked_from.items():
+            if offset < first:
+                self._parked_from[key_hash] = first
+                touched[key_hash] = None
+        return list(touched)

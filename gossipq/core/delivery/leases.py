@@ -7,7 +7,7 @@ records.
 """
 
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
 from gossipq import limits
@@ -81,8 +81,8 @@ class Leases:
     def lease(self, view: PartitionView, first: Offset, end: Offset, lease: Lease, deadline_ms: int) -> None:
         self._open(view, first, end, lease, deadline_ms)
         if view.keys is not None:
-            for offset, key_hash in self.hashes(view, first, end):
-                view.keys.took(key_hash, offset, lease.owner)
+            for at, hashes in self._columns(view, first, end):
+                view.keys.took(hashes, at, lease.owner)
 
     def _open(self, view: PartitionView, first: Offset, end: Offset, lease: Lease, deadline_ms: int) -> None:
         lease.deadline_ms = deadline_ms
@@ -248,15 +248,24 @@ class Leases:
     # --- keys -----------------------------------------------------------------------------------------------
 
     def hashes(self, view: PartitionView, first: Offset, end: Offset) -> Iterator[tuple[Offset, int]]:
-        """(offset, key hash) of records of a key-ordered group."""
+        """(offset, key hash) of records of a key-ordered group that have a key."""
+        for at, hashes in self._columns(view, first, end):
+            for offset, key_hash in enumerate(hashes, at):
+                if key_hash:
+                    yield offset, key_hash
+
+    def _columns(
+        self, view: PartitionView, first: Offset, end: Offset
+    ) -> Iterator[tuple[Offset, Sequence[int]]]:
+        """The key hashes of records of a key-ordered group: runs of them, each from an offset on."""
         while first < end:
             place = place_of(self._ledger, view.cursor, view.partition, first)
             if place is None:
                 return
-            column = self._ledger.opened.column(place.entry, KEY_HASH) if place.columns & KEY_HASH else None
             stop = min(end, place.end)
-            for offset in range(first, stop):
-                yield offset, column[place.record + offset - first] if column else 0
+            column = self._ledger.opened.column(place.entry, KEY_HASH) if place.columns & KEY_HASH else None
+            if column:
+                yield first, column[place.record : place.record + stop - first]
             first = stop
 
     def _let_go(
@@ -267,24 +276,26 @@ class Leases:
         keys = view.keys
         if keys is None:
             return
-        touched = set()
-        for offset, key_hash in self.hashes(view, first, end):
-            if held:
-                keys.let_go(key_hash, offset)
-            if outcome == DONE:
-                keys.done(key_hash, offset)
-            elif outcome == FAILED:
+        if held:
+            keys.let_go(first, end)
+        if outcome == FAILED:
+            for offset, key_hash in self.hashes(view, first, end):
                 keys.failed(key_hash, offset)
-            touched.add(key_hash)
-        for key_hash in touched:
-            self.let_on(view, key_hash)
+        elif outcome == DONE and keys.some_failed:
+            for offset, key_hash in self.hashes(view, first, end):
+                keys.done(key_hash, offset)
+        in_memory, on_disk = view.lanes.of_keys, keys.on_disk
+        if in_memory or on_disk:
+            for key_hash in {each for _, hashes in self._columns(view, first, end) for each in hashes}:
+                if key_hash in in_memory or key_hash in on_disk:
+                    self.let_on(view, key_hash)
         self.dirty.add(view.group.id)
 
     def let_on(self, view: PartitionView, key_hash: int) -> None:
         """What waits behind a key goes on, if the key is free: the first of it, in memory or on disk."""
         assert view.keys is not None
-        lane, on_disk = key_lane(key_hash), view.keys.on_disk(key_hash)
-        waiting = view.lanes.get(lane)
+        lane, on_disk = key_lane(key_hash), view.keys.on_disk.get(key_hash)
+        waiting = view.lanes.of_keys.get(key_hash)
         here = waiting.starts[0] if waiting else None
         firsts = [each for each in (here, on_disk) if each is not None]
         if not view.keys.opens(key_hash, min(firsts, default=0)) or not firsts:

@@ -242,17 +242,12 @@ class Selection:
         column = self._ledger.opened.column(place.entry, KEY_HASH) if place.columns & KEY_HASH else None
         if keys is None or column is None:
             return end
-        for offset in range(first, end):
-            key_hash = column[place.record + offset - first]
-            waiting = view.lanes.get(key_lane(key_hash)) if view.lanes else None
-            behind = waiting is not None and waiting.starts[0] < offset
-            if behind or not keys.allows(key_hash, offset, member.name):
-                if offset > first:
-                    return offset
-                self._used(view, source, offset, offset + 1)
-                view.lanes.wait(key_lane(key_hash), offset, offset + 1, attempts)
-                return first
-        return end
+        hashes = column[place.record : place.record + end - first]
+        allowed = keys.allowed(hashes, first, member.name, view.lanes.of_keys)
+        if not allowed and first < end:
+            self._used(view, source, first, first + 1)
+            view.lanes.wait(key_lane(hashes[0]), first, first + 1, attempts)
+        return first + allowed
 
     def _hand(
         self,
