@@ -15,7 +15,7 @@ from struct import Struct
 from typing import Any, NamedTuple
 
 from report import Row
-from stage import GOSSIPQ, Node, answer, cpu_s, directory, disk_mb, memory_mb, node, node_in
+from stage import GOSSIPQ, HERE, Node, answer, cpu_s, directory, disk_mb, memory_mb, node, node_in
 
 from gossipq_client import Client, Message, connect
 
@@ -32,6 +32,9 @@ LOOKS = (
 QUIET = 500  #: confirms that are timed while nothing else goes on
 BATCH, SIZE = 500, 100
 KEYS, FAILING = 1_000, 10  #: so many keys; each tenth record fails once
+MANY_KEYS = 100_000
+STEPS, HOLES, ACKS = 20_000, 10_000, 2_000  #: atomic steps; holes in a window; acks that are told one by one
+CROWD, HELD, WATCH_S = 2_000, 5, 8.0  #: consumers, and records that each holds; how long is watched after
 BACKOFF_S = 0.1
 HORIZON_S = (3_600, 25 * 3_600)  #: nothing of it is due while it is measured
 LEAD_S, PATIENCE_S = 5.0, 60.0  #: the first is due so long after publishing has begun; the last is waited for
@@ -305,13 +308,17 @@ def retry(scale: float) -> list[Figure]:
 
 
 def keys(scale: float) -> list[Figure]:
-    """Key order, and one key whose first record does not get done: its records wait, all others flow."""
+    """Key order, with few keys and with many, and one key whose first record does not get done: its records
+    wait, all others flow."""
     records = sized(RECORDS, scale)
     stuck = len(range(0, records, KEYS))
 
-    def publish(mq: Client, topic: str, numbers: range) -> None:
+    def publish(mq: Client, topic: str, numbers: range, count: int = KEYS) -> None:
         values = [STAMP.pack(number).ljust(SIZE, b"\0") for number in numbers]
-        mq.publish_many(topic, values, keys=[b"%d" % (number % KEYS) for number in numbers])
+        mq.publish_many(topic, values, keys=[b"%d" % (number % count) for number in numbers])
+
+    def publish_many(mq: Client, topic: str, numbers: range) -> None:
+        publish(mq, topic, numbers, MANY_KEYS)
 
     def take(message: Message) -> bool:
         if number_of(message) % KEYS == 0:
@@ -323,10 +330,19 @@ def keys(scale: float) -> list[Figure]:
     with node() as at:
         beside = consumed_per_s(at, Work("beside", records, publish, ack, records, {}))
         free = consumed_per_s(at, Work("free", records, publish, ack, records, ordered))
+        many = consumed_per_s(at, Work("many", records, publish_many, ack, records, ordered))
         ours = consumed_per_s(at, Work("stuck", records, publish, take, records - stuck, ordered))
     what = f"{records:,} records of {KEYS:,} keys"
     return [
         Figure("keys", free, beside, "/s", "", f"{what}, key_ordered; beside: shared"),
+        Figure(
+            "keys, many",
+            many,
+            beside,
+            "/s",
+            "",
+            f"{records:,} records of {MANY_KEYS:,} keys, key_ordered; beside: shared",
+        ),
         Figure("keys, one stuck", ours, free, "/s", "", f"{what}, one of them stuck; beside: none"),
     ]
 
@@ -355,6 +371,121 @@ def routes(scale: float) -> list[Figure]:
             "",
             f"{records:,} records, each second batch is taken; beside: as many, all taken",
         )
+    ]
+
+
+def steps(scale: float) -> list[Figure]:
+    """Acks that publish what comes of a record, in one step each; beside: as two."""
+    records = sized(STEPS, scale)
+
+    def two(mq: Client, topic: str, message: Message) -> None:
+        mq.publish(topic, VALUE)
+        message.ack()
+
+    def one(mq: Client, topic: str, message: Message) -> None:
+        message.ack_with(topic, VALUE)
+
+    def stepped_per_s(mq: Client, name: str, step: Callable[[Client, str, Message], None]) -> float:
+        source, out = f"{name}-in", f"{name}-out"
+        mq.create_topic(source)
+        mq.create_topic(out, beside=source)
+        for numbers in batches(records):
+            plain(mq, source, numbers)
+        mq.flush()
+        left, start = records, time.perf_counter()
+        for message in mq.consume(source, "bench", create=True):
+            step(mq, out, message)
+            left -= 1
+            if not left:
+                break
+        mq.flush()
+        seconds = time.perf_counter() - start
+        check(sum(part.next for part in mq.admin.stats([out]).partitions), records, "records published")
+        check(sum(group.acked for group in mq.admin.groups(source)), records, "records acked")
+        return records / seconds
+
+    with node() as at, connect(at.server) as mq:
+        beside, ours = stepped_per_s(mq, "two", two), stepped_per_s(mq, "one", one)
+    what = f"{records:,} records, each acked with a publish; beside: an ack and a publish"
+    return [Figure("steps", ours, beside, "/s", "", what)]
+
+
+def acks(scale: float) -> list[Figure]:
+    """Records acked one by one in random order; and what one ack costs a node when each second record of a
+    full window is done."""
+    records, draw = sized(2 * HOLES, scale), random.Random(3)
+
+    def taken(mq: Client, topic: str) -> list[Message]:
+        mq.create_topic(topic)
+        for numbers in batches(records):
+            plain(mq, topic, numbers)
+        mq.flush()
+        found = list[Message]()
+        while len(found) < records:
+            found += mq.fetch(topic, "bench", n=records - len(found), create=True)
+        return found
+
+    def acked_per_s(mq: Client, messages: list[Message]) -> float:
+        start = time.perf_counter()
+        for message in messages:
+            message.ack()
+        mq.flush()
+        return len(messages) / (time.perf_counter() - start)
+
+    def cpu_ms_of_one(mq: Client, pid: int, messages: list[Message]) -> float:
+        before = cpu_s(pid)
+        for message in messages:
+            message.ack()
+            mq.flush()
+        return (cpu_s(pid) - before) * 1_000 / len(messages)
+
+    with node() as at, connect(at.server) as mq:
+        beside, messages = acked_per_s(mq, taken(mq, "row")), taken(mq, "random")
+        draw.shuffle(messages)
+        ours = acked_per_s(mq, messages)
+        whole_ms = cpu_ms_of_one(mq, at.pid, taken(mq, "whole")[:ACKS])
+        messages = taken(mq, "holes")
+        acked_per_s(mq, messages[1::2])
+        holes_ms = cpu_ms_of_one(mq, at.pid, draw.sample(messages[::2], min(ACKS, records // 2)))
+    return [
+        Figure("acks", ours, beside, "/s", "", f"{records:,} records in random order; beside: in order"),
+        Figure(
+            "ack among holes",
+            holes_ms,
+            whole_ms,
+            " ms",
+            "",
+            f"processor time of a node for one ack, {records // 2:,} holes; beside: in order, none",
+        ),
+    ]
+
+
+def vanish(scale: float) -> list[Figure]:
+    """Consumers that vanish at one moment with what they hold, while somebody publishes one record after the
+    other: how long the longest of those confirms takes."""
+    consumers = max(1, round(CROWD * scale))
+    with node() as at, connect(at.server, timeout=PATIENCE_S) as mq:
+        mq.create_topic("crowd")
+        mq.create_topic("other")
+        for numbers in batches(sized(consumers * HELD, 1.0)):
+            plain(mq, "crowd", numbers)
+        mq.fetch("crowd", "g", n=1, wait=0.0)
+        mq.flush()
+        line = [sys.executable, str(HERE / "crowd.py"), at.server, "crowd", "g", str(consumers), str(HELD)]
+        with subprocess.Popen(line, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as crowd:
+            assert crowd.stdout is not None
+            check(int(crowd.stdout.readline()), consumers * HELD, "records held")
+            mq.publish("other", VALUE).result()
+            quiet_ms = [confirmed_ms(mq) for _ in range(QUIET)]
+            crowd.kill()
+        laps_ms, end = list[float](), time.perf_counter() + WATCH_S
+        while time.perf_counter() < end:
+            laps_ms.append(confirmed_ms(mq))
+        (left,) = mq.admin.groups("crowd")
+        check(left.in_flight, 0, "records in flight")
+    what = f"{consumers:,} consumers vanish with {consumers * HELD:,} records; {len(laps_ms):,} confirms"
+    return [
+        Figure("vanish confirm", max(laps_ms), max(quiet_ms), " ms", "< 200 ms", f"the longest; {what}"),
     ]
 
 
@@ -397,6 +528,9 @@ FIGURES: dict[str, Callable[[float], list[Figure]]] = {
     "keys": keys,
     "ids": ids,
     "routes": routes,
+    "steps": steps,
+    "acks": acks,
+    "vanish": vanish,
     "topics": topics,
 }
 
