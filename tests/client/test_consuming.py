@@ -1,8 +1,11 @@
 """What a consumer holds: credit, acks, leases, what goes back, and what a lost connection means."""
 
-from typing import TypeVar
+from itertools import pairwise
+from typing import Any, TypeVar
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from client.hand import HOME, LEADER, SHARD, Hand
 from gossipq.errors import LeaseLost, TopicFull
@@ -39,6 +42,21 @@ from gossipq_client.values import outcomes
 
 Kind = TypeVar("Kind")
 LEASE_MS = 30_000
+
+
+@given(st.lists(st.tuples(st.integers(0, 39), st.integers(1, 8)), max_size=40))
+def test_what_is_done_is_known_in_any_order(acks: list[tuple[int, int]]) -> None:
+    part: Any = None
+    batch: Any = None
+    mine, done = Held(part, 1 << 16, 0, 0, 40, batch, 1), set[int]()
+    for first, count in acks:
+        end = min(40, first + count)
+        fresh = [at for low, high in mine.finish(first, end) for at in range(low, high)]
+        assert fresh == [at for at in range(first, end) if at not in done]
+        done.update(range(first, end))
+        assert mine.left == 40 - len(done)
+        assert {at for low, high in mine.done for at in range(low, high)} == done
+        assert all(one[1] < other[0] for one, other in pairwise(mine.done))
 
 
 @pytest.fixture

@@ -1,6 +1,7 @@
 """What a consumer holds: delivered slices, and which of their records are done."""
 
 from array import array
+from bisect import bisect_left, bisect_right
 from collections.abc import Iterable
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any
@@ -126,7 +127,12 @@ class Held:
             self.left -= end - first
             return [(first, end)]
         fresh = self.undone(first, end)
-        more, left = sorted([*done, *map(list, fresh)]), self.left - sum(b - a for a, b in fresh)
+        more, left = done.copy(), self.left - sum(b - a for a, b in fresh)
+        for low, high in fresh:
+            at = bisect_right(more, low, key=_first)
+            before, after = at > 0 and more[at - 1][1] == low, at < len(more) and more[at][0] == high
+            joined = [more[at - 1][0] if before else low, more[at][1] if after else high]
+            more[at - before : at + after] = [joined]
         self.done, self.left = more, left
         return fresh
 
@@ -135,7 +141,8 @@ class Held:
         done = self.done
         if not done or done[-1][1] <= first:
             return [(first, end)]
-        return subtract([(first, end)], done)
+        at = max(0, bisect_right(done, first, key=_first) - 1)
+        return subtract([(first, end)], done[at : bisect_left(done, end, lo=at, key=_first)])
 
     @property
     def untaken(self) -> int:
@@ -177,6 +184,10 @@ class Held:
         self.lose(ranges)
         for first, end in ranges:
             self.finish(first, end)
+
+
+def _first(done: list[Offset]) -> Offset:
+    return done[0]
 
 
 class Piece:
