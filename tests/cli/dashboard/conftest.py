@@ -40,6 +40,11 @@ def recording() -> ModuleType:
 
 
 @pytest.fixture(scope="session")
+def states() -> ModuleType:
+    return _module("states")
+
+
+@pytest.fixture(scope="session")
 def pictures() -> ModuleType:
     return _module("pictures")
 

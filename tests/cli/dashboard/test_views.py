@@ -2,6 +2,7 @@
 
 import re
 from collections.abc import Iterator
+from types import ModuleType
 
 import msgspec
 import pytest
@@ -480,3 +481,41 @@ def test_odd_names_break_no_line(names: list[str], number: int, value: bytes, si
     board = odd(names, number, value)
     for ui in places(names):
         shown(board, ui, *size)
+
+
+# --- each state, as it is drawn
+
+
+def test_each_state_looks_as_it_is_drawn(states: ModuleType) -> None:
+    """At four sizes; whoever changes a screen sees in the difference what becomes of it in each state."""
+    kept = {path.stem: path.read_text("utf-8") for path in states.FOLDER.glob("*.txt")}
+    assert kept.keys() == states.STATES.keys()
+    for name, text in kept.items():
+        assert states.drawn(name) == text, f"{name}: python tests/cli/dashboard/states.py draws them anew"
+
+
+@pytest.mark.parametrize(
+    ("state", "word", "says"),
+    [
+        ("healthy", "", "● 3/3 nodes"),
+        ("starting", "starting", "worker 0 of ada is starting"),
+        ("joining", "joining", "the node is not in its cluster yet"),
+        ("one-away", "degraded", "cat does not answer for 10 s"),
+        ("two-of-three-away", "no quorum", "no quorum: 6 of 6 shards have no leader"),
+        ("full-on-one", "full", "worker 0 of bob: 1.0 GiB free of a reserve of"),
+        ("full-on-all", "full", "1.0 GiB free of a reserve of"),
+        ("paused-worker", "paused", "paused: worker-0 of ada"),
+        ("stopped-shard", "stopped", "stopped: shard 3 stopped on"),
+        ("unreachable", "unreachable", "no node answers at tcp://ada:7700"),
+        ("silent", "no answer for 42s", "no node answers at tcp://ada:7700"),
+        ("other-version", "refused", "the node speaks version 3, this client version 2"),
+    ],
+)
+def test_each_state_has_its_word_in_the_header_of_every_size(
+    states: ModuleType, state: str, word: str, says: str
+) -> None:
+    for width, height in states.SIZES:
+        text = shown(states.STATES[state](), Ui(), width, height)
+        assert word in text.splitlines()[0], (width, height)
+        assert says in text, (width, height)
+        assert ("●" in text.splitlines()[0]) == (state == "healthy")

@@ -10,6 +10,7 @@ from typing import Any, NamedTuple
 
 from msgspec.structs import replace
 
+from gossipq import limits
 from gossipq.alarms import CRITICAL
 from gossipq.health import Finding, Health, State, health, of_cluster
 from gossipq.messages import StatsReply, StatusReply
@@ -39,6 +40,12 @@ SESSION_SHOWN = 4  #: bytes of a session's name
 SERVING = ("ready", "full")
 ALIKE_MS = 10_000  #: several nodes tell the same thing at slightly different times
 MET_MS = 10_000  #: whom a node meets so soon after its start may have been there before it
+#: what is found of a cluster -> the alarm that its nodes raise for it
+RAISED = {
+    State.NO_QUORUM: "no_quorum",
+    State.PAUSED: "worker_hangs",
+    State.STOPPED: "shard_damaged",
+}
 UNTOLD = ("update",)  #: what gossip says of itself and nobody needs to know
 KINDS = {"join": "member-join", "leave": "member-gone", "fail": "member-failed", "back": "member-back"}
 GROUP_FIELDS = [field for field in Group.__struct_fields__ if field not in ("topic", "group", "partition")]
@@ -118,14 +125,7 @@ def snapshot(told: Told, time_ms: int, server: str, silent_ms: int = SILENT_MS) 
         partitions=[partition_row(part) for part in told.stats.partitions],
         groups=[group_row(part) for part in told.stats.groups],
         clients=[client_row(row) for row in told.clients],
-        alarms=[
-            *(
-                _health_alarm(found, home.node, time_ms)
-                for found in findings
-                if found.state is State.NO_QUORUM
-            ),
-            *(alarm_row(row) for heard in told.nodes if heard.age_ms <= silent_ms for row in heard.alarms),
-        ],
+        alarms=_alarm_rows(told, findings, time_ms, silent_ms),
         events=event_rows(told.nodes, time_ms),
         growth_hours=[Growth(**point._asdict()) for point in told.growth_hours],
         growth_minutes=[Growth(**point._asdict()) for point in told.growth_minutes],
@@ -146,10 +146,25 @@ def health_of(nodes: Sequence[Heard], home: StatusReply, silent_ms: int) -> Heal
     return of_cluster(home, fresh, [row for row in rows if row.term == terms[row.shard]])
 
 
-def _health_alarm(found: Finding, node: str, time_ms: int) -> Alarm:
-    """Of what no node raises one by itself."""
-    text = f"{found.state}: {found.text}"
-    return alarm_row(AlarmRow("no_quorum", CRITICAL, node, found.subject, text, found.command, time_ms))
+def _alarm_rows(told: Told, findings: Sequence[Finding], time_ms: int, silent_ms: int) -> list[Alarm]:
+    """What nodes raised; before it what is found and no node has raised (yet): who hangs cannot."""
+    raised = [row for heard in told.nodes if heard.age_ms <= silent_ms for row in heard.alarms]
+    names = {row.name for row in raised}
+    asked = told.nodes[0].status.node
+    found = [
+        AlarmRow(
+            RAISED[each.state],
+            CRITICAL,
+            each.subject or asked,
+            each.subject,
+            f"{each.state}: {each.text}",
+            each.command,
+            time_ms,
+        )
+        for each in findings
+        if each.state in RAISED and RAISED[each.state] not in names
+    ]
+    return list(map(alarm_row, [*found, *raised]))
 
 
 # --- nodes and workers
@@ -191,6 +206,8 @@ def _node_row(heard: Heard, silent_ms: int) -> Node:
     states = {worker.state for worker in status.workers}
     state = next((state for state in ("down", "recovering", "full", "starting") if state in states), "ready")
     state = "recovering" if state == "down" else state
+    if state in SERVING and any(worker.silent_ms > limits.FRESH_MS for worker in status.workers):
+        state = "paused"
     processes: list[StatusReply | WorkerStats] = [status, *status.workers]
     sums = ("sessions", "published", "delivered", "acked", "refused", "restarts", "store_bytes")
     return Node(

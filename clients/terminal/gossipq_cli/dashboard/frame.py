@@ -120,6 +120,7 @@ def header(board: Board, ui: Ui, width: int) -> Text:
         sound = (
             all(node.state in (*GOOD_STATES, ASKING) for node in now.nodes)
             and now.shards_led >= now.shards_total
+            and now.state in ("", State.HEALTHY, State.DEGRADED)
         )
         mark, style = ("●", GOOD) if sound else ("✖", BAD)
         count = f"{well}/{len(now.nodes)} nodes" if len(now.nodes) != 1 else now.answered_by
@@ -140,6 +141,10 @@ def header(board: Board, ui: Ui, width: int) -> Text:
             parts.append((6, Text(safe_name(now.mode))))
         parts.append((7, Text(f"up {span(now.uptime_ms)}")))
         parts.append((8, Text(f"v{safe_name(now.version)}", DIM)))
+    elif board.fault is not None and board.fault.state:
+        parts.append((0, Text(board.fault.state, BAD)))
+    if stale(board, ui):  # but for its first words: the name, and how old the rest is
+        parts = [*parts[:2], *((rank, Text(part.plain.replace("●", "○"), OLD)) for rank, part in parts[2:])]
     if ui.paused:
         parts.append((0, Text("paused", WARN)))
     if board.recorded:

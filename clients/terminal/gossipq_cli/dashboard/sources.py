@@ -7,6 +7,8 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
+from gossipq.errors import GossipqError
+from gossipq.health import of_error
 from gossipq_cli import failures
 from gossipq_cli.dashboard.asked import Act, Answer, Ask, Failed
 from gossipq_cli.dashboard.recordings import Recording, Writer
@@ -42,7 +44,8 @@ Tell = Callable[[News], None]
 
 def fault(error: BaseException) -> Fault:
     told = failures.explain(error)
-    return Fault(told.message, told.hint)
+    state = of_error(error) if isinstance(error, GossipqError) else None
+    return Fault(told.message, told.hint, state or "")
 
 
 class Watch(threading.Thread):

@@ -79,6 +79,7 @@ class Fault(NamedTuple):
 
     text: str
     hint: str = ""
+    state: str = ""  #: the word of gossipq.health for it; "" = none fits
 
 
 class Board:

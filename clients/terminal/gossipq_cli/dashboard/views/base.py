@@ -33,6 +33,7 @@ MARKS = {
     "failed": ("✖", BAD),
     "down": ("✖", BAD),
 }
+MARKS |= {"paused": ("✖", BAD)}
 MARKS |= {"asking": ("○", DIM), "no leader": ("✖", BAD), "left": ("○", DIM), "full": ("✖", BAD)}
 OTHER_MARK = ("▲", WARN)
 

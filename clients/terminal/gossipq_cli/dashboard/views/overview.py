@@ -150,6 +150,8 @@ class Overview(Page):
             return []
         most = max(2, height // ALARM_SHARE) if height >= SHORT else 1
         shown = min(len(found), most)
+        if width < WIDE:
+            section = section._replace(columns=ALARM_COLUMNS[:1])
         laid, where = self.part(section, pointer, (width - 4, shown + 1))
         keys = [section.key(row) for row in found]
         at = keys.index(pointer[1]) if pointer[0] == section.name and pointer[1] in keys else 0
