@@ -18,7 +18,7 @@ PEERS := redis-server nats-server libnats-dev rabbitmq-server beanstalkd gcc lib
 export PYTHONDONTWRITEBYTECODE :=  # tests start a thousand processes: each would compile every module again
 
 .DEFAULT_GOAL := help
-.PHONY: race race-peers bindings bindings-javascript seeds fuzz siege help install serf demo test check unit accept accept-slow accept-kills accept-planted accept-sim accept-power accept-chaos sim hunt sim-coverage perf e2e chaos chaos-kinds power
+.PHONY: race race-peers bindings bindings-javascript bindings-c seeds fuzz siege help install serf demo test check unit accept accept-slow accept-kills accept-planted accept-sim accept-power accept-chaos sim hunt sim-coverage perf e2e chaos chaos-kinds power
 
 help:  ## list the targets
 	@echo "gossipq: make TARGET"
@@ -57,12 +57,17 @@ $(SPARK): $(STAMP)
 	  { echo "note: pyspark could not be installed; the tests of Spark will be skipped" >&2; \
 	  echo " hint: $(BIN)/python -m pip install '.[spark]' shows why" >&2; }
 
-bindings: bindings-javascript  ## clients in other languages: install what they need, from npm and Debian, and build them
+bindings: bindings-javascript bindings-c  ## clients in other languages: install what they need, from npm and Debian, and build them
 
 # Node 20.15 or later (Debian 13 has it; before that nodejs.org), and from npm: zeromq, @msgpack/msgpack, typescript
 bindings-javascript:
 	@clients/install.sh node:nodejs npm:npm
 	@! command -v npm >/dev/null || (cd clients/javascript && npm install --no-package-lock --no-audit --no-fund --loglevel=error)
+
+# a C compiler, make, pkg-config and libzmq; valgrind for its tests
+bindings-c:
+	@clients/install.sh cc:build-essential pkg-config:pkg-config /usr/include/zmq.h:libzmq3-dev valgrind:valgrind
+	@! (command -v cc && pkg-config --exists libzmq) >/dev/null || $(MAKE) --no-print-directory -s -C clients/c
 
 test: check unit  ## check, then all tests but the slow ones (less than six minutes on two cores)
 

@@ -7,7 +7,7 @@ from shlex import quote
 from typing import NamedTuple
 
 CLIENTS = Path(__file__).resolve().parents[2] / "clients"
-JAVASCRIPT = CLIENTS / "javascript"
+JAVASCRIPT, C = CLIENTS / "javascript", CLIENTS / "c"
 
 
 class Language(NamedTuple):
@@ -23,7 +23,17 @@ def languages() -> list[Language]:
     return [
         Language("minimal", "cluster", minimal),
         Language("javascript", "cluster", javascript, javascript_misses()),
+        Language("c", "cluster", f"{quote(sys.executable)} {quote(str(C / 'driver.py'))}", c_misses()),
     ]
+
+
+def c_misses() -> str:
+    library = C / "build" / "libgossipq.so"
+    sources = [*C.glob("*.[ch]"), *C.glob("test/*.c"), *C.glob("examples/*.c")]
+    if not library.exists():
+        return "the C client is not built: make bindings"
+    stale = max(each.stat().st_mtime for each in sources) > (C / "build" / "garbage").stat().st_mtime
+    return "the C client is older than its sources: make bindings" if stale else ""
 
 
 def javascript_misses() -> str:

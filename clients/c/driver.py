@@ -1,0 +1,158 @@
+"""The C client, its shared library called by ctypes, as a driver of `gossipq conformance`."""
+
+import ctypes as c
+import json
+import os
+import select
+from base64 import b64decode, b64encode
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+LIBRARY = c.CDLL(str(Path(__file__).resolve().parent / "build" / "libgossipq.so"))
+OK, TIMEOUT = 0, 1
+WAIT_MS = 80_000
+PING_S = 1.0
+
+
+class Header(c.Structure):
+    _fields_ = [("name", c.c_char_p), ("value", c.c_char_p), ("value_size", c.c_size_t)]
+
+
+class Record(c.Structure):
+    _fields_ = [
+        *(
+            field
+            for name in ("value", "key", "id")
+            for field in ((name, c.c_char_p), (f"{name}_size", c.c_size_t))
+        ),
+        ("headers", c.POINTER(Header)),
+        ("header_count", c.c_size_t),
+    ]
+
+
+class Place(c.Structure):
+    _fields_ = [("partition", c.c_uint32), ("offset", c.c_int64), ("duplicate", c.c_int), ("code", c.c_int)]
+
+
+class Message(c.Structure):
+    _fields_ = [
+        ("partition", c.c_uint32),
+        ("offset", c.c_int64),
+        ("attempt", c.c_int32),
+        ("time_ms", c.c_int64),
+        *(
+            field
+            for name in ("value", "key", "id", "route")
+            for field in ((name, c.c_void_p), (f"{name}_size", c.c_size_t))
+        ),
+        ("header_count", c.c_size_t),
+        ("headers", c.c_void_p),
+        ("headers_size", c.c_size_t),
+    ]
+
+
+LIBRARY.gq_error.restype = LIBRARY.gq_error_code.restype = c.c_char_p
+LIBRARY.gq_ack.argtypes = [c.c_void_p, c.c_uint32, c.c_int64]
+LIBRARY.gq_nack.argtypes = [c.c_void_p, c.c_uint32, c.c_int64, c.c_char_p, c.c_int64, c.c_int]
+
+
+class RefusedError(Exception):
+    pass
+
+
+class Client:
+    def __init__(self) -> None:
+        self._client, self._subscription = c.c_void_p(), c.c_void_p()
+
+    def _check(self, code: int) -> None:
+        if code != OK:
+            name, text = LIBRARY.gq_error_code(self._client), LIBRARY.gq_error(self._client)
+            raise RefusedError(name.decode() or f"code {code}", text.decode())
+
+    def ping(self) -> None:
+        if self._client:
+            self._check(LIBRARY.gq_ping(self._client))
+
+    def connect(self, servers: list[str]) -> dict[str, Any]:
+        self._check(LIBRARY.gq_open(c.byref(self._client), ",".join(servers).encode()))
+        return {}
+
+    def publish(self, topic: str, records: list[dict[str, Any]]) -> dict[str, Any]:
+        rows, places = (Record * len(records))(*map(record, records)), (Place * len(records))()
+        name, count = topic.encode(), c.c_size_t(len(records))
+        self._check(LIBRARY.gq_publish(self._client, name, rows, count, None, places, WAIT_MS))
+        return {"places": [(place.partition, place.offset) for place in places]}
+
+    def subscribe(self, topic: str, group: str) -> dict[str, Any]:
+        names = topic.encode(), group.encode()
+        self._check(LIBRARY.gq_subscribe(self._client, *names, None, c.byref(self._subscription)))
+        return {}
+
+    def next(self, wait_ms: int) -> dict[str, Any]:
+        message = Message()
+        code = LIBRARY.gq_next(self._subscription, c.byref(message), wait_ms)
+        if code == TIMEOUT:
+            return {"record": None}
+        self._check(code)
+        found = {name: getattr(message, name) for name in ("partition", "offset", "attempt")}
+        for name in ("value", "key", "id"):
+            raw = c.string_at(getattr(message, name), getattr(message, f"{name}_size"))
+            found[name] = b64encode(raw).decode()
+        return {"record": found | {"headers": dict(header(message, i) for i in range(message.header_count))}}
+
+    def ack(self, partition: int, offset: int) -> dict[str, Any]:
+        self._check(LIBRARY.gq_ack(self._subscription, partition, offset))
+        self._check(LIBRARY.gq_flush(self._subscription, WAIT_MS))
+        return {}
+
+    def nack(self, partition: int, offset: int, reason: str) -> dict[str, Any]:
+        self._check(LIBRARY.gq_nack(self._subscription, partition, offset, reason.encode(), -1, WAIT_MS))
+        return {}
+
+    def close(self) -> dict[str, Any]:
+        LIBRARY.gq_close(self._client)
+        self._client = c.c_void_p()
+        return {}
+
+
+def record(given: dict[str, Any]) -> Record:
+    value, key, name = (b64decode(given.get(field, "")) for field in ("value", "key", "id"))
+    headers = [(each.encode(), b64decode(raw)) for each, raw in given.get("headers", {}).items()]
+    rows = (Header * len(headers))(*(Header(each, raw, len(raw)) for each, raw in headers))
+    return Record(value, len(value), key, len(key), name, len(name), rows, len(headers))
+
+
+def header(message: Message, index: int) -> tuple[str, str]:
+    name, value, sizes = c.c_void_p(), c.c_void_p(), (c.c_size_t(), c.c_size_t())
+    places = c.byref(name), c.byref(sizes[0]), c.byref(value), c.byref(sizes[1])
+    assert LIBRARY.gq_header_at(c.byref(message), c.c_size_t(index), *places) == OK
+    raw = c.string_at(value, sizes[1].value) if value else b""
+    return c.string_at(name, sizes[0].value).decode(), b64encode(raw).decode()
+
+
+def lines(client: Client) -> Iterator[str]:
+    """Of the input; the client shows that it is there meanwhile."""
+    rest = b""
+    while True:
+        if select.select([0], [], [], PING_S)[0]:
+            if not (read := os.read(0, 1 << 20)):
+                return
+            *whole, rest = (rest + read).split(b"\n")
+            yield from (line.decode() for line in whole)
+        client.ping()
+
+
+def main() -> None:
+    client = Client()
+    for line in lines(client):
+        said = json.loads(line)
+        try:
+            answer = getattr(client, said.pop("do"))(**said)
+        except RefusedError as error:
+            answer = {"error": error.args[0], "message": error.args[1]}
+        print(json.dumps(answer), flush=True)
+
+
+if __name__ == "__main__":
+    main()

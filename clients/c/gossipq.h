@@ -1,0 +1,129 @@
+/* The client of gossipq, a message broker.
+ *
+ * A client belongs to one thread at a time. It has no thread of its own: it shows that it is there whenever one of its functions
+ * runs, so who works on one record for longer than 4 s calls gq_ping meanwhile; else the session ends, and the record comes to
+ * others. All text is UTF-8; sizes are bytes, times milliseconds. A timeout of -1 waits for ever. */
+#ifndef GOSSIPQ_H
+#define GOSSIPQ_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+#define GQ_VERSION "0.2.0"
+
+#if defined(__GNUC__)
+#pragma GCC visibility push(default)
+#endif
+
+enum {
+    GQ_OK = 0,
+    GQ_TIMEOUT = 1,       /* nothing came in time */
+    GQ_REFUSED = 2,       /* certainly not done; gq_error_code says which of PROTOCOL.md section 2 */
+    GQ_NOT_CONFIRMED = 3, /* of a record: it may be stored, no answer came in time */
+    GQ_MEMORY = 4,
+    GQ_ARGUMENT = 5, /* a pointer or a number that cannot be */
+    GQ_LOST = 6      /* of an ack: others have the record by now */
+};
+
+typedef struct gq gq;
+typedef struct gq_subscription gq_subscription;
+
+/* `servers`: tcp://HOST:PORT, several with commas; one is enough, others are tried when it is gone. NULL: $GOSSIPQ_SERVER, or this
+ * host's node. Nothing is connected before the first question. */
+int gq_open(gq **client, const char *servers);
+/* Gives back what was not acked. Ends all subscriptions. NULL is fine. */
+void gq_close(gq *client);
+/* Of the last function that did not return GQ_OK: text for people, and the code of the refusal ("" = none). */
+const char *gq_error(const gq *client);
+const char *gq_error_code(const gq *client);
+/* Shows that this client is there, and takes what has come. */
+int gq_ping(gq *client);
+
+typedef struct {
+    const char *name;
+    const void *value;
+    size_t value_size;
+} gq_header;
+
+typedef struct {
+    const void *value;
+    size_t value_size;
+    const void *key; /* records of one key lie in one partition, in their order; size 0: none */
+    size_t key_size;
+    const void *id; /* what is published again under the same id is stored once; size 0: none */
+    size_t id_size;
+    const gq_header *headers;
+    size_t header_count;
+} gq_record;
+
+typedef struct {
+    uint32_t partition;
+    int64_t offset; /* -1: scheduled, or not stored */
+    int duplicate;  /* it had been stored before, under this id */
+    int code;       /* GQ_OK, GQ_REFUSED or GQ_NOT_CONFIRMED, of this record */
+} gq_place;
+
+typedef struct {
+    const char *route; /* NULL: none */
+    int64_t delay_ms;  /* until consumers get them */
+    int64_t ttl_ms;    /* from then until they expire; 0 = as the topic says */
+} gq_how;
+
+/* Publishes records, and returns when all are on a majority of disks, or refused. `places` (may be NULL) tells of each; the result is
+ * that of the first that is not stored. `how` may be NULL. */
+int gq_publish(gq *client, const char *topic, const gq_record *records, size_t count, const gq_how *how, gq_place *places,
+               int timeout_ms);
+
+typedef struct {
+    uint32_t partition;
+    int64_t offset;
+    int32_t attempt; /* ordinal of this handing-over, from 1 */
+    int64_t time_ms; /* when it was published, unix */
+    const void *value;
+    size_t value_size;
+    const void *key;
+    size_t key_size;
+    const void *id;
+    size_t id_size;
+    const char *route; /* not ended by a zero */
+    size_t route_size;
+    size_t header_count;
+    const void *headers; /* for gq_header_at */
+    size_t headers_size;
+} gq_message;
+
+typedef struct {
+    int64_t credit;       /* records that may wait here or be worked on; 0 = 1,000 */
+    int64_t credit_bytes; /* 0 = 8 MiB */
+    const char *start;    /* of a new group: "first" (NULL) or "new" */
+    int64_t lease_ms;     /* of the group; 0 = as it is */
+} gq_options;
+
+/* Consumes a topic for a group. `options` may be NULL. */
+int gq_subscribe(gq *client, const char *topic, const char *group, const gq_options *options, gq_subscription **subscription);
+/* The next record; its pointers are good until the next call of gq_next, gq_unsubscribe or gq_close. GQ_TIMEOUT: none came. */
+int gq_next(gq_subscription *subscription, gq_message *message, int timeout_ms);
+/* The record is done. It is sent with others, by the next gq_next that waits, gq_flush or gq_unsubscribe. */
+int gq_ack(gq_subscription *subscription, uint32_t partition, int64_t offset);
+/* Returns when all acks are stored. GQ_LOST: all are, but for some whose records others have by now. */
+int gq_flush(gq_subscription *subscription, int timeout_ms);
+/* It failed, for that reason: it comes again after `delay_ms`, -1: as the group's policy says. */
+int gq_nack(gq_subscription *subscription, uint32_t partition, int64_t offset, const char *reason, int64_t delay_ms, int timeout_ms);
+/* Flushes, gives back what was not acked, and frees the subscription. NULL is fine. */
+void gq_unsubscribe(gq_subscription *subscription);
+/* Header number `index` of a message. */
+int gq_header_at(const gq_message *message, size_t index, const char **name, size_t *name_size, const void **value,
+                 size_t *value_size);
+
+#if defined(__GNUC__)
+#pragma GCC visibility pop
+#endif
+
+#ifdef __cplusplus
+}
+#endif
+#endif

@@ -1,0 +1,107 @@
+"""The C client: all of its API under valgrind, its examples, and somebody who answers nonsense."""
+
+import os
+import random
+import shutil
+import subprocess
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+import zmq
+
+from bindings.languages import C, c_misses
+from conftest import RunningNode
+from gossipq.wire.frames import HEADER, encode
+from vectors.make import samples
+
+pytestmark = [pytest.mark.e2e, pytest.mark.skipif(bool(c_misses()), reason=c_misses())]
+LEAKS = ("--leak-check=full", "--errors-for-leak-kinds=definite,possible", "--error-exitcode=9")
+VALGRIND = ("valgrind", "-q", *LEAKS)
+needs_valgrind = pytest.mark.skipif(
+    shutil.which("valgrind") is None, reason="no valgrind here: make bindings"
+)
+FRAMES = (b"", b"\x90", b"\xdd\xff\xff\xff\xff", b"\x91" * 100)
+
+
+@pytest.fixture(scope="module")
+def node(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningNode]:
+    running = RunningNode(tmp_path_factory.mktemp("c") / "data", "--mode", "standalone", "--workers", "2")
+    running.start()
+    yield running
+    running.stop()
+
+
+def run(server: str, *line: str) -> str:
+    done = subprocess.run(
+        [*line[:-1], str(C / "build" / line[-1])],
+        env=os.environ | {"GOSSIPQ_SERVER": server},
+        capture_output=True,
+        text=True,
+    )
+    assert done.returncode == 0, done.stdout[-4000:] + done.stderr[-4000:]
+    return done.stdout
+
+
+@pytest.mark.slow
+def test_examples(node: RunningNode) -> None:
+    assert run(node.endpoint, "publish") == "stored at offset 0\n"
+    assert run(node.endpoint, "consume") == "ada: one coffee\n"
+
+
+@pytest.mark.slow
+@needs_valgrind
+def test_all_of_it_without_a_leak(node: RunningNode) -> None:
+    run(node.endpoint, *VALGRIND, "work")
+
+
+class Nonsense(threading.Thread):
+    """Answers of every kind, whole and mutilated, under the request's own number."""
+
+    def __init__(self, router: "zmq.Socket[bytes]") -> None:
+        super().__init__()
+        self._router, self._dice, self.over = router, random.Random(7), threading.Event()
+
+    def run(self) -> None:
+        while not self.over.is_set():
+            if self._router.poll(50):
+                name, control, *_ = self._router.recv_multipart()
+                for message in self._dice.sample(samples(), 12):
+                    head = bytearray(control[: HEADER.size])
+                    head[3] = message.verb
+                    body = self._mutilated(bytearray(encode(message)[HEADER.size :]))
+                    extra = [self._dice.choice(FRAMES)] * self._dice.randrange(3)
+                    self._router.send_multipart([name, bytes(head + body), *extra])
+
+    def _mutilated(self, body: bytearray) -> bytearray:
+        dice = self._dice
+        if dice.random() < 0.5:
+            del body[dice.randrange(len(body)) :]
+        if body and dice.random() < 0.5:
+            body[dice.randrange(len(body))] = dice.randrange(256)
+        return body
+
+
+@pytest.mark.slow
+@needs_valgrind
+def test_nonsense_breaks_nothing() -> None:
+    with zmq.Context() as context, context.socket(zmq.ROUTER) as router:
+        router.linger = 0
+        port = router.bind_to_random_port("tcp://127.0.0.1")
+        thread = Nonsense(router)
+        thread.start()
+        try:
+            run(f"tcp://127.0.0.1:{port}", *VALGRIND, "garbage")
+        finally:
+            thread.over.set()
+            thread.join()
+
+
+def test_the_header_is_one_for_cpp_too(tmp_path: Path) -> None:
+    compiler = shutil.which("c++")
+    if compiler is None:
+        pytest.skip("no C++ compiler here")
+    source = tmp_path / "x.cpp"
+    source.write_text("#include <gossipq.h>\nint main() { return GQ_OK; }\n")
+    subprocess.run([compiler, "-fsyntax-only", "-Wall", "-Werror", f"-I{C}", str(source)], check=True)
