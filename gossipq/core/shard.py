@@ -584,6 +584,8 @@ class Shard:
             self._unapplied.extend(unsaved[changed - unsaved[0].index :])
         self._promised |= changed is not None or self.replica.hollow
         self._follow_replica()
+        self._effects.warnings += self.replica.warnings
+        self.replica.warnings.clear()
 
     # --- time -----------------------------------------------------------------------------------------------
 

@@ -202,7 +202,7 @@ class Peers:
             return
         if message.done and message.index == sending.index:
             self._end_sending(name)
-            progress.carried(message.index)
+            progress.carried(message.index, self.replica.now_ms)
         elif not sending.answered(message, replica.now_ms):
             self._end_sending(name)
 

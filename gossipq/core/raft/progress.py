@@ -22,6 +22,7 @@ class Progress:
         "heard_ms",
         "knew",
         "match",
+        "matched_ms",
         "next",
         "no_space",
         "owed",
@@ -33,6 +34,7 @@ class Progress:
 
     def __init__(self, next_index: Index, full: bool, now_ms: int) -> None:
         self.match: Index = 0  #: on its disk and equal to our log
+        self.matched_ms = NEVER_MS  #: boot time at which that was heard last
         self.knew: Index = 0  #: SNAPSHOT: commit index of a copy that has lost its state
         self.next: Index = next_index  #: first entry not sent yet
         self.full = full  #: keeps bodies
@@ -80,8 +82,18 @@ class Progress:
             self.owed, self.owed_ms = saved, now_ms
         self.synced &= now_ms < min(self.heard_ms, self.owed_ms) + limits.ELECTION_MS
 
-    def accepted(self, match: Index) -> None:
-        self.match = max(self.match, match)
+    def has_lost(self, rejected: Index, sent_ms: int) -> bool:
+        """Whether it does not have any more what it said that it had on its disk: it rejects what continues
+        that, asked at `sent_ms`, after it had said so."""
+        return 0 < rejected <= self.match and sent_ms > self.matched_ms
+
+    def lose(self) -> None:
+        """Its disk is an older one: nothing is known to be there."""
+        self.match, self.synced, self.matched_ms = 0, False, NEVER_MS
+
+    def accepted(self, match: Index, now_ms: int) -> None:
+        if match >= self.match:
+            self.match, self.matched_ms = match, now_ms
         while self._flight and self._flight[0][0] <= self.match:
             self.bytes -= self._flight.popleft()[1]
         if self.state == PROBE:
@@ -93,9 +105,9 @@ class Progress:
         self._reset(PROBE)
         self.next = max(self.match + 1, next_index)
 
-    def carried(self, index: Index) -> None:
+    def carried(self, index: Index, now_ms: int) -> None:
         """It has installed a snapshot up to `index`: the log goes on behind it."""
-        self.match = max(self.match, index)
+        self.match, self.matched_ms = max(self.match, index), now_ms
         self.probe(index + 1)
 
     def carry(self) -> None:

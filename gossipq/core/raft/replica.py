@@ -105,6 +105,7 @@ class Replica:
         self.hard_changed = False
         self.answers: list[tuple[str, Message]] = []  #: true once everything is stored
         self.progress: dict[str, Progress] = {}
+        self.warnings: list[str] = []  #: for whoever looks after the node
         self.election = Election(dice or dice_of(me))
         self.now_ms = 0  #: boot time of this turn
         self.hollow = False  #: a snapshot is being installed: it votes, and does not lead
@@ -341,7 +342,7 @@ class Replica:
         elif progress.state == SNAPSHOT:
             pass  # its answers are INSTALLED
         elif message.ok:
-            progress.accepted(min(message.match, self.log.last))
+            progress.accepted(min(message.match, self.log.last), self.now_ms)
             progress.synced |= (
                 progress.match >= self.commit and self.log.term_at(progress.match) == self.hard.term
             )
@@ -350,6 +351,12 @@ class Replica:
         elif message.rejected == progress.next - 1 or (
             progress.state == STREAM and message.rejected > progress.match
         ):
+            if progress.has_lost(message.rejected, message.sent_ms):
+                self.warnings.append(
+                    f"{message.follower} has lost entries up to {progress.match} that were on its disk: it "
+                    f"is an older one, or did not sync; it gets them again"
+                )
+                progress.lose()
             progress.probe(self.log.below(min(message.match, message.rejected), message.hint_term) + 1)
 
     def _advance(self) -> None:
