@@ -18,14 +18,11 @@ from gossipq.core.delivery.consumers import (
     Lease,
     Part,
     PartitionView,
-    Place,
     Subscription,
     place_of,
 )
 from gossipq.core.delivery.keys import Keys
-from gossipq.core.delivery.leases import Leases, Waiter
 from gossipq.core.delivery.numbers import Numbers
-from gossipq.core.delivery.policy import Policy
 from gossipq.core.delivery.selection import Handed, Selection
 from gossipq.core.ledger import Ledger, key_of
 from gossipq.core.storage import Entry, Intervals, log, payloads
@@ -51,11 +48,13 @@ class Delivery(NamedTuple):
     plain: bool = False  #: the records go out opened
 
 
-class Dispatch:
+class Dispatch(Selection):
+    """One object over what the groups of a shard have of its partitions, in four modules, each of which knows
+    those below it: `leases` (who holds what), `failures` (what follows a failure), `selection` (which records
+    are next), and this one: who takes part, and what entries did."""
+
     def __init__(self, ledger: Ledger, cluster: GroupConfig) -> None:
-        self._ledger = ledger
-        self.leases = Leases(ledger)
-        self.selection = Selection(ledger, self.leases, cluster)
+        super().__init__(ledger, cluster)
         self.groups: dict[int, Group] = {}
         self.subscriptions: dict[tuple[SessionId, int], Subscription] = {}
         #: who joins when an entry is stored, the newest of a name
@@ -70,46 +69,13 @@ class Dispatch:
         self._expiring = False  #: a look at what has expired was cut short
 
     @property
-    def delivered(self) -> int:
-        """Records handed out."""
-        return self.selection.delivered
-
-    @property
     def unfinished(self) -> bool:
         """Whether something was left for another turn."""
-        return bool(self.leases.failed or self.selection.parking or self._expiring)
-
-    @property
-    def unlogged(self) -> bool:
-        """Whether something waits for the lazy log."""
-        return self.leases.unlogged
-
-    @property
-    def boot_ms(self) -> int:
-        """Boot time of this turn."""
-        return self.selection.boot_ms
-
-    @property
-    def leader_ms(self) -> int:
-        """Leader time of this turn."""
-        return self.selection.leader_ms
-
-    @property
-    def cluster(self) -> GroupConfig:
-        """What the cluster says where group and topic say nothing."""
-        return self.selection.failures.cluster
-
-    def policy(self, view: PartitionView, place: Place) -> Policy:
-        """What rules the next attempt at a record, and who said so."""
-        return self.selection.failures.policy(view, place)
-
-    def members(self, group: Group) -> list[Subscription]:
-        """The members of a group that may be served."""
-        return self.selection.members(group)
+        return bool(self.failed or self.parking or self._expiring)
 
     def begin(self, boot_ms: int, leader_ms: int) -> None:
         """The clocks of this turn."""
-        self.selection.boot_ms, self.selection.leader_ms = boot_ms, leader_ms
+        self.boot_ms, self.leader_ms = boot_ms, leader_ms
 
     # --- sessions, subscriptions ----------------------------------------------------------------------------
 
@@ -120,7 +86,7 @@ class Dispatch:
         for partition, cursors in self._ledger.cursors.items():
             for group_id in cursors:
                 sessions |= self._reopen(self._view(group_id, partition), boot_ms, leader_ms)
-        self.leases.logged()
+        self.logged()
         return sessions
 
     def _reopen(self, view: PartitionView, boot_ms: int, leader_ms: int) -> set[SessionId]:
@@ -136,14 +102,14 @@ class Dispatch:
                 view.returned.clear(first, end)
                 lease = Lease(view, hold.session, UNKNOWN_NUMBER, hold.consumer, hold.attempt, boot_ms)
                 lease.started = hold.started
-                self.leases.lease(view, first, end, lease, boot_ms + left_ms)
+                self.lease(view, first, end, lease, boot_ms + left_ms)
             else:
                 for low, high_ in cursor.fresh(first, end):
                     view.returned.set(low, high_, hold.attempt)
         view.next = high
         view.inherited = min(self._ledger.partitions[view.partition].next, view.window_end)
         if cursor.exceptional:
-            self.leases.look_again(view, 0)
+            self.look_again(view, 0)
         if view.keys is not None:
             self._reopen_keys(view)
         return sessions
@@ -152,7 +118,7 @@ class Dispatch:
         """Keys that are closed by what waits on disk."""
         assert view.keys is not None
         for found in view.cursor.exceptions.scan():
-            for offset, key_hash in self.leases.hashes(view, found.first, found.end):
+            for offset, key_hash in self.hashes(view, found.first, found.end):
                 if key_of(found.row.lane):
                     view.keys.parked(key_hash, offset)
                     view.draining.setdefault(found.row.lane, 0)
@@ -210,9 +176,9 @@ class Dispatch:
         self._members_changed(group)
 
     def _members_changed(self, group: Group) -> None:
-        self.leases.dirty.add(group.id)
+        self.dirty.add(group.id)
         for view in group.views.values():
-            self.selection.wake_lanes(view)
+            self.wake_lanes(view)
             consumed = self._consumed.setdefault(view.partition, {})
             if group.members:
                 consumed[group.id] = None
@@ -227,8 +193,8 @@ class Dispatch:
                 held.setdefault(partition, Intervals()).add(first, min(end, state.next))
         for view in subscription.views:
             mine = held.get(view.partition, Intervals())
-            self.leases.keep(subscription, view, list(mine), boot_ms, lease_ms)
-            self.leases.dirty.add(view.group.id)
+            self._keep(subscription, view, list(mine), boot_ms, lease_ms)
+            self.dirty.add(view.group.id)
 
     def _detach(self, name: tuple[SessionId, int]) -> None:
         old = self.subscriptions.pop(name, None)
@@ -246,15 +212,15 @@ class Dispatch:
         self.joining.pop(name, None)
         self._detach(name)
         self.numbers.remove(*name)
-        self.leases.end_subscription(name)
+        self._end_subscription(name)
 
     def holds(self, session: SessionId) -> bool:
         """Whether the session has a subscription or a record here."""
-        return session in self.numbers or self.leases.holds(session)
+        return session in self.numbers or self.holds_some(session)
 
     def of_session(self, session: SessionId) -> list[tuple[Subscription, int, int]]:
         """Its subscriptions, how many records each of them holds, and since which boot time; 0 = none."""
-        held = self.leases.held(session)
+        held = self.held(session)
         found = [self.subscriptions.get((session, number)) for number in self.numbers.of(session)]
         return [(each, *held.get(each.number, (0, 0))) for each in found if each is not None]
 
@@ -263,7 +229,7 @@ class Dispatch:
         for number in self.numbers.end(session):
             self.joining.pop((session, number), None)
             self._detach((session, number))
-        self.leases.end_session(session, "its consumer fell silent" if silent else "")
+        self._end_all(session, "its consumer fell silent" if silent else "")
 
     def drop_topic(self, topic_id: int) -> set[Origin]:
         """A topic is gone, and its groups. Returns who subscribed to it."""
@@ -283,7 +249,7 @@ class Dispatch:
         """Its topic is gone."""
         for view in self._views.pop(partition, {}).values():
             del view.group.views[partition]
-            self.leases.drop(view)
+            self._drop(view)
         self._consumed.pop(partition, None)
         for subscription in self.subscriptions.values():
             subscription.views = [view for view in subscription.views if view.partition != partition]
@@ -299,7 +265,7 @@ class Dispatch:
         for name in list(group.members):
             self._detach(name)
         for view in group.views.values():
-            self.leases.drop(view)
+            self._drop(view)
             del self._views[view.partition][group_id]
         return origins
 
@@ -318,12 +284,12 @@ class Dispatch:
             at = 0
             for low, high in [*((found.first, found.end) for found in kept), (first, first)]:
                 if at < low:
-                    self.leases.forget(view, at, low)
+                    self.forget(view, at, low)
                 at = high
             view.next = max(view.next, first)
             if view.keys is not None:
                 for key_hash in view.keys.trim(first):
-                    self.leases.let_on(view, key_hash)
+                    self.let_on(view, key_hash)
 
     def voided(self, entry: Entry) -> None:
         """A VOID or EDIT took a record away, and may have brought another."""
@@ -334,61 +300,11 @@ class Dispatch:
 
     def _void(self, partition: PartitionKey, offset: Offset) -> None:
         for view in self._views.get(partition, {}).values():
-            self.leases.forget(view, offset, offset + 1)
+            self.forget(view, offset, offset + 1)
             if view.keys is not None:
-                for _, key_hash in self.leases.hashes(view, offset, offset + 1):
-                    self.leases.key_done(view, offset, key_hash)
-            self.leases.dirty.add(view.group.id)
-
-    # --- what consumers say of records they have ------------------------------------------------------------
-
-    def ack(
-        self,
-        subscription: Subscription,
-        ranges: list[Range],
-        origin: Origin,
-        request_id: int,
-        unseen: bool = False,
-    ) -> None:
-        """Done, unless somebody else has it or has done it; `unseen`: also what nobody had."""
-        self.leases.ack(subscription, ranges, origin, request_id, unseen)
-
-    def nack(
-        self,
-        subscription: Subscription,
-        ranges: list[Range],
-        waiter: Waiter,
-        delay_ms: int,
-        failed: bool,
-        reason: str,
-        dead: str,
-    ) -> None:
-        """The attempt is over: counted or not, with a pause or without."""
-        self.leases.nack(subscription, ranges, waiter, delay_ms, failed, reason, dead)
-
-    def start(self, subscription: Subscription, ranges: list[Range]) -> None:
-        """A handler begins: from now on a lease that just ends is a failure."""
-        self.leases.start(subscription, ranges)
-
-    def extend(
-        self, subscription: Subscription, ranges: list[Range], lease_ms: int, boot_ms: int
-    ) -> list[Range]:
-        """Moves deadlines; returns what the session does not have any more."""
-        return self.leases.extend(subscription, ranges, lease_ms, boot_ms)
-
-    def holds_all(self, subscription: Subscription, ranges: list[Range]) -> bool:
-        """Whether the session has every record of the ranges."""
-        return self.leases.holds_all(subscription, ranges)
-
-    def take(
-        self, subscription: Subscription, ranges: list[Range]
-    ) -> list[tuple[PartitionView, Offset, Offset, Lease]]:
-        """An atomic step that acks these is on its way; returns what `taken` wants when it is applied."""
-        return self.leases.take(subscription, ranges)
-
-    def taken(self, taken: list[tuple[PartitionView, Offset, Offset, Lease]], done: bool) -> None:
-        """That entry is applied: the records are acked, or given back because it was refused."""
-        self.leases.taken(taken, done)
+                for _, key_hash in self.hashes(view, offset, offset + 1):
+                    self.key_done(view, offset, key_hash)
+            self.dirty.add(view.group.id)
 
     # --- what entries did -----------------------------------------------------------------------------------
 
@@ -399,7 +315,7 @@ class Dispatch:
             ack = decode(entry.payload, type=payloads.AckRanges)
             for partition, first, end in ack.ranges:
                 if (view := self._view_of(ack.group_id, partition)) is not None:
-                    self.leases.acked(view, first, end)
+                    self.acked(view, first, end)
         elif entry.kind == log.FAIL:
             fail = decode(entry.payload, type=payloads.Fail)
             for row in fail.rows:
@@ -422,7 +338,7 @@ class Dispatch:
         """Nobody waits for that entry any more."""
         view = self._view_of(group_id, partition)
         if view is not None:
-            self.leases.landed(view, first, end)
+            self.landed(view, first, end)
         return view
 
     def _view_of(self, group_id: int, partition: PartitionKey) -> PartitionView | None:
@@ -437,27 +353,27 @@ class Dispatch:
             return
         view.since = min(view.since, (due_ms, first))
         if view.due_ms is None or due_ms < view.due_ms:
-            self.leases.look_again(view, due_ms)
+            self.look_again(view, due_ms)
         if view.keys is not None:
             for found in view.cursor.exceptions.overlap(first, end):
                 if not found.row.lane:
-                    for offset, key_hash in self.leases.hashes(view, found.first, found.end):
+                    for offset, key_hash in self.hashes(view, found.first, found.end):
                         view.keys.failed(key_hash, offset)
 
     def _buried(self, group_id: int, partition: PartitionKey, first: Offset, end: Offset) -> None:
         """Records are dead, dropped or done: their keys are free."""
         view = self._landed(group_id, partition, first, end)
         if view is not None and view.keys is not None:
-            for offset, key_hash in self.leases.hashes(view, first, end):
+            for offset, key_hash in self.hashes(view, first, end):
                 if not view.cursor.fresh(offset, offset + 1) and view.cursor.exceptions.at(offset) is None:
-                    self.leases.key_done(view, offset, key_hash)
+                    self.key_done(view, offset, key_hash)
 
     def changed(self, entry: Entry) -> None:
         """A GROUP may have changed the policy of a group."""
         payload = msgspec.msgpack.decode(entry.payload, type=payloads.GroupChange)
         group = self._ledger.group(payload.topic_id, payload.name)
         if group is not None and group.id in self.groups:
-            self.leases.dirty.add(group.id)
+            self.dirty.add(group.id)
             for view in self.groups[group.id].views.values():
                 if (view.keys is not None) != (group.config.mode == KEY_ORDERED):
                     self._remode(view)
@@ -477,7 +393,7 @@ class Dispatch:
     def wake(self, partition: PartitionKey) -> None:
         """New records are committed in this partition, or some are gone. Groups that nobody consumes do not
         hear of it."""
-        self.leases.dirty.update(self._consumed.get(partition, ()))
+        self.dirty.update(self._consumed.get(partition, ()))
         for subscription in self._readers.get(partition, ()):
             self._dirty_readers[subscription] = None
 
@@ -491,7 +407,7 @@ class Dispatch:
             self._dirty_readers[subscription] = None
         else:
             subscription.group.file(subscription)
-            self.leases.dirty.add(subscription.group.id)
+            self.dirty.add(subscription.group.id)
 
     def settle(self, subscription: Subscription, ranges: list[Range]) -> None:
         """A consumer with `auto` is through with these."""
@@ -499,18 +415,18 @@ class Dispatch:
             subscription.settle(partition, first, end)
         self.lend(subscription, 0, 0)
 
-    def _renewed(self, session: SessionId) -> list[Subscription]:
+    def _automatic(self, session: SessionId) -> list[Subscription]:
         found = [self.subscriptions.get((session, number)) for number in self.numbers.of(session)]
         return [each for each in found if each is not None and each.auto and each.group is not None]
 
     def renews(self, session: SessionId) -> bool:
         """Whether the session has a subscription with `auto` in a group."""
-        return bool(self._renewed(session))
+        return bool(self._automatic(session))
 
     def renew(self, session: SessionId, boot_ms: int) -> None:
         """A sign of life: what its subscriptions with `auto` hold stays theirs."""
-        for subscription in self._renewed(session):
-            self.leases.renew(subscription, boot_ms)
+        for subscription in self._automatic(session):
+            self._renew(subscription, boot_ms)
 
     def recall(self, subscription: Subscription) -> tuple[int, int]:
         """Takes back what is lent and unused: records and bytes."""
@@ -524,7 +440,7 @@ class Dispatch:
     def next_deadline(self, leader_ahead_ms: int) -> int | None:
         """Boot time at which a lease ends or a record is due again; leader time is that much ahead of boot
         time."""
-        again_ms, ends_ms = self.leases.again.next(), self.leases.next_deadline()
+        again_ms, ends_ms = self.again.next(), self._ends_ms()
         if again_ms is None:
             return ends_ms
         again_ms -= leader_ahead_ms
@@ -532,10 +448,10 @@ class Dispatch:
 
     def tick(self, boot_ms: int, leader_ms: int) -> None:
         """Leases that end; records that are due again."""
-        self.leases.expire(boot_ms)
-        for view in self.leases.again.expire(leader_ms):
-            self.leases.dirty.add(view.group.id)
-        if self._expiring and not self.leases.overdue:
+        self.expire(boot_ms)
+        for view in self.again.expire(leader_ms):
+            self.dirty.add(view.group.id)
+        if self._expiring and not self.overdue:
             self.expire_fronts()
 
     def expire_fronts(self) -> None:
@@ -543,13 +459,13 @@ class Dispatch:
         tick."""
         for views in self._views.values():
             for view in views.values():
-                self.selection.expire_front(view)
-        self._expiring = self.leases.overdue
+                self.expire_front(view)
+        self._expiring = self.overdue
 
     def run(self) -> list[Delivery]:
         """Hands out what credit allows."""
         deliveries: list[Delivery] = []
-        dirty, self.leases.dirty = self.leases.dirty, set()
+        dirty, self.dirty = self.dirty, set()
         for group_id in dirty:
             group = self.groups.get(group_id)
             if group is not None and group.members:
@@ -564,9 +480,9 @@ class Dispatch:
     def _serve(self, group: Group, deliveries: list[Delivery]) -> None:
         """Round robin over the members that lend credit; a small rest is shared among them."""
         exclusive, lenders, idle = group.state.config.mode == EXCLUSIVE, group.lenders, 0
-        while (sharers := self.selection.sharers(group)) > idle:
+        while (sharers := self.sharers(group)) > idle:
             member = next(iter((group.members if exclusive else lenders).values()))
-            handed = self.selection.next_part(member, sharers)
+            handed = self.next_part(member, sharers)
             if handed is None and member.matches is None and len(member.views) == len(group.views):
                 break  # it takes whatever there is: nothing is left for anybody
             if not exclusive:
@@ -597,7 +513,7 @@ class Dispatch:
         known, views, parts = self.subscriptions.get(member.name), member.group.views, list[Part]()
         for part in delivery.parts:
             if known is not None and known.group is member.group and part.partition in views:
-                parts += self.selection.still_held(views[part.partition], member, part, delivery.at_ms)
+                parts += self.still_held(views[part.partition], member, part, delivery.at_ms)
         if known is member and member.auto and parts != delivery.parts:
             self._settle_but(member, delivery.parts, parts)
         elif known is member and parts != delivery.parts:
@@ -652,7 +568,7 @@ class Dispatch:
                 )
                 charge = count * record_bytes
                 subscription.spend(partition, position, position + count, record_bytes)
-                self.selection.delivered += count
+                self.delivered += count
                 whole = place.record == 0 and count == place.batch_count
                 subscription.positions[partition] = position + count
                 return Part(
@@ -685,7 +601,7 @@ class Dispatch:
                 return
         subscription.frame_bytes = part.charge
         reader = subscription if subscription.group is None else None
-        at_ms = self.selection.boot_ms
+        at_ms = self.boot_ms
         deliveries.append(Delivery(*name, [part], late, at_ms, reader, subscription.plain))
 
     def _notify(self, subscription: Subscription) -> None:

@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 from gossipq import limits
 from gossipq.core.delivery.consumers import PartitionView, Place, place_of
-from gossipq.core.delivery.leases import Failed
+from gossipq.core.delivery.leases import Failed, Leases
 from gossipq.core.delivery.policy import NOTHING, Policy, Said, ruling
 from gossipq.core.ledger import Ledger
 from gossipq.core.storage import Dead, FailRow, Opened
@@ -54,13 +54,15 @@ class Budget:
         return self.pieces > 0 and self.size > 0
 
 
-class Failures:
+class Failures(Leases):
     def __init__(self, ledger: Ledger, cluster: GroupConfig) -> None:
-        self._ledger, self.cluster = ledger, cluster
+        super().__init__(ledger)
+        self.cluster = cluster  #: what it says where group and topic say nothing
         # of records that say nothing, by group id
         self._plain: dict[int, tuple[GroupConfig, TopicConfig, Policy]] = {}
 
     def policy(self, view: PartitionView, place: Place) -> Policy:
+        """What rules the next attempt at a record, and who said so."""
         said = said_by(self._ledger.opened, place)
         group, topic = view.group.state.config, self._ledger.config(view.partition)
         if said is not NOTHING:

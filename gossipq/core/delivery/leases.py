@@ -171,7 +171,7 @@ class Leases:
         else:
             self.again.set(view, due_ms)
 
-    def drop(self, view: PartitionView) -> None:
+    def _drop(self, view: PartitionView) -> None:
         """The partition of a view is gone."""
         self.again.cancel(view)
         self._unlogged.pop(view, None)
@@ -209,7 +209,7 @@ class Leases:
         expired."""
         return len(self.failed) >= limits.FAILURES_PER_TURN
 
-    def holds(self, session: SessionId) -> bool:
+    def holds_some(self, session: SessionId) -> bool:
         """Whether the session holds a record."""
         return session in self._by_session
 
@@ -222,12 +222,12 @@ class Leases:
             held[lease.number] = count + lease.open, min(since_ms, lease.since_ms)
         return held
 
-    def end_session(self, session: SessionId, why: str) -> None:
+    def _end_all(self, session: SessionId, why: str) -> None:
         """All leases of a session end."""
         for lease in list(self._by_session.get(session, ())):
             self._end(lease, why)
 
-    def end_subscription(self, name: tuple[SessionId, int]) -> None:
+    def _end_subscription(self, name: tuple[SessionId, int]) -> None:
         """All leases of a subscription end by its own word."""
         for lease in [lease for lease in self._by_session.get(name[0], ()) if lease.owner == name]:
             self._end(lease, "")
@@ -237,7 +237,8 @@ class Leases:
             if other is lease:
                 self._end_part(lease.view, first, end, lease, why)
 
-    def next_deadline(self) -> int | None:
+    def _ends_ms(self) -> int | None:
+        """When the next lease ends."""
         return self._deadlines.next()
 
     def expire(self, boot_ms: int) -> None:
@@ -347,7 +348,7 @@ class Leases:
         (lease over, leader new). `unseen`: also what nobody had."""
         acks = self._acks_of(subscription)
         waiter = Waiter(origin, request_id)
-        for view, low, high in self._views(subscription, ranges, waiter.lost):
+        for view, low, high in self._by_view(subscription, ranges, waiter.lost):
             for first, end in self._done(view, subscription, low, high, waiter.lost, unseen):
                 acks.add(view.partition, first, end)
                 subscription.acked += end - first
@@ -469,7 +470,7 @@ class Leases:
         """The attempt is over: counted or not, with a pause or without. What the session does not hold is
         lost."""
         plain = not failed and not dead and delay_ms <= 0
-        for view, low, high in self._views(subscription, ranges, waiter.lost):
+        for view, low, high in self._by_view(subscription, ranges, waiter.lost):
             mine = self._held(view, subscription.session, low, high, [], waiting=False)
             gaps = Intervals([(first, end) for first, end, _ in mine]).missing(low, high)
             waiter.lost += [(view.partition, *gap) for gap in gaps]
@@ -496,7 +497,7 @@ class Leases:
 
     def start(self, subscription: Subscription, ranges: list[Range]) -> None:
         """A handler begins: from now on a lease that just ends is a failure."""
-        for view, low, high in self._views(subscription, ranges):
+        for view, low, high in self._by_view(subscription, ranges):
             for first, end, old in view.leases.overlap(low, high):
                 if old.session != subscription.session or old.started:
                     continue
@@ -518,7 +519,7 @@ class Leases:
         """Moves deadlines, up to the longest a record may be held. Returns what the session does not hold any
         more."""
         lost: list[Range] = []
-        for view, low, high in self._views(subscription, ranges, lost):
+        for view, low, high in self._by_view(subscription, ranges, lost):
             at = low
             for first, end, old in view.leases.overlap(low, high):
                 if at < first:
@@ -533,7 +534,7 @@ class Leases:
                 lost.append((view.partition, at, high))
         return lost
 
-    def renew(self, subscription: Subscription, boot_ms: int) -> None:
+    def _renew(self, subscription: Subscription, boot_ms: int) -> None:
         """Leases of a subscription that are half over begin again, up to the longest a record may be held."""
         for lease in self._by_session.get(subscription.session, ()):
             if lease.number != subscription.number:
@@ -561,7 +562,7 @@ class Leases:
     def holds_all(self, subscription: Subscription, ranges: list[Range]) -> bool:
         """Whether the session holds every record of the ranges."""
         found = 0
-        for view, low, high in self._views(subscription, ranges):
+        for view, low, high in self._by_view(subscription, ranges):
             rows = view.leases.overlap(low, high)
             found += sum(end - first for first, end, lease in rows if lease.session == subscription.session)
         return found == sum(end - first for _, first, end in ranges)
@@ -571,7 +572,7 @@ class Leases:
     ) -> list[tuple[PartitionView, Offset, Offset, Lease]]:
         """An entry that acks these is on its way; what is to be undone if it does not."""
         taken = []
-        for view, low, high in self._views(subscription, ranges):
+        for view, low, high in self._by_view(subscription, ranges):
             for first, end, lease in self._held(view, subscription.session, low, high, []):
                 self.reserve(view, first, end)
                 taken.append((view, first, end, lease))
@@ -585,7 +586,7 @@ class Leases:
             if not done:
                 self.give_back(view, first, end, lease.attempt)
 
-    def keep(
+    def _keep(
         self,
         subscription: Subscription,
         view: PartitionView,
@@ -620,7 +621,7 @@ class Leases:
                 )
                 self.lease(view, low, high, lease, boot_ms + lease_ms)
 
-    def _views(
+    def _by_view(
         self, subscription: Subscription, ranges: list[Range], lost: list[Range] | None = None
     ) -> Iterator[tuple[PartitionView, Offset, Offset]]:
         """Ranges by view, as far as records are there; what is not goes to `lost`, but for what retention

@@ -45,8 +45,8 @@ class Outbox:
     def gather(self) -> None:
         """One entry per group and consumer, one for each dead letter; what is beyond the budget of a turn
         waits."""
-        leases, selection = self._dispatch.leases, self._dispatch.selection
-        for (group_id, consumer), acks in leases.take_acks().items():
+        dispatch = self._dispatch
+        for (group_id, consumer), acks in dispatch.take_acks().items():
             if acks.ranges:
                 entry = payloads.AckRanges(group_id, consumer, acks.ranges)
                 self._waits(self._host.propose(log.ACK, payloads.encode(entry)), *acks.waiters)
@@ -55,7 +55,7 @@ class Outbox:
                 for waiter in acks.waiters:
                     self._host.reply(waiter.origin, waiter.request_id, Acked(waiter.lost))
         self._fail()
-        parking, selection.parking = selection.parking, {}
+        parking, dispatch.parking = dispatch.parking, {}
         for group_id, rows in parking.items():
             if rows:
                 self._host.propose(log.PARK, payloads.encode(payloads.Park(group_id, rows)))
@@ -63,7 +63,7 @@ class Outbox:
     def _fail(self) -> None:
         """Failures of this turn, as far as the budget goes: one FAIL for each group, one DEAD for each run of
         dead letters."""
-        failed, budget, waiters = self._dispatch.leases.failed, Budget(), dict[Waiter, None]()
+        failed, budget, waiters = self._dispatch.failed, Budget(), dict[Waiter, None]()
         again: dict[int, tuple[list[FailRow], dict[Waiter, None]]] = {}
         while failed and budget and not self._host.crowded:
             each = failed.popleft()
@@ -86,8 +86,7 @@ class Outbox:
 
     def _sort_out(self, failed: Failed, budget: Budget) -> tuple[list[FailRow], Failed | None]:
         """Buries what is dead; returns what is tried again, and what is left for another turn."""
-        failures = self._dispatch.selection.failures
-        rows, burials, rest = failures.sort_out(failed, self._host.leader_ms, budget)
+        rows, burials, rest = self._dispatch.sort_out(failed, self._host.leader_ms, budget)
         for burial in burials:
             index = self._host.propose(log.DEAD, payloads.encode(burial.dead), body=burial.body)
             self._waits(index, *([failed.waiter] if failed.waiter else []))
@@ -99,7 +98,7 @@ class Outbox:
             self._pending.add(index, partial(self._landed, waiter), waiter.origin, waiter.request_id)
 
     def log_leases(self) -> None:
-        leases = self._dispatch.leases.take_leases(self._host.boot_ms, self._host.leader_ms)
+        leases = self._dispatch.take_leases(self._host.boot_ms, self._host.leader_ms)
         for group_id, rows in leases.items():
             self._host.propose(log.LEASE, payloads.encode(payloads.LeaseRows(group_id, rows)))
 
@@ -137,5 +136,5 @@ class Outbox:
 
     def waiting(self) -> list[tuple[Origin, int]]:
         """Requests for which there is no entry yet."""
-        waiters = dict.fromkeys(self._dispatch.leases.waiters())
+        waiters = dict.fromkeys(self._dispatch.waiters())
         return [(waiter.origin, waiter.request_id) for waiter in waiters]

@@ -18,7 +18,7 @@ from gossipq.core.delivery.consumers import (
     place_of,
 )
 from gossipq.core.delivery.failures import EXPIRED, Failures
-from gossipq.core.delivery.leases import Failed, Leases
+from gossipq.core.delivery.leases import Failed
 from gossipq.core.ledger import Ledger, key_lane, key_of, route_lane
 from gossipq.core.storage import ParkRow, RangeMap
 from gossipq.types import KEY_HASH, LEASE, TTL, Offset
@@ -42,12 +42,11 @@ class Handed(NamedTuple):
     lease_ms: int
 
 
-class Selection:
-    def __init__(self, ledger: Ledger, leases: Leases, cluster: GroupConfig) -> None:
-        self._ledger, self._leases = ledger, leases
-        self.failures = Failures(ledger, cluster)
+class Selection(Failures):
+    def __init__(self, ledger: Ledger, cluster: GroupConfig) -> None:
+        super().__init__(ledger, cluster)
         self.parking: dict[int, list[ParkRow]] = {}  #: rows to log, per group
-        self.boot_ms = self.leader_ms = 0
+        self.boot_ms = self.leader_ms = 0  #: of this turn
         self.delivered = 0  #: records handed out
 
     # --- who ------------------------------------------------------------------------------------------------
@@ -85,8 +84,8 @@ class Selection:
         if view.due_ms is not None or view.draining:
             self.refill(view)
         while (candidate := self._candidate(view, member)) is not None:
-            if self._leases.overdue:  # a backlog that has expired: another turn goes on
-                self._leases.dirty.add(view.group.id)
+            if self.overdue:  # a backlog that has expired: another turn goes on
+                self.dirty.add(view.group.id)
                 return None
             source, first, end, attempts = candidate
             skipped = self._skip_voids(view, candidate)
@@ -189,8 +188,8 @@ class Selection:
         return over[0], end
 
     def _expire(self, view: PartitionView, first: Offset, end: Offset, attempts: int) -> None:
-        self._leases.reserve(view, first, end)
-        self._leases.failed.append(Failed(view, first, end, attempts, "", "", counted=False, dead=EXPIRED))
+        self.reserve(view, first, end)
+        self.failed.append(Failed(view, first, end, attempts, "", "", counted=False, dead=EXPIRED))
 
     def still_held(self, view: PartitionView, member: Subscription, part: Part, at_ms: int) -> list[Part]:
         """What is left of a part that waited since it was handed over: what its taker holds by that, and has
@@ -204,7 +203,7 @@ class Selection:
                 assert place is not None, "what is held is there"
                 over, end = self._over(view, at, min(stop, place.end), part.attempt - 1, place)
                 if over:
-                    self._leases.forget(view, at, end)
+                    self.forget(view, at, end)
                     self._expire(view, at, end, part.attempt - 1)
                 else:
                     left.append(part.cut(at, end))
@@ -216,7 +215,7 @@ class Selection:
         can expire."""
         state = self._ledger.partitions[view.partition]
         while view.next < state.next and not self._ledger.is_void(view.partition, view.next):
-            if self._leases.overdue:
+            if self.overdue:
                 return
             place = place_of(self._ledger, view.cursor, view.partition, view.next)
             if (
@@ -273,11 +272,11 @@ class Selection:
             view.lanes.leave(first, end)
         lease_ms = 0
         if member.ack:
-            lease_ms = self.failures.policy(view, place).lease_ms
-            self._leases.grant(member, view, first, end, attempts + 1, self.boot_ms, lease_ms)
+            lease_ms = self.policy(view, place).lease_ms
+            self.grant(member, view, first, end, attempts + 1, self.boot_ms, lease_ms)
         else:
-            self._leases.reserve(view, first, end)
-            self._leases.ack_all(member, view, first, end)
+            self.reserve(view, first, end)
+            self.ack_all(member, view, first, end)
         whole = place.record == 0 and count == place.batch_count
         part = Part(
             view.partition,
@@ -313,7 +312,7 @@ class Selection:
                 self._read_back(view, first)
             if len(rows) < REFILL_ROWS:
                 later = view.cursor.exceptions.due(view.since, 2**62, 1)
-                self._leases.look_again(view, later[0][0] if later else None)
+                self.look_again(view, later[0][0] if later else None)
         for lane, first in list(view.draining.items()):
             self._drain(view, lane, first)
 
@@ -368,5 +367,5 @@ class Selection:
                 if view.keys is not None and key_of(lane):
                     view.keys.parked(key_of(lane), first)
                 rows.append(ParkRow(view.partition, first, end, attempts, lane))
-                self._leases.reserve(view, first, end)
+                self.reserve(view, first, end)
                 room -= (end - first) if key_of(lane) else 0
