@@ -72,7 +72,7 @@ class Leases:
         self.dirty: set[int] = set()  #: groups that may have something to hand out
         self.again: Deadlines[PartitionView] = Deadlines()  #: when exception rows are due; leader time
         self._deadlines: Deadlines[Lease] = Deadlines()
-        self._by_session: dict[SessionId, dict[Lease, None]] = {}
+        self._by_session: dict[SessionId, dict[int, dict[Lease, None]]] = {}  # and by subscription
         self._acks: dict[tuple[int, str], Acks] = {}
         self._unlogged: dict[PartitionView, None] = {}  # views with something for the lazy log
 
@@ -89,7 +89,7 @@ class Leases:
         lease.first, lease.end, lease.open = first, end, end - first
         view.leases.set(first, end, lease)
         self._deadlines.set(lease, deadline_ms)
-        self._by_session.setdefault(lease.session, {})[lease] = None
+        self._by_session.setdefault(lease.session, {}).setdefault(lease.number, {})[lease] = None
         self.log_later(view, first, end)
 
     def reserve(self, view: PartitionView, first: Offset, end: Offset, number: int = 0) -> None:
@@ -147,11 +147,15 @@ class Leases:
 
     def _gone(self, lease: Lease) -> None:
         self._deadlines.cancel(lease)
-        known = self._by_session.get(lease.session)
-        if known is not None:
-            known.pop(lease, None)
-            if not known:
-                del self._by_session[lease.session]
+        of_session = self._by_session.get(lease.session, {})
+        known = of_session.get(lease.number, {})
+        known.pop(lease, None)
+        if not known and of_session.pop(lease.number, None) is not None and not of_session:
+            del self._by_session[lease.session]
+
+    def _of(self, name: tuple[SessionId, int]) -> list[Lease]:
+        """What a subscription holds."""
+        return list(self._by_session.get(name[0], {}).get(name[1], ()))
 
     def forget(self, view: PartitionView, first: Offset, end: Offset) -> None:
         """Records that left by themselves: nobody holds them any more."""
@@ -216,21 +220,20 @@ class Leases:
     def held(self, session: SessionId) -> dict[int, tuple[int, int]]:
         """By the number of each subscription of a session: records it holds, and boot time of the oldest
         handing-over."""
-        held: dict[int, tuple[int, int]] = {}
-        for lease in self._by_session.get(session, ()):
-            count, since_ms = held.get(lease.number, (0, lease.since_ms))
-            held[lease.number] = count + lease.open, min(since_ms, lease.since_ms)
-        return held
+        return {
+            number: (sum(lease.open for lease in leases), min(lease.since_ms for lease in leases))
+            for number, leases in self._by_session.get(session, {}).items()
+        }
 
     def _end_all(self, session: SessionId, why: str) -> None:
         """All leases of a session end."""
-        for lease in list(self._by_session.get(session, ())):
-            self._end(lease, why)
+        for number in list(self._by_session.get(session, ())):
+            self._end_subscription((session, number), why)
 
-    def _end_subscription(self, name: tuple[SessionId, int]) -> None:
-        """All leases of a subscription end by its own word."""
-        for lease in [lease for lease in self._by_session.get(name[0], ()) if lease.owner == name]:
-            self._end(lease, "")
+    def _end_subscription(self, name: tuple[SessionId, int], why: str = "") -> None:
+        """All leases of a subscription end; without a `why` by its own word."""
+        for lease in self._of(name):
+            self._end(lease, why)
 
     def _end(self, lease: Lease, why: str) -> None:
         for first, end, other in lease.view.leases.overlap(lease.first, lease.end):
@@ -536,9 +539,7 @@ class Leases:
 
     def _renew(self, subscription: Subscription, boot_ms: int) -> None:
         """Leases of a subscription that are half over begin again, up to the longest a record may be held."""
-        for lease in self._by_session.get(subscription.session, ()):
-            if lease.number != subscription.number:
-                continue
+        for lease in self._of(subscription.name):
             deadline_ms = min(boot_ms + subscription.lease_ms, lease.since_ms + limits.LEASE_TOTAL_MS_MAX)
             if deadline_ms - lease.deadline_ms > subscription.lease_ms // 2:
                 lease.deadline_ms = deadline_ms
@@ -596,9 +597,11 @@ class Leases:
     ) -> None:
         """After a lost connection: what the client still holds is its own, unless others hold it; the rest
         goes back."""
-        from_before = (subscription.number, UNKNOWN_NUMBER)
-        for low, high, lease in list(view.leases):
-            if lease.session == subscription.session and lease.number in from_before:
+        before = self._of(subscription.name) + self._of((subscription.session, UNKNOWN_NUMBER))
+        for mine in [lease for lease in before if lease.view is view]:
+            for low, high, lease in view.leases.overlap(mine.first, mine.end):
+                if lease is not mine:
+                    continue
                 at = low
                 for first, end in [*kept, (high, high)]:
                     if at < min(first, high):
