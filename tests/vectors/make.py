@@ -5,13 +5,15 @@ here; any other change of an existing vector is a change of the protocol, and ne
 """
 
 import json
+import re
 import sys
 from array import array
 from collections.abc import Callable
 from hashlib import blake2b
 from pathlib import Path
 from struct import pack_into
-from typing import Any
+from types import ModuleType, NoneType, UnionType
+from typing import Annotated, Any, get_args, get_origin
 from zlib import crc32
 
 import msgspec
@@ -65,6 +67,12 @@ HASHES_ABOUT = (
     "partition, topic id * 65536 + partition. 'id_hash': BLAKE2b of the id, digest of 8 bytes, no key, read "
     "as a little endian "
     "number, 0 for no id; integers above 2^53 - 1 are decimal text."
+)
+VERBS_ABOUT = (
+    "Every message of the protocol and every value inside one, made of the classes of the code. 'fields' are "
+    "in wire order. The type of a field is int, text, bytes, bool, range ([int, int, int]), a list or a map "
+    "of these, a tuple in brackets, or the name of a value. Its default is '-' when it is required, else as "
+    "docs/VERBS.md writes it. Verbs from 96 on are between nodes."
 )
 
 
@@ -650,10 +658,75 @@ def hashes() -> dict[str, Any]:
     }
 
 
+def structs_of(module: ModuleType) -> list[type[msgspec.Struct]]:
+    """Those that are made there and travel, in their order: options alone are no arrays."""
+    made = [
+        kind
+        for kind in vars(module).values()
+        if isinstance(kind, type) and kind.__module__ == module.__name__
+    ]
+    return [kind for kind in made if kind is not values.Message and kind.__struct_config__.array_like]
+
+
+def title(kind: type) -> str:
+    """Of a message: two have a longer name in Python, where another class has theirs."""
+    return re.sub(r"(?<!^)([A-Z])", r"_\1", kind.__name__.removesuffix("Message")).upper()
+
+
+def type_name(kind: Any) -> str:
+    if get_origin(kind) is Annotated:
+        return type_name(get_args(kind)[0])
+    if kind == values.Range:
+        return "range"
+    if get_origin(kind) is list:
+        return f"list of {type_name(get_args(kind)[0])}"
+    if get_origin(kind) is dict:
+        return f"map of {type_name(get_args(kind)[1])}"
+    if get_origin(kind) is UnionType:
+        return " or ".join(map(type_name, get_args(kind)))
+    if get_origin(kind) is tuple:
+        return f"[{', '.join(map(type_name, get_args(kind)))}]"
+    return {int: "int", str: "text", bytes: "bytes", bool: "bool", NoneType: "nil", Any: "bytes or text"}.get(
+        kind
+    ) or kind.__name__
+
+
+def default_name(field: Any) -> str:
+    if field.required:
+        return "-"
+    default = field.default if field.default is not msgspec.NODEFAULT else field.default_factory()
+    if isinstance(default, msgspec.Struct):
+        return "its defaults"
+    if default is None:
+        return "nil"
+    if isinstance(default, bool):
+        return str(default).lower()
+    return "empty" if default == b"" else f'"{default}"' if isinstance(default, str) else str(default)
+
+
+def described_fields(kind: type[msgspec.Struct]) -> list[dict[str, str]]:
+    return [
+        {"name": field.name, "type": type_name(field.type), "default": default_name(field)}
+        for field in msgspec.structs.fields(kind)
+    ]
+
+
+def verbs() -> dict[str, Any]:
+    return {
+        "about": VERBS_ABOUT,
+        "verbs": [
+            {"verb": verb, "name": title(kind), "fields": described_fields(kind)}
+            for verb, kind in sorted(messages.MESSAGES.items())
+        ],
+        "values": [{"name": kind.__name__, "fields": described_fields(kind)} for kind in structs_of(values)],
+    }
+
+
 FILES: dict[str, Callable[[], dict[str, Any]]] = {
     "batches.json": batches,
     "frames.json": control_frames,
     "hashes.json": hashes,
+    "verbs.json": verbs,
 }
 
 

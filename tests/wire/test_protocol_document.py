@@ -1,10 +1,8 @@
-"""PROTOCOL.md and the code say the same: verbs, fields, defaults, error codes, limits, kinds of log
-entries."""
+"""PROTOCOL.md, docs/VERBS.md, docs/PEERS.md and the code say the same: verbs, fields, defaults, error codes,
+limits, kinds of log entries, and the frames of the quick start."""
 
 import re
 from pathlib import Path
-from types import ModuleType, NoneType, UnionType
-from typing import Annotated, Any, get_args, get_origin
 
 import msgspec
 import pytest
@@ -16,25 +14,22 @@ from gossipq.core.storage import log, payloads
 from gossipq.errors import GossipqError
 from gossipq.messages import MESSAGES
 from gossipq.wire import batch, frames
+from node.test_worker import ENDPOINT, Hands
+from vectors import make
 
-TEXT = (Path(__file__).resolve().parents[2] / "PROTOCOL.md").read_text(encoding="utf-8")
+HOME = Path(__file__).resolve().parents[2]
+PAGES = [
+    (HOME / name).read_text(encoding="utf-8") for name in ("PROTOCOL.md", "docs/VERBS.md", "docs/PEERS.md")
+]
+TEXT = "\n".join(PAGES)
+LINES_MAX = 900  #: of PROTOCOL.md: what a client needs has to be read in an afternoon
 ROW = re.compile(r"^\| (.*)\|$", re.MULTILINE)  #: a ruler of dashes is none
-
-
-def structs_of(module: ModuleType) -> list[type[msgspec.Struct]]:
-    """Those that are made there and travel, in their order: options alone are no arrays."""
-    made = [
-        kind
-        for kind in vars(module).values()
-        if isinstance(kind, type) and kind.__module__ == module.__name__
-    ]
-    return [kind for kind in made if kind is not values.Message and kind.__struct_config__.array_like]
 
 
 def section(heading: str) -> str:
     """What follows a heading, up to the next one."""
     found = re.search(rf"^(#+) {re.escape(heading)}$", TEXT, re.MULTILINE)
-    assert found, f"PROTOCOL.md has no heading {heading!r}"
+    assert found, f"no page of the protocol has the heading {heading!r}"
     rest = TEXT[found.end() :]
     end = re.search(rf"^#{{1,{len(found[1])}}} ", rest, re.MULTILINE)
     return rest[: end.start()] if end else rest
@@ -45,54 +40,19 @@ def rows(text: str) -> list[list[str]]:
     return [[cell.strip() for cell in row.split("|")] for row in ROW.findall(text)][1:]
 
 
-def title(kind: type) -> str:
-    """Of a message: two have a longer name in Python, where another class has theirs."""
-    return re.sub(r"(?<!^)([A-Z])", r"_\1", kind.__name__.removesuffix("Message")).upper()
-
-
-def type_name(kind: Any) -> str:
-    if get_origin(kind) is Annotated:
-        return type_name(get_args(kind)[0])
-    if kind == values.Range:
-        return "range"
-    if get_origin(kind) is list:
-        return f"list of {type_name(get_args(kind)[0])}"
-    if get_origin(kind) is dict:
-        return f"map of {type_name(get_args(kind)[1])}"
-    if get_origin(kind) is UnionType:
-        return " or ".join(map(type_name, get_args(kind)))
-    if get_origin(kind) is tuple:
-        return f"[{', '.join(map(type_name, get_args(kind)))}]"
-    return {int: "int", str: "text", bytes: "bytes", bool: "bool", NoneType: "nil", Any: "bytes or text"}.get(
-        kind
-    ) or kind.__name__
-
-
-def default_name(field: Any) -> str:
-    if field.required:
-        return "-"
-    default = field.default if field.default is not msgspec.NODEFAULT else field.default_factory()
-    if isinstance(default, msgspec.Struct):
-        return "its defaults"
-    if default is None:
-        return "nil"
-    if isinstance(default, bool):
-        return str(default).lower()
-    return "empty" if default == b"" else f'"{default}"' if isinstance(default, str) else str(default)
-
-
 def fields_of(kind: type[msgspec.Struct]) -> list[list[str]]:
     return [
-        [field.name, type_name(field.type), default_name(field)] for field in msgspec.structs.fields(kind)
+        [field.name, make.type_name(field.type), make.default_name(field)]
+        for field in msgspec.structs.fields(kind)
     ]
 
 
-@pytest.mark.parametrize("kind", MESSAGES.values(), ids=title)
+@pytest.mark.parametrize("kind", MESSAGES.values(), ids=make.title)
 def test_every_message(kind: type[messages.Message]) -> None:
-    assert [row[:3] for row in rows(section(f"{kind.verb} {title(kind)}"))] == fields_of(kind)
+    assert [row[:3] for row in rows(section(f"{kind.verb} {make.title(kind)}"))] == fields_of(kind)
 
 
-@pytest.mark.parametrize("kind", structs_of(values), ids=lambda kind: kind.__name__)
+@pytest.mark.parametrize("kind", make.structs_of(values), ids=lambda kind: kind.__name__)
 def test_every_value(kind: type[msgspec.Struct]) -> None:
     assert [row[:3] for row in rows(section(kind.__name__))] == fields_of(kind)
 
@@ -131,27 +91,27 @@ KINDS = {
     for name, value in vars(log).items()
     if isinstance(value, int) and name.isupper() and name not in NO_KINDS
 }
-ENTRIES = section("16. Log entries").partition("### State")[0]
+ENTRIES = section("Log entries").partition("### State")[0]
 
 
 def listed(kind: type[msgspec.Struct]) -> list[str]:
     """The row of a payload or a value of the state."""
     return [
         kind.__name__,
-        ", ".join(f"{field.name}: {type_name(field.type)}" for field in msgspec.structs.fields(kind)),
+        ", ".join(f"{field.name}: {make.type_name(field.type)}" for field in msgspec.structs.fields(kind)),
     ]
 
 
 def test_kinds_of_log_entries() -> None:
     table = [row for row in rows(ENTRIES) if row[0].isdigit()]
     assert {int(number): name for number, name, *_ in table} == KINDS
-    made = {"none", "fixed layout, below", *(kind.__name__ for kind in structs_of(payloads))}
+    made = {"none", "fixed layout, below", *(kind.__name__ for kind in make.structs_of(payloads))}
     assert {payload for _, _, payload, _ in table} <= made
 
 
 def test_payloads_of_log_entries() -> None:
     table = [row for row in rows(ENTRIES) if len(row) == 2 and row[0] != "payload"]
-    assert table == [listed(kind) for kind in structs_of(payloads)]
+    assert table == [listed(kind) for kind in make.structs_of(payloads)]
 
 
 def test_rows_of_the_state() -> None:
@@ -159,7 +119,7 @@ def test_rows_of_the_state() -> None:
     letters = re.findall(r'^    "(\w)"', records.__doc__ or "", re.MULTILINE)
     assert [row[0] for row in table if len(row) == 3] == letters
     assert [row for row in table if len(row) == 2 and row[0] != "value"] == [
-        listed(kind) for kind in (*structs_of(records), ClockRow)
+        listed(kind) for kind in (*make.structs_of(records), ClockRow)
     ]
 
 
@@ -189,3 +149,52 @@ def test_example_batch() -> None:
 def test_versions() -> None:
     assert TEXT.startswith(f"# The gossipq protocol, version {frames.VERSION}\n")
     assert batch.MAGIC[3] == 1
+
+
+def test_a_client_can_be_written_from_one_page_in_an_afternoon() -> None:
+    assert len(PAGES[0].splitlines()) <= LINES_MAX
+
+
+HEX = re.compile(r"[0-9a-f]+(?: [0-9a-f]+)*")
+
+
+def quick_start() -> list[tuple[str, list[bytes]]]:
+    """What the client sends: the verb's name, and its frames."""
+    said: list[tuple[str, list[bytes]]] = []
+    for line in section("Quick start").splitlines():
+        words = line.removeprefix("    ")
+        if words.startswith("-> "):
+            said.append((words.split()[1], [b""]))
+        elif words.startswith("<- ") or not line.startswith("    "):
+            continue
+        elif said and (found := HEX.match(words.removeprefix("+ "))):
+            if words.startswith("+ "):
+                said[-1][1].append(b"")
+            said[-1][1][-1] += bytes.fromhex(found[0])
+    return said
+
+
+def test_the_quick_start_works_as_it_stands() -> None:
+    """Each frame on the page is sent to a worker, and the answers are those of the page."""
+    hands = Hands()
+    client = hands.network.client(ENDPOINT)
+    came: list[messages.Message] = []
+    sent = quick_start()
+    assert [name for name, _ in sent] == [*("HELLO", "RESOLVE", "HELLO", "PUBLISH_PLAIN", "SUBSCRIBE", "ACK")]
+    for name, frame in sent:
+        assert make.title(type(frames.decode(frame[0])[1])) == name
+        for _ in range(9):  # a topic that was made just now may be busy
+            client.send(*frame)
+            hands.turn(30)
+            answers = [client.receive() for _ in range(len(client.inbox))]
+            heard = [frames.decode(answer[0])[1] for answer in answers]
+            if not isinstance(heard[0], messages.RefusedMessage):
+                break
+        came += heard
+    assert [make.title(type(each)) for each in came] == [
+        *("WELCOME", "TOPICS", "WELCOME", "CONFIRM", "SUBSCRIBED", "DELIVER_PLAIN", "ACKED")
+    ]
+    (info,) = next(each.topics for each in came if isinstance(each, messages.Topics))
+    assert (info.id, info.shards) == (3, [1])
+    assert next(each.rows for each in came if isinstance(each, messages.Confirm)) == [(4, 0, 1, False)]
+    assert came[-1] == messages.Acked()
