@@ -64,10 +64,11 @@ def test_what_a_consumer_holds_stays_its_own(mq: Client, topic: str, shared_node
     assert held >= len(batch) > 0
     with connect(shared_node.endpoint) as other:
         other.admin.ack_below(topic, "g", {0: 20_000, 1: 40})
-    assert sum(row.in_flight for row in mq.admin.groups(topic)) == held
+    held_then = sum(row.in_flight for row in mq.admin.groups(topic))
+    assert held_then >= held, "the other shard may have delivered meanwhile"
     mq.ack(batch)
     mq.flush(5)
-    assert sum(row.acked for row in mq.admin.groups(topic)) >= 20_000 + len(batch) - held
+    assert sum(row.acked for row in mq.admin.groups(topic)) >= 20_000 + len(batch) - held_then
 
 
 def test_refusals(mq: Client, topic: str) -> None:

@@ -23,7 +23,7 @@ from gossipq.values import Message
 from gossipq.wire import ownership
 from gossipq.wire.frames import Header, decode, encode
 
-PATIENCE_S = 5.0
+PATIENCE_S = 60.0
 KEY = b"raw-session-0000" * 2
 SESSION = ownership.session_of(KEY)
 PRODUCER = ownership.producer_of(KEY, 1)
