@@ -18,7 +18,7 @@ PEERS := redis-server nats-server libnats-dev rabbitmq-server beanstalkd gcc lib
 export PYTHONDONTWRITEBYTECODE :=  # tests start a thousand processes: each would compile every module again
 
 .DEFAULT_GOAL := help
-.PHONY: race race-peers bindings bindings-javascript bindings-c seeds fuzz siege help install serf demo test check unit accept accept-slow accept-kills accept-planted accept-sim accept-power accept-chaos sim hunt sim-coverage perf e2e chaos chaos-kinds power
+.PHONY: pictures race race-peers bindings bindings-javascript bindings-c seeds fuzz siege help install serf demo test check unit accept accept-slow accept-kills accept-planted accept-sim accept-power accept-chaos sim hunt sim-coverage perf e2e chaos chaos-kinds power
 
 help:  ## list the targets
 	@echo "gossipq: make TARGET"
@@ -122,6 +122,10 @@ sim-coverage: $(STAMP)  ## seeds and the tests of the core reach every branch of
 	PYTHONPATH=tests $(BIN)/python -m coverage run -m sim.many $(FIRST) 300
 	PYTHONPATH=tests $(BIN)/python -m coverage run --append -m pytest tests/core --timeout 900 $(PYTEST_ARGS)
 	$(BIN)/python -m coverage report
+
+pictures: $(STAMP)  ## the pictures of the documents, of a real cluster under a real load for three minutes
+	PYTHONPATH=.:nodes:clients/python:clients/terminal:tests $(BIN)/python tests/cli/dashboard/scene.py
+	PYTHONPATH=.:nodes:clients/python:clients/terminal:tests $(BIN)/python tests/cli/dashboard/pictures.py
 
 e2e: $(SPARK) $(ROOTS) serf  ## only the tests that start real nodes
 	$(BIN)/python -m pytest -m e2e $(PYTEST_ARGS)

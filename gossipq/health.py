@@ -19,6 +19,7 @@ from gossipq.texts import many, span
 from gossipq.values import CopyStats, Member, WorkerStats
 
 NAMES_SHOWN = 5
+ALONE = "copies=1"  #: what receipts say while only one disk has what is confirmed
 VOTERS = ("leader", "follower", "witness")  #: roles of copies that vote
 REPLICATED = 3  #: copies of a shard, at least, where there are so many nodes
 
@@ -280,10 +281,23 @@ def of_copies(
         Finding(State.DEGRADED, name, f"{name} still learns {many(count, 'shard')}")
         for name, count in learning.items()
     ]
+    alone = on_one_disk(rows, members)
+    if alone:
+        text = f"{many(len(alone), 'shard')} {'is' if len(alone) == 1 else 'are'} on one disk alone ({ALONE})"
+        found.append(Finding(State.DEGRADED, "", f"{text}: a confirm is worth no more until others keep up"))
     if few:
         of = f" of {shards}" if shards else ""
         found.append(Finding(State.DEGRADED, "", f"{few}{of} shards wait for another copy"))
     return found
+
+
+def on_one_disk(rows: Iterable[CopyStats], members: Iterable[Member]) -> list[int]:
+    """Shards of which only one full copy keeps up, where there should be more: each confirm is on that disk
+    alone."""
+    if copies_wanted(members) < 2:
+        return []
+    synced = Counter(row.shard for row in rows if row.role != "witness" and row.synced)
+    return sorted(shard for shard, count in synced.items() if count == 1)
 
 
 def _late(rows: Iterable[CopyStats], names: Mapping[str, str], silent: bool) -> dict[str, int]:

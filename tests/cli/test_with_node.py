@@ -2,6 +2,7 @@
 
 import json
 import os
+import select
 import shutil
 import signal
 import subprocess
@@ -14,7 +15,8 @@ from typing import TextIO
 import pytest
 
 from gossipq.wire.ownership import key_of_node
-from gossipq_client import Client
+from gossipq_client import Client, connect
+from hosts import until
 
 pytestmark = pytest.mark.e2e
 
@@ -690,3 +692,62 @@ def test_schemas(ask, topic: str, tmp_path) -> None:
     assert "the schema is not JSON" in ask("schema", "set", topic, str(file)).err
     assert ask("--yes", "schema", "rm", topic).code == 0
     assert ask("pub", topic, "anything").code == 0
+
+
+# --- what somebody at a terminal is asked
+
+
+class Teletype:
+    """A `gossipq` process with a terminal for all that it reads and writes."""
+
+    def __init__(self, endpoint: str, *argv: str) -> None:
+        self._ours, its = os.openpty()
+        environment = os.environ | {"PYTHONPATH": os.pathsep.join(sys.path), "TERM": "xterm"}
+        line = [sys.executable, "-m", "gossipq_cli", "-s", endpoint, *argv]
+        self.process = subprocess.Popen(line, env=environment, stdin=its, stdout=its, stderr=its)
+        os.close(its)
+        self.seen = ""
+
+    def sees(self, text: str) -> None:
+        end = time.monotonic() + 60
+        while text not in self.seen:
+            assert time.monotonic() < end, self.seen
+            if select.select([self._ours], [], [], 0.1)[0]:
+                self.seen += os.read(self._ours, 65_536).decode(errors="replace").replace("\r\n", "\n")
+
+    def types(self, text: str) -> None:
+        os.write(self._ours, text.encode())
+
+    def close(self) -> None:
+        if self.process.poll() is None:
+            self.process.kill()
+        self.process.wait()
+        os.close(self._ours)
+
+
+def test_who_would_take_work_from_consumers_is_asked_first(shared_node, topic: str) -> None:
+    """Somebody who only wants to look acks nothing of production by a mistake."""
+    endpoint = shared_node.endpoint
+    with connect(endpoint) as mq:
+        mq.create_topic(topic, partitions=1)
+        with mq.subscribe(topic, group="billing", credit=1):
+            until(lambda: any(row.consumers for row in mq.admin.groups(topic)))
+            mq.publish(topic, "17 apples").result(10)
+            asked = Teletype(endpoint, "sub", topic, "-g", "billing")
+            try:
+                asked.sees(
+                    "billing has consumers: what is printed here is acked, and they never get it. Go on?"
+                )
+                asked.sees(f"gossipq peek {topic} -g billing")
+                asked.types("n\n")
+                assert asked.process.wait(60) == 130
+            finally:
+                asked.close()
+            assert "17 apples" not in asked.seen
+        until(lambda: not any(row.consumers for row in mq.admin.groups(topic)))
+        alone = Teletype(endpoint, "sub", topic, "-g", "billing", "-n", "1")
+        try:
+            alone.sees("17 apples")
+            assert "Go on?" not in alone.seen, "nobody is there whom it could take it from"
+        finally:
+            alone.close()

@@ -7,6 +7,7 @@ import msgspec
 import pytest
 
 from gossipq.health import (
+    ALONE,
     MEANINGS,
     Health,
     State,
@@ -119,13 +120,35 @@ def test_a_standby_that_learns_is_waited_for() -> None:
     rows = [
         row for shard in (0, 1) for row in copies(shard, (ADA, "leader", 0, True), (BOB, "learner", 0, False))
     ]
-    assert of_node(status(rows=rows, members=(ADA, BOB))).text == "degraded: bob still learns 2 shards"
+    assert of_node(status(rows=rows, members=(ADA, BOB))).text == (
+        "degraded: bob still learns 2 shards; degraded: 2 shards are on one disk alone (copies=1): a confirm "
+        "is worth no more until others keep up"
+    )
     synced = [msgspec.structs.replace(row, synced=True) for row in rows]
     assert of_node(status(rows=synced, members=(ADA, BOB))).state is State.HEALTHY
     assert (
         of_node(status(rows=[row for row in synced if row.copy == ADA.copy], members=(ADA, BOB))).state
         is State.DEGRADED
     )
+
+
+def test_that_a_confirm_is_on_one_disk_is_said_while_it_is_so() -> None:
+    """By every surface: they all say what is found here."""
+
+    def told(*rows: CopyStats, members: tuple[Member, ...] = (ADA, BOB, CAT)) -> str:
+        said = status(rows=[*rows, *whole(1)], members=members)
+        answers = {member.copy: said for member in members}
+        assert of_cluster(said, answers, said.copies).text.count(ALONE) == of_node(said).text.count(ALONE)
+        return of_node(said).text
+
+    leads, learns = (ADA, "leader", 0, True), (CAT, "learner", 0, False)
+    late, there = (BOB, "follower", 2_000, False), (BOB, "follower", 0, True)
+    assert "1 shard is on one disk alone (copies=1)" in told(*copies(0, leads, late, learns))
+    assert "1 shard is on one disk alone (copies=1)" in told(*copies(0, leads))
+    assert ALONE not in told(*copies(0, leads, there, learns)), "two disks"
+    assert ALONE in told(*copies(0, leads, (WITNESS, "witness", 0, True)), members=(ADA, BOB, WITNESS))
+    alone = status(rows=[*copies(0, leads), *copies(1, leads)], members=(ADA,))
+    assert of_node(alone).state is State.HEALTHY, "one node has one disk"
 
 
 def test_the_worst_word_comes_first() -> None:

@@ -45,6 +45,11 @@ def states() -> ModuleType:
 
 
 @pytest.fixture(scope="session")
+def scene() -> ModuleType:
+    return _module("scene")
+
+
+@pytest.fixture(scope="session")
 def pictures() -> ModuleType:
     return _module("pictures")
 

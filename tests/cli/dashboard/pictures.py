@@ -1,7 +1,7 @@
-"""The pictures of docs/TOP.md and of the README, drawn from the recorded cluster. Run as a program it draws
-them anew."""
+"""The pictures of docs/TOP.md and of the README, drawn from what `scene` has recorded of a real cluster.
 
-import importlib.util
+Run as a program it draws them anew."""
+
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -30,11 +30,8 @@ def pictures(snapshots: list[Snapshot]) -> Iterator[tuple[Path, str]]:
 
 
 if __name__ == "__main__":
-    spec = importlib.util.spec_from_file_location("recording", Path(__file__).with_name("recording.py"))
-    assert spec is not None
-    assert spec.loader is not None
-    recording = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(recording)
+    import scene
+
     FOLDER.mkdir(parents=True, exist_ok=True)
-    for path, text in pictures(recording.three_nodes()):
+    for path, text in pictures(scene.kept()):
         path.write_text(text, "utf-8")

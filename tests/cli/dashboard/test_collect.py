@@ -100,6 +100,17 @@ def taken(*heard: Heard, **more: Any) -> Snapshot:
     return snapshot(Told(heard, StatsReply([], []), [], **more), 1_000, "tcp://here:7700")
 
 
+def test_that_all_is_on_one_disk_is_an_alarm_at_once() -> None:
+    rows = [each for each in copies(0) if each.role == "leader"]
+    heard = [
+        Heard(cluster(name, at, copies=[] if at else rows), f"tcp://{name}:7700", 0, 1)
+        for at, name in enumerate(NODES)
+    ]
+    (alarm,) = [alarm for alarm in taken(*heard).alarms if alarm.name == "last_copy"]
+    assert alarm.severity == "critical"
+    assert "on one disk alone (copies=1)" in alarm.text
+
+
 # --- one node
 
 

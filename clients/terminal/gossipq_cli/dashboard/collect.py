@@ -12,7 +12,7 @@ from msgspec.structs import replace
 
 from gossipq import limits
 from gossipq.alarms import CRITICAL
-from gossipq.health import Finding, Health, State, health, of_cluster
+from gossipq.health import ALONE, Finding, Health, State, health, of_cluster
 from gossipq.messages import StatsReply, StatusReply
 from gossipq.types import partition_of
 from gossipq.values import Alarm as AlarmRow
@@ -164,6 +164,9 @@ def _alarm_rows(told: Told, findings: Sequence[Finding], time_ms: int, silent_ms
         for each in findings
         if each.state in RAISED and RAISED[each.state] not in names
     ]
+    alone = next((each.text for each in findings if ALONE in each.text), "")
+    if alone and "last_copy" not in names:  # nodes tell it when it lasts; here it is seen at once
+        found.append(AlarmRow("last_copy", CRITICAL, asked, "", alone, "gossipq cluster ls", time_ms))
     return list(map(alarm_row, [*found, *raised]))
 
 
