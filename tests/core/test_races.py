@@ -265,6 +265,38 @@ def _race(monkeypatch: pytest.MonkeyPatch, first: str, second: str, turns: int, 
     check_whole(scene)
 
 
+@pytest.mark.slow
+@pytest.mark.parametrize("first", REQUESTS)
+def test_any_two_requests_that_the_disk_refuses_and_again(
+    monkeypatch: pytest.MonkeyPatch, first: str
+) -> None:
+    """Nothing of them is left, nobody is answered; then the disk takes them."""
+    wrong: list[str] = []
+    for second in REQUESTS:
+        try:
+            with monkeypatch.context() as patch:
+                _race_again(patch, first, second)
+        except Exception as error:
+            wrong.append(f"{first}, then {second}: {type(error).__name__}: {error}")
+    assert not wrong, "\n" + "\n".join(wrong)
+
+
+def _race_again(monkeypatch: pytest.MonkeyPatch, first: str, second: str) -> None:
+    scene = Scene(monkeypatch, consuming=True)
+    steps = [lambda: scene.send(b"first", REQUESTS[first]), lambda: scene.send(b"second", REQUESTS[second])]
+    if scene.worker.turn(*steps, commit=False):
+        return  # two questions ask nothing of the disk
+    check_whole(scene)
+    scene.worker.subscribe(ADA, scene.partition)
+    scene.turn(*steps)
+    for _ in range(4):
+        scene.worker.advance(limits.SECOND_MS)
+        scene.turn()
+    asked = [name for name, _ in scene.answers if name in (b"first", b"second")]
+    assert sorted(asked) == [b"first", b"second"], f"each is answered once: {scene.answers}"
+    check_whole(scene)
+
+
 IDLE_REQUESTS = [
     *(name for name in REQUESTS if name.startswith(("subscribe", "seek", "drop", "remove", "set", "pause"))),
     *("read", "publish", "purge the topic", "show the group"),
