@@ -195,6 +195,7 @@ class Worker:
         self._tally.committed(took_us)
 
     def boot_ms(self) -> int:
+        """Now, where a turn must know how long its commit has taken; everything else goes by the turn's."""
         return self._clock.now().boot_ms
 
     def replicate(self, shard: Shard, appends: Sequence[Replication]) -> None:
@@ -497,7 +498,7 @@ class Worker:
         row = tally.row(
             self._settings, self._state, shards, len(self._sessions), self._mailbox, self._space.file_bytes
         )
-        leaderless, away = self._cluster.leaderless(shards, self._clock.now().boot_ms)
+        leaderless, away = self._cluster.leaderless(shards, now.boot_ms)
         row = structs.replace(
             row,
             detail="; ".join(filter(None, [full, self._space.short, *self._turn.stopped.values()])),
@@ -520,7 +521,7 @@ class Worker:
 
     def leaving(self) -> bool:
         """The next shards are handed over. Whether there is one, and time for it."""
-        if self._leave_ms is None or self._clock.now().boot_ms >= self._leave_ms or not self.ready:
+        if self._leave_ms is None or self._now.boot_ms >= self._leave_ms or not self.ready:
             return False
         led = [shard_id for shard_id, shard in self._turn.shards.items() if shard.can_leave()]
         for shard_id in led[:LEAVE_AT_ONCE]:
@@ -531,6 +532,6 @@ class Worker:
     def stop(self) -> None:
         """What waits for the lazy log goes to disk."""
         try:
-            self._turn.last(self._clock.now())
+            self._turn.last(self._now)
         except (StoreError, ShardStopped) as error:
             log.error("worker %d: the last write failed: %s", self._settings.worker, error)
