@@ -4,10 +4,11 @@ are."""
 import pytest
 
 from core.harness import FakeWorker, client, single
+from gossipq import limits
 from gossipq.core.delivery.consumers import PartitionView, Subscription
 from gossipq.core.delivery.selection import Selection
-from gossipq.messages import Ack, Credit, Unsubscribe
-from gossipq.values import GroupOptions, TopicOptions
+from gossipq.messages import Ack, Credit, Subscribe, Unsubscribe
+from gossipq.values import GroupOptions, Start, TopicOptions
 
 ADA, BOB = client("ada"), client("bob")
 
@@ -60,6 +61,25 @@ def test_a_group_that_is_consumed_again_hears_of_what_comes(worker, orders):
     worker.subscribe(BOB, orders)
     worker.publish(orders, [b"y"])
     assert [row[:3] for row in worker.taken()] == [(BOB.session, 0, 1), (BOB.session, 1, 2)]
+
+
+def test_a_sign_of_life_concerns_only_who_says_nothing_of_its_records(worker, orders):
+    def asks(auto: bool) -> None:
+        message = Subscribe(1, "billing", [Start(orders)], 10, limits.CREDIT_BYTES, auto=auto)
+        worker.ask(1, BOB, message, 2, (b"c", BOB.session))
+
+    dispatch = worker.shards[1].dispatch
+    worker.subscribe(ADA, orders)
+    asks(True)
+    assert [dispatch.renews(each.session) for each in (ADA, BOB)] == [False, True]
+    asks(False)
+    assert not dispatch.renews(BOB.session)
+    asks(True)
+    worker.ask(1, BOB, Unsubscribe(1))
+    assert not dispatch.renews(BOB.session)
+    asks(True)
+    dispatch.end_session(BOB.session, silent=True)
+    assert not dispatch.renews(BOB.session)
 
 
 def test_members_that_nothing_happens_to_cost_nothing(worker, orders, monkeypatch):

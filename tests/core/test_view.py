@@ -56,3 +56,16 @@ def test_terms_leap_so_far() -> None:
     view = ClusterView(ME)
     assert not view.follow([Lead(0, TERM_LEAP_MAX + 1, "forged")])
     assert view.follow([Lead(0, TERM_LEAP_MAX, "other")])
+
+
+def test_routes_follow_the_leaders_and_the_roster() -> None:
+    view = ClusterView(ME, 40, ROWS)
+    assert view.routes() == []
+    view.follow([Lead(0, 7, "other"), Lead(1, 7, "new")])
+    assert [route.shard for route in view.routes()] == [0]
+    view.routes().clear()
+    assert [route.shard for route in view.routes()] == [0], "what was given out is the asker's"
+    view.learn(41, [*ROWS, Member("new", "new", "tcp://127.0.0.1:9", 1)])
+    assert [route.shard for route in view.routes()] == [0, 1]
+    view.follow([Lead(1, 8, "me")])
+    assert [route.term for route in view.routes()] == [7, 8]

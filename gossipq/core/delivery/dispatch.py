@@ -66,6 +66,8 @@ class Dispatch(Selection):
         self._views: dict[PartitionKey, dict[int, PartitionView]] = {}  # by group id
         self._consumed: dict[PartitionKey, dict[int, None]] = {}  # ids of groups that have members
         self._dirty_readers: dict[Subscription, None] = {}
+        #: subscriptions of groups that say nothing of what they hold, by session
+        self._automatics: dict[SessionId, dict[tuple[SessionId, int], None]] = {}
         self._expiring = False  #: a look at what has expired was cut short
 
     @property
@@ -161,6 +163,7 @@ class Dispatch(Selection):
         mine = self.groups.get(group_id) if group_id is not None else None
         if old is not None and (old.group is None or old.group is not mine):
             self._detach(subscription.name)
+        self._not_automatic(subscription.name)
         self.subscriptions[subscription.name] = subscription
         self.numbers.add(*subscription.name, address)
         if group_id is None:
@@ -172,6 +175,8 @@ class Dispatch(Selection):
         subscription.views = [self._view(group_id, partition) for partition, _ in partitions]
         group = subscription.group = self.groups[group_id]
         group.members[subscription.name] = subscription
+        if subscription.auto:
+            self._automatics.setdefault(subscription.session, {})[subscription.name] = None
         group.file(subscription)
         self._members_changed(group)
 
@@ -200,12 +205,20 @@ class Dispatch(Selection):
         old = self.subscriptions.pop(name, None)
         if old is None:
             return
+        self._not_automatic(name)
         if old.group is not None:
             old.group.leave(old)
             self._members_changed(old.group)
         for partition in old.positions:
             self._readers[partition].remove(old)
         self._dirty_readers.pop(old, None)
+
+    def _not_automatic(self, name: tuple[SessionId, int]) -> None:
+        mine = self._automatics.get(name[0])
+        if mine is not None:
+            mine.pop(name, None)
+            if not mine:
+                del self._automatics[name[0]]
 
     def unsubscribe(self, name: tuple[SessionId, int]) -> None:
         """The subscription ends, also one that has not begun; what it holds goes back."""
@@ -416,12 +429,12 @@ class Dispatch(Selection):
         self.lend(subscription, 0, 0)
 
     def _automatic(self, session: SessionId) -> list[Subscription]:
-        found = [self.subscriptions.get((session, number)) for number in self.numbers.of(session)]
-        return [each for each in found if each is not None and each.auto and each.group is not None]
+        found = [self.subscriptions.get(name) for name in self._automatics.get(session, ())]
+        return [each for each in found if each is not None]
 
     def renews(self, session: SessionId) -> bool:
         """Whether the session has a subscription with `auto` in a group."""
-        return bool(self._automatic(session))
+        return session in self._automatics
 
     def renew(self, session: SessionId, boot_ms: int) -> None:
         """A sign of life: what its subscriptions with `auto` hold stays theirs."""

@@ -23,6 +23,8 @@ class ClusterView:
         self.version = version  #: log index that the roster is of
         self.roster = {member.copy: member for member in members}  #: as it is stored
         self.leads: dict[ShardId, Lead] = {}
+        #: made of these leads and that roster
+        self._routes: tuple[dict[ShardId, Lead], dict[str, Member], list[Route]] = ({}, {}, [])
         self._doubt: tuple[Index, int] | None = None  # the own copy of the meta shard is older: where, since
         self._refused = 0, 0  # from which version on rosters of others are not taken, and until when
 
@@ -107,7 +109,12 @@ class ClusterView:
         return Route(shard, self.term(shard), self._at(self.leader(shard), limits.CLIENT_PORT_STEP, shard))
 
     def routes(self) -> list[Route]:
-        return [route for route in map(self.route, sorted(self.leads)) if route.endpoint]
+        """Of all shards whose leader is known; made anew when something has changed."""
+        leads, roster, routes = self._routes
+        if leads is not self.leads or roster is not self.roster:
+            routes = [route for route in map(self.route, sorted(self.leads)) if route.endpoint]
+            self._routes = self.leads, self.roster, routes
+        return list(routes)
 
     def nodes(self) -> list[str]:
         """Frontdoors, as clients reach them."""
