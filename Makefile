@@ -19,6 +19,7 @@ export PYTHONDONTWRITEBYTECODE :=  # tests start a thousand processes: each woul
 
 .DEFAULT_GOAL := help
 .PHONY: pictures race race-peers bindings bindings-javascript bindings-c seeds fuzz siege help install serf demo test check unit accept accept-slow accept-kills accept-planted accept-sim accept-power accept-chaos sim hunt sim-coverage perf e2e chaos chaos-kinds power
+.PHONY: race race-peers bindings bindings-javascript bindings-c bindings-go seeds fuzz siege help install serf demo test check unit accept accept-slow accept-kills accept-planted accept-sim accept-power accept-chaos sim hunt sim-coverage perf e2e chaos chaos-kinds power
 
 help:  ## list the targets
 	@echo "gossipq: make TARGET"
@@ -57,7 +58,7 @@ $(SPARK): $(STAMP)
 	  { echo "note: pyspark could not be installed; the tests of Spark will be skipped" >&2; \
 	  echo " hint: $(BIN)/python -m pip install '.[spark]' shows why" >&2; }
 
-bindings: bindings-javascript bindings-c  ## clients in other languages: install what they need, from npm and Debian, and build them
+bindings: bindings-javascript bindings-c bindings-go  ## clients in other languages: install what they need, from npm and Debian, and build them
 
 # Node 20.15 or later (Debian 13 has it; before that nodejs.org), and from npm: zeromq, @msgpack/msgpack, typescript
 bindings-javascript:
@@ -68,6 +69,11 @@ bindings-javascript:
 bindings-c:
 	@clients/install.sh cc:build-essential pkg-config:pkg-config /usr/include/zmq.h:libzmq3-dev valgrind:valgrind
 	@! (command -v cc && pkg-config --exists libzmq) >/dev/null || $(MAKE) --no-print-directory -s -C clients/c
+
+# Go, with the C client
+bindings-go: bindings-c
+	@clients/install.sh go:golang-go
+	@! (command -v go >/dev/null && test -e clients/c/build/libgossipq.a) || $(MAKE) --no-print-directory -s -C clients/go
 
 test: check unit  ## check, then all tests but the slow ones (less than six minutes on two cores)
 

@@ -1073,7 +1073,8 @@ int gq_next(gq_subscription *s, gq_message *message, int timeout_ms) {
     s->shown = NULL;
     int code = now_ms() - s->client->pumped_ms >= PING_MS ? pump(s->client, 0) : GQ_OK;
     while (!code && !s->first) {
-        code = join_all(s, end_ms);
+        int64_t join_ms = now_ms() + SILENT_MS; /* a short wait must not give up each time before the answer comes */
+        code = join_all(s, end_ms > join_ms ? end_ms : join_ms);
         if (code == GQ_TIMEOUT) break;
         if (code) return code;
         send_acks(s);

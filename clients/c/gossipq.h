@@ -105,7 +105,8 @@ typedef struct {
 
 /* Consumes a topic for a group. `options` may be NULL. */
 int gq_subscribe(gq *client, const char *topic, const char *group, const gq_options *options, gq_subscription **subscription);
-/* The next record; its pointers are good until the next call of gq_next, gq_unsubscribe or gq_close. GQ_TIMEOUT: none came. */
+/* The next record; its pointers are good until the next call of gq_next, gq_unsubscribe or gq_close. GQ_TIMEOUT: none came. After a
+ * lost connection it may take 3 s longer than it is told. */
 int gq_next(gq_subscription *subscription, gq_message *message, int timeout_ms);
 /* The record is done. It is sent with others, by the next gq_next that waits, gq_flush or gq_unsubscribe. */
 int gq_ack(gq_subscription *subscription, uint32_t partition, int64_t offset);

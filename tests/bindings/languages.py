@@ -7,7 +7,7 @@ from shlex import quote
 from typing import NamedTuple
 
 CLIENTS = Path(__file__).resolve().parents[2] / "clients"
-JAVASCRIPT, C = CLIENTS / "javascript", CLIENTS / "c"
+JAVASCRIPT, C, GO = CLIENTS / "javascript", CLIENTS / "c", CLIENTS / "go"
 
 
 class Language(NamedTuple):
@@ -24,16 +24,8 @@ def languages() -> list[Language]:
         Language("minimal", "cluster", minimal),
         Language("javascript", "cluster", javascript, javascript_misses()),
         Language("c", "cluster", f"{quote(sys.executable)} {quote(str(C / 'driver.py'))}", c_misses()),
+        Language("go", "cluster", quote(str(GO / "build" / "driver")), go_misses()),
     ]
-
-
-def c_misses() -> str:
-    library = C / "build" / "libgossipq.so"
-    sources = [*C.glob("*.[ch]"), *C.glob("test/*.c"), *C.glob("examples/*.c")]
-    if not library.exists():
-        return "the C client is not built: make bindings"
-    stale = max(each.stat().st_mtime for each in sources) > (C / "build" / "garbage").stat().st_mtime
-    return "the C client is older than its sources: make bindings" if stale else ""
 
 
 def javascript_misses() -> str:
@@ -42,3 +34,20 @@ def javascript_misses() -> str:
     return (
         "" if (JAVASCRIPT / "node_modules" / "zeromq").is_dir() else "node has no zeromq here: make bindings"
     )
+
+
+def c_misses() -> str:
+    sources = [*C.glob("*.[ch]"), *C.glob("test/*.c"), *C.glob("examples/*.c")]
+    return _not_built("C", C / "build" / "garbage", sources)
+
+
+def go_misses() -> str:
+    sources = [*GO.glob("**/*.go"), *C.glob("*.[ch]")]
+    return c_misses() or _not_built("Go", GO / "build" / "driver", sources)
+
+
+def _not_built(language: str, product: Path, sources: list[Path]) -> str:
+    if not product.exists():
+        return f"the client for {language} is not built: make bindings"
+    stale = max(each.stat().st_mtime for each in sources) > product.stat().st_mtime
+    return f"the client for {language} is older than its sources: make bindings" if stale else ""

@@ -7,7 +7,7 @@ import click
 from gossipq.errors import GossipqError
 from gossipq_cli import ask, failures
 from gossipq_cli.conformance.driver import Driver
-from gossipq_cli.conformance.trials import LEVELS, TRIALS, Stage, Trial
+from gossipq_cli.conformance.trials import LEVELS, TAKEOVERS, TRIALS, Stage, Trial
 from gossipq_cli.demo.nodes import Nodes, nodes
 from gossipq_cli.demo.stage import terminable
 from gossipq_cli.options import Choices, Verb, pass_choices
@@ -33,8 +33,15 @@ COLUMNS = (
     show_default=True,
     help="how far the client goes: one node; one that is killed and comes back; takeovers",
 )
+@click.option(
+    "--takeovers",
+    type=click.IntRange(1, 1_000),
+    default=TAKEOVERS,
+    show_default=True,
+    help="leaders that are killed while it publishes; one fewer while it consumes",
+)
 @pass_choices
-def command(choices: Choices, driver: str, level: str) -> int:
+def command(choices: Choices, driver: str, level: str, takeovers: int) -> int:
     """Try a client in another language against nodes that are killed under it.
 
     \b
@@ -53,18 +60,18 @@ def command(choices: Choices, driver: str, level: str) -> int:
             out.say(f"starting {size} node{'s' * (size > 1)}")
             with nodes(size) as cluster:
                 for trial in (each for each in wanted if each.nodes == size):
-                    rows.append(_tried(trial, cluster, driver))
+                    rows.append(_tried(trial, cluster, driver, takeovers))
                     out.say(f"{trial.title}: {rows[-1]['why'] or 'passed'}")
     out.rows(COLUMNS, rows)
     return failures.DONE if all(row["passed"] for row in rows) else failures.FAILED
 
 
-def _tried(trial: Trial, cluster: Nodes, command: str) -> dict[str, object]:
+def _tried(trial: Trial, cluster: Nodes, command: str, takeovers: int) -> dict[str, object]:
     started, why = time.monotonic(), ""
     try:
         with ask.connect(Choices(servers=cluster.servers)) as mq, Driver(command) as driver:
             driver.ask("connect", servers=cluster.servers)
-            trial.run(Stage(cluster, mq, driver))
+            trial.run(Stage(cluster, mq, driver, takeovers))
             driver.ask("close")
     except (AssertionError, GossipqError, failures.Failure) as error:
         why = str(error) or type(error).__name__

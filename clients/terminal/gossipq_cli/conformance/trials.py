@@ -17,6 +17,7 @@ LONG_S = 60.0  #: for one after a fault
 KEYS = [b"", b"ada", "été".encode(), bytes(range(256)), b"k" * 4_096]
 VALUES = [b"", b"x", bytes(range(256)), "naïve \U0001f600".encode(), b"m" * MIB]
 PARTITIONS = 4
+TAKEOVERS = 5
 RECORDS = 120  #: published around each fault, in steps
 STEP = 10
 _numbers = count(1)
@@ -28,6 +29,7 @@ class Stage(NamedTuple):
     nodes: Nodes
     mq: "Client"
     driver: Driver
+    takeovers: int = TAKEOVERS
 
     def topic(self, attempts_max: int | None = None) -> str:
         """A fresh one."""
@@ -127,10 +129,7 @@ def a_node_that_is_killed_and_comes_back(stage: Stage) -> None:
 
 def a_leader_that_is_killed(stage: Stage) -> None:
     """Takeovers, one after the other; each node comes back before the next one falls."""
-    _through_faults(stage, lambda topic: _take_over(stage, topic), faults=TAKEOVERS)
-
-
-TAKEOVERS = 5
+    _through_faults(stage, lambda topic: _take_over(stage, topic), faults=stage.takeovers)
 
 
 def _kill_and_start(node: DemoNode) -> None:
