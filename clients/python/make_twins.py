@@ -11,7 +11,18 @@ import sys
 from pathlib import Path
 
 ROOM = Path(__file__).resolve().parent / "gossipq_client" / "api"
-NAMES = ("producer", "consumer", "reader", "topics", "schemas", "workers", "menders", "admin", "records")
+NAMES = (
+    "producer",
+    "consumer",
+    "reader",
+    "topics",
+    "schemas",
+    "workers",
+    "runs",
+    "menders",
+    "admin",
+    "records",
+)
 WORDS = (
     (r"\basync (def|for|with)\b", r"\1"),
     (r"\bawait ", ""),

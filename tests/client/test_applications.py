@@ -16,13 +16,16 @@ from typing import Any
 import msgspec
 import pytest
 from httpx import ASGITransport, AsyncClient
+from opentelemetry.sdk.metrics import MeterProvider
+from opentelemetry.sdk.metrics.export import InMemoryMetricReader
 from opentelemetry.sdk.trace import TracerProvider
 from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 from opentelemetry.trace import SpanKind, StatusCode
 
-from gossipq.errors import NoReply, UnknownTopic
-from gossipq_client import Middleware, Reject, TimeLimitExceeded, aio, testing
+from gossipq.errors import LeaseLost, NoReply, UnknownTopic
+from gossipq_client import Message, Middleware, Reject, TimeLimitExceeded, aio, testing
+from gossipq_client.metrics import Metrics
 from gossipq_client.middleware import MessageLog
 from gossipq_client.traces import Tracing
 
@@ -64,7 +67,7 @@ class Noting(Middleware):
     def __init__(self, name: str, notes: list[str]) -> None:
         self.name, self.notes = name, notes
 
-    def before_publish(self, topic: str, options: dict[str, Any]) -> None:
+    def before_publish(self, topic: str, options: dict[str, Any], count: int) -> None:
         options["headers"] = {**(options.get("headers") or {}), self.name: topic}
 
     def before(self, message: Any) -> None:
@@ -232,6 +235,108 @@ def test_an_asyncio_handler_that_takes_too_long_has_failed(broker: testing.Broke
     assert asyncio.run(asyncio.wait_for(main(), PATIENCE_S)) == ["task", "thread"]
 
 
+class Expired(Middleware):
+    """Which messages went on beyond their time limit, and what failed."""
+
+    def __init__(self) -> None:
+        self.refs, self.errors = list[str](), list[BaseException]()
+
+    def expired(self, message: Any, error: BaseException) -> None:
+        self.refs.append(message.ref)
+        raise RuntimeError("middleware that fails hurts nobody")
+
+    def error(self, message: Any, error: BaseException) -> None:
+        self.errors.append(error)
+
+
+def late_work(free: threading.Event, late: list[str]) -> Callable[[Message], None]:
+    """A handler in a thread that goes on beyond its time limit, and acks then."""
+
+    def work(msg: Message) -> None:
+        free.wait(PATIENCE_S)
+        for act in (msg.ack, lambda: msg.ack_with("overdue.more", b"y"), lambda: msg.extend("5s")):
+            try:
+                act()
+            except LeaseLost as lost:
+                late.append(lost.message)
+        raise ValueError("too late")
+
+    return work
+
+
+def test_a_handler_that_goes_on_beyond_its_limit_has_lost_its_message(
+    mq: testing.Client, caplog: pytest.LogCaptureFixture
+) -> None:
+    """It cannot be stopped: its message has failed meanwhile, what it does with it is refused, and the log
+    says that a worker is held up."""
+    free, late, seen = threading.Event(), list[str](), Expired()
+    mq.create_topic("overdue", attempts_max=1)
+    mq.create_topic("overdue.more", beside="overdue")
+    mq.add_middleware(seen)
+    mq.consumer("overdue", group="g", workers=2, time_limit="50ms")(late_work(free, late))
+    ref = mq.publish("overdue", b"x").result(PATIENCE_S).ref
+    with caplog.at_level("INFO", "gossipq_client"), running(mq):
+        until(lambda: len(list(mq.admin.dead_letters("overdue"))) == 1 and seen.refs)
+        assert "it goes on without its message, 1 of 2 workers are held up" in caplog.text
+        assert not seen.errors, "it is not through"
+        free.set()
+        until(lambda: seen.errors)
+    assert [ref] == seen.refs
+    assert [type(error) for error in seen.errors] == [TimeLimitExceeded]
+    assert len(late) == 3, "each was refused"
+    assert "beyond its time limit" in caplog.text
+    assert "too late" in caplog.text
+    (letter,) = mq.admin.dead_letters("overdue")
+    assert "took longer than 0.05 s" in letter.error
+    assert list(mq.consume("overdue.more", start="first", stop_at_end=True)) == []
+
+
+def test_the_asyncio_client_gives_such_a_handler_no_other_message(broker: testing.Broker) -> None:
+    """Its worker waits for it: the next message would wait behind it, and fail without ever being seen."""
+    free, seen, began = threading.Event(), Expired(), list[bytes]()
+
+    async def main() -> list[str]:
+        async with aio.connect(broker.endpoint) as mq:
+            mq.add_middleware(seen)
+
+            @mq.consumer("aoverdue", group="g", create=True, time_limit="50ms", attempts_max=1)
+            def work(msg: aio.Message) -> None:
+                began.append(msg.value)
+                if msg.value == b"stuck":
+                    free.wait(PATIENCE_S)
+
+            await mq.publish_many("aoverdue", [b"stuck", b"next"])
+            run = asyncio.create_task(mq.run(signals=False))
+            while not seen.refs:
+                await asyncio.sleep(0.01)
+            free.set()
+            while len(began) < 2:
+                await asyncio.sleep(0.01)
+            mq.stop()
+            await run
+            return [letter.ref async for letter in mq.admin.dead_letters("aoverdue")]
+
+    assert asyncio.run(asyncio.wait_for(main(), PATIENCE_S)) == seen.refs == ["aoverdue/0/0"]
+    assert began == [b"stuck", b"next"]
+    assert [type(error) for error in seen.errors] == [TimeLimitExceeded]
+
+
+def test_who_asked_hears_of_a_time_limit_at_once(broker: testing.Broker, mq: testing.Client) -> None:
+    free = threading.Event()
+    with broker.connect() as worker:
+
+        @worker.consumer("asked.long", group="g", create=True, time_limit="50ms")
+        def work(value: str) -> None:
+            free.wait(PATIENCE_S)
+
+        with running(worker):
+            until(lambda: "asked.long" in [topic.name for topic in mq.topics()])
+            until(lambda: any(group.consumers for group in mq.admin.groups("asked.long")))
+            with pytest.raises(NoReply, match="took longer than"):
+                mq.request("asked.long", "x", timeout=PATIENCE_S)
+            free.set()
+
+
 def test_a_request_says_at_once_what_is_wrong(broker: testing.Broker, mq: testing.Client) -> None:
     mq.create_topic("lonely")
     with pytest.raises(NoReply, match="nobody consumes 'lonely'"):
@@ -337,6 +442,57 @@ def test_a_trace_goes_from_the_publish_to_the_handler(mq: testing.Client, handle
     assert [span.context.trace_id for span in processed] == [span.context.trace_id for span in sent]
     assert [span.parent.span_id for span in inside] == [span.context.span_id for span in processed]
     assert [span.status.status_code for span in processed] == [StatusCode.UNSET, StatusCode.ERROR]
+
+
+@pytest.mark.parametrize("handler", ["def", "async def"])
+def test_metrics_count_what_goes_out_and_comes_in(mq: testing.Client, handler: str) -> None:
+    reader, topic = InMemoryMetricReader(), f"metered.{len(handler)}"
+    mq.add_middleware(Metrics(MeterProvider([reader]).get_meter("test")))
+
+    def work(value: str) -> None:
+        if value == "bad":
+            raise Reject("no")
+
+    async def awork(value: str) -> None:
+        work(value)
+
+    mq.consumer(topic, group="g", create=True)(work if handler == "def" else awork)
+    mq.publish(topic, "bad").result(PATIENCE_S)
+    mq.publish_many(topic, ["good", "good"]).result(PATIENCE_S)
+    mq.run(stop_at_end=True)
+    data = reader.get_metrics_data()
+    assert data is not None
+    (scope,) = data.resource_metrics[0].scope_metrics
+    points = {metric.name: list(metric.data.data_points) for metric in scope.metrics}
+    sent, consumed = points["messaging.client.sent.messages"], points["messaging.client.consumed.messages"]
+    assert [(point.value, point.attributes["messaging.destination.name"]) for point in sent] == [(3, topic)]
+    assert [point.value for point in consumed] == [3]
+    took = {point.attributes.get("error.type"): point.count for point in points["messaging.process.duration"]}
+    assert took == {None: 2, "Reject": 1}
+
+
+def test_metrics_count_what_goes_on_beyond_its_time_limit(mq: testing.Client) -> None:
+    reader, free = InMemoryMetricReader(), threading.Event()
+    mq.add_middleware(Metrics(MeterProvider([reader]).get_meter("test")))
+
+    @mq.consumer("metered.long", group="g", create=True, time_limit="50ms", attempts_max=1)
+    def work(value: bytes) -> None:
+        free.wait(PATIENCE_S)
+
+    def expired() -> list[float]:
+        data = reader.get_metrics_data()
+        metrics = data.resource_metrics[0].scope_metrics[0].metrics if data is not None else []
+        return [
+            point.value
+            for metric in metrics
+            if metric.name == "gossipq.client.expired.messages"
+            for point in metric.data.data_points
+        ]
+
+    mq.publish("metered.long", b"x").result(PATIENCE_S)
+    with running(mq):
+        until(lambda: expired() == [1])
+        free.set()
 
 
 def example(name: str) -> ModuleType:

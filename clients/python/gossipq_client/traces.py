@@ -31,7 +31,7 @@ class Tracing(Middleware):
         self._tracer = tracer or trace.get_tracer("gossipq_client")
         self._begun: ContextVar[tuple[Begun, ...]] = ContextVar("begun", default=())
 
-    def before_publish(self, topic: str, options: dict[str, Any]) -> None:
+    def before_publish(self, topic: str, options: dict[str, Any], count: int) -> None:
         """A span of kind PRODUCER, whose context goes along in the headers."""
         attributes = {**SYSTEM, "messaging.operation.type": "send", "messaging.destination.name": topic}
         with self._tracer.start_as_current_span(

@@ -1,16 +1,18 @@
 """Functions that work on records: what they take, who gets the next record, where replies go, and how a run
 ends."""
 
+from gossipq_client.handlers.crew import Crew
 from gossipq_client.handlers.keywords import shows
 from gossipq_client.handlers.lanes import Item, Lanes
 from gossipq_client.handlers.middleware import Around, Middleware
 from gossipq_client.handlers.registry import Function, Handler, Registry
-from gossipq_client.handlers.reports import tell
+from gossipq_client.handlers.reports import overdue, returned, tell
 from gossipq_client.handlers.requests import Reply, Requests, answer, failure, make_replies, told
 from gossipq_client.handlers.signals import until_signal
 
 __all__ = [
     "Around",
+    "Crew",
     "Function",
     "Handler",
     "Item",
@@ -22,6 +24,8 @@ __all__ = [
     "answer",
     "failure",
     "make_replies",
+    "overdue",
+    "returned",
     "shows",
     "tell",
     "told",

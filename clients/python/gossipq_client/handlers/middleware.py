@@ -14,9 +14,9 @@ class Middleware:
     added first is the outermost: its `before` is the first, its `after` and `error` the last.
     """
 
-    def before_publish(self, topic: str, options: dict[str, Any]) -> None:
-        """Before a record or a list is published: `options`, those of `publish`, may be changed. What it
-        raises is raised by `publish`."""
+    def before_publish(self, topic: str, options: dict[str, Any], count: int) -> None:
+        """Before a record, or a list of `count` records, is published: `options`, those of `publish`, may be
+        changed. What it raises is raised by `publish`."""
 
     def before(self, message: Record) -> None:
         """Before a handler gets a message. What it raises counts as raised by the handler."""
@@ -24,6 +24,11 @@ class Middleware:
     def after(self, message: Record, result: Any) -> None:
         """After the handler returned `result`, before the ack. What it raises counts as raised by the
         handler."""
+
+    def expired(self, message: Record, error: BaseException) -> None:
+        """When a handler in a thread took longer than its `time_limit`: its message has failed, and the
+        handler goes on, as it cannot be stopped. Called outside of its thread; `error` follows there, once it
+        is through."""
 
     def error(self, message: Record, error: BaseException) -> None:
         """After the handler, or other middleware, raised: the message has failed, or is a dead letter."""

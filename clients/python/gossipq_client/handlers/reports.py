@@ -1,15 +1,27 @@
 """What the log says of a record that a handler did not simply do."""
 
+from collections.abc import Iterable
+from typing import TYPE_CHECKING, Any
+
 from gossipq.errors import LeaseLost
+from gossipq_client.handlers.crew import Crew
 from gossipq_client.handlers.registry import Handler
 from gossipq_client.io import log
 from gossipq_client.session import Record
 from gossipq_client.values import Reject, Retry, TimeLimitExceeded
 
+if TYPE_CHECKING:
+    from gossipq_client.handlers.middleware import Middleware
+
+
+def _fields(message: Record) -> dict[str, Any]:
+    """What a line of the log has beside its text."""
+    return {"topic": message.topic, "ref": message.ref, "attempt": message.attempt}
+
 
 def tell(handler: Handler, message: Record, error: Exception) -> None:
     """To the log, what became of a record; the line has its `topic`, `ref` and `attempt` as fields too."""
-    fields = {"topic": message.topic, "ref": message.ref, "attempt": message.attempt}
+    fields = _fields(message)
     match error:
         case Retry():
             log.info("%s: %r comes again: %s", handler.name, message, error, extra=fields)
@@ -19,6 +31,34 @@ def tell(handler: Handler, message: Record, error: Exception) -> None:
             log.warning("%s: %s", handler.name, error, extra=fields)
         case _:
             log.error("%s: %r failed", handler.name, message, exc_info=error, extra=fields)
+
+
+def overdue(crew: Crew, message: Record, error: TimeLimitExceeded, wares: "Iterable[Middleware]") -> None:
+    """To the log and to middleware, that a handler goes on without its message: it cannot be stopped."""
+    held_up = f"{crew.overdue} of {crew.handler.workers} workers are held up"
+    log.warning(
+        "%s: %s; it goes on without its message, %s",
+        crew.handler.name,
+        error,
+        held_up,
+        extra=_fields(message),
+    )
+    for ware in wares:
+        try:
+            ware.expired(message, error)
+        except Exception:
+            broken(ware, message)
+
+
+def returned(crew: Crew, message: Record, error: BaseException | None) -> None:
+    """To the log, that it is through at last, and what it raised."""
+    log.warning(
+        "%s: through with %r, beyond its time limit",
+        crew.handler.name,
+        message,
+        exc_info=error,
+        extra=_fields(message),
+    )
 
 
 def broken(ware: object, message: Record) -> None:

@@ -28,6 +28,8 @@ class Reject(Exception):
 class TimeLimitExceeded(Exception):
     """A handler took longer than its `time_limit`: the message has failed."""
 
+    told = False  #: while the handler goes on, to the broker, the log and who asked
+
 
 class Undecodable(Reject):
     """The value is not what the handler's annotation says."""

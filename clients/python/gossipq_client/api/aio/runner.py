@@ -6,26 +6,24 @@ import inspect
 from collections import deque
 from concurrent.futures import ThreadPoolExecutor
 from contextvars import copy_context
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from gossipq.errors import GossipqError
-from gossipq_client.handlers import Around, Handler, Item, Lanes, answer, failure, tell
+from gossipq_client.api.aio.runs import Run
+from gossipq_client.handlers import Crew, Handler, Item
 from gossipq_client.io import CLOSE_SECONDS
-from gossipq_client.values import TimeLimitExceeded, outcomes
+from gossipq_client.values import TimeLimitExceeded
 
 if TYPE_CHECKING:
     from gossipq_client.api.aio.consumer import Message
     from gossipq_client.api.aio.workers import Workers
 
 
-class Crew:
-    """The workers of one handler."""
+class TaskCrew(Crew):
+    """Its workers are tasks."""
 
     def __init__(self, client: "Workers", handler: Handler, stop_at_end: bool) -> None:
-        self.handler = handler
-        self.lanes = Lanes(
-            client._engine.session.consuming, client._engine.subscribe(handler.asked, stop_at_end)
-        )
+        super().__init__(client._engine, handler, stop_at_end)
         self.sleeping: deque[asyncio.Future[None]] = deque()
 
     def rouse(self, all_of_them: bool = False) -> None:
@@ -36,21 +34,15 @@ class Crew:
 
     @property
     def finished(self) -> bool:
-        return (
-            len(self.sleeping) == self.handler.workers
-            and self.lanes.empty
-            and self.lanes.subscription.finished
-        )
+        idle = len(self.sleeping) == self.handler.workers
+        return idle and self.lanes.empty and self.lanes.subscription.finished
 
 
-class Runner:
+class Runner(Run):
     """One `run`. Workers that find nothing sleep until it rouses them."""
 
     def __init__(self, client: "Workers", handlers: list[Handler], stop_at_end: bool) -> None:
-        self._client, self._handlers, self._stop_at_end = client, handlers, stop_at_end
-        self._crews: list[Crew] = []
-        self._stopping = False
-        self._failure: BaseException | None = None
+        super().__init__(client, handlers, stop_at_end)
         threads = sum(handler.workers for handler in handlers if not handler.is_async)
         self._threads = ThreadPoolExecutor(threads, "gossipq-handler") if threads else None
 
@@ -59,7 +51,7 @@ class Runner:
         client = self._client
         client._engine.check()
         self._crews = client._do(
-            lambda: [Crew(client, handler, self._stop_at_end) for handler in self._handlers]
+            lambda: [TaskCrew(client, handler, self._stop_at_end) for handler in self._handlers]
         )
         tasks = [
             asyncio.create_task(self._work(crew)) for crew in self._crews for _ in range(crew.handler.workers)
@@ -70,24 +62,6 @@ class Runner:
             await self._end(tasks)
         if self._failure is not None:
             raise self._failure
-
-    def stop(self) -> None:
-        """What runs is finished, nothing new begins. From any thread, also from a signal handler."""
-        self._stopping = True
-        self._client._wake()
-
-    def _over(self) -> bool:
-        """Looked at after each exchange with the sockets."""
-        for crew in self._crews:
-            self._failure = self._failure or crew.lanes.subscription.error
-            crew.rouse()
-        if (
-            self._stop_at_end
-            and not len(self._client._engine.session.calls)
-            and all(crew.finished for crew in self._crews)
-        ):
-            return True
-        return self._stopping or self._failure is not None
 
     async def _end(self, tasks: list[asyncio.Task[None]]) -> None:
         client = self._client
@@ -105,7 +79,7 @@ class Runner:
 
     # --- workers
 
-    async def _work(self, crew: Crew) -> None:
+    async def _work(self, crew: TaskCrew) -> None:
         try:
             while (item := await self._next(crew)) is not None:
                 await self._handle(crew, item)
@@ -113,7 +87,7 @@ class Runner:
             self._failure = self._failure or error
             self._client._turn()
 
-    async def _next(self, crew: Crew) -> Item | None:
+    async def _next(self, crew: TaskCrew) -> Item | None:
         """The record to work on; None when there shall be no more."""
         client = self._client
         session = client._engine.session
@@ -129,51 +103,27 @@ class Runner:
             await sleeper
         return None
 
-    async def _handle(self, crew: Crew, item: Item) -> None:
-        client, handler = self._client, crew.handler
-        message = client._message(*item)
-        around = Around(client._wares, message)
-        try:
-            around.begin()
-            result = await self._limited(handler, handler.arguments(message))
-            around.end(result)
-            if (reply := answer(message, result)) is not None:
-                await client.publish_and_wait(reply.topic, reply.value, **reply.options)
-            await message.ack()
-        except BaseException as error:
-            message.settle(outcomes.of(error))
-            around.fail(error)
-            if not isinstance(error, Exception):
-                raise
-            tell(handler, message, error)
-            await self._tell_asker(handler, message, error)
-        finally:
-            crew.lanes.done(*item)
-
-    async def _tell_asker(self, handler: Handler, message: "Message", error: Exception) -> None:
-        """Who asked hears at once that it failed."""
-        if (reply := failure(message, error)) is not None:
-            try:
-                await self._client.publish(reply.topic, reply.value, **reply.options)
-            except GossipqError as lost:
-                tell(handler, message, lost)
-
-    async def _limited(self, handler: Handler, arguments: list[Any]) -> Any:
-        """Raises TimeLimitExceeded, and what the handler raises."""
+    async def _limited(self, crew: Crew, message: "Message") -> Any:
+        handler, arguments = crew.handler, crew.handler.arguments(message)
+        thread: asyncio.Future[Any] | None = None
         try:
             async with asyncio.timeout(handler.time_limit_s) as limit:
-                return await self._called(handler, arguments)
+                if self._threads is None or handler.is_async:
+                    return await self._awaited(handler.function(*arguments))
+                call = partial(copy_context().run, handler.function, *arguments)
+                thread = asyncio.get_running_loop().run_in_executor(self._threads, call)
+                return await self._awaited(await asyncio.shield(thread))
         except TimeoutError:
-            if limit.expired():
-                raise TimeLimitExceeded(f"took longer than {handler.time_limit_s:g} s") from None
-            raise
+            if not limit.expired():
+                raise
+        exceeded = TimeLimitExceeded(f"{message!r} took longer than {handler.time_limit_s:g} s")
+        if thread is not None and not thread.done():
+            await self._expire(crew, message, exceeded)
+            await asyncio.wait([thread])
+            self._returned(crew, message, exceeded, thread.exception())
+        raise exceeded
 
-    async def _called(self, handler: Handler, arguments: list[Any]) -> Any:
-        if self._threads is None or handler.is_async:
-            result = handler.function(*arguments)
-        else:
-            loop, context = asyncio.get_running_loop(), copy_context()
-            result = await loop.run_in_executor(self._threads, context.run, handler.function, *arguments)
+    async def _awaited(self, result: Any) -> Any:
         if not inspect.isawaitable(result):
             return result
         try:

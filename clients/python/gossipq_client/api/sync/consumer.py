@@ -78,6 +78,12 @@ class Message(Record):
             self._client._nack_range(self._held, self.offset, self.offset + 1, outcome)
             self._settled = True
 
+    def _expire(self, outcome: Outcome) -> None:
+        """Gives it back while its handler goes on: what that does with it from now on raises LeaseLost."""
+        if not self._settled:
+            self._client._nack_range(self._held, self.offset, self.offset + 1, outcome)
+            self._client._do(lambda: self._held.lose([(self.offset, self.offset + 1)]))
+
     @shows(publish_options, Common, PublishOptions)
     def ack_with(self, topic: str, value: inputs.Value, **options: Unpack[PublishOptions]) -> PendingReceipt:
         """Done, and this comes of it: the ack and the publish are one atomic step. If that fails, the record

@@ -71,11 +71,11 @@ class Producers(Driver):
         self._checking[schema.topic] = schema
         self._look_at_each()
 
-    def _changed(self, topic: str, options: Mapping[str, Any]) -> Any:
-        """The options of a publish, as middleware wants them."""
+    def _changed(self, topic: str, options: Mapping[str, Any], count: int = 1) -> Any:
+        """The options of a publish of so many records, as middleware wants them."""
         changed = dict(options)
         for ware in self._wares:
-            ware.before_publish(topic, changed)
+            ware.before_publish(topic, changed, count)
         return changed
 
     def _raw(self, topic: str, value: Any) -> bytes:
@@ -194,11 +194,11 @@ class Producers(Driver):
         """Sends a list in order, packed, under one receipt. Options as in `publish`, and for each value one
         of `keys`, `ids`, `delays`. Records that are due later go in the order of their due
         times. A spool takes all of them by one sync, or none."""
-        if self._wares:
-            options = self._changed(topic, options)
         if topic in self._checking:
             values = [self._raw(topic, value) for value in values]
         raws = inputs.values_of(values)
+        if self._wares:
+            options = self._changed(topic, options, len(raws))
         now = self._engine.clock.now if self._spool is None else self._spool.now
         many = list_options(len(raws), now, **options)
         if self._spool is not None and raws:
