@@ -2,7 +2,7 @@
 
     python clients/python/make_twins.py     writes them; a test fails when they are not what this would write
 
-What really differs stays by hand: how each waits (`driver`) and runs handlers (`runner`).
+What really differs stays by hand: how each waits (`driver`), runs handlers (`runner`) and begins (`client`).
 """
 
 import re
@@ -12,6 +12,7 @@ from pathlib import Path
 
 ROOM = Path(__file__).resolve().parent / "gossipq_client" / "api"
 NAMES = (
+    "connection",
     "producer",
     "consumer",
     "reader",

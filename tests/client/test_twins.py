@@ -2,6 +2,7 @@
 
 import importlib.util
 import inspect
+from difflib import SequenceMatcher
 from pathlib import Path
 from types import ModuleType
 
@@ -15,6 +16,7 @@ from gossipq_client.api.aio import consumer as aio_consumer
 from gossipq_client.api.sync import consumer
 
 MAKER = Path(__file__).resolve().parents[2] / "clients" / "python" / "make_twins.py"
+BY_HAND = ("driver", "runner", "client")
 PAIRS = {
     "Client": (gossipq_client.Client, aio.Client),
     "Admin": (sync.Admin, aio_api.Admin),
@@ -38,6 +40,29 @@ def test_a_sync_module_is_what_is_made_of_its_twin(name: str) -> None:
     assert (makes.ROOM / "sync" / f"{name}.py").read_text() == makes.twin(
         makes.ROOM / "aio" / f"{name}.py"
     ), f"run {MAKER.name}"
+
+
+@pytest.mark.parametrize("name", BY_HAND)
+def test_what_is_written_by_hand_twice_has_nothing_in_common(name: str) -> None:
+    """No six lines in a row that are the same in both, but for imports."""
+    ours, twin = (
+        [
+            line.strip()
+            for line in (maker().ROOM / dress / f"{name}.py").read_text().splitlines()
+            if line.strip() and not line.startswith(("import ", "from "))
+        ]
+        for dress in ("sync", "aio")
+    )
+    blocks = SequenceMatcher(None, ours, twin, autojunk=False).get_matching_blocks()
+    assert [ours[block.a : block.a + block.size] for block in blocks if block.size >= 6] == []
+
+
+def test_these_are_all_pairs() -> None:
+    room = maker().ROOM
+    pairs = {path.stem for path in (room / "aio").glob("*.py")} & {
+        path.stem for path in (room / "sync").glob("*.py")
+    }
+    assert pairs == {*maker().NAMES, *BY_HAND, "__init__"}
 
 
 def public(kind: type) -> dict[str, list[str]]:

@@ -2,6 +2,7 @@
 
 from gossipq_client.io import contexts, exits
 from gossipq_client.io.bell import Bell
+from gossipq_client.io.connect_options import ConnectOptions, connecting
 from gossipq_client.io.contexts import Contexts, UnknownContext, addresses_of
 from gossipq_client.io.engine import (
     CLOSE_SECONDS,
@@ -22,11 +23,13 @@ __all__ = [
     "REQUEST_SECONDS",
     "SPOOL_BYTES_MAX",
     "Bell",
+    "ConnectOptions",
     "Contexts",
     "Engine",
     "Spool",
     "UnknownContext",
     "addresses_of",
+    "connecting",
     "contexts",
     "exits",
     "log",

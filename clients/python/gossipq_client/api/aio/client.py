@@ -1,15 +1,12 @@
 """The asyncio twin: the same names as the sync client, awaited; the event loop watches the sockets."""
 
-import os
 from collections.abc import Generator, Iterable
-from types import TracebackType
-from typing import Any, Self
+from typing import Any, Self, Unpack
 
-from gossipq.errors import GossipqError
 from gossipq_client.api.aio.records import Records
 from gossipq_client.api.aio.workers import Workers
-from gossipq_client.io import ERROR_CLOSE_SECONDS, REQUEST_SECONDS, SPOOL_BYTES_MAX, Spool, contexts, log
-from gossipq_client.values import inputs
+from gossipq_client.handlers import shows
+from gossipq_client.io import ConnectOptions, connecting
 
 
 class Client(Workers, Records):
@@ -39,34 +36,13 @@ class Client(Workers, Records):
         """Connects. Raises Unreachable when no node answers in time."""
         return await self._connected()
 
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        if kind is None:
-            await self.close()
-            return
-        try:
-            await self._close(ERROR_CLOSE_SECONDS)
-        except GossipqError as lost:
-            log.error("while closing: %s", lost)
 
-
-def connect(
-    *addresses: str | Iterable[str],
-    name: str = "",
-    timeout: inputs.Duration = REQUEST_SECONDS,
-    wait: inputs.Duration | None = None,
-    spool: str | os.PathLike[str] | None = None,
-    spool_bytes_max: int = SPOOL_BYTES_MAX,
-) -> Client:
-    """As the sync `connect`: it connects when it is used first, in `async with`, or when it is awaited.
-
-    `timeout` is how long requests wait for an answer, `wait` how long connecting does (both in seconds, or
-    "5s"; without `wait` both are the same): then they raise Unreachable. `spool` as in the sync one, which
-    writes to the disk while it publishes."""
-    seconds = inputs.duration_ms(timeout, "timeout") / 1000
-    patience = None if wait is None else inputs.duration_ms(wait, "wait") / 1000
-    client = Client(contexts.addresses_of(addresses), name or f"python-{os.getpid()}", seconds, patience)
-    if spool is not None:
-        client._use_spool(Spool(spool, spool_bytes_max))
+@shows(connecting, ConnectOptions)
+def connect(*addresses: str | Iterable[str], **options: Unpack[ConnectOptions]) -> Client:
+    """As the sync `connect`: it connects when it is used first, in `async with`, or when it is awaited. A
+    spool is written to while it publishes."""
+    asked = connecting(addresses, **options)
+    client = Client(asked.addresses, asked.name, asked.timeout_s, asked.wait_s)
+    if asked.spool is not None:
+        client._use_spool(asked.spool)
     return client

@@ -9,11 +9,8 @@ from functools import partial
 from typing import Any, TypeVar
 
 from gossipq.errors import ClientClosed, GossipqError, NotConfirmed
-from gossipq.types import ShardId
-from gossipq.values import Message as Request
-from gossipq_client.io import CLOSE_SECONDS, PAUSE_SECONDS, Engine, exits
-from gossipq_client.operations import Result, Talk, go_on
-from gossipq_client.session import Answer, Awaited, Call, Flight, Held, Patience, Receipt, Writer
+from gossipq_client.io import PAUSE_SECONDS, Engine, exits
+from gossipq_client.session import Awaited, Flight, Held, Patience, Receipt, Writer
 from gossipq_client.values import inputs
 
 T = TypeVar("T")
@@ -80,7 +77,8 @@ class Driver:
         """Raises Unreachable when no node answers in time."""
         engine = self._engine
         try:
-            await self._require(lambda: engine.session.links.home.greeting > 0, self._wait)
+            if not await self._until(lambda: engine.session.links.home.greeting > 0, self._wait):
+                raise engine.unreachable()
         except BaseException:
             self._shut()
             self.__dict__.pop("_engine", None)
@@ -239,35 +237,6 @@ class Driver:
                 if timer is not None:
                     timer.cancel()
 
-    async def _require(self, ready: Callable[[], bool], timeout: float) -> None:
-        if not await self._until(ready, timeout):
-            raise self._engine.unreachable()
-
-    async def _answered(self, call: Call, timeout: float) -> None:
-        try:
-            await self._require(lambda: call.done or self._engine.in_vain(call), timeout)
-            if not call.done:
-                raise self._engine.unreachable()
-        except BaseException:
-            self._engine.session.calls.cancel(call)
-            raise
-
-    async def _ask(self, request: Request, shard: ShardId, kind: type[Answer]) -> Answer:
-        call = self._do(lambda: self._engine.session.calls.ask(request, shard))
-        await self._answered(call, self._timeout)
-        return call.answer(kind)
-
-    async def _talk(self, talk: Talk[Result]) -> Result:
-        """Waits for whatever a talk waits for, until its end."""
-        while True:
-            step, end = self._do(lambda: go_on(talk))
-            if step is None:
-                return end  # type: ignore[return-value]
-            if isinstance(step, Call):
-                await self._answered(step, self._timeout)
-            else:
-                await self._await_flights([step], self._timeout)
-
     async def _await_flights(self, flights: list[Flight], timeout: float | None) -> None:
         """Returns when all are done. Raises NotConfirmed when the time is over."""
         hurry = self._engine.session.publishing.hurry
@@ -293,45 +262,16 @@ class Driver:
             future = self._landings[flight] = self._loop.create_future()
         return future
 
-    async def flush(self, timeout: inputs.Duration | None = None) -> None:
-        """As the sync `flush`: waits `timeout` at most, in seconds or as "5s"; None = for ever."""
-        session = self._engine.session
-        self._do(session.publishing.seal_all)
-        if not await self._until(lambda: session.settled, inputs.seconds(timeout)):
-            raise self._engine.lost()
-        failure = session.publishing.failure()
-        if failure is not None:
-            raise failure
-
-    def _before_flush(self) -> None:
-        """What a client gives back before its last flush."""
-
-    async def close(self, flush: bool = True) -> None:
-        """As the sync `close`."""
-        await self._close(CLOSE_SECONDS if flush else 0.0)
-
     def _let_go(self) -> None:
         """Of what a client has beside its connections, once it is closed for good."""
 
+    def _put_off(self, seconds: float) -> bool:
+        """Whether it is closed later: never here, where nothing is interrupted half way."""
+        return False
+
     async def _close(self, seconds: float) -> None:
-        self._over = True
-        if "_engine" not in self.__dict__:
-            self._let_go()
-            return
-        if not self._engine.usable:
-            return
-        try:
-            if seconds:
-                self._before_flush()
-                await self.flush(seconds)
-        except ClientClosed:  # by another task meanwhile
-            self._shut()
-            if self._engine.session.publishing.unconfirmed_records():
-                raise self._engine.lost() from None
-        except GossipqError:
-            self._shut()
-            raise
-        self._shut()  # not after an interrupt: it can be closed again, and is at the end of the program
+        """Flushes for so many seconds at most, and closes."""
+        raise NotImplementedError
 
     def _shut(self) -> None:
         if self._over:

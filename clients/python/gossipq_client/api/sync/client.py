@@ -1,7 +1,6 @@
 """The sync client: its I/O happens inline in the calling thread, under one lock; a keeper thread fills the
 pauses."""
 
-import os
 from collections.abc import Iterable
 from inspect import signature
 from typing import Any, Self, Unpack
@@ -9,9 +8,10 @@ from typing import Any, Self, Unpack
 from gossipq import limits
 from gossipq_client.api.sync.records import Records
 from gossipq_client.api.sync.workers import Workers
-from gossipq_client.io import REQUEST_SECONDS, SPOOL_BYTES_MAX, Engine, Spool, contexts
+from gossipq_client.handlers import shows
+from gossipq_client.io import ConnectOptions, Engine, connecting
 from gossipq_client.session import Flight, PendingReceipt, PendingRecord
-from gossipq_client.values import PublishOptions, inputs
+from gossipq_client.values import PublishOptions
 
 
 class Client(Workers, Records):
@@ -28,7 +28,7 @@ class Client(Workers, Records):
 
     def __enter__(self) -> Self:
         """Connects, and sends what its spool has. Raises Unreachable when no node answers in time."""
-        super().__enter__()
+        self._open()
         self._send_spooled()
         return self
 
@@ -54,32 +54,19 @@ class Client(Workers, Records):
     publish.__signature__ = signature(Workers.publish)  # type: ignore[attr-defined]
 
 
-def connect(
-    *addresses: str | Iterable[str],
-    name: str = "",
-    timeout: inputs.Duration = REQUEST_SECONDS,
-    wait: inputs.Duration | None = None,
-    spool: str | os.PathLike[str] | None = None,
-    spool_bytes_max: int = SPOOL_BYTES_MAX,
-) -> Client:
+@shows(connecting, ConnectOptions)
+def connect(*addresses: str | Iterable[str], **options: Unpack[ConnectOptions]) -> Client:
     """A client of the cluster behind these addresses: tcp://HOST:PORT, HOST:PORT, or the name of a context
     (`gossipq context save`). None: $GOSSIPQ_SERVER, else the context in use, else tcp://127.0.0.1:7700.
 
     It connects when it is used first, or in `with`: a module may make it and register handlers without a
-    node. With `wait` it connects at once. `name` is shown by `gossipq status`. What needs an answer raises
-    Unreachable when no node gives one within `timeout` (seconds, or "5s"), `connect` itself within `wait`;
-    ConfigError for a name that is no context.
-
-    With `spool`, a directory, records are on this machine's disk before they are sent and until they are
-    confirmed: a client with the same spool sends what another run left, in order, and the
-    cluster knows by its id what it has (within the topic's `dedup`). At most
-    `spool_bytes_max` bytes, then publish raises Backpressure. Needs lmdb
-    (pip install "gossipq[spool]"). Raises ConfigError for a spool that another client has.
+    node. Raises Unreachable when no node answers within `wait`, ConfigError for a name that is no context,
+    and for a spool that another client has.
     """
-    seconds = inputs.duration_ms(timeout, "timeout") / 1000
-    client = Client(contexts.addresses_of(addresses), name or f"python-{os.getpid()}", seconds)
-    if spool is not None:
-        client._use_spool(Spool(spool, spool_bytes_max))
-    if wait is not None:
-        client._open(inputs.duration_ms(wait, "wait") / 1000)
+    asked = connecting(addresses, **options)
+    client = Client(asked.addresses, asked.name, asked.timeout_s)
+    if asked.spool is not None:
+        client._use_spool(asked.spool)
+    if asked.wait_s is not None:
+        client._open(asked.wait_s)
     return client

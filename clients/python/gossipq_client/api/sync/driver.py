@@ -2,19 +2,14 @@
 
 import threading
 from collections.abc import Callable, Iterator
-from types import TracebackType
-from typing import Self, TypeVar
+from typing import TypeVar
 
 from gossipq.errors import ClientClosed, GossipqError, NotConfirmed
-from gossipq.types import ShardId
-from gossipq.values import Message as Request
 from gossipq_client.api.sync.keeper import Keeper
-from gossipq_client.io import CLOSE_SECONDS, ERROR_CLOSE_SECONDS, Bell, Engine, exits, log
+from gossipq_client.io import Bell, Engine, exits, log
 from gossipq_client.io import wait as wait_for
-from gossipq_client.operations import Result, Talk, go_on
-from gossipq_client.session import Answer, Awaited, Call, Flight, Held, Patience, PendingReceipts, Writer
+from gossipq_client.session import Awaited, Flight, Held, Patience, PendingReceipts, Writer
 from gossipq_client.session import PendingReceipt as PendingReceipt
-from gossipq_client.values import inputs
 
 T = TypeVar("T")
 Gate = threading.RLock  #: one after the other
@@ -62,7 +57,8 @@ class Driver:
             exits.note(self)
         try:
             seconds = self._timeout if timeout is None else timeout
-            self._require(lambda: engine.session.links.home.greeting > 0, seconds)
+            if not self._until(lambda: engine.session.links.home.greeting > 0, seconds):
+                raise engine.unreachable()
         except BaseException:
             self._shut()
             self.__dict__.pop("_engine", None)
@@ -144,49 +140,6 @@ class Driver:
             self._until(lambda: not engine.full(heir(writer)), left_s)
         return sent[0]
 
-    def flush(self, timeout: inputs.Duration | None = None) -> None:
-        """Waits until every publish is confirmed and every ack is stored.
-
-        Raises NotConfirmed when `timeout` (seconds, or "5s") is over, and the error of a failed publish whose
-        receipt nobody asked.
-        """
-        session = self._engine.session
-        self._do(session.publishing.seal_all)
-        if not self._until(lambda: session.settled, inputs.seconds(timeout)):
-            raise self._engine.lost()
-        failure = session.publishing.failure()
-        if failure is not None:
-            raise failure
-
-    def _ask(self, request: Request, shard: ShardId, kind: type[Answer]) -> Answer:
-        call = self._do(lambda: self._engine.session.calls.ask(request, shard))
-        self._answered(call, self._timeout)
-        return call.answer(kind)
-
-    def _talk(self, talk: Talk[Result]) -> Result:
-        """Waits for whatever a talk waits for, until its end."""
-        while True:
-            step, end = self._do(lambda: go_on(talk))
-            if step is None:
-                return end  # type: ignore[return-value]
-            if isinstance(step, Call):
-                self._answered(step, self._timeout)
-            else:
-                self._await_flights([step], self._timeout)
-
-    def _answered(self, call: Call, timeout: float) -> None:
-        try:
-            self._require(lambda: call.done or self._engine.in_vain(call), timeout)
-            if not call.done:
-                raise self._engine.unreachable()
-        except BaseException:
-            self._engine.session.calls.cancel(call)
-            raise
-
-    def _require(self, ready: Callable[[], bool], timeout: float) -> None:
-        if not self._until(ready, timeout):
-            raise self._engine.unreachable()
-
     # --- I/O
 
     def _turn(self, thorough: bool = False) -> None:
@@ -265,15 +218,6 @@ class Driver:
 
     # --- farewell
 
-    def close(self, flush: bool = True) -> None:
-        """Ends the session; what is still in hand goes back uncounted. Before that `flush`, for half a minute
-        at most.
-
-        In a signal handler that interrupts the client at work it returns at once, and the client is closed
-        right afterwards.
-        """
-        self._close(CLOSE_SECONDS if flush else 0.0)
-
     def _close_as_told(self) -> None:
         """Closes when a signal handler has asked for it, outside of the lock."""
         if self._close_told is not None:
@@ -283,37 +227,21 @@ class Driver:
             except GossipqError as lost:
                 log.error("while closing: %s", lost)
 
-    def _before_flush(self) -> None:
-        """What a client gives back before its last flush."""
-
     def _let_go(self) -> None:
         """Of what a client has beside its connections, once it is closed for good."""
 
-    def _close(self, seconds: float) -> None:
-        self._over = True
-        if "_engine" not in self.__dict__:
-            self._let_go()
-            return
-        if not self._engine.usable:
-            return
+    def _put_off(self, seconds: float) -> bool:
+        """Whether it is closed later, since this very thread is at work for it: what was interrupted goes on
+        behind the signal handler."""
         with self._lock:
-            # in this very thread: what was interrupted goes on behind the signal handler
             if self._engine.busy:
                 self._close_told = seconds
                 self._keeper.wake()
-                return
-        try:
-            if seconds:
-                self._before_flush()
-                self.flush(seconds)
-        except ClientClosed:  # by another thread meanwhile
-            self._shut()
-            if self._engine.session.publishing.unconfirmed_records():
-                raise self._engine.lost() from None
-        except GossipqError:
-            self._shut()
-            raise
-        self._shut()  # not after an interrupt: it can be closed again, and is at the end of the program
+            return self._engine.busy
+
+    def _close(self, seconds: float) -> None:
+        """Flushes for so many seconds at most, and closes."""
+        raise NotImplementedError
 
     def _shut(self) -> None:
         if self._over:
@@ -339,22 +267,6 @@ class Driver:
         finally:
             self._lock.release()
             self._shut()
-
-    def __enter__(self) -> Self:
-        """Connects. Raises Unreachable when no node answers in time."""
-        self._open()
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        if kind is None:
-            self.close()
-            return
-        try:
-            self._close(ERROR_CLOSE_SECONDS)
-        except GossipqError as lost:
-            log.error("while closing: %s", lost)
 
 
 Item = TypeVar("Item")

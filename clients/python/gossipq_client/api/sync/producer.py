@@ -8,7 +8,8 @@ from typing import Any, Unpack
 
 from gossipq.errors import Backpressure, GossipqError, Unreachable
 from gossipq.wire.schemas import Schema
-from gossipq_client.api.sync.driver import Driver, Gate, PendingReceipt
+from gossipq_client.api.sync.connection import Connection
+from gossipq_client.api.sync.driver import Gate, PendingReceipt
 from gossipq_client.handlers import Middleware, shows
 from gossipq_client.io import Engine, Spool, log
 from gossipq_client.session import (
@@ -38,7 +39,7 @@ from gossipq_client.values import (
 )
 
 
-class Producers(Driver):
+class Producers(Connection):
     """The part of a client that publishes."""
 
     def __init__(self, addresses: list[str], name: str, timeout: float, key: bytes = b"") -> None:

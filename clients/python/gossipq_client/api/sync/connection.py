@@ -1,0 +1,106 @@
+# Made by clients/python/make_twins.py from api/aio/connection.py: change that, then run it.
+"""What is asked of nodes and answered, and the orderly end of a client, over a driver."""
+
+from collections.abc import Callable
+from types import TracebackType
+
+from gossipq.errors import ClientClosed, GossipqError
+from gossipq.types import ShardId
+from gossipq.values import Message as Request
+from gossipq_client.api.sync.driver import Driver
+from gossipq_client.io import CLOSE_SECONDS, ERROR_CLOSE_SECONDS, log
+from gossipq_client.operations import Result, Talk, go_on
+from gossipq_client.session import Answer, Call
+from gossipq_client.values import inputs
+
+
+class Connection(Driver):
+    """The part of a client that asks, flushes and closes."""
+
+    def _require(self, ready: Callable[[], bool], timeout: float) -> None:
+        if not self._until(ready, timeout):
+            raise self._engine.unreachable()
+
+    def _answered(self, call: Call, timeout: float) -> None:
+        try:
+            self._require(lambda: call.done or self._engine.in_vain(call), timeout)
+            if not call.done:
+                raise self._engine.unreachable()
+        except BaseException:
+            self._engine.session.calls.cancel(call)
+            raise
+
+    def _ask(self, request: Request, shard: ShardId, kind: type[Answer]) -> Answer:
+        call = self._do(lambda: self._engine.session.calls.ask(request, shard))
+        self._answered(call, self._timeout)
+        return call.answer(kind)
+
+    def _talk(self, talk: Talk[Result]) -> Result:
+        """Waits for whatever a talk waits for, until its end."""
+        while True:
+            step, end = self._do(lambda: go_on(talk))
+            if step is None:
+                return end  # type: ignore[return-value]
+            if isinstance(step, Call):
+                self._answered(step, self._timeout)
+            else:
+                self._await_flights([step], self._timeout)
+
+    # --- farewell
+
+    def flush(self, timeout: inputs.Duration | None = None) -> None:
+        """Waits until every publish is confirmed and every ack is stored.
+
+        Raises NotConfirmed when `timeout` (seconds, or "5s") is over, and the error of a failed publish whose
+        receipt nobody asked.
+        """
+        session = self._engine.session
+        self._do(session.publishing.seal_all)
+        if not self._until(lambda: session.settled, inputs.seconds(timeout)):
+            raise self._engine.lost()
+        failure = session.publishing.failure()
+        if failure is not None:
+            raise failure
+
+    def close(self, flush: bool = True) -> None:
+        """Ends the session; what is still in hand goes back uncounted. Before that `flush`, for half a minute
+        at most.
+
+        In a signal handler that interrupts the sync client at work it returns at once, and the client is
+        closed right afterwards.
+        """
+        self._close(CLOSE_SECONDS if flush else 0.0)
+
+    def _before_flush(self) -> None:
+        """What a client gives back before its last flush."""
+
+    def _close(self, seconds: float) -> None:
+        self._over = True
+        if "_engine" not in self.__dict__:
+            self._let_go()
+            return
+        if not self._engine.usable or self._put_off(seconds):
+            return
+        try:
+            if seconds:
+                self._before_flush()
+                self.flush(seconds)
+        except ClientClosed:  # by somebody else meanwhile
+            self._shut()
+            if self._unconfirmed():
+                raise self._engine.lost() from None
+        except GossipqError:
+            self._shut()
+            raise
+        self._shut()  # not after an interrupt: it can be closed again, and is at the end of the program
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if kind is None:
+            self.close()
+            return
+        try:
+            self._close(ERROR_CLOSE_SECONDS)
+        except GossipqError as lost:
+            log.error("while closing: %s", lost)
