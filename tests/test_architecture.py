@@ -122,7 +122,19 @@ PURE_ROOMS = {"vocabulary", "core", "wire"}
 CLIENT_IMPURE = {
     "gossipq_client." + name
     for name in (
-        *("io", "api", "app", "testing", "aio", "embedded", "lake", "middleware", "traces", "pytest_plugin"),
+        *(
+            "io",
+            "api",
+            "app",
+            "testing",
+            "aio",
+            "embedded",
+            "lake",
+            "metrics",
+            "middleware",
+            "traces",
+            "pytest_plugin",
+        ),
         *("handlers.reports", "handlers.signals", "handlers.middleware"),
     )
 }
@@ -173,7 +185,7 @@ IMPORTERS = {
         "gossipq_client.lake",
         "gossipq_node.export",
     ),
-    "opentelemetry": ("gossipq_client.traces",),
+    "opentelemetry": ("gossipq_client.metrics", "gossipq_client.traces"),
     "duckdb": ("gossipq_client.lake",),
     "polars": ("gossipq_client.lake",),
     "pyiceberg": ("gossipq_node.export.iceberg",),

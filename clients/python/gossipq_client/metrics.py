@@ -4,12 +4,12 @@ conventions for messaging. Needs opentelemetry-api (pip install "gossipq[otel]")
     mq.add_middleware(Metrics())
 """
 
-import time
 from contextvars import ContextVar
 from typing import Any
 
 from opentelemetry import metrics
 
+from gossipq.clock import SystemClock
 from gossipq_client.handlers import Middleware
 from gossipq_client.session import Record
 
@@ -37,7 +37,8 @@ class Metrics(Middleware):
         self._seconds = meter.create_histogram(
             "messaging.process.duration", "s", explicit_bucket_boundaries_advisory=BUCKETS_S
         )
-        self._begun: ContextVar[tuple[float, ...]] = ContextVar("begun", default=())
+        self._ticks_us = SystemClock().ticks_us
+        self._begun: ContextVar[tuple[int, ...]] = ContextVar("begun", default=())
 
     def before_publish(self, topic: str, options: dict[str, Any], count: int) -> None:
         """They are counted as sent."""
@@ -46,7 +47,7 @@ class Metrics(Middleware):
     def before(self, message: Record) -> None:
         """It is counted as consumed, and its time begins."""
         self._consumed.add(1, _attributes("process", message.topic))
-        self._begun.set((*self._begun.get(), time.perf_counter()))
+        self._begun.set((*self._begun.get(), self._ticks_us()))
 
     def after(self, message: Record, result: Any) -> None:
         """Its time ends well."""
@@ -61,9 +62,9 @@ class Metrics(Middleware):
         self._end(_attributes("process", message.topic) | {"error.type": type(error).__qualname__})
 
     def _end(self, attributes: dict[str, str]) -> None:
-        *rest, begun_s = self._begun.get()
+        *rest, begun_us = self._begun.get()
         self._begun.set(tuple(rest))
-        self._seconds.record(time.perf_counter() - begun_s, attributes)
+        self._seconds.record((self._ticks_us() - begun_us) / 1e6, attributes)
 
 
 def _attributes(operation: str, topic: str) -> dict[str, str]:

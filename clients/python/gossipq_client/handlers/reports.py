@@ -35,7 +35,7 @@ def tell(handler: Handler, message: Record, error: Exception) -> None:
 
 def overdue(crew: Crew, message: Record, error: TimeLimitExceeded, wares: "Iterable[Middleware]") -> None:
     """To the log and to middleware, that a handler goes on without its message: it cannot be stopped."""
-    held_up = f"{crew.overdue} of {crew.handler.workers} workers are held up"
+    held_up = f"{len(crew.overdue)} of {crew.handler.workers} workers are held up"
     log.warning(
         "%s: %s; it goes on without its message, %s",
         crew.handler.name,

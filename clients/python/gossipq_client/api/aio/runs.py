@@ -72,7 +72,7 @@ class Run:
     async def _expire(self, crew: Crew, message: "Message", exceeded: TimeLimitExceeded) -> None:
         """A handler in a thread cannot be stopped: its message ends without it."""
         exceeded.told = True
-        crew.hold_up(1)
+        crew.overdue.append(message)
         try:
             message._expire(outcomes.of(exceeded))
         except GossipqError as gone:
@@ -84,7 +84,7 @@ class Run:
         self, crew: Crew, message: "Message", exceeded: TimeLimitExceeded, error: BaseException | None
     ) -> None:
         """It is through at last. Raises TimeLimitExceeded, and what is no Exception."""
-        crew.hold_up(-1)
+        crew.overdue.remove(message)
         returned(crew, message, error)
         if error is None or isinstance(error, Exception):
             raise exceeded from error
