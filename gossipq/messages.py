@@ -23,9 +23,9 @@ from gossipq.values import (
     Run,
     Standing,
     Start,
-    Step,
     TopicInfo,
     TopicOptions,
+    TraceEvent,
     WorkerStats,
 )
 
@@ -335,7 +335,7 @@ class Trace(Message):
 
 class Traced(Message):
     verb = 53
-    steps: list[Step]
+    steps: list[TraceEvent]
 
 
 class Show(Message):

@@ -230,7 +230,7 @@ class DeadLetter(msgspec.Struct, array_like=True, frozen=True):
     failures: int
     time_ms: int  #: unix, when they became dead letters
     size: int = 0
-    history: list["Step"] = []  #: the last failed attempts
+    history: list["TraceEvent"] = []  #: the last failed attempts
 
 
 class Standing(msgspec.Struct, array_like=True, frozen=True):
@@ -248,7 +248,7 @@ class Standing(msgspec.Struct, array_like=True, frozen=True):
     failures: int = 0
 
 
-class Step(msgspec.Struct, array_like=True, frozen=True):
+class TraceEvent(msgspec.Struct, array_like=True, frozen=True):
     """One thing that happened to a record."""
 
     time_ms: int  #: unix

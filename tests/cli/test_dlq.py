@@ -10,7 +10,7 @@ from gossipq import errors
 from gossipq.messages import StatsReply
 from gossipq.operator_messages import GroupShown
 from gossipq.types import partition_key
-from gossipq.values import GroupConfig, GroupStats, Step, TopicConfig, TopicInfo
+from gossipq.values import GroupConfig, GroupStats, TopicConfig, TopicInfo, TraceEvent
 
 TIME_MS = 1_767_323_045_678
 TIME = "2026-01-02 03:04:05.678Z"
@@ -125,7 +125,7 @@ def test_dlq_show(orders, gossipq) -> None:
     orders.answers["dead_letters"] = lambda *args, **options: iter(
         [letter(value=b"17 \x1b[1mapples", key=b"ada"), letter(18)]
     )
-    orders.answers["trace"] = [Step(TIME_MS - 10, "failed", "billing", "ada-1", "no \x1b body", 10)]
+    orders.answers["trace"] = [TraceEvent(TIME_MS - 10, "failed", "billing", "ada-1", "no \x1b body", 10)]
     ran = gossipq("dlq", "show", "orders/0/17")
     assert ran.out == (
         f"billing: dead since {TIME}: failures, 11 attempts, 10 failures\n"

@@ -14,7 +14,7 @@ import pytest
 from gossipq import errors
 from gossipq.messages import Explained, StatsReply
 from gossipq.types import partition_key
-from gossipq.values import Ref, Standing, Step, TopicConfig, TopicInfo
+from gossipq.values import Ref, Standing, TopicConfig, TopicInfo, TraceEvent
 from gossipq_cli.output import moment
 from gossipq_client.operations import GroupStand
 
@@ -177,8 +177,8 @@ def test_why_of_nothing(client, gossipq, error: Exception, code: int, text: str)
 
 def test_trace(client, gossipq) -> None:
     client.answers["trace"] = [
-        Step(TIME_MS, "published"),
-        Step(TIME_MS + 5, "failed", "billing", "ada-1", "no\tbody", 1),
+        TraceEvent(TIME_MS, "published"),
+        TraceEvent(TIME_MS + 5, "failed", "billing", "ada-1", "no\tbody", 1),
     ]
     client.answers["topics"] = []
     ran = gossipq("trace", "orders/0/17", "-g", "billing")
@@ -209,7 +209,10 @@ def test_a_trace_of_nothing_says_why(client, gossipq) -> None:
 
 
 def test_a_trace_says_when_its_topic_keeps_no_steps(client, gossipq) -> None:
-    client.answers["trace"] = [Step(TIME_MS, "published"), Step(TIME_MS + 5, "acked", "billing", "ada-1")]
+    client.answers["trace"] = [
+        TraceEvent(TIME_MS, "published"),
+        TraceEvent(TIME_MS + 5, "acked", "billing", "ada-1"),
+    ]
     client.answers["topics"] = [TopicInfo(9, "orders", 1, TopicConfig(trace="off"), [1])]
     ran = gossipq("trace", "orders/0/17")
     assert len(ran.out.splitlines()) == 3

@@ -55,9 +55,9 @@ from gossipq.values import (
     Route,
     Run,
     Standing,
-    Step,
     TopicConfig,
     TopicInfo,
+    TraceEvent,
 )
 from gossipq.wire import batch as wire
 from gossipq.wire import frames
@@ -153,8 +153,8 @@ class TestOneRecord:
         assert world.heard == [(SHARD, Why(Ref(PARTITION, 17), "g"))]
 
     def test_trace(self, world: World) -> None:
-        world.rules[Trace] = lambda message: Traced([Step(1, "published")])
-        assert world.hear(world.asking.trace(BY_REF, "")) == [Step(1, "published")]
+        world.rules[Trace] = lambda message: Traced([TraceEvent(1, "published")])
+        assert world.hear(world.asking.trace(BY_REF, "")) == [TraceEvent(1, "published")]
         assert world.said == [Trace(Ref(PARTITION, -1, 40, 2))]
 
     def test_an_id_is_looked_for_in_all_partitions(self, world: World) -> None:

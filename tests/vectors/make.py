@@ -280,8 +280,8 @@ def samples() -> list[messages.Message]:
         2,
     )
     steps = [
-        v.Step(PUBLISH_MS, "published"),
-        v.Step(PUBLISH_MS + 9, "failed", "billing", "c1", "timeout at the bank", 1),
+        v.TraceEvent(PUBLISH_MS, "published"),
+        v.TraceEvent(PUBLISH_MS + 9, "failed", "billing", "c1", "timeout at the bank", 1),
     ]
     letter = v.DeadLetter(
         PARTITION, "billing", 17, 1, "failures", "timeout at the bank", 12, 10, PUBLISH_MS, 72, steps[1:]

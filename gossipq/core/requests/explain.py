@@ -37,7 +37,7 @@ from gossipq.messages import (
 )
 from gossipq.texts import many, span
 from gossipq.types import DELAY, Index, Offset, Origin, PartitionKey, partition_of, topic_id_of
-from gossipq.values import DeadLetter, Message, Ref, Standing, Step
+from gossipq.values import DeadLetter, Message, Ref, Standing, TraceEvent
 
 TRACE_ROWS_MAX = 1_024
 HOLDERS_MAX = 3  #: consumers that are named
@@ -432,30 +432,30 @@ class ExplainRequests:
         steps.sort(key=lambda step: step.time_ms)
         self._host.reply(origin, request_id, Traced(steps))
 
-    def _steps(self, named: Named, group_name: str) -> Iterator[Step]:
+    def _steps(self, named: Named, group_name: str) -> Iterator[TraceEvent]:
         ledger, partition, offset = self._ledger, named.partition, named.offset
         if offset < 0:
             found = ledger.schedule.get(partition, named.entry, named.record)
             if found is not None:
-                yield Step(found[1].time_ms, "published")
-                yield Step(self._due_ms(named, found[1]), "due")
+                yield TraceEvent(found[1].time_ms, "published")
+                yield TraceEvent(self._due_ms(named, found[1]), "due")
             elif (void := ledger.void_of(partition, named.entry, named.record)) is not None:
-                yield Step(void.time_ms, "voided", "", void.by, void.reason)
+                yield TraceEvent(void.time_ms, "voided", "", void.by, void.reason)
             return
         place = place_of(ledger, None, partition, offset)
         if place is not None:
-            yield Step(place.time_ms, "due" if place.columns & DELAY else "published")
+            yield TraceEvent(place.time_ms, "due" if place.columns & DELAY else "published")
         if ledger.is_void(partition, offset) and (
             row := ledger.state.floor(records.key(b"Z", partition, offset))
         ):
             void = decode_void(row[1])
-            yield Step(void.time_ms, "voided", "", void.by, void.reason)
+            yield TraceEvent(void.time_ms, "voided", "", void.by, void.reason)
         for group_id, cursor in ledger.cursors.get(partition, {}).items():
             name = ledger.groups[group_id].name
             if group_name in ("", name):
                 yield from self._group_steps(named, name, group_id, cursor)
 
-    def _group_steps(self, named: Named, name: str, group_id: int, cursor: Cursor) -> Iterator[Step]:
+    def _group_steps(self, named: Named, name: str, group_id: int, cursor: Cursor) -> Iterator[TraceEvent]:
         history = []
         found = cursor.exceptions.at(named.offset) if cursor.exceptional else None
         dead = cursor.dead.at(named.offset)
@@ -476,14 +476,16 @@ class ExplainRequests:
                 if row.what == "acked" and row.time_ms in acked_ms:
                     continue
                 acked_ms |= {row.time_ms} if row.what == "acked" else set()
-                yield Step(row.time_ms, row.what, name, row.consumer, row.reason, row.attempt)
+                yield TraceEvent(row.time_ms, row.what, name, row.consumer, row.reason, row.attempt)
         for failure in history:
-            yield Step(failure.time_ms, "failed", name, failure.consumer, failure.reason, failure.attempt)
+            yield TraceEvent(
+                failure.time_ms, "failed", name, failure.consumer, failure.reason, failure.attempt
+            )
         if dead is not None:
-            yield Step(dead.row.time_ms, "dead", name, "", dead.row.reason, dead.row.attempts)
+            yield TraceEvent(dead.row.time_ms, "dead", name, "", dead.row.reason, dead.row.attempts)
         standing = self._standing(named, group_id)
         if standing.state == "acked" and standing.time_ms not in acked_ms:
-            yield Step(standing.time_ms, "acked", name, standing.consumer)
+            yield TraceEvent(standing.time_ms, "acked", name, standing.consumer)
 
     # --- bodies ---------------------------------------------------------------------------------------------
 
@@ -534,7 +536,7 @@ class ExplainRequests:
             body = self._ledger.opened.cut(row.index, row.record, row.end - first) if message.bodies else b""
             counts = row.attempts, row.failures, row.time_ms, len(body)
             history = [
-                Step(each.time_ms, "failed", name, each.consumer, each.reason, each.attempt)
+                TraceEvent(each.time_ms, "failed", name, each.consumer, each.reason, each.attempt)
                 for each in row.history
             ]
             letter = DeadLetter(

@@ -57,7 +57,7 @@ from gossipq.types import (
     partition_key,
     partition_of,
 )
-from gossipq.values import AckRun, GroupOptions, Message, Ref, Start, Step, TopicInfo
+from gossipq.values import AckRun, GroupOptions, Message, Ref, Start, TopicInfo, TraceEvent
 from gossipq.wire import batch as wire
 from gossipq.wire import proofs
 from gossipq_client.operations.search import Search
@@ -240,7 +240,7 @@ class Asking:
             rows += (yield from self.ask(WhyGroup(group, partitions), shard, GroupExplained)).rows
         return group_stands(rows)
 
-    def trace(self, asked: Address, group: str) -> Talk[list[Step]]:
+    def trace(self, asked: Address, group: str) -> Talk[list[TraceEvent]]:
         found = yield from self._of_record(asked, lambda ref: Trace(ref, group), Traced)
         return found.call.answer(Traced).steps
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from gossipq.texts import many
-from gossipq.values import Step
+from gossipq.values import TraceEvent
 from gossipq_cli import ask, failures, records, refs
 from gossipq_cli.commands.group import found, group_option, totals
 from gossipq_cli.options import Choices, Noun, pass_choices
@@ -138,7 +138,7 @@ def show(choices: Choices, ref: str, group: str | None) -> None:
         out.one({}, "\n\n".join([*told, records.as_text(here[0])]), ref)
 
 
-def _paragraph(letter: "DeadLetter", steps: list[Step]) -> str:
+def _paragraph(letter: "DeadLetter", steps: list[TraceEvent]) -> str:
     """Why one group has it no more."""
     counts = f"{many(letter.attempts, 'attempt')}, {many(letter.failures, 'failure')}"
     lines = [f"{letter.group}: dead since {moment(letter.time_ms)}: {letter.reason}, {counts}"]

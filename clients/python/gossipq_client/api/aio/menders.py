@@ -4,7 +4,7 @@ from collections.abc import AsyncIterator, Mapping, Sequence
 from typing import Unpack
 
 from gossipq.messages import Members
-from gossipq.values import GroupOptions, Step, TopicInfo
+from gossipq.values import GroupOptions, TopicInfo, TraceEvent
 from gossipq_client.api.aio.consumer import Message
 from gossipq_client.api.aio.schemas import SchemaKeepers
 from gossipq_client.handlers import shows
@@ -54,7 +54,7 @@ class Menders:
         ref: str = "",
         id: inputs.Value | None = None,
         group: str = "",
-    ) -> list[Step]:
+    ) -> list[TraceEvent]:
         """What happened to a record, as far as the topic's `trace` keeps it."""
         return await self._talk(self._asking.trace(address(topic, partition, offset, ref, id), group))
 

@@ -5,7 +5,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Unpack
 
 from gossipq.messages import Members
-from gossipq.values import GroupOptions, Step, TopicInfo
+from gossipq.values import GroupOptions, TopicInfo, TraceEvent
 from gossipq_client.api.sync.consumer import Message
 from gossipq_client.api.sync.schemas import SchemaKeepers
 from gossipq_client.handlers import shows
@@ -55,7 +55,7 @@ class Menders:
         ref: str = "",
         id: inputs.Value | None = None,
         group: str = "",
-    ) -> list[Step]:
+    ) -> list[TraceEvent]:
         """What happened to a record, as far as the topic's `trace` keeps it."""
         return self._talk(self._asking.trace(address(topic, partition, offset, ref, id), group))
 
