@@ -11,6 +11,7 @@ import pytest
 from chaos import results
 from conftest import HOME
 from sim import tally
+from sim.planted import PLANTED
 
 README, GUARANTEES = (HOME / name for name in ("README.md", "docs/GUARANTEES.md"))
 MEASURED = {
@@ -70,6 +71,19 @@ def test_counts_of_simulated_runs_are_those_of_the_file() -> None:
     head = tally.HEAD, "|" + "---|" * (tally.HEAD.count("|") - 1)
     table = [*head, tally.row(tally.runs())]
     assert "\n".join(table) in GUARANTEES.read_text("utf-8"), f"now: {table[-1]}"
+
+
+def test_hunts_for_planted_bugs_are_those_of_the_file() -> None:
+    told = tally.hunted(tally.runs(tally.HUNTS))
+    assert told in GUARANTEES.read_text("utf-8").replace("\n", " "), f"now: {told}"
+
+
+def test_each_planted_bug_was_hunted_and_seen_by_its_check_in_nine_of_ten_tries() -> None:
+    hunts = tally.newest_hunts(tally.runs(tally.HUNTS))
+    assert set(hunts) == set(PLANTED)
+    for name, hunt in hunts.items():
+        assert hunt["check"] == PLANTED[name].trips, name
+        assert len(hunt["seeds"]) - hunt["seeds"].count(0) >= 9, name
 
 
 def kills_told(lines: list[str]) -> str:

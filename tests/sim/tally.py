@@ -47,10 +47,20 @@ def hunt_rows(rows: list[dict[str, Any]]) -> list[str]:
     told = []
     for name, hunt in sorted(newest_hunts(rows).items()):
         took = [count for count in hunt["seeds"] if count] or [0]
-        caught = f"{len(hunt['seeds']) - hunt['seeds'].count(0)} of {len(hunt['seeds'])}"
+        caught = f"{len(took)} of {len(hunt['seeds'])}"
         told.append(f"| `{name}` | {hunt['check']} | {caught} | {median(took):.0f} | {max(took)} |")
     return told
 
 
+def hunted(rows: list[dict[str, Any]]) -> str:
+    """All of them in one sentence."""
+    tries = [count for hunt in newest_hunts(rows).values() for count in hunt["seeds"]]
+    took = [count for count in tries if count]
+    return (
+        f"{len(newest_hunts(rows))} rules broken on purpose, {len(tries)} tries: {len(took)} seen by the "
+        f"check that they name, after {median(took):.0f} seeds (median), {max(took)} at most"
+    )
+
+
 if __name__ == "__main__":
-    print(HEAD, row(runs()), HUNTS_HEAD, *hunt_rows(runs(HUNTS)), sep="\n")
+    print(HEAD, row(runs()), HUNTS_HEAD, *hunt_rows(runs(HUNTS)), hunted(runs(HUNTS)), sep="\n")
