@@ -18,8 +18,7 @@ PEERS := redis-server nats-server libnats-dev rabbitmq-server beanstalkd gcc lib
 export PYTHONDONTWRITEBYTECODE :=  # tests start a thousand processes: each would compile every module again
 
 .DEFAULT_GOAL := help
-.PHONY: pictures race race-peers bindings bindings-javascript bindings-c seeds fuzz siege help install serf demo test check unit accept accept-slow accept-kills accept-planted accept-sim accept-power accept-chaos sim hunt sim-coverage perf e2e chaos chaos-kinds power
-.PHONY: race race-peers bindings bindings-javascript bindings-c bindings-go seeds fuzz siege help install serf demo test check unit accept accept-slow accept-kills accept-planted accept-sim accept-power accept-chaos sim hunt sim-coverage perf e2e chaos chaos-kinds power
+.PHONY: pictures race race-peers bindings bindings-javascript bindings-c seeds fuzz siege help install serf demo test check unit accept accept-slow accept-kills accept-planted accept-sim accept-power accept-chaos sim hunt sim-coverage perf e2e chaos chaos-kinds power bindings-go
 
 help:  ## list the targets
 	@echo "gossipq: make TARGET"

@@ -40,7 +40,7 @@ def become_member(
     with _signals() as (stopped, wake), _others(loaded, directory, manifest, mode, secret) as others:
         mailbox = ZmqMailbox(clients=place_of(config).listen.step(0), wake=(wake,))
         try:
-            told, token = newcoming(loaded, manifest, secret), partial(proofs.token, secret)
+            told, token = newcoming(loaded, manifest, secret, mode), partial(proofs.token, secret)
             newcomer = Newcomer(told, mailbox, token, pledge, others.found)
             clock, said = SystemClock(), _Saying(log)
 
@@ -56,25 +56,34 @@ def become_member(
     if newcomer.failure is not None:
         raise newcomer.failure
     if isinstance(newcomer.outcome, Founds):
-        log.info("all %d nodes agreed: this one founds the cluster", config.cluster.expect)
+        log.info("all %d nodes agreed: this one founds the cluster", told.expect)
         return directory.found(
             config.cluster.name, manifest.workers, manifest.shards or config.cluster.shards
         )
     return _joined(directory, manifest, newcomer.outcome, log) if newcomer.outcome else None
 
 
-def newcoming(loaded: Loaded, manifest: DirectoryManifest, secret: bytes) -> Newcoming:
-    """What the directory and the options ask for. A witness founds nothing."""
-    config = loaded.config
+def newcoming(loaded: Loaded, manifest: DirectoryManifest, secret: bytes, mode: Mode) -> Newcoming:
+    """What the directory and the options ask for. A witness founds nothing.
+
+    Nodes with a list of addresses and no number found together when all name the same ones: else each would
+    wait for another to be first."""
+    config, member, options = loaded.config, member_of(loaded.config, manifest), options_of(loaded.config)
+    expect = 0 if manifest.witness else config.cluster.expect
+    named = mode == "static" and not expect and not manifest.witness
+    if named:
+        addresses = sorted({member.endpoint, *config.node.peer})
+        expect, options = len(addresses), options | {"node.peer": ", ".join(addresses)}
     return Newcoming(
-        member=member_of(config, manifest),
+        member=member,
         session=ownership.unowned(os.urandom(16)),
         workers=manifest.workers,
         shards=manifest.shards,
-        expect=0 if manifest.witness else config.cluster.expect,
+        expect=expect,
+        named=named,
         peers=config.node.peer,
         insisted=insisted(config, loaded.origins),
-        options=options_of(config),
+        options=options,
         founding=proofs.token(secret, proofs.FOUNDING),
         pledge=manifest.pledge,
     )

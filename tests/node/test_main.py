@@ -240,8 +240,8 @@ def test_a_witness_needs_a_cluster_and_a_directory_of_its_own(tmp_path: Path) ->
 def test_a_witness_does_not_count_among_those_that_found(tmp_path: Path) -> None:
     loaded = load("", {}, {"cluster.expect": 3, "node.peer": ["tcp://a:7700"]})
     with closing(DataDirectory(tmp_path / "a")) as full, closing(DataDirectory(tmp_path / "b")) as witness:
-        assert enrolment.newcoming(loaded, full.prepare("shop", 1, 0), b"").expect == 3
-        asks = enrolment.newcoming(loaded, witness.prepare("shop", 1, 0, witness=True), b"")
+        assert enrolment.newcoming(loaded, full.prepare("shop", 1, 0), b"", "static").expect == 3
+        asks = enrolment.newcoming(loaded, witness.prepare("shop", 1, 0, witness=True), b"", "static")
         assert (asks.expect, asks.member.witness) == (0, True)
 
 

@@ -411,6 +411,41 @@ def test_three_found_one_cluster_and_two_join_it() -> None:
     assert all(isinstance(newcomer.outcome, Joined) for newcomer in world.newcomers.values())
 
 
+def names(*numbers: int) -> dict[str, object]:
+    """What a node is told that is given these addresses, and no number."""
+    return {"named": True, "options": OPTIONS | {"node.peer": ", ".join(map(address_of, numbers))}}
+
+
+def test_three_that_all_name_each_other_found_one_cluster() -> None:
+    world, disks = World(), [Disk(number) for number in (1, 2, 3)]
+    for number in (2, 3):
+        others = [address_of(each) for each in (1, 2, 3) if each != number]
+        world.start(number, disks[number - 1], others, expect=3, **names(1, 2, 3))
+    world.turns(400)
+    assert world.founded() == [], "not before all are there"
+    world.start(1, disks[0], [address_of(2), address_of(3)], expect=3, **names(1, 2, 3))
+    world.turns(40)
+    assert world.founded() == [address_of(1)]
+    world.open(address_of(1))
+    world.turns(60)
+    assert all(isinstance(newcomer.outcome, Joined) for newcomer in world.newcomers.values())
+
+
+def test_who_names_only_one_that_is_away_waits_for_it() -> None:
+    """Two that want to join a cluster whose node is down found none of their own."""
+    world = World()
+    second = world.start(2, Disk(2), [address_of(1)], expect=2, **names(1, 2))
+    third = world.start(3, Disk(3), [address_of(2)], expect=2, **names(2, 3))
+    world.turns(400)
+    assert not second.done
+    assert not third.done
+    assert second.waiting_for().startswith("waiting for a node of the cluster; none answers at ")
+    assert "node-3 has node.peer = " in second.waiting_for()
+    Cluster(world, address_of(1), b"u" * 16, [Member("0001.a", "node-1", address_of(1), 1)])
+    world.turns(60)
+    assert isinstance(second.outcome, Joined)
+
+
 def test_two_of_three_wait_and_say_for_whom() -> None:
     world, disks = World(), [Disk(1), Disk(2)]
     two = [world.start(number, disks[number - 1], ALL, expect=3) for number in (1, 2)]

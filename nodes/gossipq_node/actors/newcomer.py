@@ -56,6 +56,7 @@ class Newcoming(msgspec.Struct, frozen=True, kw_only=True):
     workers: int  #: of `member`, unless the cluster has fewer shards
     shards: int  #: 0: as the cluster has; else it is not for a cluster that has another number
     expect: int  #: nodes that found together; 0 or 1: it only joins
+    named: bool = False  #: nobody said how many: those do that name the same addresses, itself among them
     peers: tuple[str, ...]  #: addresses to try
     insisted: dict[str, str]  #: options of [cluster] that the cluster must have
     options: dict[str, str]  #: all of them, for those that found together
@@ -399,7 +400,7 @@ class Newcomer:
             return "waiting for the cluster that answered before; none of its nodes does now"
         strange = "".join(f"; {text}" for text in sorted(self._strange.values())[:STRANGE_SHOWN])
         expect = self._settings.expect
-        if expect <= 1:
+        if expect <= 1 or (self._settings.named and not self._others):
             return f"waiting for a node of the cluster; none answers at {self._asked_addresses()}{strange}"
         names = ", ".join(sorted([self._me.name, *(row.member.name for row, _ in self._others.values())]))
         if self._pledge and self._pledge != self._me.copy:
