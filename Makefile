@@ -18,7 +18,7 @@ PEERS := redis-server nats-server libnats-dev rabbitmq-server beanstalkd gcc lib
 export PYTHONDONTWRITEBYTECODE :=  # tests start a thousand processes: each would compile every module again
 
 .DEFAULT_GOAL := help
-.PHONY: pictures race race-peers bindings bindings-javascript bindings-c seeds fuzz siege help install serf demo test check unit accept accept-slow accept-kills accept-planted accept-sim accept-power accept-chaos sim hunt sim-coverage perf e2e chaos chaos-kinds power bindings-go
+.PHONY: pictures slow-consumer race race-peers bindings bindings-javascript bindings-c seeds fuzz siege help install serf demo test check unit accept accept-slow accept-kills accept-planted accept-sim accept-power accept-chaos sim hunt sim-coverage perf e2e chaos chaos-kinds power bindings-go
 
 help:  ## list the targets
 	@echo "gossipq: make TARGET"
@@ -131,6 +131,9 @@ sim-coverage: $(STAMP)  ## seeds and the tests of the core reach every branch of
 pictures: $(STAMP)  ## the pictures of the documents, of a real cluster under a real load for three minutes
 	PYTHONPATH=.:nodes:clients/python:clients/terminal:tests $(BIN)/python tests/cli/dashboard/scene.py
 	PYTHONPATH=.:nodes:clients/python:clients/terminal:tests $(BIN)/python tests/cli/dashboard/pictures.py
+
+slow-consumer: $(STAMP)  ## one consumer at 50 ms a record beside one that is killed, for ten minutes: nothing it holds comes again
+	GOSSIPQ_SLOW_MINUTES=$(or $(filter-out 8,$(MINUTES)),10) $(BIN)/python -m pytest -s tests/client/test_pace_e2e.py $(PYTEST_ARGS)
 
 e2e: $(SPARK) $(ROOTS) serf  ## only the tests that start real nodes
 	$(BIN)/python -m pytest -m e2e $(PYTEST_ARGS)

@@ -4,6 +4,8 @@ for it."""
 import json
 import os
 import signal
+import subprocess
+import sys
 import time
 import urllib.error
 import urllib.request
@@ -14,6 +16,8 @@ from typing import Any
 
 import pytest
 
+from chaos.places import Network
+from e2e.cluster import Cluster, Member
 from gossipq.errors import GossipqError
 from gossipq.health import State, of_error
 from gossipq.wire import frames
@@ -124,11 +128,16 @@ class Town:
         )
 
     def shows(self, **cells: str) -> None:
-        """Each surface has this word, in time."""
-        end = time.monotonic() + PATIENCE_S
+        """Each surface has this word, in time. How long that took, with all that was asked meanwhile, is
+        printed and not asserted: the machine may be busy."""
+        began = time.monotonic()
+        end = began + PATIENCE_S
         while True:
             found = {surface: getattr(self, surface)() for surface in cells}
             if found == cells:
+                took_s = time.monotonic() - began
+                with self._capsys.disabled():
+                    print(f"{', '.join(sorted(set(cells.values())))}: after {took_s:.1f} s")
                 return
             assert time.monotonic() < end, {cell: word for cell, word in found.items() if word != cells[cell]}
             time.sleep(0.2)
@@ -346,3 +355,77 @@ def test_a_client_of_another_version_is_refused_by_name(town: Town, monkeypatch:
         patch.setattr(frames, "VERSION", frames.VERSION + 1)
         town.shows(publish="refused", fetch="refused", check_ready="CRITICAL refused", doctor="refused")
     town.shows(publish="served", check_ready="OK healthy", doctor="healthy")
+
+
+class WiredTown(Town):
+    """Its nodes have networks of their own, with wires that can be cut; pages are asked where the first one
+    is."""
+
+    def __init__(self, place: Path, capsys: pytest.CaptureFixture[str], network: Network) -> None:
+        self.place, self._capsys, self.network = place, capsys, network
+        secret = place / "secret"
+        secret.write_text("a secret of this test, long enough\n")
+        secret.chmod(0o600)
+
+        def dress(member: Member) -> None:
+            network.add(member)
+            member.flags = (
+                *member.flags,
+                "--secret-file",
+                str(secret),
+                "--admin",
+                f"127.0.0.1:{member.port + 80}",
+            )
+
+        self.cluster = Cluster(place, 3, dress=dress)
+        self.ada, self.bob, self.cat = self.hosts = self.cluster.members
+
+    def page(self, path: str) -> str:
+        code = (
+            "import json, sys, urllib.error, urllib.request\n"
+            "try: answer = urllib.request.urlopen(sys.argv[1], timeout=5)\n"
+            "except urllib.error.HTTPError as error: answer = error\n"
+            "print(answer.status, json.load(answer)['state'])"
+        )
+        url = f"http://127.0.0.1:{self.ada.port + 80}{path}"
+        line = [*self.ada.prefix, sys.executable, "-c", code, url]
+        done = subprocess.run(line, capture_output=True, text=True, check=False)
+        return done.stdout.strip() or "unreachable"
+
+
+@pytest.fixture
+def wired(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> Iterator[WiredTown]:
+    try:
+        network = Network()
+    except OSError as error:
+        pytest.skip(f"only root may make networks: {error}")
+    town = WiredTown(tmp_path, capsys, network)
+    yield town
+    for host in town.hosts:
+        if host.process is not None:
+            host.kill()
+    network.close()
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(600)
+def test_a_network_that_is_cut_and_whole_again(wired: WiredTown) -> None:
+    """Seen from the side of the first node, by who stands beside it; nothing is said to have died."""
+    wired.cluster.start()
+    here = {"livez", "metrics", "doctor"}  # they ask the first node itself, which is as well as before
+    wired.shows(**{cell: word for cell, word in HEALTHY.items() if cell not in here})
+    wired.network.plug(2, on=False)
+    wired.shows(**{cell: word for cell, word in DEGRADED.items() if cell not in here})
+    wired.says("status", "degraded: c is away: its copies of ")
+    wired.network.plug(1, on=False)
+    wired.shows(**{cell: word for cell, word in NO_QUORUM.items() if cell not in here})
+    wired.says("status", "shards have no leader (2 of 3 nodes are away: b, c)")
+    wired.network.plug(1, on=True)
+    wired.network.plug(2, on=True)
+    wired.shows(**{cell: word for cell, word in HEALTHY.items() if cell not in here})
+    wired.network.deaf(2, 0, on=True)  # one way only: what it sends to the first one gets lost
+    wired.network.deaf(2, 1, on=True)
+    wired.shows(status="degraded", check_ready="OK degraded", readyz="200 degraded", top="degraded")
+    wired.network.deaf(2, 0, on=False)
+    wired.network.deaf(2, 1, on=False)
+    wired.shows(**{cell: word for cell, word in HEALTHY.items() if cell not in here})
