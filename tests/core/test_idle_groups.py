@@ -4,7 +4,8 @@ import pytest
 
 from core.harness import FakeWorker, client, single
 from core.harness import counters as stats
-from gossipq.limits import HOUR_MS, MINUTE_MS
+from gossipq.core.raft.cluster_time import ClusterTime
+from gossipq.limits import DAY_MS, HOUR_MS, MINUTE_MS
 from gossipq.messages import Ack, GroupExplained, Nack, WhyGroup
 from gossipq.operator_messages import GroupShown, ShowGroup
 from gossipq.types import topic_id_of
@@ -87,6 +88,18 @@ def test_a_takeover_begins_to_count_anew(worker, orders):
     passes(worker, HOUR_MS // 2)
     worker.restart()
     passes(worker, HOUR_MS // 2)
+    assert groups(worker) == ["billing"]
+    passes(worker, HOUR_MS)
+    assert groups(worker) == []
+
+
+def test_a_correction_of_the_time_lets_no_group_go_early(worker, orders, monkeypatch):
+    """A leader that began by a wrong clock hears the others, and its time leaps by days."""
+    left(worker, orders)
+    passes(worker, 2 * MINUTE_MS)
+    known = ClusterTime.now_ms.fget
+    monkeypatch.setattr(ClusterTime, "now_ms", property(lambda time: known(time) + 40 * DAY_MS))
+    passes(worker, 10 * MINUTE_MS)
     assert groups(worker) == ["billing"]
     passes(worker, HOUR_MS)
     assert groups(worker) == []

@@ -25,14 +25,14 @@ class IdleHost(Protocol):
     """What this room asks of its shard."""
 
     boot_ms: int
-    leader_ms: int
 
     def propose(self, kind: int, payload: bytes, promise: bool = True) -> Index: ...
     def warn(self, text: str) -> None: ...
 
 
 class _Rest(NamedTuple):
-    """Since when, in leader time, a group has been where it is."""
+    """Since when, by the boot time of this leader, a group has been where it is: leader time may be corrected
+    by days at once, and a group would go early."""
 
     where: tuple[int, ...]
     since_ms: int
@@ -58,7 +58,7 @@ class IdleGroups:
         idle_ms = self._option(group) if group is not None else 0
         if rest is None or not idle_ms:
             return 0
-        return max(1, rest.since_ms + idle_ms - self._host.leader_ms)
+        return max(1, rest.since_ms + idle_ms - self._host.boot_ms)
 
     def tick(self) -> None:
         """Some of the groups are looked at, if it is time."""
@@ -90,8 +90,8 @@ class IdleGroups:
         if used or unfinished or group.id in self._leaving:
             self._resting.pop(group.id, None)
         elif rest is None or rest.where != where:
-            self._resting[group.id] = _Rest(where, self._host.leader_ms)
-        elif self._host.leader_ms >= rest.since_ms + idle_ms:
+            self._resting[group.id] = _Rest(where, self._host.boot_ms)
+        elif self._host.boot_ms >= rest.since_ms + idle_ms:
             del self._resting[group.id]
             payload = payloads.encode(payloads.Regroup(group.id, []))
             index = self._host.propose(log.REGROUP, payload, promise=False)
