@@ -11,6 +11,7 @@
     |   |   +-- NoSession        say HELLO on this connection (again)
     |   |   +-- NoSubscription   say SUBSCRIBE (again); `detail` is the number that is not known
     |   +-- SchemaMismatch       a value does not fit its topic's schema, or a schema the one before
+    |   +-- Forbidden            this user may not do that; or its token is not taken
     |   +-- NotAdmitted          the cluster does not have this node, or not as it is; the node ends
     |   +-- Busy                 try again after `retry_after_ms`
     |   |   +-- StoreFull, StillJoining
@@ -147,6 +148,12 @@ class NotAdmitted(Refused):
     """The cluster does not have this node (any more), or not with the options that it was started with."""
 
     code = "not_admitted"
+
+
+class Forbidden(Refused):
+    """The user may not do that; the text names the verb and the topic."""
+
+    code = "forbidden"
 
 
 class Busy(Refused):

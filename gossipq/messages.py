@@ -7,6 +7,8 @@ half-open.
 from gossipq import export_messages, limits, operator_messages, peer_messages
 from gossipq.types import Offset, PartitionKey
 from gossipq.values import (
+    AccessChange,
+    AccessTable,
     CopyStats,
     DeadLetter,
     Delivered,
@@ -20,6 +22,7 @@ from gossipq.values import (
     Range,
     Ref,
     Route,
+    Rule,
     Run,
     Standing,
     Start,
@@ -39,8 +42,8 @@ class Hello(Message):
     session: bytes
     client: str  #: free text for `status`
     version: str
-    auth: bytes = b""
-    user: str = ""
+    auth: bytes = b""  #: a token of 32 bytes; b"": who says it shows none
+    user: str = ""  #: for whom it acts; "" = for itself
     key: bytes = b""  #: of who owns the session; its producers are made of it too
     resets: bool = False  #: whether RESET says here what has ended, in place of not_leader without a request
 
@@ -98,6 +101,40 @@ class Reset(Message):
     verb = 7
     shards: list[int]
     why: str = ""  #: for people
+
+
+class WhoAmI(Message):
+    """To a worker or a frontdoor. Answered by IDENTITY."""
+
+    verb = 12
+
+
+class Identity(Message):
+    verb = 8
+    user: str
+    closed: bool  #: whether permissions are asked for
+    rules: list[Rule] = []
+    acting: str = ""  #: the user whose token was shown, when it acts for another one
+    expires_ms: int = 0  #: unix, of the token; 0 = never
+
+
+class AskAccess(Message):
+    """To the meta shard: users and roles. Answered by ACCESS."""
+
+    verb = 9
+
+
+class Access(Message):
+    verb = 10
+    table: AccessTable
+
+
+class SetAccess(Message):
+    """Answered by ACCESS."""
+
+    verb = 11
+    change: AccessChange
+    proof: bytes = b""  #: as that of JOIN; who has the permission needs none
 
 
 # --- publish ------------------------------------------------------------------------------------------------
@@ -559,6 +596,7 @@ class Members(Message):
     members: list[Member]
     cluster_name: str = ""
     options: dict[str, str] = {}  #: what [cluster] says: dotted key -> JSON text
+    access: AccessTable | None = None  #: in the answer to a JOIN: who may do what
 
 
 class SetOptions(Message):

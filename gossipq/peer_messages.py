@@ -10,7 +10,17 @@ from msgspec import Meta
 
 from gossipq import limits
 from gossipq.types import Number
-from gossipq.values import Alarm, CopyStats, Lead, Member, Message, Timing, TopicInfo, WorkerStats
+from gossipq.values import (
+    AccessTable,
+    Alarm,
+    CopyStats,
+    Lead,
+    Member,
+    Message,
+    Timing,
+    TopicInfo,
+    WorkerStats,
+)
 
 RosterVersion = Annotated[int, Meta(ge=0, le=limits.ROSTER_VERSION_MAX)]
 Roster = Annotated[list[Member], Meta(max_length=limits.MEMBERS_MAX)]
@@ -246,6 +256,14 @@ class Prove(Message):
     sender: str
     nonce: bytes  #: that of GREET
     proof: bytes
+
+
+class AccessTold(Message):
+    """The worker that keeps shard 0 to the processes of its node, a frontdoor to those of other nodes: the
+    table of users and roles. A newer one takes the place of an older one."""
+
+    verb = 116
+    table: AccessTable
 
 
 LOADED = Append.verb

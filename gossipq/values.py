@@ -388,6 +388,52 @@ class Member(msgspec.Struct, array_like=True, frozen=True):
     features: int = 1  #: highest feature level that it knows
 
 
+class Rule(msgspec.Struct, array_like=True, frozen=True):
+    """Of a role: what it may do to the topics of a pattern. `*` alone covers the cluster as a whole too."""
+
+    topics: str  #: a name, with `*` for any characters
+    permissions: list[str]  #: of `gossipq.permissions`
+
+
+class Role(msgspec.Struct, array_like=True, frozen=True):
+    name: str
+    rules: list[Rule]
+
+
+class Credential(msgspec.Struct, array_like=True, frozen=True):
+    """What is stored of a token."""
+
+    digest: bytes  #: SHA-256 of its 32 bytes
+    expires_ms: int = 0  #: unix; 0 = never
+
+
+class User(msgspec.Struct, array_like=True, frozen=True):
+    name: str
+    roles: list[str]
+    tokens: list[Credential] = []
+
+
+class AccessTable(msgspec.Struct, array_like=True, frozen=True):
+    """Who may do what in a cluster. While it is not closed, everybody may do everything."""
+
+    version: int = 0  #: index of the entry that changed it last
+    closed: bool = False
+    users: list[User] = []
+    roles: list[Role] = []
+
+
+class AccessChange(msgspec.Struct, array_like=True, frozen=True):
+    """Users and roles that take the place of those of their names, or go; the cluster is closed, or opened.
+    All of it or nothing."""
+
+    users: list[User] = []
+    roles: list[Role] = []
+    users_gone: list[str] = []
+    roles_gone: list[str] = []
+    closed: bool | None = None  #: None: as it is
+    version: int = 0  #: of the table that it was made for; 0 = whichever
+
+
 class GossipEvent(msgspec.Struct, array_like=True, frozen=True):
     """What gossip has shown: a hint, for people."""
 

@@ -37,6 +37,7 @@ ROOMS: dict[str, tuple[int, tuple[str, ...]]] = {
             "gossipq.texts",
             "gossipq.health",
             "gossipq.rates",
+            "gossipq.permissions",
         ),
     ),
     "core": (1, ("gossipq.core",)),
@@ -53,9 +54,12 @@ ROOMS: dict[str, tuple[int, tuple[str, ...]]] = {
     "cli": (5, ("gossipq_cli",)),
     "cli_offline": (
         5,
-        tuple(
-            f"gossipq_cli.commands.{name}"
-            for name in ("node", "witness", "cluster", "store", "config", "export", "doctor")
+        (
+            "gossipq_cli.access",
+            *(
+                f"gossipq_cli.commands.{name}"
+                for name in ("node", "witness", "cluster", "store", "config", "export", "doctor")
+            ),
         ),
     ),
 }

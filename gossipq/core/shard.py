@@ -46,6 +46,7 @@ from gossipq.core.requests import (
     IdleGroups,
     MendRequests,
     PublishRequests,
+    Shown,
     stats,
     subscriptions,
 )
@@ -66,8 +67,8 @@ from gossipq.messages import Ack, Credit, Extend, Nack, Publish, Recall, Started
 from gossipq.operator_messages import Growth
 from gossipq.peer_messages import ChangeVoters, InstallTopic, Stray, TopicInstalled, Transfer
 from gossipq.types import META_SHARD, BatchInfo, Index, Now, Origin, PartitionKey, SessionId
+from gossipq.values import AccessTable, CopyStats, GroupStats, GrowthRow, Member, Message, PartitionStats
 from gossipq.values import Consuming as Consumes
-from gossipq.values import CopyStats, GroupStats, GrowthRow, Member, Message, PartitionStats
 
 CONTAINED_AGAIN_MS = 10_000  #: a shard that meets two faults of its own within it stops
 SWEEP_ROWS = 1_024  #: deleted in one turn, about 5 ms at the most
@@ -304,10 +305,20 @@ class Shard:
         """A delivery could not be sent: who it was for is gone, or does not read."""
         self.dispatch.undelivered(delivery)
 
+    @property
+    def access(self) -> AccessTable:
+        """Who may do what; of the meta shard."""
+        return self.ledger.access
+
+    def topic_name(self, topic_id: int) -> str:
+        """Of a topic that has partitions here; "" = it has none."""
+        info = self.ledger.topics.get(topic_id)
+        return info.name if info is not None else ""
+
     def stats(
-        self, worker: int, topics: Collection[str], after: tuple[int, int], rows_max: int
+        self, worker: int, topics: Shown, after: tuple[int, int], rows_max: int
     ) -> tuple[list[PartitionStats], list[GroupStats], tuple[int, int] | None]:
-        """Stored counters of all partitions and groups, or of those of the topics named: the rows behind
+        """Stored counters of all partitions and groups of the topics that are shown: the rows behind
         `after`, and the last one of them if more follow."""
         return stats(self.ledger, self.dispatch, self._idle, worker, topics, after, rows_max)
 
@@ -485,8 +496,8 @@ class Shard:
                 if type(message) in ROSTER_VERBS:
                     self._roster.serve(origin, request_id, message)
                 else:
-                    address = client.address if client is not None else ""
-                    self._register.serve(origin, request_id, message, address)
+                    address, rights = (client.address, client.rights) if client is not None else ("", None)
+                    self._register.serve(origin, request_id, message, address, rights)
             elif type(message) in META_VERBS:
                 raise NotLeader(f"shard {self.id} does not answer {type(message).__name__}")
             else:

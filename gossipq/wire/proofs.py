@@ -10,7 +10,7 @@ from typing import TypeVar
 
 import msgspec
 
-from gossipq.messages import Challenge, Join, SetMember, SetOptions
+from gossipq.messages import Challenge, Join, SetAccess, SetMember, SetOptions
 from gossipq.peer_messages import Waiting
 from gossipq.wire.frames import encode
 
@@ -18,7 +18,8 @@ FOUNDING = b"founding"  #: purpose of a token while no cluster is known
 NONCE_BYTES = 16
 CHALLENGE, PROVE, REQUEST = "challenge", "prove", "request"  #: what a proof is for
 
-Proven = TypeVar("Proven", bound=Join | SetMember | SetOptions | Waiting)  #: requests that carry a proof
+#: requests that carry a proof
+Proven = TypeVar("Proven", bound=Join | SetMember | SetOptions | SetAccess | Waiting)
 
 _encode = msgspec.msgpack.Encoder().encode
 

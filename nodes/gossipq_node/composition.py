@@ -18,6 +18,7 @@ from gossipq.wire import ownership
 from gossipq.wire.proofs import token
 from gossipq_node import machine, trust
 from gossipq_node.directory import GOSSIP, DataDirectory, DirectoryManifest
+from gossipq_node.files import read_access
 from gossipq_node.settings import FrontdoorSettings, GossipSettings, WorkerSettings
 
 Mode = Literal["standalone", "static", "serf"]
@@ -199,6 +200,8 @@ class Composition:
             stray_ms=config.node.stray_ms,
             standalone=config.node.mode == "standalone",
             former=self._former,
+            access=read_access(self.directory.access_file),
+            clear_tokens=config.node.insecure,
         )
 
     def frontdoor(self, restarts: int = 0) -> FrontdoorSettings:
@@ -239,6 +242,9 @@ class Composition:
             gossip=self.gossip([member.endpoint for member in roster.members]),
             former=self._former,
             insisted=self._insisted,
+            access=read_access(self.directory.access_file),
+            access_file=str(self.directory.access_file),
+            clear_tokens=config.node.insecure,
             session=ownership.unowned(os.urandom(16)),
         )
 

@@ -19,9 +19,13 @@ NEW_MANIFEST = "manifest.json.new"
 STORES = "stores"
 ROSTER = "roster.json"
 NEW_ROSTER = "roster.json.new"
+ACCESS = "access.json"
+NEW_ACCESS = "access.json.new"
 GOSSIP = "gossip"  #: what the membership keeps
 SECRET = "secret"  #: what the nodes of its cluster share, unless they were given a file
-OURS = frozenset((LOCK_FILE, MANIFEST, NEW_MANIFEST, STORES, ROSTER, NEW_ROSTER, GOSSIP, SECRET))
+OURS = frozenset(
+    (LOCK_FILE, MANIFEST, NEW_MANIFEST, STORES, ROSTER, NEW_ROSTER, ACCESS, NEW_ACCESS, GOSSIP, SECRET)
+)
 VOLUME = frozenset(("lost+found",))  #: what a new ext4 volume has in it
 
 
@@ -204,6 +208,10 @@ class DataDirectory:
     def roster(self) -> SavedRoster:
         """As it was last heard of; empty when that is not known."""
         return read_roster(self.roster_file)
+
+    @property
+    def access_file(self) -> Path:
+        return self.path / ACCESS
 
     def store(self, manifest: DirectoryManifest, worker: int) -> Path:
         """Where a worker's store lies."""

@@ -20,7 +20,7 @@ from gossipq_node.actors import loop
 from gossipq_node.actors.newcomer import Founds, Joined, Newcomer, Newcoming
 from gossipq_node.composition import Mode, gossip_settings, insisted, member_of, options_of, place_of
 from gossipq_node.directory import DataDirectory, DirectoryManifest
-from gossipq_node.files import keep_roster
+from gossipq_node.files import keep_access, keep_roster
 
 SAY_AGAIN_MS = 30_000
 
@@ -105,6 +105,8 @@ def _joined(
         pledge="",
     )
     keep_roster(directory.roster_file, joined.version, joined.members)
+    if joined.access is not None:
+        keep_access(directory.access_file, joined.access)
     directory.belong(mine)
     names = ", ".join(member.name for member in joined.members)
     log.info("joined cluster %s (%s): %s", joined.name, joined.cluster.hex()[:8], names)

@@ -8,8 +8,8 @@ from pathlib import Path
 import msgspec
 
 from gossipq.core.register import check_member
-from gossipq.errors import Refused
-from gossipq.values import Member
+from gossipq.errors import ConfigError, Refused
+from gossipq.values import AccessTable, Member
 
 log = logging.getLogger(__name__)
 
@@ -49,6 +49,27 @@ def keep_roster(path: Path, version: int, members: list[Member]) -> None:
     """For the next start. A disk that refuses it costs a question then."""
     try:
         replace_file(path, SavedRoster(version, members))
+    except OSError as error:
+        log.warning("%s cannot be written: %s", path, error)
+
+
+def read_access(path: Path) -> AccessTable:
+    """Who may do what, as this node heard last. Raises ConfigError for a file that cannot be read: without it
+    everybody would be let in."""
+    try:
+        return msgspec.json.decode(path.read_bytes(), type=AccessTable)
+    except FileNotFoundError:
+        return AccessTable()
+    except (OSError, msgspec.DecodeError) as error:
+        raise ConfigError(
+            f"{path} cannot be read: {error}", f"if nobody changed it: rm {path}; the node learns it again"
+        ) from None
+
+
+def keep_access(path: Path, table: AccessTable) -> None:
+    """For the next start."""
+    try:
+        replace_file(path, table)
     except OSError as error:
         log.warning("%s cannot be written: %s", path, error)
 

@@ -19,6 +19,9 @@ class Incoming(NamedTuple):
     batch: bytes
 
 
+THIS_HOST = "this host"  #: the address of the node's own host, whatever it is called
+
+
 class Mailbox(Protocol):
     """The only input of an actor, and its way out. Never raises for what a peer does; counts it in
     `bad_frames`, `dropped`."""

@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING
 from gossipq.clock import Clock, SystemClock
 from gossipq.errors import ConfigError, NotAdmitted, StoreError
 from gossipq_node import machine
-from gossipq_node.files import keep_roster
+from gossipq_node.files import keep_access, keep_roster
 from gossipq_node.ports import Membership
 from gossipq_node.service import PERIOD
 from gossipq_node.settings import FrontdoorSettings, GossipSettings, WorkerSettings, WorkerState
@@ -107,7 +107,7 @@ def run_worker(settings: WorkerSettings, pipe: Connection) -> None:
 def run_frontdoor(settings: FrontdoorSettings, pipe: Connection) -> None:
     """Entry of the frontdoor process."""
     from gossipq_node.actors import loop
-    from gossipq_node.actors.frontdoor import Frontdoor
+    from gossipq_node.actors.frontdoor import Frontdoor, Keeping
     from gossipq_node.adapters.zmq_mailbox import ZmqMailbox
 
     def serve() -> None:
@@ -120,7 +120,10 @@ def run_frontdoor(settings: FrontdoorSettings, pipe: Connection) -> None:
             settings.quota.address_connections,
         )
         try:
-            keep = partial(keep_roster, Path(settings.roster_file))
+            keep = Keeping(
+                partial(keep_roster, Path(settings.roster_file)),
+                partial(keep_access, Path(settings.access_file)),
+            )
             with ExitStack() as ends:
                 others = ends.enter_context(membership(settings.gossip))
                 door = Frontdoor(settings, mailbox, clock.now(), keep, others, machine.measure)

@@ -14,7 +14,7 @@ from gossipq.core.ledger import Meta, records
 from gossipq.core.storage import LogState, Tables
 from gossipq.errors import StoreError
 from gossipq.types import META_SHARD, ShardId
-from gossipq.values import Member
+from gossipq.values import AccessTable, Member
 from gossipq_node.directory import DataDirectory, DirectoryManifest
 from gossipq_node.files import SavedRoster, replace_file
 from gossipq_node.store_tool import open_store, opened
@@ -75,6 +75,7 @@ def recover(path: str | os.PathLike[str]) -> DirectoryManifest:
         roster = directory.roster()
         mine = [member for member in roster.members if member.copy == manifest.voter]
         replace_file(directory.roster_file, SavedRoster(roster.version if mine else 0, mine))
+        replace_file(directory.access_file, known_access(directory, manifest))
         return alone
 
 
@@ -96,6 +97,13 @@ def known_members(directory: DataDirectory, manifest: DirectoryManifest) -> list
     with open_store(directory.store(manifest, META_SHARD % manifest.workers), manifest.shards) as store:
         rows = store.tables(META_SHARD).state.scan(*MEMBERS)
         return [_decode_member(row) for _, row in rows]
+
+
+def known_access(directory: DataDirectory, manifest: DirectoryManifest) -> AccessTable:
+    """Who may do what, by the copy of the meta shard. Raises StoreError."""
+    with open_store(directory.store(manifest, META_SHARD % manifest.workers), manifest.shards) as store:
+        row = store.tables(META_SHARD).state.get(records.ACCESS)
+    return msgspec.msgpack.decode(row, type=AccessTable) if row is not None else AccessTable()
 
 
 def known_options(directory: DataDirectory, manifest: DirectoryManifest) -> dict[str, str]:

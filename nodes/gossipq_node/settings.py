@@ -7,7 +7,7 @@ from gossipq import __version__, limits
 from gossipq.core.storage import ShardSettings
 from gossipq.endpoints import endpoint
 from gossipq.messages import Welcome
-from gossipq.values import ConfigRow, GroupConfig, Member, Quota, Route, TopicConfig
+from gossipq.values import AccessTable, ConfigRow, GroupConfig, Member, Quota, Route, TopicConfig
 
 
 class WorkerSettings(msgspec.Struct, frozen=True, kw_only=True):
@@ -50,6 +50,8 @@ class WorkerSettings(msgspec.Struct, frozen=True, kw_only=True):
     stray_ms: int = limits.STRAY_MS
     standalone: bool = False  #: it was told to be alone: nobody joins it
     former: tuple[bytes, ...] = ()  #: clusters that this one went on from, by a recover
+    access: AccessTable = AccessTable()  #: who may do what, as last known
+    clear_tokens: bool = False  #: tokens may come from other hosts
 
     @property
     def speaks_for_nodes(self) -> bytes:
@@ -107,6 +109,9 @@ class FrontdoorSettings(msgspec.Struct, frozen=True, kw_only=True):
     endpoint: str = ""  #: where this machine's own clients reach the frontdoor
     former: tuple[bytes, ...] = ()  #: clusters that this one went on from, by a recover
     insisted: dict[str, str] = {}  #: what [cluster] was told to say: the cluster must not say otherwise
+    access: AccessTable = AccessTable()
+    access_file: str = ""  #: where the newest one is kept for the next start; "": nowhere
+    clear_tokens: bool = False
     session: bytes = b""  #: 16 random bytes, for what it asks other nodes; b"": it asks nobody
 
     def worker_endpoint(self, worker: int) -> str:

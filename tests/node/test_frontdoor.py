@@ -20,9 +20,9 @@ from gossipq.messages import (
 )
 from gossipq.peer_messages import Append, Bundle, Report, View
 from gossipq.types import META_SHARD, NODE_SHARD, Now
-from gossipq.values import CopyStats, Lead, Member, Message, Quota, Route, WorkerStats
+from gossipq.values import AccessTable, CopyStats, Lead, Member, Message, Quota, Route, WorkerStats
 from gossipq.wire.frames import decode, encode
-from gossipq_node.actors.frontdoor import Frontdoor
+from gossipq_node.actors.frontdoor import Frontdoor, Keeping
 from gossipq_node.actors.post import Post
 from gossipq_node.adapters.metrics import exposition
 from gossipq_node.ports import Incoming
@@ -69,7 +69,9 @@ class House:
         self.mailbox = Switch(network)
         self.kept: list[tuple[int, list[Member]]] = []
         self.now_ms = 3_000
-        self.door = Frontdoor(settings, self.mailbox, Now(1_000, 0), lambda *roster: self.kept.append(roster))
+        self.tables: list[AccessTable] = []
+        keep = Keeping(lambda *roster: self.kept.append(roster), self.tables.append)
+        self.door = Frontdoor(settings, self.mailbox, Now(1_000, 0), keep)
         self.client, self.worker = network.client("door"), network.client("inside")
         self.peers = {
             name: MemoryMailbox(network, peers=name)

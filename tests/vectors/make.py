@@ -316,6 +316,9 @@ def samples() -> list[messages.Message]:
     client = v.ClientRow(
         SESSION[:8], "example 1.0", "0.1.0", "n1", 0, 1, 60_000, 20, 7, 700, 70_000, consuming, 2
     )
+    rules = [v.Rule("orders*", ["read", "publish"]), v.Rule("*", ["observe"])]
+    ada = v.User("ada", ["billing"], [v.Credential(bytes(range(32)), PUBLISH_MS)])
+    table = v.AccessTable(17, True, [ada], [v.Role("billing", rules)])
     return [
         m.Hello(SESSION, "example 1.0", "0.1.0", b"token", "ada", b"key", True),
         m.Welcome(
@@ -479,7 +482,14 @@ def samples() -> list[messages.Message]:
         m.SetGroup(7, "billing", group),
         m.BindTopic("all-orders", ["orders", "audit"]),
         m.Join(member, PRODUCER, b"proof", {"copies": "3"}, SESSION),
-        m.Members(12, [member], "default", {"cluster.copies": "3"}),
+        m.Members(12, [member], "default", {"cluster.copies": "3"}, table),
+        m.WhoAmI(),
+        m.Identity("ada", True, rules, "gateway", PUBLISH_MS),
+        m.AskAccess(),
+        m.Access(table),
+        m.SetAccess(
+            v.AccessChange(table.users, table.roles, ["bob"], ["clerk"], True, table.version), b"proof"
+        ),
         m.SetOptions({"cluster.replace_ms": "60000"}, b"proof"),
         m.AskMembers(),
         m.SetMember("n2", "leaving", b"proof"),
@@ -550,6 +560,7 @@ def samples() -> list[messages.Message]:
         p.Dismiss("n1", 1_000),
         p.Greet(PRODUCER, "n1/1", "n2/1", SESSION),
         p.Prove("n1/1", SESSION, b"proof"),
+        p.AccessTold(table),
     ]
 
 

@@ -31,8 +31,21 @@ def connect(choices: Choices) -> "Client":
     servers = servers_of(choices.servers)
     reach.require(contexts.addresses_of(servers), choices.timeout_s)
     return gossipq_client.connect(
-        *servers, name=own_name(), timeout=choices.timeout_s, wait=choices.timeout_s
+        *choices.servers,
+        name=own_name(),
+        timeout=choices.timeout_s,
+        wait=choices.timeout_s,
+        credentials=choices.credentials or None,
+        insecure=choices.insecure,
     )
+
+
+def elsewhere(choices: Choices, address: str) -> Choices:
+    """The same, for another node of the cluster."""
+    from gossipq_client.io import contexts
+
+    path = choices.credentials or contexts.credentials_file(choices.servers)
+    return replace(choices, servers=[address], credentials=path)
 
 
 def own_name() -> str:

@@ -28,6 +28,8 @@ class Choices:
     color: bool = True
     debug: bool = False
     yes: bool = False
+    credentials: str = ""  #: file with the token to show; "" = as the client finds it
+    insecure: bool = False  #: tokens may cross a network in the clear
 
 
 def _keep(name: str) -> Callable[[click.Context, click.Parameter, Any], None]:
@@ -78,6 +80,8 @@ def global_options() -> list[click.Option]:
         ),
         option("--no-color", is_flag=True, callback=_no_color, help="no colours; NO_COLOR does the same"),
         option("--debug", is_flag=True, help="show the traceback of an error"),
+        option("--credentials", metavar="FILE", help="with the token to show to a closed cluster"),
+        option("--insecure", is_flag=True, help="show it also where others may listen to the network"),
         option("-y", "--yes", is_flag=True, help="answer yes to what would be asked"),
     ]
 
@@ -115,7 +119,9 @@ class Verb(click.Command):
         with formatter.section("Options"):
             formatter.write_dl(rows)
         formatter.write_paragraph()
-        formatter.write_text("Also -s -o -q -v --timeout --no-color --debug -y: see `gossipq --help`.")
+        formatter.write_text(
+            "Also -s -o -q -v --timeout --no-color --credentials --insecure --debug -y: see `gossipq --help`."
+        )
 
 
 class Noun(click.Group):

@@ -9,7 +9,7 @@ from itertools import islice
 
 import msgspec
 
-from gossipq import limits
+from gossipq import limits, permissions
 from gossipq.core.ledger import life, records
 from gossipq.core.ledger.cursors import Cursor
 from gossipq.core.ledger.dedup import Dedup
@@ -40,7 +40,7 @@ from gossipq.types import (
     PartitionKey,
     partition_key,
 )
-from gossipq.values import Member, Run, Start, TopicConfig, TopicInfo
+from gossipq.values import AccessTable, Member, Run, Start, TopicConfig, TopicInfo
 
 _decode_meta = msgspec.msgpack.Decoder(Meta).decode
 _decode_partition = msgspec.msgpack.Decoder(PartitionState).decode
@@ -75,17 +75,16 @@ class Ledger:
         self.roster_version: Index = 0  #: entry that changed it last
         #: and what [cluster] says: dotted key -> JSON text; empty until a leader has said it
         self.options: dict[str, str] = {}
+        self.access = AccessTable()  #: and who may do what
         self.slices = Slices(self.state)
         self.schedule = Schedule(self.state, self.partitions.__contains__)
-        self.dedup = Dedup(self.state)
+        self.dedup, self.producers = Dedup(self.state), Producers(self.state)
         self.opened = Opened(columns, self._body)
-        self.producers = Producers(self.state)
         self._groups = Groups(self)
         self._partitions = Partitions(self, columns, self._groups)
         self._dirty_partitions: set[PartitionKey] = set()
         self._dirty_cursors: set[tuple[PartitionKey, int]] = set()
-        self._applied = self.meta.applied
-        self.meta_changed = False
+        self._applied, self.meta_changed = self.meta.applied, False
         self._keeping, self._kept = False, list[Index]()
         self._apply = {
             log.NOOP: self._noop,
@@ -100,6 +99,7 @@ class Ledger:
             log.INSTALLED: self._installed,
             log.MEMBER: self._member,
             log.OPTIONS: self._set_options,
+            log.ACCESS: self._set_access,
             log.FORGET: self._forget,
             log.RELEASE: self._partitions.release,
             log.FAIL: self._groups.fail,
@@ -147,6 +147,8 @@ class Ledger:
                 self.voids.setdefault(partition, Intervals()).add(first, decode_void(row).end)
         if (options := self.state.get(records.OPTIONS)) is not None:
             self.options = msgspec.msgpack.decode(options, type=dict[str, str])
+        if (access := self.state.get(records.ACCESS)) is not None:
+            self.access = msgspec.msgpack.decode(access, type=AccessTable)
         for _, row in self._scan(b"N"):
             info = _decode_topic(row)
             self.names[info.name], self.ids[info.id] = info, info.name
@@ -595,6 +597,14 @@ class Ledger:
     def _set_options(self, entry: Entry) -> Outcome:
         self.options = msgspec.msgpack.decode(entry.payload, type=payloads.Options).options
         self.state.put(records.OPTIONS, records.encode(self.options))
+        return DONE
+
+    def _set_access(self, entry: Entry) -> Outcome:
+        asked = msgspec.msgpack.decode(entry.payload, type=payloads.NewAccess).change
+        if asked.version and asked.version != self.access.version:
+            return refused("busy", "users or roles were changed at the same moment")
+        self.access = msgspec.structs.replace(permissions.changed(self.access, asked), version=entry.index)
+        self.state.put(records.ACCESS, records.encode(self.access))
         return DONE
 
     def _forget(self, entry: Entry) -> Counted:

@@ -36,6 +36,7 @@
     "g" copy                          was a member, and does not return; in the meta shard only
     "n"                               index of the entry that changed the roster last, in the meta shard only
     "o"                               options of [cluster], a map of text, in the meta shard only
+    "a"                               AccessTable, in the meta shard only
     "X" topic id                      Installing: a shard of the topic may not know it; in the meta shard
     "x" topic id                      tombstone: a topic that had partitions here was removed
     "e" leader time, topic id         the same by time, so that tombstones go after a week
@@ -54,7 +55,7 @@ from gossipq.types import Index, Offset, PartitionKey, SessionId, Slice, Term
 from gossipq.values import GroupConfig, TopicInfo
 
 META, HARD, INSTALLING, CLOCK = b"M", b"H", b".", b"K"
-ROSTER, OPTIONS = b"n", b"o"
+ROSTER, OPTIONS, ACCESS = b"n", b"o", b"a"
 OWN_ROWS = (INSTALLING, HARD, CLOCK, META)  #: of each copy, in key order; not part of a snapshot
 U64, U64X2, U64X3 = Struct(">Q"), Struct(">QQ"), Struct(">QQQ")
 SLICE = Struct("<QIIIIqI")

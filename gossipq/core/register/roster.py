@@ -6,21 +6,23 @@ applies the meta shard's log has them. Names and addresses are unique: a living 
 a silent one is for who comes.
 """
 
+from functools import partial
 from typing import Protocol
 
 import msgspec
 
-from gossipq import limits
+from gossipq import limits, permissions
 from gossipq.core.ledger import Ledger, Outcome
 from gossipq.core.raft import NOBODY, Pending, Replica, Requester
 from gossipq.core.register.members import check_member
 from gossipq.core.storage import ShardSettings, log, payloads
 from gossipq.errors import BadRequest, Busy, NotAdmitted, WrongState
-from gossipq.messages import AskMembers, Join, Members, SetMember, SetOptions
+from gossipq.messages import Access, AskAccess, AskMembers, Join, Members, SetAccess, SetMember, SetOptions
 from gossipq.types import Index, Origin
-from gossipq.values import Member, Message
+from gossipq.values import AccessChange, Member, Message
 
-ROSTER_VERBS = (Join, AskMembers, SetMember, SetOptions)  #: what the roster serves
+#: what the roster serves
+ROSTER_VERBS = (Join, AskMembers, SetMember, SetOptions, AskAccess, SetAccess)
 FEATURES = 1  #: level of the cluster: a node that knows less cannot read its log
 LIVING_MS = 5 * limits.SECOND_MS  #: who was heard within it lives
 AGAIN_MS = 50
@@ -32,6 +34,7 @@ class RosterHost(Protocol):
 
     def propose(self, kind: int, payload: bytes) -> Index: ...
     def reply(self, origin: Origin, request_id: int, message: Message) -> None: ...
+    def answer(self, asker: Requester, outcome: Outcome, reply: Message) -> None: ...
     def warn(self, text: str) -> None:
         """For whoever looks after this node."""
 
@@ -85,6 +88,12 @@ class Roster:
         if isinstance(message, AskMembers):
             self._answer(origin, request_id)
             return
+        if isinstance(message, AskAccess):
+            self._shard.reply(origin, request_id, Access(self._ledger.access))
+            return
+        if isinstance(message, SetAccess):
+            self._set_access(message.change, origin, request_id)
+            return
         if self._changing:
             raise Busy("the roster is being changed", retry_after_ms=AGAIN_MS)
         if isinstance(message, Join):
@@ -99,14 +108,16 @@ class Roster:
             assert isinstance(message, SetMember)
             change = self._setting(message)
         if change is None:
-            self._answer(origin, request_id)
+            self._answer(origin, request_id, isinstance(message, Join))
         else:
-            self._propose(change, origin, request_id)
+            self._propose(change, origin, request_id, isinstance(message, Join))
 
-    def _answer(self, origin: Origin, request_id: int) -> None:
+    def _answer(self, origin: Origin, request_id: int, joins: bool = False) -> None:
+        """Who joins hears who may do what before it serves anybody."""
+        access = self._ledger.access if joins else None
         members = sorted(self._ledger.members.values(), key=lambda member: member.name)
         version, name = self._ledger.roster_version, self._settings.cluster_name
-        self._shard.reply(origin, request_id, Members(version, members, name, self.options))
+        self._shard.reply(origin, request_id, Members(version, members, name, self.options, access))
 
     def _checked(self, asked: dict[str, str]) -> dict[str, str]:
         """All options, with those that were asked for."""
@@ -128,16 +139,44 @@ class Roster:
         index = self._shard.propose(log.OPTIONS, payloads.encode(payloads.Options(options)))
         self._pending.add(index, self._changed, origin, request_id)
 
-    def _propose(self, change: payloads.RosterChange, origin: Origin = NOBODY, request_id: int = 0) -> None:
-        self._changing = True
-        self._pending.add(
-            self._shard.propose(log.MEMBER, payloads.encode(change)), self._changed, origin, request_id
-        )
+    # --- users ----------------------------------------------------------------------------------------------
 
-    def _changed(self, asker: Requester, index: Index, outcome: Outcome) -> None:
+    def _set_access(self, asked: AccessChange, origin: Origin, request_id: int) -> None:
+        """Raises what a client must hear: the table could not be so, or would keep everybody out."""
+        mine = self._ledger.access
+        if asked.version and asked.version != mine.version:
+            raise Busy("users or roles were changed at the same moment", retry_after_ms=AGAIN_MS)
+        table = permissions.changed(mine, asked)
+        permissions.check_table(table)
+        if table.closed and not permissions.Users(table).lets_in():
+            raise WrongState(
+                "nobody who has a token could change users any more",
+                hint="gossipq user add NAME --role admin; gossipq role grant admin '*' cluster",
+            )
+        change = msgspec.structs.replace(asked, version=mine.version)
+        index = self._shard.propose(log.ACCESS, payloads.encode(payloads.NewAccess(change)))
+        self._pending.add(index, self._accessed, origin, request_id)
+
+    def _accessed(self, asker: Requester, index: Index, outcome: Outcome) -> None:
+        self._shard.answer(asker, outcome, Access(self._ledger.access))
+
+    # --- changing -------------------------------------------------------------------------------------------
+
+    def _propose(
+        self,
+        change: payloads.RosterChange,
+        origin: Origin = NOBODY,
+        request_id: int = 0,
+        joins: bool = False,
+    ) -> None:
+        self._changing = True
+        index = self._shard.propose(log.MEMBER, payloads.encode(change))
+        self._pending.add(index, partial(self._changed, joins=joins), origin, request_id)
+
+    def _changed(self, asker: Requester, index: Index, outcome: Outcome, joins: bool = False) -> None:
         self._changing = False
         if asker.origin:
-            self._answer(*asker)
+            self._answer(*asker, joins)
 
     def _joining(self, message: Join) -> Member:
         """The row that the node gets."""

@@ -27,6 +27,7 @@ from gossipq.errors import BadName, BadRequest, Busy, Refused, TopicExists, Unkn
 from gossipq.messages import BindTopic, CreateTopic, DropTopic, Resolve, Topics
 from gossipq.operator_messages import SetTopic
 from gossipq.peer_messages import AskTopic, InstallTopic, TopicInstalled
+from gossipq.permissions import CREATE, Rights
 from gossipq.rates import Buckets
 from gossipq.texts import many
 from gossipq.types import Index, Origin
@@ -130,7 +131,10 @@ class TopicRegister:
 
     # --- requests -------------------------------------------------------------------------------------------
 
-    def resolve(self, origin: Origin, request_id: int, message: Resolve, address: str) -> None:
+    def resolve(
+        self, origin: Origin, request_id: int, message: Resolve, address: str, rights: Rights | None
+    ) -> None:
+        """A pattern finds what may be seen."""
         known = self._ledger.names
         wild = [name for name in message.names if "*" in name]
         if len(wild) > limits.RESOLVE_PATTERNS_MAX or any(len(name) > limits.NAME_BYTES_MAX for name in wild):
@@ -142,7 +146,11 @@ class TopicRegister:
         fits = re.compile("|".join(map(translate, wild))).match
         named: dict[str, TopicInfo | None] = {}  # None: it is to be made
         if wild:
-            named |= {name: info for name, info in known.items() if fits(name)}
+            named |= {
+                name: info
+                for name, info in known.items()
+                if fits(name) and (rights is None or rights.sees(name))
+            }
         for name in message.names:
             if name in wild:
                 continue
@@ -154,6 +162,8 @@ class TopicRegister:
         missing = [name for name, info in page.items() if info is None]
         for name in missing:
             check_name(name)
+            if rights is not None:
+                rights.require(Resolve, CREATE, name)
         if missing and not self._auto_create:
             raise UnknownTopic(f"no topic {missing[0]}", hint=f"gossipq topic create {missing[0]}")
         found = [info for info in page.values() if info is not None]
@@ -507,10 +517,13 @@ class TopicRegister:
         ]
         return [(asker.origin, asker.request_id) for asker in askers if asker.origin]
 
-    def serve(self, origin: Origin, request_id: int, message: Message, address: str) -> None:
-        """Any request of this room, and the address of who asks. Raises what a client must hear."""
+    def serve(
+        self, origin: Origin, request_id: int, message: Message, address: str, rights: Rights | None = None
+    ) -> None:
+        """Any request of this room, the address of who asks, and what it may do. Raises what a client must
+        hear."""
         if isinstance(message, Resolve):
-            self.resolve(origin, request_id, message, address)
+            self.resolve(origin, request_id, message, address, rights)
         elif isinstance(message, CreateTopic):
             self.create(origin, request_id, message, address)
         elif isinstance(message, BindTopic):

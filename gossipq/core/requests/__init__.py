@@ -10,7 +10,7 @@ from gossipq.core.requests.alarms import (
     key_of,
 )
 from gossipq.core.requests.consume import Client, ConsumeRequests
-from gossipq.core.requests.counts import stats, subscriptions
+from gossipq.core.requests.counts import Shown, stats, subscriptions
 from gossipq.core.requests.explain import ExplainRequests
 from gossipq.core.requests.idle import IdleGroups
 from gossipq.core.requests.mend import MendRequests
@@ -27,6 +27,7 @@ __all__ = [
     "MendRequests",
     "PublishRequests",
     "RaisedAlarms",
+    "Shown",
     "Watch",
     "alarm",
     "key_of",

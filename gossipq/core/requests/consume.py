@@ -48,6 +48,7 @@ from gossipq.messages import (
     Subscribed,
     Unsubscribe,
 )
+from gossipq.permissions import Rights
 from gossipq.rates import Buckets
 from gossipq.types import Index, Offset, Origin, PartitionKey, SessionId, partition_of, topic_id_of
 from gossipq.values import GroupConfig, Message, Range, Start
@@ -63,6 +64,7 @@ class Client(msgspec.Struct, frozen=True):
     consumer: str
     node: bool = False  #: it is a node of the cluster, which may write what nodes say
     address: str = ""  #: of its host
+    rights: Rights | None = None  #: what it may do; None: everything
 
 
 class Made(msgspec.Struct, frozen=True):

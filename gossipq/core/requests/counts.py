@@ -2,7 +2,7 @@
 records."""
 
 from collections import Counter
-from collections.abc import Collection
+from collections.abc import Callable
 from itertools import islice
 
 from gossipq.core.delivery import Dispatch, PartitionView, alarm_lag
@@ -14,6 +14,7 @@ from gossipq.values import Consuming, GroupStats, PartitionStats, TopicInfo
 
 TOPICS_TEXT_MAX = 1_000  #: characters of the names of topics in one row
 
+Shown = Callable[[str], bool]  #: whether a topic of that name is asked for
 Row = tuple[int, int]
 """Where a row stands in the list of a shard: partition key, and group id; -1 = the partition itself."""
 
@@ -23,12 +24,12 @@ def stats(
     dispatch: Dispatch,
     idle: IdleGroups,
     worker: int,
-    topics: Collection[str],
+    shown: Shown,
     after: Row,
     rows_max: int,
 ) -> tuple[list[PartitionStats], list[GroupStats], Row | None]:
-    """The next rows of all partitions and groups, or of those of the topics named, in the order of their
-    keys; the last one of them if more follow."""
+    """The next rows of all partitions and groups of the topics that are shown, in the order of their keys;
+    the last one of them if more follow."""
     partitions: list[PartitionStats] = []
     groups: list[GroupStats] = []
     consumers: dict[int, Counter[PartitionView]] = {}
@@ -36,7 +37,7 @@ def stats(
     for partition in sorted(each for each in ledger.partitions if each >= after[0]):
         state = ledger.partitions[partition]
         info = ledger.topics[state.topic_id]
-        if topics and info.name not in topics:
+        if not shown(info.name):
             continue
         cursors = ledger.cursors.get(partition, {})
         for group_id in [-1, *sorted(cursors)]:

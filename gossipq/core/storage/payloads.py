@@ -4,7 +4,7 @@ append-only."""
 import msgspec
 
 from gossipq.types import Index, Offset, PartitionKey, SessionId
-from gossipq.values import GroupConfig, Member, Range, Start, TopicInfo
+from gossipq.values import AccessChange, GroupConfig, Member, Range, Start, TopicInfo
 
 
 class CopySet(msgspec.Struct, array_like=True, frozen=True):
@@ -41,6 +41,12 @@ class Options(msgspec.Struct, array_like=True, frozen=True):
     """What [cluster] says from here on: dotted key -> JSON text."""
 
     options: dict[str, str]
+
+
+class NewAccess(msgspec.Struct, array_like=True, frozen=True):
+    """Users and roles change."""
+
+    change: AccessChange
 
 
 class GroupChange(msgspec.Struct, array_like=True, frozen=True):

@@ -11,6 +11,7 @@ from gossipq.core.shard import Shard
 from gossipq.core.storage import Columns, Entry
 from gossipq.errors import ProtocolError, UnknownVerb
 from gossipq.peer_messages import (
+    AccessTold,
     Append,
     Appended,
     Dismiss,
@@ -24,7 +25,7 @@ from gossipq.peer_messages import (
 )
 from gossipq.peer_messages import View as Said
 from gossipq.types import META_SHARD, ShardId
-from gossipq.values import Alarm, Lead, Member, Message, Timing, WorkerStats
+from gossipq.values import AccessTable, Alarm, Lead, Member, Message, Timing, WorkerStats
 from gossipq.wire.frames import Header
 from gossipq_node.actors.post import Post
 from gossipq_node.ports import Incoming, Mailbox
@@ -166,6 +167,12 @@ class OtherNodes:
         self._post.put(self._me, self._settings.frontdoor, report, META_SHARD)
         self._post.flush()
 
+    def tell_access(self, table: AccessTable) -> None:
+        """To the other processes of this node: who may do what."""
+        for endpoint in (self._settings.frontdoor, *self._settings.siblings):
+            if endpoint != self._settings.siblings[self._settings.worker]:
+                self._post.put(self._me, endpoint, AccessTold(table), META_SHARD)
+
     def flush(self) -> None:
         self._post.flush()
 
@@ -175,7 +182,7 @@ class OtherNodes:
         """What other processes said. Raises ProtocolError, CorruptLog, BadBatch."""
         for sender, header, inner, frame in self._post.open(message, now_ms):
             self._heard_ms[sender] = now_ms
-            if isinstance(inner, Said) and sender != self._me:
+            if isinstance(inner, Said | AccessTold) and sender != self._me:
                 raise UnknownVerb("a worker hears of the cluster from its own frontdoor")
             self._check_speaker(sender, inner)
             if isinstance(inner, Append):

@@ -8,14 +8,14 @@ changes.
 
 import logging
 from collections.abc import Callable, Sequence
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 from msgspec import structs
 
 from gossipq import __version__, limits
 from gossipq.core.effects import INTERNAL, INTERNAL_HINT, refusal
 from gossipq.core.register import ClusterView, check_member
-from gossipq.errors import BadRequest, Busy, GossipqError, Internal, ProtocolError, UnknownVerb
+from gossipq.errors import BadRequest, Busy, GossipqError, Internal, NoSession, ProtocolError, UnknownVerb
 from gossipq.messages import (
     Bye,
     Challenge,
@@ -27,18 +27,21 @@ from gossipq.messages import (
     Status,
     StatusReply,
     Welcome,
+    WhoAmI,
 )
 from gossipq.operator_messages import Alarms, ConfigShown, ListAlarms, ShowConfig
-from gossipq.peer_messages import Append, Report
+from gossipq.peer_messages import AccessTold, Append, Report
 from gossipq.peer_messages import View as Said
+from gossipq.permissions import Rights
 from gossipq.rates import SETTLES, Rates
 from gossipq.types import META_SHARD, NODE_SHARD, Now, Origin, ShardId
-from gossipq.values import CopyStats, Member, Message, WorkerStats
+from gossipq.values import AccessTable, CopyStats, Member, Message, WorkerStats
 from gossipq.wire.frames import Header, decode, encode, peek
 from gossipq_node.actors.admission import Admission
 from gossipq_node.actors.board import Board, Facts
 from gossipq_node.actors.discovery import Discovery
 from gossipq_node.actors.faults import Faults
+from gossipq_node.actors.guard import Guard
 from gossipq_node.actors.oversight import Oversight
 from gossipq_node.actors.post import Post
 from gossipq_node.ports import DIRECT_ORIGIN_PARTS, Incoming, Mailbox, Measure, Membership, Use
@@ -55,7 +58,15 @@ SERVING = ("ready", "full")  #: states in which a worker leads its shards
 
 log = logging.getLogger(__name__)
 
-Keep = Callable[[int, list[Member]], None]  #: puts a roster where the next start finds it
+
+class Keeping(NamedTuple):
+    """Puts what the next start should know where it finds it."""
+
+    roster: Callable[[int, list[Member]], None] = lambda version, members: None
+    access: Callable[[AccessTable], None] = lambda table: None
+
+
+NOTHING_KEPT = Keeping()
 
 
 class Switchboard(Mailbox, Protocol):
@@ -75,7 +86,7 @@ class Frontdoor:
         settings: FrontdoorSettings,
         mailbox: Switchboard,
         now: Now,
-        keep: Keep = lambda version, members: None,
+        keep: Keeping = NOTHING_KEPT,
         membership: Membership | None = None,
         measure: Measure = Use,
     ) -> None:
@@ -100,6 +111,8 @@ class Frontdoor:
         self._remote: dict[str, int] = {}  #: workers of other nodes: when something was forwarded there last
         self.bad_messages = 0
         self._faults, self._rates = Faults("frontdoor"), Rates(settings.quota)
+        self._guard = Guard(settings.access, settings.token, settings.clients_bind, settings.clear_tokens)
+        self._greeted: dict[Origin, Rights | None] = {}  #: who greeted here, while the cluster is closed
 
     def next_deadline_ms(self) -> int | None:
         due = [self._share_ms, self.board.turned_ms + LOOK_MS, self._discovery.next_deadline_ms()]
@@ -151,6 +164,8 @@ class Frontdoor:
                 if header.shard == NODE_SHARD:
                     self._serve(message, header, now)
                 else:
+                    if header.verb == Hello.verb and self._guard.closed:
+                        self._greet(message, now)  # a worker takes what is forwarded for words of this host
                     self._forward(message, header, now)
             except GossipqError as error:
                 self.bad_messages += 1
@@ -162,6 +177,7 @@ class Frontdoor:
                 if not self._mailbox.from_peer(message.origin):
                     self._refuse(message, header, RefusedMessage(Internal.code, INTERNAL, INTERNAL_HINT))
         for origin in self._mailbox.gone():
+            self._greeted.pop(origin, None)
             self._tell_lost(origin, now)
         if now.boot_ms >= self._share_ms:
             self._share(now)
@@ -187,8 +203,14 @@ class Frontdoor:
 
     def _serve(self, message: Incoming, header: Header, now: Now) -> None:
         _, request = decode(message.control)
+        if self._guard.closed and not isinstance(request, Hello | Ping | Bye):
+            self._check(message, request, now)
         if isinstance(request, Hello):
+            if self._guard.closed:
+                self._greeted[message.origin] = self._greet(message, now)
             self._answer(message, header, self._welcome())
+        elif isinstance(request, WhoAmI):
+            self._answer(message, header, self._guard.identity(self._greeted.get(message.origin)))
         elif isinstance(request, Ping):
             self._answer(message, header, Pong())
         elif isinstance(request, Status):
@@ -201,6 +223,23 @@ class Frontdoor:
             raise UnknownVerb(
                 f"verb {header.verb} is not for the frontdoor: put the shard it is for in the header"
             )
+
+    def _greet(self, message: Incoming, now: Now) -> Rights | None:
+        """Raises Forbidden."""
+        _, hello = decode(message.control)
+        assert isinstance(hello, Hello), "by its verb"
+        return self._guard.greet(hello, self._mailbox.address(message.origin), now)
+
+    def _check(self, message: Incoming, request: Message, now: Now) -> None:
+        """Raises Forbidden, and BadRequest for who has not greeted."""
+        if message.origin not in self._greeted:
+            raise NoSession("this connection has no session", hint="say HELLO first")
+        rights = self._greeted[message.origin]
+        if rights is not None:
+            if 0 < rights.expires_ms <= now.wall_ms:
+                del self._greeted[message.origin]
+                raise NoSession("the token of this session has expired", hint="say HELLO first")
+            self._guard.check(rights, request, lambda topic_id: "")
 
     def _welcome(self) -> Welcome:
         """Also says where waiting for a leader is in vain."""
@@ -262,6 +301,8 @@ class Frontdoor:
                 self._report(said, now)
             elif isinstance(said, Said):
                 self._learn(said, now)
+            elif isinstance(said, AccessTold):
+                self._learn_access(said.table, now)
             else:
                 raise UnknownVerb(f"verb {said.verb} is not for a frontdoor")
 
@@ -287,7 +328,7 @@ class Frontdoor:
         for member in report.members:
             check_member(member)
         self._view.give_up(report.version, report.members, now.boot_ms)
-        self._keep(report.version, report.members)
+        self._keep.roster(report.version, report.members)
         self._share_ms = min(self._share_ms, now.boot_ms + SHARE_MS)
 
     def _learn(self, said: Said, now: Now) -> None:
@@ -307,13 +348,20 @@ class Frontdoor:
             self._listed |= self._me in self._view.roster
             for copy in members.keys() - self._view.roster.keys() - {self._me}:
                 self._post.put(copy, doors[copy], self._all_known(), NODE_SHARD)  # nobody else tells it
-            self._keep(self._view.version, list(self._view.roster.values()))
+            self._keep.roster(self._view.version, list(self._view.roster.values()))
         if led or joined:
             self._share_ms = min(self._share_ms, now.boot_ms + SHARE_MS)
             mine = any(
                 lead.copy == self._me for shard, lead in self._view.leads.items() if lead != before.get(shard)
             )
             self._own_news |= joined or mine
+
+    def _learn_access(self, table: AccessTable, now: Now) -> None:
+        """Who greeted before says so again."""
+        if self._guard.learn(table):
+            self._greeted.clear()
+            self._keep.access(table)
+            self._own_news, self._share_ms = True, now.boot_ms
 
     def _all_known(self) -> Said:
         return Said(self._view.version, list(self._view.roster.values()), list(self._view.leads.values()))
@@ -323,12 +371,15 @@ class Frontdoor:
         frontdoors."""
         settings, view, said = self._settings, self._view, self._all_known()
         own = structs.replace(said, given_up=view.given_up(now.boot_ms))
-        for endpoint in settings.siblings:
-            self._post.put(self._me, endpoint, own, NODE_SHARD)
+        access = [AccessTold(self._guard.users.table)] if self._guard.users.version else []
+        for place in settings.siblings:
+            for each in (own, *access):
+                self._post.put(self._me, place, each, NODE_SHARD)
         if self._own_news or now.boot_ms >= self._again_ms:
             self._again_ms = now.boot_ms + limits.VIEW_AGAIN_MS
             for copy in view.roster.keys() - {self._me}:
-                self._post.put(copy, view.frontdoor(copy), said, NODE_SHARD)
+                for each in (said, *access):
+                    self._post.put(copy, view.frontdoor(copy), each, NODE_SHARD)
         self._share_ms, self._own_news = self._again_ms, False
 
     @property

@@ -27,7 +27,7 @@ from gossipq.errors import (
 from gossipq.messages import Bye, Challenge, Hello, Join, Members, Pong, RefusedMessage, Welcome
 from gossipq.peer_messages import Append, Waiting
 from gossipq.types import META_SHARD, NODE_SHARD, Now
-from gossipq.values import Member, Message
+from gossipq.values import AccessTable, Member, Message
 from gossipq.wire import proofs
 from gossipq.wire.frames import Header, decode, encode
 from gossipq_node.actors.prover import Prover
@@ -79,6 +79,7 @@ class Joined(NamedTuple):
     members: list[Member]
     former: tuple[bytes, ...]  #: clusters that this one went on from
     options: dict[str, str]  #: what [cluster] says there
+    access: AccessTable | None = None  #: who may do what there
 
 
 class _Target(NamedTuple):
@@ -291,7 +292,7 @@ class Newcomer:
             doors = self._clusters.get(target.cluster, {}).values()
             former = tuple(dict.fromkeys(cluster for door in doors for cluster in door.former))
             at = target.cluster, said.cluster_name, target.shards
-            self.outcome = Joined(*at, mine, said.version, said.members, former, said.options)
+            self.outcome = Joined(*at, mine, said.version, said.members, former, said.options, said.access)
 
     def _hear_refusal(self, said: RefusedMessage, now_ms: int) -> None:
         error = from_code(said.code, said.message, said.hint, said.retry_after_ms)

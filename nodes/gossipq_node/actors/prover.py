@@ -5,7 +5,7 @@ import hmac
 import os
 from collections.abc import Callable
 
-from gossipq.messages import Challenge, Join, SetMember, SetOptions
+from gossipq.messages import Challenge, Join, SetAccess, SetMember, SetOptions
 from gossipq.peer_messages import Waiting
 from gossipq.types import Origin
 from gossipq.wire import proofs
@@ -43,7 +43,7 @@ class Prover:
     def asked(
         self,
         origin: Origin,
-        request: Join | SetMember | SetOptions | Waiting,
+        request: Join | SetMember | SetOptions | SetAccess | Waiting,
         asker: str = "",
         nonce: bytes = b"",
     ) -> Challenge | None:

@@ -4,6 +4,8 @@ from collections import Counter
 from collections.abc import Iterator
 from itertools import islice
 
+from msgspec import structs
+
 from gossipq.core.requests import Client
 from gossipq.errors import BadRequest, Busy, Refused
 from gossipq.limits import (
@@ -14,6 +16,7 @@ from gossipq.limits import (
     SESSIONS_ENDED_PER_TURN,
 )
 from gossipq.messages import Hello
+from gossipq.permissions import Rights, digest
 from gossipq.types import Origin, SessionId
 from gossipq.values import Quota
 from gossipq.wire import ownership
@@ -31,6 +34,7 @@ class Session:
 
     __slots__ = (
         "absent_ms",
+        "acts_for",
         "batches",
         "bytes",
         "client",
@@ -42,6 +46,7 @@ class Session:
         "published",
         "renewed_ms",
         "resets",
+        "shown",
         "since_ms",
         "version",
     )
@@ -56,6 +61,7 @@ class Session:
         )
         self.resets = False  #: whether it is told by RESET what has ended
         self.renewed_ms = 0  #: when its leases were renewed last
+        self.shown, self.acts_for = b"", ""  #: the digest of its token, and for whom it acts
         self.key = b""  #: of its owner; it has the producers that are made of it
         self.producers: set[bytes] = set()  #: those that were seen to be
         self.origins: dict[Origin, int] = {}  #: its connections, and when each was heard of last
@@ -90,9 +96,11 @@ class Sessions:
         session.last_ms = session.origins[origin] = now_ms
         return session.client
 
-    def greet(self, origin: Origin, hello: Hello, now_ms: int, address: str = "") -> None:
-        """HELLO: this connection speaks for that session from now on. Raises BadRequest when it belongs to
-        somebody else, Refused when an operator has ended it."""
+    def greet(
+        self, origin: Origin, hello: Hello, now_ms: int, address: str = "", rights: Rights | None = None
+    ) -> None:
+        """HELLO: this connection speaks for that session from now on, and may do that. Raises BadRequest
+        when it belongs to somebody else, Refused when an operator has ended it."""
         ownership.check_session(hello.session, hello.key)
         if (left_ms := self._kicked.get(hello.session[:SESSION_SHOWN_BYTES], 0) - now_ms) > 0:
             hint = "an operator did that: gossipq client kick; ask why"
@@ -108,8 +116,11 @@ class Sessions:
                 f"{session.name}/{hello.session[:4].hex()}",
                 ownership.is_of_node(self._token, hello.key),
             )
-            session.client = Client(hello.session, name, node, address)
+            session.client = Client(hello.session, name, node, address, rights)
             self._counts[address] += 1
+        elif session.client.rights is not rights:
+            session.client = structs.replace(session.client, rights=rights)
+        session.shown, session.acts_for = digest(hello.auth) if hello.auth else b"", hello.user
         if len(session.origins) >= CONNECTIONS_MAX:
             self._leave(min(session.origins, key=session.origins.__getitem__))
         session.key, session.resets = hello.key, hello.resets
@@ -117,6 +128,11 @@ class Sessions:
         self._by_origin[origin] = session
         session.absent_ms = None
         self._absent.pop(hello.session, None)
+
+    def end(self, session: Session) -> SessionId:
+        """It greets again, or it does not."""
+        self._end(session)
+        return session.client.session
 
     def _check_quota(self, address: str) -> None:
         """Raises Busy."""

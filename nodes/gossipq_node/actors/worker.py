@@ -23,6 +23,7 @@ from gossipq.core.turn import RECOVER_MS, ShardStopped, Turn
 from gossipq.errors import (
     BadBatch,
     Busy,
+    Forbidden,
     GossipqError,
     Internal,
     NoSession,
@@ -49,13 +50,15 @@ from gossipq.messages import (
     PublishPlain,
     Recall,
     Reset,
+    SetAccess,
     SetMember,
     SetOptions,
     Started,
     Unsubscribe,
+    WhoAmI,
 )
 from gossipq.operator_messages import Kick
-from gossipq.peer_messages import View
+from gossipq.peer_messages import AccessTold, View
 from gossipq.rates import SETTLES, Rates
 from gossipq.types import META_SHARD, BatchInfo, Now, Origin, ShardId
 from gossipq.values import Message
@@ -66,6 +69,7 @@ from gossipq.wire.opener import Opener
 from gossipq_node.actors import worker_stats
 from gossipq_node.actors.cluster import OtherNodes
 from gossipq_node.actors.faults import Faults
+from gossipq_node.actors.guard import Guard, NameOf
 from gossipq_node.actors.intake import Intake
 from gossipq_node.actors.prover import Prover
 from gossipq_node.actors.sender import Sender, header_of, unread
@@ -128,6 +132,7 @@ class Worker:
             lambda origin: self._sessions.resets(origin),
         )
         self._prover = Prover(settings.member.copy, settings.token)
+        self._guard = Guard(settings.access, settings.token, settings.clients_bind, settings.clear_tokens)
         self._alarms = WorkerAlarms(settings.node, settings.worker)
         self._turned_us = 0
         self._catching_up: set[int] = set()  # shards with new copies
@@ -223,6 +228,9 @@ class Worker:
         led, changed = self._cluster.learn_from(shard)
         if changed:
             self._aim()
+        if shard.id == META_SHARD and self._guard.learn(shard.access):
+            self._admit_again(self._now)
+            self._cluster.tell_access(shard.access)
         if led or changed:
             self._housekeeping_ms = self._now.boot_ms
 
@@ -239,6 +247,33 @@ class Worker:
         for shard_id, shard in self._turn.shards.items():
             shard.target = self._cluster.targets.get(shard_id)
             self._turn.wake(shard_id)
+
+    def _admit_again(self, now: Now) -> None:
+        """Users or roles changed, or time went on. A session that may do less than before starts over: it
+        greets again, and subscribes to what it still may."""
+        for session in self._sessions:
+            if self._guard.is_node(session.key) or not session.origins:
+                continue
+            before = session.client.rights
+            try:
+                rights = self._guard.again(session.shown, session.acts_for, now)
+            except Forbidden:
+                self._turn.end_session(self._sessions.end(session), silent=True)
+                continue
+            if rights is not None and (before is None or not before.within(rights)):
+                self._turn.end_session(self._sessions.end(session), silent=True)
+            else:
+                session.client = structs.replace(session.client, rights=rights)
+        self._reset("users or roles have changed")
+
+    def _end_expired(self, now: Now) -> None:
+        """Of tokens."""
+        if self._guard.closed and any(
+            0 < session.client.rights.expires_ms <= now.wall_ms
+            for session in self._sessions
+            if session.client.rights is not None
+        ):
+            self._admit_again(now)
 
     # --- opening, failing -----------------------------------------------------------------------------------
 
@@ -301,6 +336,8 @@ class Worker:
                 now.boot_ms,
                 type(request) in SETTLES,
             )
+            if client is not None and client.rights is not None:
+                self._guard.check(client.rights, request, self._topic_names(header.shard))
             if type(request) is Publish and client is not None:
                 self._publish(message, header, client, request)
             elif type(request) is PublishPlain and client is not None:
@@ -369,7 +406,10 @@ class Worker:
         """Nobody waits for an answer that says no."""
         try:
             for header, request, entries, frame in self._cluster.open(message, now.boot_ms):
-                if isinstance(request, View):
+                if isinstance(request, AccessTold):
+                    if self._guard.learn(request.table):
+                        self._admit_again(now)
+                elif isinstance(request, View):
                     if self._cluster.learn(request, now.boot_ms):
                         self._aim()
                 elif (shard := self._turn.touch(header.shard)) is not None:
@@ -382,8 +422,14 @@ class Worker:
         except Exception as error:
             self._faults.met("a message of a node", None, error)
 
+    def _topic_names(self, shard: ShardId) -> NameOf:
+        found = self._turn.shards.get(shard)
+        return found.topic_name if found is not None else lambda topic_id: ""
+
     def _greet(self, origin: Origin, header: Header, hello: Hello, now: Now) -> None:
-        self._sessions.greet(origin, hello, now.boot_ms, self._mailbox.address(origin))
+        address = self._mailbox.address(origin)
+        rights = self._guard.greet(hello, address, now)
+        self._sessions.greet(origin, hello, now.boot_ms, address, rights)
         answer = welcome(self._settings, self._cluster.view.routes(), self._cluster.view.nodes())
         self._mailbox.reply(origin, encode(answer, header.shard, header.request_id))
 
@@ -405,12 +451,15 @@ class Worker:
             led = self._led()
             for shard in led:
                 self._turn.touch(shard.id)
-            reply = worker_stats.answer(request, self._settings, led, self._sessions, now)
+            reply = worker_stats.answer(request, self._settings, led, self._sessions, now, client.rights)
             self._mailbox.reply(origin, encode(reply, header.shard, header.request_id))
-        elif isinstance(request, Join | SetMember | SetOptions) and (
-            challenge := self._asked_of_roster(origin, request)
+        elif isinstance(request, Join | SetMember | SetOptions | SetAccess) and (
+            challenge := self._asked_for_proof(origin, client, request)
         ):
             self._mailbox.reply(origin, encode(challenge, header.shard, header.request_id))
+        elif isinstance(request, WhoAmI):
+            said = self._guard.identity(client.rights)
+            self._mailbox.reply(origin, encode(said, header.shard, header.request_id))
         elif isinstance(request, Kick):
             self._mailbox.reply(origin, encode(self._kick(request, now), header.shard, header.request_id))
         else:
@@ -420,8 +469,12 @@ class Worker:
                 self._shard(header), origin, header.request_id, client, request, batch=message.batch
             )
 
-    def _asked_of_roster(self, origin: Origin, request: Join | SetMember | SetOptions) -> Challenge | None:
+    def _asked_for_proof(
+        self, origin: Origin, client: Client, request: Join | SetMember | SetOptions | SetAccess
+    ) -> Challenge | None:
         """What to answer to who has not proven that it knows the secret."""
+        if isinstance(request, SetAccess) and self._guard.may_change(client.rights):
+            return None
         asker, nonce = (request.member.copy, request.nonce) if isinstance(request, Join) else ("", b"")
         return self._prover.asked(origin, request, asker, nonce)
 
@@ -442,7 +495,14 @@ class Worker:
 
     def _keep_house(self, now: Now) -> None:
         self._housekeeping_ms = now.boot_ms + HOUSEKEEPING_MS
-        for part in (self._maintain, self._end_silent, self._check_space, self._look, self._report):
+        for part in (
+            self._maintain,
+            self._end_silent,
+            self._end_expired,
+            self._check_space,
+            self._look,
+            self._report,
+        ):
             try:
                 part(now)
             except (StoreError, ShardStopped):
@@ -510,6 +570,8 @@ class Worker:
             faults=self._faults.count,
             over_quota=self._rates.refused,
         )
+        if META_SHARD in self._turn.shards and self._guard.users.version:
+            self._cluster.tell_access(self._guard.users.table)  # to who has started again
         alarms = self._alarms.raised(self._state, self._space, tally.commit_us, self._turn.stopped)
         self._cluster.report(row, shards, self._timings.rows(), alarms, now.boot_ms)
 

@@ -8,6 +8,7 @@ from gossipq.core.shard import Shard
 from gossipq.errors import BadRequest
 from gossipq.messages import Stats, StatsReply
 from gossipq.operator_messages import Clients, Grown, Growth, ListClients
+from gossipq.permissions import Rights
 from gossipq.types import Now
 from gossipq.values import ClientRow, GrowthRow, Message
 from gossipq_node.actors.sessions import Session, Sessions
@@ -18,9 +19,15 @@ BEGINNING = (-1, -1, -1)  #: of rows of STATS: before all shards, partitions and
 
 
 def answer(
-    request: Message, settings: WorkerSettings, shards: Collection[Shard], sessions: Sessions, now: Now
+    request: Message,
+    settings: WorkerSettings,
+    shards: Collection[Shard],
+    sessions: Sessions,
+    now: Now,
+    rights: Rights | None,
 ) -> StatsReply | Grown | Clients:
-    """Of one of the QUESTIONS; `shards` have the clocks of this turn. Lists come in pages.
+    """Of one of the QUESTIONS; `shards` have the clocks of this turn. Lists come in pages, and show what
+    who asks may see.
 
     Raises BadRequest: a number that cannot be."""
     if isinstance(request, Growth):
@@ -28,20 +35,26 @@ def answer(
     if isinstance(request, ListClients):
         return _clients(request, settings, shards, sessions, now)
     assert isinstance(request, Stats), "one of the questions"
-    return _stats(request, settings, shards)
+    return _stats(request, settings, shards, rights)
 
 
-def _stats(request: Stats, settings: WorkerSettings, shards: Collection[Shard]) -> StatsReply:
+def _stats(
+    request: Stats, settings: WorkerSettings, shards: Collection[Shard], rights: Rights | None
+) -> StatsReply:
     """Rows in the order of shards, partitions and groups, so that a shard that comes or goes between two
     pages moves no other."""
     begin, *row = _after(request.after)
     topics, reply = frozenset(request.topics), StatsReply([], [])
+
+    def shown(topic: str) -> bool:
+        return (not topics or topic in topics) and (rights is None or rights.sees(topic))
+
     for shard in sorted(shards, key=lambda shard: shard.id):
         if shard.id < begin:
             continue
         after = (row[0], row[1]) if shard.id == begin else (-1, -1)
         left = limits.LIST_ROWS_MAX - len(reply.partitions) - len(reply.groups)
-        partitions, groups, last = shard.stats(settings.worker, topics, after, left)
+        partitions, groups, last = shard.stats(settings.worker, shown, after, left)
         reply.partitions.extend(partitions)
         reply.groups.extend(groups)
         if last is not None:

@@ -11,11 +11,11 @@ from contextlib import suppress
 
 from gossipq import limits
 from gossipq.values import Quota
+from gossipq_node.ports import THIS_HOST
 
 CROWD = 256  #: fewer connections cost nothing: nobody is hung up on for saying nothing
 FIRST_WORD_S, IDLE_S = 5.0, 60.0
 LOOK_S = 1.0
-THIS_HOST = "this host"  #: whatever it is called
 SAY_AGAIN_S = 60.0
 ENDLESS_BYTES = 4 * limits.FRAME_BYTES_MAX  #: without a message coming to its end
 #: of struct tcp_info, where Linux counts what the other end has taken, and what came

@@ -21,8 +21,8 @@ from gossipq.messages import Pong, RefusedMessage
 from gossipq.types import Origin
 from gossipq.values import Quota
 from gossipq.wire.frames import encode
-from gossipq_node.adapters.visitors import THIS_HOST, Visitors, taken
-from gossipq_node.ports import Incoming
+from gossipq_node.adapters.visitors import Visitors, taken
+from gossipq_node.ports import THIS_HOST, Incoming
 
 CLIENTS, PEERS, DEALER = b"c", b"p", b"d"  #: first part of an origin: through which socket it came
 #: messages of one connection that wait here before TCP holds it back: of a client no more, be each of the

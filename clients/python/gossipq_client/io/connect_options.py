@@ -4,10 +4,10 @@ import os
 from collections.abc import Iterable
 from typing import NamedTuple, TypedDict
 
-from gossipq_client.io.contexts import addresses_of
+from gossipq_client.io.contexts import addresses_of, credentials_for
 from gossipq_client.io.engine import REQUEST_SECONDS
 from gossipq_client.io.spool import BYTES_MAX, Spool
-from gossipq_client.values import inputs
+from gossipq_client.values import Credentials, inputs
 
 
 class ConnectOptions(TypedDict, total=False):
@@ -20,6 +20,9 @@ class ConnectOptions(TypedDict, total=False):
     a client with the same spool sends what another run left, in order, and the cluster knows by its id what
     it has (within the topic's `dedup`). Needs lmdb (pip install "gossipq[spool]")
     spool_bytes_max: what it holds at most, then publish raises Backpressure
+    credentials: a file with the token to show to a closed cluster; None = that of $GOSSIPQ_CREDENTIALS, else
+    of the context, else, for nodes of this machine, that of this user
+    insecure: the token may leave this machine, though who listens to the network can read it
     """
 
     name: str
@@ -27,6 +30,8 @@ class ConnectOptions(TypedDict, total=False):
     wait: inputs.Duration | None
     spool: str | os.PathLike[str] | None
     spool_bytes_max: int
+    credentials: str | os.PathLike[str] | None
+    insecure: bool
 
 
 class Connecting(NamedTuple):
@@ -37,6 +42,7 @@ class Connecting(NamedTuple):
     timeout_s: float
     wait_s: float | None
     spool: Spool | None
+    credentials: Credentials
 
 
 def connecting(
@@ -47,11 +53,15 @@ def connecting(
     wait: inputs.Duration | None = None,
     spool: str | os.PathLike[str] | None = None,
     spool_bytes_max: int = BYTES_MAX,
+    credentials: str | os.PathLike[str] | None = None,
+    insecure: bool = False,
 ) -> Connecting:
     """Raises BadRequest; ConfigError for a name that is no context, and for a spool that another client
     has."""
     timeout_s = inputs.duration_ms(timeout, "timeout") / 1000
     wait_s = None if wait is None else inputs.duration_ms(wait, "wait") / 1000
-    found = addresses_of(tuple(addresses))
+    named = tuple(addresses)
+    found = addresses_of(named)
+    shown = credentials_for(named, found, credentials, insecure)
     opened = None if spool is None else Spool(spool, spool_bytes_max)
-    return Connecting(found, name or f"python-{os.getpid()}", timeout_s, wait_s, opened)
+    return Connecting(found, name or f"python-{os.getpid()}", timeout_s, wait_s, opened, shown)

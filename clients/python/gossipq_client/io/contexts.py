@@ -8,12 +8,15 @@ own.
 import difflib
 import json
 import os
+import stat
 from collections.abc import Iterable, Mapping
 from contextlib import suppress
 from pathlib import Path
 
 from gossipq import limits
+from gossipq.endpoints import endpoint
 from gossipq.errors import ConfigError
+from gossipq_client.values import NO_CREDENTIALS, Credentials, token_of
 
 FILE = Path("gossipq") / "contexts.json"
 DEFAULT_ADDRESS = f"tcp://127.0.0.1:{limits.PORT}"
@@ -28,11 +31,20 @@ def place() -> Path:
     return Path(os.environ.get("XDG_CONFIG_HOME") or Path.home() / ".config") / FILE
 
 
-class Contexts:
-    """What the file holds: names with their addresses, and which one is in use ("" = none)."""
+def own_credentials() -> Path:
+    """Of this user, for nodes of this machine: beside the secret of its nodes."""
+    state = os.environ.get("XDG_STATE_HOME") or Path.home() / ".local" / "state"
+    return Path(state) / "gossipq" / "credentials"
 
-    def __init__(self, servers: Mapping[str, list[str]], current: str) -> None:
-        self.servers, self.current = dict(servers), current
+
+class Contexts:
+    """What the file holds: names with their addresses, which one is in use ("" = none), and for some a file
+    of credentials."""
+
+    def __init__(
+        self, servers: Mapping[str, list[str]], current: str, credentials: Mapping[str, str] | None = None
+    ) -> None:
+        self.servers, self.current, self.credentials = dict(servers), current, dict(credentials or {})
 
     def save(self) -> None:
         """Replaces the file in one step."""
@@ -40,9 +52,12 @@ class Contexts:
         path.parent.mkdir(parents=True, exist_ok=True)
         new = path.with_suffix(f".{os.getpid()}")
         try:
-            new.write_text(
-                json.dumps({"current": self.current, "contexts": self.servers}, indent=2) + "\n", "utf-8"
-            )
+            kept = {"current": self.current, "contexts": self.servers}
+            if self.credentials:
+                kept["credentials"] = {
+                    name: path for name, path in self.credentials.items() if name in self.servers
+                }
+            new.write_text(json.dumps(kept, indent=2) + "\n", "utf-8")
             os.replace(new, path)
         finally:
             with suppress(FileNotFoundError):
@@ -68,7 +83,8 @@ def load() -> Contexts:
     try:
         found = json.loads(path.read_text("utf-8"))
         servers = {str(name): [str(server) for server in urls] for name, urls in found["contexts"].items()}
-        return Contexts(servers, str(found.get("current", "")))
+        credentials = {str(name): str(file) for name, file in found.get("credentials", {}).items()}
+        return Contexts(servers, str(found.get("current", "")), credentials)
     except FileNotFoundError:
         return Contexts({}, "")
     except (ValueError, KeyError, TypeError, AttributeError) as error:
@@ -102,3 +118,54 @@ def addresses_of(addresses: Iterable[str | Iterable[str]]) -> list[str]:
     for address in addresses:
         names += [address] if isinstance(address, str) else list(address)
     return chosen(names) or [DEFAULT_ADDRESS]
+
+
+def credentials_for(
+    given: Iterable[str | Iterable[str]],
+    places: Iterable[str],
+    path: str | os.PathLike[str] | None,
+    insecure: bool = False,
+) -> Credentials:
+    """What a client shows at `places`, which is what `given` names: the token in the file that is given,
+    else in that of $GOSSIPQ_CREDENTIALS, else in that of the context, else in the user's own, for nodes of
+    this machine. Raises ConfigError: the file holds none, or others can read it, or the token would leave
+    this machine."""
+    local = all(endpoint(place).is_loopback for place in places)
+    named = path or credentials_file(given)
+    if not named:
+        own = own_credentials()
+        if not local or not own.exists():
+            return NO_CREDENTIALS
+        named = own
+    token = read_credentials(Path(named))
+    if not local and not insecure:
+        raise ConfigError(
+            "the token would cross a network in the clear, where others may read it",
+            "connect by a TLS proxy on this machine; or --insecure (insecure=True) if that network is yours",
+        )
+    return Credentials(token, insecure)
+
+
+def read_credentials(path: Path) -> bytes:
+    """The token in a file. Raises ConfigError."""
+    try:
+        text, about = path.read_text("utf-8", "replace"), path.stat()
+    except OSError as error:
+        raise ConfigError(
+            f"{path} cannot be read: {error.strerror}", "gossipq user add NAME --save FILE"
+        ) from None
+    if stat.S_ISREG(about.st_mode) and stat.S_IMODE(about.st_mode) & 0o077:
+        raise ConfigError(f"other users of this machine may read {path}", f"chmod 600 {path}")
+    return token_of(text, str(path))
+
+
+def credentials_file(given: Iterable[str | Iterable[str]]) -> str:
+    """That of $GOSSIPQ_CREDENTIALS, else of the first context that is named and has one; "" = none."""
+    if path := os.environ.get("GOSSIPQ_CREDENTIALS"):
+        return path
+    names = [name for each in given for name in ([each] if isinstance(each, str) else each)]
+    names = names or os.environ.get("GOSSIPQ_SERVER", "").replace(",", " ").split()
+    if names and all(":" in name for name in names):
+        return ""
+    kept = load()
+    return next((kept.credentials[name] for name in names or [kept.current] if name in kept.credentials), "")

@@ -33,7 +33,7 @@ from gossipq.wire import ownership
 from gossipq_client.io.transport import Transport, wait
 from gossipq_client.operations import Operating
 from gossipq_client.session import Call, Flight, Held, Joining, Patience, Session, Subscription, Topic, Writer
-from gossipq_client.values import Options, refs
+from gossipq_client.values import NO_CREDENTIALS, Credentials, Options, refs
 
 Stepped = TypeVar("Stepped")
 
@@ -56,7 +56,12 @@ class Engine:
     alive: ClassVar["weakref.WeakSet[Engine]"] = weakref.WeakSet()
 
     def __init__(
-        self, addresses: list[str], name: str, on_fork: Callable[[], None], key: bytes = b""
+        self,
+        addresses: list[str],
+        name: str,
+        on_fork: Callable[[], None],
+        key: bytes = b"",
+        credentials: Credentials = NO_CREDENTIALS,
     ) -> None:
         """`key`: of who owns the session, see `gossipq.wire.ownership`; without one, a random one."""
         self.clock = SystemClock()
@@ -70,6 +75,7 @@ class Engine:
             lambda: ownership.producer_of(key, next(numbers)),
             self.clock.now(),
             key,
+            credentials,
         )
         self.asking = Operating(self.session)
         self.forked = self.closed = False
@@ -368,6 +374,13 @@ class Engine:
             if self.session.owes:
                 wait(self.transport.fds(), min(left_ms, self.timeout_ms()))
         return self.session.publishing.failure()
+
+    def unconfirmed(self, seconds: float | None) -> NotConfirmed:
+        """What is said when the time of a publish is over."""
+        refusal, within = self.session.links.refusal, f"no confirm within {round(seconds or 0, 3)} s"
+        if refusal is not None:
+            return NotConfirmed(f"{within}: {refusal.message}", hint=refusal.hint)
+        return NotConfirmed(within, hint="it may be stored; gossipq status")
 
     def lost(self) -> GossipqError:
         """What is said when the time of a flush is over."""

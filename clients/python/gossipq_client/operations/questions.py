@@ -11,6 +11,8 @@ from gossipq import limits
 from gossipq.errors import BadRequest, GossipqError, UnknownRecord, UnknownTopic
 from gossipq.export_messages import AckRuns, ListAcks, ListStates, States
 from gossipq.messages import (
+    Access,
+    AskAccess,
     AskMembers,
     BindTopic,
     Cancel,
@@ -21,6 +23,7 @@ from gossipq.messages import (
     Edit,
     Explained,
     GroupExplained,
+    Identity,
     ListDead,
     Members,
     PurgeDead,
@@ -28,6 +31,7 @@ from gossipq.messages import (
     Requeue,
     Reschedule,
     Resolve,
+    SetAccess,
     SetGroup,
     SetMember,
     SetOptions,
@@ -41,6 +45,7 @@ from gossipq.messages import (
     Trace,
     Traced,
     Unsubscribe,
+    WhoAmI,
     Why,
     WhyGroup,
 )
@@ -50,6 +55,7 @@ from gossipq.types import (
     KEY_HASH,
     LEASE,
     META_SHARD,
+    NODE_SHARD,
     TTL,
     Index,
     Offset,
@@ -57,7 +63,17 @@ from gossipq.types import (
     partition_key,
     partition_of,
 )
-from gossipq.values import AckRun, GroupOptions, Message, Ref, Start, TopicInfo, TraceEvent
+from gossipq.values import (
+    AccessChange,
+    AccessTable,
+    AckRun,
+    GroupOptions,
+    Message,
+    Ref,
+    Start,
+    TopicInfo,
+    TraceEvent,
+)
 from gossipq.wire import batch as wire
 from gossipq.wire import proofs
 from gossipq_client.operations.search import Search
@@ -206,27 +222,38 @@ class Asking:
         return (yield from self.ask(AskMembers(), META_SHARD, Members))
 
     def set_member(self, name: str, state: str, secret: bytes = b"") -> Talk[Members]:
-        return (yield from self._prove(SetMember(name, state), secret))
+        return (yield from self._prove(SetMember(name, state), secret, Members))
 
-    def _prove(self, asked: SetMember | SetOptions, secret: bytes) -> Talk[Members]:
+    def access(self) -> Talk[AccessTable]:
+        return (yield from self.ask(AskAccess(), META_SHARD, Access)).table
+
+    def set_access(self, change: AccessChange, secret: bytes = b"") -> Talk[AccessTable]:
+        return (yield from self._prove(SetAccess(change), secret, Access)).table
+
+    def whoami(self) -> Talk[Identity]:
+        return (yield from self.ask(WhoAmI(), NODE_SHARD, Identity))
+
+    def _prove(
+        self, asked: SetMember | SetOptions | SetAccess, secret: bytes, kind: type[Answer]
+    ) -> Talk[Answer]:
         request = asked
         for _ in range(PROOFS_MAX):
             call = self._calls.ask(request, META_SHARD)
             yield call
             if not isinstance(call.reply, Challenge):
-                return call.answer(Members)
+                return call.answer(kind)
             if secret:
                 token = proofs.token(secret, self._calls.cluster)
                 request = proofs.proven(token, call.reply.nonce, asked)
         raise BadRequest(
-            "changing the nodes and options of a cluster needs its secret"
+            "changing the nodes, options and users of a cluster needs its secret"
             if not secret
             else "the cluster has another secret",
             hint="give its --secret-file; a node that was given none has it in its directory: DIR/secret",
         )
 
     def set_cluster_options(self, options: dict[str, str], secret: bytes = b"") -> Talk[Members]:
-        return (yield from self._prove(SetOptions(options), secret))
+        return (yield from self._prove(SetOptions(options), secret, Members))
 
     # --- explain
 

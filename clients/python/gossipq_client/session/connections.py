@@ -6,11 +6,14 @@ number, or to a frontdoor. Each greeting has a number of its own; who keeps some
 compares that number and starts over when it has changed.
 """
 
+from msgspec import structs
+
 from gossipq import limits
 from gossipq.messages import Bye, Hello, Ping
 from gossipq.types import NODE_SHARD, Now, ShardId
 from gossipq.values import Message
 from gossipq.wire import frames
+from gossipq_client.values import NO_CREDENTIALS, Credentials
 
 HELLO_AGAIN_MS = limits.SECOND_MS
 SUSPECT_MS = 750  #: who was asked for a sign of life and gives none for so long may be gone
@@ -71,12 +74,20 @@ class Lane:
 
 
 class Connections:
-    def __init__(self, session: bytes, name: str, version: str, now: Now, key: bytes = b"") -> None:
+    def __init__(
+        self,
+        session: bytes,
+        name: str,
+        version: str,
+        now: Now,
+        key: bytes = b"",
+        credentials: Credentials = NO_CREDENTIALS,
+    ) -> None:
         self.session = session
         self.now_ms, self.wall_ms = now  #: as the driver said last
         self.out: list[tuple[str, list[bytes | bytearray]]] = []
         self.actions: list[tuple[str, str]] = []  #: ("open" | "reopen" | "close", endpoint)
-        self._hello = Hello(session, name, version, key=key)
+        self._hello, self._credentials = Hello(session, name, version, key=key), credentials
         self._ids = 0
         self._up: dict[str, bool] = {}
         self._since_ms: dict[str, int] = {}  #: when the endpoint last went up or down, or was asked for
@@ -147,7 +158,9 @@ class Connections:
     def _greet(self, lane: Lane) -> None:
         lane.asked_ms = self.now_ms
         lane.ask(self.now_ms)
-        self.send(lane, self._hello, lane.shard, lane.id)
+        token = self._credentials.at(lane.endpoint) if self._credentials.token else b""
+        hello = structs.replace(self._hello, auth=token) if token else self._hello
+        self.send(lane, hello, lane.shard, lane.id)
 
     def _keep_alive(self) -> None:
         """Pings, greetings that were not answered, connections that say nothing any more."""

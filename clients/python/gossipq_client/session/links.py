@@ -11,6 +11,7 @@ from gossipq.types import NODE_SHARD, Now, ShardId
 from gossipq.values import Route
 from gossipq_client.session.connections import HELLO_AGAIN_MS, SUSPECT_MS, Connections, Lane, Standing
 from gossipq_client.session.leaders import Leaders
+from gossipq_client.values import NO_CREDENTIALS, Credentials
 
 #: a leader that was never reached for so long is spoken to through the frontdoor
 FALLBACK_MS = limits.SECOND_MS
@@ -26,9 +27,16 @@ REST_MS = 10 * limits.SECOND_MS  #: scouts that nobody needs for so long are let
 
 class Links(Connections):
     def __init__(
-        self, addresses: list[str], session: bytes, name: str, version: str, now: Now, key: bytes = b""
+        self,
+        addresses: list[str],
+        session: bytes,
+        name: str,
+        version: str,
+        now: Now,
+        key: bytes = b"",
+        credentials: Credentials = NO_CREDENTIALS,
     ) -> None:
-        super().__init__(session, name, version, now, key)
+        super().__init__(session, name, version, now, key, credentials)
         self.addresses = addresses
         self.nodes: list[str] = []  #: of the cluster, as its nodes say
         self.leaders = Leaders()

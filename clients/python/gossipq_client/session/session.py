@@ -44,7 +44,7 @@ from gossipq_client.session.credit import Subscription
 from gossipq_client.session.deliveries import Consuming
 from gossipq_client.session.links import Links
 from gossipq_client.session.publisher import Publishing
-from gossipq_client.values import refs
+from gossipq_client.values import NO_CREDENTIALS, Credentials, refs
 
 PATTERNS_MS = 3 * limits.SECOND_MS  #: how often a pattern is looked up again
 AWAITED_MS = 250  #: how often a topic is looked up that is not there yet
@@ -60,9 +60,10 @@ class Session:
         new_producer: Callable[[], bytes],
         now: Now,
         key: bytes = b"",
+        credentials: Credentials = NO_CREDENTIALS,
     ) -> None:
         """`key` is what the session and the producers are made of."""
-        self.links = Links(addresses, session, name, version, now, key)
+        self.links = Links(addresses, session, name, version, now, key, credentials)
         self.calls = Calls(self.links)
         self.publishing = Publishing(self.links, new_producer)
         self.consuming = Consuming(self.links, self.calls)

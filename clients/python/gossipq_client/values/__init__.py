@@ -2,6 +2,7 @@
 records. Pure."""
 
 from gossipq_client.values import inputs, outcomes, payloads, refs
+from gossipq_client.values.credentials import NO_CREDENTIALS, Credentials, text_of, token_of
 from gossipq_client.values.growth import series
 from gossipq_client.values.inputs import duration_ms, start_of
 from gossipq_client.values.outcomes import GIVEN_BACK, Outcome, Reject, Retry, TimeLimitExceeded, failed
@@ -35,11 +36,13 @@ from gossipq_client.values.terms import (
 __all__ = [
     "GIVEN_BACK",
     "NOTHING",
+    "NO_CREDENTIALS",
     "PLAIN",
     "WHILE_CONFIRMED",
     "Address",
     "Backoff",
     "Common",
+    "Credentials",
     "GroupPolicy",
     "ListOptions",
     "Many",
@@ -69,5 +72,7 @@ __all__ = [
     "series",
     "spooled",
     "start_of",
+    "text_of",
+    "token_of",
     "topic_options",
 ]

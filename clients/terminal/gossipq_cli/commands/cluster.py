@@ -10,9 +10,11 @@ import msgspec
 from gossipq import limits
 from gossipq.errors import GossipqError
 from gossipq.health import REPLICATED, VOTERS
+from gossipq.permissions import Users
 from gossipq.texts import many
-from gossipq.values import GossipEvent
-from gossipq_cli import ask, clusters, failures
+from gossipq.values import AccessChange, GossipEvent, User
+from gossipq_cli import access, ask, clusters, failures
+from gossipq_cli.access import secret_option
 from gossipq_cli.kinds import Duration
 from gossipq_cli.nodes import NODE_COLUMNS, node_row, node_rows
 from gossipq_cli.options import Choices, Noun, nearest, pass_choices
@@ -34,12 +36,6 @@ EVENT_TEXTS = {
     "degraded": "gossip of the asked node is degraded",
     "well": "gossip of the asked node is well again",
 }
-secret_option = click.option(
-    "--secret-file",
-    metavar="FILE",
-    default="",
-    help="that of the cluster; without it that of your own nodes on this machine",
-)
 
 
 def secret_of(path: str = "") -> bytes:
@@ -51,7 +47,7 @@ def secret_of(path: str = "") -> bytes:
 
 @click.group(cls=Noun)
 def command() -> None:
-    """List, show, drain and remove nodes; change options; follow gossip; recover a survivor."""
+    """List, show, drain and remove nodes; change options; close it; follow gossip; recover."""
 
 
 @command.command("ls")
@@ -319,6 +315,61 @@ def recover(choices: Choices, data: str, force: bool) -> int:
     return failures.DONE
 
 
+# --- users
+
+
+@command.command("close")
+@click.option(
+    "--save", "path", metavar="FILE", default="", help="where your token goes (without it: your own file)"
+)
+@secret_option
+@pass_choices
+def close(choices: Choices, path: str, secret_file: str) -> None:
+    """Let in users only: from now on every request needs a permission.
+
+    \b
+    gossipq cluster close
+    gossipq cluster close --save admin.token
+
+    Where nobody may change users yet, this makes the user admin with all permissions, and saves its token:
+    for a node of this machine where your other commands find it."""
+    from gossipq_client.io import contexts
+
+    out = Output(choices)
+    with ask.connect(choices) as mq:
+        known = mq.admin.access()
+        change, token = AccessChange(closed=True, version=known.version), b""
+        if not Users(known).lets_in():
+            token, kept = access.made_token(None)
+            own = contexts.own_credentials()
+            if not path and own.exists():
+                raise failures.Failure(
+                    "file_exists", f"{own} is there, of another cluster", "--save FILE", failures.CONFLICT
+                )
+            path = path or str(own)
+            made = User(access.ADMIN.name, [access.ADMIN.name], [kept])
+            change = msgspec.structs.replace(change, users=[made], roles=[access.ADMIN])
+            access.save(path, token)  # before: nobody is locked out
+        access.change_by(mq, change, secret_file)
+    text = "the cluster is closed: who shows no token is refused"
+    out.one({"closed": True, "credentials": path if token else ""}, text)
+    if token:
+        out.say(f"you are the user admin by the token in {path}")
+
+
+@command.command("open")
+@secret_option
+@pass_choices
+def open_(choices: Choices, secret_file: str) -> None:
+    """Let everybody in, and do everything; users and roles stay for the next time that it is closed.
+
+    \b
+    gossipq cluster open
+    """
+    access.change(choices, AccessChange(closed=False), secret_file)
+    Output(choices).one({"closed": False}, "the cluster is open: everybody may do everything")
+
+
 # --- options of the cluster
 
 
@@ -354,7 +405,6 @@ def diff(choices: Choices) -> int:
 
     A node that was started before an option was changed runs with the old one until its next start.
     """
-    from dataclasses import replace
 
     out = Output(choices)
     with ask.connect(choices) as mq:
@@ -362,7 +412,7 @@ def diff(choices: Choices) -> int:
     rows, silent = [], []
     for member in told.members:
         try:
-            with ask.connect(replace(choices, servers=[member.endpoint])) as mq:
+            with ask.connect(ask.elsewhere(choices, member.endpoint)) as mq:
                 running = {row.key: row.value for row in mq.admin.running_config()}
         except GossipqError:
             silent.append(member.name)

@@ -1,5 +1,7 @@
 """`gossipq context`."""
 
+import os
+
 import click
 
 from gossipq_cli import contexts, failures, names
@@ -21,6 +23,9 @@ def save(choices: Choices, name: str) -> None:
     \b
     gossipq context save shop -s tcp://10.0.0.7:7700 -s tcp://10.0.0.8:7700
     gossipq -s shop status
+    gossipq --credentials ~/shop.token context save shop -s tcp://127.0.0.1:7700
+
+    A file of credentials that is given is kept with it: the name of the file, not the token.
     """
     if ":" in name or not name.strip():
         raise click.UsageError(f"{name!r} is no name for a context")
@@ -28,6 +33,8 @@ def save(choices: Choices, name: str) -> None:
         raise click.UsageError("name its servers: -s tcp://HOST:7700")
     kept = contexts.load()
     kept.servers[name] = contexts.servers_of(choices.servers)
+    if choices.credentials:
+        kept.credentials[name] = os.path.abspath(choices.credentials)
     kept.save()
     row = {"context": name, "servers": kept.servers[name]}
     Output(choices).one(

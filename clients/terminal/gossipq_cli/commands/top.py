@@ -154,12 +154,11 @@ def _recording(path: Path) -> "Recording":
 
 def _connector(choices: Choices) -> "Callable[[str], Client]":
     """Connects to one address, or ("") as the user said."""
-    from dataclasses import replace
 
     def connect(address: str) -> "Client":
         from gossipq_cli import ask
 
-        return ask.connect(replace(choices, servers=[address]) if address else choices)
+        return ask.connect(ask.elsewhere(choices, address) if address else choices)
 
     return connect
 

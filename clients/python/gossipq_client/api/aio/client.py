@@ -43,6 +43,7 @@ def connect(*addresses: str | Iterable[str], **options: Unpack[ConnectOptions]) 
     spool is written to while it publishes."""
     asked = connecting(addresses, **options)
     client = Client(asked.addresses, asked.name, asked.timeout_s, asked.wait_s)
+    client._credentials = asked.credentials
     if asked.spool is not None:
         client._use_spool(asked.spool)
     return client

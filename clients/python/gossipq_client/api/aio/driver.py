@@ -8,10 +8,10 @@ from contextlib import asynccontextmanager
 from functools import partial
 from typing import Any, TypeVar
 
-from gossipq.errors import ClientClosed, GossipqError, NotConfirmed
+from gossipq.errors import ClientClosed, GossipqError
 from gossipq_client.io import PAUSE_SECONDS, Engine, exits
 from gossipq_client.session import Awaited, Flight, Held, Patience, Receipt, Writer
-from gossipq_client.values import inputs
+from gossipq_client.values import NO_CREDENTIALS, inputs
 
 T = TypeVar("T")
 Gate = asyncio.Lock  #: one after the other
@@ -55,6 +55,7 @@ class Driver:
 
     def __init__(self, addresses: list[str], name: str, timeout: float, key: bytes = b"") -> None:
         self._addresses, self._key = addresses, key
+        self._credentials = NO_CREDENTIALS  #: what it shows, if anything
         self._timeout = timeout
         self._label = name
         self._over = False  #: closed before it was used
@@ -69,7 +70,9 @@ class Driver:
         if self._over:
             raise ClientClosed("this client is closed", hint="call connect() again")
         self._loop = asyncio.get_running_loop()
-        engine = self.__dict__["_engine"] = Engine(self._addresses, self._label, _nothing, self._key)
+        engine = self.__dict__["_engine"] = Engine(
+            self._addresses, self._label, _nothing, self._key, self._credentials
+        )
         exits.note(self)
         return engine
 
@@ -251,9 +254,7 @@ class Driver:
                     if not flight.done:
                         await asyncio.shield(self._landing(flight))
         except TimeoutError:
-            raise NotConfirmed(
-                f"no confirm within {round(timeout or 0, 3)} s", hint="it may be stored; gossipq status"
-            ) from None
+            raise self._engine.unconfirmed(timeout) from None
 
     def _landing(self, flight: Flight) -> asyncio.Future[None]:
         """One future for all who wait for the same flight."""

@@ -62,9 +62,12 @@ def connect(*addresses: str | Iterable[str], **options: Unpack[ConnectOptions]) 
     It connects when it is used first, or in `with`: a module may make it and register handlers without a
     node. Raises Unreachable when no node answers within `wait`, ConfigError for a name that is no context,
     and for a spool that another client has.
+
+    A closed cluster asks who this is: see `credentials` and `insecure`.
     """
     asked = connecting(addresses, **options)
     client = Client(asked.addresses, asked.name, asked.timeout_s)
+    client._credentials = asked.credentials
     if asked.spool is not None:
         client._use_spool(asked.spool)
     if asked.wait_s is not None:

@@ -4,12 +4,13 @@ import threading
 from collections.abc import Callable, Iterator
 from typing import TypeVar
 
-from gossipq.errors import ClientClosed, GossipqError, NotConfirmed
+from gossipq.errors import ClientClosed, GossipqError
 from gossipq_client.api.sync.keeper import Keeper
 from gossipq_client.io import Bell, Engine, exits, log
 from gossipq_client.io import wait as wait_for
 from gossipq_client.session import Awaited, Flight, Held, Patience, PendingReceipts, Writer
 from gossipq_client.session import PendingReceipt as PendingReceipt
+from gossipq_client.values import NO_CREDENTIALS
 
 T = TypeVar("T")
 Gate = threading.RLock  #: one after the other
@@ -30,6 +31,7 @@ class Driver:
     def __init__(self, addresses: list[str], name: str, timeout: float, key: bytes = b"") -> None:
         self._lock = threading.RLock()
         self._addresses, self._key = addresses, key
+        self._credentials = NO_CREDENTIALS  #: what it shows, if anything
         self._exchanges = 0  #: how often callers did I/O
         self._timeout = timeout
         self._label = name
@@ -50,7 +52,7 @@ class Driver:
             if self._over:
                 raise ClientClosed("this client is closed", hint="call connect() again")
             engine = self.__dict__["_engine"] = Engine(
-                self._addresses, self._label, self._in_child, self._key
+                self._addresses, self._label, self._in_child, self._key, self._credentials
             )
             self._made(engine)
             self._keeper = Keeper(self)
@@ -212,9 +214,7 @@ class Driver:
 
         self._do(hurry)
         if not self._until(lambda: all(flight.done for flight in flights), timeout):
-            raise NotConfirmed(
-                f"no confirm within {round(timeout or 0, 3)} s", hint="it may be stored; gossipq status"
-            )
+            raise self._engine.unconfirmed(timeout)
 
     # --- farewell
 

@@ -4,8 +4,8 @@
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Unpack
 
-from gossipq.messages import Members
-from gossipq.values import GroupOptions, TopicInfo, TraceEvent
+from gossipq.messages import Identity, Members
+from gossipq.values import AccessChange, AccessTable, GroupOptions, TopicInfo, TraceEvent
 from gossipq_client.api.sync.consumer import Message
 from gossipq_client.api.sync.schemas import SchemaKeepers
 from gossipq_client.handlers import shows
@@ -218,3 +218,19 @@ class Menders:
         """Changes options of [cluster], dotted key -> JSON text; the answer has all of them. `secret` is what
         the nodes of the cluster share; it is not sent. Raises BadRequest, WrongState."""
         return self._talk(self._asking.set_cluster_options(options, secret))
+
+    # --- users
+
+    def whoami(self) -> Identity:
+        """Who this client is to the node that it is connected to, and what it may do in a closed cluster."""
+        return self._talk(self._asking.whoami())
+
+    def access(self) -> AccessTable:
+        """Users and roles of the cluster. Raises Forbidden."""
+        return self._talk(self._asking.access())
+
+    def set_access(self, change: AccessChange, secret: bytes = b"") -> AccessTable:
+        """Changes users and roles, closes or opens the cluster; the answer is the whole table. `secret` is
+        what the nodes of the cluster share, and not sent; who has the permission `cluster` needs none. Raises
+        BadRequest, WrongState."""
+        return self._talk(self._asking.set_access(change, secret))

@@ -1,0 +1,84 @@
+"""What `user`, `role` and `cluster close` share: who changes users, tokens, and rows of the table."""
+
+import os
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from gossipq import permissions
+from gossipq.values import AccessChange, AccessTable, Credential, Role, Rule, User
+from gossipq_cli import ask, failures
+from gossipq_cli.options import Choices, nearest
+from gossipq_cli.output import iso
+
+if TYPE_CHECKING:
+    from gossipq_client import Client
+
+ADMIN = Role("admin", [Rule("*", list(permissions.PERMISSIONS)), Rule("_*", list(permissions.PERMISSIONS))])
+secret_option = click.option(
+    "--secret-file",
+    metavar="FILE",
+    default="",
+    help="that of the cluster; without it that of your own nodes on this machine",
+)
+
+
+def change(choices: Choices, asked: AccessChange, secret_file: str) -> AccessTable:
+    """Changes the table: by the permission `cluster`, else by the secret."""
+    with ask.connect(choices) as mq:
+        return change_by(mq, asked, secret_file)
+
+
+def change_by(mq: "Client", asked: AccessChange, secret_file: str) -> AccessTable:
+    from gossipq_node import trust
+
+    return mq.admin.set_access(asked, trust.known(secret_file))
+
+
+def table(choices: Choices) -> AccessTable:
+    with ask.connect(choices) as mq:
+        return mq.admin.access()
+
+
+def user(known: AccessTable, name: str) -> User:
+    """Raises Failure when there is none of that name."""
+    found = permissions.user_of(known, name)
+    if found is None:
+        near = nearest(name, [each.name for each in known.users])
+        raise failures.Failure("unknown_user", f"no user {name}{near}", "gossipq user ls", failures.NOT_FOUND)
+    return found
+
+
+def role(known: AccessTable, name: str) -> Role:
+    """Raises Failure when there is none of that name."""
+    found = permissions.role_of(known, name)
+    if found is None:
+        near = nearest(name, [each.name for each in known.roles])
+        raise failures.Failure("unknown_role", f"no role {name}{near}", "gossipq role ls", failures.NOT_FOUND)
+    return found
+
+
+def made_token(expires_s: float | None) -> tuple[bytes, Credential]:
+    """A new one, and what the cluster keeps of it."""
+    token = os.urandom(permissions.TOKEN_BYTES)
+    expires_ms = 0 if expires_s is None else int((time.time() + expires_s) * 1000)
+    return token, Credential(permissions.digest(token), expires_ms)
+
+
+def save(path: str | Path, token: bytes) -> None:
+    """For its owner alone; in place of what was there."""
+    from gossipq_client.values import text_of
+
+    path = Path(path)
+    path.parent.mkdir(0o700, parents=True, exist_ok=True)
+    new = path.with_name(f"{path.name}.{os.getpid()}")
+    fd = os.open(new, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+    with open(fd, "w") as file:
+        file.write(text_of(token) + "\n")
+    os.replace(new, path)
+
+
+def until(expires_ms: int) -> str:
+    return (iso(expires_ms) or "") if expires_ms else "never"

@@ -1,0 +1,378 @@
+"""Who may do what: users have roles, a role has rules, a rule grants permissions on the topics of a
+pattern. Pure.
+
+A cluster is open until somebody closes it: then each request needs the permission that NEEDS names for its
+verb. A user is who shows one of its tokens; who shows none is ANONYMOUS, and may do what roles say that
+were given to a user of that name. Nodes show that they know the secret, and may do everything."""
+
+import hashlib
+import re
+from collections.abc import Callable, Iterable
+from typing import Any, NamedTuple
+
+from gossipq import limits
+from gossipq.errors import BadName, BadRequest, Forbidden
+from gossipq.export_messages import ListAcks, ListStates
+from gossipq.messages import (
+    Ack,
+    AskAccess,
+    AskMembers,
+    BindTopic,
+    Bye,
+    Cancel,
+    CreateTopic,
+    Credit,
+    DropTopic,
+    Edit,
+    Extend,
+    Hello,
+    Join,
+    ListDead,
+    Nack,
+    Ping,
+    Publish,
+    PublishPlain,
+    PurgeDead,
+    Recall,
+    ReplayDead,
+    Requeue,
+    Reschedule,
+    Resolve,
+    SetAccess,
+    SetGroup,
+    SetMember,
+    SetOptions,
+    Show,
+    Started,
+    Stats,
+    Status,
+    Subscribe,
+    Trace,
+    Unsubscribe,
+    WhoAmI,
+    Why,
+    WhyGroup,
+)
+from gossipq.operator_messages import (
+    DropGroup,
+    Growth,
+    Kick,
+    ListAlarms,
+    ListClients,
+    PurgeTopic,
+    SeekGroup,
+    SetTopic,
+    ShowConfig,
+    ShowGroup,
+)
+from gossipq.types import topic_id_of
+from gossipq.values import AccessChange, AccessTable, Message, Role, Rule, User
+
+READ, PUBLISH, CREATE, MEND, OPERATE, CLUSTER, OBSERVE, ACT_FOR = PERMISSIONS = (
+    "read",
+    "publish",
+    "create",
+    "mend",
+    "operate",
+    "cluster",
+    "observe",
+    "act_for",
+)
+ANY = "any"  #: of a need: one permission on the topic, whichever
+EVERYTHING = "*"  #: the pattern that also covers the cluster as a whole
+WHOLE = ""  #: in place of a topic: the cluster as a whole
+ANONYMOUS = "anonymous"  #: the user who shows no token
+TOKEN_BYTES = 32
+USERS_MAX, ROLES_MAX = 1_000, 200
+RULES_MAX, ROLES_OF_USER_MAX, TOKENS_MAX = 64, 32, 8
+CACHED_MAX = 4_096  #: answers that are kept of one session
+SHOW_CREDENTIALS = "show yours: --credentials FILE or $GOSSIPQ_CREDENTIALS; `gossipq whoami` says who you are"
+_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._@-]*\Z")
+_PATTERN = re.compile(r"[A-Za-z0-9._*-]+\Z")
+
+#: topics that a request names: by their ids, by their names
+Targets = tuple[tuple[int, ...], tuple[str, ...]]
+
+
+class Need(NamedTuple):
+    """What a verb needs: a permission ("" = to be greeted is enough) on the topics it names, or on the
+    cluster."""
+
+    permission: str
+    on: str  #: for people
+    targets: Callable[[Any], Targets]
+
+
+def _none(message: Any) -> Targets:
+    return (), ()
+
+
+def _whole(message: Any) -> Targets:
+    return (), (WHOLE,)
+
+
+def _partition(message: Any) -> Targets:
+    return (topic_id_of(message.partition),), ()
+
+
+def _partitions(message: WhyGroup) -> Targets:
+    return tuple({topic_id_of(partition) for partition in message.partitions}), ()
+
+
+def _starts(message: Subscribe) -> Targets:
+    return tuple({topic_id_of(start.partition) for start in message.starts}), ()
+
+
+def _ref(message: Any) -> Targets:
+    return (topic_id_of(message.ref.partition),), ()
+
+
+def _topic_id(message: Any) -> Targets:
+    return (message.topic_id,), ()
+
+
+def _name(message: Any) -> Targets:
+    return (), (message.name,)
+
+
+def _bound(message: BindTopic) -> Targets:
+    return (), (message.name, *message.targets)
+
+
+def _resolved(message: Resolve) -> Targets:
+    return (), tuple(name for name in message.names if "*" not in name)
+
+
+def _counted(message: Any) -> Targets:
+    return (), tuple(message.topics)
+
+
+def _grown(message: Growth) -> Targets:
+    return (), tuple(message.topics) or (WHOLE,)
+
+
+_FREE = Need("", "", _none)
+_OWN = Need("", "its own subscription", _none)
+#: of each verb that clients send
+NEEDS: dict[type[Message], Need] = {
+    Hello: _FREE,
+    Ping: _FREE,
+    Bye: _FREE,
+    WhoAmI: _FREE,
+    Join: Need("", "the secret of the cluster", _none),
+    **dict.fromkeys((Publish, PublishPlain), Need(PUBLISH, "the topic", _partition)),
+    Subscribe: Need(READ, "the topics", _starts),
+    **dict.fromkeys((Unsubscribe, Credit, Ack, Nack, Extend, Recall, Started), _OWN),
+    **dict.fromkeys((ListAcks, ListStates, ListDead), Need(READ, "the topic", _partition)),
+    **dict.fromkeys((Why, Trace, Show), Need(READ, "the topic", _ref)),
+    WhyGroup: Need(READ, "the topics", _partitions),
+    ShowGroup: Need(READ, "the topic", _topic_id),
+    **dict.fromkeys((Cancel, Reschedule, Edit, Requeue), Need(MEND, "the topic", _ref)),
+    **dict.fromkeys((ReplayDead, PurgeDead), Need(MEND, "the topic", _partition)),
+    Resolve: Need(ANY, "the topics", _resolved),
+    Stats: Need(ANY, "the topics", _counted),
+    CreateTopic: Need(CREATE, "the topic", _name),
+    BindTopic: Need(CREATE, "the topics", _bound),
+    **dict.fromkeys((DropTopic, SetTopic), Need(OPERATE, "the topic", _name)),
+    **dict.fromkeys((SetGroup, SeekGroup, DropGroup), Need(OPERATE, "the topic", _topic_id)),
+    PurgeTopic: Need(OPERATE, "the topic", _partition),
+    Kick: Need(OPERATE, "the cluster", _whole),
+    Growth: Need(OBSERVE, "the topics", _grown),
+    **dict.fromkeys(
+        (Status, ListAlarms, ShowConfig, ListClients, AskMembers), Need(OBSERVE, "the cluster", _whole)
+    ),
+    **dict.fromkeys((SetMember, SetOptions, AskAccess, SetAccess), Need(CLUSTER, "the cluster", _whole)),
+}
+
+
+def verb_of(kind: type[Message]) -> str:
+    """As PROTOCOL.md names it."""
+    return re.sub(r"(?<!^)([A-Z])", r"_\1", kind.__name__).upper()
+
+
+def covers(pattern: str, topic: str) -> bool:
+    """Whether a rule with that pattern speaks of a topic, or of the cluster as a whole. A `*` at the
+    beginning stands for no name that begins with `_`: those topics are named as such."""
+    if topic == WHOLE or pattern == EVERYTHING:
+        return pattern == EVERYTHING and not topic.startswith("_")
+    if topic.startswith("_") and not pattern.startswith("_"):
+        return False
+    return re.fullmatch(".*".join(map(re.escape, pattern.split("*"))), topic) is not None
+
+
+def digest(token: bytes) -> bytes:
+    """What is stored of a token. Tokens are random, so they need no salt and no slow hash."""
+    return hashlib.sha256(token).digest()
+
+
+class Rights:
+    """Of one user, at one version of the table: what a door asks for each message. The answers are kept."""
+
+    def __init__(self, user: str, rules: Iterable[Rule], acting: str = "", expires_ms: int = 0) -> None:
+        self.user = user
+        self.acting = acting  #: the user whose token was shown, when it acts for another one
+        self.expires_ms = expires_ms  #: unix; 0 = never
+        self.rules = tuple(rules)
+        self._known: dict[tuple[str, str], bool] = {}
+
+    @property
+    def name(self) -> str:
+        """For people and the audit."""
+        return f"{self.user} by {self.acting}" if self.acting else self.user
+
+    def allows(self, permission: str, topic: str = WHOLE) -> bool:
+        asked = permission, topic
+        known = self._known.get(asked)
+        if known is None:
+            known = self.rule_for(permission, topic) is not None
+            if len(self._known) >= CACHED_MAX:
+                self._known.clear()
+            self._known[asked] = known
+        return known
+
+    def rule_for(self, permission: str, topic: str = WHOLE) -> Rule | None:
+        """The first rule that allows it."""
+        for rule in self.rules:
+            granted = bool(rule.permissions) if permission == ANY else permission in rule.permissions
+            if granted and covers(rule.topics, topic):
+                return rule
+        return None
+
+    def sees(self, topic: str) -> bool:
+        """Whether lists show it."""
+        return self.allows(ANY, topic)
+
+    def require(self, kind: type[Message], permission: str, topic: str) -> None:
+        """Raises Forbidden, which names the verb and the topic."""
+        if not self.allows(permission, topic):
+            raise forbidden(self.name, kind, permission, topic)
+
+    def within(self, other: "Rights | None") -> bool:
+        """Whether `other` may do all that this one may."""
+        return other is None or (self.user == other.user and all(rule in other.rules for rule in self.rules))
+
+
+def forbidden(user: str, kind: type[Message], permission: str, topic: str) -> Forbidden:
+    on = f"topic {topic}" if topic else "the cluster"
+    wanted = "a permission" if permission == ANY else f"the permission {permission}"
+    return Forbidden(
+        f"{verb_of(kind)} on {on} needs {wanted}, which {user} does not have",
+        hint=SHOW_CREDENTIALS if user == ANONYMOUS else "`gossipq whoami` shows what you may do",
+    )
+
+
+class Users:
+    """The table of users and roles, as one process knows it."""
+
+    def __init__(self, table: AccessTable) -> None:
+        self.table, self.version, self.closed = table, table.version, table.closed
+        self._users = {user.name: user for user in table.users}
+        self._roles = {role.name: role for role in table.roles}
+        self._tokens = {
+            token.digest: (user.name, token.expires_ms) for user in table.users for token in user.tokens
+        }
+
+    def login(self, token: bytes, acts_for: str, now_ms: int) -> Rights:
+        """Who shows this token. Raises Forbidden when nobody has it, or has it any more."""
+        return self.rights(digest(token) if token else b"", acts_for, now_ms)
+
+    def rights(self, shown: bytes, acts_for: str, now_ms: int) -> Rights:
+        """The same, by the digest of what was shown; b"" = nothing was. Raises Forbidden."""
+        name, expires_ms = self._tokens.get(shown, ("", 0)) if shown else (ANONYMOUS, 0)
+        if not name:
+            raise Forbidden(
+                "no user has the token that was shown", hint="ask for one: gossipq user rotate NAME"
+            )
+        if expires_ms and expires_ms <= now_ms:
+            raise Forbidden(f"the token of {name} has expired", hint=f"gossipq user rotate {name}")
+        own = Rights(name, self.rules_of(name), expires_ms=expires_ms)
+        if not acts_for or acts_for == name:
+            return own
+        if acts_for not in self._users or not own.allows(ACT_FOR):
+            raise forbidden(name, Hello, ACT_FOR, WHOLE)
+        return Rights(acts_for, self.rules_of(acts_for), name, expires_ms)
+
+    def rules_of(self, user: str) -> list[Rule]:
+        known = self._users.get(user)
+        names = known.roles if known is not None else []
+        return [rule for name in names if name in self._roles for rule in self._roles[name].rules]
+
+    def lets_in(self) -> bool:
+        """Whether some user with a token may change this table."""
+        return any(
+            user.tokens and Rights(user.name, self.rules_of(user.name)).allows(CLUSTER)
+            for user in self.table.users
+        )
+
+
+def changed(table: AccessTable, asked: AccessChange) -> AccessTable:
+    """The table with that change. Total: it holds for every table, so that each copy comes to the same
+    one."""
+    users = {user.name: user for user in (*table.users, *asked.users)}
+    roles = {role.name: role for role in (*table.roles, *asked.roles)}
+    for name in asked.users_gone:
+        users.pop(name, None)
+    for name in asked.roles_gone:
+        roles.pop(name, None)
+    closed = table.closed if asked.closed is None else asked.closed
+    return AccessTable(
+        table.version,
+        closed,
+        [users[name] for name in sorted(users)],
+        [roles[name] for name in sorted(roles)],
+    )
+
+
+def check_table(table: AccessTable) -> None:
+    """Raises BadName, BadRequest: this cannot be a table of users."""
+    _bound_of("users", len(table.users), USERS_MAX)
+    _bound_of("roles", len(table.roles), ROLES_MAX)
+    known = {role.name for role in table.roles}
+    for role in table.roles:
+        _check_name("role", role.name)
+        _bound_of(f"rules of role {role.name}", len(role.rules), RULES_MAX)
+        for rule in role.rules:
+            _check_rule(rule)
+    for user in table.users:
+        _check_user(user, known)
+
+
+def _check_user(user: User, roles: set[str]) -> None:
+    _check_name("user", user.name)
+    _bound_of(f"roles of {user.name}", len(user.roles), ROLES_OF_USER_MAX)
+    _bound_of(f"tokens of {user.name}", len(user.tokens), TOKENS_MAX)
+    if unknown := [name for name in user.roles if name not in roles]:
+        raise BadRequest(f"no role {unknown[0]}, which {user.name} has", hint="gossipq role ls")
+    if user.name == ANONYMOUS and user.tokens:
+        raise BadRequest(f"{ANONYMOUS} is who shows no token", hint="choose another name")
+    for token in user.tokens:
+        if len(token.digest) != hashlib.sha256().digest_size or token.expires_ms < 0:
+            raise BadRequest(f"a token of {user.name} is not as SHA-256 gives it")
+
+
+def _check_rule(rule: Rule) -> None:
+    if not _PATTERN.match(rule.topics) or len(rule.topics) > limits.NAME_BYTES_MAX:
+        raise BadName(f"pattern {rule.topics!r}", hint="a topic name, with * for any characters")
+    for permission in rule.permissions:
+        if permission not in PERMISSIONS:
+            raise BadRequest(f"permission {permission!r}", hint=f"one of {', '.join(PERMISSIONS)}")
+
+
+def _check_name(what: str, name: str) -> None:
+    if not _NAME.match(name) or len(name) > limits.NAME_BYTES_MAX:
+        raise BadName(
+            f"the name of a {what} is {name!r}", hint="letters, digits, and . _ @ - after the first one"
+        )
+
+
+def _bound_of(what: str, count: int, most: int) -> None:
+    if count > most:
+        raise BadRequest(f"{count} {what}; {most} are allowed")
+
+
+def user_of(table: AccessTable, name: str) -> User | None:
+    return next((user for user in table.users if user.name == name), None)
+
+
+def role_of(table: AccessTable, name: str) -> Role | None:
+    return next((role for role in table.roles if role.name == name), None)

@@ -1,0 +1,86 @@
+"""The one place where a process of a node asks who may do what. Until the cluster is closed it lets
+everybody in.
+
+Who greeted has `Rights`, or None: everything. What that depends on is looked up once for each session and
+topic."""
+
+from collections.abc import Callable
+
+from gossipq.errors import BadRequest, Forbidden
+from gossipq.messages import Hello, Identity, SetAccess
+from gossipq.permissions import ANONYMOUS, CLUSTER, NEEDS, Rights, Users
+from gossipq.types import Now
+from gossipq.values import AccessTable, Message
+from gossipq.wire import ownership
+from gossipq_node.ports import THIS_HOST
+
+READABLE = "a token that crosses a network in the clear can be read there"
+USE_PROXY = (
+    "connect by a TLS proxy on the node's own host; or --insecure on the node, if that network is yours"
+)
+NO_SECRET = "a cluster without a secret cannot tell its nodes from its clients: it has no users"
+
+IPC = "ipc://"
+NameOf = Callable[[int], str]  #: "" = the shard has no such topic
+
+
+class Guard:
+    def __init__(self, table: AccessTable, token: bytes, bind: str, clear_tokens: bool = False) -> None:
+        """`token`: what the nodes of the cluster know. Where clients come by a file (`bind`), which its owner
+        alone can open, everybody may do everything. `clear_tokens`: other hosts may show theirs."""
+        self._token, self._clear_tokens = token, clear_tokens
+        self._enforces = not bind.startswith(IPC)
+        self.users = Users(table)
+
+    @property
+    def closed(self) -> bool:
+        return self._enforces and self.users.closed
+
+    def learn(self, table: AccessTable) -> bool:
+        """Whether that was newer."""
+        if table.version <= self.users.version:
+            return False
+        self.users = Users(table)
+        return True
+
+    def greet(self, hello: Hello, address: str, now: Now) -> Rights | None:
+        """What who says this may do. Raises Forbidden."""
+        if not self.closed or self.is_node(hello.key):
+            return None
+        if hello.auth and address != THIS_HOST and not self._clear_tokens:
+            raise Forbidden(READABLE, hint=USE_PROXY)
+        return self.users.login(hello.auth, hello.user, now.wall_ms)
+
+    def is_node(self, key: bytes) -> bool:
+        """Whether who has the key of its session knows the secret."""
+        return bool(self._token and key) and ownership.is_of_node(self._token, key)
+
+    def again(self, shown: bytes, acts_for: str, now: Now) -> Rights | None:
+        """The same for who greeted earlier, by the digest of its token. Raises Forbidden."""
+        return self.users.rights(shown, acts_for, now.wall_ms) if self.closed else None
+
+    def check(self, rights: Rights, request: Message, name_of: NameOf) -> None:
+        """Raises Forbidden. `name_of`: a topic of the shard, by its id."""
+        need = NEEDS.get(type(request))
+        if need is None or not need.permission or type(request) is SetAccess:
+            return  # no request at all, free, or asked for the secret instead
+        ids, topics = need.targets(request)
+        for topic_id in ids:
+            name = name_of(topic_id)
+            if name:  # else the shard itself says that there is none
+                rights.require(type(request), need.permission, name)
+        for name in topics:
+            rights.require(type(request), need.permission, name)
+
+    def may_change(self, rights: Rights | None) -> bool:
+        """Whether a session may change users without showing that it knows the secret. Raises BadRequest
+        where there is none."""
+        if not self._token:
+            raise BadRequest(NO_SECRET, hint="start its nodes with --secret-file FILE")
+        return rights is not None and rights.allows(CLUSTER)
+
+    def identity(self, rights: Rights | None) -> Identity:
+        """The answer to WHO_AM_I."""
+        if rights is None:
+            return Identity(ANONYMOUS, self.closed)
+        return Identity(rights.user, self.closed, list(rights.rules), rights.acting, rights.expires_ms)

@@ -1,0 +1,157 @@
+"""A real node is closed, used by users, and opened again, by the commands that its operator types."""
+
+import os
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from conftest import RunningNode
+from gossipq.errors import ConfigError, Forbidden, GossipqError, NotConfirmed, TurnedAway
+from gossipq_cli.main import main
+from gossipq_client import connect
+from gossipq_client.io import contexts
+
+pytestmark = pytest.mark.e2e
+PATIENCE_S = 60.0
+
+
+@pytest.fixture
+def gossipq(node: RunningNode, capsys: pytest.CaptureFixture[str]) -> Callable[..., tuple[int, str, str]]:
+    """(exit code, stdout, stderr) of a line; the node's own secret is at hand."""
+
+    def run(*argv: str) -> tuple[int, str, str]:
+        capsys.readouterr()
+        code = main(["-s", node.endpoint, *argv])
+        return code, *capsys.readouterr()
+
+    return run
+
+
+def until(done: Callable[[], bool]) -> None:
+    end = time.monotonic() + PATIENCE_S
+    while not done():
+        assert time.monotonic() < end
+        time.sleep(0.02)
+
+
+def refused(ask: Callable[[], Any]) -> str:
+    """The code of what a request is refused with, once that is so."""
+    said: list[str] = []
+
+    def asked() -> bool:
+        try:
+            ask()
+        except (Forbidden, TurnedAway) as error:
+            said.append(getattr(error, "why", "") or error.code)
+        return bool(said)
+
+    until(asked)
+    return said[0]
+
+
+def test_closing_using_and_opening(node: RunningNode, gossipq: Callable[..., Any], tmp_path: Path) -> None:
+    secret = ("--secret-file", str(node.data / "secret"))
+    admin, ada = str(tmp_path / "admin.token"), str(tmp_path / "ada.token")
+    with connect(node.endpoint) as stranger:
+        stranger.publish("invoices", b"1").result(PATIENCE_S)
+        stranger.publish("orders", b"1").result(PATIENCE_S)
+        assert gossipq("cluster", "close", "--save", admin, *secret)[0] == 0
+        assert os.stat(admin).st_mode & 0o777 == 0o600
+        assert refused(lambda: stranger.publish("invoices", b"2").result(PATIENCE_S)) == "forbidden"
+        assert refused(stranger.admin.status) == "forbidden"
+    by = ("--credentials", admin)
+    assert gossipq("status")[0] != 0
+    assert gossipq(*by, "status")[0] == 0
+    for line in (
+        ("role", "add", "billing"),
+        ("role", "grant", "billing", "invoices*", "read", "publish"),
+        ("user", "add", "ada", "--role", "billing", "--expires", "1d", "--save", ada),
+    ):
+        assert gossipq(*by, *line)[0] == 0, line
+    assert gossipq(*by, "user", "test", "ada", "publish", "invoices")[0] == 0
+    assert gossipq(*by, "user", "test", "ada", "PURGE_TOPIC", "invoices")[0] == 1
+    code, out, _ = gossipq("--credentials", ada, "whoami", "-o", "names")
+    assert (code, out) == (0, "ada\n")
+    code, out, _ = gossipq("--credentials", ada, "topic", "ls", "-o", "names")
+    assert (code, out) == (0, "invoices\n")
+    code, _, err = gossipq("--credentials", ada, "pub", "orders", "2")
+    assert code == 6
+    assert "orders" in err
+    code, _, err = gossipq("--credentials", ada, "topic", "purge", "invoices", "--yes")
+    assert code == 6
+    assert "PURGE_TOPIC on topic invoices needs the permission operate, which ada does not have" in err
+
+    with connect(node.endpoint, credentials=ada) as mq:
+        mq.publish("invoices", b"2").result(PATIENCE_S)
+        got = mq.consume("invoices", group="g", start="first")
+        assert [next(got).value for _ in range(2)] == [b"1", b"2"]
+        gossipq(*by, "user", "set", "ada")
+        assert refused(lambda: mq.publish("invoices", b"3").result(PATIENCE_S)) == "forbidden"
+        gossipq(*by, "user", "set", "ada", "--role", "billing")
+        until(lambda: goes(lambda: mq.publish("invoices", b"4").result(PATIENCE_S)))
+        gossipq(*by, "user", "rm", "ada")
+        last = mq.publish("invoices", b"5")
+        until(lambda: mq._engine.session.links.refusal is not None)
+        with pytest.raises(NotConfirmed, match="no user has the token"):
+            last.result(1)
+        mq.close(flush=False)
+    node.kill()
+    node.start()
+    assert gossipq("topic", "show", "invoices")[0] == 6, "it stays closed"
+    assert gossipq("cluster", "open", *secret)[0] == 0, "who has the secret is never locked out"
+    with connect(node.endpoint) as mq:
+        values = [record.value for record in mq.consume("invoices", start="first", stop_at_end=True)]
+        assert values == [b"1", b"2", b"4"]
+
+
+def goes(ask: Callable[[], Any]) -> bool:
+    try:
+        ask()
+    except GossipqError:
+        return False
+    return True
+
+
+def test_tokens_stay_on_this_machine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = tmp_path / "token"
+    path.write_text("gq_" + "00" * 32)
+    path.chmod(0o600)
+    local, far = ["tcp://127.0.0.1:7700"], ["tcp://10.0.0.7:7700"]
+    assert contexts.credentials_for((), local, path).token == bytes(32)
+    with pytest.raises(ConfigError, match="in the clear"):
+        contexts.credentials_for((), far, path)
+    assert contexts.credentials_for((), far, path, insecure=True).at(far[0]) == bytes(32)
+    assert contexts.credentials_for((), local, path).at(far[0]) == b""
+    monkeypatch.setenv("GOSSIPQ_CREDENTIALS", str(path))
+    assert contexts.credentials_for((), local, None).token == bytes(32)
+    path.chmod(0o640)
+    with pytest.raises(ConfigError, match="other users"):
+        contexts.credentials_for((), local, None)
+    monkeypatch.delenv("GOSSIPQ_CREDENTIALS")
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
+    assert contexts.credentials_for((), local, None).token == b""
+    own = contexts.own_credentials()
+    own.parent.mkdir(parents=True)
+    path.chmod(0o600)
+    path.rename(own)
+    assert contexts.credentials_for((), local, None).token == bytes(32)
+    assert contexts.credentials_for((), far, None).token == b"", "it is that of the nodes of this machine"
+    own.write_text("something else")
+    with pytest.raises(ConfigError, match="no token"):
+        contexts.credentials_for((), local, None)
+
+
+def test_a_context_may_name_credentials(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path))
+    path = tmp_path / "shop.token"
+    path.write_text("gq_" + "ab" * 32)
+    path.chmod(0o600)
+    kept = contexts.Contexts({"shop": ["tcp://127.0.0.1:1"]}, "shop", {"shop": str(path)})
+    kept.save()
+    assert contexts.load().credentials == {"shop": str(path)}
+    for given in (("shop",), ()):
+        assert contexts.credentials_for(given, ["tcp://127.0.0.1:1"], None).token
+    assert not contexts.credentials_for(("127.0.0.1:1",), ["tcp://127.0.0.1:1"], None).token

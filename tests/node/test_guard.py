@@ -1,0 +1,344 @@
+"""Every verb with every permission, as the table in docs/SECURITY.md says; closing, opening and revoking at
+a worker and at a frontdoor. Over fakes of their ports: nothing waits."""
+
+import re
+from itertools import count
+from pathlib import Path
+
+import pytest
+from msgspec import structs
+
+from gossipq import messages, operator_messages, permissions
+from gossipq.export_messages import ListAcks, ListStates
+from gossipq.messages import (
+    Access,
+    Challenge,
+    Confirm,
+    CreateTopic,
+    Deliver,
+    Hello,
+    Identity,
+    Publish,
+    RefusedMessage,
+    Resolve,
+    Stats,
+    StatsReply,
+    Subscribe,
+    Subscribed,
+    Topics,
+    Welcome,
+)
+from gossipq.peer_messages import AccessTold
+from gossipq.permissions import PERMISSIONS, PUBLISH, READ, Users
+from gossipq.types import Now, partition_key
+from gossipq.values import (
+    AccessChange,
+    AccessTable,
+    Credential,
+    GroupOptions,
+    Member,
+    Message,
+    Ref,
+    Role,
+    Rule,
+    Start,
+    TopicOptions,
+    User,
+)
+from gossipq.wire import batch as batches
+from gossipq.wire import ownership, proofs
+from gossipq_node.actors.guard import Guard
+from gossipq_node.ports import THIS_HOST
+from node.test_frontdoor import SETTINGS as DOOR
+from node.test_frontdoor import House
+from node.test_worker import SETTINGS, Client, Hands
+
+TOKEN = b"s" * 32  #: what the nodes know
+NOTHING, ALL = "nothing", "all"
+ROLES = (*PERMISSIONS, NOTHING, ALL)
+META = (Resolve, CreateTopic, messages.BindTopic, messages.DropTopic, operator_messages.SetTopic)
+META += (messages.AskAccess, messages.SetAccess, messages.AskMembers, messages.SetMember, messages.SetOptions)
+DOCUMENT = Path(__file__).resolve().parents[2] / "docs" / "SECURITY.md"
+NODE = Hello(ownership.session_of(ownership.key_of_node(TOKEN, b"n" * 16)), "node", "0")
+NODE = structs.replace(NODE, key=ownership.key_of_node(TOKEN, b"n" * 16))
+numbers = count(1)
+
+
+def token_of(user: str) -> bytes:
+    return user.encode().ljust(32, b".")
+
+
+def granted(role: str) -> list[str]:
+    return list(PERMISSIONS) if role == ALL else [] if role == NOTHING else [role]
+
+
+def table(topics: str = "*", expires_ms: int = 0) -> AccessChange:
+    """Closed. Each role is that of a user of its name."""
+    users = [
+        User(role, [role], [Credential(permissions.digest(token_of(role)), expires_ms)]) for role in ROLES
+    ]
+    return AccessChange(users, [Role(role, [Rule(topics, granted(role))]) for role in ROLES], closed=True)
+
+
+def allowing(topics: str) -> AccessChange:
+    """The same, and somebody who may change users."""
+    change = table(topics)
+    admin = User("admin", ["admin"], [Credential(permissions.digest(token_of("admin")))])
+    roles = [*change.roles, Role("admin", [Rule("*", list(PERMISSIONS))])]
+    return structs.replace(change, users=[*change.users, admin], roles=roles)
+
+
+def hands(change: AccessChange) -> Hands:
+    """A worker whose table was changed by who knows the secret."""
+    rig = Hands(structs.replace(SETTINGS, token=TOKEN))
+    assert isinstance(proven(greeted(rig, NODE), messages.SetAccess(change)), Access)
+    return rig
+
+
+def proven(client: Client, request: messages.SetAccess) -> Message | None:
+    challenge = client.ask(request)
+    assert isinstance(challenge, Challenge)
+    return client.ask(proofs.proven(TOKEN, challenge.nonce, request))
+
+
+def greeted(rig: Hands, hello: Hello) -> Client:
+    client = rig.client(greet=False)
+    client._producer = batches.NO_PRODUCER
+    assert isinstance(client.ask(hello), Welcome)
+    return client
+
+
+def hello_of(user: str, acts_for: str = "") -> Hello:
+    session = ownership.unowned(next(numbers).to_bytes(16))
+    return Hello(session, user, "0", token_of(user) if user else b"", acts_for)
+
+
+def documented() -> dict[str, str]:
+    """The permission that each verb needs."""
+    text = DOCUMENT.read_text("utf-8").partition("| verb | permission | on |")[2].partition("\n\n")[0]
+    rows = re.findall(r"^\| ([A-Z_, ]+) \| (\w+|-) \| .*\|$", text, re.MULTILINE)
+    return {verb: permission for verbs, permission in rows for verb in verbs.split(", ")}
+
+
+def requests(topic_id: int) -> list[Message]:
+    m, o, partition = messages, operator_messages, partition_key(topic_id, 0)
+    ref, start = Ref(partition, 0), Start(partition, "first", 0)
+    return [
+        hello_of(NOTHING),
+        *(m.Ping(), m.WhoAmI(), m.Join(Member("b.1", "b", "tcp://127.0.0.1:9", 1))),
+        *(m.Publish(partition), m.PublishPlain(partition)),
+        *(m.Subscribe(1, "g", [start], 1, 1), m.WhyGroup("g", [partition])),
+        *(m.Unsubscribe(9), m.Credit(9, 1, 1), m.Ack(9, []), m.Nack(9, []), m.Extend(9, [], 1)),
+        *(m.Recall(9), m.Started(9, [])),
+        *(ListAcks(partition), ListStates(partition), m.ListDead(partition)),
+        *(m.Why(ref), m.Trace(ref), m.Show(ref), o.ShowGroup(topic_id, "g")),
+        *(m.Cancel(ref), m.Reschedule(ref, 1), m.Edit(ref), m.Requeue(ref, "g")),
+        *(m.ReplayDead(partition, "g"), m.PurgeDead(partition, "g")),
+        *(m.Resolve(["orders"]), m.Stats(["orders"])),
+        *(m.CreateTopic("new"), m.BindTopic("bound", ["orders"])),
+        *(o.SetTopic("orders", TopicOptions(ttl_ms=1)), m.SetGroup(topic_id, "g", GroupOptions())),
+        *(o.SeekGroup(topic_id, "g", [start]), o.DropGroup(topic_id, "g"), o.PurgeTopic(partition, 0)),
+        *(o.Kick(b"12345678"), o.Growth(["orders"]), o.ListClients(), m.AskMembers()),
+        *(m.SetMember("b", "gone"), m.SetOptions({}), m.AskAccess(), m.SetAccess(AccessChange())),
+        *(m.DropTopic("orders"), m.Bye()),
+    ]
+
+
+def test_the_document_has_every_verb() -> None:
+    needs = {permissions.verb_of(kind): need.permission or "-" for kind, need in permissions.NEEDS.items()}
+    assert documented() == needs
+
+
+@pytest.mark.parametrize("topics", ["*", "others*"])
+@pytest.mark.parametrize("role", ROLES)
+def test_every_verb_with_every_permission(role: str, topics: str) -> None:
+    rig = hands(allowing(topics))
+    partition, shard = greeted(rig, NODE).topic()
+    table_of = documented()
+    asked = requests(partition >> 16)
+    at_frontdoors = {"STATUS", "LIST_ALARMS", "SHOW_CONFIG"}
+    assert {permissions.verb_of(type(each)) for each in asked} == table_of.keys() - at_frontdoors
+    for request in asked:
+        verb = permissions.verb_of(type(request))
+        batch = bytes(batches.seal([b"x"])) if isinstance(request, Publish | messages.Edit) else b""
+        client = greeted(rig, hello_of(role))
+        answer = client.ask(request, 0 if type(request) in META else shard, batch)
+        forbidden = isinstance(answer, RefusedMessage) and answer.code == "forbidden"
+        need = table_of[verb]
+        may = need in granted(role) or (need == "any" and role != NOTHING)
+        allowed = need == "-" or (may and topics == "*")
+        if verb == "SET_ACCESS" and not allowed:
+            assert isinstance(answer, Challenge)  # by the secret it goes, too
+        else:
+            assert forbidden is not allowed, f"{verb} with {role}: {answer}"
+        if forbidden:
+            assert isinstance(answer, RefusedMessage)
+            assert verb in answer.message
+
+
+def test_lists_show_what_may_be_seen() -> None:
+    known = allowing("none")
+    ada = User("ada", ["ada"], [Credential(permissions.digest(token_of("ada")))])
+    roles = [*known.roles, Role("ada", [Rule("orders", [READ])])]
+    rig = hands(structs.replace(known, users=[*known.users, ada], roles=roles))
+    node, reader = greeted(rig, NODE), greeted(rig, hello_of("ada"))
+    for name in ("orders", "secrets"):
+        node.topic(name)
+    found = reader.ask(Resolve(["*"]))
+    assert isinstance(found, Topics)
+    assert [info.name for info in found.topics] == ["orders"]
+    counted = reader.ask(Stats())
+    assert isinstance(counted, StatsReply)
+    assert {row.topic for row in counted.partitions} == {"orders"}
+    for request in (Resolve(["secrets"]), Resolve(["new"], create=True), Stats(["secrets"])):
+        refused = reader.ask(request)
+        assert isinstance(refused, RefusedMessage)
+        assert refused.code == "forbidden"
+    refused = reader.ask(Resolve(["orders", "orders.new"], create=True))
+    assert isinstance(refused, RefusedMessage)
+
+
+def test_a_closed_worker_greets_no_wrong_token() -> None:
+    rig = hands(table())
+    refused = rig.client(greet=False).ask(structs.replace(hello_of(ALL), auth=b"x" * 32))
+    assert isinstance(refused, RefusedMessage)
+    assert refused.code == "forbidden"
+
+
+def test_an_open_cluster_is_closed_by_who_knows_the_secret_and_ends_what_may_not_go_on() -> None:
+    rig = hands(structs.replace(table(), closed=False))
+    reader, stranger = greeted(rig, hello_of(READ)), greeted(rig, hello_of(""))
+    partition, shard = stranger.topic()
+    subscribe = Subscribe(1, "", [Start(partition, "first", 0)], 10, 1_000)
+    for client in (reader, stranger):
+        assert isinstance(client.ask(subscribe, shard), Subscribed)
+    assert isinstance(proven(stranger, messages.SetAccess(AccessChange(closed=True))), Access)
+    for client in (reader, stranger):
+        refused = client.ask(messages.Ping())
+        assert isinstance(refused, RefusedMessage)
+        assert "HELLO" in refused.hint, "all may do less than before, and greet again"
+    node = greeted(rig, NODE)
+    assert isinstance(node.ask(Publish(partition), shard, bytes(batches.seal([b"x"]))), Confirm)
+    assert not any(isinstance(each, Deliver) for each in (*reader.inbox(), *stranger.inbox()))
+    for client, user, may in ((reader, READ, True), (stranger, "", False)):
+        assert isinstance(client.ask(hello_of(user)), Welcome)
+        answers = client.ask(subscribe, shard)
+        assert isinstance(answers, Subscribed | Deliver) is may
+    admin = greeted(rig, hello_of(ALL))
+    assert isinstance(admin.ask(messages.SetAccess(AccessChange(closed=False))), Access)
+    assert isinstance(stranger.ask(subscribe, shard), Subscribed | Deliver)
+
+
+def test_who_is_removed_is_not_served_any_more_and_others_go_on() -> None:
+    rig = hands(table())
+    partition, shard = greeted(rig, NODE).topic()
+    writers = {user: greeted(rig, hello_of(user)) for user in (PUBLISH, ALL)}
+    admin = greeted(rig, hello_of(ALL))
+    batch = bytes(batches.seal([b"x"]))
+    for client in writers.values():
+        assert isinstance(client.ask(Publish(partition), shard, batch), Confirm)
+    assert isinstance(admin.ask(messages.SetAccess(AccessChange(users_gone=[PUBLISH]))), Access)
+    refused = writers[PUBLISH].ask(Publish(partition), shard, batch)
+    assert isinstance(refused, RefusedMessage)
+    assert "HELLO" in refused.hint
+    again = writers[PUBLISH].ask(hello_of(PUBLISH))
+    assert isinstance(again, RefusedMessage)
+    assert again.code == "forbidden"
+    assert isinstance(writers[ALL].ask(Publish(partition), shard, batch), Confirm)
+
+
+def test_a_token_that_expires_ends_its_session() -> None:
+    rig = hands(table(expires_ms=1_700_000_003_000))
+    client = greeted(rig, hello_of(ALL))
+    assert isinstance(client.ask(messages.WhoAmI()), Identity)
+    rig.turn(2_000)
+    assert isinstance(client.ask(messages.WhoAmI()), Identity)
+    rig.turn(1_001)
+    refused = client.ask(messages.WhoAmI())
+    assert isinstance(refused, RefusedMessage)
+
+
+def test_a_change_that_locks_everybody_out_is_refused() -> None:
+    rig = hands(table())
+    admin = greeted(rig, hello_of(ALL))
+    refused = admin.ask(messages.SetAccess(AccessChange(users_gone=[ALL, "cluster"])))
+    assert isinstance(refused, RefusedMessage)
+    assert refused.code == "wrong_state"
+
+
+def test_it_stays_closed_over_a_restart() -> None:
+    rig = hands(table())
+    again = Hands(structs.replace(SETTINGS, token=TOKEN), rig.store)
+    refused = greeted(again, hello_of(READ)).ask(CreateTopic("new"))
+    assert isinstance(refused, RefusedMessage)
+    assert refused.code == "forbidden"
+
+
+def guard(bind: str = "tcp://127.0.0.1:7700", token: bytes = TOKEN, clear: bool = False) -> Guard:
+    return Guard(permissions.changed(AccessTable(1), table()), token, bind, clear)
+
+
+def test_tokens_of_other_hosts_are_refused_unless_the_network_is_safe() -> None:
+    hello, now = hello_of(READ), Now(0, 0)
+    with pytest.raises(permissions.Forbidden, match="in the clear"):
+        guard().greet(hello, "10.0.0.7", now)
+    for greets, address in ((guard(clear=True), "10.0.0.7"), (guard(), THIS_HOST)):
+        rights = greets.greet(hello, address, now)
+        assert rights is not None
+        assert rights.user == READ
+
+
+def test_who_may_open_the_socket_may_do_everything() -> None:
+    assert guard("ipc:///tmp/node.sock").greet(hello_of(""), THIS_HOST, Now(0, 0)) is None
+
+
+def test_without_a_secret_nobody_is_a_node_and_nothing_is_closed() -> None:
+    closed = guard(token=b"")
+    rights = closed.greet(NODE, THIS_HOST, Now(0, 0))
+    assert rights is not None
+    assert not rights.allows(READ, "orders")
+    with pytest.raises(permissions.BadRequest, match="without a secret"):
+        closed.may_change(rights)
+
+
+def test_an_older_table_changes_nothing() -> None:
+    known = guard()
+    assert not known.learn(AccessTable(1, False))
+    assert known.closed
+    assert known.learn(AccessTable(2, False))
+    assert not known.closed
+    assert Users(known.users.table).version == 2
+
+
+@pytest.mark.parametrize("role", ROLES)
+def test_every_verb_of_a_frontdoor_with_every_permission(role: str) -> None:
+    known = permissions.changed(AccessTable(1), table())
+    house = House(structs.replace(DOOR, token=TOKEN, access=structs.replace(known, version=1)))
+    refused = house.ask(messages.Status())[2]
+    assert isinstance(refused, RefusedMessage)
+    assert "HELLO" in refused.hint
+    assert isinstance(house.ask(hello_of(role))[2], Welcome)
+    said = house.ask(messages.WhoAmI())[2]
+    assert isinstance(said, Identity)
+    assert (said.user, said.closed) == (role, True)
+    table_of = documented()
+    for request in (messages.Status(), operator_messages.ListAlarms(), operator_messages.ShowConfig()):
+        answer = house.ask(request)[2]
+        verb = permissions.verb_of(type(request))
+        forbidden = isinstance(answer, RefusedMessage) and answer.code == "forbidden"
+        assert forbidden is (table_of[verb] not in granted(role)), f"{verb} with {role}: {answer}"
+
+
+def test_a_frontdoor_keeps_a_newer_table_and_asks_who_greeted_before_to_greet_again() -> None:
+    house = House(structs.replace(DOOR, token=TOKEN))
+    assert isinstance(house.ask(messages.Status())[2], messages.StatusReply)
+    newer = structs.replace(permissions.changed(AccessTable(), table()), version=5)
+    house.say(AccessTold(newer))
+    assert house.tables == [newer]
+    assert isinstance(house.ask(messages.Status())[2], RefusedMessage)
+    assert isinstance(house.ask(hello_of(ALL))[2], Welcome)
+    assert isinstance(house.ask(messages.Status())[2], messages.StatusReply)
+    house.say(AccessTold(AccessTable(4)))
+    assert house.tables == [newer]
+    house.say(AccessTold(AccessTable(6)))
+    assert isinstance(house.ask(messages.Status())[2], messages.StatusReply)
