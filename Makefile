@@ -18,7 +18,7 @@ PEERS := redis-server nats-server libnats-dev rabbitmq-server beanstalkd gcc lib
 export PYTHONDONTWRITEBYTECODE :=  # tests start a thousand processes: each would compile every module again
 
 .DEFAULT_GOAL := help
-.PHONY: pictures slow-consumer race race-peers bindings bindings-javascript bindings-c seeds fuzz siege help install serf demo test check unit accept accept-slow accept-kills accept-planted accept-sim accept-power accept-chaos sim hunt sim-coverage perf e2e chaos chaos-kinds power bindings-go
+.PHONY: pictures slow-consumer race race-peers bindings bindings-javascript bindings-c seeds fuzz siege help install serf demo test check unit accept accept-slow accept-kills accept-planted accept-sim accept-power accept-chaos sim hunt sim-coverage perf e2e chaos chaos-kinds power bindings-go bindings-java
 
 help:  ## list the targets
 	@echo "gossipq: make TARGET"
@@ -57,7 +57,7 @@ $(SPARK): $(STAMP)
 	  { echo "note: pyspark could not be installed; the tests of Spark will be skipped" >&2; \
 	  echo " hint: $(BIN)/python -m pip install '.[spark]' shows why" >&2; }
 
-bindings: bindings-javascript bindings-c bindings-go  ## clients in other languages: install what they need, from npm and Debian, and build them
+bindings: bindings-javascript bindings-c bindings-go bindings-java  ## clients in other languages: install what they need, from npm and Debian, and build them
 
 # Node 20.15 or later (Debian 13 has it; before that nodejs.org), and from npm: zeromq, @msgpack/msgpack, typescript
 bindings-javascript:
@@ -73,6 +73,11 @@ bindings-c:
 bindings-go: bindings-c
 	@clients/install.sh go:golang-go
 	@! (command -v go >/dev/null && test -e clients/c/build/libgossipq.a) || $(MAKE) --no-print-directory -s -C clients/go
+
+# a JDK, and JeroMQ as a jar
+bindings-java:
+	@clients/install.sh javac:default-jdk-headless /usr/share/java/jeromq.jar:libjeromq-java
+	@! (command -v javac && test -e /usr/share/java/jeromq.jar) >/dev/null || $(MAKE) --no-print-directory -s -C clients/java
 
 test: check unit  ## check, then all tests but the slow ones (less than six minutes on two cores)
 

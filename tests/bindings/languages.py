@@ -7,7 +7,9 @@ from shlex import quote
 from typing import NamedTuple
 
 CLIENTS = Path(__file__).resolve().parents[2] / "clients"
-JAVASCRIPT, C, GO = CLIENTS / "javascript", CLIENTS / "c", CLIENTS / "go"
+JAVASCRIPT, C, GO, JAVA = (CLIENTS / name for name in ("javascript", "c", "go", "java"))
+JEROMQ = Path("/usr/share/java/jeromq.jar")
+JAVA_DRIVER = JAVA / "build" / "driver" / "Driver.class"
 
 
 class Language(NamedTuple):
@@ -20,11 +22,15 @@ class Language(NamedTuple):
 def languages() -> list[Language]:
     minimal = f"{quote(sys.executable)} {quote(str(CLIENTS / 'minimal_driver.py'))}"
     javascript = f"node {quote(str(JAVASCRIPT / 'driver.mjs'))}"
+    classes = ":".join(
+        quote(str(each)) for each in (JAVA_DRIVER.parent, JAVA / "build" / "gossipq.jar", JEROMQ)
+    )
     return [
         Language("minimal", "cluster", minimal),
         Language("javascript", "cluster", javascript, javascript_misses()),
         Language("c", "cluster", f"{quote(sys.executable)} {quote(str(C / 'driver.py'))}", c_misses()),
         Language("go", "cluster", quote(str(GO / "build" / "driver")), go_misses()),
+        Language("java", "reconnect", f"java -cp {classes} Driver", java_misses()),
     ]
 
 
@@ -44,6 +50,12 @@ def c_misses() -> str:
 def go_misses() -> str:
     sources = [*GO.glob("**/*.go"), *C.glob("*.[ch]")]
     return c_misses() or _not_built("Go", GO / "build" / "driver", sources)
+
+
+def java_misses() -> str:
+    if shutil.which("java") is None or not JEROMQ.exists():
+        return "no JDK or no JeroMQ here: make bindings"
+    return _not_built("Java", JAVA_DRIVER, [*JAVA.glob("src/gossipq/*.java"), *JAVA.glob("driver/*.java")])
 
 
 def _not_built(language: str, product: Path, sources: list[Path]) -> str:

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import cast
 
 import pytest
+from _pytest.mark import ParameterSet
 
 from bindings.languages import Language, languages
 from conftest import HOME, ROOTS, RunningNode
@@ -20,6 +21,26 @@ from gossipq_client import Client, connect
 
 pytestmark = pytest.mark.e2e
 ALONE = [trial for trial in TRIALS if trial.level == "mini"]
+SMOKE = 2  #: trials of each language in a short run
+
+
+def cases() -> list[ParameterSet]:
+    """Each language, and each trial of one node; of most languages only the first ones in a short run."""
+    return [
+        pytest.param(
+            language,
+            trial,
+            id=f"{language.name}-{trial.run.__name__}",
+            marks=[pytest.mark.slow] * (number >= SMOKE and language.name != "minimal"),
+        )
+        for language in languages()
+        for number, trial in enumerate(ALONE)
+    ]
+
+
+def skip_if_missing(language: Language) -> None:
+    if language.missing:
+        pytest.skip(language.missing)
 
 
 @pytest.fixture(scope="module")
@@ -38,16 +59,9 @@ def mq(node: RunningNode) -> Iterator[Client]:
         yield client
 
 
-@pytest.fixture(params=languages(), ids=lambda language: language.name)
-def language(request: pytest.FixtureRequest) -> Language:
-    found: Language = request.param
-    if found.missing:
-        pytest.skip(found.missing)
-    return found
-
-
-@pytest.mark.parametrize("trial", ALONE, ids=lambda trial: trial.run.__name__)
+@pytest.mark.parametrize(("language", "trial"), cases())
 def test_one_node(language: Language, trial: Trial, node: RunningNode, mq: Client) -> None:
+    skip_if_missing(language)
     with Driver(language.command) as driver:
         driver.ask("connect", servers=[node.endpoint])
         trial.run(Stage(cast(Nodes, None), mq, driver))
@@ -56,8 +70,10 @@ def test_one_node(language: Language, trial: Trial, node: RunningNode, mq: Clien
 
 @pytest.mark.slow
 @pytest.mark.timeout(600)
+@pytest.mark.parametrize("language", languages(), ids=lambda language: language.name)
 def test_nodes_that_are_killed(language: Language, tmp_path: Path) -> None:
     """The whole kit, as users run it."""
+    skip_if_missing(language)
     line = [sys.executable, "-m", "gossipq_cli", "conformance", "-o", "jsonl"]
     ran = subprocess.run(
         [*line, "--level", language.level, "--driver", language.command],

@@ -1,0 +1,322 @@
+package gossipq;
+
+import java.nio.ByteBuffer;
+import java.nio.ByteOrder;
+import java.security.SecureRandom;
+import java.util.ArrayDeque;
+import java.util.ArrayList;
+import java.util.Arrays;
+import java.util.Collections;
+import java.util.Deque;
+import java.util.HashMap;
+import java.util.HashSet;
+import java.util.List;
+import java.util.Map;
+import java.util.Set;
+import java.util.TreeMap;
+import java.util.zip.CRC32;
+import org.zeromq.ZMQ;
+
+/**
+ * A client of gossipq. It belongs to one thread, does one thing at a time, and has no thread of its own: who works on one record for
+ * longer than 4 s calls {@link #ping} meanwhile, else the record comes to others.
+ */
+public final class Client implements AutoCloseable {
+    private static final int HELLO = 1, PING = 3, BYE = 5, REFUSED = 6, RESET = 7, CONFIRM = 17, PUBLISH_PLAIN = 18;
+    private static final int SUBSCRIBE = 32, ACK = 37, NACK = 39, DELIVER_PLAIN = 46, RESOLVE = 64;
+    private static final int VERSION = 2, HEADER_BYTES = 24, CREDIT = 100, CREDIT_BYTES = 1 << 20;
+    private static final long SILENT_MS = 3_000, PING_MS = 1_000, AGAIN_MS = 50;
+    private static final Set<String> OVER = Set.of("no_session", "no_subscription", "not_leader");
+    private static final Set<String> LATER = Set.of("no_session", "no_subscription", "not_leader", "busy", "joining");
+    private static final byte[] NOTHING = new byte[0];
+
+    private final ZMQ.Context context = ZMQ.context(1);
+    private final Deque<String> addresses = new ArrayDeque<>();
+    private final byte[] session = new byte[16];
+    private final Map<String, Topic> topics = new HashMap<>();
+    private final Map<Integer, List<Object>> groups = new TreeMap<>(); // shard -> fields of its SUBSCRIBE
+    private final Map<Integer, Long> terms = new HashMap<>(); // shard -> of its newest leader
+    private final Deque<Waiting> waiting = new ArrayDeque<>();
+    private final List<Waiting> held = new ArrayList<>(); // what the user has
+    private final Set<Integer> joined = new HashSet<>();
+    private ZMQ.Socket socket;
+    private long request;
+    private long pingMs;
+    private boolean closed;
+
+    private static final class Topic {
+        long id;
+        int[] shards;
+    }
+
+    private static final class Waiting {
+        int shard;
+        long key;
+        Message message;
+    }
+
+    private static final class Heard {
+        int verb;
+        long request;
+        List<?> fields;
+    }
+
+    /** One address is enough, others are tried when its node is gone; without any it is $GOSSIPQ_SERVER, or this host's node. */
+    public Client(String... servers) {
+        String given = System.getenv("GOSSIPQ_SERVER");
+        if (servers.length > 0) addresses.addAll(Arrays.asList(servers));
+        else Collections.addAll(addresses, (given == null ? "tcp://127.0.0.1:7700" : given).split(","));
+        new SecureRandom().nextBytes(session);
+        session[0] &= 0x7f;
+        dial();
+    }
+
+    /** A place where a record is stored. */
+    public static final class Place {
+        public final int partition;
+        public final long offset;
+        /** It had been stored before, under this id. */
+        public final boolean duplicate;
+
+        Place(int partition, long offset, boolean duplicate) {
+            this.partition = partition;
+            this.offset = offset;
+            this.duplicate = duplicate;
+        }
+    }
+
+    /** Returns when the record is on a majority of disks. */
+    public Place publish(String topic, byte[] value, byte[] key) {
+        return publish(topic, value, key, Collections.emptyMap(), NOTHING);
+    }
+
+    /** What is published again under the same id is stored once; without one the client makes one up, so that asking again is safe. */
+    public Place publish(String topic, byte[] value, byte[] key, Map<String, byte[]> headers, byte[] id) {
+        byte[] name = id.length > 0 ? id : Long.toHexString(new SecureRandom().nextLong()).getBytes();
+        Topic found = topic(topic);
+        CRC32 crc = new CRC32();
+        crc.update(key.length > 0 ? key : name);
+        int partition = (int) (crc.getValue() % found.shards.length);
+        byte[] body = Pack.pack(List.of(List.of(value, key, headers, name)));
+        List<?> answer = ask(PUBLISH_PLAIN, found.shards[partition], List.of(found.id * 65536 + partition), body);
+        List<?> run = (List<?>) ((List<?>) ((List<?>) ((List<?>) answer.get(3)).get(0)).get(1)).get(0); // where it was stored first
+        return new Place(partition, (Long) run.get(1), run.size() > 4 && (Boolean) run.get(4));
+    }
+
+    /** Consumes a topic for a group, whose consumers share its records. A client consumes one topic. */
+    public void subscribe(String topic, String group) {
+        Topic found = topic(topic);
+        if (!groups.isEmpty()) throw new IllegalStateException("this client consumes already: take another one");
+        for (int i = 0; i < found.shards.length; i++) {
+            int shard = found.shards[i];
+            List<Object> fields = groups.computeIfAbsent(shard, number -> new ArrayList<>(Arrays.asList(
+                1 + number, group, new ArrayList<>(), CREDIT, CREDIT_BYTES, List.of(), false, List.of(), List.of(), true, List.of(), true, true)));
+            @SuppressWarnings("unchecked")
+            List<Object> starts = (List<Object>) fields.get(2);
+            starts.add(List.of(found.id * 65536 + i, "first"));
+            joined.remove(shard);
+        }
+        ping(true);
+    }
+
+    /** The next record; null when none comes in time. */
+    public Message next(long waitMs) {
+        long endMs = now() + waitMs;
+        while (waiting.isEmpty() && now() < endMs) {
+            ping();
+            hear(Math.max(1, Math.min(endMs - now(), PING_MS)));
+        }
+        Waiting found = waiting.poll();
+        if (found == null) return null;
+        held.removeIf(each -> each.key == found.key && each.message.offset == found.message.offset);
+        held.add(found);
+        return found.message;
+    }
+
+    /** The record is done. Returns when that is stored: true, or false if others have it by now. */
+    public boolean ack(Message message) {
+        return settle(ACK, message);
+    }
+
+    /** It failed, for that reason: it comes again as the policy of the group says. */
+    public boolean nack(Message message, String reason) {
+        return settle(NACK, message, -1, true, reason);
+    }
+
+    private boolean settle(int verb, Message message, Object... more) {
+        for (Waiting each : held) {
+            if (each.message != message) continue;
+            List<Object> fields = new ArrayList<>();
+            fields.add(groups.get(each.shard).get(0));
+            fields.add(List.of(range(each)));
+            fields.addAll(Arrays.asList(more));
+            List<?> lost = ask(verb, each.shard, fields, null);
+            held.remove(each);
+            return lost.isEmpty() || ((List<?>) lost.get(0)).isEmpty();
+        }
+        return false; // settled before
+    }
+
+    /** Shows that this client is there. */
+    public void ping() {
+        ping(false);
+    }
+
+    private void ping(boolean now) {
+        if (!now && now() < pingMs + PING_MS) return;
+        pingMs = now();
+        for (int shard : groups.keySet()) ask(PING, shard, List.of(), null);
+    }
+
+    /** Gives back what was not acked. */
+    @Override
+    public void close() {
+        if (closed) return;
+        closed = true;
+        for (int shard : joined) say(BYE, shard, List.of(), null);
+        socket.setLinger(200);
+        socket.close();
+        context.term();
+    }
+
+    // --- the one rule of recovery: what is over is joined again, what has no answer is asked again
+
+    private List<?> ask(int verb, int shard, List<?> fields, byte[] body) {
+        for (;;) {
+            if (closed) throw new IllegalStateException("this client is closed");
+            if (verb != HELLO && verb != SUBSCRIBE && !joined.contains(shard)) join(shard);
+            Heard answer = once(verb, shard, fields, body);
+            if (answer == null) {
+                dial();
+                continue;
+            }
+            if (answer.verb != REFUSED) return answer.fields;
+            String code = (String) answer.fields.get(0);
+            if (!LATER.contains(code)) {
+                throw new GossipqException(code, (String) answer.fields.get(1), answer.fields.size() > 2 ? (String) answer.fields.get(2) : "");
+            }
+            if (OVER.contains(code)) over(shard);
+            if (code.equals("no_session") && verb == SUBSCRIBE) greet(shard);
+            pause(answer.fields.size() > 3 ? (Long) answer.fields.get(3) : 0);
+        }
+    }
+
+    private void join(int shard) {
+        greet(shard);
+        List<Object> fields = groups.get(shard);
+        if (fields != null) {
+            List<Object> holding = new ArrayList<>();
+            for (Waiting each : held) if (each.shard == shard) holding.add(range(each));
+            fields.set(7, holding);
+            ask(SUBSCRIBE, shard, fields, null);
+        }
+        joined.add(shard);
+    }
+
+    private void greet(int shard) {
+        ask(HELLO, shard, List.of(session, "java", "0.2.0", NOTHING, "", NOTHING, true), null);
+    }
+
+    private void over(int shard) {
+        joined.remove(shard);
+        waiting.removeIf(each -> each.shard == shard);
+    }
+
+    /** A new socket each time: an old one would first send what it had queued. */
+    private void dial() {
+        if (socket != null) {
+            socket.setLinger(0);
+            socket.close();
+        }
+        socket = context.socket(ZMQ.DEALER);
+        socket.setLinger(0);
+        String address = addresses.poll();
+        addresses.add(address);
+        socket.connect(address);
+        joined.clear();
+        waiting.clear();
+    }
+
+    private long say(int verb, int shard, List<?> fields, byte[] body) {
+        byte[] packed = Pack.pack(fields);
+        ByteBuffer frame = ByteBuffer.allocate(HEADER_BYTES + packed.length).order(ByteOrder.LITTLE_ENDIAN);
+        frame.put((byte) 'G').put((byte) 'Q').put((byte) VERSION).put((byte) verb).putShort((short) shard).putShort((short) 0);
+        frame.putLong(++request).putLong(0).put(packed);
+        socket.send(frame.array(), body == null ? 0 : ZMQ.SNDMORE);
+        if (body != null) socket.send(body, 0);
+        return request;
+    }
+
+    /** The answer; null when none comes in time. */
+    private Heard once(int verb, int shard, List<?> fields, byte[] body) {
+        long asked = say(verb, shard, fields, body), endMs = now() + SILENT_MS;
+        while (now() < endMs) {
+            Heard heard = hear(Math.max(1, endMs - now()));
+            if (heard != null && heard.request == asked) return heard;
+        }
+        return null;
+    }
+
+    /** The next message, if one comes in time; records and RESET are taken care of. */
+    private Heard hear(long waitMs) {
+        socket.setReceiveTimeOut((int) waitMs);
+        byte[] control = socket.recv(0);
+        if (control == null) return null;
+        byte[] body = null;
+        while (socket.hasReceiveMore()) body = socket.recv(0);
+        if (control.length < HEADER_BYTES || control[0] != 'G' || control[1] != 'Q' || control[2] != VERSION) return null;
+        ByteBuffer head = ByteBuffer.wrap(control).order(ByteOrder.LITTLE_ENDIAN);
+        int shard = head.getShort(4) & 0xffff;
+        long term = head.getLong(16);
+        Heard heard = new Heard();
+        heard.verb = control[3] & 0xff;
+        heard.request = head.getLong(8);
+        try {
+            heard.fields = (List<?>) Pack.unpack(control, HEADER_BYTES);
+            boolean old = term < terms.merge(shard, term, Math::max); // from an old leader
+            if (heard.verb == DELIVER_PLAIN && joined.contains(shard) && !old) take(shard, (List<?>) Pack.unpack(body, 0));
+            if (heard.verb == RESET) for (Object each : (List<?>) heard.fields.get(0)) over(((Long) each).intValue());
+            if (heard.verb == CONFIRM) heard.request = (Long) ((List<?>) ((List<?>) heard.fields.get(0)).get(0)).get(0);
+        } catch (RuntimeException error) {
+            return null; // of somebody who is no node
+        }
+        return heard;
+    }
+
+    private void take(int shard, List<?> rows) {
+        for (Object row : rows) {
+            Waiting each = new Waiting();
+            each.shard = shard;
+            each.key = (Long) ((List<?>) row).get(0);
+            each.message = new Message((List<?>) row);
+            waiting.add(each);
+        }
+    }
+
+    private Topic topic(String name) {
+        return topics.computeIfAbsent(name, missing -> {
+            List<?> info = (List<?>) ((List<?>) ask(RESOLVE, 0, List.of(List.of(name), true), null).get(0)).get(0);
+            Topic made = new Topic();
+            made.id = (Long) info.get(0);
+            made.shards = ((List<?>) info.get(4)).stream().mapToInt(shard -> ((Long) shard).intValue()).toArray();
+            return made;
+        });
+    }
+
+    private static List<Object> range(Waiting each) {
+        return List.of(each.key, each.message.offset, each.message.offset + 1);
+    }
+
+    private static long now() {
+        return System.nanoTime() / 1_000_000;
+    }
+
+    private static void pause(long ms) {
+        try {
+            Thread.sleep(ms > 0 ? ms : AGAIN_MS);
+        } catch (InterruptedException error) {
+            Thread.currentThread().interrupt();
+            throw new IllegalStateException("interrupted", error);
+        }
+    }
+}
