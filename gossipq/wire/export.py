@@ -244,6 +244,20 @@ class Export(NamedTuple):
             return None
         return shapes[-1]
 
+    def beginning(self, file: File) -> int:
+        """The version with which the shape of a file's column `data` began: each one from there on follows
+        the one before. 0 for the first beginning of its topic, and without a schema."""
+        begun: list[int] = []
+        before: Shape | None = None
+        for topic_id, version in sorted(self.schemas):
+            document = self.schemas[topic_id, version].document
+            if topic_id == file.topic_id and version <= file.schema and document is not None:
+                shape = schemas.parse(document)
+                if before is None or schemas.changes(before, shape):
+                    begun.append(version)
+                before = shape
+        return begun[-1] if len(begun) > 1 else 0
+
     def is_final(self, file: File) -> bool:
         """No merging may touch it."""
         at = self.positions.get((file.topic_id, file.partition))

@@ -79,9 +79,20 @@ def known(exported: Export, asked: Asked) -> list[Known]:
 
 
 def shape(exported: Export, asked: Asked) -> Shape | None:
-    """Of the column `data`: when one topic is asked for by its name, and has a schema."""
-    single = asked.data_set == export.MESSAGES and len(asked.topics) == 1 and not asked.kafka_schema
-    return exported.shape(asked.topics[0]) if single else None
+    """Of the column `data` in a frame of an export."""
+    return common_shape(map(exported.shape, asked.topics)) if may_be_typed(asked) else None
+
+
+def may_be_typed(asked: Asked) -> bool:
+    """Whether a frame has a column `data`, when schemas say so: messages of topics that are named."""
+    named = bool(asked.topics) and not any("*" in name for name in asked.topics)
+    return named and asked.data_set == export.MESSAGES and not asked.kafka_schema
+
+
+def common_shape(shapes: Iterable[Shape | None]) -> Shape | None:
+    """The one that all have; None when they differ: a column has one type."""
+    found = list(shapes)
+    return found[0] if found and all(shape == found[0] for shape in found) else None
 
 
 def require_names(asked: Asked, there: Set[tuple[str, int]]) -> None:

@@ -12,6 +12,8 @@ from pyspark.sql.streaming.datasource import ReadLimit
 from pyspark.sql.types import StructType
 
 from gossipq.errors import GossipqError, UnknownTopic
+from gossipq.wire import export
+from gossipq.wire.schemas import Schema, Shape
 from gossipq_client import Client, columns, connect
 from pyspark_gossipq import files, layout
 from pyspark_gossipq.asked import LATEST, Asked, Bound
@@ -30,6 +32,18 @@ class SpanTask(InputPartition):
 
 def client(servers: Sequence[str]) -> Client:
     return connect(servers, name=f"spark-{os.getpid()}")
+
+
+def shape(asked: Asked) -> Shape | None:
+    """Of the column `data`, as the topics are declared now. None when nobody answers: whoever reads says
+    so."""
+    try:
+        with client(asked.servers) as mq:
+            declared = [mq.admin.known_schema(topic) for topic in asked.topics]
+    except GossipqError as error:
+        log.warning("schemas are not known: %s", error)
+        return None
+    return layout.common_shape(None if each is None else each.shape for each in declared)
 
 
 def known(mq: Client, asked: Asked) -> list[Known]:
@@ -85,8 +99,8 @@ def at_time(mq: Client, partitions: Sequence[Known], time_us: int | None) -> dic
 
 
 def rows(asked: Asked, task: InputPartition, schema: StructType) -> Iterator[pa.RecordBatch]:
-    """Of one task, from the leader. Raises DataLoss when retention was faster, unless failOnDataLoss is
-    off."""
+    """Of one task, from the leader; `data` as the topic is declared by now, with the fields that `schema`
+    names. Raises DataLoss when retention was faster, unless failOnDataLoss is off."""
     if not isinstance(task, SpanTask):
         return
     span, wanted, gathering = task.span, arrow_schema(schema), columns.Gathering()
@@ -94,6 +108,7 @@ def rows(asked: Asked, task: InputPartition, schema: StructType) -> Iterator[pa.
         start, missing = _first(mq, span, asked), False
         if start >= span.end:
             return
+        declared = mq.admin.known_schema(span.topic) if export.DATA in wanted.names else None
         at = start
         for stretch in mq.batches(span.topic, start=start, end=span.end, partition=span.partition):
             if stretch.topic.id != span.topic_id:
@@ -101,11 +116,16 @@ def rows(asked: Asked, task: InputPartition, schema: StructType) -> Iterator[pa.
             missing |= stretch.first > at
             at = stretch.end
             for block in gathering.add(stretch):
-                yield from files.pieces(block, wanted)
+                yield from files.pieces(_typed(block, declared), wanted)
         for block in gathering.rest():
-            yield from files.pieces(block, wanted)
+            yield from files.pieces(_typed(block, declared), wanted)
         if missing or at < span.end:  # holes are cancelled records, or retention was at work meanwhile
             _first(mq, span, asked)
+
+
+def _typed(block: pa.RecordBatch, declared: Schema | None) -> pa.RecordBatch:
+    """With the column `data`, null where a value does not fit."""
+    return block if declared is None else columns.typed(block, declared)[0]
 
 
 def _first(mq: Client, span: Span, asked: Asked) -> int:

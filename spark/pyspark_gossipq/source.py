@@ -32,8 +32,12 @@ class DefaultSource(DataSource):
 
     @staticmethod
     def _shape(told: asked.Asked) -> Shape | None:
-        if not told.path or len(told.topics) != 1:
+        if not layout.may_be_typed(told):
             return None
+        if told.servers:
+            from pyspark_gossipq import live
+
+            return live.shape(told)
         try:
             return layout.shape(Folder(told.path).read(told.as_of_us), told)
         except ExportError:

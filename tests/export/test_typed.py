@@ -187,3 +187,32 @@ def test_a_table_of_iceberg_for_each_topic_with_a_schema(mq, open_folder, tmp_pa
     assert sorted(row["n"] for row in table.column("data").to_pylist()) == [0, 1]
     assert catalog.load_table("gossipq.messages").scan().to_arrow().column("value").to_pylist() == [b"before"]
     assert json.loads(schema.encode(Longer("x", 1)))["user"] == "x"
+
+
+def test_a_schema_that_is_declared_anew_has_a_table_of_its_own(mq, open_folder, tmp_path) -> None:
+    """One that follows what was there before it was removed stays in the table; commits go on either way."""
+    pytest.importorskip("pyiceberg")
+    from gossipq_node.export import iceberg
+
+    folder, catalog = open_folder(), iceberg.catalog(str(tmp_path / "tables"))
+    mq.create_topic("orders")
+    other = {"type": "object", "properties": {"user": {"type": "integer"}}}
+    more = {"type": "object", "properties": {**other["properties"], "note": {"type": "string"}}}
+    for declared, value in ((Order, Order("ada", 1)), (Longer, Longer("bob", 2)), (other, {"user": 3})):
+        schema = mq.schema("orders", declared)
+        mq.publish("orders", value).result()
+        Exporter(mq, folder).run()
+        mq.admin.delete_schema("orders")
+        iceberg.Iceberg(folder, catalog).commit()
+    mq.schema("orders", more)
+    mq.publish("orders", {"user": 4, "note": "x"}).result()
+    Exporter(mq, folder).run()
+    compact(folder, keep_s=0)
+    assert iceberg.Iceberg(folder, catalog).commit().records == 1
+
+    def users(name: str) -> list[Any]:
+        table = catalog.load_table(f"gossipq.orders_{schema.topic_id}{name}").scan().to_arrow()
+        return sorted(row["user"] for row in table.column("data").to_pylist())
+
+    assert users("") == ["ada", "bob"]
+    assert users("_v5") == [3, 4]

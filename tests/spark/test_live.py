@@ -77,6 +77,60 @@ def test_an_unknown_topic_is_named(spark, shared_node: RunningNode) -> None:
         load(spark, shared_node, "nobody").count()
 
 
+def test_values_of_a_topic_with_a_schema_are_typed(
+    spark, shared_node: RunningNode, mq: Client, topic: str, tmp_path: Path
+) -> None:
+    """In batches and streams; a query that began before a field was added goes on without it."""
+    kinds: dict[str, Any] = {"n": {"type": "integer"}, "tags": {"type": "array", "items": {"type": "string"}}}
+    mq.schema(topic, {"type": "object", "properties": kinds})
+    with connect(shared_node.endpoint) as other:  # which checks nothing
+        other.publish_many(topic, [b'{"n": 1, "tags": ["a"]}', b"no"], partition=0).result(PATIENCE_S)
+    frame = load(spark, shared_node, topic)
+    assert [row.data and row.data.asDict() for row in frame.orderBy("offset").collect()] == [
+        {"n": 1, "tags": ["a"]},
+        None,
+    ]
+    before = load(spark, shared_node, topic)
+    mq.schema(topic, {"type": "object", "properties": {"more": {"type": "boolean"}, **kinds}})
+    mq.publish(topic, {"more": True, "n": 3}, partition=0).result(PATIENCE_S)
+    assert [row.asDict() for row in before.where("data.n = 3").select("data.*").collect()] == [
+        {"n": 3, "tags": None}
+    ]
+    assert load(spark, shared_node, topic).where("data.more").count() == 1
+    assert "data" not in load(spark, shared_node, topic, kafkaSchema="true").columns
+    options = {"servers": shared_node.endpoint, "topics": topic, "startingOffsets": "earliest"}
+    stream = spark.readStream.format("gossipq").options(**options).load()
+    out, marks = str(tmp_path / "out"), str(tmp_path / "marks")
+    query = (
+        stream.select("offset", "data.n")
+        .writeStream.option("checkpointLocation", marks)
+        .trigger(availableNow=True)
+        .start(out, format="parquet")
+    )
+    assert query.awaitTermination(PATIENCE_S)
+    assert sorted((row.offset, row.n) for row in spark.read.parquet(out).collect()) == [
+        (0, 1),
+        (1, None),
+        (2, 3),
+    ]
+
+
+def test_frames_of_topics_with_one_schema_are_typed(
+    spark, shared_node: RunningNode, mq: Client, topic: str
+) -> None:
+    """A column has one type: topics whose schemas differ, or that have none, have no `data` together."""
+    other = f"{topic}-other"
+    mq.create_topic(other)
+    declared = {"type": "object", "properties": {"n": {"type": "integer"}}}
+    mq.schema(topic, declared)
+    assert "data" not in load(spark, shared_node, f"{topic},{other}").columns
+    mq.schema(other, declared)
+    for number, name in enumerate((topic, other)):
+        mq.publish_and_wait(name, {"n": number})
+    found = load(spark, shared_node, f"{topic},{other}").select("topic", "data.n").collect()
+    assert sorted((row.topic, row.n) for row in found) == [(topic, 0), (other, 1)]
+
+
 class Run:
     """A query that counts what it read, by value."""
 

@@ -2,6 +2,7 @@
 
     NAMESPACE.messages, NAMESPACE.acks       unpartitioned; files of the export, added by reference
     NAMESPACE.orders_7                       what came of topic 7, orders, since it has a schema: with `data`
+    NAMESPACE.orders_7_v3                    the same since version 3, which does not follow those before
 
 How far a table has come is a property of the snapshot that brought it there, so files and positions are
 committed together. What is about to be committed is first made final by a manifest: no merging touches it any
@@ -14,7 +15,6 @@ import re
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from datetime import UTC, datetime, timedelta
-from itertools import groupby
 from typing import TYPE_CHECKING, Any
 
 import msgspec
@@ -102,10 +102,10 @@ class Iceberg:
         with _plainly():
             self._catalog.create_namespace_if_not_exists(self._namespace)
             for data_set in DATA_SETS:
-                for (name, _), grouped in groupby(
-                    sorted(filter(_has_rows, found.of(data_set)), key=_table_of), key=_table_of
-                ):
-                    files = list(grouped)
+                tables: dict[str, list[File]] = {}
+                for file in filter(_has_rows, found.of(data_set)):
+                    tables.setdefault(_table_of(file, found), []).append(file)
+                for name, files in sorted(tables.items()):
                     newest = max(files, key=lambda file: file.schema)
                     self._add(name, columns.schema(data_set, found.shape_of(newest)), files, cluster, done)
         return done
@@ -183,11 +183,14 @@ def _has_rows(file: File) -> bool:
     return file.rows > 0
 
 
-def _table_of(file: File) -> tuple[str, int]:
-    """Its name; files of a topic with a schema have columns of their own."""
+def _table_of(file: File, found: export.Export) -> str:
+    """Its name; files of a topic with a schema have columns of their own, and a table whose columns they
+    fit."""
     if not file.schema:
-        return file.data_set, 0
-    return f"{re.sub('[^A-Za-z0-9_]', '_', file.topic)}_{file.topic_id}", file.topic_id
+        return file.data_set
+    beginning = found.beginning(file)
+    since = f"_v{beginning}" if beginning else ""
+    return f"{re.sub('[^A-Za-z0-9_]', '_', file.topic)}_{file.topic_id}{since}"
 
 
 def _key(file: File) -> str:
