@@ -17,6 +17,7 @@ from gossipq.errors import BadRequest
 from gossipq_client import Client
 from pyspark_gossipq import identities, writer
 from pyspark_gossipq.identities import BATCH, QUERY, ROOT, Commits, Write
+from spark.queries import run_out
 from spark.topics import values
 
 PATIENCE_S = 240
@@ -34,11 +35,8 @@ class Query:
         self.checkpoint = checkpoint
 
     def run(self, writer: Any) -> None:
-        query = writer.option("checkpointLocation", str(self.checkpoint)).trigger(availableNow=True).start()
-        try:
-            assert query.awaitTermination(PATIENCE_S), "it does not end"
-        finally:
-            query.stop()
+        made = writer.option("checkpointLocation", str(self.checkpoint)).trigger(availableNow=True)
+        run_out(made.start, PATIENCE_S)
 
     def forget_commits(self) -> None:
         notes = [

@@ -21,6 +21,7 @@ from gossipq.errors import BadRequest, DataLoss
 from gossipq_client import Client, connect
 from pyspark_gossipq import layout, live, schemas, writer
 from pyspark_gossipq.asked import parse
+from spark.queries import run_out
 from spark.topics import values
 
 pytestmark = pytest.mark.e2e
@@ -101,13 +102,8 @@ def test_values_of_a_topic_with_a_schema_are_typed(
     options = {"servers": shared_node.endpoint, "topics": topic, "startingOffsets": "earliest"}
     stream = spark.readStream.format("gossipq").options(**options).load()
     out, marks = str(tmp_path / "out"), str(tmp_path / "marks")
-    query = (
-        stream.select("offset", "data.n")
-        .writeStream.option("checkpointLocation", marks)
-        .trigger(availableNow=True)
-        .start(out, format="parquet")
-    )
-    assert query.awaitTermination(PATIENCE_S)
+    writer = stream.select("offset", "data.n").writeStream.option("checkpointLocation", marks)
+    run_out(lambda: writer.trigger(availableNow=True).start(out, format="parquet"), PATIENCE_S)
     assert sorted((row.offset, row.n) for row in spark.read.parquet(out).collect()) == [
         (0, 1),
         (1, None),
