@@ -35,9 +35,7 @@ pytestmark = [
     pytest.mark.e2e,
     pytest.mark.slow,
     pytest.mark.timeout(3_600),
-    pytest.mark.skipif(
-        not KILLS, reason="LAKE_KILLS=20 runs it; an import of Spark failed at the end of two runs"
-    ),
+    pytest.mark.skipif(not KILLS, reason="LAKE_KILLS=20 runs it; two runs failed at their end"),
 ]
 
 
