@@ -130,6 +130,7 @@ def test_an_axis_names_the_largest_value_and_zero(graph: str) -> None:
     assert lines[1].startswith("     ")
     assert len(axed([0.4], 40, 2, graph)[0]) == 40
     assert len(axed([], 40, 3, graph)[0]) == 40
+    assert axed([0, 0], 40, 2, graph)[0].strip() in ("│", "|"), "nothing has no top"
     (low,) = axed([0, 5], 10, 1, graph)
     assert len(low) == 10, "a line of its own has no axis"
 

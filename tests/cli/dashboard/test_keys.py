@@ -425,6 +425,15 @@ def test_an_answer_that_nobody_waits_for_asks_nothing(board: Board) -> None:
     assert keys.answered(other, tried, Done("all would move")).prompt == other.prompt, "of another verb"
 
 
+def test_a_question_that_nobody_can_see_is_not_answered(board: Board) -> None:
+    """The terminal became too small while it was asked."""
+    ui = press(board, OPEN, "x")
+    hidden = keys.step(ui, "y", board, seen=False)
+    assert hidden == keys.Stepped(ui, [])
+    assert keys.step(hidden.ui, "y", board).deeds == [Act("rm", of_record("orders/3/88120"))]
+    assert keys.step(ui, "q", board, seen=False).deeds == [keys.Quit()], "as it says there"
+
+
 def test_what_only_shows_is_told_at_once(board: Board) -> None:
     stepped = keys.step(press(board, Ui(view="nodes"), "a"), "b", board)
     ui = keys.answered(stepped.ui, stepped.deeds[0], Done("every shard is where it should be"))

@@ -18,7 +18,7 @@ from gossipq_cli.dashboard.painter import Painter, svg
 from gossipq_cli.dashboard.recordings import Recording
 from gossipq_cli.dashboard.rows import Snapshot
 from gossipq_cli.dashboard.sources import Answered, Asker, News, Player, Recorder, Watch, Wound
-from gossipq_cli.dashboard.state import Board, Fault, Ui, wanted
+from gossipq_cli.dashboard.state import LEAST, Board, Fault, Ui, wanted
 from gossipq_cli.dashboard.terminal import Terminal
 
 if TYPE_CHECKING:
@@ -92,7 +92,8 @@ class App:
             self._hear(source)
             pressed = self._decoder.feed(typed) if typed else self._decoder.flush()
             for key in pressed:
-                stepped = keys.step(self.ui, key, self.board, max(1, height - LIST_LINES))
+                seen = width >= LEAST[0] and height >= LEAST[1]
+                stepped = keys.step(self.ui, key, self.board, max(1, height - LIST_LINES), seen)
                 self.ui = stepped.ui
                 for deed in stepped.deeds:
                     if isinstance(deed, keys.Quit):

@@ -120,7 +120,8 @@ def axed(
     top = max(fold(values, (width - AXIS) * per), default=0.0)
     drawn = chart(values, width - AXIS, height, graph, top)
     tick, line = ("+", "|") if graph == "ascii" else ("┤", "│")
-    marks = {0: show(int(top)) if top >= 1 else short(top), height - 1: "0"}
+    marks = {0: show(int(top)) if top >= 1 else short(top)} if top else {}
+    marks[height - 1] = "0"
     return [
         f"{marks.get(at, ''):>{AXIS - 1}}{tick if at in marks else line}{text}"
         for at, text in enumerate(drawn)

@@ -129,8 +129,11 @@ class Stepped(NamedTuple):
     deeds: list[Deed]
 
 
-def step(ui: Ui, key: str, board: Board, page: int = 20) -> Stepped:
-    """What the user has chosen after this key, and what is to be done outside. `page`: lines of a list."""
+def step(ui: Ui, key: str, board: Board, page: int = 20, seen: bool = True) -> Stepped:
+    """What the user has chosen after this key, and what is to be done outside. `page`: lines of a list;
+    `seen`: the screen is large enough to show what would be chosen."""
+    if not seen:
+        return Stepped(ui, [Quit()] if key == "q" else [])
     if ui.prompt is not None:
         return _type(ui, ui.prompt, key, board)
     ui = replace(ui, notice="", bad=False)
