@@ -298,6 +298,23 @@ def test_without_confirm_records_wait_a_moment_for_company(hand: Hand) -> None:
     assert hand.session.settled
 
 
+def test_without_confirm_no_more_than_a_window_waits_for_a_way(hand: Hand) -> None:
+    topic = hand.topic(level="none")
+    (writer,) = topic.writers
+    value, publishing = bytes(limits.BATCH_BYTES_MAX - 1_000), hand.session.publishing
+    hand.session.disconnected(LEADER)
+    count = 0
+    while count < 400 and not publishing.full(writer):
+        publishing.append(writer, value, None, b"", b"", "")
+        publishing.seal(writer)
+        count += 1
+    assert limits.PUBLISH_WINDOW_BYTES <= count * limits.BATCH_BYTES_MAX <= 2 * limits.PUBLISH_WINDOW_BYTES
+    hand.pass_ms(1_000)
+    hand.up(LEADER)
+    hand.pass_ms(10)
+    assert not publishing.full(writer)
+
+
 def test_every_partition_of_a_topic_made_anew_moves(hand: Hand) -> None:
     topic = hand.topic(partitions=2)
     flights = [hand.batch(topic) for _ in range(2)]

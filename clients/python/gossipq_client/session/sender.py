@@ -94,10 +94,15 @@ class Sending:
             self._untold += max(0, len(untold) - FAILURES_MAX // 2)
 
     def full(self, writer: Writer) -> bool:
-        """Whether one more batch must wait for a confirm."""
-        return writer.full or (
-            self.unconfirmed_bytes > 0 and self.unconfirmed_bytes >= self._window_bytes(writer)
+        """Whether one more batch must wait for a confirm, or, where none is asked for, for a way."""
+        return (
+            writer.full
+            or (self.unconfirmed_bytes > 0 and self.unconfirmed_bytes >= self._window_bytes(writer))
+            or (bool(self._loose) and self._loose_bytes() >= limits.PUBLISH_WINDOW_BYTES)
         )
+
+    def _loose_bytes(self) -> int:
+        return sum(len(flight.batch) for flight in self._loose)
 
     def freed_ms(self, writer: Writer) -> int:
         """When there was news of what keeps the window full, boot time; 0 = never."""
