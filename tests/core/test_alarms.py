@@ -181,6 +181,9 @@ def test_a_cluster_that_is_not_whole_says_so():
     def named(members, *rows, gossip="", at_ms=0):
         copies = [CopyStats(shard, 3, copy, role, 1, 0, 0, synced) for shard, copy, role, synced in rows]
         raised = house.alarms(status(members=members, copies=copies, gossip=gossip), Now(at_ms, 5))
+        assert not any("this node" in each.text for each in raised), (
+            "alarms of several nodes stand in one list"
+        )
         return [(each.name, each.subject) for each in raised]
 
     whole = [

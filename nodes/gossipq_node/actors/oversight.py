@@ -75,7 +75,7 @@ class Oversight:
                 "copy_behind",
                 self._node,
                 name,
-                f"{name} does not keep up in {shards} of the shards that this node leads",
+                f"{name} does not keep up in {shards} of the shards that {self._node} leads",
             )
             for name, shards in behind.items()
         ]
@@ -87,7 +87,7 @@ class Oversight:
                     "last_copy",
                     self._node,
                     "",
-                    f"{many(alone, 'shard')} led by this node {'has' if alone == 1 else 'have'} one copy "
+                    f"{many(alone, 'shard')} led by {self._node} {'has' if alone == 1 else 'have'} one copy "
                     "that keeps up",
                 )
             )
