@@ -9,6 +9,7 @@ from gossipq.errors import ConfigError
 from gossipq_client import aio, testing
 from gossipq_client.io import contexts
 from gossipq_client.io.contexts import Contexts, UnknownContext, addresses_of
+from gossipq_client.values import NO_CREDENTIALS
 
 
 @pytest.fixture(autouse=True)
@@ -64,3 +65,18 @@ def test_a_program_connects_by_the_name_of_a_context() -> None:
         Contexts({"shop": [broker.endpoint]}, "").save()
         with gossipq_client.connect("shop") as mq:
             assert mq.publish("orders", b"x").result(20).offset == 0
+
+
+def test_who_has_no_home_has_no_contexts_and_no_credentials(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As the user of a container that no list of users knows."""
+
+    def homeless() -> Path:
+        raise RuntimeError("Could not determine home directory.")
+
+    for name in ("XDG_CONFIG_HOME", "XDG_STATE_HOME", "GOSSIPQ_SERVER", "GOSSIPQ_CREDENTIALS"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setattr(Path, "home", homeless)
+    assert contexts.addresses_of([]) == [contexts.DEFAULT_ADDRESS]
+    assert contexts.credentials_for([], [contexts.DEFAULT_ADDRESS], None) == NO_CREDENTIALS
+    with pytest.raises(contexts.UnknownContext):
+        contexts.addresses_of(["shop"])

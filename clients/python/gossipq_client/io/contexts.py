@@ -26,14 +26,22 @@ class UnknownContext(ConfigError):
     """No context has that name, and it is no address."""
 
 
+def _home() -> Path:
+    """Of this user. Who has none, as some users of containers, has nothing there either."""
+    try:
+        return Path.home()
+    except RuntimeError:
+        return Path(os.devnull)
+
+
 def place() -> Path:
     """$XDG_CONFIG_HOME/gossipq/contexts.json, or under ~/.config."""
-    return Path(os.environ.get("XDG_CONFIG_HOME") or Path.home() / ".config") / FILE
+    return Path(os.environ.get("XDG_CONFIG_HOME") or _home() / ".config") / FILE
 
 
 def own_credentials() -> Path:
     """Of this user, for nodes of this machine: beside the secret of its nodes."""
-    state = os.environ.get("XDG_STATE_HOME") or Path.home() / ".local" / "state"
+    state = os.environ.get("XDG_STATE_HOME") or _home() / ".local" / "state"
     return Path(state) / "gossipq" / "credentials"
 
 
@@ -85,7 +93,7 @@ def load() -> Contexts:
         servers = {str(name): [str(server) for server in urls] for name, urls in found["contexts"].items()}
         credentials = {str(name): str(file) for name, file in found.get("credentials", {}).items()}
         return Contexts(servers, str(found.get("current", "")), credentials)
-    except FileNotFoundError:
+    except (FileNotFoundError, NotADirectoryError):
         return Contexts({}, "")
     except (ValueError, KeyError, TypeError, AttributeError) as error:
         raise ConfigError(f"{path} cannot be read: {error}", f"rm {path}") from None
@@ -134,7 +142,7 @@ def credentials_for(
     named = path or credentials_file(given)
     if not named:
         own = own_credentials()
-        if not local or not own.exists():
+        if not local or not os.path.exists(own):
             return NO_CREDENTIALS
         named = own
     token = read_credentials(Path(named))
