@@ -13,6 +13,7 @@ from gossipq.types import Number
 from gossipq.values import (
     AccessTable,
     Alarm,
+    AuditRow,
     CopyStats,
     Lead,
     Member,
@@ -95,6 +96,7 @@ class Report(Message):
     timings: list[Timing] = []
     alarms: list[Alarm] = []  #: what this worker has to say now
     given_up: RosterVersion = 0  #: the version that its copy of the meta shard did not get; 0: none
+    audit: list[AuditRow] = []  #: since the last report
 
 
 class VoteRequest(Message):

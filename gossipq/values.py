@@ -422,6 +422,17 @@ class AccessTable(msgspec.Struct, array_like=True, frozen=True):
     roles: list[Role] = []
 
 
+class AuditRow(msgspec.Struct, array_like=True, frozen=True):
+    """Who asked a closed cluster for what, as the door of one process saw it."""
+
+    time_ms: int  #: unix
+    user: str
+    address: str  #: of its host
+    verb: str
+    target: str  #: the topic; "" = the cluster as a whole
+    outcome: str  #: "admitted", "forbidden"; "missed": so many more than could be noted, in `target`
+
+
 class AccessChange(msgspec.Struct, array_like=True, frozen=True):
     """Users and roles that take the place of those of their names, or go; the cluster is closed, or opened.
     All of it or nothing."""

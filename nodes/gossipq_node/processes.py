@@ -159,6 +159,12 @@ def beside(settings: FrontdoorSettings, board: "Board", clock: Clock, ends: Exit
     taken."""
     if settings.admin:
         _serve_pages(settings, board, clock, ends)
+    if settings.token and settings.access_file:
+        from gossipq_node.scribe import Scribe
+
+        scribe = Scribe(board, settings.node, settings.endpoint, settings.token)
+        ends.callback(scribe.close)
+        scribe.start()
     if settings.alarms:
         from gossipq_node.bell import Bell
 

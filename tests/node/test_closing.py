@@ -1,5 +1,6 @@
 """A real node is closed, used by users, and opened again, by the commands that its operator types."""
 
+import json
 import os
 import time
 from collections.abc import Callable
@@ -98,6 +99,14 @@ def test_closing_using_and_opening(node: RunningNode, gossipq: Callable[..., Any
         with pytest.raises(NotConfirmed, match="no user has the token"):
             last.result(1)
         mq.close(flush=False)
+
+    def audited() -> set[tuple[str, str, str]]:
+        _, out, _ = gossipq(*by, "audit", "-o", "jsonl")
+        rows = [json.loads(line) for line in out.splitlines()]
+        return {(row["user"], row["verb"], row["outcome"]) for row in rows}
+
+    seen = {("ada", "PURGE_TOPIC", "forbidden"), ("admin", "SET_ACCESS", "admitted")}
+    until(lambda: seen | {("", "HELLO", "forbidden")} <= audited())
     node.kill()
     node.start()
     assert gossipq("topic", "show", "invoices")[0] == 6, "it stays closed"

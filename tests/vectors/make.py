@@ -530,6 +530,7 @@ def samples() -> list[messages.Message]:
             [v.Timing("commit", [0, 0, 0, 380, 20, *[0] * 10], 380_000)],
             [alarm],
             14,
+            [v.AuditRow(PUBLISH_MS, "ada", "10.0.0.7", "PURGE_TOPIC", "orders", "forbidden")],
         ),
         p.VoteRequest("n2", 4, 3, 43, False, True),
         p.Vote("n1", 4, True, False, 1_700_000_000_120, 1_700_000_000_119, True),

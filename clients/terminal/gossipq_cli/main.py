@@ -32,6 +32,7 @@ COMMANDS = {
     "cluster": "List, show, drain and remove nodes; change options; close it; follow gossip; recover.",
     "user": "Add, list, remove users; rotate their tokens; test what one may do.",
     "role": "Add, list, remove roles; grant and revoke permissions on topics.",
+    "audit": "Show what a closed cluster refused, and who mended, operated or changed it.",
     "whoami": "Say who you are to the cluster, and what you may do there.",
     "export": "Write records, acks and states to Parquet or LMDB files.",
     "spark": "Run Spark jobs over exports: import, growth, status, latency, dead, search, dedup, replay.",

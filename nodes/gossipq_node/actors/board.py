@@ -1,10 +1,14 @@
 """What a frontdoor knows, for threads beside its loop: whole values, replaced and never changed."""
 
+from collections import deque
+
 import msgspec
 
 from gossipq.messages import StatusReply
 from gossipq.types import Now
-from gossipq.values import Alarm, Timing
+from gossipq.values import Alarm, AuditRow, Timing
+
+AUDIT_MAX = 10_000  #: rows that wait to be told, while nobody leads
 
 
 class Facts(msgspec.Struct, frozen=True):
@@ -25,6 +29,7 @@ class Board:
     def __init__(self, boot_ms: int) -> None:
         self.turned_ms = boot_ms
         self.facts: Facts | None = None  #: None: it has not turned yet
+        self.audit: deque[AuditRow] = deque(maxlen=AUDIT_MAX)  #: the oldest first; taken by who tells it
         self._outdated = False
 
     def outdate(self) -> None:

@@ -25,7 +25,7 @@ from gossipq.peer_messages import (
 )
 from gossipq.peer_messages import View as Said
 from gossipq.types import META_SHARD, ShardId
-from gossipq.values import AccessTable, Alarm, Lead, Member, Message, Timing, WorkerStats
+from gossipq.values import AccessTable, Alarm, AuditRow, Lead, Member, Message, Timing, WorkerStats
 from gossipq.wire.frames import Header
 from gossipq_node.actors.post import Post
 from gossipq_node.ports import Incoming, Mailbox
@@ -156,6 +156,7 @@ class OtherNodes:
         shards: Sequence[Shard],
         timings: list[Timing],
         alarms: list[Alarm],
+        audit: list[AuditRow],
         now_ms: int,
     ) -> None:
         """To the frontdoor, at once: how this worker is, the leaders that its shards know of, the roster."""
@@ -163,7 +164,7 @@ class OtherNodes:
         copies = [row for shard in shards for row in shard.copies()]
         version, members = self.view.version, list(self.view.roster.values())
         given_up = self.view.given_up(now_ms)
-        report = Report(stats, leads, copies, version, members, timings, alarms, given_up)
+        report = Report(stats, leads, copies, version, members, timings, alarms, given_up, audit)
         self._post.put(self._me, self._settings.frontdoor, report, META_SHARD)
         self._post.flush()
 

@@ -193,6 +193,7 @@ class Frontdoor:
 
     def _look(self, now: Now) -> None:
         self._use = self._measure()
+        self.board.audit.extend(self._guard.take_audit(now))
         status = self._status(now)
         alarms = self._oversight.alarms(status, now)
         timings, heard_ms = self._oversight.timings(), self._oversight.heard_ms()
@@ -239,7 +240,8 @@ class Frontdoor:
             if 0 < rights.expires_ms <= now.wall_ms:
                 del self._greeted[message.origin]
                 raise NoSession("the token of this session has expired", hint="say HELLO first")
-            self._guard.check(rights, request, lambda topic_id: "")
+            address = self._mailbox.address(message.origin)
+            self._guard.check(rights, request, lambda topic_id: "", address, now)
 
     def _welcome(self) -> Welcome:
         """Also says where waiting for a leader is in vain."""
@@ -311,6 +313,7 @@ class Frontdoor:
         if state is not None and state.pid != report.stats.pid:
             return  # the last words of a process that is gone
         self._oversight.heard(report, now)
+        self.board.audit.extend(report.audit)
         serves = report.stats.state in SERVING
         before = self._stats.get(worker)
         if before is None or (before.state, before.leaderless) != (

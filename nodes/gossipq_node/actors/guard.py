@@ -8,9 +8,19 @@ from collections.abc import Callable
 
 from gossipq.errors import BadRequest, Forbidden
 from gossipq.messages import Hello, Identity, SetAccess
-from gossipq.permissions import ANONYMOUS, CLUSTER, NEEDS, Rights, Users
+from gossipq.permissions import (
+    ANONYMOUS,
+    CLUSTER,
+    MEND,
+    NEEDS,
+    OPERATE,
+    WHOLE,
+    Rights,
+    Users,
+    verb_of,
+)
 from gossipq.types import Now
-from gossipq.values import AccessTable, Message
+from gossipq.values import AccessTable, AuditRow, Message
 from gossipq.wire import ownership
 from gossipq_node.ports import THIS_HOST
 
@@ -21,6 +31,9 @@ USE_PROXY = (
 NO_SECRET = "a cluster without a secret cannot tell its nodes from its clients: it has no users"
 
 IPC = "ipc://"
+AUDITED = (MEND, OPERATE, CLUSTER)  #: permissions whose use is noted
+ADMITTED, CHALLENGED, FORBIDDEN = "admitted", "challenged", "forbidden"
+ROWS_MAX = 256  #: noted in a second by one process
 NameOf = Callable[[int], str]  #: "" = the shard has no such topic
 
 
@@ -29,6 +42,8 @@ class Guard:
         """`token`: what the nodes of the cluster know. Where clients come by a file (`bind`), which its owner
         alone can open, everybody may do everything. `clear_tokens`: other hosts may show theirs."""
         self._token, self._clear_tokens = token, clear_tokens
+        self._audit = list[AuditRow]()
+        self._missed = 0  # that were not noted
         self._enforces = not bind.startswith(IPC)
         self.users = Users(table)
 
@@ -47,6 +62,13 @@ class Guard:
         """What who says this may do. Raises Forbidden."""
         if not self.closed or self.is_node(hello.key):
             return None
+        try:
+            return self._login(hello, address, now)
+        except Forbidden:
+            self._note(AuditRow(now.wall_ms, hello.user, address, verb_of(Hello), WHOLE, FORBIDDEN))
+            raise
+
+    def _login(self, hello: Hello, address: str, now: Now) -> Rights:
         if hello.auth and address != THIS_HOST and not self._clear_tokens:
             raise Forbidden(READABLE, hint=USE_PROXY)
         return self.users.login(hello.auth, hello.user, now.wall_ms)
@@ -59,18 +81,36 @@ class Guard:
         """The same for who greeted earlier, by the digest of its token. Raises Forbidden."""
         return self.users.rights(shown, acts_for, now.wall_ms) if self.closed else None
 
-    def check(self, rights: Rights, request: Message, name_of: NameOf) -> None:
+    def check(self, rights: Rights, request: Message, name_of: NameOf, address: str, now: Now) -> None:
         """Raises Forbidden. `name_of`: a topic of the shard, by its id."""
         need = NEEDS.get(type(request))
-        if need is None or not need.permission or type(request) is SetAccess:
-            return  # no request at all, free, or asked for the secret instead
+        if need is None or not need.permission:
+            return  # no request at all, or free
         ids, topics = need.targets(request)
-        for topic_id in ids:
-            name = name_of(topic_id)
-            if name:  # else the shard itself says that there is none
-                rights.require(type(request), need.permission, name)
-        for name in topics:
-            rights.require(type(request), need.permission, name)
+        # of what the shard does not know it says itself that there is none
+        for topic in (*filter(None, map(name_of, ids)), *topics):
+            allowed = rights.allows(need.permission, topic)
+            by_secret = not allowed and type(request) is SetAccess  # it is asked for that instead
+            if not allowed or need.permission in AUDITED:
+                outcome = ADMITTED if allowed else CHALLENGED if by_secret else FORBIDDEN
+                verb = verb_of(type(request))
+                self._note(AuditRow(now.wall_ms, rights.name, address, verb, topic, outcome))
+            if not by_secret:
+                rights.require(type(request), need.permission, topic)
+
+    def _note(self, row: AuditRow) -> None:
+        if len(self._audit) < ROWS_MAX:
+            self._audit.append(row)
+        else:
+            self._missed += 1
+
+    def take_audit(self, now: Now) -> list[AuditRow]:
+        """What was noted since the last time."""
+        taken, self._audit = self._audit, []
+        if self._missed:
+            taken.append(AuditRow(now.wall_ms, "", "", "", str(self._missed), "missed"))
+            self._missed = 0
+        return taken
 
     def may_change(self, rights: Rights | None) -> bool:
         """Whether a session may change users without showing that it knows the secret. Raises BadRequest

@@ -337,7 +337,8 @@ class Worker:
                 type(request) in SETTLES,
             )
             if client is not None and client.rights is not None:
-                self._guard.check(client.rights, request, self._topic_names(header.shard))
+                names = self._topic_names(header.shard)
+                self._guard.check(client.rights, request, names, client.address, now)
             if type(request) is Publish and client is not None:
                 self._publish(message, header, client, request)
             elif type(request) is PublishPlain and client is not None:
@@ -573,7 +574,8 @@ class Worker:
         if META_SHARD in self._turn.shards and self._guard.users.version:
             self._cluster.tell_access(self._guard.users.table)  # to who has started again
         alarms = self._alarms.raised(self._state, self._space, tally.commit_us, self._turn.stopped)
-        self._cluster.report(row, shards, self._timings.rows(), alarms, now.boot_ms)
+        audit = self._guard.take_audit(now)
+        self._cluster.report(row, shards, self._timings.rows(), alarms, audit, now.boot_ms)
 
     # --- the end --------------------------------------------------------------------------------------------
 
