@@ -2,6 +2,7 @@
 of it is left."""
 
 from collections.abc import Callable
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -11,6 +12,9 @@ from core.harness import FakeWorker, client, single
 from gossipq import limits
 from gossipq.core.copies import Reconfiguration
 from gossipq.core.delivery import Dispatch, Outbox
+from gossipq.core.delivery.consumers import PartitionView, TwoPlaces
+from gossipq.core.delivery.leases import Leases
+from gossipq.core.delivery.selection import Selection
 from gossipq.core.effects import Effects
 from gossipq.core.register import TopicRegister
 from gossipq.core.requests import ConsumeRequests, ExplainRequests, MendRequests, PublishRequests
@@ -284,3 +288,54 @@ def test_faults_that_are_far_apart_never_stop_it(worker: Worker, orders: int) ->
         worker.advance(CONTAINED_AGAIN_MS)
     assert worker.closed == []
     assert len(worker.faults) == 10
+
+
+# --- moves that there are not -------------------------------------------------------------------------------
+
+
+def test_a_record_that_would_be_handed_out_twice_is_a_fault(worker: Worker, orders: int) -> None:
+    """The room that hands out forgets that it did: the next one is told, and all is found on disk again."""
+    worker.subscribe(ADA, orders)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(Selection, "_used", staticmethod(lambda *args: None))
+        worker.publish(orders, [b"x"])
+    assert [what for what, error in worker.faults if "TwoPlaces" in error] == ["deliveries"]
+    worker.taken()
+    worker.subscribe(ADA, orders)
+    worker.publish(orders, [b"y"])
+    assert [row[1:3] for row in worker.taken()] == [(0, 1), (1, 2)]
+    assert worker.shards[1].serving
+
+
+def test_a_record_that_goes_back_and_is_kept_is_a_fault(worker: Worker, orders: int) -> None:
+    worker.subscribe(ADA, orders)
+    worker.publish(orders, [b"x"])
+    back = Nack(1, [(orders, 0, 1)], 0, failed=False)
+    with pytest.MonkeyPatch.context() as patch:
+        held = Leases._held
+
+        def keeping(leases: Leases, view: PartitionView, *rest: Any, **more: Any) -> Any:
+            before = list(view.leases)
+            found = held(leases, view, *rest, **more)
+            for low, high, lease in before:
+                view.leases.set(low, high, lease)
+            return found
+
+        patch.setattr(Leases, "_held", keeping)
+        assert code(worker.ask(1, ADA, back)) == "internal"
+    assert ["TwoPlaces" in error for _, error in worker.faults] == [True]
+    assert worker.shards[1].serving
+
+
+def test_a_record_that_waits_in_a_lane_is_nowhere_else() -> None:
+    group: Any = SimpleNamespace(id=7, state=SimpleNamespace(config=SimpleNamespace(mode="shared")))
+    cursor: Any = SimpleNamespace(state=SimpleNamespace(cursor=0))
+    view = PartitionView(group, 1 << 16, cursor)
+    view.lanes.wait(b"reu", 3, 5, 0)
+    view.returned.set(7, 8, 0)
+    view.enters("lane", 3, 5)
+    view.enters("returned", 7, 8)
+    for place, first, end in (("leased", 4, 9), ("returned", 2, 4), ("lane", 7, 8), ("leased", 7, 8)):
+        with pytest.raises(TwoPlaces):
+            view.enters(place, first, end)
+    view.enters("leased", 5, 7)

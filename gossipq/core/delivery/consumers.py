@@ -127,11 +127,11 @@ class Lanes(dict[bytes, RangeMap[int]]):
     """What waits in memory for a route or a key, by lane: attempts so far. No lane is empty, and what leaves
     is found by its offset: the cost goes with that, not with how many lanes there are."""
 
-    __slots__ = ("_places", "of_keys", "routes")
+    __slots__ = ("of_keys", "places", "routes")
 
     def __init__(self) -> None:
         super().__init__()
-        self._places: RangeMap[bytes] = RangeMap()  # the lane of each record that waits
+        self.places: RangeMap[bytes] = RangeMap()  # the lane of each record that waits
         self.routes: dict[bytes, None] = {}  #: lanes of routes,
         self.of_keys: dict[int, RangeMap[int]] = {}  #: and those of keys
 
@@ -144,13 +144,13 @@ class Lanes(dict[bytes, RangeMap[int]]):
             else:
                 self.of_keys[key_of(lane)] = self[lane]
         self[lane].set(first, end, attempts)
-        self._places.set(first, end, lane)
+        self.places.set(first, end, lane)
 
     def leave(self, first: Offset, end: Offset) -> None:
         """[first, end) waits no more."""
         if not self:
             return
-        for low, high, lane in self._places.pop(first, end):
+        for low, high, lane in self.places.pop(first, end):
             self[lane].clear(low, high)
             if not self[lane].starts:
                 del self[lane]
@@ -166,8 +166,12 @@ class Lanes(dict[bytes, RangeMap[int]]):
 
     def overlap(self, first: Offset, end: Offset) -> list[tuple[Offset, Offset, int]]:
         """What of [first, end) waits, whatever for."""
-        places = self._places.overlap(first, end)
+        places = self.places.overlap(first, end)
         return [part for low, high, lane in places for part in self[lane].overlap(low, high)]
+
+
+class TwoPlaces(Exception):
+    """A record was to be in a second place: a fault, as a change that the table of its life does not have."""
 
 
 class PartitionView:
@@ -201,6 +205,17 @@ class PartitionView:
     def window_end(self) -> Offset:
         """What lies below may be handed out now."""
         return self.cursor.window_end(self.group.state.config.in_flight_max)
+
+    def enters(self, place: str, first: Offset, end: Offset) -> None:
+        """Before records come to a place, "leased", "returned" or "lane": they are in no other. Raises
+        TwoPlaces."""
+        for name, ranges in (
+            ("leased", self.leases),
+            ("returned", self.returned),
+            ("lane", self.lanes.places),
+        ):
+            if ranges.starts and ranges.reaches(first, end) and (name != place or name == "leased"):
+                raise TwoPlaces(f"records {first} to {end} are {name}, and were to be {place} too")
 
     def offers(self, ledger: Ledger) -> bool:
         """Whether anybody who has credit may have something of it."""

@@ -79,6 +79,8 @@ class Leases:
     # --- leases ---------------------------------------------------------------------------------------------
 
     def lease(self, view: PartitionView, first: Offset, end: Offset, lease: Lease, deadline_ms: int) -> None:
+        """Records are handed out. Raises TwoPlaces."""
+        view.enters("leased", first, end)
         self._open(view, first, end, lease, deadline_ms)
         if view.keys is not None:
             for at, hashes in self._columns(view, first, end):
@@ -184,7 +186,8 @@ class Leases:
         self.failed = deque(each for each in self.failed if each.view is not view)
 
     def give_back(self, view: PartitionView, first: Offset, end: Offset, attempts: int) -> None:
-        """Ready again, uncounted."""
+        """Ready again, uncounted. Raises TwoPlaces."""
+        view.enters("returned", first, end)
         view.returned.set(first, end, attempts)
         self.log_later(view, first, end)
         self.dirty.add(view.group.id)

@@ -105,6 +105,7 @@ class Selection(Failures):
                 continue
             if member.matches is not None and not member.matches(place.route):
                 self._used(view, source, first, end)
+                view.enters("lane", first, end)
                 view.lanes.wait(route_lane(place.route), first, end, attempts)
                 continue
             end = min(end, first + max(1, -(-(candidate.end - first) // sharers)))
@@ -245,6 +246,7 @@ class Selection(Failures):
         allowed = keys.allowed(hashes, first, member.name, view.lanes.of_keys)
         if not allowed and first < end:
             self._used(view, source, first, first + 1)
+            view.enters("lane", first, first + 1)
             view.lanes.wait(key_lane(hashes[0]), first, first + 1, attempts)
         return first + allowed
 

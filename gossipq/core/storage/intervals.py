@@ -129,6 +129,11 @@ class RangeMap(Generic[V]):
             at += 1
         return found
 
+    def reaches(self, first: Offset, end: Offset) -> bool:
+        """Whether some of [first, end) has a value."""
+        at = bisect_right(self.ends, first)
+        return at < len(self.starts) and self.starts[at] < end
+
     def clear(self, first: Offset, end: Offset) -> None:
         """No value in [first, end)."""
         low = bisect_right(self.ends, first)
