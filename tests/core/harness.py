@@ -225,6 +225,6 @@ def single(info: TopicInfo) -> PartitionKey:
 def counters(ledger: Ledger, dispatch: Dispatch) -> tuple[list[PartitionStats], list[GroupStats]]:
     """All rows of STATS of a shard."""
     nobody = IdleGroups(None, ledger, dispatch, Pending())  # type: ignore[arg-type]
-    partitions, groups, more = stats(ledger, dispatch, nobody, 0, [], (-1, -1), 1_000_000)
+    partitions, groups, more = stats(ledger, dispatch, nobody, 0, lambda name: True, (-1, -1), 1_000_000)
     assert more is None
     return partitions, groups
