@@ -108,7 +108,7 @@ def test_a_correction_of_the_time_lets_no_group_go_early(worker, orders, monkeyp
 def test_a_group_shows_when_it_goes(worker, orders):
     left(worker, orders)
     passes(worker, 4 * MINUTE_MS)
-    (row,) = worker.shards[1].stats(0, [], (-1, -1), 100)[1]
+    (row,) = worker.shards[1].stats(0, lambda name: True, (-1, -1), 100)[1]
     assert HOUR_MS - 5 * MINUTE_MS < row.goes_ms <= HOUR_MS - 2 * MINUTE_MS
     explained = worker.ask(1, ADA, WhyGroup("billing", [orders]))
     assert isinstance(explained, GroupExplained)
@@ -117,5 +117,5 @@ def test_a_group_shows_when_it_goes(worker, orders):
     assert isinstance(shown, GroupShown)
     assert ("group_idle_ms", str(HOUR_MS), "topic") in shown.policy
     worker.subscribe(ADA, orders)
-    (row,) = worker.shards[1].stats(0, [], (-1, -1), 100)[1]
+    (row,) = worker.shards[1].stats(0, lambda name: True, (-1, -1), 100)[1]
     assert row.goes_ms == 0, "somebody uses it"

@@ -77,9 +77,6 @@ def test_a_sign_of_life_concerns_only_who_says_nothing_of_its_records(worker, or
     asks(True)
     worker.ask(1, BOB, Unsubscribe(1))
     assert not dispatch.renews(BOB.session)
-    asks(True)
-    dispatch.end_session(BOB.session, silent=True)
-    assert not dispatch.renews(BOB.session)
 
 
 def test_members_that_nothing_happens_to_cost_nothing(worker, orders, monkeypatch):

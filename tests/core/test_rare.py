@@ -148,7 +148,7 @@ def test_a_leader_that_reads_a_damaged_row_stops_and_sends_nothing_of_it() -> No
     replica, rows = leader("a", "b")
     rows.entries[1] = msgspec.structs.replace(rows.entries[1], payload=b"damaged")
     replica._recent.clear()
-    replica.progress["b"].accepted(1)
+    replica.progress["b"].accepted(1, 0)
     with pytest.raises(CorruptLog, match="does not continue"):
         replica.outgoing()
 

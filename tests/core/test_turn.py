@@ -45,7 +45,7 @@ NO_SHARDS = {
     *("turn", "turns", "_turn"),  # the turn itself
     # test drivers
     *("worker", "copies", "fleet", "three", "seat", "seats", "led", "trio", "book", "self", "super"),
-    *("replica", "campaign", "machine", "time", "life"),  # of tests that drive a replica, a clock or a model
+    *("replica", "campaign", "machine", "time", "life", "stranger"),  # tests of a replica, a clock, a model
 }  # fmt: skip
 
 
