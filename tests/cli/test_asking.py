@@ -248,7 +248,7 @@ def test_sub_passes_every_option(orders, gossipq) -> None:
     plain = {"start": None, "create": True, "stop_at_end": False}
     assert consumed(orders, gossipq) == plain
     assert consumed(orders, gossipq, "--route", "eu.*", "--route", "us.#") == plain | {
-        "routes": ["eu.*", "us.#"]
+        "route": ["eu.*", "us.#"]
     }
     line = ("-g", "billing", "--mode", "key_ordered", "--no-ack", "--attempts-max", "3", "--backoff", "1s,1m")
     assert consumed(orders, gossipq, *line) == plain | {
