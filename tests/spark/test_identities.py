@@ -214,6 +214,9 @@ def test_saves_at_a_time_are_refused_in_a_real_batch(
 
     failed: list[BaseException] = []
     both = Barrier(2)
+    at_work = tmp_path / "at work"
+    at_work.mkdir()
+    folder = str(at_work)
 
     def attempt(work: Callable[[], None]) -> None:
         try:
@@ -223,9 +226,15 @@ def test_saves_at_a_time_are_refused_in_a_real_batch(
 
     @F.udf("string", useArrow=False)
     def slowly(value):
+        """Each save is at work until both of them are: two processes."""
+        import os
         import time
+        from pathlib import Path
 
-        time.sleep(1.0)
+        Path(folder, str(os.getpid())).touch()
+        end = time.monotonic() + 60
+        while len(os.listdir(folder)) < 2 and time.monotonic() < end:
+            time.sleep(0.05)
         return value
 
     def at_once(frame: Any, _: int) -> None:

@@ -19,8 +19,8 @@ from gossipq_client import connect
 from ports import settled_port
 from spark.exports import Exporter
 
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(400)]
-PATIENCE_S = 180
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(800)]
+PATIENCE_S = 360
 JOB = """
 import os, sys
 from pyspark.sql import SparkSession, functions as F
