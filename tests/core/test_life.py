@@ -677,7 +677,7 @@ class FullLife(RuleBasedStateMachine):
 
 
 FullLife.TestCase.settings = settings(
-    max_examples=int(os.environ.get("GOSSIPQ_SEEDS", "200")),
+    max_examples=int(os.environ.get("GOSSIPQ_SEEDS", "120")),
     stateful_step_count=40,
     deadline=None,
     suppress_health_check=list(HealthCheck),

@@ -517,6 +517,7 @@ def eventually(true: Callable[[], bool]) -> None:
 
 
 @pytest.mark.e2e
+@pytest.mark.slow
 def test_a_node_is_scraped_and_a_worker_that_hangs_shows(make_node: Callable[..., RunningNode]) -> None:
     port = settled_port()
     node = make_node("--admin", f"127.0.0.1:{port}").start()

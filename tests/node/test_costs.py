@@ -277,7 +277,7 @@ def _stats(bench: Bench, bounds: list[int]) -> None:
     shards = bench.worker.shards.values()
     for request in (Stats(), Stats(["wide"] * 10_000)):
         with counted() as calls:
-            reply = worker_stats.answer(request, SETTINGS, shards, Sessions(), bench.worker.now)
+            reply = worker_stats.answer(request, SETTINGS, shards, Sessions(), bench.worker.now, None)
         assert isinstance(reply, worker_stats.StatsReply)
         assert len(reply.partitions) + len(reply.groups) == most
         assert reply.more
@@ -295,7 +295,7 @@ def _growth(bench: Bench, bounds: list[int]) -> None:
     names = [f"t{at}" for at in range(10_000)]
     with counted() as calls:
         reply = worker_stats.answer(
-            Growth(names), SETTINGS, bench.worker.shards.values(), Sessions(), bench.worker.now
+            Growth(names), SETTINGS, bench.worker.shards.values(), Sessions(), bench.worker.now, None
         )
     assert isinstance(reply, worker_stats.Grown)
     assert len(reply.rows) == most
@@ -397,7 +397,7 @@ def _clients(bench: Bench, bounds: list[int]) -> None:
         each.client = structs.replace(each.client, session=name)
     with counted() as calls:
         reply = worker_stats.answer(
-            ListClients(), SETTINGS, bench.worker.shards.values(), there, bench.worker.now
+            ListClients(), SETTINGS, bench.worker.shards.values(), there, bench.worker.now, None
         )
     assert isinstance(reply, worker_stats.Clients)
     assert len(reply.rows) == rows

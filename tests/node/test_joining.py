@@ -166,6 +166,7 @@ def test_a_plain_node_can_be_joined_where_serf_is(host: Callable[[str], Host]) -
 
 
 @needs_serf
+@pytest.mark.slow
 def test_without_agents_everything_goes_on_but_discovery(host: Callable[[str], Host], tmp_path: Path) -> None:
     hosts = [host(name) for name in ("ada", "bob", "cat")]
     config = tmp_path / "cluster.toml"
@@ -209,6 +210,7 @@ def test_a_wrong_secret_is_not_even_heard(host: Callable[[str], Host], tmp_path:
     assert not eve.manifest().cluster_uuid
 
 
+@pytest.mark.slow
 def test_the_operator_drains_and_removes_a_node_and_it_stays_out(
     host: Callable[[str], Host], capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -83,7 +83,8 @@ def test_equal_saves_of_a_batch_are_two_writes_and_a_batch_done_again_is_none(
 
 
 @pytest.mark.e2e
-@pytest.mark.parametrize("by", ["stream", pytest.param("foreachBatch", marks=pytest.mark.slow)])
+@pytest.mark.slow
+@pytest.mark.parametrize("by", ["stream", "foreachBatch"])
 def test_a_batch_of_topic_rows_that_is_done_again_is_none(
     spark: Any, shared_node: RunningNode, mq: Client, topic: str, query: Query, by: str
 ) -> None:

@@ -85,7 +85,7 @@ def test_importing_again_and_again(spark, exporter: Exporter, tmp_path: Path) ->
     assert read_table(spark, str(table)).schema == read_export(spark, str(exporter)).schema
 
 
-@pytest.mark.parametrize("form", ["parquet", "lmdb"])
+@pytest.mark.parametrize("form", [pytest.param("parquet", marks=pytest.mark.slow), "lmdb"])
 def test_an_import_that_was_cut_off(
     spark, exporter: Exporter, tmp_path: Path, form: str, monkeypatch
 ) -> None:
@@ -133,6 +133,7 @@ def with_a_gap(exporter: Exporter) -> Exporter:
     return exporter
 
 
+@pytest.mark.slow
 def test_gaps_are_allowed_and_told_by_every_job(spark, gossipq, exporter: Exporter, tmp_path: Path) -> None:
     with_a_gap(exporter)
     table, rollup = tmp_path / "table", tmp_path / "roll"

@@ -138,7 +138,7 @@ def credentials_for(
     else in that of $GOSSIPQ_CREDENTIALS, else in that of the context, else in the user's own, for nodes of
     this machine. Raises ConfigError: the file holds none, or others can read it, or the token would leave
     this machine."""
-    local = all(endpoint(place).is_loopback for place in places)
+    local = all(map(_is_here, places))
     named = path or credentials_file(given)
     if not named:
         own = own_credentials()
@@ -152,6 +152,14 @@ def credentials_for(
             "connect by a TLS proxy on this machine; or --insecure (insecure=True) if that network is yours",
         )
     return Credentials(token, insecure)
+
+
+def _is_here(place: str) -> bool:
+    """Whether what is said to an address stays on this machine; not to what is none."""
+    try:
+        return endpoint(place).is_loopback
+    except ConfigError:
+        return False
 
 
 def read_credentials(path: Path) -> bytes:
