@@ -25,9 +25,10 @@ from gossipq_node.adapters.visitors import Visitors, taken
 from gossipq_node.ports import THIS_HOST, Incoming
 
 CLIENTS, PEERS, DEALER = b"c", b"p", b"d"  #: first part of an origin: through which socket it came
-#: messages of one connection that wait here before TCP holds it back: of a client no more, be each of the
-#: largest size, than a worker keeps of all clients
-RECEIVE_QUEUE = limits.INTAKE_BYTES_MAX // limits.BATCH_BYTES_HARD_MAX
+#: messages of one connection that wait here before TCP holds it back: of a client 1 GiB, be each of the
+#: largest size. A turn takes what waits: with 16 of them a node worked a tenth more for each record of small
+#: batches
+RECEIVE_QUEUE = 64
 PEER_RECEIVE_QUEUE = 1_000
 SEND_QUEUE = 10_000  #: messages one peer has not read; credit keeps it far below
 PEER_QUEUE = 1_000  #: messages to a peer that cannot be reached now
