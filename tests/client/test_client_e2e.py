@@ -267,6 +267,15 @@ class TestConsume:
 
 
 class TestFetch:
+    def test_several_messages_are_acked_in_one_call(self, mq: Client, topic: str) -> None:
+        mq.publish_many(topic, [b"a", b"b", b"c"]).result(10)
+        batch = mq.fetch(topic, "g", n=3, wait=10)
+        mq.ack([batch[0], batch[2]])
+        mq.ack(message for message in [batch[1]])
+        mq.ack([])
+        mq.flush(10)
+        assert sum(row.acked for row in mq.admin.groups(topic)) == 3
+
     def test_nothing_there_is_an_empty_batch(self, mq: Client, topic: str) -> None:
         began = time.monotonic()
         batch = mq.fetch(topic, "g", wait=0.2, create=True)

@@ -345,14 +345,16 @@ class Consumers(Producers):
             self._do(lambda: self._engine.session.subscribe(state))
         return fetcher.fetch(count, wait_s)
 
-    def ack(self, batch: FetchedBatch[Message] | Message) -> None:
-        """All messages of a fetched batch are done. Told within milliseconds; `flush` waits until it is
-        stored."""
-        if isinstance(batch, Message):
-            batch.ack()
+    def ack(self, done: FetchedBatch[Message] | Message | Iterable[Message]) -> None:
+        """A message is done, or each of several, or all of a fetched batch, which costs nothing for each.
+        Told within milliseconds; `flush` waits until it is stored. Raises LeaseLost for a message that
+        somebody else is known to have; those before it are done."""
+        if isinstance(done, FetchedBatch):
+            for piece in done.pieces:
+                self._ack_range(piece.held, piece.first, piece.end)
             return
-        for piece in batch.pieces:
-            self._ack_range(piece.held, piece.first, piece.end)
+        for message in [done] if isinstance(done, Message) else done:
+            message.ack()
 
     def _message(self, held: Held, offset: int) -> Message:
         return Message(self, held, offset)
