@@ -55,10 +55,11 @@ def _row(name: str, found: dict[str, Any], raw: dict[str, Any] | None, asked: st
     )
 
 
-def _at_shares(servers: str, copies: int, sizes: tuple[int, ...]) -> list[Row]:
+def _at_shares(servers: str, copies: int, peaks: dict[int, float]) -> list[Row]:
+    """`peaks`: records a second by the size of a record, of other nodes: what such a run leaves behind is
+    written and swept for a while."""
     rows = []
-    for size in sizes:
-        peak = _peak(servers, size)
+    for size, peak in peaks.items():
         for share in SHARES if size == SIZES[0] else (0.5,):
             rate = peak * share
             same = ["--batch", str(BATCH), "--size", str(size)]
@@ -73,12 +74,16 @@ def _at_shares(servers: str, copies: int, sizes: tuple[int, ...]) -> list[Row]:
 
 def measure_one() -> list[Row]:
     with node() as at:
-        return _at_shares(at.server, 1, SIZES)
+        peaks = {size: _peak(at.server, size) for size in SIZES}
+    with node() as at:
+        return _at_shares(at.server, 1, peaks)
 
 
 def measure_copies() -> list[Row]:
     with cluster.cluster() as found:
-        return _at_shares(",".join(found.servers), 3, SIZES[:1])
+        peaks = {size: _peak(",".join(found.servers), size) for size in SIZES[:1]}
+    with cluster.cluster() as found:
+        return _at_shares(",".join(found.servers), 3, peaks)
 
 
 def measure_takeover() -> list[Row]:
