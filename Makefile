@@ -38,7 +38,7 @@ $(STAMP): pyproject.toml
 # an editable install of several roots works by an import hook: type checkers do not run it, and Spark, which lists packages to find
 # data sources, sees none behind it. Both read paths
 $(ROOTS): $(STAMP)
-	@$(BIN)/python -c 'import sysconfig; roots = ("", "/nodes", "/clients/python", "/clients/terminal", "/spark"); \
+	@$(BIN)/python -c 'import sysconfig; roots = ("", "/nodes", "/clients/python", "/clients/terminal", "/clients/gateway", "/spark"); \
 	  print(*("$(CURDIR)" + root for root in roots), sep="\n", file=open(sysconfig.get_path("purelib") + "/gossipq-roots.pth", "w"))'
 	@touch $@
 

@@ -25,7 +25,7 @@ from bench import COPIES, PAIRS, Pair
 from report import Row, write
 from stage import HERE, answer, cpu_s
 
-ROOTS = ("", "nodes", "clients/python", "clients/terminal", "spark")
+ROOTS = ("", "nodes", "clients/python", "clients/terminal", "clients/gateway", "spark")
 HOLD = """
 import sys
 import cluster, stage

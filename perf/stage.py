@@ -13,7 +13,10 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 HERE = Path(__file__).resolve().parent
-ROOTS = [str(HERE.parent / root) for root in ("", "nodes", "clients/python", "clients/terminal", "spark")]
+ROOTS = [
+    str(HERE.parent / root)
+    for root in ("", "nodes", "clients/python", "clients/terminal", "clients/gateway", "spark")
+]
 sys.path[:0] = ROOTS
 os.environ["PYTHONPATH"] = os.pathsep.join(ROOTS)
 

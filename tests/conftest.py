@@ -18,7 +18,7 @@ from gossipq_client import testing
 from ports import settled_port
 
 HOME = Path(__file__).resolve().parent.parent
-ROOTS = ("", "nodes", "clients/python", "clients/terminal")
+ROOTS = ("", "nodes", "clients/python", "clients/terminal", "clients/gateway")
 STOP_SECONDS = 20
 # how long an example takes says nothing on a busy machine
 settings.register_profile("any machine", deadline=None)

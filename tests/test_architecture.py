@@ -15,6 +15,7 @@ PACKAGES = {
     "gossipq_node": HOME / "nodes" / "gossipq_node",
     "gossipq_client": HOME / "clients" / "python" / "gossipq_client",
     "gossipq_cli": HOME / "clients" / "terminal" / "gossipq_cli",
+    "gossipq_gateway": HOME / "clients" / "gateway" / "gossipq_gateway",
     "pyspark_gossipq": HOME / "spark" / "pyspark_gossipq",
 }
 
@@ -50,6 +51,7 @@ ROOMS: dict[str, tuple[int, tuple[str, ...]]] = {
     "client": (3, ("gossipq_client",)),
     "spark": (3, ("pyspark_gossipq",)),
     "actors": (4, ("gossipq_node.actors",)),
+    "gateway": (4, ("gossipq_gateway",)),
     "process": (5, ("gossipq_node",)),
     "cli": (5, ("gossipq_cli",)),
     "cli_offline": (
@@ -79,6 +81,10 @@ FORBIDDEN = {
     ("client", "core"): "a client knows the wire, never the rules of a shard",
     ("spark", "core"): "Spark reads exports",
     ("actors", "adapters"): "an actor is handed its adapters",
+    **{
+        ("gateway", room): "the gateway only asks, over the public client"
+        for room in ("core", "wire", "ports", "adapters", "config", "lakes", "spark")
+    },
     **{
         ("cli", room): "the command line only asks, over the public client"
         for room in ("core", "wire", "ports", "adapters", "actors", "config")
@@ -178,7 +184,14 @@ IMPORTERS = {
         "pyspark_gossipq.files",
     ),
     "serfclient": ("gossipq_node.adapters.serf_membership",),
-    "prometheus_client": ("gossipq_node.adapters.metrics", "gossipq_node.export.metrics"),
+    "prometheus_client": (
+        "gossipq_node.adapters.metrics",
+        "gossipq_node.export.metrics",
+        "gossipq_gateway.counters",
+    ),
+    "starlette": ("gossipq_gateway",),
+    "uvicorn": ("gossipq_gateway.listener",),
+    "uvloop": ("gossipq_gateway.service",),
     "rich": ("gossipq_cli",),
     "click": ("gossipq_cli",),
     "pyspark": ("pyspark_gossipq",),
@@ -195,7 +208,10 @@ IMPORTERS = {
     "pyiceberg": ("gossipq_node.export.iceberg",),
     "hdrh": ("gossipq_cli.latency",),
     "obstore": ("gossipq_node.export.objects",),
-    "msgspec": ("gossipq", "gossipq_node", "gossipq_client", "gossipq_cli", "pyspark_gossipq"),
+    "msgspec": (
+        *("gossipq", "gossipq_node", "gossipq_client", "gossipq_cli"),
+        *("gossipq_gateway", "pyspark_gossipq"),
+    ),
     "pytest": ("gossipq_client.pytest_plugin",),
 }
 #: who may read a clock or throw dice
@@ -500,6 +516,9 @@ INJECTED = [
     ),
     ("gossipq_node.actors.worker", "import time", "gossipq.clock"),
     ("gossipq_node.ports", "from gossipq_node import supervisor", "imports point down"),
+    ("gossipq_gateway.service", "from gossipq.core.ledger import Ledger", "only asks"),
+    ("gossipq_gateway.service", "import gossipq_node.actors.worker", "imports point down"),
+    ("gossipq_gateway.service", "import time", "gossipq.clock"),
     ("gossipq_node.main", "import rich", "may"),
     ("gossipq_node.main", "import requests", "nobody"),
     ("gossipq.novelty", "import gossipq.types", "no room"),

@@ -21,6 +21,7 @@ COMMANDS = {
     "sub": "Print records as they come, or from any point of a topic.",
     "peek": "Look at records without a trace: nothing is taken, held, acked or counted.",
     "run": "Run the handlers of an application.",
+    "gateway": "Serve HTTP, Amazon SQS and the wires of older brokers.",
     "topic": "List, make, change, show, empty and remove topics.",
     "schema": "Declare, show, check and remove what the values of a topic look like.",
     "group": "List, show, change, move, pause, resume and remove consumer groups.",

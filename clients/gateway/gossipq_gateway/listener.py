@@ -1,0 +1,107 @@
+"""A port that speaks HTTP: uvicorn, bounded in connections and in the time that a stranger may take to say
+what it wants."""
+
+import asyncio
+import socket
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager, contextmanager
+from typing import Any
+
+import uvicorn
+from starlette.types import ASGIApp
+from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
+
+from gossipq_gateway.dialect import Place
+
+CONNECTIONS_MAX = 4_096
+HEADERS_S = 10.0  #: from the connection, or the end of the answer before, to the end of the headers
+KEEP_ALIVE_S = 60
+GRACE_S = 5  #: what runs at the end is finished within so long, or cancelled
+FRAME_BYTES_MAX = 17 << 20  #: of a WebSocket: a record of the largest size
+
+
+class BoundedHttp(HttpToolsProtocol):
+    """Ends a connection that says nothing whole in `HEADERS_S`."""
+
+    _patience: asyncio.TimerHandle | None = None
+
+    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
+        super().connection_made(transport)
+        self._patience = asyncio.get_running_loop().call_later(HEADERS_S, transport.close)
+
+    def on_headers_complete(self) -> None:
+        self._calm()
+        super().on_headers_complete()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self._calm()
+        super().connection_lost(exc)
+
+    def on_message_begin(self) -> None:
+        if self._patience is None and self.transport is not None:
+            self._patience = asyncio.get_running_loop().call_later(HEADERS_S, self.transport.close)
+        super().on_message_begin()
+
+    def _calm(self) -> None:
+        if self._patience is not None:
+            self._patience.cancel()
+            self._patience = None
+
+
+class Server(uvicorn.Server):
+    """Signals are for the gateway, which may have several servers."""
+
+    @contextmanager
+    def capture_signals(self) -> Iterator[None]:
+        yield
+
+
+def bound(where: Place) -> socket.socket:
+    """A socket that listens there. Raises OSError."""
+    family = socket.AF_INET6 if ":" in where.host else socket.AF_INET
+    made = socket.socket(family, socket.SOCK_STREAM)
+    try:
+        made.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        made.bind((where.host, where.port))
+        made.listen(1_024)
+    except BaseException:
+        made.close()
+        raise
+    made.setblocking(False)
+    return made
+
+
+@asynccontextmanager
+async def listening(app: ASGIApp, where: Place, **settings: Any) -> AsyncIterator[Place]:
+    """Answers HTTP and WebSockets there with an ASGI application; yields where it listens, for port 0.
+    `settings` are those of `uvicorn.Config`. Raises OSError when the place is taken."""
+    listener = bound(where)
+    config = uvicorn.Config(
+        app,
+        **{
+            "http": BoundedHttp,
+            "ws": "websockets-sansio",
+            "ws_max_size": FRAME_BYTES_MAX,
+            "ws_per_message_deflate": False,
+            "lifespan": "off",
+            "log_config": None,
+            "log_level": "warning",
+            "access_log": False,
+            "server_header": False,
+            "proxy_headers": False,
+            "limit_concurrency": CONNECTIONS_MAX,
+            "timeout_keep_alive": KEEP_ALIVE_S,
+            "timeout_graceful_shutdown": GRACE_S,
+            **settings,
+        },
+    )
+    server = Server(config)
+    running = asyncio.create_task(server.serve([listener]))
+    try:
+        while not server.started and not running.done():
+            await asyncio.sleep(0.01)
+        yield Place(where.host, listener.getsockname()[1])
+    finally:
+        server.should_exit = True
+        await running
+        listener.close()

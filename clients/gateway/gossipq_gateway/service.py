@@ -1,0 +1,89 @@
+"""A gateway at work: its client, its dialects, the port of HTTP, until it is told to end."""
+
+import asyncio
+import logging
+import signal
+from collections.abc import Awaitable, Callable, Sequence
+from contextlib import AsyncExitStack
+
+from starlette.applications import Starlette
+from starlette.requests import Request
+from starlette.responses import Response
+from starlette.routing import BaseRoute, Route
+
+from gossipq.clock import SystemClock
+from gossipq.errors import ConfigError
+from gossipq_client.aio import Client
+from gossipq_gateway.counters import Metrics
+from gossipq_gateway.dialect import Desk, Dialect, Place, log
+from gossipq_gateway.listener import listening
+from gossipq_gateway.settings import Settings
+
+#: what is told when it serves, and what tells that it shall end
+Ready = Callable[[Place], None]
+End = Callable[[], Awaitable[None]]
+
+
+def dialects(settings: Settings) -> list[Dialect]:
+    """What a gateway with these settings speaks. A dialect is imported when it is asked for."""
+    found: list[Dialect] = []
+    return found
+
+
+async def serve(mq: Client, settings: Settings, spoken: Sequence[Dialect], ready: Ready, end: End) -> None:
+    """Serves until `end` returns; then what is in hand goes back, and the client is closed. Raises
+    Unreachable, and ConfigError when a place is taken."""
+    settings.check()
+    metrics = Metrics()
+    async with AsyncExitStack() as stack:
+        await stack.enter_async_context(mq)
+        routes: list[BaseRoute] = [Route("/metrics", _page(metrics), methods=["GET"])]
+        for dialect in spoken:
+            desk = Desk(mq, SystemClock(), metrics.of(dialect.name), log.getChild(dialect.name))
+            routes += dialect.routes(desk)
+            try:
+                await stack.enter_async_context(dialect.serve(desk))
+            except OSError as error:
+                raise ConfigError(f"{dialect.name} cannot listen: {error.strerror or error}") from None
+        try:
+            at = await stack.enter_async_context(listening(Starlette(routes=routes), settings.http))
+        except OSError as error:
+            raise ConfigError(f"--http {settings.http}: {error.strerror or error}") from None
+        ready(at)
+        await end()
+
+
+def _page(metrics: Metrics) -> Callable[[Request], Awaitable[Response]]:
+    async def page(request: Request) -> Response:
+        return Response(metrics.page(), media_type="text/plain; version=0.0.4")
+
+    return page
+
+
+async def told_to_end() -> None:
+    """Returns at SIGTERM or Ctrl-C; a second one ends the process at once."""
+    loop, told = asyncio.get_running_loop(), asyncio.Event()
+    for number in (signal.SIGTERM, signal.SIGINT):
+
+        def tell(number: signal.Signals = number) -> None:
+            told.set()
+            loop.remove_signal_handler(number)
+
+        loop.add_signal_handler(number, tell)
+    await told.wait()
+
+
+def run(mq: Callable[[], Client], settings: Settings) -> None:
+    """Runs a gateway in this process until SIGTERM or Ctrl-C. Raises Unreachable, ConfigError."""
+    if not logging.getLogger().handlers:
+        logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(name)s %(message)s")
+
+    def ready(at: Place) -> None:
+        print(f"ready: HTTP at http://{at}", flush=True)
+
+    async def whole() -> None:
+        await serve(mq(), settings, dialects(settings), ready, told_to_end)
+
+    import uvloop
+
+    uvloop.run(whole())

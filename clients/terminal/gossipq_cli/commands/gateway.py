@@ -1,0 +1,63 @@
+"""`gossipq gateway`."""
+
+from typing import Any
+
+import click
+
+from gossipq_cli.failures import Failure
+from gossipq_cli.options import Choices, Verb, pass_choices
+
+HTTP = "127.0.0.1:7781"
+
+
+@click.command(cls=Verb)
+@click.option("--http", metavar="HOST:PORT", default=HTTP, help=f"native HTTP and the console ({HTTP})")
+@click.option("--allow-host", "hosts", multiple=True, metavar="NAME", help="a name it is called by, too")
+@click.option(
+    "--allow-origin", "origins", multiple=True, metavar="URL", help="pages of that origin may ask it (CORS)"
+)
+@click.option("--sqs", is_flag=True, help="Amazon SQS, at /sqs of the port of HTTP")
+@click.option("--sqs-keys", metavar="FILE", default="", help="access keys of SQS, a file of your own (0600)")
+@click.option("--kapokmq", metavar="HOST:PORT", help="KapokMQ: WebSocket, console and HTTP")
+@click.option("--moonmq", metavar="HOST:PORT", help="moonmq: TCP")
+@click.option("--moonmq-http", metavar="HOST:PORT", help="moonmq: HTTP")
+@click.option("--queue-server", metavar="HOST:PORT", help="queue_server: TCP, and UDP on the same port")
+@click.option("--xxl-mq", is_flag=True, help="xxl-mq's OpenAPI, under the port of HTTP")
+@pass_choices
+def command(choices: Choices, /, **given: Any) -> None:
+    """Serve HTTP, Amazon SQS and the wires of older brokers.
+
+    \b
+    gossipq gateway
+    gossipq gateway --http 127.0.0.1:7781 --sqs --sqs-keys keys.json
+    gossipq -s ada:7700 gateway --kapokmq 127.0.0.1:8011
+
+    A client of the cluster like any other: it runs beside a node or anywhere, as many as you like. Callers
+    of HTTP show tokens of their own; other dialects do what the user of --credentials may do. SIGTERM or
+    Ctrl-C: what is in hand goes back.
+    """
+    try:
+        from gossipq_gateway import service
+    except ModuleNotFoundError as missing:
+        raise Failure(
+            "not_installed", f"the gateway needs {missing.name}", 'pip install "gossipq[gateway]"'
+        ) from None
+    from gossipq_client.aio import connect
+    from gossipq_gateway.dialect import place
+    from gossipq_gateway.settings import Settings
+
+    places = {
+        name: place(given[name], f"--{name.replace('_', '-')}") if given[name] else None
+        for name in ("http", "kapokmq", "moonmq", "moonmq_http", "queue_server")
+    }
+    settings = Settings(**{**given, **places, "insecure": choices.insecure})
+    service.run(
+        lambda: connect(
+            *choices.servers,
+            name="gateway",
+            timeout=choices.timeout_s,
+            credentials=choices.credentials or None,
+            insecure=choices.insecure,
+        ),
+        settings,
+    )
