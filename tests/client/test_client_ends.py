@@ -270,7 +270,7 @@ def test_what_a_waiter_meets_is_its_own(broker: testing.Broker, mq: Client) -> N
 
 
 def lent(mq: Any) -> int:
-    parts = [part for fetcher in mq._fetchers.values() for part in fetcher.subscription.parts]
+    parts = [part for fetcher in mq._fetchers.values() for part in fetcher._state.parts]
     return sum(part.lent_records for part in parts)
 
 

@@ -7,7 +7,7 @@ from gossipq.types import Offset, PartitionKey
 from gossipq.values import Range
 from gossipq_client.session.calls import Call
 from gossipq_client.session.credit import Part
-from gossipq_client.session.held import Held, merge
+from gossipq_client.session.held import Held, Ranges, merge, subtract
 from gossipq_client.session.subscriptions import Subscribing
 from gossipq_client.values import GIVEN_BACK, Outcome, failed
 
@@ -46,6 +46,22 @@ class Settling(Subscribing):
             if partition == held.partition and low < high:
                 held.lose([(low, high)])
                 self.ack(held, low, high)
+
+    def told(self, part: Part, partition: PartitionKey, ranges: Ranges) -> bool:
+        """Whether the leader has answered what was said of these records: acks, failures."""
+        fresh = [(low, high) for where, low, high in part.fresh if where == partition]
+        asked = [
+            (low, high)
+            for message in self._unanswered(part)
+            for where, low, high in message.ranges
+            if where == partition
+        ]
+        return subtract(ranges, [*fresh, *asked]) == ranges
+
+    def too_late(self, part: Part, partition: PartitionKey, ranges: Ranges) -> Ranges:
+        """Those of these records that others had when they were acked here."""
+        late = [(low, high) for where, low, high, _ in part.late if where == partition]
+        return subtract(ranges, subtract(ranges, late))
 
     def nack(self, held: Held, first: Offset, end: Offset, outcome: Outcome = GIVEN_BACK) -> None:
         """Gives records back, unless they are done already. In a key-ordered group, what is here of their

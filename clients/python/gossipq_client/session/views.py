@@ -75,13 +75,18 @@ class Record:
         """With order="time": a record that was published after it has come before it."""
         return self._held.late
 
+    @property
+    def lost(self) -> bool:
+        """It is known that somebody else has the record, or that it went back."""
+        return bool(self._held.lost) and self._held.is_lost(self.offset)
+
     def __repr__(self) -> str:
         return f"<{type(self).__name__} {self.topic}/{self.partition}/{self.offset} attempt {self.attempt}>"
 
     def _require_lease(self) -> None:
         """Raises LeaseLost when it is known that somebody else has the record, or that it went back."""
         held = self._held
-        if held.lost and held.is_lost(self.offset):
+        if self.lost:
             hint = "ask for a longer lease= in consume()"
             if held.part.subscription.key_ordered:
                 hint = (

@@ -7,7 +7,7 @@ from types import TracebackType
 from typing import Self, Unpack
 
 from gossipq import limits
-from gossipq.errors import BadRequest, LeaseLost
+from gossipq.errors import BadRequest, LeaseLost, NotConfirmed
 from gossipq.values import Message as Request
 from gossipq_client.api.aio.driver import PendingReceipt, started
 from gossipq_client.api.aio.producer import Producers
@@ -222,14 +222,36 @@ class Subscription:
 
 
 class Fetcher:
-    """`fetch` after `fetch` of the same topics and group, also several at a time."""
+    """`fetch` after `fetch` of the same topics and group, also several at a time; made by `mq.fetcher`."""
 
     def __init__(self, client: "Consumers", subscription: credit.Subscription) -> None:
-        self._client, self.subscription = client, subscription
+        self._client, self._state = client, subscription
 
-    async def fetch(self, count: int, wait_s: float) -> FetchedBatch[Message]:
-        """At most `count` messages, none after `wait_s` seconds."""
-        client, subscription, fetch = self._client, self.subscription, object()
+    async def fetch(self, n: int | None = None, wait: inputs.Duration = 1.0) -> FetchedBatch[Message]:
+        """At most `n` messages; returns as soon as there is one, and empty after `wait`. Raises BadRequest,
+        ClientClosed, and NoQuorum or Unreachable when nobody who could have records has answered for the
+        client's timeout."""
+        count = credit_of(n, self._state.options.mode, "n")
+        wait_s = wait if type(wait) is float else inputs.duration_ms(wait, "wait") / 1000
+        return await self._fetch(count, wait_s)
+
+    def rest(self) -> None:
+        """What was lent for further fetches goes to others, unless one is under way; the next one goes
+        on."""
+        state = self._state
+        if not (state.fetches or state.over or state.paused) and self._client._engine.usable:
+            self._client._do(lambda: self._client._engine.session.consuming.pause(self._state))
+            self._client._exchange()
+
+    async def aclose(self) -> None:
+        """Ends it: fetches under way return nothing, what is in hand can still be acked."""
+        self._client._end(self._state)
+        self._client._wake()
+
+    async def _fetch(self, count: int, wait_s: float) -> FetchedBatch[Message]:
+        client, subscription, fetch = self._client, self._state, object()
+        if not subscription.asked:
+            client._do(lambda: client._engine.session.subscribe(subscription))
         engine, consuming = client._engine, client._engine.session.consuming
         give_back, leave_later = partial(consuming.break_off, subscription, fetch), engine.later.append
         try:
@@ -253,7 +275,7 @@ class Fetcher:
     async def _wait(self, count: int, wait_s: float, fetch: object) -> list[Piece]:
         """What comes within `wait_s`. Raises NoQuorum or Unreachable when nobody has answered for the
         client's timeout: a takeover is over sooner."""
-        client, subscription, engine = self._client, self.subscription, self._client._engine
+        client, subscription, engine = self._client, self._state, self._client._engine
         deadline_ms, left_s = engine.now_ms() + wait_s * 1000, wait_s
         while True:
             if await client._await_records(subscription, min(left_s, LOOK_S)):
@@ -268,7 +290,7 @@ class Fetcher:
                 return []
 
     def _taking(self, count: int, fetch: object) -> Callable[[], list[Piece]]:
-        return partial(self._client._engine.session.consuming.take, self.subscription, count, fetch)
+        return partial(self._client._engine.session.consuming.take, self._state, count, fetch)
 
 
 class Consumers(Producers):
@@ -333,18 +355,23 @@ class Consumers(Producers):
         name = (topics,) if isinstance(topics, str) else tuple(topics)
         fetcher = self._fetchers.get((name, group))
         # refused before: this may be another try
-        if fetcher is not None and fetcher.subscription.error is not None:
-            self._end(fetcher.subscription)
+        if fetcher is not None and fetcher._state.error is not None:
+            self._end(fetcher._state)
             fetcher = None
         if fetcher is None:
             asked = joining(name, group, credit=count, **options)
             fetcher = self._fetchers.setdefault(
                 (name, group), Fetcher(self, self._engine.made_subscription(asked, False))
             )
-        state = fetcher.subscription
-        if not state.asked:
-            self._do(lambda: self._engine.session.subscribe(state))
-        return await fetcher.fetch(count, wait_s)
+        return await fetcher._fetch(count, wait_s)
+
+    @shows(joining, FetchOptions)
+    def fetcher(
+        self, topics: str | Iterable[str], group: str | None = None, **options: Unpack[FetchOptions]
+    ) -> Fetcher:
+        """`fetch` for who wants several with options of their own, or to end one: see `Fetcher`. Raises
+        BadRequest."""
+        return Fetcher(self, self._engine.made_subscription(joining(topics, group, **options), False))
 
     async def ack(self, done: FetchedBatch[Message] | Message | Iterable[Message]) -> None:
         """A message is done, or each of several, or all of a fetched batch, which costs nothing for each.
@@ -356,6 +383,34 @@ class Consumers(Producers):
             return
         for message in [done] if isinstance(done, Message) else done:
             await message.ack()
+
+    async def ack_and_wait(
+        self,
+        done: FetchedBatch[Message] | Message | Iterable[Message],
+        *,
+        timeout: inputs.Duration | None = None,
+    ) -> None:
+        """Acks, and waits until that is stored. `timeout` is in seconds, or "5s"; None: that of `connect`.
+
+        Raises NotConfirmed when it is over (may be stored), and LeaseLost, when all others are stored, for
+        what somebody else has; see `Message.lost`.
+        """
+        messages = [done] if isinstance(done, Message) else list(done)
+        for message in messages:
+            if not message.lost:
+                await message.ack()
+        consuming = self._engine.session.consuming
+        places = [
+            (each._held.part, each._held.partition, [(each.offset, each.offset + 1)]) for each in messages
+        ]
+        seconds = self._timeout if timeout is None else inputs.seconds(timeout)
+        if not await self._until(lambda: all(consuming.told(*place) for place in places), seconds):
+            raise NotConfirmed(f"no answer to an ack within {seconds} s", hint="it may be stored")
+        for message, place in zip(messages, places, strict=True):
+            if late := consuming.too_late(*place):
+                self._do(partial(message._held.lose, late))
+        for message in messages:
+            message._require_lease()
 
     def _message(self, held: Held, offset: int) -> Message:
         return Message(self, held, offset)
@@ -399,4 +454,4 @@ class Consumers(Producers):
 
     def _before_flush(self) -> None:
         for fetcher in self._fetchers.values():
-            self._end(fetcher.subscription)
+            self._end(fetcher._state)

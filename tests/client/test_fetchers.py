@@ -1,0 +1,66 @@
+"""A fetcher of one's own, and acks that are waited for."""
+
+from collections.abc import Iterator
+
+import pytest
+
+from gossipq.errors import LeaseLost
+from gossipq_client import testing
+
+
+@pytest.fixture
+def broker() -> Iterator[testing.Broker]:
+    with testing.Broker() as broker:
+        yield broker
+
+
+def test_an_ack_that_was_waited_for_is_stored(broker: testing.Broker) -> None:
+    with broker.connect() as mq:
+        mq.publish_many("orders", [b"%d" % number for number in range(10)]).result()
+        batch = mq.fetcher("orders", group="billing").fetch(10)
+        mq.ack_and_wait([batch[1], batch[3]])
+        assert mq.admin.groups("orders")[0].acked == 2
+        mq.ack_and_wait(batch)
+        assert mq.admin.groups("orders")[0].acked == 10
+        mq.ack_and_wait(batch)
+
+
+def test_an_ack_of_what_others_have_is_told(broker: testing.Broker) -> None:
+    with broker.connect() as mq, broker.connect() as other:
+        mq.publish_many("orders", [b"one", b"two"]).result()
+        (first, second) = mq.fetcher("orders", group="billing").fetch(2)
+        broker.advance("31s")
+        (taken,) = other.fetch("orders", group="billing", n=1)
+        assert taken.offset == first.offset
+        with pytest.raises(LeaseLost):
+            mq.ack_and_wait([first, second])
+        assert (first.lost, second.lost) == (True, False)
+        assert mq.admin.groups("orders")[0].acked == 1
+
+
+def test_what_a_fetcher_does_not_need_goes_to_others(broker: testing.Broker) -> None:
+    with broker.connect() as mq, broker.connect() as other:
+        mq.publish_many("orders", [b"%d" % number for number in range(100)]).result()
+        fetcher = mq.fetcher("orders", group="billing")
+        batches = [fetcher.fetch(2) for _ in range(10)]
+        fetcher.rest()
+        fetcher.rest()
+        seen = [msg.value for batch in batches for msg in batch]
+        while batch := other.fetch("orders", group="billing", n=100, wait=0.2):
+            seen += batch.values()
+        assert sorted(map(int, seen)) == list(range(100))
+        mq.publish("orders", b"more").result()
+        assert fetcher.fetch(1).values() == [b"more"]
+
+
+def test_the_end_of_a_fetcher_leaves_what_is_in_hand(broker: testing.Broker) -> None:
+    with broker.connect() as mq:
+        mq.publish_many("orders", [b"one", b"two"]).result()
+        fetcher = mq.fetcher("orders", group="billing")
+        (first,) = fetcher.fetch(1)
+        fetcher.close()
+        fetcher.close()
+        assert len(fetcher.fetch(1, wait=0.0)) == 0
+        mq.ack_and_wait(first)
+        (second,) = mq.fetcher("orders", group="billing").fetch(5)
+        assert second.value == b"two"
