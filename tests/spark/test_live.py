@@ -137,11 +137,18 @@ class Run:
         stream = self.spark.readStream.format("gossipq").options(
             servers=self.node.endpoint, topics=self.topic, **options
         )
-        writer = stream.load().writeStream.option("checkpointLocation", str(self.folder / "checkpoint"))
-        table = str(self.folder / "table")
-        return sum(
-            run_out(lambda: writer.trigger(availableNow=True).start(table, format="parquet"), PATIENCE_S)
+        query = (
+            stream.load()
+            .writeStream.format("parquet")
+            .option("checkpointLocation", str(self.folder / "checkpoint"))
+            .trigger(availableNow=True)
+            .start(str(self.folder / "table"))
         )
+        try:
+            assert query.awaitTermination(PATIENCE_S), "it does not end"
+        finally:
+            query.stop()
+        return sum(int(progress["numInputRows"]) for progress in query.recentProgress)
 
     def values(self) -> Counter[bytes]:
         table = self.spark.read.schema(schemas.of("messages")).parquet(str(self.folder / "table"))
@@ -266,9 +273,16 @@ def test_a_stream_that_repeats_its_batch(
 
     def run() -> None:
         stream = spark.readStream.text(str(tmp_path / "in")).writeStream.format("gossipq")
-        writer = stream.options(servers=shared_node.endpoint, topic=topic)
-        writer = writer.option("checkpointLocation", str(tmp_path / "checkpoint"))
-        run_out(writer.trigger(availableNow=True).start, PATIENCE_S)
+        query = (
+            stream.options(servers=shared_node.endpoint, topic=topic)
+            .option("checkpointLocation", str(tmp_path / "checkpoint"))
+            .trigger(availableNow=True)
+            .start()
+        )
+        try:
+            assert query.awaitTermination(PATIENCE_S)
+        finally:
+            query.stop()
 
     run()
     done = list((tmp_path / "checkpoint" / "commits").glob("*0*"))

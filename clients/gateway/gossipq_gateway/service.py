@@ -27,6 +27,11 @@ End = Callable[[], Awaitable[None]]
 def dialects(settings: Settings) -> list[Dialect]:
     """What a gateway with these settings speaks. A dialect is imported when it is asked for."""
     found: list[Dialect] = []
+    asked = settings.options
+    if settings.queue_server is not None:
+        from gossipq_gateway.dialects.queue_server import QueueServer
+
+        found.append(QueueServer(settings.queue_server, asked.queue_server))
     return found
 
 

@@ -5,6 +5,7 @@ from typing import NamedTuple
 from gossipq import limits
 from gossipq.errors import ConfigError
 from gossipq_gateway.dialect import Place
+from gossipq_gateway.dialects.options import DialectOptions
 
 PORT = limits.PORT + 81
 
@@ -24,6 +25,7 @@ class Settings(NamedTuple):
     moonmq: Place | None = None
     moonmq_http: Place | None = None
     queue_server: Place | None = None
+    options: DialectOptions = DialectOptions()  #: of those of older brokers
 
     def check(self) -> None:
         """Raises ConfigError: tokens, keys and records would cross a network in the clear."""

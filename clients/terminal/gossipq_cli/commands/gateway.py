@@ -23,6 +23,7 @@ HTTP = "127.0.0.1:7781"
 @click.option("--moonmq-http", metavar="HOST:PORT", help="moonmq: HTTP")
 @click.option("--queue-server", metavar="HOST:PORT", help="queue_server: TCP, and UDP on the same port")
 @click.option("--xxl-mq", is_flag=True, help="xxl-mq's OpenAPI, under the port of HTTP")
+@click.option("--dialects", metavar="FILE", help="options of KapokMQ, moonmq, queue_server, xxl-mq (TOML)")
 @pass_choices
 def command(choices: Choices, /, **given: Any) -> None:
     """Serve HTTP, Amazon SQS and the wires of older brokers.
@@ -44,12 +45,15 @@ def command(choices: Choices, /, **given: Any) -> None:
         ) from None
     from gossipq_client.aio import connect
     from gossipq_gateway.dialect import place
+    from gossipq_gateway.dialects import options
     from gossipq_gateway.settings import Settings
 
     places = {
         name: place(given[name], f"--{name.replace('_', '-')}") if given[name] else None
         for name in ("http", "kapokmq", "moonmq", "moonmq_http", "queue_server")
     }
+    path = given.pop("dialects")
+    given["options"] = options.read(path) if path else options.DialectOptions()
     settings = Settings(**{**given, **places, "insecure": choices.insecure})
     service.run(
         lambda: connect(

@@ -1,0 +1,36 @@
+"""Names of queues as their clients write them, and the topics that they stand for."""
+
+import re
+
+from gossipq import limits
+from gossipq.errors import BadName
+
+_PLAIN = re.compile(r"[A-Za-z0-9._-]+")
+_STRANGE = re.compile(rb"[^A-Za-z0-9._-]")
+_ESCAPED = re.compile(r"-x([0-9A-F]{2})-")
+
+
+def topic_of(name: str) -> str:
+    """The topic of a queue: its own name where a topic may have it. Other bytes become `-xHH-`, so that no
+    two queues share a topic. Raises BadName for an empty one, and for one that becomes too long."""
+    if _PLAIN.fullmatch(name) and "-x" not in name and name not in (".", ".."):
+        found = name
+    else:
+        raw = name.encode("utf-8", "surrogatepass").replace(b"-x", b"-x2D-x")
+        found = _STRANGE.sub(lambda byte: b"-x%02X-" % byte[0][0], raw).decode()
+        if name in (".", ".."):
+            found = "-x2E-" * len(name)
+    if not 0 < len(found) <= limits.NAME_BYTES_MAX:
+        raise BadName(
+            f"a queue name of {len(found)} bytes as a topic; 1 to {limits.NAME_BYTES_MAX} are allowed",
+            hint="letters, digits, dot, dash and underscore count one each, other bytes five",
+        )
+    return found
+
+
+def name_of(topic: str) -> str:
+    """The queue that a topic stands for: the reverse."""
+    if "-x" not in topic:
+        return topic
+    raw = _ESCAPED.sub(lambda found: chr(int(found[1], 16)), topic).encode("latin-1", "replace")
+    return raw.decode("utf-8", "replace")

@@ -1,0 +1,71 @@
+"""What the dialects of older brokers are told, under the names that their own configuration has: a file of
+TOML with a table for each, given by `--dialects`."""
+
+import tomllib
+from pathlib import Path
+from typing import Annotated
+
+import msgspec
+from msgspec import Meta
+
+from gossipq.errors import ConfigError
+
+Count = Annotated[int, Meta(ge=1, le=100_000)]
+Seconds = Annotated[int, Meta(ge=1, le=86_400)]
+Group = Annotated[str, Meta(min_length=1, max_length=100)]
+
+
+class KapokMqOptions(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """`push_type` 1: a message goes to one consumer of its topic, 2: to all. `nodes`: HOST:PORT of all
+    gateways, for clients that ask for them. `in_hand_max`: messages that a consumer has not acked."""
+
+    secret_key: str = "test"
+    push_type: Annotated[int, Meta(ge=1, le=2)] = 1
+    push_retry_time: Seconds = 300
+    group: Group = "kapokmq"
+    nodes: list[str] = []
+    in_hand_max: Count = 1_000
+
+
+class MoonMqOptions(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """`keepalive`: seconds of silence after which a connection ends. `in_flight_max`: messages that a
+    connection has not acked; its own client keeps 16."""
+
+    group: Group = "moonmq"
+    keepalive: Annotated[int, Meta(ge=1, le=600)] = 65
+    in_flight_max: Count = 8
+
+
+class QueueServerOptions(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """`leader`: HOST:PORT of the gateway that serves, when this one only forwards to it, or names it
+    (`forward_request` 0)."""
+
+    group: Group = "queue_server"
+    node_id: int = 1
+    leader: str = ""
+    leader_node_id: int = 0
+    forward_request: Annotated[int, Meta(ge=0, le=1)] = 1
+
+
+class XxlMqOptions(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """`access_token`: what callers show; "" = nothing. `timeout`: seconds that a message may be worked on."""
+
+    access_token: str = ""
+    group: Group = "xxl-mq"
+    timeout: Seconds = 300
+
+
+class DialectOptions(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    kapokmq: KapokMqOptions = KapokMqOptions()
+    moonmq: MoonMqOptions = MoonMqOptions()
+    queue_server: QueueServerOptions = QueueServerOptions()
+    xxl_mq: XxlMqOptions = XxlMqOptions()
+
+
+def read(path: str) -> DialectOptions:
+    """The options in a file. Raises ConfigError that names the file and the key."""
+    try:
+        found = tomllib.loads(Path(path).read_text("utf-8"))
+        return msgspec.convert(found, DialectOptions)
+    except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError, msgspec.ValidationError) as error:
+        raise ConfigError(f"{path}: {error}", "docs/COMING-FROM.md has the keys of each dialect") from None
