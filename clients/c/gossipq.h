@@ -26,7 +26,8 @@ enum {
     GQ_NOT_CONFIRMED = 3, /* of a record: it may be stored, no answer came in time */
     GQ_MEMORY = 4,
     GQ_ARGUMENT = 5, /* a pointer or a number that cannot be */
-    GQ_LOST = 6      /* of an ack: others have the record by now */
+    GQ_LOST = 6,     /* of an ack: others have the record by now */
+    GQ_PENDING = 7   /* of a record that was posted: it has no outcome yet */
 };
 
 typedef struct gq gq;
@@ -35,6 +36,20 @@ typedef struct gq_subscription gq_subscription;
 /* `servers`: tcp://HOST:PORT, several with commas; one is enough, others are tried when it is gone. NULL: $GOSSIPQ_SERVER, or this
  * host's node. Nothing is connected before the first question. */
 int gq_open(gq **client, const char *servers);
+
+typedef struct {
+    const char *servers;      /* as above */
+    const char *credentials;  /* file with a token, for a closed cluster. NULL: `token`, or that of $GOSSIPQ_CREDENTIALS, or none */
+    const char *token;        /* gq_ and 64 hexadecimal digits */
+    int insecure;             /* the token may leave this machine in the clear */
+    const char *curve_server; /* public key of the nodes, in Z85: what is said is encrypted. NULL: in the clear */
+    const char *curve_public, *curve_secret; /* of this client; NULL: a new pair */
+    int forward;              /* everything by the servers that are named, nothing straight to the leaders */
+} gq_connection;
+
+/* The same with more to say. GQ_ARGUMENT: also when there is no token in the file, when other users may read it, or when it would
+ * leave this machine in the clear. */
+int gq_open_with(gq **client, const gq_connection *how);
 /* Gives back what was not acked. Ends all subscriptions. NULL is fine. */
 void gq_close(gq *client);
 /* Of the last function that did not return GQ_OK: text for people, and the code of the refusal ("" = none). */
@@ -77,6 +92,16 @@ typedef struct {
  * that of the first that is not stored. `how` may be NULL. */
 int gq_publish(gq *client, const char *topic, const gq_record *records, size_t count, const gq_how *how, gq_place *places,
                int timeout_ms);
+/* The same without waiting: what is said of `records` is copied; `places` (may be NULL) are GQ_PENDING until their outcome is known,
+ * and must stay where they are until then, or until gq_close. Single records are packed with others, and go out when a batch is full,
+ * after 5 ms by the next call, or by any function that waits. Waits up to `timeout_ms` when 24 MiB are without an outcome. */
+int gq_post(gq *client, const char *topic, const gq_record *records, size_t count, const gq_how *how, gq_place *places, int timeout_ms);
+/* Returns when all that was posted is stored or refused. The result is that of the first, since it was asked last, that is not stored. */
+int gq_confirm(gq *client, int timeout_ms);
+/* Returns when an outcome has come, or nothing waits for one. */
+int gq_wait(gq *client, int timeout_ms);
+/* Records that were posted and have no outcome. */
+size_t gq_waiting(const gq *client);
 
 typedef struct {
     uint32_t partition;
@@ -97,13 +122,13 @@ typedef struct {
 } gq_message;
 
 typedef struct {
-    int64_t credit;       /* records that may wait here or be worked on; 0 = 1,000 */
+    int64_t credit;       /* records that may wait here or be worked on; 0 = 4,000 */
     int64_t credit_bytes; /* 0 = 8 MiB */
-    const char *start;    /* of a new group: "first" (NULL) or "new" */
+    const char *start;    /* of a new group, or a reader: "first" (NULL) or "new" */
     int64_t lease_ms;     /* of the group; 0 = as it is */
 } gq_options;
 
-/* Consumes a topic for a group. `options` may be NULL. */
+/* Consumes a topic for a group; with "" or NULL as a reader, who sees all and acks nothing. `options` may be NULL. */
 int gq_subscribe(gq *client, const char *topic, const char *group, const gq_options *options, gq_subscription **subscription);
 /* The next record; its pointers are good until the next call of gq_next, gq_unsubscribe or gq_close. GQ_TIMEOUT: none came. After a
  * lost connection it may take 3 s longer than it is told. */

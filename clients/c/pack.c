@@ -8,7 +8,7 @@
 void gq_put(gq_buffer *out, const void *bytes, size_t size) {
     if (out->failed) return;
     if (out->room - out->size < size) {
-        size_t room = out->room ? out->room * 2 : 256;
+        size_t room = out->room ? out->room * 2 : 256; /* gq_buffer_free gives it back */
         while (room - out->size < size) room *= 2;
         uint8_t *grown = realloc(out->bytes, room);
         if (!grown) {
@@ -163,14 +163,35 @@ void gq_skip(gq_reader *in) { skip(in, 0); }
 
 /* --- hashes */
 
+/* Eight bytes a step: table n has what a byte does that lies n bytes before the end of the step. */
+static uint32_t crc_table[8][256];
+
+__attribute__((constructor)) static void make_crc_table(void) {
+    for (uint32_t i = 0; i < 256; i++) {
+        uint32_t crc = i;
+        for (int bit = 0; bit < 8; bit++) crc = crc >> 1 ^ (crc & 1 ? 0xedb88320u : 0);
+        crc_table[0][i] = crc;
+    }
+    for (uint32_t i = 0; i < 256; i++)
+        for (int n = 1; n < 8; n++) crc_table[n][i] = crc_table[n - 1][i] >> 8 ^ crc_table[0][crc_table[n - 1][i] & 0xff];
+}
+
 uint32_t gq_crc32(const void *bytes, size_t size) {
     const uint8_t *at = bytes;
     uint32_t crc = 0xffffffffu;
-    while (size--) {
-        crc ^= *at++;
-        for (int i = 0; i < 8; i++) crc = crc >> 1 ^ (crc & 1 ? 0xedb88320u : 0);
+    for (; size >= 8; size -= 8, at += 8) {
+        uint32_t low = crc ^ ((uint32_t)at[0] | (uint32_t)at[1] << 8 | (uint32_t)at[2] << 16 | (uint32_t)at[3] << 24);
+        crc = crc_table[7][low & 0xff] ^ crc_table[6][low >> 8 & 0xff] ^ crc_table[5][low >> 16 & 0xff] ^ crc_table[4][low >> 24] ^
+              crc_table[3][at[4]] ^ crc_table[2][at[5]] ^ crc_table[1][at[6]] ^ crc_table[0][at[7]];
     }
+    while (size--) crc = crc >> 8 ^ crc_table[0][(crc ^ *at++) & 0xff];
     return ~crc;
+}
+
+uint32_t gq_key_hash(const void *key, size_t size) {
+    if (!size) return 0;
+    uint32_t hash = gq_crc32(key, size);
+    return hash ? hash : 1;
 }
 
 typedef struct {
@@ -255,4 +276,73 @@ void gq_hmac_sha256(const uint8_t *key, size_t key_size, const void *text, size_
     sha256_add(&sha, outer, 64);
     sha256_add(&sha, digest, 32);
     sha256_end(&sha, digest);
+}
+
+/* --- BLAKE2b with a digest of 8 bytes, RFC 7693 */
+
+static const uint64_t BLAKE_START[8] = {0x6a09e667f3bcc908, 0xbb67ae8584caa73b, 0x3c6ef372fe94f82b, 0xa54ff53a5f1d36f1,
+                                        0x510e527fade682d1, 0x9b05688c2b3e6c1f, 0x1f83d9abfb41bd6b, 0x5be0cd19137e2179};
+static const uint8_t BLAKE_ORDER[10][16] = {
+    {0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15}, {14, 10, 4, 8, 9, 15, 13, 6, 1, 12, 0, 2, 11, 7, 5, 3},
+    {11, 8, 12, 0, 5, 2, 15, 13, 10, 14, 3, 6, 7, 1, 9, 4}, {7, 9, 3, 1, 13, 12, 11, 14, 2, 6, 5, 10, 4, 0, 15, 8},
+    {9, 0, 5, 7, 2, 4, 10, 15, 14, 1, 11, 12, 6, 8, 3, 13}, {2, 12, 6, 10, 0, 11, 8, 3, 4, 13, 7, 5, 15, 14, 1, 9},
+    {12, 5, 1, 15, 14, 13, 4, 10, 0, 7, 6, 3, 9, 2, 8, 11}, {13, 11, 7, 14, 12, 1, 3, 9, 5, 0, 15, 4, 8, 6, 2, 10},
+    {6, 15, 14, 9, 11, 3, 0, 8, 12, 2, 13, 7, 1, 4, 10, 5}, {10, 2, 8, 4, 7, 6, 1, 5, 15, 11, 9, 14, 3, 12, 13, 0}};
+
+static uint64_t rotate64(uint64_t value, int by) { return value >> by | value << (64 - by); }
+
+static void mix(uint64_t v[16], int a, int b, int c, int d, uint64_t x, uint64_t y) {
+    v[a] += v[b] + x;
+    v[d] = rotate64(v[d] ^ v[a], 32);
+    v[c] += v[d];
+    v[b] = rotate64(v[b] ^ v[c], 24);
+    v[a] += v[b] + y;
+    v[d] = rotate64(v[d] ^ v[a], 16);
+    v[c] += v[d];
+    v[b] = rotate64(v[b] ^ v[c], 63);
+}
+
+static void blake_block(uint64_t state[8], const uint8_t block[128], uint64_t so_far, int last) {
+    uint64_t v[16], m[16];
+    for (int i = 0; i < 8; i++) {
+        v[i] = state[i];
+        v[i + 8] = BLAKE_START[i];
+    }
+    v[12] ^= so_far;
+    if (last) v[14] = ~v[14];
+    for (int i = 0; i < 16; i++) {
+        m[i] = 0;
+        for (int k = 7; k >= 0; k--) m[i] = m[i] << 8 | block[8 * i + k];
+    }
+    for (int round = 0; round < 12; round++) {
+        const uint8_t *o = BLAKE_ORDER[round % 10];
+        mix(v, 0, 4, 8, 12, m[o[0]], m[o[1]]);
+        mix(v, 1, 5, 9, 13, m[o[2]], m[o[3]]);
+        mix(v, 2, 6, 10, 14, m[o[4]], m[o[5]]);
+        mix(v, 3, 7, 11, 15, m[o[6]], m[o[7]]);
+        mix(v, 0, 5, 10, 15, m[o[8]], m[o[9]]);
+        mix(v, 1, 6, 11, 12, m[o[10]], m[o[11]]);
+        mix(v, 2, 7, 8, 13, m[o[12]], m[o[13]]);
+        mix(v, 3, 4, 9, 14, m[o[14]], m[o[15]]);
+    }
+    for (int i = 0; i < 8; i++) state[i] ^= v[i] ^ v[i + 8];
+}
+
+uint64_t gq_id_hash(const void *id, size_t size) {
+    if (!size) return 0;
+    uint64_t state[8];
+    memcpy(state, BLAKE_START, sizeof state);
+    state[0] ^= 0x01010000 ^ 8;
+    const uint8_t *at = id;
+    uint64_t so_far = 0;
+    while (size > 128) {
+        so_far += 128;
+        blake_block(state, at, so_far, 0);
+        at += 128;
+        size -= 128;
+    }
+    uint8_t block[128] = {0};
+    memcpy(block, at, size);
+    blake_block(state, block, so_far + size, 1);
+    return state[0];
 }

@@ -1,4 +1,4 @@
-/* msgpack, CRC-32 and HMAC-SHA256, as far as the client needs them. */
+/* msgpack, the sealed batch, CRC-32, HMAC-SHA256 and BLAKE2b, as far as the client needs them. */
 #ifndef GOSSIPQ_PACK_H
 #define GOSSIPQ_PACK_H
 
@@ -35,5 +35,52 @@ void gq_skip(gq_reader *in);
 
 uint32_t gq_crc32(const void *bytes, size_t size);
 void gq_hmac_sha256(const uint8_t *key, size_t key_size, const void *text, size_t size, uint8_t digest[32]);
+uint64_t gq_id_hash(const void *id, size_t size); /* of no id: 0 */
+uint32_t gq_key_hash(const void *key, size_t size);
+
+/* --- the sealed batch, PROTOCOL.md section 6 */
+
+enum { GQ_KEY_HASH = 1, GQ_DELAY = 2, GQ_TTL = 4, GQ_ID_HASH = 32, GQ_KEYS = 0x10000, GQ_HEADERS = 0x20000, GQ_IDS = 0x40000 };
+enum { GQ_BATCH_HEADER = 56 };
+
+typedef struct {
+    gq_buffer data, ends; /* ends: int32, one more than there are records, once there is one */
+} gq_column;
+
+/* Records that are being packed; `columns` are the bits of what one of them has. */
+typedef struct packing {
+    uint32_t count, columns;
+    gq_column values, keys, headers, ids;
+    gq_buffer key_hashes, id_hashes, places;
+    char route[256];
+    int64_t delay_ms, ttl_ms, began_ms;
+} gq_packing;
+
+size_t gq_packed_bytes(const gq_packing *p);
+int gq_packing_failed(const gq_packing *p);
+void gq_packing_reset(gq_packing *p);
+void gq_packing_free(gq_packing *p);
+/* One more record; `headers` are a msgpack map, of size 0 if there are none. */
+void gq_pack(gq_packing *p, const void *value, size_t value_size, const void *key, size_t key_size, uint32_t key_hash,
+             const gq_buffer *headers, const void *id, size_t id_size);
+size_t gq_sealed_size(const gq_packing *p);
+void gq_seal(const gq_packing *p, const uint8_t producer[16], uint64_t sequence, int64_t publish_ms, uint8_t *out);
+void gq_restamp(uint8_t *sealed, size_t size, const uint8_t producer[16], uint64_t sequence);
+
+typedef struct {
+    const uint8_t *ends, *data; /* ends: count + 1 of int32; NULL: there is no such column */
+} gq_opened_column;
+
+typedef struct {
+    uint32_t count;
+    int64_t publish_ms;
+    const char *route;
+    size_t route_size;
+    gq_opened_column values, keys, headers, ids;
+} gq_opened;
+
+/* Whether these bytes are a batch; everything that `opened` points to lies within them then. */
+int gq_open_batch(const uint8_t *bytes, size_t size, gq_opened *opened);
+size_t gq_column_at(const gq_opened_column *column, uint32_t index, const void **bytes);
 
 #endif

@@ -1,0 +1,467 @@
+/* What is consumed: records that came and wait, those that the user has, and the acks on their way. */
+#include "internal.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+enum { ACKS_WAITING = 500, RANGES = 1000 };
+#define CREDIT 4000
+#define CREDIT_BYTES (8 << 20)
+
+/* --- what came */
+
+static void release(stretch *s) {
+    if (--s->frame->users == 0) {
+        zmq_msg_close(&s->frame->body);
+        free(s->frame);
+    }
+    free(s);
+}
+
+/* Records of a part, or of all with NULL, that nobody took: they come again. */
+static void drop_waiting(gq_subscription *s, const part *of) {
+    stretch **at = &s->first;
+    while (*at) {
+        stretch *w = *at;
+        if (of && w->part != of) {
+            at = &w->next;
+            continue;
+        }
+        *at = w->next;
+        if (w == s->shown) w->count = w->taken; /* the user looks at a record of it */
+        else release(w);
+    }
+    s->last = at;
+}
+
+void gq_parts_over(gq *c, uint16_t number) {
+    for (gq_subscription *s = c->subscriptions; s; s = s->next)
+        for (size_t i = 0; i < s->part_count; i++) {
+            part *p = s->parts + i;
+            if (p->shard != number) continue;
+            drop_waiting(s, p);
+            p->request = 0;
+            p->live = 0;
+        }
+}
+
+int gq_parts_use(gq *c, uint16_t number) {
+    for (gq_subscription *s = c->subscriptions; s; s = s->next)
+        for (size_t i = 0; i < s->part_count; i++)
+            if (s->parts[i].shard == number) return 1;
+    return 0;
+}
+
+static gq_subscription *subscription_of(gq *c, uint16_t number, int64_t subscription, part **found) {
+    for (gq_subscription *s = c->subscriptions; s; s = s->next)
+        for (size_t i = 0; i < s->part_count; i++)
+            if (s->parts[i].number == subscription && s->parts[i].shard == number) {
+                *found = s->parts + i;
+                return s;
+            }
+    return NULL;
+}
+
+void gq_deliver(gq *c, uint16_t number, gq_reader in, zmq_msg_t *body) {
+    gq_get_array(&in);
+    part *p;
+    gq_subscription *s = subscription_of(c, number, gq_get_int(&in), &p);
+    frame *f = s && p->live ? calloc(1, sizeof *f) : NULL;
+    if (!f) return; /* what cannot be kept comes again when its lease is over */
+    zmq_msg_init(&f->body);
+    zmq_msg_move(&f->body, body);
+    f->users = 1;
+    const uint8_t *at = zmq_msg_data(&f->body), *end = at + zmq_msg_size(&f->body);
+    uint32_t count = gq_get_array(&in);
+    for (uint32_t i = 0; i < count; i++) {
+        uint32_t fields = gq_get_array(&in);
+        int64_t key = gq_get_int(&in), first = gq_get_int(&in), records = gq_get_int(&in), attempt = gq_get_int(&in), size = gq_get_int(&in);
+        for (uint32_t more = 5; more < fields; more++) gq_skip(&in);
+        stretch *made = in.bad || size < 0 || size > end - at ? NULL : calloc(1, sizeof *made);
+        if (!made) break;
+        int good = gq_open_batch(at, (size_t)size, &made->columns) && made->columns.count == records;
+        at += size;
+        if (!good) { /* broken on its way: it comes again */
+            free(made);
+            continue;
+        }
+        made->part = p;
+        made->frame = f;
+        made->key = key;
+        made->first = first;
+        made->attempt = (int32_t)attempt;
+        made->count = (uint32_t)records;
+        f->users++;
+        *s->last = made;
+        s->last = &made->next;
+    }
+    if (--f->users == 0) {
+        zmq_msg_close(&f->body);
+        free(f);
+    }
+}
+
+void gq_subscribed(gq *c, uint16_t number, gq_reader in, uint64_t term) {
+    uint32_t fields = gq_get_array(&in);
+    part *p;
+    if (subscription_of(c, number, gq_get_int(&in), &p)) p->live = 1;
+    gq_skip(&in);
+    gq_skip(&in);
+    const uint8_t *direct;
+    size_t size = fields > 3 ? gq_get_bytes(&in, &direct) : 0;
+    if (!in.bad && size) gq_learn(c, number, term, direct, size);
+}
+
+void gq_acked(gq *c, uint64_t request, int verb, gq_reader in) {
+    for (gq_subscription *s = c->subscriptions; s; s = s->next)
+        for (size_t i = 0; i < s->part_count; i++) {
+            part *p = s->parts + i;
+            if (!request || p->request != request) continue;
+            p->request = 0;
+            if (verb == REFUSED) {
+                gq_keep_refusal(c, &in);
+                if (gq_later(c->code)) { /* it is sent again */
+                    if (!strcmp(c->code, "not_leader")) gq_not_leader(c, p->shard);
+                    else if (gq_ended(c->code)) gq_over(c, p->shard);
+                    p->resume_ms = gq_now_ms() + AGAIN_MS;
+                    return;
+                }
+                s->refused = GQ_REFUSED;
+            } else {
+                uint32_t fields = gq_get_array(&in);
+                if (fields && gq_get_array(&in)) s->lost = 1;
+            }
+            for (size_t n = 0; n < p->sent.count; n++) gq_ranges_cut(&p->held, p->sent.at[n].key, p->sent.at[n].first, p->sent.at[n].end);
+            p->sent.count = 0;
+            return;
+        }
+}
+
+/* --- subscribing */
+
+static void put_subscribe(gq_buffer *out, const gq_subscription *s, const part *p) {
+    gq_put_array(out, 12);
+    gq_put_int(out, p->number);
+    gq_put_text(out, s->group);
+    gq_put_array(out, (uint32_t)p->key_count);
+    for (size_t i = 0; i < p->key_count; i++) {
+        int at = p->next[i] >= 0;
+        gq_put_array(out, at ? 3 : 2);
+        gq_put_int(out, p->keys[i]);
+        gq_put_text(out, at ? "offset" : s->start);
+        if (at) gq_put_int(out, p->next[i]);
+    }
+    gq_put_int(out, s->credit);
+    gq_put_int(out, s->credit_bytes);
+    gq_put_array(out, s->lease_ms ? 2 : 0);
+    if (s->lease_ms) {
+        gq_put_nil(out);
+        gq_put_int(out, s->lease_ms);
+    }
+    gq_put_bool(out, 0);
+    if (*s->group) gq_put_ranges(out, &p->held);
+    else gq_put_nil(out);
+    gq_put_array(out, 0);
+    gq_put_bool(out, 1);
+    gq_put_array(out, 0);
+    gq_put_bool(out, 1); /* auto; records come sealed */
+}
+
+/* SUBSCRIBE to all that is subscribed in a shard; the answer of the last one is in c->answer. */
+int gq_subscribe_in(gq *c, uint16_t number, int64_t end_ms) {
+    for (gq_subscription *s = c->subscriptions; s; s = s->next)
+        for (size_t i = 0; i < s->part_count; i++) {
+            if (s->parts[i].shard != number) continue;
+            gq_buffer fields = {0};
+            put_subscribe(&fields, s, s->parts + i);
+            int code = gq_once(c, SUBSCRIBE, number, &fields, end_ms);
+            if (code || c->answer_verb == REFUSED) return code;
+        }
+    return GQ_OK;
+}
+
+static void free_subscription(gq_subscription *s) {
+    if (!s) return;
+    if (s->shown) {
+        stretch *shown = s->shown;
+        int listed = s->first == shown;
+        s->shown = NULL;
+        if (!listed) release(shown);
+    }
+    drop_waiting(s, NULL);
+    for (size_t i = 0; i < s->part_count; i++) {
+        free(s->parts[i].keys);
+        free(s->parts[i].next);
+        free(s->parts[i].held.at);
+        free(s->parts[i].pending.at);
+        free(s->parts[i].sent.at);
+    }
+    free(s->parts);
+    free(s->group);
+    free(s->start);
+    free(s);
+}
+
+static int make_parts(gq_subscription *s) {
+    topic *t = s->topic;
+    s->parts = calloc(t->parts, sizeof *s->parts);
+    for (uint32_t i = 0; s->parts && i < t->parts; i++) {
+        size_t k = 0;
+        while (k < s->part_count && s->parts[k].shard != t->shards[i]) k++;
+        part *p = s->parts + k;
+        if (k == s->part_count) {
+            s->part_count++;
+            p->shard = t->shards[i];
+            p->number = ++s->client->numbers;
+            p->keys = calloc(t->parts, sizeof *p->keys);
+            p->next = calloc(t->parts, sizeof *p->next);
+            if (!p->keys || !p->next) return 0;
+        }
+        p->next[p->key_count] = -1;
+        p->keys[p->key_count++] = t->id * 65536 + i;
+    }
+    return s->parts != NULL;
+}
+
+static void unlist(gq_subscription *s) {
+    for (gq_subscription **at = &s->client->subscriptions; *at; at = &(*at)->next)
+        if (*at == s) {
+            *at = s->next;
+            return;
+        }
+}
+
+int gq_subscribe(gq *c, const char *name, const char *group, const gq_options *options, gq_subscription **subscription) {
+    static const gq_options NONE = {0};
+    if (!c || !name || !subscription) return c ? gq_fail(c, GQ_ARGUMENT, "no topic, or no place for the subscription") : GQ_ARGUMENT;
+    const gq_options *o = options ? options : &NONE;
+    topic *t;
+    int code = gq_find_topic(c, name, &t, INT64_MAX);
+    if (code) return code;
+    gq_subscription *s = calloc(1, sizeof *s);
+    if (!s) return gq_no_memory(c);
+    s->client = c;
+    s->last = &s->first;
+    s->topic = t;
+    s->group = strdup(group ? group : "");
+    s->start = strdup(o->start ? o->start : "first");
+    s->credit = o->credit ? o->credit : CREDIT;
+    s->credit_bytes = o->credit_bytes ? o->credit_bytes : CREDIT_BYTES;
+    s->lease_ms = o->lease_ms;
+    if (!s->group || !s->start || !make_parts(s)) {
+        free_subscription(s);
+        return gq_no_memory(c);
+    }
+    s->next = c->subscriptions;
+    c->subscriptions = s;
+    for (size_t i = 0; i < s->part_count && !code; i++) {
+        gq_over(c, s->parts[i].shard);
+        code = gq_join(c, s->parts[i].shard, INT64_MAX);
+    }
+    if (code) {
+        unlist(s);
+        free_subscription(s);
+        return code;
+    }
+    *subscription = s;
+    return GQ_OK;
+}
+
+static int join_all(gq_subscription *s, int64_t end_ms) {
+    int code = GQ_OK;
+    for (size_t i = 0; i < s->part_count && !code; i++) code = gq_join(s->client, s->parts[i].shard, end_ms);
+    return code;
+}
+
+/* Sends what is acked, where nothing is on its way. Whether something waits for its answer. */
+static int send_acks(gq_subscription *s) {
+    int waits = 0;
+    for (size_t i = 0; i < s->part_count; i++) {
+        part *p = s->parts + i;
+        if (!p->sent.count && p->pending.count) {
+            ranges swap = p->sent;
+            p->sent = p->pending;
+            p->pending = swap;
+            while (p->sent.count > RANGES) { /* the rest goes with the next one */
+                range r = p->sent.at[--p->sent.count];
+                gq_ranges_add(&p->pending, r.key, r.first, r.end);
+            }
+        }
+        if (!p->sent.count) continue;
+        waits = 1;
+        shard *at = gq_shard_of(s->client, p->shard);
+        if (p->request || !at || !at->joined || gq_now_ms() < p->resume_ms) continue;
+        gq_buffer fields = {0};
+        gq_put_array(&fields, 2);
+        gq_put_int(&fields, p->number);
+        gq_put_ranges(&fields, &p->sent);
+        p->request = gq_say(s->client, ACK, p->shard, &fields, NULL);
+    }
+    return waits;
+}
+
+/* --- taking */
+
+static void show(gq_message *m, stretch *w, uint32_t index) {
+    const gq_opened *o = &w->columns;
+    memset(m, 0, sizeof *m);
+    m->partition = (uint32_t)(w->key & 0xffff);
+    m->offset = w->first + index;
+    m->attempt = w->attempt;
+    m->time_ms = o->publish_ms;
+    m->value_size = gq_column_at(&o->values, index, &m->value);
+    m->key_size = gq_column_at(&o->keys, index, &m->key);
+    m->id_size = gq_column_at(&o->ids, index, &m->id);
+    m->route = o->route;
+    m->route_size = o->route_size;
+    if (!o->headers.ends) return;
+    const void *raw;
+    size_t size = gq_column_at(&o->headers, index, &raw);
+    if (!size) return;
+    gq_reader in = {raw, (const uint8_t *)raw + size, 0};
+    m->header_count = gq_get_map(&in);
+    m->headers = in.at;
+    m->headers_size = (size_t)(in.end - in.at);
+}
+
+/* A reader's record is done when the next one is asked for: its ack only lends again what it took. */
+static int taken(gq_subscription *s, part *p, int64_t key, int64_t offset, int32_t attempt) {
+    if (*s->group) {
+        if (attempt > 1 && !gq_ranges_cut(&p->held, key, offset, offset + 1)) return 0; /* its lease ended, and it came again */
+        return gq_ranges_add(&p->held, key, offset, offset + 1);
+    }
+    for (size_t i = 0; i < p->key_count; i++)
+        if (p->keys[i] == key) p->next[i] = offset + 1;
+    return gq_ranges_add(&p->pending, key, offset, offset + 1);
+}
+
+static int wait_for_some(gq_subscription *s, int64_t end_ms) {
+    int code = GQ_OK;
+    while (!code && !s->first) {
+        int64_t join_ms = gq_now_ms() + SILENT_MS; /* a short wait must not give up each time before the answer comes */
+        code = join_all(s, end_ms > join_ms ? end_ms : join_ms);
+        if (code) return code;
+        send_acks(s);
+        if (!code) code = gq_send_lanes(s->client, end_ms > join_ms ? end_ms : join_ms);
+        if (code && code != GQ_TIMEOUT) return code;
+        if (s->first) break;
+        if (!gq_left(end_ms, 1)) return gq_fail(s->client, GQ_TIMEOUT, "no record came in time");
+        code = gq_pump(s->client, gq_left(end_ms, PING_MS));
+    }
+    return code;
+}
+
+int gq_next(gq_subscription *s, gq_message *message, int timeout_ms) {
+    if (!s || !message) return GQ_ARGUMENT;
+    stretch *w = s->shown;
+    if (w && w->taken == w->count) { /* the user is through with it */
+        s->shown = NULL;
+        if (s->first == w) {
+            s->first = w->next;
+            if (!s->first) s->last = &s->first;
+        }
+        release(w);
+    }
+    gq *c = s->client;
+    if (!s->shown || !s->first) {
+        int64_t end_ms = gq_deadline(timeout_ms);
+        int code = gq_now_ms() - c->pumped_ms >= PING_MS ? gq_pump(c, 0) : GQ_OK;
+        if (!code && !s->first) code = wait_for_some(s, end_ms);
+        if (code) return code;
+    } else if (gq_now_ms() - c->pumped_ms >= PING_MS) {
+        int code = gq_pump(c, 0);
+        if (code) return code;
+        if (s->shown != s->first) return gq_next(s, message, timeout_ms); /* it has ended meanwhile */
+    }
+    w = s->shown = s->first;
+    uint32_t index = w->taken++;
+    show(message, w, index);
+    return taken(s, w->part, w->key, w->first + index, w->attempt) ? GQ_OK : gq_no_memory(c);
+}
+
+static part *part_with(gq_subscription *s, uint32_t partition) {
+    for (size_t i = 0; partition < s->topic->parts && i < s->part_count; i++)
+        if (s->parts[i].shard == s->topic->shards[partition]) return s->parts + i;
+    return NULL;
+}
+
+int gq_ack(gq_subscription *s, uint32_t partition, int64_t offset) {
+    part *p = s ? part_with(s, partition) : NULL;
+    if (!p) return s ? gq_fail(s->client, GQ_ARGUMENT, "the topic has no such partition") : GQ_ARGUMENT;
+    if (!gq_ranges_add(&p->pending, s->topic->id * 65536 + partition, offset, offset + 1)) return gq_no_memory(s->client);
+    range *last = p->pending.at + p->pending.count - 1;
+    if (p->pending.count >= ACKS_WAITING || last->end - last->first >= ACKS_WAITING) {
+        send_acks(s);
+        if (p->request) return gq_pump(s->client, 0);
+    }
+    return GQ_OK;
+}
+
+int gq_flush(gq_subscription *s, int timeout_ms) {
+    if (!s) return GQ_ARGUMENT;
+    int64_t end_ms = gq_deadline(timeout_ms);
+    int code = GQ_OK;
+    while (!code) {
+        code = join_all(s, end_ms);
+        if (code || !send_acks(s)) break;
+        if (!gq_left(end_ms, 1)) return gq_fail(s->client, GQ_TIMEOUT, "not all acks were answered in time");
+        code = gq_pump(s->client, gq_left(end_ms, AGAIN_MS));
+    }
+    if (!code && s->refused) code = s->refused;
+    if (!code && s->lost) code = gq_fail(s->client, GQ_LOST, "others have some of the records by now");
+    s->lost = s->refused = 0;
+    return code;
+}
+
+typedef struct {
+    int64_t number, key, offset, delay_ms;
+    const char *reason;
+} failure;
+
+static void put_nack(gq_buffer *out, const void *what) {
+    const failure *f = what;
+    gq_put_array(out, 5);
+    gq_put_int(out, f->number);
+    range r = {f->key, f->offset, f->offset + 1};
+    ranges one = {&r, 1, 1};
+    gq_put_ranges(out, &one);
+    gq_put_int(out, f->delay_ms);
+    gq_put_bool(out, 1);
+    gq_put_text(out, f->reason);
+}
+
+int gq_nack(gq_subscription *s, uint32_t partition, int64_t offset, const char *reason, int64_t delay_ms, int timeout_ms) {
+    part *p = s ? part_with(s, partition) : NULL;
+    if (!p) return s ? gq_fail(s->client, GQ_ARGUMENT, "the topic has no such partition") : GQ_ARGUMENT;
+    failure f = {p->number, s->topic->id * 65536 + partition, offset, delay_ms, reason ? reason : ""};
+    int code = gq_ask(s->client, NACK, p->shard, put_nack, &f, gq_deadline(timeout_ms));
+    if (!code) gq_ranges_cut(&p->held, f.key, offset, offset + 1);
+    return code;
+}
+
+void gq_unsubscribe(gq_subscription *s) {
+    if (!s) return;
+    gq *c = s->client;
+    int64_t end_ms = gq_now_ms() + CLOSE_MS;
+    gq_flush(s, CLOSE_MS);
+    for (size_t i = 0; i < s->part_count; i++) {
+        shard *at = gq_shard_of(c, s->parts[i].shard);
+        if (!at || !at->joined) continue;
+        gq_buffer fields = {0};
+        gq_put_array(&fields, 1);
+        gq_put_int(&fields, s->parts[i].number);
+        gq_once(c, UNSUBSCRIBE, s->parts[i].shard, &fields, end_ms);
+    }
+    unlist(s);
+    free_subscription(s);
+}
+
+int gq_header_at(const gq_message *m, size_t index, const char **name, size_t *name_size, const void **value, size_t *value_size) {
+    if (!m || index >= m->header_count) return GQ_ARGUMENT;
+    gq_reader in = {m->headers, (const uint8_t *)m->headers + m->headers_size, 0};
+    for (size_t i = 0; i <= index; i++) {
+        *name_size = gq_get_bytes(&in, (const uint8_t **)name);
+        *value_size = gq_get_bytes(&in, (const uint8_t **)value);
+    }
+    return in.bad ? GQ_ARGUMENT : GQ_OK;
+}

@@ -1,0 +1,211 @@
+/* What the parts of the client share. */
+#ifndef GOSSIPQ_INTERNAL_H
+#define GOSSIPQ_INTERNAL_H
+
+#include "gossipq.h"
+#include "pack.h"
+
+#include <zmq.h>
+
+enum { HELLO = 1, WELCOME = 2, PING = 3, PONG = 4, BYE = 5, REFUSED = 6, RESET = 7, PUBLISH = 16, CONFIRM = 17 };
+enum { SUBSCRIBE = 32, SUBSCRIBED = 33, UNSUBSCRIBE = 34, DELIVER = 36, ACK = 37, ACKED = 38, NACK = 39, RESOLVE = 64 };
+enum { HOME = 0xffff, VERSION = 2, HEADER_BYTES = 24, KEY_BYTES = 32, SESSION_BYTES = 16, TOKEN_BYTES = 32 };
+enum { PING_MS = 1000, SILENT_MS = 3000, AGAIN_MS = 50, CLOSE_MS = 2000 };
+
+typedef struct {
+    int64_t key, first, end; /* partition key, offsets */
+} range;
+
+typedef struct {
+    range *at;
+    size_t count, room;
+} ranges;
+
+/* A connection: to one of the servers that were given, the home, or to a worker that leads something. */
+typedef struct link {
+    struct link *next;
+    char *endpoint;
+    void *socket, *monitor;
+    int64_t heard_ms;
+    uint64_t id;
+    int gone; /* its monitor says so */
+} link;
+
+typedef struct {
+    uint16_t number;
+    int joined;
+    uint64_t term;    /* of its newest leader */
+    int64_t heard_ms; /* sign of life */
+    uint64_t ping;    /* request of the last one */
+    link *way;        /* over which it is joined */
+    char *endpoint;   /* of its leader, if that is known, */
+    uint64_t route_term;
+    int64_t detour_ms, detour_for_ms; /* and until when it is not gone straight to, since that has failed */
+} shard;
+
+typedef struct batch {
+    struct batch *next;
+    struct lane *lane;
+    zmq_msg_t body; /* sealed */
+    size_t count, bytes;
+    gq_place **places; /* NULL: nobody asks */
+    uint64_t sequence, request;
+    int64_t sealed_ms;
+    int sent, before; /* before: over an earlier connection, so it may be stored */
+} batch;
+
+/* A partition that is published to. Its batches go out in order, and again in order until each is settled: of `first` to the end of
+ * the list those before `unsent` are on their way. */
+typedef struct lane {
+    struct lane *next; /* of those with something to do */
+    struct topic *topic;
+    int listed;
+    uint32_t partition;
+    uint16_t shard;
+    uint32_t producer;
+    uint8_t producer_name[16];
+    uint64_t sequence;
+    struct packing *open;
+    batch *first, **last, *unsent;
+    size_t in_flight;
+    int64_t resume_ms;
+} lane;
+
+typedef struct topic {
+    struct topic *next;
+    char *name;
+    int64_t id;
+    uint32_t parts, turn; /* turn: where the next records without key and id go */
+    int stale;            /* it is gone, or was made anew */
+    uint16_t *shards;
+    lane *lanes;
+} topic;
+
+typedef struct frame {
+    int users;
+    zmq_msg_t body;
+} frame; /* delivered records lie in it */
+
+/* Some records of one partition as they were delivered, of which the first `taken` were given to the user. */
+typedef struct stretch {
+    struct stretch *next;
+    struct part *part;
+    frame *frame;
+    int64_t key, first;
+    int32_t attempt;
+    uint32_t count, taken;
+    gq_opened columns;
+} stretch;
+
+typedef struct part {
+    uint16_t shard;
+    int64_t number; /* of the subscription in this shard */
+    int live;       /* SUBSCRIBED has come since it was joined last: what was delivered before comes again */
+    int64_t *keys;
+    int64_t *next; /* of a reader: where it goes on; -1: at its start */
+    size_t key_count;
+    ranges held;    /* what the user has, and what is acked without an answer */
+    ranges pending; /* acked, and not sent */
+    ranges sent;    /* one ACK at a time is on its way, */
+    uint64_t request; /* by this number; 0: not sent since */
+    int64_t resume_ms;
+} part;
+
+struct gq_subscription {
+    gq *client;
+    gq_subscription *next;
+    topic *topic;
+    char *group, *start;
+    int64_t credit, credit_bytes, lease_ms;
+    part *parts;
+    size_t part_count;
+    stretch *first, **last, *shown;
+    int lost;    /* acks of records that others had */
+    int refused; /* for good: the error of the client says why */
+};
+
+enum { RECENT = 1024 };
+
+struct gq {
+    void *context;
+    link *home, *links; /* links: to workers */
+    char **servers;
+    size_t server_count, server;
+    uint8_t key[KEY_BYTES], session[SESSION_BYTES], token[TOKEN_BYTES];
+    size_t token_size;
+    int insecure, forward;
+    char *curve_server, *curve_public, *curve_secret;
+    uint64_t request, links_made;
+    uint32_t producers;
+    int64_t numbers;
+    shard *shards;
+    size_t shard_count;
+    topic *topics, *last_topic;
+    gq_subscription *subscriptions;
+    int64_t looked_ms, pumped_ms, dialed_ms, routes_ms;
+    int other_version; /* that somebody spoke who was asked */
+    /* what `once` waits for */
+    uint64_t asked;
+    int answered, answer_verb;
+    gq_buffer answer;
+    /* publishing */
+    lane *active;
+    batch *recent[RECENT]; /* by request */
+    size_t waiting_bytes, waiting; /* of records without an outcome */
+    uint64_t settled;
+    uint32_t posted;
+    int failed; /* the first since gq_confirm returned, and why */
+    char failed_text[512], failed_code[64];
+    char text[512], code[64];
+    int retry_ms;
+};
+
+int64_t gq_now_ms(void);
+int gq_fail(gq *c, int code, const char *text);
+int gq_no_memory(gq *c);
+int gq_later(const char *code);
+int gq_ended(const char *code);
+int64_t gq_deadline(int timeout_ms);
+int64_t gq_left(int64_t end_ms, int64_t most_ms);
+
+int gq_ranges_add(ranges *r, int64_t key, int64_t first, int64_t end);
+int gq_ranges_cut(ranges *r, int64_t key, int64_t first, int64_t end);
+void gq_put_ranges(gq_buffer *out, const ranges *r);
+
+/* link.c */
+int gq_dial(gq *c);
+void gq_hang_up(gq *c, link *l);
+shard *gq_shard_of(gq *c, uint16_t number);
+void gq_over(gq *c, uint16_t number);
+void gq_not_leader(gq *c, uint16_t number);
+uint64_t gq_say(gq *c, int verb, uint16_t number, gq_buffer *fields, zmq_msg_t *body);
+uint64_t gq_say_nothing(gq *c, int verb, uint16_t number);
+int gq_pump(gq *c, int64_t wait_ms);
+int gq_once(gq *c, int verb, uint16_t number, gq_buffer *fields, int64_t end_ms);
+int gq_join(gq *c, uint16_t number, int64_t end_ms);
+int gq_ask(gq *c, int verb, uint16_t number, void (*make)(gq_buffer *, const void *), const void *what, int64_t end_ms);
+gq_reader gq_answer_of(gq *c);
+void gq_keep_refusal(gq *c, gq_reader *in);
+int64_t gq_refusal_detail(gq_reader in);
+void gq_learn(gq *c, uint16_t number, uint64_t term, const uint8_t *endpoint, size_t size);
+int gq_find_topic(gq *c, const char *name, topic **found, int64_t end_ms);
+void gq_free_topic(topic *t);
+
+/* publish.c */
+batch *gq_batch_of(gq *c, uint64_t request);
+void gq_confirmed(gq *c, gq_reader in, uint16_t number, uint64_t term);
+void gq_publish_refused(gq *c, batch *b, gq_reader in);
+void gq_lanes_over(gq *c, uint16_t number);
+int gq_send_lanes(gq *c, int64_t end_ms);
+int gq_lanes_use(gq *c, uint16_t number);
+void gq_name_producer(gq *c, lane *l);
+void gq_drop_lanes(gq *c);
+
+/* consume.c */
+void gq_parts_over(gq *c, uint16_t number);
+void gq_deliver(gq *c, uint16_t number, gq_reader in, zmq_msg_t *body);
+void gq_subscribed(gq *c, uint16_t number, gq_reader in, uint64_t term);
+void gq_acked(gq *c, uint64_t request, int verb, gq_reader in);
+int gq_subscribe_in(gq *c, uint16_t number, int64_t end_ms);
+int gq_parts_use(gq *c, uint16_t number);
+#endif

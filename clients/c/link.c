@@ -1,0 +1,658 @@
+/* Connections: the home, and straight to the leaders. Which shards are joined, and over which of them.
+ *
+ * There is one rule of recovery. What has ended (RESET, a refusal that says so, no sign of life, a lost connection) is joined again:
+ * HELLO to the shard, SUBSCRIBE to what was subscribed there; and what has no answer is asked again. The way to a shard is straight to
+ * its leader where that is known, and by the home, which forwards, where it is not, or where the leader does not answer. */
+#include "internal.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+enum { DIRECT_MS = 1000, DETOUR_MS = 1000, DETOUR_MS_MAX = 30000, REDIAL_MS = 100, ROUTES_MS = 250, AT_ONCE = 256 };
+
+int64_t gq_now_ms(void) {
+    struct timespec now;
+    clock_gettime(CLOCK_MONOTONIC, &now);
+    return (int64_t)now.tv_sec * 1000 + now.tv_nsec / 1000000;
+}
+
+int gq_fail(gq *c, int code, const char *text) {
+    c->code[0] = 0;
+    snprintf(c->text, sizeof c->text, "%s", text);
+    return code;
+}
+
+int gq_no_memory(gq *c) { return gq_fail(c, GQ_MEMORY, "no memory"); }
+
+int64_t gq_deadline(int timeout_ms) { return timeout_ms < 0 ? INT64_MAX : gq_now_ms() + timeout_ms; }
+
+int64_t gq_left(int64_t end_ms, int64_t most_ms) {
+    int64_t now = gq_now_ms();
+    return end_ms <= now ? 0 : end_ms - now < most_ms ? end_ms - now : most_ms;
+}
+
+/* --- ranges */
+
+int gq_ranges_add(ranges *r, int64_t key, int64_t first, int64_t end) {
+    if (r->count) {
+        range *last = r->at + r->count - 1;
+        if (last->key == key && last->end == first) {
+            last->end = end;
+            return 1;
+        }
+    }
+    if (r->count == r->room) {
+        size_t room = r->room ? 2 * r->room : 16;
+        range *grown = realloc(r->at, room * sizeof *grown);
+        if (!grown) return 0;
+        r->at = grown;
+        r->room = room;
+    }
+    r->at[r->count++] = (range){key, first, end};
+    return 1;
+}
+
+/* Takes offsets out, where they are there. 0: no memory. */
+int gq_ranges_cut(ranges *r, int64_t key, int64_t first, int64_t end) {
+    for (size_t i = 0; i < r->count;) {
+        range at = r->at[i];
+        if (at.key != key || at.end <= first || end <= at.first) {
+            i++;
+        } else if (first <= at.first && at.end <= end) {
+            memmove(r->at + i, r->at + i + 1, (--r->count - i) * sizeof at);
+        } else if (first <= at.first) {
+            r->at[i++].first = end;
+        } else {
+            r->at[i++].end = first;
+            if (end < at.end) { /* a new row for what lies behind, which does not touch this one */
+                if (!gq_ranges_add(r, -1, 0, 0)) return 0;
+                r->at[r->count - 1] = (range){key, end, at.end};
+            }
+        }
+    }
+    return 1;
+}
+
+void gq_put_ranges(gq_buffer *out, const ranges *r) {
+    gq_put_array(out, (uint32_t)r->count);
+    for (size_t i = 0; i < r->count; i++) {
+        gq_put_array(out, 3);
+        gq_put_int(out, r->at[i].key);
+        gq_put_int(out, r->at[i].first);
+        gq_put_int(out, r->at[i].end);
+    }
+}
+
+/* --- connections */
+
+void gq_hang_up(gq *c, link *l) {
+    if (!l) return;
+    for (size_t i = 0; i < c->shard_count; i++)
+        if (c->shards[i].way == l) {
+            gq_over(c, c->shards[i].number);
+            c->shards[i].way = NULL;
+        }
+    if (l->socket) zmq_socket_monitor(l->socket, NULL, 0); /* first: libzmq waits for ever to tell of an event that nobody reads */
+    if (l->monitor) zmq_close(l->monitor);
+    if (l->socket) zmq_close(l->socket);
+    for (link **at = &c->links; *at; at = &(*at)->next)
+        if (*at == l) {
+            *at = l->next;
+            break;
+        }
+    free(l->endpoint);
+    free(l);
+}
+
+static void set_int(void *socket, int option, int value) { zmq_setsockopt(socket, option, &value, sizeof value); }
+
+/* A socket is new for each connection: an old one would send what it has queued before HELLO. NULL: c->text says why. */
+static link *call_up(gq *c, const char *endpoint) {
+    link *l = calloc(1, sizeof *l);
+    char place[64];
+    if (l) l->id = ++c->links_made;
+    if (l) l->endpoint = strdup(endpoint);
+    if (l) l->socket = zmq_socket(c->context, ZMQ_DEALER);
+    if (!l || !l->socket || !l->endpoint) {
+        gq_no_memory(c);
+        gq_hang_up(c, l);
+        return NULL;
+    }
+    set_int(l->socket, ZMQ_LINGER, 0);
+    set_int(l->socket, ZMQ_SNDHWM, 0);
+    set_int(l->socket, ZMQ_RCVHWM, 0);
+    if (c->curve_server) {
+        zmq_setsockopt(l->socket, ZMQ_CURVE_SERVERKEY, c->curve_server, strlen(c->curve_server));
+        zmq_setsockopt(l->socket, ZMQ_CURVE_PUBLICKEY, c->curve_public, strlen(c->curve_public));
+        zmq_setsockopt(l->socket, ZMQ_CURVE_SECRETKEY, c->curve_secret, strlen(c->curve_secret));
+    }
+    snprintf(place, sizeof place, "inproc://monitor-%llu", (unsigned long long)l->id);
+    int watched = !zmq_socket_monitor(l->socket, place, ZMQ_EVENT_DISCONNECTED | ZMQ_EVENT_CONNECT_RETRIED);
+    if (watched && (l->monitor = zmq_socket(c->context, ZMQ_PAIR))) {
+        set_int(l->monitor, ZMQ_LINGER, 0);
+        zmq_connect(l->monitor, place);
+    }
+    if (zmq_connect(l->socket, endpoint)) {
+        snprintf(c->text, sizeof c->text, "%s is no address: %s", endpoint, zmq_strerror(errno));
+        c->code[0] = 0;
+        gq_hang_up(c, l);
+        return NULL;
+    }
+    l->heard_ms = gq_now_ms();
+    return l;
+}
+
+int gq_dial(gq *c) {
+    gq_hang_up(c, c->home);
+    c->home = call_up(c, c->servers[c->server]);
+    if (!c->home) return GQ_ARGUMENT;
+    c->server = (c->server + 1) % c->server_count;
+    c->dialed_ms = c->looked_ms = gq_now_ms();
+    c->routes_ms = 0;
+    return GQ_OK;
+}
+
+static int here(const char *endpoint) {
+    return !strncmp(endpoint, "tcp://127.", 10) || !strncmp(endpoint, "tcp://localhost:", 16) || !strncmp(endpoint, "tcp://[::1]:", 12) ||
+           !strncmp(endpoint, "ipc://", 6);
+}
+
+/* The connection straight to the leader of a shard; NULL: it has to be forwarded. */
+static link *straight(gq *c, const shard *s) {
+    if (c->forward || !s->endpoint || !*s->endpoint || gq_now_ms() < s->detour_ms) return NULL;
+    for (link *l = c->links; l; l = l->next)
+        if (!strcmp(l->endpoint, s->endpoint)) return l->gone ? NULL : l;
+    if (c->token_size && !c->insecure && !here(s->endpoint)) return NULL; /* a token does not leave this machine in the clear */
+    link *made = call_up(c, s->endpoint);
+    if (made) {
+        made->next = c->links;
+        c->links = made;
+    }
+    return made;
+}
+
+static void detour(shard *s) {
+    s->detour_for_ms = s->detour_for_ms ? 2 * s->detour_for_ms : DETOUR_MS;
+    if (s->detour_for_ms > DETOUR_MS_MAX) s->detour_for_ms = DETOUR_MS_MAX;
+    s->detour_ms = gq_now_ms() + s->detour_for_ms;
+}
+
+/* --- shards */
+
+shard *gq_shard_of(gq *c, uint16_t number) {
+    for (size_t i = 0; i < c->shard_count; i++)
+        if (c->shards[i].number == number) return c->shards + i;
+    shard *grown = realloc(c->shards, (c->shard_count + 1) * sizeof *grown);
+    if (!grown) return NULL;
+    c->shards = grown;
+    shard *made = c->shards + c->shard_count++;
+    memset(made, 0, sizeof *made);
+    made->number = number;
+    made->heard_ms = gq_now_ms();
+    return made;
+}
+
+static int uses(gq *c, uint16_t number) { return gq_parts_use(c, number) || gq_lanes_use(c, number); }
+
+/* What was in a shard has ended: it is joined again before anything else is asked there. */
+void gq_over(gq *c, uint16_t number) {
+    shard *s = gq_shard_of(c, number);
+    if (!s) return;
+    s->joined = 0;
+    s->ping = 0;
+    gq_parts_over(c, number);
+    gq_lanes_over(c, number);
+}
+
+/* Who was asked leads the shard no more. */
+void gq_not_leader(gq *c, uint16_t number) {
+    shard *s = gq_shard_of(c, number);
+    if (s && s->way && s->way != c->home && s->endpoint && !strcmp(s->way->endpoint, s->endpoint)) detour(s);
+    gq_over(c, number);
+}
+
+/* Somebody's word on who leads a shard. A client that is there by way of the home goes on there. */
+void gq_learn(gq *c, uint16_t number, uint64_t term, const uint8_t *endpoint, size_t size) {
+    shard *s = gq_shard_of(c, number);
+    if (!s || !size || term < s->route_term) return;
+    int same = s->endpoint && strlen(s->endpoint) == size && !memcmp(s->endpoint, endpoint, size);
+    if (!same) {
+        char *kept = strndup((const char *)endpoint, size);
+        if (!kept) return;
+        free(s->endpoint);
+        s->endpoint = kept;
+        s->detour_ms = s->detour_for_ms = 0;
+    }
+    s->route_term = term;
+    if (s->joined && !c->forward && s->way == c->home && gq_now_ms() >= s->detour_ms) gq_over(c, number);
+}
+
+static void learn_routes(gq *c, gq_reader in) {
+    uint32_t fields = gq_get_array(&in);
+    if (fields < 7) return;
+    for (int i = 0; i < 6; i++) gq_skip(&in);
+    uint32_t count = gq_get_array(&in);
+    for (uint32_t i = 0; i < count && !in.bad; i++) {
+        const uint8_t *endpoint;
+        uint32_t parts = gq_get_array(&in);
+        int64_t number = gq_get_int(&in), term = gq_get_int(&in);
+        size_t size = gq_get_bytes(&in, &endpoint);
+        for (uint32_t more = 3; more < parts; more++) gq_skip(&in);
+        if (!in.bad && number >= 0 && number < HOME && term >= 0) gq_learn(c, (uint16_t)number, (uint64_t)term, endpoint, size);
+    }
+}
+
+static link *way_to(gq *c, uint16_t number) {
+    if (number == HOME) return c->home;
+    shard *s = gq_shard_of(c, number);
+    return s && s->way ? s->way : c->home;
+}
+
+/* Sends a message; the request id, 0 = not sent. `fields` is freed, `body` is left as it was. */
+uint64_t gq_say(gq *c, int verb, uint16_t number, gq_buffer *fields, zmq_msg_t *body) {
+    uint8_t head[HEADER_BYTES] = {'G', 'Q', VERSION, (uint8_t)verb, (uint8_t)number, (uint8_t)(number >> 8)};
+    uint64_t request = ++c->request;
+    for (int i = 0; i < 8; i++) head[8 + i] = (uint8_t)(request >> (8 * i));
+    gq_buffer all = {0};
+    gq_put(&all, head, sizeof head);
+    gq_put(&all, fields->bytes, fields->size);
+    int bad = all.failed || fields->failed;
+    link *l = way_to(c, number);
+    gq_buffer_free(fields);
+    if (!bad && l) {
+        bad = zmq_send(l->socket, all.bytes, all.size, ZMQ_DONTWAIT | (body ? ZMQ_SNDMORE : 0)) < 0;
+        if (!bad && body) { /* its bytes are shared, not copied */
+            zmq_msg_t shared;
+            zmq_msg_init(&shared);
+            bad = zmq_msg_copy(&shared, body) < 0 || zmq_msg_send(&shared, l->socket, ZMQ_DONTWAIT) < 0;
+            if (bad) {
+                zmq_msg_close(&shared);
+                l->gone = 1; /* half a message is on its way */
+            }
+        }
+    }
+    gq_buffer_free(&all);
+    return bad || !l ? 0 : request;
+}
+
+uint64_t gq_say_nothing(gq *c, int verb, uint16_t number) {
+    gq_buffer fields = {0};
+    gq_put_array(&fields, 0);
+    return gq_say(c, verb, number, &fields, NULL);
+}
+
+/* --- what comes */
+
+void gq_keep_refusal(gq *c, gq_reader *in) {
+    const uint8_t *code, *text, *hint = (const uint8_t *)"";
+    uint32_t count = gq_get_array(in);
+    size_t code_size = gq_get_bytes(in, &code), text_size = gq_get_bytes(in, &text), hint_size = 0;
+    if (count > 2) hint_size = gq_get_bytes(in, &hint);
+    c->retry_ms = count > 3 ? (int)gq_get_int(in) : 0;
+    snprintf(c->code, sizeof c->code, "%.*s", (int)code_size, code);
+    snprintf(c->text, sizeof c->text, "%.*s%s%.*s", (int)text_size, text, hint_size ? "; " : "", (int)hint_size, hint);
+}
+
+int64_t gq_refusal_detail(gq_reader in) {
+    uint32_t count = gq_get_array(&in);
+    for (uint32_t i = 0; i < 4 && i < count; i++) gq_skip(&in);
+    return count > 4 ? gq_get_int(&in) : 0;
+}
+
+/* A not_leader may name a better place. */
+static void learn_better(gq *c, uint16_t number, uint64_t term, gq_reader in) {
+    const uint8_t *endpoint;
+    uint32_t count = gq_get_array(&in);
+    for (uint32_t i = 0; i < 5 && i < count; i++) gq_skip(&in);
+    if (count < 6) return;
+    size_t size = gq_get_bytes(&in, &endpoint);
+    shard *s = gq_shard_of(c, number);
+    if (!in.bad && size && s && term > s->route_term) gq_learn(c, number, term, endpoint, size);
+}
+
+int gq_later(const char *code) {
+    static const char *const CODES[] = {"busy", "joining", "not_leader", "no_session", "no_subscription", "out_of_sequence"};
+    for (size_t i = 0; i < sizeof CODES / sizeof *CODES; i++)
+        if (!strcmp(code, CODES[i])) return 1;
+    return 0;
+}
+
+int gq_ended(const char *code) {
+    return !strcmp(code, "no_session") || !strcmp(code, "no_subscription") || !strcmp(code, "not_leader");
+}
+
+static uint64_t get_u64(const uint8_t *at) {
+    uint64_t value = 0;
+    for (int i = 7; i >= 0; i--) value = value << 8 | at[i];
+    return value;
+}
+
+static void hear(gq *c, link *l, const uint8_t *bytes, size_t size, zmq_msg_t *body) {
+    if (size < HEADER_BYTES || memcmp(bytes, "GQ", 2)) return;
+    if (bytes[2] != VERSION) {
+        c->other_version = bytes[2];
+        return;
+    }
+    int verb = bytes[3];
+    uint16_t number = (uint16_t)(bytes[4] | bytes[5] << 8);
+    uint64_t request = get_u64(bytes + 8), term = get_u64(bytes + 16);
+    gq_reader in = {bytes + HEADER_BYTES, bytes + size, 0}, whole = in;
+    gq_skip(&whole);
+    if (whole.bad || whole.at != whole.end) return; /* cut off, or of somebody who is no node */
+    shard *s = NULL;
+    for (size_t i = 0; i < c->shard_count; i++)
+        if (c->shards[i].number == number) s = c->shards + i;
+    if (s && (l == s->way || !s->way)) {
+        s->heard_ms = gq_now_ms();
+        if (term > s->term) s->term = term;
+    }
+    if (verb == WELCOME && number == HOME) learn_routes(c, in);
+    if (verb == REFUSED && s && term) learn_better(c, number, term, in);
+    if (verb == RESET) {
+        gq_get_array(&in);
+        uint32_t count = gq_get_array(&in);
+        for (uint32_t i = 0; i < count && !in.bad; i++) {
+            uint16_t each = (uint16_t)gq_get_int(&in);
+            if (way_to(c, each) == l) gq_over(c, each); /* else of a way that it has left */
+        }
+    } else if (verb == CONFIRM) {
+        gq_confirmed(c, in, number, term);
+    } else if (verb == DELIVER) {
+        if (body && s && l == s->way && term >= s->term) gq_deliver(c, number, in, body); /* else of an old leader, or an old way */
+    } else if (request && request == c->asked) {
+        if (verb == SUBSCRIBED) gq_subscribed(c, number, in, term);
+        c->answer.size = 0;
+        gq_put(&c->answer, in.at, (size_t)(in.end - in.at));
+        c->answer_verb = verb;
+        c->answered = !c->answer.failed;
+    } else if (verb == REFUSED && s && request && s->ping == request) {
+        gq_keep_refusal(c, &in);
+        if (gq_ended(c->code)) gq_over(c, number);
+    } else if (verb == REFUSED && gq_batch_of(c, request)) {
+        gq_publish_refused(c, gq_batch_of(c, request), in);
+    } else if (verb == REFUSED || verb == ACKED) {
+        gq_acked(c, request, verb, in);
+    }
+}
+
+/* Takes what has come over a connection. Whether something has. */
+static int take(gq *c, link *l) {
+    int took = 0;
+    for (; took < AT_ONCE; took++) {
+        zmq_msg_t control, body, more;
+        zmq_msg_init(&control);
+        if (zmq_msg_recv(&control, l->socket, ZMQ_DONTWAIT) < 0) {
+            zmq_msg_close(&control);
+            break;
+        }
+        zmq_msg_init(&body);
+        int frames = 1;
+        if (zmq_msg_more(&control) && zmq_msg_recv(&body, l->socket, ZMQ_DONTWAIT) >= 0) frames = 2;
+        for (int rest = frames == 2 && zmq_msg_more(&body); rest;) { /* of somebody who is no node */
+            zmq_msg_init(&more);
+            rest = zmq_msg_recv(&more, l->socket, ZMQ_DONTWAIT) >= 0 && zmq_msg_more(&more);
+            zmq_msg_close(&more);
+            frames = 3;
+        }
+        l->heard_ms = gq_now_ms();
+        if (frames < 3) hear(c, l, zmq_msg_data(&control), zmq_msg_size(&control), frames == 2 ? &body : NULL);
+        zmq_msg_close(&control);
+        zmq_msg_close(&body);
+    }
+    return took;
+}
+
+static int take_all(gq *c) {
+    int took = take(c, c->home);
+    for (link *l = c->links; l; l = l->next) took += take(c, l);
+    return took;
+}
+
+/* Whether a connection is lost, or could not be made. */
+static void watch(link *l) {
+    zmq_msg_t event;
+    zmq_msg_init(&event);
+    while (l->monitor && zmq_msg_recv(&event, l->monitor, ZMQ_DONTWAIT) >= 0) l->gone = 1;
+    zmq_msg_close(&event);
+}
+
+static void wait_for(gq *c, int64_t wait_ms) {
+    zmq_pollitem_t items[64];
+    int count = 0;
+    for (link *l = c->home; l && count < 62; l = l == c->home ? c->links : l->next) {
+        items[count++] = (zmq_pollitem_t){l->socket, 0, ZMQ_POLLIN, 0};
+        if (l->monitor) items[count++] = (zmq_pollitem_t){l->monitor, 0, ZMQ_POLLIN, 0};
+    }
+    zmq_poll(items, count, (long)wait_ms);
+    for (link *l = c->home; l; l = l == c->home ? c->links : l->next) watch(l);
+}
+
+/* Ends what is lost: the home goes to the next server, what was at a leader goes by the home. */
+static int look(gq *c, int64_t now) {
+    for (link *l = c->links, *next; l; l = next) {
+        next = l->next;
+        if (!l->gone) continue;
+        for (size_t i = 0; i < c->shard_count; i++)
+            if (c->shards[i].way == l) detour(c->shards + i);
+        gq_hang_up(c, l);
+    }
+    if ((c->home->gone && now - c->dialed_ms >= REDIAL_MS) || now - c->home->heard_ms > SILENT_MS) return gq_dial(c);
+    return GQ_OK;
+}
+
+static void show(gq *c, int64_t now) {
+    c->looked_ms = now;
+    gq_say_nothing(c, PING, HOME);
+    for (size_t i = 0; i < c->shard_count; i++) {
+        shard *s = c->shards + i;
+        if (!s->joined || !uses(c, s->number)) continue;
+        if (s->ping && now - s->heard_ms > SILENT_MS) {
+            if (s->way != c->home) detour(s);
+            gq_over(c, s->number);
+        } else {
+            s->ping = gq_say_nothing(c, PING, s->number);
+        }
+    }
+}
+
+/* Takes what has come, waits up to `wait_ms` for it if nothing is there, and shows that this client is there. */
+int gq_pump(gq *c, int64_t wait_ms) {
+    int64_t now = gq_now_ms();
+    if (now - c->pumped_ms > PING_MS) { /* nobody listened: silence says nothing */
+        for (link *l = c->home; l; l = l == c->home ? c->links : l->next) l->heard_ms = now;
+        for (size_t i = 0; i < c->shard_count; i++) c->shards[i].heard_ms = now;
+    }
+    if (!take_all(c) && wait_ms > 0) {
+        wait_for(c, wait_ms);
+        take_all(c);
+        now = gq_now_ms();
+    }
+    c->pumped_ms = now;
+    int code = look(c, now);
+    if (!code && now - c->looked_ms >= PING_MS) show(c, now);
+    return code;
+}
+
+/* --- asking */
+
+/* One question and its answer, which is in c->answer then. GQ_TIMEOUT: none came for so long that it is asked again. */
+int gq_once(gq *c, int verb, uint16_t number, gq_buffer *fields, int64_t end_ms) {
+    link *l = way_to(c, number);
+    uint64_t id = l->id; /* a new one may lie where this one was */
+    int direct = l != c->home;
+    c->answered = c->other_version = 0;
+    c->asked = gq_say(c, verb, number, fields, NULL);
+    int64_t until_ms = gq_now_ms() + (direct && verb == HELLO ? DIRECT_MS : SILENT_MS);
+    while (!c->answered && way_to(c, number)->id == id && gq_left(end_ms, 1) && gq_left(until_ms, 1)) {
+        int code = gq_pump(c, gq_left(end_ms, gq_left(until_ms, PING_MS)));
+        if (code) return code;
+        if (c->other_version) {
+            snprintf(c->text, sizeof c->text, "the node speaks protocol version %d, this client %d", c->other_version, VERSION);
+            snprintf(c->code, sizeof c->code, "wrong_version");
+            return GQ_REFUSED;
+        }
+    }
+    c->asked = 0;
+    return c->answered ? GQ_OK : GQ_TIMEOUT;
+}
+
+gq_reader gq_answer_of(gq *c) { return (gq_reader){c->answer.bytes, c->answer.bytes + c->answer.size, 0}; }
+
+static void pause(gq *c, int64_t end_ms) {
+    int64_t until_ms = gq_now_ms() + (c->retry_ms > 0 ? c->retry_ms : AGAIN_MS);
+    while (gq_left(until_ms, 1) && gq_left(end_ms, 1)) gq_pump(c, gq_left(until_ms, 10));
+}
+
+static void put_hello(gq *c, gq_buffer *out) {
+    gq_put_array(out, 7);
+    gq_put_bytes(out, c->session, sizeof c->session);
+    gq_put_text(out, "c");
+    gq_put_text(out, GQ_VERSION);
+    gq_put_bytes(out, c->token, c->token_size);
+    gq_put_text(out, "");
+    gq_put_bytes(out, c->key, sizeof c->key);
+    gq_put_bool(out, 1);
+}
+
+/* Asks the home who leads what, but not in each turn of a loop. */
+static int ask_routes(gq *c, int64_t end_ms) {
+    if (c->forward || (c->routes_ms && gq_now_ms() - c->routes_ms < ROUTES_MS)) return GQ_OK;
+    gq_buffer hello = {0};
+    put_hello(c, &hello);
+    int code = gq_once(c, HELLO, HOME, &hello, end_ms);
+    if (code == GQ_TIMEOUT) return GQ_OK; /* the next question will find out */
+    c->routes_ms = gq_now_ms();
+    return code;
+}
+
+/* HELLO, and SUBSCRIBE to all that is subscribed there, until it is so. */
+int gq_join(gq *c, uint16_t number, int64_t end_ms) {
+    for (;;) {
+        shard *s = gq_shard_of(c, number);
+        if (!s) return gq_no_memory(c);
+        if (s->joined) return GQ_OK;
+        if (!gq_left(end_ms, 1)) return gq_fail(c, GQ_TIMEOUT, "no node has answered in time");
+        s->way = NULL;
+        int code = ask_routes(c, end_ms);
+        if (code) return code;
+        if (!(s = gq_shard_of(c, number))) continue;
+        link *direct = straight(c, s);
+        s->way = direct ? direct : c->home;
+        gq_buffer hello = {0};
+        put_hello(c, &hello);
+        code = gq_once(c, HELLO, number, &hello, end_ms);
+        if (!code && c->answer_verb != REFUSED) code = gq_subscribe_in(c, number, end_ms);
+        if (code && code != GQ_TIMEOUT) return code;
+        if (!(s = gq_shard_of(c, number))) continue;
+        if (code == GQ_TIMEOUT && direct && s->way == direct) detour(s);
+        if (!code && c->answer_verb == REFUSED) {
+            gq_reader in = gq_answer_of(c);
+            gq_keep_refusal(c, &in);
+            if (!gq_later(c->code)) return GQ_REFUSED;
+            if (direct) detour(s); /* it leads no more */
+            pause(c, end_ms);
+            code = GQ_TIMEOUT;
+        }
+        if (code || !(s = gq_shard_of(c, number)) || !s->way) continue;
+        s->joined = 1;
+        s->ping = 0;
+        s->heard_ms = gq_now_ms();
+        if (direct) s->detour_for_ms = 0;
+    }
+}
+
+/* The answer to a question, however long it takes; `make` writes its fields. */
+int gq_ask(gq *c, int verb, uint16_t number, void (*make)(gq_buffer *, const void *), const void *what, int64_t end_ms) {
+    for (;;) {
+        int code = gq_join(c, number, end_ms);
+        if (code) return code;
+        gq_buffer fields = {0};
+        make(&fields, what);
+        code = gq_once(c, verb, number, &fields, end_ms);
+        if (code == GQ_TIMEOUT && gq_left(end_ms, 1)) {
+            gq_over(c, number);
+            continue;
+        }
+        if (code == GQ_TIMEOUT) return gq_fail(c, code, "no node has answered in time");
+        if (code) return code;
+        if (c->answer_verb != REFUSED) return GQ_OK;
+        gq_reader in = gq_answer_of(c);
+        gq_keep_refusal(c, &in);
+        if (!gq_later(c->code)) return GQ_REFUSED;
+        if (gq_ended(c->code)) gq_over(c, number);
+        pause(c, end_ms);
+    }
+}
+
+/* --- topics */
+
+static void put_resolve(gq_buffer *out, const void *name) {
+    gq_put_array(out, 2);
+    gq_put_array(out, 1);
+    gq_put_text(out, name);
+    gq_put_bool(out, 1);
+}
+
+void gq_free_topic(topic *t) {
+    if (!t) return;
+    free(t->name);
+    free(t->shards);
+    free(t->lanes);
+    free(t);
+}
+
+static topic *read_topic(gq *c, const char *name) {
+    gq_reader in = gq_answer_of(c);
+    gq_get_array(&in);
+    if (!gq_get_array(&in)) {
+        snprintf(c->code, sizeof c->code, "unknown_topic");
+        snprintf(c->text, sizeof c->text, "no topic %s", name);
+        return NULL;
+    }
+    topic *t = calloc(1, sizeof *t);
+    if (!t) return NULL;
+    gq_get_array(&in);
+    t->id = gq_get_int(&in);
+    gq_skip(&in);
+    gq_skip(&in);
+    gq_skip(&in);
+    t->parts = gq_get_array(&in);
+    t->name = strdup(name);
+    t->shards = calloc(t->parts ? t->parts : 1, sizeof *t->shards);
+    t->lanes = calloc(t->parts ? t->parts : 1, sizeof *t->lanes);
+    if (!t->name || !t->shards || !t->lanes || in.bad || !t->parts) {
+        gq_fail(c, GQ_ARGUMENT, in.bad ? "the node's answer cannot be read" : t->parts ? "no memory" : "a virtual topic: name the real ones");
+        gq_free_topic(t);
+        return NULL;
+    }
+    for (uint32_t i = 0; i < t->parts; i++) {
+        lane *l = t->lanes + i;
+        t->shards[i] = (uint16_t)gq_get_int(&in);
+        *l = (lane){.topic = t, .partition = i, .shard = t->shards[i], .producer = c->producers++};
+        l->last = &l->first;
+        gq_name_producer(c, l);
+    }
+    return t;
+}
+
+int gq_find_topic(gq *c, const char *name, topic **found, int64_t end_ms) {
+    if (c->last_topic && !c->last_topic->stale && !strcmp(c->last_topic->name, name)) {
+        *found = c->last_topic;
+        return GQ_OK;
+    }
+    topic *t = c->topics;
+    while (t && (t->stale || strcmp(t->name, name))) t = t->next;
+    if (!t) {
+        int code = gq_ask(c, RESOLVE, 0, put_resolve, name, end_ms);
+        if (code) return code;
+        gq_fail(c, GQ_OK, "no memory");
+        if (!(t = read_topic(c, name))) return !*c->code ? GQ_ARGUMENT : GQ_REFUSED;
+        t->next = c->topics;
+        c->topics = t;
+    }
+    *found = c->last_topic = t;
+    return GQ_OK;
+}
