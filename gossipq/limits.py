@@ -70,6 +70,8 @@ IN_FLIGHT_HARD_MAX = 1_000_000
 DELAY_MS_MAX = 3_650 * DAY_MS
 LEASE_LOG_MS = 50  #: lazily logged state is on disk at the latest after this
 
+UNEVEN_MS = 1 * SECOND_MS  #: so long a consumer may have too much while another one has nothing
+
 # producers
 PRODUCER_REPEATS = 128  #: confirmed sequences that can still be answered with their old offset
 PRODUCER_IDLE_MS = 24 * HOUR_MS

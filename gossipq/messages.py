@@ -207,6 +207,7 @@ class Subscribe(Message):
     shards: list[int] = []
     auto: bool = False  #: an ACK or NACK lends again what its records took, and PING extends their leases
     plain: bool = False  #: records come opened, as DELIVER_PLAIN
+    shares: bool = False  #: SHARE may be sent: it gives back what nobody has started on
 
 
 class Subscribed(Message):
@@ -321,6 +322,15 @@ class Started(Message):
     verb = 45
     subscription: int
     ranges: list[Range]
+
+
+class Share(Message):
+    """Another consumer of the group has nothing to do: of the records that this subscription holds here it
+    keeps `keep` at least, and gives back (NACK, not failed) what nobody has started on of the rest."""
+
+    verb = 31
+    subscription: int
+    keep: int
 
 
 class DeliverPlain(Message):

@@ -1,14 +1,18 @@
 """The credit follows the consumer: about a second of its work waits here, the rest is for others."""
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from client.hand import Hand
-from gossipq.messages import Credit, Nack, Subscribe
+from gossipq.messages import Credit, Nack, Share, Subscribe
 from gossipq.values import Range
 from gossipq_client.session.credit import Part, Subscription
+from gossipq_client.session.held import Held
 from gossipq_client.session.pace import CREDIT_MAX, CREDIT_MIN, CREDIT_START, LOOK_MS, STUCK_MS, Pace
 
 BYTES = 1_000_000
+STEPS = ("take", "share", "ack", "iterate", "hear")
 
 
 def settled(per_record_ms: float) -> int:
@@ -105,3 +109,71 @@ def test_a_fast_consumer_holds_thousands_and_gives_them_to_others_when_it_become
     assert consumer.subscription.untaken_records <= LOOK_MS
     assert sum(end - first for first, end in consumer.given_back) > 1_000
     assert consumer.claimed == [], "what went back a moment ago would be taken for held, till its lease ends"
+
+
+def held_back(consumer: Consumer) -> list[tuple[int, int]]:
+    consumer.given_back.clear()
+    consumer.hear()
+    return consumer.given_back
+
+
+def test_what_nobody_has_started_on_goes_to_one_that_has_nothing_to_do() -> None:
+    consumer = Consumer()
+    consuming = consumer.hand.session.consuming
+    consumer.hear()
+    (begun,) = consuming.take(consumer.subscription, 1)
+    consumer.hand.tell(Share(consumer.part.number, 10), 3)
+    assert held_back(consumer) == [(10, CREDIT_START)]
+    assert consumer.loan == 0, "a loan would bring it some of them again"
+    consumer.hand.tell(Share(consumer.part.number, 1), 3)
+    assert held_back(consumer) == [(1, 10)], "what is begun stays"
+    consuming.ack(begun.held, 0, 1)
+    assert consuming.front(consumer.subscription) is None or consumer.offset > CREDIT_START
+
+
+def test_who_has_started_on_all_of_it_keeps_all_of_it() -> None:
+    consumer = Consumer()
+    consumer.hear()
+    consumer.hand.session.consuming.take(consumer.subscription, CREDIT_START)
+    consumer.hand.tell(Share(consumer.part.number, 1), 3)
+    assert held_back(consumer) == []
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.lists(st.tuples(st.sampled_from(STEPS), st.integers(1, 40))))
+def test_no_record_is_begun_and_given_back(steps: list[tuple[str, int]]) -> None:
+    """Whatever happens in between, also to who goes through a slice record by record."""
+    consumer = Consumer()
+    consuming, subscription = consumer.hand.session.consuming, consumer.subscription
+    begun: list[int] = []
+    open_ranges: list[tuple[Held, int]] = []
+    for kind, count in [("hear", 1), *steps]:
+        if kind == "take":  # under the lock
+            for piece in consuming.take(subscription, count):
+                begun += range(piece.first, piece.end)
+                open_ranges += [(piece.held, offset) for offset in range(piece.first, piece.end)]
+        elif kind == "iterate" and (held := consuming.front(subscription)) is not None:
+            first = held.taken
+            for offset in range(first, min(first + count, held.end)):
+                held.taken = offset + 1
+                if offset == first + count // 2:
+                    consumer.hand.tell(Share(consumer.part.number, count), 3)
+                if offset >= held.end:
+                    held.taken = offset
+                    break
+                begun.append(offset)
+                open_ranges.append((held, offset))
+            consuming.took(subscription, held, held.taken - first)
+        elif kind == "share":
+            consumer.hand.tell(Share(consumer.part.number, count), 3)
+        elif kind == "ack":
+            for held, offset in open_ranges[:count]:
+                consuming.ack(held, offset, offset + 1)
+            del open_ranges[:count]
+        consumer.hear()
+        given = {offset for first, end in consumer.given_back for offset in range(first, end)}
+        assert not given & set(begun)
+        assert len(begun) == len(set(begun))
+        untaken = sum(held.untaken for held in subscription.ready)
+        assert subscription.untaken_records == untaken
+        assert len(given) + len(begun) + untaken == consumer.offset, "and none is forgotten"

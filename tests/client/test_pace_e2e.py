@@ -7,6 +7,7 @@ import subprocess
 import sys
 import time
 from collections import Counter
+from threading import Event, Thread
 
 import pytest
 
@@ -73,3 +74,31 @@ def test_a_slow_consumer_keeps_what_it_holds_when_another_one_is_killed(node: Ru
     assert set(seen.values()) == {1}, "nothing came twice to who held it"
     assert max(held[6:]) <= 80, f"about a second of work: {held}"
     assert group.redelivered <= 80, "only what the dead one held"
+
+
+def test_what_a_busy_consumer_has_not_begun_goes_to_one_that_has_nothing_to_do(node: RunningNode) -> None:
+    """Both are real; the first would be busy with what it was handed for many seconds."""
+    done: dict[str, list[int]] = {"first": [], "second": []}
+    begun, over = Event(), Event()
+    with connect(node.endpoint) as mq:
+        mq.create_topic("uneven")
+        mq.publish_many("uneven", [b"x"] * 24).result()
+
+    def work(name: str) -> None:
+        with connect(node.endpoint) as mq:
+            for msg in mq.consume("uneven", group="g"):
+                done[name].append(msg.offset)
+                begun.set()
+                over.wait(0.25)
+                msg.ack()
+                if len(done["first"]) + len(done["second"]) >= 24 or over.is_set():
+                    over.set()
+                    return
+
+    threads = [Thread(target=work, args=[name], daemon=True) for name in done]
+    threads[0].start()
+    assert begun.wait(30)
+    threads[1].start()
+    assert over.wait(30)
+    assert len(done["second"]) >= 4, "the first one had them all"
+    assert sorted(done["first"] + done["second"]) == list(range(24)), "each was worked on once"

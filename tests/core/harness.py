@@ -197,9 +197,12 @@ class FakeWorker:
         config: GroupOptions = GROUP,
         notify_end: bool = False,
         holding: list[Range] | None = None,
+        shares: bool = False,
     ) -> Message | None:
         starts = [start or Start(partition)]
-        message = Subscribe(number, group, starts, records, limits.CREDIT_BYTES, config, notify_end, holding)
+        message = Subscribe(
+            number, group, starts, records, limits.CREDIT_BYTES, config, notify_end, holding, shares=shares
+        )
         return self.ask(1, who, message, 2, (b"c", who.session))
 
     def taken(self) -> list[tuple[bytes, int, int, int]]:

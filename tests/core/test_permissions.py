@@ -133,7 +133,18 @@ def test_every_request_has_a_need() -> None:
     """What nobody asks for is an answer."""
     answers = {
         *("WELCOME", "PONG", "REFUSED", "IDENTITY", "ACCESS", "CONFIRM", "ACK_RUNS", "STATES", "SUBSCRIBED"),
-        *("RESET", "DELIVER_PLAIN", "DELIVER", "ACKED", "READY", "RECALLED", "AT_END", "EXPLAINED", "TRACED"),
+        *(
+            "RESET",
+            "DELIVER_PLAIN",
+            "DELIVER",
+            "ACKED",
+            "READY",
+            "SHARE",
+            "RECALLED",
+            "AT_END",
+            "EXPLAINED",
+            "TRACED",
+        ),
         *(
             "GROUP_EXPLAINED",
             "SHOWN",

@@ -16,6 +16,7 @@ from gossipq.messages import (
     Publish,
     RefusedMessage,
     Resolve,
+    Share,
     Subscribe,
     Subscribed,
     Topics,
@@ -264,6 +265,7 @@ class Consumer(Party):
             routes=self.routes,
             ack=self.ack,
             shards=[self.shard],
+            shares=True,
         )
         self.asked = self.ask(message)
 
@@ -288,8 +290,20 @@ class Consumer(Party):
                 del self.held[old]  # it comes again: what was held before is over
             self.held[held] = self.world.now
             self.world.at(self.dice.randrange(2, 300), self.worked, held)
+        elif isinstance(answer, Share):
+            self.share(answer.keep)
         elif isinstance(answer, Acked) and request_id in self.acking:
             self.acked(*self.acking.pop(request_id), answer, sent_ms, term)
+
+    def share(self, keep: int) -> None:
+        """Others have nothing to do: what is not begun goes back, the last first, as far as `keep` allows."""
+        spare = sum(end - at for _, at, end in self.held) - keep
+        for held in sorted(self.held.keys() - self.well, reverse=True):
+            if held[2] - held[1] <= spare:
+                spare -= held[2] - held[1]
+                del self.held[held]
+                self.world.history.count("given to the idle")
+                self.ask(Nack(1, [held], failed=False))
 
     def acked(self, done: tuple[int, int, int], well: bool, answer: Acked, sent_ms: int, term: int) -> None:
         partition, at, end = done

@@ -26,7 +26,7 @@ from gossipq.core.storage.bodies import Bodies
 from gossipq.core.storage.settings import ShardSettings
 from gossipq.core.turn import Turn
 from gossipq.errors import CorruptLog, StoreError
-from gossipq.messages import Ack, Nack, Publish, Subscribe, Unsubscribe
+from gossipq.messages import Ack, Nack, Publish, Share, Subscribe, Unsubscribe
 from gossipq.types import Now
 from gossipq.values import Message
 from gossipq.wire import batch as batches
@@ -411,6 +411,10 @@ class Node:
                 )
                 world.history.pushed.append(pushed)
                 world.post_client(self, delivery.origin, delivery.subscription, term, pushed)
+
+        for origin, message in effects.notices:
+            if isinstance(message, Share):
+                world.post_client(self, origin, message.subscription, term, message)
 
     # --- what the copy itself must keep (I1 to I10) ---------------------------------------------------------
 

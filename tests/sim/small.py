@@ -24,6 +24,7 @@ SMALL = [
     (limits, "SNAPSHOT_ROWS_PER_TURN", SNAPSHOT_ROWS_PER_TURN),
     (limits, "UNAPPLIED_BYTES_MAX", 20_000),
     (limits, "STRAY_MS", 1_800),
+    (limits, "UNEVEN_MS", 60),
     (limits, "STRAY_ROWS", 5),
     (roster, "LIVING_MS", 2_000),
 ]

@@ -65,6 +65,7 @@ def test_every_property_holds_under_faults() -> None:
             "tear",
             "clock jumped",
             "boot",
+            "given to the idle",
         )
         assert all(totals[what] for what in seen), totals
 

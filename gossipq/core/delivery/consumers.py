@@ -275,7 +275,7 @@ class Subscription:
     __slots__ = (
         "ack", "acked", "auto", "charges", "consumer", "credit_bytes", "credit_records", "frame_bytes",
         "group", "lease_ms", "matches", "name", "notify_end", "number",
-        "origin", "plain", "positions", "session", "told_end", "told_ready", "views",
+        "origin", "plain", "positions", "session", "shares", "told_end", "told_ready", "views",
     )  # fmt: skip
 
     def __init__(
@@ -297,6 +297,7 @@ class Subscription:
         self.told_end = self.told_ready = False
         self.frame_bytes = self.acked = 0
         self.auto, self.plain, self.lease_ms = message.auto, message.plain, lease_ms
+        self.shares = message.shares
         #: with `auto`: bytes that each record took which was handed out and not settled
         self.charges: dict[PartitionKey, RangeMap[int]] = {}
 

@@ -24,9 +24,10 @@ from gossipq.core.delivery.consumers import (
 from gossipq.core.delivery.keys import Keys
 from gossipq.core.delivery.numbers import Numbers
 from gossipq.core.delivery.selection import Handed, Selection
+from gossipq.core.delivery.surplus import may_be_uneven, uneven
 from gossipq.core.ledger import Ledger, key_of
-from gossipq.core.storage import Entry, Intervals, log, payloads
-from gossipq.messages import AtEnd, ReadyMessage
+from gossipq.core.storage import Deadlines, Entry, Intervals, log, payloads
+from gossipq.messages import AtEnd, ReadyMessage, Share
 from gossipq.types import Index, Offset, Origin, PartitionKey, SessionId, topic_id_of
 from gossipq.values import GroupConfig, Message, Range
 
@@ -68,6 +69,7 @@ class Dispatch(Selection):
         self._dirty_readers: dict[Subscription, None] = {}
         #: subscriptions of groups that say nothing of what they hold, by session
         self._automatics: dict[SessionId, dict[tuple[SessionId, int], None]] = {}
+        self._uneven: Deadlines[int] = Deadlines()  #: groups to look at for who holds too much; boot time
         self._expiring = False  #: a look at what has expired was cut short
 
     @property
@@ -451,21 +453,33 @@ class Dispatch(Selection):
         return records, size
 
     def next_deadline(self, leader_ahead_ms: int) -> int | None:
-        """Boot time at which a lease ends or a record is due again; leader time is that much ahead of boot
-        time."""
-        again_ms, ends_ms = self.again.next(), self._ends_ms()
-        if again_ms is None:
-            return ends_ms
-        again_ms -= leader_ahead_ms
-        return again_ms if ends_ms is None else min(again_ms, ends_ms)
+        """Boot time at which a lease ends, a record is due again, or records lie uneven; leader time is that
+        much ahead of boot time."""
+        again_ms = self.again.next()
+        times_ms = [self._ends_ms(), self._uneven.next()]
+        times_ms += [again_ms - leader_ahead_ms] if again_ms is not None else []
+        return min((each for each in times_ms if each is not None), default=None)
 
     def tick(self, boot_ms: int, leader_ms: int) -> None:
         """Leases that end; records that are due again."""
         self.expire(boot_ms)
         for view in self.again.expire(leader_ms):
             self.dirty.add(view.group.id)
+        for group_id in self._uneven.expire(boot_ms):
+            self._even_out(group_id)
         if self._expiring and not self.overdue:
             self.expire_fronts()
+
+    def _even_out(self, group_id: int) -> None:
+        """Asks who has too much while others have nothing. Whoever gets or finishes something later brings
+        the group here again."""
+        group = self.groups.get(group_id)
+        if group is None or any(view.offers(self._ledger) for view in group.views.values()):
+            return
+        asked, more = uneven(group, self.held_by, self.boot_ms)
+        self.notices += [(member.origin, Share(member.number, keep)) for member, keep in asked]
+        if more:
+            self._uneven.set(group_id, self.boot_ms + limits.UNEVEN_MS)
 
     def expire_fronts(self) -> None:
         """What nobody takes expires too. A backlog that is more than a turn's work goes on with every
@@ -506,6 +520,8 @@ class Dispatch(Selection):
             idle = 0
             self._add(deliveries, member, handed, member if exclusive or not member.ack else None)
         self._notify_group(group)
+        if group.id not in self._uneven and may_be_uneven(group):
+            self._uneven.set(group.id, self.boot_ms + limits.UNEVEN_MS)
 
     def _notify_group(self, group: Group) -> None:
         if group.unready or group.unended:

@@ -228,6 +228,11 @@ class Leases:
             for number, leases in self._by_session.get(session, {}).items()
         }
 
+    def held_by(self, name: tuple[SessionId, int]) -> tuple[int, int]:
+        """Records that a subscription holds, and boot time of the oldest handing-over; (0, 0) = none."""
+        leases = self._by_session.get(name[0], {}).get(name[1], ())
+        return sum(lease.open for lease in leases), min((lease.since_ms for lease in leases), default=0)
+
     def _end_all(self, session: SessionId, why: str) -> None:
         """All leases of a session end."""
         for number in list(self._by_session.get(session, ())):

@@ -20,6 +20,9 @@ class Deadlines(Generic[K]):
     def __len__(self) -> int:
         return len(self._at)
 
+    def __contains__(self, key: object) -> bool:
+        return key in self._at
+
     def set(self, key: K, at_ms: int) -> None:
         if self._at.get(key) == at_ms:
             return

@@ -88,6 +88,11 @@ class Subscription:
         return self.mode == "key_ordered" and self.leased
 
     @property
+    def shares(self) -> bool:
+        """What it has not come to may go to others that have nothing to do."""
+        return self.leased and not self.exclusive and not self.key_ordered
+
+    @property
     def here(self) -> list[Held]:
         """Slices that the user has not wholly taken."""
         return [*self.ready, *(self.order or ())]

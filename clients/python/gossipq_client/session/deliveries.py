@@ -8,12 +8,13 @@ from gossipq.errors import BadBatch
 from gossipq.messages import Ack, Acked, AtEnd, Deliver, Nack, Recall, Started, Unsubscribe
 from gossipq.texts import many
 from gossipq.types import Offset
-from gossipq.values import Delivered, Message
+from gossipq.values import Delivered, Message, Range
 from gossipq.wire.batch import Batch, split
 from gossipq_client.session.calls import Call
 from gossipq_client.session.connections import NOWHERE
 from gossipq_client.session.credit import Part, Subscription
 from gossipq_client.session.held import Held, Piece, merge, subtract
+from gossipq_client.session.pace import CREDIT_MIN
 from gossipq_client.session.settlement import Settling
 from gossipq_client.values import GIVEN_BACK, failed
 
@@ -143,6 +144,34 @@ class Consuming(Settling):
         for part in subscription.parts:
             self._subscribe(part)  # the leader knows what is here; a claim would take up what just went back
 
+    def share(self, number: int, keep: int) -> None:
+        """Another consumer of the group has nothing to do: of what is here of a part, `keep` stay at least,
+        and what the user has not come to of the rest goes to it, the last first."""
+        part = self._parts.get(number)
+        if part is None or part.subscription.over or part.subscription.paused:
+            return
+        subscription, ready = part.subscription, part.subscription.ready
+        spare = min(sum(held.left for held in part.outstanding) - keep, part.untaken_records)
+        if spare <= 0 or not subscription.shares:
+            return
+        ranges: list[Range] = []
+        for held in reversed([held for held in ready if held.part is part]):
+            given, cut = held.cut_last(min(spare, max(0, held.untaken)))
+            ranges += [(held.partition, *each) for each in cut]
+            part.untaken_records -= given
+            spare -= given
+            self._settled(held)
+        for held in [each for each in list(ready)[1:] if not each.untaken]:  # at the first the user may be
+            ready.remove(held)
+            held.part.untaken_bytes -= held.charge
+        if not ranges:
+            return
+        self._nack(part, merge(ranges), GIVEN_BACK, {})
+        if subscription.follows:  # what is here is enough for it
+            subscription.pace.target = max(CREDIT_MIN, subscription.untaken_records)
+            self.lend(subscription, subscription.pace.target, subscription.credit_bytes)
+            self._subscribe(part)  # its old loan would bring it some of them again
+
     def begin(self, held: Held, first: Offset, end: Offset) -> None:
         """The user gets these records now. When they had been handed out before, the leader is told: if this
         attempt never ends, it counts."""
@@ -211,8 +240,13 @@ class Consuming(Settling):
     def front(self, subscription: Subscription) -> Held | None:
         """The slice to go on with; its `taken` moves as the user takes records, `took` then settles the
         account."""
+        ready = subscription.ready
         subscription.touched_ms = self._links.now_ms
-        return subscription.ready[0] if subscription.ready else None
+        while ready and ready[0].untaken <= 0:  # the rest of it went to others
+            held = ready.popleft()
+            held.part.untaken_bytes -= held.charge
+            subscription.arrange(self._links.now_ms)
+        return ready[0] if ready else None
 
     def took(self, subscription: Subscription, held: Held, count: int) -> None:
         """The user has `count` more records of the slice that `front` gave."""

@@ -155,6 +155,17 @@ class Held:
         self.left -= sum(high - low for low, high in ranges)
         return ranges
 
+    def cut_last(self, count: int) -> tuple[int, Ranges]:
+        """Ends `count` records earlier, but not before what the user has come to; how many it gave, and what
+        of them was not done. Who iterates in another thread moves `taken` and then looks at `end`, this does
+        it the other way round: no record stays with the user and is given back."""
+        before = self.end
+        self.end = before - count
+        self.end = end = max(self.end, min(self.taken, before))
+        ranges = subtract([(max(end, self.first), before)], self.done)
+        self.left -= sum(high - low for low, high in ranges)
+        return before - end, ranges
+
     def recount(self) -> None:
         self.left = self.end - self.first - sum(end - first for first, end in self.done)
 

@@ -32,6 +32,7 @@ from gossipq.messages import (
     ReadyMessage,
     RefusedMessage,
     Resolve,
+    Share,
     Subscribed,
     Topics,
     Welcome,
@@ -150,7 +151,7 @@ class Session:
                 pass
             case RefusedMessage():
                 self._refused(endpoint, header, body)
-            case Deliver() | ReadyMessage() | AtEnd() | Subscribed() if (
+            case Deliver() | ReadyMessage() | Share() | AtEnd() | Subscribed() if (
                 0 < header.term < self.links.term(header.shard)
             ):
                 pass  # what was subscribed to in an earlier term is subscribed to again
@@ -186,6 +187,8 @@ class Session:
                 self.consuming.at_end(body)
             case ReadyMessage():
                 self.consuming.ready(body.subscription)
+            case Share():
+                self.consuming.share(body.subscription, body.keep)
             case _:
                 self.calls.answered(header.request_id, body, message[1:])
 

@@ -144,6 +144,7 @@ class Subscribing:
                 subscription.routes,
                 subscription.acks,
                 sorted({each.shard for each in subscription.parts}),
+                shares=subscription.shares,
             ),
             part.shard,
             part.request_id,

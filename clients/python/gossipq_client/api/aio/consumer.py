@@ -153,9 +153,10 @@ async def messages(client: "Consumers", subscription: credit.Subscription) -> As
             again = held.attempt > 1
             chunk = max(1, subscription.credit_records // 4)
             for offset in range(first, min(held.end, first + chunk)):
-                if offset >= held.end:
-                    break  # cut meanwhile: others have it
                 held.taken = offset + 1
+                if offset >= held.end:  # cut meanwhile: others have it
+                    held.taken = offset
+                    break
                 if held.lost and held.is_lost(offset):
                     continue
                 if subscription.paused and not held.open_ranges(offset, offset + 1):
