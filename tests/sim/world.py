@@ -500,6 +500,9 @@ class World:
             for name in (*target.voters, *target.learners, *config.voters, *config.learners)
         ):
             return True
+        steering, now_ms = leader.shard.reconfiguration, leader.shard.replica.now_ms
+        if len(target.voters) == 1 and steering.shaky(target.voters[0], now_ms):
+            return True  # the standby keeps it
         return (config.voters, set(config.learners)) == (target.voters, set(target.learners))
 
     def level(self, shard: int) -> bool:

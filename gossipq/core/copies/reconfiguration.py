@@ -210,9 +210,12 @@ class Reconfiguration:
             return False
         if self._kept_up is None or self._kept_up[0] != first:
             self._kept_up = first, now_ms
-        falls = self._falls.get(first)
-        shaky = falls is not None and len(falls) == FALLS_MAX and falls[0] > now_ms - FALLS_MS
-        return not shaky and now_ms >= self._kept_up[1] + limits.HAND_BACK_MS
+        return not self.shaky(first, now_ms) and now_ms >= self._kept_up[1] + limits.HAND_BACK_MS
+
+    def shaky(self, name: str, now_ms: int) -> bool:
+        """Whether it has lost leadership so often that it does not get it back for now."""
+        falls = self._falls.get(name)
+        return falls is not None and len(falls) == FALLS_MAX and falls[0] > now_ms - FALLS_MS
 
     def _for_now(self, target: Target, known: KnownCopies) -> Target:
         """A standby that has got the leadership keeps it for a while, alone: the other one may be about to
