@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 
 from gossipq_client import connect
+from hosts import Host, until
 
 pytestmark = [
     pytest.mark.e2e,
@@ -217,3 +218,46 @@ def test_a_node_of_three_that_is_killed_turns_red_and_comes_back(pane: Pane, tmp
         pane.until(r"✖ 2/3 nodes +in")
         pane.type("q")
         pane.until(r"\n[$#]\s*$")
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(300)
+def test_a_node_is_drained_and_taken_back(pane: Pane, tmp_path: Path) -> None:
+    """From the menu of its row, with what it would do first; two real nodes."""
+    hosts = [Host(tmp_path, "ada"), Host(tmp_path, "bob")]
+    ada, bob = hosts
+    try:
+        (tmp_path / "cluster.toml").write_text("[cluster]\nshards = 4\ncopies = 2\n")
+        config = ("--config", str(tmp_path / "cluster.toml"))
+        ada.start(*config, "--mode", "static").ready()
+        bob.start(*config, "--peer", ada.endpoint).ready()
+
+        def state(name: str) -> str:
+            return next(member.state for member in ada.status().members if member.name == name)
+
+        pane.type(f"{sys.executable} -m gossipq_cli -s {ada.endpoint} top nodes", "Enter")
+        pane.until(r"bob +ready")
+        pane.type("/", "bob", "Enter")
+        pane.until(r"▸\W*bob")
+        pane.type("m")
+        pane.until("move everything away from it")
+        pane.type("d")
+        pane.until("would move to the 1 other node")
+        pane.type("n")
+        pane.until("not done")
+        assert state("bob") == "in"
+        pane.type("m", "d")
+        pane.until("would move to the 1 other node")
+        pane.type("y")
+        pane.until("bob is being drained")
+        until(lambda: state("bob") == "leaving" and not any(w.leading for w in bob.status().workers))
+        pane.until(r"bob +leaving")
+        pane.type("m", "u")
+        pane.until("is 'leaving' in the roster, and would be 'in'")
+        pane.type("y")
+        pane.until("bob is taken back")
+        until(lambda: state("bob") == "in" and any(w.leading for w in bob.status().workers))
+        pane.until(r"bob +ready")
+    finally:
+        for host in hosts:
+            host.kill()
