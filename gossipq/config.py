@@ -15,13 +15,14 @@ import msgspec
 from msgspec import Meta
 
 from gossipq import limits
-from gossipq.endpoints import Endpoint, endpoint, gossip_address
+from gossipq.endpoints import Endpoint, endpoint, gossip_address, invitation
 from gossipq.errors import ConfigError
 from gossipq.values import ConfigRow, GroupConfig, Quota, TopicConfig
 
 DEFAULT, ADOPTED = "default", "the cluster"  #: origins of what nobody said here
 AUTO = "auto"  #: of node.admin: loopback, so many ports above that of bind
 SECRET = re.compile("secret$|token|password")  #: keys whose values are shown to nobody
+SECRET_FILE = "secret"  #: of a data directory: what the nodes of its cluster share
 PARTITIONS_SHARE = 4  #: of the memory of a worker, partitions get one part in so many
 ENVIRONMENT_PREFIX = "GOSSIPQ_"
 CONFIG_VARIABLE = "GOSSIPQ_CONFIG"
@@ -135,6 +136,7 @@ class Node(msgspec.Struct, frozen=True, kw_only=True):
     gossip: str = ""
     secret_file: str = ""
     insecure: bool = False
+    encrypt: Literal["auto", "always", "never"] = "auto"
     drain_ms: Count = 5_000
     stray_ms: Annotated[int, Meta(ge=2 * limits.SECOND_MS)] = limits.STRAY_MS
     map_bytes: Annotated[int, Meta(ge=limits.MIB)] = limits.MAP_BYTES
@@ -334,6 +336,13 @@ def admin_place(config: Config) -> str:
     return admin
 
 
+def _has_secret(config: Config) -> bool:
+    """Whether the node shares one with the others of its cluster, or will when they let it in."""
+    node = config.node
+    invited = any(map(invitation, config.cluster.join))
+    return bool(node.secret_file) or invited or os.path.isfile(os.path.join(node.data, SECRET_FILE))
+
+
 def _check_relations(config: Config, origins: dict[str, str]) -> None:
     node, cluster = config.node, config.cluster
     place = endpoint(node.bind)
@@ -350,13 +359,18 @@ def _check_relations(config: Config, origins: dict[str, str]) -> None:
         else place
     )
     for key, value, at in (("node.bind", node.bind, place), ("node.gossip", node.gossip, gossip)):
-        if not at.is_loopback and not node.insecure and not node.secret_file:
+        if not at.is_loopback and not node.insecure and not _has_secret(config):
             raise ConfigError(
                 f"{origins[key]}: {key} = {value!r} is open to other machines, and nobody checks who comes",
-                "add --secret-file FILE, the same on all nodes; or --insecure if that network is yours "
-                "alone; "
-                "or bind 127.0.0.1",
+                "make keys, users and what other nodes join by: `gossipq init --bind ...`; or add "
+                "--secret-file FILE, the same on all nodes; or --insecure if that network is yours alone; or "
+                "bind 127.0.0.1",
             )
+    if node.encrypt == "never" and not node.insecure and not place.is_loopback:
+        raise ConfigError(
+            f"{origins['node.encrypt']}: node.encrypt = 'never', and {node.bind!r} is open to other machines",
+            "leave it out; or add --insecure if that network is yours alone",
+        )
     for text in node.peer:
         endpoint(text, f"{origins['node.peer']}: node.peer")
     for text in cluster.join:

@@ -28,7 +28,7 @@ class Endpoint(NamedTuple):
         return f"tcp://{host or self.host}:{self.port + step}"
 
 
-def endpoint(text: str, key: str = "node.bind", above: int = limits.GOSSIP_PORT_STEP) -> Endpoint:
+def endpoint(text: str, key: str = "node.bind", above: int = limits.PORTS_ABOVE) -> Endpoint:
     """Raises ConfigError, naming the option `key`, when `text` is neither tcp://HOST:PORT nor ipc://PATH, or
     when there are not `above` ports above it."""
     transport, _, rest = text.partition("://")
@@ -47,8 +47,45 @@ def endpoint(text: str, key: str = "node.bind", above: int = limits.GOSSIP_PORT_
     return Endpoint("tcp", host, int(port))
 
 
+def door_of(address: str) -> str:
+    """Where a process of a node that answers clients at `address` does so encrypted."""
+    transport, _, rest = address.partition("://")
+    host, _, port = rest.rpartition(":")
+    if transport != "tcp" or not port.isdecimal():
+        return address
+    return f"{transport}://{host}:{int(port) + limits.DOOR_PORT_STEP}"
+
+
+class Invitation(NamedTuple):
+    """What lets a node into a cluster: where one of its nodes is, the public key of its doors, and a token
+    that is good once."""
+
+    address: str  #: HOST:PORT of a frontdoor
+    door: bytes
+    token: bytes
+
+    @property
+    def text(self) -> str:
+        return f"{self.address}/{self.door.hex()}/{self.token.hex()}"
+
+
+def invitation(text: str) -> Invitation | None:
+    """None for what is none: HOST[:PORT] of an agent."""
+    address, *parts = text.strip().split("/")
+    host, _, port = address.rpartition(":")
+    try:
+        door, token = map(bytes.fromhex, parts)
+    except ValueError:
+        return None
+    good = host and port.isdecimal() and len(door) == len(token) == 32
+    return Invitation(address, door, token) if good else None
+
+
 def gossip_address(text: str, key: str) -> str:
-    """HOST[:PORT] of an agent, with its port. Raises ConfigError naming the option `key`."""
+    """HOST[:PORT] of an agent, or an invitation, as where that agent is. Raises ConfigError naming the option
+    `key`."""
+    if invited := invitation(text):
+        return endpoint(f"tcp://{invited.address}", key).step(limits.GOSSIP_PORT_STEP).removeprefix("tcp://")
     host, colon, port = text.rpartition(":")
     if not colon or text.endswith("]"):
         host, port = text, str(limits.PORT + limits.GOSSIP_PORT_STEP)

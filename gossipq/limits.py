@@ -188,6 +188,9 @@ PEER_PORT_STEP = 41  #: worker i binds PORT + 41 + i for peers
 WORKERS_MAX = 39
 GOSSIP_PORT_STEP = 90  #: the Serf agent of a node binds PORT + 90, TCP and UDP
 ADMIN_PORT_STEP = 80  #: metrics and health, unless told otherwise
+#: frontdoor and workers bind their ports for clients once more, so many above: encrypted
+DOOR_PORT_STEP = 100
+PORTS_ABOVE = DOOR_PORT_STEP + WORKERS_MAX  #: of a node, above its first one
 
 assert BATCH_BYTES_MAX < BATCH_BYTES_HARD_MAX < FRAME_BYTES_MAX < 2**31, "column offsets are int32"
 assert BATCH_RECORDS_MAX <= BATCH_RECORDS_HARD_MAX
@@ -201,3 +204,4 @@ assert CREDIT_RECORDS <= IN_FLIGHT_MAX <= IN_FLIGHT_HARD_MAX
 assert CLIENT_PORT_STEP + WORKERS_MAX <= FRONTDOOR_PEER_PORT_STEP < PEER_PORT_STEP
 assert PEER_PORT_STEP + WORKERS_MAX <= GOSSIP_PORT_STEP
 assert PEER_PORT_STEP + WORKERS_MAX <= ADMIN_PORT_STEP
+assert max(GOSSIP_PORT_STEP, ADMIN_PORT_STEP) < DOOR_PORT_STEP

@@ -552,6 +552,9 @@ class StatusReply(Message):
         0  #: connections to it that were closed: silent in a crowd, without end, beyond a bound
     )
     faults: int = 0  #: messages that met a fault of it
+    door: bytes = (
+        b""  #: public CURVE key of the encrypted doors, 100 ports above the others; b"": there are none
+    )
 
 
 class PurgeDead(Message):
@@ -596,6 +599,7 @@ class Join(Message):
     )
     options: dict[str, str] = {}  #: options of [cluster] that it insists on
     nonce: bytes = b""  #: of who asks: the proof of CHALLENGE is made for it
+    invite: bytes = b""  #: in place of a proof: the token of an invitation; over encrypted doors only
 
 
 class Members(Message):
@@ -641,6 +645,20 @@ class Challenge(Message):
     nonce: bytes  #: b"" between nodes: this connection was not greeted
     sender: str = ""  #: name of the copy that is asked
     proof: bytes = b""  #: that it knows the secret, over the nonce of who asked
+
+
+class Entrust(Message):
+    """A node that has joined by an invitation asks for the secret of the cluster; over encrypted doors only.
+    Answered by ENTRUSTED."""
+
+    verb = 13
+    invite: bytes  #: its token
+    copy: str
+
+
+class Entrusted(Message):
+    verb = 14
+    secret: bytes
 
 
 MESSAGES: dict[int, type[Message]] = {kind.verb: kind for kind in Message.__subclasses__()}

@@ -24,6 +24,7 @@ from gossipq.messages import (
     Credit,
     DropTopic,
     Edit,
+    Entrust,
     Extend,
     Hello,
     Join,
@@ -66,7 +67,7 @@ from gossipq.operator_messages import (
     ShowGroup,
 )
 from gossipq.types import topic_id_of
-from gossipq.values import AccessChange, AccessTable, Message, Role, Rule, User
+from gossipq.values import AccessChange, AccessTable, Invite, Message, Role, Rule, User
 
 READ, PUBLISH, CREATE, MEND, OPERATE, CLUSTER, OBSERVE, ACT_FOR = PERMISSIONS = (
     "read",
@@ -83,7 +84,7 @@ EVERYTHING = "*"  #: the pattern that also covers the cluster as a whole
 WHOLE = ""  #: in place of a topic: the cluster as a whole
 ANONYMOUS = "anonymous"  #: the user who shows no token
 TOKEN_BYTES = 32
-USERS_MAX, ROLES_MAX = 1_000, 200
+USERS_MAX, ROLES_MAX, INVITES_MAX = 1_000, 200, 200
 RULES_MAX, ROLES_OF_USER_MAX, TOKENS_MAX = 64, 32, 8
 CACHED_MAX = 4_096  #: answers that are kept of one session
 SHOW_CREDENTIALS = "show yours: --credentials FILE or $GOSSIPQ_CREDENTIALS; `gossipq whoami` says who you are"
@@ -160,6 +161,7 @@ NEEDS: dict[type[Message], Need] = {
     Bye: _FREE,
     WhoAmI: _FREE,
     Join: Need("", "the secret of the cluster", _none),
+    Entrust: Need("", "the secret of the cluster", _none),
     **dict.fromkeys((Publish, PublishPlain), Need(PUBLISH, "the topic", _partition)),
     Subscribe: Need(READ, "the topics", _starts),
     **dict.fromkeys((Unsubscribe, Credit, Ack, Nack, Extend, Recall, Started), _OWN),
@@ -314,19 +316,45 @@ def changed(table: AccessTable, asked: AccessChange) -> AccessTable:
         users.pop(name, None)
     for name in asked.roles_gone:
         roles.pop(name, None)
+    invites = {invite.digest: invite for invite in (*table.invites, *asked.invites)}
+    for digest_gone in asked.invites_gone:
+        invites.pop(digest_gone, None)
     closed = table.closed if asked.closed is None else asked.closed
     return AccessTable(
         table.version,
         closed,
         [users[name] for name in sorted(users)],
         [roles[name] for name in sorted(roles)],
+        [invites[digest] for digest in sorted(invites)],
     )
+
+
+def invited(table: AccessTable, shown: bytes, copy: str, now_ms: int) -> Invite | None:
+    """The invitation by which that copy may join now; `shown` is the digest of its token. Who has joined by
+    it may say so again."""
+    for invite in table.invites:
+        if invite.digest == shown:
+            return invite if invite.expires_ms > now_ms and invite.copy in ("", copy) else None
+    return None
+
+
+def joined(table: AccessTable, shown: bytes, copy: str) -> AccessTable | None:
+    """The table after that copy has joined by that invitation; None when somebody else has, or it is none.
+    Total."""
+    invite = invited(table, shown, copy, -1)
+    if invite is None:
+        return None
+    return changed(table, AccessChange(invites=[Invite(invite.digest, invite.expires_ms, copy)]))
 
 
 def check_table(table: AccessTable) -> None:
     """Raises BadName, BadRequest: this cannot be a table of users."""
     _bound_of("users", len(table.users), USERS_MAX)
     _bound_of("roles", len(table.roles), ROLES_MAX)
+    _bound_of("invitations", len(table.invites), INVITES_MAX)
+    for invite in table.invites:
+        if len(invite.digest) != hashlib.sha256().digest_size or invite.expires_ms <= 0:
+            raise BadRequest("an invitation is not as SHA-256 gives it, or never expires")
     known = {role.name for role in table.roles}
     for role in table.roles:
         _check_name("role", role.name)

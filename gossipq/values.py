@@ -386,6 +386,14 @@ class Member(msgspec.Struct, array_like=True, frozen=True):
     state: str = "in"
     version: str = ""
     features: int = 1  #: highest feature level that it knows
+    #: public CURVE keys that it comes by at the doors for nodes, now and after its next start; b"": none
+    key: bytes = b""
+    next_key: bytes = b""
+    encrypts: bool = False  #: whether its own doors are encrypted
+
+    @property
+    def keys(self) -> frozenset[bytes]:
+        return frozenset((self.key, self.next_key)) - {b""}
 
 
 class Rule(msgspec.Struct, array_like=True, frozen=True):
@@ -413,6 +421,14 @@ class User(msgspec.Struct, array_like=True, frozen=True):
     tokens: list[Credential] = []
 
 
+class Invite(msgspec.Struct, array_like=True, frozen=True):
+    """What is stored of a token by which one node may join."""
+
+    digest: bytes  #: SHA-256 of its 32 bytes
+    expires_ms: int  #: unix
+    copy: str = ""  #: that has joined by it; "": none yet
+
+
 class AccessTable(msgspec.Struct, array_like=True, frozen=True):
     """Who may do what in a cluster. While it is not closed, everybody may do everything."""
 
@@ -420,6 +436,7 @@ class AccessTable(msgspec.Struct, array_like=True, frozen=True):
     closed: bool = False
     users: list[User] = []
     roles: list[Role] = []
+    invites: list[Invite] = []
 
 
 class AuditRow(msgspec.Struct, array_like=True, frozen=True):
@@ -443,6 +460,8 @@ class AccessChange(msgspec.Struct, array_like=True, frozen=True):
     roles_gone: list[str] = []
     closed: bool | None = None  #: None: as it is
     version: int = 0  #: of the table that it was made for; 0 = whichever
+    invites: list[Invite] = []  #: in place of those of their tokens
+    invites_gone: list[bytes] = []  #: by their digests
 
 
 class GossipEvent(msgspec.Struct, array_like=True, frozen=True):

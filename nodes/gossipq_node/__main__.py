@@ -27,7 +27,10 @@ def main() -> int:
     parser.add_argument("--admin", metavar="HOST:PORT", help='metrics and health; "" = nowhere')
     parser.add_argument("--cluster", metavar="NAME", help="name of the cluster")
     parser.add_argument(
-        "--join", action="append", metavar="HOST[:PORT]", help="a node whose gossip to join; again for more"
+        "--join",
+        action="append",
+        metavar="HOST[:PORT]|INVITATION",
+        help="a node whose gossip to join; again for more",
     )
     parser.add_argument(
         "--peer", action="append", metavar="tcp://HOST:PORT", help="another node; again for more"
@@ -36,6 +39,7 @@ def main() -> int:
     parser.add_argument(
         "--secret-file", metavar="FILE", help="what all nodes of the cluster know and nobody else"
     )
+    parser.add_argument("--encrypt", choices=("auto", "always", "never"))
     parser.add_argument("--mode", choices=("auto", "standalone", "static", "serf"))
     parser.add_argument("--witness", action="store_true", help="it votes, and keeps no records")
     parser.add_argument(

@@ -11,7 +11,7 @@ import msgspec
 
 from gossipq import __version__, limits
 from gossipq.config import ADOPTED, AUTO, DEFAULT, Config, admin_place, options, value_of
-from gossipq.endpoints import Endpoint, endpoint, gossip_address
+from gossipq.endpoints import Endpoint, endpoint, gossip_address, invitation
 from gossipq.errors import ConfigError
 from gossipq.values import ConfigRow, Member
 from gossipq.wire import ownership
@@ -19,7 +19,7 @@ from gossipq.wire.proofs import token
 from gossipq_node import machine, trust
 from gossipq_node.directory import GOSSIP, DataDirectory, DirectoryManifest
 from gossipq_node.files import read_access
-from gossipq_node.settings import FrontdoorSettings, GossipSettings, WorkerSettings
+from gossipq_node.settings import FrontdoorSettings, GossipSettings, Keys, WorkerSettings
 
 Mode = Literal["standalone", "static", "serf"]
 
@@ -37,6 +37,7 @@ def mode_of(config: Config, member: bool, log: logging.Logger) -> Mode:
 
     Raises ConfigError when it cannot do what it is asked."""
     node, join, expect = config.node, config.cluster.join, config.cluster.expect
+    invited = any(map(invitation, join))  # it names a node besides, whom no agent has to find
     if endpoint(node.bind).transport == "ipc":
         if join or node.peer or expect > 1:
             raise ConfigError(
@@ -45,7 +46,7 @@ def mode_of(config: Config, member: bool, log: logging.Logger) -> Mode:
             )
         return "standalone"
     if node.mode in ("standalone", "static"):
-        if join:
+        if join and not invited:
             raise ConfigError(
                 f"--join needs Serf, and node.mode is {node.mode!r}", "use --peer tcp://HOST:PORT"
             )
@@ -57,7 +58,7 @@ def mode_of(config: Config, member: bool, log: logging.Logger) -> Mode:
             )
         return node.mode
     if not serf_installed():
-        if join or node.mode == "serf":
+        if not invited and (join or node.mode == "serf"):
             what = "--join was given" if join else "node.mode is 'serf'"
             if member:
                 log.warning(
@@ -67,7 +68,7 @@ def mode_of(config: Config, member: bool, log: logging.Logger) -> Mode:
                 )
                 return "static"
             raise ConfigError(f"{what}, and the `serf` program is not installed", INSTALL)
-        if node.peer:
+        if node.peer or invited:
             return "static"
         if expect > 1:
             raise ConfigError("cluster.expect is set, and nothing says where the others are", INSTALL)
@@ -82,12 +83,53 @@ class Site(NamedTuple):
     host: str  #: that others are told
     inside: str  #: that its own processes use
 
+    def local(self, encrypts: bool, insecure: bool) -> bool:
+        """Whether only this machine reaches what is not encrypted."""
+        return encrypts and not insecure and not self.listen.is_loopback
+
+    def doors(self, step: int) -> tuple[str, ...]:
+        """Where clients are answered encrypted, of the process whose own port is `step` above the first."""
+        listen, above = self.listen, step + limits.DOOR_PORT_STEP
+        here = () if listen.is_loopback or listen.is_wildcard else (listen.step(above, LOOPBACK),)
+        return (listen.step(above), *here)
+
+
+LOOPBACK = "127.0.0.1"
+
 
 def place_of(config: Config) -> Site:
     listen = endpoint(config.node.bind)
-    return Site(
-        listen, config.node.advertise or listen.host, "127.0.0.1" if listen.is_wildcard else listen.host
+    return Site(listen, config.node.advertise or listen.host, LOOPBACK if listen.is_wildcard else listen.host)
+
+
+def keys_of(
+    config: Config,
+    directory: DataDirectory,
+    manifest: DirectoryManifest,
+    secret: bytes,
+    door: bytes = b"",
+    rotate: bool = False,
+) -> tuple[Keys | None, bytes]:
+    """Of a node that speaks to a network and shares a secret with others, or was invited and knows the
+    public key of their doors; and its next public key. `rotate`: it takes that now, if the cluster knows it.
+    Raises ConfigError."""
+    place, encrypts = place_of(config), trust.encrypts(config.node, secret)
+    if place.listen.transport != "tcp" or not (encrypts or door or (secret and not place.listen.is_loopback)):
+        return None, b""
+    from gossipq_node.adapters.curve import public_of  # a node that speaks to no network stays without it
+
+    known = directory.roster().members if rotate else []
+    row = next((row for row in known if row.copy == manifest.voter), None)
+    using, following = trust.node_keys(directory.path, row)
+    opened = trust.door_secret(secret) if secret else b""
+    keys = Keys(
+        secret=using,
+        public=public_of(using),
+        door=door or public_of(opened),
+        door_secret=opened if encrypts else b"",
+        assumes=encrypts or bool(door),
     )
+    return keys, public_of(following)
 
 
 def node_name(config: Config) -> str:
@@ -98,13 +140,18 @@ def node_name(config: Config) -> str:
     )
 
 
-def member_of(config: Config, manifest: DirectoryManifest) -> Member:
+def member_of(
+    config: Config, manifest: DirectoryManifest, keys: Keys | None = None, next_key: bytes = b""
+) -> Member:
     """This node's row in the roster."""
     place = place_of(config)
     url = place.listen.step(0, place.host)
-    return Member(
+    row = Member(
         manifest.voter, node_name(config), url, manifest.workers, manifest.witness, version=__version__
     )
+    if keys is None:
+        return row
+    return msgspec.structs.replace(row, key=keys.public, next_key=next_key, encrypts=keys.encrypts)
 
 
 def options_of(config: Config) -> dict[str, str]:
@@ -131,9 +178,11 @@ class Composition:
         mode: Mode = "standalone",
         shown: Sequence[ConfigRow] = (),
         insisted: Mapping[str, str] | None = None,
+        rotate: bool = False,
     ) -> None:
-        """`shown`: the options as who asks may see them; `insisted`: what the cluster must not say otherwise.
-        Raises ConfigError when the secret cannot be read."""
+        """`shown`: the options as who asks may see them; `insisted`: what the cluster must not say otherwise;
+        `rotate`: the node takes its next keys, if the cluster knows them. Raises ConfigError when the secret
+        cannot be read."""
         self._shown, self._insisted = tuple(shown), dict(insisted or {})
         self.config, self.directory, self.manifest, self._log_json, self.mode = (
             config,
@@ -143,15 +192,26 @@ class Composition:
             mode,
         )
         self.secret = trust.secret_of(config.node, directory.path)
-        self.member = member_of(config, manifest)
+        keys, next_key = keys_of(config, directory, manifest, self.secret, rotate=rotate)
+        self.member = member_of(config, manifest, keys, next_key)
         self.cluster = bytes.fromhex(manifest.cluster_uuid)
         self.token = token(self.secret, self.cluster)
         self._former = tuple(map(bytes.fromhex, manifest.former))
         self._place = place_of(config)
         listen, _, inside = self._place
+        self.encrypts = keys is not None and keys.encrypts
+        local = self._place.local(self.encrypts, config.node.insecure)
+        #: where clients are answered that do not encrypt; and as this node's own processes dial that
+        self._clear, self._home = (LOOPBACK, LOOPBACK) if local else ("", inside)
         self._siblings = tuple(
             listen.step(limits.PEER_PORT_STEP + worker, inside) for worker in range(manifest.workers)
         )
+        self._frontdoor = listen.step(limits.FRONTDOOR_PEER_PORT_STEP, inside)
+        self._forwards = tuple(
+            listen.step(limits.CLIENT_PORT_STEP + worker, self._home) for worker in range(manifest.workers)
+        )
+        own = frozenset((*self._siblings, self._frontdoor))
+        self._keys = keys and msgspec.structs.replace(keys, own=own, clear=frozenset(self._forwards))
         # once: the secret's file may be gone when the frontdoor starts again
         self.warnings = tuple(self._warnings())
         founded = {"cluster.name": manifest.cluster_name, "cluster.shards": manifest.shards}
@@ -162,7 +222,7 @@ class Composition:
     def worker(self, worker: int, restarts: int) -> WorkerSettings:
         """For each life anew: the roster may be another one by then."""
         config, manifest, roster = self.config, self.manifest, self.directory.roster()
-        listen, _, inside = self._place
+        listen = self._place.listen
         return WorkerSettings(
             worker=worker,
             node=self.member.name,
@@ -171,9 +231,12 @@ class Composition:
             shards=manifest.shards,
             owned=tuple(range(worker, manifest.shards, manifest.workers)),
             siblings=self._siblings,
-            clients_bind=listen.step(limits.CLIENT_PORT_STEP + worker),
+            clients_bind=listen.step(limits.CLIENT_PORT_STEP + worker, self._clear),
             peers_bind=listen.step(limits.PEER_PORT_STEP + worker),
-            frontdoor=listen.step(limits.FRONTDOOR_PEER_PORT_STEP, inside),
+            frontdoor=self._frontdoor,
+            keys=self._keys,
+            doors_bind=self._place.doors(limits.CLIENT_PORT_STEP + worker) if self.encrypts else (),
+            secret=self.secret,
             directory=str(self.directory.store(manifest, worker)),
             map_bytes=config.node.map_bytes,
             disk_reserve_bytes=config.node.disk_reserve_bytes,
@@ -206,18 +269,18 @@ class Composition:
 
     def frontdoor(self, restarts: int = 0) -> FrontdoorSettings:
         config, manifest, roster = self.config, self.manifest, self.directory.roster()
-        listen, _, inside = self._place
+        listen = self._place.listen
         return FrontdoorSettings(
             node=self.member.name,
             cluster_name=manifest.cluster_name,
             cluster=self.cluster,
             mode=self.mode,
             shards=manifest.shards,
-            clients_bind=listen.step(0),
+            clients_bind=listen.step(0, self._clear),
             peers_bind=listen.step(limits.FRONTDOOR_PEER_PORT_STEP),
-            forwards=tuple(
-                listen.step(limits.CLIENT_PORT_STEP + worker, inside) for worker in range(manifest.workers)
-            ),
+            forwards=self._forwards,
+            keys=self._keys,
+            doors_bind=self._place.doors(0) if self.encrypts else (),
             siblings=self._siblings,
             window_bytes=config.cluster.window_bytes,
             quota=config.cluster.quota.message(config.node.memory_bytes_max),
@@ -238,7 +301,7 @@ class Composition:
             admin_token=trust.read(config.node.admin_token_file, "node.admin_token_file"),
             admin_auto=config.node.admin == AUTO,
             alarms=config.node.alarms and listen.transport == "tcp",
-            endpoint=listen.step(0, inside),
+            endpoint=listen.step(0, self._home),
             gossip=self.gossip([member.endpoint for member in roster.members]),
             former=self._former,
             insisted=self._insisted,
@@ -261,14 +324,16 @@ class Composition:
         )
         if listen.is_loopback:
             return said
-        if not secret:
+        if not self.secret:
             return [
                 "--insecure: anybody who reaches this address may read and write everything, and join the "
                 "cluster"
             ]
+        if self.encrypts and not self.config.node.insecure:
+            return said
         return [
             *said,
-            "the secret keeps strangers out of the cluster, not clients: who reaches this address may use it",
+            "--insecure: who listens to this network can read what clients say, and use it",
         ]
 
 

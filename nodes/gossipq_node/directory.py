@@ -8,6 +8,7 @@ from pathlib import Path
 
 import msgspec
 
+from gossipq.config import SECRET_FILE as SECRET
 from gossipq.errors import StoreError
 from gossipq_node import machine
 from gossipq_node.adapters.lmdb_store import ENGINE_NAME, LOCK_FILE, DirectoryLock, make_store
@@ -22,9 +23,12 @@ NEW_ROSTER = "roster.json.new"
 ACCESS = "access.json"
 NEW_ACCESS = "access.json.new"
 GOSSIP = "gossip"  #: what the membership keeps
-SECRET = "secret"  #: what the nodes of its cluster share, unless they were given a file
+NODE_KEYS, NEW_NODE_KEYS = "node.keys", "node.keys.new"
 OURS = frozenset(
-    (LOCK_FILE, MANIFEST, NEW_MANIFEST, STORES, ROSTER, NEW_ROSTER, ACCESS, NEW_ACCESS, GOSSIP, SECRET)
+    (
+        *(LOCK_FILE, MANIFEST, NEW_MANIFEST, STORES, ROSTER, NEW_ROSTER, ACCESS, NEW_ACCESS, GOSSIP, SECRET),
+        *(NODE_KEYS, NEW_NODE_KEYS),
+    )
 )
 VOLUME = frozenset(("lost+found",))  #: what a new ext4 volume has in it
 

@@ -14,11 +14,21 @@ import msgspec
 
 from gossipq.clock import SystemClock
 from gossipq.config import Loaded
+from gossipq.endpoints import invitation
 from gossipq.wire import ownership, proofs
 from gossipq_node import trust
 from gossipq_node.actors import loop
 from gossipq_node.actors.newcomer import Founds, Joined, Newcomer, Newcoming
-from gossipq_node.composition import Mode, gossip_settings, insisted, member_of, options_of, place_of
+from gossipq_node.composition import (
+    LOOPBACK,
+    Mode,
+    gossip_settings,
+    insisted,
+    keys_of,
+    member_of,
+    options_of,
+    place_of,
+)
 from gossipq_node.directory import DataDirectory, DirectoryManifest
 from gossipq_node.files import keep_access, keep_roster
 
@@ -33,14 +43,26 @@ def become_member(
     from gossipq_node.adapters.zmq_mailbox import ZmqMailbox  # a node that waits for nobody stays without it
 
     config, secret = loaded.config, trust.secret_of(loaded.config.node, directory.path)
+    invited = next(filter(None, map(invitation, config.cluster.join)), None) if not secret else None
 
     def pledge(what: str) -> None:
         directory.write(msgspec.structs.replace(manifest, pledge=what))
 
-    with _signals() as (stopped, wake), _others(loaded, directory, manifest, mode, secret) as others:
-        mailbox = ZmqMailbox(clients=place_of(config).listen.step(0), wake=(wake,))
+    alone: Mode = "static" if invited else mode  # its agent could read nothing without the secret
+    with _signals() as (stopped, wake), _others(loaded, directory, manifest, alone, secret) as others:
+        place = place_of(config)
+        keys, next_key = keys_of(config, directory, manifest, secret, invited.door if invited else b"")
+        encrypts = keys is not None and keys.encrypts
+        clear = LOOPBACK if place.local(encrypts, config.node.insecure) else ""
+        doors = place.doors(0) if encrypts else ()
+        mailbox = ZmqMailbox(place.listen.step(0, clear), wake=(wake,), keys=keys, doors=doors)
         try:
+            member = member_of(config, manifest, keys, next_key)
             told, token = newcoming(loaded, manifest, secret, mode), partial(proofs.token, secret)
+            told = msgspec.structs.replace(told, member=member)
+            if invited is not None:
+                peers = (f"tcp://{invited.address}", *told.peers)
+                told = msgspec.structs.replace(told, peers=peers, expect=0, invite=invited.token)
             newcomer = Newcomer(told, mailbox, token, pledge, others.found)
             clock, said = SystemClock(), _Saying(log)
 
@@ -104,6 +126,8 @@ def _joined(
         options=joined.options,
         pledge="",
     )
+    if joined.secret:
+        trust.entrust(directory.path, joined.secret)
     keep_roster(directory.roster_file, joined.version, joined.members)
     if joined.access is not None:
         keep_access(directory.access_file, joined.access)

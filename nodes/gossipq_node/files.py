@@ -76,10 +76,19 @@ def keep_access(path: Path, table: AccessTable) -> None:
 
 def replace_file(path: Path, value: object) -> None:
     """Writes `value` as JSON in one step: the file is what it was, or all of it is new. Raises OSError."""
+    _replace(path, msgspec.json.format(msgspec.json.encode(value), indent=2) + b"\n")
+
+
+def replace_text(path: Path, text: str) -> None:
+    """The same of a text, for this user alone."""
+    _replace(path, text.encode(), 0o600)
+
+
+def _replace(path: Path, data: bytes, mode: int = 0o666) -> None:
     new = path.with_name(f"{path.name}.new")
     try:
-        with open(new, "wb") as file:
-            file.write(msgspec.json.format(msgspec.json.encode(value), indent=2) + b"\n")
+        with open(os.open(new, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, mode), "wb") as file:
+            file.write(data)
             file.flush()
             os.fsync(file.fileno())
         os.rename(new, path)

@@ -4,6 +4,7 @@ import json
 import logging
 import os
 import resource
+import socket
 import sys
 from collections.abc import Iterator
 from pathlib import Path, PurePosixPath
@@ -26,6 +27,13 @@ def measure() -> Use:
     except OSError:
         pages = 0
     return Use(int((spent.ru_utime + spent.ru_stime) * 1_000), pages * resource.getpagesize())
+
+
+def address_towards(host: str, port: int) -> str:
+    """The address of this machine from which it speaks to that host. Raises OSError: it is not reached."""
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
+        probe.connect((host, port))  # nothing is sent
+        return str(probe.getsockname()[0])
 
 
 def worker_count(cgroups: Path = CGROUPS, membership: Path = MEMBERSHIP) -> int:

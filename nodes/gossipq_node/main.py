@@ -8,8 +8,11 @@ from collections.abc import Callable
 from functools import partial
 from typing import TextIO
 
+import msgspec
+
 from gossipq import limits
-from gossipq.config import Config, Loaded, adopted, shown
+from gossipq.config import DEFAULT, Config, Loaded, adopted, shown
+from gossipq.endpoints import endpoint, invitation
 from gossipq.errors import ConfigError, GossipqError, NotAdmitted
 from gossipq_node import machine
 from gossipq_node.actors.discovery import PAIR, pair_without_witness
@@ -32,9 +35,11 @@ def run(loaded: Loaded, witness: bool = False) -> int:
     log = machine.open_log("node", as_json := not sys.stderr.isatty())
     os.umask(0o077)  # files, directories and sockets are of this user alone
     try:
+        loaded = reachable(loaded)
         directory = DataDirectory(loaded.config.node.data)
         try:
-            mode = mode_of(loaded.config, is_member(directory), log)
+            member = is_member(directory)
+            mode = mode_of(loaded.config, member, log)
             manifest = belong(loaded, directory, mode, witness, log)
             if manifest is None:
                 return EXIT_STOPPED
@@ -42,7 +47,9 @@ def run(loaded: Loaded, witness: bool = False) -> int:
             check_alone(loaded, directory, manifest)
             loaded = adopted(loaded, known_options(directory, manifest))
             asked = insisted(loaded.config, loaded.origins)
-            composition = Composition(loaded.config, directory, manifest, as_json, mode, shown(loaded), asked)
+            composition = Composition(
+                loaded.config, directory, manifest, as_json, mode, shown(loaded), asked, member
+            )
 
             def announce() -> None:
                 for line in ready_lines(composition, time.monotonic() - begin):
@@ -55,6 +62,24 @@ def run(loaded: Loaded, witness: bool = False) -> int:
             directory.close()
     except GossipqError as error:
         return complain(error, sys.stderr)
+
+
+def reachable(loaded: Loaded) -> Loaded:
+    """A node that is invited and is not told where to listen does so where its host speaks to the one that
+    invites it. Raises ConfigError."""
+    invited = next(filter(None, map(invitation, loaded.config.cluster.join)), None)
+    if invited is None or loaded.origins["node.bind"] != DEFAULT:
+        return loaded
+    there = endpoint(f"tcp://{invited.address}", "cluster.join")
+    try:
+        bind = f"tcp://{machine.address_towards(there.host, there.port)}:{limits.PORT}"
+    except OSError as error:
+        raise ConfigError(
+            f"the host of the invitation, {there.host}, is not reached: {error}", "say --bind tcp://HOST:PORT"
+        ) from None
+    node = msgspec.structs.replace(loaded.config.node, bind=bind)
+    config = msgspec.structs.replace(loaded.config, node=node)
+    return Loaded(config, loaded.origins | {"node.bind": "the invitation"}, loaded.path)
 
 
 def ready_lines(composition: Composition, seconds: float) -> list[str]:

@@ -1,12 +1,12 @@
 """What an actor needs from the world: a mailbox, a store, a clock. Each port has one contract suite in
 tests/contracts."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import NamedTuple, Protocol
 
 from gossipq.core.storage import Tables
 from gossipq.types import Origin
-from gossipq.values import GossipEvent
+from gossipq.values import GossipEvent, Member
 
 DIRECT_ORIGIN_PARTS = 2  #: socket and connection; a forwarded message has the frontdoor's client behind them
 
@@ -17,6 +17,7 @@ class Incoming(NamedTuple):
     origin: Origin
     control: bytes
     batch: bytes
+    key: bytes = b""  #: public CURVE key of the node that sent it by an encrypted door for peers
 
 
 THIS_HOST = "this host"  #: the address of the node's own host, whatever it is called
@@ -64,6 +65,13 @@ class Mailbox(Protocol):
 
     def crowded(self, origin: Origin) -> bool:
         """Whether a client has so much to take (limits.UNREAD_BYTES_MAX) that it gets no more answers now."""
+
+    def admit(self, members: Iterable[Member]) -> None:
+        """The nodes of the cluster now, this one among them. Where doors are encrypted: only they come in by
+        that for peers, who was one of them is hung up on, and what is said to them is encrypted for them."""
+
+    def encrypted(self, origin: Origin) -> bool:
+        """Whether what a client says to this process, and hears of it, cannot be read on a network."""
 
     def close(self) -> None: ...
 

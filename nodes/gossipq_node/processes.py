@@ -86,6 +86,8 @@ def run_worker(settings: WorkerSettings, pipe: Connection) -> None:
                 settings.peers_bind,
                 (pipe.fileno(),),
                 settings.quota.address_connections,
+                settings.keys,
+                settings.doors_bind,
             )
             try:
                 clock = SystemClock()
@@ -118,6 +120,8 @@ def run_frontdoor(settings: FrontdoorSettings, pipe: Connection) -> None:
             settings.peers_bind,
             (pipe.fileno(),),
             settings.quota.address_connections,
+            settings.keys,
+            settings.doors_bind,
         )
         try:
             keep = Keeping(

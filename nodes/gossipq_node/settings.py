@@ -10,6 +10,25 @@ from gossipq.messages import Welcome
 from gossipq.values import AccessTable, ConfigRow, GroupConfig, Member, Quota, Route, TopicConfig
 
 
+class Keys(msgspec.Struct, frozen=True):
+    """CURVE keys of a node, and which of its addresses they are for. Keys are 32 bytes."""
+
+    secret: bytes  #: of this node alone
+    public: bytes
+    door: bytes  #: the public one of all doors of the cluster
+    door_secret: bytes = b""  #: b"": the doors of this node are not encrypted
+    assumes: bool = False  #: whether those of nodes that are not known are
+    own: frozenset[str] = frozenset()  #: doors for peers of its processes, as they dial each other
+    clear: frozenset[str] = frozenset()  #: doors for clients that it dials unencrypted, within the host
+
+    @property
+    def encrypts(self) -> bool:
+        return bool(self.door_secret)
+
+    def __repr__(self) -> str:
+        return "Keys()"
+
+
 class WorkerSettings(msgspec.Struct, frozen=True, kw_only=True):
     """Of worker `worker` of the node `member`."""
 
@@ -52,6 +71,9 @@ class WorkerSettings(msgspec.Struct, frozen=True, kw_only=True):
     former: tuple[bytes, ...] = ()  #: clusters that this one went on from, by a recover
     access: AccessTable = AccessTable()  #: who may do what, as last known
     clear_tokens: bool = False  #: tokens may come from other hosts
+    keys: Keys | None = None  #: None: it neither encrypts nor speaks to who does
+    doors_bind: tuple[str, ...] = ()  #: for clients, encrypted
+    secret: bytes = b""  #: of the cluster, for who was invited to it
 
     @property
     def speaks_for_nodes(self) -> bytes:
@@ -112,6 +134,8 @@ class FrontdoorSettings(msgspec.Struct, frozen=True, kw_only=True):
     access: AccessTable = AccessTable()
     access_file: str = ""  #: where the newest one is kept for the next start; "": nowhere
     clear_tokens: bool = False
+    keys: Keys | None = None
+    doors_bind: tuple[str, ...] = ()
     session: bytes = b""  #: 16 random bytes, for what it asks other nodes; b"": it asks nobody
 
     def worker_endpoint(self, worker: int) -> str:

@@ -7,16 +7,19 @@ import stat
 from contextlib import suppress
 from pathlib import Path
 
+from gossipq.config import SECRET_FILE as SECRET
 from gossipq.config import Node
 from gossipq.endpoints import endpoint
 from gossipq.errors import ConfigError
+from gossipq.values import Member
 from gossipq.wire.proofs import token
+from gossipq_node.files import replace_text
 
-SECRET = "secret"  #: name of its file
-SECRET_BYTES = 32
+NODE_KEYS = "node.keys"  #: those of the node itself: the one in use, the next one
+SECRET_BYTES = KEY_BYTES = 32
 SECRET_BYTES_MIN, SECRET_BYTES_MAX = 16, 4_096
 MAKE_ONE = "make one: head -c 32 /dev/urandom | base64 > FILE && chmod 600 FILE, and give every node the same"
-GOSSIP = b"gossip"
+GOSSIP, DOOR = b"gossip", b"door"
 
 
 def read(path: str, option: str = "node.secret_file") -> bytes:
@@ -42,15 +45,15 @@ def exposed(path: str) -> bool:
 
 
 def secret_of(node: Node, directory: Path) -> bytes:
-    """What the nodes of a cluster share. Without a given file, a cluster that only this machine reaches has
-    the secret that lies in the directories of its nodes; b"" when the node listens to a network and has none.
-    Raises ConfigError."""
+    """What the nodes of a cluster share. Without a given file it is the secret that lies in the directories
+    of its nodes: that is made where only this machine reaches them, and by `gossipq init`, and comes with an
+    invitation; b"" when the node listens to a network and has none. Raises ConfigError."""
     if node.secret_file:
         return read(node.secret_file)
-    if not endpoint(node.bind).is_loopback:
-        return b""
     path = directory / SECRET
     if not path.exists():
+        if not endpoint(node.bind).is_loopback:
+            return b""
         _write_new(path, _of_this_user())
     return read(str(path))
 
@@ -108,3 +111,49 @@ def _write_new(path: Path, secret: bytes) -> None:
 def gossip_key(secret: bytes) -> str:
     """What encrypts the gossip: 32 bytes as base64, "" without a secret."""
     return base64.b64encode(token(secret, GOSSIP)).decode()
+
+
+def door_secret(secret: bytes) -> bytes:
+    """The secret CURVE key of all doors of the cluster: any 32 bytes are one."""
+    return token(secret, DOOR)
+
+
+def encrypts(node: Node, secret: bytes) -> bool:
+    """Whether the doors of a node are encrypted."""
+    place = endpoint(node.bind)
+    wanted = node.encrypt == "always" or (node.encrypt == "auto" and not place.is_loopback)
+    return wanted and bool(secret) and place.transport == "tcp"
+
+
+def node_keys(directory: Path, row: Member | None) -> tuple[bytes, bytes]:
+    """The secret keys of a node: the one in use, and that after its next start. They are made now if there
+    are none; as soon as its `row` in the roster, as it was last heard of, has the public one of the next,
+    that is in use. So each start takes another, and the cluster knows it before. Raises ConfigError."""
+    from gossipq_node.adapters import curve  # a node that speaks to no network stays without it
+
+    path = directory / NODE_KEYS
+    try:
+        kept = [bytes.fromhex(line) for line in path.read_text("ascii").split()]
+    except FileNotFoundError:
+        kept = []
+    except (OSError, ValueError) as error:
+        raise ConfigError(f"{path} cannot be read: {error}", f"rm {path}: the node gets other keys") from None
+    if len(kept) == 2 and all(len(key) == KEY_BYTES for key in kept):
+        using, following = kept
+        if row is None or row.next_key != curve.public_of(following):
+            return using, following
+    else:
+        following = curve.new_secret()
+    fresh = following, curve.new_secret()
+    try:
+        replace_text(path, "".join(f"{key.hex()}\n" for key in fresh))
+    except OSError as error:
+        raise ConfigError(
+            f"{path} cannot be written: {error.strerror}", "free some space or give another --data"
+        ) from None
+    return fresh
+
+
+def entrust(directory: Path, secret: bytes) -> None:
+    """The secret came with an invitation: from here on it is that of the directory. Raises ConfigError."""
+    _write_new(directory / SECRET, secret)

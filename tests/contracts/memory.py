@@ -10,6 +10,7 @@ from gossipq.core.storage import Reader
 from gossipq.core.storage.tables import MemoryTable, MemoryTables
 from gossipq.errors import StoreError
 from gossipq.types import Origin
+from gossipq.values import Member
 from gossipq_node.ports import Incoming, StoreUsage
 
 
@@ -211,6 +212,11 @@ class MemoryMailbox:
 
     def from_peer(self, origin: Origin) -> bool:
         return origin[0] == b"p"
+
+    def admit(self, members: Iterable[Member]) -> None: ...
+
+    def encrypted(self, origin: Origin) -> bool:
+        return True
 
     @property
     def turned_away(self) -> int:

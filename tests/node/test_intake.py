@@ -1,11 +1,13 @@
 """The publish window of a connection is enforced where messages come in, and costs the others nothing."""
 
 from collections import deque
+from collections.abc import Iterable
 
 import pytest
 
 from gossipq import limits
 from gossipq.types import Origin
+from gossipq.values import Member
 from gossipq_node.actors.intake import Intake
 from gossipq_node.ports import Incoming
 
@@ -34,6 +36,11 @@ class Mail:
 
     def from_peer(self, origin: Origin) -> bool:
         return origin[0] == b"p"
+
+    def admit(self, members: Iterable[Member]) -> None: ...
+
+    def encrypted(self, origin: Origin) -> bool:
+        return True
 
     @property
     def turned_away(self) -> int:

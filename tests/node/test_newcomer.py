@@ -2,7 +2,7 @@
 
 import random
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 
 import msgspec
 import pytest
@@ -54,6 +54,11 @@ class Box:
 
     def from_peer(self, origin: Origin) -> bool:
         return False
+
+    def admit(self, members: Iterable[Member]) -> None: ...
+
+    def encrypted(self, origin: Origin) -> bool:
+        return True
 
     @property
     def turned_away(self) -> int:

@@ -581,6 +581,11 @@ class Ledger:
         stays away."""
         payload = msgspec.msgpack.decode(entry.payload, type=payloads.RosterChange)
         member = payload.member
+        if payload.invite:
+            access = permissions.joined(self.access, payload.invite, member.copy)
+            if access is None:
+                return refused("forbidden", "somebody else has joined by this invitation")
+            self._keep_access(access, entry)
         for other in list(self.members.values()):
             if other.copy == member.copy or other.name == member.name or other.endpoint == member.endpoint:
                 del self.members[other.copy]
@@ -603,9 +608,12 @@ class Ledger:
         asked = msgspec.msgpack.decode(entry.payload, type=payloads.NewAccess).change
         if asked.version and asked.version != self.access.version:
             return refused("busy", "users or roles were changed at the same moment")
-        self.access = msgspec.structs.replace(permissions.changed(self.access, asked), version=entry.index)
-        self.state.put(records.ACCESS, records.encode(self.access))
+        self._keep_access(permissions.changed(self.access, asked), entry)
         return DONE
+
+    def _keep_access(self, table: AccessTable, entry: Entry) -> None:
+        self.access = msgspec.structs.replace(table, version=entry.index)
+        self.state.put(records.ACCESS, records.encode(self.access))
 
     def _forget(self, entry: Entry) -> Counted:
         payload = msgspec.msgpack.decode(entry.payload, type=payloads.Forget)

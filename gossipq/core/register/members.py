@@ -6,6 +6,8 @@ from gossipq.errors import BadName, BadRequest, ConfigError
 from gossipq.texts import many
 from gossipq.values import Member
 
+KEY_BYTES = 32  #: of a public key
+
 
 def check_member(member: Member) -> None:
     """Raises BadName, BadRequest: what a node says of itself cannot be so."""
@@ -20,6 +22,8 @@ def check_member(member: Member) -> None:
         raise BadRequest(
             f"the address of {member.name} is {member.endpoint!r}", hint="tcp://HOST:PORT"
         ) from error
+    if any(len(key) not in (0, KEY_BYTES) for key in (member.key, member.next_key)):
+        raise BadRequest(f"a key of {member.name} is none of CURVE", hint=f"{KEY_BYTES} bytes, or none")
     if not 1 <= member.workers <= limits.WORKERS_MAX:
         raise BadRequest(
             f"{member.name} has {many(member.workers, 'worker')}",

@@ -16,7 +16,7 @@ from gossipq.core.ledger import Ledger, Outcome
 from gossipq.core.raft import NOBODY, Pending, Replica, Requester
 from gossipq.core.register.members import check_member
 from gossipq.core.storage import ShardSettings, log, payloads
-from gossipq.errors import BadRequest, Busy, NotAdmitted, WrongState
+from gossipq.errors import BadRequest, Busy, Forbidden, NotAdmitted, WrongState
 from gossipq.messages import Access, AskAccess, AskMembers, Join, Members, SetAccess, SetMember, SetOptions
 from gossipq.types import Index, Origin
 from gossipq.values import AccessChange, Member, Message
@@ -31,6 +31,8 @@ OPTION_BYTES_MAX = 64 * limits.KIB  #: of one as text
 
 class RosterHost(Protocol):
     """What the roster asks of its shard."""
+
+    leader_ms: int  #: unix
 
     def propose(self, kind: int, payload: bytes) -> Index: ...
     def reply(self, origin: Origin, request_id: int, message: Message) -> None: ...
@@ -97,10 +99,10 @@ class Roster:
         if self._changing:
             raise Busy("the roster is being changed", retry_after_ms=AGAIN_MS)
         if isinstance(message, Join):
+            shown = self._invited(message)
             member = self._joining(message)
-            change = (
-                None if self._ledger.members.get(member.copy) == member else payloads.RosterChange(member)
-            )
+            known = self._ledger.members.get(member.copy) == member
+            change = None if known else payloads.RosterChange(member, invite=shown)
         elif isinstance(message, SetOptions):
             self._set_options(self._checked(message.options), origin, request_id)
             return
@@ -175,8 +177,24 @@ class Roster:
 
     def _changed(self, asker: Requester, index: Index, outcome: Outcome, joins: bool = False) -> None:
         self._changing = False
-        if asker.origin:
+        if asker.origin and outcome.error:
+            self._shard.answer(asker, outcome, Members(0, []))
+        elif asker.origin:
             self._answer(*asker, joins)
+
+    def _invited(self, message: Join) -> bytes:
+        """The digest of the invitation by which a node comes; b"" where it showed that it knows the secret.
+        Raises Forbidden."""
+        if not message.invite:
+            return b""
+        shown, copy = permissions.digest(message.invite), message.member.copy
+        found = permissions.invited(self._ledger.access, shown, copy, self._shard.leader_ms)
+        if found is None or (copy in self._ledger.members and found.copy != copy):
+            raise Forbidden(
+                f"the invitation of {message.member.name} is not good: it was used, or has expired",
+                hint="ask for another one: gossipq cluster invite",
+            )
+        return b"" if found.copy else shown
 
     def _joining(self, message: Join) -> Member:
         """The row that the node gets."""

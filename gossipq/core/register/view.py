@@ -73,6 +73,12 @@ class ClusterView:
             self._me.copy: structs.replace(self._me, state=known.state) if known else self._me
         }
 
+    def keys_of(self, copy: str) -> frozenset[bytes]:
+        """By which it comes in at encrypted doors."""
+        known = self.members.get(copy)
+        mine = self._me.keys if copy == self._me.copy else frozenset[bytes]()
+        return mine | (known.keys if known is not None else frozenset())
+
     def follow(self, leads: Iterable[Lead]) -> bool:
         """Who leads what, as somebody sees it; whether some of that was new."""
         newer = {

@@ -35,6 +35,7 @@ class RosterChange(msgspec.Struct, array_like=True, frozen=True):
 
     member: Member
     gone: bool = False
+    invite: bytes = b""  #: digest of the invitation by which it enters
 
 
 class Options(msgspec.Struct, array_like=True, frozen=True):

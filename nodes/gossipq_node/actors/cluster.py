@@ -48,10 +48,10 @@ class OtherNodes:
     def __init__(self, settings: WorkerSettings, mailbox: Mailbox, columns: Columns) -> None:
         self._settings, self._columns = settings, columns
         self._me = settings.member.copy
-        self._post = Post(settings, mailbox)
         self._heard_ms: dict[str, int] = {}  # by copy: when one of its processes said something
         self._begun_ms: int | None = None  # when this one began to listen
         self.view = ClusterView(settings.member, settings.version, settings.members)
+        self._mailbox, self._post = mailbox, Post(settings, mailbox, self.view.keys_of)
         self.targets = self._plan()
 
     # --- knowing --------------------------------------------------------------------------------------------
@@ -93,8 +93,9 @@ class OtherNodes:
         return True
 
     def _plan(self) -> dict[ShardId, Target]:
-        """Who should keep which shard; nothing while the roster is not known."""
+        """Who should keep which shard; nothing while the roster is not known. Those on it are let in."""
         view, settings = self.view, self._settings
+        self._mailbox.admit(view.members.values())
         return plan(view.members.values(), settings.shards, settings.copies) if view.version else {}
 
     # --- saying ---------------------------------------------------------------------------------------------

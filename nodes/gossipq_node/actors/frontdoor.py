@@ -93,8 +93,9 @@ class Frontdoor:
         self._settings, self._mailbox, self._started_ms, self._keep = settings, mailbox, now.boot_ms, keep
         self._measure, self._use = measure, Use()
         self._me = settings.member.copy
-        self._post = Post(settings, mailbox)
         self._view = ClusterView(settings.member, settings.version, settings.members)
+        mailbox.admit(self._view.members.values())
+        self._post = Post(settings, mailbox, self._view.keys_of)
         self._discovery = Discovery(membership, settings.cluster, settings.member, now)
         self._admission = Admission(settings, mailbox, now)
         self.board = Board(now.boot_ms)
@@ -229,7 +230,8 @@ class Frontdoor:
         """Raises Forbidden."""
         _, hello = decode(message.control)
         assert isinstance(hello, Hello), "by its verb"
-        return self._guard.greet(hello, self._mailbox.address(message.origin), now)
+        encrypted = self._mailbox.encrypted(message.origin)
+        return self._guard.greet(hello, self._mailbox.address(message.origin), now, encrypted)
 
     def _check(self, message: Incoming, request: Message, now: Now) -> None:
         """Raises Forbidden, and BadRequest for who has not greeted."""
@@ -331,6 +333,7 @@ class Frontdoor:
         for member in report.members:
             check_member(member)
         self._view.give_up(report.version, report.members, now.boot_ms)
+        self._mailbox.admit(self._view.members.values())
         self._keep.roster(report.version, report.members)
         self._share_ms = min(self._share_ms, now.boot_ms + SHARE_MS)
 
@@ -345,6 +348,7 @@ class Frontdoor:
             shard in before and before[shard].copy != lead.copy for shard, lead in self._view.leads.items()
         )
         if joined:
+            self._mailbox.admit(self._view.members.values())
             if self._me in members and self._me not in self._view.roster:
                 log.warning(REMOVED)
                 self._admission.again()
@@ -435,6 +439,7 @@ class Frontdoor:
             over_quota=self._rates.refused,
             turned_away=self._mailbox.turned_away,
             faults=self._faults.count,
+            door=settings.keys.door if settings.keys is not None and settings.keys.encrypts else b"",
         )
 
     def _warnings(self) -> list[str]:

@@ -7,7 +7,7 @@ topic."""
 from collections.abc import Callable
 
 from gossipq.errors import BadRequest, Forbidden
-from gossipq.messages import Hello, Identity, SetAccess
+from gossipq.messages import Entrust, Hello, Identity, SetAccess
 from gossipq.permissions import (
     ANONYMOUS,
     CLUSTER,
@@ -17,6 +17,8 @@ from gossipq.permissions import (
     WHOLE,
     Rights,
     Users,
+    digest,
+    invited,
     verb_of,
 )
 from gossipq.types import Now
@@ -58,20 +60,29 @@ class Guard:
         self.users = Users(table)
         return True
 
-    def greet(self, hello: Hello, address: str, now: Now) -> Rights | None:
-        """What who says this may do. Raises Forbidden."""
+    def greet(self, hello: Hello, address: str, now: Now, encrypted: bool = False) -> Rights | None:
+        """What who says this may do; `encrypted`: nobody on the way can read it. Raises Forbidden."""
         if not self.closed or self.is_node(hello.key):
             return None
         try:
-            return self._login(hello, address, now)
+            return self._login(hello, address, now, encrypted)
         except Forbidden:
             self._note(AuditRow(now.wall_ms, hello.user, address, verb_of(Hello), WHOLE, FORBIDDEN))
             raise
 
-    def _login(self, hello: Hello, address: str, now: Now) -> Rights:
-        if hello.auth and address != THIS_HOST and not self._clear_tokens:
+    def _login(self, hello: Hello, address: str, now: Now, encrypted: bool) -> Rights:
+        if hello.auth and not (encrypted or address == THIS_HOST or self._clear_tokens):
             raise Forbidden(READABLE, hint=USE_PROXY)
         return self.users.login(hello.auth, hello.user, now.wall_ms)
+
+    def check_invited(self, asked: Entrust, encrypted: bool, now: Now) -> None:
+        """Raises Forbidden for who may not hear the secret of the cluster: that is who has joined by its
+        invitation, while that is good."""
+        shown = digest(asked.invite)
+        invite = invited(self.users.table, shown, asked.copy, now.wall_ms)
+        if not encrypted or invite is None or not invite.copy:
+            self._note(AuditRow(now.wall_ms, "", "", verb_of(Entrust), WHOLE, FORBIDDEN))
+            raise Forbidden("nobody has joined by that invitation", hint="gossipq cluster invite")
 
     def is_node(self, key: bytes) -> bool:
         """Whether who has the key of its session knows the secret."""

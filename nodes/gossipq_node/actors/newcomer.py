@@ -24,7 +24,18 @@ from gossipq.errors import (
     StillJoining,
     from_code,
 )
-from gossipq.messages import Bye, Challenge, Hello, Join, Members, Pong, RefusedMessage, Welcome
+from gossipq.messages import (
+    Bye,
+    Challenge,
+    Entrust,
+    Entrusted,
+    Hello,
+    Join,
+    Members,
+    Pong,
+    RefusedMessage,
+    Welcome,
+)
 from gossipq.peer_messages import Append, Waiting
 from gossipq.types import META_SHARD, NODE_SHARD, Now
 from gossipq.values import AccessTable, Member, Message
@@ -62,6 +73,7 @@ class Newcoming(msgspec.Struct, frozen=True, kw_only=True):
     options: dict[str, str]  #: all of them, for those that found together
     founding: bytes  #: token while there is no cluster
     pledge: str = ""  #: from an earlier start
+    invite: bytes = b""  #: token by which it is let in, in place of the secret
 
 
 class Founds(NamedTuple):
@@ -80,6 +92,7 @@ class Joined(NamedTuple):
     former: tuple[bytes, ...]  #: clusters that this one went on from
     options: dict[str, str]  #: what [cluster] says there
     access: AccessTable | None = None  #: who may do what there
+    secret: bytes = b""  #: what its nodes share, for who was invited
 
 
 class _Target(NamedTuple):
@@ -125,6 +138,7 @@ class Newcomer:
         self._next_target = ""  #: where a leader was said to be
         self._refusal: GossipqError | None = None
         self._refused_ms = 0  #: since when it is
+        self._entered: Joined | None = None  #: but for the secret
         self._say_ms = self._greet_ms = self._ask_ms = 0
         self.outcome: Founds | Joined | None = None
         self.failure: GossipqError | None = None
@@ -177,7 +191,7 @@ class Newcomer:
             self._hear_welcome(said, self._greeted.get(header.request_id, ""), now_ms)
         elif isinstance(said, Challenge) and not header.request_id:
             self._nonces[self._mailbox.answerer(message.origin)] = said.nonce
-        elif isinstance(said, Members | RefusedMessage | Challenge):
+        elif isinstance(said, Members | RefusedMessage | Challenge | Entrusted):
             target = self._asked.get(header.request_id)
             if target is None:
                 return
@@ -186,6 +200,8 @@ class Newcomer:
                 self._prove(said, target, now_ms)
             elif isinstance(said, Members):
                 self._enter(said, target)
+            elif isinstance(said, Entrusted):
+                self._entrusted(said)
             else:
                 self._hear_refusal(said, now_ms)
         elif said.verb < Append.verb and not isinstance(said, Bye | Pong):
@@ -263,9 +279,10 @@ class Newcomer:
 
     def _join(self, target: _Target) -> Join:
         member = msgspec.structs.replace(self._me, workers=min(self._settings.workers, target.shards))
-        return Join(member, target.cluster, b"", self._settings.insisted, self._settings.session)
+        settings = self._settings
+        return Join(member, target.cluster, b"", settings.insisted, settings.session, settings.invite)
 
-    def _say_join(self, join: Join, target: _Target) -> None:
+    def _say_join(self, join: Join | Entrust, target: _Target) -> None:
         self._request += 1
         self._asked[self._request] = self._last = target
         _forget_oldest(self._asked)
@@ -292,7 +309,17 @@ class Newcomer:
             doors = self._clusters.get(target.cluster, {}).values()
             former = tuple(dict.fromkeys(cluster for door in doors for cluster in door.former))
             at = target.cluster, said.cluster_name, target.shards
-            self.outcome = Joined(*at, mine, said.version, said.members, former, said.options, said.access)
+            entered = Joined(*at, mine, said.version, said.members, former, said.options, said.access)
+            if self._settings.invite:
+                self._entered = entered
+                self._say_join(Entrust(self._settings.invite, self._me.copy), target)
+            else:
+                self.outcome = entered
+
+    def _entrusted(self, said: Entrusted) -> None:
+        """Who was invited knows the secret from here on."""
+        if self._entered is not None:
+            self.outcome = self._entered._replace(secret=said.secret)
 
     def _hear_refusal(self, said: RefusedMessage, now_ms: int) -> None:
         error = from_code(said.code, said.message, said.hint, said.retry_after_ms)

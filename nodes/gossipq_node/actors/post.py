@@ -7,7 +7,7 @@ once in a while.
 """
 
 import logging
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 
 from gossipq import limits
 from gossipq.errors import ProtocolError, UnknownVerb
@@ -28,6 +28,8 @@ CLUSTER_BYTES = 16
 PROVEN_MAX = 4_096  #: connections; 64 nodes of 39 workers have fewer
 CONTROL_BYTES = limits.CONTROL_BYTES_MAX // 2  #: of one bundle, before it is sent and another one begun
 
+ANOTHER_KEY = "came in by a key that is not its own"
+
 log = logging.getLogger(__name__)
 
 
@@ -45,7 +47,14 @@ class _Parcel:
 
 
 class Post:
-    def __init__(self, settings: WorkerSettings | FrontdoorSettings, mailbox: Mailbox) -> None:
+    def __init__(
+        self,
+        settings: WorkerSettings | FrontdoorSettings,
+        mailbox: Mailbox,
+        keys_of: Callable[[str], Collection[bytes]] = lambda copy: (),
+    ) -> None:
+        """`keys_of`: by which keys a copy comes in, where doors are encrypted."""
+        self._keys_of = keys_of
         self._me, self._cluster, self._mailbox = settings.member.copy, settings.cluster, mailbox
         self._links = Links(self._me, self._cluster, settings.token, mailbox)
         self._prover = Prover(self._me, settings.token)
@@ -107,7 +116,7 @@ class Post:
                 self.say(endpoint, "secret", error, now_ms)
             return
         if isinstance(bundle, Greet | Prove):
-            self._greeted(message.origin, bundle, now_ms)
+            self._greeted(message, bundle, now_ms)
             return
         if not isinstance(bundle, Bundle):
             raise UnknownVerb("nodes speak in bundles")
@@ -130,9 +139,12 @@ class Post:
             yield bundle.sender, header, inner, view[at : at + size]
             at += size
 
-    def _greeted(self, origin: Origin, said: Greet | Prove, now_ms: int) -> None:
-        """Somebody wants to speak, or proves that it may."""
-        if isinstance(said, Greet):
+    def _greeted(self, message: Incoming, said: Greet | Prove, now_ms: int) -> None:
+        """Somebody wants to speak, or proves that it may: as the copy whose key it came in by."""
+        origin = message.origin
+        if message.key and message.key not in self._keys_of(said.sender):
+            self._drop(said.sender, ("key", ANOTHER_KEY), now_ms)
+        elif isinstance(said, Greet):
             if wrong := self._wrong(said):
                 self._drop(said.sender, wrong, now_ms)
             else:

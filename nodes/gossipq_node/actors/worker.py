@@ -40,6 +40,8 @@ from gossipq.messages import (
     Challenge,
     Credit,
     Done,
+    Entrust,
+    Entrusted,
     Extend,
     Hello,
     Join,
@@ -429,7 +431,7 @@ class Worker:
 
     def _greet(self, origin: Origin, header: Header, hello: Hello, now: Now) -> None:
         address = self._mailbox.address(origin)
-        rights = self._guard.greet(hello, address, now)
+        rights = self._guard.greet(hello, address, now, self._mailbox.encrypted(origin))
         self._sessions.greet(origin, hello, now.boot_ms, address, rights)
         answer = welcome(self._settings, self._cluster.view.routes(), self._cluster.view.nodes())
         self._mailbox.reply(origin, encode(answer, header.shard, header.request_id))
@@ -454,6 +456,10 @@ class Worker:
                 self._turn.touch(shard.id)
             reply = worker_stats.answer(request, self._settings, led, self._sessions, now, client.rights)
             self._mailbox.reply(origin, encode(reply, header.shard, header.request_id))
+        elif isinstance(request, Entrust):
+            self._guard.check_invited(request, self._mailbox.encrypted(origin), now)
+            secret = Entrusted(self._settings.secret)
+            self._mailbox.reply(origin, encode(secret, header.shard, header.request_id))
         elif isinstance(request, Join | SetMember | SetOptions | SetAccess) and (
             challenge := self._asked_for_proof(origin, client, request)
         ):
@@ -476,6 +482,8 @@ class Worker:
         """What to answer to who has not proven that it knows the secret."""
         if isinstance(request, SetAccess) and self._guard.may_change(client.rights):
             return None
+        if isinstance(request, Join) and request.invite and self._mailbox.encrypted(origin):
+            return None  # the meta shard knows whether it is good
         asker, nonce = (request.member.copy, request.nonce) if isinstance(request, Join) else ("", b"")
         return self._prover.asked(origin, request, asker, nonce)
 

@@ -94,6 +94,11 @@ class Visitors:
             elif all_taken and silent_s >= LOOK_S and _received(fd) - visitor.bytes > ENDLESS_BYTES:
                 self._hang_up(fd, visitor, "sends a message without end", now_s)
 
+    def hang_up(self, fd: int) -> None:
+        """A connection ends now."""
+        with suppress(OSError), _socket(fd) as ended:
+            ended.shutdown(socket.SHUT_RDWR)
+
     def _hang_up(self, fd: int, visitor: Visitor, why: str, now_s: float) -> None:
         if _address(fd) == visitor.address:
             self._turn_away(fd, f"{visitor.address or 'somebody'} {why}", now_s)
@@ -104,8 +109,7 @@ class Visitors:
         if now_s >= self._say_s:
             self._say_s = now_s + SAY_AGAIN_S
             log.warning("a connection is closed: %s (%d so far)", why, self.turned_away)
-        with suppress(OSError), _socket(fd) as ended:
-            ended.shutdown(socket.SHUT_RDWR)
+        self.hang_up(fd)
 
 
 def _socket(fd: int) -> socket.socket:

@@ -1,5 +1,5 @@
-"""The Mailbox over ZeroMQ: a ROUTER for clients, a ROUTER for peers, and a DEALER to each peer that was
-written to.
+"""The Mailbox over ZeroMQ: a ROUTER for clients, one for those that encrypt, one for peers, and a DEALER to
+each peer that was written to.
 
 A message is [control] or [control, batch] behind the routing frame; a forwarded one is [client id, b"",
 control, (batch)]. High-water marks only bound memory when a peer does not keep to its credit: then sends fail
@@ -10,7 +10,7 @@ import errno
 import os
 import stat
 import time
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from contextlib import suppress
 
 import zmq
@@ -19,12 +19,19 @@ from gossipq import limits
 from gossipq.errors import ConfigError, ProtocolError
 from gossipq.messages import Pong, RefusedMessage
 from gossipq.types import Origin
-from gossipq.values import Quota
+from gossipq.values import Member, Quota
 from gossipq.wire.frames import encode
+from gossipq_node.adapters import curve
 from gossipq_node.adapters.visitors import Visitors, taken
 from gossipq_node.ports import THIS_HOST, Incoming
+from gossipq_node.settings import Keys
 
-CLIENTS, PEERS, DEALER = b"c", b"p", b"d"  #: first part of an origin: through which socket it came
+CLIENTS, DOOR, PEERS, DEALER = (
+    b"c",
+    b"e",
+    b"p",
+    b"d",
+)  #: first part of an origin: through which socket it came
 #: messages of one connection that wait here before TCP holds it back: of a client 1 GiB, be each of the
 #: largest size. A turn takes what waits: with 16 of them a node worked a tenth more for each record of small
 #: batches
@@ -45,6 +52,7 @@ SETTLED_MS = 50  #: after its monitor a ROUTER itself knows within that time tha
 SETTLED_S = SETTLED_MS / 1_000
 FRAME_HEAD_BYTES = 2  #: the least that ZeroMQ sends with a frame
 IPC = "ipc://"
+NOT_OURS = ("is not an address of this machine", "give one of this machine's with --bind tcp://HOST:PORT")
 
 Buffer = bytes | bytearray | memoryview
 
@@ -84,6 +92,7 @@ class Connections:
         self._by_fd: dict[int, set[bytes]] = {}
         self._ended: set[int] = set()  # descriptors of connections that ended before anything came from them
         self._doubted: dict[bytes, float] = {}  # until when it may be gone though it takes a message
+        self._keys: dict[bytes, bytes] = {}  # of nodes, at an encrypted door, by connection
 
     def heard(self, frame: "zmq.Frame") -> None:
         """The first frame of a message."""
@@ -97,11 +106,25 @@ class Connections:
                     self._ended.discard(fd)
                     self._doubted[name] = time.monotonic() + SETTLED_S
 
+    def key(self, frame: "zmq.Frame") -> bytes:
+        """The public key of who sent the first frame of a message by an encrypted door."""
+        name = frame.bytes
+        key = self._keys[name] = bytes.fromhex(str(frame.get("User-Id")))
+        return key
+
+    def hang_up(self, admitted: frozenset[bytes]) -> None:
+        """On all whose keys are none of these. What has come from them is not heard either."""
+        for name in [name for name, key in self._keys.items() if key not in admitted]:
+            del self._keys[name]
+            if name in self._known:
+                self.visitors.hang_up(self._known[name])
+
     def watch(self, now_s: float) -> None:
         """Of a door whose owner need not know who is gone: nobody has more connections there than may be."""
         self._follow(now_s)
         for name in self._doubted:
             self._known.pop(name, None)
+            self._keys.pop(name, None)
         self._doubted.clear()
         self.look(now_s)
 
@@ -198,6 +221,33 @@ def _check_path(path: str) -> None:
             )
 
 
+def _bind_at(router: "zmq.Socket[bytes]", endpoint: str) -> None:
+    """Raises ConfigError, and closes the socket."""
+    try:
+        if endpoint.startswith(IPC):
+            _check_path(endpoint.removeprefix(IPC))
+        router.bind(endpoint)
+    except ConfigError:
+        router.close(0)
+        raise
+    except zmq.ZMQError as error:
+        router.close(0)
+        reasons = {
+            errno.EADDRINUSE: (
+                "is taken by another program",
+                "stop it, or choose another port with --bind tcp://HOST:PORT",
+            ),
+            errno.EADDRNOTAVAIL: NOT_OURS,
+            errno.ENODEV: NOT_OURS,
+            errno.EACCES: (
+                "may not be bound by this user",
+                "choose a port above 1023 with --bind tcp://HOST:PORT",
+            ),
+        }
+        what, hint = reasons.get(error.errno or 0, (f"cannot be bound: {error.strerror}", "check --bind"))
+        raise ConfigError(f"{endpoint} {what}", hint) from None
+
+
 class ZmqMailbox:
     """Sockets of one actor; all calls come from one thread. `wake` are file descriptors that end a wait early
     while readable: the owner reads or closes them. `relayed` counts answers passed on to clients on behalf of
@@ -209,15 +259,19 @@ class ZmqMailbox:
         peers: str = "",
         wake: Sequence[int] = (),
         of_address: int = Quota().address_connections,
+        keys: Keys | None = None,
+        doors: Sequence[str] = (),
     ) -> None:
-        """Binds `clients` and `peers` ("" = not wanted); another host may have `of_address` connections.
-        Raises ConfigError when an endpoint cannot be bound."""
+        """Binds `clients`, `peers` ("" = not wanted) and, encrypted for clients, `doors`; another host may
+        have `of_address` connections. Raises ConfigError when an endpoint cannot be bound."""
         self.bad_frames = self.dropped = self.relayed = 0
         self._context = zmq.Context()
         self._bound = [endpoint for endpoint in (clients, peers) if endpoint]
+        self._keys, self._gate = keys, curve.Gate(self._context, keys.public) if keys is not None else None
+        self._book = curve.AddressBook(keys) if keys is not None else None
         self._poller = zmq.Poller()
         self._routers: dict[bytes, zmq.Socket[bytes]] = {}
-        self._connections: Connections | None = None  # of clients,
+        self._connections: dict[bytes, Connections] = {}  # of clients, by their door,
         self._peers: Connections | None = None  # and of other nodes
         self._dealers: dict[str, zmq.Socket[bytes]] = {}
         self._used: set[str] = set()  # addresses of dealers that were, since
@@ -227,16 +281,20 @@ class ZmqMailbox:
         for fd in wake:
             self._poller.register(fd, zmq.POLLIN)
         try:
-            for tag, endpoint, queue in (
-                (PEERS, peers, PEER_RECEIVE_QUEUE),
-                (CLIENTS, clients, RECEIVE_QUEUE),
+            if self._gate is not None:
+                self._poller.register(self._gate.socket, zmq.POLLIN)
+            locked = PEERS if keys is not None and keys.encrypts else b""
+            for tag, endpoints, queue in (
+                (PEERS, (peers,), PEER_RECEIVE_QUEUE),
+                (CLIENTS, (clients,), RECEIVE_QUEUE),
+                (DOOR, doors, RECEIVE_QUEUE),
             ):
-                if endpoint:
-                    self._routers[tag] = self._bind(endpoint, queue)
+                if any(endpoints):
+                    self._routers[tag] = self._bind(endpoints, queue, tag in (locked, DOOR), tag == PEERS)
                     self._inputs.append((self._routers[tag], tag))
-            if clients:
-                self._connections = Connections(self._context, self._routers[CLIENTS], of_address)
-                self._poller.register(self._connections.monitor, zmq.POLLIN)
+            for tag in self._routers.keys() - {PEERS}:
+                about = self._connections[tag] = Connections(self._context, self._routers[tag], of_address)
+                self._poller.register(about.monitor, zmq.POLLIN)
             if peers:
                 self._peers = Connections(self._context, self._routers[PEERS], of_address)
         except ConfigError:
@@ -253,37 +311,17 @@ class ZmqMailbox:
         socket.set(zmq.TCP_KEEPALIVE_IDLE, KEEPALIVE_S)
         return socket
 
-    def _bind(self, endpoint: str, receive_queue: int) -> "zmq.Socket[bytes]":
-        if endpoint.startswith(IPC):
-            _check_path(endpoint.removeprefix(IPC))
+    def _bind(
+        self, endpoints: Sequence[str], receive_queue: int, locked: bool, for_nodes: bool
+    ) -> "zmq.Socket[bytes]":
         router = self._socket(zmq.ROUTER, receive_queue, SEND_QUEUE)
         router.set(zmq.ROUTER_MANDATORY, 1)
         router.set(zmq.BACKLOG, BACKLOG)
         router.set(zmq.LINGER, LINGER_MS)
-        try:
-            router.bind(endpoint)
-        except zmq.ZMQError as error:
-            router.close(0)
-            reasons = {
-                errno.EADDRINUSE: (
-                    "is taken by another program",
-                    "stop it, or choose another port with --bind tcp://HOST:PORT",
-                ),
-                errno.EADDRNOTAVAIL: (
-                    "is not an address of this machine",
-                    "give one of this machine's with --bind tcp://HOST:PORT",
-                ),
-                errno.ENODEV: (
-                    "is not an address of this machine",
-                    "give one of this machine's with --bind tcp://HOST:PORT",
-                ),
-                errno.EACCES: (
-                    "may not be bound by this user",
-                    "choose a port above 1023 with --bind tcp://HOST:PORT",
-                ),
-            }
-            what, hint = reasons.get(error.errno or 0, (f"cannot be bound: {error.strerror}", "check --bind"))
-            raise ConfigError(f"{endpoint} {what}", hint) from None
+        if locked and self._keys is not None:
+            curve.lock(router, self._keys, curve.PEERS_DOMAIN if for_nodes else curve.CLIENTS_DOMAIN)
+        for endpoint in endpoints:
+            _bind_at(router, endpoint)
         self._poller.register(router, zmq.POLLIN)
         return router
 
@@ -293,11 +331,13 @@ class ZmqMailbox:
         if (now_s := time.monotonic()) >= self._idle_s:
             self._idle_s = now_s + IDLE_S
             self._let_go()
-        if self._connections is not None and self._connections.in_doubt:
+        if any(about.in_doubt for about in self._connections.values()):
             timeout_ms = SETTLED_MS if timeout_ms is None else min(timeout_ms, SETTLED_MS)
         ready = {socket for socket, _ in self._poller.poll(timeout_ms)}
         arrived: list[Incoming] = []
         room = limits.TURN_BYTES_MAX
+        if self._gate is not None and self._gate.socket in ready:
+            self._gate.serve()
         for socket, tag in self._inputs:
             if socket in ready:
                 if tag not in self._routers:
@@ -308,7 +348,8 @@ class ZmqMailbox:
     def _drain(self, socket: "zmq.Socket[bytes]", tag: bytes, arrived: list[Incoming], room: int) -> int:
         """Takes what is there into `arrived`; returns the bytes still allowed in this turn."""
         receive, endpoint = socket.recv, b"" if tag in self._routers else tag
-        connections = self._connections if tag == CLIENTS else self._peers if tag == PEERS else None
+        connections = self._peers if tag == PEERS else self._connections.get(tag)
+        admitted = self._gate.admitted if tag == PEERS and self._gate is not None and self._locked else None
         for _ in range(limits.TURN_MESSAGES_MAX - len(arrived)):
             if room <= 0:
                 break
@@ -316,14 +357,20 @@ class ZmqMailbox:
                 frame = receive(_NOW, False)
             except zmq.Again:
                 break
+            key = b""
             if connections is not None:
                 connections.heard(frame)
+                if admitted is not None:
+                    key = connections.key(frame)
             frames = [endpoint, frame.bytes] if endpoint else [frame.bytes]
             while frame.more:
                 frame = receive(_NOW, False)
                 frames.append(frame.bytes)
             size = len(frames)
             room -= sum(map(len, frames))
+            if admitted is not None and key not in admitted:
+                self._turn_away()
+                continue
             if endpoint:
                 if size in (4, 5) and frames[2] == b"":
                     self._relay(frames)
@@ -332,7 +379,7 @@ class ZmqMailbox:
                 else:
                     self.bad_frames += 1
             elif size in (2, 3):
-                arrived.append(Incoming((tag, frames[0]), frames[1], frames[2] if size == 3 else b""))
+                arrived.append(Incoming((tag, frames[0]), frames[1], frames[2] if size == 3 else b"", key))
             elif size in (4, 5) and frames[2] == b"":
                 arrived.append(
                     Incoming((tag, frames[0], frames[1], b""), frames[3], frames[4] if size == 5 else b"")
@@ -344,10 +391,11 @@ class ZmqMailbox:
 
     def _relay(self, frames: list[bytes]) -> None:
         """A peer's answer to a client that `forward` spoke for."""
-        clients = self._routers.get(CLIENTS)
-        if clients is None or not self._has_room(frames[1], sum(map(len, frames[3:]))):
+        tag, name = frames[1][:1], frames[1][1:]
+        clients = self._routers.get(tag) if tag in self._connections else None
+        if clients is None or not self._has_room(tag, name, sum(map(len, frames[3:]))):
             return
-        if self._send(clients, frames[1:2], frames[3], frames[4] if len(frames) == 5 else b""):
+        if self._send(clients, (name,), frames[3], frames[4] if len(frames) == 5 else b""):
             self.relayed += 1
 
     def _send(
@@ -372,39 +420,36 @@ class ZmqMailbox:
             batch = batch[0] if len(batch) == 1 else b"".join(batch)
         if origin[0] == DEALER:
             return self.send(origin[1].decode(), control, batch)
-        if origin[0] == CLIENTS and not self._has_room(origin[1], len(control) + len(batch)):
+        if origin[0] in self._connections and not self._has_room(
+            origin[0], origin[1], len(control) + len(batch)
+        ):
             return False
         return self._send(self._routers[origin[0]], origin[1:], control, batch)
 
-    def _has_room(self, name: bytes, size: int) -> bool:
+    def _has_room(self, tag: bytes, name: bytes, size: int) -> bool:
         """Counts what goes to a client, if it is not too much."""
-        if self._connections is None:
-            return True
-        most = limits.UNREAD_BYTES_HARD_MAX
-        if self._connections.unread(name, most) > most:
+        most, connections = limits.UNREAD_BYTES_HARD_MAX, self._connections[tag]
+        if connections.unread(name, most) > most:
             self.dropped += 1
             return False
-        self._connections.sent(name, size + FRAME_HEAD_BYTES)
+        connections.sent(name, size + FRAME_HEAD_BYTES)
         return True
 
     def address(self, origin: Origin) -> str:
         """See ports.Mailbox."""
-        if origin[0] != CLIENTS or self._connections is None:
-            return THIS_HOST
-        return self._connections.address(origin[1])
+        connections = self._connections.get(origin[0])
+        return THIS_HOST if connections is None else connections.address(origin[1])
 
     @property
     def turned_away(self) -> int:
         """See ports.Mailbox."""
-        doors = (self._connections, self._peers)
+        doors = (*self._connections.values(), self._peers)
         return sum(door.visitors.turned_away for door in doors if door is not None)
 
     def crowded(self, origin: Origin) -> bool:
         """See ports.Mailbox."""
-        if origin[0] != CLIENTS or self._connections is None:
-            return False
-        most = limits.UNREAD_BYTES_MAX
-        return self._connections.unread(origin[1], most) > most
+        most, connections = limits.UNREAD_BYTES_MAX, self._connections.get(origin[0])
+        return connections is not None and connections.unread(origin[1], most) > most
 
     def send(self, endpoint: str, control: bytes, batch: Buffer = b"") -> bool:
         return self._send_to_peer(endpoint, (), control, batch)
@@ -415,7 +460,7 @@ class ZmqMailbox:
         if len(message.origin) != 2:  # came with an envelope of its own: one hop is all there is
             self.bad_frames += 1
             return False
-        routing = (message.origin[1], b"")
+        routing = (b"".join(message.origin), b"")
         if not connected:
             return self._send_to_peer(endpoint, routing, message.control, message.batch)
         self._used.add(endpoint)
@@ -453,12 +498,45 @@ class ZmqMailbox:
         dealer.set(zmq.CONNECT_TIMEOUT, CONNECT_MS)
         dealer.set(zmq.RECONNECT_IVL, RECONNECT_MS)
         dealer.set(zmq.RECONNECT_IVL_MAX, RECONNECT_MS_MAX)
+        address, encrypted = self._dialling(endpoint)
+        if encrypted and self._keys is not None:
+            curve.knock(dealer, self._keys)
         with suppress(zmq.ZMQError):  # an address that is none: sends then fill the queue and fail
-            dealer.connect(endpoint)
+            dealer.connect(address)
         self._poller.register(dealer, zmq.POLLIN)
         self._dealers[endpoint] = dealer
         self._inputs.insert(0, (dealer, endpoint.encode()))
         return dealer
+
+    def _dialling(self, endpoint: str) -> tuple[str, bool]:
+        return (endpoint, False) if self._book is None else self._book.dialling(endpoint)
+
+    @property
+    def _locked(self) -> bool:
+        """Whether the door for peers is encrypted."""
+        return self._keys is not None and self._keys.encrypts
+
+    def admit(self, members: Iterable[Member]) -> None:
+        """See ports.Mailbox."""
+        if self._gate is None or self._book is None:
+            return
+        rows = list(members)
+        before = {endpoint: self._dialling(endpoint) for endpoint in self._dealers}
+        self._gate.admit(rows)
+        self._book.learn(rows)
+        for endpoint, was in before.items():
+            if self._dialling(endpoint) != was:
+                self._disconnect(endpoint)
+        self._turn_away()
+
+    def _turn_away(self) -> None:
+        """Who is not admitted, or not any more."""
+        if self._peers is not None and self._gate is not None and self._locked:
+            self._peers.hang_up(self._gate.admitted)
+
+    def encrypted(self, origin: Origin) -> bool:
+        """See ports.Mailbox."""
+        return origin[0] == DOOR or self.address(origin) == THIS_HOST
 
     def _disconnect(self, endpoint: str) -> None:
         dealer = self._dealers.pop(endpoint)
@@ -476,21 +554,23 @@ class ZmqMailbox:
         """See ports.Mailbox."""
         if self._peers is not None:
             self._peers.watch(time.monotonic())
-        if self._connections is None:
-            return []
-        gone: list[Origin] = [(CLIENTS, name) for name in self._connections.gone()]
-        self._connections.look(time.monotonic())
+        gone = list[Origin]()
+        for tag, connections in self._connections.items():
+            gone += [(tag, name) for name in connections.gone()]
+            connections.look(time.monotonic())
         return gone
 
     def close(self) -> None:
         """Gives what was sent half a second to leave."""
         for endpoint in list(self._dealers):
             self._disconnect(endpoint)
-        for connections in (self._connections, self._peers):
+        for connections in (*self._connections.values(), self._peers):
             if connections is not None:
                 connections.close()
         for router in self._routers.values():
             router.close()
+        if self._gate is not None:
+            self._gate.socket.close()
         self._context.term()
         for endpoint in self._bound:
             if endpoint.startswith(IPC):  # libzmq leaves the socket's file behind

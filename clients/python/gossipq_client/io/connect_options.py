@@ -20,9 +20,12 @@ class ConnectOptions(TypedDict, total=False):
     a client with the same spool sends what another run left, in order, and the cluster knows by its id what
     it has (within the topic's `dedup`). Needs lmdb (pip install "gossipq[spool]")
     spool_bytes_max: what it holds at most, then publish raises Backpressure
-    credentials: a file with the token to show to a closed cluster; None = that of $GOSSIPQ_CREDENTIALS, else
-    of the context, else, for nodes of this machine, that of this user
+    credentials: a file with the token to show to a closed cluster, and the key of its doors, which encrypts;
+    bytes are the token itself; None = the file of $GOSSIPQ_CREDENTIALS, else of the context, else, for nodes
+    of this machine, that of this user
     insecure: the token may leave this machine, though who listens to the network can read it
+    act_for: the user for whom this client acts, as gateways do: it may do what that user may, and no more;
+    that needs the permission act_for on `*`
     """
 
     name: str
@@ -30,8 +33,9 @@ class ConnectOptions(TypedDict, total=False):
     wait: inputs.Duration | None
     spool: str | os.PathLike[str] | None
     spool_bytes_max: int
-    credentials: str | os.PathLike[str] | None
+    credentials: str | os.PathLike[str] | bytes | None
     insecure: bool
+    act_for: str
 
 
 class Connecting(NamedTuple):
@@ -53,8 +57,9 @@ def connecting(
     wait: inputs.Duration | None = None,
     spool: str | os.PathLike[str] | None = None,
     spool_bytes_max: int = BYTES_MAX,
-    credentials: str | os.PathLike[str] | None = None,
+    credentials: str | os.PathLike[str] | bytes | None = None,
     insecure: bool = False,
+    act_for: str = "",
 ) -> Connecting:
     """Raises BadRequest; ConfigError for a name that is no context, and for a spool that another client
     has."""
@@ -62,6 +67,6 @@ def connecting(
     wait_s = None if wait is None else inputs.duration_ms(wait, "wait") / 1000
     named = tuple(addresses)
     found = addresses_of(named)
-    shown = credentials_for(named, found, credentials, insecure)
+    shown = credentials_for(named, found, credentials, insecure, act_for)
     opened = None if spool is None else Spool(spool, spool_bytes_max)
     return Connecting(found, name or f"python-{os.getpid()}", timeout_s, wait_s, opened, shown)

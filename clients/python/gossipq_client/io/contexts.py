@@ -16,7 +16,7 @@ from pathlib import Path
 from gossipq import limits
 from gossipq.endpoints import endpoint
 from gossipq.errors import ConfigError
-from gossipq_client.values import NO_CREDENTIALS, Credentials, token_of
+from gossipq_client.values import NO_CREDENTIALS, Credentials, credentials_of
 
 FILE = Path("gossipq") / "contexts.json"
 DEFAULT_ADDRESS = f"tcp://127.0.0.1:{limits.PORT}"
@@ -131,27 +131,33 @@ def addresses_of(addresses: Iterable[str | Iterable[str]]) -> list[str]:
 def credentials_for(
     given: Iterable[str | Iterable[str]],
     places: Iterable[str],
-    path: str | os.PathLike[str] | None,
+    path: str | os.PathLike[str] | bytes | None,
     insecure: bool = False,
+    act_for: str = "",
 ) -> Credentials:
-    """What a client shows at `places`, which is what `given` names: the token in the file that is given,
-    else in that of $GOSSIPQ_CREDENTIALS, else in that of the context, else in the user's own, for nodes of
-    this machine. Raises ConfigError: the file holds none, or others can read it, or the token would leave
-    this machine."""
+    """What a client shows at `places`, which is what `given` names: the token that is given, else what is in
+    the file that is given, else in that of $GOSSIPQ_CREDENTIALS, else in that of the context, else in the
+    user's own, for nodes of this machine. Raises ConfigError: the file holds none, or others can read it, or
+    the token would leave this machine unencrypted."""
     local = all(map(_is_here, places))
-    named = path or credentials_file(given)
-    if not named:
-        own = own_credentials()
-        if not local or not os.path.exists(own):
-            return NO_CREDENTIALS
-        named = own
-    token = read_credentials(Path(named))
-    if not local and not insecure:
+    if isinstance(path, bytes):
+        shown = Credentials(path)
+    else:
+        named = path or credentials_file(given)
+        if not named:
+            own = own_credentials()
+            if not local or not os.path.exists(own):
+                return NO_CREDENTIALS._replace(act_for=act_for)
+            named = own
+        shown = read_credentials(Path(named))
+    if shown.token and not (local or insecure or shown.door):
         raise ConfigError(
             "the token would cross a network in the clear, where others may read it",
-            "connect by a TLS proxy on this machine; or --insecure (insecure=True) if that network is yours",
+            "take a file that has the key of the cluster's doors in it, too: gossipq user rotate NAME --save "
+            "FILE; or connect by a TLS proxy on this machine; or --insecure (insecure=True) if that network "
+            "is yours",
         )
-    return Credentials(token, insecure)
+    return shown._replace(insecure=insecure, act_for=act_for)
 
 
 def _is_here(place: str) -> bool:
@@ -162,8 +168,8 @@ def _is_here(place: str) -> bool:
         return False
 
 
-def read_credentials(path: Path) -> bytes:
-    """The token in a file. Raises ConfigError."""
+def read_credentials(path: Path) -> Credentials:
+    """What is in a file. Raises ConfigError."""
     try:
         text, about = path.read_text("utf-8", "replace"), path.stat()
     except OSError as error:
@@ -172,7 +178,7 @@ def read_credentials(path: Path) -> bytes:
         ) from None
     if stat.S_ISREG(about.st_mode) and stat.S_IMODE(about.st_mode) & 0o077:
         raise ConfigError(f"other users of this machine may read {path}", f"chmod 600 {path}")
-    return token_of(text, str(path))
+    return credentials_of(text, str(path))
 
 
 def credentials_file(given: Iterable[str | Iterable[str]]) -> str:

@@ -65,7 +65,7 @@ class Engine:
     ) -> None:
         """`key`: of who owns the session, see `gossipq.wire.ownership`; without one, a random one."""
         self.clock = SystemClock()
-        self.transport = Transport()
+        self.transport = Transport(credentials.door)
         key, numbers = key or os.urandom(ownership.KEY_BYTES), counted(1)
         self.session = Session(
             addresses,

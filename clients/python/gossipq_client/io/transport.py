@@ -14,6 +14,7 @@ from collections.abc import Callable, Sequence
 
 import zmq
 
+from gossipq.endpoints import door_of
 from gossipq.errors import Unreachable
 
 SEND_MESSAGES_MAX = 128  #: in the socket's own queue; what is above waits in `backlog`
@@ -27,6 +28,8 @@ _DOWN = zmq.EVENT_DISCONNECTED
 #: plain numbers: enums cost more than the call
 _NOW, _MORE = (int(zmq.NOBLOCK), int(zmq.NOBLOCK | zmq.SNDMORE))
 Frames = Sequence[bytes | bytearray]
+Keys = tuple[bytes, bytes]  #: CURVE: the public one, the secret one
+NO_KEYS: Keys = (b"", b"")
 
 
 class Peer:
@@ -34,7 +37,13 @@ class Peer:
 
     __slots__ = ("backlog", "endpoint", "fd", "monitor", "monitor_fd", "socket", "up")
 
-    def __init__(self, context: "zmq.Context[zmq.Socket[bytes]]", endpoint: str) -> None:
+    def __init__(
+        self,
+        context: "zmq.Context[zmq.Socket[bytes]]",
+        endpoint: str,
+        door: bytes = b"",
+        keys: Keys = NO_KEYS,
+    ) -> None:
         self.endpoint, self.up = endpoint, False
         self.backlog: deque[Frames] = deque()
         self.socket = context.socket(zmq.DEALER)
@@ -49,9 +58,14 @@ class Peer:
         self.socket.set(zmq.RECONNECT_IVL, RECONNECT_MS)
         self.socket.set(zmq.RECONNECT_IVL_MAX, RECONNECT_MS_MAX)
         self.socket.set(zmq.CONNECT_TIMEOUT, CONNECT_MS)
+        if door:
+            self.socket.curve_serverkey, (self.socket.curve_publickey, self.socket.curve_secretkey) = (
+                door,
+                keys,
+            )
         self.monitor.get(zmq.EVENTS)  # its descriptor tells of the first event only to who has looked before
         try:
-            self.socket.connect(endpoint)
+            self.socket.connect(door_of(endpoint) if door else endpoint)
         except zmq.ZMQError as error:
             self.close(0)
             raise Unreachable(
@@ -66,7 +80,10 @@ class Peer:
 
 
 class Transport:
-    def __init__(self) -> None:
+    def __init__(self, door: bytes = b"") -> None:
+        """`door`: the public key of the cluster's doors: all that is said is encrypted for who has the secret
+        one of it. This side has other keys in each life: who it is says HELLO."""
+        self._door, self._keys = door, zmq.curve_keypair() if door else NO_KEYS
         self.backlog_bytes = 0
         self._context: zmq.Context[zmq.Socket[bytes]] = zmq.Context()
         self._making = threading.Lock()
@@ -101,7 +118,7 @@ class Transport:
     def _make(self, endpoint: str) -> None:
         # it may come late, when who asked was interrupted
         if not self._closed and endpoint not in self._peers:
-            self._peers[endpoint] = Peer(self._context, endpoint)
+            self._peers[endpoint] = Peer(self._context, endpoint, self._door, self._keys)
 
     def _apart(self, work: Callable[[], None]) -> None:
         """Signal handlers run in the main thread: sockets are made and closed in another one, so that none is

@@ -87,7 +87,8 @@ class Connections:
         self.now_ms, self.wall_ms = now  #: as the driver said last
         self.out: list[tuple[str, list[bytes | bytearray]]] = []
         self.actions: list[tuple[str, str]] = []  #: ("open" | "reopen" | "close", endpoint)
-        self._hello, self._credentials = Hello(session, name, version, key=key), credentials
+        hello = Hello(session, name, version, user=credentials.act_for, key=key)
+        self._hello, self._credentials = hello, credentials
         self._ids = 0
         self._up: dict[str, bool] = {}
         self._since_ms: dict[str, int] = {}  #: when the endpoint last went up or down, or was asked for

@@ -2,7 +2,13 @@
 records. Pure."""
 
 from gossipq_client.values import inputs, outcomes, payloads, refs
-from gossipq_client.values.credentials import NO_CREDENTIALS, Credentials, text_of, token_of
+from gossipq_client.values.credentials import (
+    NO_CREDENTIALS,
+    Credentials,
+    credentials_of,
+    file_text,
+    text_of,
+)
 from gossipq_client.values.growth import series
 from gossipq_client.values.inputs import duration_ms, start_of
 from gossipq_client.values.outcomes import GIVEN_BACK, Outcome, Reject, Retry, TimeLimitExceeded, failed
@@ -58,9 +64,11 @@ __all__ = [
     "address",
     "as_asked",
     "columns",
+    "credentials_of",
     "delay_of",
     "duration_ms",
     "failed",
+    "file_text",
     "group_options",
     "inputs",
     "key_column",
@@ -73,6 +81,5 @@ __all__ = [
     "spooled",
     "start_of",
     "text_of",
-    "token_of",
     "topic_options",
 ]

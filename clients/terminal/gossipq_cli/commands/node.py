@@ -47,6 +47,11 @@ _OPTIONS = (
     ),
     click.option("--secret-file", metavar="FILE", help="what all nodes of the cluster know, and nobody else"),
     click.option(
+        "--encrypt",
+        type=click.Choice(["auto", "always", "never"]),
+        help="CURVE between nodes and for clients (auto: where other machines reach the node)",
+    ),
+    click.option(
         "--insecure",
         is_flag=True,
         default=None,

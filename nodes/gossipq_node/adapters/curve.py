@@ -1,0 +1,114 @@
+"""Encrypted doors: CURVE, as libzmq has it. Who dials one knows its public key before, and is answered by who
+has the secret one; so nobody in between reads or changes what is said.
+
+All doors of a cluster have one pair of keys, which is made of its secret. Each node has a pair of its own
+besides: by that it comes in at the doors for nodes.
+"""
+
+from collections.abc import Iterable
+
+import zmq
+from zmq.utils import z85
+
+from gossipq.endpoints import door_of, endpoint
+from gossipq.errors import ConfigError
+from gossipq.limits import FRONTDOOR_PEER_PORT_STEP, GOSSIP_PORT_STEP
+from gossipq.values import Member
+from gossipq_node.settings import Keys
+
+ZAP = "inproc://zeromq.zap.01"
+VERSION = b"1.0"
+CLIENTS_DOMAIN, PEERS_DOMAIN = b"clients", b"peers"
+OK = (b"200", b"OK")
+#: a temporary refusal: libzmq dials again, and who is new is on the roster by then. After a 400 it never does
+NOT_YET = (b"300", b"not on the roster")
+_NOW = int(zmq.NOBLOCK)
+
+
+def new_secret() -> bytes:
+    """A secret key, 32 bytes."""
+    return bytes(z85.decode(zmq.curve_keypair()[1]))
+
+
+def public_of(secret: bytes) -> bytes:
+    """The public key of a secret one; both 32 bytes. Of b"": b""."""
+    return bytes(z85.decode(zmq.curve_public(z85.encode(secret)))) if secret else b""
+
+
+def lock(router: "zmq.Socket[bytes]", keys: Keys, domain: bytes) -> None:
+    """Makes an encrypted door of a socket that is not bound yet. Without somebody at `Gate` nobody comes
+    in."""
+    router.curve_server, router.curve_secretkey = True, keys.door_secret
+    router.zap_domain = domain
+    router.set(zmq.ZAP_ENFORCE_DOMAIN, 1)
+
+
+def knock(dealer: "zmq.Socket[bytes]", keys: Keys) -> None:
+    """A socket that is not connected yet dials a door of the cluster."""
+    dealer.curve_serverkey = keys.door
+    dealer.curve_secretkey, dealer.curve_publickey = keys.secret, keys.public
+
+
+class Gate:
+    """Answers whom libzmq asks about (ZAP), in the owner's own loop: it is bound before any door is. Clients
+    all come in, since HELLO says who they are; nodes by the keys that the roster has."""
+
+    def __init__(self, context: "zmq.Context[zmq.Socket[bytes]]", own: bytes) -> None:
+        self._own = own
+        self.admitted = frozenset((own,))
+        self.refused = 0
+        self.socket: zmq.Socket[bytes] = context.socket(zmq.REP)
+        self.socket.linger = 0
+        self.socket.bind(ZAP)
+
+    def admit(self, members: Iterable[Member]) -> None:
+        self.admitted = frozenset((self._own,)).union(*(member.keys for member in members))
+
+    def serve(self) -> None:
+        """Everything that is asked now."""
+        while True:
+            try:
+                asked = self.socket.recv_multipart(_NOW)
+            except zmq.Again:
+                return
+            self.socket.send_multipart(self._answer(asked))
+
+    def _answer(self, asked: list[bytes]) -> list[bytes]:
+        _, request, domain, _, _, mechanism, *shown = asked
+        key = shown[0] if mechanism == b"CURVE" and shown else b""
+        may = domain == CLIENTS_DOMAIN or key in self.admitted
+        self.refused += not may
+        return [VERSION, request, *(OK if may else NOT_YET), key.hex().encode() if may else b"", b""]
+
+
+class AddressBook:
+    """How addresses are dialled: where, and whether encrypted."""
+
+    def __init__(self, keys: Keys) -> None:
+        self._keys = keys
+        self._hosts: dict[str, list[tuple[int, bool]]] = {}  # port of each node there, whether it encrypts
+
+    def learn(self, members: Iterable[Member]) -> None:
+        self._hosts = {}
+        for member in members:
+            place = endpoint(member.endpoint)
+            self._hosts.setdefault(place.host, []).append((place.port, member.encrypts))
+
+    def dialling(self, address: str) -> tuple[str, bool]:
+        """Of a node that is not known, as `Keys.assumes` says."""
+        keys = self._keys
+        if address in keys.clear:
+            return address, False
+        if address in keys.own:
+            return address, keys.encrypts
+        try:
+            place = endpoint(address, above=0)
+        except ConfigError:
+            return address, False
+        if place.transport == "ipc":
+            return address, False
+        for port, encrypts in self._hosts.get(place.host, ()):
+            if 0 <= place.port - port < GOSSIP_PORT_STEP:
+                for_clients = place.port - port < FRONTDOOR_PEER_PORT_STEP
+                return (door_of(address) if encrypts and for_clients else address), encrypts
+        return (door_of(address), True) if keys.assumes else (address, False)
