@@ -22,25 +22,28 @@ HELD_MAX = 40  #: blocks of a process, more than any test has nodes; with them s
 _held: list[socket.socket] = []
 
 
-def settled_port() -> int:
+def settled_port(doors: bool = False) -> int:
     """A free port, and its neighbours, out of the range from which the system takes ports for outgoing
     connections: while a node is down its clients knock, and one of their own connections would sooner or
     later sit on its port. Nor do tests that run at the same time take it meanwhile: a block of ports is held
-    by a name that ends with this process."""
+    by a name that ends with this process; with encrypted doors, which lie 100 ports above, two blocks."""
     lowest = int(RANGE.read_text().split()[0])
     while True:
-        port = random.randrange(10_000, min(lowest, 60_000) - BLOCK, BLOCK)
-        holder = socket.socket(socket.AF_UNIX)
+        port = random.randrange(10_000, min(lowest, 60_000) - 2 * BLOCK, BLOCK)
+        blocks = [port, port + BLOCK] if doors else [port]
+        holders = [socket.socket(socket.AF_UNIX) for _ in blocks]
         try:
-            holder.bind(f"\0gossipq tests {port}")
-            for step in STEPS:
-                with socket.socket() as probe:
-                    probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-                    probe.bind(("127.0.0.1", port + step))
+            for holder, block in zip(holders, blocks, strict=True):
+                holder.bind(f"\0gossipq tests {block}")
+                for step in STEPS:
+                    with socket.socket() as probe:
+                        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+                        probe.bind(("127.0.0.1", block + step))
         except OSError:
-            holder.close()
+            for holder in holders:
+                holder.close()
             continue
-        if len(_held) == HELD_MAX:
+        while len(_held) + len(holders) > HELD_MAX:
             _held.pop(0).close()
-        _held.append(holder)
+        _held.extend(holders)
         return port

@@ -176,7 +176,11 @@ UPWARD_EXCEPTIONS = {
 }
 #: foreign library -> the only importers
 IMPORTERS = {
-    "zmq": ("gossipq_node.adapters.zmq_mailbox", "gossipq_client.io.transport"),
+    "zmq": (
+        "gossipq_node.adapters.zmq_mailbox",
+        "gossipq_node.adapters.curve",
+        "gossipq_client.io.transport",
+    ),
     "lmdb": (
         "gossipq_client.io.spool",
         "gossipq_node.adapters.lmdb_store",

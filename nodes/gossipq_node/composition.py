@@ -19,7 +19,7 @@ from gossipq.wire.proofs import token
 from gossipq_node import machine, trust
 from gossipq_node.directory import GOSSIP, DataDirectory, DirectoryManifest
 from gossipq_node.files import read_access
-from gossipq_node.settings import FrontdoorSettings, GossipSettings, Keys, WorkerSettings
+from gossipq_node.settings import FrontdoorSettings, GossipSettings, NodeKeys, WorkerSettings
 
 Mode = Literal["standalone", "static", "serf"]
 
@@ -109,7 +109,7 @@ def keys_of(
     secret: bytes,
     door: bytes = b"",
     rotate: bool = False,
-) -> tuple[Keys | None, bytes]:
+) -> tuple[NodeKeys | None, bytes]:
     """Of a node that speaks to a network and shares a secret with others, or was invited and knows the
     public key of their doors; and its next public key. `rotate`: it takes that now, if the cluster knows it.
     Raises ConfigError."""
@@ -122,7 +122,7 @@ def keys_of(
     row = next((row for row in known if row.copy == manifest.voter), None)
     using, following = trust.node_keys(directory.path, row)
     opened = trust.door_secret(secret) if secret else b""
-    keys = Keys(
+    keys = NodeKeys(
         secret=using,
         public=public_of(using),
         door=door or public_of(opened),
@@ -141,7 +141,7 @@ def node_name(config: Config) -> str:
 
 
 def member_of(
-    config: Config, manifest: DirectoryManifest, keys: Keys | None = None, next_key: bytes = b""
+    config: Config, manifest: DirectoryManifest, keys: NodeKeys | None = None, next_key: bytes = b""
 ) -> Member:
     """This node's row in the roster."""
     place = place_of(config)

@@ -10,7 +10,7 @@ from gossipq.messages import Welcome
 from gossipq.values import AccessTable, ConfigRow, GroupConfig, Member, Quota, Route, TopicConfig
 
 
-class Keys(msgspec.Struct, frozen=True):
+class NodeKeys(msgspec.Struct, frozen=True):
     """CURVE keys of a node, and which of its addresses they are for. Keys are 32 bytes."""
 
     secret: bytes  #: of this node alone
@@ -26,7 +26,7 @@ class Keys(msgspec.Struct, frozen=True):
         return bool(self.door_secret)
 
     def __repr__(self) -> str:
-        return "Keys()"
+        return "NodeKeys()"
 
 
 class WorkerSettings(msgspec.Struct, frozen=True, kw_only=True):
@@ -71,7 +71,7 @@ class WorkerSettings(msgspec.Struct, frozen=True, kw_only=True):
     former: tuple[bytes, ...] = ()  #: clusters that this one went on from, by a recover
     access: AccessTable = AccessTable()  #: who may do what, as last known
     clear_tokens: bool = False  #: tokens may come from other hosts
-    keys: Keys | None = None  #: None: it neither encrypts nor speaks to who does
+    keys: NodeKeys | None = None  #: None: it neither encrypts nor speaks to who does
     doors_bind: tuple[str, ...] = ()  #: for clients, encrypted
     secret: bytes = b""  #: of the cluster, for who was invited to it
 
@@ -134,7 +134,7 @@ class FrontdoorSettings(msgspec.Struct, frozen=True, kw_only=True):
     access: AccessTable = AccessTable()
     access_file: str = ""  #: where the newest one is kept for the next start; "": nowhere
     clear_tokens: bool = False
-    keys: Keys | None = None
+    keys: NodeKeys | None = None
     doors_bind: tuple[str, ...] = ()
     session: bytes = b""  #: 16 random bytes, for what it asks other nodes; b"": it asks nobody
 

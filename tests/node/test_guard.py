@@ -126,6 +126,7 @@ def requests(topic_id: int) -> list[Message]:
     return [
         hello_of(NOTHING),
         *(m.Ping(), m.WhoAmI(), m.Join(Member("b.1", "b", "tcp://127.0.0.1:9", 1))),
+        m.Entrust(bytes(32), "b.1"),
         *(m.Publish(partition), m.PublishPlain(partition)),
         *(m.Subscribe(1, "g", [start], 1, 1), m.WhyGroup("g", [partition])),
         *(m.Unsubscribe(9), m.Credit(9, 1, 1), m.Ack(9, []), m.Nack(9, []), m.Extend(9, [], 1)),
@@ -169,9 +170,11 @@ def test_every_verb_with_every_permission(role: str, topics: str) -> None:
         allowed = need == "-" or (may and topics == "*")
         if verb == "SET_ACCESS" and not allowed:
             assert isinstance(answer, Challenge)  # by the secret it goes, too
+        elif verb == "ENTRUST":
+            assert forbidden, "that takes an invitation, whoever asks"
         else:
             assert forbidden is not allowed, f"{verb} with {role}: {answer}"
-        if forbidden:
+        if forbidden and verb != "ENTRUST":
             assert isinstance(answer, RefusedMessage)
             assert verb in answer.message
 

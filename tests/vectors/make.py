@@ -486,6 +486,8 @@ def samples() -> list[messages.Message]:
         m.Join(member, PRODUCER, b"proof", {"copies": "3"}, SESSION),
         m.Members(12, [member], "default", {"cluster.copies": "3"}, table),
         m.WhoAmI(),
+        m.Entrust(PRODUCER + PRODUCER, "node.copy"),
+        m.Entrusted(b"secret"),
         m.Identity("ada", True, rules, "gateway", PUBLISH_MS),
         m.AskAccess(),
         m.Access(table),

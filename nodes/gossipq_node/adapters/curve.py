@@ -14,14 +14,16 @@ from gossipq.endpoints import door_of, endpoint
 from gossipq.errors import ConfigError
 from gossipq.limits import FRONTDOOR_PEER_PORT_STEP, GOSSIP_PORT_STEP
 from gossipq.values import Member
-from gossipq_node.settings import Keys
+from gossipq_node.settings import NodeKeys
 
 ZAP = "inproc://zeromq.zap.01"
 VERSION = b"1.0"
 CLIENTS_DOMAIN, PEERS_DOMAIN = b"clients", b"peers"
 OK = (b"200", b"OK")
-#: a temporary refusal: libzmq dials again, and who is new is on the roster by then. After a 400 it never does
+#: a temporary refusal: who is new knocks again after GREETED_MS, and is on the roster by then. After a 400
+#: libzmq never dials again
 NOT_YET = (b"300", b"not on the roster")
+GREETED_MS = 1_000
 _NOW = int(zmq.NOBLOCK)
 
 
@@ -35,7 +37,7 @@ def public_of(secret: bytes) -> bytes:
     return bytes(z85.decode(zmq.curve_public(z85.encode(secret)))) if secret else b""
 
 
-def lock(router: "zmq.Socket[bytes]", keys: Keys, domain: bytes) -> None:
+def lock(router: "zmq.Socket[bytes]", keys: NodeKeys, domain: bytes) -> None:
     """Makes an encrypted door of a socket that is not bound yet. Without somebody at `Gate` nobody comes
     in."""
     router.curve_server, router.curve_secretkey = True, keys.door_secret
@@ -43,8 +45,9 @@ def lock(router: "zmq.Socket[bytes]", keys: Keys, domain: bytes) -> None:
     router.set(zmq.ZAP_ENFORCE_DOMAIN, 1)
 
 
-def knock(dealer: "zmq.Socket[bytes]", keys: Keys) -> None:
+def knock(dealer: "zmq.Socket[bytes]", keys: NodeKeys) -> None:
     """A socket that is not connected yet dials a door of the cluster."""
+    dealer.handshake_ivl = GREETED_MS
     dealer.curve_serverkey = keys.door
     dealer.curve_secretkey, dealer.curve_publickey = keys.secret, keys.public
 
@@ -84,7 +87,7 @@ class Gate:
 class AddressBook:
     """How addresses are dialled: where, and whether encrypted."""
 
-    def __init__(self, keys: Keys) -> None:
+    def __init__(self, keys: NodeKeys) -> None:
         self._keys = keys
         self._hosts: dict[str, list[tuple[int, bool]]] = {}  # port of each node there, whether it encrypts
 
@@ -95,7 +98,7 @@ class AddressBook:
             self._hosts.setdefault(place.host, []).append((place.port, member.encrypts))
 
     def dialling(self, address: str) -> tuple[str, bool]:
-        """Of a node that is not known, as `Keys.assumes` says."""
+        """Of a node that is not known, as `NodeKeys.assumes` says."""
         keys = self._keys
         if address in keys.clear:
             return address, False

@@ -24,7 +24,7 @@ from gossipq.wire.frames import encode
 from gossipq_node.adapters import curve
 from gossipq_node.adapters.visitors import Visitors, taken
 from gossipq_node.ports import THIS_HOST, Incoming
-from gossipq_node.settings import Keys
+from gossipq_node.settings import NodeKeys
 
 CLIENTS, DOOR, PEERS, DEALER = (
     b"c",
@@ -259,7 +259,7 @@ class ZmqMailbox:
         peers: str = "",
         wake: Sequence[int] = (),
         of_address: int = Quota().address_connections,
-        keys: Keys | None = None,
+        keys: NodeKeys | None = None,
         doors: Sequence[str] = (),
     ) -> None:
         """Binds `clients`, `peers` ("" = not wanted) and, encrypted for clients, `doors`; another host may

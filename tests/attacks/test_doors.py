@@ -1,0 +1,207 @@
+"""Encrypted doors, attacked over real sockets: only keys on the roster come in at that for nodes, and who
+leaves it is hung up on; who does not encrypt, or takes another key for that of the cluster, is not spoken
+to."""
+
+import time
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
+
+import pytest
+import zmq
+
+from gossipq import limits
+from gossipq.endpoints import door_of
+from gossipq.values import Member
+from gossipq_node.adapters import curve
+from gossipq_node.adapters.zmq_mailbox import ZmqMailbox
+from gossipq_node.ports import Incoming
+from gossipq_node.settings import NodeKeys
+from gossipq_node.trust import door_secret
+from ports import settled_port
+
+SECRET = b"what the nodes of the cluster know"
+PATIENCE_S = 10.0
+SOON_MS = 400  #: for what must not come
+
+
+def keys(secret: bytes = SECRET) -> NodeKeys:
+    mine, door = curve.new_secret(), door_secret(secret)
+    return NodeKeys(mine, curve.public_of(mine), curve.public_of(door), door, assumes=True)
+
+
+class Seat:
+    """A process of a node with keys of its own, at a port of its own."""
+
+    def __init__(self, ends: ExitStack, of: NodeKeys | None = None, doors: bool = False) -> None:
+        self.port, self.keys = settled_port(doors=True), of or keys()
+        self.clients = f"tcp://127.0.0.1:{self.port}"
+        self.peers = f"tcp://127.0.0.1:{self.port + limits.PEER_PORT_STEP}"
+        self.mailbox = ZmqMailbox(
+            self.clients if doors else "",
+            self.peers,
+            keys=self.keys,
+            doors=[door_of(self.clients)] if doors else (),
+        )
+        ends.callback(self.mailbox.close)
+        self.row = Member(
+            str(self.port), str(self.port), self.clients, 1, key=self.keys.public, encrypts=True
+        )
+
+    def hears(self, *others: "Seat") -> list[Incoming]:
+        """What comes, while the others turn, too."""
+        end = time.monotonic() + PATIENCE_S
+        while time.monotonic() < end:
+            if came := self.mailbox.receive(20):
+                return came
+            for other in others:
+                other.mailbox.receive(5)
+                other.mailbox.gone()
+            self.mailbox.gone()
+        return []
+
+    def silent(self, *others: "Seat") -> bool:
+        end = time.monotonic() + SOON_MS / 1000
+        heard = list[Incoming]()
+        while time.monotonic() < end and not heard:
+            heard = self.mailbox.receive(20)
+            for other in others:
+                other.mailbox.receive(5)
+        return not heard
+
+
+@pytest.fixture
+def seat() -> Iterator[Callable[..., Seat]]:
+    with ExitStack() as ends:
+        yield lambda of=None, doors=False: Seat(ends, of, doors)
+
+
+def meet(*seats: Seat) -> None:
+    for each in seats:
+        each.mailbox.admit([other.row for other in seats])
+
+
+def test_who_is_on_the_roster_comes_in_and_who_leaves_it_is_hung_up_on(seat: Callable[..., Seat]) -> None:
+    ada, bob = seat(), seat()
+    bob.mailbox.admit([ada.row, bob.row])
+    ada.mailbox.admit([ada.row])
+    bob.mailbox.send(ada.peers, b"early")
+    assert ada.silent(bob), "it is not on the roster yet"
+    meet(ada, bob)
+    (came,) = ada.hears(bob)
+    assert (came.control, came.key) == (b"early", bob.keys.public), "it has knocked again by itself"
+    ada.mailbox.admit([ada.row])
+    bob.mailbox.send(ada.peers, b"late")
+    assert ada.silent(bob), "its connection is gone, and it gets no other"
+    meet(ada, bob)
+    bob.mailbox.send(ada.peers, b"again")
+    assert ada.hears(bob)
+
+
+def test_what_a_node_has_sent_before_it_left_is_not_heard_after(seat: Callable[..., Seat]) -> None:
+    ada, bob = seat(), seat()
+    meet(ada, bob)
+    bob.mailbox.send(ada.peers, b"first")
+    assert ada.hears(bob)
+    bob.mailbox.send(ada.peers, b"on its way")
+    time.sleep(0.1)
+    ada.mailbox.admit([ada.row])
+    assert ada.silent(bob)
+
+
+def test_a_node_may_come_by_its_next_key(seat: Callable[..., Seat]) -> None:
+    ada, bob = seat(), seat()
+    row = Member("bob", "bob", bob.clients, 1, key=keys().public, next_key=bob.keys.public, encrypts=True)
+    bob.mailbox.admit([ada.row, bob.row])
+    ada.mailbox.admit([ada.row, row])
+    bob.mailbox.send(ada.peers, b"x")
+    assert ada.hears(bob)
+
+
+def test_who_has_another_secret_is_not_spoken_to(seat: Callable[..., Seat]) -> None:
+    ada, eve = seat(), seat(keys(b"what somebody guesses about it"))
+    meet(ada, eve)
+    eve.mailbox.send(ada.peers, b"x")
+    ada.mailbox.send(eve.peers, b"a secret of ours")
+    assert ada.silent(eve)
+    assert eve.silent(ada)
+
+
+@pytest.mark.parametrize("step", [limits.PEER_PORT_STEP, limits.DOOR_PORT_STEP])
+def test_who_does_not_encrypt_is_not_heard(seat: Callable[..., Seat], step: int) -> None:
+    ada = seat(doors=True)
+    with zmq.Context() as context, context.socket(zmq.DEALER) as stranger:
+        stranger.linger = 0
+        stranger.connect(f"tcp://127.0.0.1:{ada.port + step}")
+        stranger.send_multipart([b"control"])
+        assert ada.silent()
+
+
+def test_clients_come_in_encrypted_with_any_key_of_their_own(seat: Callable[..., Seat]) -> None:
+    ada = seat(doors=True)
+    with zmq.Context() as context, context.socket(zmq.DEALER) as client:
+        client.linger = 0
+        client.curve_serverkey = ada.keys.door
+        client.curve_publickey, client.curve_secretkey = zmq.curve_keypair()
+        client.connect(door_of(ada.clients))
+        client.send_multipart([b"control"])
+        (came,) = ada.hears()
+        assert ada.mailbox.from_client(came.origin)
+        assert ada.mailbox.encrypted(came.origin)
+        assert not came.key
+        ada.mailbox.reply(came.origin, b"answer")
+        assert client.poll(PATIENCE_S * 1000)
+        assert client.recv() == b"answer"
+
+
+def test_a_key_that_is_good_at_the_door_for_clients_is_none_at_that_for_nodes(
+    seat: Callable[..., Seat],
+) -> None:
+    ada = seat(doors=True)
+    with zmq.Context() as context, context.socket(zmq.DEALER) as client:
+        client.linger = 0
+        client.curve_serverkey = ada.keys.door
+        client.curve_publickey, client.curve_secretkey = zmq.curve_keypair()
+        client.connect(ada.peers)
+        client.send_multipart([b"control"])
+        assert ada.silent()
+
+
+def test_what_is_said_to_a_node_that_encrypts_is_encrypted_from_when_that_is_known(
+    seat: Callable[..., Seat],
+) -> None:
+    """A roll: the row of a node says so when it has started again."""
+    ada = seat()
+    clear = NodeKeys(ada.keys.secret, ada.keys.public, ada.keys.door)
+    old = seat(clear)
+    row = Member("old", "old", old.clients, 1, key=clear.public, encrypts=False)
+    for each in (ada, old):
+        each.mailbox.admit([ada.row, row])
+    old.mailbox.send(ada.peers, b"from the old")
+    assert ada.hears(old)
+    ada.mailbox.send(old.peers, b"to the old")
+    assert old.hears(ada)
+
+
+def test_a_forwarded_client_is_answered_by_the_door_that_it_came_in_by(seat: Callable[..., Seat]) -> None:
+    front, worker = seat(doors=True), seat(doors=True)
+    meet(front, worker)
+    with zmq.Context() as context, context.socket(zmq.DEALER) as client:
+        client.linger = 0
+        client.curve_serverkey = front.keys.door
+        client.curve_publickey, client.curve_secretkey = zmq.curve_keypair()
+        client.connect(door_of(front.clients))
+        client.send_multipart([b"control"])
+        (came,) = front.hears()
+        end = time.monotonic() + PATIENCE_S
+        while not front.mailbox.forward(worker.clients, came, connected=True):
+            assert time.monotonic() < end
+            front.mailbox.receive(10)
+            worker.mailbox.receive(10)
+        (forwarded,) = worker.hears(front)
+        assert worker.mailbox.encrypted(forwarded.origin)
+        worker.mailbox.reply(forwarded.origin, b"answer")
+        end = time.monotonic() + PATIENCE_S
+        while not client.poll(20):
+            assert time.monotonic() < end
+            front.mailbox.receive(10)
+        assert client.recv() == b"answer"
