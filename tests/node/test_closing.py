@@ -14,6 +14,7 @@ from gossipq.errors import ConfigError, Forbidden, GossipqError, NotConfirmed, T
 from gossipq_cli.main import main
 from gossipq_client import connect
 from gossipq_client.io import contexts
+from gossipq_client.values import Credentials, file_text
 
 pytestmark = pytest.mark.e2e
 PATIENCE_S = 60.0
@@ -164,3 +165,22 @@ def test_a_context_may_name_credentials(tmp_path: Path, monkeypatch: pytest.Monk
     for given in (("shop",), ()):
         assert contexts.credentials_for(given, ["tcp://127.0.0.1:1"], None).token
     assert not contexts.credentials_for(("127.0.0.1:1",), ["tcp://127.0.0.1:1"], None).token
+
+
+def test_files_may_have_the_key_of_the_doors(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Then a token may leave this machine: nobody on the way can read it."""
+    far, path = ["tcp://10.0.0.7:7700"], tmp_path / "token"
+    path.write_text(file_text(b"t" * 32, b"d" * 32))
+    path.chmod(0o600)
+    shown = contexts.credentials_for((), far, path, act_for="ada")
+    assert (shown.token, shown.door, shown.act_for) == (b"t" * 32, b"d" * 32, "ada")
+    assert shown.at(far[0]) == b"t" * 32
+    path.write_text(file_text(b"", b"d" * 32))
+    assert contexts.credentials_for((), far, path).token == b""
+    monkeypatch.setenv("GOSSIPQ_CREDENTIALS", str(path))
+    assert contexts.credentials_for((), far, b"u" * 32) == Credentials(b"u" * 32, door=b"d" * 32)
+    assert contexts.credentials_for((), far, b"").token == b""
+    for text in ("", "door_12", "gq_" + "zz" * 32, file_text(b"t" * 32) + "door_xx"):
+        path.write_text(text)
+        with pytest.raises(ConfigError, match="no token"):
+            contexts.credentials_for((), far, path)

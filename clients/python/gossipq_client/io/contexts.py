@@ -135,13 +135,14 @@ def credentials_for(
     insecure: bool = False,
     act_for: str = "",
 ) -> Credentials:
-    """What a client shows at `places`, which is what `given` names: the token that is given, else what is in
+    """What a client shows at `places`, which is what `given` names: the token that is given (b"": none), else what is in
     the file that is given, else in that of $GOSSIPQ_CREDENTIALS, else in that of the context, else in the
     user's own, for nodes of this machine. Raises ConfigError: the file holds none, or others can read it, or
     the token would leave this machine unencrypted."""
     local = all(map(_is_here, places))
     if isinstance(path, bytes):
-        shown = Credentials(path)
+        beside = credentials_file(given)
+        shown = Credentials(path, door=read_credentials(Path(beside)).door if beside else b"")
     else:
         named = path or credentials_file(given)
         if not named:
