@@ -21,8 +21,8 @@ class ConnectOptions(TypedDict, total=False):
     it has (within the topic's `dedup`). Needs lmdb (pip install "gossipq[spool]")
     spool_bytes_max: what it holds at most, then publish raises Backpressure
     credentials: a file with the token to show to a closed cluster, and the key of its doors, which encrypts;
-    bytes are the token itself (b"": show none); None = the file of $GOSSIPQ_CREDENTIALS, else of the context, else, for nodes
-    of this machine, that of this user
+    bytes are the token itself (b"": show none); None = the file of $GOSSIPQ_CREDENTIALS, else of the context,
+    else, for nodes of this machine, that of this user
     insecure: the token may leave this machine, though who listens to the network can read it
     act_for: the user for whom this client acts, as gateways do: it may do what that user may, and no more;
     that needs the permission act_for on `*`
