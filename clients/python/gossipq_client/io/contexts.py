@@ -136,9 +136,9 @@ def credentials_for(
     act_for: str = "",
 ) -> Credentials:
     """What a client shows at `places`, which is what `given` names: the token that is given (b"": none), else
-    what is in the file that is given, else in that of $GOSSIPQ_CREDENTIALS, else in that of the context, else in the
-    user's own, for nodes of this machine. Raises ConfigError: the file holds none, or others can read it, or
-    the token would leave this machine unencrypted."""
+    what is in the file that is given, else in that of $GOSSIPQ_CREDENTIALS, else in that of the context, else
+    in the user's own, for nodes of this machine. Raises ConfigError: the file holds none, or others can read
+    it, or the token would leave this machine unencrypted."""
     local = all(map(_is_here, places))
     if isinstance(path, bytes):
         beside = credentials_file(given)
