@@ -177,6 +177,41 @@ def measure_start(times: int) -> list[Row]:
     ]
 
 
+IMPORT = "import time; at = time.perf_counter(); import gossipq_client; print(time.perf_counter() - at)"
+IDLE_S = 20.0
+IDLE = f"""
+import sys, threading, time
+from gossipq_client import connect
+with connect(sys.argv[1]) as mq:
+    mq.publish_and_wait("idle", b"x")
+    with mq.subscribe("idle", "g", start="new") as subscription:
+        threading.Thread(target=lambda: [None for _ in subscription]).start()
+        time.sleep(2)
+        before = time.process_time()
+        time.sleep({IDLE_S})
+        print((time.process_time() - before) / {IDLE_S})
+        subscription.stop()
+"""
+
+
+def measure_client(times: int) -> list[Row]:
+    """Importing the client, in a process with its bytecode; a client that consumes where nothing comes."""
+
+    def said(*line: str) -> float:
+        out = subprocess.run([sys.executable, "-c", *line], check=True, capture_output=True, text=True).stdout
+        return float(out)
+
+    said(IMPORT)
+    spans_ms = [said(IMPORT) * 1_000 for _ in range(max(times, 5))]
+    with node() as at:
+        share = said(IDLE, at.server)
+    what = f"of a core for {IDLE_S:g} s: a client with a publisher and a consumer of an idle topic"
+    return [
+        Row("import", f"{statistics.median(spans_ms):.0f} ms", "", "", "< 120 ms", "import gossipq_client"),
+        Row("idle client", f"{share:.2%}", "", "", "< 0.2 %", what),
+    ]
+
+
 def measure_soak(at: Node) -> list[Row]:
     """10 M records with retention right behind them: speed, memory and files from end to end."""
     samples: list[tuple[float, float]] = []
@@ -228,6 +263,7 @@ def main() -> None:
     names = [
         *(pair.name for pair in PAIRS + COPIES),
         "start",
+        "client",
         "soak",
         *cluster.FIGURES,
         *latency.FIGURES,
@@ -245,6 +281,8 @@ def main() -> None:
     given = parser.parse_args()
     wanted = set(given.only or names)
     rows = measure_start(given.pairs) if "start" in wanted else []
+    if "client" in wanted:
+        rows += measure_client(given.pairs)
     if pairs := [pair for pair in PAIRS if pair.name in wanted]:
         with node() as at:
             rows += [measure_pair(pair, at, given.pairs) for pair in pairs]
