@@ -195,6 +195,7 @@ IMPORTERS = {
     ),
     "starlette": ("gossipq_gateway",),
     "uvicorn": ("gossipq_gateway.listener",),
+    "websockets": ("gossipq_gateway.dialects.kapokmq.sockets",),
     "uvloop": ("gossipq_gateway.service",),
     "rich": ("gossipq_cli",),
     "click": ("gossipq_cli",),

@@ -28,6 +28,10 @@ def dialects(settings: Settings) -> list[Dialect]:
     """What a gateway with these settings speaks. A dialect is imported when it is asked for."""
     found: list[Dialect] = []
     asked = settings.options
+    if settings.kapokmq is not None:
+        from gossipq_gateway.dialects.kapokmq import KapokMq
+
+        found.append(KapokMq(settings.kapokmq, asked.kapokmq))
     if settings.queue_server is not None:
         from gossipq_gateway.dialects.queue_server import QueueServer
 

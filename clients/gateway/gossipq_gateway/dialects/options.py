@@ -17,13 +17,15 @@ Group = Annotated[str, Meta(min_length=1, max_length=100)]
 
 class KapokMqOptions(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """`push_type` 1: a message goes to one consumer of its topic, 2: to all. `nodes`: HOST:PORT of all
-    gateways, for clients that ask for them. `in_hand_max`: messages that a consumer has not acked."""
+    gateways, for clients that ask for them. `origins`: web pages that may ask. `in_hand_max`: messages that a
+    consumer has not acked."""
 
     secret_key: str = "test"
     push_type: Annotated[int, Meta(ge=1, le=2)] = 1
     push_retry_time: Seconds = 300
     group: Group = "kapokmq"
     nodes: list[str] = []
+    origins: list[str] = []
     in_hand_max: Count = 1_000
 
 

@@ -1,0 +1,52 @@
+"""Fields of a form, as browsers and the clients of older brokers post them."""
+
+from email.parser import BytesParser
+from email.policy import HTTP
+from urllib.parse import parse_qsl
+
+from starlette.requests import Request
+
+BODY_BYTES_MAX = 17 << 20
+FIELDS_MAX = 100
+
+
+class BadForm(Exception):
+    """It is too large, or no form."""
+
+
+async def body(request: Request, bytes_max: int = BODY_BYTES_MAX) -> bytes:
+    """Raises BadForm for what is larger."""
+    parts, size = [], 0
+    async for part in request.stream():
+        size += len(part)
+        if size > bytes_max:
+            raise BadForm(f"a body of more than {bytes_max} bytes")
+        parts.append(part)
+    return b"".join(parts)
+
+
+async def fields(request: Request) -> dict[str, str]:
+    """By name, the first of each. Raises BadForm."""
+    return parse(await body(request), request.headers.get("content-type", ""))
+
+
+def parse(raw: bytes, kind: str) -> dict[str, str]:
+    """Of a body of this content type. Raises BadForm."""
+    found: dict[str, str] = {}
+    if kind.lower().startswith("multipart/form-data"):
+        message = BytesParser(policy=HTTP).parsebytes(
+            b"content-type: " + kind.encode("latin-1", "replace") + b"\r\n\r\n" + raw
+        )
+        for at, part in enumerate(message.iter_parts() if message.is_multipart() else ()):
+            name = part.get_param("name", header="content-disposition")
+            payload = part.get_payload(decode=True)
+            if at < FIELDS_MAX and isinstance(name, str) and isinstance(payload, bytes):
+                found.setdefault(name, payload.decode("utf-8", "replace"))
+        return found
+    try:
+        pairs = parse_qsl(raw.decode("utf-8", "replace"), keep_blank_values=True, max_num_fields=FIELDS_MAX)
+    except ValueError as error:
+        raise BadForm(str(error)) from None
+    for name, value in pairs:
+        found.setdefault(name, value)
+    return found

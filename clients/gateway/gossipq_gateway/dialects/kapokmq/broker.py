@@ -1,0 +1,177 @@
+"""What KapokMQ does with messages, done with gossipq: a topic is a topic, consumers share a group, or have
+one each (`push_type` 2), and what is not acked in time comes again."""
+
+import asyncio
+import os
+from collections.abc import Callable
+from functools import partial
+from typing import NamedTuple
+from zlib import crc32
+
+from gossipq import limits
+from gossipq.errors import GossipqError
+from gossipq_client.aio import Message
+from gossipq_client.values import GIVEN_BACK, failed
+from gossipq_gateway.dialect import Desk
+from gossipq_gateway.dialects.acks import acked
+from gossipq_gateway.dialects.feeds import Feed, Taker
+from gossipq_gateway.dialects.kapokmq import wire
+from gossipq_gateway.dialects.names import name_of, topic_of
+from gossipq_gateway.dialects.options import KapokMqOptions
+from gossipq_gateway.dialects.postbox import Postbox, Stored
+
+DELAY = "kapokmq_delay"  #: header: the delay that was asked for, in seconds
+DELAY_S_MAX = limits.DELAY_MS_MAX // 1_000
+CREDIT_RECORDS = 256
+
+#: told once: the code of the message, or why it is not stored
+Sent = Callable[[str, GossipqError | None], None]
+
+
+class InHand(NamedTuple):
+    message: Message
+    taker: Taker
+    until_s: float  #: on the clock of the loop
+
+
+class Broker:
+    def __init__(self, desk: Desk, options: KapokMqOptions) -> None:
+        self.desk, self.options = desk, options
+        self._post = Postbox(desk)
+        self._feeds: dict[tuple[str, str], Feed] = {}
+        self._ending: set[asyncio.Task[None]] = set()
+        #: by group and code, who waits longest first
+        self._in_hand: dict[tuple[str, str], InHand] = {}
+        self._loop = asyncio.get_running_loop()
+
+    # --- producers
+
+    def send(self, topic: str, text: str, delay_s: int, done: Sent) -> None:
+        """`topic` is one of gossipq."""
+        id, headers = "", tuple[tuple[str, str], ...]()
+        delay_s = min(max(0, delay_s), DELAY_S_MAX)
+        if delay_s:
+            id = wire.scheduled_code(topic, os.urandom(12))
+            headers = ((DELAY, str(delay_s)),)
+
+        def stored(places: list[Stored], error: GossipqError | None) -> None:
+            if error is not None:
+                self.desk.counters.error()
+                self.desk.log.warning("a message for %s is not stored: %s", topic, error)
+                done("", error)
+            else:
+                done(id or wire.code_of(*places[0]), None)
+
+        self._post.put(
+            topic, text.encode("utf-8", "replace"), stored, delay_s=delay_s, id=id, headers=headers
+        )
+
+    async def sent(self, topic: str, text: str, delay_s: int) -> str:
+        """The code of a message that is stored. Raises what publish raises."""
+        told: asyncio.Future[str] = self._loop.create_future()
+
+        def done(code: str, error: GossipqError | None) -> None:
+            if told.done():
+                return
+            if error is not None:
+                told.set_exception(error)
+            else:
+                told.set_result(code)
+
+        self.send(topic, text, delay_s, done)
+        return await told
+
+    # --- consumers
+
+    def group_of(self, consumer: str) -> str:
+        options = self.options
+        return options.group if options.push_type == 1 else f"{options.group}.{topic_of(consumer)}"
+
+    def join(self, topic: str, group: str, taker: Taker) -> Feed:
+        """From now on the taker gets what others of its group do not. Raises BadRequest."""
+        feed = self._feeds.get((topic, group))
+        if feed is None:
+            start = "first" if self.options.push_type == 1 else "new"
+            subscribe = partial(
+                self.desk.mq.subscribe, topic, group, start=start, credit=CREDIT_RECORDS, create=True
+            )
+            feed = self._feeds[topic, group] = Feed(subscribe, partial(self._over, topic, group))
+        feed.join(taker)
+        return feed
+
+    def _over(self, topic: str, group: str) -> None:
+        feed = self._feeds.pop((topic, group), None)
+        if feed is not None:
+            task = asyncio.ensure_future(feed.ended())
+            self._ending.add(task)
+            task.add_done_callback(self._ending.discard)
+
+    def show(self, group: str, message: Message, taker: Taker) -> wire.Message:
+        """The record as its consumer gets it; it is in its hands from now on."""
+        topic, now_s = message.topic, self.desk.clock.now().wall_ms // 1_000
+        code = code_of(message)
+        self._in_hand.pop((group, code), None)
+        until_s = self._loop.time() + self.options.push_retry_time
+        self._in_hand[group, code] = InHand(message, taker, until_s)
+        self.desk.counters.delivered()
+        created_s = int(message.publish_time)
+        delay_s = _whole(message.headers.get(DELAY)) if message.attempt == 1 else max(0, now_s - created_s)
+        text = message.value.decode(errors="replace")
+        return wire.Message(code, text, name_of(topic), created_s, now_s, delay_s, wire.WAITING)
+
+    def ack(self, group: str, code: str) -> Taker | None:
+        """Who had it; None for what nobody has."""
+        found = self._in_hand.pop((group, code), None)
+        if found is None:
+            return None
+        if acked(found.message):
+            self.desk.counters.acked()
+        else:
+            self.desk.log.warning("an ack of %s came too late", found.message.ref)
+        return found.taker
+
+    def give_back(self, taker: Taker) -> None:
+        """It is gone: others get what it had."""
+        for key in [key for key, found in self._in_hand.items() if found.taker is taker]:
+            self._in_hand.pop(key).message.settle(GIVEN_BACK)
+
+    def sweep(self) -> list[Taker]:
+        """What was not acked in time has failed, and comes again; whose it was."""
+        now_s, over = self._loop.time(), list[Taker]()
+        for key, found in list(self._in_hand.items()):
+            if found.until_s > now_s:
+                break
+            del self._in_hand[key]
+            found.message.settle(failed(0, f"no ack within {self.options.push_retry_time} s"))
+            over.append(found.taker)
+        return over
+
+    async def close(self) -> None:
+        await self._post.settled()
+        for found in self._in_hand.values():
+            found.message.settle(GIVEN_BACK)
+        self._in_hand.clear()
+        if self._ending:
+            await asyncio.wait(self._ending)
+
+    # --- the console
+
+    async def topics_of(self, crc: int) -> list[str]:
+        """Those that a code may name."""
+        return [
+            info.name
+            for info in await self.desk.mq.topics()
+            if crc32(info.name.encode()) == crc and not info.config.virtual
+        ]
+
+
+def code_of(message: Message) -> str:
+    id = message.id or ""
+    found = wire.named(id)
+    if found is not None and found.id:
+        return id
+    return wire.code_of(message.topic, message.partition, message.offset)
+
+
+def _whole(text: str | bytes | None) -> int:
+    return int(text) if isinstance(text, str) and text.isascii() and text.isdigit() else 0
