@@ -32,6 +32,10 @@ def dialects(settings: Settings) -> list[Dialect]:
         from gossipq_gateway.dialects.kapokmq import KapokMq
 
         found.append(KapokMq(settings.kapokmq, asked.kapokmq))
+    if settings.moonmq is not None or settings.moonmq_http is not None:
+        from gossipq_gateway.dialects.moonmq import MoonMq
+
+        found.append(MoonMq(settings.moonmq, settings.moonmq_http, asked.moonmq))
     if settings.queue_server is not None:
         from gossipq_gateway.dialects.queue_server import QueueServer
 

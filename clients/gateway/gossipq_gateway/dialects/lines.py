@@ -46,6 +46,9 @@ class Line(asyncio.Protocol):
     def roomy(self) -> None:
         """It reads again what is sent to it."""
 
+    def answered(self) -> None:
+        """Nothing that was asked waits for its answer."""
+
     # --- answers
 
     def say(self, answer: bytes) -> None:
@@ -64,9 +67,10 @@ class Line(asyncio.Protocol):
             self.transport.write(data)
 
     def hang_up(self) -> None:
-        """Behind what was said."""
+        """Behind what is said so far."""
         if self.is_open:
-            self.transport.close()
+            self._ending = True
+            self._flush_soon()
 
     def _flush_soon(self) -> None:
         if not self._flushing and self.is_open:
@@ -80,8 +84,10 @@ class Line(asyncio.Protocol):
         if data := self.answers.take():
             self.transport.write(data)
         self._brake()
-        if self._ending and not self.answers:
-            self.transport.close()
+        if not self.answers:
+            self.answered()
+            if self._ending:
+                self.transport.close()
 
     def _brake(self) -> None:
         """Who asks more than is answered, or does not read the answers, is not read either."""
@@ -183,4 +189,4 @@ class Lines:
             await asyncio.sleep(SWEEP_S)
             oldest_s = loop.time() - self._idle_s
             for line in [line for line in self._open if line.heard_s < oldest_s and not line.answers]:
-                line.hang_up()
+                line.transport.close()

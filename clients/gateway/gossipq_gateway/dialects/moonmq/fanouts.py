@@ -1,0 +1,162 @@
+"""Messages for all who are bound to a queue. They lie in a topic of their own, which each gateway reads once
+for all its connections; a group there keeps up to where everybody has acked, so that what nobody acked is
+there for who binds next."""
+
+import asyncio
+import sys
+from collections import deque
+from contextlib import suppress
+from typing import Protocol
+
+from gossipq.errors import Busy, GossipqError, UnknownTopic
+from gossipq_client.aio import Message
+from gossipq_gateway.dialect import Desk
+
+TELL_S = 0.5  #: what is acked is told so often
+WAITING_MAX = 1_000  #: messages for a connection that does not ack; then it is cut off
+LEFT_MAX = 10_000  #: messages of who left without an ack, for who comes next
+
+
+def topic_of(queue_topic: str) -> str:
+    return f"{queue_topic}.fanout"
+
+
+class Listener(Protocol):
+    """A connection that is bound to the queue."""
+
+    def has_room(self) -> bool: ...
+    def give(self, message: Message) -> None:
+        """Takes it, and says `acked` when it has."""
+
+    def ended(self, error: GossipqError) -> None:
+        """Nothing will come any more, or it was too slow."""
+
+
+class Share:
+    """What one connection has, and what waits for it."""
+
+    def __init__(self, listener: Listener) -> None:
+        self.listener = listener
+        self.waiting: deque[Message] = deque()
+        self.in_hand: dict[int, Message] = {}
+
+    def offer(self) -> None:
+        """As much as it takes."""
+        while self.waiting and self.listener.has_room():
+            message = self.waiting.popleft()
+            self.in_hand[message.offset] = message
+            self.listener.give(message)
+
+    @property
+    def first(self) -> int | None:
+        """The lowest offset that it has not acked."""
+        offsets = [*self.in_hand, *(message.offset for message in self.waiting)]
+        return min(offsets, default=None)
+
+
+class Fanout:
+    """One queue, as long as somebody is bound to it."""
+
+    def __init__(self, desk: Desk, queue_topic: str, group: str) -> None:
+        self._desk, self._topic, self._group = desk, topic_of(queue_topic), group
+        self._shares: dict[Listener, Share] = {}
+        self._left: dict[int, Message] = {}
+        self._end = self._told = 0  #: behind the last message that was read; up to where the group knows
+        self._there = asyncio.Event()
+        self._floor = sys.maxsize  #: the first that is not here any more
+        self.is_over = False
+        self._tasks = [asyncio.create_task(self._read()), asyncio.create_task(self._tell())]
+
+    def join(self, listener: Listener) -> None:
+        share = self._shares[listener] = Share(listener)
+        share.waiting.extend(self._left.values())
+        self._left.clear()
+        share.offer()
+
+    def leave(self, listener: Listener) -> None:
+        share = self._shares.pop(listener, None)
+        if share is not None:
+            for message in [*share.in_hand.values(), *share.waiting]:
+                self._keep(message)
+
+    def _keep(self, message: Message) -> None:
+        """For who binds next. When that is too much, it begins anew where the group stands."""
+        if len(self._left) < LEFT_MAX:
+            self._left[message.offset] = message
+        else:
+            self.is_over, self._floor = True, min(self._floor, message.offset)
+
+    def acked(self, listener: Listener, offset: int) -> None:
+        share = self._shares.get(listener)
+        if share is not None:
+            share.in_hand.pop(offset, None)
+            share.offer()
+
+    def roomy(self, listener: Listener) -> None:
+        share = self._shares.get(listener)
+        if share is not None:
+            share.offer()
+
+    def begin(self) -> None:
+        """The topic is there."""
+        self._there.set()
+
+    @property
+    def is_waiting(self) -> bool:
+        """Nobody has published yet."""
+        return not self._there.is_set()
+
+    @property
+    def is_idle(self) -> bool:
+        return not self._shares
+
+    async def close(self) -> None:
+        self.is_over = True
+        for task in self._tasks:
+            task.cancel()
+        await asyncio.wait(self._tasks)
+        with suppress(GossipqError):
+            await self._note()
+
+    async def _read(self) -> None:
+        try:
+            start = await self._begin()
+            async for message in self._desk.mq.consume(self._topic, start=start):
+                self._end = message.offset + 1
+                if not self._shares:
+                    self._keep(message)
+                for listener, share in list(self._shares.items()):
+                    share.waiting.append(message)
+                    share.offer()
+                    if len(share.waiting) >= WAITING_MAX:
+                        listener.ended(Busy("too many messages without an ack"))
+        except GossipqError as error:
+            self.is_over = True
+            for listener in list(self._shares):
+                listener.ended(error)
+
+    async def _begin(self) -> int | str:
+        """Where to read from, once there is something."""
+        await self._there.wait()
+        stats = await self._desk.mq.admin.stats([self._topic])
+        cursors = [row.cursor for row in stats.groups if row.group == self._group]
+        first = max((row.first for row in stats.partitions), default=0)
+        self._end = self._told = max([first, *cursors])
+        return self._end
+
+    async def _tell(self) -> None:
+        while True:
+            await asyncio.sleep(TELL_S)
+            try:
+                await self._note()
+            except GossipqError as error:
+                self._desk.log.warning("acks of %s are told later: %s", self._topic, error)
+
+    async def _note(self) -> None:
+        """Tells up to where everybody has acked."""
+        firsts = [share.first for share in self._shares.values()] + [min(self._left, default=None)]
+        upto = min(self._end, self._floor, *(first for first in firsts if first is not None))
+        if upto > self._told:
+            with suppress(UnknownTopic):
+                await self._desk.mq.admin.ack_below(self._topic, self._group, {0: upto})
+            self._told = upto

@@ -1,0 +1,188 @@
+"""moonmq at its ports: frames over TCP, and messages over HTTP."""
+
+import asyncio
+from collections.abc import AsyncIterator, Sequence
+from contextlib import AsyncExitStack, asynccontextmanager
+
+from starlette.applications import Starlette
+from starlette.background import BackgroundTask
+from starlette.requests import Request
+from starlette.responses import PlainTextResponse, Response
+from starlette.routing import BaseRoute, Route
+
+from gossipq.errors import GossipqError
+from gossipq_client.aio import Message
+from gossipq_client.values import GIVEN_BACK
+from gossipq_gateway.dialect import Desk, Place
+from gossipq_gateway.dialects import forms
+from gossipq_gateway.dialects.acks import acked
+from gossipq_gateway.dialects.lines import Lines
+from gossipq_gateway.dialects.moonmq import wire
+from gossipq_gateway.dialects.moonmq.broker import Broker
+from gossipq_gateway.dialects.moonmq.lines import MoonLine
+from gossipq_gateway.dialects.options import MoonMqOptions
+from gossipq_gateway.listener import listening
+
+POLL_S = 60.0  #: a GET waits so long for a message
+LOOK_S = 1.0  #: between two looks whether its client is still there
+METHODS = ["GET", "POST", "PUT", "DELETE", "PATCH", "OPTIONS"]
+
+
+class MoonMq:
+    """The dialect. A place that is None is not served."""
+
+    name = "moonmq"
+
+    def __init__(self, where: Place | None, http: Place | None, options: MoonMqOptions) -> None:
+        self._where, self._http, self._options = where, http, options
+        self.at = self.http_at = Place("", 0)  #: where it listens
+
+    def routes(self, desk: Desk) -> Sequence[BaseRoute]:
+        return ()
+
+    @asynccontextmanager
+    async def serve(self, desk: Desk) -> AsyncIterator[None]:
+        broker = Broker(desk, self._options)
+        lines = Lines(lambda lines: MoonLine(lines, broker), desk.counters, self._options.keepalive)
+        async with AsyncExitStack() as stack:
+            stack.push_async_callback(broker.close)
+            if self._where is not None:
+                self.at = await stack.enter_async_context(lines.listening(self._where))
+            if self._http is not None:
+                app = Starlette(routes=[Route("/msg", Messages(broker).answer, methods=METHODS)])
+                self.http_at = await stack.enter_async_context(listening(app, self._http))
+            tasks = [asyncio.create_task(_sweep(broker)), asyncio.create_task(broker.look())]
+            try:
+                yield
+            finally:
+                for task in tasks:
+                    task.cancel()
+
+
+async def _sweep(broker: Broker) -> None:
+    while True:
+        await asyncio.sleep(1)
+        broker.sweep()
+
+
+class Messages:
+    """GET, POST and PUT of /msg."""
+
+    def __init__(self, broker: Broker) -> None:
+        self._broker = broker
+
+    async def answer(self, request: Request) -> Response:
+        counters = self._broker.desk.counters
+        counters.request()
+        try:
+            if request.method == "GET":
+                return await self._get(request)
+            if request.method in ("POST", "PUT"):
+                return await self._publish(request)
+        except (GossipqError, forms.BadForm) as error:
+            counters.error()
+            return _text(str(error), 400 if not isinstance(error, GossipqError) else 500)
+        counters.error()
+        return _text("invalid http method", 405)
+
+    async def _publish(self, request: Request) -> Response:
+        asked = wire.publish(dict(request.query_params), await forms.body(request))
+        if isinstance(asked, wire.Refusal):
+            self._broker.desk.counters.error()
+            return _text(asked.text, 400)
+        told: asyncio.Future[int] = asyncio.get_running_loop().create_future()
+
+        def done(number: int, error: GossipqError | None) -> None:
+            if told.done():
+                return
+            if error is None:
+                told.set_result(number)
+            else:
+                told.set_exception(error)
+
+        self._broker.publish(asked, done)
+        return PlainTextResponse(str(await told))
+
+    async def _get(self, request: Request) -> Response:
+        """One message, acked once it is written to a client that is still there."""
+        queue, key = (request.query_params.get(name, "") for name in ("queue", "routing_key"))
+        if refused := wire.checked(queue, key):
+            self._broker.desk.counters.error()
+            return _text(refused.text, 400)
+        once, loop, writes_for_all = Once(), asyncio.get_running_loop(), False
+        feed, fanout, end_s = self._broker.join(queue, key, once), None, loop.time() + POLL_S
+        try:
+            fanout = self._broker.listen(queue, once.all)
+            while not once.message.done() and loop.time() < end_s and not await request.is_disconnected():
+                await asyncio.wait([once.message], timeout=LOOK_S)
+            if once.message.cancel():
+                return Response(status_code=204)
+            message, is_for_all = once.message.result()
+            if await request.is_disconnected():
+                once.give_back()
+                return Response(status_code=204)
+            writes_for_all = is_for_all
+        except BaseException:
+            once.give_back()
+            raise
+        finally:
+            feed.leave(once)
+            if fanout is not None and not writes_for_all:
+                fanout.leave(once.all)  # who has one leaves when it is written
+
+        async def settle() -> None:
+            self._broker.desk.counters.acked()
+            if is_for_all and fanout is not None:
+                fanout.acked(once.all, message.offset)
+                fanout.leave(once.all)
+            else:
+                acked(message)
+
+        self._broker.desk.counters.delivered()
+        return Response(
+            message.value, media_type="text/plain; charset=utf-8", background=BackgroundTask(settle)
+        )
+
+
+class Once:
+    """Takes one message, of either kind."""
+
+    def __init__(self) -> None:
+        self.message: asyncio.Future[tuple[Message, bool]] = asyncio.get_running_loop().create_future()
+        self.all = ForAll(self)
+
+    def has_room(self) -> bool:
+        return not self.message.done()
+
+    def give(self, message: Message) -> None:
+        self.message.set_result((message, False))
+
+    def give_back(self) -> None:
+        """What it has, if it is of those for one; those for all go to who binds next."""
+        if not self.message.cancel() and self.message.exception() is None and not self.message.result()[1]:
+            self.message.result()[0].settle(GIVEN_BACK)
+
+    def ended(self, error: GossipqError) -> None:
+        if not self.message.done():
+            self.message.set_exception(error)
+
+
+class ForAll:
+    """The part of it that takes messages for all."""
+
+    def __init__(self, once: Once) -> None:
+        self._once = once
+
+    def has_room(self) -> bool:
+        return self._once.has_room()
+
+    def give(self, message: Message) -> None:
+        self._once.message.set_result((message, True))
+
+    def ended(self, error: GossipqError) -> None:
+        self._once.ended(error)
+
+
+def _text(text: str, status: int) -> Response:
+    """As Go's http.Error writes it."""
+    return PlainTextResponse(text + "\n", status, {"x-content-type-options": "nosniff"})
