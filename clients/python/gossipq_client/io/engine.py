@@ -93,6 +93,11 @@ class Engine:
     def enter(self) -> None:
         """Before each step. Raises ClientClosed, ForkedClient, and RuntimeError where a signal handler
         interrupted a step."""
+        if self.busy or self.torn or self.closed or self.forked:
+            self._hindered()
+
+    def _hindered(self) -> None:
+        """Says why no step can be done now, or mends what hinders it."""
         self.check()
         if self.busy:
             raise RuntimeError(

@@ -45,6 +45,7 @@ class Subscription:
     ) -> None:
         self.group, self.start, self.options, self.notify_end = group, start, options, notify_end
         self.names, self.routes, self.acks = names, list(routes), acks
+        self.leased = bool(group) and acks  #: what comes is held for the user until it is acked or given back
         self.mode = options.mode or ""  #: of the group, as soon as it is known
         self.credit_records, self.credit_bytes = credit
         self.awaits = False  #: topics that are not there yet
@@ -65,11 +66,6 @@ class Subscription:
         self.closing = self.paused = self.streak = False
         self.touched_ms = 0  #: when the user last took something
         self.progress = (0, 0)  #: the slice the user is at, and how far
-
-    @property
-    def leased(self) -> bool:
-        """What comes is held for the user until it is acked or given back."""
-        return bool(self.group) and self.acks
 
     @property
     def over(self) -> bool:

@@ -25,7 +25,13 @@ class Settling(Subscribing):
         if not fresh:
             self._fresh[part] = None
             self.ack_due_ms = self.ack_due_ms or self._links.now_ms + ACK_LINGER_MS
-        partition = held.partition
+        partition, done = held.partition, held.done
+        if fresh and done and fresh[-1][2] == first == done[-1][1] and fresh[-1][0] == partition:
+            fresh[-1][2] = done[-1][1] = end  # one by one in order, as most are
+            held.left -= end - first
+            if not held.left:
+                part.outstanding.pop(held, None)
+            return
         for low, high in held.undone(first, end):
             if fresh and fresh[-1][2] == low and fresh[-1][0] == partition:
                 fresh[-1][2] = high
