@@ -12,7 +12,7 @@ from threading import Event, Thread
 import pytest
 
 from conftest import HOME, ROOTS, RunningNode
-from gossipq_client import connect
+from gossipq_client import Subscription, connect
 
 pytestmark = pytest.mark.e2e
 MINUTES = float(os.environ.get("GOSSIPQ_SLOW_MINUTES") or "0.33")  #: `make slow-consumer` takes ten
@@ -84,21 +84,27 @@ def test_what_a_busy_consumer_has_not_begun_goes_to_one_that_has_nothing_to_do(n
         mq.create_topic("uneven")
         mq.publish_many("uneven", [b"x"] * 24).result()
 
+    subscriptions: list[Subscription] = []
+
     def work(name: str) -> None:
-        with connect(node.endpoint) as mq:
-            for msg in mq.consume("uneven", group="g"):
+        with connect(node.endpoint) as mq, mq.subscribe("uneven", group="g") as subscription:
+            subscriptions.append(subscription)
+            for msg in subscription:
                 done[name].append(msg.offset)
                 begun.set()
                 over.wait(0.25)
                 msg.ack()
-                if len(done["first"]) + len(done["second"]) >= 24 or over.is_set():
+                if len(done["first"]) + len(done["second"]) >= 24:
                     over.set()
-                    return
 
     threads = [Thread(target=work, args=[name], daemon=True) for name in done]
     threads[0].start()
     assert begun.wait(30)
     threads[1].start()
     assert over.wait(30)
+    for subscription in subscriptions:
+        subscription.stop()
+    for thread in threads:
+        thread.join(30)
     assert len(done["second"]) >= 4, "the first one had them all"
     assert sorted(done["first"] + done["second"]) == list(range(24)), "each was worked on once"
