@@ -2,8 +2,9 @@
 
 import asyncio
 import logging
+import os
 import signal
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable
 from contextlib import AsyncExitStack
 
 from starlette.applications import Starlette
@@ -13,20 +14,22 @@ from starlette.routing import BaseRoute, Route
 
 from gossipq.clock import SystemClock
 from gossipq.errors import ConfigError
-from gossipq_client.aio import Client
+from gossipq_gateway.callers import Callers, Connect
 from gossipq_gateway.counters import Metrics
 from gossipq_gateway.dialect import Desk, Dialect, Place, log
 from gossipq_gateway.listener import listening
+from gossipq_gateway.manners import Manners
 from gossipq_gateway.settings import Settings
+from gossipq_gateway.v1.dialect import Native
 
 #: what is told when it serves, and what tells that it shall end
 Ready = Callable[[Place], None]
 End = Callable[[], Awaitable[None]]
 
 
-def dialects(settings: Settings) -> list[Dialect]:
+def dialects(settings: Settings, callers: Callers) -> list[Dialect]:
     """What a gateway with these settings speaks. A dialect is imported when it is asked for."""
-    found: list[Dialect] = []
+    found: list[Dialect] = [Native(callers)]
     asked = settings.options
     if settings.kapokmq is not None:
         from gossipq_gateway.dialects.kapokmq import KapokMq
@@ -43,23 +46,28 @@ def dialects(settings: Settings) -> list[Dialect]:
     return found
 
 
-async def serve(mq: Client, settings: Settings, spoken: Sequence[Dialect], ready: Ready, end: End) -> None:
+async def serve(connect: Connect, settings: Settings, ready: Ready, end: End) -> None:
     """Serves until `end` returns; then what is in hand goes back, and the client is closed. Raises
     Unreachable, and ConfigError when a place is taken."""
     settings.check()
-    metrics = Metrics()
+    metrics, clock, mq = Metrics(), SystemClock(), connect(None)
+    callers = Callers(connect, clock, os.urandom(4).hex())
     async with AsyncExitStack() as stack:
         await stack.enter_async_context(mq)
+        stack.push_async_callback(callers.close)
+        minded = asyncio.create_task(callers.mind())
+        stack.callback(minded.cancel)
         routes: list[BaseRoute] = [Route("/metrics", _page(metrics), methods=["GET"])]
-        for dialect in spoken:
-            desk = Desk(mq, SystemClock(), metrics.of(dialect.name), log.getChild(dialect.name))
+        for dialect in dialects(settings, callers):
+            desk = Desk(mq, clock, metrics.of(dialect.name), log.getChild(dialect.name))
             routes += dialect.routes(desk)
             try:
                 await stack.enter_async_context(dialect.serve(desk))
             except OSError as error:
                 raise ConfigError(f"{dialect.name} cannot listen: {error.strerror or error}") from None
+        app = Manners(Starlette(routes=routes), settings.http, settings.hosts, settings.origins)
         try:
-            at = await stack.enter_async_context(listening(Starlette(routes=routes), settings.http))
+            at = await stack.enter_async_context(listening(app, settings.http))
         except OSError as error:
             raise ConfigError(f"--http {settings.http}: {error.strerror or error}") from None
         ready(at)
@@ -86,7 +94,7 @@ async def told_to_end() -> None:
     await told.wait()
 
 
-def run(mq: Callable[[], Client], settings: Settings) -> None:
+def run(connect: Connect, settings: Settings) -> None:
     """Runs a gateway in this process until SIGTERM or Ctrl-C. Raises Unreachable, ConfigError."""
     if not logging.getLogger().handlers:
         logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(name)s %(message)s")
@@ -95,7 +103,7 @@ def run(mq: Callable[[], Client], settings: Settings) -> None:
         print(f"ready: HTTP at http://{at}", flush=True)
 
     async def whole() -> None:
-        await serve(mq(), settings, dialects(settings), ready, told_to_end)
+        await serve(connect, settings, ready, told_to_end)
 
     import uvloop
 

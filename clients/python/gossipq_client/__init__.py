@@ -39,7 +39,7 @@ from gossipq.errors import (
     WrongState,
 )
 from gossipq.wire.schemas import Schema
-from gossipq_client.api.sync import Admin, Client, Message, Subscription, connect
+from gossipq_client.api.sync import Admin, Client, Fetcher, Message, Subscription, connect
 from gossipq_client.handlers import Middleware
 from gossipq_client.operations import DeadLetter, StoredRecord
 from gossipq_client.session import FetchedBatch, PendingReceipt, PendingReceipts, Receipt
@@ -55,6 +55,7 @@ __all__ = [
     "ClientClosed",
     "DeadLetter",
     "FetchedBatch",
+    "Fetcher",
     "ForkedClient",
     "GossipqError",
     "LeaseLost",

@@ -1,5 +1,6 @@
 """`gossipq gateway`."""
 
+import os
 from typing import Any
 
 import click
@@ -43,7 +44,8 @@ def command(choices: Choices, /, **given: Any) -> None:
         raise Failure(
             "not_installed", f"the gateway needs {missing.name}", 'pip install "gossipq[gateway]"'
         ) from None
-    from gossipq_client.aio import connect
+    from gossipq_client.aio import Client, connect
+    from gossipq_client.values import Credentials
     from gossipq_gateway.dialect import place
     from gossipq_gateway.dialects import options
     from gossipq_gateway.settings import Settings
@@ -55,13 +57,17 @@ def command(choices: Choices, /, **given: Any) -> None:
     path = given.pop("dialects")
     given["options"] = options.read(path) if path else options.DialectOptions()
     settings = Settings(**{**given, **places, "insecure": choices.insecure})
-    service.run(
-        lambda: connect(
+
+    def client(token: bytes | None) -> Client:
+        made = connect(
             *choices.servers,
-            name="gateway",
+            name=f"gateway-{os.getpid()}",
             timeout=choices.timeout_s,
             credentials=choices.credentials or None,
             insecure=choices.insecure,
-        ),
-        settings,
-    )
+        )
+        if token is not None:
+            made._credentials = Credentials(token, choices.insecure)
+        return made
+
+    service.run(client, settings)

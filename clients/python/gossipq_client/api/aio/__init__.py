@@ -3,7 +3,7 @@ hand."""
 
 from gossipq_client.api.aio.admin import Admin
 from gossipq_client.api.aio.client import Client, connect
-from gossipq_client.api.aio.consumer import Message, Subscription
+from gossipq_client.api.aio.consumer import Fetcher, Message, Subscription
 from gossipq_client.api.aio.driver import PendingReceipt
 
-__all__ = ["Admin", "Client", "Message", "PendingReceipt", "Subscription", "connect"]
+__all__ = ["Admin", "Client", "Fetcher", "Message", "PendingReceipt", "Subscription", "connect"]

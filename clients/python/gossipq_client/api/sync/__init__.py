@@ -3,6 +3,6 @@
 
 from gossipq_client.api.sync.admin import Admin
 from gossipq_client.api.sync.client import Client, connect
-from gossipq_client.api.sync.consumer import Message, Subscription
+from gossipq_client.api.sync.consumer import Fetcher, Message, Subscription
 
-__all__ = ["Admin", "Client", "Message", "Subscription", "connect"]
+__all__ = ["Admin", "Client", "Fetcher", "Message", "Subscription", "connect"]

@@ -1,0 +1,180 @@
+"""Who asks by a protocol without connections: a client of the cluster for each token that is shown, its
+consumers, and what it has in hand. All of it is bounded, and what nobody uses ends by itself."""
+
+import asyncio
+from collections import OrderedDict
+from collections.abc import AsyncIterator, Callable, Hashable
+from contextlib import asynccontextmanager, suppress
+from typing import Any
+
+from gossipq.clock import Clock
+from gossipq.errors import Busy, GossipqError
+from gossipq_client.aio import Client, Fetcher, Message
+from gossipq_gateway.dialect import log
+from gossipq_gateway.leases import Leases
+
+CALLERS_MAX = 256
+CONSUMERS_MAX = 256  #: of one caller
+IDLE_MS = 60_000  #: a consumer, and a caller with nothing in hand, that is not asked for so long ends
+REST_MS = 1_000  #: what was fetched ahead goes back when no fetch has come for so long
+LOOK_S = 0.2
+LEASE_OVER = "the lease over HTTP ended"
+
+#: a client that shows this token; b"" = none; None = that which the gateway was started with
+Connect = Callable[[bytes | None], Client]
+
+
+class Consumer:
+    """Fetches of one caller from the same topics, for the same group, with the same options."""
+
+    def __init__(self, fetcher: Fetcher, now_ms: int) -> None:
+        self.fetcher, self.used_ms, self.rests, self.waits = fetcher, now_ms, True, 0
+
+
+class Caller:
+    """All who show the same token."""
+
+    def __init__(self, mq: Client, clock: Clock, gateway: str) -> None:
+        self.mq, self._clock = mq, clock
+        self.leases = Leases[Message](gateway)
+        self.users, self.used_ms = 0, self.now_ms()
+        self.ready = asyncio.Lock()
+        self.connected = False
+        self._consumers: OrderedDict[Hashable, Consumer] = OrderedDict()
+
+    def now_ms(self) -> int:
+        return self._clock.now().boot_ms
+
+    async def fetch(
+        self, topics: tuple[str, ...], group: str, n: int, wait_s: float, options: dict[str, Any]
+    ) -> list[Message]:
+        """At most `n` records. Raises Busy when the caller has too much in hand, and what a fetch raises."""
+        if self.leases.room < n:
+            raise Busy("too many records are in hand", hint="ack them, or nack them", retry_after_ms=1_000)
+        consumer = await self._consumer(topics, group, options)
+        consumer.waits += 1
+        try:
+            return list(await consumer.fetcher.fetch(n, wait_s))
+        except GossipqError:
+            self._consumers.pop(_key(topics, group, options), None)
+            await consumer.fetcher.aclose()
+            raise
+        finally:
+            consumer.waits -= 1
+            consumer.used_ms, consumer.rests = self.now_ms(), False
+
+    async def _consumer(self, topics: tuple[str, ...], group: str, options: dict[str, Any]) -> Consumer:
+        key = _key(topics, group, options)
+        consumer = self._consumers.get(key)
+        if consumer is None:
+            if len(self._consumers) >= CONSUMERS_MAX and not await self._end_one():
+                raise Busy("too many fetches wait", hint="wait for one to end", retry_after_ms=1_000)
+            consumer = Consumer(self.mq.fetcher(topics, group, **options), self.now_ms())
+            self._consumers[key] = consumer
+        self._consumers.move_to_end(key)
+        consumer.used_ms = self.now_ms()
+        return consumer
+
+    async def _end_one(self) -> bool:
+        """The one that nobody has asked for longest."""
+        for key, consumer in self._consumers.items():
+            if not consumer.waits:
+                del self._consumers[key]
+                await consumer.fetcher.aclose()
+                return True
+        return False
+
+    async def mind(self) -> None:
+        """What time brings: leases that end, what was fetched ahead, consumers that nobody needs."""
+        now_ms = self.now_ms()
+        for lease in self.leases.due(now_ms):
+            if not lease.record.lost:
+                await lease.record.nack(lease.delay, LEASE_OVER)
+        for key, consumer in list(self._consumers.items()):
+            idle_ms = 0 if consumer.waits else now_ms - consumer.used_ms
+            if idle_ms >= IDLE_MS:
+                del self._consumers[key]
+                await consumer.fetcher.aclose()
+            elif idle_ms >= REST_MS and not consumer.rests:
+                consumer.rests = True
+                consumer.fetcher.rest()
+
+    @property
+    def idle(self) -> bool:
+        return not self.users and not self.leases and not self._consumers
+
+    async def close(self) -> None:
+        """What is in hand goes back uncounted."""
+        with suppress(GossipqError):
+            await self.mq.close()
+
+
+def _key(topics: tuple[str, ...], group: str, options: dict[str, Any]) -> Hashable:
+    return topics, group, repr(sorted(options.items()))
+
+
+class Callers:
+    """A bounded pool of them, by token."""
+
+    def __init__(self, connect: Connect, clock: Clock, gateway: str) -> None:
+        self._connect, self._clock, self._gateway = connect, clock, gateway
+        self._known: OrderedDict[bytes, Caller] = OrderedDict()
+
+    @asynccontextmanager
+    async def of(self, token: bytes) -> AsyncIterator[Caller]:
+        """Who shows it, connected. Raises Forbidden when nobody has it, Unreachable, Busy."""
+        caller = self._known.get(token)
+        if caller is None:
+            caller = await self._made(token)
+        self._known.move_to_end(token)
+        caller.users += 1
+        try:
+            if not caller.connected:
+                await self._connected(token, caller)
+            yield caller
+        finally:
+            caller.users -= 1
+            caller.used_ms = caller.now_ms()
+
+    async def _made(self, token: bytes) -> Caller:
+        if len(self._known) >= CALLERS_MAX:
+            idle = next(
+                (key for key, each in self._known.items() if not each.users and not each.leases), None
+            )
+            if idle is None:
+                raise Busy("too many callers", hint="ask again in a moment", retry_after_ms=1_000)
+            await self._known.pop(idle).close()
+        return self._known.setdefault(token, Caller(self._connect(token), self._clock, self._gateway))
+
+    async def _connected(self, token: bytes, caller: Caller) -> None:
+        async with caller.ready:
+            if caller.connected:
+                return
+            try:
+                await caller.mq
+            except BaseException:
+                if self._known.get(token) is caller:
+                    del self._known[token]
+                raise
+            caller.connected = True
+
+    async def mind(self) -> None:
+        """For ever: what time brings to each."""
+        while True:
+            await asyncio.sleep(LOOK_S)
+            for token, caller in list(self._known.items()):
+                try:
+                    await caller.mind()
+                except GossipqError as error:
+                    log.warning("a caller is let go: %s", error)
+                    del self._known[token]
+                    await caller.close()
+                    continue
+                if caller.idle and caller.now_ms() - caller.used_ms >= IDLE_MS:
+                    del self._known[token]
+                    await caller.close()
+
+    async def close(self) -> None:
+        """What is in hand goes back."""
+        known, self._known = self._known, OrderedDict()
+        await asyncio.gather(*(caller.close() for caller in known.values()))

@@ -1,0 +1,128 @@
+"""What callers have in hand: who fetches by a protocol without connections holds a record by a token, until
+it settles the record or its time is over. Pure: the clock is handed in."""
+
+from collections import OrderedDict
+from collections.abc import Iterable
+from heapq import heappop, heappush
+from typing import Generic, NamedTuple, Protocol, TypeVar
+
+from gossipq.errors import BadRequest, LeaseLost
+
+HELD_MAX = 100_000  #: by one caller
+DONE_MAX = 10_000  #: tokens that were acked and are remembered, so that an ack can be repeated
+
+
+class Leasable(Protocol):
+    """A record in hand, as `gossipq_client.aio.Message` is one."""
+
+    @property
+    def ref(self) -> str: ...
+    @property
+    def attempt(self) -> int: ...
+    @property
+    def lost(self) -> bool: ...
+
+
+Record = TypeVar("Record", bound=Leasable)
+
+
+class Lease(Generic[Record]):
+    """A record in hand until `until_ms` of boot time; then it fails, and comes again after `delay` seconds
+    (None: as the backoff of its group says)."""
+
+    __slots__ = ("delay", "record", "token", "until_ms")
+
+    def __init__(self, token: str, record: Record, until_ms: int, delay: float | None) -> None:
+        self.token, self.record, self.until_ms, self.delay = token, record, until_ms, delay
+
+
+class Named(NamedTuple):
+    """What a token says of itself."""
+
+    group: str
+    ref: str
+    gateway: str
+
+
+def named(token: str) -> Named:
+    """Raises BadRequest for what is no token."""
+    group, at, rest = token.rpartition("@")
+    ref, dot, number = rest.rpartition("~")
+    gateway, dash, _ = number.partition("-")
+    if not (at and dot and dash and ref and gateway):
+        raise BadRequest("that is no token of a lease", hint="pass the `lease` of a record that was fetched")
+    return Named(group, ref, gateway)
+
+
+class Leases(Generic[Record]):
+    """Of one caller. `gateway` tells the tokens of this run from those of others."""
+
+    def __init__(self, gateway: str) -> None:
+        self._gateway, self._count = gateway, 0
+        self._held: dict[str, Lease[Record]] = {}
+        self._ends: list[tuple[int, str]] = []  #: a heap; entries that were put off are passed over
+        self._done: OrderedDict[str, None] = OrderedDict()
+
+    def __len__(self) -> int:
+        return len(self._held)
+
+    @property
+    def room(self) -> int:
+        """How many more it may hold."""
+        return HELD_MAX - len(self._held)
+
+    def add(self, group: str, record: Record, until_ms: int, delay: float | None) -> Lease[Record]:
+        self._count += 1
+        token = f"{group}@{record.ref}~{self._gateway}-{self._count:x}"
+        lease = self._held[token] = Lease(token, record, until_ms, delay)
+        heappush(self._ends, (until_ms, token))
+        return lease
+
+    def find(self, token: str) -> Lease[Record]:
+        """Raises LeaseLost when it is over, BadRequest for what is no token."""
+        lease = self._held.get(token)
+        if lease is None or lease.record.lost:
+            raise self._over(token)
+        return lease
+
+    def _over(self, token: str) -> LeaseLost:
+        _, ref, gateway = named(token)
+        if gateway != self._gateway:
+            return LeaseLost(
+                f"{ref} was fetched at another gateway, or before this one was started",
+                hint="settle it where it was fetched; else it comes again",
+            )
+        return LeaseLost(
+            f"the lease of {ref} is over: it was settled, or its time had come",
+            hint="ask for a longer `lease`",
+        )
+
+    def was_acked(self, token: str) -> bool:
+        """Whether it is known that this token was acked before."""
+        return token in self._done
+
+    def extend(self, lease: Lease[Record], until_ms: int) -> None:
+        lease.until_ms = until_ms
+        heappush(self._ends, (until_ms, lease.token))
+
+    def drop(self, lease: Lease[Record], acked: bool = False) -> None:
+        """It was settled."""
+        self._held.pop(lease.token, None)
+        if acked:
+            self._done[lease.token] = None
+            if len(self._done) > DONE_MAX:
+                self._done.popitem(last=False)
+
+    def due(self, now_ms: int) -> list[Lease[Record]]:
+        """Those whose time is over; they are dropped."""
+        found = []
+        while self._ends and self._ends[0][0] <= now_ms:
+            _, token = heappop(self._ends)
+            lease = self._held.get(token)
+            if lease is not None and lease.until_ms <= now_ms:
+                del self._held[token]
+                found.append(lease)
+        return found
+
+    def all(self) -> Iterable[Lease[Record]]:
+        return list(self._held.values())

@@ -1,0 +1,129 @@
+"""What is asked of every request over HTTP before anything is done with it: that it names this gateway
+(against DNS rebinding), that no page of another origin sent it, that its body is bounded in size and time."""
+
+import asyncio
+from collections.abc import Collection
+from ipaddress import ip_address
+
+from starlette.datastructures import Headers
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from gossipq import limits
+from gossipq_gateway.dialect import Place
+from gossipq_gateway.problems import Refusal, problem, response
+
+BODY_BYTES_MAX = 32 * limits.MIB
+BODY_S = 30.0  #: from the end of the headers to that of the body
+_SAFE = ("GET", "HEAD", "OPTIONS")
+_LOCAL = frozenset(("localhost", "127.0.0.1", "::1"))
+
+
+def host_of(text: str) -> str:
+    """The name in a Host header or an origin, without its port."""
+    name = text.rpartition("//")[2]
+    if name.startswith("["):
+        return name[1:].partition("]")[0].lower()
+    return name.rpartition(":")[0].lower() if ":" in name else name.lower()
+
+
+class Manners:
+    """ASGI middleware. `hosts` are names that it answers to beside its own address and addresses as such;
+    pages of `origins` may read what it answers (CORS), all others get no further than the door."""
+
+    def __init__(self, app: ASGIApp, where: Place, hosts: Collection[str], origins: Collection[str]) -> None:
+        self._app, self._origins = app, frozenset(origins)
+        self._hosts = frozenset(host.lower() for host in (*hosts, where.host)) | _LOCAL
+        self._any_address = where.host in ("0.0.0.0", "::")
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] not in ("http", "websocket"):
+            return
+        headers = Headers(scope=scope)
+        refusal = self._refusal(scope.get("method", "GET"), scope["type"], headers)
+        if refusal is not None:
+            if scope["type"] == "websocket":
+                await send({"type": "websocket.close", "code": 1008})
+            else:
+                await response(problem(refusal))(scope, receive, send)
+            return
+        origin = headers.get("origin", "")
+        if scope["type"] == "http" and origin in self._origins:
+            send = _readable(send, origin)
+            if scope["method"] == "OPTIONS":
+                await _preflight(headers, send)
+                return
+        await self._app(scope, receive, send)
+
+    def _refusal(self, method: str, kind: str, headers: Headers) -> Refusal | None:
+        host = host_of(headers.get("host", ""))
+        if host not in self._hosts and not (self._any_address and _is_address(host)):
+            hint = "call it by its address, or start it with --allow-host NAME"
+            return Refusal(421, "unknown_host", f"this gateway is not {host or 'nameless'}", hint)
+        origin = headers.get("origin")
+        foreign = origin is not None and origin not in self._origins
+        if foreign and origin is not None and origin.partition("//")[2].lower() == headers["host"].lower():
+            foreign = False  # its own page
+        if foreign and (method not in _SAFE or kind == "websocket"):
+            hint = "start the gateway with --allow-origin URL if that page is yours"
+            return Refusal(403, "foreign_origin", f"pages of {origin} may not ask this", hint)
+        length = headers.get("content-length", "0")
+        if not length.isdecimal() or len(length) > 18 or int(length) > BODY_BYTES_MAX:
+            return too_large()
+        return None
+
+
+def _is_address(host: str) -> bool:
+    try:
+        ip_address(host)
+    except ValueError:
+        return False
+    return True
+
+
+def too_large() -> Refusal:
+    return Refusal(
+        413, "too_large", f"a body of more than {BODY_BYTES_MAX} bytes", "send what it holds in several"
+    )
+
+
+def _readable(send: Send, origin: str) -> Send:
+    async def told(message: Message) -> None:
+        if message["type"] == "http.response.start":
+            more = [(b"access-control-allow-origin", origin.encode()), (b"vary", b"origin")]
+            message = {**message, "headers": [*message.get("headers", ()), *more]}
+        await send(message)
+
+    return told
+
+
+async def _preflight(headers: Headers, send: Send) -> None:
+    asked = headers.get("access-control-request-headers", "")
+    allowed = [
+        (b"access-control-allow-methods", b"GET, POST, PUT, PATCH, DELETE"),
+        (b"access-control-allow-headers", asked.encode("latin-1")),
+        (b"access-control-max-age", b"600"),
+    ]
+    await send({"type": "http.response.start", "status": 204, "headers": allowed})
+    await send({"type": "http.response.body"})
+
+
+async def body_of(receive: Receive) -> bytes:
+    """The whole body of a request. Raises Refusal when it is too large or does not come in time."""
+    parts: list[bytes] = []
+    size = 0
+    try:
+        async with asyncio.timeout(BODY_S):
+            while True:
+                message = await receive()
+                if message["type"] == "http.disconnect":
+                    raise Refusal(499, "gone", "the client is gone")
+                part = message.get("body", b"")
+                if part:
+                    parts.append(part)
+                    size += len(part)
+                    if size > BODY_BYTES_MAX:
+                        raise too_large()
+                if not message.get("more_body", False):
+                    return parts[0] if len(parts) == 1 else b"".join(parts)
+    except TimeoutError:
+        raise Refusal(408, "too_slow", f"the body did not come within {BODY_S:g} s") from None

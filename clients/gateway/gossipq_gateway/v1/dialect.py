@@ -1,0 +1,43 @@
+"""The native dialect: HTTP under /v1."""
+
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
+
+from starlette.requests import Request
+from starlette.responses import Response
+from starlette.routing import BaseRoute, Route, WebSocketRoute
+from starlette.websockets import WebSocket
+
+from gossipq_gateway.callers import Callers
+from gossipq_gateway.dialect import Desk
+from gossipq_gateway.v1 import openapi, streams
+from gossipq_gateway.v1.operation import JSON, route
+from gossipq_gateway.v1.table import OPERATIONS
+
+
+class Native:
+    """The API of gossipq itself, for callers who show tokens of their own."""
+
+    name = "http"
+
+    def __init__(self, callers: Callers) -> None:
+        self._callers = callers
+
+    def routes(self, desk: Desk) -> Sequence[BaseRoute]:
+        described = openapi.document(OPERATIONS)
+
+        async def describe(request: Request) -> Response:
+            return Response(described, media_type=JSON)
+
+        async def consume(socket: WebSocket) -> None:
+            await streams.converse(socket, self._callers, desk.counters)
+
+        return [
+            *(route(each, self._callers, desk.counters) for each in OPERATIONS),
+            WebSocketRoute("/v1/topics/{topic}/consume", consume),
+            Route("/v1/openapi.json", describe),
+        ]
+
+    @asynccontextmanager
+    async def serve(self, desk: Desk) -> AsyncIterator[None]:
+        yield

@@ -1,0 +1,125 @@
+"""An operation of the native API: its path, what it takes and gives, and the way from a request to its
+answer. Routes and OpenAPI are made of the same table of these."""
+
+from collections.abc import Awaitable, Callable
+from typing import Any, NamedTuple
+
+import msgspec
+from starlette.requests import Request
+from starlette.responses import Response
+from starlette.routing import Route
+
+from gossipq.errors import BadRequest, Forbidden, GossipqError
+from gossipq_client.values import token_of
+from gossipq_gateway import problems
+from gossipq_gateway.callers import Caller, Callers
+from gossipq_gateway.counters import Counters
+from gossipq_gateway.dialect import log
+from gossipq_gateway.manners import body_of
+from gossipq_gateway.problems import Refusal
+
+JSON, NDJSON = "application/json", "application/x-ndjson"
+
+
+class Call(NamedTuple):
+    """One request, understood. `body` is the raw one for operations that take several kinds."""
+
+    caller: Caller
+    path: dict[str, str]
+    query: Any
+    body: Any
+    request: Request
+    counters: Counters
+
+
+class Operation(NamedTuple):
+    method: str
+    path: str
+    name: str
+    about: str  #: one sentence
+    handle: Callable[[Call], Awaitable[Any]]
+    query: type[msgspec.Struct] | None = None
+    body: type[msgspec.Struct] | None = None
+    reply: type[msgspec.Struct] | None = None  #: None: nothing
+    status: int = 200
+    #: media types of the body, if not JSON alone, and their shapes; () = bytes
+    kinds: tuple[tuple[str, tuple[type[msgspec.Struct], ...]], ...] = ()
+    streams: bool = False  #: Server-Sent Events
+
+
+def token_in(authorization: str | None) -> bytes:
+    """What a request shows; b"" = nothing. Raises Refusal."""
+    if not authorization:
+        return b""
+    scheme, _, text = authorization.partition(" ")
+    try:
+        if scheme.lower() != "bearer":
+            raise ValueError
+        return token_of(text, "Authorization")
+    except (ValueError, GossipqError):
+        raise Refusal(
+            401, "unauthorized", "Authorization holds no token", "Authorization: Bearer gq_..."
+        ) from None
+
+
+def read(shape: type[msgspec.Struct], raw: bytes) -> Any:
+    """A body as JSON. Raises BadRequest."""
+    try:
+        return msgspec.json.decode(raw or b"{}", type=shape)
+    except (msgspec.DecodeError, UnicodeError, RecursionError) as error:
+        raise BadRequest(f"the body is not what this takes: {error}", hint="GET /v1/openapi.json") from None
+
+
+def asked(shape: type[msgspec.Struct], request: Request) -> Any:
+    """The query as a shape. Raises BadRequest."""
+    found: dict[str, Any] = {}
+    for name, value in request.query_params.multi_items():
+        if name == "header":
+            found.setdefault(name, []).append(value)
+        elif name in found:
+            raise BadRequest(f"{name} stands there twice")
+        else:
+            found[name] = value
+    try:
+        return msgspec.convert(found, shape, strict=False)
+    except (msgspec.ValidationError, OverflowError) as error:
+        raise BadRequest(f"the query is not what this takes: {error}", hint="GET /v1/openapi.json") from None
+
+
+def told(error: GossipqError, anonymous: bool) -> Response:
+    if anonymous and isinstance(error, Forbidden):
+        error = Refusal(401, "unauthorized", error.message, "Authorization: Bearer gq_...")
+    return problems.response(problems.problem(error))
+
+
+def route(operation: Operation, callers: Callers, counters: Counters) -> Route:
+    """What answers it."""
+
+    async def answer(request: Request) -> Response:
+        counters.request()
+        token = b""
+        try:
+            token = token_in(request.headers.get("authorization"))
+            raw = await body_of(request.receive) if operation.method != "GET" else b""
+            query = asked(operation.query, request) if operation.query is not None else None
+            if operation.query is None and request.url.query:
+                raise BadRequest("this takes no query", hint="GET /v1/openapi.json")
+            body = read(operation.body, raw) if operation.body is not None and not operation.kinds else raw
+            async with callers.of(token) as caller:
+                made = await operation.handle(
+                    Call(caller, request.path_params, query, body, request, counters)
+                )
+        except GossipqError as error:
+            counters.error()
+            return told(error, not token)
+        except Exception:
+            counters.error()
+            log.exception("%s %s", request.method, request.url.path)
+            return problems.response(problems.internal())
+        if isinstance(made, Response):
+            return made
+        if made is None:
+            return Response(status_code=204)
+        return Response(msgspec.json.encode(made), operation.status, media_type=JSON)
+
+    return Route(operation.path, answer, methods=[operation.method], name=operation.name)

@@ -1,0 +1,217 @@
+"""Records of the client as JSON, and back."""
+
+from base64 import b64encode
+from binascii import Error, a2b_base64
+from collections.abc import Iterable, Mapping
+from datetime import datetime
+from typing import Any
+
+import msgspec
+
+from gossipq.errors import BadRequest
+from gossipq.types import HEADERS, IDS, KEYS
+from gossipq_client import DeadLetter, Receipt, StoredRecord
+from gossipq_client.aio import Message
+from gossipq_client.session import Stretch
+from gossipq_client.values import GIVEN_BACK, inputs
+from gossipq_gateway.v1 import shapes
+
+_text_of = msgspec.json.Decoder(str).decode
+
+
+def value_of(raw: msgspec.Raw, base64: str | None = None) -> bytes:
+    """The bytes of a value: text as UTF-8, other JSON as it is written. Raises BadRequest."""
+    written = bytes(raw)
+    if base64 is not None:
+        if written:
+            raise BadRequest("value and value_base64 are two values", hint="pass one of them")
+        try:
+            return a2b_base64(base64, strict_mode=True)
+        except Error as error:
+            raise BadRequest(f"value_base64 is no base64: {error}") from None
+    if not written:
+        raise BadRequest("a record needs a value", hint='{"value": "text, or any JSON"}')
+    if written[0] != 0x22:
+        return written
+    if b"\\" not in written:
+        return written[1:-1]
+    try:
+        return _text_of(written).encode()
+    except (msgspec.DecodeError, UnicodeError):
+        raise BadRequest("value is no text that UTF-8 can say", hint="pass bytes as value_base64") from None
+
+
+def headers_of(lines: Iterable[str]) -> dict[str, str] | None:
+    """NAME:VALUE lines. Raises BadRequest."""
+    found = {}
+    for line in lines:
+        name, colon, value = line.partition(":")
+        if not colon or not name:
+            raise BadRequest(f"header={line}", hint="write NAME:VALUE")
+        found[name] = value
+    return found or None
+
+
+def start_of(text: str) -> str | int | datetime:
+    """A place in a topic as the client takes it. Raises BadRequest."""
+    if text.isdecimal() and text.isascii():
+        if len(text) > 18:
+            raise BadRequest(f"start={text} is no offset")
+        return int(text)
+    if text in ("first", "new") or text.startswith("-"):
+        return text
+    try:
+        return datetime.fromisoformat(text)
+    except ValueError:
+        hint = '"first", "new", an offset, RFC 3339 with a zone, or "-10m"'
+        raise BadRequest(f"start={text} is no place in a topic", hint=hint) from None
+
+
+def options_of(shape: msgspec.Struct, *without: str) -> dict[str, Any]:
+    """The fields of a shape that were said."""
+    return {
+        name: value
+        for name in shape.__struct_fields__
+        if name not in without and (value := getattr(shape, name)) not in (None, "")
+    }
+
+
+def stored(receipt: Receipt) -> shapes.Stored:
+    return shapes.Stored(
+        topic=receipt.topic,
+        partition=receipt.partition,
+        offset=receipt.offset,
+        ref=receipt.ref,
+        copies=receipt.copies,
+        duplicate=receipt.duplicate,
+        count=receipt.count,
+    )
+
+
+def stored_list(receipt: Receipt) -> shapes.StoredList:
+    parts = receipt.receipts or (receipt,)
+    return shapes.StoredList(
+        count=receipt.count,
+        copies=receipt.copies,
+        duplicate=receipt.duplicate,
+        receipts=[stored(part) for part in parts],
+    )
+
+
+def delivery(msg: Message, lease: str = "") -> shapes.Delivery:
+    found = shapes.Delivery(
+        topic=msg.topic,
+        partition=msg.partition,
+        offset=msg.offset,
+        ref=msg.ref,
+        attempt=msg.attempt,
+        publish_time=msg.publish_time,
+        route=msg.route,
+        id=msg.id or "",
+        lease=lease,
+    )
+    _content(found, msg.value, msg.key, msg.headers)
+    return found
+
+
+def deliveries_of(stretch: Stretch) -> list[shapes.Delivery]:
+    """Records that were read in bulk."""
+    batch, topic, number = stretch.batch, stretch.topic.name, stretch.partition
+    values, keys, headers, ids = batch.values(), batch.column(KEYS), batch.column(HEADERS), batch.column(IDS)
+    route, made = batch.route.decode(errors="replace"), list[shapes.Delivery]()
+    for offset in range(stretch.first, stretch.end):
+        at = offset - stretch.base
+        found = shapes.Delivery(
+            topic=topic,
+            partition=number,
+            offset=offset,
+            ref=f"{topic}/{number}/{offset}",
+            publish_time=batch.info.publish_ms / 1000,
+            route=route,
+            id=(inputs.id_text(ids[at]) or "") if ids else "",
+        )
+        given = inputs.headers_of(headers[at]) if headers else {}
+        _content(found, values[at], keys[at] if keys else None, given)
+        made.append(found)
+    return made
+
+
+def shown(record: StoredRecord) -> shapes.Delivery:
+    found = shapes.Delivery(
+        topic=record.topic,
+        partition=record.partition,
+        offset=record.offset,
+        ref=record.ref,
+        publish_time=record.publish_time,
+        route=record.route,
+        id=record.id or "",
+    )
+    _content(found, record.value, record.key, record.headers)
+    return found
+
+
+def dead(letter: DeadLetter, values: bool) -> shapes.Dead:
+    found = shapes.Dead(
+        topic=letter.topic,
+        partition=letter.partition,
+        offset=letter.offset,
+        ref=letter.ref,
+        group=letter.group,
+        reason=letter.reason,
+        error=letter.error,
+        attempts=letter.attempts,
+        time=letter.time_ms / 1000,
+        count=letter.count,
+    )
+    if values:
+        text, base64 = _either(letter.value)
+        if text is None:
+            found.value_base64 = base64
+        else:
+            found.value = text
+    return found
+
+
+def _content(
+    found: shapes.Delivery, value: bytes, key: bytes | None, headers: Mapping[str, str | bytes]
+) -> None:
+    text, base64 = _either(value)
+    if text is None:
+        found.value_base64 = base64
+    else:
+        found.value = text
+    if key is not None:
+        text, base64 = _either(key)
+        if text is None:
+            found.key_base64 = base64
+        else:
+            found.key = text
+    for name, each in headers.items():
+        text, base64 = (each, "") if isinstance(each, str) else _either(each)
+        if text is None:
+            found.headers_base64 = {**found.headers_base64, name: base64}
+        else:
+            found.headers = {**found.headers, name: text}
+
+
+def _either(raw: bytes) -> tuple[str | None, str]:
+    """Text, or else base64."""
+    try:
+        return raw.decode(), ""
+    except UnicodeDecodeError:
+        return None, b64encode(raw).decode()
+
+
+__all__ = [
+    "GIVEN_BACK",
+    "dead",
+    "deliveries_of",
+    "delivery",
+    "headers_of",
+    "options_of",
+    "shown",
+    "start_of",
+    "stored",
+    "stored_list",
+    "value_of",
+]

@@ -1,0 +1,307 @@
+"""Publishing, fetching and settling, reading: what applications do with records."""
+
+import asyncio
+from collections.abc import Coroutine, Sequence
+from typing import Any, TypeVar
+
+import msgspec
+from starlette.requests import Request
+from starlette.responses import Response
+
+from gossipq.errors import BadRequest, GossipqError, LeaseLost
+from gossipq_client import Receipt
+from gossipq_client.aio import Client, Message
+from gossipq_client.values import inputs
+from gossipq_gateway import problems
+from gossipq_gateway.leases import Lease
+from gossipq_gateway.problems import Refusal
+from gossipq_gateway.v1 import plain, shapes
+from gossipq_gateway.v1.operation import JSON, NDJSON, Call, read
+
+IDEMPOTENCY_KEY = "idempotency-key"
+WAIT_S_MAX = 60.0  #: a longer poll is asked again
+FIND_S_MAX = 20.0
+CONFIRM_S = 10.0  #: for all of a list
+READ_BYTES_MAX = 8 << 20  #: of values in one page
+
+Found = TypeVar("Found")
+
+_slim_lines = msgspec.json.Decoder(shapes.Slim).decode_lines
+_lines = msgspec.json.Decoder(shapes.Record).decode_lines
+
+
+# --- publish
+
+
+async def publish(call: Call) -> Any:
+    """By what the body is: a record or several as JSON, a line each, or else the bytes of one."""
+    kind = call.request.headers.get("content-type", "").partition(";")[0].strip().lower()
+    topic, options = call.path["topic"], call.query
+    again = call.request.headers.get(IDEMPOTENCY_KEY, "")
+    if kind == NDJSON:
+        receipt = await _publish_lines(call.caller.mq, topic, call.body, options, again)
+    elif kind == JSON:
+        if _is_list(call.body):
+            records = read(shapes.Records, call.body).records
+            receipt = await _publish_list(call.caller.mq, topic, records, options, again)
+        else:
+            receipt = await _publish_one(
+                call.caller.mq, topic, read(shapes.Record, call.body), options, again
+            )
+            return _created(call, receipt)
+    else:
+        given = _given(options, again)
+        return _created(call, await call.caller.mq.publish_and_wait(topic, call.body, **given))
+    call.counters.published(receipt.count)
+    return plain.stored_list(receipt)
+
+
+def _is_list(body: bytes) -> bool:
+    """Whether the first name in the object is "records"."""
+    return body[:64].lstrip().removeprefix(b"{").lstrip().startswith(b'"records"')
+
+
+def _created(call: Call, receipt: Receipt) -> Response:
+    call.counters.published()
+    headers = {"location": f"/v1/records/{receipt.ref}"} if receipt.ref else {}
+    status = 200 if receipt.duplicate else 201
+    return Response(msgspec.json.encode(plain.stored(receipt)), status, headers, JSON)
+
+
+def _given(options: shapes.Publish, again: str) -> dict[str, Any]:
+    """Options of all records of a request; its Idempotency-Key is the id of one."""
+    given = plain.options_of(options, "header", "id")
+    if options.header:
+        given["headers"] = plain.headers_of(options.header)
+    if options.id or again:
+        given["id"] = options.id or again
+    return given
+
+
+async def _publish_one(
+    mq: Client, topic: str, record: shapes.Record, options: shapes.Publish, again: str
+) -> Receipt:
+    given = _given(options, again) | plain.options_of(record, "value", "value_base64")
+    return await mq.publish_and_wait(topic, plain.value_of(record.value, record.value_base64), **given)
+
+
+async def _publish_lines(mq: Client, topic: str, body: bytes, options: shapes.Publish, again: str) -> Receipt:
+    try:
+        records: Sequence[shapes.Slim] = _slim_lines(body)
+    except (msgspec.DecodeError, UnicodeError, RecursionError):
+        try:
+            return await _publish_list(mq, topic, _lines(body), options, again)
+        except (msgspec.DecodeError, UnicodeError, RecursionError) as error:
+            raise BadRequest(f"a line is not a record: {error}", hint='{"value": ...}, one a line') from None
+    return await _publish_slim(mq, topic, records, options, again)
+
+
+async def _publish_slim(
+    mq: Client, topic: str, records: Sequence[shapes.Slim], options: shapes.Publish, again: str
+) -> Receipt:
+    """Packed, under one receipt."""
+    if not records:
+        raise BadRequest("there is no record in the body", hint='{"value": ...}, one a line')
+    given = _given(options, "")
+    if given.pop("id", None) is not None:
+        raise BadRequest("id= would be that of all records", hint="give each its own")
+    values = [plain.value_of(record.value) for record in records]
+    keys, ids = [record.key for record in records], [record.id for record in records]
+    delays = [record.delay for record in records]
+    if any(key is not None for key in keys):
+        common = given.pop("key", None)
+        given["keys"] = [common if key is None else key for key in keys]
+    if again:
+        ids = [each or f"{again}/{at}" for at, each in enumerate(ids)]
+    if any(each is not None for each in ids):
+        given["ids"] = ids
+    if any(delay is not None for delay in delays):
+        common = given.pop("delay", None)
+        given["delays"] = [common if delay is None else delay for delay in delays]
+    pending = await mq.publish_many(topic, values, **given)
+    return await pending.result(CONFIRM_S)
+
+
+_SLIM = frozenset(shapes.Slim.__struct_fields__)
+_MORE = tuple(name for name in shapes.Record.__struct_fields__ if name not in _SLIM)
+
+
+def _is_slim(record: shapes.Record) -> bool:
+    return all(getattr(record, name) in (None, "") for name in _MORE)
+
+
+async def _publish_list(
+    mq: Client, topic: str, records: Sequence[shapes.Record], options: shapes.Publish, again: str
+) -> Receipt:
+    """In order; those with options of their own one by one, which the client packs all the same."""
+    if all(map(_is_slim, records)):
+        return await _publish_slim(mq, topic, records, options, again)
+    common = _given(options, "")
+    if common.pop("id", None) is not None:
+        raise BadRequest("id= would be that of all records", hint="give each its own")
+    checked = [
+        (plain.value_of(record.value, record.value_base64), plain.options_of(record, "value", "value_base64"))
+        for record in records
+    ]
+    pending = []
+    for at, (value, own) in enumerate(checked):
+        made = {"id": f"{again}/{at}"} if again else {}
+        pending.append(await mq.publish(topic, value, **{**common, **made, **own}))
+    receipts = [await each.result(CONFIRM_S) for each in pending]
+    first = receipts[0]
+    return Receipt(
+        first.topic,
+        first.partition,
+        first.offset,
+        first.ref,
+        min(each.copies for each in receipts),
+        all(each.duplicate for each in receipts),
+        len(receipts),
+        receipts,
+    )
+
+
+# --- fetch and settle
+
+
+async def unless_gone(request: Request, waiting: Coroutine[Any, Any, Found]) -> Found:
+    """The outcome, unless who asked is gone before: then it is cancelled. Raises Refusal."""
+    work = asyncio.ensure_future(waiting)
+    watch = asyncio.ensure_future(request.receive())
+    try:
+        await asyncio.wait((work, watch), return_when=asyncio.FIRST_COMPLETED)
+        if not work.done():
+            raise Refusal(499, "gone", "the client is gone")
+        return work.result()
+    finally:
+        watch.cancel()
+        work.cancel()
+
+
+async def fetch(call: Call) -> shapes.Deliveries:
+    """Records of a group, each with a lease of the caller."""
+    body: shapes.Fetch = call.body
+    caller, group = call.caller, call.path["group"]
+    wait_s = min(inputs.duration_ms(body.wait, "wait") / 1000, WAIT_S_MAX)
+    lease_ms = inputs.duration_ms(body.lease, "lease", 1, 12 * 3_600_000)
+    options = plain.options_of(body, "n", "wait", "lease", "start")
+    if body.start is not None:
+        options["start"] = plain.start_of(body.start)
+    topics = tuple(call.path["topic"].split(","))
+    fetching = caller.fetch(topics, group, body.n, wait_s, options)
+    found = await unless_gone(call.request, fetching) if wait_s else await fetching
+    until_ms = caller.now_ms() + lease_ms
+    leases = [caller.leases.add(group, msg, until_ms, None) for msg in found]
+    call.counters.delivered(len(found))
+    return shapes.Deliveries(records=[plain.delivery(lease.record, lease.token) for lease in leases])
+
+
+def _in_hand(call: Call) -> tuple[list[Lease[Message]], list[str], LeaseLost | None]:
+    """Leases that stand, and the tokens of those that are over. Raises BadRequest."""
+    found, lost = list[Lease[Message]](), list[str]()
+    why: LeaseLost | None = None
+    for token in dict.fromkeys(call.body.leases):
+        try:
+            found.append(call.caller.leases.find(token))
+        except LeaseLost as error:
+            lost.append(token)
+            why = why or error
+    return found, lost, why
+
+
+def _settled(settled: int, lost: list[str], why: GossipqError | None) -> Any:
+    """All that is lost is a conflict."""
+    if not settled and why is not None:
+        return problems.response(problems.problem(why, lost))
+    return shapes.Settled(settled=settled, lost=lost)
+
+
+async def ack(call: Call) -> Any:
+    """Done: returns when that is stored. Repeating it does no harm."""
+    caller = call.caller
+    again = sum(map(caller.leases.was_acked, dict.fromkeys(call.body.leases)))
+    found, lost, why = _in_hand(call)
+    lost = [token for token in lost if not caller.leases.was_acked(token)]
+    late: GossipqError | None = None
+    if found:
+        try:
+            await caller.mq.ack_and_wait([lease.record for lease in found])
+        except LeaseLost as error:
+            late = error
+    acked = [lease for lease in found if not lease.record.lost]
+    for lease in found:
+        caller.leases.drop(lease, acked=not lease.record.lost)
+    lost += [lease.token for lease in found if lease.record.lost]
+    call.counters.acked(len(acked))
+    return _settled(len(acked) + again, lost, why or late)
+
+
+async def nack(call: Call) -> Any:
+    """Failed: they come again."""
+    found, lost, why = _in_hand(call)
+    for lease in found:
+        await lease.record.nack(call.body.delay, call.body.reason)
+        call.caller.leases.drop(lease)
+    return _settled(len(found), lost, why)
+
+
+async def reject(call: Call) -> Any:
+    """No further attempt: they become dead letters."""
+    found, lost, why = _in_hand(call)
+    for lease in found:
+        await lease.record.reject(call.body.reason)
+        call.caller.leases.drop(lease)
+    return _settled(len(found), lost, why)
+
+
+async def extend(call: Call) -> Any:
+    """More time."""
+    lease_ms = inputs.duration_ms(call.body.lease, "lease", 1, 12 * 3_600_000)
+    found, lost, why = _in_hand(call)
+    for lease in found:
+        call.caller.leases.extend(lease, call.caller.now_ms() + lease_ms)
+    return _settled(len(found), lost, why)
+
+
+# --- read
+
+
+async def read_range(call: Call) -> shapes.Page:
+    """Records between two places, partition by partition, without a group: nothing is held, acked or
+    counted."""
+    asked: shapes.Read = call.query
+    mq, topic = call.caller.mq, call.path["topic"]
+    spans = await mq.admin.positions(topic, plain.start_of(asked.start))
+    ends = {number: span.end for number, span in spans.items()}
+    if asked.end is not None:
+        stops = await mq.admin.positions(topic, plain.start_of(asked.end))
+        ends = {number: min(end, stops[number].first) for number, end in ends.items()}
+    wanted = sorted(spans) if asked.partition is None else [asked.partition]
+    if asked.partition is not None and asked.partition not in spans:
+        raise BadRequest(f"topic {topic} has partitions 0 to {len(spans) - 1}, not {asked.partition}")
+    found, places, size = list[shapes.Delivery](), {number: spans[number].first for number in wanted}, 0
+    for number in wanted:
+        while len(found) < asked.n and size < READ_BYTES_MAX and places[number] < ends[number]:
+            first, end = places[number], min(places[number] + asked.n - len(found), ends[number])
+            async for stretch in mq.batches(topic, start=first, end=end, partition=number):
+                found += plain.deliveries_of(stretch)
+                size += sum(map(len, stretch.values()))
+            places[number] = end
+    call.counters.delivered(len(found))
+    return shapes.Page(records=found, next={str(number): place for number, place in places.items()})
+
+
+async def find(call: Call) -> shapes.Deliveries:
+    """Records with this key, this text in their value, these headers."""
+    asked: shapes.Find = call.query
+    found = call.caller.mq.admin.find(
+        call.path["topic"],
+        start=plain.start_of(asked.start),
+        end=None if asked.end is None else plain.start_of(asked.end),
+        key=asked.key,
+        contains=asked.contains,
+        header=plain.headers_of(asked.header),
+        limit=asked.n,
+    )
+    async with asyncio.timeout(FIND_S_MAX):
+        return shapes.Deliveries(records=[plain.delivery(msg) async for msg in found])

@@ -1,0 +1,408 @@
+"""What the native HTTP API takes and gives, as JSON. OpenAPI is made of these, so that it cannot say anything
+else. Durations are seconds, or text as "5s"; times are RFC 3339 with a zone, or seconds since 1970."""
+
+from datetime import datetime
+from typing import Annotated, Any, Literal
+
+import msgspec
+from msgspec import UNSET, Meta, UnsetType
+
+from gossipq import limits
+
+Duration = (
+    Annotated[float, Meta(ge=0)]
+    | Annotated[str, Meta(pattern=r"^(\d+(\.\d+)?(ms|s|m|h|d))+$", examples=["5s"])]
+)
+Time = datetime | Annotated[float, Meta(ge=0)]
+Start = Annotated[str, Meta(description='"first", "new", an offset, RFC 3339, or "-10m"', examples=["first"])]
+Base64 = Annotated[str, Meta(description="standard base64", pattern=r"^[A-Za-z0-9+/]*={0,2}$")]
+Count = Annotated[int, Meta(ge=1, le=10_000)]
+Whole = Annotated[int, Meta(ge=0, le=2**53)]
+Text = Annotated[str, Meta(min_length=1)]
+Mode = Literal["shared", "exclusive", "key_ordered"]
+Level = Literal["stored", "none"]
+
+
+class Shape(msgspec.Struct, omit_defaults=True, forbid_unknown_fields=True, kw_only=True):
+    """Unknown fields are refused: a misspelt option would be ignored."""
+
+
+class Slim(Shape, kw_only=True):
+    """What most records of a list have: lines of only these are published together at little cost."""
+
+    value: msgspec.Raw = msgspec.field(default_factory=msgspec.Raw)
+    key: str | None = None
+    id: Text | None = None
+    delay: Duration | None = None
+
+
+class Record(Slim, kw_only=True):
+    """A record to publish. `value` is text, or any other JSON, which is kept as it is written; bytes go as
+    `value_base64`."""
+
+    value_base64: Base64 | None = None
+    headers: dict[str, str] | None = None
+    route: str = ""
+    at: Time | None = None
+    ttl: Duration | None = None
+    lease: Duration | None = None
+    attempts_max: Annotated[int, Meta(ge=1, le=limits.ATTEMPTS_HARD_MAX)] | None = None
+    backoff: Duration | None = None
+    partition: Annotated[int, Meta(ge=0, le=limits.PARTITIONS_MAX)] | None = None
+    level: Level | None = None
+
+
+class Records(Shape, kw_only=True):
+    """Several records, published in order."""
+
+    records: Annotated[list[Record], Meta(min_length=1, max_length=100_000)]
+
+
+class Publish(Shape, kw_only=True):
+    """Options of a publish of raw bytes, or of all lines. `header` is NAME:VALUE, and may be repeated."""
+
+    key: str | None = None
+    header: list[str] = []
+    route: str = ""
+    delay: Duration | None = None
+    at: Time | None = None
+    ttl: Duration | None = None
+    id: Text | None = None
+    level: Level | None = None
+
+
+class Stored(Shape, kw_only=True, omit_defaults=False):
+    """A record, or `count` of them from that one on, kept on `copies` disks. `offset` is -1 while it is
+    scheduled; `ref` names it in any case."""
+
+    topic: str
+    partition: int
+    offset: int
+    ref: str
+    copies: int
+    duplicate: bool
+    count: int = 1
+
+
+class StoredList(Shape, kw_only=True, omit_defaults=False):
+    """All of a list, in runs of neighbours."""
+
+    count: int
+    copies: int
+    duplicate: bool
+    receipts: list[Stored]
+
+
+class Delivery(Shape, kw_only=True):
+    """A record as it comes. What is no UTF-8 comes as base64 beside. `lease` is the token that ack, nack,
+    reject and extend take; `next` the offset behind it."""
+
+    topic: str
+    partition: int
+    offset: int
+    ref: str
+    attempt: int = 0
+    publish_time: float = 0.0
+    value: str | UnsetType = UNSET
+    value_base64: Base64 | UnsetType = UNSET
+    key: str | UnsetType = UNSET
+    key_base64: Base64 | UnsetType = UNSET
+    headers: dict[str, str] = {}
+    headers_base64: dict[str, Base64] = {}
+    route: str = ""
+    id: str = ""
+    lease: str = ""
+
+
+class Deliveries(Shape, kw_only=True, omit_defaults=False):
+    records: list[Delivery]
+
+
+class Page(Shape, kw_only=True, omit_defaults=False):
+    """Records of a range, and where each partition goes on: ask again with that `partition` and `start`."""
+
+    records: list[Delivery]
+    next: dict[str, int]
+
+
+class Fetch(Shape, kw_only=True):
+    """Returns as soon as there is a record, and empty after `wait`. Each is the caller's for `lease`; the
+    other options are policies of the group, as they are those of every consumer."""
+
+    n: Count = 1
+    wait: Duration = 0.0
+    lease: Duration = 30.0
+    start: Start | None = None
+    mode: Mode | None = None
+    route: str | list[str] | None = None
+    attempts_max: Annotated[int, Meta(ge=1, le=limits.ATTEMPTS_HARD_MAX)] | None = None
+    backoff: Duration | list[Duration] | None = None
+    create: bool = False
+
+
+class Settle(Shape, kw_only=True):
+    """Leases of records that are done with: `leases` are tokens of this caller."""
+
+    leases: Annotated[list[str], Meta(min_length=1, max_length=10_000)]
+
+
+class Nack(Settle, kw_only=True):
+    """They failed, and come again after `delay`, or as the backoff says."""
+
+    delay: Duration | None = None
+    reason: str = ""
+
+
+class Reject(Settle, kw_only=True):
+    """They failed for good, and become dead letters."""
+
+    reason: str = ""
+
+
+class Extend(Settle, kw_only=True):
+    """They are the caller's for so long from now, 12 h in all."""
+
+    lease: Duration
+
+
+class Settled(Shape, kw_only=True, omit_defaults=False):
+    """How many were settled; `lost` are leases that were over by then: those records come again, or came to
+    others."""
+
+    settled: int
+    lost: list[str] = []
+
+
+class Read(Shape, kw_only=True):
+    start: Start = "first"
+    end: Start | None = None
+    partition: Annotated[int, Meta(ge=0, le=limits.PARTITIONS_MAX)] | None = None
+    n: Count = 100
+
+
+class Stream(Shape, kw_only=True):
+    """`order=time` merges all partitions by publish time."""
+
+    start: Start = "new"
+    route: str = ""
+    order: Literal["time"] | None = None
+
+
+class Find(Shape, kw_only=True):
+    start: Start = "first"
+    end: Start | None = None
+    key: str | None = None
+    contains: str | None = None
+    header: list[str] = []
+    n: Count = 100
+
+
+class Policy(Shape, kw_only=True):
+    """Of a topic. What is left away is as the cluster says, or stays."""
+
+    retention: Duration | None = None
+    retain: Literal["acked", "forever"] | None = None
+    bytes_max: Whole | None = None
+    overflow: Literal["refuse", "drop_oldest"] | None = None
+    level: Level | None = None
+    ttl: Duration | None = None
+    expire: Literal["dead", "drop", "try_once"] | None = None
+    dedup: Duration | None = None
+    dedup_count: Whole | None = None
+    trace: Literal["failures", "all", "off"] | None = None
+    lease: Duration | None = None
+    attempts_max: Annotated[int, Meta(ge=1, le=limits.ATTEMPTS_HARD_MAX)] | None = None
+    backoff: Duration | list[Duration] | None = None
+    alarm_lag: Whole | None = None
+    group_idle: Duration | None = None
+
+
+class NewTopic(Policy, kw_only=True):
+    name: str
+    partitions: Annotated[int, Meta(ge=1, le=limits.PARTITIONS_MAX)] | None = None
+    beside: str | None = None
+    if_not_exists: bool = False
+
+
+class Topic(Shape, kw_only=True, omit_defaults=False):
+    """`config` is its policy, with times in milliseconds."""
+
+    name: str
+    partitions: int
+    config: dict[str, Any]
+
+
+class Topics(Shape, kw_only=True, omit_defaults=False):
+    topics: list[Topic]
+
+
+class Names(Shape, kw_only=True):
+    pattern: str = "*"
+
+
+class Group(Shape, kw_only=True, omit_defaults=False):
+    """Counters of a group over the partitions of a topic."""
+
+    group: str
+    lag: int
+    ready: int
+    in_flight: int
+    retrying: int
+    parked: int
+    dead: int
+    acked: int
+    consumers: int
+    paused: bool
+    oldest_s: float
+
+
+class Groups(Shape, kw_only=True, omit_defaults=False):
+    groups: list[Group]
+
+
+class GroupPolicy(Shape, kw_only=True):
+    """Of a group. What is left away stays."""
+
+    lease: Duration | None = None
+    in_flight_max: Whole | None = None
+    attempts_max: Annotated[int, Meta(ge=1, le=limits.ATTEMPTS_HARD_MAX)] | None = None
+    backoff: Duration | list[Duration] | None = None
+    parked_max: Whole | None = None
+    paused: bool | None = None
+    alarm_lag: Whole | None = None
+
+
+class Seek(Shape, kw_only=True):
+    to: Start
+    dry_run: bool = False
+
+
+class Sought(Shape, kw_only=True, omit_defaults=False):
+    partition: int
+    before: int
+    after: int
+    again: int
+    skipped: int
+
+
+class SoughtList(Shape, kw_only=True, omit_defaults=False):
+    partitions: list[Sought]
+
+
+class Stand(Shape, kw_only=True, omit_defaults=False):
+    """Where a record stands for a group, or a group in a partition: why, and the command that changes it."""
+
+    group: str
+    state: str
+    because: str
+    next: str
+    partition: int | None = None
+
+
+class Why(Shape, kw_only=True, omit_defaults=False):
+    ref: str
+    standings: list[Stand]
+
+
+class Step(Shape, kw_only=True, omit_defaults=False):
+    time: float
+    what: str
+    group: str
+    consumer: str
+    reason: str
+    attempt: int
+
+
+class Steps(Shape, kw_only=True, omit_defaults=False):
+    steps: list[Step]
+
+
+class OfGroup(Shape, kw_only=True):
+    group: str = ""
+
+
+class Edit(Shape, kw_only=True):
+    """What is left away stays."""
+
+    value: msgspec.Raw = msgspec.field(default_factory=msgspec.Raw)
+    value_base64: Base64 | None = None
+    headers: dict[str, str] | None = None
+
+
+class Later(Shape, kw_only=True):
+    delay: Duration | None = None
+    at: Time | None = None
+
+
+class ForGroup(Shape, kw_only=True):
+    group: Text
+
+
+class Reason(Shape, kw_only=True):
+    reason: str = ""
+
+
+class Moved(Shape, kw_only=True, omit_defaults=False):
+    ref: str
+
+
+class DeadPage(Shape, kw_only=True):
+    n: Count = 100
+    values: bool = True
+
+
+class Dead(Shape, kw_only=True):
+    """A record that its group will not get again; without values neighbours come as one, with their
+    `count`."""
+
+    topic: str
+    partition: int
+    offset: int
+    ref: str
+    group: str
+    reason: str
+    error: str
+    attempts: int
+    time: float
+    count: int = 1
+    value: str | UnsetType = UNSET
+    value_base64: Base64 | UnsetType = UNSET
+
+
+class DeadList(Shape, kw_only=True, omit_defaults=False):
+    dead: list[Dead]
+
+
+class Letters(Shape, kw_only=True):
+    """All dead letters of the group, or those of ranges [partition, first, end)."""
+
+    ranges: list[tuple[Whole, Whole, Whole]] | None = None
+    dry_run: bool = False
+
+
+class Replay(Letters, kw_only=True):
+    """`to`: published to that topic instead, and purged here."""
+
+    to: str | None = None
+
+
+class Counted(Shape, kw_only=True, omit_defaults=False):
+    count: int
+
+
+class Purge(Shape, kw_only=True):
+    partition: Annotated[int, Meta(ge=0, le=limits.PARTITIONS_MAX)] | None = None
+    dry_run: bool = False
+
+
+class Removal(Shape, kw_only=True):
+    """`dead`: also when it has dead letters, which go with it."""
+
+    dead: bool = False
+
+
+class WhoAmI(Shape, kw_only=True, omit_defaults=False):
+    user: str
+    closed: bool
+    acting: str
+    rules: list[dict[str, Any]]

@@ -1,0 +1,220 @@
+"""Records as they come: by Server-Sent Events for who only reads, by WebSocket for consumers of a group, who
+settle what they get over the same connection."""
+
+import asyncio
+from collections.abc import AsyncIterator
+from typing import Annotated, Any, Literal
+
+import msgspec
+from msgspec import Meta
+from starlette.requests import Request
+from starlette.responses import StreamingResponse
+from starlette.websockets import WebSocket, WebSocketDisconnect
+
+from gossipq.errors import BadRequest, Busy, GossipqError, LeaseLost
+from gossipq_client.aio import Client, Message, Subscription
+from gossipq_gateway import problems
+from gossipq_gateway.callers import Caller, Callers
+from gossipq_gateway.counters import Counters
+from gossipq_gateway.leases import Leases
+from gossipq_gateway.v1 import plain, shapes
+from gossipq_gateway.v1.operation import Call, read, token_in
+
+BEAT_S = 15.0  #: a stream says so often that it is alive
+LAST_EVENT = "last-event-id"
+STREAMS_MAX = 1_000  #: of one caller
+_json = msgspec.json.encode
+
+
+# --- Server-Sent Events
+
+
+async def events(call: Call) -> StreamingResponse:
+    """Records as they come, as Server-Sent Events, without a group: nothing is held or acked. An event has
+    the time of its record as its id; who comes back with Last-Event-ID goes on there, and may get records of
+    that moment again."""
+    asked: shapes.Stream = call.query
+    last = call.request.headers.get(LAST_EVENT, "")
+    start = plain.start_of(_since(last) if last else asked.start)
+    options: dict[str, Any] = {"start": start, "wait": 0.0}
+    if asked.route:
+        options["route"] = asked.route
+    if asked.order is not None:
+        options["order"] = asked.order
+    topics = call.path["topic"].split(",")
+    await _known(call.caller.mq, topics)
+    if call.caller.users >= STREAMS_MAX:
+        raise Busy("too many streams", hint="end one", retry_after_ms=1_000)
+    subscription = call.caller.mq.subscribe(topics, **options)
+    told = _told(call.caller, subscription, call.request, call.counters)
+    return StreamingResponse(told, media_type="text/event-stream", headers={"cache-control": "no-store"})
+
+
+async def _known(mq: Client, topics: list[str]) -> None:
+    """Raises UnknownTopic, BadRequest."""
+    for topic in topics:
+        if "*" not in topic:
+            await mq.admin.positions(topic, "new")
+
+
+def _since(last: str) -> str:
+    """Where the event with that id lies. Raises BadRequest."""
+    seconds = last.removeprefix("-")
+    try:
+        return msgspec.json.encode(_moment(float(seconds))).decode().strip('"')
+    except (ValueError, OverflowError, OSError):
+        raise BadRequest(f"Last-Event-ID {last} is none of this stream") from None
+
+
+def _moment(seconds: float) -> Any:
+    from datetime import UTC, datetime
+
+    return datetime.fromtimestamp(seconds, UTC)
+
+
+async def _told(
+    caller: Caller, subscription: Subscription, request: Request, counters: Counters
+) -> AsyncIterator[bytes]:
+    caller.users += 1
+    yield b": gossipq\n\n"
+    try:
+        async with subscription:
+            waiting: asyncio.Future[Message] | None = None
+            while True:
+                waiting = waiting or asyncio.ensure_future(anext(subscription))
+                done, _ = await asyncio.wait((waiting,), timeout=BEAT_S)
+                if not done:
+                    yield b": alive\n\n"
+                    continue
+                msg, waiting = waiting.result(), None
+                counters.delivered()
+                yield b"id: %.3f\ndata: %s\n\n" % (msg.publish_time, _json(plain.delivery(msg)))
+    except StopAsyncIteration:
+        return
+    except GossipqError as error:
+        yield b"event: error\ndata: %s\n\n" % _json(problems.problem(error))
+    finally:
+        if waiting is not None:
+            waiting.cancel()
+        caller.users -= 1
+
+
+# --- WebSocket
+
+
+class Opening(shapes.Shape, kw_only=True):
+    """Options of a consumer, in the query."""
+
+    group: shapes.Text
+    credit: Annotated[int, Meta(ge=1, le=10_000)] = 100
+    start: shapes.Start | None = None
+    mode: shapes.Mode | None = None
+    route: str = ""
+    create: bool = False
+
+
+class Saying(shapes.Shape, kw_only=True):
+    """A text of a consumer: what to do with which records, by the `lease` that came with each."""
+
+    do: Literal["ack", "nack", "reject", "extend"]
+    leases: Annotated[list[str], Meta(min_length=1, max_length=10_000)]
+    delay: shapes.Duration | None = None
+    lease: shapes.Duration = 30.0
+    reason: str = ""
+
+
+class Conversation:
+    """A consumer at the other end of a WebSocket. It gets texts with a record each, and says what became of
+    them; what it says of leases that are over is answered by `{"lost": [...]}`. What it holds when the
+    connection ends goes back uncounted. Its lease goes on as long as it is connected."""
+
+    def __init__(self, socket: WebSocket, caller: Caller, opening: Opening, counters: Counters) -> None:
+        self._socket, self._caller, self._counters = socket, caller, counters
+        self._group = opening.group
+        self._leases = Leases[Message]("ws")
+        options = plain.options_of(opening, "group", "start", "create")
+        if opening.start is not None:
+            options["start"] = plain.start_of(opening.start)
+        topics = socket.path_params["topic"].split(",")
+        if not opening.create:
+            options["wait"] = 0.0
+        self._subscription = caller.mq.subscribe(topics, opening.group, create=opening.create, **options)
+        self._free = asyncio.Semaphore(opening.credit)
+
+    async def run(self) -> None:
+        """Until either side ends it. Raises what the cluster refuses."""
+        async with self._subscription:
+            tasks = [asyncio.ensure_future(self._push()), asyncio.ensure_future(self._listen())]
+            try:
+                done, _ = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
+                for task in done:
+                    task.result()
+            finally:
+                for task in tasks:
+                    task.cancel()
+                await asyncio.gather(*tasks, return_exceptions=True)
+                for lease in self._leases.all():
+                    lease.record.settle(plain.GIVEN_BACK)
+
+    async def _push(self) -> None:
+        while True:
+            await self._free.acquire()
+            msg = await anext(self._subscription)
+            lease = self._leases.add(self._group, msg, 2**62, None)
+            self._counters.delivered()
+            await self._socket.send_text(_json(plain.delivery(msg, lease.token)).decode())
+
+    async def _listen(self) -> None:
+        while True:
+            text = await self._socket.receive_text()
+            self._counters.request()
+            said, lost = read(Saying, text.encode()), list[str]()
+            for token in said.leases:
+                try:
+                    lease = self._leases.find(token)
+                    await self._settle(lease.record, said)
+                except LeaseLost:
+                    lost.append(token)
+                    continue
+                if said.do != "extend":
+                    self._leases.drop(lease)
+                    self._free.release()
+            if lost:
+                await self._socket.send_text(_json({"lost": lost}).decode())
+
+    async def _settle(self, record: Message, said: Saying) -> None:
+        if said.do == "ack":
+            await record.ack()
+            self._counters.acked()
+        elif said.do == "nack":
+            await record.nack(said.delay, said.reason)
+        elif said.do == "reject":
+            await record.reject(said.reason)
+        else:
+            await record.extend(said.lease)
+
+
+async def converse(socket: WebSocket, callers: Callers, counters: Counters) -> None:
+    """A WebSocket at `/v1/topics/{topic}/consume?group=...`. An error ends it with a text that holds the
+    problem, and code 1008."""
+    await socket.accept()
+    counters.connected()
+    try:
+        token = token_in(socket.headers.get("authorization"))
+        try:
+            opening = msgspec.convert(dict(socket.query_params), Opening, strict=False)
+        except msgspec.ValidationError as error:
+            raise BadRequest(f"the query is not what this takes: {error}", hint="?group=NAME") from None
+        async with callers.of(token) as caller:
+            await Conversation(socket, caller, opening, counters).run()
+    except (WebSocketDisconnect, StopAsyncIteration):
+        pass
+    except GossipqError as error:
+        counters.error()
+        try:
+            await socket.send_text(_json(problems.problem(error)).decode())
+            await socket.close(1008)
+        except (WebSocketDisconnect, RuntimeError):
+            pass
+    finally:
+        counters.disconnected()
