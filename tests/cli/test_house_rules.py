@@ -110,7 +110,14 @@ def unheard_of(text: str) -> Iterator[str]:
 
 
 @pytest.mark.parametrize(
-    "room", ["gossipq", "nodes/gossipq_node", "clients/python/gossipq_client", "clients/terminal/gossipq_cli"]
+    "room",
+    [
+        "gossipq",
+        "nodes/gossipq_node",
+        "clients/python/gossipq_client",
+        "clients/terminal/gossipq_cli",
+        "clients/gateway/gossipq_gateway",
+    ],
 )
 def test_what_errors_tell_to_type_exists(room: str) -> None:
     home = Path(__file__).resolve().parents[2] / room

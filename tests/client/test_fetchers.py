@@ -1,11 +1,13 @@
 """A fetcher of one's own, and acks that are waited for."""
 
+import asyncio
 from collections.abc import Iterator
 
 import pytest
+import uvloop
 
 from gossipq.errors import LeaseLost
-from gossipq_client import testing
+from gossipq_client import aio, testing
 
 
 @pytest.fixture
@@ -64,3 +66,17 @@ def test_the_end_of_a_fetcher_leaves_what_is_in_hand(broker: testing.Broker) -> 
         mq.ack_and_wait(first)
         (second,) = mq.fetcher("orders", group="billing").fetch(5)
         assert second.value == b"two"
+
+
+def test_an_asyncio_client_runs_on_uvloop(broker: testing.Broker) -> None:
+    """Its handles of what is due at once do not tell when that is."""
+
+    async def whole() -> int:
+        async with aio.connect(broker.endpoint) as mq:
+            receipts = [await mq.publish("orders", b"x") for _ in range(200)]
+            await asyncio.gather(*(receipt.result(5) for receipt in receipts))
+            batch = await mq.fetch("orders", group="billing", n=200)
+            await mq.ack_and_wait(batch)
+            return (await mq.admin.groups("orders"))[0].acked
+
+    assert uvloop.run(whole()) == 200

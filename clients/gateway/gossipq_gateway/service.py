@@ -7,10 +7,10 @@ import signal
 from collections.abc import Awaitable, Callable
 from contextlib import AsyncExitStack
 
-from starlette.applications import Starlette
 from starlette.requests import Request
 from starlette.responses import Response
-from starlette.routing import BaseRoute, Route
+from starlette.routing import BaseRoute, Route, Router
+from starlette.types import Receive, Scope, Send
 
 from gossipq.clock import SystemClock
 from gossipq.errors import ConfigError
@@ -19,6 +19,7 @@ from gossipq_gateway.counters import Metrics
 from gossipq_gateway.dialect import Desk, Dialect, Place, log
 from gossipq_gateway.listener import listening
 from gossipq_gateway.manners import Manners
+from gossipq_gateway.problems import Refusal, problem, response
 from gossipq_gateway.settings import Settings
 from gossipq_gateway.v1.dialect import Native
 
@@ -65,7 +66,12 @@ async def serve(connect: Connect, settings: Settings, ready: Ready, end: End) ->
                 await stack.enter_async_context(dialect.serve(desk))
             except OSError as error:
                 raise ConfigError(f"{dialect.name} cannot listen: {error.strerror or error}") from None
-        app = Manners(Starlette(routes=routes), settings.http, settings.hosts, settings.origins)
+        app = Manners(
+            Router(routes, default=_nowhere, redirect_slashes=False),
+            settings.http,
+            settings.hosts,
+            settings.origins,
+        )
         try:
             at = await stack.enter_async_context(listening(app, settings.http))
         except OSError as error:
@@ -79,6 +85,15 @@ def _page(metrics: Metrics) -> Callable[[Request], Awaitable[Response]]:
         return Response(metrics.page(), media_type="text/plain; version=0.0.4")
 
     return page
+
+
+async def _nowhere(scope: Scope, receive: Receive, send: Send) -> None:
+    """What is asked at a path that nobody has."""
+    if scope["type"] == "websocket":
+        await send({"type": "websocket.close", "code": 1008})
+        return
+    refusal = Refusal(404, "not_found", f"there is nothing at {scope['path']}", "GET /v1/openapi.json")
+    await response(problem(refusal))(scope, receive, send)
 
 
 async def told_to_end() -> None:

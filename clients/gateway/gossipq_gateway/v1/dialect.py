@@ -11,7 +11,7 @@ from starlette.websockets import WebSocket
 from gossipq_gateway.callers import Callers
 from gossipq_gateway.dialect import Desk
 from gossipq_gateway.v1 import openapi, streams
-from gossipq_gateway.v1.operation import JSON, route
+from gossipq_gateway.v1.operation import JSON, routes
 from gossipq_gateway.v1.table import OPERATIONS
 
 
@@ -33,7 +33,7 @@ class Native:
             await streams.converse(socket, self._callers, desk.counters)
 
         return [
-            *(route(each, self._callers, desk.counters) for each in OPERATIONS),
+            *routes(OPERATIONS, self._callers, desk.counters),
             WebSocketRoute("/v1/topics/{topic}/consume", consume),
             Route("/v1/openapi.json", describe),
         ]

@@ -1,13 +1,14 @@
 """An operation of the native API: its path, what it takes and gives, and the way from a request to its
 answer. Routes and OpenAPI are made of the same table of these."""
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterable, Mapping
 from typing import Any, NamedTuple
 
 import msgspec
 from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
+from starlette.types import Receive, Scope, Send
 
 from gossipq.errors import BadRequest, Forbidden, GossipqError
 from gossipq_client.values import token_of
@@ -92,10 +93,18 @@ def told(error: GossipqError, anonymous: bool) -> Response:
     return problems.response(problems.problem(error))
 
 
-def route(operation: Operation, callers: Callers, counters: Counters) -> Route:
-    """What answers it."""
+class Endpoint:
+    """What answers an operation, as an ASGI application: without the layers of a framework in between."""
 
-    async def answer(request: Request) -> Response:
+    def __init__(self, operation: Operation, callers: Callers, counters: Counters) -> None:
+        self._operation, self._callers, self._counters = operation, callers, counters
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        answer = await self._answer(Request(scope, receive))
+        await answer(scope, receive, send)
+
+    async def _answer(self, request: Request) -> Response:
+        operation, counters = self._operation, self._counters
         counters.request()
         token = b""
         try:
@@ -105,7 +114,7 @@ def route(operation: Operation, callers: Callers, counters: Counters) -> Route:
             if operation.query is None and request.url.query:
                 raise BadRequest("this takes no query", hint="GET /v1/openapi.json")
             body = read(operation.body, raw) if operation.body is not None and not operation.kinds else raw
-            async with callers.of(token) as caller:
+            async with self._callers.of(token) as caller:
                 made = await operation.handle(
                     Call(caller, request.path_params, query, body, request, counters)
                 )
@@ -122,4 +131,27 @@ def route(operation: Operation, callers: Callers, counters: Counters) -> Route:
             return Response(status_code=204)
         return Response(msgspec.json.encode(made), operation.status, media_type=JSON)
 
-    return Route(operation.path, answer, methods=[operation.method], name=operation.name)
+
+class Methods:
+    """What answers at one path, by method."""
+
+    def __init__(self, endpoints: Mapping[str, Endpoint]) -> None:
+        self._endpoints, self._allowed = dict(endpoints), ", ".join(sorted(endpoints))
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        endpoint = self._endpoints.get(scope["method"])
+        if endpoint is not None:
+            await endpoint(scope, receive, send)
+            return
+        refusal = Refusal(405, "wrong_method", f"{scope['path']} takes {self._allowed}")
+        answer = problems.response(problems.problem(refusal))
+        answer.headers["allow"] = self._allowed
+        await answer(scope, receive, send)
+
+
+def routes(operations: Iterable[Operation], callers: Callers, counters: Counters) -> list[Route]:
+    """What answers them, in their order."""
+    paths: dict[str, dict[str, Endpoint]] = {}
+    for each in operations:
+        paths.setdefault(each.path, {})[each.method] = Endpoint(each, callers, counters)
+    return [Route(path, Methods(endpoints)) for path, endpoints in paths.items()]

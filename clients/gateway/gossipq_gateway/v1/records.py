@@ -19,6 +19,7 @@ from gossipq_gateway.v1 import plain, shapes
 from gossipq_gateway.v1.operation import JSON, NDJSON, Call, read
 
 IDEMPOTENCY_KEY = "idempotency-key"
+WAIT_S_MIN = 0.25  #: the leaders have to be asked
 WAIT_S_MAX = 60.0  #: a longer poll is asked again
 FIND_S_MAX = 20.0
 CONFIRM_S = 10.0  #: for all of a list
@@ -51,7 +52,7 @@ async def publish(call: Call) -> Any:
             return _created(call, receipt)
     else:
         given = _given(options, again)
-        return _created(call, await call.caller.mq.publish_and_wait(topic, call.body, **given))
+        return _created(call, await _published(call.caller.mq, topic, call.body, given))
     call.counters.published(receipt.count)
     return plain.stored_list(receipt)
 
@@ -82,7 +83,14 @@ async def _publish_one(
     mq: Client, topic: str, record: shapes.Record, options: shapes.Publish, again: str
 ) -> Receipt:
     given = _given(options, again) | plain.options_of(record, "value", "value_base64")
-    return await mq.publish_and_wait(topic, plain.value_of(record.value, record.value_base64), **given)
+    return await _published(mq, topic, plain.value_of(record.value, record.value_base64), given)
+
+
+async def _published(mq: Client, topic: str, value: bytes, given: dict[str, Any]) -> Receipt:
+    """One record, kept. Those that came with it over other connections go in the same batch."""
+    pending = await mq.publish(topic, value, **given)
+    await asyncio.sleep(0)
+    return await pending.result(CONFIRM_S)
 
 
 async def _publish_lines(mq: Client, topic: str, body: bytes, options: shapes.Publish, again: str) -> Receipt:
@@ -182,14 +190,14 @@ async def fetch(call: Call) -> shapes.Deliveries:
     """Records of a group, each with a lease of the caller."""
     body: shapes.Fetch = call.body
     caller, group = call.caller, call.path["group"]
-    wait_s = min(inputs.duration_ms(body.wait, "wait") / 1000, WAIT_S_MAX)
+    wait_s = max(WAIT_S_MIN, min(inputs.duration_ms(body.wait, "wait") / 1000, WAIT_S_MAX))
     lease_ms = inputs.duration_ms(body.lease, "lease", 1, 12 * 3_600_000)
     options = plain.options_of(body, "n", "wait", "lease", "start")
     if body.start is not None:
         options["start"] = plain.start_of(body.start)
     topics = tuple(call.path["topic"].split(","))
     fetching = caller.fetch(topics, group, body.n, wait_s, options)
-    found = await unless_gone(call.request, fetching) if wait_s else await fetching
+    found = await unless_gone(call.request, fetching) if wait_s > WAIT_S_MIN else await fetching
     until_ms = caller.now_ms() + lease_ms
     leases = [caller.leases.add(group, msg, until_ms, None) for msg in found]
     call.counters.delivered(len(found))

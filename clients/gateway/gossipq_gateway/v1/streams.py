@@ -143,18 +143,18 @@ class Conversation:
 
     async def run(self) -> None:
         """Until either side ends it. Raises what the cluster refuses."""
-        async with self._subscription:
-            tasks = [asyncio.ensure_future(self._push()), asyncio.ensure_future(self._listen())]
-            try:
-                done, _ = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
-                for task in done:
-                    task.result()
-            finally:
-                for task in tasks:
-                    task.cancel()
-                await asyncio.gather(*tasks, return_exceptions=True)
-                for lease in self._leases.all():
-                    lease.record.settle(plain.GIVEN_BACK)
+        tasks = [asyncio.ensure_future(self._push()), asyncio.ensure_future(self._listen())]
+        try:
+            done, _ = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
+            for task in done:
+                task.result()
+        finally:
+            for task in tasks:
+                task.cancel()
+            await asyncio.gather(*tasks, return_exceptions=True)
+            await self._subscription.aclose()  # first, so that it does not get again what goes back
+            for lease in self._leases.all():
+                lease.record.settle(plain.GIVEN_BACK)
 
     async def _push(self) -> None:
         while True:

@@ -63,7 +63,8 @@ class Driver:
         self._waiters: dict[asyncio.Future[None], Callable[[], bool]] = {}
         self._landings: dict[Flight, asyncio.Future[None]] = {}
         self._gates: defaultdict[Writer, asyncio.Lock] = defaultdict(asyncio.Lock)
-        self._timer: asyncio.TimerHandle | None = None
+        self._timer: asyncio.Handle | None = None
+        self._due_s = 0.0  #: when it turns; uvloop's handles do not tell
 
     def _open(self) -> Engine:
         """Raises ClientClosed, and RuntimeError where no event loop runs."""
@@ -129,7 +130,7 @@ class Driver:
         """One exchange with the sockets; then whoever waits for its outcome goes on."""
         if not self._engine.usable or self._engine.busy:
             return
-        if self._timer is None or self._timer.when() <= self._loop.time():
+        if self._timer is None or self._due_s <= self._loop.time():
             self._again(PAUSE_SECONDS)  # after an error of whatever kind the client goes on
         thorough = thorough or self._engine.torn
         self._do(lambda: self._engine.exchange(thorough))
@@ -148,6 +149,7 @@ class Driver:
     def _again(self, seconds: float) -> None:
         """Turns after so long. At any moment there is one timer at least, whatever interrupts this."""
         before, self._timer = self._timer, self._loop.call_later(seconds, self._turn, True)
+        self._due_s = self._loop.time() + seconds
         if before is not None:
             before.cancel()
 
@@ -162,7 +164,7 @@ class Driver:
     def _soon(self) -> None:
         """Something waits to be sent within milliseconds."""
         due_s = self._engine.timeout_ms() / 1000
-        if self._timer is None or self._timer.when() > self._loop.time() + due_s:
+        if self._timer is None or self._due_s > self._loop.time() + due_s:
             self._again(due_s)
 
     def _watch(self) -> None:

@@ -1,0 +1,324 @@
+"""The native API, asked as any program would: a node, a gateway, plain HTTP."""
+
+import base64
+import json
+import socket
+import time
+from urllib.parse import urlparse
+
+import httpx
+import pytest
+from websockets.exceptions import ConnectionClosed
+from websockets.sync.client import connect as open_socket
+
+from conftest import RunningNode
+from gateway.conftest import RunningGateway
+from gossipq_client import connect
+
+pytestmark = pytest.mark.e2e
+
+
+def fetch(http: httpx.Client, topic: str, group: str = "g", **options: object) -> list[dict[str, object]]:
+    answer = http.post(f"/v1/topics/{topic}/groups/{group}/fetch", json={"n": 100, "wait": "5s", **options})
+    assert answer.status_code == 200, answer.text
+    return answer.json()["records"]
+
+
+def publish(http: httpx.Client, topic: str, *values: object) -> None:
+    body = {"records": [{"value": value} for value in values]}
+    assert http.post(f"/v1/topics/{topic}/records", json=body).status_code == 201
+
+
+def leases(records: list[dict[str, object]]) -> list[object]:
+    return [record["lease"] for record in records]
+
+
+def test_bodies_of_all_kinds(http: httpx.Client) -> None:
+    path = "/v1/topics/kinds/records"
+    one = http.post(path, json={"value": {"n": 1.50}, "key": "ada", "headers": {"a": "b"}, "route": "eu.fr"})
+    assert one.status_code == 201
+    assert one.json()["ref"] == "kinds/0/0"
+    assert one.headers["location"] == "/v1/records/kinds/0/0"
+    raw = http.post(
+        path,
+        content=b"\xff\x00",
+        params={"key": "k", "header": ["x:1", "y:2"]},
+        headers={"content-type": "x/y"},
+    )
+    assert raw.status_code == 201
+    lines = http.post(
+        path,
+        content=b'{"value":"\\u00e9"}\n{"value":[1, 2],"ttl":"1h"}\n',
+        headers={"content-type": "application/x-ndjson"},
+    )
+    assert (lines.status_code, lines.json()["count"]) == (201, 2)
+    many = http.post(
+        path, json={"records": [{"value": "a"}, {"value_base64": base64.b64encode(b"\xfe").decode()}]}
+    )
+    assert (many.status_code, many.json()["count"]) == (201, 2)
+    found = fetch(http, "kinds")
+    assert [record.get("value") for record in found] == ['{"n":1.5}', None, "é", "[1, 2]", "a", None]
+    assert found[0]["headers"] == {"a": "b"}
+    assert (found[0]["key"], found[0]["route"]) == ("ada", "eu.fr")
+    assert (found[1]["value_base64"], found[1]["headers"]) == ("/wA=", {"x": "1", "y": "2"})
+
+
+def test_a_repeated_publish_is_known(http: httpx.Client) -> None:
+    path, again = "/v1/topics/again/records", {"idempotency-key": "order-17"}
+    first = http.post(path, json={"value": "x"}, headers=again)
+    second = http.post(path, json={"value": "x"}, headers=again)
+    assert (first.status_code, second.status_code) == (201, 200)
+    assert (first.json()["ref"], first.json()["duplicate"]) == (second.json()["ref"], False)
+    assert second.json()["duplicate"]
+    lines = {"content-type": "application/x-ndjson", "idempotency-key": "lines"}
+    for duplicate in (False, True):
+        answer = http.post(path, content=b'{"value":"a"}\n{"value":"b"}', headers=lines)
+        assert (answer.json()["count"], answer.json()["duplicate"]) == (2, duplicate)
+    assert len(fetch(http, "again")) == 3
+
+
+def test_what_is_acked_is_done_and_the_rest_comes_again(http: httpx.Client) -> None:
+    publish(http, "settle", "a", "b", "c", "d")
+    found = fetch(http, "settle", lease="1s", backoff="1s")
+    acked = http.post("/v1/ack", json={"leases": leases(found[:1])})
+    assert (acked.status_code, acked.json()) == (200, {"settled": 1, "lost": []})
+    assert http.post("/v1/ack", json={"leases": leases(found[:1])}).json()["settled"] == 1, "a repeat"
+    nacked = http.post("/v1/nack", json={"leases": leases(found[1:2]), "delay": "0s", "reason": "no"})
+    assert nacked.json()["settled"] == 1
+    (again,) = fetch(http, "settle")
+    assert (again["value"], again["attempt"]) == ("b", 2)
+    assert http.post("/v1/reject", json={"leases": leases([again]), "reason": "never"}).json()["settled"] == 1
+    assert http.post("/v1/extend", json={"leases": leases(found[3:]), "lease": "1m"}).json()["settled"] == 1
+    (late,) = fetch(http, "settle")
+    assert late["value"] == "c", "its lease of a second was over"
+    lost = http.post("/v1/ack", json={"leases": leases(found[2:3])})
+    assert (lost.status_code, lost.json()["code"]) == (409, "lease_lost")
+    assert lost.json()["lost"] == leases(found[2:3])
+    done = http.post("/v1/ack", json={"leases": leases([late, *found[3:]])})
+    assert done.json()["settled"] == 2
+    (group,) = http.get("/v1/topics/settle/groups").json()["groups"]
+    assert (group["acked"], group["dead"], group["lag"]) == (3, 1, 0)
+    (letter,) = http.get("/v1/topics/settle/groups/g/dead").json()["dead"]
+    assert (letter["value"], letter["reason"], letter["error"]) == ("b", "rejected", "never")
+    assert http.post("/v1/topics/settle/groups/g/dead/replay", json={}).json() == {"count": 1}
+    assert [record["value"] for record in fetch(http, "settle")] == ["b"]
+
+
+def test_a_fetch_waits_for_what_comes(http: httpx.Client, shared_node: RunningNode) -> None:
+    http.post("/v1/topics", json={"name": "poll"})
+    began = time.monotonic()
+    assert fetch(http, "poll", wait="300ms") == []
+    assert 0.25 < time.monotonic() - began < 5
+    with connect(shared_node.endpoint) as mq:
+        mq.publish("poll", b"x").result()
+    assert [record["value"] for record in fetch(http, "poll")] == ["x"]
+
+
+def test_reading_holds_nothing(http: httpx.Client) -> None:
+    http.post("/v1/topics", json={"name": "log", "partitions": 2})
+    for number in range(10):
+        http.post(f"/v1/topics/log/records?key={number}", content=b"%d" % number)
+    first = http.get("/v1/topics/log/records", params={"n": 3}).json()
+    seen = [record["value"] for record in first["records"]]
+    for partition, start in first["next"].items():
+        rest = http.get("/v1/topics/log/records", params={"partition": partition, "start": start}).json()
+        seen += [record["value"] for record in rest["records"]]
+    assert sorted(seen) == list("0123456789")
+    assert (
+        http.get("/v1/topics/log/records", params={"start": "-1h"}).json()["records"][0]["value"] == seen[0]
+    )
+    assert http.get("/v1/topics/log/records", params={"start": "new"}).json()["records"] == []
+    assert http.get("/v1/topics/log/groups").json() == {"groups": []}
+    assert [r["value"] for r in http.get("/v1/topics/log/find", params={"key": "7"}).json()["records"]] == [
+        "7"
+    ]
+
+
+def test_one_record_is_shown_explained_and_mended(http: httpx.Client) -> None:
+    made = http.post("/v1/topics/mend/records", json={"value": "x", "id": "a", "delay": "1h"}).json()
+    assert made["offset"] == -1
+    path = f"/v1/records/{made['ref']}"
+    assert http.get(path).json()["value"] == "x"
+    assert http.get("/v1/records/mend/by-id/a").json()["ref"] == made["ref"]
+    assert http.get(f"{path}/why").json()["standings"][0]["state"] == "scheduled"
+    assert http.get(f"{path}/trace").status_code == 200
+    edited = http.patch(path, json={"value": "y"}).json()
+    path = f"/v1/records/{edited['ref']}"
+    assert http.get(path).json()["value"] == "y"
+    assert http.post(f"{path}/reschedule", json={"delay": 0}).status_code == 200
+    (found,) = fetch(http, "mend")
+    assert found["value"] == "y"
+    gone = http.get("/v1/records/mend/0/99")
+    assert (gone.status_code, gone.json()["code"]) == (404, "unknown_record")
+    later = http.post("/v1/topics/mend/records", json={"value": "z", "delay": "1h"}).json()["ref"]
+    assert http.post(f"/v1/records/{later}/cancel", json={"reason": "no"}).status_code == 200
+
+
+def test_topics_and_groups(http: httpx.Client) -> None:
+    made = http.post("/v1/topics", json={"name": "keep", "partitions": 3, "retention": "2d", "dedup": "1h"})
+    assert (made.status_code, made.json()["partitions"]) == (201, 3)
+    assert made.json()["config"]["retention_ms"] == 2 * 86_400_000
+    twice = http.post("/v1/topics", json={"name": "keep", "partitions": 3})
+    assert (twice.status_code, twice.json()["code"]) == (409, "topic_exists")
+    assert http.patch("/v1/topics/keep", json={"ttl": "1h"}).json()["config"]["ttl_ms"] == 3_600_000
+    assert http.get("/v1/topics/keep").json()["name"] == "keep"
+    assert [topic["name"] for topic in http.get("/v1/topics?pattern=kee*").json()["topics"]] == ["keep"]
+    publish(http, "keep", "a", "b")
+    assert len(fetch(http, "keep", "one")) == 2
+    assert http.patch("/v1/topics/keep/groups/one", json={"paused": True}).status_code == 204
+    assert http.get("/v1/topics/keep/groups").json()["groups"][0]["paused"]
+    assert http.get("/v1/topics/keep/groups/one/why").json()["standings"][0]["group"] == "one"
+    busy = http.request("DELETE", "/v1/topics/keep/groups/one", json={})
+    assert (busy.status_code, busy.json()["code"]) == (409, "wrong_state")
+    assert http.post("/v1/topics/keep/purge", json={"dry_run": True}).json() == {"count": 2}
+    assert http.delete("/v1/topics/keep").status_code == 204
+    assert http.get("/v1/topics/keep").status_code == 404
+
+
+@pytest.mark.parametrize(
+    ("method", "path", "body", "status", "code"),
+    [
+        ("POST", "/v1/topics/bad/records", b"{", 400, "bad_request"),
+        ("POST", "/v1/topics/bad/records", b'{"value":"x","tll":"1h"}', 400, "bad_request"),
+        ("POST", "/v1/topics/bad/records", b'{"value":"x","value_base64":"eA=="}', 400, "bad_request"),
+        ("POST", "/v1/topics/bad/records", b'{"value_base64":"!"}', 400, "bad_request"),
+        ("POST", "/v1/topics/bad/records", b'{"key":"x"}', 400, "bad_request"),
+        ("POST", "/v1/topics/bad/records", b'{"value":"x","delay":"soon"}', 400, "bad_request"),
+        ("POST", "/v1/topics/bad/records", b'{"records":[]}', 400, "bad_request"),
+        ("POST", "/v1/topics/ba d/records", b'{"value":"x"}', 400, "bad_name"),
+        ("POST", "/v1/topics/_audit/records", b'{"value":"x"}', 400, "bad_request"),
+        ("POST", "/v1/topics/bad/records?nonsense=1", b"", 201, ""),
+        ("POST", "/v1/topics/bad/groups/g/fetch", b'{"n":0}', 400, "bad_request"),
+        ("POST", "/v1/topics/none/groups/g/fetch", b'{"wait":"5s"}', 404, "unknown_topic"),
+        ("POST", "/v1/ack", b'{"leases":["nonsense"]}', 400, "bad_request"),
+        ("POST", "/v1/ack", b'{"leases":["g@bad/0/1~abc-1"]}', 409, "lease_lost"),
+        ("POST", "/v1/ack", b"[" * 100_000, 400, "bad_request"),
+        ("GET", "/v1/topics/none/records", b"", 404, "unknown_topic"),
+        ("GET", "/v1/topics/bad/records?start=yesterday", b"", 400, "bad_request"),
+        ("GET", "/v1/topics?x=1", b"", 400, "bad_request"),
+        ("GET", "/v1/nothing", b"", 404, "not_found"),
+        ("DELETE", "/v1/whoami", b"", 405, "wrong_method"),
+    ],
+)
+def test_errors_are_problems(
+    http: httpx.Client, method: str, path: str, body: bytes, status: int, code: str
+) -> None:
+    if code == "":
+        body, status, code = b'{"value":"x"}', 400, "bad_request"
+    answer = http.request(method, path, content=body, headers={"content-type": "application/json"})
+    assert answer.status_code == status, answer.text
+    assert answer.headers["content-type"] == "application/problem+json"
+    assert (answer.json()["status"], answer.json()["code"]) == (status, code)
+    assert answer.json()["detail"]
+
+
+def test_who_calls_it_by_another_name_is_turned_away(http: httpx.Client) -> None:
+    answer = http.get("/v1/whoami", headers={"host": "evil.example"})
+    assert (answer.status_code, answer.json()["code"]) == (421, "unknown_host")
+    assert http.get("/v1/whoami", headers={"host": "localhost:1"}).status_code == 200
+
+
+def test_a_page_of_another_origin_changes_nothing(http: httpx.Client, gateway: RunningGateway) -> None:
+    foreign = {"origin": "https://evil.example", "content-type": "text/plain"}
+    answer = http.post("/v1/topics/forged/records", content=b"x", headers=foreign)
+    assert (answer.status_code, answer.json()["code"]) == (403, "foreign_origin")
+    assert "access-control-allow-origin" not in http.get("/v1/whoami", headers=foreign).headers
+    assert http.get("/v1/topics/forged").status_code == 404
+    own = {"origin": gateway.url, "content-type": "text/plain"}
+    assert http.post("/v1/topics/own/records", content=b"x", headers=own).status_code == 201
+    with pytest.raises(Exception, match=r"403|1008|reject"):
+        open_socket(_socket_url(gateway, "own", "group=g"), origin="https://evil.example")  # type: ignore[arg-type]
+
+
+def test_a_body_has_its_bounds(http: httpx.Client, gateway: RunningGateway) -> None:
+    answer = http.post("/v1/topics/large/records", content=b"x" * (16 << 20), headers={"content-type": "x/y"})
+    assert answer.status_code == 201
+    answer = http.post("/v1/topics/large/records", content=b"x" * ((16 << 20) + 1))
+    assert (answer.status_code, answer.json()["code"]) == (413, "too_large")
+    place = urlparse(gateway.url)
+    with socket.create_connection((place.hostname, place.port), timeout=20) as raw:
+        raw.sendall(
+            b"POST /v1/topics/large/records HTTP/1.1\r\nhost: 127.0.0.1\r\n"
+            b"content-length: 99999999999\r\n\r\n"
+        )
+        assert b" 413 " in raw.recv(4096)
+        raw.settimeout(20)
+    with socket.create_connection((place.hostname, place.port), timeout=20) as raw:
+        raw.sendall(b"nonsense\r\n\r\n")
+        assert b" 400 " in raw.recv(4096)
+    assert http.get("/v1/whoami").status_code == 200
+
+
+def test_events_are_told_as_they_come(http: httpx.Client) -> None:
+    publish(http, "news", "one")
+    with http.stream("GET", "/v1/topics/news/stream", params={"start": "first"}) as answer:
+        assert answer.headers["content-type"].startswith("text/event-stream")
+        lines = answer.iter_lines()
+        first = [line for line in iter(lambda: next(lines), "") if line]
+        assert first == [": gossipq"]
+        event = dict(line.split(": ", 1) for line in iter(lambda: next(lines), ""))
+        assert '"value":"one"' in event["data"]
+        http.post("/v1/topics/news/records", json={"value": "two"})
+        second = dict(line.split(": ", 1) for line in iter(lambda: next(lines), ""))
+        assert '"value":"two"' in second["data"]
+    with http.stream("GET", "/v1/topics/news/stream", headers={"last-event-id": second["id"]}) as answer:
+        lines = answer.iter_lines()
+        assert next(lines) == ": gossipq"
+        next(lines)
+        event = dict(line.split(": ", 1) for line in iter(lambda: next(lines), ""))
+        assert '"value":"two"' in event["data"]
+    assert http.get("/v1/topics/nonews/stream").status_code == 404
+
+
+def _socket_url(gateway: RunningGateway, topic: str, query: str) -> str:
+    return f"{gateway.url.replace('http', 'ws')}/v1/topics/{topic}/consume?{query}"
+
+
+def test_a_socket_is_a_consumer(http: httpx.Client, gateway: RunningGateway) -> None:
+    publish(http, "socket", "a", "b", "c")
+    with open_socket(_socket_url(gateway, "socket", "group=g&credit=2")) as ws:
+        first, second = (json.loads(ws.recv(10)) for _ in range(2))
+        with pytest.raises(TimeoutError):
+            ws.recv(0.3)  # the credit is used up
+        ws.send(json.dumps({"do": "ack", "leases": [first["lease"]]}))
+        third = json.loads(ws.recv(10))
+        ws.send(json.dumps({"do": "nack", "leases": [second["lease"]], "delay": "0s"}))
+        again = json.loads(ws.recv(10))
+        assert (again["value"], again["attempt"]) == ("b", 2)
+        ws.send(json.dumps({"do": "ack", "leases": [first["lease"]]}))
+        assert json.loads(ws.recv(10)) == {"lost": [first["lease"]]}
+    assert third["value"] == "c"
+    back = fetch(http, "socket")
+    assert sorted((record["value"], record["attempt"]) for record in back) == [("b", 3), ("c", 2)]
+    with open_socket(_socket_url(gateway, "socket", "nothing=1")) as ws:
+        assert "bad_request" in str(ws.recv(10))
+        with pytest.raises(ConnectionClosed):
+            ws.recv(10)
+
+
+def test_metrics_count(http: httpx.Client) -> None:
+    publish(http, "counted", "a", "b")
+    page = http.get("/metrics").text
+    assert 'gossipq_gateway_messages_published_total{dialect="http"}' in page
+    assert 'gossipq_gateway_errors_total{dialect="http"}' in page
+
+
+@pytest.mark.slow
+def test_what_is_in_hand_goes_back_when_it_ends(
+    shared_node: RunningNode, tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    home = tmp_path_factory.mktemp("ends")
+    gateway = RunningGateway(shared_node.endpoint, home=home).start()
+    with httpx.Client(base_url=gateway.url, timeout=20) as http:
+        publish(http, "ends", "a", "b")
+        (first, second) = fetch(http, "ends", lease="1h")
+        assert http.post("/v1/ack", json={"leases": leases([first])}).json()["settled"] == 1
+    assert gateway.stop() == 0
+    gateway.start()
+    with httpx.Client(base_url=gateway.url, timeout=20) as http:
+        answer = http.post("/v1/ack", json={"leases": leases([second])})
+        assert (answer.status_code, answer.json()["code"]) == (409, "lease_lost")
+        (again,) = fetch(http, "ends")
+        assert again["value"] == "b"
+    assert gateway.stop() == 0
+    assert "Traceback" not in gateway.said
