@@ -97,6 +97,10 @@ class Leases(Generic[Record]):
             hint="ask for a longer `lease`",
         )
 
+    def holds(self, lease: Lease[Record]) -> bool:
+        """Whether it stands."""
+        return self._held.get(lease.token) is lease and not lease.record.lost
+
     def was_acked(self, token: str) -> bool:
         """Whether it is known that this token was acked before."""
         return token in self._done

@@ -2,8 +2,9 @@
 (against DNS rebinding), that no page of another origin sent it, that its body is bounded in size and time."""
 
 import asyncio
-from collections.abc import Collection
+from collections.abc import Collection, Coroutine
 from ipaddress import ip_address
+from typing import Any, TypeVar
 
 from starlette.datastructures import Headers
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
@@ -11,6 +12,8 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from gossipq import limits
 from gossipq_gateway.dialect import Place
 from gossipq_gateway.problems import Refusal, problem, response
+
+Found = TypeVar("Found")
 
 BODY_BYTES_MAX = 32 * limits.MIB
 BODY_S = 30.0  #: from the end of the headers to that of the body
@@ -127,3 +130,17 @@ async def body_of(receive: Receive) -> bytes:
                     return parts[0] if len(parts) == 1 else b"".join(parts)
     except TimeoutError:
         raise Refusal(408, "too_slow", f"the body did not come within {BODY_S:g} s") from None
+
+
+async def unless_gone(receive: Receive, waiting: Coroutine[Any, Any, Found]) -> Found:
+    """The outcome, unless who asked is gone before: then it is cancelled. Raises Refusal."""
+    work = asyncio.ensure_future(waiting)
+    watch = asyncio.ensure_future(receive())
+    try:
+        await asyncio.wait((work, watch), return_when=asyncio.FIRST_COMPLETED)
+        if not work.done():
+            raise Refusal(499, "gone", "the client is gone")
+        return work.result()
+    finally:
+        watch.cancel()
+        work.cancel()

@@ -32,6 +32,12 @@ def dialects(settings: Settings, callers: Callers) -> list[Dialect]:
     """What a gateway with these settings speaks. A dialect is imported when it is asked for."""
     found: list[Dialect] = [Native(callers)]
     asked = settings.options
+    if settings.sqs:
+        from gossipq_gateway.sqs.dialect import Sqs
+
+        if not settings.sqs_keys:
+            raise ConfigError("--sqs needs access keys", "--sqs-keys FILE; docs/HTTP.md says what is in it")
+        found.append(Sqs(callers, settings.sqs_keys))
     if settings.kapokmq is not None:
         from gossipq_gateway.dialects.kapokmq import KapokMq
 
@@ -76,8 +82,10 @@ async def serve(connect: Connect, settings: Settings, ready: Ready, end: End) ->
             at = await stack.enter_async_context(listening(app, settings.http))
         except OSError as error:
             raise ConfigError(f"--http {settings.http}: {error.strerror or error}") from None
+        ended = asyncio.ensure_future(end())
+        await asyncio.sleep(0)  # it listens before anybody is told
         ready(at)
-        await end()
+        await ended
 
 
 def _page(metrics: Metrics) -> Callable[[Request], Awaitable[Response]]:

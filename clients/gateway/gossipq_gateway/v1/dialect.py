@@ -24,7 +24,7 @@ class Native:
         self._callers = callers
 
     def routes(self, desk: Desk) -> Sequence[BaseRoute]:
-        described = openapi.document(OPERATIONS)
+        described = openapi.FILE.read_bytes()
 
         async def describe(request: Request) -> Response:
             return Response(described, media_type=JSON)

@@ -1,14 +1,21 @@
-"""The OpenAPI document, made of the table of operations and the shapes they name."""
+"""The OpenAPI document, made of the table of operations and the shapes they name.
+
+    python -m gossipq_gateway.v1.openapi     writes openapi.json; a test fails when it would write another
+
+The gateway serves the file: looking into structs as this does can end an interpreter by a fault when it exits
+(msgspec 0.22).
+"""
 
 import re
+from pathlib import Path
 from typing import Any
 
 import msgspec
 
-from gossipq import __version__
 from gossipq_gateway.problems import MEDIA_TYPE, Problem
 from gossipq_gateway.v1.operation import JSON, Operation
 
+FILE = Path(__file__).with_name("openapi.json")
 _REF = "#/components/schemas/{name}"
 _ERRORS = (
     "400",
@@ -43,10 +50,16 @@ def document(operations: tuple[Operation, ...]) -> bytes:
         paths.setdefault(each.path, {})[each.method.lower()] = _operation(each, schemas)
     made = {
         "openapi": "3.1.0",
-        "info": {"title": "gossipq", "version": __version__},
+        "info": {"title": "gossipq", "version": "1"},
         "paths": paths,
         "components": {
             "schemas": components,
+            "responses": {
+                "Problem": {
+                    "description": "what is wrong, and what to do",
+                    "content": {MEDIA_TYPE: {"schema": schemas[Problem]}},
+                }
+            },
             "securitySchemes": {"token": {"type": "http", "scheme": "bearer", "description": "gq_..."}},
         },
         "security": [{}, {"token": []}],
@@ -55,10 +68,7 @@ def document(operations: tuple[Operation, ...]) -> bytes:
 
 
 def _operation(each: Operation, schemas: dict[Any, Any]) -> dict[str, Any]:
-    answers: dict[str, Any] = {
-        status: {"description": "problem", "content": {MEDIA_TYPE: {"schema": schemas[Problem]}}}
-        for status in _ERRORS
-    }
+    answers: dict[str, Any] = {status: {"$ref": "#/components/responses/Problem"} for status in _ERRORS}
     if each.reply is None and not each.streams:
         answers["204"] = {"description": "done"}
     elif each.streams:
@@ -106,3 +116,13 @@ def _of_query(shape: type[msgspec.Struct] | None) -> list[dict[str, Any]]:
         {"name": name, "in": "query", "required": name in required, "schema": each}
         for name, each in schema["properties"].items()
     ]
+
+
+def main() -> None:
+    from gossipq_gateway.v1.table import OPERATIONS
+
+    FILE.write_bytes(msgspec.json.format(document(OPERATIONS), indent=1) + b"\n")
+
+
+if __name__ == "__main__":
+    main()

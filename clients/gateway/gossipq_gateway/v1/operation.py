@@ -11,7 +11,7 @@ from starlette.routing import Route
 from starlette.types import Receive, Scope, Send
 
 from gossipq.errors import BadRequest, Forbidden, GossipqError
-from gossipq_client.values import token_of
+from gossipq_client.values import credentials_of
 from gossipq_gateway import problems
 from gossipq_gateway.callers import Caller, Callers
 from gossipq_gateway.counters import Counters
@@ -56,7 +56,7 @@ def token_in(authorization: str | None) -> bytes:
     try:
         if scheme.lower() != "bearer":
             raise ValueError
-        return token_of(text, "Authorization")
+        return credentials_of(text, "Authorization").token
     except (ValueError, GossipqError):
         raise Refusal(
             401, "unauthorized", "Authorization holds no token", "Authorization: Bearer gq_..."

@@ -1,11 +1,10 @@
 """Publishing, fetching and settling, reading: what applications do with records."""
 
 import asyncio
-from collections.abc import Coroutine, Sequence
-from typing import Any, TypeVar
+from collections.abc import Sequence
+from typing import Any
 
 import msgspec
-from starlette.requests import Request
 from starlette.responses import Response
 
 from gossipq.errors import BadRequest, GossipqError, LeaseLost
@@ -14,7 +13,7 @@ from gossipq_client.aio import Client, Message
 from gossipq_client.values import inputs
 from gossipq_gateway import problems
 from gossipq_gateway.leases import Lease
-from gossipq_gateway.problems import Refusal
+from gossipq_gateway.manners import unless_gone
 from gossipq_gateway.v1 import plain, shapes
 from gossipq_gateway.v1.operation import JSON, NDJSON, Call, read
 
@@ -24,8 +23,6 @@ WAIT_S_MAX = 60.0  #: a longer poll is asked again
 FIND_S_MAX = 20.0
 CONFIRM_S = 10.0  #: for all of a list
 READ_BYTES_MAX = 8 << 20  #: of values in one page
-
-Found = TypeVar("Found")
 
 _slim_lines = msgspec.json.Decoder(shapes.Slim).decode_lines
 _lines = msgspec.json.Decoder(shapes.Record).decode_lines
@@ -172,20 +169,6 @@ async def _publish_list(
 # --- fetch and settle
 
 
-async def unless_gone(request: Request, waiting: Coroutine[Any, Any, Found]) -> Found:
-    """The outcome, unless who asked is gone before: then it is cancelled. Raises Refusal."""
-    work = asyncio.ensure_future(waiting)
-    watch = asyncio.ensure_future(request.receive())
-    try:
-        await asyncio.wait((work, watch), return_when=asyncio.FIRST_COMPLETED)
-        if not work.done():
-            raise Refusal(499, "gone", "the client is gone")
-        return work.result()
-    finally:
-        watch.cancel()
-        work.cancel()
-
-
 async def fetch(call: Call) -> shapes.Deliveries:
     """Records of a group, each with a lease of the caller."""
     body: shapes.Fetch = call.body
@@ -197,7 +180,7 @@ async def fetch(call: Call) -> shapes.Deliveries:
         options["start"] = plain.start_of(body.start)
     topics = tuple(call.path["topic"].split(","))
     fetching = caller.fetch(topics, group, body.n, wait_s, options)
-    found = await unless_gone(call.request, fetching) if wait_s > WAIT_S_MIN else await fetching
+    found = await unless_gone(call.request.receive, fetching) if wait_s > WAIT_S_MIN else await fetching
     until_ms = caller.now_ms() + lease_ms
     leases = [caller.leases.add(group, msg, until_ms, None) for msg in found]
     call.counters.delivered(len(found))

@@ -45,7 +45,6 @@ def command(choices: Choices, /, **given: Any) -> None:
             "not_installed", f"the gateway needs {missing.name}", 'pip install "gossipq[gateway]"'
         ) from None
     from gossipq_client.aio import Client, connect
-    from gossipq_client.values import Credentials
     from gossipq_gateway.dialect import place
     from gossipq_gateway.dialects import options
     from gossipq_gateway.settings import Settings
@@ -58,16 +57,16 @@ def command(choices: Choices, /, **given: Any) -> None:
     given["options"] = options.read(path) if path else options.DialectOptions()
     settings = Settings(**{**given, **places, "insecure": choices.insecure})
 
+    if choices.credentials:  # callers with tokens of their own need the key of the doors that is in it
+        os.environ["GOSSIPQ_CREDENTIALS"] = choices.credentials
+
     def client(token: bytes | None) -> Client:
-        made = connect(
+        return connect(
             *choices.servers,
             name=f"gateway-{os.getpid()}",
             timeout=choices.timeout_s,
-            credentials=choices.credentials or None,
+            credentials=token,
             insecure=choices.insecure,
         )
-        if token is not None:
-            made._credentials = Credentials(token, choices.insecure)
-        return made
 
     service.run(client, settings)

@@ -229,9 +229,9 @@ class Fetcher:
         self._client, self._state = client, subscription
 
     async def fetch(self, n: int | None = None, wait: inputs.Duration = 1.0) -> FetchedBatch[Message]:
-        """At most `n` messages; returns as soon as there is one, and empty after `wait`. Raises BadRequest,
-        ClientClosed, and NoQuorum or Unreachable when nobody who could have records has answered for the
-        client's timeout."""
+        """At most `n` messages; returns as soon as there is one, and empty after `wait`, in seconds or as
+        "5s". Raises BadRequest, ClientClosed, and NoQuorum or Unreachable when nobody who could have
+        records has answered for the client's timeout."""
         count = credit_of(n, self._state.options.mode, "n")
         wait_s = wait if type(wait) is float else inputs.duration_ms(wait, "wait") / 1000
         return await self._fetch(count, wait_s)

@@ -1,0 +1,565 @@
+"""What SQS does with queues and messages, each as a function of its name."""
+
+import asyncio
+import os
+from collections.abc import Callable, Coroutine, Iterable
+from hashlib import sha256
+from typing import Any, NamedTuple
+
+import msgspec
+
+from gossipq.errors import BadRequest, GossipqError, LeaseLost
+from gossipq.types import partition_of
+from gossipq_client.aio import Message
+from gossipq_client.values import GIVEN_BACK
+from gossipq_gateway.callers import Caller
+from gossipq_gateway.counters import Counters
+from gossipq_gateway.leases import Lease
+from gossipq_gateway.sqs import messages, queues
+from gossipq_gateway.sqs.faults import SqsFault, bad_handle, bad_value, fault_of
+from gossipq_gateway.sqs.fifo import Order
+from gossipq_gateway.sqs.messages import Attribute
+from gossipq_gateway.sqs.queues import GROUP, Queue, Queues
+
+CONFIRM_S = 10.0
+SHORT_S = 0.25  #: a short poll waits so long: the leaders have to be asked
+SLICE_S = 0.5  #: a FIFO queue looks so often at what waits here
+BATCH_MAX = 10
+LIST_MAX = 1_000
+
+
+class Asked(NamedTuple):
+    """One request: who asks, what, and by which address, for the URLs of queues."""
+
+    caller: Caller
+    token: bytes
+    data: dict[str, Any]
+    host: str
+    counters: Counters
+    now_ms: int  #: unix
+
+
+class Said(msgspec.Struct, rename="pascal"):
+    """A message to send; an entry of a batch has an id."""
+
+    message_body: str
+    delay_seconds: int | None = None
+    message_attributes: dict[str, Attribute] = {}
+    message_system_attributes: dict[str, Attribute] = {}
+    message_group_id: str = ""
+    message_deduplication_id: str = ""
+    id: str = ""
+    queue_url: str = ""
+
+
+class Receive(msgspec.Struct, rename="pascal"):
+    queue_url: str
+    max_number_of_messages: int = 1
+    visibility_timeout: int | None = None
+    wait_time_seconds: int | None = None
+    attribute_names: list[str] = []
+    message_system_attribute_names: list[str] = []
+    message_attribute_names: list[str] = []
+    receive_request_attempt_id: str = ""
+
+
+class Actions:
+    """Of one gateway."""
+
+    def __init__(self, table: Queues) -> None:
+        self._table = table
+        self._orders: dict[tuple[bytes, str], Order[Message]] = {}
+        self.known: dict[str, Callable[[Asked], Coroutine[Any, Any, dict[str, Any]]]] = {
+            "CreateQueue": self.create_queue,
+            "DeleteQueue": self.delete_queue,
+            "GetQueueUrl": self.get_queue_url,
+            "ListQueues": self.list_queues,
+            "GetQueueAttributes": self.get_queue_attributes,
+            "SetQueueAttributes": self.set_queue_attributes,
+            "PurgeQueue": self.purge_queue,
+            "ListDeadLetterSourceQueues": self.list_sources,
+            "ListQueueTags": self.list_tags,
+            "TagQueue": self.tag,
+            "UntagQueue": self.untag,
+            "SendMessage": self.send,
+            "SendMessageBatch": self.send_batch,
+            "ReceiveMessage": self.receive,
+            "DeleteMessage": self.delete,
+            "DeleteMessageBatch": self.delete_batch,
+            "ChangeMessageVisibility": self.change_visibility,
+            "ChangeMessageVisibilityBatch": self.change_visibility_batch,
+        }
+
+    # --- queues
+
+    def _queue(self, asked: Asked) -> Queue:
+        url = asked.data.get("QueueUrl")
+        if not isinstance(url, str) or not url:
+            raise SqsFault("MissingParameter", "The request must contain the parameter QueueUrl.")
+        return self._table.find(url.rstrip("/").rpartition("/")[2])
+
+    @staticmethod
+    def _url(asked: Asked, name: str) -> str:
+        return f"http://{asked.host}/sqs/{queues.ACCOUNT}/{name}"
+
+    async def create_queue(self, asked: Asked) -> dict[str, Any]:
+        name, given = _text(asked.data, "QueueName"), _texts(asked.data, "Attributes")
+        queues.check_name(name)
+        queues.check_attributes(name, given)
+        if name in self._table.names():
+            known = self._table.find(name)
+            if any(known[attribute] != value for attribute, value in given.items()):
+                told = f"A queue named {name} already exists with a different value for an attribute."
+                raise SqsFault("QueueNameExists", told, "QueueAlreadyExists")
+            return {"QueueUrl": self._url(asked, name)}
+        now_s = asked.now_ms // 1000
+        queue = Queue(name, given, _texts(asked.data, "tags"), now_s, now_s)
+        self._check_target(queue)
+        mq = asked.caller.mq
+        await mq.create_topic(name, if_not_exists=True, **queue.policy())
+        await self._table.put(queue)
+        return {"QueueUrl": self._url(asked, name)}
+
+    def _check_target(self, queue: Queue) -> None:
+        if queue.dead_letters is not None and queue.dead_letters[0] not in self._table.names():
+            raise bad_value(
+                f"Value {queue['RedrivePolicy']} for parameter RedrivePolicy is invalid: no such queue."
+            )
+
+    async def delete_queue(self, asked: Asked) -> dict[str, Any]:
+        queue = self._queue(asked)
+        await asked.caller.mq.admin.delete_topic(queue.name)
+        await self._table.put(Queue(queue.name, {}, gone=True))
+        return {}
+
+    async def get_queue_url(self, asked: Asked) -> dict[str, Any]:
+        return {"QueueUrl": self._url(asked, self._table.find(_text(asked.data, "QueueName")).name)}
+
+    async def list_queues(self, asked: Asked) -> dict[str, Any]:
+        prefix, after = asked.data.get("QueueNamePrefix") or "", asked.data.get("NextToken") or ""
+        count = min(_number(asked.data, "MaxResults", 1, LIST_MAX) or LIST_MAX, LIST_MAX)
+        names = [name for name in self._table.names() if name.startswith(prefix) and name > after]
+        found: dict[str, Any] = {"QueueUrls": [self._url(asked, name) for name in names[:count]]}
+        if len(names) > count:
+            found["NextToken"] = names[count - 1]
+        return found
+
+    async def get_queue_attributes(self, asked: Asked) -> dict[str, Any]:
+        queue, names = self._queue(asked), asked.data.get("AttributeNames") or []
+        found = queue.shown()
+        if any(name == "All" or name.startswith("Approximate") for name in names):
+            found |= await self._counted(asked, queue)
+        if not names:
+            return {}
+        return {"Attributes": found if "All" in names else {n: found[n] for n in names if n in found}}
+
+    @staticmethod
+    async def _counted(asked: Asked, queue: Queue) -> dict[str, str]:
+        stats = await asked.caller.mq.admin.stats([queue.name])
+        groups = {partition_of(row.partition): row for row in stats.groups if row.group == GROUP}
+        ready = hidden = 0
+        for row in stats.partitions:
+            group = groups.get(partition_of(row.partition))
+            if group is None:
+                ready += row.next - row.first
+            else:
+                ready += group.ready + group.parked + group.retrying
+                hidden += group.in_flight
+        return {
+            "ApproximateNumberOfMessages": str(ready),
+            "ApproximateNumberOfMessagesNotVisible": str(hidden),
+            "ApproximateNumberOfMessagesDelayed": str(sum(row.scheduled for row in stats.partitions)),
+        }
+
+    async def set_queue_attributes(self, asked: Asked) -> dict[str, Any]:
+        queue, given = self._queue(asked), _texts(asked.data, "Attributes")
+        queues.check_attributes(queue.name, given)
+        changed = Queue(
+            queue.name, {**queue.attributes, **given}, queue.tags, queue.created_s, asked.now_ms // 1000
+        )
+        self._check_target(changed)
+        await asked.caller.mq.admin.set_topic(queue.name, **changed.policy())
+        await self._table.put(changed)
+        return {}
+
+    async def purge_queue(self, asked: Asked) -> dict[str, Any]:
+        await asked.caller.mq.admin.purge_topic(self._queue(asked).name)
+        return {}
+
+    async def list_sources(self, asked: Asked) -> dict[str, Any]:
+        name = self._queue(asked).name
+        known = [self._table.find(each) for each in self._table.names()]
+        sources = [each.name for each in known if each.dead_letters and each.dead_letters[0] == name]
+        return {"queueUrls": [self._url(asked, each) for each in sources]}
+
+    async def list_tags(self, asked: Asked) -> dict[str, Any]:
+        return {"Tags": self._queue(asked).tags}
+
+    async def tag(self, asked: Asked) -> dict[str, Any]:
+        queue = self._queue(asked)
+        await self._tagged(asked, queue, {**queue.tags, **_texts(asked.data, "Tags")})
+        return {}
+
+    async def untag(self, asked: Asked) -> dict[str, Any]:
+        queue, gone = self._queue(asked), asked.data.get("TagKeys") or []
+        await self._tagged(
+            asked, queue, {name: text for name, text in queue.tags.items() if name not in gone}
+        )
+        return {}
+
+    async def _tagged(self, asked: Asked, queue: Queue, tags: dict[str, str]) -> None:
+        await asked.caller.mq.topics(queue.name)  # who may not know of it may not tag it
+        await self._table.put(Queue(queue.name, queue.attributes, tags, queue.created_s, queue.modified_s))
+
+    # --- send
+
+    async def send(self, asked: Asked) -> dict[str, Any]:
+        queue, said = self._queue(asked), _shape(asked.data, Said)
+        (found,) = await self._sent(asked, queue, [said])
+        if isinstance(found, SqsFault):
+            raise found
+        del found["Id"]
+        return found
+
+    async def send_batch(self, asked: Asked) -> dict[str, Any]:
+        queue = self._queue(asked)
+        entries = [_shape(entry, Said) for entry in _entries(asked.data)]
+        if sum(len(each.message_body.encode()) for each in entries) > messages.BODY_BYTES_MAX:
+            raise SqsFault(
+                "BatchRequestTooLong",
+                f"Batch requests cannot be longer than {messages.BODY_BYTES_MAX} bytes.",
+                "AWS.SimpleQueueService.BatchRequestTooLong",
+            )
+        return _outcomes(entries, await self._sent(asked, queue, entries))
+
+    async def _sent(self, asked: Asked, queue: Queue, entries: list[Said]) -> list[dict[str, Any] | SqsFault]:
+        """Each by itself: what is wrong with one is no matter of the others."""
+        mq, found = asked.caller.mq, list[dict[str, Any] | SqsFault]()
+        pending: list[tuple[int, Any]] = []
+        for at, said in enumerate(entries):
+            made = messages.message_id(os.urandom(16))
+            try:
+                messages.check(said.message_body, said.message_attributes)
+                options = _options(queue, said)
+                options["headers"] = messages.headers(
+                    made, said.message_attributes, said.message_system_attributes
+                )
+                pending.append((at, await mq.publish(queue.name, said.message_body.encode(), **options)))
+                found.append(_told(said, made))
+            except SqsFault as fault:
+                found.append(fault)
+            except GossipqError as error:
+                found.append(fault_of(error))
+        await asyncio.sleep(0)
+        for at, receipt in pending:
+            try:
+                kept = await receipt.result(CONFIRM_S)
+                asked.counters.published()
+                told = found[at]
+                if queue.fifo and isinstance(told, dict):
+                    told["SequenceNumber"] = f"{max(0, kept.offset):020d}"
+            except GossipqError as error:
+                found[at] = fault_of(error)
+        return found
+
+    # --- receive
+
+    async def receive(self, asked: Asked) -> dict[str, Any]:
+        queue, said = self._queue(asked), _shape(asked.data, Receive)
+        if not 1 <= said.max_number_of_messages <= BATCH_MAX:
+            raise bad_value(
+                f"Value {said.max_number_of_messages} for MaxNumberOfMessages is not between 1 and 10."
+            )
+        visible_s = queue.number("VisibilityTimeout")
+        if said.visibility_timeout is not None:
+            visible_s = _within("VisibilityTimeout", said.visibility_timeout, 43_200)
+        wait_s = float(queue.number("ReceiveMessageWaitTimeSeconds"))
+        if said.wait_time_seconds is not None:
+            wait_s = float(_within("WaitTimeSeconds", said.wait_time_seconds, 20))
+        found = await self._received(asked, queue, said.max_number_of_messages, max(SHORT_S, wait_s))
+        until_ms = asked.caller.now_ms() + max(1, visible_s * 1000)
+        leases = [asked.caller.leases.add(GROUP, msg, until_ms, 0.0) for msg in found]
+        if queue.fifo:
+            for lease in leases:
+                self._order(asked, queue).hand_out(lease)
+        asked.counters.delivered(len(leases))
+        return {"Messages": [_shown(lease, said, queue) for lease in leases]} if leases else {}
+
+    async def _received(self, asked: Asked, queue: Queue, n: int, wait_s: float) -> list[Message]:
+        """Some that may be handed out. What was received too often goes to the dead letters instead."""
+        deadline_ms = asked.caller.now_ms() + round(wait_s * 1000)
+        while True:
+            left_s = max(0.0, (deadline_ms - asked.caller.now_ms()) / 1000)
+            found = await self._fetched(asked, queue, n, left_s)
+            if queue.dead_letters is not None:
+                found = await self._redriven(asked, queue, found, *queue.dead_letters)
+            if found or asked.caller.now_ms() >= deadline_ms:
+                return found
+
+    async def _fetched(self, asked: Asked, queue: Queue, n: int, wait_s: float) -> list[Message]:
+        topics, caller = (queue.name,), asked.caller
+        if not queue.fifo:
+            return await caller.fetch(topics, GROUP, n, wait_s, {"mode": "shared"})
+        order = self._order(asked, queue)
+        order.used_ms = caller.now_ms()
+        if found := order.take((), n):
+            return found
+        came = await caller.fetch(topics, GROUP, n, min(wait_s, SLICE_S), {"mode": "key_ordered"})
+        return order.take(came, n)
+
+    def _order(self, asked: Asked, queue: Queue) -> Order[Message]:
+        key = asked.token, queue.name
+        order = self._orders.get(key)
+        if order is None:
+            order = self._orders[key] = Order(asked.caller.leases)
+        return order
+
+    def rest(self, now_ms: int, idle_ms: int) -> None:
+        """What waits here for others of its group, and nobody has asked for, goes back."""
+        for key, order in list(self._orders.items()):
+            if now_ms - order.used_ms >= idle_ms:
+                for msg in order.give_up():
+                    msg.settle(GIVEN_BACK)
+                del self._orders[key]
+
+    async def _redriven(
+        self, asked: Asked, queue: Queue, found: list[Message], target: str, most: int
+    ) -> list[Message]:
+        """Published there, by an id that tells a repeat, then acked here."""
+        over = [msg for msg in found if msg.attempt > most]
+        if not over:
+            return found
+        mq = asked.caller.mq
+        for msg in over:
+            await mq.publish_and_wait(
+                target, msg.value, key=msg.key, headers=msg.headers, id=f"{queue.name}/{msg.ref}"
+            )
+        await mq.ack_and_wait(over)
+        return [msg for msg in found if msg.attempt <= most]
+
+    # --- settle
+
+    async def delete(self, asked: Asked) -> dict[str, Any]:
+        queue = self._queue(asked)
+        (found,) = await self._deleted(asked, queue, [_text(asked.data, "ReceiptHandle")])
+        if found is not None:
+            raise found
+        return {}
+
+    async def delete_batch(self, asked: Asked) -> dict[str, Any]:
+        queue, entries = self._queue(asked), _entries(asked.data)
+        found = await self._deleted(asked, queue, [_text(entry, "ReceiptHandle") for entry in entries])
+        return _settled(entries, found)
+
+    async def _deleted(self, asked: Asked, queue: Queue, handles: list[str]) -> list[SqsFault | None]:
+        found, leases = list[SqsFault | None](), list[Lease[Message]]()
+        for handle in handles:
+            lease, fault = self._in_hand(asked, queue, handle)
+            if lease is not None and lease not in leases:
+                leases.append(lease)
+            found.append(fault)
+        if leases:
+            try:
+                await asked.caller.mq.ack_and_wait([lease.record for lease in leases])
+            except LeaseLost:
+                pass  # others have it: as after the end of the visibility timeout
+            for lease in leases:
+                asked.caller.leases.drop(lease, acked=True)
+            asked.counters.acked(len(leases))
+        return found
+
+    @staticmethod
+    def _in_hand(asked: Asked, queue: Queue, handle: str) -> tuple[Lease[Message] | None, SqsFault | None]:
+        """A lease that is over is no fault of a standard queue, as it is none at Amazon's: the message comes
+        again."""
+        leases = asked.caller.leases
+        try:
+            return leases.find(handle), None
+        except BadRequest:
+            return None, bad_handle(handle)
+        except LeaseLost as lost:
+            if leases.was_acked(handle) or not queue.fifo:
+                return None, None
+            return None, bad_value(f"The receipt handle has expired: {lost.message}")
+
+    async def change_visibility(self, asked: Asked) -> dict[str, Any]:
+        fault = await self._changed(asked, self._queue(asked), asked.data)
+        if fault is not None:
+            raise fault
+        return {}
+
+    async def change_visibility_batch(self, asked: Asked) -> dict[str, Any]:
+        queue, entries = self._queue(asked), _entries(asked.data)
+        return _settled(entries, [await self._changed(asked, queue, entry) for entry in entries])
+
+    async def _changed(self, asked: Asked, queue: Queue, data: dict[str, Any]) -> SqsFault | None:
+        seconds = _number(data, "VisibilityTimeout", 0, 43_200)
+        if seconds is None:
+            return SqsFault("MissingParameter", "The request must contain the parameter VisibilityTimeout.")
+        handle = _text(data, "ReceiptHandle")
+        lease, fault = self._in_hand(asked, queue, handle)
+        if lease is None:
+            told = (
+                f"Value {handle[:200]} for parameter ReceiptHandle is invalid: the message is not in flight."
+            )
+            return fault or SqsFault("MessageNotInflight", told, "AWS.SimpleQueueService.MessageNotInflight")
+        if seconds:
+            asked.caller.leases.extend(lease, asked.caller.now_ms() + seconds * 1000)
+        else:
+            await lease.record.nack(0, "its visibility timeout was set to 0")
+            asked.caller.leases.drop(lease)
+        return None
+
+
+# --- parameters
+
+
+def _shape(data: dict[str, Any], kind: type[Any]) -> Any:
+    try:
+        return msgspec.convert(data, kind)
+    except msgspec.ValidationError as error:
+        raise SqsFault("InvalidParameterValue", f"Invalid request: {error}") from None
+
+
+def _text(data: dict[str, Any], name: str) -> str:
+    value = data.get(name)
+    if not isinstance(value, str) or not value:
+        raise SqsFault("MissingParameter", f"The request must contain the parameter {name}.")
+    return value
+
+
+def _texts(data: dict[str, Any], name: str) -> dict[str, str]:
+    found = data.get(name) or {}
+    if not isinstance(found, dict) or not all(isinstance(value, str) for value in found.values()):
+        raise bad_value(f"{name} is not a map of texts.")
+    return found
+
+
+def _number(data: dict[str, Any], name: str, low: int, high: int) -> int | None:
+    value = data.get(name)
+    if value is not None and (type(value) is not int or not low <= value <= high):
+        raise bad_value(f"Value {value!r} for parameter {name} is not between {low} and {high}.")
+    return value
+
+
+def _within(name: str, value: int, high: int) -> int:
+    if not 0 <= value <= high:
+        raise bad_value(f"Value {value} for parameter {name} is not between 0 and {high}.")
+    return value
+
+
+def _entries(data: dict[str, Any]) -> list[dict[str, Any]]:
+    """Of a batch. Raises SqsFault."""
+    entries, prefix = data.get("Entries"), "AWS.SimpleQueueService."
+    if not isinstance(entries, list) or not entries or not all(isinstance(each, dict) for each in entries):
+        raise SqsFault(
+            "EmptyBatchRequest", "There should be an entry in the batch.", f"{prefix}EmptyBatchRequest"
+        )
+    if len(entries) > BATCH_MAX:
+        told = f"Maximum number of entries per request are {BATCH_MAX}. You have sent {len(entries)}."
+        raise SqsFault("TooManyEntriesInBatchRequest", told, f"{prefix}TooManyEntriesInBatchRequest")
+    ids = [_text(each, "Id") for each in entries]
+    if len(set(ids)) < len(ids):
+        told = "Two or more batch entries in the request have the same Id."
+        raise SqsFault("BatchEntryIdsNotDistinct", told, f"{prefix}BatchEntryIdsNotDistinct")
+    return entries
+
+
+def _outcomes(entries: Iterable[Said], found: list[dict[str, Any] | SqsFault]) -> dict[str, Any]:
+    pairs = list(zip(entries, found, strict=True))
+    failed = [_failed(said.id, fault) for said, fault in pairs if isinstance(fault, SqsFault)]
+    made = {"Successful": [told for _, told in pairs if isinstance(told, dict)]}
+    return {**made, "Failed": failed} if failed else made
+
+
+def _settled(entries: list[dict[str, Any]], found: list[SqsFault | None]) -> dict[str, Any]:
+    pairs = list(zip(entries, found, strict=True))
+    failed = [_failed(entry["Id"], fault) for entry, fault in pairs if fault is not None]
+    made: dict[str, Any] = {"Successful": [{"Id": entry["Id"]} for entry, fault in pairs if fault is None]}
+    return {**made, "Failed": failed} if failed else made
+
+
+def _failed(entry: str, fault: SqsFault) -> dict[str, Any]:
+    return {"Id": entry, "SenderFault": fault.status < 500, "Code": fault.code, "Message": fault.message}
+
+
+# --- messages
+
+
+def _options(queue: Queue, said: Said) -> dict[str, Any]:
+    """Of the publish. Raises SqsFault."""
+    options: dict[str, Any] = {}
+    delay_s = queue.number("DelaySeconds") if said.delay_seconds is None else said.delay_seconds
+    if delay_s:
+        options["delay"] = _within("DelaySeconds", delay_s, 900)
+    if not queue.fifo:
+        if said.message_group_id:
+            options["key"] = said.message_group_id
+        return options
+    if said.delay_seconds is not None:
+        raise bad_value("DelaySeconds of a message is not for FIFO queues: set that of the queue.")
+    if not said.message_group_id:
+        raise SqsFault("MissingParameter", "The request must contain the parameter MessageGroupId.")
+    made = said.message_deduplication_id
+    if not made:
+        if queue["ContentBasedDeduplication"] != "true":
+            raise bad_value(
+                "The queue should either have ContentBasedDeduplication enabled or MessageDeduplicationId "
+                "provided explicitly"
+            )
+        made = sha256(said.message_body.encode()).hexdigest()
+    if len(made) > 128 or len(said.message_group_id) > 128:
+        raise bad_value("MessageDeduplicationId and MessageGroupId can have 128 characters.")
+    return {**options, "key": said.message_group_id, "id": made}
+
+
+def _told(said: Said, made: str) -> dict[str, Any]:
+    found: dict[str, Any] = {
+        "Id": said.id,
+        "MessageId": made,
+        "MD5OfMessageBody": messages.digest(said.message_body),
+    }
+    if said.message_attributes:
+        found["MD5OfMessageAttributes"] = messages.digest_of(said.message_attributes)
+    if said.message_system_attributes:
+        found["MD5OfMessageSystemAttributes"] = messages.digest_of(said.message_system_attributes)
+    return found
+
+
+def _shown(lease: Lease[Message], said: Receive, queue: Queue) -> dict[str, Any]:
+    msg = lease.record
+    body, headers = msg.value.decode(errors="replace"), msg.headers
+    found: dict[str, Any] = {
+        "MessageId": messages.id_of(headers, msg.ref),
+        "ReceiptHandle": lease.token,
+        "MD5OfBody": messages.digest(body),
+        "Body": body,
+    }
+    names = [*said.attribute_names, *said.message_system_attribute_names]
+    if names:
+        found["Attributes"] = messages.wanted(names, _system(msg, queue))
+    if said.message_attribute_names:
+        given = messages.wanted(said.message_attribute_names, messages.attributes_of(headers))
+        if given:
+            found["MessageAttributes"] = msgspec.to_builtins(given)
+            found["MD5OfMessageAttributes"] = messages.digest_of(given)
+    return found
+
+
+def _system(msg: Message, queue: Queue) -> dict[str, str]:
+    sent_ms = str(round(msg.publish_time * 1000))
+    found = {
+        "SenderId": "gossipq",
+        "SentTimestamp": sent_ms,
+        "ApproximateReceiveCount": str(msg.attempt),
+        "ApproximateFirstReceiveTimestamp": sent_ms,
+    }
+    if msg.key is not None:
+        found["MessageGroupId"] = msg.key.decode(errors="replace")
+    if queue.fifo:
+        found["MessageDeduplicationId"] = msg.id or ""
+        found["SequenceNumber"] = f"{msg.offset:020d}"
+    trace = messages.attributes_of(msg.headers, system=True).get("AWSTraceHeader")
+    if trace is not None:
+        found["AWSTraceHeader"] = trace.string_value or ""
+    return found

@@ -1,0 +1,63 @@
+"""The order of a FIFO queue among those who receive over one gateway: while a message of a group is in hand,
+later ones of that group wait."""
+
+from collections.abc import Iterable
+from typing import Generic, Protocol, TypeVar
+
+from gossipq_gateway.leases import Lease, Leases
+
+
+class Keyed(Protocol):
+    """A record in hand, with the group of its message as key."""
+
+    @property
+    def key(self) -> bytes | None: ...
+    @property
+    def ref(self) -> str: ...
+    @property
+    def attempt(self) -> int: ...
+    @property
+    def lost(self) -> bool: ...
+
+
+Item = TypeVar("Item", bound=Keyed)
+
+
+class Order(Generic[Item]):
+    """Of one queue and caller. The cluster keeps the order among gateways: a group is with one of them at a
+    time."""
+
+    def __init__(self, leases: Leases[Item]) -> None:
+        self._leases = leases
+        self._busy: dict[bytes | None, list[Lease[Item]]] = {}
+        self._waiting: list[Item] = []
+        self.used_ms = 0
+
+    def __len__(self) -> int:
+        return len(self._waiting)
+
+    def take(self, came: Iterable[Item], n: int) -> list[Item]:
+        """At most `n` to hand out, of what waits and what came, in order."""
+        found, waiting, held = list[Item](), list[Item](), set[bytes | None]()
+        self._busy = {key: left for key, leases in self._busy.items() if (left := self._standing(leases))}
+        for item in (*self._waiting, *came):
+            if item.lost:
+                continue
+            if item.key in self._busy or item.key in held or len(found) == n:
+                waiting.append(item)
+                held.add(item.key)
+            else:
+                found.append(item)
+        self._waiting = waiting
+        return found
+
+    def hand_out(self, lease: Lease[Item]) -> None:
+        self._busy.setdefault(lease.record.key, []).append(lease)
+
+    def _standing(self, leases: list[Lease[Item]]) -> list[Lease[Item]]:
+        return [lease for lease in leases if self._leases.holds(lease)]
+
+    def give_up(self) -> list[Item]:
+        """What waits, to go back: the last first."""
+        waiting, self._waiting = self._waiting, []
+        return [item for item in reversed(waiting) if not item.lost]

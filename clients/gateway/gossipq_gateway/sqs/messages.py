@@ -1,0 +1,121 @@
+"""What a message of SQS is: its body, its attributes, its digests; and the record that it becomes. Pure."""
+
+import re
+from base64 import b64decode
+from binascii import Error
+from collections.abc import Mapping
+from hashlib import md5
+from typing import Any
+
+import msgspec
+
+from gossipq_gateway.sqs.faults import SqsFault, bad_value
+
+BODY_BYTES_MAX = 1 << 20  #: with its attributes
+ATTRIBUTES_MAX = 10
+_ID, _ATTRIBUTES, _SYSTEM = "sqs.id", "sqs.attributes", "sqs.system"
+_TYPE = re.compile(r"(String|Number|Binary)(\.[A-Za-z0-9_.-]{1,240})?\Z")
+#: what SQS takes of XML 1.0
+_BAD_TEXT = re.compile("[^\t\n\r\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
+
+
+class Attribute(msgspec.Struct, rename="pascal", omit_defaults=True):
+    """Of a message. Binary values are base64."""
+
+    data_type: str
+    string_value: str | None = None
+    binary_value: str | None = None
+
+    def raw(self) -> bytes:
+        """Raises SqsFault."""
+        if self.data_type.startswith("Binary"):
+            try:
+                return b64decode(self.binary_value or "", validate=True)
+            except Error:
+                raise bad_value("BinaryValue is no base64.") from None
+        return (self.string_value or "").encode()
+
+
+def message_id(random: bytes) -> str:
+    """As a UUID, of 16 random bytes."""
+    text = random.hex()
+    return f"{text[:8]}-{text[8:12]}-4{text[13:16]}-a{text[17:20]}-{text[20:32]}"
+
+
+def digest(body: str) -> str:
+    return md5(body.encode(), usedforsecurity=False).hexdigest()
+
+
+def digest_of(attributes: Mapping[str, Attribute]) -> str:
+    """MD5 as client libraries check it. Raises SqsFault."""
+    found = md5(usedforsecurity=False)
+    for name in sorted(attributes):
+        each = attributes[name]
+        binary = each.data_type.startswith("Binary")
+        for part in (name.encode(), each.data_type.encode()):
+            found.update(len(part).to_bytes(4, "big") + part)
+        raw = each.raw()
+        found.update((b"\x02" if binary else b"\x01") + len(raw).to_bytes(4, "big") + raw)
+    return found.hexdigest()
+
+
+def check(body: str, attributes: Mapping[str, Attribute]) -> None:
+    """Raises SqsFault for a message that SQS would not take."""
+    if not body:
+        raise SqsFault("MissingParameter", "The request must contain the parameter MessageBody.")
+    if _BAD_TEXT.search(body):
+        raise SqsFault("InvalidMessageContents", "Invalid characters were found in MessageBody.")
+    if len(attributes) > ATTRIBUTES_MAX:
+        raise bad_value(f"Number of message attributes [{len(attributes)}] exceeds the allowed maximum [10].")
+    size = len(body.encode())
+    for name, each in attributes.items():
+        if not name or len(name) > 256 or not _TYPE.match(each.data_type):
+            raise bad_value(f"The message attribute '{name}' has an invalid name or type.")
+        raw = each.raw()
+        if not raw:
+            raise bad_value(f"The message attribute '{name}' must contain a non-empty value.")
+        size += len(name.encode()) + len(each.data_type) + len(raw)
+    if size > BODY_BYTES_MAX:
+        raise bad_value(
+            f"One or more parameters are invalid. Message must be shorter than {BODY_BYTES_MAX} bytes."
+        )
+
+
+def headers(
+    made: str, attributes: Mapping[str, Attribute], system: Mapping[str, Attribute]
+) -> dict[str, str | bytes]:
+    """Of the record."""
+    found: dict[str, str | bytes] = {_ID: made}
+    if attributes:
+        found[_ATTRIBUTES] = msgspec.json.encode(attributes)
+    if system:
+        found[_SYSTEM] = msgspec.json.encode(system)
+    return found
+
+
+def id_of(found: Mapping[str, str | bytes], ref: str) -> str:
+    """The message id of a record; one that was published otherwise gets one of its ref."""
+    named = found.get(_ID)
+    if isinstance(named, str):
+        return named
+    return message_id(md5(ref.encode(), usedforsecurity=False).digest())
+
+
+def attributes_of(found: Mapping[str, str | bytes], system: bool = False) -> dict[str, Attribute]:
+    raw = found.get(_SYSTEM if system else _ATTRIBUTES)
+    try:
+        return msgspec.json.decode(raw, type=dict[str, Attribute]) if raw else {}
+    except msgspec.DecodeError:  # it was published otherwise
+        return {}
+
+
+def wanted(names: list[str], known: Mapping[str, Any]) -> dict[str, Any]:
+    """What a receive asks for: names, `All`, `.*` or a prefix with `.*`."""
+    if "All" in names or ".*" in names:
+        return dict(known)
+    prefixes = tuple(name[:-2] for name in names if name.endswith(".*"))
+    return {
+        name: value
+        for name, value in known.items()
+        if name in names or (prefixes and name.startswith(prefixes))
+    }

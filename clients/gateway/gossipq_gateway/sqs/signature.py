@@ -1,0 +1,102 @@
+"""Who signed a request: AWS Signature Version 4, checked. Pure: what was sent and the time are handed in."""
+
+import hashlib
+import hmac
+import re
+from collections.abc import Mapping
+from datetime import UTC, datetime
+from functools import lru_cache
+from typing import NamedTuple
+from urllib.parse import parse_qsl, quote
+
+from gossipq_gateway.sqs.faults import SqsFault, unsigned
+
+SKEW_S = 15 * 60  #: between the clock of who signed and ours
+_HEADER = re.compile(
+    r"AWS4-HMAC-SHA256 Credential=([^/,\s]+)/(\d{8})/([^/,\s]*)/([^/,\s]*)/aws4_request,"
+    r"\s*SignedHeaders=([a-z0-9;_-]+),\s*Signature=([0-9a-f]{64})\Z"
+)
+
+
+class Asked(NamedTuple):
+    """A request, as far as it is signed. Names of headers are lower case."""
+
+    method: str
+    path: str  #: as it was sent
+    query: str
+    headers: Mapping[str, str]
+    body: bytes
+
+
+class Signed(NamedTuple):
+    key_id: str
+    date: str
+    region: str
+    service: str
+    names: list[str]
+    signature: str
+
+
+def read(authorization: str) -> Signed:
+    """Raises SqsFault."""
+    if not authorization:
+        raise unsigned("Request is missing an authentication token.", "MissingAuthenticationToken")
+    found = _HEADER.match(authorization)
+    if found is None:
+        raise unsigned("Authorization is not that of Signature Version 4.", "IncompleteSignature")
+    key_id, date, region, service, names, signature = found.groups()
+    return Signed(key_id, date, region, service, names.split(";"), signature)
+
+
+def check(asked: Asked, signed: Signed, secret: str, now_ms: int) -> None:
+    """Raises SqsFault unless the holder of the secret has signed this request, and lately."""
+    stamp = asked.headers.get("x-amz-date", "")
+    if not re.fullmatch(r"\d{8}T\d{6}Z", stamp) or not stamp.startswith(signed.date):
+        raise unsigned("X-Amz-Date is missing, or not that of the credential.", "IncompleteSignature")
+    if "host" not in signed.names or "x-amz-date" not in signed.names:
+        raise unsigned("host and x-amz-date must be signed.", "IncompleteSignature")
+    if abs(_seconds(stamp) - now_ms / 1000) > SKEW_S:
+        raise unsigned(f"Signature expired: {stamp} is not within 15 minutes of now.", "RequestExpired")
+    key = _key(secret, signed.date, signed.region, signed.service)
+    made = hmac.new(key, _to_sign(asked, signed, stamp), "sha256").hexdigest()
+    if not hmac.compare_digest(made, signed.signature):
+        raise unsigned("The request signature we calculated does not match the signature you provided.")
+
+
+def _seconds(stamp: str) -> float:
+    try:
+        return datetime.strptime(stamp, "%Y%m%dT%H%M%SZ").replace(tzinfo=UTC).timestamp()
+    except ValueError:
+        raise _no_time(stamp) from None
+
+
+def _no_time(stamp: str) -> SqsFault:
+    return unsigned(f"X-Amz-Date {stamp} is no time.", "IncompleteSignature")
+
+
+@lru_cache(256)
+def _key(secret: str, date: str, region: str, service: str) -> bytes:
+    made = f"AWS4{secret}".encode()
+    for part in (date, region, service, "aws4_request"):
+        made = hmac.digest(made, part.encode(), "sha256")
+    return made
+
+
+def _to_sign(asked: Asked, signed: Signed, stamp: str) -> bytes:
+    pairs = sorted((_quoted(name), _quoted(value)) for name, value in parse_qsl(asked.query, True))
+    lines = [
+        asked.method,
+        quote(asked.path or "/", safe="/-_.~"),
+        "&".join(f"{name}={value}" for name, value in pairs),
+        *(f"{name}:{' '.join(asked.headers.get(name, '').split())}" for name in signed.names),
+        "",
+        ";".join(signed.names),
+        hashlib.sha256(asked.body).hexdigest(),
+    ]
+    canonical = hashlib.sha256("\n".join(lines).encode()).hexdigest()
+    scope = f"{signed.date}/{signed.region}/{signed.service}/aws4_request"
+    return f"AWS4-HMAC-SHA256\n{stamp}\n{scope}\n{canonical}".encode()
+
+
+def _quoted(text: str) -> str:
+    return quote(text, safe="-_.~")

@@ -1,0 +1,322 @@
+"""SQS with boto3 as it is, and a Celery worker as it is, against a node and a gateway."""
+
+import json
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import boto3
+import httpx
+import pytest
+from botocore.config import Config
+from botocore.exceptions import ClientError
+
+from conftest import RunningNode
+from gateway.conftest import RunningGateway
+
+pytestmark = [pytest.mark.e2e]
+KEY, SECRET = "AKIAGOSSIPQ", "not/so+secret"
+
+
+@pytest.fixture(scope="module")
+def gateway(shared_node: RunningNode, tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningGateway]:
+    home = tmp_path_factory.mktemp("sqs")
+    keys = home / "keys"
+    keys.write_text(json.dumps({KEY: {"secret": SECRET}}))
+    keys.chmod(0o600)
+    running = RunningGateway(shared_node.endpoint, "--sqs", "--sqs-keys", str(keys), home=home).start()
+    yield running
+    assert running.stop() == 0
+    assert "Traceback" not in running.said
+
+
+@pytest.fixture
+def sqs(gateway: RunningGateway) -> Any:
+    return client(gateway, SECRET)
+
+
+def client(gateway: RunningGateway, secret: str, path: str = "/sqs") -> Any:
+    return boto3.client(
+        "sqs",
+        endpoint_url=gateway.url + path,
+        region_name="eu-1",
+        aws_access_key_id=KEY,
+        aws_secret_access_key=secret,
+        config=Config(retries={"max_attempts": 0}),
+    )
+
+
+def bodies(answer: dict[str, Any]) -> list[str]:
+    return [message["Body"] for message in answer.get("Messages", [])]
+
+
+def code(error: pytest.ExceptionInfo[ClientError]) -> str:
+    return error.value.response["Error"]["Code"]
+
+
+def test_a_message_goes_its_way(sqs: Any) -> None:
+    url = sqs.create_queue(QueueName="way", tags={"team": "a"})["QueueUrl"]
+    assert sqs.get_queue_url(QueueName="way")["QueueUrl"] == url
+    given = {
+        "n": {"DataType": "Number", "StringValue": "17"},
+        "b": {"DataType": "Binary", "BinaryValue": b"\x00"},
+    }
+    sent = sqs.send_message(QueueUrl=url, MessageBody="häuser", MessageAttributes=given)
+    answer = sqs.receive_message(
+        QueueUrl=url, WaitTimeSeconds=5, AttributeNames=["All"], MessageAttributeNames=["All"]
+    )
+    (message,) = answer["Messages"]
+    assert (message["Body"], message["MessageId"]) == ("häuser", sent["MessageId"])
+    assert message["MessageAttributes"] == given
+    assert message["MD5OfMessageAttributes"] == sent["MD5OfMessageAttributes"]
+    assert message["Attributes"]["ApproximateReceiveCount"] == "1"
+    shown = sqs.get_queue_attributes(QueueUrl=url, AttributeNames=["All"])["Attributes"]
+    assert shown["ApproximateNumberOfMessagesNotVisible"] == "1"
+    sqs.delete_message(QueueUrl=url, ReceiptHandle=message["ReceiptHandle"])
+    sqs.delete_message(QueueUrl=url, ReceiptHandle=message["ReceiptHandle"])
+    shown = sqs.get_queue_attributes(QueueUrl=url, AttributeNames=["All"])["Attributes"]
+    assert shown["ApproximateNumberOfMessages"] == shown["ApproximateNumberOfMessagesNotVisible"] == "0"
+    assert sqs.list_queue_tags(QueueUrl=url)["Tags"] == {"team": "a"}
+
+
+def test_batches(sqs: Any) -> None:
+    url = sqs.create_queue(QueueName="batches")["QueueUrl"]
+    entries = [{"Id": str(at), "MessageBody": str(at)} for at in range(9)]
+    entries.append({"Id": "bad", "MessageBody": "\ufffe"})
+    answer = sqs.send_message_batch(QueueUrl=url, Entries=entries)
+    assert [entry["Id"] for entry in answer["Successful"]] == [str(at) for at in range(9)]
+    assert [entry["Code"] for entry in answer["Failed"]] == ["InvalidMessageContents"]
+    found: dict[str, str] = {}
+    while len(found) < 9:
+        for message in sqs.receive_message(QueueUrl=url, MaxNumberOfMessages=10, WaitTimeSeconds=5)[
+            "Messages"
+        ]:
+            found[message["Body"]] = message["ReceiptHandle"]
+    assert sorted(found) == [str(at) for at in range(9)]
+    entries = [{"Id": body, "ReceiptHandle": handle} for body, handle in found.items()]
+    hidden = [{**entry, "VisibilityTimeout": 60} for entry in entries]
+    assert len(sqs.change_message_visibility_batch(QueueUrl=url, Entries=hidden)["Successful"]) == 9
+    assert len(sqs.delete_message_batch(QueueUrl=url, Entries=entries)["Successful"]) == 9
+    assert bodies(sqs.receive_message(QueueUrl=url)) == []
+
+
+def test_visibility_delay_and_long_poll(sqs: Any) -> None:
+    url = sqs.create_queue(QueueName="time", Attributes={"VisibilityTimeout": "1"})["QueueUrl"]
+    began = time.monotonic()
+    assert bodies(sqs.receive_message(QueueUrl=url, WaitTimeSeconds=1)) == []
+    assert time.monotonic() - began > 0.9
+    sqs.send_message(QueueUrl=url, MessageBody="later", DelaySeconds=2)
+    assert bodies(sqs.receive_message(QueueUrl=url)) == []
+    assert bodies(sqs.receive_message(QueueUrl=url, WaitTimeSeconds=10)) == ["later"]
+    (again,) = sqs.receive_message(QueueUrl=url, WaitTimeSeconds=10, AttributeNames=["All"])["Messages"]
+    assert again["Attributes"]["ApproximateReceiveCount"] == "2"
+    handle = again["ReceiptHandle"]
+    sqs.change_message_visibility(QueueUrl=url, ReceiptHandle=handle, VisibilityTimeout=0)
+    assert bodies(sqs.receive_message(QueueUrl=url, WaitTimeSeconds=10)) == ["later"]
+    with pytest.raises(ClientError) as refused:
+        sqs.change_message_visibility(QueueUrl=url, ReceiptHandle=handle, VisibilityTimeout=10)
+    assert "MessageNotInflight" in code(refused)
+
+
+def test_what_fails_too_often_is_a_dead_letter(sqs: Any) -> None:
+    dead = sqs.create_queue(QueueName="dead")["QueueUrl"]
+    arn = sqs.get_queue_attributes(QueueUrl=dead, AttributeNames=["QueueArn"])["Attributes"]["QueueArn"]
+    policy = json.dumps({"deadLetterTargetArn": arn, "maxReceiveCount": 2})
+    url = sqs.create_queue(QueueName="fails", Attributes={"RedrivePolicy": policy})["QueueUrl"]
+    given = {"why": {"DataType": "String", "StringValue": "x"}}
+    sqs.send_message(QueueUrl=url, MessageBody="bad", MessageAttributes=given)
+    for _ in range(2):
+        (message,) = sqs.receive_message(QueueUrl=url, WaitTimeSeconds=5)["Messages"]
+        sqs.change_message_visibility(
+            QueueUrl=url, ReceiptHandle=message["ReceiptHandle"], VisibilityTimeout=0
+        )
+    assert bodies(sqs.receive_message(QueueUrl=url, WaitTimeSeconds=1)) == []
+    (letter,) = sqs.receive_message(QueueUrl=dead, WaitTimeSeconds=5, MessageAttributeNames=["why"])[
+        "Messages"
+    ]
+    assert (letter["Body"], letter["MessageAttributes"]) == ("bad", given)
+    assert sqs.list_dead_letter_source_queues(QueueUrl=dead)["queueUrls"] == [url]
+
+
+def test_a_fifo_queue_keeps_its_groups_in_order(sqs: Any, gateway: RunningGateway) -> None:
+    attributes = {"FifoQueue": "true", "ContentBasedDeduplication": "true"}
+    url = sqs.create_queue(QueueName="line.fifo", Attributes=attributes)["QueueUrl"]
+    for body in ("a1", "b1", "a2", "a1", "b2"):
+        sent = sqs.send_message(QueueUrl=url, MessageBody=body, MessageGroupId=body[0])
+        assert sent["SequenceNumber"].isdecimal()
+    first = sqs.receive_message(QueueUrl=url, WaitTimeSeconds=5, AttributeNames=["All"])["Messages"]
+    assert [message["Body"] for message in first] == ["a1"]
+    assert first[0]["Attributes"]["MessageGroupId"] == "a"
+    second = sqs.receive_message(QueueUrl=url, MaxNumberOfMessages=10, WaitTimeSeconds=5)["Messages"]
+    assert [message["Body"] for message in second] == ["b1", "b2"], "the group a is in hand"
+    assert bodies(sqs.receive_message(QueueUrl=url, WaitTimeSeconds=1)) == []
+    sqs.change_message_visibility(QueueUrl=url, ReceiptHandle=first[0]["ReceiptHandle"], VisibilityTimeout=0)
+    third: list[str] = []
+    while len(third) < 2:
+        for message in sqs.receive_message(QueueUrl=url, MaxNumberOfMessages=10, WaitTimeSeconds=5)[
+            "Messages"
+        ]:
+            third.append(message["Body"])
+            sqs.delete_message(QueueUrl=url, ReceiptHandle=message["ReceiptHandle"])
+    assert third == ["a1", "a2"]
+    with pytest.raises(ClientError) as refused:
+        sqs.send_message(QueueUrl=url, MessageBody="x")
+    assert code(refused) == "MissingParameter"
+
+
+def test_queues_are_listed_changed_and_removed(sqs: Any, gateway: RunningGateway) -> None:
+    urls = [sqs.create_queue(QueueName=f"list-{at}")["QueueUrl"] for at in range(3)]
+    assert sqs.list_queues(QueueNamePrefix="list-")["QueueUrls"] == urls
+    page = sqs.list_queues(QueueNamePrefix="list-", MaxResults=2)
+    assert page["QueueUrls"] == urls[:2]
+    assert sqs.list_queues(QueueNamePrefix="list-", NextToken=page["NextToken"])["QueueUrls"] == urls[2:]
+    sqs.set_queue_attributes(QueueUrl=urls[0], Attributes={"VisibilityTimeout": "5"})
+    shown = sqs.get_queue_attributes(QueueUrl=urls[0], AttributeNames=["VisibilityTimeout"])["Attributes"]
+    assert shown == {"VisibilityTimeout": "5"}
+    with pytest.raises(ClientError) as refused:
+        sqs.create_queue(QueueName="list-0", Attributes={"VisibilityTimeout": "7"})
+    assert code(refused) == "QueueAlreadyExists"
+    sqs.tag_queue(QueueUrl=urls[0], Tags={"a": "1", "b": "2"})
+    sqs.untag_queue(QueueUrl=urls[0], TagKeys=["a"])
+    assert sqs.list_queue_tags(QueueUrl=urls[0])["Tags"] == {"b": "2"}
+    sqs.send_message(QueueUrl=urls[0], MessageBody="x")
+    sqs.purge_queue(QueueUrl=urls[0])
+    assert bodies(sqs.receive_message(QueueUrl=urls[0])) == []
+    sqs.delete_queue(QueueUrl=urls[0])
+    with pytest.raises(ClientError) as refused:
+        sqs.send_message(QueueUrl=urls[0], MessageBody="x")
+    assert code(refused) == "AWS.SimpleQueueService.NonExistentQueue"
+    assert isinstance(refused.value, sqs.exceptions.QueueDoesNotExist)
+
+
+def test_who_has_no_key_gets_nothing(gateway: RunningGateway) -> None:
+    with pytest.raises(ClientError) as refused:
+        client(gateway, "wrong").list_queues()
+    assert code(refused) == "SignatureDoesNotMatch"
+    answer = httpx.post(f"{gateway.url}/sqs", content=b"{}")
+    assert (answer.status_code, answer.json()["__type"]) == (
+        403,
+        "com.amazonaws.sqs#MissingAuthenticationToken",
+    )
+    with pytest.raises(ClientError) as refused:
+        client(gateway, SECRET, "").add_permission(
+            QueueUrl="x", Label="x", AWSAccountIds=["1"], Actions=["*"]
+        )
+    assert code(refused) == "UnsupportedOperation"
+
+
+# --- Celery
+
+TASKS = """
+import os, time
+from celery import Celery
+app = Celery("tasks", broker=os.environ["BROKER"])
+app.conf.update(
+    broker_transport_options={"region": "eu-1", "is_secure": False, "visibility_timeout": 8,
+                              "wait_time_seconds": 1, "polling_interval": 0.1, "queue_name_prefix": ""},
+    task_acks_late=True, task_reject_on_worker_lost=True, worker_prefetch_multiplier=1,
+    task_default_queue="celery-tasks", worker_enable_remote_control=False,
+    broker_connection_retry_on_startup=True,
+)
+def note(text):
+    with open(os.environ["NOTES"], "a") as file:
+        file.write(text + "\\n")
+@app.task
+def add(a, b):
+    note(f"add {a + b}")
+@app.task(bind=True, max_retries=3)
+def flaky(self):
+    note(f"flaky {self.request.retries}")
+    if self.request.retries < 2:
+        raise self.retry(countdown=1)
+@app.task
+def slow(seconds):
+    note("slow begins")
+    time.sleep(seconds)
+    note("slow ends")
+"""
+
+
+class Worker:
+    """`celery worker`, one process of it."""
+
+    def __init__(self, home: Path, gateway: RunningGateway) -> None:
+        (home / "tasks.py").write_text(TASKS)
+        place = gateway.url.removeprefix("http://")
+        self.notes = home / "notes"
+        self.notes.touch()
+        self.environment = {
+            **os.environ,
+            "BROKER": f"sqs://{KEY}:{SECRET.replace('/', '%2F').replace('+', '%2B')}@{place}//",
+            "NOTES": str(self.notes),
+            "PYTHONPATH": str(home),
+        }
+        self._home = home
+        self.process: subprocess.Popen[bytes] | None = None
+
+    def start(self) -> "Worker":
+        line = [sys.executable, "-m", "celery", "-A", "tasks", "worker", "--pool", "solo", "--without-mingle"]
+        line += ["--without-gossip", "--without-heartbeat", "--loglevel", "info"]
+        with open(self._home / "log", "ab") as log:
+            self.process = subprocess.Popen(
+                line, env=self.environment, cwd=self._home, stdout=log, stderr=log
+            )
+        return self
+
+    def call(self, expression: str) -> None:
+        code = f"from tasks import *; {expression}"
+        subprocess.run(
+            [sys.executable, "-c", code], env=self.environment, cwd=self._home, check=True, timeout=60
+        )
+
+    def until(self, line: str, times: int = 1) -> None:
+        end = time.monotonic() + 60
+        while self.notes.read_text().splitlines().count(line) < times:
+            assert time.monotonic() < end, (self._home / "log").read_text()
+            time.sleep(0.1)
+
+    def kill(self) -> None:
+        assert self.process is not None
+        self.process.kill()
+        self.process.wait()
+
+    def stop(self) -> None:
+        assert self.process is not None
+        if self.process.poll() is None:
+            self.process.terminate()
+            try:
+                self.process.wait(30)
+            except subprocess.TimeoutExpired:
+                self.process.kill()
+                self.process.wait()
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(300)
+def test_celery_works(gateway: RunningGateway, tmp_path: Path) -> None:
+    worker = Worker(tmp_path, gateway).start()
+    try:
+        worker.call(
+            "[add.delay(n, n) for n in range(20)]; add.apply_async((1, 100), countdown=3); flaky.delay()"
+        )
+        for number in range(20):
+            worker.until(f"add {2 * number}")
+        worker.until("flaky 2")
+        worker.until("add 101")
+        worker.call("slow.delay(600)")
+        worker.until("slow begins")
+        worker.kill()
+        began = time.monotonic()
+        worker.start()
+        worker.until("slow begins", times=2)  # after its visibility timeout
+        assert time.monotonic() - began < 60
+        lines = worker.notes.read_text().splitlines()
+        assert sorted(line for line in lines if line.startswith("add")) == sorted(
+            [f"add {2 * number}" for number in range(20)] + ["add 101"]
+        ), "each once"
+    finally:
+        worker.kill()
