@@ -15,7 +15,7 @@ import pytest
 
 from gossipq_cli.main import COMMANDS
 
-PROSE = {"directory", "uses", "reads", "that"}  #: what may follow the program's name in a sentence
+PROSE = {"directory", "uses", "reads", "that", "keeps"}  #: what may follow the program's name in a sentence
 LEAN = {
     "version": ("msgspec", "zmq", "rich", "lmdb", "asyncio"),
     "--help": ("msgspec", "zmq", "rich", "lmdb", "gossipq_node"),

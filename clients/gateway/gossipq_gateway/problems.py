@@ -72,7 +72,15 @@ class Refusal(GossipqError):
         self.status, self.word = status, code
 
 
+def is_forbidden(error: GossipqError) -> bool:
+    """Also when the cluster did not let the client of a caller in."""
+    away = isinstance(error, errors.TurnedAway) and error.why == errors.Forbidden.code
+    return away or isinstance(error, errors.Forbidden)
+
+
 def problem(error: GossipqError, lost: list[str] | None = None) -> Problem:
+    if is_forbidden(error):
+        error = errors.Forbidden(error.message, error.hint)
     if isinstance(error, Refusal):
         status, code = error.status, error.word
     else:

@@ -2,6 +2,7 @@
 
 from gossipq import errors
 from gossipq.errors import GossipqError
+from gossipq_gateway.problems import is_forbidden
 
 
 class SqsFault(Exception):
@@ -41,7 +42,7 @@ def fault_of(error: GossipqError) -> SqsFault:
     """What the cluster refused."""
     if isinstance(error, errors.UnknownTopic):
         return no_queue(error.message)
-    if isinstance(error, errors.Forbidden):
+    if is_forbidden(error):
         return SqsFault("AccessDenied", error.message, status=403)
     if isinstance(error, errors.Refused) and not error.retryable:
         return bad_value(error.message)

@@ -2,8 +2,7 @@
 
     python -m gossipq_gateway.v1.openapi     writes openapi.json; a test fails when it would write another
 
-The gateway serves the file: looking into structs as this does can end an interpreter by a fault when it exits
-(msgspec 0.22).
+The gateway serves the file, so that it need not be made at each start.
 """
 
 import re

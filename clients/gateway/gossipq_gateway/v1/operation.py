@@ -10,7 +10,7 @@ from starlette.responses import Response
 from starlette.routing import Route
 from starlette.types import Receive, Scope, Send
 
-from gossipq.errors import BadRequest, Forbidden, GossipqError
+from gossipq.errors import BadRequest, GossipqError
 from gossipq_client.values import credentials_of
 from gossipq_gateway import problems
 from gossipq_gateway.callers import Caller, Callers
@@ -88,7 +88,7 @@ def asked(shape: type[msgspec.Struct], request: Request) -> Any:
 
 
 def told(error: GossipqError, anonymous: bool) -> Response:
-    if anonymous and isinstance(error, Forbidden):
+    if anonymous and problems.is_forbidden(error):
         error = Refusal(401, "unauthorized", error.message, "Authorization: Bearer gq_...")
     return problems.response(problems.problem(error))
 
