@@ -18,7 +18,7 @@ PEERS := redis-server nats-server libnats-dev rabbitmq-server beanstalkd gcc lib
 export PYTHONDONTWRITEBYTECODE :=  # tests start a thousand processes: each would compile every module again
 
 .DEFAULT_GOAL := help
-.PHONY: pictures slow-consumer race race-peers bindings bindings-javascript bindings-c seeds fuzz siege help install serf demo test check unit accept accept-slow accept-kills accept-planted accept-sim accept-power accept-chaos sim hunt sim-coverage perf e2e chaos chaos-kinds power bindings-go bindings-java
+.PHONY: audit pictures slow-consumer race race-peers bindings bindings-javascript bindings-c seeds fuzz siege help install serf demo test check unit accept accept-slow accept-kills accept-planted accept-sim accept-power accept-chaos sim hunt sim-coverage perf e2e chaos chaos-kinds power bindings-go bindings-java
 
 help:  ## list the targets
 	@echo "gossipq: make TARGET"
@@ -89,7 +89,13 @@ check: $(STAMP) $(ROOTS)  ## format, lint, types
 unit: $(SPARK) $(ROOTS) serf  # tests mostly wait for nodes: four at a time keep two cores busy; JOBS=0 runs them one after the other
 	$(BIN)/python -m pytest -n $(JOBS) --dist loadfile -m "not slow" $(PYTEST_ARGS)
 
-accept: accept-slow accept-kills accept-planted accept-sim accept-power accept-chaos  ## what takes longer (less than 45 minutes); -k goes on after a failure
+accept: audit accept-slow accept-kills accept-planted accept-sim accept-power accept-chaos  ## what takes longer (less than 45 minutes); -k goes on after a failure
+
+audit: $(STAMP)  ## known weaknesses of all that is installed, by the advisories of osv.dev; says so where they cannot be reached
+	@$(BIN)/python -m pip freeze --exclude-editable >$(VENV)/.frozen; \
+	  said=$$($(BIN)/pip-audit --vulnerability-service osv -r $(VENV)/.frozen --no-deps --disable-pip 2>&1); code=$$?; \
+	  case "$$said" in *ConnectionError*|*Timeout*) echo "note: not audited: the advisories at api.osv.dev are not reached" >&2;; \
+	  *) echo "$$said"; exit $$code;; esac
 
 accept-slow: $(SPARK) $(ROOTS) serf  # tests of more than ten seconds: Spark in full, takeovers, drains, demos
 	$(BIN)/python -m pytest -n 2 --dist loadfile -m slow --ignore tests/sim/test_planted.py $(PYTEST_ARGS)

@@ -79,6 +79,8 @@ READ, PUBLISH, CREATE, MEND, OPERATE, CLUSTER, OBSERVE, ACT_FOR = PERMISSIONS = 
     "observe",
     "act_for",
 )
+#: the role of who may do everything
+ADMIN = Role("admin", [Rule(topics, list(PERMISSIONS)) for topics in ("*", "_*")])
 ANY = "any"  #: of a need: one permission on the topic, whichever
 EVERYTHING = "*"  #: the pattern that also covers the cluster as a whole
 WHOLE = ""  #: in place of a topic: the cluster as a whole

@@ -60,7 +60,7 @@ ROOMS: dict[str, tuple[int, tuple[str, ...]]] = {
             "gossipq_cli.access",
             *(
                 f"gossipq_cli.commands.{name}"
-                for name in ("node", "witness", "cluster", "store", "config", "export", "doctor")
+                for name in ("init", "node", "witness", "cluster", "store", "config", "export", "doctor")
             ),
         ),
     ),

@@ -189,4 +189,5 @@ def shard_settings(settings: WorkerSettings) -> ShardSettings:
         replace_ms=settings.replace_ms,
         stray_ms=settings.stray_ms,
         standalone=settings.standalone,
+        access=settings.access,
     )

@@ -154,6 +154,11 @@ def node_keys(directory: Path, row: Member | None) -> tuple[bytes, bytes]:
     return fresh
 
 
+def make(directory: Path) -> None:
+    """A secret that no other cluster has. Raises ConfigError."""
+    _write_new(directory / SECRET, base64.b64encode(os.urandom(SECRET_BYTES)))
+
+
 def entrust(directory: Path, secret: bytes) -> None:
     """The secret came with an invitation: from here on it is that of the directory. Raises ConfigError."""
     _write_new(directory / SECRET, secret)

@@ -58,6 +58,7 @@ SAYS = {
     "retry": r"(?s)(?=.*nonsense attempt 1\n)(?=.*10 EUR attempt 3\n).*20 EUR attempt 3\n.*",
     "routes": r"eu.fr 17 apples\nnobody takes 1\n",
     "schema": r"the value does not fit schema version 1 of sales: Expected `float`, .* at `\$.amount`\n",
+    "sealed": r"1 ada: 37.2\n2 bob: 38.9\n",
     "several_topics": r"sensors.rain 3 mm\nsensors.wind 7 m/s\n",
     "table": r"\d+ records \['topic', 'topic_id', 'partition', 'offset', .*\]\n",
     "virtual_topic": r"billing-in 17 apples\naudit-in 17 apples\n",
@@ -65,7 +66,7 @@ SAYS = {
 }
 
 #: what some need beside gossipq
-NEEDS = {"table": "pyarrow", "files": "polars"}
+NEEDS = {"table": "pyarrow", "files": "polars", "sealed": "cryptography"}
 
 #: what their handlers log
 LOGS = {"handlers": r"pack: .* is a dead letter: .*\n"}

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import click
 
 from gossipq import permissions
-from gossipq.values import AccessChange, AccessTable, Credential, Role, Rule, User
+from gossipq.values import AccessChange, AccessTable, Credential, Role, User
 from gossipq_cli import ask, failures
 from gossipq_cli.options import Choices, nearest
 from gossipq_cli.output import iso
@@ -16,7 +16,6 @@ from gossipq_cli.output import iso
 if TYPE_CHECKING:
     from gossipq_client import Client
 
-ADMIN = Role("admin", [Rule("*", list(permissions.PERMISSIONS)), Rule("_*", list(permissions.PERMISSIONS))])
 secret_option = click.option(
     "--secret-file",
     metavar="FILE",
@@ -67,16 +66,22 @@ def made_token(expires_s: float | None) -> tuple[bytes, Credential]:
     return token, Credential(permissions.digest(token), expires_ms)
 
 
-def save(path: str | Path, token: bytes) -> None:
+def door(choices: Choices) -> bytes:
+    """The public key of the cluster's doors, for files of credentials; b"" where nothing is encrypted."""
+    with ask.connect(choices) as mq:
+        return mq.admin.status().door
+
+
+def save(path: str | Path, token: bytes, door: bytes = b"") -> None:
     """For its owner alone; in place of what was there."""
-    from gossipq_client.values import text_of
+    from gossipq_client.values import file_text
 
     path = Path(path)
     path.parent.mkdir(0o700, parents=True, exist_ok=True)
     new = path.with_name(f"{path.name}.{os.getpid()}")
     fd = os.open(new, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
     with open(fd, "w") as file:
-        file.write(text_of(token) + "\n")
+        file.write(file_text(token, door))
     os.replace(new, path)
 
 

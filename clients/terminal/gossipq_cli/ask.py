@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 import click
 
+from gossipq.endpoints import door_of
 from gossipq.errors import GossipqError, UnknownTopic
 from gossipq.messages import StatusReply
 from gossipq_cli import failures, reach
@@ -28,8 +29,9 @@ def connect(choices: Choices) -> "Client":
     import gossipq_client
     from gossipq_client.io import contexts
 
-    servers = servers_of(choices.servers)
-    reach.require(contexts.addresses_of(servers), choices.timeout_s)
+    places = contexts.addresses_of(servers_of(choices.servers))
+    shown = contexts.credentials_for(choices.servers, places, choices.credentials or None, choices.insecure)
+    reach.require([door_of(place) if shown.door else place for place in places], choices.timeout_s)
     return gossipq_client.connect(
         *choices.servers,
         name=own_name(),

@@ -15,6 +15,7 @@ from gossipq_cli.options import Choices, Noun
 #: command -> first line of its help; the module is `gossipq_cli.commands.<command>`, its click object
 #: `command`
 COMMANDS = {
+    "init": "Make keys, an admin and a context for a closed, encrypted cluster.",
     "node": "Run a node: the first of a cluster, or one more.",
     "witness": "Run a witness, which lets two nodes take over from each other.",
     "pub": "Publish records: an argument, stdin, or a line each.",
@@ -30,7 +31,7 @@ COMMANDS = {
     "why": "Say where a record or a whole group stands, why, and what changes it.",
     "trace": "Show what happened to a record, step by step.",
     "status": "Say how a node and its cluster are, or wait until all is well.",
-    "cluster": "List, show, drain and remove nodes; change options; close it; follow gossip; recover.",
+    "cluster": "List, invite, drain, remove nodes; change options; close it; follow gossip; recover.",
     "user": "Add, list, remove users; rotate their tokens; test what one may do.",
     "role": "Add, list, remove roles; grant and revoke permissions on topics.",
     "audit": "Show what a closed cluster refused, and who mended, operated or changed it.",

@@ -19,7 +19,7 @@ from gossipq.core.storage import ShardSettings, log, payloads
 from gossipq.errors import BadRequest, Busy, Forbidden, NotAdmitted, WrongState
 from gossipq.messages import Access, AskAccess, AskMembers, Join, Members, SetAccess, SetMember, SetOptions
 from gossipq.types import Index, Origin
-from gossipq.values import AccessChange, Member, Message
+from gossipq.values import AccessChange, AccessTable, Member, Message
 
 #: what the roster serves
 ROSTER_VERBS = (Join, AskMembers, SetMember, SetOptions, AskAccess, SetAccess)
@@ -55,11 +55,12 @@ class Roster:
         self._changing = False  # a change is under way
         self._rows: dict[str, tuple[Member, int]] = {}  # since when this leader has seen each row as it is
         self._look_ms: int | None = None
+        self._beginning = False  # users that were made before the cluster are on their way into its log
         self._compared = False  # the options of the log with those of this node, since it leads
 
     def lead(self) -> None:
         """This shard leads."""
-        self._compared = not self._settings.options
+        self._compared, self._beginning = not self._settings.options, False
         self._look()
 
     @property
@@ -161,6 +162,17 @@ class Roster:
 
     def _accessed(self, asker: Requester, index: Index, outcome: Outcome) -> None:
         self._shard.answer(asker, outcome, Access(self._ledger.access))
+
+    def _begins_closed(self) -> bool:
+        """Whether users were made before the cluster was: they are on their way into its log."""
+        told = self._settings.access
+        if told == AccessTable() or told.version or self._ledger.access.version:
+            return False
+        change = AccessChange(told.users, told.roles, closed=told.closed, invites=told.invites)
+        if not self._beginning:
+            self._beginning = True
+            self._shard.propose(log.ACCESS, payloads.encode(payloads.NewAccess(change)))
+        return True
 
     # --- changing -------------------------------------------------------------------------------------------
 
@@ -316,6 +328,8 @@ class Roster:
         if self._changing:
             return
         if not self._compared:
+            if self._begins_closed():
+                return
             self._compared = True
             if not self._ledger.options or (
                 len(self._rows) <= 1 and self._ledger.options != self._settings.options

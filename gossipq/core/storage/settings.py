@@ -3,7 +3,7 @@
 import msgspec
 
 from gossipq import limits
-from gossipq.values import GroupConfig, Quota, TopicConfig
+from gossipq.values import AccessTable, GroupConfig, Quota, TopicConfig
 
 
 class ShardSettings(msgspec.Struct, frozen=True):
@@ -28,6 +28,8 @@ class ShardSettings(msgspec.Struct, frozen=True):
     replace_ms: int = limits.REPLACE_MS
     stray_ms: int = limits.STRAY_MS
     standalone: bool = False  #: it was told to be alone: nobody joins it
+    #: who may do what in a cluster that begins, if its version is 0
+    access: AccessTable = AccessTable()
 
     def alone(self, voters: list[str]) -> bool:
         """Whether this copy is its shard's only voter, whatever `voters` its tables name."""

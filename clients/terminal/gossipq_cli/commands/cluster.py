@@ -8,11 +8,12 @@ import click
 import msgspec
 
 from gossipq import limits
+from gossipq.endpoints import Invitation
 from gossipq.errors import GossipqError
 from gossipq.health import REPLICATED, VOTERS
-from gossipq.permissions import Users
+from gossipq.permissions import ADMIN, Users, digest
 from gossipq.texts import many
-from gossipq.values import AccessChange, GossipEvent, User
+from gossipq.values import AccessChange, GossipEvent, Invite, User
 from gossipq_cli import access, ask, clusters, failures
 from gossipq_cli.access import secret_option
 from gossipq_cli.kinds import Duration
@@ -47,7 +48,7 @@ def secret_of(path: str = "") -> bytes:
 
 @click.group(cls=Noun)
 def command() -> None:
-    """List, show, drain and remove nodes; change options; close it; follow gossip; recover."""
+    """List, invite, drain, remove nodes; change options; close it; follow gossip; recover."""
 
 
 @command.command("ls")
@@ -347,9 +348,9 @@ def close(choices: Choices, path: str, secret_file: str) -> None:
                     "file_exists", f"{own} is there, of another cluster", "--save FILE", failures.CONFLICT
                 )
             path = path or str(own)
-            made = User(access.ADMIN.name, [access.ADMIN.name], [kept])
-            change = msgspec.structs.replace(change, users=[made], roles=[access.ADMIN])
-            access.save(path, token)  # before: nobody is locked out
+            made = User(ADMIN.name, [ADMIN.name], [kept])
+            change = msgspec.structs.replace(change, users=[made], roles=[ADMIN])
+            access.save(path, token, mq.admin.status().door)  # before: nobody is locked out
         access.change_by(mq, change, secret_file)
     text = "the cluster is closed: who shows no token is refused"
     out.one({"closed": True, "credentials": path if token else ""}, text)
@@ -368,6 +369,43 @@ def open_(choices: Choices, secret_file: str) -> None:
     """
     access.change(choices, AccessChange(closed=False), secret_file)
     Output(choices).one({"closed": False}, "the cluster is open: everybody may do everything")
+
+
+# --- nodes that come
+
+
+@command.command("invite")
+@click.option("--expires", "expires_s", type=Duration(), default=86_400.0, help="it is good for so long (1d)")
+@secret_option
+@pass_choices
+def invite(choices: Choices, expires_s: float, secret_file: str) -> None:
+    """Print what lets one more node in, once: it has the address, the key of the doors, and a token.
+
+    \b
+    gossipq cluster invite
+    gossipq cluster invite --expires 10m
+
+    Who has it becomes a node of the cluster, and learns its secret: hand it over as you would a password.
+    """
+    with ask.connect(choices) as mq:
+        status = mq.admin.status()
+        mine = next((row.endpoint for row in status.members if row.copy == status.copy), "")
+        if not status.door or not mine:
+            raise failures.Failure(
+                "not_encrypted",
+                f"{status.node} does not encrypt, so an invitation could be read on its way",
+                "give the new node the same --secret-file, and --join HOST",
+                failures.CONFLICT,
+            )
+        token = access.made_token(None)[0]
+        row = Invite(digest(token), int((time.time() + expires_s) * 1000))
+        now_ms = time.time_ns() // 1_000_000
+        old = [each.digest for each in mq.admin.access().invites if each.expires_ms < now_ms]
+        access.change_by(mq, AccessChange(invites=[row], invites_gone=old), secret_file)
+    text = Invitation(mine.removeprefix("tcp://"), status.door, token).text
+    out = Output(choices)
+    out.one({"invitation": text, "expires": iso(row.expires_ms)}, f"gossipq node --join {text}", text)
+    out.say(f"good for one node, until {iso(row.expires_ms)}")
 
 
 # --- options of the cluster

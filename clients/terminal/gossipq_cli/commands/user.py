@@ -69,7 +69,7 @@ def _told(choices: Choices, user: str, token: bytes, path: str) -> None:
     out = Output(choices)
     if not token or path:
         if path and token:
-            access.save(path, token)
+            access.save(path, token, access.door(choices))
         out.one({"user": user, "file": path}, f"{user}: its token is in {path}" if path else user, user)
     else:
         text = text_of(token)

@@ -2,7 +2,7 @@
 
 from collections.abc import AsyncIterator
 
-from gossipq.errors import Busy
+from gossipq.errors import Busy, Forbidden
 from gossipq.messages import Resolve, Topics
 from gossipq.types import META_SHARD
 from gossipq.wire import schemas
@@ -59,10 +59,13 @@ class Readers(Consumers):
         return columns.table(found, schema)
 
     async def _schemas(self) -> Declared:
-        """What was declared so far, by topic id."""
-        if not (await self._ask(Resolve([schemas.TOPIC]), META_SHARD, Topics)).topics:
+        """What was declared so far, by topic id; nothing to who may not read it."""
+        try:
+            if not (await self._ask(Resolve([schemas.TOPIC]), META_SHARD, Topics)).topics:
+                return Declared()
+            stretches = [each async for each in self.batches(schemas.TOPIC, partition=0)]
+        except Forbidden:
             return Declared()
-        stretches = [each async for each in self.batches(schemas.TOPIC, partition=0)]
         return Declared(value for each in stretches for value in each.values())
 
     async def _known_schema(self, topic: str) -> Schema | None:

@@ -3,7 +3,7 @@
 
 from collections.abc import Iterator
 
-from gossipq.errors import Busy
+from gossipq.errors import Busy, Forbidden
 from gossipq.messages import Resolve, Topics
 from gossipq.types import META_SHARD
 from gossipq.wire import schemas
@@ -59,10 +59,13 @@ class Readers(Consumers):
         return columns.table(found, schema)
 
     def _schemas(self) -> Declared:
-        """What was declared so far, by topic id."""
-        if not (self._ask(Resolve([schemas.TOPIC]), META_SHARD, Topics)).topics:
+        """What was declared so far, by topic id; nothing to who may not read it."""
+        try:
+            if not (self._ask(Resolve([schemas.TOPIC]), META_SHARD, Topics)).topics:
+                return Declared()
+            stretches = list(self.batches(schemas.TOPIC, partition=0))
+        except Forbidden:
             return Declared()
-        stretches = list(self.batches(schemas.TOPIC, partition=0))
         return Declared(value for each in stretches for value in each.values())
 
     def _known_schema(self, topic: str) -> Schema | None:

@@ -1,0 +1,47 @@
+"""Values that only who has the key can read, not the cluster: AES-256-GCM, by keys that have an id, so that
+another one may follow. Needs a node: gossipq node; and cryptography (pip install cryptography)"""
+
+import os
+from collections.abc import Mapping
+
+from cryptography.hazmat.primitives.ciphers.aead import AESGCM
+
+from gossipq_client import connect
+
+NONCE_BYTES = 12  #: random: of one key seal at most 2**32 values
+
+
+class Sealer:
+    """What it seals for one topic opens as that of no other. `keys`: id of one byte -> 32 bytes; the one in
+    use is named. Put away the old ones when no value of theirs is kept any more."""
+
+    def __init__(self, keys: Mapping[int, bytes], using: int) -> None:
+        self._keys = {number: AESGCM(key) for number, key in keys.items()}
+        self._using = using
+
+    # -- in the guide
+    def seal(self, value: bytes, topic: str) -> bytes:
+        head = bytes((self._using,)) + os.urandom(NONCE_BYTES)
+        return head + self._keys[self._using].encrypt(head[1:], value, head[:1] + topic.encode())
+
+    # --
+
+    def open(self, sealed: bytes, topic: str) -> bytes:
+        """Raises KeyError for a key that is not there, cryptography's InvalidTag for what was changed."""
+        head, body = sealed[: 1 + NONCE_BYTES], sealed[1 + NONCE_BYTES :]
+        return self._keys[head[0]].decrypt(head[1:], body, head[:1] + topic.encode())
+
+
+def main() -> None:
+    old, new = AESGCM.generate_key(256), AESGCM.generate_key(256)  # from where your secrets are
+    with connect() as mq:
+        before, now = Sealer({1: old}, using=1), Sealer({1: old, 2: new}, using=2)
+        mq.publish("patients", before.seal(b"ada: 37.2", "patients")).result(timeout=5)
+        mq.publish("patients", now.seal(b"bob: 38.9", "patients")).result(timeout=5)
+        for record in mq.consume("patients", start="first", stop_at_end=True):
+            assert b"ada" not in record.value
+            print(record.value[0], now.open(record.value, "patients").decode())
+
+
+if __name__ == "__main__":
+    main()

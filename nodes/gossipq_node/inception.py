@@ -1,0 +1,72 @@
+"""A directory for the first node of a closed cluster: its secret, an admin, and invitations for further
+nodes, before anything listens."""
+
+import os
+from collections.abc import Sequence
+from pathlib import Path
+from typing import NamedTuple
+
+from gossipq import permissions
+from gossipq.config import SECRET_FILE
+from gossipq.endpoints import Invitation, endpoint
+from gossipq.errors import ConfigError
+from gossipq.values import AccessTable, Credential, Invite, User
+from gossipq_node import machine, trust
+from gossipq_node.directory import DataDirectory
+from gossipq_node.files import replace_file
+
+CONFIG = "cluster.toml"
+ELSEWHERE = "192.0.2.1"  #: of no host: where a host would speak to another one
+
+
+class Begun(NamedTuple):
+    door: bytes  #: public key of the doors of all nodes
+    invitations: list[str]
+
+
+def bind_of(bind: str) -> str:
+    """What is asked for, else where other hosts reach this one. Raises ConfigError."""
+    if not bind:
+        try:
+            bind = f"tcp://{machine.address_towards(ELSEWHERE, 1)}:7700"
+        except OSError:
+            raise ConfigError("this host has no way to others", "say --bind tcp://HOST:7700") from None
+    place = endpoint(bind)
+    if place.transport != "tcp" or place.is_wildcard:
+        raise ConfigError(
+            f"other nodes cannot dial {bind}", "say --bind tcp://HOST:7700, as they reach this host"
+        )
+    return bind
+
+
+def begin(
+    data: str, bind: str, admin: bytes, invites: Sequence[bytes], expires_ms: int, config: Path = Path(CONFIG)
+) -> Begun:
+    """Makes the directory, and a file of options for it. `admin` is the token of the user admin, `invites`
+    are those of nodes, good until then (unix). Raises ConfigError when something is there already,
+    StoreError."""
+    if config.exists():
+        raise ConfigError(f"{config} is there: a cluster begins with options of its own", "go elsewhere")
+    from gossipq_node.adapters.curve import public_of
+
+    os.umask(0o077)
+    directory = DataDirectory(data)
+    try:
+        if directory.read() is not None or (directory.path / SECRET_FILE).exists():
+            raise ConfigError(f"{data} belongs to a cluster, or is about to", "give an empty --data")
+        role = permissions.ADMIN
+        user = User(role.name, [role.name], [Credential(permissions.digest(admin))])
+        rows = [Invite(permissions.digest(token), expires_ms) for token in invites]
+        replace_file(directory.access_file, AccessTable(0, True, [user], [role], rows))
+        trust.make(directory.path)
+        door = public_of(trust.door_secret(trust.read(str(directory.path / SECRET_FILE))))
+        said = f'[node]\ndata = "{data}"\nbind = "{bind}"\n'
+        if not endpoint(bind).is_loopback:
+            said += "# what listens there is encrypted, and lets in users only\n"
+        else:
+            said += 'encrypt = "always"\n'
+        config.write_text(said, "utf-8")
+        address = bind.removeprefix("tcp://")
+        return Begun(door, [Invitation(address, door, token).text for token in invites])
+    finally:
+        directory.close()
