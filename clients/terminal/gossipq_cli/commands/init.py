@@ -33,7 +33,7 @@ def command(choices: Choices, bind: str, data: str, nodes: int, expires_s: float
     Writes ./cluster.toml, the data directory, your token, and a context. Prints one line for each further
     node, which is good once: run it there.
     """
-    from gossipq_client.io.contexts import place
+    from gossipq_client import io
     from gossipq_node import inception
 
     kept = contexts.load()
@@ -45,7 +45,7 @@ def command(choices: Choices, bind: str, data: str, nodes: int, expires_s: float
     admin, invites = os.urandom(permissions.TOKEN_BYTES), _tokens(nodes - 1)
     expires_ms = int((time.time() + expires_s) * 1000)
     begun = inception.begin(data, bind, admin, invites, expires_ms)
-    file = place().with_name(f"{name}.credentials")
+    file = io.contexts.place().with_name(f"{name}.credentials")
     access.save(file, admin, begun.door)
     kept.servers[name], kept.current, kept.credentials[name] = [bind], name, str(file)
     kept.save()
