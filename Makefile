@@ -14,11 +14,14 @@ IMAGES ?= 2000
 KIND ?=
 TIMES ?= 10
 FIRST ?= 0
+BUILD ?= build/docs
+REFERENCE := gossipq_client gossipq_client.aio gossipq_client.embedded gossipq_client.testing gossipq_client.lake
+REFERENCE += $(subst /,.,$(patsubst clients/python/%.py,%,$(wildcard clients/python/gossipq_client/api/sync/[a-z]*.py)))
 PEERS := redis-server nats-server libnats-dev rabbitmq-server beanstalkd gcc libc6-dev
 export PYTHONDONTWRITEBYTECODE :=  # tests start a thousand processes: each would compile every module again
 
 .DEFAULT_GOAL := help
-.PHONY: audit pictures slow-consumer race race-peers bindings bindings-javascript bindings-c seeds fuzz siege help install serf demo test check unit accept accept-slow accept-kills accept-planted accept-sim accept-power accept-chaos sim hunt sim-coverage perf e2e chaos chaos-kinds power bindings-go bindings-java
+.PHONY: docs audit pictures slow-consumer race race-peers bindings bindings-javascript bindings-c seeds fuzz siege help install serf demo test check unit accept accept-slow accept-kills accept-planted accept-sim accept-power accept-chaos sim hunt sim-coverage perf e2e chaos chaos-kinds power bindings-go bindings-java
 
 help:  ## list the targets
 	@echo "gossipq: make TARGET"
@@ -164,6 +167,9 @@ chaos-kinds: $(STAMP)  ## one kind of fault after the other, each TIMES=10 times
 
 power: $(STAMP)  ## what power cuts may leave of a node's disk: IMAGES=20000 for more
 	GOSSIPQ_IMAGES=$(IMAGES) $(BIN)/python -m pytest tests/power -s $(PYTEST_ARGS)
+
+docs: $(STAMP)  ## the reference of the Python client, made from its docstrings, as HTML in build/docs (BUILD=)
+	PYTHONPATH=.:clients/python $(BIN)/python -m pdoc $(REFERENCE) -o $(BUILD)
 
 perf: $(STAMP)  ## measure against the raw loop of perf/limit.py; rows go to perf/RESULTS.md
 	$(BIN)/python perf/bench.py
