@@ -14,6 +14,11 @@ class BadForm(Exception):
     """It is too large, or no form."""
 
 
+def is_of_page(request: Request) -> bool:
+    """Whether a web page asks, in the browser of somebody here: no client of an older broker is one."""
+    return "origin" in request.headers or "sec-fetch-mode" in request.headers
+
+
 async def body(request: Request, bytes_max: int = BODY_BYTES_MAX) -> bytes:
     """Raises BadForm for what is larger."""
     parts, size = [], 0

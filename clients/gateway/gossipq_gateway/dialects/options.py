@@ -53,7 +53,6 @@ class XxlMqOptions(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """`access_token`: what callers show; "" = nothing. `timeout`: seconds that a message may be worked on."""
 
     access_token: str = ""
-    group: Group = "xxl-mq"
     timeout: Seconds = 300
 
 

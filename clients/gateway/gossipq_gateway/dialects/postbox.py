@@ -33,6 +33,7 @@ class Wish(NamedTuple):
     headers: tuple[tuple[str, str], ...] = ()
     delayed: bool = False
     named: bool = False
+    keyed: bool = False
 
 
 class Parcel(NamedTuple):
@@ -41,6 +42,7 @@ class Parcel(NamedTuple):
     done: Done
     delay_s: float = 0.0
     id: str = ""
+    key: str = ""
 
 
 def wish_of(parcel: Parcel) -> Wish:
@@ -65,9 +67,10 @@ class Postbox:
         headers: tuple[tuple[str, str], ...] = (),
         delay_s: float = 0.0,
         id: str = "",
+        key: str = "",
     ) -> None:
         """Publishes one record; `done` is called from the event loop, never before this returns."""
-        parcel = Parcel(Wish(route, headers, delay_s > 0, bool(id)), value, done, delay_s, id)
+        parcel = Parcel(Wish(route, headers, delay_s > 0, bool(id), bool(key)), value, done, delay_s, id, key)
         waiting = self._waiting.get(topic)
         if waiting is not None:
             waiting.append(parcel)
@@ -104,6 +107,7 @@ class Postbox:
                 headers=dict(wish.headers) or None,
                 delays=[parcel.delay_s for parcel in parcels] if wish.delayed else None,
                 ids=[parcel.id for parcel in parcels] if wish.named else None,
+                keys=[parcel.key for parcel in parcels] if wish.keyed else None,
                 level="stored",
             )
         except Exception as error:

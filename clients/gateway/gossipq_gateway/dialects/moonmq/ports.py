@@ -74,6 +74,9 @@ class Messages:
     async def answer(self, request: Request) -> Response:
         counters = self._broker.desk.counters
         counters.request()
+        if forms.is_of_page(request):
+            counters.error()
+            return _text("web pages are not served", 403)
         try:
             if request.method == "GET":
                 return await self._get(request)
