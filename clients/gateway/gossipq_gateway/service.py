@@ -46,6 +46,10 @@ def dialects(settings: Settings, callers: Callers) -> list[Dialect]:
         from gossipq_gateway.dialects.moonmq import MoonMq
 
         found.append(MoonMq(settings.moonmq, settings.moonmq_http, asked.moonmq))
+    if settings.prettyq:
+        from gossipq_gateway.dialects.prettyq.pages import PrettyQ
+
+        found.append(PrettyQ())
     if settings.xxl_mq:
         from gossipq_gateway.dialects.xxl_mq import XxlMq
 

@@ -21,6 +21,7 @@ class Settings(NamedTuple):
     sqs: bool = False
     sqs_keys: str = ""  #: file of access keys
     xxl_mq: bool = False
+    prettyq: bool = False
     kapokmq: Place | None = None
     moonmq: Place | None = None
     moonmq_http: Place | None = None

@@ -1,6 +1,7 @@
 """`gossipq export`."""
 
 import time
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn
 
 import click
@@ -33,8 +34,8 @@ PAUSE_MAX_S = 60.0  #: between two tries while nothing goes well
 @click.option(
     "--format",
     "form",
-    type=click.Choice(["parquet", "lmdb"]),
-    help="of the files (default: parquet, or as it was)",
+    type=click.Choice(["parquet", "lmdb", "prettyq"]),
+    help="of the files (default: parquet, or as it was); prettyq: records alone, once",
 )
 @click.option("--follow", is_flag=True, help="go on with what comes, until it is interrupted")
 @click.option(
@@ -102,12 +103,29 @@ def command(
     Every run writes what is new since the last one; it may be interrupted at any time. Spark, polars and
     duckdb read the files.
     """
+    if options["form"] == "prettyq":
+        return _prettyq(choices, out, topics)
     from gossipq_client import columns
 
     columns.arrow("an export")
     return (
         _compact(choices, out, keep_s) if compact else _export(choices, out, topics, keep_s=keep_s, **options)
     )
+
+
+def _prettyq(choices: Choices, out: str, topics: tuple[str, ...]) -> int:
+    from gossipq_cli import prettyq
+
+    with ask.connect(choices) as mq:
+        names = [
+            info.name
+            for pattern in topics or ("*",)
+            for info in mq.topics(pattern)
+            if not info.config.virtual and (not info.name.startswith("_") or pattern == info.name)
+        ]
+        count = prettyq.export(mq, names, Path(out))
+    Output(choices).one({"records": count, "topics": len(names)}, f"{out}: {many(count, 'record')}")
+    return failures.DONE
 
 
 def _compact(choices: Choices, out: str, keep_s: float) -> int:

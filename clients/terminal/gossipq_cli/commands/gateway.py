@@ -24,6 +24,7 @@ HTTP = "127.0.0.1:7781"
 @click.option("--moonmq-http", metavar="HOST:PORT", help="moonmq: HTTP")
 @click.option("--queue-server", metavar="HOST:PORT", help="queue_server: TCP, and UDP on the same port")
 @click.option("--xxl-mq", is_flag=True, help="xxl-mq's OpenAPI, under the port of HTTP")
+@click.option("--prettyq", is_flag=True, help="prettyQ's query, under the port of HTTP")
 @click.option("--dialects", metavar="FILE", help="options of KapokMQ, moonmq, queue_server, xxl-mq (TOML)")
 @pass_choices
 def command(choices: Choices, /, **given: Any) -> None:
