@@ -21,7 +21,7 @@ COMMANDS = {
     "pub": "Publish records: an argument, stdin, or a line each.",
     "sub": "Print records as they come, or from any point of a topic.",
     "peek": "Look at records without a trace: nothing is taken, held, acked or counted.",
-    "query": "Read records of a partition from a position on.",
+    "query": "Read records of a partition from a position on, as often as you like.",
     "run": "Run the handlers of an application.",
     "gateway": "Serve HTTP, Amazon SQS and the wires of older brokers.",
     "topic": "List, make, change, show, empty and remove topics.",

@@ -2,6 +2,7 @@
 them is here, since each message costs a producer a frame and its `ok`, and an idle consumer little memory."""
 
 import asyncio
+import logging
 import socket
 from functools import partial
 from typing import Any
@@ -26,6 +27,10 @@ UNREAD_BYTES_MAX = (
     256 << 10
 )  #: that it has not taken; then nothing is pushed to it, and its `ok`s are only counted
 LOGIN_S = 300.0  #: a stranger that has not said the key by then is gone
+QUIET = logging.getLogger(
+    "gossipq.gateway.kapokmq.websockets"
+)  #: no line for each socket that comes and goes
+QUIET.setLevel(logging.WARNING)
 OK_FRAME = Frame(Opcode.TEXT, wire.OK).serialize(mask=False)
 OKS_AT_ONCE = 16_384
 
@@ -61,7 +66,7 @@ class Socket(asyncio.Protocol):
 
     def __init__(self, hall: Hall) -> None:
         self._hall, self._broker = hall, hall.broker
-        self._wire = ServerProtocol(max_size=FRAME_BYTES_MAX)
+        self._wire = ServerProtocol(max_size=FRAME_BYTES_MAX, logger=QUIET)
         self._login = wire.Login(hall.broker.options.secret_key)
         self.seat: wire.Seat | None = None
         self.joined_s = 0
