@@ -10,7 +10,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from gossipq_client.aio import connect
+from gossipq_client.aio import Client, connect
 from gossipq_gateway import service
 from gossipq_gateway.dialect import Dialect, Place
 from gossipq_gateway.settings import Settings
@@ -54,8 +54,10 @@ class Gateway:
             self.http = at
             self._ready.set()
 
-        mq = connect(self._endpoint, name="gateway", timeout=10)
-        await service.serve(mq, Settings(http=ANYWHERE), self._dialects, ready, self._ended)
+        await service.serve(self._connect, Settings(http=ANYWHERE), ready, self._ended, self._dialects)
+
+    def _connect(self, token: bytes | None) -> Client:
+        return connect(self._endpoint, name="gateway", timeout=10)
 
     async def _ended(self) -> None:
         assert self._end is not None

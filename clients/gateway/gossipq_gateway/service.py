@@ -4,7 +4,7 @@ import asyncio
 import logging
 import os
 import signal
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from contextlib import AsyncExitStack
 
 from starlette.requests import Request
@@ -61,9 +61,11 @@ def dialects(settings: Settings, callers: Callers) -> list[Dialect]:
     return found
 
 
-async def serve(connect: Connect, settings: Settings, ready: Ready, end: End) -> None:
-    """Serves until `end` returns; then what is in hand goes back, and the client is closed. Raises
-    Unreachable, and ConfigError when a place is taken."""
+async def serve(
+    connect: Connect, settings: Settings, ready: Ready, end: End, more: Sequence[Dialect] = ()
+) -> None:
+    """Serves what the settings name, and `more`, until `end` returns; then what is in hand goes back, and the
+    client is closed. Raises Unreachable, and ConfigError when a place is taken."""
     settings.check()
     metrics, clock, mq = Metrics(), SystemClock(), connect(None)
     callers = Callers(connect, clock, os.urandom(4).hex())
@@ -73,7 +75,7 @@ async def serve(connect: Connect, settings: Settings, ready: Ready, end: End) ->
         minded = asyncio.create_task(callers.mind())
         stack.callback(minded.cancel)
         routes: list[BaseRoute] = [Route("/metrics", _page(metrics), methods=["GET"])]
-        for dialect in dialects(settings, callers):
+        for dialect in (*dialects(settings, callers), *more):
             desk = Desk(mq, clock, metrics.of(dialect.name), log.getChild(dialect.name))
             routes += dialect.routes(desk)
             try:

@@ -1,0 +1,49 @@
+"""docs/COMING-FROM.md: what it says is kept is shown by a test, and its options are those that there are."""
+
+import re
+import tomllib
+
+import msgspec
+
+from conftest import HOME
+from gossipq_gateway.dialects.names import topic_of
+from gossipq_gateway.dialects.options import DialectOptions
+
+TEXT = (HOME / "docs" / "COMING-FROM.md").read_text("utf-8")
+ANCESTORS = {
+    "KapokMQ": "kapokmq",
+    "moonmq": "moonmq",
+    "queue_server": "queue_server",
+    "xxl-mq": "xxl_mq",
+    "prettyQ": "prettyq",
+}
+
+
+def section(name: str) -> str:
+    return TEXT.partition(f"\n## {name}\n")[2].partition("\n## ")[0]
+
+
+def test_what_is_kept_is_shown_by_a_test() -> None:
+    for name, module in ANCESTORS.items():
+        source = (HOME / "tests" / "dialects" / f"test_{module}.py").read_text("utf-8")
+        there = set(re.findall(r"^def (test_\w+)", source, re.MULTILINE))
+        named = set(re.findall(r"`(test_\w+)`", section(name)))
+        assert named, name
+        assert named <= there, name
+
+
+def test_each_ancestor_has_a_table_and_says_what_is_not_there() -> None:
+    for name in ANCESTORS:
+        assert f"| {name} | here | test |" in section(name)
+        assert "ot there" in section(name) or name == "prettyQ"
+
+
+def test_the_options_are_those_that_there_are() -> None:
+    block = re.search(r"```toml\n(.*?)```", TEXT, re.DOTALL)
+    assert block is not None
+    assert tomllib.loads(block[1]) == msgspec.to_builtins(DialectOptions())
+
+
+def test_the_example_of_a_name_is_so() -> None:
+    assert topic_of("order:new") == "order-x3A-new"
+    assert "`order:new` is the topic `order-x3A-new`" in TEXT
