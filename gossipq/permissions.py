@@ -84,6 +84,7 @@ ADMIN = Role("admin", [Rule(topics, list(PERMISSIONS)) for topics in ("*", "_*")
 ANY = "any"  #: of a need: one permission on the topic, whichever
 EVERYTHING = "*"  #: the pattern that also covers the cluster as a whole
 WHOLE = ""  #: in place of a topic: the cluster as a whole
+REPLIES = "_replies"  #: the topic of answers to requests
 ANONYMOUS = "anonymous"  #: the user who shows no token
 TOKEN_BYTES = 32
 USERS_MAX, ROLES_MAX, INVITES_MAX = 1_000, 200, 200
@@ -224,6 +225,11 @@ class Rights:
         """For people and the audit."""
         return f"{self.user} by {self.acting}" if self.acting else self.user
 
+    @property
+    def nothing(self) -> bool:
+        """Whether it may nothing at all."""
+        return not any(rule.permissions for rule in self.rules)
+
     def allows(self, permission: str, topic: str = WHOLE) -> bool:
         asked = permission, topic
         known = self._known.get(asked)
@@ -254,6 +260,17 @@ class Rights:
     def within(self, other: "Rights | None") -> bool:
         """Whether `other` may do all that this one may."""
         return other is None or (self.user == other.user and all(rule in other.rules for rule in self.rules))
+
+
+def of_replies(request: Message, session: bytes) -> bool | None:
+    """Of a request to the topic of replies: True = each who has asked may do it, False = nobody may, None =
+    as permissions say. Who asks reads its own route, which is named after its session (`session` is b"" for
+    one that others could greet as, too); nobody reads others."""
+    if type(request) is Subscribe:
+        return bool(session) and not request.group and request.routes == [session.hex()]
+    if type(request) is Resolve or (type(request) is CreateTopic and request.if_not_exists):
+        return True
+    return False if NEEDS[type(request)].permission == READ else None
 
 
 def forbidden(user: str, kind: type[Message], permission: str, topic: str) -> Forbidden:

@@ -35,6 +35,11 @@ def unowned(session: bytes) -> bytes:
     return bytes((session[0] & ~OWNED & 0xFF,)) + session[1:]
 
 
+def is_owned(session: bytes) -> bool:
+    """Whether only who has its key can greet as it."""
+    return bool(session[0] & OWNED)
+
+
 def key_of_node(token: bytes, nonce: bytes) -> bytes:
     """The key of a client that is a node of the cluster with that token; `nonce`: 16 random bytes."""
     return nonce + hmac.digest(token, b"node" + nonce, "sha256")[: KEY_BYTES - len(nonce)]

@@ -14,11 +14,14 @@ from gossipq.permissions import (
     MEND,
     NEEDS,
     OPERATE,
+    REPLIES,
     WHOLE,
     Rights,
     Users,
     digest,
+    forbidden,
     invited,
+    of_replies,
     verb_of,
 )
 from gossipq.types import Now
@@ -92,22 +95,26 @@ class Guard:
         """The same for who greeted earlier, by the digest of its token. Raises Forbidden."""
         return self.users.rights(shown, acts_for, now.wall_ms) if self.closed else None
 
-    def check(self, rights: Rights, request: Message, name_of: NameOf, address: str, now: Now) -> None:
-        """Raises Forbidden. `name_of`: a topic of the shard, by its id."""
+    def check(
+        self, rights: Rights, request: Message, name_of: NameOf, address: str, now: Now, session: bytes = b""
+    ) -> None:
+        """Raises Forbidden. `name_of`: a topic of the shard, by its id; `session`: of who asks, if it has
+        the key of it."""
         need = NEEDS.get(type(request))
         if need is None or not need.permission:
             return  # no request at all, or free
         ids, topics = need.targets(request)
         # of what the shard does not know it says itself that there is none
         for topic in (*filter(None, map(name_of, ids)), *topics):
-            allowed = rights.allows(need.permission, topic)
+            said = of_replies(request, session) if topic == REPLIES and not rights.nothing else None
+            allowed = rights.allows(need.permission, topic) if said is None else said
             by_secret = not allowed and type(request) is SetAccess  # it is asked for that instead
             if not allowed or need.permission in AUDITED:
                 outcome = ADMITTED if allowed else CHALLENGED if by_secret else FORBIDDEN
                 verb = verb_of(type(request))
                 self._note(AuditRow(now.wall_ms, rights.name, address, verb, topic, outcome))
-            if not by_secret:
-                rights.require(type(request), need.permission, topic)
+            if not (allowed or by_secret):
+                raise forbidden(rights.name, type(request), need.permission, topic)
 
     def _note(self, row: AuditRow) -> None:
         if len(self._audit) < ROWS_MAX:

@@ -65,7 +65,7 @@ from gossipq.rates import SETTLES, Rates
 from gossipq.types import META_SHARD, BatchInfo, Now, Origin, ShardId
 from gossipq.values import Message
 from gossipq.wire import batch as batches
-from gossipq.wire import plain
+from gossipq.wire import ownership, plain
 from gossipq.wire.frames import Header, decode, encode
 from gossipq.wire.opener import Opener
 from gossipq_node.actors import worker_stats
@@ -340,7 +340,8 @@ class Worker:
             )
             if client is not None and client.rights is not None:
                 names = self._topic_names(header.shard)
-                self._guard.check(client.rights, request, names, client.address, now)
+                session = client.session if ownership.is_owned(client.session) else b""
+                self._guard.check(client.rights, request, names, client.address, now, session)
             if type(request) is Publish and client is not None:
                 self._publish(message, header, client, request)
             elif type(request) is PublishPlain and client is not None:
