@@ -11,6 +11,7 @@ SEEDS ?= 2000
 KILLS ?= 6
 MINUTES ?= 8
 IMAGES ?= 2000
+ONEFILE ?= dist/gossipq.pyz
 KIND ?=
 TIMES ?= 10
 FIRST ?= 0
@@ -21,7 +22,7 @@ PEERS := redis-server nats-server libnats-dev rabbitmq-server beanstalkd gcc lib
 export PYTHONDONTWRITEBYTECODE :=  # tests start a thousand processes: each would compile every module again
 
 .DEFAULT_GOAL := help
-.PHONY: docs audit pictures slow-consumer race race-peers bindings bindings-javascript bindings-c seeds fuzz siege help install serf demo test check unit accept accept-slow accept-kills accept-planted accept-sim accept-power accept-chaos sim hunt sim-coverage perf e2e chaos chaos-kinds power bindings-go bindings-java
+.PHONY: onefile docs audit pictures slow-consumer race race-peers bindings bindings-javascript bindings-c seeds fuzz siege help install serf demo test check unit accept accept-slow accept-kills accept-planted accept-sim accept-power accept-chaos sim hunt sim-coverage perf e2e chaos chaos-kinds power bindings-go bindings-java
 
 help:  ## list the targets
 	@echo "gossipq: make TARGET"
@@ -81,6 +82,12 @@ bindings-go: bindings-c
 bindings-java:
 	@clients/install.sh javac:default-jdk-headless /usr/share/java/jeromq.jar:libjeromq-java
 	@! (command -v javac && test -e /usr/share/java/jeromq.jar) >/dev/null || $(MAKE) --no-print-directory -s -C clients/java
+
+onefile: $(STAMP)  ## dist/gossipq.pyz: node, clients and gateway in one file, for the Python and the kind of machine that made it
+	@mkdir -p $(dir $(ONEFILE))
+	@$(BIN)/shiv --quiet --compressed --extend-pythonpath --python '/usr/bin/env python3' --console-script gossipq \
+	  --output-file $(ONEFILE) '.[gateway]'
+	@echo "$(ONEFILE): python3 $(ONEFILE) node"
 
 test: check unit  ## check, then all tests but the slow ones (less than six minutes on two cores)
 

@@ -1,4 +1,4 @@
-"""What an export asks of the leaders of shards: acks, and where all records stand. Verbs 24 to 31."""
+"""What exports and backups ask of the leaders of shards. Verbs 24 to 31."""
 
 from gossipq.types import Index, Offset, PartitionKey
 from gossipq.values import AckRun, Message, StateRun
@@ -44,6 +44,29 @@ class States(Message):
     runs: list[StateRun]
     more_group_id: int = -1
     more_offset: Offset = 0
+
+
+class BackUp(Message):
+    """For a backup: a part of the point at `index` of this shard, or, with index 0, that a point is made of
+    what is stored now. Answered by BACKED_UP; refused with wrong_state when the point is gone: after a
+    minute in which nobody asked, when another one is made, and when the leader changes."""
+
+    verb = 28
+    index: Index = 0
+    kind: str = ""  #: "state", "kept", "batches"
+    at: int = 0  #: of the state: the number of the part; else a log index, from which on
+
+
+class BackedUp(Message):
+    """Its second frame is the part, as a msgpack array: of (key, row) of the state; of the log indexes whose
+    batches are there; of (log index, batch). A new point has none."""
+
+    verb = 29
+    index: Index  #: everything is as it was after this entry
+    term: int
+    chain: bytes  #: of that entry
+    time_ms: int  #: leader time of it, unix
+    more: int = -1  #: `at` of the next part; -1: that was all
 
 
 LOADED = ListAcks.verb

@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 
 from gossipq import limits
 from gossipq.errors import BadName, BadRequest, Forbidden
-from gossipq.export_messages import ListAcks, ListStates
+from gossipq.export_messages import BackUp, ListAcks, ListStates
 from gossipq.messages import (
     Ack,
     AskAccess,
@@ -186,7 +186,9 @@ NEEDS: dict[type[Message], Need] = {
     **dict.fromkeys(
         (Status, ListAlarms, ShowConfig, ListClients, AskMembers), Need(OBSERVE, "the cluster", _whole)
     ),
-    **dict.fromkeys((SetMember, SetOptions, AskAccess, SetAccess), Need(CLUSTER, "the cluster", _whole)),
+    **dict.fromkeys(
+        (SetMember, SetOptions, AskAccess, SetAccess, BackUp), Need(CLUSTER, "the cluster", _whole)
+    ),
 }
 
 

@@ -60,7 +60,18 @@ ROOMS: dict[str, tuple[int, tuple[str, ...]]] = {
             "gossipq_cli.access",
             *(
                 f"gossipq_cli.commands.{name}"
-                for name in ("init", "node", "witness", "cluster", "store", "config", "export", "doctor")
+                for name in (
+                    "init",
+                    "node",
+                    "witness",
+                    "cluster",
+                    "store",
+                    "config",
+                    "export",
+                    "backup",
+                    "restore",
+                    "doctor",
+                )
             ),
         ),
     ),
@@ -212,7 +223,7 @@ IMPORTERS = {
     "polars": ("gossipq_client.lake",),
     "pyiceberg": ("gossipq_node.export.iceberg",),
     "hdrh": ("gossipq_cli.latency",),
-    "obstore": ("gossipq_node.export.objects",),
+    "obstore": ("gossipq_node.export.objects", "gossipq_node.backup.folder"),
     "msgspec": (
         *("gossipq", "gossipq_node", "gossipq_client", "gossipq_cli"),
         *("gossipq_gateway", "pyspark_gossipq"),

@@ -63,11 +63,21 @@ from gossipq.errors import (
     UnknownVerb,
     from_code,
 )
+from gossipq.export_messages import BackUp
 from gossipq.messages import Ack, Credit, Extend, Nack, Publish, Recall, Started, Unsubscribe
 from gossipq.operator_messages import Growth
 from gossipq.peer_messages import ChangeVoters, InstallTopic, Stray, TopicInstalled, Transfer
 from gossipq.types import META_SHARD, BatchInfo, Index, Now, Origin, PartitionKey, SessionId
-from gossipq.values import AccessTable, CopyStats, GroupStats, GrowthRow, Member, Message, PartitionStats
+from gossipq.values import (
+    AccessTable,
+    CopyStats,
+    GroupStats,
+    GrowthRow,
+    Member,
+    Message,
+    PartitionStats,
+    TopicInfo,
+)
 from gossipq.values import Consuming as Consumes
 
 CONTAINED_AGAIN_MS = 10_000  #: a shard that meets two faults of its own within it stops
@@ -213,6 +223,7 @@ class Shard:
             *self._outbox.waiting(),
             *self._register.waiting(),
             *self._mending.waiting(),
+            *self.peers.backups.reset(),
         ]
         self._effects.abandoned += [
             (origin, 0) for origin in {s.origin for s in self.dispatch.subscriptions.values()}
@@ -309,6 +320,14 @@ class Shard:
     def access(self) -> AccessTable:
         """Who may do what; of the meta shard."""
         return self.ledger.access
+
+    def held_topics(self) -> list[TopicInfo]:
+        """Those that have partitions here."""
+        return list(self.ledger.topics.values())
+
+    def registered(self) -> tuple[list[TopicInfo], set[int]]:
+        """Of the meta shard: the topics that have a name, and ids of those that shards are being told of."""
+        return list(self.ledger.names.values()), set(self.ledger.installing)
 
     def topic_name(self, topic_id: int) -> str:
         """Of a topic that has partitions here; "" = it has none."""
@@ -485,6 +504,8 @@ class Shard:
                     self._mending.step(origin, request_id, client, message, batch)
                 else:
                     self._explaining.step(origin, request_id, message)
+            elif isinstance(message, BackUp):
+                self._back_up(Requester(origin, request_id), client, message)
             elif isinstance(message, InstallTopic):
                 if self.serving:
                     self._admitting.install(message.topic, message.deleted)
@@ -514,6 +535,15 @@ class Shard:
             if type(message) in VERBS:
                 raise
             self._contain_request(origin, request_id, message, error, last, self._explaining.serves(message))
+
+    def _back_up(self, asker: Requester, client: Client | None, message: BackUp) -> None:
+        self._check_serving(reads=True)
+        if client is None:
+            raise NoSession("no session", hint="say HELLO first")
+        part = self.peers.backups.serve(asker, message, self.boot_ms)
+        if part is not None:
+            told, rows = part
+            self.enclose(*asker, told, [rows])
 
     def _for_leader(self, message: Message) -> bool:
         return any(room.serves(message) for room in (self._consuming, self._mending, self._explaining))
@@ -613,6 +643,7 @@ class Shard:
                 self._register.next_deadline(),
                 self._roster.next_deadline(),
                 self._mending.next_deadline(),
+                self.peers.backups.next_deadline(),
                 self.reconfiguration.next_deadline(),
             ]
         elif self._whole and not self._serving:
@@ -639,6 +670,7 @@ class Shard:
             self.dispatch.expire_fronts()
             self._upkeep.retain(len(self.replica.config.voters))
         self._mending.tick()
+        self.peers.backups.tick(self.boot_ms)
         self._idle.tick()
         self.reconfiguration.tick(self.boot_ms)
         if self.serving:
@@ -697,7 +729,8 @@ class Shard:
         """The transaction is on disk: what is committed by that is answered."""
         self._promised = False
         if self.peers.wants_spool:
-            self.peers.spool()
+            for asker, told in self.peers.spool():
+                self.reply(*asker, told)
             self.ledger.keep_bodies(self.peers.sending)
         self.replica.stored()
         if self.replica.sole:

@@ -49,6 +49,9 @@ class _Handle:
     def scan(self, first: bytes, end: bytes) -> Iterator[tuple[bytes, bytes]]:
         return self._now().scan(first, end)
 
+    def scan_keys(self, first: bytes, end: bytes) -> Iterator[bytes]:
+        return self._now().scan_keys(first, end)
+
     def floor(self, key: bytes) -> tuple[bytes, bytes] | None:
         return self._now().floor(key)
 

@@ -61,6 +61,8 @@ def test_scan_is_half_open_and_in_order(table: Table) -> None:
     for key in (b"c", b"a", b"d", b"b"):
         table.put(key, key * 2)
     assert list(table.scan(b"a", b"d")) == [(b"a", b"aa"), (b"b", b"bb"), (b"c", b"cc")]
+    assert list(table.scan_keys(b"a", b"d")) == [b"a", b"b", b"c"]
+    assert list(table.scan_keys(b"aa", b"b")) == list(table.scan_keys(b"x", b"z")) == []
     assert list(table.scan(b"aa", b"b")) == []
     assert list(table.scan(b"x", b"z")) == []
 

@@ -9,7 +9,7 @@ import pytest
 from msgspec import structs
 
 from gossipq import messages, operator_messages, permissions
-from gossipq.export_messages import ListAcks, ListStates
+from gossipq.export_messages import BackUp, ListAcks, ListStates
 from gossipq.messages import (
     Access,
     Challenge,
@@ -141,6 +141,7 @@ def requests(topic_id: int) -> list[Message]:
         *(o.SeekGroup(topic_id, "g", [start]), o.DropGroup(topic_id, "g"), o.PurgeTopic(partition, 0)),
         *(o.Kick(b"12345678"), o.Growth(["orders"]), o.ListClients(), m.AskMembers()),
         *(m.SetMember("b", "gone"), m.SetOptions({}), m.AskAccess(), m.SetAccess(AccessChange())),
+        BackUp(),
         *(m.DropTopic("orders"), m.Bye()),
     ]
 

@@ -1,6 +1,7 @@
 """What systemd hears: ready, signs of life as long as every loop turns, and the end. And the files in
 deploy/."""
 
+import importlib
 import json
 import os
 import re
@@ -205,3 +206,40 @@ def test_the_image_and_the_three_nodes_name_what_is_there() -> None:
     assert len(set(re.findall(r"hostname: (\S+)", compose))) == 3
     assert f"{limits.PORT + limits.ADMIN_PORT_STEP}/livez" in image
     assert image.rstrip().endswith('CMD ["node", "--data", "/var/lib/gossipq/data"]')
+
+
+def test_the_pods_say_what_the_node_does() -> None:
+    """The schemas were checked by kubernetes-validate, by hand."""
+    yaml = pytest.importorskip("yaml", reason="PyYAML is not installed")
+    things = {
+        (each["kind"], each["metadata"]["name"]): each
+        for each in yaml.safe_load_all((DEPLOY / "kubernetes.yaml").read_text("utf-8"))
+    }
+    headless, clients = things["Service", "gossipq"]["spec"], things["Service", "gossipq-client"]["spec"]
+    budget, pods = things["PodDisruptionBudget", "gossipq"]["spec"], things["StatefulSet", "gossipq"]["spec"]
+    assert (headless["clusterIP"], headless["publishNotReadyAddresses"]) == ("None", True)
+    labels = pods["template"]["metadata"]["labels"]
+    assert pods["selector"]["matchLabels"] == budget["selector"]["matchLabels"] == labels
+    assert headless["selector"] == clients["selector"] == labels
+    assert (pods["replicas"], budget["maxUnavailable"], pods["serviceName"]) == (3, 1, "gossipq")
+    spec = pods["template"]["spec"]
+    (node,) = spec["containers"]
+    ports = {each["name"]: each["containerPort"] for each in node["ports"]}
+    assert ports == {"clients": limits.PORT, "admin": limits.PORT + limits.ADMIN_PORT_STEP}
+    assert {(probe, node[probe]["httpGet"]["path"]) for probe in node if probe.endswith("Probe")} == {
+        ("startupProbe", "/livez"),
+        ("livenessProbe", "/livez"),
+        ("readinessProbe", "/readyz"),
+    }
+    verb, *flags = node["args"]
+    command = importlib.import_module(f"gossipq_cli.commands.{verb}").command
+    known = {name for option in command.params for name in option.opts}
+    assert {flag.partition("=")[0] for flag in flags} <= known
+    peers = [flag.partition("=")[2] for flag in flags if flag.startswith("--peer=")]
+    assert peers == [f"tcp://gossipq-{at}.gossipq:{limits.PORT}" for at in range(pods["replicas"])]
+    program, verb, flag, patience = node["lifecycle"]["preStop"]["exec"]["command"]
+    assert (program, verb, flag) == ("gossipq", "status", "--wait-healthy")
+    assert int(patience.rstrip("s")) + 30 < spec["terminationGracePeriodSeconds"]
+    mounted, volumes = {each["name"] for each in node["volumeMounts"]}, spec["volumes"]
+    claims = [each["metadata"]["name"] for each in pods["volumeClaimTemplates"]]
+    assert mounted == {each["name"] for each in volumes} | set(claims)

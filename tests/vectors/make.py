@@ -359,6 +359,8 @@ def samples() -> list[messages.Message]:
             3,
             18,
         ),
+        e.BackUp(4_711, "batches", 4_000),
+        e.BackedUp(4_711, 3, bytes(range(16)), PUBLISH_MS, 4_200),
         m.Subscribe(
             1,
             "billing",

@@ -7,6 +7,7 @@ from itertools import islice
 import msgspec
 
 from gossipq import limits
+from gossipq.core.copies.backups import Backups, OpenPoint
 from gossipq.core.copies.mail import Mail
 from gossipq.core.copies.snapshot import Receiving, Sending, wipe
 from gossipq.core.ledger import Ledger, records
@@ -20,12 +21,14 @@ from gossipq.core.raft import (
     LogPoint,
     Progress,
     Replica,
+    Requester,
     Unsaved,
     campaign,
     voters,
 )
 from gossipq.core.storage import Bodies, CopySet, Entry, LogState, ShardSettings, Tables, log
 from gossipq.errors import BadRequest, Busy, CorruptLog, ProtocolError
+from gossipq.export_messages import BackedUp
 from gossipq.peer_messages import (
     Append,
     Appended,
@@ -78,6 +81,7 @@ class Peers:
         self.replica.resume(ledger.applied, tables.state.get(records.INSTALLING) is not None)
         self._receiving: Receiving | None = None
         self._sending: dict[str, Sending] = {}
+        self.backups = Backups()
         self._asked_ms = 0  # when this copy asked last whether it is still one
         self.emptying = False  #: it is none any more: its rows go, some with each write
         if not alone:
@@ -272,13 +276,14 @@ class Peers:
 
     @property
     def sending(self) -> bool:
-        """Whether a snapshot is on its way: it still reads batches."""
-        return bool(self._sending)
+        """Whether a snapshot is on its way, or a backup is made: they still read batches."""
+        return bool(self._sending) or self.backups.active
 
     @property
     def wants_spool(self) -> bool:
         """Whether a snapshot should begin: it is read from the commit that flushes the ledger."""
-        return any(self._wants(name, progress) for name, progress in self.replica.progress.items())
+        copies = self.replica.progress.items()
+        return self.backups.wanted or any(self._wants(name, progress) for name, progress in copies)
 
     def _wants(self, name: str, progress: Progress) -> bool:
         """Whether a copy waits for a snapshot, and answers. One of less than it knew to be committed would
@@ -288,8 +293,9 @@ class Peers:
         waits = progress.state == SNAPSHOT and name not in self._sending and hears
         return waits and max(1, progress.knew) <= index and replica.log.term_at(index) is not None
 
-    def spool(self) -> None:
-        """Right after the commit that flushed the ledger: what it left are the rows of the applied index."""
+    def spool(self) -> Sequence[tuple[Requester, BackedUp]]:
+        """Right after the commit that flushed the ledger: what it left are the rows of the applied index.
+        Returns what is to be told of a point that was made for a backup."""
         replica, index = self.replica, self.ledger.applied
         meta = self.ledger.meta
         config = CopySet(meta.voters, meta.witnesses, meta.learners)
@@ -300,6 +306,10 @@ class Peers:
                 self._sending[name] = Sending(
                     replica.me, index, term, place, config, self._tables, progress.full, replica.now_ms
                 )
+        term = replica.log.term_at(index)
+        if not self.backups.wanted or term is None:
+            return ()
+        return self.backups.begin(OpenPoint(index, term, replica.point(index), self._tables, replica.now_ms))
 
     def mail(self) -> list[Mail]:
         """Answers, unless the disk does not know yet what they say, and parts of snapshots."""

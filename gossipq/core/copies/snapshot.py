@@ -107,6 +107,9 @@ class OwnRows:
     def scan(self, first: bytes, end: bytes) -> Iterator[tuple[bytes, bytes]]:
         return iter(())
 
+    def scan_keys(self, first: bytes, end: bytes) -> Iterator[bytes]:
+        return iter(())
+
     def floor(self, key: bytes) -> tuple[bytes, bytes] | None:
         return None
 

@@ -35,6 +35,9 @@ class Table(Protocol):
     def scan(self, first: bytes, end: bytes) -> Iterator[tuple[bytes, bytes]]:
         """Rows with first <= key < end, in order."""
 
+    def scan_keys(self, first: bytes, end: bytes) -> Iterator[bytes]:
+        """The keys of a scan; values are not read."""
+
     def floor(self, key: bytes) -> tuple[bytes, bytes] | None:
         """The row with the greatest key <= `key`."""
 
@@ -93,6 +96,9 @@ class MemoryTable:
     def scan(self, first: bytes, end: bytes) -> Iterator[tuple[bytes, bytes]]:
         for key in self.keys[bisect_left(self.keys, first) : bisect_left(self.keys, end)]:
             yield key, self.rows[key]
+
+    def scan_keys(self, first: bytes, end: bytes) -> Iterator[bytes]:
+        return iter(self.keys[bisect_left(self.keys, first) : bisect_left(self.keys, end)])
 
     def floor(self, key: bytes) -> tuple[bytes, bytes] | None:
         at = bisect_left(self.keys, key + b"\0")

@@ -183,6 +183,17 @@ class LmdbTable:
         except lmdb.Error as error:
             self._store.fail(error)
 
+    def scan_keys(self, first: bytes, end: bytes) -> Iterator[bytes]:
+        try:
+            with self._store.txn.cursor(self._db) as cursor:
+                if cursor.set_range(first):
+                    for key in cursor.iternext(keys=True, values=False):
+                        if key >= end:
+                            return
+                        yield key
+        except lmdb.Error as error:
+            self._store.fail(error)
+
     def floor(self, key: bytes) -> tuple[bytes, bytes] | None:
         try:
             with self._store.txn.cursor(self._db) as cursor:

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple, TypeVar
 
 from gossipq import limits
 from gossipq.errors import BadRequest, GossipqError, UnknownRecord, UnknownTopic
-from gossipq.export_messages import AckRuns, ListAcks, ListStates, States
+from gossipq.export_messages import AckRuns, BackedUp, BackUp, ListAcks, ListStates, States
 from gossipq.messages import (
     Access,
     AskAccess,
@@ -478,6 +478,12 @@ class Asking:
             if pages[-1].more_group_id < 0:
                 return pages
             request = ListStates(request.partition, pages[-1].more_group_id, pages[-1].more_offset)
+
+    def backup_part(self, shard: int, request: BackUp) -> Talk[tuple[BackedUp, bytes]]:
+        """A part of a point of a shard, as its leader hands it out."""
+        call = self._calls.ask(request, shard)
+        yield call
+        return call.answer(BackedUp), b"".join(call.frames)
 
     # --- groups and virtual topics
 

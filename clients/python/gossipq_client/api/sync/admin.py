@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from typing import Any, Unpack
 
 from gossipq import limits
-from gossipq.export_messages import States
+from gossipq.export_messages import BackedUp, BackUp, States
 from gossipq.messages import DropTopic, StatsReply, Status, StatusReply, Topics
 from gossipq.types import META_SHARD, NODE_SHARD, Index
 from gossipq.values import AckRun, Alarm, ClientRow, ConfigRow, GroupStats, GrowthRow, SoughtRow, TopicInfo
@@ -129,3 +129,8 @@ class Admin(Menders):
     def state_pages(self, topic: TopicInfo, partition: int) -> list[States]:
         """Where all records of a partition stand, for each group."""
         return self._talk(self._asking.states(topic, partition))
+
+    def backup_part(self, shard: int, request: BackUp) -> tuple[BackedUp, bytes]:
+        """A part of a point of a shard, as its leader hands it out for `gossipq backup`. Raises WrongState
+        when the point is gone."""
+        return self._talk(self._asking.backup_part(shard, request))

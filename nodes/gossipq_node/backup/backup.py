@@ -1,0 +1,233 @@
+"""A backup of a running cluster: asks the leader of each shard for a point, and keeps what is new.
+
+The register of topics comes last. So a topic that was made meanwhile is in the register and not yet in a
+shard, which then asks the register for it; and one that was removed meanwhile is in no register, and
+restoring removes it. What a run that was killed has brought of batches is found by the next one, and not
+asked for again.
+"""
+
+import time
+from bisect import bisect_left
+from collections.abc import Callable, Iterator
+from itertools import chain
+from typing import Any, BinaryIO, Protocol
+
+import msgspec
+
+from gossipq import __version__
+from gossipq.errors import StoreError, WrongState
+from gossipq.export_messages import BackedUp, BackUp
+from gossipq.types import META_SHARD, Index
+from gossipq_node.backup import points
+from gossipq_node.backup.folder import BackupFolder, digest_of
+from gossipq_node.backup.points import BatchFile, Point, ShardPoint, StoredFile
+from gossipq_node.directory import FORMAT
+
+FILE_BYTES = 64 << 20  #: of batches in a file, or one piece more
+GONE_MAX = 5  #: points of one shard that were given up, one after the other
+RATE_BYTES_S = 32 << 20
+
+
+class BackupSource(Protocol):
+    """What is asked: `mq.admin` of a client."""
+
+    def status(self) -> Any: ...
+    def backup_part(self, shard: int, request: BackUp) -> tuple[BackedUp, bytes]: ...
+
+
+class Pace:
+    """No more bytes a second than `rate_bytes_s`; 0: as fast as it goes."""
+
+    def __init__(
+        self,
+        rate_bytes_s: int,
+        now_s: Callable[[], float] = time.monotonic,
+        sleep: Callable[[float], None] = time.sleep,
+    ) -> None:
+        self._rate, self._now_s, self._sleep = rate_bytes_s, now_s, sleep
+        self._free_s = 0.0  # when the next bytes may be asked for
+
+    def took(self, size: int) -> None:
+        if self._rate:
+            now_s = self._now_s()
+            self._free_s = max(self._free_s, now_s) + size / self._rate
+            if self._free_s > now_s:
+                self._sleep(self._free_s - now_s)
+
+
+class Taken(msgspec.Struct):
+    """What one run did."""
+
+    point: Point
+    bytes_new: int = 0
+    files_new: int = 0
+    files_removed: int = 0
+
+
+class Backup:
+    def __init__(
+        self, cluster: BackupSource, folder: BackupFolder, pace: Pace, progress: Callable[[int], None]
+    ) -> None:
+        """`progress` is told the bytes so far. Raises StoreError: the folder has another cluster's."""
+        self._cluster, self._folder, self._pace, self._progress = cluster, folder, pace, progress
+        self._status = cluster.status()
+        self._name = self._status.cluster.hex()
+        self._bytes = self._files = 0
+        self._points = list(read_points(folder))
+        if self._points and self._points[-1].cluster != self._name:
+            raise StoreError(
+                f"{folder.name} is the backup of another cluster ({self._points[-1].cluster})",
+                "give each cluster a folder of its own: --out",
+            )
+
+    def run(self, keep_s: float | None = None) -> Taken:
+        """keep_s: points that are older go, and files that only they need; the newest one stays. Raises what
+        the cluster and the folder raise; the next run goes on."""
+        begun_ms = time.time_ns() // 1_000_000
+        before = {each.shard: each for each in self._points[-1].shards} if self._points else {}
+        left = self._left()
+        shards = [*range(META_SHARD + 1, self._status.shards), META_SHARD]
+        found = [self._shard(shard, before.get(shard), left.get(shard, {})) for shard in shards]
+        sequence = self._points[-1].sequence + 1 if self._points else 1
+        name, written_ms = self._status.cluster_name, time.time_ns() // 1_000_000
+        point = Point(
+            points.VERSION, FORMAT, __version__, self._name, name, sequence, begun_ms, written_ms, found
+        )
+        self._folder.create(points.point_path(sequence), points.encode(point))
+        self._points.append(point)
+        removed = self._forget(written_ms - round(keep_s * 1_000)) if keep_s is not None else 0
+        return Taken(point, self._bytes, self._files, removed)
+
+    def _left(self) -> dict[int, dict[Index, list[tuple[Index, str]]]]:
+        """Files of batches that are there: shard -> first -> (end, name)."""
+        found: dict[int, dict[Index, list[tuple[Index, str]]]] = {}
+        for name in self._folder.names(f"{points.BATCHES}/{self._name}"):
+            if (told := points.batches_of(name)) is not None:
+                shard, first, end = told
+                found.setdefault(shard, {}).setdefault(first, []).append((end, name))
+        return found
+
+    # --- a shard
+
+    def _shard(
+        self, shard: int, before: ShardPoint | None, left: dict[Index, list[tuple[Index, str]]]
+    ) -> ShardPoint:
+        files = list(before.batches) if before is not None else []
+        end = before.end if before is not None else 0
+        while (again := self._adopted(left.get(end, []))) is not None:
+            files.append(again)
+            end = again.end
+        for _ in range(GONE_MAX):
+            told, _ = self._cluster.backup_part(shard, BackUp())
+            if before is not None and told.index == before.index:
+                return before
+            try:
+                state, kept = self._state(shard, told)
+                if kept and kept[-1] >= end:
+                    for file in self._batches(shard, told, end):
+                        files.append(file)
+                        end = file.end
+                end = told.index + 1
+            except WrongState:
+                continue  # the leader changed: what was brought of the batches stays good
+            needed = [file for file in files if _holds(kept, file)]
+            told_chain = told.chain.hex()
+            return ShardPoint(shard, told.index, told.term, told_chain, told.time_ms, state, needed, end)
+        raise StoreError(f"shard {shard} changes its leader again and again", "gossipq cluster ls")
+
+    def _adopted(self, there: list[tuple[Index, str]]) -> BatchFile | None:
+        """The longest file from an index on that is whole: of a run that was killed."""
+        for end, name in sorted(there, reverse=True):
+            _, first, _ = points.batches_of(name) or (0, 0, 0)
+            path = self._folder.fetched(name)
+            sha256 = digest_of(path)
+            if name.endswith(f"-{sha256[:16]}.gqb"):
+                return BatchFile(first, end, StoredFile(name, path.stat().st_size, sha256))
+        return None
+
+    def _parts(self, shard: int, told: BackedUp, kind: str, at: int = 0) -> Iterator[tuple[BackedUp, bytes]]:
+        """Pieces of a point, one after the other. Raises WrongState when it is gone."""
+        while at >= 0:
+            answer, rows = self._cluster.backup_part(shard, BackUp(told.index, kind, at))
+            self._pace.took(len(rows))
+            self._bytes += len(rows)
+            self._progress(self._bytes)
+            yield answer, rows
+            at = answer.more
+
+    def _state(self, shard: int, told: BackedUp) -> tuple[StoredFile, list[Index]]:
+        written, kept = self._folder.new(), list[Index]()
+        with written.open("wb") as stream:
+            for _, rows in self._parts(shard, told, "state"):
+                if rows:
+                    stream.write(points.piece(points.STATE_PIECE, rows))
+            for _, rows in self._parts(shard, told, "kept"):
+                stream.write(points.piece(points.KEPT_PIECE, rows))
+                kept += msgspec.msgpack.decode(rows, type=list[int])
+        sha256, size = digest_of(written), written.stat().st_size
+        name = points.state_path(self._name, shard, told.index, sha256)
+        self._folder.keep(written, name)
+        self._files += 1
+        return StoredFile(name, size, sha256), kept
+
+    def _batches(self, shard: int, told: BackedUp, first: Index) -> Iterator[BatchFile]:
+        """Those from `first` on, in files of FILE_BYTES. None is made of nothing."""
+        if first > told.index:
+            return
+        parts = self._parts(shard, told, "batches", first)
+        while first <= told.index:
+            written = self._folder.new()
+            with written.open("wb") as stream:
+                end = self._filled(stream, parts, told.index + 1)
+            sha256, size = digest_of(written), written.stat().st_size
+            name = points.batches_path(self._name, shard, first, end, sha256)
+            self._folder.keep(written, name)
+            self._files += 1
+            yield BatchFile(first, end, StoredFile(name, size, sha256))
+            first = end
+
+    @staticmethod
+    def _filled(stream: BinaryIO, parts: Iterator[tuple[BackedUp, bytes]], last: Index) -> Index:
+        """Where the next file begins."""
+        for answer, rows in parts:
+            stream.write(points.piece(points.BATCH_PIECE, rows))
+            if answer.more < 0:
+                return last
+            if stream.tell() >= FILE_BYTES:
+                return answer.more
+        return last
+
+    # --- what does not count any more
+
+    def _forget(self, before_ms: int) -> int:
+        """Points that are older, then files that none needs. A crash in between leaves files, which the next
+        run removes."""
+        kept = [point for point in self._points[:-1] if point.written_ms >= before_ms] + self._points[-1:]
+        for point in self._points:
+            if point not in kept:
+                self._folder.remove(points.point_path(point.sequence))
+        self._points = kept
+        named = {file.path for file in chain.from_iterable(point.files for point in kept)}
+        gone = [
+            name
+            for folder in (points.STATE, points.BATCHES)
+            for name in self._folder.forgotten(folder)
+            if name not in named
+        ]
+        for name in gone:
+            self._folder.remove(name)
+        return len(gone)
+
+
+def _holds(kept: list[Index], file: BatchFile) -> bool:
+    """Whether any of the rising indexes lies in a file."""
+
+    at = bisect_left(kept, file.first)
+    return at < len(kept) and kept[at] < file.end
+
+
+def read_points(folder: BackupFolder) -> Iterator[Point]:
+    """Oldest first. Raises StoreError."""
+    for name in folder.names(points.POINTS):
+        if points.sequence_of(name) is not None:
+            yield points.decode(folder.fetched(name).read_bytes(), name)

@@ -1,0 +1,226 @@
+"""A data directory of a point of a backup: a cluster of its own, which knows no node of the one that was
+backed up.
+
+It is made beside its place, shard by shard, and gets its name when it is whole. One that was killed goes on
+with the first shard that is not done. What the register of topics does not have is removed by the code that
+removes topics on a node, and so are the topics that nobody asked for.
+"""
+
+import os
+import shutil
+import time
+from collections.abc import Callable, Iterable, Sequence
+from contextlib import ExitStack, closing
+from fnmatch import fnmatchcase
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import msgspec
+
+from gossipq import limits
+from gossipq.core.ledger import Meta, records
+from gossipq.core.storage import INDEX_KEY
+from gossipq.errors import StoreError, UnknownTopic
+from gossipq_node.adapters.lmdb_store import LmdbStore, LmdbTable, LmdbTables
+from gossipq_node.backup import points
+from gossipq_node.backup.backup import read_points
+from gossipq_node.backup.folder import BackupFolder, digest_of
+from gossipq_node.backup.points import Point, ShardPoint, StoredFile
+from gossipq_node.backup.removal import TopicRemoval
+from gossipq_node.directory import FORMAT, DataDirectory, DirectoryManifest
+from gossipq_node.files import replace_file, sync_directory
+from gossipq_node.recovery import known_access, stand_alone
+from gossipq_node.store_dump import LOADING
+from gossipq_node.store_tool import COPY_BYTES
+
+PROGRESS = ".restored"  #: beside the directory that is being made
+RESTORE_AGAIN = "restore an older point: --as-of"
+
+
+class Restored(NamedTuple):
+    manifest: DirectoryManifest
+    point: Point
+    batches: int
+    removed: list[str]  #: topics that nobody asked for
+
+
+class _Done(msgspec.Struct):
+    """Which shards of which point are in the directory that is being made."""
+
+    cluster: str
+    sequence: int
+    workers: int
+    shards: list[int]
+    batches: int = 0
+
+
+class Restore:
+    def __init__(
+        self,
+        folder: BackupFolder,
+        target: str | os.PathLike[str],
+        workers: int,
+        map_bytes: int = limits.MAP_BYTES,
+        progress: Callable[[int, int], None] = lambda done, total: None,
+    ) -> None:
+        """`progress` is told bytes: so far, and in all."""
+        self._folder, self._target, self._workers, self._map_bytes = folder, Path(target), workers, map_bytes
+        self._building = self._target.with_name(self._target.name + LOADING)
+        self._notes = self._target.with_name(self._target.name + PROGRESS)
+        self._progress, self._bytes, self._total = progress, 0, 0
+
+    def run(self, as_of_ms: int | None = None, topics: Sequence[str] = ()) -> Restored:
+        """The newest point, or the newest one that was made by a time (unix). topics: names and patterns with
+        *; empty: all. Raises StoreError, UnknownTopic."""
+        target = self._target
+        if target.exists() and (not target.is_dir() or any(target.iterdir())):
+            raise StoreError(f"{target} is not empty", "give a new directory with --data")
+        point = self._chosen(as_of_ms)
+        if not 1 <= self._workers <= min(len(point.shards), limits.WORKERS_MAX):
+            raise StoreError(f"{self._workers} workers", f"1 to {min(len(point.shards), limits.WORKERS_MAX)}")
+        try:
+            done = self._begun(point)
+            manifest, removed = self._build(point, done, topics)
+            if target.exists():
+                target.rmdir()
+            os.rename(self._building, target)
+            self._notes.unlink(missing_ok=True)
+            sync_directory(target.absolute().parent)
+        except OSError as error:
+            raise StoreError(
+                f"{target} cannot be made: {error.strerror}",
+                "free some space, and run it again: it goes on; or give another --data",
+            ) from None
+        return Restored(manifest, point, done.batches, removed)
+
+    def _chosen(self, as_of_ms: int | None) -> Point:
+        there = list(read_points(self._folder))
+        if not there:
+            raise StoreError(f"{self._folder.name} has no point", "gossipq backup --out makes one")
+        fit = [point for point in there if as_of_ms is None or point.written_ms <= as_of_ms]
+        if not fit:
+            oldest = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(there[0].written_ms / 1_000))
+            raise StoreError(
+                f"{self._folder.name} does not go back so far", f"its oldest point is of {oldest}"
+            )
+        if fit[-1].format != FORMAT:
+            raise StoreError(
+                f"the point is of store format {fit[-1].format}, this gossipq has {FORMAT}",
+                f"restore it with gossipq {fit[-1].gossipq}",
+            )
+        return fit[-1]
+
+    def _begun(self, point: Point) -> _Done:
+        """What a restore that was killed has done of the same point."""
+        fresh = _Done(point.cluster, point.sequence, self._workers, [])
+        try:
+            done = msgspec.json.decode(self._notes.read_bytes(), type=_Done)
+        except (FileNotFoundError, msgspec.MsgspecError):
+            done = fresh
+        same = (done.cluster, done.sequence, done.workers) == (point.cluster, point.sequence, self._workers)
+        if not same or not self._building.exists():
+            shutil.rmtree(self._building, ignore_errors=True)
+            return fresh
+        return done
+
+    # --- building
+
+    def _build(self, point: Point, done: _Done, topics: Sequence[str]) -> tuple[DirectoryManifest, list[str]]:
+        self._total = sum(file.bytes for file in point.files)
+        with closing(DataDirectory(self._building)) as directory:
+            manifest = directory.found(point.cluster_name, self._workers, len(point.shards))
+            for shard in point.shards:
+                if shard.shard in done.shards:
+                    self._bytes += shard.state.bytes + sum(each.file.bytes for each in shard.batches)
+                    continue
+                with closing(self._store(directory, manifest, shard.shard)) as store:
+                    done.batches += self._shard(shard, store)
+                done.shards.append(shard.shard)
+                replace_file(self._notes, done)
+            stand_alone(directory, manifest)
+            removed = self._settle(directory, manifest, topics)
+            replace_file(directory.access_file, known_access(directory, manifest))
+            return manifest, removed
+
+    def _store(self, directory: DataDirectory, manifest: DirectoryManifest, shard: int) -> LmdbStore:
+        return LmdbStore(
+            directory.store(manifest, shard % manifest.workers), self._map_bytes, manifest.shards
+        )
+
+    def _shard(self, told: ShardPoint, store: LmdbStore) -> int:
+        """Stores a shard, and returns its batches. Doing it again over what was cut short changes nothing."""
+        tables, kept = store.tables(told.shard), set[int]()
+        rows = _Rows(store)
+        for kind, found in self._pieces(told.state):
+            if kind == points.KEPT_PIECE:
+                kept.update(found)
+            elif kind == points.STATE_PIECE:
+                rows.put(tables.state, found)
+        missing = set(kept)
+        for file in told.batches:
+            for _, batches in self._pieces(file.file):
+                mine = [(index, batch) for index, batch in batches if index in kept]
+                missing.difference_update(index for index, _ in mine)
+                rows.put(tables.body, ((INDEX_KEY.pack(index), batch) for index, batch in mine))
+        if missing:
+            raise StoreError(f"shard {told.shard} lacks {len(missing)} batches", RESTORE_AGAIN)
+        _place(told, tables)
+        store.commit()
+        return len(kept)
+
+    def _pieces(self, file: StoredFile) -> Iterable[tuple[bytes, list[Any]]]:
+        """Of a file that is as its point says. Raises StoreError."""
+        path = self._folder.fetched(file.path)
+        if path.stat().st_size != file.bytes or digest_of(path) != file.sha256:
+            raise StoreError(f"{file.path} is not what was written", RESTORE_AGAIN)
+        with path.open("rb") as stream:
+            yield from points.pieces(stream, file.path)
+        self._bytes += file.bytes
+        self._progress(self._bytes, self._total)
+
+    # --- topics
+
+    def _settle(
+        self, directory: DataDirectory, manifest: DirectoryManifest, topics: Sequence[str]
+    ) -> list[str]:
+        """Removes what is in no register, and what nobody asked for."""
+        with ExitStack() as stack:
+            stores = [
+                stack.enter_context(closing(self._store(directory, manifest, worker)))
+                for worker in range(manifest.workers)
+            ]
+            removal = TopicRemoval(stores, manifest)
+            names = removal.names
+            for wanted in topics:
+                if not any(fnmatchcase(name, wanted) for name in names):
+                    raise UnknownTopic(f"no topic {wanted} is in the point", "gossipq restore --list")
+            gone = [
+                name
+                for name in names
+                if topics and not name.startswith("_") and not any(fnmatchcase(name, each) for each in topics)
+            ]
+            removal.remove(gone)
+            return gone
+
+
+class _Rows:
+    """Puts rows, and commits now and then."""
+
+    def __init__(self, store: LmdbStore) -> None:
+        self._store, self._pending = store, 0
+
+    def put(self, table: LmdbTable, rows: Iterable[tuple[bytes, bytes]]) -> None:
+        for key, value in rows:
+            table.put(key, value)
+            self._pending += len(key) + len(value)
+            if self._pending >= COPY_BYTES:
+                self._store.commit()
+                self._pending = 0
+
+
+def _place(told: ShardPoint, tables: LmdbTables) -> None:
+    """The log goes on behind the point, as after a snapshot."""
+    meta = Meta(
+        told.index, told.time_ms, told.index + 1, [(told.term, told.index)], bytes.fromhex(told.chain)
+    )
+    tables.state.put(records.META, records.encode(meta))

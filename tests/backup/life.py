@@ -1,0 +1,107 @@
+"""A random life of a cluster, and a picture of all that it has."""
+
+import random
+import time
+from contextlib import suppress
+
+import msgspec
+
+from gossipq.errors import GossipqError
+
+TOPICS = ("orders", "payments", "007", "dead.or.alive")
+#: of a group, what is volatile: who is there, and what this leader has handed out
+VOLATILE = ("consumers", "delivered", "oldest_ms", "goes_ms", "redelivered", "blocked_by_key", "unmatched")
+
+
+class Life:
+    def __init__(self, mq, seed):
+        self.mq, self.dice, self.number = mq, random.Random(seed), 0
+        for topic in TOPICS:
+            mq.create_topic(topic, partitions=3, if_not_exists=True, dedup="1h")
+
+    def go_on(self, steps):
+        """So many random deeds; nothing is in anybody's hands after it."""
+        for _ in range(steps):
+            self.dice.choice((self.publish, self.publish, self.publish, self.consume, self.operate))()
+        self.mq.flush()
+        time.sleep(0.2)  # what was given back is noted within 50 ms
+
+    def publish(self):
+        dice, topic = self.dice, self.dice.choice(TOPICS)
+        values = [b"%d:" % (self.number + at) * dice.randrange(1, 30) for at in range(dice.randrange(1, 20))]
+        self.number += len(values)
+        more = {}
+        if dice.random() < 0.3:
+            more["keys"] = [b"k%d" % dice.randrange(5) for _ in values]
+        if dice.random() < 0.3:
+            more["ids"] = [f"id-{dice.randrange(500)}" for _ in values]
+        if dice.random() < 0.2:
+            more["delay"] = "2h"
+        self.mq.publish_many(topic, values, partition=dice.randrange(3), **more).result(10)
+
+    def consume(self):
+        dice, topic, group = self.dice, self.dice.choice(TOPICS), self.dice.choice(("billing", "stock"))
+        with self.mq.broker.connect() as other:  # gives back what it has not settled
+            for message in other.fetch(topic, group, n=dice.randrange(1, 12), wait=0.05):
+                deed = dice.random()
+                if deed < 0.6:
+                    message.ack()
+                elif deed < 0.8:
+                    message.nack(delay="3h", reason="later")
+                else:
+                    message.reject("never")
+            other.flush()
+
+    def operate(self):
+        dice, admin, topic = self.dice, self.mq.admin, self.dice.choice(TOPICS)
+        deed = dice.randrange(8)
+        with suppress(GossipqError):  # what cannot be done is not done
+            if deed == 0:
+                admin.purge_topic(topic, dice.randrange(3))
+            elif deed == 1:
+                admin.replay_dead(topic, "billing")
+            elif deed == 2:
+                admin.purge_dead(topic, "stock")
+            elif deed == 3:
+                admin.pause(topic, "stock") if dice.random() < 0.5 else admin.resume(topic, "stock")
+            elif deed == 4:
+                admin.set_group(topic, "billing", attempts_max=dice.randrange(3, 9))
+            elif deed == 5:
+                self.mq.create_topic(f"more-{dice.randrange(3)}", partitions=2)
+            elif deed == 6:
+                admin.delete_topic(f"more-{dice.randrange(3)}")
+            else:
+                admin.set_topic(topic, retention="7d", alarm_lag=dice.randrange(1, 1_000))
+
+
+def picture(mq):
+    """All that lasts: topics, records, where each stands for each group, dead letters, counters, users."""
+    found = {"access": mq.admin.access().roles}
+    for info in mq.topics():
+        found[info.name] = msgspec.to_builtins(info)
+        if info.config.virtual:
+            continue
+        rows = []
+        for stretch in mq.batches(info.name):
+            rows += [
+                (stretch.partition, at, value) for at, value in enumerate(stretch.values(), stretch.first)
+            ]
+        found[info.name, "records"] = sorted(rows)
+        for number in range(len(info.shards)):
+            runs = [run for page in mq.admin.state_pages(info, number) for run in page.runs]
+            found[info.name, number, "states"] = [msgspec.to_builtins(run) for run in runs]
+            found[info.name, number, "acks"] = mq.admin.ack_runs(info, number)[1]
+        stats = mq.admin.stats([info.name])
+        found[info.name, "counters"] = sorted(
+            (msgspec.structs.replace(row, worker=0) for row in stats.partitions),
+            key=lambda row: row.partition,
+        )
+        groups = sorted(stats.groups, key=lambda row: (row.partition, row.group))
+        found[info.name, "groups"] = [
+            msgspec.structs.replace(row, **dict.fromkeys(VOLATILE, 0)) for row in groups
+        ]
+        for group in {row.group for row in groups}:
+            letters = mq.admin.dead_letters(info.name, group, values=True)
+            found[info.name, group, "dead"] = sorted(letters, key=lambda each: each.ref)
+            found[info.name, group, "policy"] = mq.admin.group_policy(info.name, group).config
+    return found

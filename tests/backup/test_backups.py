@@ -1,0 +1,213 @@
+"""What was backed up and restored is what was there: every record, every group, whatever came before."""
+
+import os
+import random
+import time
+from pathlib import Path
+
+import pytest
+
+from backup.life import TOPICS, Life, picture
+from gossipq.errors import StoreError, UnknownTopic, WrongState
+from gossipq_client import testing
+from gossipq_node.backup import backup as backups
+from gossipq_node.backup.backup import Backup, Pace, read_points
+from gossipq_node.backup.folder import folder_at
+from gossipq_node.backup.restore import Restore
+
+LIVES = int(os.environ.get("GOSSIPQ_LIVES", "3"))
+
+
+@pytest.mark.parametrize("seed", range(LIVES))
+def test_the_restored_cluster_is_the_one_that_was_backed_up(mq, back_up, restore, tmp_path, seed):
+    life, pictures = Life(mq, seed), []
+    for _ in range(3):
+        life.go_on(40)
+        pictures.append(picture(mq))
+        taken = back_up()
+        time.sleep(0.01)
+    assert taken.point.shards[-1].shard == 0, "the register comes last"
+    life.go_on(20)
+    with folder_at(str(tmp_path / "backup"), writes=False) as folder:
+        times = [point.written_ms for point in read_points(folder)]
+    for at_ms, before in zip(times, pictures, strict=True):
+        assert picture(restore(as_of_ms=at_ms)) == before
+    assert picture(restore()) == pictures[-1]
+
+
+def test_what_goes_on_with_it_goes_on_where_it_was(broker, mq, back_up, restore):
+    """Schedules come due, ids are known, groups go on, dead letters can be replayed, new topics be made."""
+    mq.create_topic("orders", dedup="1h")
+    mq.publish_many("orders", [b"later"], delay="1s").result(10)
+    mq.publish_many("orders", [b"%d" % at for at in range(10)], ids=[str(at) for at in range(10)]).result(10)
+    batch = mq.fetch("orders", "billing", n=4, wait=2.0)
+    batch[0].reject("never")
+    for message in batch[1:]:
+        message.ack()
+    mq.flush()
+    back_up()
+    again = restore()
+    assert again.publish("orders", b"0", id="0").result(10).duplicate
+    assert again.admin.replay_dead("orders", "billing") == 1
+    got = []
+    while batch := again.fetch("orders", "billing", n=20, wait=2.0):
+        got += [message.value for message in batch]
+        again.ack(batch)
+    assert sorted(got) == sorted([b"0", b"4", b"5", b"6", b"7", b"8", b"9", b"later"])
+    again.publish("brand.new", b"x").result(10)
+    assert [info.name for info in again.topics("brand*")] == ["brand.new"]
+    ids = [info.id for info in (*mq.topics(), *again.topics("brand*"))]
+    assert len(ids) == len(set(ids))
+
+
+def test_only_what_is_new_is_asked_for(life, mq, back_up, tmp_path):
+    life.go_on(40)
+    mq.publish_many("orders", [b"x" * 50_000] * 40).result(10)
+    first = back_up()
+    nothing = back_up()
+    assert nothing.bytes_new < 10_000
+    mq.publish("orders", b"y" * 50_000).result(10)
+    second = back_up()
+    assert 50_000 < second.bytes_new < first.bytes_new / 3
+    assert [each.index for each in first.point.shards] <= [each.index for each in second.point.shards]
+
+
+def test_single_topics_are_restored_with_all_that_is_theirs(life, mq, back_up, restore):
+    life.go_on(80)
+    mq.admin.bind_topic("both", ["orders", "payments"])
+    before = picture(mq)
+    back_up()
+    again = restore(topics=["orders", "dead.*"])
+    assert {info.name for info in again.topics()} == {"orders", "dead.or.alive"}
+    after = picture(again)
+    for name in ("orders", "dead.or.alive"):
+        mine = {key: value for key, value in before.items() if key == name or key[0] == name}
+        assert {key: value for key, value in after.items() if key == name or key[0] == name} == mine
+    again.publish("payments", b"made anew").result(10)
+    with pytest.raises(UnknownTopic, match="orderz"):
+        restore(topics=["orderz"])
+
+
+def test_topics_that_come_and_go_while_a_backup_is_made(broker, mq, tmp_path, restore):
+    """The register comes last: what it has and a shard has not is made there; the other way round goes."""
+    for topic in TOPICS:
+        mq.create_topic(topic, partitions=8)
+        mq.publish(topic, b"x", partition=0).result(10)
+
+    class Meddled:
+        status = staticmethod(mq.admin.status)
+
+        def backup_part(self, shard, request):
+            if shard == 0 and not request.index:  # all others are done
+                mq.create_topic("late", partitions=8)
+                mq.publish_many("late", [b"y"] * 8).result(10)
+                mq.admin.delete_topic("orders")
+            return mq.admin.backup_part(shard, request)
+
+    with folder_at(str(tmp_path / "backup"), writes=True) as folder:
+        Backup(Meddled(), folder, Pace(0), lambda done: None).run()
+    again = restore()
+    assert {info.name for info in again.topics()} == {"late", *TOPICS} - {"orders"}
+    (late,) = again.topics("late")
+    for number in range(8):
+        again.publish("late", b"z", partition=number).result(10)
+    assert len(late.shards) == 8
+    stats = again.admin.stats()
+    assert "orders" not in {row.topic for row in stats.partitions}
+
+
+def test_a_point_that_is_gone_is_made_again_and_keeps_what_was_brought(mq, tmp_path, restore, monkeypatch):
+    monkeypatch.setattr(backups, "FILE_BYTES", 100_000)
+    mq.create_topic("orders", partitions=4)
+    mq.publish_many("orders", [b"x" * 50_000] * 40).result(10)
+    before, dice, asked = picture(mq), random.Random(3), []
+
+    class Forgetful:
+        status = staticmethod(mq.admin.status)
+
+        def backup_part(self, shard, request):
+            if request.kind and dice.random() < 0.05:
+                raise WrongState("gone")
+            if request.kind == "batches":
+                asked.append((shard, request.at))
+            return mq.admin.backup_part(shard, request)
+
+    with folder_at(str(tmp_path / "backup"), writes=True) as folder:
+        Backup(Forgetful(), folder, Pace(0), lambda done: None).run()
+    assert picture(restore()) == before
+
+
+def test_old_points_go_with_the_files_that_only_they_need(life, mq, back_up, restore, tmp_path):
+    for _ in range(3):
+        life.go_on(20)
+        back_up()
+    for topic in TOPICS:
+        mq.admin.purge_topic(topic)
+    files = lambda: sum(path.is_file() for path in Path(tmp_path, "backup").rglob("*.gqb"))  # noqa: E731
+    many, before = files(), picture(mq)
+    taken = back_up(keep_s=0.0)
+    assert taken.files_removed
+    assert files() < many
+    with folder_at(str(tmp_path / "backup"), writes=False) as folder:
+        assert len(list(read_points(folder))) == 1
+    assert picture(restore()) == before
+
+
+@pytest.mark.parametrize("harm", ["cut", "flip", "gone", "point"])
+def test_what_is_damaged_is_said_and_leaves_nothing(life, back_up, restore, tmp_path, harm):
+    life.go_on(40)
+    back_up()
+    root = tmp_path / "backup"
+    path = max(
+        (root / ("points" if harm == "point" else "batches")).rglob("*.*"), key=lambda at: at.stat().st_size
+    )
+    raw = bytearray(path.read_bytes())
+    raw[len(raw) // 2] ^= 1 if harm != "point" else 0xFF
+    path.write_bytes(raw[:-1] if harm == "cut" else raw)
+    if harm == "gone":
+        path.unlink()
+    with pytest.raises(StoreError):
+        restore()
+    assert not Path(tmp_path, "restored-1", "data").exists()
+
+
+def test_each_cluster_has_a_folder_of_its_own(mq, back_up, tmp_path):
+    back_up()
+    with (
+        testing.Broker() as other,
+        other.connect() as stranger,
+        folder_at(str(tmp_path / "backup"), True) as folder,
+    ):
+        with pytest.raises(StoreError, match="another cluster"):
+            Backup(stranger.admin, folder, Pace(0), lambda done: None)
+        with pytest.raises(StoreError, match="another backup writes"):
+            folder_at(str(tmp_path / "backup"), writes=True)
+    with folder_at(str(tmp_path / "backup"), writes=False) as folder:
+        with pytest.raises(StoreError, match="does not go back"):
+            Restore(folder, tmp_path / "r", 1).run(as_of_ms=1)
+        with pytest.raises(StoreError, match="not empty"):
+            Restore(folder, tmp_path, 1).run()
+        with pytest.raises(StoreError, match="workers"):
+            Restore(folder, tmp_path / "r", 5).run()
+    (tmp_path / "empty").mkdir()
+    with (
+        folder_at(str(tmp_path / "empty"), writes=False) as folder,
+        pytest.raises(StoreError, match="no point"),
+    ):
+        Restore(folder, tmp_path / "r", 1).run()
+
+
+def test_it_keeps_its_pace():
+    now_s, slept = [0.0], []
+
+    def sleep(seconds):
+        slept.append(seconds)
+        now_s[0] += seconds
+
+    pace = Pace(1_000, lambda: now_s[0], sleep)
+    for _ in range(10):
+        pace.took(500)
+        now_s[0] += 0.1
+    assert 5.0 <= now_s[0] < 6.1
+    Pace(0, lambda: now_s[0], sleep).took(10**12)
+    assert len(slept) <= 10

@@ -1,0 +1,147 @@
+"""`gossipq backup` and `gossipq restore` as an operator runs them: of several nodes, with users, into an
+object store."""
+
+import json
+import logging
+import threading
+import uuid
+
+import pytest
+
+from backup.life import picture
+from conftest import RunningNode
+from e2e.cluster import Cluster
+from gossipq.values import AccessChange, Role, Rule, User
+from gossipq_cli.main import main
+from gossipq_client import connect
+
+pytestmark = pytest.mark.e2e
+
+
+@pytest.fixture
+def ran(capsys):
+    """ran("backup", ...) in this process: exit code, stdout, stderr."""
+
+    def run(*words):
+        capsys.readouterr()
+        return (main([*map(str, words)]), *capsys.readouterr())
+
+    return run
+
+
+def test_from_a_running_node_to_another_one(make_node, ran, tmp_path):
+    node, place, data = make_node().start(), tmp_path / "backup", tmp_path / "restored"
+    with connect(node.endpoint) as mq:
+        mq.create_topic("orders", partitions=4)
+        mq.publish_many("orders", [b"x" * 1_000] * 500).result(30)
+        mq.create_topic("notes")
+        mq.publish("notes", b"n").result(10)
+        secret = (node.data / "secret").read_bytes().strip()
+        role, user = Role("clerk", [Rule("orders", ["read"])]), User("ada", ["clerk"])
+        mq.admin.set_access(AccessChange(roles=[role], users=[user]), secret)
+        before = picture(mq)
+    code, out, errors = ran("-s", node.endpoint, "backup", "--out", place)
+    assert (code, errors) == (0, "")
+    assert out.startswith("point 1: ")
+    code, out, _ = ran("-s", node.endpoint, "-o", "json", "backup", "--out", place, "--keep", "7d")
+    assert (code, json.loads(out)["point"]) == (0, 2)
+    assert json.loads(out)["bytes_new"] < 200_000
+    code, out, _ = ran("-o", "json", "restore", place, "--list")
+    assert [row["point"] for row in json.loads(out)] == [1, 2]
+    code, out, _ = ran("restore", place, "--data", data)
+    assert code == 0
+    assert f"gossipq node --data {data} starts there" in out
+    again = RunningNode(data, "--workers", "2").start()
+    try:
+        with connect(again.endpoint) as mq:
+            assert picture(mq) == before
+            assert [user.name for user in mq.admin.access().users] == ["ada"]
+    finally:
+        again.stop()
+    for words, said in (
+        (("restore", place, "--data", data), "is not empty"),
+        (("restore", tmp_path / "none", "--list"), "is no folder"),
+        (("restore", place, "--data", tmp_path / "x", "-t", "orderz"), "no topic orderz"),
+        (("restore", place, "--data", tmp_path / "x", "--as-of", "2020-01-01T00:00Z"), "does not go back"),
+        (("restore", place), "--data"),
+        (("-s", "tcp://127.0.0.1:9", "--timeout", "1s", "backup", "--out", place), "127.0.0.1:9"),
+        (("-s", node.endpoint, "backup", "--out", node.data / "manifest.json"), "cannot be used"),
+        (("-s", node.endpoint, "backup", "--out", "ftp://x"), "nothing is known of ftp://"),
+    ):
+        code, _, errors = ran(*words)
+        assert code != 0
+        assert said in errors, errors
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(300)
+def test_three_nodes_of_which_one_dies_while_it_is_made(ran, tmp_path):
+    """Every record that was confirmed before the backup began is there; what came later may be."""
+    nodes, place = Cluster(tmp_path), tmp_path / "backup"
+    try:
+        nodes.start()
+        a, b, _ = nodes.members
+        with connect(a.endpoint, b.endpoint) as mq:
+            mq.create_topic("orders", partitions=12)
+            for number in range(40):
+                mq.publish_many("orders", [b"%d:" % (number * 50 + at) * 200 for at in range(50)])
+            mq.flush(60)
+            batch = mq.fetch("orders", "billing", n=100, wait=10.0)
+            mq.ack(batch)
+            mq.flush(60)
+        late = threading.Timer(1.5, nodes.members[2].kill)
+        late.start()
+        code, _, errors = ran(
+            "-s", a.endpoint, "--timeout", "60s", "backup", "--out", place, "--rate", "500kB"
+        )
+        late.join()
+        assert code == 0, errors
+    finally:
+        nodes.kill()
+    assert ran("restore", place, "--data", tmp_path / "restored")[0] == 0
+    again = RunningNode(tmp_path / "restored", "--workers", "2").start()
+    try:
+        with connect(again.endpoint) as mq:
+            values = [value for stretch in mq.batches("orders") for value in stretch.values()]
+            assert sorted(values) == sorted(b"%d:" % at * 200 for at in range(2_000))
+            assert sum(row.acked for row in mq.admin.groups("orders")) == len(batch) > 0
+    finally:
+        again.stop()
+
+
+@pytest.fixture
+def bucket(monkeypatch):
+    pytest.importorskip("obstore", reason="obstore is not installed: pip install 'gossipq[lake]'")
+    pytest.importorskip("moto", reason="moto is not installed")
+    import boto3
+    from moto.server import ThreadedMotoServer
+
+    logging.getLogger("werkzeug").setLevel(logging.ERROR)
+    server = ThreadedMotoServer(ip_address="127.0.0.1", port=0, verbose=False)
+    server.start()
+    url = "http://{}:{}".format(*server.get_host_and_port())
+    told = {"ACCESS_KEY_ID": "k", "SECRET_ACCESS_KEY": "s", "REGION": "us-east-1", "ENDPOINT_URL": url}
+    for name, value in (told | {"DEFAULT_REGION": "us-east-1"}).items():
+        monkeypatch.setenv(f"AWS_{name}", value)
+    name = f"b-{uuid.uuid4().hex[:12]}"
+    boto3.client("s3", endpoint_url=url).create_bucket(Bucket=name)
+    yield f"s3://{name}/backup"
+    server.stop()
+
+
+def test_an_object_store(shared_node, bucket, ran, tmp_path):
+    with connect(shared_node.endpoint) as mq:
+        name = f"t-{uuid.uuid4().hex[:8]}"
+        mq.publish_many(name, [b"x" * 1_000] * 100).result(10)
+        for _ in range(2):
+            mq.publish(name, b"more").result(10)
+            assert ran("-s", shared_node.endpoint, "backup", "--out", bucket, "--keep", "0s")[0] == 0
+    code, out, _ = ran("-o", "json", "restore", bucket, "--list")
+    assert (code, len(json.loads(out))) == (0, 1)
+    assert ran("restore", bucket, "--data", tmp_path / "restored", "-t", name)[0] == 0
+    again = RunningNode(tmp_path / "restored", "--workers", "2").start()
+    try:
+        with connect(again.endpoint) as mq:
+            assert sum(len(stretch) for stretch in mq.batches(name)) == 102
+    finally:
+        again.stop()
