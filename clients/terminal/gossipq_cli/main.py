@@ -38,7 +38,7 @@ COMMANDS = {
     "audit": "Show what a closed cluster refused, and who mended, operated or changed it.",
     "whoami": "Say who you are to the cluster, and what you may do there.",
     "export": "Write records, acks and states to Parquet or LMDB files.",
-    "backup": "Back up a running cluster: a point of every shard, and what is new.",
+    "backup": "Back up a running cluster: a point of every shard, and what is new since the point before.",
     "restore": "Make a data directory of what gossipq backup wrote.",
     "spark": "Run Spark jobs over exports: import, growth, status, latency, dead, search, dedup, replay.",
     "top": "Watch the cluster: nodes, topics, groups, clients, messages, growth.",

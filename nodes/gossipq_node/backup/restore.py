@@ -105,7 +105,7 @@ class Restore:
             )
         if fit[-1].format != FORMAT:
             raise StoreError(
-                f"the point is of store format {fit[-1].format}, this gossipq has {FORMAT}",
+                f"the point is of store format {fit[-1].format}, and this version has {FORMAT}",
                 f"restore it with gossipq {fit[-1].gossipq}",
             )
         return fit[-1]
