@@ -2,6 +2,7 @@
 
 import json
 import re
+import subprocess
 from collections import Counter
 from importlib.util import module_from_spec, spec_from_file_location
 from pathlib import Path
@@ -13,7 +14,7 @@ from conftest import HOME
 from sim import tally
 from sim.planted import PLANTED
 
-README, GUARANTEES = (HOME / name for name in ("README.md", "docs/GUARANTEES.md"))
+README, PROOF = (HOME / name for name in ("README.md", "docs/PROOF.md"))
 MEASURED = {
     *("e2e-500", "e2e-64", "publish-one", "consume-one", "rtt"),
     *("copies-500", "copies-64", "copies-rtt"),
@@ -58,24 +59,24 @@ def test_the_newest_run_of_each_figure_is_on_top() -> None:
 
 def test_counts_of_fault_runs_are_those_of_the_file() -> None:
     table = [results.HEAD, "|" + "---|" * (results.HEAD.count("|") - 1), results.row(results.runs())]
-    assert "\n".join(table) in GUARANTEES.read_text("utf-8"), f"now: {table[-1]}"
+    assert "\n".join(table) in PROOF.read_text("utf-8"), f"now: {table[-1]}"
 
 
 def test_times_without_a_confirm_are_those_of_the_file() -> None:
     kinds = results.kinds(results.runs())
     table = [results.KINDS_HEAD, "|" + "---|" * (results.KINDS_HEAD.count("|") - 1), *kinds]
-    assert not kinds or "\n".join(table) in GUARANTEES.read_text("utf-8"), "now:\n" + "\n".join(table)
+    assert not kinds or "\n".join(table) in PROOF.read_text("utf-8"), "now:\n" + "\n".join(table)
 
 
 def test_counts_of_simulated_runs_are_those_of_the_file() -> None:
     head = tally.HEAD, "|" + "---|" * (tally.HEAD.count("|") - 1)
     table = [*head, tally.row(tally.runs())]
-    assert "\n".join(table) in GUARANTEES.read_text("utf-8"), f"now: {table[-1]}"
+    assert "\n".join(table) in PROOF.read_text("utf-8"), f"now: {table[-1]}"
 
 
 def test_hunts_for_planted_bugs_are_those_of_the_file() -> None:
     told = tally.hunted(tally.runs(tally.HUNTS))
-    assert told in GUARANTEES.read_text("utf-8").replace("\n", " "), f"now: {told}"
+    assert told in PROOF.read_text("utf-8").replace("\n", " "), f"now: {told}"
 
 
 def test_each_planted_bug_was_hunted_and_seen_by_its_check_in_nine_of_ten_tries() -> None:
@@ -154,3 +155,16 @@ def test_the_last_row_of_a_figure_counts() -> None:
 def test_a_file_of_runs_is_read(tmp_path: Path) -> None:
     (tmp_path / "results.jsonl").write_text('{"commit": "a"}\n{"commit": "b"}\n')
     assert [run["commit"] for run in results.runs(tmp_path / "results.jsonl")] == ["a", "b"]
+
+
+def test_what_was_found_names_commits_of_this_repository() -> None:
+    table = PROOF.read_text("utf-8").split("## What it found")[1]
+    commits = re.findall(r"\| ([0-9a-f]{7}) \|$", table, re.MULTILINE)
+    assert len(commits) > 20
+    known = subprocess.run(
+        ["git", "-C", str(HOME), "rev-list", "HEAD"], capture_output=True, text=True, check=False
+    )
+    if known.returncode or len(known.stdout.split()) < 50:
+        pytest.skip("this is no checkout with its history")
+    short = {commit[:7] for commit in known.stdout.split()}
+    assert [commit for commit in commits if commit not in short] == []

@@ -1,5 +1,5 @@
 """What the runs in seeds.jsonl and the hunts in hunts.jsonl add up to: `python tests/sim/tally.py` prints the
-rows that docs/GUARANTEES.md has of them.
+rows that docs/PROOF.md has of them.
 
 Runs on committed code count, and no others. A seed that failed once is counted for good, whatever mended it;
 of the hunts for one bug the newest counts.
