@@ -8,6 +8,7 @@ import msgspec
 import pytest
 import schemathesis
 from hypothesis import HealthCheck, given, settings
+from hypothesis.errors import Unsatisfiable
 from schemathesis import GenerationMode
 from schemathesis.checks import not_a_server_error
 from schemathesis.specs.openapi.checks import (
@@ -79,8 +80,8 @@ def test_every_operation_does_as_described(gateway: RunningGateway, mode: Genera
         content_type_conformance,
         response_schema_conformance,
     ]
-    operations = [found.ok() for found in schema.get_all_operations()]
-    for operation in operations:
+    asked = 0
+    for operation in (found.ok() for found in schema.get_all_operations()):
         if operation.path.endswith("/stream"):
             continue  # it has no end
 
@@ -90,5 +91,9 @@ def test_every_operation_does_as_described(gateway: RunningGateway, mode: Genera
             answer = case.call(base_url=gateway.url, timeout=30)
             case.validate_response(answer, checks=checks)
 
-        ask()
-    assert len(operations) > 25
+        try:
+            ask()
+            asked += 1
+        except Unsatisfiable:
+            assert mode is GenerationMode.NEGATIVE, operation.label  # there is nothing to say wrongly
+    assert asked > 20

@@ -8,7 +8,7 @@ from contextlib import asynccontextmanager, suppress
 from typing import Any
 
 from gossipq.clock import Clock
-from gossipq.errors import Busy, GossipqError
+from gossipq.errors import Busy, ClientClosed, GossipqError
 from gossipq_client.aio import Client, Fetcher, Message
 from gossipq_gateway.dialect import log
 from gossipq_gateway.leases import Leases
@@ -38,6 +38,7 @@ class Caller:
         self.mq, self._clock = mq, clock
         self.leases = Leases[Message](gateway)
         self.users, self.used_ms = 0, self.now_ms()
+        self.publishing = 0  #: single records under way
         self.ready = asyncio.Lock()
         self.connected = False
         self._consumers: OrderedDict[Hashable, Consumer] = OrderedDict()
@@ -132,6 +133,10 @@ class Callers:
             if not caller.connected:
                 await self._connected(token, caller)
             yield caller
+        except ClientClosed:  # its session was ended: the next request begins another one
+            if self._known.get(token) is caller:
+                del self._known[token]
+            raise
         finally:
             caller.users -= 1
             caller.used_ms = caller.now_ms()

@@ -12,6 +12,7 @@ from gossipq_client import Receipt
 from gossipq_client.aio import Client, Message
 from gossipq_client.values import inputs
 from gossipq_gateway import problems
+from gossipq_gateway.callers import Caller
 from gossipq_gateway.leases import Lease
 from gossipq_gateway.manners import unless_gone
 from gossipq_gateway.v1 import plain, shapes
@@ -22,6 +23,7 @@ WAIT_S_MIN = 0.25  #: the leaders have to be asked
 WAIT_S_MAX = 60.0  #: a longer poll is asked again
 FIND_S_MAX = 20.0
 CONFIRM_S = 10.0  #: for all of a list
+COMPANY_S = 0.002  #: records of others are waited for so long
 READ_BYTES_MAX = 8 << 20  #: of values in one page
 
 _slim_lines = msgspec.json.Decoder(shapes.Slim).decode_lines
@@ -43,13 +45,11 @@ async def publish(call: Call) -> Any:
             records = read(shapes.Records, call.body).records
             receipt = await _publish_list(call.caller.mq, topic, records, options, again)
         else:
-            receipt = await _publish_one(
-                call.caller.mq, topic, read(shapes.Record, call.body), options, again
-            )
+            receipt = await _publish_one(call.caller, topic, read(shapes.Record, call.body), options, again)
             return _created(call, receipt)
     else:
         given = _given(options, again)
-        return _created(call, await _published(call.caller.mq, topic, call.body, given))
+        return _created(call, await _published(call.caller, topic, call.body, given))
     call.counters.published(receipt.count)
     return plain.stored_list(receipt)
 
@@ -77,17 +77,22 @@ def _given(options: shapes.Publish, again: str) -> dict[str, Any]:
 
 
 async def _publish_one(
-    mq: Client, topic: str, record: shapes.Record, options: shapes.Publish, again: str
+    caller: Caller, topic: str, record: shapes.Record, options: shapes.Publish, again: str
 ) -> Receipt:
     given = _given(options, again) | plain.options_of(record, "value", "value_base64")
-    return await _published(mq, topic, plain.value_of(record.value, record.value_base64), given)
+    return await _published(caller, topic, plain.value_of(record.value, record.value_base64), given)
 
 
-async def _published(mq: Client, topic: str, value: bytes, given: dict[str, Any]) -> Receipt:
-    """One record, kept. Those that came with it over other connections go in the same batch."""
-    pending = await mq.publish(topic, value, **given)
-    await asyncio.sleep(0)
-    return await pending.result(CONFIRM_S)
+async def _published(caller: Caller, topic: str, value: bytes, given: dict[str, Any]) -> Receipt:
+    """One record, kept. Those that come at the same time over other connections go in the same batch: who is
+    alone does not wait for company."""
+    pending = await caller.mq.publish(topic, value, **given)
+    caller.publishing += 1
+    try:
+        await asyncio.sleep(COMPANY_S if caller.publishing > 1 else 0)
+        return await pending.result(CONFIRM_S)
+    finally:
+        caller.publishing -= 1
 
 
 async def _publish_lines(mq: Client, topic: str, body: bytes, options: shapes.Publish, again: str) -> Receipt:
