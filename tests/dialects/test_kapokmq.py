@@ -331,6 +331,11 @@ def test_malformed_input_ends_its_socket_and_no_other(
         raw.sendall(b"GET /Producers/Conn/a/b HTTP/1.1\r\nhost: x\r\nconnection: close\r\n\r\n")
         assert b"400" in raw.recv(4_096)
     assert post(port, "/Nothing") == (404, "404 page not found")
+    assert post(port, "/Console/Ping", key=f"{KEY}\r\norigin: http://evil") == (
+        403,
+        "web pages are not served",
+    )
+    assert post(port, "/Console/Ping", key=f"{KEY}\r\norigin: http://console") == (200, '{"code":0}')
     neighbour.send("{}")
     assert neighbour.recv(10) == "ok"
     assert served[0].count("errors", "kapokmq") >= before + len(bad)

@@ -49,6 +49,9 @@ class Line(asyncio.Protocol):
     def answered(self) -> None:
         """Nothing that was asked waits for its answer."""
 
+    def swept(self) -> None:
+        """Once a second."""
+
     # --- answers
 
     def say(self, answer: bytes) -> None:
@@ -185,8 +188,10 @@ class Lines:
     async def _sweep(self) -> None:
         """Ends who has been silent for too long."""
         loop = asyncio.get_running_loop()
-        while self._idle_s:
+        while True:
             await asyncio.sleep(SWEEP_S)
-            oldest_s = loop.time() - self._idle_s
-            for line in [line for line in self._open if line.heard_s < oldest_s and not line.answers]:
-                line.transport.close()
+            oldest_s = loop.time() - self._idle_s if self._idle_s else 0.0
+            for line in list(self._open):
+                line.swept()
+                if line.heard_s < oldest_s and not line.answers:
+                    line.transport.close()

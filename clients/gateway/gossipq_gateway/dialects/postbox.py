@@ -6,7 +6,7 @@ from collections.abc import Awaitable, Callable, Coroutine, Iterator
 from itertools import groupby
 from typing import Any, NamedTuple
 
-from gossipq.errors import BadRequest, GossipqError, Unreachable
+from gossipq.errors import Backpressure, BadRequest, GossipqError, Unreachable
 from gossipq_client import Receipt
 from gossipq_gateway.dialect import Desk
 
@@ -111,6 +111,12 @@ class Postbox:
                 level="stored",
             )
         except Exception as error:
+            if len(parcels) > 1 and not isinstance(error, Unreachable | Backpressure):
+                for (
+                    parcel
+                ) in parcels:  # nothing of it is sent: one of them is to blame, and hears of it alone
+                    await self._send(topic, wish, [parcel])
+                return
             self._tell(parcels, [], told(error))
             return
         self._begin(self._confirm(parcels, pending.result(CONFIRM_S)))

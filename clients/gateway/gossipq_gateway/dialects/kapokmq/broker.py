@@ -5,7 +5,7 @@ import asyncio
 import os
 from collections.abc import Callable
 from functools import partial
-from typing import NamedTuple
+from typing import NamedTuple, Protocol
 from zlib import crc32
 
 from gossipq import limits
@@ -28,9 +28,14 @@ CREDIT_RECORDS = 256
 Sent = Callable[[str, GossipqError | None], None]
 
 
+class Holder(Taker, Protocol):
+    def lost_one(self) -> None:
+        """One message less is in its hands."""
+
+
 class InHand(NamedTuple):
     message: Message
-    taker: Taker
+    taker: Holder
     until_s: float  #: on the clock of the loop
 
 
@@ -106,11 +111,11 @@ class Broker:
             self._ending.add(task)
             task.add_done_callback(self._ending.discard)
 
-    def show(self, group: str, message: Message, taker: Taker) -> wire.Message:
+    def show(self, group: str, message: Message, taker: Holder) -> wire.Message:
         """The record as its consumer gets it; it is in its hands from now on."""
         topic, now_s = message.topic, self.desk.clock.now().wall_ms // 1_000
         code = code_of(message)
-        self._in_hand.pop((group, code), None)
+        self._forget(group, code)
         until_s = self._loop.time() + self.options.push_retry_time
         self._in_hand[group, code] = InHand(message, taker, until_s)
         self.desk.counters.delivered()
@@ -119,32 +124,36 @@ class Broker:
         text = message.value.decode(errors="replace")
         return wire.Message(code, text, name_of(topic), created_s, now_s, delay_s, wire.WAITING)
 
-    def ack(self, group: str, code: str) -> Taker | None:
-        """Who had it; None for what nobody has."""
+    def _forget(self, group: str, code: str) -> None:
+        """It came back by another way: who had it does not have it any more."""
+        known = self._in_hand.pop((group, code), None)
+        if known is not None:
+            known.taker.lost_one()
+
+    def ack(self, group: str, code: str) -> None:
+        """From whoever; what nobody has is ignored."""
         found = self._in_hand.pop((group, code), None)
         if found is None:
-            return None
+            return
+        found.taker.lost_one()
         if acked(found.message):
             self.desk.counters.acked()
         else:
             self.desk.log.warning("an ack of %s came too late", found.message.ref)
-        return found.taker
 
     def give_back(self, taker: Taker) -> None:
         """It is gone: others get what it had."""
         for key in [key for key, found in self._in_hand.items() if found.taker is taker]:
             self._in_hand.pop(key).message.settle(GIVEN_BACK)
 
-    def sweep(self) -> list[Taker]:
-        """What was not acked in time has failed, and comes again; whose it was."""
-        now_s, over = self._loop.time(), list[Taker]()
-        for key, found in list(self._in_hand.items()):
-            if found.until_s > now_s:
-                break
-            del self._in_hand[key]
-            found.message.settle(failed(0, f"no ack within {self.options.push_retry_time} s"))
-            over.append(found.taker)
-        return over
+    def sweep(self) -> None:
+        """What was not acked in time has failed, and comes again; what others have is theirs."""
+        now_s = self._loop.time()
+        for (group, code), found in list(self._in_hand.items()):
+            if found.until_s <= now_s:
+                found.message.settle(failed(0, f"no ack within {self.options.push_retry_time} s"))
+            if found.until_s <= now_s or found.message.lost:
+                self._forget(group, code)
 
     async def close(self) -> None:
         await self._post.settled()

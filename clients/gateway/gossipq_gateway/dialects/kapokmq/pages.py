@@ -69,6 +69,9 @@ class Pages:
                 }
             if request.method == "OPTIONS":
                 return Response(status_code=204, headers=allowed)
+            if forms.is_of_page(request) and not allowed:
+                self._broker.desk.counters.error()
+                return PlainTextResponse("web pages are not served", 403)
             said = await self._answer(request, page)
             if said.startswith(b'{"code":-1'):
                 self._broker.desk.counters.error()

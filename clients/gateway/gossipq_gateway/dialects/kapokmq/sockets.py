@@ -47,9 +47,7 @@ class Hall:
         return Socket(self)
 
     def sweep(self) -> None:
-        for taker in self.broker.sweep():
-            if isinstance(taker, Socket):
-                taker.lost_one()
+        self.broker.sweep()
 
     async def close(self) -> None:
         for each in list(self.open):
@@ -271,12 +269,10 @@ class Socket(asyncio.Protocol):
         self.end(1011, error.message[:100])
 
     def lost_one(self) -> None:
-        """A message of its goes to others."""
+        """One message less is in its hands."""
         self.in_hand -= 1
         if self._feed is not None:
             self._feed.roomy(self)
 
     def _ack(self, message: bytes) -> None:
-        taker = self._broker.ack(self._group, message.decode(errors="replace"))
-        if isinstance(taker, Socket):
-            taker.lost_one()
+        self._broker.ack(self._group, message.decode(errors="replace"))

@@ -94,6 +94,10 @@ class MoonLine(Line):
         for binding in self._bound.values():
             binding.send_waiting()
 
+    def swept(self) -> None:
+        for binding in self._bound.values():
+            binding.forget_lost()
+
     def closed(self) -> None:
         for binding in self._bound.values():
             binding.close()
@@ -145,6 +149,14 @@ class Binding:
         if self._waiting:
             self._line.push(b"".join(self._waiting))
             self._waiting.clear()
+            self.roomy()
+
+    def forget_lost(self) -> None:
+        """What others have meanwhile, after this gateway was away for long, is not in hand."""
+        lost = [number for number, message in self._in_hand.items() if message.lost]
+        for number in lost:
+            del self._in_hand[number]
+        if lost:
             self.roomy()
 
     def ack(self, number: int) -> None:

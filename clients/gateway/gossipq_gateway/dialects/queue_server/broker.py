@@ -7,6 +7,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
+from gossipq import limits
 from gossipq.errors import GossipqError
 from gossipq.types import partition_of
 from gossipq.values import GroupStats, PartitionStats
@@ -20,6 +21,7 @@ from gossipq_gateway.dialects.queue_server import wire
 from gossipq_gateway.dialects.queue_server.outlets import Outlets
 
 RETRY, TTL, NUMBER = "queue_server_retry", "queue_server_ttl", "queue_server_msg_id"
+DELAY_S_MAX = limits.DELAY_MS_MAX // 1_000
 LISTED_MAX = 1_000  #: queues in one answer
 HELD_MAX = 100_000  #: messages handed out that wait for their confirm; then consumers get none
 
@@ -103,7 +105,7 @@ class Broker:
         headers: tuple[tuple[str, str], ...] = ()
         if request.retry_s:
             headers = (RETRY, str(request.retry_s)), (TTL, str(request.ttl_s))
-        delay_s, number = max(0.0, request.due_s - now_s), 0
+        delay_s, number = min(max(0, request.due_s - now_s), DELAY_S_MAX), 0
         if delay_s:
             number = wire.scheduled_number(os.urandom(7))
             headers = *headers, (NUMBER, str(number))

@@ -176,9 +176,9 @@ def _produce(members: Members, queue: str, now_s: int) -> Request:
 
 
 def whole(members: Members, name: str, default: int) -> int:
-    """A whole number; anything else counts as not said."""
+    """A whole number that any reader of JSON can hold; anything else counts as not said."""
     found = members.get(name, default)
-    return found if type(found) is int else default
+    return found if type(found) is int and abs(found) < NUMBER_END else default
 
 
 def text(members: Members, name: str) -> str | None:
@@ -220,6 +220,7 @@ def leader(to: Told) -> Members:
 # --- numbers of messages
 
 PARTITION_BITS = 42
+NUMBER_END = 1 << 53
 SCHEDULED = 1 << 52  #: numbers from here on were given before the record had an offset
 
 
