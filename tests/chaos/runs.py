@@ -21,10 +21,15 @@ SEED = int(os.environ.get("GOSSIPQ_SEED", "0")) or random.SystemRandom().randran
 
 
 def commit() -> str:
-    done = subprocess.run(
-        ["git", "-C", str(HOME), "describe", "--always", "--dirty"], capture_output=True, text=True
-    )
-    return done.stdout.strip() or "unknown"
+    """Of the tree that runs; "-dirty": changed since, but for the results of runs."""
+
+    def git(*words: str) -> str:
+        return subprocess.run(
+            ["git", "-C", str(HOME), *words], capture_output=True, text=True, check=False
+        ).stdout.strip()
+
+    changed = git("status", "--porcelain", "--untracked-files=no", "--", ".", f":(exclude){RESULTS}")
+    return (git("describe", "--always") or "unknown") + ("-dirty" if changed else "")
 
 
 COMMIT = commit()  #: of what runs: by the end the tree may be another
