@@ -35,6 +35,19 @@ class Place(c.Structure):
     _fields_ = [("partition", c.c_uint32), ("offset", c.c_int64), ("duplicate", c.c_int), ("code", c.c_int)]
 
 
+class How(c.Structure):
+    _fields_ = [("route", c.c_char_p), ("delay_ms", c.c_int64), ("ttl_ms", c.c_int64)]
+
+
+class Connection(c.Structure):
+    _fields_ = [
+        *((name, c.c_char_p) for name in ("servers", "credentials", "token")),
+        ("insecure", c.c_int),
+        *((name, c.c_char_p) for name in ("curve_server", "curve_public", "curve_secret")),
+        ("forward", c.c_int),
+    ]
+
+
 class Message(c.Structure):
     _fields_ = [
         ("partition", c.c_uint32),
@@ -74,14 +87,23 @@ class Client:
         if self._client:
             self._check(LIBRARY.gq_ping(self._client))
 
-    def connect(self, servers: list[str]) -> dict[str, Any]:
-        self._check(LIBRARY.gq_open(c.byref(self._client), ",".join(servers).encode()))
+    def connect(self, servers: list[str], token: str | None = None) -> dict[str, Any]:
+        self.close()
+        how = Connection(servers=",".join(servers).encode(), token=token.encode() if token else None)
+        self._check(LIBRARY.gq_open_with(c.byref(self._client), c.byref(how)))
         return {}
 
-    def publish(self, topic: str, records: list[dict[str, Any]]) -> dict[str, Any]:
+    def publish(
+        self,
+        topic: str,
+        records: list[dict[str, Any]],
+        route: str = "",
+        delay_ms: int = 0,
+        timeout_ms: int = WAIT_MS,
+    ) -> dict[str, Any]:
         rows, places = (Record * len(records))(*map(record, records)), (Place * len(records))()
-        name, count = topic.encode(), c.c_size_t(len(records))
-        self._check(LIBRARY.gq_publish(self._client, name, rows, count, None, places, WAIT_MS))
+        name, count, how = topic.encode(), c.c_size_t(len(records)), How(route.encode(), delay_ms, 0)
+        self._check(LIBRARY.gq_publish(self._client, name, rows, count, c.byref(how), places, timeout_ms))
         return {"places": [(place.partition, place.offset) for place in places]}
 
     def subscribe(self, topic: str, group: str) -> dict[str, Any]:
@@ -99,6 +121,7 @@ class Client:
         for name in ("value", "key", "id"):
             raw = c.string_at(getattr(message, name), getattr(message, f"{name}_size"))
             found[name] = b64encode(raw).decode()
+        found["route"] = c.string_at(message.route, message.route_size).decode()
         return {"record": found | {"headers": dict(header(message, i) for i in range(message.header_count))}}
 
     def ack(self, partition: int, offset: int) -> dict[str, Any]:

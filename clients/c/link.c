@@ -332,13 +332,13 @@ static uint64_t get_u64(const uint8_t *at) {
 
 static void hear(gq *c, link *l, const uint8_t *bytes, size_t size, zmq_msg_t *body) {
     if (size < HEADER_BYTES || memcmp(bytes, "GQ", 2)) return;
-    if (bytes[2] != VERSION) {
-        c->other_version = bytes[2];
-        return;
-    }
     int verb = bytes[3];
     uint16_t number = (uint16_t)(bytes[4] | bytes[5] << 8);
     uint64_t request = get_u64(bytes + 8), term = get_u64(bytes + 16);
+    if (bytes[2] != VERSION) {
+        if (!request || request == c->asked) c->other_version = bytes[2];
+        return;
+    }
     gq_reader in = {bytes + HEADER_BYTES, bytes + size, 0}, whole = in;
     gq_skip(&whole);
     if (whole.bad || whole.at != whole.end) return; /* cut off, or of somebody who is no node */

@@ -10,12 +10,15 @@ const raw = (text) => Buffer.from(text ?? "", "base64");
 const decoded = (map) => Object.fromEntries(Object.entries(map ?? {}).map(([name, value]) => [name, raw(value)]));
 
 const verbs = {
-  async connect({ servers }) {
-    mq = connect(servers);
+  async connect({ servers, token }) {
+    await mq?.close({ flush: false });
+    mq = connect(servers, { token });
   },
-  async publish({ topic, records }) {
+  async publish({ topic, records, route, delay_ms: delayMs, timeout_ms: timeoutMs }) {
+    const signal = timeoutMs ? AbortSignal.timeout(timeoutMs) : undefined;
+    const how = { route, delayMs, signal };
     const places = await Promise.all(
-      records.map(({ value, key, headers, id }) => mq.publish(topic, raw(value), { key: raw(key), headers: decoded(headers), id: raw(id) })),
+      records.map(({ value, key, headers, id }) => mq.publish(topic, raw(value), { key: raw(key), headers: decoded(headers), id: raw(id), ...how })),
     );
     return { places: places.map(({ partition, offset }) => [partition, offset]) };
   },
@@ -26,9 +29,9 @@ const verbs = {
     const message = await subscription.next(wait_ms);
     if (message === null) return { record: null };
     held.set(`${message.partition}/${message.offset}`, message);
-    const { partition, offset, attempt, value, key, headers, id } = message;
+    const { partition, offset, attempt, value, key, headers, id, route } = message;
     const shown = Object.fromEntries(Object.entries(headers).map(([name, each]) => [name, b64(each)]));
-    return { record: { partition, offset, attempt, value: b64(value), key: b64(key), headers: shown, id: b64(id) } };
+    return { record: { partition, offset, attempt, value: b64(value), key: b64(key), headers: shown, id: b64(id), route } };
   },
   ack: ({ partition, offset }) => held.get(`${partition}/${offset}`).ack().then(() => ({})),
   nack: ({ partition, offset, reason }) => held.get(`${partition}/${offset}`).nack(reason).then(() => ({})),
@@ -41,7 +44,7 @@ for await (const line of createInterface({ input: process.stdin })) {
   try {
     answer = (await verbs[said.do](said)) ?? {};
   } catch (error) {
-    answer = { error: error.code ?? error.name, message: error.message };
+    answer = { error: typeof error.code === "string" ? error.code : error.name, message: error.message };
   }
   process.stdout.write(JSON.stringify(answer) + "\n");
   if (said.do === "close") break;

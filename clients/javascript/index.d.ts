@@ -30,6 +30,19 @@ export interface Stored {
   duplicate: boolean;
 }
 
+export interface Connect {
+  /** File with a token, for a closed cluster. Default: $GOSSIPQ_CREDENTIALS. */
+  credentials?: string;
+  /** In its place: gq_ and 64 hexadecimal digits. */
+  token?: string;
+  /** The token may leave this machine in the clear. */
+  insecure?: boolean;
+  /** What is said is encrypted. Keys in Z85; without a pair, the client makes one. */
+  curve?: { serverKey: string; publicKey?: string; secretKey?: string };
+  /** Everything by the servers that are named, nothing straight to the leaders. */
+  forward?: boolean;
+}
+
 export interface Subscribe {
   /** Consumers of a group share the records; without one, a reader sees all and acks nothing. */
   group?: string;
@@ -82,9 +95,11 @@ export declare class Subscription implements AsyncIterable<Message> {
 }
 
 export declare class Client {
-  constructor(servers: string[]);
+  constructor(servers: string[], options?: Connect);
   /** Resolves when the record is stored. Rejects with GossipqError. */
   publish(topic: string, value: Bytes, options?: Publish): Promise<Stored>;
+  /** The same for many values with the same options, as batches of their own: the place of each. */
+  publishMany(topic: string, values: Bytes[], options?: Publish): Promise<Stored[]>;
   subscribe(topic: string, options?: Subscribe): Promise<Subscription>;
   consume(topic: string, options?: Subscribe): AsyncGenerator<Message, void, void>;
   /** Resolves when all that was published is stored, or has failed. */
@@ -93,7 +108,7 @@ export declare class Client {
 }
 
 /** One address is enough; others are tried when it is gone. Without any: $GOSSIPQ_SERVER, or this host's node. */
-export declare function connect(servers?: string | string[]): Client;
+export declare function connect(servers?: string | string[], options?: Connect): Client;
 
 export declare class GossipqError extends Error {
   /** One of PROTOCOL.md section 2; or "closed", "not_confirmed" (it may be stored), "backpressure". */

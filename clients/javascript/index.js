@@ -1,6 +1,8 @@
 // The client of gossipq. See README.md, and index.d.ts for all of it with types.
 
-import { Link } from "./link.js";
+import { readFileSync, statSync } from "node:fs";
+import { curveKeyPair } from "zeromq";
+import { Link, isHere } from "./link.js";
 import { GossipqError, RESOLVE } from "./protocol.js";
 import { Publisher } from "./publisher.js";
 import { Message, Subscription } from "./subscription.js";
@@ -9,11 +11,31 @@ export { GossipqError, Message, Subscription };
 export const VERSION = "0.2.0";
 const SERVER = "tcp://127.0.0.1:7700";
 
-/** A client of the nodes at these addresses, one of which is enough. Without any: $GOSSIPQ_SERVER, or this host's node. */
-export function connect(servers = process.env.GOSSIPQ_SERVER ?? SERVER) {
+/** A client of the nodes at these addresses, one of which is enough. Without any: $GOSSIPQ_SERVER, or this host's node.
+ * options: credentials, token, insecure, curve, forward; see index.d.ts. */
+export function connect(servers = process.env.GOSSIPQ_SERVER ?? SERVER, options = {}) {
   const addresses = (Array.isArray(servers) ? servers : String(servers).split(",")).map(address);
   if (!addresses.length) throw new GossipqError("bad_request", "no address of a node");
-  return new Client(addresses);
+  return new Client(addresses, options);
+}
+
+/** The token to show: 32 bytes, or none. */
+function tokenOf({ credentials = process.env.GOSSIPQ_CREDENTIALS, token }) {
+  if (!token && !credentials) return Buffer.alloc(0);
+  if (!token && statSync(credentials).isFile() && statSync(credentials).mode & 0o077) {
+    throw new GossipqError("bad_request", `other users of this machine may read ${credentials}`, `chmod 600 ${credentials}`);
+  }
+  const lines = token ? [token] : readFileSync(credentials, "utf8").split(/\s+/);
+  const [, digits] = lines.map((line) => /^gq_([0-9a-f]{64})$/.exec(line)).find(Boolean) ?? [];
+  if (!digits) throw new GossipqError("bad_request", `${token ? "what was given" : credentials} holds no token`, "one begins with gq_");
+  return Buffer.from(digits, "hex");
+}
+
+/** Of what is said over CURVE: the public key of the nodes, and a pair of this client. */
+function curveOf({ curve }) {
+  if (!curve) return {};
+  const pair = curve.publicKey ? curve : curveKeyPair();
+  return { curveServerKey: curve.serverKey, curvePublicKey: pair.publicKey, curveSecretKey: pair.secretKey };
 }
 
 function address(text) {
@@ -27,24 +49,34 @@ export class Client {
   #topics = new Map();
   #subscriptions = new Set();
 
-  constructor(servers) {
-    this.#link = new Link(servers, VERSION);
-    this.#publisher = new Publisher(this.#link);
+  constructor(servers, options = {}) {
+    const token = tokenOf(options), insecure = Boolean(options.insecure || options.curve);
+    if (token.length && !insecure && !servers.every(isHere)) {
+      throw new GossipqError("bad_request", "the token would cross a network in the clear, where others may read it", "insecure: true, if that network is yours");
+    }
+    this.#link = new Link(servers, VERSION, { token, insecure, curve: curveOf(options), forward: Boolean(options.forward) });
+    this.#publisher = new Publisher(this.#link, (topic) => this.#topics.get(topic.name) === topic && this.#topics.delete(topic.name));
   }
 
   /** Resolves when the record is stored: {topic, partition, offset, copies, duplicate}. Many may be under way at a time;
    * records of one key are stored in the order in which they were published. */
-  async publish(topic, value, options = {}) {
+  publish(topic, value, options) {
     const known = this.#topics.get(topic);
-    const found = known instanceof Promise || !known ? await this.#resolve(topic, true, options.signal) : known;
-    const stored = this.#publisher.publish(found, value, options).catch((error) => {
-      if (error.code === "unknown_topic") {
-        this.#topics.delete(topic);
-        this.#publisher.forget(found);
-      }
-      throw error;
-    });
-    return options.signal ? raced(stored, options.signal) : stored;
+    if (!known || known instanceof Promise) return this.#later(topic, options, (found) => this.#publisher.publish(found, value, options));
+    const stored = this.#publisher.publish(known, value, options);
+    return options?.signal ? raced(stored, options.signal) : stored;
+  }
+
+  /** The same for many values with the same options: resolves with the place of each when all are stored. */
+  publishMany(topic, values, options) {
+    return this.#later(topic, options, (found) => this.#publisher.publishMany(found, values, options));
+  }
+
+  async #later(topic, options, publish) {
+    const known = this.#topics.get(topic);
+    const found = !known || known instanceof Promise ? await this.#resolve(topic, true, options?.signal) : known;
+    const stored = publish(found);
+    return options?.signal ? raced(stored, options.signal) : stored;
   }
 
   /** A subscription: messages for a group, each to be acked. Iterate it with `for await`. */

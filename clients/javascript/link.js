@@ -1,18 +1,21 @@
-// The way to the nodes: one socket, what was asked over it, and which shards are joined.
+// The ways to the nodes: the home, and straight to the leaders; what was asked over them, and which shards are joined.
 //
-// There is one rule of recovery. What has ended (RESET, a refusal that says so, no sign of life) is joined again: HELLO to
-// the shard, then whatever has something there says it anew. What has no answer is asked again.
+// There is one rule of recovery. What has ended (RESET, a refusal that says so, no sign of life, a lost connection) is joined
+// again: HELLO to the shard, then whatever has something there says it anew. What has no answer is asked again. The way to a
+// shard is straight to its leader where that is known, and by the home, which forwards, where it is not or does not answer.
 
 import { createHmac, randomBytes } from "node:crypto";
 import { setTimeout as sleep } from "node:timers/promises";
 import { Dealer } from "zeromq";
-import { GossipqError, BYE, CONFIRM, HELLO, HOME, PING, REFUSED, RESET, frame, parse } from "./protocol.js";
+import { GossipqError, BYE, CONFIRM, DELIVER, HELLO, HOME, PING, REFUSED, RESET, SUBSCRIBED, WELCOME, frame, parse } from "./protocol.js";
 
 const PING_MS = 1_000;
 const SILENT_MS = 3_000; // no sign of life for so long: it is gone, or the way to it
+const DIRECT_MS = 1_000, DETOUR_MS = 1_000, DETOUR_MS_MAX = 30_000, REDIAL_MS = 100, ROUTES_MS = 250;
 export const AGAIN_MS = 50;
 const OVER = new Set(["no_session", "no_subscription", "not_leader"]);
 const LATER = new Set(["busy", "joining", ...OVER]);
+export { isHere };
 export const LOST = Symbol("the connection is lost");
 
 /** A shard as this client knows it. `tenants` have something there: `joined()` is called when it is joined (again). */
@@ -24,26 +27,88 @@ class Shard {
     this.term = 0;
     this.heard = Date.now();
     this.tenants = new Set();
+    this.way = null; // over which it is joined
+    this.endpoint = ""; // of its leader, as far as that is known,
+    this.routeTerm = 0;
+    this.detourMs = this.detourForMs = 0; // and until when it is not gone straight to, since that has failed
+  }
+
+  detour() {
+    this.detourForMs = Math.min(2 * this.detourForMs || DETOUR_MS, DETOUR_MS_MAX);
+    this.detourMs = Date.now() + this.detourForMs;
+  }
+}
+
+/** A connection. Its socket is new: an old one would send what it has queued before HELLO. */
+class Way {
+  #outbox = [];
+  #sending = false;
+
+  constructor(endpoint, curve, hear, lost) {
+    this.endpoint = endpoint;
+    this.heardMs = this.madeMs = Date.now();
+    this.socket = new Dealer({ linger: 0, immediate: true, sendHighWaterMark: 0, receiveHighWaterMark: 0, ...curve });
+    for (const event of ["disconnect", "connect:retry"]) this.socket.events.on(event, () => setImmediate(lost, this));
+    this.socket.connect(endpoint);
+    this.#receive(hear);
+  }
+
+  get idle() {
+    return !this.#outbox.length && !this.#sending;
+  }
+
+  send(frames) {
+    this.#outbox.push(frames);
+    if (!this.#sending) this.#drain();
+  }
+
+  async #drain() {
+    this.#sending = true;
+    try {
+      while (this.#outbox.length && !this.socket.closed) await this.socket.send(this.#outbox.shift()).catch(() => {});
+    } finally {
+      this.#sending = false;
+    }
+  }
+
+  async #receive(hear) {
+    try {
+      for await (const frames of this.socket) {
+        this.heardMs = Date.now();
+        hear(this, frames);
+      }
+    } catch {
+      // closed
+    }
+  }
+
+  close(linger = 0) {
+    this.#outbox = [];
+    if (this.socket.closed) return;
+    this.socket.linger = linger;
+    this.socket.close();
   }
 }
 
 export class Link {
   #servers;
   #version;
-  #socket = null;
-  #outbox = [];
-  #sending = false;
+  #options;
+  #home = null;
+  #ways = new Map(); // endpoint -> to a worker
   #number = 0;
-  #asked = new Map(); // request -> {shard, resolve, sentMs}
+  #asked = new Map(); // request -> {shard, way, resolve, sentMs}
   #shards = new Map();
-  #heardMs = 0;
+  #routesMs = 0;
   #timer = null;
   #closed = false;
   #key = randomBytes(32);
 
-  constructor(servers, version) {
+  /** options: token (32 bytes, or empty), insecure, curve, forward. */
+  constructor(servers, version, options) {
     this.#servers = [...servers];
     this.#version = version;
+    this.#options = options;
     this.session = hmac(this.#key, "session").subarray(0, 16);
     this.session[0] |= 0x80;
     this.#dial();
@@ -52,6 +117,13 @@ export class Link {
 
   get closed() {
     return this.#closed;
+  }
+
+  producerName(number) {
+    const name = Buffer.alloc(16);
+    name.writeUInt32BE(number);
+    hmac(this.#key, Buffer.concat([Buffer.from("producer"), name.subarray(0, 4)])).copy(name, 4, 0, 12);
+    return name;
   }
 
   shard(number) {
@@ -76,9 +148,9 @@ export class Link {
   /** Says something without waiting; `heard` gets the message that answers it, or nothing more if the connection goes. */
   say(verb, number, fields, body, heard) {
     const request = ++this.#number;
-    if (heard) this.#asked.set(request, { shard: number, resolve: heard, sentMs: Date.now() });
-    this.#outbox.push(body === undefined ? [frame(verb, number, request, fields)] : [frame(verb, number, request, fields), body]);
-    this.#send();
+    const way = (number !== HOME && this.shard(number).way) || this.#home;
+    if (heard) this.#asked.set(request, { shard: number, way, resolve: heard, sentMs: Date.now() });
+    way.send(body === undefined ? [frame(verb, number, request, fields)] : [frame(verb, number, request, fields), body]);
     return request;
   }
 
@@ -104,17 +176,69 @@ export class Link {
     if (shard.tenants.size && !this.#closed) this.join(number).catch(() => {});
   }
 
+  /** Who was asked leads the shard no more. */
+  notLeader(number) {
+    const shard = this.shard(number);
+    if (shard.way && shard.way !== this.#home && shard.way.endpoint === shard.endpoint) shard.detour();
+    this.over(number);
+  }
+
+  /** Somebody's word on who leads a shard. What goes by way of the home goes on there. */
+  #learn(number, term, endpoint) {
+    const shard = this.shard(number);
+    if (!endpoint || term < shard.routeTerm) return;
+    if (endpoint !== shard.endpoint) shard.detourMs = shard.detourForMs = 0;
+    shard.endpoint = endpoint;
+    shard.routeTerm = term;
+    if (shard.joined && !this.#options.forward && shard.way === this.#home && Date.now() >= shard.detourMs) this.over(number);
+  }
+
+  /** The connection straight to the leader; null: it has to be forwarded. */
+  #straight(shard) {
+    const { forward, token, insecure, curve } = this.#options;
+    if (forward || !shard.endpoint || Date.now() < shard.detourMs) return null;
+    if (token.length && !insecure && !isHere(shard.endpoint)) return null; // a token does not leave this machine in the clear
+    let way = this.#ways.get(shard.endpoint);
+    if (!way) this.#ways.set(shard.endpoint, (way = this.#call(shard.endpoint, curve)));
+    return way;
+  }
+
+  #call(endpoint, curve) {
+    return new Way(endpoint, curve, (way, frames) => this.#received(way, frames), (way) => this.#lost(way));
+  }
+
+  /** A connection is lost, or could not be made. */
+  #lost(way) {
+    if (this.#closed) return;
+    if (way === this.#home) {
+      setTimeout(() => way === this.#home && !this.#closed && this.#dial(), Math.max(0, way.madeMs + REDIAL_MS - Date.now()));
+    } else if (this.#ways.get(way.endpoint) === way) {
+      for (const shard of this.#shards.values()) if (shard.way === way) shard.detour();
+      this.#leave(way);
+    }
+  }
+
+  #leave(way) {
+    if (!way) return;
+    if (this.#ways.get(way.endpoint) === way) this.#ways.delete(way.endpoint);
+    way.close();
+    for (const shard of this.#shards.values()) {
+      if (shard.way !== way) continue;
+      shard.way = null;
+      this.over(shard.number);
+    }
+    for (const [request, asked] of this.#asked) if (asked.way === way) this.#drop(request, asked);
+  }
+
   async close() {
     if (this.#closed) return;
     this.#closed = true;
     clearInterval(this.#timer);
     for (const shard of this.#shards.values()) if (shard.joined) this.say(BYE, shard.number, []);
-    for (let i = 0; i < 100 && this.#outbox.length; i++) await sleep(10);
+    const ways = [this.#home, ...this.#ways.values()];
+    for (let i = 0; i < 20 && !ways.every((way) => way.idle); i++) await sleep(10);
     for (const [request, asked] of this.#asked) this.#drop(request, asked);
-    if (this.#socket) {
-      this.#socket.linger = 200;
-      this.#socket.close();
-    }
+    for (const way of ways) way.close(200);
   }
 
   #check(signal) {
@@ -124,21 +248,45 @@ export class Link {
 
   async #again(error, number) {
     if (!LATER.has(error.code)) throw error;
-    if (OVER.has(error.code)) this.over(number);
+    if (error.code === "not_leader") this.notLeader(number);
+    else if (OVER.has(error.code)) this.over(number);
     await sleep(error.retryAfterMs || AGAIN_MS);
   }
 
+  #hello() {
+    return [this.session, "javascript", this.#version, this.#options.token, "", this.#key, true];
+  }
+
+  /** Asks the home who leads what, but not each time something is tried again. */
+  async #askRoutes() {
+    if (this.#options.forward || Date.now() - this.#routesMs < ROUTES_MS) return;
+    const answer = await this.#once(HELLO, HOME, this.#hello());
+    if (answer === LOST) return;
+    this.#routesMs = Date.now();
+    if (answer.verb === REFUSED) {
+      const error = GossipqError.of(answer.fields);
+      if (!LATER.has(error.code)) throw error;
+    }
+  }
+
   async #join(shard) {
-    const hello = [this.session, "javascript", this.#version, Buffer.alloc(0), "", this.#key, true];
-    const asks = [[HELLO, hello]];
+    shard.way = null;
+    await this.#askRoutes();
+    const direct = this.#straight(shard);
+    const way = (shard.way = direct ?? this.#home);
+    const asks = [[HELLO, this.#hello()]];
     for (const tenant of shard.tenants) if (tenant.greeting) asks.push(...tenant.greeting(shard.number));
     for (const [verb, fields] of asks) {
-      const answer = await this.#once(verb, shard.number, fields);
-      if (answer === LOST) return;
+      const answer = await this.#once(verb, shard.number, fields, undefined, undefined, direct && verb === HELLO ? DIRECT_MS : 0);
+      if (answer === LOST || shard.way !== way) {
+        if (shard.way === direct) shard.detour();
+        return;
+      }
       if (answer.verb === REFUSED) {
         const error = GossipqError.of(answer.fields);
         if (verb === HELLO || LATER.has(error.code)) {
           if (!LATER.has(error.code)) throw error;
+          if (direct) shard.detour(); // it leads no more
           await sleep(error.retryAfterMs || AGAIN_MS);
           return;
         }
@@ -147,16 +295,21 @@ export class Link {
     }
     shard.joined = true;
     shard.heard = Date.now();
+    if (direct) shard.detourForMs = 0;
     for (const tenant of shard.tenants) tenant.joined?.(shard.number);
   }
 
-  #once(verb, number, fields, body, signal) {
+  /** One question and its answer. LOST: none comes any more, or none came within `withinMs` (0: for as long as the way is there). */
+  #once(verb, number, fields, body, signal, withinMs = 0) {
     return new Promise((resolve, reject) => {
+      let timer = null;
       const abort = () => (this.#asked.delete(request), reject(signal.reason));
       const request = this.say(verb, number, fields, body, (answer) => {
+        clearTimeout(timer);
         signal?.removeEventListener("abort", abort);
         resolve(answer);
       });
+      if (withinMs) timer = setTimeout(() => this.#asked.has(request) && this.#drop(request, this.#asked.get(request)), withinMs);
       signal?.addEventListener("abort", abort, { once: true });
     });
   }
@@ -169,69 +322,51 @@ export class Link {
   // --- the socket
 
   #dial() {
-    this.#socket?.close();
+    const old = this.#home;
     const address = this.#servers.shift();
     this.#servers.push(address);
-    // a new one for each connection: an old one would send what it has queued before HELLO
-    const socket = (this.#socket = new Dealer({ linger: 0, immediate: true, sendHighWaterMark: 0, receiveHighWaterMark: 0 }));
-    socket.connect(address);
-    this.#outbox = [];
-    this.#heardMs = Date.now();
-    this.#receive(socket);
-    const asked = [...this.#asked];
-    for (const number of this.#shards.keys()) this.over(number);
-    for (const [request, each] of asked) if (this.#asked.has(request)) this.#drop(request, each);
+    this.#home = this.#call(address, this.#options.curve);
+    this.#routesMs = 0;
+    this.#leave(old);
   }
 
-  async #send() {
-    if (this.#sending) return;
-    this.#sending = true;
+  #received(way, frames) {
     try {
-      while (this.#outbox.length) {
-        const socket = this.#socket;
-        const frames = this.#outbox.shift();
-        await socket.send(frames).catch(() => {});
-      }
-    } finally {
-      this.#sending = false;
-    }
-  }
-
-  async #receive(socket) {
-    try {
-      for await (const frames of socket) {
-        if (socket !== this.#socket) return;
-        this.#heardMs = Date.now();
-        let message;
-        try {
-          message = parse(frames);
-        } catch (error) {
-          this.trouble?.(error);
-          continue;
+      this.#hear(way, parse(frames));
+    } catch (error) {
+      if (error.code !== "wrong_version") return; // of somebody who is no node
+      for (const [request, asked] of this.#asked) {
+        if (asked.way === way && (!error.request || error.request === request)) {
+          this.#answer(request, { verb: REFUSED, fields: [error.code, error.message] });
         }
-        this.#hear(message);
       }
-    } catch {
-      // closed
     }
   }
 
-  #hear(message) {
+  #hear(way, message) {
     const { verb, shard: number, request, term, fields } = message;
     const shard = this.#shards.get(number);
-    if (shard) {
+    if (shard && shard.way === way) {
       shard.heard = Date.now();
       if (term && term < shard.term && verb !== CONFIRM && verb !== REFUSED) return; // from an old leader
       if (term > shard.term) shard.term = term;
     }
+    if (verb === WELCOME && number === HOME) {
+      for (const [each, newest, endpoint] of fields[6] ?? []) this.#learn(each, newest, endpoint);
+    } else if (verb === REFUSED && shard && term > shard.routeTerm) {
+      this.#learn(number, term, fields[5]);
+    }
     if (verb === RESET) {
-      for (const each of fields[0]) if (this.#shards.has(each)) this.over(each);
+      for (const each of fields[0]) if (this.#shards.get(each)?.way === way) this.over(each);
     } else if (verb === CONFIRM) {
       const runs = new Map(fields[3] ?? []);
       for (const row of fields[0]) this.#answer(row[0], { verb, fields: [row, runs.get(row[0])], term });
+      this.#learn(number, term, fields[2]);
     } else if (request) {
+      if (verb === SUBSCRIBED && shard?.way === way) for (const tenant of shard.tenants) tenant.accepted?.(fields[0]);
       this.#answer(request, message);
-    } else if (shard) {
+      if (verb === SUBSCRIBED) this.#learn(number, term, fields[3]);
+    } else if (verb === DELIVER && shard && shard.way === way) {
       for (const tenant of shard.tenants) if (tenant.heard?.(message)) break;
     }
   }
@@ -246,19 +381,17 @@ export class Link {
   /** Once a second: who is there? */
   #look() {
     const now = Date.now();
-    if (now - this.#heardMs > SILENT_MS) {
-      this.#dial();
-      return;
-    }
+    if (now - this.#home.heardMs > SILENT_MS) this.#dial();
     this.say(PING, HOME, []);
     for (const shard of this.#shards.values()) {
       if (shard.joined && shard.tenants.size) {
-        if (now - shard.heard > SILENT_MS) this.over(shard.number);
+        if (now - shard.heard > SILENT_MS) this.notLeader(shard.number);
         else this.say(PING, shard.number, [], undefined, (answer) => this.#pinged(shard, answer));
       }
     }
     for (const [request, asked] of this.#asked) {
-      if (now - asked.sentMs > SILENT_MS && !this.shard(asked.shard).joined) this.#drop(request, asked); // of a join
+      const joining = asked.shard === HOME || !this.shard(asked.shard).joined;
+      if (now - asked.sentMs > SILENT_MS && joining) this.#drop(request, asked);
       else if (now - asked.sentMs > 3 * SILENT_MS) this.#drop(request, asked);
     }
   }
@@ -266,6 +399,10 @@ export class Link {
   #pinged(shard, answer) {
     if (answer !== LOST && answer.verb === REFUSED && OVER.has(answer.fields[0])) this.over(shard.number);
   }
+}
+
+function isHere(endpoint) {
+  return /^(tcp:\/\/(127\.\d+\.\d+\.\d+|localhost|\[::1\]):|ipc:)/.test(endpoint);
 }
 
 function hmac(key, text) {

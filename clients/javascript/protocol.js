@@ -2,8 +2,8 @@
 
 import { decode, encode } from "@msgpack/msgpack";
 
-export const HELLO = 1, PING = 3, BYE = 5, REFUSED = 6, RESET = 7, CONFIRM = 17, PUBLISH_PLAIN = 18;
-export const SUBSCRIBE = 32, UNSUBSCRIBE = 34, ACK = 37, NACK = 39, DELIVER_PLAIN = 46, RESOLVE = 64;
+export const HELLO = 1, WELCOME = 2, PING = 3, BYE = 5, REFUSED = 6, RESET = 7, PUBLISH = 16, CONFIRM = 17, PUBLISH_PLAIN = 18;
+export const SUBSCRIBE = 32, SUBSCRIBED = 33, UNSUBSCRIBE = 34, DELIVER = 36, ACK = 37, NACK = 39, RESOLVE = 64;
 export const HOME = 0xffff; // in place of a shard: the frontdoor itself
 const VERSION = 2, HEADER_BYTES = 24;
 
@@ -14,7 +14,9 @@ export function parse(frames) {
     throw new GossipqError("protocol", "the other side does not speak gossipq");
   }
   if (control[2] !== VERSION) {
-    throw new GossipqError("wrong_version", `the node speaks protocol version ${control[2]}, this client ${VERSION}`);
+    const error = new GossipqError("wrong_version", `the node speaks protocol version ${control[2]}, this client ${VERSION}`);
+    error.request = Number(control.readBigUInt64LE(8));
+    throw error;
   }
   try {
     const fields = decode(control.subarray(HEADER_BYTES));

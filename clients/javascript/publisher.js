@@ -1,130 +1,203 @@
-// Records on their way: packed by partition, numbered, kept until they are confirmed.
+// Records on their way: packed and sealed by partition, numbered, kept until they are confirmed.
 
 import { encode } from "@msgpack/msgpack";
 import { crc32 } from "node:zlib";
+import { restamped, seal } from "./batch.js";
 import { AGAIN_MS, LOST } from "./link.js";
-import { GossipqError, PUBLISH_PLAIN, REFUSED } from "./protocol.js";
+import { GossipqError, PUBLISH, PUBLISH_PLAIN, REFUSED } from "./protocol.js";
 
-const BATCH_RECORDS = 500;
+const BATCH_RECORDS = 4096;
 const BATCH_BYTES = 256 * 1024; // a larger record travels alone
-const IN_FLIGHT = 16; // batches of a partition without a confirm; a leader remembers 128
+const IN_FLIGHT = 64; // batches of a partition without a confirm; a leader remembers 128
 const WAITING_BYTES = 64 * 1024 * 1024; // of a client: then publish() rejects
+const RECORD_BYTES = 16; // about what a record takes beside its bytes
+const VALUE_MAX = 16 << 20, KEY_MAX = 4096, ID_MAX = 1024, HEADERS_MAX = 65_536, ROUTE_MAX = 255;
 const LATER = new Set(["busy", "joining", "not_leader", "no_session", "no_subscription", "out_of_sequence"]);
+const NOTHING = Buffer.alloc(0);
 let producers = 0; // numbers of the producers of this process: each starts from sequence 1
+
+/** Records that go together: of one route, delay and time to live. With ids they travel as msgpack, since the worker hashes ids. */
+class Packing {
+  constructor(route, delayMs, ttlMs, plain) {
+    Object.assign(this, { route, delayMs, ttlMs, plain });
+    this.values = [];
+    this.keys = this.headers = this.ids = null;
+    this.bytes = 0;
+    this.waiters = []; // {count, resolve, reject}: who asked for so many of the records
+  }
+
+  fits(route, delayMs, ttlMs, plain, bytes) {
+    return (
+      this.values.length < BATCH_RECORDS &&
+      this.bytes + bytes <= BATCH_BYTES &&
+      this.route === route &&
+      this.delayMs === delayMs &&
+      this.ttlMs === ttlMs &&
+      this.plain === plain
+    );
+  }
+
+  add(value, key, headers, id) {
+    const before = this.values.length;
+    this.values.push(value);
+    this.keys = column(this.keys, before, key);
+    this.headers = column(this.headers, before, headers);
+    this.ids = column(this.ids, before, id);
+    this.bytes += value.length + key.length + headers.length + id.length + RECORD_BYTES;
+  }
+
+  body(producer, sequence) {
+    if (!this.plain) return seal(this, producer, sequence);
+    const rows = this.values.map((value, i) => [value, this.keys?.[i] ?? NOTHING, this.raw?.[i] ?? {}, this.ids?.[i] ?? NOTHING]);
+    return Buffer.from(encode(rows));
+  }
+}
+
+/** A column begins with the first record that has something for it. */
+function column(items, before, item) {
+  if (!items) {
+    if (!item.length) return null;
+    items = new Array(before).fill(NOTHING);
+  }
+  items.push(item);
+  return items;
+}
 
 /** One partition. Its batches go out in order, and again in order until each is confirmed; the leader stores a sequence of
  * a producer once. */
 class Lane {
   constructor(publisher, topic, partition) {
     this.publisher = publisher;
+    this.topic = topic;
     this.key = topic.id * 65536 + partition;
     this.number = topic.shards[partition];
-    this.place = { topic: topic.name, partition };
-    this.waiting = []; // records not packed yet
+    this.partition = partition;
+    this.open = null; // being packed
     this.batches = []; // sent or to be sent, oldest first
-    this.producer = producers++;
-    this.sequence = 0;
+    this.unsent = 0; // of them, those before it are on their way
     this.stalled = false;
     this.packing = false;
+    this.#number();
     publisher.link.shard(this.number).tenants.add(this);
   }
 
-  add(record) {
-    this.waiting.push(record);
-    if (!this.packing) {
-      this.packing = true;
-      setImmediate(() => ((this.packing = false), this.pump()));
-    }
+  #number() {
+    this.producer = producers++;
+    this.name = this.publisher.link.producerName(this.producer);
+    this.sequence = 0;
   }
 
-  /** Packs and sends what may go out now. */
+  /** The packing that takes a record of so many bytes. */
+  packingFor(route, delayMs, ttlMs, plain, bytes) {
+    if (this.open && !this.open.fits(route, delayMs, ttlMs, plain, bytes)) this.close();
+    this.open ??= new Packing(route, delayMs, ttlMs, plain);
+    if (!this.packing) {
+      this.packing = true;
+      setImmediate(() => ((this.packing = false), this.close(), this.pump()));
+    }
+    return this.open;
+  }
+
+  /** Seals what is open. */
+  close() {
+    const packing = this.open;
+    if (!packing) return;
+    this.open = null;
+    const sequence = ++this.sequence, body = packing.body(this.name, sequence);
+    const { waiters, plain, route, delayMs, ttlMs, bytes, values } = packing;
+    this.batches.push({ body, waiters, plain, route, delayMs, ttlMs, bytes, count: values.length, sequence, sealedMs: performance.now(), before: false, say: 0 });
+    this.publisher.turned(this);
+  }
+
+  /** Sends what may go out now. */
   pump() {
-    while (this.waiting.length && this.batches.length < IN_FLIGHT) this.batches.push(this.#pack());
-    if (this.stalled || !this.batches.length) return;
+    if (this.stalled || this.unsent >= this.batches.length) return;
     if (!this.publisher.link.shard(this.number).joined) {
-      this.publisher.link.join(this.number).catch((error) => this.#fail(error));
+      this.publisher.link.join(this.number).catch((error) => this.fail(error));
       return;
     }
-    for (const batch of this.batches) if (!batch.sent) this.#say(batch);
+    while (this.unsent < Math.min(this.batches.length, IN_FLIGHT)) this.#say(this.batches[this.unsent++]);
   }
 
   joined() {
     this.#resend();
   }
 
-  #pack() {
-    const { how } = this.waiting[0];
-    let bytes = 0, count = 0;
-    while (count < this.waiting.length && count < BATCH_RECORDS && this.waiting[count].how === how) {
-      bytes += this.waiting[count].bytes;
-      if (count && bytes > BATCH_BYTES) break;
-      count++;
-    }
-    const records = this.waiting.splice(0, count);
-    const body = Buffer.from(encode(records.map((each) => each.fields)));
-    return { records, body, how: JSON.parse(how), sequence: ++this.sequence, sent: false, before: false, say: 0 };
-  }
-
   #say(batch) {
-    batch.sent = true;
     const say = ++batch.say;
-    const [route, delayMs, ttlMs] = batch.how;
-    const fields = [this.key, "stored", route, delayMs, ttlMs, this.producer, batch.sequence];
-    this.publisher.link.say(PUBLISH_PLAIN, this.number, fields, batch.body, (answer) => {
+    const fields = batch.plain
+      ? [this.key, "stored", batch.route, batch.delayMs, batch.ttlMs, this.producer, batch.sequence]
+      : [this.key, "stored", Math.floor(performance.now() - batch.sealedMs)];
+    this.publisher.link.say(batch.plain ? PUBLISH_PLAIN : PUBLISH, this.number, fields, batch.body, (answer) => {
       if (answer !== LOST && answer.verb !== REFUSED) this.#stored(batch, answer.fields);
       else if (say === batch.say) this.#not(batch, answer === LOST ? null : GossipqError.of(answer.fields));
     });
   }
 
-  #stored(batch, [row, runs]) {
+  #drop(batch) {
     const at = this.batches.indexOf(batch);
-    if (at < 0) return;
+    if (at < 0) return false;
     this.batches.splice(at, 1);
+    if (at < this.unsent) this.unsent--;
+    this.publisher.settled(batch);
+    return true;
+  }
+
+  #stored(batch, [row, runs]) {
+    if (!this.#drop(batch)) return;
     const [, offset, copies, duplicate] = row;
+    const place = (at, again) => ({ topic: this.topic.name, partition: this.partition, offset: at, copies, duplicate: again });
     const places = [];
     for (const [count, first, , , again] of runs ?? []) {
-      for (let i = 0; i < count; i++) places.push([first < 0 ? -1 : first + i, Boolean(again)]);
+      for (let i = 0; i < count; i++) places.push(place(first < 0 ? -1 : first + i, Boolean(again)));
     }
-    batch.records.forEach((record, i) => {
-      const [place, again] = places[i] ?? [offset < 0 ? -1 : offset + i, duplicate];
-      this.publisher.done(record);
-      record.resolve({ ...this.place, offset: place, copies, duplicate: again });
-    });
+    for (let i = places.length; i < batch.count; i++) places.push(place(offset < 0 ? -1 : offset + i, duplicate));
+    let at = 0;
+    for (const { count, resolve, many } of batch.waiters) {
+      resolve(many ? places.slice(at, at + count) : places[at]);
+      at += count;
+    }
     this.pump();
   }
 
+  #reject(batch, error) {
+    if (this.#drop(batch)) for (const waiter of batch.waiters) waiter.reject(error);
+  }
+
   #not(batch, error) {
+    const link = this.publisher.link;
     if (error === null) {
       batch.before = true; // it may be stored: joined() sends it again
-      if (this.publisher.link.shard(this.number).joined) this.#stall(AGAIN_MS);
+      if (link.shard(this.number).joined) this.#stall(AGAIN_MS);
     } else if (error.code === "out_of_sequence" && this.batches[0] && error.detail < this.batches[0].sequence) {
       this.#forgotten();
     } else if (LATER.has(error.code)) {
-      if (error.code === "no_session") this.publisher.link.over(this.number);
+      if (error.code === "not_leader") link.notLeader(this.number);
+      else if (error.code === "no_session") link.over(this.number);
       this.#stall(error.retryAfterMs || AGAIN_MS);
+    } else if (error.code === "unknown_topic" || error.code === "wrong_shard") {
+      this.publisher.forget(this.topic); // it may be made anew, under another id
+      this.fail(error);
     } else {
-      this.batches.splice(this.batches.indexOf(batch), 1);
-      for (const record of batch.records) this.publisher.failed(record, error);
+      this.#reject(batch, error);
       this.#anew();
     }
   }
 
   /** The leader does not know this producer any more: what was sent over an earlier connection may be stored. */
   #forgotten() {
-    const doubtful = this.batches.filter((batch) => batch.before);
-    this.batches = this.batches.filter((batch) => !batch.before);
     const error = new GossipqError("not_confirmed", "the leader has forgotten this producer: it may be stored");
-    for (const batch of doubtful) for (const record of batch.records) this.publisher.failed(record, error);
+    for (const batch of this.batches.filter((each) => each.before)) this.#reject(batch, error);
     this.#anew();
   }
 
   /** Sequences behind one that is not stored can never be: the rest goes on under another producer, from 1. */
   #anew() {
-    this.producer = producers++;
-    this.sequence = 0;
+    this.#number();
     for (const batch of this.batches) {
       batch.sequence = ++this.sequence;
       batch.before = false;
+      if (!batch.plain) batch.body = restamped(batch.body, this.name, batch.sequence);
     }
     this.#resend();
   }
@@ -137,77 +210,125 @@ class Lane {
 
   #resend() {
     this.stalled = false;
-    for (const batch of this.batches) batch.sent = false;
+    this.unsent = 0;
     this.pump();
   }
 
-  #fail(error) {
-    for (const record of [...this.batches.flatMap((batch) => batch.records), ...this.waiting]) {
-      this.publisher.failed(record, error);
-    }
-    this.batches = [];
-    this.waiting = [];
+  fail(error) {
+    this.close();
+    for (const batch of [...this.batches]) this.#reject(batch, error);
+    if (this.publisher.link.closed || error.code === "unknown_topic") this.publisher.link.shard(this.number).tenants.delete(this);
+    this.#anewIfIdle();
   }
 
-  closed(error) {
-    this.#fail(error);
+  #anewIfIdle() {
+    if (!this.batches.length) this.#number();
   }
 }
 
 export class Publisher {
-  #lanes = new Map();
+  #lanes = new Map(); // topic -> lanes by partition
   #bytes = 0;
-  #keyless = 0; // records without key and id: a batch to each partition in turn
-  #unconfirmed = new Set();
+  #turn = 0; // where the next records without key and id go: a batch to each partition in turn
+  #idle = [];
 
-  constructor(link) {
+  constructor(link, forget) {
     this.link = link;
+    this.forgetTopic = forget;
   }
 
   /** Resolves when the record is stored. */
-  publish(topic, value, { key, headers, id, route = "", delayMs = 0, ttlMs = 0 } = {}) {
-    const raw = bytes(value, "value"), name = bytes(id ?? "", "id"), of = bytes(key ?? "", "key");
-    const place = of.length || name.length ? crc32(of.length ? of : name) : Math.floor(this.#keyless++ / BATCH_RECORDS);
-    const partition = place % topic.shards.length;
-    const size = raw.length + of.length + name.length + 16;
+  publish(topic, value, options) {
+    try {
+      const lane = this.#put(topic, [value], options ?? {});
+      return new Promise((resolve, reject) => lane.open.waiters.push({ count: 1, resolve, reject, many: false }));
+    } catch (error) {
+      return Promise.reject(error);
+    }
+  }
+
+  /** Resolves when all values are stored: their places. */
+  publishMany(topic, values, options) {
+    const parts = [];
+    for (let at = 0; at < values.length; ) {
+      let end = at, bytes = 0;
+      while (end < values.length && end - at < BATCH_RECORDS && (end === at || bytes + values[end].length <= BATCH_BYTES)) bytes += values[end++].length;
+      try {
+        const lane = this.#put(topic, values.slice(at, end), options ?? {});
+        parts.push(new Promise((resolve, reject) => lane.open.waiters.push({ count: end - at, resolve, reject, many: true })));
+        lane.close();
+        lane.pump();
+      } catch (error) {
+        parts.push(Promise.reject(error));
+      }
+      at = end;
+    }
+    return parts.length === 1 ? parts[0] : Promise.all(parts).then((each) => each.flat());
+  }
+
+  /** Puts values into the batch of their partition, and returns its lane. */
+  #put(topic, values, { key, headers, id, route = "", delayMs = 0, ttlMs = 0 }) {
+    const of = key === undefined ? NOTHING : bytes(key, "key"), name = id === undefined ? NOTHING : bytes(id, "id");
+    const packed = headers && Object.keys(headers).length ? Buffer.from(encode(headers)) : NOTHING;
+    const raw = new Array(values.length);
+    let size = 0;
+    for (let i = 0; i < values.length; i++) {
+      raw[i] = bytes(values[i], "value");
+      bound("value", raw[i].length, VALUE_MAX);
+      size += raw[i].length + of.length + name.length + packed.length + RECORD_BYTES;
+    }
+    bound("key", of.length, KEY_MAX);
+    bound("id", name.length, ID_MAX);
+    bound("headers", packed.length, HEADERS_MAX);
+    if (route) bound("route", Buffer.byteLength(route), ROUTE_MAX);
     if (this.#bytes && this.#bytes + size > WAITING_BYTES) {
       const text = `${this.#bytes} bytes wait for their confirm`;
-      return Promise.reject(new GossipqError("backpressure", text, "await some of what was published before"));
+      throw new GossipqError("backpressure", text, "await some of what was published before");
     }
-    const index = `${topic.id}/${partition}`;
-    let lane = this.#lanes.get(index);
-    if (!lane) this.#lanes.set(index, (lane = new Lane(this, topic, partition)));
-    return new Promise((resolve, reject) => {
-      const record = { fields: [raw, of, headers ?? {}, name], how: JSON.stringify([route, delayMs, ttlMs]), bytes: size, resolve, reject };
-      this.#bytes += size;
-      this.#unconfirmed.add(record);
-      lane.add(record);
-    });
+    const place = of.length || name.length ? crc32(of.length ? of : name) : this.#turn;
+    const lane = this.#lane(topic, place % topic.shards.length);
+    const packing = lane.packingFor(route, delayMs, ttlMs, name.length > 0, size);
+    for (const each of raw) packing.add(each, of, packed, name);
+    if (packing.plain) (packing.raw ??= []).push(...raw.map(() => headers ?? {}));
+    this.#bytes += size;
+    return lane;
   }
 
-  done(record) {
-    if (this.#unconfirmed.delete(record)) this.#bytes -= record.bytes;
+  #lane(topic, partition) {
+    let lanes = this.#lanes.get(topic);
+    if (!lanes) this.#lanes.set(topic, (lanes = []));
+    return (lanes[partition] ??= new Lane(this, topic, partition));
   }
 
-  failed(record, error) {
-    this.done(record);
-    record.reject(error);
+  /** A batch was sealed: records without a key go to the next partition. */
+  turned(lane) {
+    if (this.#turn % lane.topic.shards.length === lane.partition) this.#turn = lane.partition + 1;
   }
 
-  /** A topic was removed: its lanes are not used again. */
+  settled(batch) {
+    this.#bytes -= batch.bytes;
+    if (!this.#bytes) for (const resolve of this.#idle.splice(0)) resolve();
+  }
+
   forget(topic) {
-    for (const index of this.#lanes.keys()) if (index.startsWith(`${topic.id}/`)) this.#lanes.delete(index);
+    this.#lanes.delete(topic);
+    this.forgetTopic(topic);
   }
 
   /** Until all is confirmed, or has failed. */
   async flush() {
-    while (this.#unconfirmed.size) await new Promise((resolve) => setTimeout(resolve, 5));
+    for (const lanes of this.#lanes.values()) for (const lane of lanes) if (lane) lane.close(), lane.pump();
+    while (this.#bytes) await new Promise((resolve) => (this.#idle.push(resolve), setTimeout(resolve, 50)));
   }
 
   close() {
     const error = new GossipqError("not_confirmed", "the client was closed before this was confirmed: it may be stored");
-    for (const lane of this.#lanes.values()) lane.closed(error);
+    for (const lanes of this.#lanes.values()) for (const lane of lanes) lane?.fail(error);
   }
+}
+
+function bound(what, size, most) {
+  if (size > most) throw new GossipqError("too_large", `${what} of ${size} bytes; at most ${most} are allowed`);
 }
 
 /** Bytes of what a user gave. */

@@ -1,7 +1,8 @@
 // What is consumed: records that came and wait, those that the user has, and the acks on their way.
 
 import { LOST } from "./link.js";
-import { ACK, DELIVER_PLAIN, GossipqError, NACK, REFUSED, SUBSCRIBE, UNSUBSCRIBE } from "./protocol.js";
+import { ACK, DELIVER, GossipqError, NACK, REFUSED, SUBSCRIBE, UNSUBSCRIBE } from "./protocol.js";
+import { Opened } from "./batch.js";
 import { decode } from "@msgpack/msgpack";
 
 let numbers = 0;
@@ -10,18 +11,33 @@ let numbers = 0;
 export class Message {
   #part;
 
-  constructor(part, topic, [key, offset, attempt, value, recordKey, headers, id, route, timeMs]) {
+  #opened;
+  #index;
+  #headers = null;
+
+  constructor(part, { key, first, attempt, opened }, index) {
     this.#part = part;
-    this.topic = topic;
+    this.#opened = opened;
+    this.#index = index;
+    this.topic = part.topic.name;
     this.partition = key % 65536;
-    this.offset = offset;
+    this.offset = first + index;
     this.attempt = attempt;
-    this.value = buffer(value);
-    this.key = buffer(recordKey);
-    this.headers = headers;
-    this.id = buffer(id);
-    this.route = route;
-    this.timeMs = timeMs;
+    this.value = opened.at("values", index);
+    this.route = opened.route;
+    this.timeMs = opened.timeMs;
+  }
+
+  get key() {
+    return this.#opened.at("keys", this.#index);
+  }
+
+  get id() {
+    return this.#opened.at("ids", this.#index);
+  }
+
+  get headers() {
+    return (this.#headers ??= readHeaders(this.#opened.at("headers", this.#index)));
   }
 
   /** Resolves when that is stored: true, or false if others have the record by now. */
@@ -56,7 +72,7 @@ class Part {
     this.next = new Map(partitions.map((partition) => [topic.id * 65536 + partition, null])); // of a reader
     this.pending = new Map(); // what of NACK, or "" -> [{message, resolve}]
     this.flushing = false;
-    this.generation = 0;
+    this.accepting = false; // SUBSCRIBED has come since it was said last: what was delivered before comes again
     this.live = false;
   }
 
@@ -66,8 +82,8 @@ class Part {
     const starts = [...this.next].map(([key, offset]) => (offset === null ? startAt(key, start) : [key, "offset", offset]));
     const holding = group ? [...this.held.values()].map((each) => this.#range(each)) : null;
     this.live = false;
-    this.generation++;
-    const fields = [this.number, group, starts, credit, creditBytes, options, false, holding, routes, true, [], true, true];
+    this.accepting = false;
+    const fields = [this.number, group, starts, credit, creditBytes, options, false, holding, routes, true, [], true];
     return [[SUBSCRIBE, fields]];
   }
 
@@ -81,18 +97,33 @@ class Part {
     this.subscription.drop(this);
   }
 
+  accepted(number) {
+    if (number === this.number) this.accepting = true;
+  }
+
   refused(fields, error) {
     if (fields[0] === this.number) this.subscription.fail(error);
   }
 
-  heard({ verb, fields, body }) {
-    if (verb !== DELIVER_PLAIN || fields[0] !== this.number) return false;
-    if (this.subscription.over) return true;
-    for (const row of decode(body)) {
-      const message = new Message(this, this.topic.name, row);
-      if (!this.held.has(name(message))) this.subscription.push(this, message);
+  heard({ fields: [number, slices], body }) {
+    if (number !== this.number) return false;
+    if (this.subscription.over || !this.accepting) return true;
+    let at = 0;
+    for (const [key, first, count, attempt, size] of slices) {
+      const raw = body.subarray(at, (at += size));
+      let opened;
+      try {
+        opened = new Opened(raw);
+      } catch {
+        continue; // broken on its way: it comes again
+      }
+      if (opened.count === count) this.subscription.push({ part: this, key, first, attempt, opened, taken: 0 });
     }
     return true;
+  }
+
+  has(message) {
+    return this.held.has(name(message));
   }
 
   taken(message) {
@@ -134,7 +165,8 @@ class Part {
         const index = `${verb}${how}`;
         const before = this.pending.get(index)?.waiters ?? [];
         this.pending.set(index, { verb, how, waiters: [...waiters, ...before] });
-        if (error?.code === "no_session" || error?.code === "no_subscription") this.subscription.link.over(this.shard);
+        if (error?.code === "not_leader") this.subscription.link.notLeader(this.shard);
+        else if (error?.code === "no_session" || error?.code === "no_subscription") this.subscription.link.over(this.shard);
         else setTimeout(() => this.flush(), error?.retryAfterMs || 50);
         return;
       }
@@ -199,11 +231,14 @@ export class Subscription {
       this.#wake = null;
     }
     if (this.#error) throw this.#error;
-    const found = this.#waiting.shift();
-    if (!found) return null;
-    found.part.taken(found.message);
-    if (!this.group) this.#last = found;
-    return found.message;
+    const stretch = this.#waiting[0];
+    if (!stretch) return null;
+    const message = new Message(stretch.part, stretch, stretch.taken++);
+    if (stretch.taken === stretch.opened.count) this.#waiting.shift();
+    if (stretch.part.has(message)) return this.next(waitMs); // its lease has ended, and the user still has it
+    stretch.part.taken(message);
+    if (!this.group) this.#last = { part: stretch.part, message };
+    return message;
   }
 
   async *[Symbol.asyncIterator]() {
@@ -218,8 +253,8 @@ export class Subscription {
     }
   }
 
-  push(part, message) {
-    this.#waiting.push({ part, message });
+  push(stretch) {
+    this.#waiting.push(stretch);
     this.#wake?.();
   }
 
@@ -283,6 +318,12 @@ function joined(ranges) {
   return found;
 }
 
-function buffer(raw) {
-  return Buffer.from(raw.buffer, raw.byteOffset, raw.byteLength);
+/** Headers that are none come as one, with their bytes. */
+function readHeaders(raw) {
+  if (!raw.length) return {};
+  try {
+    return decode(raw);
+  } catch {
+    return { "gossipq-unreadable-headers": raw };
+  }
 }

@@ -7,7 +7,7 @@ import click
 from gossipq.errors import GossipqError
 from gossipq_cli import ask, failures
 from gossipq_cli.conformance.driver import Driver
-from gossipq_cli.conformance.trials import LEVELS, TAKEOVERS, TRIALS, Stage, Trial
+from gossipq_cli.conformance.trials import LEVELS, TAKEOVERS, TRIALS, Counts, Stage, Trial
 from gossipq_cli.demo.nodes import Nodes, nodes
 from gossipq_cli.demo.stage import terminable
 from gossipq_cli.options import Choices, Verb, pass_choices
@@ -17,6 +17,9 @@ COLUMNS = (
     Column("level"),
     Column("trial"),
     Column("passed", lambda passed: "yes" if passed else "NO"),
+    Column("records", right=True),
+    Column("takeovers", right=True),
+    Column("again", right=True),
     Column("seconds", right=True),
     Column("why"),
 )
@@ -31,7 +34,8 @@ COLUMNS = (
     type=click.Choice(LEVELS),
     default=LEVELS[-1],
     show_default=True,
-    help="how far the client goes: one node; one that is killed and comes back; takeovers",
+    help="how far the client goes: one node; one that is killed and comes back; takeovers; sealed batches "
+    "straight to the leaders",
 )
 @click.option(
     "--takeovers",
@@ -49,8 +53,9 @@ def command(choices: Choices, driver: str, level: str, takeovers: int) -> int:
     gossipq conformance --driver ./driver --level mini
 
     The driver reads JSON lines and answers with JSON lines; it calls the public verbs of its client and has
-    no protocol of its own (the module gossipq_cli.conformance.driver has the lines). Starts nodes of its own,
-    and leaves nothing behind. Exits 1 when a trial fails.
+    no protocol of its own (the module gossipq_cli.conformance.driver has the lines). `again` are records that
+    came more than once before their ack was stored, which they may; after that, none may. Starts nodes of its
+    own, and leaves nothing behind. Exits 1 when a trial fails.
     """
     out = Output(choices)
     wanted = [trial for trial in TRIALS if LEVELS.index(trial.level) <= LEVELS.index(level)]
@@ -68,12 +73,14 @@ def command(choices: Choices, driver: str, level: str, takeovers: int) -> int:
 
 def _tried(trial: Trial, cluster: Nodes, command: str, takeovers: int) -> dict[str, object]:
     started, why = time.monotonic(), ""
+    counts: Counts | None = None
     try:
         with ask.connect(Choices(servers=cluster.servers)) as mq, Driver(command) as driver:
             driver.ask("connect", servers=cluster.servers)
-            trial.run(Stage(cluster, mq, driver, takeovers))
+            counts = trial.run(Stage(cluster, mq, driver, takeovers))
             driver.ask("close")
     except (AssertionError, GossipqError, failures.Failure) as error:
         why = str(error) or type(error).__name__
     seconds = round(time.monotonic() - started, 1)
-    return {"level": trial.level, "trial": trial.title, "passed": not why, "seconds": seconds, "why": why}
+    row = {"level": trial.level, "trial": trial.title, "passed": not why}
+    return row | (counts or Counts())._asdict() | {"seconds": seconds, "why": why}

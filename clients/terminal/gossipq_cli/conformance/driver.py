@@ -4,11 +4,12 @@ A driver reads a JSON object from each line of its input, does what `do` says wi
 object as a line of its output: the answer, or {"error": CODE, "message": TEXT}. Bytes are in base64. It has
 no protocol of its own: what it cannot do by a public verb of the client is missing there.
 
-    connect    servers                        -> {}
-    publish    topic, records: [{value, key, headers, id}]   -> {places: [[partition, offset]]}, when stored
+    connect    servers, [token]               -> {}; a second one makes another client in place of the first
+    publish    topic, records: [{value, key, headers, id}], [route], [delay_ms], [timeout_ms]
+                                              -> {places: [[partition, offset]]}, when stored; scheduled: -1
     subscribe  topic, group                   -> {}
     next       wait_ms                        -> {record: null}, or {record: {partition, offset, attempt,
-                                                 value, key, headers, id}}
+                                                 value, key, headers, id, route}}
     ack        partition, offset              -> {}
     nack       partition, offset, reason      -> {}
     close                                     -> {}, and it ends
@@ -40,6 +41,7 @@ class Taken(NamedTuple):
     key: bytes
     headers: dict[str, bytes]
     id: bytes
+    route: str = ""
 
 
 class Driver:
@@ -111,9 +113,9 @@ class Driver:
 
     # --- in terms of records
 
-    def publish(self, topic: str, *records: dict[str, Any]) -> list[tuple[int, int]]:
-        """(partition, offset) of each, when all are stored."""
-        return [(place[0], place[1]) for place in self.ask(**publication(topic, *records))["places"]]
+    def publish(self, topic: str, *records: dict[str, Any], **how: Any) -> list[tuple[int, int]]:
+        """(partition, offset) of each, when all are stored. how: route, delay_ms, timeout_ms."""
+        return [(place[0], place[1]) for place in self.ask(**publication(topic, *records), **how)["places"]]
 
     def next(self, wait_s: float) -> Taken | None:
         """The next record of the subscription, if one comes in time."""
@@ -122,7 +124,9 @@ class Driver:
             return None
         headers = {name: b64decode(value) for name, value in row.get("headers", {}).items()}
         value, key, name = (b64decode(row.get(field, "")) for field in ("value", "key", "id"))
-        return Taken(row["partition"], row["offset"], row["attempt"], value, key, headers, name)
+        return Taken(
+            row["partition"], row["offset"], row["attempt"], value, key, headers, name, row.get("route", "")
+        )
 
     def ack(self, record: Taken) -> None:
         self.ask("ack", partition=record.partition, offset=record.offset)

@@ -1,11 +1,24 @@
 """What is tried, level by level. A trial raises AssertionError with what was wrong."""
 
+import time
 from collections import Counter
 from collections.abc import Callable, Sequence
 from itertools import count
 from typing import TYPE_CHECKING, NamedTuple
 
 from gossipq.limits import MIB
+from gossipq.messages import Deliver, DeliverPlain, Publish, PublishPlain
+from gossipq_cli.conformance.between import (
+    HIGH_OFFSET,
+    HIGH_TOPIC,
+    NOWHERE,
+    OtherVersion,
+    Sham,
+    Spoiler,
+    Tap,
+    standing,
+    without_routes,
+)
 from gossipq_cli.conformance.driver import Driver, Taken, publication
 from gossipq_cli.demo.nodes import DemoNode, Nodes
 
@@ -20,7 +33,18 @@ PARTITIONS = 4
 TAKEOVERS = 5
 RECORDS = 120  #: published around each fault, in steps
 STEP = 10
+MANY = 5_000  #: records of one call
+SOON_MS = 3_000  #: for what cannot end well
+RECORD_VERBS = (Publish.verb, PublishPlain.verb, Deliver.verb, DeliverPlain.verb)
 _numbers = count(1)
+
+
+class Counts(NamedTuple):
+    """What happened in a trial, for the report."""
+
+    records: int = 0
+    takeovers: int = 0
+    again: int = 0  #: records that came again before their ack was stored, which a client may see
 
 
 class Stage(NamedTuple):
@@ -37,15 +61,44 @@ class Stage(NamedTuple):
         self.mq.create_topic(name, partitions=PARTITIONS, attempts_max=attempts_max)
         return name
 
+    def consuming(self, topic: str) -> "Consuming":
+        self.driver.ask("subscribe", topic=topic, group="g")
+        return Consuming(self.driver)
+
+    def server(self) -> str:
+        return self.nodes.servers[0]
+
+
+class Consuming:
+    """Takes records and acks each. What comes again though its ack was stored breaks the word."""
+
+    def __init__(self, driver: Driver) -> None:
+        self._driver = driver
+        self._acked: set[tuple[int, int]] = set()
+        self.again = 0  #: came more than once before the ack was stored
+
     def take(self, total: int, wait_s: float = LONG_S) -> list[Taken]:
-        """So many different records, each acked."""
-        taken: dict[tuple[int, int], Taken] = {}
-        while len(taken) < total:
-            record = self.driver.next(wait_s)
-            assert record is not None, f"{len(taken)} of {total} records came"
-            taken[record.partition, record.offset] = record
-            self.driver.ack(record)
-        return list(taken.values())
+        """So many different records."""
+        found: list[Taken] = []
+        while len(found) < total:
+            record = self._driver.next(wait_s)
+            assert record is not None, f"{len(found)} of {total} records came"
+            self._settle(record)
+            found.append(record)
+        return found
+
+    def nothing_more(self, wait_s: float) -> None:
+        record = self._driver.next(wait_s)
+        if record is not None:
+            self._settle(record)
+            raise AssertionError(f"more came than there was: {record.partition}/{record.offset}")
+
+    def _settle(self, record: Taken) -> None:
+        place = record.partition, record.offset
+        assert place not in self._acked, f"{place} came again after its ack was stored"
+        self.again += record.attempt > 1
+        self._driver.ack(record)
+        self._acked.add(place)
 
 
 def records_reach_another_language(stage: Stage) -> None:
@@ -82,20 +135,19 @@ def records_come_from_another_language(stage: Stage) -> None:
         for value in VALUES:
             stage.mq.publish(topic, value, key=key, headers={"h": b"\xfe"})
     stage.mq.flush()
-    stage.driver.ask("subscribe", topic=topic, group="g")
+    consuming = stage.consuming(topic)
     came = Counter(
-        (taken.key, taken.value, taken.headers["h"]) for taken in stage.take(len(KEYS) * len(VALUES))
+        (taken.key, taken.value, taken.headers["h"]) for taken in consuming.take(len(KEYS) * len(VALUES))
     )
     assert came == Counter((key, value, b"\xfe") for key in KEYS for value in VALUES)
-    assert stage.driver.next(0.5) is None, "more came than there was"
+    consuming.nothing_more(0.5)
 
 
 def an_id_is_stored_once(stage: Stage) -> None:
     topic = stage.topic()
     first = stage.driver.publish(topic, {"value": b"one", "id": b"order-17"})
     assert stage.driver.publish(topic, {"value": b"two", "id": b"order-17"}) == first
-    stage.driver.ask("subscribe", topic=topic, group="g")
-    (taken,) = stage.take(1)
+    (taken,) = stage.consuming(topic).take(1)
     assert (taken.value, taken.id) == (b"one", b"order-17")
 
 
@@ -122,14 +174,100 @@ def a_refusal_is_an_error_and_the_client_goes_on(stage: Stage) -> None:
     stage.driver.publish(topic, {"value": b"still there"})
 
 
-def a_node_that_is_killed_and_comes_back(stage: Stage) -> None:
+def bad_frames_between_good_ones(stage: Stage) -> None:
+    """What is no frame, or of nobody's request, is passed over."""
+    topic = stage.topic()
+    with standing(Tap(stage.server(), Spoiler())) as tap:
+        stage.driver.ask("connect", servers=[tap.endpoint])
+        sent = [b"%d" % number for number in range(RECORDS)]
+        for value in sent:
+            stage.driver.publish(topic, {"value": value, "key": b"k"})
+        came = stage.consuming(topic).take(len(sent))
+    assert [record.value for record in came] == sent, "records are lost, doubled or out of order"
+    assert Counter(_stored(stage, topic)) == Counter(sent), "records are stored twice"
+
+
+def a_node_of_another_version_is_told_of(stage: Stage) -> None:
+    with standing(OtherVersion()) as other:
+        stage.driver.ask("connect", servers=[other.endpoint])
+        said = stage.driver.refused(**publication("t", {"value": b"x"}), timeout_ms=SOON_MS)
+    assert said == "wrong_version", f"the client says {said or 'nothing'}"
+
+
+def a_node_that_is_not_there_is_told_of(stage: Stage) -> None:
+    stage.driver.ask("connect", servers=[NOWHERE])
+    said = stage.driver.refused(**publication("t", {"value": b"x"}), timeout_ms=SOON_MS)
+    assert said, "publishing to nobody ends well"
+    stage.driver.ask("connect", servers=stage.nodes.servers)
+    stage.driver.publish(stage.topic(), {"value": b"still there"})
+
+
+def numbers_of_more_than_32_bits(stage: Stage) -> None:
+    """Partition keys pass 2^32 with the 65,536th topic of a cluster; offsets may be as high as 2^53."""
+    with standing(Sham()) as sham:
+        stage.driver.ask("connect", servers=[sham.endpoint])
+        assert stage.driver.publish("t", {"value": b"x"}) == [(0, HIGH_OFFSET)]
+        assert set(sham.partitions) == {HIGH_TOPIC * 65_536}, f"PUBLISH says {sham.partitions}"
+        (record,) = stage.consuming("t").take(1)
+        assert (record.partition, record.offset) == (0, HIGH_OFFSET)
+        assert sham.acked == [(HIGH_TOPIC * 65_536, HIGH_OFFSET, HIGH_OFFSET + 1)], f"ACK says {sham.acked}"
+
+
+def a_node_that_is_killed_and_comes_back(stage: Stage) -> Counts:
     (node,) = stage.nodes.members
-    _through_faults(stage, lambda topic: _kill_and_start(node), faults=3)
+    return _through_faults(stage, lambda topic: _kill_and_start(node), faults=3)
 
 
-def a_leader_that_is_killed(stage: Stage) -> None:
+def a_leader_that_is_killed(stage: Stage) -> Counts:
     """Takeovers, one after the other; each node comes back before the next one falls."""
-    _through_faults(stage, lambda topic: _take_over(stage, topic), faults=stage.takeovers)
+    return _through_faults(stage, lambda topic: _take_over(stage, topic), faults=stage.takeovers)
+
+
+def records_go_straight_to_the_leaders(stage: Stage) -> None:
+    """The frontdoor tells the routes, and sees no record."""
+    topic = stage.topic()
+    with standing(Tap(stage.server())) as tap:
+        stage.driver.ask("connect", servers=[tap.endpoint])
+        _some_go_through(stage, topic)
+        seen = {verb: tap.verbs[verb] for verb in RECORD_VERBS if tap.verbs[verb]}
+    assert not seen, f"verbs that a frontdoor saw, and how often: {seen}"
+
+
+def leaders_that_cannot_be_reached(stage: Stage) -> None:
+    """Records go by the frontdoor then, sealed."""
+    topic = stage.topic()
+    with standing(Tap(stage.server(), without_routes)) as tap:
+        stage.driver.ask("connect", servers=[tap.endpoint])
+        _some_go_through(stage, topic)
+        assert min(tap.verbs[Publish.verb], tap.verbs[Deliver.verb]) > 0, f"verbs: {dict(tap.verbs)}"
+        assert not tap.verbs[DeliverPlain.verb], "records come opened by the worker"
+        assert not tap.verbs[PublishPlain.verb], "records go unsealed"
+
+
+def _some_go_through(stage: Stage, topic: str) -> None:
+    sent = [b"%d" % number for number in range(2 * RECORDS)]
+    records = [{"value": value, "key": b"k%s" % value[-1:], "headers": {"n": value}} for value in sent]
+    stage.driver.publish(topic, *records)
+    came = stage.consuming(topic).take(len(sent))
+    assert sorted(record.value for record in came) == sorted(sent)
+    assert all(record.headers == {"n": record.value} for record in came)
+
+
+def many_records_of_one_call(stage: Stage) -> Counts:
+    """Thousands are on their way when a leader falls: each is stored once, those of a key in their order."""
+    topic = stage.topic()
+    sent = [b"%d" % number for number in range(MANY)]
+    stage.driver.say(**publication(topic, *({"value": value, "key": b"k%s" % value[-1:]} for value in sent)))
+    _take_over(stage, topic)
+    assert len(stage.driver.hear()["places"]) == MANY
+    stored = _stored(stage, topic)
+    _require_once(stored, sent)
+    for last in range(10):
+        mine = [int(value) for value in stored if value[-1:] == b"%d" % last]
+        assert mine == sorted(mine), "records of a key are out of order"
+    consuming = stage.consuming(topic)
+    consuming.take(MANY)
+    return Counts(MANY, 1, consuming.again)
 
 
 def _kill_and_start(node: DemoNode) -> None:
@@ -145,7 +283,7 @@ def _take_over(stage: Stage, topic: str) -> None:
     _kill_and_start(leader)
 
 
-def _through_faults(stage: Stage, strike: Callable[[str], None], faults: int) -> None:
+def _through_faults(stage: Stage, strike: Callable[[str], None], faults: int) -> Counts:
     """Confirmed means kept, and kept once: published around faults, then consumed around as many."""
     topic = stage.topic()
     sent: list[bytes] = []
@@ -158,25 +296,34 @@ def _through_faults(stage: Stage, strike: Callable[[str], None], faults: int) ->
                 strike(topic)
             assert len(stage.driver.hear()["places"]) == STEP
             sent += values
-    stored = _stored(stage, topic)
-    assert Counter(stored) == Counter(sent), (
-        f"{len(set(sent) - set(stored))} confirmed records are lost, {len(stored) - len(set(stored))} are "
-        "stored twice"
-    )
-    stage.driver.ask("subscribe", topic=topic, group="g")
+    _require_once(_stored(stage, topic), sent)
+    consuming = stage.consuming(topic)
     came: Counter[bytes] = Counter()
     for fault in range(faults):
-        part = stage.take((fault + 1) * len(sent) // faults - len(came))
+        part = consuming.take((fault + 1) * len(sent) // faults - len(came))
         came.update(taken.value for taken in part)
         if fault < faults - 1:
             strike(topic)
-    for _ in range(len(sent)):  # until nothing comes any more
-        left = stage.driver.next(1.0)
-        if left is None:
-            break
-        stage.driver.ack(left)
-    assert set(came) == set(sent), f"{len(set(sent) - set(came))} records were not delivered"
-    assert sum(group.acked for group in stage.mq.admin.groups(topic)) == len(sent), "not all is acked"
+    consuming.nothing_more(1.0)
+    _require_once(list(came.elements()), sent)
+    _require_acked(stage, topic, len(sent))
+    return Counts(len(sent), 2 * faults - 1, consuming.again)
+
+
+def _require_once(found: list[bytes], sent: list[bytes]) -> None:
+    lost, doubled = len(set(sent) - set(found)), len(found) - len(set(found))
+    assert Counter(found) == Counter(sent), f"{lost} confirmed records are lost, {doubled} are there twice"
+
+
+def _require_acked(stage: Stage, topic: str, records: int) -> None:
+    """A leader that has just taken over may not have told its counters yet."""
+    acked, deadline = 0, time.monotonic() + COME_S
+    while time.monotonic() < deadline:
+        acked = sum(group.acked for group in stage.mq.admin.groups(topic))
+        if acked == records:
+            return
+        time.sleep(0.5)
+    raise AssertionError(f"{acked} of {records} acks are stored")
 
 
 def _stored(stage: Stage, topic: str) -> list[bytes]:
@@ -187,20 +334,27 @@ def _stored(stage: Stage, topic: str) -> list[bytes]:
 class Trial(NamedTuple):
     level: str
     nodes: int
-    run: Callable[[Stage], None]
+    run: Callable[[Stage], Counts | None]
 
     @property
     def title(self) -> str:
         return self.run.__name__.replace("_", " ")
 
 
-LEVELS = ("mini", "reconnect", "cluster")
+LEVELS = ("mini", "reconnect", "cluster", "columns")
 TRIALS: Sequence[Trial] = (
     Trial("mini", 1, records_reach_another_language),
     Trial("mini", 1, records_come_from_another_language),
     Trial("mini", 1, an_id_is_stored_once),
     Trial("mini", 1, what_failed_comes_again_and_ends_as_a_dead_letter),
     Trial("mini", 1, a_refusal_is_an_error_and_the_client_goes_on),
+    Trial("mini", 1, bad_frames_between_good_ones),
+    Trial("mini", 1, a_node_of_another_version_is_told_of),
+    Trial("mini", 1, a_node_that_is_not_there_is_told_of),
+    Trial("mini", 1, numbers_of_more_than_32_bits),
     Trial("reconnect", 1, a_node_that_is_killed_and_comes_back),
     Trial("cluster", 3, a_leader_that_is_killed),
+    Trial("columns", 1, records_go_straight_to_the_leaders),
+    Trial("columns", 1, leaders_that_cannot_be_reached),
+    Trial("columns", 3, many_records_of_one_call),
 )
