@@ -10,18 +10,20 @@ import time
 import zlib
 from collections import deque
 from collections.abc import Iterator
+from math import inf
 from struct import Struct
+from struct import error as StructError
 from typing import Any
 
 import zmq
-from msgspec import msgpack  # any msgpack will do
+from msgspec import MsgspecError, msgpack  # any msgpack will do
 
 HEADER = Struct("<2sBBHHQQ")  # magic, version, verb, shard, flags, request id, term
 HELLO, PING, REFUSED, RESET, CONFIRM, PUBLISH_PLAIN = 1, 3, 6, 7, 17, 18
 SUBSCRIBE, ACK, NACK, DELIVER_PLAIN, RESOLVE = 32, 37, 39, 46, 64
 OVER = ("no_session", "no_subscription", "not_leader")  # join again
 LATER = (*OVER, "busy", "joining", "store_full", "topic_full")
-SILENT_S, PING_S = 3.0, 1.0
+VERSION, SILENT_S, PING_S = 2, 3.0, 1.0
 
 
 class Refused(Exception):
@@ -30,21 +32,28 @@ class Refused(Exception):
         self.code = code
 
 
+class Silence(Exception):
+    """Nobody has answered for 3 s."""
+
+
 class Client:
-    def __init__(self, *addresses: str) -> None:
+    def __init__(self, *addresses: str, token: bytes = b"", wait_s: float = inf) -> None:
+        """token: 32 bytes, for a closed cluster; they travel in the clear. wait_s: how long to wait for an
+        answer before TimeoutError is raised."""
+        self.wait_s = wait_s
         self._session = bytes([os.urandom(1)[0] & 0x7F]) + os.urandom(15)
         self._request, self._ping_s = 0, 0.0
-        self._groups: dict[int, list[Any]] = {}  # shard -> fields of its SUBSCRIBE
         self._waiting: deque[tuple[int, list[Any]]] = deque()  # (shard, record) that nobody took yet
-        self._held: tuple[int, list[Any]] | None = None  # the one that is worked on
-        self._topics: dict[str, list[Any]] = {}
         self._terms: dict[int, int] = {}  # shard -> of its newest leader
         self._socket: zmq.Socket[bytes] | None = None
-        self.connect(*addresses or ("tcp://127.0.0.1:7700",))
+        self.connect(*addresses or ("tcp://127.0.0.1:7700",), token=token)
 
-    def connect(self, *addresses: str) -> None:
-        """To one of these; to the next one, when it is gone."""
-        self._addresses = deque(addresses)
+    def connect(self, *addresses: str, token: bytes = b"") -> None:
+        """To one of these; to the next one, when it is gone. What was subscribed is forgotten."""
+        self._addresses, self._token = deque(addresses), token
+        self._groups: dict[int, list[Any]] = {}  # shard -> fields of its SUBSCRIBE
+        self._held: tuple[int, list[Any]] | None = None  # the one that is worked on
+        self._topics: dict[str, list[Any]] = {}
         self._dial()
 
     def publish(
@@ -54,13 +63,16 @@ class Client:
         key: bytes = b"",
         headers: dict[str, bytes] | None = None,
         name: bytes = b"",
+        route: str = "",
+        delay_ms: int = 0,
     ) -> tuple[int, int]:
         """Returns when it is stored: (partition, offset). Under one `name`, its id, it is stored once: each
-        record gets one, so that asking again is safe."""
+        record gets one, so that asking again is safe. With a delay its offset is -1."""
         name, (number, _, _, _, shards) = name or os.urandom(8).hex().encode(), self._topic(topic)
         part = zlib.crc32(key or name) % len(shards)
         body = msgpack.encode([[value, key, headers or {}, name]])
-        answer = self._ask(PUBLISH_PLAIN, shards[part], [number * 65536 + part], body)
+        fields = [number * 65536 + part, "stored", route, delay_ms]
+        answer = self._ask(PUBLISH_PLAIN, shards[part], fields, body)
         return part, answer[3][0][1][0][1]  # of the first run: where it was stored first
 
     def consume(self, topic: str, group: str) -> Iterator[list[Any]]:
@@ -77,21 +89,8 @@ class Client:
         for shard in set(shards):
             self._joined.discard(shard)
             mine = [[number * 65536 + i, "first"] for i, each in enumerate(shards) if each == shard]
-            self._groups[shard] = [
-                1 + shard,
-                group,
-                mine,
-                100,
-                1 << 20,
-                [],
-                False,
-                [],
-                [],
-                True,
-                [],
-                True,
-                True,
-            ]
+            lent = 100, 1 << 20
+            self._groups[shard] = [1 + shard, group, mine, *lent, [], False, [], [], True, [], True, True]
         self.ping()
 
     def next(self, wait_s: float) -> list[Any] | None:
@@ -126,12 +125,15 @@ class Client:
 
     def _ask(self, verb: int, shard: int, fields: list[Any], body: bytes | None = None) -> list[Any]:
         """The fields of the answer, however long it takes. Raises Refused when that is for good."""
+        end_s = time.monotonic() + self.wait_s
         while True:
+            if time.monotonic() > end_s:
+                raise TimeoutError("no answer came in time: it may be done")
             try:
                 if verb not in (HELLO, SUBSCRIBE) and shard not in self._joined:
                     self._join(shard)
                 said, answer = self._once(verb, shard, fields, body)
-            except TimeoutError:
+            except Silence:
                 self._dial()
                 continue
             if said != REFUSED:
@@ -154,7 +156,7 @@ class Client:
         self._joined.add(shard)
 
     def _greet(self, shard: int) -> None:
-        self._ask(HELLO, shard, [self._session, "minimal", "1", b"", "", b"", True])
+        self._ask(HELLO, shard, [self._session, "minimal", "1", self._token, "", b"", True])
 
     def _over(self, shard: int) -> None:
         self._joined.discard(shard)
@@ -171,9 +173,9 @@ class Client:
         self._waiting.clear()
 
     def _once(self, verb: int, shard: int, fields: list[Any], body: bytes | None) -> tuple[int, list[Any]]:
-        """(verb, fields) of the answer. Raises TimeoutError."""
+        """(verb, fields) of the answer. Raises Silence."""
         self._request += 1
-        frame = HEADER.pack(b"GQ", 2, verb, shard, 0, self._request, 0) + msgpack.encode(fields)
+        frame = HEADER.pack(b"GQ", VERSION, verb, shard, 0, self._request, 0) + msgpack.encode(fields)
         assert self._socket is not None
         self._socket.send_multipart([frame] if body is None else [frame, body])
         end_s = time.monotonic() + SILENT_S
@@ -181,7 +183,7 @@ class Client:
             said, request, answer = self._hear(left_s)
             if said and request == self._request:
                 return said, answer
-        raise TimeoutError
+        raise Silence
 
     def _hear(self, wait_s: float) -> tuple[int, int, list[Any]]:
         """(verb, request, fields) of the next message; verb 0: none came in time."""
@@ -189,11 +191,21 @@ class Client:
         if not self._socket.poll(int(wait_s * 1000)):
             return 0, 0, []
         frame, *body = self._socket.recv_multipart()
-        _, _, verb, shard, _, request, term = HEADER.unpack_from(frame)
-        fields = msgpack.decode(frame[HEADER.size :])
+        try:
+            magic, version, verb, shard, _, request, term = HEADER.unpack_from(frame)
+            if version != VERSION and request in (0, self._request):
+                raise Refused(
+                    "wrong_version", f"the node speaks version {version}, this client {VERSION}", ""
+                )
+            fields = msgpack.decode(frame[HEADER.size :])
+            records = msgpack.decode(body[0]) if verb == DELIVER_PLAIN else []
+        except (StructError, MsgspecError, IndexError):
+            magic = b""
+        if magic != b"GQ" or version != VERSION or not isinstance(fields, list):  # of nobody
+            return 0, 0, []
         known = self._terms[shard] = max(term, self._terms.get(shard, 0))
         if verb == DELIVER_PLAIN and shard in self._joined and term == known:  # else from an old leader
-            self._waiting += [(shard, record) for record in msgpack.decode(body[0])]
+            self._waiting += [(shard, record) for record in records]
         for each in fields[0] if verb == RESET else ():
             self._over(each)
         return verb, fields[0][0][0] if verb == CONFIRM else request, fields

@@ -5,6 +5,7 @@ import os
 import select
 from base64 import b64decode, b64encode
 from collections.abc import Iterator
+from math import inf
 from typing import Any
 
 from minimal import PING_S, Client, Refused
@@ -25,9 +26,14 @@ def lines(client: Client) -> Iterator[str]:
 def do(client: Client, said: dict[str, Any]) -> dict[str, Any]:
     match said:
         case {"do": "connect", "servers": servers}:
-            client.connect(*servers)
+            token = bytes.fromhex(said.get("token", "").removeprefix("gq_"))
+            client.connect(*servers, token=token)
         case {"do": "publish", "topic": topic, "records": records}:
-            return {"places": [publish(client, topic, record) for record in records]}
+            client.wait_s = said.get("timeout_ms", inf) / 1_000
+            how = {name: said[name] for name in ("route", "delay_ms") if name in said}
+            places = [publish(client, topic, record, how) for record in records]
+            client.wait_s = inf
+            return {"places": places}
         case {"do": "subscribe", "topic": topic, "group": group}:
             client.subscribe(topic, group)
         case {"do": "next", "wait_ms": wait_ms}:
@@ -40,16 +46,16 @@ def do(client: Client, said: dict[str, Any]) -> dict[str, Any]:
     return {}
 
 
-def publish(client: Client, topic: str, record: dict[str, Any]) -> tuple[int, int]:
+def publish(client: Client, topic: str, record: dict[str, Any], how: dict[str, Any]) -> tuple[int, int]:
     headers = {name: b64decode(value) for name, value in record.get("headers", {}).items()}
     value, key, name = (b64decode(record.get(field, "")) for field in ("value", "key", "id"))
-    return client.publish(topic, value, key, headers, name)
+    return client.publish(topic, value, key, headers, name, **how)
 
 
 def shown(partition: int, offset: int, attempt: int, *more: Any) -> dict[str, Any]:
-    value, key, headers, name, *_ = more
+    value, key, headers, name, route, *_ = more
     found: dict[str, Any] = {"partition": partition & 0xFFFF, "offset": offset, "attempt": attempt}
-    found |= {"headers": {each: b64encode(raw).decode() for each, raw in headers.items()}}
+    found |= {"route": route, "headers": {each: b64encode(raw).decode() for each, raw in headers.items()}}
     return found | {
         field: b64encode(raw).decode() for field, raw in (("value", value), ("key", key), ("id", name))
     }
@@ -61,8 +67,8 @@ def main() -> None:
         said = json.loads(line)
         try:
             answer = do(client, said)
-        except Refused as error:
-            answer = {"error": error.code, "message": str(error)}
+        except (Refused, TimeoutError) as error:
+            answer = {"error": getattr(error, "code", "timeout"), "message": str(error)}
         print(json.dumps(answer), flush=True)
         if said["do"] == "close":
             return

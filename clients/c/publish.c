@@ -430,10 +430,13 @@ int gq_wait(gq *c, int timeout_ms) {
     uint64_t before = c->settled;
     int code = GQ_OK;
     while (!code && c->waiting && c->settled == before) {
-        code = send_lanes(c, end_ms, 1);
+        int64_t join_ms = gq_now_ms() + SILENT_MS; /* a short wait must not give up each time before the answer comes */
+        code = send_lanes(c, end_ms > join_ms ? end_ms : join_ms, 1);
+        if (code == GQ_TIMEOUT) code = GQ_OK;
         if (code || !c->waiting || c->settled != before) break;
-        if (!gq_left(end_ms, 1)) return gq_fail(c, GQ_TIMEOUT, "nothing was confirmed in time");
-        code = gq_pump(c, gq_left(end_ms, AGAIN_MS));
+        int64_t left_ms = gq_left(end_ms, AGAIN_MS);
+        code = gq_pump(c, left_ms);
+        if (!code && !left_ms && c->settled == before) return gq_fail(c, GQ_TIMEOUT, "nothing was confirmed in time");
     }
     return code;
 }

@@ -9,12 +9,53 @@ package gossipq
 #cgo CFLAGS: -I${SRCDIR}/../c
 #cgo LDFLAGS: ${SRCDIR}/../c/build/libgossipq.a
 #include <stdlib.h>
+#include <string.h>
 #include <gossipq.h>
+
+static const char *take(const char **at, size_t *size) {
+	unsigned int n;
+	memcpy(&n, *at, sizeof n);
+	const char *bytes = *at + sizeof n;
+	*at = bytes + n;
+	*size = n;
+	return bytes;
+}
+
+// Posts records that lie in `flat` as sizes and bytes: what is C's is made here, in one call.
+static int post(gq *c, const char *flat, size_t count, size_t header_count, gq_place *places, int timeout_ms) {
+	gq_record *records = calloc(count + 1, sizeof *records);
+	gq_header *headers = calloc(header_count + 1, sizeof *headers), *header = headers;
+	int code = GQ_MEMORY;
+	size_t size, delay_size;
+	if (records && headers) {
+		const char *at = flat, *topic = take(&at, &size), *route = take(&at, &size);
+		gq_how how = {.route = route};
+		memcpy(&how.delay_ms, take(&at, &delay_size), sizeof how.delay_ms);
+		for (gq_record *r = records; r < records + count; r++) {
+			r->value = take(&at, &r->value_size);
+			r->key = take(&at, &r->key_size);
+			r->id = take(&at, &r->id_size);
+			size_t mine;
+			memcpy(&mine, take(&at, &size), sizeof mine);
+			r->headers = header;
+			r->header_count = mine;
+			for (; mine--; header++) {
+				header->name = take(&at, &size);
+				header->value = take(&at, &header->value_size);
+			}
+		}
+		code = gq_post(c, topic, records, count, &how, places, timeout_ms);
+	}
+	free(records);
+	free(headers);
+	return code;
+}
 */
 import "C"
 
 import (
 	"context"
+	"encoding/binary"
 	"errors"
 	"fmt"
 	"math"
@@ -30,6 +71,8 @@ const Version = "0.2.0"
 const (
 	pingEvery = time.Second
 	slice     = 20 * time.Millisecond // that Next waits with the connection in its hands
+	turn      = 500 * time.Microsecond
+	slabRows  = 4096
 )
 
 // Error is what a node refused, or what the client could not do.
@@ -57,26 +100,54 @@ var (
 
 // Client of the nodes of one cluster.
 type Client struct {
-	mu   sync.Mutex
-	c    *C.gq
-	stop chan struct{}
-	done sync.WaitGroup
+	mu      sync.Mutex
+	c       *C.gq
+	pending []*Pending
+	slab    *slab
+	posted  chan struct{}
+	stop    chan struct{}
+	done    sync.WaitGroup
 }
 
-// Open makes a client. One address is enough, others are tried when its node is gone; without any it is $GOSSIPQ_SERVER, or this
-// host's node. Nothing is connected before the first question.
-func Open(servers ...string) (*Client, error) {
-	var text *C.char
-	if len(servers) > 0 {
-		text = C.CString(strings.Join(servers, ","))
-		defer C.free(unsafe.Pointer(text))
+// Options of a client. All may be left out.
+type Options struct {
+	Servers     []string // one address is enough, others are tried when its node is gone; without any $GOSSIPQ_SERVER, or this host's node
+	Credentials string   // file with a token, for a closed cluster; "": Token, or the file of $GOSSIPQ_CREDENTIALS
+	Token       string   // gq_ and 64 hexadecimal digits
+	Insecure    bool     // the token may leave this machine in the clear
+	CurveServer string   // public key of the nodes, in Z85: what is said is encrypted
+	Forward     bool     // everything by the servers that are named, nothing straight to the leaders
+}
+
+// Open makes a client. Nothing is connected before the first question.
+func Open(servers ...string) (*Client, error) { return OpenWith(Options{Servers: servers}) }
+
+// OpenWith makes a client with more to say.
+func OpenWith(o Options) (*Client, error) {
+	memory := &arena{}
+	defer memory.free()
+	how := C.gq_connection{}
+	for _, each := range []struct {
+		to   **C.char
+		text string
+	}{{&how.servers, strings.Join(o.Servers, ",")}, {&how.credentials, o.Credentials}, {&how.token, o.Token}, {&how.curve_server, o.CurveServer}} {
+		if each.text != "" {
+			*each.to = memory.text(each.text)
+		}
 	}
-	client := &Client{stop: make(chan struct{})}
-	if code := C.gq_open(&client.c, text); code != C.GQ_OK {
-		return nil, &Error{Text: fmt.Sprintf("no address of a node: %s", strings.Join(servers, ","))}
+	if o.Insecure {
+		how.insecure = 1
 	}
-	client.done.Add(1)
+	if o.Forward {
+		how.forward = 1
+	}
+	client := &Client{stop: make(chan struct{}), posted: make(chan struct{}, 1)}
+	if code := C.gq_open_with(&client.c, &how); code != C.GQ_OK {
+		return nil, &Error{Text: fmt.Sprintf("no address of a node, or no token that may be shown there: %s", strings.Join(o.Servers, ","))}
+	}
+	client.done.Add(2)
 	go client.ping()
+	go client.drive()
 	return client, nil
 }
 
@@ -107,6 +178,7 @@ func (m *Client) Close() error {
 	}
 	close(m.stop)
 	C.gq_close(m.c)
+	m.settle()
 	m.c = nil
 	m.mu.Unlock()
 	m.done.Wait()
@@ -187,31 +259,243 @@ type Place struct {
 	Duplicate bool // it had been stored before, under this id
 }
 
+// How records travel. All may be left out.
+type How struct {
+	Route string        // words separated by dots, for consumers that take only some
+	Delay time.Duration // until consumers get them
+}
+
+// Pending are records that were posted.
+type Pending struct {
+	client *Client
+	slab   *slab
+	first  int
+	places []C.gq_place
+	found  []Place
+	err    error
+	done   chan struct{}
+}
+
+// slab is memory of C for what becomes of records.
+type slab struct {
+	rows *C.gq_place
+	used int
+	live int
+	full bool
+}
+
+func (m *Client) rows(count int) (*slab, []C.gq_place) {
+	if count > slabRows {
+		made := &slab{rows: (*C.gq_place)(C.calloc(C.size_t(count), C.sizeof_gq_place)), live: 1, full: true}
+		return made, unsafe.Slice(made.rows, count)
+	}
+	if m.slab == nil || m.slab.used+count > slabRows {
+		if m.slab != nil {
+			m.slab.full = true
+			m.slab.release(0)
+		}
+		m.slab = &slab{rows: (*C.gq_place)(C.calloc(slabRows, C.sizeof_gq_place))}
+	}
+	from := m.slab.used
+	m.slab.used += count
+	m.slab.live++
+	return m.slab, unsafe.Slice(m.slab.rows, slabRows)[from : from+count]
+}
+
+func (s *slab) release(users int) {
+	s.live -= users
+	if s.full && s.live == 0 {
+		C.free(unsafe.Pointer(s.rows))
+		s.rows = nil
+	}
+}
+
 // Publish returns when all records are on a majority of disks, or with the error of the first that is not.
 func (m *Client) Publish(ctx context.Context, topic string, records ...Record) ([]Place, error) {
-	var places []Place
-	err := m.do(ctx, func() error {
-		memory := &arena{}
-		defer memory.free()
-		count := C.size_t(len(records))
-		rows := (*C.gq_record)(C.calloc(count+1, C.sizeof_gq_record))
-		found := (*C.gq_place)(C.calloc(count+1, C.sizeof_gq_place))
-		defer C.free(unsafe.Pointer(rows))
-		defer C.free(unsafe.Pointer(found))
-		for i, row := range unsafe.Slice(rows, len(records)) {
-			row.value, row.value_size = memory.bytes(records[i].Value)
-			row.key, row.key_size = memory.bytes(records[i].Key)
-			row.id, row.id_size = memory.bytes(records[i].ID)
-			row.headers, row.header_count = memory.headers(records[i].Headers)
-			unsafe.Slice(rows, len(records))[i] = row
-		}
-		err := m.check(C.gq_publish(m.c, memory.text(topic), rows, count, nil, found, left(ctx)))
-		for _, place := range unsafe.Slice(found, len(records)) {
-			places = append(places, Place{int(place.partition), int64(place.offset), place.duplicate != 0})
-		}
+	return m.PublishWith(ctx, topic, How{}, records...)
+}
+
+// PublishWith is Publish with more to say.
+func (m *Client) PublishWith(ctx context.Context, topic string, how How, records ...Record) ([]Place, error) {
+	var pending *Pending
+	err := m.do(ctx, func() (err error) {
+		pending, err = m.post(topic, how, left(ctx), records)
 		return err
 	})
-	return places, err
+	if err != nil {
+		return nil, err
+	}
+	return pending.Wait(ctx)
+}
+
+// Post is Publish without waiting. Records that are posted one by one are packed together. It waits for room when 24 MiB are without an
+// outcome.
+func (m *Client) Post(topic string, records ...Record) (*Pending, error) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if m.c == nil {
+		return nil, ErrClosed
+	}
+	return m.post(topic, How{}, -1, records)
+}
+
+func (m *Client) post(topic string, how How, timeout C.int, records []Record) (*Pending, error) {
+	flat, headers := flatten(topic, how, records)
+	p := &Pending{client: m, done: make(chan struct{})}
+	p.slab, p.places = m.rows(len(records))
+	var places *C.gq_place
+	if len(records) > 0 {
+		places = &p.places[0]
+	}
+	code := C.post(m.c, (*C.char)(unsafe.Pointer(&flat[0])), C.size_t(len(records)), C.size_t(headers), places, timeout)
+	if err := m.check(code); err != nil {
+		p.err = err
+		if code != C.GQ_REFUSED || len(records) == 1 { // else some of them may be on their way
+			for i := range p.places {
+				if p.places[i].code == C.GQ_PENDING {
+					m.pending = append(m.pending, p)
+					return nil, err
+				}
+			}
+			p.slab.release(1)
+			return nil, err
+		}
+	}
+	m.pending = append(m.pending, p)
+	select {
+	case m.posted <- struct{}{}:
+	default:
+	}
+	return p, nil
+}
+
+// flatten writes records as sizes and bytes, texts with a zero behind them; and how many headers there are.
+func flatten(topic string, how How, records []Record) ([]byte, int) {
+	size, headers := len(topic)+len(how.Route)+32, 0
+	for i := range records {
+		r := &records[i]
+		size += len(r.Value) + len(r.Key) + len(r.ID) + 24
+		headers += len(r.Headers)
+		for name, value := range r.Headers {
+			size += len(name) + len(value) + 9
+		}
+	}
+	out := make([]byte, 0, size)
+	put := func(raw []byte) {
+		out = append(binary.LittleEndian.AppendUint32(out, uint32(len(raw))), raw...)
+	}
+	number := func(value uint64) {
+		out = binary.LittleEndian.AppendUint64(binary.LittleEndian.AppendUint32(out, 8), value)
+	}
+	text := func(text string) {
+		out = append(append(binary.LittleEndian.AppendUint32(out, uint32(len(text)+1)), text...), 0)
+	}
+	text(topic)
+	text(how.Route)
+	number(uint64(how.Delay.Milliseconds()))
+	for i := range records {
+		r := &records[i]
+		put(r.Value)
+		put(r.Key)
+		put(r.ID)
+		number(uint64(len(r.Headers)))
+		for name, value := range r.Headers {
+			text(name)
+			put(value)
+		}
+	}
+	return out, headers
+}
+
+// Wait returns when all of the records are stored, or with the error of the first that is not. ErrNotConfirmed: ctx ended before.
+func (p *Pending) Wait(ctx context.Context) ([]Place, error) {
+	select {
+	case <-p.done:
+		return p.found, p.err
+	default:
+	}
+	select {
+	case <-p.done:
+		return p.found, p.err
+	case <-ctx.Done():
+		if errors.Is(ctx.Err(), context.DeadlineExceeded) {
+			return nil, ErrNotConfirmed
+		}
+		return nil, ctx.Err()
+	}
+}
+
+// FlushAll returns when all that was posted has an outcome.
+func (m *Client) FlushAll(ctx context.Context) error {
+	m.mu.Lock()
+	last := append([]*Pending(nil), m.pending...)
+	m.mu.Unlock()
+	for _, each := range last {
+		if _, err := each.Wait(ctx); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// drive sends what was posted, and tells who waits.
+func (m *Client) drive() {
+	defer m.done.Done()
+	for {
+		select {
+		case <-m.stop:
+			return
+		case <-m.posted:
+		}
+		for m.driven() {
+			time.Sleep(turn)
+		}
+	}
+}
+
+// driven says whether something still waits.
+func (m *Client) driven() bool {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if m.c == nil {
+		return false
+	}
+	C.gq_wait(m.c, 0)
+	m.settle()
+	return len(m.pending) > 0
+}
+
+// settle ends what has an outcome.
+func (m *Client) settle() {
+	kept := m.pending[:0]
+	for _, p := range m.pending {
+		if !p.settled() {
+			kept = append(kept, p)
+		}
+	}
+	for i := len(kept); i < len(m.pending); i++ {
+		m.pending[i] = nil
+	}
+	m.pending = kept
+}
+
+func (p *Pending) settled() bool {
+	for i := len(p.places) - 1; i >= 0; i-- {
+		if p.places[i].code == C.GQ_PENDING {
+			return false
+		}
+	}
+	p.found = make([]Place, len(p.places))
+	for i, place := range p.places {
+		p.found[i] = Place{int(place.partition), int64(place.offset), place.duplicate != 0}
+		if p.err == nil && place.code != C.GQ_OK {
+			p.err = p.client.check(place.code)
+		}
+	}
+	p.slab.release(1)
+	p.places = nil
+	close(p.done)
+	return true
 }
 
 // arena is memory of C: it may not keep pointers to Go's.
@@ -222,29 +506,7 @@ func (a *arena) keep(at unsafe.Pointer) unsafe.Pointer {
 	return at
 }
 
-func (a *arena) bytes(raw []byte) (unsafe.Pointer, C.size_t) {
-	if len(raw) == 0 {
-		return nil, 0
-	}
-	return a.keep(C.CBytes(raw)), C.size_t(len(raw))
-}
-
 func (a *arena) text(text string) *C.char { return (*C.char)(a.keep(unsafe.Pointer(C.CString(text)))) }
-
-func (a *arena) headers(headers map[string][]byte) (*C.gq_header, C.size_t) {
-	if len(headers) == 0 {
-		return nil, 0
-	}
-	rows := (*C.gq_header)(a.keep(C.calloc(C.size_t(len(headers)), C.sizeof_gq_header)))
-	i := 0
-	for name, value := range headers {
-		row := &unsafe.Slice(rows, len(headers))[i]
-		row.name = a.text(name)
-		row.value, row.value_size = a.bytes(value)
-		i++
-	}
-	return rows, C.size_t(len(headers))
-}
 
 func (a *arena) free() {
 	for _, each := range a.taken {

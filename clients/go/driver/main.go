@@ -21,15 +21,18 @@ type record struct {
 	Key       []byte            `json:"key"`
 	ID        []byte            `json:"id"`
 	Headers   map[string][]byte `json:"headers"`
+	Route     string            `json:"route"`
 }
 
 type said struct {
-	Do, Topic, Group, Reason string
-	Servers                  []string
-	Records                  []record
-	Partition                int
-	Offset                   int64
-	WaitMs                   int64 `json:"wait_ms"`
+	Do, Topic, Group, Reason, Token, Route string
+	Servers                                []string
+	Records                                []record
+	Partition                              int
+	Offset                                 int64
+	WaitMs                                 int64 `json:"wait_ms"`
+	DelayMs                                int64 `json:"delay_ms"`
+	TimeoutMs                              int64 `json:"timeout_ms"`
 }
 
 type place struct {
@@ -48,13 +51,22 @@ func (d *driver) do(s said) (map[string]any, error) {
 	var err error
 	switch s.Do {
 	case "connect":
-		d.mq, err = gossipq.Open(s.Servers...)
+		if d.mq != nil {
+			d.mq.Close()
+		}
+		d.mq, err = gossipq.OpenWith(gossipq.Options{Servers: s.Servers, Token: s.Token})
 	case "publish":
 		rows := make([]gossipq.Record, len(s.Records))
 		for i, each := range s.Records {
 			rows[i] = gossipq.Record{Value: each.Value, Key: each.Key, ID: each.ID, Headers: each.Headers}
 		}
-		stored, err := d.mq.Publish(ctx, s.Topic, rows...)
+		if s.TimeoutMs > 0 {
+			timed, cancel := context.WithTimeout(ctx, time.Duration(s.TimeoutMs)*time.Millisecond)
+			defer cancel()
+			ctx = timed
+		}
+		how := gossipq.How{Route: s.Route, Delay: time.Duration(s.DelayMs) * time.Millisecond}
+		stored, err := d.mq.PublishWith(ctx, s.Topic, how, rows...)
 		places := make([][2]int64, len(stored))
 		for i, each := range stored {
 			places[i] = [2]int64{int64(each.Partition), each.Offset}
@@ -87,7 +99,7 @@ func (d *driver) next(wait time.Duration) (map[string]any, error) {
 		return nil, err
 	}
 	d.held[place{m.Partition, m.Offset}] = m
-	row := record{m.Partition, m.Offset, m.Attempt, m.Value, m.Key, m.ID, m.Headers}
+	row := record{m.Partition, m.Offset, m.Attempt, m.Value, m.Key, m.ID, m.Headers, m.Route}
 	return map[string]any{"record": row}, nil
 }
 

@@ -45,11 +45,15 @@ public final class Driver {
     private static String run(Map<?, ?> said) {
         switch ((String) said.get("do")) {
             case "connect":
+                if (client != null) client.close();
                 client = new Client(((List<?>) said.get("servers")).toArray(new String[0]));
+                if (said.get("token") != null) client.showing((String) said.get("token"));
                 return "{}";
             case "publish": {
                 StringJoiner places = new StringJoiner(", ", "{\"places\": [", "]}");
-                for (Object each : (List<?>) said.get("records")) places.add(publish((String) said.get("topic"), (Map<?, ?>) each));
+                client.waiting(said.get("timeout_ms") == null ? Long.MAX_VALUE : (Long) said.get("timeout_ms"));
+                for (Object each : (List<?>) said.get("records")) places.add(publish(said, (Map<?, ?>) each));
+                client.waiting(Long.MAX_VALUE);
                 return places.toString();
             }
             case "subscribe":
@@ -69,11 +73,14 @@ public final class Driver {
         }
     }
 
-    private static String publish(String topic, Map<?, ?> record) {
+    private static String publish(Map<?, ?> said, Map<?, ?> record) {
+        String topic = (String) said.get("topic"), route = said.get("route") == null ? "" : (String) said.get("route");
+        long delayMs = said.get("delay_ms") == null ? 0 : (Long) said.get("delay_ms");
         Map<String, byte[]> headers = new LinkedHashMap<>();
         Map<?, ?> given = record.containsKey("headers") ? (Map<?, ?>) record.get("headers") : Map.of();
         given.forEach((name, text) -> headers.put((String) name, raw(text)));
-        Client.Place place = client.publish(topic, raw(record.get("value")), raw(record.get("key")), headers, raw(record.get("id")));
+        byte[] value = raw(record.get("value")), key = raw(record.get("key")), id = raw(record.get("id"));
+        Client.Place place = client.publish(topic, value, key, headers, id, route, delayMs);
         return "[" + place.partition + ", " + place.offset + "]";
     }
 
@@ -84,7 +91,7 @@ public final class Driver {
         m.headers.forEach((name, raw) -> headers.add(quoted(name) + ": " + quoted(b64(raw))));
         return "{\"record\": {\"partition\": " + m.partition + ", \"offset\": " + m.offset + ", \"attempt\": " + m.attempt
             + ", \"value\": " + quoted(b64(m.value)) + ", \"key\": " + quoted(b64(m.key)) + ", \"id\": " + quoted(b64(m.id))
-            + ", \"headers\": " + headers + "}}";
+            + ", \"headers\": " + headers + ", \"route\": " + quoted(m.route) + "}}";
     }
 
     private static String name(Object partition, Object offset) {

@@ -24,7 +24,7 @@ import org.zeromq.ZMQ;
 public final class Client implements AutoCloseable {
     private static final int HELLO = 1, PING = 3, BYE = 5, REFUSED = 6, RESET = 7, CONFIRM = 17, PUBLISH_PLAIN = 18;
     private static final int SUBSCRIBE = 32, ACK = 37, NACK = 39, DELIVER_PLAIN = 46, RESOLVE = 64;
-    private static final int VERSION = 2, HEADER_BYTES = 24, CREDIT = 100, CREDIT_BYTES = 1 << 20;
+    private static final int VERSION = 2, HEADER_BYTES = 24, CREDIT = 100, CREDIT_BYTES = 1 << 20, TOKEN_BYTES = 32;
     private static final long SILENT_MS = 3_000, PING_MS = 1_000, AGAIN_MS = 50;
     private static final Set<String> OVER = Set.of("no_session", "no_subscription", "not_leader");
     private static final Set<String> LATER = Set.of("no_session", "no_subscription", "not_leader", "busy", "joining");
@@ -42,6 +42,8 @@ public final class Client implements AutoCloseable {
     private ZMQ.Socket socket;
     private long request;
     private long pingMs;
+    private long waitMs = Long.MAX_VALUE;
+    private byte[] token = NOTHING;
     private boolean closed;
 
     private static final class Topic {
@@ -56,6 +58,7 @@ public final class Client implements AutoCloseable {
     }
 
     private static final class Heard {
+        int version = VERSION;
         int verb;
         long request;
         List<?> fields;
@@ -69,6 +72,27 @@ public final class Client implements AutoCloseable {
         new SecureRandom().nextBytes(session);
         session[0] &= 0x7f;
         dial();
+    }
+
+    /** How long publish, ack and the like wait for their answer; then they throw GossipqException with the code "not_confirmed": it may
+     * be done. By default for ever. */
+    public Client waiting(long ms) {
+        waitMs = ms;
+        return this;
+    }
+
+    /** Shows a token to a closed cluster: gq_ and 64 hexadecimal digits. It does not leave this machine. */
+    public Client showing(String text) {
+        if (!text.matches("gq_[0-9a-f]{64}")) throw new IllegalArgumentException("this is no token: one begins with gq_");
+        for (String address : addresses) {
+            if (!address.matches("tcp://(127\\.[0-9.]+|localhost|\\[::1\\]):.*")) {
+                throw new IllegalArgumentException("the token would cross a network in the clear, where others may read it");
+            }
+        }
+        token = new byte[TOKEN_BYTES];
+        for (int i = 0; i < token.length; i++) token[i] = (byte) Integer.parseInt(text.substring(3 + 2 * i, 5 + 2 * i), 16);
+        dial();
+        return this;
     }
 
     /** A place where a record is stored. */
@@ -92,13 +116,18 @@ public final class Client implements AutoCloseable {
 
     /** What is published again under the same id is stored once; without one the client makes one up, so that asking again is safe. */
     public Place publish(String topic, byte[] value, byte[] key, Map<String, byte[]> headers, byte[] id) {
+        return publish(topic, value, key, headers, id, "", 0);
+    }
+
+    /** `route`: words separated by dots. `delayMs`: until consumers get it; its offset is -1 then, unless that is 0. */
+    public Place publish(String topic, byte[] value, byte[] key, Map<String, byte[]> headers, byte[] id, String route, long delayMs) {
         byte[] name = id.length > 0 ? id : Long.toHexString(new SecureRandom().nextLong()).getBytes();
         Topic found = topic(topic);
         CRC32 crc = new CRC32();
         crc.update(key.length > 0 ? key : name);
         int partition = (int) (crc.getValue() % found.shards.length);
         byte[] body = Pack.pack(List.of(List.of(value, key, headers, name)));
-        List<?> answer = ask(PUBLISH_PLAIN, found.shards[partition], List.of(found.id * 65536 + partition), body);
+        List<?> answer = ask(PUBLISH_PLAIN, found.shards[partition], List.of(found.id * 65536 + partition, "stored", route, delayMs), body);
         List<?> run = (List<?>) ((List<?>) ((List<?>) ((List<?>) answer.get(3)).get(0)).get(1)).get(0); // where it was stored first
         return new Place(partition, (Long) run.get(1), run.size() > 4 && (Boolean) run.get(4));
     }
@@ -182,8 +211,10 @@ public final class Client implements AutoCloseable {
     // --- the one rule of recovery: what is over is joined again, what has no answer is asked again
 
     private List<?> ask(int verb, int shard, List<?> fields, byte[] body) {
+        long endMs = waitMs == Long.MAX_VALUE ? waitMs : now() + waitMs;
         for (;;) {
             if (closed) throw new IllegalStateException("this client is closed");
+            if (now() >= endMs) throw new GossipqException("not_confirmed", "no answer came in time: it may be done", "");
             if (verb != HELLO && verb != SUBSCRIBE && !joined.contains(shard)) join(shard);
             Heard answer = once(verb, shard, fields, body);
             if (answer == null) {
@@ -214,7 +245,7 @@ public final class Client implements AutoCloseable {
     }
 
     private void greet(int shard) {
-        ask(HELLO, shard, List.of(session, "java", "0.2.0", NOTHING, "", NOTHING, true), null);
+        ask(HELLO, shard, List.of(session, "java", "0.2.0", token, "", NOTHING, true), null);
     }
 
     private void over(int shard) {
@@ -252,7 +283,10 @@ public final class Client implements AutoCloseable {
         long asked = say(verb, shard, fields, body), endMs = now() + SILENT_MS;
         while (now() < endMs) {
             Heard heard = hear(Math.max(1, endMs - now()));
-            if (heard != null && heard.request == asked) return heard;
+            if (heard == null || heard.request != asked) continue;
+            if (heard.version == VERSION) return heard;
+            String text = "the node speaks protocol version " + heard.version + ", this client " + VERSION;
+            throw new GossipqException("wrong_version", text, "");
         }
         return null;
     }
@@ -264,13 +298,15 @@ public final class Client implements AutoCloseable {
         if (control == null) return null;
         byte[] body = null;
         while (socket.hasReceiveMore()) body = socket.recv(0);
-        if (control.length < HEADER_BYTES || control[0] != 'G' || control[1] != 'Q' || control[2] != VERSION) return null;
+        if (control.length < HEADER_BYTES || control[0] != 'G' || control[1] != 'Q') return null;
         ByteBuffer head = ByteBuffer.wrap(control).order(ByteOrder.LITTLE_ENDIAN);
         int shard = head.getShort(4) & 0xffff;
         long term = head.getLong(16);
         Heard heard = new Heard();
         heard.verb = control[3] & 0xff;
         heard.request = head.getLong(8);
+        heard.version = control[2];
+        if (heard.version != VERSION) return heard;
         try {
             heard.fields = (List<?>) Pack.unpack(control, HEADER_BYTES);
             boolean old = term < terms.merge(shard, term, Math::max); // from an old leader
