@@ -39,19 +39,17 @@ static int read_token(gq *c, const char *text) {
 }
 
 static int read_credentials(gq *c, const char *path) {
-    char text[128] = {0};
+    char text[512] = {0};
     struct stat about;
     FILE *file = fopen(path, "re");
     if (!file) return 0;
     size_t size = fread(text, 1, sizeof text - 1, file);
     int safe = !fstat(fileno(file), &about) && !(S_ISREG(about.st_mode) && about.st_mode & 077); /* others may not read it */
     fclose(file);
-    return safe && size && read_token(c, text);
-}
-
-static int near(const char *server) {
-    return !strncmp(server, "tcp://127.", 10) || !strncmp(server, "tcp://localhost:", 16) || !strncmp(server, "tcp://[::1]:", 12) ||
-           !strncmp(server, "ipc://", 6);
+    const char *token = !strncmp(text, "gq_", 3) ? text : strstr(text, "\ngq_"); /* other lines are not for us */
+    int good = safe && size && token && read_token(c, token + (*token == '\n'));
+    explicit_bzero(text, sizeof text);
+    return good;
 }
 
 static int set_up(gq *c, const gq_connection *how) {
@@ -64,7 +62,7 @@ static int set_up(gq *c, const gq_connection *how) {
     c->insecure = how->insecure || how->curve_server;
     c->forward = how->forward;
     for (size_t i = 0; c->token_size && !c->insecure && i < c->server_count; i++)
-        if (!near(c->servers[i])) return GQ_ARGUMENT;
+        if (!gq_here(c->servers[i])) return GQ_ARGUMENT;
     if (how->curve_server) {
         char own_public[41], own_secret[41];
         const char *given_public = how->curve_public, *given_secret = how->curve_secret;

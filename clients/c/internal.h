@@ -173,6 +173,7 @@ int gq_ranges_cut(ranges *r, int64_t key, int64_t first, int64_t end);
 void gq_put_ranges(gq_buffer *out, const ranges *r);
 
 /* link.c */
+int gq_here(const char *endpoint);
 int gq_dial(gq *c);
 void gq_hang_up(gq *c, link *l);
 shard *gq_shard_of(gq *c, uint16_t number);

@@ -155,7 +155,8 @@ int gq_dial(gq *c) {
     return GQ_OK;
 }
 
-static int here(const char *endpoint) {
+/* Whether what is said to an address stays on this machine. */
+int gq_here(const char *endpoint) {
     return !strncmp(endpoint, "tcp://127.", 10) || !strncmp(endpoint, "tcp://localhost:", 16) || !strncmp(endpoint, "tcp://[::1]:", 12) ||
            !strncmp(endpoint, "ipc://", 6);
 }
@@ -165,7 +166,7 @@ static link *straight(gq *c, const shard *s) {
     if (c->forward || !s->endpoint || !*s->endpoint || gq_now_ms() < s->detour_ms) return NULL;
     for (link *l = c->links; l; l = l->next)
         if (!strcmp(l->endpoint, s->endpoint)) return l->gone ? NULL : l;
-    if (c->token_size && !c->insecure && !here(s->endpoint)) return NULL; /* a token does not leave this machine in the clear */
+    if (c->token_size && !c->insecure && !gq_here(s->endpoint)) return NULL; /* a token does not leave this machine in the clear */
     link *made = call_up(c, s->endpoint);
     if (made) {
         made->next = c->links;

@@ -27,9 +27,9 @@ def languages() -> list[Language]:
     )
     return [
         Language("minimal", "cluster", minimal),
-        Language("javascript", "cluster", javascript, javascript_misses()),
-        Language("c", "cluster", f"{quote(sys.executable)} {quote(str(C / 'driver.py'))}", c_misses()),
-        Language("go", "cluster", quote(str(GO / "build" / "driver")), go_misses()),
+        Language("javascript", "columns", javascript, javascript_misses()),
+        Language("c", "columns", f"{quote(sys.executable)} {quote(str(C / 'driver.py'))}", c_misses()),
+        Language("go", "columns", quote(str(GO / "build" / "driver")), go_misses()),
         Language("java", "reconnect", f"java -cp {classes} Driver", java_misses()),
     ]
 

@@ -6,7 +6,6 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
-from typing import cast
 
 import pytest
 from _pytest.mark import ParameterSet
@@ -15,7 +14,6 @@ from bindings.languages import Language, languages
 from conftest import HOME, ROOTS, RunningNode
 from gossipq_cli.conformance.driver import Driver
 from gossipq_cli.conformance.trials import TRIALS, Stage, Trial
-from gossipq_cli.demo.nodes import Nodes
 from gossipq_cli.failures import Failure
 from gossipq_client import Client, connect
 
@@ -25,13 +23,13 @@ SMOKE = 2  #: trials of each language in a short run
 
 
 def cases() -> list[ParameterSet]:
-    """Each language, and each trial of one node; of most languages only the first ones in a short run."""
+    """Each language, and each trial that one node is enough for; only the first ones in a short run."""
     return [
         pytest.param(
             language,
             trial,
             id=f"{language.name}-{trial.run.__name__}",
-            marks=[pytest.mark.slow] * (number >= SMOKE and language.name != "minimal"),
+            marks=[pytest.mark.slow] * (number >= SMOKE),
         )
         for language in languages()
         for number, trial in enumerate(ALONE)
@@ -64,7 +62,7 @@ def test_one_node(language: Language, trial: Trial, node: RunningNode, mq: Clien
     skip_if_missing(language)
     with Driver(language.command) as driver:
         driver.ask("connect", servers=[node.endpoint])
-        trial.run(Stage(cast(Nodes, None), mq, driver))
+        trial.run(Stage([node.endpoint], mq, driver))
         driver.ask("close")
 
 

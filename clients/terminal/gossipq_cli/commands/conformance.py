@@ -53,9 +53,10 @@ def command(choices: Choices, driver: str, level: str, takeovers: int) -> int:
     gossipq conformance --driver ./driver --level mini
 
     The driver reads JSON lines and answers with JSON lines; it calls the public verbs of its client and has
-    no protocol of its own (the module gossipq_cli.conformance.driver has the lines). `again` are records that
-    came more than once before their ack was stored, which they may; after that, none may. Starts nodes of its
-    own, and leaves nothing behind. Exits 1 when a trial fails.
+    no protocol of its own (the module gossipq_cli.conformance.driver has the lines). `again` are records with
+    an attempt above 1: on their way, or with an ack that was not stored yet, when something fell. One whose
+    ack was stored may not come again. Starts nodes of its own, and leaves nothing behind. Exits 1 when a
+    trial fails.
     """
     out = Output(choices)
     wanted = [trial for trial in TRIALS if LEVELS.index(trial.level) <= LEVELS.index(level)]
@@ -77,7 +78,7 @@ def _tried(trial: Trial, cluster: Nodes, command: str, takeovers: int) -> dict[s
     try:
         with ask.connect(Choices(servers=cluster.servers)) as mq, Driver(command) as driver:
             driver.ask("connect", servers=cluster.servers)
-            counts = trial.run(Stage(cluster, mq, driver, takeovers))
+            counts = trial.run(Stage(cluster.servers, mq, driver, cluster, takeovers))
             driver.ask("close")
     except (AssertionError, GossipqError, failures.Failure) as error:
         why = str(error) or type(error).__name__
