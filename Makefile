@@ -100,7 +100,7 @@ check: $(STAMP) $(ROOTS)  ## format, lint, types
 unit: $(SPARK) $(ROOTS) serf  # tests mostly wait for nodes: four at a time keep two cores busy; JOBS=0 runs them one after the other
 	$(BIN)/python -m pytest -n $(JOBS) --dist loadfile -m "not slow" $(PYTEST_ARGS)
 
-accept: audit accept-slow accept-kills accept-planted accept-sim accept-power accept-chaos  ## what takes longer (less than 45 minutes); -k goes on after a failure
+accept: audit bindings accept-slow accept-kills accept-planted accept-sim accept-power accept-chaos  ## what takes longer (less than 45 minutes); -k goes on after a failure
 
 audit: $(STAMP)  ## known weaknesses of all that is installed, by the advisories of osv.dev; says so where they cannot be reached
 	@$(BIN)/python -m pip freeze --exclude-editable >$(VENV)/.frozen; \

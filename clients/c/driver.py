@@ -41,9 +41,8 @@ class How(c.Structure):
 
 class Connection(c.Structure):
     _fields_ = [
-        *((name, c.c_char_p) for name in ("servers", "credentials", "token")),
+        *((name, c.c_char_p) for name in ("servers", "credentials", "token", "door")),
         ("insecure", c.c_int),
-        *((name, c.c_char_p) for name in ("curve_server", "curve_public", "curve_secret")),
         ("forward", c.c_int),
     ]
 
@@ -87,9 +86,10 @@ class Client:
         if self._client:
             self._check(LIBRARY.gq_ping(self._client))
 
-    def connect(self, servers: list[str], token: str | None = None) -> dict[str, Any]:
+    def connect(self, servers: list[str], **keys: str) -> dict[str, Any]:
         self.close()
-        how = Connection(servers=",".join(servers).encode(), token=token.encode() if token else None)
+        raw = {name: text.encode() for name, text in keys.items()}
+        how = Connection(servers=",".join(servers).encode(), **raw)
         self._check(LIBRARY.gq_open_with(c.byref(self._client), c.byref(how)))
         return {}
 

@@ -26,16 +26,34 @@ static int digit(char letter) {
     return -1;
 }
 
-/* "gq_" and 64 hexadecimal digits. */
-static int read_token(gq *c, const char *text) {
-    if (!strncmp(text, "gq_", 3)) text += 3;
+/* A name and 64 hexadecimal digits. */
+static int read_key(const char *text, const char *name, uint8_t key[TOKEN_BYTES]) {
+    if (strncmp(text, name, strlen(name))) return 0;
+    text += strlen(name);
     for (size_t i = 0; i < TOKEN_BYTES; i++) {
         int high = digit(text[2 * i]), low = high < 0 ? -1 : digit(text[2 * i + 1]);
         if (low < 0) return 0;
-        c->token[i] = (uint8_t)(high << 4 | low);
+        key[i] = (uint8_t)(high << 4 | low);
     }
-    c->token_size = TOKEN_BYTES;
     return 1;
+}
+
+static int show_token(gq *c, const char *text) {
+    c->token_size = TOKEN_BYTES;
+    return read_key(text, "gq_", c->token);
+}
+
+/* Encrypts what is said; anybody may come, and the node alone shows who it is. */
+static int use_door(gq *c, const char *text) {
+    uint8_t key[TOKEN_BYTES];
+    return read_key(text, "door_", key) && zmq_has("curve") && zmq_z85_encode(c->door, key, sizeof key) &&
+           !zmq_curve_keypair(c->curve_public, c->curve_secret);
+}
+
+static const char *line_of(const char *text, const char *name) {
+    for (; text; text = strchr(text, '\n') ? strchr(text, '\n') + 1 : NULL)
+        if (!strncmp(text, name, strlen(name))) return text;
+    return NULL;
 }
 
 static int read_credentials(gq *c, const char *path) {
@@ -44,10 +62,10 @@ static int read_credentials(gq *c, const char *path) {
     FILE *file = fopen(path, "re");
     if (!file) return 0;
     size_t size = fread(text, 1, sizeof text - 1, file);
-    int safe = !fstat(fileno(file), &about) && !(S_ISREG(about.st_mode) && about.st_mode & 077); /* others may not read it */
+    int good = size && !fstat(fileno(file), &about) && !(S_ISREG(about.st_mode) && about.st_mode & 077); /* others may not read it */
     fclose(file);
-    const char *token = !strncmp(text, "gq_", 3) ? text : strstr(text, "\ngq_"); /* other lines are not for us */
-    int good = safe && size && token && read_token(c, token + (*token == '\n'));
+    const char *token = line_of(text, "gq_"), *door = line_of(text, "door_");
+    good = good && token && show_token(c, token) && (!door || use_door(c, door));
     explicit_bzero(text, sizeof text);
     return good;
 }
@@ -57,26 +75,13 @@ static int set_up(gq *c, const gq_connection *how) {
     if (!servers) servers = "tcp://127.0.0.1:7700";
     if (!add_servers(c, servers)) return *servers ? GQ_MEMORY : GQ_ARGUMENT;
     const char *file = how->credentials ? how->credentials : how->token ? NULL : getenv("GOSSIPQ_CREDENTIALS");
-    if (how->token && !read_token(c, how->token)) return GQ_ARGUMENT;
+    if (how->token && !show_token(c, how->token)) return GQ_ARGUMENT;
+    if (how->door && !use_door(c, how->door)) return GQ_ARGUMENT;
     if (file && !read_credentials(c, file)) return GQ_ARGUMENT;
-    c->insecure = how->insecure || how->curve_server;
+    c->insecure = how->insecure || *c->door;
     c->forward = how->forward;
     for (size_t i = 0; c->token_size && !c->insecure && i < c->server_count; i++)
         if (!gq_here(c->servers[i])) return GQ_ARGUMENT;
-    if (how->curve_server) {
-        char own_public[41], own_secret[41];
-        const char *given_public = how->curve_public, *given_secret = how->curve_secret;
-        if (!given_public || !given_secret) { /* anybody may come; the node alone shows who it is */
-            if (zmq_curve_keypair(own_public, own_secret)) return GQ_ARGUMENT;
-            given_public = own_public;
-            given_secret = own_secret;
-        }
-        if (strlen(how->curve_server) != 40 || strlen(given_public) != 40 || strlen(given_secret) != 40) return GQ_ARGUMENT;
-        c->curve_server = strdup(how->curve_server);
-        c->curve_public = strdup(given_public);
-        c->curve_secret = strdup(given_secret);
-        if (!c->curve_server || !c->curve_public || !c->curve_secret) return GQ_MEMORY;
-    }
     uint8_t digest[32];
     if (getrandom(c->key, sizeof c->key, 0) != (ssize_t)sizeof c->key || !(c->context = zmq_ctx_new())) return GQ_MEMORY;
     gq_hmac_sha256(c->key, sizeof c->key, "session", 7, digest);
@@ -121,12 +126,9 @@ void gq_close(gq *c) {
     for (size_t i = 0; i < c->shard_count; i++) free(c->shards[i].endpoint);
     free(c->servers);
     free(c->shards);
-    free(c->curve_server);
-    free(c->curve_public);
-    if (c->curve_secret) explicit_bzero(c->curve_secret, strlen(c->curve_secret));
-    free(c->curve_secret);
     gq_buffer_free(&c->answer);
     explicit_bzero(c->token, sizeof c->token);
+    explicit_bzero(c->curve_secret, sizeof c->curve_secret);
     free(c);
 }
 

@@ -39,12 +39,11 @@ int gq_open(gq **client, const char *servers);
 
 typedef struct {
     const char *servers;      /* as above */
-    const char *credentials;  /* file with a token, for a closed cluster. NULL: `token`, or that of $GOSSIPQ_CREDENTIALS, or none */
-    const char *token;        /* gq_ and 64 hexadecimal digits */
-    int insecure;             /* the token may leave this machine in the clear */
-    const char *curve_server; /* public key of the nodes, in Z85: what is said is encrypted. NULL: in the clear */
-    const char *curve_public, *curve_secret; /* of this client; NULL: a new pair */
-    int forward;              /* everything by the servers that are named, nothing straight to the leaders */
+    const char *credentials; /* file with a token, and perhaps a door. NULL: `token` and `door`, or that of $GOSSIPQ_CREDENTIALS, or none */
+    const char *token;       /* who this is, for a closed cluster: gq_ and 64 hexadecimal digits */
+    const char *door;        /* key of the nodes, door_ and 64 hexadecimal digits: what is said is encrypted, at 100 above each port */
+    int insecure;            /* the token may leave this machine in the clear */
+    int forward;             /* everything by the servers that are named, nothing straight to the leaders */
 } gq_connection;
 
 /* The same with more to say. GQ_ARGUMENT: also when there is no token in the file, when other users may read it, or when it would

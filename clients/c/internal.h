@@ -134,7 +134,7 @@ struct gq {
     uint8_t key[KEY_BYTES], session[SESSION_BYTES], token[TOKEN_BYTES];
     size_t token_size;
     int insecure, forward;
-    char *curve_server, *curve_public, *curve_secret;
+    char door[41], curve_public[41], curve_secret[41]; /* Z85; door "": in the clear */
     uint64_t request, links_made;
     uint32_t producers;
     int64_t numbers;

@@ -11,7 +11,7 @@
 #include <string.h>
 #include <time.h>
 
-enum { DIRECT_MS = 1000, DETOUR_MS = 1000, DETOUR_MS_MAX = 30000, REDIAL_MS = 100, ROUTES_MS = 250, AT_ONCE = 256 };
+enum { DIRECT_MS = 1000, DETOUR_MS = 1000, DETOUR_MS_MAX = 30000, REDIAL_MS = 100, ROUTES_MS = 250, AT_ONCE = 256, DOOR_STEP = 100 };
 
 int64_t gq_now_ms(void) {
     struct timespec now;
@@ -124,10 +124,10 @@ static link *call_up(gq *c, const char *endpoint) {
     set_int(l->socket, ZMQ_LINGER, 0);
     set_int(l->socket, ZMQ_SNDHWM, 0);
     set_int(l->socket, ZMQ_RCVHWM, 0);
-    if (c->curve_server) {
-        zmq_setsockopt(l->socket, ZMQ_CURVE_SERVERKEY, c->curve_server, strlen(c->curve_server));
-        zmq_setsockopt(l->socket, ZMQ_CURVE_PUBLICKEY, c->curve_public, strlen(c->curve_public));
-        zmq_setsockopt(l->socket, ZMQ_CURVE_SECRETKEY, c->curve_secret, strlen(c->curve_secret));
+    if (*c->door) {
+        zmq_setsockopt(l->socket, ZMQ_CURVE_SERVERKEY, c->door, sizeof c->door);
+        zmq_setsockopt(l->socket, ZMQ_CURVE_PUBLICKEY, c->curve_public, sizeof c->curve_public);
+        zmq_setsockopt(l->socket, ZMQ_CURVE_SECRETKEY, c->curve_secret, sizeof c->curve_secret);
     }
     snprintf(place, sizeof place, "inproc://monitor-%llu", (unsigned long long)l->id);
     int watched = !zmq_socket_monitor(l->socket, place, ZMQ_EVENT_DISCONNECTED | ZMQ_EVENT_CONNECT_RETRIED);
@@ -135,7 +135,15 @@ static link *call_up(gq *c, const char *endpoint) {
         set_int(l->monitor, ZMQ_LINGER, 0);
         zmq_connect(l->monitor, place);
     }
-    if (zmq_connect(l->socket, endpoint)) {
+    char door[300];
+    const char *port = strrchr(endpoint, ':');
+    if (*c->door && port && strlen(endpoint) < sizeof door - 8) {
+        snprintf(door, sizeof door, "%.*s:%d", (int)(port - endpoint), endpoint, atoi(port + 1) + DOOR_STEP);
+        port = door;
+    } else {
+        port = endpoint;
+    }
+    if (zmq_connect(l->socket, port)) {
         snprintf(c->text, sizeof c->text, "%s is no address: %s", endpoint, zmq_strerror(errno));
         c->code[0] = 0;
         gq_hang_up(c, l);

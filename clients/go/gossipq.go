@@ -115,7 +115,7 @@ type Options struct {
 	Credentials string   // file with a token, for a closed cluster; "": Token, or the file of $GOSSIPQ_CREDENTIALS
 	Token       string   // gq_ and 64 hexadecimal digits
 	Insecure    bool     // the token may leave this machine in the clear
-	CurveServer string   // public key of the nodes, in Z85: what is said is encrypted
+	Door        string   // key of the nodes, door_ and 64 hexadecimal digits: what is said is encrypted, at 100 above each port
 	Forward     bool     // everything by the servers that are named, nothing straight to the leaders
 }
 
@@ -130,7 +130,7 @@ func OpenWith(o Options) (*Client, error) {
 	for _, each := range []struct {
 		to   **C.char
 		text string
-	}{{&how.servers, strings.Join(o.Servers, ",")}, {&how.credentials, o.Credentials}, {&how.token, o.Token}, {&how.curve_server, o.CurveServer}} {
+	}{{&how.servers, strings.Join(o.Servers, ",")}, {&how.credentials, o.Credentials}, {&how.token, o.Token}, {&how.door, o.Door}} {
 		if each.text != "" {
 			*each.to = memory.text(each.text)
 		}

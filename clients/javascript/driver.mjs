@@ -10,9 +10,9 @@ const raw = (text) => Buffer.from(text ?? "", "base64");
 const decoded = (map) => Object.fromEntries(Object.entries(map ?? {}).map(([name, value]) => [name, raw(value)]));
 
 const verbs = {
-  async connect({ servers, token }) {
+  async connect({ servers, token, door }) {
     await mq?.close({ flush: false });
-    mq = connect(servers, { token });
+    mq = connect(servers, { token, door });
   },
   async publish({ topic, records, route, delay_ms: delayMs, timeout_ms: timeoutMs }) {
     const signal = timeoutMs ? AbortSignal.timeout(timeoutMs) : undefined;

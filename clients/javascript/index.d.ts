@@ -31,14 +31,14 @@ export interface Stored {
 }
 
 export interface Connect {
-  /** File with a token, for a closed cluster. Default: $GOSSIPQ_CREDENTIALS. */
+  /** File with a token, for a closed cluster, and perhaps a door. Default: $GOSSIPQ_CREDENTIALS. */
   credentials?: string;
   /** In its place: gq_ and 64 hexadecimal digits. */
   token?: string;
   /** The token may leave this machine in the clear. */
   insecure?: boolean;
-  /** What is said is encrypted. Keys in Z85; without a pair, the client makes one. */
-  curve?: { serverKey: string; publicKey?: string; secretKey?: string };
+  /** Key of the nodes, door_ and 64 hexadecimal digits: what is said is encrypted, at 100 above each port. Default: that in the file. */
+  door?: string;
   /** Everything by the servers that are named, nothing straight to the leaders. */
   forward?: boolean;
 }

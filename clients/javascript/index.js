@@ -12,30 +12,50 @@ export const VERSION = "0.2.0";
 const SERVER = "tcp://127.0.0.1:7700";
 
 /** A client of the nodes at these addresses, one of which is enough. Without any: $GOSSIPQ_SERVER, or this host's node.
- * options: credentials, token, insecure, curve, forward; see index.d.ts. */
+ * options: credentials, token, door, insecure, forward; see index.d.ts. */
 export function connect(servers = process.env.GOSSIPQ_SERVER ?? SERVER, options = {}) {
   const addresses = (Array.isArray(servers) ? servers : String(servers).split(",")).map(address);
   if (!addresses.length) throw new GossipqError("bad_request", "no address of a node");
   return new Client(addresses, options);
 }
 
-/** The token to show: 32 bytes, or none. */
-function tokenOf({ credentials = process.env.GOSSIPQ_CREDENTIALS, token }) {
-  if (!token && !credentials) return Buffer.alloc(0);
+/** The token to show, and the key of the nodes: 32 bytes, or none. */
+function keysOf({ credentials = process.env.GOSSIPQ_CREDENTIALS, token, door }) {
+  if (!token && !credentials) return { token: Buffer.alloc(0), door: key("door_", door ? [door] : []) };
   if (!token && statSync(credentials).isFile() && statSync(credentials).mode & 0o077) {
     throw new GossipqError("bad_request", `other users of this machine may read ${credentials}`, `chmod 600 ${credentials}`);
   }
   const lines = token ? [token] : readFileSync(credentials, "utf8").split(/\s+/);
-  const [, digits] = lines.map((line) => /^gq_([0-9a-f]{64})$/.exec(line)).find(Boolean) ?? [];
-  if (!digits) throw new GossipqError("bad_request", `${token ? "what was given" : credentials} holds no token`, "one begins with gq_");
-  return Buffer.from(digits, "hex");
+  const found = { token: key("gq_", lines), door: key("door_", door ? [door] : lines) };
+  if (!found.token.length) {
+    throw new GossipqError("bad_request", `${token ? "what was given" : credentials} holds no token`, "one begins with gq_");
+  }
+  return found;
 }
 
-/** Of what is said over CURVE: the public key of the nodes, and a pair of this client. */
-function curveOf({ curve }) {
-  if (!curve) return {};
-  const pair = curve.publicKey ? curve : curveKeyPair();
-  return { curveServerKey: curve.serverKey, curvePublicKey: pair.publicKey, curveSecretKey: pair.secretKey };
+function key(name, lines) {
+  const line = lines.find((each) => each.startsWith(name));
+  if (line && !/^[a-z]+_[0-9a-f]{64}$/.test(line)) throw new GossipqError("bad_request", `no key: ${name} and 64 hexadecimal digits`);
+  return Buffer.from(line ? line.slice(name.length) : "", "hex");
+}
+
+/** Of what is said over CURVE: the key of the nodes, and a fresh pair of this client. */
+function curveOf(door) {
+  if (!door.length) return null;
+  const pair = curveKeyPair();
+  return { curveServerKey: z85(door), curvePublicKey: pair.publicKey, curveSecretKey: pair.secretKey };
+}
+
+const Z85 = "0123456789abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ.-:+=^!/*?&<>()[]{}@%$#";
+
+function z85(raw) {
+  let text = "";
+  for (let at = 0; at < raw.length; at += 4) {
+    let number = raw.readUInt32BE(at), part = "";
+    for (let i = 0; i < 5; i++, number = Math.floor(number / 85)) part = Z85[number % 85] + part;
+    text += part;
+  }
+  return text;
 }
 
 function address(text) {
@@ -50,11 +70,11 @@ export class Client {
   #subscriptions = new Set();
 
   constructor(servers, options = {}) {
-    const token = tokenOf(options), insecure = Boolean(options.insecure || options.curve);
+    const { token, door } = keysOf(options), insecure = Boolean(options.insecure || door.length);
     if (token.length && !insecure && !servers.every(isHere)) {
       throw new GossipqError("bad_request", "the token would cross a network in the clear, where others may read it", "insecure: true, if that network is yours");
     }
-    this.#link = new Link(servers, VERSION, { token, insecure, curve: curveOf(options), forward: Boolean(options.forward) });
+    this.#link = new Link(servers, VERSION, { token, insecure, curve: curveOf(door), forward: Boolean(options.forward) });
     this.#publisher = new Publisher(this.#link, (topic) => this.#topics.get(topic.name) === topic && this.#topics.delete(topic.name));
   }
 

@@ -11,7 +11,7 @@ import { GossipqError, BYE, CONFIRM, DELIVER, HELLO, HOME, PING, REFUSED, RESET,
 
 const PING_MS = 1_000;
 const SILENT_MS = 3_000; // no sign of life for so long: it is gone, or the way to it
-const DIRECT_MS = 1_000, DETOUR_MS = 1_000, DETOUR_MS_MAX = 30_000, REDIAL_MS = 100, ROUTES_MS = 250;
+const DIRECT_MS = 1_000, DETOUR_MS = 1_000, DETOUR_MS_MAX = 30_000, REDIAL_MS = 100, ROUTES_MS = 250, DOOR_STEP = 100;
 export const AGAIN_MS = 50;
 const OVER = new Set(["no_session", "no_subscription", "not_leader"]);
 const LATER = new Set(["busy", "joining", ...OVER]);
@@ -49,7 +49,7 @@ class Way {
     this.heardMs = this.madeMs = Date.now();
     this.socket = new Dealer({ linger: 0, immediate: true, sendHighWaterMark: 0, receiveHighWaterMark: 0, ...curve });
     for (const event of ["disconnect", "connect:retry"]) this.socket.events.on(event, () => setImmediate(lost, this));
-    this.socket.connect(endpoint);
+    this.socket.connect(curve ? atDoor(endpoint) : endpoint);
     this.#receive(hear);
   }
 
@@ -399,6 +399,11 @@ export class Link {
   #pinged(shard, answer) {
     if (answer !== LOST && answer.verb === REFUSED && OVER.has(answer.fields[0])) this.over(shard.number);
   }
+}
+
+/** Encrypted, a node answers 100 above each of its ports. */
+function atDoor(endpoint) {
+  return endpoint.replace(/:(\d+)$/, (_, port) => `:${Number(port) + DOOR_STEP}`);
 }
 
 function isHere(endpoint) {

@@ -25,14 +25,14 @@ type record struct {
 }
 
 type said struct {
-	Do, Topic, Group, Reason, Token, Route string
-	Servers                                []string
-	Records                                []record
-	Partition                              int
-	Offset                                 int64
-	WaitMs                                 int64 `json:"wait_ms"`
-	DelayMs                                int64 `json:"delay_ms"`
-	TimeoutMs                              int64 `json:"timeout_ms"`
+	Do, Topic, Group, Reason, Token, Door, Route string
+	Servers                                      []string
+	Records                                      []record
+	Partition                                    int
+	Offset                                       int64
+	WaitMs                                       int64 `json:"wait_ms"`
+	DelayMs                                      int64 `json:"delay_ms"`
+	TimeoutMs                                    int64 `json:"timeout_ms"`
 }
 
 type place struct {
@@ -54,7 +54,7 @@ func (d *driver) do(s said) (map[string]any, error) {
 		if d.mq != nil {
 			d.mq.Close()
 		}
-		d.mq, err = gossipq.OpenWith(gossipq.Options{Servers: s.Servers, Token: s.Token})
+		d.mq, err = gossipq.OpenWith(gossipq.Options{Servers: s.Servers, Token: s.Token, Door: s.Door})
 	case "publish":
 		rows := make([]gossipq.Record, len(s.Records))
 		for i, each := range s.Records {

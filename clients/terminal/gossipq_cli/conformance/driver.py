@@ -4,7 +4,7 @@ A driver reads a JSON object from each line of its input, does what `do` says wi
 object as a line of its output: the answer, or {"error": CODE, "message": TEXT}. Bytes are in base64. It has
 no protocol of its own: what it cannot do by a public verb of the client is missing there.
 
-    connect    servers, [token]               -> {}; a second one makes another client in place of the first
+    connect    servers, [token], [door]       -> {}; a second one makes another client in place of the first
     publish    topic, records: [{value, key, headers, id}], [route], [delay_ms], [timeout_ms]
                                               -> {places: [[partition, offset]]}, when stored; scheduled: -1
     subscribe  topic, group                   -> {}
