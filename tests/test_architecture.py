@@ -52,6 +52,7 @@ ROOMS: dict[str, tuple[int, tuple[str, ...]]] = {
     "spark": (3, ("pyspark_gossipq",)),
     "actors": (4, ("gossipq_node.actors",)),
     "gateway": (4, ("gossipq_gateway",)),
+    "stand_ins": (4, ("gossipq_cli.conformance.between",)),  # speaks for nodes that a client is tried with
     "process": (5, ("gossipq_node",)),
     "cli": (5, ("gossipq_cli",)),
     "cli_offline": (
@@ -191,6 +192,7 @@ IMPORTERS = {
         "gossipq_node.adapters.zmq_mailbox",
         "gossipq_node.adapters.curve",
         "gossipq_client.io.transport",
+        "gossipq_cli.conformance.between",
     ),
     "lmdb": (
         "gossipq_client.io.spool",
@@ -232,7 +234,7 @@ IMPORTERS = {
 }
 #: who may read a clock or throw dice
 CLOCKS = {"time", "random", "secrets", "uuid"}
-CLOCK_ROOMS = {"clock", "adapters", "client", "process", "cli", "cli_offline", "spark"}
+CLOCK_ROOMS = {"clock", "adapters", "client", "process", "cli", "cli_offline", "spark", "stand_ins"}
 FUNCTION_LINES_MAX = 60
 
 

@@ -56,6 +56,12 @@ def test_all_of_it_without_a_leak(node: RunningNode) -> None:
     run(node.endpoint, *VALGRIND, "work")
 
 
+@pytest.mark.slow
+@needs_valgrind
+def test_changed_batches_are_walked_without_leaving_them() -> None:
+    assert "changed ones opened" in run("", *VALGRIND, "batch")
+
+
 class Nonsense(threading.Thread):
     """Answers of every kind, whole and mutilated, under the request's own number."""
 
