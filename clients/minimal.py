@@ -1,9 +1,9 @@
 """A client in one file: one socket to any node, records as msgpack, nothing imported of gossipq. PROTOCOL.md,
 level "reconnect".
 
-It shows how little a client needs, and is there to be copied into other languages. What makes it longer than a
-page is recovery, groups, time limits, and frames that are none. It does one thing at a time and has no thread:
-who works on one record for longer than 4 s calls `ping` meanwhile.
+It shows how little a client needs, and is there to be copied into other languages. What makes it longer
+than a page is recovery, groups, time limits, and frames that are none. It does one thing at a time and has no
+thread: who works on one record for longer than 4 s calls `ping` meanwhile.
 """
 
 import os
