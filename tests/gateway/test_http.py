@@ -1,6 +1,7 @@
 """The native API, asked as any program would: a node, a gateway, plain HTTP."""
 
 import base64
+import contextlib
 import json
 import socket
 import time
@@ -246,7 +247,22 @@ def test_a_body_has_its_bounds(http: httpx.Client, gateway: RunningGateway) -> N
     with socket.create_connection((place.hostname, place.port), timeout=20) as raw:
         raw.sendall(b"nonsense\r\n\r\n")
         assert b" 400 " in raw.recv(4096)
+    with socket.create_connection((place.hostname, place.port), timeout=20) as raw:
+        raw.sendall(b"GET / HTTP/1.1\r\nhost: 127.0.0.1\r\nx: ")
+        with contextlib.suppress(OSError):
+            raw.sendall(b"y" * 4_000_000)
+        with contextlib.suppress(ConnectionResetError):
+            assert raw.recv(4096) == b"", "headers without end"
     assert http.get("/v1/whoami").status_code == 200
+
+
+@pytest.mark.slow
+def test_who_says_nothing_makes_room(gateway: RunningGateway) -> None:
+    place = urlparse(gateway.url)
+    for said in (b"", b"GET / HTTP/1.1\r\nhost: "):
+        with socket.create_connection((place.hostname, place.port), timeout=30) as raw:
+            raw.sendall(said)
+            assert raw.recv(4096) == b""
 
 
 def test_events_are_told_as_they_come(http: httpx.Client) -> None:

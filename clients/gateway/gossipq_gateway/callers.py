@@ -12,8 +12,11 @@ from gossipq.errors import Busy, ClientClosed, GossipqError
 from gossipq_client.aio import Client, Fetcher, Message
 from gossipq_gateway.dialect import log
 from gossipq_gateway.leases import Leases
+from gossipq_gateway.problems import is_forbidden
 
 CALLERS_MAX = 256
+CONNECTING_MAX = 64
+REFUSED_MAX, REFUSED_MS = 1_000, 2_000  #: tokens that were refused and are remembered, and for how long
 CONSUMERS_MAX = 256  #: of one caller
 IDLE_MS = 60_000  #: a consumer, and a caller with nothing in hand, that is not asked for so long ends
 REST_MS = 1_000  #: what was fetched ahead goes back when no fetch has come for so long
@@ -120,12 +123,15 @@ class Callers:
     def __init__(self, connect: Connect, clock: Clock, gateway: str) -> None:
         self._connect, self._clock, self._gateway = connect, clock, gateway
         self._known: OrderedDict[bytes, Caller] = OrderedDict()
+        self._connecting = 0
+        self._refused: OrderedDict[bytes, tuple[int, GossipqError]] = OrderedDict()  #: and until when
 
     @asynccontextmanager
     async def of(self, token: bytes) -> AsyncIterator[Caller]:
         """Who shows it, connected. Raises Forbidden when nobody has it, Unreachable, Busy."""
         caller = self._known.get(token)
         if caller is None:
+            self._require_hope(token)
             caller = await self._made(token)
         self._known.move_to_end(token)
         caller.users += 1
@@ -141,6 +147,15 @@ class Callers:
             caller.users -= 1
             caller.used_ms = caller.now_ms()
 
+    def _require_hope(self, token: bytes) -> None:
+        """Raises what the cluster said of this token a moment ago; Busy while too many are new: who shows
+        tokens that nobody has must not keep out those who are known."""
+        until_ms, error = self._refused.get(token, (0, None))
+        if error is not None and self._clock.now().boot_ms < until_ms:
+            raise error
+        if self._connecting >= CONNECTING_MAX:
+            raise Busy("too many new callers", hint="ask again in a moment", retry_after_ms=1_000)
+
     async def _made(self, token: bytes) -> Caller:
         if len(self._known) >= CALLERS_MAX:
             idle = next(
@@ -155,12 +170,19 @@ class Callers:
         async with caller.ready:
             if caller.connected:
                 return
+            self._connecting += 1
             try:
                 await caller.mq
-            except BaseException:
+            except BaseException as error:
                 if self._known.get(token) is caller:
                     del self._known[token]
+                if isinstance(error, GossipqError) and is_forbidden(error):
+                    self._refused[token] = self._clock.now().boot_ms + REFUSED_MS, error
+                    if len(self._refused) > REFUSED_MAX:
+                        self._refused.popitem(last=False)
                 raise
+            finally:
+                self._connecting -= 1
             caller.connected = True
 
     async def mind(self) -> None:

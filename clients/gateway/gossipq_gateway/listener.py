@@ -14,6 +14,7 @@ from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 from gossipq_gateway.dialect import Place
 
 CONNECTIONS_MAX = 4_096
+HEADER_BYTES_MAX = 1 << 16
 HEADERS_S = 10.0  #: from the connection, or the end of the answer before, to the end of the headers
 KEEP_ALIVE_S = 60
 GRACE_S = 5  #: what runs at the end is finished within so long, or cancelled
@@ -21,13 +22,23 @@ FRAME_BYTES_MAX = 17 << 20  #: of a WebSocket: a record of the largest size
 
 
 class BoundedHttp(HttpToolsProtocol):
-    """Ends a connection that says nothing whole in `HEADERS_S`."""
+    """Ends a connection that says nothing whole in `HEADERS_S`, or whose headers have no end."""
 
     _patience: asyncio.TimerHandle | None = None
+    _unfinished = 0  #: bytes of headers, as far as they are here
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         super().connection_made(transport)
         self._patience = asyncio.get_running_loop().call_later(HEADERS_S, transport.close)
+
+    def data_received(self, data: bytes) -> None:
+        super().data_received(data)
+        if self._patience is None:
+            self._unfinished = 0
+            return
+        self._unfinished += len(data)
+        if self._unfinished > HEADER_BYTES_MAX and self.transport is not None:
+            self.transport.close()
 
     def on_headers_complete(self) -> None:
         self._calm()

@@ -9,6 +9,7 @@ from gossipq_cli.failures import Failure
 from gossipq_cli.options import Choices, Verb, pass_choices
 
 HTTP = "127.0.0.1:7781"
+CALLER_S = 2.0
 
 
 @click.command(cls=Verb)
@@ -66,6 +67,8 @@ def command(choices: Choices, /, **given: Any) -> None:
             *choices.servers,
             name=f"gateway-{os.getpid()}",
             timeout=choices.timeout_s,
+            # a caller whose token is refused hears so soon; the node is reached by then
+            wait=None if token is None else min(CALLER_S, choices.timeout_s),
             credentials=token,
             insecure=choices.insecure,
         )
